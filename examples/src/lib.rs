@@ -1,0 +1,1 @@
+//! Real training jobs.

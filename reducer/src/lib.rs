@@ -1,0 +1,1 @@
+//! A bucketed, overlapped gradient all-reduce, instrumented from the inside.

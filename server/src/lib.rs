@@ -1,0 +1,1 @@
+//! Collect, keep, serve; and the paceline program.

@@ -1,0 +1,147 @@
+//! The unit an agent sends: who speaks, what its clocks say, what it lost, and its records.
+//!
+//! Versions of the wire format:
+//!
+//! | version | change |
+//! |---|---|
+//! | 1 | the first |
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::{ClockAnchor, Probe};
+use crate::event::{Event, EventKind};
+use crate::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId};
+
+/// The version this crate writes, and the newest it reads.
+pub const WIRE_VERSION: u16 = 1;
+
+/// Most records in one batch: a drain of 50 ms holds far fewer (40 buckets * 3 steps/s * 0.05 s = 6), a long
+/// server outage is sent as many batches.
+pub const MAX_EVENTS: usize = 65_536;
+/// Most bytes of a batch before compression: [`MAX_EVENTS`] bucket records of 67 bytes, rounded up.
+pub const MAX_PLAIN_BYTES: usize = 8 << 20;
+/// Most bytes of a batch on the wire; what the server reads of a request before it says no.
+pub const MAX_WIRE_BYTES: usize = 4 << 20;
+
+/// One batch of records of one rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// The run it belongs to.
+    pub run: RunId,
+    /// The rank that speaks.
+    pub rank: Rank,
+    /// How many ranks the run has.
+    pub world_size: u32,
+    /// Which life of the rank's process.
+    pub incarnation: Incarnation,
+    /// The number of this batch in that life, from 0, without gaps.
+    pub seq: BatchSeq,
+    /// Monotonic and wall clock at the time of sending.
+    pub anchor: ClockAnchor,
+    /// Exchanges with the server since the last batch.
+    pub probes: Vec<Probe>,
+    /// What was lost since the process began, by kind and reason.
+    pub drops: Vec<Drop>,
+    /// Rare notes: who this is, how the buckets are laid out, that it is over.
+    pub notes: Vec<Note>,
+    /// The records.
+    pub events: Vec<Event>,
+}
+
+/// Why records were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum DropReason {
+    /// The thread's ring was full.
+    RingFull = 0,
+    /// The spool of unacknowledged batches reached its bound.
+    SpoolFull = 1,
+    /// The server refused the batch for good (a 4xx answer).
+    Refused = 2,
+    /// The process ended before the server acknowledged.
+    Shutdown = 3,
+}
+
+impl DropReason {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::RingFull, Self::SpoolFull, Self::Refused, Self::Shutdown];
+}
+
+/// A running count of lost records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Drop {
+    /// What kind of record.
+    pub kind: EventKind,
+    /// Why.
+    pub reason: DropReason,
+    /// How many since the process began.
+    pub count: u64,
+}
+
+/// Something rare that an agent says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// Who this process is. In the first batch of an incarnation.
+    Hello(Hello),
+    /// How parameters are laid out in buckets, at start and after the rebuild.
+    Layout(Layout),
+    /// The process ends in good order; no batch follows.
+    Bye(Bye),
+}
+
+/// Who a process is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Hello {
+    /// The name a person gave the run or the model; runs of one name are compared with each other.
+    pub name: String,
+    /// The host's name.
+    pub host: String,
+    /// The process id on that host.
+    pub pid: u32,
+    /// The rank within the host, as torchrun's `LOCAL_RANK`.
+    pub local_rank: u32,
+    /// What a "sample" is in [`crate::event::StepRecord::samples`]: `tokens`, `images`.
+    pub sample_unit: String,
+    /// Parameters of the model, 0 where the job does not say.
+    pub parameters: u64,
+    /// The way in: `reducer`, later `torch`, `nccl`.
+    pub origin: String,
+}
+
+/// One layout of parameters in buckets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Layout {
+    /// The communicator the buckets are reduced on.
+    pub comm: Comm,
+    /// 0 at start, 1 after the rebuild.
+    pub generation: u32,
+    /// The buckets in launch order.
+    pub buckets: Vec<LayoutBucket>,
+}
+
+/// One bucket of a [`Layout`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LayoutBucket {
+    /// Its number.
+    pub bucket: Bucket,
+    /// Its size, in bytes.
+    pub bytes: u64,
+    /// The names of its parameters, in the order they lie in it.
+    pub parameters: Vec<String>,
+}
+
+/// How a process ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Bye {
+    /// True when the job said that it reached its end.
+    pub completed: bool,
+    /// What went wrong, empty when nothing did.
+    pub reason: String,
+}

@@ -1,0 +1,317 @@
+//! A batch as bytes.
+//!
+//! ```text
+//! frame   = "PCLB" version:u16 reserved:u16 plain_len:u32 payload        little endian throughout
+//! payload = zstd level 1 of the plain bytes
+//! plain   = head, then one table per record kind, each a row of columns
+//! column  = base:varint width:u8 (0, 1, 2, 4 or 8) then `width` planes of one byte per row
+//! ```
+//!
+//! Times are stored relative to each other (ready to the record before, launch to ready, start to launch, end
+//! to start), each column as the offset from its smallest value, byte planes apart, so that the compressor
+//! sees the still bytes together. Every length is checked against a bound before anything is allocated:
+//! no input makes [`decode`] panic, and none makes it hold more than [`MAX_PLAIN_BYTES`] twice over.
+
+mod column;
+mod primitive;
+mod table;
+
+use crate::batch::{Batch, Bye, Drop, DropReason, Hello, Layout, LayoutBucket, Note};
+#[cfg(feature = "compress")]
+use crate::batch::{MAX_PLAIN_BYTES, MAX_WIRE_BYTES, WIRE_VERSION};
+use crate::clock::{ClockAnchor, MonoNanos, Probe, ServerNanos, UnixNanos};
+use crate::event::EventKind;
+use crate::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId, RunIdError};
+use primitive::{Reader, Writer};
+
+/// Why bytes are not a batch, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The first four bytes are not the magic.
+    #[error("not a paceline batch: it starts with {found:02x?}, not with \"PCLB\"")]
+    Magic {
+        /// The first bytes.
+        found: Vec<u8>,
+    },
+    /// A version this program does not read.
+    #[error("batch version {found}, but this server reads versions 1 to {newest}: update the older side")]
+    Version {
+        /// The version in the frame.
+        found: u16,
+        /// The newest this program reads.
+        newest: u16,
+    },
+    /// The bytes end too early.
+    #[error("truncated: {what} at byte {at} needs {needed} bytes, {left} are left")]
+    Truncated {
+        /// What was being read.
+        what: &'static str,
+        /// Where, in the frame or in the plain payload.
+        at: usize,
+        /// How many bytes it needs.
+        needed: usize,
+        /// How many there are.
+        left: usize,
+    },
+    /// A length or count is over its bound.
+    #[error("{what} is {found}, more than the {most} allowed")]
+    TooLarge {
+        /// What was being read.
+        what: &'static str,
+        /// The number in the bytes.
+        found: u64,
+        /// The bound.
+        most: u64,
+    },
+    /// The payload does not decompress to what the frame says.
+    #[error("the payload does not decompress: {reason}")]
+    Compression {
+        /// What the decompressor says.
+        reason: String,
+    },
+    /// A value no encoder writes.
+    #[error("{what} at byte {at} holds {found}, which means nothing")]
+    Value {
+        /// What was being read.
+        what: &'static str,
+        /// Where in the plain payload.
+        at: usize,
+        /// The number in the bytes.
+        found: u64,
+    },
+    /// A text that is not UTF-8.
+    #[error("{what} at byte {at} is not UTF-8")]
+    Text {
+        /// What was being read.
+        what: &'static str,
+        /// Where in the plain payload.
+        at: usize,
+    },
+    /// The run id is not one.
+    #[error(transparent)]
+    RunId(#[from] RunIdError),
+    /// Bytes are left over after the last table.
+    #[error("{left} bytes follow the last table")]
+    Trailing {
+        /// How many.
+        left: usize,
+    },
+}
+
+/// Most probes, drops or notes in one batch.
+const MAX_HEAD_ITEMS: u64 = 1_024;
+/// Most buckets in a layout, and most parameters in a bucket.
+const MAX_LAYOUT_ITEMS: u64 = 65_536;
+/// Longest text, in bytes.
+const MAX_TEXT_BYTES: u64 = 4_096;
+
+#[cfg(feature = "compress")]
+const MAGIC: [u8; 4] = *b"PCLB";
+#[cfg(feature = "compress")]
+const FRAME_HEAD_BYTES: usize = 12;
+
+/// Writes a batch as a frame.
+///
+/// # Errors
+/// Only when the compressor fails, which it does not for want of anything but memory.
+#[cfg(feature = "compress")]
+pub fn encode(batch: &Batch) -> Result<Vec<u8>, std::io::Error> {
+    let plain = encode_plain(batch);
+    let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + plain.len() / 3);
+    frame.extend_from_slice(&MAGIC);
+    frame.extend_from_slice(&WIRE_VERSION.to_le_bytes());
+    frame.extend_from_slice(&[0, 0]);
+    frame.extend_from_slice(&(plain.len() as u32).to_le_bytes());
+    frame.extend_from_slice(&zstd::bulk::compress(&plain, 1)?);
+    Ok(frame)
+}
+
+/// Reads a frame.
+///
+/// # Errors
+/// A [`DecodeError`] that names what is wrong and where; never a panic, whatever the bytes.
+#[cfg(feature = "compress")]
+pub fn decode(frame: &[u8]) -> Result<Batch, DecodeError> {
+    let mut head = Reader::new(frame);
+    let magic = head.bytes("magic", 4)?;
+    if magic != MAGIC {
+        return Err(DecodeError::Magic { found: magic.to_vec() });
+    }
+    let version = head.u16("version")?;
+    if version == 0 || version > WIRE_VERSION {
+        return Err(DecodeError::Version { found: version, newest: WIRE_VERSION });
+    }
+    let _reserved = head.u16("reserved")?;
+    let plain_len = head.u32("plain length")? as usize;
+    for (what, found, most) in
+        [("plain length", plain_len, MAX_PLAIN_BYTES), ("frame length", frame.len(), MAX_WIRE_BYTES)]
+    {
+        if found > most {
+            return Err(DecodeError::TooLarge { what, found: found as u64, most: most as u64 });
+        }
+    }
+    let plain = decompress(head.rest(), plain_len)?;
+    decode_plain(&plain)
+}
+
+#[cfg(feature = "compress")]
+fn decompress(payload: &[u8], plain_len: usize) -> Result<Vec<u8>, DecodeError> {
+    let failed = |reason: String| DecodeError::Compression { reason };
+    // The decompressor gets room for what the frame promises and not a byte more: that is the bomb guard.
+    let plain = zstd::bulk::decompress(payload, plain_len).map_err(|error| failed(error.to_string()))?;
+    if plain.len() != plain_len {
+        return Err(failed(format!("the frame promises {plain_len} bytes, the payload holds {}", plain.len())));
+    }
+    Ok(plain)
+}
+
+/// Writes a batch without frame and compression.
+#[must_use]
+pub fn encode_plain(batch: &Batch) -> Vec<u8> {
+    let mut out = Writer::default();
+    out.text(batch.run.as_str());
+    out.varint(u64::from(batch.rank.0));
+    out.varint(u64::from(batch.world_size));
+    out.u64(batch.incarnation.0);
+    out.varint(batch.seq.0);
+    out.i64(batch.anchor.mono.0);
+    out.i64(batch.anchor.unix.0);
+    out.varint(batch.probes.len() as u64);
+    for probe in &batch.probes {
+        out.i64(probe.sent.0);
+        out.i64(probe.server_received.0);
+        out.i64(probe.server_sent.0);
+        out.i64(probe.received.0);
+    }
+    out.varint(batch.drops.len() as u64);
+    for drop in &batch.drops {
+        out.u8(drop.kind as u8);
+        out.u8(drop.reason as u8);
+        out.varint(drop.count);
+    }
+    out.varint(batch.notes.len() as u64);
+    for note in &batch.notes {
+        write_note(&mut out, note);
+    }
+    table::write_events(&mut out, &batch.events);
+    out.into_bytes()
+}
+
+/// Reads what [`encode_plain`] wrote.
+///
+/// # Errors
+/// A [`DecodeError`] that names what is wrong and where.
+pub fn decode_plain(plain: &[u8]) -> Result<Batch, DecodeError> {
+    let mut input = Reader::new(plain);
+    let batch = Batch {
+        run: RunId::new(input.text("run id")?)?,
+        rank: Rank(input.varint_u32("rank")?),
+        world_size: input.varint_u32("world size")?,
+        incarnation: Incarnation(input.u64("incarnation")?),
+        seq: BatchSeq(input.varint("batch number")?),
+        anchor: ClockAnchor {
+            mono: MonoNanos(input.i64("anchor")?),
+            unix: UnixNanos(input.i64("anchor")?),
+        },
+        probes: read_list(&mut input, "probes", MAX_HEAD_ITEMS, read_probe)?,
+        drops: read_list(&mut input, "drops", MAX_HEAD_ITEMS, read_drop)?,
+        notes: read_list(&mut input, "notes", MAX_HEAD_ITEMS, read_note)?,
+        events: table::read_events(&mut input)?,
+    };
+    match input.rest().len() {
+        0 => Ok(batch),
+        left => Err(DecodeError::Trailing { left }),
+    }
+}
+
+fn read_list<T>(
+    input: &mut Reader<'_>,
+    what: &'static str,
+    most: u64,
+    read: impl Fn(&mut Reader<'_>) -> Result<T, DecodeError>,
+) -> Result<Vec<T>, DecodeError> {
+    let count = input.count(what, most)?;
+    (0..count).map(|_| read(input)).collect()
+}
+
+fn read_probe(input: &mut Reader<'_>) -> Result<Probe, DecodeError> {
+    Ok(Probe {
+        sent: MonoNanos(input.i64("probe")?),
+        server_received: ServerNanos(input.i64("probe")?),
+        server_sent: ServerNanos(input.i64("probe")?),
+        received: MonoNanos(input.i64("probe")?),
+    })
+}
+
+fn read_drop(input: &mut Reader<'_>) -> Result<Drop, DecodeError> {
+    Ok(Drop {
+        kind: input.tag("drop kind", &EventKind::ALL)?,
+        reason: input.tag("drop reason", &DropReason::ALL)?,
+        count: input.varint("drop count")?,
+    })
+}
+
+fn write_note(out: &mut Writer, note: &Note) {
+    match note {
+        Note::Hello(hello) => {
+            out.u8(0);
+            out.text(&hello.name);
+            out.text(&hello.host);
+            out.varint(u64::from(hello.pid));
+            out.varint(u64::from(hello.local_rank));
+            out.text(&hello.sample_unit);
+            out.varint(hello.parameters);
+            out.text(&hello.origin);
+        }
+        Note::Layout(layout) => {
+            out.u8(1);
+            out.varint(u64::from(layout.comm.0));
+            out.varint(u64::from(layout.generation));
+            out.varint(layout.buckets.len() as u64);
+            for bucket in &layout.buckets {
+                out.varint(u64::from(bucket.bucket.0));
+                out.varint(bucket.bytes);
+                out.varint(bucket.parameters.len() as u64);
+                bucket.parameters.iter().for_each(|name| out.text(name));
+            }
+        }
+        Note::Bye(bye) => {
+            out.u8(2);
+            out.u8(u8::from(bye.completed));
+            out.text(&bye.reason);
+        }
+    }
+}
+
+fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
+    let at = input.position();
+    match input.u8("note")? {
+        0 => Ok(Note::Hello(Hello {
+            name: input.text("name")?,
+            host: input.text("host")?,
+            pid: input.varint_u32("pid")?,
+            local_rank: input.varint_u32("local rank")?,
+            sample_unit: input.text("sample unit")?,
+            parameters: input.varint("parameters")?,
+            origin: input.text("origin")?,
+        })),
+        1 => Ok(Note::Layout(Layout {
+            comm: Comm(input.varint_u32("communicator")?),
+            generation: input.varint_u32("generation")?,
+            buckets: read_list(input, "layout buckets", MAX_LAYOUT_ITEMS, |input| {
+                Ok(LayoutBucket {
+                    bucket: Bucket(input.varint_u32("bucket")?),
+                    bytes: input.varint("bucket bytes")?,
+                    parameters: read_list(input, "parameters", MAX_LAYOUT_ITEMS, |input| {
+                        input.text("parameter name")
+                    })?,
+                })
+            })?,
+        })),
+        2 => Ok(Note::Bye(Bye { completed: input.u8("completed")? != 0, reason: input.text("reason")? })),
+        found => Err(DecodeError::Value { what: "note", at, found: u64::from(found) }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+//! The records of a batch as four tables, one per kind, each a row of columns.
+//!
+//! The order of records across kinds is not kept: every record names its step and its times, and nothing
+//! downstream depends on who came first in the ring.
+
+use super::DecodeError;
+use super::column::{read, unzigzag, write, zigzag};
+use super::primitive::{Reader, Writer};
+use crate::batch::MAX_EVENTS;
+use crate::clock::MonoNanos;
+use crate::event::{BucketRecord, Event, Source, Span, SpanKind, Started, StepRecord};
+use crate::ids::{Bucket, Comm, Seq, Step};
+
+/// The columns of one table under construction: `columns[c][row]`.
+struct Columns<const N: usize> {
+    columns: [Vec<u64>; N],
+}
+
+impl<const N: usize> Columns<N> {
+    fn new() -> Self {
+        Self { columns: std::array::from_fn(|_| Vec::new()) }
+    }
+
+    fn push(&mut self, row: [u64; N]) {
+        for (column, value) in self.columns.iter_mut().zip(row) {
+            column.push(value);
+        }
+    }
+
+    fn write(&self, out: &mut Writer) {
+        out.varint(self.columns[0].len() as u64);
+        if !self.columns[0].is_empty() {
+            self.columns.iter().for_each(|column| write(out, column));
+        }
+    }
+
+    fn read(input: &mut Reader<'_>, names: [&'static str; N]) -> Result<Self, DecodeError> {
+        let rows = input.varint("rows")?;
+        if rows > MAX_EVENTS as u64 {
+            return Err(DecodeError::TooLarge { what: "rows", found: rows, most: MAX_EVENTS as u64 });
+        }
+        let mut table = Self::new();
+        if rows > 0 {
+            for (column, name) in table.columns.iter_mut().zip(names) {
+                *column = read(input, name, rows as usize)?;
+            }
+        }
+        Ok(table)
+    }
+
+    fn rows(&self) -> impl Iterator<Item = [u64; N]> + '_ {
+        (0..self.columns[0].len()).map(|row| std::array::from_fn(|column| self.columns[column][row]))
+    }
+}
+
+/// A running value that is stored as its difference from the one before. Wraps, so that every value survives.
+#[derive(Default)]
+struct Delta(u64);
+
+impl Delta {
+    fn encode(&mut self, value: u64) -> u64 {
+        let difference = value.wrapping_sub(self.0) as i64;
+        self.0 = value;
+        zigzag(difference)
+    }
+
+    fn decode(&mut self, stored: u64) -> u64 {
+        self.0 = self.0.wrapping_add(unzigzag(stored) as u64);
+        self.0
+    }
+}
+
+fn since(later: MonoNanos, earlier: MonoNanos) -> u64 {
+    zigzag(later.0.wrapping_sub(earlier.0))
+}
+
+fn after(earlier: MonoNanos, stored: u64) -> MonoNanos {
+    MonoNanos(earlier.0.wrapping_add(unzigzag(stored)))
+}
+
+fn narrow(what: &'static str, found: u64) -> Result<u32, DecodeError> {
+    u32::try_from(found).map_err(|_| DecodeError::TooLarge { what, found, most: u64::from(u32::MAX) })
+}
+
+fn tag<T: Copy>(what: &'static str, all: &[T], found: u64) -> Result<T, DecodeError> {
+    usize::try_from(found)
+        .ok()
+        .and_then(|index| all.get(index))
+        .copied()
+        .ok_or(DecodeError::Value { what, at: 0, found })
+}
+
+const SOURCES: [Source; 4] =
+    [Source::HostClock, Source::DeviceEvent, Source::ActivityRecord, Source::Derived];
+
+pub(super) fn write_events(out: &mut Writer, events: &[Event]) {
+    let (mut spans, mut steps) = (Columns::<5>::new(), Columns::<5>::new());
+    let (mut started, mut buckets) = (Columns::<6>::new(), Columns::<10>::new());
+    let mut deltas: [Delta; 10] = Default::default();
+    let [span_step, span_begin, step_step, step_begin, start_step, start_seq, start_launch, step, seq, ready] =
+        &mut deltas;
+    for event in events {
+        match event {
+            Event::Span(span) => spans.push([
+                span_step.encode(span.step.0),
+                span.kind as u64,
+                span_begin.encode(span.begin.0 as u64),
+                since(span.end, span.begin),
+                span.cpu_nanos,
+            ]),
+            Event::Step(record) => steps.push([
+                step_step.encode(record.step.0),
+                step_begin.encode(record.begin.0 as u64),
+                since(record.end, record.begin),
+                record.samples,
+                u64::from(record.shadow),
+            ]),
+            Event::Started(record) => started.push([
+                start_step.encode(record.step.0),
+                u64::from(record.comm.0),
+                start_seq.encode(record.seq.0),
+                u64::from(record.bucket.0),
+                record.bytes,
+                start_launch.encode(record.launch.0 as u64),
+            ]),
+            Event::Bucket(record) => buckets.push([
+                step.encode(record.step.0),
+                u64::from(record.comm.0),
+                seq.encode(record.seq.0),
+                u64::from(record.bucket.0),
+                record.bytes,
+                ready.encode(record.ready.0 as u64),
+                since(record.launch, record.ready),
+                since(record.start, record.launch),
+                since(record.end, record.start),
+                record.source as u64,
+            ]),
+        }
+    }
+    spans.write(out);
+    steps.write(out);
+    started.write(out);
+    buckets.write(out);
+}
+
+pub(super) fn read_events(input: &mut Reader<'_>) -> Result<Vec<Event>, DecodeError> {
+    let spans = Columns::<5>::read(input, ["span step", "span kind", "span begin", "span length", "span cpu"])?;
+    let steps = Columns::<5>::read(input, ["step", "step begin", "step length", "samples", "shadow"])?;
+    let started =
+        Columns::<6>::read(input, ["step", "communicator", "sequence", "bucket", "bytes", "launch"])?;
+    let buckets = Columns::<10>::read(
+        input,
+        ["step", "communicator", "sequence", "bucket", "bytes", "ready", "launch", "start", "end", "source"],
+    )?;
+
+    let mut events = Vec::new();
+    let (mut step, mut begin) = (Delta::default(), Delta::default());
+    for [d_step, kind, d_begin, length, cpu_nanos] in spans.rows() {
+        let begin = MonoNanos(begin.decode(d_begin) as i64);
+        events.push(Event::Span(Span {
+            step: Step(step.decode(d_step)),
+            kind: tag("span kind", &SpanKind::ALL, kind)?,
+            begin,
+            end: after(begin, length),
+            cpu_nanos,
+        }));
+    }
+    let (mut step, mut begin) = (Delta::default(), Delta::default());
+    for [d_step, d_begin, length, samples, shadow] in steps.rows() {
+        let begin = MonoNanos(begin.decode(d_begin) as i64);
+        events.push(Event::Step(StepRecord {
+            step: Step(step.decode(d_step)),
+            begin,
+            end: after(begin, length),
+            samples,
+            shadow: shadow != 0,
+        }));
+    }
+    let (mut step, mut seq, mut launch) = (Delta::default(), Delta::default(), Delta::default());
+    for [d_step, comm, d_seq, bucket, bytes, d_launch] in started.rows() {
+        events.push(Event::Started(Started {
+            step: Step(step.decode(d_step)),
+            comm: Comm(narrow("communicator", comm)?),
+            seq: Seq(seq.decode(d_seq)),
+            bucket: Bucket(narrow("bucket", bucket)?),
+            bytes,
+            launch: MonoNanos(launch.decode(d_launch) as i64),
+        }));
+    }
+    let (mut step, mut seq, mut ready) = (Delta::default(), Delta::default(), Delta::default());
+    for [d_step, comm, d_seq, bucket, bytes, d_ready, to_launch, to_start, to_end, source] in buckets.rows() {
+        let ready = MonoNanos(ready.decode(d_ready) as i64);
+        let launch = after(ready, to_launch);
+        let start = after(launch, to_start);
+        events.push(Event::Bucket(BucketRecord {
+            step: Step(step.decode(d_step)),
+            comm: Comm(narrow("communicator", comm)?),
+            seq: Seq(seq.decode(d_seq)),
+            bucket: Bucket(narrow("bucket", bucket)?),
+            bytes,
+            ready,
+            launch,
+            start,
+            end: after(start, to_end),
+            source: tag("source", &SOURCES, source)?,
+        }));
+    }
+    Ok(events)
+}

@@ -1,0 +1,208 @@
+//! Round trips, golden bytes, and hostile bytes.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::event::{BucketRecord, Event, Source, Span, SpanKind, Started, StepRecord};
+use crate::ids::{Seq, Step};
+
+fn head() -> Batch {
+    Batch {
+        run: RunId::new("golden-1").unwrap(),
+        rank: Rank(2),
+        world_size: 4,
+        incarnation: Incarnation(0x0102_0304_0506_0708),
+        seq: BatchSeq(7),
+        anchor: ClockAnchor { mono: MonoNanos(5_000_000), unix: UnixNanos(1_790_000_000_000_000_000) },
+        probes: vec![Probe {
+            sent: MonoNanos(1),
+            server_received: ServerNanos(1_790_000_000_000_000_100),
+            server_sent: ServerNanos(1_790_000_000_000_000_200),
+            received: MonoNanos(400),
+        }],
+        drops: vec![Drop { kind: EventKind::Bucket, reason: DropReason::RingFull, count: 3 }],
+        notes: vec![
+            Note::Hello(Hello {
+                name: "char_lm".into(),
+                host: "h".into(),
+                pid: 42,
+                local_rank: 2,
+                sample_unit: "tokens".into(),
+                parameters: 1_000,
+                origin: "reducer".into(),
+            }),
+            Note::Layout(Layout {
+                comm: Comm(0),
+                generation: 1,
+                buckets: vec![LayoutBucket {
+                    bucket: Bucket(0),
+                    bytes: 4_000,
+                    parameters: vec!["head.weight".into()],
+                }],
+            }),
+            Note::Bye(Bye { completed: true, reason: String::new() }),
+        ],
+        events: Vec::new(),
+    }
+}
+
+fn golden_batch() -> Batch {
+    let step = Step(9);
+    Batch {
+        events: vec![
+            Event::Span(Span {
+                step,
+                kind: SpanKind::Forward,
+                begin: MonoNanos(1_000),
+                end: MonoNanos(3_000),
+                cpu_nanos: 1_900,
+            }),
+            Event::Step(StepRecord {
+                step,
+                begin: MonoNanos(900),
+                end: MonoNanos(9_000),
+                samples: 512,
+                shadow: false,
+            }),
+            Event::Started(Started {
+                step,
+                comm: Comm(0),
+                seq: Seq(19),
+                bucket: Bucket(1),
+                bytes: 4_000,
+                launch: MonoNanos(6_500),
+            }),
+            Event::Bucket(BucketRecord {
+                step,
+                comm: Comm(0),
+                seq: Seq(18),
+                bucket: Bucket(0),
+                bytes: 4_000,
+                ready: MonoNanos(5_000),
+                launch: MonoNanos(5_010),
+                start: MonoNanos(5_100),
+                end: MonoNanos(6_000),
+                source: Source::HostClock,
+            }),
+        ],
+        ..head()
+    }
+}
+
+/// The bytes of version 1. They must never change: agents outlive servers.
+#[test]
+fn version_1_is_pinned() {
+    let hex: String = encode_plain(&golden_batch()).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, include_str!("golden_v1.hex").trim());
+}
+
+#[cfg(feature = "compress")]
+#[test]
+fn a_frame_round_trips() {
+    let batch = golden_batch();
+    assert_eq!(decode(&encode(&batch).unwrap()).unwrap(), batch);
+}
+
+#[cfg(feature = "compress")]
+#[test]
+fn hostile_frames_get_an_error_that_says_what_and_where() {
+    let good = encode(&golden_batch()).unwrap();
+    let with = |at: usize, bytes: &[u8]| {
+        let mut frame = good.clone();
+        frame[at..at + bytes.len()].copy_from_slice(bytes);
+        decode(&frame).unwrap_err()
+    };
+    assert!(matches!(decode(b""), Err(DecodeError::Truncated { what: "magic", .. })));
+    assert!(matches!(with(0, b"GET "), DecodeError::Magic { .. }));
+    assert!(matches!(with(4, &[9, 0]), DecodeError::Version { found: 9, newest: WIRE_VERSION }));
+    assert!(matches!(with(8, &[0xff; 4]), DecodeError::TooLarge { what: "plain length", .. }));
+    assert!(matches!(with(8, &[1, 0, 0, 0]), DecodeError::Compression { .. }));
+    for end in 0..good.len() {
+        assert!(decode(&good[..end]).is_err(), "{end} bytes of {} were accepted", good.len());
+    }
+}
+
+#[cfg(feature = "compress")]
+#[test]
+fn a_decompression_bomb_is_refused_at_its_promised_size() {
+    let bomb = zstd::bulk::compress(&vec![0; 64 << 20], 19).unwrap();
+    assert!(bomb.len() < 16_384);
+    let mut frame = b"PCLB\x01\0\0\0".to_vec();
+    frame.extend_from_slice(&(MAX_PLAIN_BYTES as u32).to_le_bytes());
+    frame.extend_from_slice(&bomb);
+    assert!(matches!(decode(&frame), Err(DecodeError::Compression { .. })));
+}
+
+#[test]
+fn a_column_of_equal_values_cannot_claim_more_rows_than_a_batch_may_hold() {
+    let mut plain = encode_plain(&head());
+    plain.truncate(plain.len() - 4);
+    plain.extend_from_slice(&[0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0]);
+    assert!(matches!(decode_plain(&plain), Err(DecodeError::TooLarge { what: "rows", .. })));
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let time = || any::<i64>().prop_map(MonoNanos);
+    let step = || any::<u64>().prop_map(Step);
+    let kind = prop::sample::select(SpanKind::ALL.to_vec());
+    prop_oneof![
+        (step(), kind, time(), time(), any::<u64>())
+            .prop_map(|(step, kind, begin, end, cpu_nanos)| Event::Span(Span {
+                step,
+                kind,
+                begin,
+                end,
+                cpu_nanos
+            })),
+        (step(), time(), time(), any::<u64>(), any::<bool>()).prop_map(
+            |(step, begin, end, samples, shadow)| Event::Step(StepRecord { step, begin, end, samples, shadow })
+        ),
+        (step(), any::<u32>(), any::<u64>(), any::<u32>(), any::<u64>(), time()).prop_map(
+            |(step, comm, seq, bucket, bytes, launch)| Event::Started(Started {
+                step,
+                comm: Comm(comm),
+                seq: Seq(seq),
+                bucket: Bucket(bucket),
+                bytes,
+                launch
+            })
+        ),
+        (step(), any::<u64>(), any::<u32>(), any::<u64>(), [time(), time(), time(), time()]).prop_map(
+            |(step, seq, bucket, bytes, [ready, launch, start, end])| Event::Bucket(BucketRecord {
+                step,
+                comm: Comm(1),
+                seq: Seq(seq),
+                bucket: Bucket(bucket),
+                bytes,
+                ready,
+                launch,
+                start,
+                end,
+                source: Source::DeviceEvent,
+            })
+        ),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn any_records_round_trip(mut events in prop::collection::vec(any_event(), 0..60)) {
+        let batch = Batch { events: events.clone(), ..head() };
+        let back = decode_plain(&encode_plain(&batch)).unwrap();
+        events.sort_by_key(Event::kind);
+        prop_assert_eq!(back, Batch { events, ..head() });
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = decode_plain(&bytes);
+    }
+
+    #[test]
+    fn no_flipped_byte_makes_it_panic(at in any::<prop::sample::Index>(), value in any::<u8>()) {
+        let mut plain = encode_plain(&golden_batch());
+        let at = at.index(plain.len());
+        plain[at] = value;
+        let _ = decode_plain(&plain);
+    }
+}

@@ -1,0 +1,384 @@
+//! What a server answers in JSON: one type from the analysis to the report, the API and the browser.
+//!
+//! A figure that cannot be computed is `None`, and [`Report::missing`] says why; it is never 0.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::batch::Drop;
+use crate::ids::{Bucket, Rank, RunId};
+
+/// Where a run is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum RunState {
+    /// Ranks have said hello, no step is complete yet.
+    Starting,
+    /// Steps complete.
+    Running,
+    /// No step completed for max(10 x median step, 10 s): see [`Hang`].
+    Hung,
+    /// Every rank said goodbye, its work done.
+    Completed,
+    /// A rank ended with an error, or never said goodbye.
+    Failed,
+}
+
+/// Who is waited for in a run that does not move.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Hang {
+    /// Seconds since the last step completed.
+    pub since_seconds: f64,
+    /// The limit that was passed, in seconds.
+    pub limit_seconds: f64,
+    /// Ranks whose next collective has not started.
+    pub ranks: Vec<Rank>,
+    /// One sentence for a person.
+    pub sentence: String,
+}
+
+/// One line of the list of runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RunSummary {
+    /// The run.
+    pub run: RunId,
+    /// Its name; runs of one name are compared.
+    pub name: String,
+    /// Where it is in its life.
+    pub state: RunState,
+    /// When its first batch came, in milliseconds since the Unix epoch.
+    pub started_unix_millis: u64,
+    /// When its last batch came.
+    pub last_seen_unix_millis: u64,
+    /// Ranks it has.
+    pub ranks_expected: u32,
+    /// Ranks heard from in the last ten seconds (of a live run) or at all (of an ended one).
+    pub ranks_reporting: u32,
+    /// Completed steps.
+    pub steps: u64,
+    /// The newest completed step.
+    pub last_step: Option<u64>,
+    /// Median step time, in nanoseconds.
+    pub step_time_nanos: Option<u64>,
+    /// Samples (or tokens) per second over all ranks, over the recent steps.
+    pub throughput: Option<f64>,
+    /// What a sample is.
+    pub sample_unit: String,
+    /// Overlap ratio.
+    pub overlap_ratio: Option<f64>,
+    /// Implied scaling efficiency.
+    pub efficiency_implied: Option<f64>,
+    /// The worst verdict as a sentence.
+    pub verdict: Option<String>,
+    /// Why it does not move, when it does not.
+    pub hang: Option<Hang>,
+}
+
+/// Median and tails of one figure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Spread {
+    /// The middle value.
+    pub median: f64,
+    /// A tenth of the values are smaller.
+    pub p10: f64,
+    /// A tenth of the values are larger.
+    pub p90: f64,
+    /// A hundredth of the values are larger.
+    pub p99: f64,
+    /// The mean.
+    pub mean: f64,
+}
+
+/// Scaling efficiency, both kinds (METRICS.md, "One run").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ScalingEfficiency {
+    /// Mean over ranks of useful compute / T.
+    pub implied: Option<f64>,
+    /// Against a baseline run of the same name on fewer ranks.
+    pub measured: Option<f64>,
+}
+
+/// One rank's step ledger, summed over the observed steps. The parts sum to `step_ns` exactly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[allow(missing_docs, reason = "each field is the part of the same name in METRICS.md, in nanoseconds")]
+pub struct RankLedger {
+    pub rank: Rank,
+    pub input_ns: u64,
+    pub h2d_ns: u64,
+    pub forward_ns: u64,
+    pub backward_ns: u64,
+    pub exposed_wait_ns: u64,
+    pub exposed_transfer_ns: u64,
+    pub optimizer_ns: u64,
+    pub other_ns: u64,
+    pub step_ns: u64,
+}
+
+impl RankLedger {
+    /// The parts in the order of [`crate::live::Part::ALL`].
+    #[must_use]
+    pub fn parts(&self) -> [u64; 8] {
+        [
+            self.input_ns,
+            self.h2d_ns,
+            self.forward_ns,
+            self.backward_ns,
+            self.exposed_wait_ns,
+            self.exposed_transfer_ns,
+            self.optimizer_ns,
+            self.other_ns,
+        ]
+    }
+}
+
+/// Who a verdict is against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Culprit {
+    /// One rank: `{"rank": 2}`.
+    Rank(u32),
+    /// Every rank alike: `"all"`.
+    All,
+}
+
+/// Why a step is slower than it could be (METRICS.md, "verdict").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Waiting for input.
+    Input,
+    /// Copying to the device.
+    H2d,
+    /// Compute: a slow device or more work.
+    Compute,
+    /// The device lowered its clocks.
+    ClockThrottle,
+    /// Launch gaps, preemption, garbage collection.
+    Host,
+    /// Transfers of one rank or link are slow.
+    Network,
+    /// Bucket sizes or the tail.
+    CollectiveConfiguration,
+    /// Something is slow and the records do not say what.
+    Unknown,
+}
+
+impl Cause {
+    /// The name as the report and Prometheus write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::H2d => "h2d",
+            Self::Compute => "compute",
+            Self::ClockThrottle => "clock_throttle",
+            Self::Host => "host",
+            Self::Network => "network",
+            Self::CollectiveConfiguration => "collective_configuration",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// How sure a verdict is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Confidence {
+    /// Something is there, but too few steps or too wide a clock bound to act on it.
+    InsufficientEvidence,
+    /// More likely than not.
+    Medium,
+    /// Seen in nearly every step, by both forms.
+    High,
+}
+
+/// What is wrong, what it costs, and how one knows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Verdict {
+    /// Who, or null when no one can be named.
+    pub culprit: Option<Culprit>,
+    /// Why.
+    pub cause: Cause,
+    /// What fixing it would save in each step, in nanoseconds.
+    pub cost_ns_per_step: u64,
+    /// The same as a share of the step time, 0 to 1.
+    pub cost_share: f64,
+    /// `cost_share` x ranks x 24.
+    pub gpu_hours_per_day: f64,
+    /// How sure.
+    pub confidence: Confidence,
+    /// One sentence for a person.
+    pub sentence: String,
+    /// What speaks for it.
+    pub evidence: Vec<String>,
+    /// What speaks against it.
+    pub counter_evidence: Vec<String>,
+    /// The step that shows it best.
+    pub example_step: Option<u64>,
+}
+
+/// `transfer(m) = alpha + beta * m`, by least absolute deviations.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AlphaBeta {
+    /// Latency, in seconds.
+    pub alpha_seconds: f64,
+    /// Inverse bandwidth, in seconds per byte.
+    pub beta_seconds_per_byte: f64,
+    /// Median absolute residual, in seconds.
+    pub residual_seconds: f64,
+    /// The points it was fitted to: bytes and median transfer in seconds, one per bucket size.
+    pub points: Vec<(u64, f64)>,
+}
+
+/// One bucket over the observed steps and all ranks; times in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BucketStats {
+    /// Which bucket.
+    pub bucket: Bucket,
+    /// Its payload, in bytes.
+    pub bytes: u64,
+    /// How many collectives were measured.
+    pub collectives: u64,
+    /// Wait for the last rank.
+    pub wait_ns: Spread,
+    /// Transfer.
+    pub transfer_ns: Spread,
+    /// Share of its communication time that lay behind compute.
+    pub hidden_ratio: Option<f64>,
+    /// bytes / median transfer, in bytes per second.
+    pub algbw: Option<f64>,
+    /// algbw x 2(N-1)/N, in bytes per second.
+    pub busbw: Option<f64>,
+}
+
+/// How well a rank's clock is aligned to the server's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RankClock {
+    /// The rank.
+    pub rank: Rank,
+    /// Error bound of its aligned times, in nanoseconds; null before the first probe.
+    pub bound_ns: Option<u64>,
+    /// Its drift against the server's clock, in parts per billion.
+    pub drift_ppb: f64,
+}
+
+/// What the recording itself costs, from shadow steps.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct OwnOverhead {
+    /// Median of (observed step / neighbouring shadow step) - 1. May be negative: that is noise.
+    pub ratio: f64,
+    /// Lower end of its 95 % interval (sign test on the pairs).
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// How many pairs.
+    pub pairs: u64,
+}
+
+/// Records that one rank lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RankDrops {
+    /// The rank.
+    pub rank: Rank,
+    /// What it lost.
+    pub drops: Vec<Drop>,
+}
+
+/// Everything that is known about a run: what `paceline report` prints and the page shows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Report {
+    /// The run.
+    pub run: RunId,
+    /// Its name.
+    pub name: String,
+    /// Where it is in its life.
+    pub state: RunState,
+    /// How many ranks it has.
+    pub ranks: u32,
+    /// Observed steps: complete on all ranks, not shadow, not the first (which warms up).
+    pub steps: u64,
+    /// The first and the last observed step.
+    pub step_range: Option<(u64, u64)>,
+    /// Step time T over the observed steps, in nanoseconds.
+    pub step_time_ns: Option<Spread>,
+    /// Samples per second over all ranks.
+    pub throughput: Option<f64>,
+    /// What a sample is.
+    pub sample_unit: String,
+    /// |hidden| / |collectives| over ranks and steps.
+    pub overlap_ratio: Option<f64>,
+    /// T_comm / (T_comp + T_comm).
+    pub communication_fraction: Option<f64>,
+    /// Median tail: end of the last bucket after the end of the last backward compute, in nanoseconds.
+    pub tail_ns: Option<f64>,
+    /// Both kinds of scaling efficiency.
+    pub scaling_efficiency: ScalingEfficiency,
+    /// What recording costs, as one number.
+    pub own_overhead_ratio: Option<f64>,
+    /// The same with its interval.
+    pub own_overhead: Option<OwnOverhead>,
+    /// One ledger a rank, summed over the observed steps.
+    pub ledger: Vec<RankLedger>,
+    /// Worst first.
+    pub verdicts: Vec<Verdict>,
+    /// One entry a bucket.
+    pub buckets: Vec<BucketStats>,
+    /// The latency-bandwidth model of the communicator.
+    pub comm_model: Option<AlphaBeta>,
+    /// One entry a rank.
+    pub clocks: Vec<RankClock>,
+    /// Ranks that lost records.
+    pub drops: Vec<RankDrops>,
+    /// Why it does not move, when it does not.
+    pub hang: Option<Hang>,
+    /// Figures that are not there, by name, each with its reason.
+    pub missing: BTreeMap<String, String>,
+}
+
+/// What the live stream says in text, beside the binary frames of [`crate::live`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum LiveText {
+    /// The list of runs, newest first (stream without a run).
+    Runs {
+        /// All runs.
+        runs: Vec<RunSummary>,
+    },
+    /// One run's summary and report (stream of a run).
+    Run {
+        /// The line of the list.
+        summary: Box<RunSummary>,
+        /// The report over the recent window.
+        report: Box<Report>,
+    },
+    /// The run that was asked for is not there.
+    NoSuchRun {
+        /// What was asked for.
+        run: String,
+    },
+}
+
+/// An error as the API answers it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ApiError {
+    /// What is wrong, where, and how to mend it.
+    pub error: String,
+}
