@@ -1,0 +1,234 @@
+//! `cargo xtask web`: the browser client as files in `target/dist`, ready to be embedded by the server.
+//!
+//! cargo -> wasm-bindgen -> content-hashed names -> `.br` and `.gz` beside each file. No node, no trunk, no
+//! wasm-opt (it takes nothing off the compressed size). Work is skipped while the inputs are unchanged, and a
+//! file is only rewritten when its bytes change, so that the server is not rebuilt for nothing.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, bail, ensure};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+const WASM_TARGET: &str = "wasm32-unknown-unknown";
+
+/// What the bundle is made from; a change in any of them builds it anew.
+const INPUTS: [&str; 7] =
+    ["web", "wire", "xtask/src/web.rs", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml", ".cargo"];
+
+/// Builds the bundle unless it is up to date.
+pub fn run() -> anyhow::Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent folder")?;
+    let target = root.join("target/web");
+    let dist = root.join("target/dist");
+    let stamp = target.join("fingerprint");
+
+    let fingerprint = format!("{:016x}", fingerprint(root)?);
+    if dist.join("index.html").is_file() && fs::read_to_string(&stamp).is_ok_and(|old| old == fingerprint) {
+        eprintln!("web: up to date");
+        return Ok(());
+    }
+
+    let began = Instant::now();
+    ensure_target()?;
+    let wasm = compile(root, &target)?;
+    let files = assemble(root, &bind(&wasm, &target.join("bindgen"))?)?;
+    publish(&files, &dist)?;
+    fs::write(&stamp, fingerprint).with_context(|| format!("cannot write {}", stamp.display()))?;
+    eprintln!("web: {} in {:.0} s", dist.display(), began.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Installs the wasm target where rustup rules and it is missing.
+fn ensure_target() -> anyhow::Result<()> {
+    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().context("cannot run rustc")?;
+    let sysroot = PathBuf::from(String::from_utf8(sysroot.stdout)?.trim());
+    if sysroot.join("lib/rustlib").join(WASM_TARGET).is_dir() {
+        return Ok(());
+    }
+    eprintln!("web: installing the target {WASM_TARGET}");
+    let status = Command::new("rustup").args(["target", "add", WASM_TARGET]).status().with_context(|| {
+        format!("this toolchain lacks {WASM_TARGET}, and rustup is not there to install it")
+    })?;
+    ensure!(status.success(), "`rustup target add {WASM_TARGET}` failed");
+    Ok(())
+}
+
+/// Compiles in a folder of its own: no lock shared with, and nothing rebuilt by, the native builds.
+fn compile(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
+    eprintln!("web: compiling (the first time takes minutes)");
+    let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .current_dir(root)
+        .args(["build", "--package", "paceline-web", "--lib", "--profile", "web"])
+        .args(["--target", WASM_TARGET, "--target-dir"])
+        .arg(target)
+        // Flags meant for the host would break the build for the browser.
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .status()
+        .context("cannot run cargo")?;
+    ensure!(status.success(), "the browser client does not compile (see above)");
+    Ok(target.join(WASM_TARGET).join("web/web.wasm"))
+}
+
+/// What wasm-bindgen makes: the module and its glue.
+struct Bound {
+    wasm: Vec<u8>,
+    js: String,
+}
+
+fn bind(wasm: &Path, work: &Path) -> anyhow::Result<Bound> {
+    eprintln!("web: binding");
+    if work.exists() {
+        fs::remove_dir_all(work)?;
+    }
+    wasm_bindgen_cli_support::Bindgen::new()
+        .input_path(wasm)
+        .web(true)?
+        .typescript(false)
+        .remove_name_section(true)
+        .remove_producers_section(true)
+        .out_name("app")
+        .generate(work)
+        .context("wasm-bindgen failed")?;
+    let snippets = work.join("snippets");
+    ensure!(!snippets.exists(), "a dependency ships JavaScript snippets, which the bundle does not carry");
+    Ok(Bound { wasm: fs::read(work.join("app_bg.wasm"))?, js: fs::read_to_string(work.join("app.js"))? })
+}
+
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// Gives every asset a name that holds its hash, and the page the names.
+fn assemble(root: &Path, bound: &Bound) -> anyhow::Result<Files> {
+    let mut files = Files::new();
+    let mut add = |stem: &str, extension: &str, bytes: Vec<u8>| {
+        let name = format!("{stem}-{:016x}.{extension}", fnv1a(FNV_START, &bytes));
+        files.insert(format!("assets/{name}"), bytes);
+        name
+    };
+    let wasm = add("app", "wasm", bound.wasm.clone());
+    let js = add("app", "js", bound.js.clone().into_bytes());
+    // No inline script under the content security policy, hence a file that starts the module.
+    let boot = add(
+        "boot",
+        "js",
+        format!(
+            "import init from './{js}';\ninit({{ module_or_path: new URL('./{wasm}', import.meta.url) }});\n"
+        )
+        .into_bytes(),
+    );
+    let css = add("style", "css", fs::read(root.join("web/style.css")).context("cannot read web/style.css")?);
+    let icon = add("icon", "svg", fs::read(root.join("web/icon.svg")).context("cannot read web/icon.svg")?);
+
+    let mut page = fs::read_to_string(root.join("web/index.html")).context("cannot read web/index.html")?;
+    for (place, name) in
+        [("{{css}}", css), ("{{boot}}", boot), ("{{js}}", js), ("{{wasm}}", wasm), ("{{icon}}", icon)]
+    {
+        ensure!(page.contains(place), "web/index.html does not mention {place}");
+        page = page.replace(place, &format!("/assets/{name}"));
+    }
+    files.insert("index.html".into(), page.into_bytes());
+    Ok(files)
+}
+
+/// Writes what changed with its compressed forms, removes what is no longer there, the page last.
+fn publish(files: &Files, dist: &Path) -> anyhow::Result<()> {
+    let mut wanted = vec![dist.join("index.html")];
+    let (mut raw_total, mut br_total) = (0, 0);
+    for (name, bytes) in files {
+        let path = dist.join(name);
+        let (br, gz) = (beside(&path, "br"), beside(&path, "gz"));
+        if fs::read(&path).is_ok_and(|old| old == *bytes) && br.is_file() && gz.is_file() {
+            br_total += fs::metadata(&br)?.len() as usize;
+        } else {
+            let compressed = brotli_of(bytes)?;
+            br_total += compressed.len();
+            eprintln!("web: {name}: {} bytes, {} as brotli", bytes.len(), compressed.len());
+            write(&br, &compressed)?;
+            write(&gz, &gzip_of(bytes)?)?;
+            write(&path, bytes)?;
+        }
+        raw_total += bytes.len();
+        wanted.extend([path, br, gz]);
+    }
+    for entry in walk(dist)? {
+        if !wanted.contains(&entry) {
+            fs::remove_file(&entry)?;
+        }
+    }
+    eprintln!("web: {raw_total} bytes in all, {br_total} as brotli");
+    Ok(())
+}
+
+fn brotli_of(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    let params = brotli::enc::BrotliEncoderParams { quality: 11, lgwin: 22, ..Default::default() };
+    brotli::BrotliCompress(&mut &*bytes, &mut out, &params).context("brotli failed")?;
+    Ok(out)
+}
+
+fn gzip_of(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes)?;
+    Ok(encoder.finish()?)
+}
+
+fn beside(path: &Path, extension: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(extension);
+    PathBuf::from(name)
+}
+
+/// Through a rename: an interrupted build leaves no half-written asset behind.
+fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let parent = path.parent().context("a file without a folder")?;
+    fs::create_dir_all(parent)?;
+    let part = beside(path, "part");
+    fs::write(&part, bytes).with_context(|| format!("cannot write {}", part.display()))?;
+    fs::rename(&part, path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Changes with the name or the bytes of any input.
+fn fingerprint(root: &Path) -> anyhow::Result<u64> {
+    let mut hash = FNV_START;
+    for input in INPUTS {
+        let path = root.join(input);
+        let files = if path.is_dir() { walk(&path)? } else { vec![path] };
+        for file in files {
+            hash = fnv1a(hash, file.strip_prefix(root)?.as_os_str().as_encoded_bytes());
+            hash = fnv1a(hash, &fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?);
+        }
+    }
+    Ok(hash)
+}
+
+/// All files under `folder`, sorted.
+fn walk(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next).with_context(|| format!("cannot read {}", next.display()))? {
+            let entry = entry?;
+            match entry.file_type()? {
+                kind if kind.is_dir() => folders.push(entry.path()),
+                kind if kind.is_file() => files.push(entry.path()),
+                _ => bail!("{} is neither a file nor a folder", entry.path().display()),
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+fn fnv1a(start: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(start, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
