@@ -1,1 +1,176 @@
-//! The in-process recorder of Paceline.
+//! The in-process recorder: events go into per-thread rings, one named thread drains them to the server.
+//!
+//! What it promises its host: [`Recorder::record`] takes no lock, allocates nothing and returns nothing; no
+//! call blocks on the network; nothing panics; memory is bounded by the rings and the spool. What does not
+//! fit is counted by kind and reason, and the counts are sent. A training step never waits for its observer.
+//!
+//! ```no_run
+//! use agent::{Agent, Job};
+//! use wire::{event::SpanKind, ids::Step};
+//!
+//! let agent = Agent::from_env(Job { name: "mnist".into(), sample_unit: "images".into(), parameters: 0 });
+//! let mut marks = agent.step_marks();
+//! for step in 0..100 {
+//!     marks.begin_step(Step(step));
+//!     marks.enter(SpanKind::Input);
+//!     marks.enter(SpanKind::Forward);
+//!     marks.enter(SpanKind::Backward);
+//!     marks.enter(SpanKind::Optimizer);
+//!     marks.leave();
+//!     marks.end_step(64);
+//! }
+//! agent.finish(Ok(()));
+//! ```
+
+pub mod clock;
+mod config;
+mod drain;
+mod marks;
+mod recorder;
+mod spool;
+mod transport;
+
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use wire::batch::{Bye, Layout, Note};
+
+pub use config::{Config, ConfigError, Job};
+pub use marks::{StepContext, StepMarks};
+pub use recorder::Recorder;
+
+/// How long [`Agent::finish`] waits for the server to acknowledge what is left.
+const FLUSH_LIMIT: Duration = Duration::from_secs(5);
+/// Notes that wait for the drain thread: a hello, two layouts and a goodbye in the life of a job.
+const NOTE_QUEUE: usize = 64;
+
+/// A process's recorder: a guard whose end flushes within five seconds.
+pub struct Agent {
+    active: Option<Active>,
+}
+
+struct Active {
+    rings: drain::RingRegistry,
+    notes: mpsc::SyncSender<Note>,
+    drain: Option<JoinHandle<()>>,
+    stop: std::sync::Arc<drain::Stop>,
+    shadow_every: u64,
+}
+
+impl Agent {
+    /// Starts recording for the job that the environment describes (see [`Config::from_env`]).
+    ///
+    /// Without `PACELINE_SERVER` the agent is disabled, and every call on it costs one branch. With an
+    /// environment that makes no sense it says so once on standard error and is disabled: an observer never
+    /// fails its host.
+    #[must_use]
+    pub fn from_env(job: Job) -> Self {
+        match Config::from_env(job) {
+            Ok(Some(config)) => Self::start(config),
+            Ok(None) => Self::disabled(),
+            Err(error) => {
+                warn(&format!("not recording: {error}"));
+                Self::disabled()
+            }
+        }
+    }
+
+    /// An agent that records nothing.
+    #[must_use]
+    pub fn disabled() -> Self {
+        Self { active: None }
+    }
+
+    /// Starts recording. When the drain thread cannot be started it says so and is disabled.
+    #[must_use]
+    pub fn start(config: Config) -> Self {
+        let shadow_every = config.shadow_every;
+        let rings = drain::RingRegistry::default();
+        let stop = std::sync::Arc::new(drain::Stop::default());
+        let (notes, note_queue) = mpsc::sync_channel(NOTE_QUEUE);
+        let drain = drain::Drain::new(config, rings.clone(), note_queue, stop.clone());
+        match std::thread::Builder::new().name("paceline-drain".into()).spawn(move || drain.run()) {
+            Ok(handle) => {
+                Self { active: Some(Active { rings, notes, drain: Some(handle), stop, shadow_every }) }
+            }
+            Err(error) => {
+                warn(&format!("not recording: the drain thread did not start: {error}"));
+                Self::disabled()
+            }
+        }
+    }
+
+    /// True when records go anywhere.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.active.is_some()
+    }
+
+    /// A recorder for one thread, with a ring of its own.
+    #[must_use]
+    pub fn recorder(&self) -> Recorder {
+        self.active.as_ref().map_or_else(Recorder::disabled, |active| active.rings.recorder())
+    }
+
+    /// The marks of the training thread, with a ring of their own.
+    #[must_use]
+    pub fn step_marks(&self) -> StepMarks {
+        StepMarks::new(self.recorder(), self.active.as_ref().map_or(0, |active| active.shadow_every))
+    }
+
+    /// A handle for rare notes.
+    #[must_use]
+    pub fn notes(&self) -> Notes {
+        Notes { queue: self.active.as_ref().map(|active| active.notes.clone()) }
+    }
+
+    /// Says goodbye and flushes: waits at most five seconds for the server.
+    pub fn finish(mut self, outcome: Result<(), String>) {
+        let bye = match outcome {
+            Ok(()) => Bye { completed: true, reason: String::new() },
+            Err(reason) => Bye { completed: false, reason },
+        };
+        self.close(bye);
+    }
+
+    fn close(&mut self, bye: Bye) {
+        let Some(mut active) = self.active.take() else { return };
+        // A full queue means that the server has been away since the start; then nobody reads the goodbye.
+        let _unread_when_full = active.notes.try_send(Note::Bye(bye));
+        active.stop.request();
+        if let Some(handle) = active.drain.take() {
+            handle.thread().unpark();
+            // The drain thread ends by itself within the flush limit; it does not panic, and if it ever did,
+            // its host must not.
+            let _outcome = handle.join();
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.close(Bye { completed: false, reason: "the process ended before it said that it was done".into() });
+    }
+}
+
+/// Sends rare notes; cheap to clone, may be used from any thread.
+#[derive(Clone)]
+pub struct Notes {
+    queue: Option<mpsc::SyncSender<Note>>,
+}
+
+impl Notes {
+    /// Tells the server how parameters lie in buckets.
+    pub fn layout(&self, layout: Layout) {
+        if let Some(queue) = &self.queue {
+            // Full only when 64 layouts came within one tick: the next one says the same.
+            let _lost_when_full = queue.try_send(Note::Layout(layout));
+        }
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "the one place where the agent speaks to the person at the terminal")]
+fn warn(text: &str) {
+    eprintln!("paceline: {text}");
+}

@@ -1,0 +1,154 @@
+//! What the agent must know, and how it reads it from the environment.
+
+use wire::ids::{Rank, RunId, RunIdError};
+
+/// What only the job itself can say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// The name of the model or script; runs of one name are compared. `PACELINE_RUN_NAME` overrides it.
+    pub name: String,
+    /// What one sample is: `tokens`, `images`.
+    pub sample_unit: String,
+    /// Parameters of the model; 0 when unknown.
+    pub parameters: u64,
+}
+
+/// Everything the agent needs.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The server's address, for instance `http://127.0.0.1:8080`.
+    pub server: String,
+    /// The bearer token, if the server wants one.
+    pub token: Option<String>,
+    /// The run.
+    pub run: RunId,
+    /// This process.
+    pub rank: Rank,
+    /// This process within its host.
+    pub local_rank: u32,
+    /// How many processes the run has.
+    pub world_size: u32,
+    /// The job.
+    pub job: Job,
+    /// Bound of the spool of unacknowledged batches, in bytes.
+    pub spool_bytes: usize,
+    /// One step in this many is a shadow step; 0 for none.
+    pub shadow_every: u64,
+}
+
+/// Why the environment does not describe a job.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A variable is needed and not there.
+    #[error("{variable} is not set: start the job with `paceline run` or torchrun, or set it by hand")]
+    Missing {
+        /// Its name.
+        variable: &'static str,
+    },
+    /// A variable holds no number.
+    #[error("{variable}={value:?} is not a whole number from 0 to {most}")]
+    Number {
+        /// Its name.
+        variable: &'static str,
+        /// What it holds.
+        value: String,
+        /// The largest that makes sense.
+        most: u64,
+    },
+    /// The rank is not below the world size.
+    #[error("RANK={rank} is not below WORLD_SIZE={world_size}")]
+    RankOutOfRange {
+        /// `RANK`
+        rank: u32,
+        /// `WORLD_SIZE`
+        world_size: u32,
+    },
+    /// The server's address is not one this agent can speak to.
+    #[error("PACELINE_SERVER={value:?} does not start with http:// (for instance http://127.0.0.1:8080)")]
+    Server {
+        /// What it holds.
+        value: String,
+    },
+    /// The run id is not one.
+    #[error("PACELINE_RUN_ID: {0}")]
+    Run(#[from] RunIdError),
+}
+
+/// DESIGN promises that a job loses nothing until this much is unsent, per rank.
+const DEFAULT_SPOOL_BYTES: usize = 256 << 20;
+/// 2 % of the steps tell what the other 98 % pay for being observed.
+const DEFAULT_SHADOW_EVERY: u64 = 50;
+
+impl Config {
+    /// Reads `PACELINE_SERVER`, `PACELINE_TOKEN`, `PACELINE_RUN_ID` (or torchrun's `TORCHELASTIC_RUN_ID`),
+    /// `PACELINE_RUN_NAME`, `RANK`, `LOCAL_RANK`, `WORLD_SIZE`, `PACELINE_SPOOL_BYTES` and
+    /// `PACELINE_SHADOW_EVERY`. `None` when there is no `PACELINE_SERVER`.
+    ///
+    /// # Errors
+    /// When a variable is missing or makes no sense.
+    pub fn from_env(job: Job) -> Result<Option<Self>, ConfigError> {
+        Self::from_variables(job, |name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+    }
+
+    fn from_variables(job: Job, get: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, ConfigError> {
+        let Some(server) = get("PACELINE_SERVER") else { return Ok(None) };
+        if !server.starts_with("http://") {
+            return Err(ConfigError::Server { value: server });
+        }
+        let number = |variable: &'static str, default: Option<u64>, most: u64| match get(variable) {
+            None => default.ok_or(ConfigError::Missing { variable }),
+            Some(value) => value
+                .parse::<u64>()
+                .ok()
+                .filter(|&number| number <= most)
+                .ok_or(ConfigError::Number { variable, value, most }),
+        };
+        let rank = number("RANK", None, u64::from(u32::MAX))? as u32;
+        let world_size = number("WORLD_SIZE", None, u64::from(u32::MAX))? as u32;
+        if rank >= world_size {
+            return Err(ConfigError::RankOutOfRange { rank, world_size });
+        }
+        let run = get("PACELINE_RUN_ID")
+            .or_else(|| get("TORCHELASTIC_RUN_ID"))
+            .ok_or(ConfigError::Missing { variable: "PACELINE_RUN_ID" })?;
+        let name = get("PACELINE_RUN_NAME").unwrap_or_else(|| job.name.clone());
+        Ok(Some(Self {
+            server: server.trim_end_matches('/').to_owned(),
+            token: get("PACELINE_TOKEN"),
+            run: RunId::new(run)?,
+            rank: Rank(rank),
+            local_rank: number("LOCAL_RANK", Some(u64::from(rank)), u64::from(u32::MAX))? as u32,
+            world_size,
+            job: Job { name, ..job },
+            spool_bytes: number("PACELINE_SPOOL_BYTES", Some(DEFAULT_SPOOL_BYTES as u64), 1 << 40)? as usize,
+            shadow_every: number("PACELINE_SHADOW_EVERY", Some(DEFAULT_SHADOW_EVERY), u64::MAX)?,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Option<Config>, ConfigError> {
+        let job = Job { name: "j".into(), sample_unit: "tokens".into(), parameters: 0 };
+        Config::from_variables(job, |name| {
+            variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn no_server_means_disabled_and_a_bad_environment_says_which_variable() {
+        const SERVER: (&str, &str) = ("PACELINE_SERVER", "http://h:1/");
+        assert!(read(&[("RANK", "0")]).unwrap().is_none());
+        assert_eq!(read(&[SERVER]).unwrap_err(), ConfigError::Missing { variable: "RANK" });
+        let rank = ("RANK", "3");
+        let too_high = read(&[SERVER, rank, ("WORLD_SIZE", "2")]).unwrap_err();
+        assert_eq!(too_high, ConfigError::RankOutOfRange { rank: 3, world_size: 2 });
+        let no_number = read(&[SERVER, rank, ("WORLD_SIZE", "four")]).unwrap_err();
+        assert!(no_number.to_string().starts_with("WORLD_SIZE=\"four\""), "{no_number}");
+        let good = read(&[SERVER, rank, ("WORLD_SIZE", "4"), ("TORCHELASTIC_RUN_ID", "r")]);
+        let good = good.unwrap().unwrap();
+        assert_eq!((good.server.as_str(), good.run.as_str(), good.local_rank), ("http://h:1", "r", 3));
+    }
+}

@@ -1,0 +1,381 @@
+//! The drain thread: rings -> batch -> spool -> server, every 50 ms.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant, SystemTime};
+
+use rtrb::{Consumer, RingBuffer};
+use wire::batch::{Batch, Drop, DropReason, Hello, MAX_EVENTS, Note};
+use wire::clock::Probe;
+use wire::event::{Event, EventKind};
+use wire::ids::{BatchSeq, Comm, Incarnation, Seq};
+
+use crate::clock;
+use crate::config::Config;
+use crate::recorder::{Lost, RING_SLOTS, Recorder};
+use crate::spool::{Frame, Spool};
+use crate::transport::{Delivery, Transport};
+use crate::{FLUSH_LIMIT, warn};
+
+/// How often the rings are emptied: a fifth of the 250 ms from gradient to pixel.
+const TICK: Duration = Duration::from_millis(50);
+/// How often the server's clock is asked, once the first probes are in.
+const PROBE_EVERY: Duration = Duration::from_millis(500);
+/// Probes at the start, to have a good one soon.
+const FIRST_PROBES: usize = 8;
+/// A batch goes out at least this often even when it is empty, so that the server knows the rank lives.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+/// While the server is away, records are gathered for this long, to make few large batches.
+const GATHER: Duration = Duration::from_secs(1);
+const BACK_OFF: Duration = Duration::from_millis(200);
+
+/// Told to end.
+#[derive(Default)]
+pub(crate) struct Stop {
+    requested: AtomicBool,
+}
+
+impl Stop {
+    pub(crate) fn request(&self) {
+        self.requested.store(true, Ordering::Release);
+    }
+
+    fn is_requested(&self) -> bool {
+        self.requested.load(Ordering::Acquire)
+    }
+}
+
+struct Ring {
+    consumer: Consumer<Event>,
+    lost: Arc<Lost>,
+}
+
+/// All rings of the process. Locked when a recorder is made and when the rings are drained, never to record.
+#[derive(Clone, Default)]
+pub(crate) struct RingRegistry {
+    rings: Arc<Mutex<Vec<Ring>>>,
+}
+
+impl RingRegistry {
+    pub(crate) fn recorder(&self) -> Recorder {
+        let (producer, consumer) = RingBuffer::new(RING_SLOTS);
+        let lost = Arc::new(Lost::default());
+        let ring = Ring { consumer, lost: lost.clone() };
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner).push(ring);
+        Recorder::new(producer, lost)
+    }
+
+    /// Takes what is there, up to `most`, and adds up what was lost since the process began.
+    fn take(&self, most: usize, events: &mut Vec<Event>) -> [u64; EventKind::ALL.len()] {
+        let mut lost = [0; EventKind::ALL.len()];
+        for ring in self.rings.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
+            let count = ring.consumer.slots().min(most.saturating_sub(events.len()));
+            if let Ok(chunk) = ring.consumer.read_chunk(count) {
+                events.extend(chunk);
+            }
+            for kind in EventKind::ALL {
+                lost[kind as usize] += ring.lost.count(kind);
+            }
+        }
+        lost
+    }
+}
+
+/// The state of the drain thread.
+pub(crate) struct Drain {
+    config: Config,
+    rings: RingRegistry,
+    notes: mpsc::Receiver<Note>,
+    stop: Arc<Stop>,
+    transport: Transport,
+    spool: Spool,
+    incarnation: Incarnation,
+    next_seq: u64,
+    pending: Pending,
+    lost: Losses,
+    last_sealed: Instant,
+    next_probe: Instant,
+    probes_made: usize,
+    retry_at: Instant,
+    said_refused: bool,
+}
+
+#[derive(Default)]
+struct Pending {
+    events: Vec<Event>,
+    notes: Vec<Note>,
+    probes: Vec<Probe>,
+}
+
+/// Losses since the process began, by reason and kind.
+#[derive(Default)]
+struct Losses {
+    counts: [[u64; EventKind::ALL.len()]; DropReason::ALL.len()],
+}
+
+impl Losses {
+    fn add(&mut self, reason: DropReason, events: [u64; EventKind::ALL.len()]) {
+        for (count, more) in self.counts[reason as usize].iter_mut().zip(events) {
+            *count += more;
+        }
+    }
+
+    fn to_drops(&self) -> Vec<Drop> {
+        let cells = DropReason::ALL.iter().flat_map(|&reason| EventKind::ALL.map(|kind| (reason, kind)));
+        cells
+            .map(|(reason, kind)| Drop { kind, reason, count: self.counts[reason as usize][kind as usize] })
+            .filter(|drop| drop.count > 0)
+            .collect()
+    }
+}
+
+impl Drain {
+    pub(crate) fn new(
+        config: Config,
+        rings: RingRegistry,
+        notes: mpsc::Receiver<Note>,
+        stop: Arc<Stop>,
+    ) -> Self {
+        let now = Instant::now();
+        let hello = Note::Hello(Hello {
+            name: config.job.name.clone(),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            pid: std::process::id(),
+            local_rank: config.local_rank,
+            sample_unit: config.job.sample_unit.clone(),
+            parameters: config.job.parameters,
+            origin: "reducer".into(),
+        });
+        Self {
+            transport: Transport::new(&config),
+            spool: Spool::new(config.spool_bytes),
+            incarnation: new_incarnation(),
+            next_seq: 0,
+            pending: Pending { notes: vec![hello], ..Pending::default() },
+            lost: Losses::default(),
+            last_sealed: now,
+            next_probe: now,
+            probes_made: 0,
+            retry_at: now,
+            said_refused: false,
+            config,
+            rings,
+            notes,
+            stop,
+        }
+    }
+
+    pub(crate) fn run(mut self) {
+        while !self.stop.is_requested() {
+            self.turn();
+            std::thread::park_timeout(TICK);
+        }
+        self.flush(Instant::now() + FLUSH_LIMIT);
+    }
+
+    fn turn(&mut self) {
+        self.gather();
+        if Instant::now() >= self.retry_at && self.wants_probe() {
+            self.probe();
+        }
+        if self.should_seal() {
+            self.seal();
+        }
+        self.send();
+    }
+
+    fn gather(&mut self) {
+        self.pending.notes.extend(self.notes.try_iter());
+        let lost = self.rings.take(MAX_EVENTS, &mut self.pending.events);
+        self.lost.counts[DropReason::RingFull as usize] = lost;
+    }
+
+    fn wants_probe(&self) -> bool {
+        self.probes_made < FIRST_PROBES || Instant::now() >= self.next_probe
+    }
+
+    fn probe(&mut self) {
+        match self.transport.probe() {
+            Some(probe) => {
+                self.pending.probes.push(probe);
+                self.probes_made += 1;
+                self.next_probe = Instant::now() + PROBE_EVERY;
+            }
+            None => self.retry_at = Instant::now() + BACK_OFF,
+        }
+    }
+
+    fn should_seal(&self) -> bool {
+        let age = self.last_sealed.elapsed();
+        let something = !self.pending.events.is_empty() || !self.pending.notes.is_empty();
+        let gathered = self.spool.is_empty() || age >= GATHER || self.pending.events.len() >= MAX_EVENTS / 2;
+        (something && gathered) || age >= HEARTBEAT
+    }
+
+    /// Makes one batch of all that is pending and puts it at the end of the spool.
+    fn seal(&mut self) {
+        self.last_sealed = Instant::now();
+        let Pending { events, notes, probes } = std::mem::take(&mut self.pending);
+        let events = without_superseded(events);
+        let batch = Batch {
+            run: self.config.run.clone(),
+            rank: self.config.rank,
+            world_size: self.config.world_size,
+            incarnation: self.incarnation,
+            seq: BatchSeq(self.next_seq),
+            anchor: clock::anchor(),
+            probes,
+            drops: self.lost.to_drops(),
+            notes,
+            events,
+        };
+        self.next_seq += 1;
+        let events = count_kinds(&batch.events);
+        match wire::codec::encode(&batch) {
+            Ok(bytes) => {
+                for lost in self.spool.push(Frame { bytes, events, notes: batch.notes }) {
+                    self.give_up(lost, DropReason::SpoolFull);
+                }
+            }
+            Err(_) => self.lost.add(DropReason::Refused, events),
+        }
+    }
+
+    fn send(&mut self) {
+        while Instant::now() >= self.retry_at
+            && let Some(frame) = self.spool.front()
+        {
+            match self.transport.deliver(&frame.bytes) {
+                Delivery::Acknowledged => drop(self.spool.pop()),
+                Delivery::Refused(reason) => self.refused(&reason),
+                Delivery::Later(wait) => self.retry_at = Instant::now() + wait.min(HEARTBEAT),
+                Delivery::Unreachable => self.retry_at = Instant::now() + BACK_OFF,
+            }
+        }
+    }
+
+    fn refused(&mut self, reason: &str) {
+        if !self.said_refused {
+            self.said_refused = true;
+            warn(&format!("the server refuses this rank's records (training goes on): {reason}"));
+        }
+        if let Some(mut frame) = self.spool.pop() {
+            // Notes of a refused batch would be refused again.
+            frame.notes.clear();
+            self.give_up(frame, DropReason::Refused);
+        }
+    }
+
+    /// Counts a frame's records as lost; its notes, which say who this is, go into the next batch.
+    fn give_up(&mut self, frame: Frame, reason: DropReason) {
+        self.lost.add(reason, frame.events);
+        self.pending.notes.extend(frame.notes);
+    }
+
+    fn flush(&mut self, deadline: Instant) {
+        loop {
+            self.gather();
+            if !self.pending.events.is_empty() || !self.pending.notes.is_empty() {
+                self.seal();
+            }
+            self.send();
+            let now = Instant::now();
+            if self.spool.is_empty() || now >= deadline {
+                return;
+            }
+            std::thread::sleep(self.retry_at.saturating_duration_since(now).min(deadline - now));
+        }
+    }
+}
+
+/// A started collective whose end is in the same batch says nothing that its end does not.
+fn without_superseded(events: Vec<Event>) -> Vec<Event> {
+    let ended: std::collections::HashSet<(Comm, Seq)> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Bucket(bucket) => Some((bucket.comm, bucket.seq)),
+            _ => None,
+        })
+        .collect();
+    let says_something = |event: &Event| match event {
+        Event::Started(started) => !ended.contains(&(started.comm, started.seq)),
+        _ => true,
+    };
+    events.into_iter().filter(says_something).collect()
+}
+
+fn count_kinds(events: &[Event]) -> [u64; EventKind::ALL.len()] {
+    let mut counts = [0; EventKind::ALL.len()];
+    events.iter().for_each(|event| counts[event.kind() as usize] += 1);
+    counts
+}
+
+/// Later lives of a rank sort after earlier ones, and two of one instant differ by process id.
+fn new_incarnation() -> Incarnation {
+    let micros = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros());
+    Incarnation(((micros as u64) << 12) | u64::from(std::process::id() & 0xfff))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::clock::MonoNanos;
+    use wire::event::{BucketRecord, Source, Started, StepRecord};
+    use wire::ids::{Bucket, Step};
+
+    fn started(seq: u64) -> Event {
+        Event::Started(Started {
+            step: Step(0),
+            comm: Comm(0),
+            seq: Seq(seq),
+            bucket: Bucket(0),
+            bytes: 4,
+            launch: MonoNanos(0),
+        })
+    }
+
+    fn ended(seq: u64) -> Event {
+        Event::Bucket(BucketRecord {
+            step: Step(0),
+            comm: Comm(0),
+            seq: Seq(seq),
+            bucket: Bucket(0),
+            bytes: 4,
+            ready: MonoNanos(0),
+            launch: MonoNanos(0),
+            start: MonoNanos(0),
+            end: MonoNanos(1),
+            source: Source::HostClock,
+        })
+    }
+
+    #[test]
+    fn only_a_collective_that_has_not_ended_is_sent_as_started() {
+        let sent = without_superseded(vec![started(1), started(2), ended(1)]);
+        assert_eq!(sent, [started(2), ended(1)]);
+    }
+
+    #[test]
+    fn a_full_ring_counts_by_kind_and_keeps_what_it_has() {
+        let rings = RingRegistry::default();
+        let mut recorder = rings.recorder();
+        let step = Event::Step(StepRecord {
+            step: Step(0),
+            begin: MonoNanos(0),
+            end: MonoNanos(1),
+            samples: 1,
+            shadow: false,
+        });
+        for _ in 0..RING_SLOTS {
+            recorder.record(step);
+        }
+        recorder.record(ended(0));
+        recorder.record(ended(1));
+        recorder.record(step);
+        let mut events = Vec::new();
+        let lost = rings.take(MAX_EVENTS, &mut events);
+        assert_eq!(events.len(), RING_SLOTS);
+        assert_eq!(lost[EventKind::Bucket as usize], 2);
+        assert_eq!(lost[EventKind::Step as usize], 1);
+    }
+}

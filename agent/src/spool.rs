@@ -1,0 +1,74 @@
+//! Batches the server has not acknowledged yet, oldest first, within a bound.
+
+use std::collections::VecDeque;
+
+use wire::batch::Note;
+use wire::event::EventKind;
+
+/// One encoded batch and what would be lost with it.
+pub(crate) struct Frame {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) events: [u64; EventKind::ALL.len()],
+    pub(crate) notes: Vec<Note>,
+}
+
+/// The queue.
+pub(crate) struct Spool {
+    frames: VecDeque<Frame>,
+    bytes: usize,
+    bound: usize,
+}
+
+impl Spool {
+    pub(crate) fn new(bound: usize) -> Self {
+        Self { frames: VecDeque::new(), bytes: 0, bound }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Adds the newest frame; returns those that had to go for it. What is new tells more than what is old.
+    pub(crate) fn push(&mut self, frame: Frame) -> Vec<Frame> {
+        self.bytes += frame.bytes.len();
+        self.frames.push_back(frame);
+        let mut lost = Vec::new();
+        while self.bytes > self.bound && self.frames.len() > 1 {
+            lost.extend(self.pop());
+        }
+        lost
+    }
+
+    pub(crate) fn front(&self) -> Option<&Frame> {
+        self.frames.front()
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Frame> {
+        let frame = self.frames.pop_front()?;
+        self.bytes -= frame.bytes.len();
+        Some(frame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(size: usize, tag: u64) -> Frame {
+        Frame { bytes: vec![0; size], events: [tag, 0, 0, 0], notes: Vec::new() }
+    }
+
+    #[test]
+    fn the_oldest_goes_first_and_is_handed_back_to_be_counted() {
+        let mut spool = Spool::new(100);
+        assert!(spool.push(frame(60, 1)).is_empty());
+        let lost = spool.push(frame(60, 2));
+        assert_eq!(lost.iter().map(|frame| frame.events[0]).collect::<Vec<_>>(), [1]);
+        assert_eq!(spool.front().unwrap().events[0], 2);
+        assert!(spool.push(frame(40, 3)).is_empty(), "exactly full is not too full");
+        // One frame larger than the whole bound is still sent: it is all there is.
+        assert_eq!(spool.push(frame(500, 4)).len(), 2);
+        assert_eq!(spool.pop().unwrap().events[0], 4);
+        assert!(spool.is_empty());
+    }
+}

@@ -1,0 +1,102 @@
+//! How a batch gets to the server: an HTTP request on a kept connection, and its answer as what to do next.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use ureq::http::Response;
+use ureq::{Agent as Client, Body};
+use wire::clock::{Probe, ServerNanos};
+
+use crate::clock;
+use crate::config::Config;
+
+/// What became of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// It is on the server's disk.
+    Acknowledged,
+    /// The server lives but has no room now: try again after this long.
+    Later(Duration),
+    /// The server will never take it, for the given reason.
+    Refused(String),
+    /// Nobody answered, or it is not sure that somebody did.
+    Unreachable,
+}
+
+/// A connection to the server.
+pub(crate) struct Transport {
+    client: Client,
+    ingest_url: String,
+    clock_url: String,
+    authorization: Option<String>,
+}
+
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+const CONNECT_LIMIT: Duration = Duration::from_secs(1);
+const DEFAULT_RETRY: Duration = Duration::from_millis(200);
+
+impl Transport {
+    pub(crate) fn new(config: &Config) -> Self {
+        let client = Client::config_builder()
+            .timeout_global(Some(ANSWER_LIMIT))
+            .timeout_connect(Some(CONNECT_LIMIT))
+            .http_status_as_error(false)
+            // A proxy meant for the outside world must not see, or swallow, the records of a local job.
+            .proxy(None)
+            .build()
+            .new_agent();
+        Self {
+            client,
+            ingest_url: format!("{}/api/v1/ingest", config.server),
+            clock_url: format!("{}/api/v1/clock", config.server),
+            authorization: config.token.as_ref().map(|token| format!("Bearer {token}")),
+        }
+    }
+
+    pub(crate) fn deliver(&self, frame: &[u8]) -> Delivery {
+        let mut request = self.client.post(&self.ingest_url).content_type("application/vnd.paceline.batch");
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
+        match request.send(frame) {
+            Ok(response) => judge(response),
+            Err(_) => Delivery::Unreachable,
+        }
+    }
+
+    /// One two-way exchange of time stamps; `None` when it did not come about.
+    pub(crate) fn probe(&self) -> Option<Probe> {
+        let mut request = self.client.get(&self.clock_url);
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
+        let sent = clock::now();
+        let mut response = request.call().ok().filter(|response| response.status().is_success())?;
+        let received = clock::now();
+        let times: Value = serde_json::from_str(&response.body_mut().read_to_string().ok()?).ok()?;
+        let server = |name: &str| times.get(name).and_then(Value::as_i64).map(ServerNanos);
+        Some(Probe {
+            sent,
+            server_received: server("received_nanos")?,
+            server_sent: server("sent_nanos")?,
+            received,
+        })
+    }
+}
+
+fn judge(mut response: Response<Body>) -> Delivery {
+    let status = response.status();
+    let retry_after = response
+        .headers()
+        .get("retry-after")
+        .and_then(|value| value.to_str().ok()?.parse().ok())
+        .map_or(DEFAULT_RETRY, Duration::from_secs);
+    // Reading the body to its end keeps the connection.
+    let body = response.body_mut().read_to_string();
+    match status.as_u16() {
+        200..=299 => Delivery::Acknowledged,
+        429 | 503 => Delivery::Later(retry_after),
+        400..=499 => Delivery::Refused(format!("{status}: {}", body.unwrap_or_default())),
+        _ => Delivery::Unreachable,
+    }
+}
