@@ -1,0 +1,140 @@
+//! Colours, one meaning each in every view, told apart by colour-blind eyes.
+//!
+//! The parts of a step have the eight colours of Okabe and Ito; communication keeps its hue from the ledger
+//! to the waterfall, where what is hidden behind compute is pale and hatched, and what is exposed is solid.
+//! Magnitudes use cividis.
+
+use wire::live::{Part, SliceKind};
+
+/// A pixel as `ImageData` wants it: red in the lowest byte, alpha in the highest.
+pub type Rgba = u32;
+
+/// Nothing; the page shows through.
+pub const CLEAR: Rgba = 0;
+
+/// An opaque colour.
+#[must_use]
+pub const fn rgb(red: u8, green: u8, blue: u8) -> Rgba {
+    u32::from_le_bytes([red, green, blue, 0xff])
+}
+
+/// The same colour, less opaque.
+#[must_use]
+pub const fn with_alpha(colour: Rgba, alpha: u8) -> Rgba {
+    (colour & 0x00ff_ffff) | ((alpha as u32) << 24)
+}
+
+/// The colour of a part of the step ledger.
+#[must_use]
+pub const fn part(part: Part) -> Rgba {
+    match part {
+        Part::Input => rgb(0xe6, 0x9f, 0x00),
+        Part::H2d => rgb(0xf0, 0xe4, 0x42),
+        Part::Forward => rgb(0x56, 0xb4, 0xe9),
+        Part::Backward => rgb(0x00, 0x72, 0xb2),
+        Part::ExposedWait => rgb(0xd5, 0x5e, 0x00),
+        Part::ExposedTransfer => rgb(0xcc, 0x79, 0xa7),
+        Part::Optimizer => rgb(0x00, 0x9e, 0x73),
+        Part::Other => rgb(0x8d, 0x93, 0x9c),
+    }
+}
+
+/// How a slice of the waterfall is filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paint {
+    /// Its colour.
+    pub colour: Rgba,
+    /// Hatched: it costs nothing, or nothing happens.
+    pub hatched: bool,
+}
+
+/// The fill of a kind of slice.
+#[must_use]
+pub const fn slice(kind: SliceKind) -> Paint {
+    let (of, hatched) = match kind {
+        SliceKind::Input => (part(Part::Input), false),
+        SliceKind::H2d => (part(Part::H2d), false),
+        SliceKind::Forward => (part(Part::Forward), false),
+        SliceKind::Backward => (part(Part::Backward), false),
+        SliceKind::Optimizer => (part(Part::Optimizer), false),
+        SliceKind::Blocked | SliceKind::Queued => (part(Part::Other), true),
+        SliceKind::WaitHidden => (part(Part::ExposedWait), true),
+        SliceKind::WaitExposed => (part(Part::ExposedWait), false),
+        SliceKind::TransferHidden => (part(Part::ExposedTransfer), true),
+        SliceKind::TransferExposed => (part(Part::ExposedTransfer), false),
+    };
+    Paint { colour: of, hatched }
+}
+
+/// `#rrggbb`, for text and markers that are not rasterised here.
+#[must_use]
+pub fn css(colour: Rgba) -> String {
+    let [red, green, blue, _] = colour.to_le_bytes();
+    format!("#{red:02x}{green:02x}{blue:02x}")
+}
+
+/// Nine samples of cividis (Nuñez, Anderton and Renslow 2018): monotone in lightness, for every kind of eye.
+const CIVIDIS: [[u8; 3]; 9] = [
+    [0, 34, 78],
+    [26, 56, 111],
+    [67, 78, 108],
+    [97, 101, 111],
+    [125, 124, 120],
+    [155, 149, 119],
+    [188, 175, 111],
+    [222, 203, 93],
+    [254, 232, 56],
+];
+
+/// Cividis at `t`, clamped to 0..1.
+#[must_use]
+pub fn cividis(t: f32) -> Rgba {
+    let at = t.clamp(0.0, 1.0) * (CIVIDIS.len() - 1) as f32;
+    let low = (at as usize).min(CIVIDIS.len() - 2);
+    let mix = at - low as f32;
+    let channel = |c: usize| {
+        let (a, b) = (f32::from(CIVIDIS[low][c]), f32::from(CIVIDIS[low + 1][c]));
+        (a + (b - a) * mix).round() as u8
+    };
+    rgb(channel(0), channel(1), channel(2))
+}
+
+/// A table of [`cividis`], since a heatmap asks a million times.
+#[must_use]
+pub fn cividis_table() -> [Rgba; 256] {
+    std::array::from_fn(|at| cividis(at as f32 / 255.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn luminance(colour: Rgba) -> f32 {
+        let [r, g, b, _] = colour.to_le_bytes().map(f32::from);
+        0.2126 * r + 0.7152 * g + 0.0722 * b
+    }
+
+    #[test]
+    fn cividis_grows_lighter() {
+        let table = cividis_table();
+        assert!(table.windows(2).all(|pair| luminance(pair[0]) <= luminance(pair[1]) + 0.6));
+        assert_eq!(cividis(-1.0), rgb(0, 34, 78));
+        assert_eq!(cividis(2.0), rgb(254, 232, 56));
+    }
+
+    #[test]
+    fn parts_have_eight_colours() {
+        let mut colours = Part::ALL.map(part).to_vec();
+        colours.sort_unstable();
+        colours.dedup();
+        assert_eq!(colours.len(), 8);
+        assert_eq!(css(part(Part::ExposedWait)), "#d55e00");
+    }
+
+    #[test]
+    fn hidden_and_exposed_share_a_hue_and_differ_in_pattern() {
+        let (hidden, exposed) = (slice(SliceKind::WaitHidden), slice(SliceKind::WaitExposed));
+        assert_eq!(hidden.colour, exposed.colour);
+        assert_ne!(hidden.hatched, exposed.hatched);
+    }
+}

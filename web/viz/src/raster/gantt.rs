@@ -1,0 +1,296 @@
+//! The waterfall of one step: a row a rank, in it lanes for compute, communication and the queue.
+
+use wire::live::{SliceKind, Waterfall};
+
+use crate::palette::{self, CLEAR, Rgba, with_alpha};
+use crate::span::Span;
+
+use super::Frame;
+
+/// The slices of a waterfall, in the order they are drawn.
+#[derive(Clone, Debug, Default)]
+pub struct Gantt {
+    /// Indices into the slice columns, by row, then lane, then begin.
+    order: Vec<u32>,
+    /// Where each (row, lane) begins in `order`; one more than there are.
+    starts: Vec<u32>,
+    rows: usize,
+}
+
+const LANES: usize = 3;
+
+/// Where the lanes of a row lie, in fractions of its height: compute, communication, queue.
+const TALL: [(f32, f32); LANES] = [(0.06, 0.46), (0.48, 0.80), (0.82, 0.92)];
+/// The same for rows that are too low for a queue lane.
+const LOW: [(f32, f32); LANES] = [(0.0, 0.5), (0.5, 1.0), (1.0, 1.0)];
+const TALL_FROM_PIXELS: f64 = 14.0;
+
+fn lane_of(kind: u8) -> usize {
+    match SliceKind::ALL[usize::from(kind)] {
+        SliceKind::Queued => 2,
+        kind => usize::from(kind.is_communication()),
+    }
+}
+
+/// What part of a waterfall is visible.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct View {
+    /// Nanoseconds since the step's origin.
+    pub time: Span,
+    /// Rows; row 0 is on top.
+    pub rows: Span,
+}
+
+impl Gantt {
+    /// Sorts the slices of a consistent waterfall.
+    #[must_use]
+    pub fn new(waterfall: &Waterfall) -> Self {
+        let lane = |slice: u32| {
+            let at = slice as usize;
+            waterfall.slice_row[at] as usize * LANES + lane_of(waterfall.slice_kind[at])
+        };
+        let mut order: Vec<u32> = (0..waterfall.slice_row.len() as u32).collect();
+        order.sort_by(|&a, &b| {
+            let begin = |slice: u32| waterfall.slice_begin[slice as usize];
+            lane(a).cmp(&lane(b)).then(begin(a).total_cmp(&begin(b)))
+        });
+        let lanes = waterfall.rank.len() * LANES;
+        let starts = (0..=lanes).map(|l| order.partition_point(|&slice| lane(slice) < l) as u32).collect();
+        Self { order, starts, rows: waterfall.rank.len() }
+    }
+
+    /// How many rows it has.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn lane(&self, row: usize, lane: usize) -> &[u32] {
+        let at = row * LANES + lane;
+        &self.order[self.starts[at] as usize..self.starts[at + 1] as usize]
+    }
+
+    /// Draws the rows that `view` shows. A pixel shows the slice that covers most of it.
+    pub fn draw(&self, frame: &mut Frame<'_>, waterfall: &Waterfall, view: View) {
+        if view.time.is_empty() || view.rows.is_empty() {
+            return;
+        }
+        let mut cover = vec![(0.0f32, u32::MAX); frame.width()];
+        let last = (view.rows.end.ceil() as usize).min(self.rows);
+        for row in view.rows.start.max(0.0) as usize..last {
+            for lane in 0..LANES {
+                let (top, bottom) = lane_pixels(view.rows, frame.height(), row, lane);
+                if top >= bottom {
+                    continue;
+                }
+                cover.fill((0.0, u32::MAX));
+                for &slice in self.lane(row, lane) {
+                    cover_slice(&mut cover, waterfall, view.time, slice);
+                }
+                paint_lane(frame, waterfall, &cover, top, bottom);
+            }
+        }
+    }
+
+    /// The slice at a pixel, or the nearest one of that lane within `reach` pixels.
+    #[must_use]
+    pub fn slice_at(
+        &self,
+        waterfall: &Waterfall,
+        view: View,
+        (x, y): (f64, f64),
+        (width, height): (f64, f64),
+        reach: f64,
+    ) -> Option<u32> {
+        let row = view.rows.to_value(y, height);
+        if row < 0.0 || row as usize >= self.rows {
+            return None;
+        }
+        let row = row as usize;
+        let lane = (0..LANES).find(|&lane| {
+            let (top, bottom) = lane_pixels(view.rows, height.max(1.0) as usize, row, lane);
+            (top as f64..bottom as f64 + 1.0).contains(&y)
+        })?;
+        let distance = |&&slice: &&u32| {
+            let at = slice as usize;
+            let begin = view.time.to_pixel(waterfall.slice_begin[at], width);
+            let end = view.time.to_pixel(waterfall.slice_end[at], width);
+            (begin - x).max(x - end).max(0.0)
+        };
+        let nearest = self.lane(row, lane).iter().min_by(|a, b| distance(a).total_cmp(&distance(b)))?;
+        (distance(&nearest) <= reach).then_some(*nearest)
+    }
+
+    /// Top and bottom of a slice's lane in pixels, for outlines and labels.
+    #[must_use]
+    pub fn slice_pixels(
+        &self,
+        waterfall: &Waterfall,
+        slice: u32,
+        rows: Span,
+        height: usize,
+    ) -> (usize, usize) {
+        let at = slice as usize;
+        lane_pixels(rows, height, waterfall.slice_row[at] as usize, lane_of(waterfall.slice_kind[at]))
+    }
+}
+
+/// Top and bottom of a lane, whole pixels.
+fn lane_pixels(rows: Span, height: usize, row: usize, lane: usize) -> (usize, usize) {
+    let per_row = height as f64 / rows.len();
+    let lanes = if per_row >= TALL_FROM_PIXELS { TALL } else { LOW };
+    let y = |share: f32| {
+        (rows.to_pixel(row as f64, height as f64) + f64::from(share) * per_row)
+            .round()
+            .clamp(0.0, height as f64) as usize
+    };
+    (y(lanes[lane].0), y(lanes[lane].1))
+}
+
+/// Gives the slice every pixel that it covers more of than the slices before it.
+fn cover_slice(cover: &mut [(f32, u32)], waterfall: &Waterfall, time: Span, slice: u32) {
+    let width = cover.len() as f64;
+    let at = slice as usize;
+    let begin = time.to_pixel(waterfall.slice_begin[at], width).max(0.0);
+    let end = time.to_pixel(waterfall.slice_end[at], width).min(width);
+    if end <= begin {
+        return;
+    }
+    let (first, last) = (begin as usize, (end.ceil() as usize).min(cover.len()));
+    for (x, pixel) in cover.iter_mut().enumerate().take(last).skip(first) {
+        let share = (end.min(x as f64 + 1.0) - begin.max(x as f64)) as f32;
+        if share > pixel.0 {
+            *pixel = (share, slice);
+        }
+    }
+}
+
+fn paint_lane(frame: &mut Frame<'_>, waterfall: &Waterfall, cover: &[(f32, u32)], top: usize, bottom: usize) {
+    for (x, &(share, slice)) in cover.iter().enumerate() {
+        if slice == u32::MAX {
+            continue;
+        }
+        let kind = SliceKind::ALL[usize::from(waterfall.slice_kind[slice as usize])];
+        let paint = palette::slice(kind);
+        // Neighbours of one colour stay apart where there is room: the first pixel of a slice is paler.
+        let begins = x > 0 && cover[x - 1].1 != slice && cover[x - 1].1 != u32::MAX;
+        let roomy = cover.get(x + 3).is_some_and(|&(_, further)| further == slice);
+        let alpha = if begins && roomy { 90.0 } else { 255.0 } * share.max(0.35);
+        for y in top..bottom {
+            frame.row(y)[x] = if paint.hatched {
+                hatch(paint.colour, x, y, alpha)
+            } else {
+                with_alpha(paint.colour, alpha as u8)
+            };
+        }
+    }
+}
+
+/// Diagonal stripes over a pale ground.
+fn hatch(colour: Rgba, x: usize, y: usize, alpha: f32) -> Rgba {
+    if colour == CLEAR {
+        return CLEAR;
+    }
+    let stripe = (x + y) % 6 < 2;
+    with_alpha(colour, (alpha * if stripe { 0.62 } else { 0.20 }) as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Slices as (row, kind, begin, end).
+    fn waterfall(rows: u32, slices: &[(u32, SliceKind, f64, f64)]) -> Waterfall {
+        let known = vec![0.0; rows as usize];
+        let waterfall = Waterfall {
+            span_nanos: 16.0,
+            rank: (0..rows).collect(),
+            clock_bound: known.clone(),
+            rank_begin: known.clone(),
+            rank_end: known,
+            slice_row: slices.iter().map(|s| s.0).collect(),
+            slice_kind: slices.iter().map(|s| s.1 as u8).collect(),
+            slice_bucket: vec![u32::MAX; slices.len()],
+            slice_begin: slices.iter().map(|s| s.2).collect(),
+            slice_end: slices.iter().map(|s| s.3).collect(),
+            ..Waterfall::default()
+        };
+        assert!(waterfall.is_consistent());
+        waterfall
+    }
+
+    fn picture(waterfall: &Waterfall, view: View, width: usize, height: usize) -> String {
+        let mut pixels = vec![0; width * height];
+        Gantt::new(waterfall).draw(&mut Frame::new(&mut pixels, width, height), waterfall, view);
+        let letter = |pixel: &Rgba| {
+            let same = |kind: &SliceKind| palette::slice(*kind).colour & 0x00ff_ffff == pixel & 0x00ff_ffff;
+            match SliceKind::ALL.iter().find(|kind| same(kind)) {
+                _ if *pixel == CLEAR => ' ',
+                Some(SliceKind::Forward) => 'f',
+                Some(SliceKind::Backward) => 'b',
+                Some(SliceKind::WaitHidden) => 'w',
+                Some(SliceKind::TransferHidden) => 't',
+                Some(SliceKind::Blocked) => 'q',
+                _ => '?',
+            }
+        };
+        pixels.chunks(width).map(|row| row.iter().map(letter).collect::<String>() + "\n").collect()
+    }
+
+    const ALL: View = View { time: Span { start: 0.0, end: 16.0 }, rows: Span { start: 0.0, end: 2.0 } };
+
+    fn two_ranks() -> Waterfall {
+        waterfall(
+            2,
+            &[
+                (0, SliceKind::Forward, 0.0, 4.0),
+                (0, SliceKind::Backward, 4.0, 12.0),
+                (0, SliceKind::TransferExposed, 8.0, 16.0),
+                (1, SliceKind::Forward, 0.0, 8.0),
+                (1, SliceKind::WaitHidden, 2.0, 3.0),
+                (1, SliceKind::Queued, 1.0, 2.0),
+            ],
+        )
+    }
+
+    #[test]
+    fn low_rows_have_two_lanes() {
+        assert_eq!(
+            picture(&two_ranks(), ALL, 16, 4),
+            "ffffbbbbbbbb    \n        tttttttt\nffffffff        \n  w             \n"
+        );
+    }
+
+    #[test]
+    fn a_pixel_goes_to_the_slice_that_covers_most_of_it() {
+        let view = View { time: Span::new(0.0, 48.0), rows: Span::new(0.0, 1.0) };
+        let slices = [(0, SliceKind::Forward, 0.0, 8.0), (0, SliceKind::Backward, 8.0, 12.0)];
+        assert_eq!(picture(&waterfall(1, &slices), view, 4, 2), "f   \n    \n");
+    }
+
+    #[test]
+    fn slices_are_hit_within_reach() {
+        let waterfall = two_ranks();
+        let gantt = Gantt::new(&waterfall);
+        let hit = |x, y| gantt.slice_at(&waterfall, ALL, (x, y), (16.0, 80.0), 2.0);
+        assert_eq!(hit(1.0, 10.0), Some(0));
+        assert_eq!(hit(6.0, 10.0), Some(1));
+        assert_eq!(hit(6.5, 25.0), Some(2), "a little left of the transfer");
+        assert_eq!(hit(3.0, 25.0), None, "too far from it");
+        assert_eq!(hit(2.5, 65.0), Some(4));
+        assert_eq!(hit(1.5, 75.0), Some(5), "the queue lane");
+        assert_eq!(hit(1.0, 200.0), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_lone_slice_is_seen_however_short(begin in 0.0..15.9, len in 1e-6..0.1, width in 1usize..200) {
+            let waterfall = waterfall(1, &[(0, SliceKind::WaitExposed, begin, begin + len)]);
+            let mut pixels = vec![0; width * 2];
+            let view = View { time: ALL.time, rows: Span::new(0.0, 1.0) };
+            Gantt::new(&waterfall).draw(&mut Frame::new(&mut pixels, width, 2), &waterfall, view);
+            prop_assert!(pixels.iter().any(|&pixel| pixel >> 24 >= 80));
+        }
+    }
+}
