@@ -1,1 +1,20 @@
-//! Pure functions from records to reports.
+//! Pure functions: records in, reports out. No I/O, no clock, no randomness; the same records give the same
+//! report, in the server, on the command line, in the browser and in a test.
+//!
+//! The words and formulas are METRICS.md's; each module names the part it implements.
+//!
+//! * [`step::analyse`] turns one step's records of all ranks into its ledger, overlap, waits and lateness.
+//! * [`report::report`] turns a window of analysed steps into what a person reads.
+//! * [`clocks`] aligns the ranks; [`waterfall`] draws one step; [`hang`] says who is waited for.
+
+pub mod clocks;
+pub mod comm_model;
+pub mod frontier;
+pub mod hang;
+pub mod intervals;
+pub mod overhead;
+pub mod report;
+pub mod stats;
+pub mod step;
+pub mod verdict;
+pub mod waterfall;

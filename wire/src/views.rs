@@ -318,6 +318,8 @@ pub struct Report {
     pub step_range: Option<(u64, u64)>,
     /// Step time T over the observed steps, in nanoseconds.
     pub step_time_ns: Option<Spread>,
+    /// The median over ranks of the local step time, over the observed steps, in nanoseconds.
+    pub local_step_time_ns: Option<Spread>,
     /// Samples per second over all ranks.
     pub throughput: Option<f64>,
     /// What a sample is.

@@ -1,0 +1,241 @@
+//! Clock alignment (METRICS.md, "Clocks"): one line per rank from its own clock to the server's, with a bound.
+//!
+//! Two-way probes give an offset each, wrong by at most half their delay; the quickest of each stretch of time
+//! are kept (minimum-delay filter) and a line is laid through them. Then collectives tighten it: no rank can
+//! finish an all-reduce before the last one started it.
+
+use wire::clock::{MonoNanos, Probe, ServerNanos};
+
+/// Probes are kept one per stretch, so that a line over hours needs few.
+const STRETCHES: usize = 32;
+/// Real oscillators run within this of each other: 200 parts per million.
+const MOST_DRIFT: f64 = 200e-6;
+/// The bound holds this far from the newest probe, on either side: steps are aligned when they close.
+const USED_WITHIN_NANOS: f64 = 2e9;
+
+/// One rank's clock on the server's: `server = mono + offset + drift * (mono - reference)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClockFit {
+    /// Where the offset was taken.
+    pub reference: MonoNanos,
+    /// Server minus rank at the reference, in nanoseconds.
+    pub offset_nanos: i64,
+    /// Parts per billion that the server's clock gains on the rank's.
+    pub drift_ppb: f64,
+    /// Largest error of an aligned time, in nanoseconds.
+    pub bound_nanos: u64,
+}
+
+impl ClockFit {
+    /// A local time on the server's clock.
+    #[must_use]
+    pub fn align(&self, time: MonoNanos) -> ServerNanos {
+        let drift = (time - self.reference) as f64 * self.drift_ppb * 1e-9;
+        ServerNanos((time + self.offset_nanos).0.saturating_add(drift as i64))
+    }
+}
+
+/// The line through `probes`, `None` without any.
+///
+/// Each kept probe says that the offset at its middle lies within half its delay of what it measured. All
+/// lines that respect every probe form a set; its middle is the answer and its half width the bound, so the
+/// bound holds whatever way the delays were spent, as long as the drift is steady and below 200 ppm. Probes
+/// that no line respects come from a clock that was stepped: then only the newest stretch is believed.
+#[must_use]
+pub fn fit(probes: &[Probe]) -> Option<ClockFit> {
+    let kept = quickest_of_each_stretch(probes);
+    let reference = middle(kept.last()?);
+    // Offsets are years of nanoseconds; relative to one of them a double holds them exactly.
+    let origin = kept.last()?.offset_nanos();
+    let windows: Vec<Window> = kept.iter().map(|probe| Window::new(probe, reference, origin)).collect();
+    let line = feasible(&windows).or_else(|| feasible(&windows[windows.len() - 1..]))?;
+    Some(ClockFit {
+        reference,
+        offset_nanos: origin.saturating_add(((line.low + line.high) / 2.0) as i64),
+        drift_ppb: (line.slowest + line.fastest) / 2.0 * 1e9,
+        bound_nanos: ((line.high - line.low) / 2.0 + (line.fastest - line.slowest) / 2.0 * USED_WITHIN_NANOS) as u64,
+    })
+}
+
+fn middle(probe: &Probe) -> MonoNanos {
+    probe.sent + (probe.received - probe.sent) / 2
+}
+
+/// What one probe allows: at `at` nanoseconds from the reference (never positive), an offset from `low` to
+/// `high`, in nanoseconds.
+struct Window {
+    at: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Window {
+    fn new(probe: &Probe, reference: MonoNanos, origin: i64) -> Self {
+        let offset = probe.offset_nanos().saturating_sub(origin) as f64;
+        // One more nanosecond: offsets are halved in whole numbers.
+        let half = probe.delay_nanos() as f64 / 2.0 + 1.0;
+        Self { at: (middle(probe) - reference) as f64, low: offset - half, high: offset + half }
+    }
+}
+
+/// The lines that pass through all windows: offsets at the reference, and slopes.
+struct Line {
+    low: f64,
+    high: f64,
+    slowest: f64,
+    fastest: f64,
+}
+
+/// For a slope s, the offsets at the reference run from max(low_i - s t_i) to min(high_i - s t_i); there is
+/// one exactly if s (t_j - t_i) <= high_j - low_i for all pairs, which bounds s. No t is positive, so both
+/// ends grow with s.
+fn feasible(windows: &[Window]) -> Option<Line> {
+    let (mut slowest, mut fastest) = (-MOST_DRIFT, MOST_DRIFT);
+    for (index, early) in windows.iter().enumerate() {
+        for late in windows[index + 1..].iter().filter(|late| late.at > early.at) {
+            fastest = fastest.min((late.high - early.low) / (late.at - early.at));
+            slowest = slowest.max((late.low - early.high) / (late.at - early.at));
+        }
+    }
+    if slowest > fastest {
+        return None;
+    }
+    let low = windows.iter().map(|window| window.low - slowest * window.at).fold(f64::MIN, f64::max);
+    let high = windows.iter().map(|window| window.high - fastest * window.at).fold(f64::MAX, f64::min);
+    Some(Line { low: low.min(high), high: high.max(low), slowest, fastest })
+}
+
+fn quickest_of_each_stretch(probes: &[Probe]) -> Vec<Probe> {
+    let sane = probes.iter().filter(|probe| probe.delay_nanos() >= 0);
+    let Some(first) = sane.clone().map(|probe| probe.sent).min() else { return Vec::new() };
+    let last = sane.clone().map(|probe| probe.sent).max().unwrap_or(first);
+    let stretch = ((last - first) / STRETCHES as i64).max(1);
+    let mut kept: Vec<Option<Probe>> = vec![None; STRETCHES + 1];
+    for probe in sane {
+        let slot = &mut kept[((probe.sent - first) / stretch).clamp(0, STRETCHES as i64) as usize];
+        if slot.is_none_or(|best| probe.delay_nanos() < best.delay_nanos()) {
+            *slot = Some(*probe);
+        }
+    }
+    kept.into_iter().flatten().collect()
+}
+
+/// One collective on aligned clocks: `(start, end)` per rank that took part, with the rank's index.
+pub type AlignedCollective = Vec<(usize, ServerNanos, ServerNanos)>;
+
+/// Tightens `fits` by the rule that nobody ends an all-reduce before the last one started it.
+///
+/// Each rank's error lies in `[-bound, bound]`. A collective raises the lower end of whoever seems to end
+/// before a start, and lowers the upper end of whoever seems to start after an end. Ranks whose interval
+/// would become empty (a clock that jumped) keep what the probes say.
+pub fn tighten(fits: &mut [Option<ClockFit>], collectives: &[AlignedCollective]) {
+    let bound = |fit: &Option<ClockFit>| fit.map(|fit| fit.bound_nanos as i64);
+    let mut errors: Vec<Option<(i64, i64)>> = fits.iter().map(|fit| bound(fit).map(|b| (-b, b))).collect();
+    for collective in collectives {
+        let known = || {
+            collective.iter().filter_map(|&(rank, start, end)| {
+                errors.get(rank).copied().flatten().map(|error| (rank, start, end, error))
+            })
+        };
+        let Some(latest_start) = known().map(|(_, start, _, (low, _))| start.0.saturating_add(low)).max() else {
+            continue;
+        };
+        let Some(earliest_end) = known().map(|(_, _, end, (_, high))| end.0.saturating_add(high)).min() else {
+            continue;
+        };
+        let narrowed: Vec<(usize, i64, i64)> = known()
+            .map(|(rank, start, end, (low, high))| {
+                (rank, low.max(latest_start.saturating_sub(end.0)), high.min(earliest_end.saturating_sub(start.0)))
+            })
+            .collect();
+        for (rank, low, high) in narrowed.into_iter().filter(|(_, low, high)| low <= high) {
+            errors[rank] = Some((low, high));
+        }
+    }
+    for (fit, error) in fits.iter_mut().zip(errors) {
+        if let (Some(fit), Some((low, high))) = (fit, error) {
+            fit.offset_nanos = fit.offset_nanos.saturating_add((low + high) / 2);
+            fit.bound_nanos = high.abs_diff(low).div_ceil(2);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A clock that is `offset` behind the server's and loses `drift_ppb` on it; ways of `there` and `back`.
+    fn probe(at: i64, offset: i64, drift_ppb: f64, there: i64, back: i64) -> Probe {
+        let server = |mono: i64| ServerNanos(mono + offset + (mono as f64 * drift_ppb * 1e-9) as i64);
+        Probe {
+            sent: MonoNanos(at),
+            server_received: server(at + there),
+            server_sent: server(at + there + 1_000),
+            received: MonoNanos(at + there + 1_000 + back),
+        }
+    }
+
+    proptest! {
+        /// Whatever the ways take, the true time lies within the bound.
+        #[test]
+        fn the_bound_holds(
+            offset in -1_000_000_000_000_i64..1_000_000_000_000,
+            drift_ppb in -50_000.0..50_000.0_f64,
+            ways in prop::collection::vec((20_000_i64..2_000_000, 20_000_i64..2_000_000), 40..80),
+        ) {
+            let second = 1_000_000_000;
+            let probes: Vec<Probe> = ways.iter().enumerate()
+                .map(|(i, &(there, back))| probe(i as i64 * second, offset, drift_ppb, there, back)).collect();
+            let fit = fit(&probes).unwrap();
+            for away in [-second, 0, second] {
+                let now = ways.len() as i64 * second - second + away;
+                let truth = now + offset + (now as f64 * drift_ppb * 1e-9) as i64;
+                let error = (fit.align(MonoNanos(now)).0 - truth).unsigned_abs();
+                // The drift within one exchange of at most 4 ms at 50 ppm: 200 ns.
+                prop_assert!(error <= fit.bound_nanos + 200, "{error} > {} at {now}", fit.bound_nanos);
+            }
+        }
+    }
+
+    #[test]
+    fn a_quick_probe_bounds_more_than_a_slow_one_and_none_bounds_nothing() {
+        let slow = probe(0, 500, 0.0, 900_000, 100_000);
+        let quick = probe(1_000_000_000, 500, 0.0, 20_000, 20_000);
+        let (alone, both) = (fit(&[slow]).unwrap(), fit(&[slow, quick]).unwrap());
+        assert!(both.bound_nanos < alone.bound_nanos, "{both:?} {alone:?}");
+        assert!((both.offset_nanos - 500).unsigned_abs() <= both.bound_nanos);
+        assert!(fit(&[]).is_none());
+    }
+
+    #[test]
+    fn a_clock_that_was_stepped_is_followed_to_its_new_offset() {
+        let probes: Vec<Probe> = (0..40)
+            .map(|i| probe(i * 1_000_000_000, if i < 20 { 0 } else { 5_000_000_000 }, 0.0, 50_000, 50_000))
+            .collect();
+        let fit = fit(&probes).unwrap();
+        assert!((fit.offset_nanos - 5_000_000_000).abs() < 100_000, "{fit:?}");
+    }
+
+    #[test]
+    fn a_collective_narrows_what_probes_left_open() {
+        let fit = |offset| {
+            Some(ClockFit {
+                reference: MonoNanos(0),
+                offset_nanos: offset,
+                drift_ppb: 0.0,
+                bound_nanos: 1_000,
+            })
+        };
+        // Rank 1's clock seems 600 late: it appears to start when rank 0 has already ended.
+        let mut fits = vec![fit(0), fit(0), None];
+        let collective =
+            vec![(0, ServerNanos(0), ServerNanos(5_000)), (1, ServerNanos(5_600), ServerNanos(6_000))];
+        tighten(&mut fits, &[collective]);
+        let (a, b) = (fits[0].unwrap(), fits[1].unwrap());
+        assert!(5_000 + a.offset_nanos >= 5_600 + b.offset_nanos - (a.bound_nanos + b.bound_nanos) as i64);
+        assert!(a.offset_nanos > 0 && b.offset_nanos < 0, "both move towards each other");
+        assert!(a.bound_nanos < 1_000 && b.bound_nanos < 1_000);
+        assert!(fits[2].is_none());
+    }
+}

@@ -1,0 +1,91 @@
+//! The frontier ledger (METRICS.md, "One step, all ranks"): where a delay first became visible.
+//!
+//! Add up each rank's parts in the order a step runs; at each boundary take the furthest any rank has come.
+//! The increments add up to the longest step, and each names the rank that set it. It needs no clocks.
+
+use wire::live::Part;
+
+use crate::step::StepAnalysis;
+
+/// The order in which a step's parts are added up. `other` comes before compute: time lost between input and
+/// forward, or between forward and backward, delays the first bucket; collectives end the step's common part.
+pub const ORDER: [Part; 8] = [
+    Part::Input,
+    Part::H2d,
+    Part::Other,
+    Part::Forward,
+    Part::Backward,
+    Part::ExposedTransfer,
+    Part::ExposedWait,
+    Part::Optimizer,
+];
+
+/// How much one part pushed the frontier, and by whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Increment {
+    /// The part.
+    pub part: Part,
+    /// The rank that is furthest at the end of it.
+    pub rank: usize,
+    /// How far the frontier moved, in nanoseconds.
+    pub nanos: u64,
+}
+
+/// The increments of one step, in [`ORDER`]; empty when no rank is there.
+#[must_use]
+pub fn frontier(step: &StepAnalysis) -> Vec<Increment> {
+    let mut reached = vec![0_u64; step.ranks.len()];
+    let mut frontier = 0;
+    let mut increments = Vec::with_capacity(ORDER.len());
+    for part in ORDER {
+        for (rank, analysis) in step.present() {
+            reached[rank] += analysis.part(part);
+        }
+        let Some((rank, _)) = step.present().max_by_key(|(rank, _)| reached[*rank]) else { break };
+        let nanos = reached[rank] - frontier;
+        frontier = reached[rank];
+        increments.push(Increment { part, rank, nanos });
+    }
+    increments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::ids::Step;
+
+    fn rank(parts: [u64; 8]) -> Option<crate::step::RankAnalysis> {
+        Some(crate::step::RankAnalysis {
+            parts,
+            step_nanos: parts.iter().sum(),
+            samples: 0,
+            compute_nanos: 0,
+            comm_nanos: 0,
+            hidden_nanos: 0,
+            compute_cpu_nanos: None,
+            tail_nanos: None,
+            lateness_nanos: None,
+            caused_wait_nanos: 0.0,
+            clock_free: false,
+        })
+    }
+
+    #[test]
+    fn a_late_input_is_named_where_it_appears_and_the_sum_is_the_longest_step() {
+        let step = StepAnalysis {
+            step: Step(0),
+            //              input h2d fwd bwd wait xfer opt other
+            ranks: vec![rank([10, 0, 20, 40, 30, 5, 8, 0]), rank([40, 0, 20, 40, 0, 5, 8, 0])],
+            collectives: Vec::new(),
+            window: None,
+            local_nanos: 113,
+            complete: true,
+            shadow: false,
+        };
+        let increments = frontier(&step);
+        assert_eq!(increments[0], Increment { part: Part::Input, rank: 1, nanos: 40 });
+        assert_eq!(increments.iter().map(|increment| increment.nanos).sum::<u64>(), 113);
+        let wait = increments.iter().find(|increment| increment.part == Part::ExposedWait).unwrap();
+        assert_eq!(wait.nanos, 0, "the victims' wait moves nothing");
+    }
+}

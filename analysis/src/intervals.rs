@@ -1,0 +1,111 @@
+//! Sets of time intervals: unions, never sums, because two kernels at once are one busy moment.
+
+/// A half-open stretch of time, in nanoseconds of whatever clock the caller uses.
+pub type Interval = (i64, i64);
+
+/// A set of disjoint, non-empty intervals in ascending order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Intervals(Vec<Interval>);
+
+impl Intervals {
+    /// The union of `parts`, in any order; empty and backward ones vanish.
+    #[must_use]
+    pub fn union(parts: impl IntoIterator<Item = Interval>) -> Self {
+        let mut sorted: Vec<Interval> = parts.into_iter().filter(|(begin, end)| begin < end).collect();
+        sorted.sort_unstable();
+        let mut merged: Vec<Interval> = Vec::with_capacity(sorted.len());
+        for (begin, end) in sorted {
+            match merged.last_mut() {
+                Some(last) if begin <= last.1 => last.1 = last.1.max(end),
+                _ => merged.push((begin, end)),
+            }
+        }
+        Self(merged)
+    }
+
+    /// What of it lies in `[begin, end)`.
+    #[must_use]
+    pub fn clip(&self, (begin, end): Interval) -> Self {
+        let clipped = self.0.iter().map(|&(b, e)| (b.max(begin), e.min(end)));
+        Self(clipped.filter(|(b, e)| b < e).collect())
+    }
+
+    /// The time that is in both.
+    #[must_use]
+    pub fn intersect(&self, other: &Self) -> Self {
+        let (mut at, mut both) = (0, Vec::new());
+        for &(begin, end) in &self.0 {
+            while at < other.0.len() && other.0[at].1 <= begin {
+                at += 1;
+            }
+            let overlapping = other.0[at..].iter().take_while(|(other_begin, _)| *other_begin < end);
+            both.extend(overlapping.map(|&(b, e)| (b.max(begin), e.min(end))));
+        }
+        Self(both)
+    }
+
+    /// The time that is in `self` and not in `other`.
+    #[must_use]
+    pub fn subtract(&self, other: &Self) -> Self {
+        let (mut at, mut left) = (0, Vec::new());
+        for &(begin, end) in &self.0 {
+            while at < other.0.len() && other.0[at].1 <= begin {
+                at += 1;
+            }
+            let mut from = begin;
+            for &(hole_begin, hole_end) in other.0[at..].iter().take_while(|hole| hole.0 < end) {
+                if from < hole_begin {
+                    left.push((from, hole_begin));
+                }
+                from = from.max(hole_end);
+            }
+            if from < end {
+                left.push((from, end));
+            }
+        }
+        Self(left)
+    }
+
+    /// Its length, in nanoseconds.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().map(|(begin, end)| end.abs_diff(*begin)).sum()
+    }
+
+    /// The intervals, ascending.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Interval] {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_parts() -> impl Strategy<Value = Vec<Interval>> {
+        prop::collection::vec((0_i64..60, -5_i64..20).prop_map(|(begin, len)| (begin, begin + len)), 0..12)
+    }
+
+    /// The slow definition: one nanosecond at a time.
+    fn members(parts: &[Interval]) -> Vec<bool> {
+        (-10..100).map(|t| parts.iter().any(|&(begin, end)| begin <= t && t < end)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn set_operations_agree_with_counting(a in any_parts(), b in any_parts(), clip in (0_i64..60, 0_i64..60)) {
+            let (ua, ub) = (Intervals::union(a.clone()), Intervals::union(b.clone()));
+            let (ma, mb) = (members(&a), members(&b));
+            let both = |f: fn(bool, bool) -> bool| -> Vec<bool> {
+                ma.iter().zip(&mb).map(|(&x, &y)| f(x, y)).collect()
+            };
+            prop_assert_eq!(members(ua.as_slice()), ma.clone());
+            prop_assert_eq!(members(ua.intersect(&ub).as_slice()), both(|x, y| x && y));
+            prop_assert_eq!(members(ua.subtract(&ub).as_slice()), both(|x, y| x && !y));
+            prop_assert_eq!(ua.clip(clip), ua.intersect(&Intervals::union([clip])));
+            prop_assert_eq!(ua.total(), ma.iter().filter(|&&x| x).count() as u64);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! A window of analysed steps as one report.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+
+use wire::ids::{Bucket, Rank, RunId};
+use wire::views::{
+    BucketStats, Hang, RankClock, RankDrops, RankLedger, Report, RunState, ScalingEfficiency,
+};
+
+use crate::clocks::ClockFit;
+use crate::step::{RankAnalysis, StepAnalysis};
+use crate::{comm_model, overhead, stats, verdict};
+
+/// The first steps warm caches up and run on the first bucket layout; they are kept but not counted.
+pub const WARM_UP_STEPS: u64 = 2;
+
+/// What a report needs to know beside the steps.
+#[derive(Clone, Debug)]
+pub struct RunFacts {
+    /// The run.
+    pub run: RunId,
+    /// Its name.
+    pub name: String,
+    /// Where it is in its life.
+    pub state: RunState,
+    /// How many ranks it has.
+    pub ranks: u32,
+    /// What a sample is.
+    pub sample_unit: String,
+    /// Each rank's clock, by rank.
+    pub fits: Vec<Option<ClockFit>>,
+    /// Ranks that lost records.
+    pub drops: Vec<RankDrops>,
+    /// Why it does not move.
+    pub hang: Option<Hang>,
+    /// A run of the same name on fewer ranks, if there is one: ranks and samples per second.
+    pub baseline: Option<(u32, f64)>,
+}
+
+/// Whether a step counts in a report: complete on all ranks, not a shadow step, past the warm-up.
+#[must_use]
+pub fn is_observed(step: &StepAnalysis) -> bool {
+    step.complete && !step.shadow && step.step.0 >= WARM_UP_STEPS
+}
+
+/// The report over `steps`, which must be in step order.
+#[must_use]
+pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report {
+    let observed: Vec<&StepAnalysis> = steps.iter().map(Borrow::borrow).filter(|step| is_observed(step)).collect();
+    let mut missing = BTreeMap::new();
+    let mut want = |name: &str, is_there: bool, reason: &str| {
+        if !is_there {
+            missing.insert(name.to_owned(), reason.to_owned());
+        }
+    };
+    let no_steps = "no observed step yet: complete on all ranks and past the first two";
+    let throughput = throughput(&observed);
+    want("throughput", throughput.is_some(), no_steps);
+    let step_time_ns = stats::spread(observed.iter().map(|step| step.step_nanos() as f64));
+    want("step_time_ns", step_time_ns.is_some(), no_steps);
+    let overlap_ratio = overlap(&observed);
+    want("overlap_ratio", overlap_ratio.is_some(), "nothing was reduced");
+    let lengths: Vec<(u64, u64, bool)> = steps
+        .iter()
+        .map(Borrow::borrow)
+        .filter(|step: &&StepAnalysis| step.complete && step.step.0 >= WARM_UP_STEPS)
+        .map(|step| (step.step.0, step.local_nanos, step.shadow))
+        .collect();
+    let own_overhead = overhead::own_overhead(&lengths);
+    want("own_overhead_ratio", own_overhead.is_some(), "fewer than six shadow steps between observed ones");
+    let scaling_efficiency = efficiency(facts, &observed, throughput);
+    want("scaling_efficiency.implied", scaling_efficiency.implied.is_some(), no_steps);
+    want(
+        "scaling_efficiency.measured",
+        scaling_efficiency.measured.is_some(),
+        "no finished run of the same name on fewer ranks to compare with",
+    );
+    let buckets = bucket_stats(&observed, facts.ranks);
+    let comm_model = comm_model::fit(&model_points(&buckets));
+    want("comm_model", comm_model.is_some(), "buckets of at least two sizes are needed");
+    if let Some(reason) = verdict::insufficient(observed.len(), facts.ranks as usize) {
+        want("verdicts", false, &reason);
+    }
+    Report {
+        run: facts.run.clone(),
+        name: facts.name.clone(),
+        state: facts.state,
+        ranks: facts.ranks,
+        steps: observed.len() as u64,
+        step_range: observed.first().zip(observed.last()).map(|(first, last)| (first.step.0, last.step.0)),
+        step_time_ns,
+        local_step_time_ns: stats::spread(observed.iter().map(|step| step.local_nanos as f64)),
+        throughput,
+        sample_unit: facts.sample_unit.clone(),
+        overlap_ratio,
+        communication_fraction: communication_fraction(&observed),
+        tail_ns: stats::median(ranks_of(&observed).filter_map(|(_, rank)| Some(rank.tail_nanos? as f64))),
+        scaling_efficiency,
+        own_overhead_ratio: own_overhead.map(|overhead| overhead.ratio),
+        own_overhead,
+        ledger: ledger(&observed, facts.ranks),
+        verdicts: verdict::verdicts(&observed),
+        buckets,
+        comm_model,
+        clocks: clocks(facts),
+        drops: facts.drops.clone(),
+        hang: facts.hang.clone(),
+        missing,
+    }
+}
+
+fn ranks_of<'a>(steps: &'a [&StepAnalysis]) -> impl Iterator<Item = (usize, &'a RankAnalysis)> {
+    steps.iter().flat_map(|step| step.present())
+}
+
+/// Samples per second over all ranks: by the server's clock from the first step's end to the last's, so that
+/// time between steps counts; by the sum of local step times where clocks are not aligned.
+#[must_use]
+pub fn throughput(steps: &[&StepAnalysis]) -> Option<f64> {
+    let (first, rest) = steps.split_first()?;
+    let last = rest.last()?;
+    let samples: u64 = rest.iter().flat_map(|step| step.present()).map(|(_, rank)| rank.samples).sum();
+    let spanned = first.window.zip(last.window).map(|((_, from), (_, to))| to - from);
+    // Steps that were not observed (shadow steps) took their time too.
+    let steps_between = (last.step.0 - first.step.0) as f64;
+    let nanos = spanned.filter(|&nanos| nanos > 0).map_or_else(
+        || rest.iter().map(|step| step.local_nanos as f64).sum::<f64>(),
+        |nanos| nanos as f64 * rest.len() as f64 / steps_between,
+    );
+    (nanos > 0.0).then(|| samples as f64 / nanos * 1e9)
+}
+
+fn overlap(steps: &[&StepAnalysis]) -> Option<f64> {
+    let (hidden, comm) = ranks_of(steps)
+        .fold((0_u64, 0_u64), |(hidden, comm), (_, rank)| (hidden + rank.hidden_nanos, comm + rank.comm_nanos));
+    (comm > 0).then(|| hidden as f64 / comm as f64)
+}
+
+/// s = T_comm / (T_comp + T_comm).
+fn communication_fraction(steps: &[&StepAnalysis]) -> Option<f64> {
+    let (compute, comm) = ranks_of(steps).fold((0_u64, 0_u64), |(compute, comm), (_, rank)| {
+        (compute + rank.compute_nanos, comm + rank.comm_nanos)
+    });
+    (compute + comm > 0).then(|| comm as f64 / (compute + comm) as f64)
+}
+
+/// Implied: the mean over steps of mean_r |C_r| / T. Measured (weak): throughput per rank against the baseline.
+fn efficiency(facts: &RunFacts, steps: &[&StepAnalysis], throughput: Option<f64>) -> ScalingEfficiency {
+    let implied = steps.iter().filter(|step| step.step_nanos() > 0).filter_map(|step| {
+        let compute = stats::mean(step.present().map(|(_, rank)| rank.compute_nanos as f64))?;
+        Some(compute / step.step_nanos() as f64)
+    });
+    let measured = facts.baseline.zip(throughput).and_then(|((ranks, baseline), own)| {
+        let ideal = f64::from(facts.ranks) / f64::from(ranks) * baseline;
+        (ideal > 0.0).then(|| own / ideal)
+    });
+    ScalingEfficiency { implied: stats::median(implied), measured }
+}
+
+fn ledger(steps: &[&StepAnalysis], ranks: u32) -> Vec<RankLedger> {
+    let mut ledger: Vec<RankLedger> =
+        (0..ranks).map(|rank| RankLedger { rank: Rank(rank), ..RankLedger::default() }).collect();
+    for (rank, analysis) in ranks_of(steps) {
+        let Some(sum) = ledger.get_mut(rank) else { continue };
+        let [input, h2d, forward, backward, wait, transfer, optimizer, other] = analysis.parts;
+        sum.input_ns += input;
+        sum.h2d_ns += h2d;
+        sum.forward_ns += forward;
+        sum.backward_ns += backward;
+        sum.exposed_wait_ns += wait;
+        sum.exposed_transfer_ns += transfer;
+        sum.optimizer_ns += optimizer;
+        sum.other_ns += other;
+        sum.step_ns += analysis.step_nanos;
+    }
+    ledger
+}
+
+fn bucket_stats(steps: &[&StepAnalysis], ranks: u32) -> Vec<BucketStats> {
+    let mut by_bucket: BTreeMap<(Bucket, u64), Vec<_>> = BTreeMap::new();
+    for collective in steps.iter().flat_map(|step| &step.collectives) {
+        by_bucket.entry((collective.bucket, collective.bytes)).or_default().push(collective);
+    }
+    let stats_of = |((bucket, bytes), of): ((Bucket, u64), Vec<&crate::step::CollectiveAnalysis>)| {
+        let wait_ns = stats::spread(of.iter().map(|c| c.wait_nanos.unwrap_or(c.wait_clock_free_nanos)))?;
+        let transfers = of.iter().map(|c| c.transfer_nanos.unwrap_or(c.transfer_clock_free_nanos));
+        let transfer_ns = stats::spread(transfers)?;
+        let duration: u64 = of.iter().map(|c| c.duration_nanos).sum();
+        let hidden: u64 = of.iter().map(|c| c.hidden_nanos).sum();
+        let algbw = (transfer_ns.median > 0.0).then(|| bytes as f64 / transfer_ns.median * 1e9);
+        let factor = 2.0 * (f64::from(ranks) - 1.0) / f64::from(ranks.max(1));
+        Some(BucketStats {
+            bucket,
+            bytes,
+            collectives: of.len() as u64,
+            wait_ns,
+            transfer_ns,
+            hidden_ratio: (duration > 0).then(|| hidden as f64 / duration as f64),
+            algbw,
+            busbw: algbw.map(|algbw| algbw * factor),
+        })
+    };
+    by_bucket.into_iter().filter_map(stats_of).collect()
+}
+
+fn model_points(buckets: &[BucketStats]) -> Vec<(u64, f64)> {
+    buckets.iter().map(|bucket| (bucket.bytes, bucket.transfer_ns.median / 1e9)).collect()
+}
+
+fn clocks(facts: &RunFacts) -> Vec<RankClock> {
+    let clock = |(rank, fit): (usize, &Option<ClockFit>)| RankClock {
+        rank: Rank(rank as u32),
+        bound_ns: fit.map(|fit| fit.bound_nanos),
+        drift_ppb: fit.map_or(0.0, |fit| fit.drift_ppb),
+    };
+    facts.fits.iter().enumerate().map(clock).collect()
+}

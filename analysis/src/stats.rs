@@ -1,0 +1,80 @@
+//! Order statistics. All of them skip nothing: hand them values that exist.
+
+use wire::views::Spread;
+
+/// The value below which the share `q` of `sorted` lies, by linear interpolation between neighbours
+/// (Hyndman and Fan 1996, type 7). `sorted` must be ascending and not empty.
+#[must_use]
+pub fn quantile(sorted: &[f64], q: f64) -> f64 {
+    let at = q.clamp(0.0, 1.0) * (sorted.len() - 1) as f64;
+    let (low, high) = (at.floor() as usize, at.ceil() as usize);
+    sorted[low] + (sorted[high] - sorted[low]) * (at - low as f64)
+}
+
+/// The middle value, `None` of nothing.
+#[must_use]
+pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let sorted = sorted(values);
+    (!sorted.is_empty()).then(|| quantile(&sorted, 0.5))
+}
+
+/// The mean, `None` of nothing.
+#[must_use]
+pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (mut sum, mut count) = (0.0, 0_u64);
+    for value in values {
+        sum += value;
+        count += 1;
+    }
+    (count > 0).then(|| sum / count as f64)
+}
+
+/// Median, tails and mean, `None` of nothing.
+#[must_use]
+pub fn spread(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+    let sorted = sorted(values);
+    let mean = mean(sorted.iter().copied())?;
+    let q = |share| quantile(&sorted, share);
+    Some(Spread { median: q(0.5), p10: q(0.1), p90: q(0.9), p99: q(0.99), mean })
+}
+
+/// The mean after the lowest and the highest `share` of values are left out.
+#[must_use]
+pub fn trimmed_mean(values: impl IntoIterator<Item = f64>, share: f64) -> Option<f64> {
+    let sorted = sorted(values);
+    let cut = (sorted.len() as f64 * share) as usize;
+    mean(sorted[cut..sorted.len() - cut].iter().copied())
+}
+
+/// Pearson's correlation; `None` when either side does not vary.
+#[must_use]
+pub fn correlation(pairs: &[(f64, f64)]) -> Option<f64> {
+    let (mx, my) = (mean(pairs.iter().map(|p| p.0))?, mean(pairs.iter().map(|p| p.1))?);
+    let sum = |f: fn(f64, f64) -> f64| pairs.iter().map(|(x, y)| f(x - mx, y - my)).sum::<f64>();
+    let (xy, xx, yy) = (sum(|x, y| x * y), sum(|x, _| x * x), sum(|_, y| y * y));
+    (xx > 0.0 && yy > 0.0).then(|| xy / (xx * yy).sqrt())
+}
+
+fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_unstable_by(f64::total_cmp);
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_statistics_of_known_values() {
+        let values = || (1..=5).map(f64::from);
+        assert_eq!(median(values()), Some(3.0));
+        assert_eq!(median([1.0, 2.0]), Some(1.5));
+        assert_eq!(median([]), None);
+        let spread = spread(values()).unwrap();
+        assert_eq!((spread.p10, spread.p90, spread.mean), (1.4, 4.6, 3.0));
+        assert_eq!(trimmed_mean([100.0, 1.0, 2.0, 3.0, -90.0], 0.2), Some(2.0));
+        assert_eq!(correlation(&[(1.0, 2.0), (2.0, 4.0), (3.0, 6.0)]), Some(1.0));
+        assert_eq!(correlation(&[(1.0, 2.0), (1.0, 4.0)]), None);
+    }
+}

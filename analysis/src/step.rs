@@ -1,0 +1,408 @@
+//! One step, all ranks: ledger, overlap, waits, lateness (METRICS.md, "One bucket" and "One step").
+
+use std::collections::BTreeMap;
+
+use wire::clock::{MonoNanos, ServerNanos};
+use wire::event::{BucketRecord, Span, SpanKind, StepRecord};
+use wire::ids::{Bucket, Comm, Seq, Step};
+use wire::live::Part;
+
+use crate::clocks::ClockFit;
+use crate::intervals::{Interval, Intervals};
+use crate::stats;
+
+/// What one rank recorded of one step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankStep {
+    /// Its begin, end and samples.
+    pub record: StepRecord,
+    /// What the training thread did.
+    pub spans: Vec<Span>,
+    /// The collectives it took part in.
+    pub buckets: Vec<BucketRecord>,
+}
+
+/// What all ranks recorded of one step; `None` for a rank whose records have not come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepRecords {
+    /// Which step.
+    pub step: Step,
+    /// Indexed by rank.
+    pub ranks: Vec<Option<RankStep>>,
+}
+
+/// One rank's share of an analysed step; times in nanoseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RankAnalysis {
+    /// The ledger, by [`Part`]; sums to `step_nanos` exactly.
+    pub parts: [u64; 8],
+    /// Local step time.
+    pub step_nanos: u64,
+    /// Samples of this rank.
+    pub samples: u64,
+    /// |C|: compute, less what was spent blocked in the reducer.
+    pub compute_nanos: u64,
+    /// |K|: collectives.
+    pub comm_nanos: u64,
+    /// |K ∩ C|.
+    pub hidden_nanos: u64,
+    /// Processor time inside compute phases; `None` where it was not measured.
+    pub compute_cpu_nanos: Option<u64>,
+    /// End of the last bucket after the end of the last backward compute.
+    pub tail_nanos: Option<u64>,
+    /// Mean over buckets of start - median start; needs aligned clocks.
+    pub lateness_nanos: Option<f64>,
+    /// What the other ranks waited, on average, in collectives that this rank started last.
+    pub caused_wait_nanos: f64,
+    /// True when the split of exposed time into wait and transfer is the clock-free one, because the clock
+    /// bound is larger than the wait.
+    pub clock_free: bool,
+}
+
+impl RankAnalysis {
+    /// The rank's own work: its step less what it spent on collectives in the open. What the others wait for.
+    #[must_use]
+    pub fn own_nanos(&self) -> u64 {
+        self.step_nanos - self.part(Part::ExposedWait) - self.part(Part::ExposedTransfer)
+    }
+
+    /// One part of the ledger.
+    #[must_use]
+    pub fn part(&self, part: Part) -> u64 {
+        self.parts[part as usize]
+    }
+}
+
+/// One collective over all ranks; times in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CollectiveAnalysis {
+    /// Which bucket.
+    pub bucket: Bucket,
+    /// Payload.
+    pub bytes: u64,
+    /// The rank that started last; `None` when ranks are missing or clocks are not aligned well enough.
+    pub culprit: Option<usize>,
+    /// Mean over ranks of the wait (aligned clocks).
+    pub wait_nanos: Option<f64>,
+    /// Mean over ranks of the wait (clock-free).
+    pub wait_clock_free_nanos: f64,
+    /// Median over ranks of the transfer (aligned clocks).
+    pub transfer_nanos: Option<f64>,
+    /// The transfer by the clock-free form: the shortest duration of any rank.
+    pub transfer_clock_free_nanos: f64,
+    /// Summed over ranks: time of it that lay behind compute.
+    pub hidden_nanos: u64,
+    /// Summed over ranks: its duration.
+    pub duration_nanos: u64,
+}
+
+/// One analysed step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepAnalysis {
+    /// Which step.
+    pub step: Step,
+    /// Indexed by rank; `None` where records are missing.
+    pub ranks: Vec<Option<RankAnalysis>>,
+    /// In launch order.
+    pub collectives: Vec<CollectiveAnalysis>,
+    /// Begin and end over all ranks on the server's clock; `None` without aligned clocks.
+    pub window: Option<(ServerNanos, ServerNanos)>,
+    /// Median over ranks of the local step time.
+    pub local_nanos: u64,
+    /// True when every rank's records are there.
+    pub complete: bool,
+    /// True for a shadow step.
+    pub shadow: bool,
+}
+
+impl StepAnalysis {
+    /// Step time T = max end - min begin on aligned clocks; the median local step time without them.
+    #[must_use]
+    pub fn step_nanos(&self) -> u64 {
+        self.window.map_or(self.local_nanos, |(begin, end)| (end - begin).max(0).unsigned_abs())
+    }
+
+    /// The ranks whose records are there.
+    pub fn present(&self) -> impl Iterator<Item = (usize, &RankAnalysis)> {
+        self.ranks.iter().enumerate().filter_map(|(rank, analysis)| Some((rank, analysis.as_ref()?)))
+    }
+
+    /// |hidden| / |collectives| over all ranks; `None` where nothing was reduced.
+    #[must_use]
+    pub fn overlap(&self) -> Option<f64> {
+        let sum = |f: fn(&RankAnalysis) -> u64| self.present().map(|(_, rank)| f(rank)).sum::<u64>();
+        let comm = sum(|rank| rank.comm_nanos);
+        (comm > 0).then(|| sum(|rank| rank.hidden_nanos) as f64 / comm as f64)
+    }
+}
+
+/// The waits of one rank in one collective, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wait {
+    /// By aligned clocks; `None` when they are not known for all ranks, or a rank is missing.
+    pub aligned: Option<i64>,
+    /// By durations: this rank's less the shortest.
+    pub clock_free: i64,
+    /// The error bound of `aligned`.
+    pub bound: u64,
+}
+
+impl Wait {
+    /// The wait to split by: aligned, unless the clocks are worse than what they measure.
+    #[must_use]
+    pub fn best(&self) -> (i64, bool) {
+        match self.aligned {
+            Some(wait) if wait.unsigned_abs() >= self.bound => (wait, false),
+            _ => (self.clock_free, true),
+        }
+    }
+}
+
+type Key = (Comm, Seq);
+/// `(rank, record)` of everyone who took part.
+type Members<'a> = Vec<(usize, &'a BucketRecord)>;
+
+/// The collectives of a step, joined over ranks by (communicator, sequence number).
+fn join(records: &StepRecords) -> BTreeMap<Key, Members<'_>> {
+    let mut joined: BTreeMap<Key, Members<'_>> = BTreeMap::new();
+    for (rank, step) in records.ranks.iter().enumerate() {
+        for bucket in step.iter().flat_map(|step| &step.buckets) {
+            joined.entry((bucket.comm, bucket.seq)).or_default().push((rank, bucket));
+        }
+    }
+    joined
+}
+
+fn duration(bucket: &BucketRecord) -> i64 {
+    (bucket.end - bucket.start).max(0)
+}
+
+/// The latest aligned start of a collective, with its rank; `None` unless all `world` ranks are there.
+fn latest_start(
+    members: &Members<'_>,
+    fits: &[Option<ClockFit>],
+    world: usize,
+) -> Option<(usize, ServerNanos)> {
+    if members.len() < world {
+        return None;
+    }
+    let starts = members.iter().map(|&(rank, bucket)| Some((rank, fits.get(rank)?.as_ref()?.align(bucket.start))));
+    starts.collect::<Option<Vec<_>>>()?.into_iter().max_by_key(|&(_, start)| start)
+}
+
+/// Every rank's waits in every collective of the step: the two forms of METRICS.md.
+#[must_use]
+pub fn waits(records: &StepRecords, fits: &[Option<ClockFit>]) -> BTreeMap<(usize, Comm, Seq), Wait> {
+    let mut waits = BTreeMap::new();
+    for ((comm, seq), members) in join(records) {
+        let shortest = members.iter().map(|(_, bucket)| duration(bucket)).min().unwrap_or(0);
+        let latest = latest_start(&members, fits, records.ranks.len());
+        for &(rank, bucket) in &members {
+            let bound = |rank: usize| fits.get(rank).copied().flatten().map_or(0, |fit| fit.bound_nanos);
+            let aligned = latest.and_then(|(_, latest)| {
+                let wait = latest - fits.get(rank)?.as_ref()?.align(bucket.start);
+                Some(wait.clamp(0, duration(bucket)))
+            });
+            let wait = Wait {
+                aligned,
+                clock_free: duration(bucket) - shortest,
+                bound: latest.map_or(0, |(last, _)| if last == rank { 0 } else { bound(rank) + bound(last) }),
+            };
+            waits.insert((rank, comm, seq), wait);
+        }
+    }
+    waits
+}
+
+/// The stretches of one rank's step, as sets, on its own clock.
+pub(crate) struct RankSets {
+    pub(crate) step: Interval,
+    pub(crate) by_kind: [Intervals; 6],
+    pub(crate) comm: Intervals,
+    pub(crate) waiting: Intervals,
+    pub(crate) compute: Intervals,
+    pub(crate) clock_free: bool,
+}
+
+impl RankSets {
+    pub(crate) fn new(rank: usize, step: &RankStep, waits: &BTreeMap<(usize, Comm, Seq), Wait>) -> Self {
+        let window = (step.record.begin.0, step.record.end.0);
+        let clipped = |parts: Vec<Interval>| Intervals::union(parts).clip(window);
+        let by_kind = SpanKind::ALL.map(|kind| {
+            let of_kind = step.spans.iter().filter(|span| span.kind == kind);
+            clipped(of_kind.map(|span| (span.begin.0, span.end.0)).collect())
+        });
+        let mut clock_free = false;
+        let waiting = step.buckets.iter().filter_map(|bucket| {
+            let (wait, free) = waits.get(&(rank, bucket.comm, bucket.seq))?.best();
+            clock_free |= free;
+            Some((bucket.start.0, (bucket.start + wait).0))
+        });
+        let waiting = clipped(waiting.collect());
+        let comm = clipped(step.buckets.iter().map(|bucket| (bucket.start.0, bucket.end.0)).collect());
+        let busy = [SpanKind::Forward, SpanKind::Backward, SpanKind::Optimizer]
+            .iter()
+            .flat_map(|&kind| by_kind[kind as usize].as_slice().iter().copied());
+        let compute = Intervals::union(busy).subtract(&by_kind[SpanKind::Blocked as usize]);
+        Self { step: window, by_kind, comm, waiting, compute, clock_free }
+    }
+
+    /// The ledger: every moment of the step goes to the first part that claims it, so it sums exactly.
+    ///
+    /// Compute claims first; collectives in the open come before input and copies, since METRICS.md defines
+    /// exposed communication as K \ C; what nobody claims is `other`.
+    fn parts(&self) -> [u64; 8] {
+        let kind = |kind: SpanKind| self.by_kind[kind as usize].clone();
+        let computing = |of: SpanKind| kind(of).intersect(&self.compute);
+        let claims = [
+            (Part::Forward, computing(SpanKind::Forward)),
+            (Part::Backward, computing(SpanKind::Backward)),
+            (Part::Optimizer, computing(SpanKind::Optimizer)),
+            (Part::ExposedWait, self.comm.intersect(&self.waiting)),
+            (Part::ExposedTransfer, self.comm.clone()),
+            (Part::Input, kind(SpanKind::Input)),
+            (Part::H2d, kind(SpanKind::H2d)),
+        ];
+        let mut parts = [0; 8];
+        let mut left = Intervals::union([self.step]);
+        for (part, claim) in claims {
+            parts[part as usize] = left.intersect(&claim).total();
+            left = left.subtract(&claim);
+        }
+        parts[Part::Other as usize] = left.total();
+        parts
+    }
+
+    fn tail(&self) -> Option<u64> {
+        let last_bucket = self.comm.as_slice().last()?.1;
+        let backward = self.by_kind[SpanKind::Backward as usize].intersect(&self.compute);
+        let last_backward = backward.as_slice().last()?.1;
+        Some((last_bucket - last_backward).max(0).unsigned_abs())
+    }
+}
+
+/// Analyses one step. `fits` is indexed by rank, like the records.
+#[must_use]
+pub fn analyse(records: &StepRecords, fits: &[Option<ClockFit>]) -> StepAnalysis {
+    let waits = waits(records, fits);
+    let sets: Vec<Option<RankSets>> = (0..records.ranks.len())
+        .map(|rank| records.ranks[rank].as_ref().map(|step| RankSets::new(rank, step, &waits)))
+        .collect();
+    let collectives = analyse_collectives(records, fits, &waits, &sets);
+    let mut ranks: Vec<Option<RankAnalysis>> = records
+        .ranks
+        .iter()
+        .zip(&sets)
+        .map(|(step, sets)| Some(analyse_rank(step.as_ref()?, sets.as_ref()?)))
+        .collect();
+    add_lateness(&mut ranks, records, fits);
+    for collective in &collectives {
+        let Some(culprit) = collective.culprit.and_then(|rank| ranks[rank].as_mut()) else { continue };
+        culprit.caused_wait_nanos += collective.wait_nanos.unwrap_or(0.0);
+    }
+    let local = ranks.iter().flatten().map(|rank| rank.step_nanos as f64);
+    StepAnalysis {
+        step: records.step,
+        local_nanos: stats::median(local).unwrap_or(0.0) as u64,
+        window: window(records, fits),
+        complete: records.ranks.iter().all(Option::is_some),
+        shadow: records.ranks.iter().flatten().any(|rank| rank.record.shadow),
+        ranks,
+        collectives,
+    }
+}
+
+fn window(records: &StepRecords, fits: &[Option<ClockFit>]) -> Option<(ServerNanos, ServerNanos)> {
+    let aligned = |time: fn(&StepRecord) -> MonoNanos| {
+        let present = records.ranks.iter().enumerate().filter_map(|(r, step)| Some((r, step.as_ref()?)));
+        present
+            .map(|(rank, step)| Some(fits.get(rank)?.as_ref()?.align(time(&step.record))))
+            .collect::<Option<Vec<_>>>()
+    };
+    Some((aligned(|step| step.begin)?.into_iter().min()?, aligned(|step| step.end)?.into_iter().max()?))
+}
+
+fn analyse_rank(step: &RankStep, sets: &RankSets) -> RankAnalysis {
+    let compute_kinds = [SpanKind::Forward, SpanKind::Backward, SpanKind::Optimizer];
+    let cpu = step.spans.iter().filter(|span| compute_kinds.contains(&span.kind)).map(|span| span.cpu_nanos);
+    let cpu: u64 = cpu.fold(0, u64::saturating_add);
+    RankAnalysis {
+        parts: sets.parts(),
+        step_nanos: (step.record.end - step.record.begin).max(0).unsigned_abs(),
+        samples: step.record.samples,
+        compute_nanos: sets.compute.total(),
+        comm_nanos: sets.comm.total(),
+        hidden_nanos: sets.comm.intersect(&sets.compute).total(),
+        compute_cpu_nanos: (cpu > 0).then_some(cpu),
+        tail_nanos: sets.tail(),
+        lateness_nanos: None,
+        caused_wait_nanos: 0.0,
+        clock_free: sets.clock_free,
+    }
+}
+
+fn analyse_collectives(
+    records: &StepRecords,
+    fits: &[Option<ClockFit>],
+    waits: &BTreeMap<(usize, Comm, Seq), Wait>,
+    sets: &[Option<RankSets>],
+) -> Vec<CollectiveAnalysis> {
+    let analyse = |((comm, seq), members): (Key, Members<'_>)| {
+        let first = members.first()?.1;
+        let latest = latest_start(&members, fits, records.ranks.len());
+        let of = |rank: usize| waits.get(&(rank, comm, seq));
+        let aligned = || members.iter().filter_map(|&(rank, bucket)| Some((of(rank)?.aligned?, bucket)));
+        let shortest = members.iter().map(|(_, bucket)| duration(bucket)).min()?;
+        let hidden = members.iter().filter_map(|&(rank, bucket)| {
+            let own = Intervals::union([(bucket.start.0, bucket.end.0)]);
+            Some(own.intersect(&sets[rank].as_ref()?.compute).total())
+        });
+        Some(CollectiveAnalysis {
+            bucket: first.bucket,
+            bytes: first.bytes,
+            culprit: latest.map(|(rank, _)| rank),
+            wait_nanos: stats::mean(aligned().map(|(wait, _)| wait as f64)),
+            wait_clock_free_nanos: stats::mean(
+                members.iter().filter_map(|&(rank, _)| Some(of(rank)?.clock_free as f64)),
+            )?,
+            transfer_nanos: stats::median(
+                aligned().map(|(wait, bucket)| (duration(bucket) - wait).max(0) as f64),
+            ),
+            transfer_clock_free_nanos: shortest as f64,
+            hidden_nanos: hidden.sum(),
+            duration_nanos: members.iter().map(|(_, bucket)| duration(bucket).unsigned_abs()).sum(),
+        })
+    };
+    join(records).into_iter().filter_map(analyse).collect()
+}
+
+/// lateness = start_r - median_q start_q, averaged over the step's buckets.
+fn add_lateness(ranks: &mut [Option<RankAnalysis>], records: &StepRecords, fits: &[Option<ClockFit>]) {
+    let mut sums = vec![(0.0, 0_u32); ranks.len()];
+    for members in join(records).values() {
+        let starts: Vec<(usize, f64)> = members
+            .iter()
+            .filter_map(|&(rank, bucket)| {
+                // Relative to the first member's start, so that a double holds nanoseconds exactly.
+                let origin = fits.get(members[0].0)?.as_ref()?.align(members[0].1.start);
+                Some((rank, (fits.get(rank)?.as_ref()?.align(bucket.start) - origin) as f64))
+            })
+            .collect();
+        if starts.len() < ranks.len() {
+            continue;
+        }
+        let Some(median) = stats::median(starts.iter().map(|&(_, start)| start)) else { continue };
+        for (rank, start) in starts {
+            sums[rank].0 += start - median;
+            sums[rank].1 += 1;
+        }
+    }
+    for (rank, (sum, count)) in ranks.iter_mut().zip(sums) {
+        if let Some(rank) = rank.as_mut().filter(|_| count > 0) {
+            rank.lateness_nanos = Some(sum / f64::from(count));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

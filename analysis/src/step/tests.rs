@@ -1,0 +1,139 @@
+//! Hand-made steps with answers worked out on paper, and properties that hold for any records.
+
+use proptest::prelude::*;
+use wire::event::Source;
+
+use super::*;
+
+fn span(kind: SpanKind, begin: i64, end: i64) -> Span {
+    Span { step: Step(5), kind, begin: MonoNanos(begin), end: MonoNanos(end), cpu_nanos: 0 }
+}
+
+fn bucket(seq: u64, start: i64, end: i64) -> BucketRecord {
+    BucketRecord {
+        step: Step(5),
+        comm: Comm(0),
+        seq: Seq(seq),
+        bucket: Bucket(seq as u32),
+        bytes: 1_000,
+        ready: MonoNanos(start),
+        launch: MonoNanos(start),
+        start: MonoNanos(start),
+        end: MonoNanos(end),
+        source: Source::HostClock,
+    }
+}
+
+fn rank(end: i64, spans: Vec<Span>, buckets: Vec<BucketRecord>) -> Option<RankStep> {
+    let record =
+        StepRecord { step: Step(5), begin: MonoNanos(0), end: MonoNanos(end), samples: 8, shadow: false };
+    Some(RankStep { record, spans, buckets })
+}
+
+fn exact(offset: i64) -> Option<ClockFit> {
+    Some(ClockFit { reference: MonoNanos(0), offset_nanos: offset, drift_ppb: 0.0, bound_nanos: 0 })
+}
+
+/// Rank 1's clock is 1,000 ahead of rank 0's. Rank 0 waits in bucket 0 from 60 to 80 (hidden until its
+/// backward ends at 70), both transfer until 100.
+fn two_ranks() -> (StepRecords, Vec<Option<ClockFit>>) {
+    use SpanKind::{Backward, Blocked, Forward, Input, Optimizer};
+    let fast = rank(
+        110,
+        vec![
+            span(Input, 0, 10),
+            span(Forward, 10, 30),
+            span(Backward, 30, 100),
+            span(Blocked, 70, 100),
+            span(Optimizer, 100, 108),
+        ],
+        vec![bucket(0, 60, 100)],
+    );
+    let mut slow = rank(
+        110,
+        vec![
+            span(Input, 0, 30),
+            span(Forward, 30, 50),
+            span(Backward, 50, 100),
+            span(Blocked, 90, 100),
+            span(Optimizer, 100, 108),
+        ],
+        vec![bucket(0, 80, 100)],
+    );
+    let shift = |time: &mut MonoNanos| *time = *time + 1_000;
+    if let Some(slow) = &mut slow {
+        [&mut slow.record.begin, &mut slow.record.end].into_iter().for_each(shift);
+        slow.spans.iter_mut().flat_map(|span| [&mut span.begin, &mut span.end]).for_each(shift);
+        let times = slow.buckets.iter_mut().flat_map(|b| [&mut b.ready, &mut b.launch, &mut b.start, &mut b.end]);
+        times.for_each(shift);
+    }
+    (StepRecords { step: Step(5), ranks: vec![fast, slow] }, vec![exact(7_000), exact(6_000)])
+}
+
+#[test]
+fn the_worked_example() {
+    let (records, fits) = two_ranks();
+    let step = analyse(&records, &fits);
+    let fast = step.ranks[0].as_ref().unwrap();
+    //                     input h2d fwd bwd wait xfer opt other
+    assert_eq!(fast.parts, [10, 0, 20, 40, 10, 20, 8, 2]);
+    assert_eq!((fast.comm_nanos, fast.hidden_nanos, fast.tail_nanos), (40, 10, Some(30)));
+    let slow = step.ranks[1].as_ref().unwrap();
+    assert_eq!(slow.parts, [30, 0, 20, 40, 0, 10, 8, 2]);
+    assert_eq!((fast.lateness_nanos, slow.lateness_nanos), (Some(-10.0), Some(10.0)));
+    assert_eq!((fast.caused_wait_nanos, slow.caused_wait_nanos), (0.0, 10.0));
+    let collective = &step.collectives[0];
+    assert_eq!((collective.culprit, collective.transfer_nanos), (Some(1), Some(20.0)));
+    // Both forms agree here: the ends are equal.
+    assert_eq!((collective.wait_nanos, collective.wait_clock_free_nanos), (Some(10.0), 10.0));
+    assert_eq!(step.step_nanos(), 110);
+    assert_eq!(step.overlap(), Some(20.0 / 60.0));
+}
+
+#[test]
+fn a_clock_worse_than_the_wait_gives_way_to_the_clock_free_form() {
+    let (records, mut fits) = two_ranks();
+    fits.iter_mut().flatten().for_each(|fit| fit.bound_nanos = 50);
+    let step = analyse(&records, &fits);
+    assert!(step.ranks[0].as_ref().unwrap().clock_free);
+    assert_eq!(step.ranks[0].as_ref().unwrap().part(Part::ExposedWait), 10);
+}
+
+#[test]
+fn a_missing_rank_is_missing_and_not_zero() {
+    let (mut records, fits) = two_ranks();
+    records.ranks[1] = None;
+    let step = analyse(&records, &fits);
+    assert!(!step.complete && step.ranks[1].is_none());
+    assert_eq!(step.collectives[0].wait_nanos, None);
+    assert_eq!(step.ranks[0].as_ref().unwrap().lateness_nanos, None);
+}
+
+fn any_rank() -> impl Strategy<Value = Option<RankStep>> {
+    let any_span = (prop::sample::select(SpanKind::ALL.to_vec()), -50_i64..200, -20_i64..100)
+        .prop_map(|(kind, begin, len)| span(kind, begin, begin + len));
+    let any_bucket = (0_u64..4, -50_i64..200, -20_i64..100).prop_map(|(seq, s, len)| bucket(seq, s, s + len));
+    let step = (0_i64..200, prop::collection::vec(any_span, 0..8), prop::collection::vec(any_bucket, 0..5))
+        .prop_map(|(end, spans, buckets)| rank(end, spans, buckets));
+    prop_oneof![1 => Just(None), 5 => step]
+}
+
+proptest! {
+    /// Whatever the records, overlapping or backward or outside the step, the ledger sums to the nanosecond.
+    #[test]
+    fn the_ledger_always_sums_to_the_step(
+        ranks in prop::collection::vec(any_rank(), 1..4),
+        bounds in prop::collection::vec(prop::option::of((-100_i64..100, 0_u64..50)), 4),
+    ) {
+        let fits: Vec<Option<ClockFit>> = bounds.into_iter().map(|fit| fit.map(|(offset, bound_nanos)| {
+            ClockFit { reference: MonoNanos(0), offset_nanos: offset, drift_ppb: 0.0, bound_nanos }
+        })).collect();
+        let step = analyse(&StepRecords { step: Step(5), ranks }, &fits);
+        for (_, rank) in step.present() {
+            prop_assert_eq!(rank.parts.iter().sum::<u64>(), rank.step_nanos);
+            prop_assert!(rank.hidden_nanos <= rank.comm_nanos);
+            let exposed = rank.part(Part::ExposedWait) + rank.part(Part::ExposedTransfer);
+            prop_assert_eq!(exposed, rank.comm_nanos - rank.hidden_nanos);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Verdicts on made-up steps; against drawn jobs with known faults they are tested by the simulator.
+
+use wire::ids::Step;
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+/// A step of four ranks whose own work is 20 ms plus `extra`; who is early waits in the open.
+fn step(number: u64, extra: [(u64, Part); 4]) -> StepAnalysis {
+    let longest = extra.iter().map(|(nanos, _)| *nanos).max().unwrap();
+    let rank = |(nanos, part): (u64, Part)| {
+        let mut parts = [MS, 0, 5 * MS, 12 * MS, longest - nanos, MS, 2 * MS, 0];
+        parts[part as usize] += nanos;
+        Some(RankAnalysis {
+            parts,
+            step_nanos: parts.iter().sum(),
+            samples: 1,
+            compute_nanos: 19 * MS,
+            comm_nanos: 5 * MS,
+            hidden_nanos: 2 * MS,
+            compute_cpu_nanos: Some(parts[2] + parts[3] + parts[6]),
+            tail_nanos: Some(MS),
+            lateness_nanos: Some(0.0),
+            caused_wait_nanos: 0.0,
+            clock_free: false,
+        })
+    };
+    StepAnalysis {
+        step: Step(number),
+        ranks: extra.map(rank).to_vec(),
+        collectives: Vec::new(),
+        window: None,
+        local_nanos: 21 * MS + longest,
+        complete: true,
+        shadow: false,
+    }
+}
+
+/// Jitter that a healthy machine has: every rank is last now and then.
+fn jitter(number: u64, rank: u64) -> u64 {
+    (number * 7 + rank * 13 + number * rank * 5) % 11 * MS / 10
+}
+
+fn run(steps: u64, fault: impl Fn(u64, usize) -> Option<(u64, Part)>) -> Vec<StepAnalysis> {
+    let of = |number, rank: usize| {
+        let (nanos, part) = fault(number, rank).unwrap_or((0, Part::Forward));
+        (jitter(number, rank as u64) + nanos, part)
+    };
+    (0..steps).map(|n| step(n, [of(n, 0), of(n, 1), of(n, 2), of(n, 3)])).collect()
+}
+
+fn judge(steps: &[StepAnalysis]) -> Vec<Verdict> {
+    verdicts(&steps.iter().collect::<Vec<_>>())
+}
+
+#[test]
+fn a_healthy_run_has_no_verdict() {
+    assert_eq!(judge(&run(400, |_, _| None)), []);
+}
+
+#[test]
+fn each_fault_is_named_with_its_rank_cause_and_cost() {
+    for rank in 0..4 {
+        for (part, cause) in [
+            (Part::Input, Cause::Input),
+            (Part::H2d, Cause::H2d),
+            (Part::Forward, Cause::Compute),
+            (Part::Backward, Cause::Compute),
+            (Part::Other, Cause::Host),
+        ] {
+            let verdicts = judge(&run(200, |_, r| (r == rank).then_some((10 * MS, part))));
+            assert_eq!(verdicts.len(), 1, "{verdicts:?}");
+            let verdict = &verdicts[0];
+            assert_eq!((verdict.culprit, verdict.cause), (Some(Culprit::Rank(rank as u32)), cause));
+            let error = verdict.cost_ns_per_step.abs_diff(10 * MS);
+            assert!(error <= MS, "planted 10 ms, found {} ns", verdict.cost_ns_per_step);
+            assert_eq!(verdict.confidence, Confidence::High);
+        }
+    }
+}
+
+#[test]
+fn compute_without_processor_time_is_the_hosts_doing() {
+    let mut steps = run(200, |_, rank| (rank == 1).then_some((10 * MS, Part::Forward)));
+    for step in &mut steps {
+        let slow = step.ranks[1].as_mut().unwrap();
+        slow.compute_cpu_nanos = slow.compute_cpu_nanos.map(|cpu| cpu - 10 * MS);
+    }
+    assert_eq!(judge(&steps)[0].cause, Cause::Host);
+}
+
+#[test]
+fn a_fault_that_came_and_went_is_dated_and_charged_for_its_time_only() {
+    let verdicts = judge(&run(400, |n, rank| (rank == 3 && (100..200).contains(&n)).then_some((20 * MS, Part::Input))));
+    let verdict = &verdicts[0];
+    assert_eq!(verdict.culprit, Some(Culprit::Rank(3)));
+    assert!(verdict.cost_ns_per_step.abs_diff(5 * MS) <= MS, "{verdict:?}");
+    assert!(verdict.evidence.iter().any(|line| line.contains("between steps 100 and 199")), "{verdict:?}");
+}
+
+#[test]
+fn few_steps_and_few_ranks_are_insufficient_evidence() {
+    assert_eq!(judge(&run(49, |_, rank| (rank == 1).then_some((50 * MS, Part::Input)))), []);
+    assert!(insufficient(49, 4).unwrap().contains("insufficient evidence"));
+    assert!(insufficient(50, 4).is_none());
+    assert!(insufficient(50, 1).is_some());
+}
