@@ -1,0 +1,98 @@
+//! Which parameter goes into which bucket: a pure function, equal on all ranks.
+
+use wire::ids::Bucket;
+
+use crate::model::ParamId;
+
+/// Bytes of one gradient element.
+pub const ELEMENT_BYTES: u64 = size_of::<f32>() as u64;
+
+/// Size limits, as PyTorch DDP's: a small first bucket starts communication early, large ones use the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caps {
+    /// Of the first bucket, in bytes.
+    pub first_bytes: u64,
+    /// Of all others, in bytes.
+    pub other_bytes: u64,
+}
+
+impl Default for Caps {
+    fn default() -> Self {
+        Self { first_bytes: 1 << 20, other_bytes: 25 << 20 }
+    }
+}
+
+/// Fills buckets with `parameters` (id and bytes) in the given order. A bucket closes as soon as it holds its
+/// cap or more, so a parameter larger than the cap closes the bucket it falls into.
+#[must_use]
+pub fn assign(parameters: impl IntoIterator<Item = (ParamId, u64)>, caps: Caps) -> Vec<Vec<ParamId>> {
+    let mut buckets: Vec<Vec<ParamId>> = Vec::new();
+    let mut open: Vec<ParamId> = Vec::new();
+    let mut open_bytes = 0_u64;
+    for (id, bytes) in parameters {
+        open.push(id);
+        open_bytes = open_bytes.saturating_add(bytes);
+        let cap = if buckets.is_empty() { caps.first_bytes } else { caps.other_bytes };
+        if open_bytes >= cap {
+            buckets.push(std::mem::take(&mut open));
+            open_bytes = 0;
+        }
+    }
+    if !open.is_empty() {
+        buckets.push(open);
+    }
+    buckets
+}
+
+/// Where one parameter's gradient lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its bucket.
+    pub bucket: Bucket,
+    /// Its first element in the bucket.
+    pub offset: usize,
+    /// How many elements it has.
+    pub len: usize,
+}
+
+/// The place of every parameter, by its id.
+///
+/// # Panics
+/// When `buckets` does not hold every parameter of `lens` once.
+#[must_use]
+pub fn places(buckets: &[Vec<ParamId>], lens: &[usize]) -> Vec<Place> {
+    let mut places = vec![None; lens.len()];
+    for (index, bucket) in buckets.iter().enumerate() {
+        let mut offset = 0;
+        for &ParamId(id) in bucket {
+            let len = lens[id as usize];
+            let before = places[id as usize].replace(Place { bucket: Bucket(index as u32), offset, len });
+            assert!(before.is_none(), "parameter {id} lies in two buckets");
+            offset += len;
+        }
+    }
+    places.into_iter().map(|place| place.expect("every parameter lies in a bucket")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(bytes: &[u64], caps: (u64, u64), expected: &[&[u32]]) {
+        let caps = Caps { first_bytes: caps.0, other_bytes: caps.1 };
+        let ids = bytes.iter().enumerate().map(|(id, bytes)| (ParamId(id as u32), *bytes));
+        let found = assign(ids, caps);
+        let found: Vec<Vec<u32>> = found.iter().map(|b| b.iter().map(|p| p.0).collect()).collect();
+        assert_eq!(found, expected, "{bytes:?} with caps {caps:?}");
+    }
+
+    #[test]
+    fn a_bucket_closes_at_its_cap() {
+        check(&[], (10, 20), &[]);
+        check(&[4, 4, 4], (10, 20), &[&[0, 1, 2]]);
+        check(&[4, 6, 4], (10, 20), &[&[0, 1], &[2]]);
+        check(&[100, 4, 16, 1], (10, 20), &[&[0], &[1, 2], &[3]]);
+        check(&[0, 0], (10, 20), &[&[0, 1]]);
+        check(&[1, 1], (0, 0), &[&[0], &[1]]);
+    }
+}

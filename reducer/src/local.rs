@@ -1,0 +1,202 @@
+//! Threads of one process as ranks: the reference that other communicators are compared with.
+//!
+//! Every rank adds all contributions in the order of ranks, so the result is deterministic and does not depend
+//! on how parameters lie in buckets. It is made to be obviously right, not fast.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use wire::ids::{Rank, Seq};
+
+use crate::communicator::{AbortHandle, Collective, Communicator};
+use crate::error::{Absent, CommError};
+
+/// One rank of a world of threads.
+pub struct Local {
+    rank: Rank,
+    next: u64,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    size: usize,
+    timeout: Duration,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    rounds: BTreeMap<u64, Round>,
+    begun: Vec<u64>,
+    left: Vec<bool>,
+    verdict: Option<CommError>,
+}
+
+struct Round {
+    deposits: Vec<Option<Deposit>>,
+    taken: usize,
+}
+
+#[derive(Clone)]
+struct Deposit {
+    collective: Collective,
+    payload: Payload,
+}
+
+#[derive(Clone)]
+enum Payload {
+    Floats(Arc<[f32]>),
+    Bytes(Arc<[u8]>),
+}
+
+/// The ranks of a world of `size` threads. A collective that is not complete after `timeout` fails everywhere.
+#[must_use]
+pub fn world(size: u32, timeout: Duration) -> Vec<Local> {
+    let state = State { begun: vec![0; size as usize], left: vec![false; size as usize], ..State::default() };
+    let shared = Shared { size: size as usize, timeout, state: Mutex::new(state), changed: Condvar::new() };
+    let shared = Arc::new(shared);
+    (0..size).map(|rank| Local { rank: Rank(rank), next: 0, shared: shared.clone() }).collect()
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A rank that panicked while it held the lock left nothing half done: every change is one statement.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail(&self, error: CommError) {
+        self.state().verdict.get_or_insert(error);
+        self.changed.notify_all();
+    }
+}
+
+impl Local {
+    /// Puts this rank's part of the collective down and returns everybody's.
+    fn exchange(&mut self, collective: Collective, payload: Payload) -> Result<Vec<Payload>, CommError> {
+        let (seq, size) = (self.next, self.shared.size);
+        self.next += 1;
+        let mut state = self.shared.state();
+        state.begun[self.rank.0 as usize] = self.next;
+        let round = state.rounds.entry(seq).or_insert_with(|| Round { deposits: vec![None; size], taken: 0 });
+        let peer =
+            (0..).zip(&round.deposits).find_map(|(rank, d)| d.as_ref().map(|d| (Rank(rank), d.collective)));
+        if let Some((peer, theirs)) = peer.filter(|(_, theirs)| *theirs != collective) {
+            let (ours, theirs) = (collective.to_string(), theirs.to_string());
+            let error = CommError::Mismatch {
+                rank: self.rank,
+                ours: (Seq(seq), ours),
+                peer,
+                theirs: (Seq(seq), theirs),
+            };
+            state.verdict.get_or_insert(error);
+        } else {
+            round.deposits[self.rank.0 as usize] = Some(Deposit { collective, payload });
+        }
+        self.shared.changed.notify_all();
+        self.wait_for(seq, state)
+    }
+
+    fn wait_for(&self, seq: u64, mut state: MutexGuard<'_, State>) -> Result<Vec<Payload>, CommError> {
+        let deadline = Instant::now() + self.shared.timeout;
+        loop {
+            if let Some(verdict) = &state.verdict {
+                return Err(verdict.clone());
+            }
+            if let Some(all) = take(&mut state, seq) {
+                return Ok(all);
+            }
+            if let Some(rank) =
+                (0..).zip(&state.left).find(|(rank, left)| **left && state.begun[*rank] <= seq)
+            {
+                let reason = format!("it left before collective {seq}");
+                state.verdict = Some(CommError::RankLost { rank: Rank(rank.0 as u32), reason });
+                continue;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let absent = (0..).map(Rank).zip(&state.begun).filter(|(_, begun)| **begun <= seq);
+                let absent = absent.map(|(rank, begun)| Absent { rank, begun: Some(*begun) }).collect();
+                let waited = self.shared.timeout;
+                state.verdict = Some(CommError::TimedOut { seq: Seq(seq), waited, absent });
+                self.shared.changed.notify_all();
+                continue;
+            }
+            let waited = self.shared.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+fn take(state: &mut State, seq: u64) -> Option<Vec<Payload>> {
+    let round = state.rounds.get_mut(&seq)?;
+    let all: Vec<_> =
+        round.deposits.iter().map(|d| d.as_ref().map(|d| d.payload.clone())).collect::<Option<_>>()?;
+    round.taken += 1;
+    if round.taken == all.len() {
+        state.rounds.remove(&seq);
+    }
+    Some(all)
+}
+
+fn bytes_of(payloads: Vec<Payload>) -> Vec<Vec<u8>> {
+    let bytes = |payload| match payload {
+        Payload::Bytes(bytes) => bytes.to_vec(),
+        Payload::Floats(_) => unreachable!("the ranks agreed on the collective"),
+    };
+    payloads.into_iter().map(bytes).collect()
+}
+
+impl Communicator for Local {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn world_size(&self) -> u32 {
+        self.shared.size as u32
+    }
+
+    fn next_seq(&self) -> Seq {
+        Seq(self.next)
+    }
+
+    fn all_reduce(&mut self, data: &mut [f32]) -> Result<(), CommError> {
+        let all =
+            self.exchange(Collective::AllReduce(data.len() as u64), Payload::Floats((&*data).into()))?;
+        for (index, payload) in all.into_iter().enumerate() {
+            let Payload::Floats(floats) = payload else { unreachable!("the ranks agreed on the collective") };
+            if index == 0 {
+                data.copy_from_slice(&floats);
+            } else {
+                data.iter_mut().zip(&*floats).for_each(|(sum, value)| *sum += value);
+            }
+        }
+        Ok(())
+    }
+
+    fn broadcast(&mut self, root: Rank, bytes: &mut Vec<u8>) -> Result<(), CommError> {
+        let all = self.exchange(Collective::Broadcast(root), Payload::Bytes((&**bytes).into()))?;
+        *bytes = bytes_of(all).swap_remove(root.0 as usize);
+        Ok(())
+    }
+
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CommError> {
+        self.exchange(Collective::AllGather, Payload::Bytes(bytes.into())).map(bytes_of)
+    }
+
+    fn abort_handle(&self) -> AbortHandle {
+        let (shared, rank) = (self.shared.clone(), self.rank);
+        AbortHandle::new(move |reason| shared.fail(CommError::RankFailed { rank, reason: reason.into() }))
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        // Collectives that this rank has taken part in complete; whoever waits for it in a later one learns why.
+        let mut state = self.shared.state();
+        state.left[self.rank.0 as usize] = true;
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+}

@@ -1,0 +1,425 @@
+//! Moving bytes around the ring. Nothing here blocks but `poll`, and every `poll` has a deadline and hears
+//! the verdict.
+
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use wire::ids::{Rank, Seq};
+
+use super::member::Shared;
+use crate::communicator::Collective;
+use crate::error::CommError;
+
+/// Most bytes of one read or write: large enough that system calls do not count, small enough that a piece is
+/// in the cache when it is added and passed on (256 KiB, a quarter of a common second-level cache).
+const PIECE_BYTES: usize = 256 << 10;
+/// Asked of the system for each direction; it may give less.
+const SOCKET_BYTES: usize = 1 << 20;
+
+/// Why moving bytes stopped.
+pub(super) enum Fault {
+    /// The hub has said what is wrong.
+    Verdict,
+    /// Time is up.
+    Deadline,
+    /// The connection to a neighbour broke.
+    Broken { peer: Rank, reason: String },
+    /// The neighbour is in another collective.
+    Mismatch(CommError),
+}
+
+/// Waits for sockets, for the verdict and for the deadline.
+pub(super) struct Waiter<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) deadline: Instant,
+}
+
+impl Waiter<'_> {
+    fn wait(&self, reading: Option<BorrowedFd<'_>>, writing: Option<BorrowedFd<'_>>) -> Result<(), Fault> {
+        let mut fds = Vec::with_capacity(3);
+        fds.push(PollFd::from_borrowed_fd(self.shared.ended.fd(), PollFlags::IN));
+        fds.extend(reading.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        fds.extend(writing.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
+        match poll_until(&mut fds, Some(self.deadline)) {
+            Ok(false) => Err(Fault::Deadline),
+            Ok(true) if !fds[0].revents().is_empty() => Err(Fault::Verdict),
+            // An error of `poll` itself is no reason to spin: the next read or write says what is wrong.
+            Ok(true) | Err(_) => Ok(()),
+        }
+    }
+}
+
+/// Polls until something is ready (true) or time is up (false).
+pub(super) fn poll_until(fds: &mut [PollFd<'_>], until: Option<Instant>) -> Result<bool, Errno> {
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = left
+            .map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
+        match poll(fds, left.as_ref()) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// This rank's two connections.
+pub(super) struct DataRing {
+    rank: Rank,
+    world_size: usize,
+    to_next: OwnedFd,
+    from_previous: OwnedFd,
+    /// What was received and not yet added. Floats, so that it is aligned for them.
+    scratch: Vec<f32>,
+    head: Heads,
+}
+
+/// The first words of the current collective: this rank's, and what has come of the previous rank's.
+struct Heads {
+    seq: Seq,
+    collective: Collective,
+    theirs: [u8; HEAD_BYTES],
+    came: usize,
+}
+
+/// A place in the stream of segments: so many whole ones, and so many bytes of the one after.
+#[derive(Clone, Copy, Default)]
+struct Cursor {
+    step: usize,
+    bytes: usize,
+}
+
+/// How an all-reduce cuts its buffer: one segment a rank.
+///
+/// In step `i` a rank sends segment `rank - i` and receives segment `rank - 1 - i`: what it received in one
+/// step is what it sends in the next. The first `ranks - 1` steps add, the others copy the finished sums.
+#[derive(Clone, Copy)]
+struct Segments {
+    floats: usize,
+    ranks: usize,
+    rank: usize,
+}
+
+impl Segments {
+    fn steps(self) -> usize {
+        2 * (self.ranks - 1)
+    }
+
+    fn sent_in(self, step: usize) -> Range<usize> {
+        self.range((self.rank + 2 * self.ranks - step) % self.ranks)
+    }
+
+    fn received_in(self, step: usize) -> Range<usize> {
+        self.range((self.rank + 2 * self.ranks - 1 - step) % self.ranks)
+    }
+
+    fn range(self, segment: usize) -> Range<usize> {
+        let (each, extra) = (self.floats / self.ranks, self.floats % self.ranks);
+        let start = |segment: usize| segment * each + segment.min(extra);
+        start(segment)..start(segment + 1)
+    }
+}
+
+fn bytes_of(range: &Range<usize>) -> usize {
+    range.len() * size_of::<f32>()
+}
+
+impl DataRing {
+    pub(super) fn new(
+        rank: Rank,
+        world_size: u32,
+        to_next: OwnedFd,
+        from_previous: OwnedFd,
+    ) -> Result<Self, CommError> {
+        for socket in [&to_next, &from_previous] {
+            rustix::io::ioctl_fionbio(socket, true).map_err(|error| CommError::System {
+                doing: "preparing a data connection".into(),
+                reason: error.to_string(),
+            })?;
+        }
+        // A system that gives less only makes it slower.
+        let _less = rustix::net::sockopt::set_socket_send_buffer_size(&to_next, SOCKET_BYTES);
+        let scratch = vec![0.0; PIECE_BYTES / size_of::<f32>()];
+        let head = Heads { seq: Seq(0), collective: Collective::AllGather, theirs: [0; HEAD_BYTES], came: 0 };
+        Ok(Self { rank, world_size: world_size as usize, to_next, from_previous, scratch, head })
+    }
+
+    fn next(&self) -> Rank {
+        Rank(((self.rank.0 as usize + 1) % self.world_size) as u32)
+    }
+
+    fn previous(&self) -> Rank {
+        Rank(((self.rank.0 as usize + self.world_size - 1) % self.world_size) as u32)
+    }
+
+    /// Tells the next rank which collective this one is in.
+    pub(super) fn begin(
+        &mut self,
+        seq: Seq,
+        collective: Collective,
+        waiter: &Waiter<'_>,
+    ) -> Result<(), Fault> {
+        self.head = Heads { seq, collective, theirs: [0; HEAD_BYTES], came: 0 };
+        // Gradients follow at once and share the packet, except where this rank has no segment to begin with.
+        let data_follows =
+            matches!(collective, Collective::AllReduce(floats) if floats > u64::from(self.rank.0));
+        let flags = if data_follows { SendFlags::MORE } else { SendFlags::empty() };
+        self.exchange(&encode(seq, collective), &mut [], flags, waiter)
+    }
+
+    /// Waits until the previous rank has said which collective it is in.
+    fn meet(&mut self, waiter: &Waiter<'_>) -> Result<(), Fault> {
+        while self.head.came < HEAD_BYTES {
+            if !self.receive_head()? {
+                waiter.wait(Some(self.from_previous.as_fd()), None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads some of the previous rank's first words and compares them once they are complete; true when
+    /// something came.
+    fn receive_head(&mut self) -> Result<bool, Fault> {
+        let mut rest = [0; HEAD_BYTES];
+        let Some(read) = self.receive(&mut rest[self.head.came..])? else { return Ok(false) };
+        let came = self.head.came;
+        self.head.theirs[came..][..read].copy_from_slice(&rest[came..][..read]);
+        self.head.came += read;
+        let Heads { seq, collective, theirs, came } = &self.head;
+        if *came < HEAD_BYTES || *theirs == encode(*seq, *collective) {
+            return Ok(true);
+        }
+        Err(Fault::Mismatch(CommError::Mismatch {
+            rank: self.rank,
+            ours: (*seq, collective.to_string()),
+            peer: self.previous(),
+            theirs: decode(theirs),
+        }))
+    }
+
+    pub(super) fn all_reduce(&mut self, data: &mut [f32], waiter: &Waiter<'_>) -> Result<(), Fault> {
+        let segments = Segments { floats: data.len(), ranks: self.world_size, rank: self.rank.0 as usize };
+        let (mut sent, mut received) = (Cursor::default(), Cursor::default());
+        // Bytes at the start of `scratch` that are not a whole float yet.
+        let mut partial = 0;
+        loop {
+            let met = self.head.came == HEAD_BYTES;
+            let got = if met {
+                self.receive_piece(data, segments, &mut received, &mut partial)?
+            } else {
+                self.receive_head()?
+            };
+            let put = self.send_piece(data, segments, &mut sent, received)?;
+            if met && sent.step == segments.steps() && received.step == segments.steps() {
+                return Ok(());
+            }
+            if !got && !put {
+                let reading = (!met || received.step < segments.steps()).then(|| self.from_previous.as_fd());
+                let blocked = sendable(segments, sent, received) > 0;
+                waiter.wait(reading, blocked.then(|| self.to_next.as_fd()))?;
+            }
+        }
+    }
+
+    /// Receives one piece, adds or copies it; true when there was one.
+    fn receive_piece(
+        &mut self,
+        data: &mut [f32],
+        segments: Segments,
+        at: &mut Cursor,
+        partial: &mut usize,
+    ) -> Result<bool, Fault> {
+        skip_whole(at, |step| bytes_of(&segments.received_in(step)), segments.steps());
+        if at.step == segments.steps() {
+            return Ok(false);
+        }
+        let segment = &mut data[segments.received_in(at.step)];
+        if at.step >= segments.ranks - 1 {
+            let bytes = &mut bytemuck::cast_slice_mut(segment)[at.bytes..];
+            let len = bytes.len().min(PIECE_BYTES);
+            let Some(read) = self.receive(&mut bytes[..len])? else { return Ok(false) };
+            at.bytes += read;
+        } else {
+            let left = bytes_of(&(0..segment.len())) - at.bytes;
+            let mut scratch = std::mem::take(&mut self.scratch);
+            let read =
+                self.receive(&mut bytemuck::cast_slice_mut(&mut scratch)[*partial..left.min(PIECE_BYTES)]);
+            self.scratch = scratch;
+            let Some(read) = read? else { return Ok(false) };
+            let floats = (*partial + read) / size_of::<f32>();
+            let whole = floats * size_of::<f32>();
+            let into = &mut segment[at.bytes / size_of::<f32>()..][..floats];
+            into.iter_mut().zip(&self.scratch).for_each(|(sum, value)| *sum += value);
+            bytemuck::cast_slice_mut::<f32, u8>(&mut self.scratch).copy_within(whole..*partial + read, 0);
+            *partial = *partial + read - whole;
+            at.bytes += whole;
+        }
+        skip_whole(at, |step| bytes_of(&segments.received_in(step)), segments.steps());
+        Ok(true)
+    }
+
+    /// Sends one piece of what may be sent; true when some of it went.
+    fn send_piece(
+        &self,
+        data: &[f32],
+        segments: Segments,
+        at: &mut Cursor,
+        received: Cursor,
+    ) -> Result<bool, Fault> {
+        skip_whole(at, |step| bytes_of(&segments.sent_in(step)), segments.steps());
+        let len = sendable(segments, *at, received).min(PIECE_BYTES);
+        if len == 0 {
+            return Ok(false);
+        }
+        let segment: &[u8] = bytemuck::cast_slice(&data[segments.sent_in(at.step)]);
+        let Some(written) = self.send(&segment[at.bytes..][..len], SendFlags::empty())? else {
+            return Ok(false);
+        };
+        at.bytes += written;
+        skip_whole(at, |step| bytes_of(&segments.sent_in(step)), segments.steps());
+        Ok(true)
+    }
+
+    /// Passes every rank's block around; `blocks` holds this rank's at its place.
+    pub(super) fn all_gather(&mut self, blocks: &mut [Vec<u8>], waiter: &Waiter<'_>) -> Result<(), Fault> {
+        self.meet(waiter)?;
+        let (ranks, rank) = (self.world_size, self.rank.0 as usize);
+        for step in 0..ranks - 1 {
+            let (out, into) = ((rank + ranks - step) % ranks, (rank + 2 * ranks - 1 - step) % ranks);
+            let mut len = [0; 8];
+            let send = std::mem::take(&mut blocks[out]);
+            self.exchange(&(send.len() as u64).to_le_bytes(), &mut len, SendFlags::empty(), waiter)?;
+            let mut block = vec![0; u64::from_le_bytes(len) as usize];
+            self.exchange(&send, &mut block, SendFlags::empty(), waiter)?;
+            blocks[out] = send;
+            blocks[into] = block;
+        }
+        Ok(())
+    }
+
+    /// Passes the root's bytes along the ring, piece by piece.
+    pub(super) fn broadcast(
+        &mut self,
+        root: Rank,
+        bytes: &mut Vec<u8>,
+        waiter: &Waiter<'_>,
+    ) -> Result<(), Fault> {
+        self.meet(waiter)?;
+        let (receives, sends) = (self.rank != root, self.next() != root);
+        let mut len = (bytes.len() as u64).to_le_bytes();
+        if receives {
+            self.exchange(&[], &mut len, SendFlags::empty(), waiter)?;
+            *bytes = vec![0; u64::from_le_bytes(len) as usize];
+        }
+        if sends {
+            self.exchange(&len, &mut [], SendFlags::empty(), waiter)?;
+        }
+        for piece in bytes.chunks_mut(PIECE_BYTES) {
+            if receives {
+                self.exchange(&[], piece, SendFlags::empty(), waiter)?;
+            }
+            if sends {
+                self.exchange(piece, &mut [], SendFlags::empty(), waiter)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends all of `out` to the next rank and fills `into` from the previous one, both at once.
+    fn exchange(
+        &self,
+        mut out: &[u8],
+        mut into: &mut [u8],
+        flags: SendFlags,
+        waiter: &Waiter<'_>,
+    ) -> Result<(), Fault> {
+        loop {
+            let written = if out.is_empty() { None } else { self.send(out, flags)? };
+            out = &out[written.unwrap_or(0)..];
+            let read = if into.is_empty() { None } else { self.receive(into)? };
+            into = &mut into[read.unwrap_or(0)..];
+            if out.is_empty() && into.is_empty() {
+                return Ok(());
+            }
+            if written.is_none() && read.is_none() {
+                let reading = (!into.is_empty()).then(|| self.from_previous.as_fd());
+                waiter.wait(reading, (!out.is_empty()).then(|| self.to_next.as_fd()))?;
+            }
+        }
+    }
+
+    /// Writes what the socket takes; `None` when it is full.
+    fn send(&self, bytes: &[u8], flags: SendFlags) -> Result<Option<usize>, Fault> {
+        match rustix::net::send(&self.to_next, bytes, flags | SendFlags::NOSIGNAL) {
+            Ok(written) => Ok(Some(written)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(error) => Err(broken(self.next(), error)),
+        }
+    }
+
+    /// Reads what the socket has; `None` when it has nothing.
+    fn receive(&self, into: &mut [u8]) -> Result<Option<usize>, Fault> {
+        match rustix::io::read(&self.from_previous, into) {
+            Ok(0) => Err(Fault::Broken { peer: self.previous(), reason: "its connection ended".into() }),
+            Ok(read) => Ok(Some(read)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(error) => Err(broken(self.previous(), error)),
+        }
+    }
+}
+
+fn broken(peer: Rank, error: Errno) -> Fault {
+    Fault::Broken { peer, reason: format!("its connection broke ({error})") }
+}
+
+/// Moves `at` over segments that are done, empty ones among them.
+fn skip_whole(at: &mut Cursor, segment_bytes: impl Fn(usize) -> usize, steps: usize) {
+    while at.step < steps && at.bytes == segment_bytes(at.step) {
+        *at = Cursor { step: at.step + 1, bytes: 0 };
+    }
+}
+
+/// How many bytes of the current segment may be sent: in the first step all, later what was received of it.
+fn sendable(segments: Segments, sent: Cursor, received: Cursor) -> usize {
+    if sent.step == segments.steps() {
+        return 0;
+    }
+    let available = match sent.step.checked_sub(1) {
+        Some(before) if received.step == before => received.bytes,
+        Some(before) if received.step < before => 0,
+        _ => bytes_of(&segments.sent_in(sent.step)),
+    };
+    available.saturating_sub(sent.bytes)
+}
+
+/// The first words of a collective: its number, its kind, and what the kind says.
+const HEAD_BYTES: usize = 24;
+
+fn encode(seq: Seq, collective: Collective) -> [u8; HEAD_BYTES] {
+    let (kind, detail) = match collective {
+        Collective::AllReduce(floats) => (0_u64, floats),
+        Collective::Broadcast(root) => (1, u64::from(root.0)),
+        Collective::AllGather => (2, 0),
+    };
+    let mut head = [0; HEAD_BYTES];
+    for (field, value) in head.chunks_exact_mut(8).zip([seq.0, kind, detail]) {
+        field.copy_from_slice(&value.to_le_bytes());
+    }
+    head
+}
+
+fn decode(head: &[u8; HEAD_BYTES]) -> (Seq, String) {
+    let (fields, _) = head.as_chunks::<8>();
+    let [seq, kind, detail] = [0, 1, 2].map(|field| u64::from_le_bytes(fields[field]));
+    let kind = match kind {
+        0 => Collective::AllReduce(detail).to_string(),
+        1 => Collective::Broadcast(Rank(detail as u32)).to_string(),
+        2 => Collective::AllGather.to_string(),
+        _ => format!("unknown collective {kind}"),
+    };
+    (Seq(seq), kind)
+}
