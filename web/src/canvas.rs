@@ -1,0 +1,294 @@
+//! One chart: a raster canvas, a canvas of text and lines above it, and what the pointer does to them.
+//!
+//! The closures that draw run in effects: they are called again when a signal they read has changed, at most
+//! once per animation frame for data (see [`crate::live`]) and for the pointer (browsers align its events).
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use leptos::ev;
+use leptos::html;
+use leptos::prelude::*;
+use viz::raster::Frame;
+use wasm_bindgen::{Clamped, JsCast as _, prelude::*};
+use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement, ImageData};
+
+use crate::pen::Pen;
+
+/// The plot's inner size in CSS pixels, and how many device pixels one of them has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Size {
+    /// Width of the raster.
+    pub width: f64,
+    /// Height of the raster.
+    pub height: f64,
+    /// `devicePixelRatio`.
+    pub ratio: f64,
+}
+
+/// Room around the raster for axes, in CSS pixels.
+#[derive(Clone, Copy, Debug)]
+pub struct Margins {
+    /// Left: the labels of the vertical axis.
+    pub left: f64,
+    /// Right.
+    pub right: f64,
+    /// Top.
+    pub top: f64,
+    /// Bottom: the labels of the horizontal axis.
+    pub bottom: f64,
+}
+
+/// What the pointer or a key did; positions are CSS pixels from the raster's upper left corner.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Gesture {
+    /// The pointer is here.
+    Move { x: f64, y: f64 },
+    /// The pointer left.
+    Leave,
+    /// A click without a drag.
+    Click { x: f64, y: f64 },
+    /// Ctrl + wheel, or a pinch.
+    Zoom { x: f64, y: f64, factor: f64 },
+    /// A drag, a sideways or a shifted wheel: the view moves by this much.
+    Pan { dx: f64, dy: f64 },
+    /// A double click.
+    DoubleClick,
+    /// A key while the chart has the focus.
+    Key(String),
+}
+
+/// A pointer that moved less than this since it went down has clicked, not dragged.
+const CLICK_PIXELS: f64 = 4.0;
+
+/// A chart.
+#[component]
+pub fn Plot(
+    /// For a screen reader; it names what is shown.
+    #[prop(into)]
+    label: Signal<String>,
+    /// For tests.
+    testid: &'static str,
+    /// Gives the height.
+    #[prop(into)]
+    height: Signal<f64>,
+    margins: Margins,
+    /// Draws the raster, in device pixels.
+    draw: impl Fn(&mut Frame<'_>, Size) + 'static,
+    /// Draws text and lines, in CSS pixels from the raster's upper left corner.
+    overlay: impl Fn(&Pen, Size) + 'static,
+    /// True when the gesture was of use; then the browser does not act on it.
+    on_gesture: impl Fn(Gesture, Size) -> bool + 'static,
+    /// A tooltip.
+    #[prop(optional)]
+    children: Option<Children>,
+) -> impl IntoView {
+    let outer = NodeRef::<html::Div>::new();
+    let raster = NodeRef::<html::Canvas>::new();
+    let lines = NodeRef::<html::Canvas>::new();
+    let size = RwSignal::new(None::<Size>);
+
+    Effect::new(move |_| {
+        if let Some(element) = outer.get() {
+            observe(&element, margins, size);
+        }
+    });
+    let pixels = RefCell::new(Vec::new());
+    Effect::new(move |_| {
+        if let (Some(size), Some(canvas)) = (size.get(), raster.get()) {
+            paint(&canvas, size, &mut pixels.borrow_mut(), &draw);
+        }
+    });
+    Effect::new(move |_| {
+        if let (Some(size), Some(canvas)) = (size.get(), lines.get())
+            && let Some(pen) = Pen::begin(&canvas, size, margins)
+        {
+            overlay(&pen, size);
+            pen.end();
+        }
+    });
+
+    let pointer = Rc::new(Cell::new(None::<Down>));
+    let on_gesture =
+        Rc::new(move |gesture| size.get_untracked().is_some_and(|size| on_gesture(gesture, size)));
+    let at = move |event: &web_sys::MouseEvent| {
+        let element: HtmlCanvasElement = event.current_target().unwrap_throw().unchecked_into();
+        let bounds = element.get_bounding_client_rect();
+        (
+            f64::from(event.client_x()) - bounds.left() - margins.left,
+            f64::from(event.client_y()) - bounds.top() - margins.top,
+        )
+    };
+
+    let down = {
+        let pointer = pointer.clone();
+        move |event: ev::PointerEvent| {
+            if event.button() == 0 {
+                let (x, y) = at(&event);
+                pointer.set(Some(Down { x, y, id: event.pointer_id(), dragging: false }));
+            }
+        }
+    };
+    let moved = {
+        let (pointer, on_gesture) = (pointer.clone(), on_gesture.clone());
+        move |event: ev::PointerEvent| {
+            let (x, y) = at(&event);
+            match pointer.get() {
+                Some(down) if event.pointer_id() == down.id => {
+                    let (dx, dy) = (down.x - x, down.y - y);
+                    if down.dragging || dx.hypot(dy) >= CLICK_PIXELS {
+                        let element: HtmlCanvasElement =
+                            event.current_target().unwrap_throw().unchecked_into();
+                        let _ = element.set_pointer_capture(down.id);
+                        pointer.set(Some(Down { x, y, id: down.id, dragging: true }));
+                        on_gesture(Gesture::Pan { dx, dy });
+                    }
+                }
+                _ => {
+                    on_gesture(Gesture::Move { x, y });
+                }
+            }
+        }
+    };
+    let up = {
+        let (pointer, on_gesture) = (pointer.clone(), on_gesture.clone());
+        move |event: ev::PointerEvent| {
+            if pointer.take().is_some_and(|down| !down.dragging) {
+                let (x, y) = at(&event);
+                on_gesture(Gesture::Click { x, y });
+            }
+        }
+    };
+    let leave = {
+        let (pointer, on_gesture) = (pointer.clone(), on_gesture.clone());
+        move |_| {
+            if !pointer.get().is_some_and(|down| down.dragging) {
+                pointer.set(None);
+                on_gesture(Gesture::Leave);
+            }
+        }
+    };
+    let wheel = {
+        let on_gesture = on_gesture.clone();
+        move |event: ev::WheelEvent| {
+            let (x, y) = at(&event);
+            let gesture = if event.ctrl_key() || event.meta_key() {
+                Gesture::Zoom { x, y, factor: (event.delta_y() * 0.0025).exp() }
+            } else if event.shift_key() && event.delta_x() == 0.0 {
+                Gesture::Pan { dx: event.delta_y(), dy: 0.0 }
+            } else if event.delta_x().abs() > event.delta_y().abs() {
+                Gesture::Pan { dx: event.delta_x(), dy: 0.0 }
+            } else {
+                // A plain wheel scrolls the page.
+                return;
+            };
+            if on_gesture(gesture) {
+                event.prevent_default();
+            }
+        }
+    };
+    let twice = {
+        let on_gesture = on_gesture.clone();
+        move |_| {
+            on_gesture(Gesture::DoubleClick);
+        }
+    };
+    let key = move |event: ev::KeyboardEvent| {
+        if !(event.ctrl_key() || event.meta_key() || event.alt_key()) && on_gesture(Gesture::Key(event.key()))
+        {
+            event.prevent_default();
+        }
+    };
+
+    view! {
+        <div class="plot" node_ref=outer style:height=move || format!("{}px", height.get())>
+            <canvas
+                class="raster"
+                node_ref=raster
+                aria-hidden="true"
+                style:left=format!("{}px", margins.left)
+                style:top=format!("{}px", margins.top)
+                style:width=format!("calc(100% - {}px)", margins.left + margins.right)
+                style:height=format!("calc(100% - {}px)", margins.top + margins.bottom)
+            ></canvas>
+            <canvas
+                class="lines"
+                node_ref=lines
+                role="img"
+                tabindex="0"
+                data-testid=testid
+                aria-label=move || label.get()
+                on:pointerdown=down
+                on:pointermove=moved
+                on:pointerup=up
+                on:pointerleave=leave
+                on:wheel=wheel
+                on:dblclick=twice
+                on:keydown=key
+            ></canvas>
+            {children.map(|children| children())}
+        </div>
+    }
+}
+
+/// Where the pointer was last while it is down, and whether it has dragged since it went down.
+#[derive(Clone, Copy)]
+struct Down {
+    x: f64,
+    y: f64,
+    id: i32,
+    dragging: bool,
+}
+
+/// Keeps `size` in step with the element.
+fn observe(element: &web_sys::Element, margins: Margins, size: RwSignal<Option<Size>>) {
+    let measured = element.clone();
+    let measure = move || {
+        let (width, height) = (f64::from(measured.client_width()), f64::from(measured.client_height()));
+        let next = Size {
+            width: (width - margins.left - margins.right).max(1.0),
+            height: (height - margins.top - margins.bottom).max(1.0),
+            ratio: window().device_pixel_ratio(),
+        };
+        if width > 0.0 && size.get_untracked() != Some(next) {
+            size.set(Some(next));
+        }
+    };
+    measure();
+    let callback = Closure::<dyn FnMut()>::new(measure);
+    if let Ok(observer) = web_sys::ResizeObserver::new(callback.as_ref().unchecked_ref()) {
+        observer.observe(element);
+        let kept = StoredValue::new_local(Some((observer, callback)));
+        on_cleanup(move || {
+            if let Some(Some((observer, _))) = kept.try_update_value(Option::take) {
+                observer.disconnect();
+            }
+        });
+    }
+}
+
+fn paint(
+    canvas: &HtmlCanvasElement,
+    size: Size,
+    pixels: &mut Vec<u32>,
+    draw: &impl Fn(&mut Frame<'_>, Size),
+) {
+    let width = ((size.width * size.ratio).round() as usize).max(1);
+    let height = ((size.height * size.ratio).round() as usize).max(1);
+    if canvas.width() as usize != width || canvas.height() as usize != height {
+        canvas.set_width(width as u32);
+        canvas.set_height(height as u32);
+    }
+    pixels.resize(width * height, 0);
+    draw(&mut Frame::new(pixels, width, height), size);
+    let Some(context) = context(canvas) else { return };
+    let bytes = Clamped(bytemuck::cast_slice::<u32, u8>(pixels));
+    if let Ok(image) = ImageData::new_with_u8_clamped_array_and_sh(bytes, width as u32, height as u32) {
+        let _ = context.put_image_data(&image, 0.0, 0.0);
+    }
+}
+
+/// The drawing context of a canvas.
+pub fn context(canvas: &HtmlCanvasElement) -> Option<CanvasRenderingContext2d> {
+    canvas.get_context("2d").ok().flatten()?.dyn_into().ok()
+}

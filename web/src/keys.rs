@@ -1,0 +1,97 @@
+//! Keys that work anywhere on a page, and the list of all of them.
+
+use leptos::ev;
+use leptos::html;
+use leptos::prelude::*;
+use wasm_bindgen::JsCast as _;
+
+/// Calls `act` for every key that is not meant for a control; true means that it was of use. It stops when the
+/// component that asked for it goes away.
+pub fn global(act: impl Fn(&str) -> bool + 'static) {
+    let handle = window_event_listener(ev::keydown, move |event| {
+        let control = event.ctrl_key() || event.meta_key() || event.alt_key();
+        if control || event.default_prevented() || is_for_a_control(&event) {
+            return;
+        }
+        if act(&event.key()) {
+            event.prevent_default();
+        }
+    });
+    on_cleanup(move || handle.remove());
+}
+
+fn is_for_a_control(event: &web_sys::KeyboardEvent) -> bool {
+    let Some(target) = event.target().and_then(|target| target.dyn_into::<web_sys::Element>().ok()) else {
+        return false;
+    };
+    match target.tag_name().as_str() {
+        "INPUT" | "SELECT" | "TEXTAREA" => true,
+        "BUTTON" | "A" | "SUMMARY" => matches!(event.key().as_str(), " " | "Enter"),
+        _ => target.closest("dialog[open]").is_ok_and(|dialog| dialog.is_some()) && event.key() != "?",
+    }
+}
+
+const KEYS: [(&str, &[(&str, &str)]); 4] = [
+    ("Anywhere", &[("?", "this list"), ("Space", "pause, go on"), ("1 2 3", "Overview, Ranks, Buckets")]),
+    ("Runs", &[("↑ ↓", "choose a run"), ("Enter", "open it")]),
+    (
+        "Charts",
+        &[
+            ("W S", "zoom in, out"),
+            ("A D", "move left, right"),
+            ("Ctrl + wheel", "zoom at the pointer"),
+            ("Shift + wheel, drag", "move"),
+            ("F", "follow the newest"),
+            ("Shift + F", "show everything"),
+            ("← → ↑ ↓", "move the selection (heatmap, with focus)"),
+            ("Esc", "select nothing"),
+        ],
+    ),
+    (
+        "Buckets",
+        &[(", .", "previous, next step"), ("F", "follow the newest step"), ("0", "show the whole step")],
+    ),
+];
+
+/// The list of keys.
+#[component]
+pub fn Help(open: RwSignal<bool>) -> impl IntoView {
+    let dialog = NodeRef::<html::Dialog>::new();
+    Effect::new(move |_| {
+        let Some(dialog) = dialog.get() else { return };
+        match (open.get(), dialog.open()) {
+            (true, false) => drop(dialog.show_modal()),
+            (false, true) => dialog.close(),
+            _ => {}
+        }
+    });
+    view! {
+        <dialog
+            class="help"
+            node_ref=dialog
+            data-testid="help"
+            aria-label="Keys"
+            on:close=move |_| open.set(false)
+            on:click=move |_| open.set(false)
+        >
+            <h2>"Keys"</h2>
+            <div class="help-groups">
+                {KEYS
+                    .map(|(group, keys)| {
+                        view! {
+                            <section>
+                                <h3>{group}</h3>
+                                <dl>
+                                    {keys
+                                        .iter()
+                                        .map(|&(key, what)| view! { <dt><kbd>{key}</kbd></dt><dd>{what}</dd> })
+                                        .collect_view()}
+                                </dl>
+                            </section>
+                        }
+                    })
+                    .collect_view()}
+            </div>
+        </dialog>
+    }
+}

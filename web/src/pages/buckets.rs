@@ -1,0 +1,230 @@
+//! One step over all ranks on one clock, and its buckets in numbers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leptos::prelude::*;
+use leptos::task::spawn_local;
+use viz::raster::gantt::Gantt;
+use viz::units;
+use wire::live::Waterfall;
+
+use super::run::RunId;
+use super::slice_tables::{BucketTable, SelectedBucket};
+use super::waterfall::{Legend, WaterfallPlot};
+use crate::api;
+use crate::download;
+use crate::keys;
+use crate::live::Live;
+use crate::route::Router;
+use crate::socket::Link;
+use crate::theme::Theme;
+
+/// Following the newest step, the picture changes at most this often: faster cannot be read.
+const FOLLOW: Duration = Duration::from_millis(500);
+
+/// A waterfall, sorted for drawing.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The columns.
+    pub waterfall: Waterfall,
+    /// Their order.
+    pub gantt: Gantt,
+}
+
+/// What is looked at.
+#[derive(Clone, Copy)]
+pub struct StepLook {
+    router: Router,
+    /// The chosen step; `None` follows the newest.
+    pub step: Memo<Option<u64>>,
+    /// The selected bucket.
+    pub bucket: Memo<Option<u32>>,
+    /// The selected rank.
+    pub rank: Memo<Option<u32>>,
+    /// What is shown: it stays until the next one is here.
+    pub shown: RwSignal<Option<Arc<Loaded>>>,
+    /// Why the step that was asked for cannot be shown.
+    pub error: RwSignal<Option<String>>,
+}
+
+impl StepLook {
+    /// Selects a bucket on a rank, or nothing.
+    pub fn select(&self, bucket: Option<u32>, rank: Option<u32>) {
+        self.router.set([
+            ("bucket", bucket.map(|bucket| bucket.to_string())),
+            ("rank", rank.map(|rank| rank.to_string())),
+        ]);
+    }
+
+    fn go_to(&self, step: Option<u64>) {
+        self.router.set([("step", step.map(|step| step.to_string()))]);
+    }
+}
+
+/// The view.
+#[component]
+pub fn Buckets() -> impl IntoView {
+    let router = expect_context::<Router>();
+    let live = expect_context::<Live>();
+    let look = StepLook {
+        router,
+        step: Memo::new(move |_| router.number("step")),
+        bucket: Memo::new(move |_| router.number("bucket").map(|bucket| bucket as u32)),
+        rank: Memo::new(move |_| router.number("rank").map(|rank| rank as u32)),
+        shown: RwSignal::new(None),
+        error: RwSignal::new(None),
+    };
+    load(look, live, expect_context::<RunId>().get());
+    keys::global(move |key| {
+        match key {
+            "," => neighbour(look, live, -1),
+            "." => neighbour(look, live, 1),
+            "f" => toggle_follow(look),
+            "Escape" => look.select(None, None),
+            _ => return false,
+        }
+        true
+    });
+    view! {
+        <section class="panel" aria-label="Waterfall">
+            <Controls look=look />
+            <Legend />
+            <WaterfallPlot look=look />
+        </section>
+        <SelectedBucket look=look />
+        <BucketTable look=look />
+    }
+}
+
+/// Fetches the step that is asked for: at once when it changes, and every [`FOLLOW`] while following.
+fn load(look: StepLook, live: Live, run: String) {
+    let wanted = StoredValue::new(0u32);
+    let fetch = move |step: Option<u64>| {
+        let run = run.clone();
+        let mine = wanted.try_update_value(|n| {
+            *n += 1;
+            *n
+        });
+        async move {
+            let answer = api::waterfall(&run, step).await;
+            // A later wish makes this answer worthless; a view that is gone has no wishes.
+            if mine.is_none() || wanted.try_get_value() != mine {
+                return;
+            }
+            match answer {
+                Ok(waterfall) => {
+                    let gantt = Gantt::new(&waterfall);
+                    look.shown.set(Some(Arc::new(Loaded { waterfall, gantt })));
+                    look.error.set(None);
+                }
+                Err(error) => look.error.set(Some(error)),
+            }
+        }
+    };
+    let first = fetch.clone();
+    Effect::new(move |_| {
+        spawn_local(first(look.step.get()));
+    });
+    let newest = move || live.steps.with_value(|steps| steps.step.last().copied());
+    let follow = set_interval_with_handle(
+        move || {
+            let following = look.step.try_get_untracked() == Some(None);
+            let flows = matches!(live.link.get_untracked(), Link::Live);
+            let old = look.shown.with_untracked(|shown| shown.as_ref().map(|s| s.waterfall.step));
+            if following && flows && !document().hidden() && newest() != old {
+                spawn_local(fetch(None));
+            }
+        },
+        FOLLOW,
+    );
+    on_cleanup(move || {
+        if let Ok(handle) = follow {
+            handle.clear();
+        }
+    });
+}
+
+fn toggle_follow(look: StepLook) {
+    let shown = look.shown.with_untracked(|shown| shown.as_ref().map(|shown| shown.waterfall.step));
+    look.go_to(if look.step.get_untracked().is_none() { shown } else { None });
+}
+
+/// Goes to the step before or after the one that is shown.
+fn neighbour(look: StepLook, live: Live, by: isize) {
+    let shown = look
+        .step
+        .get_untracked()
+        .or_else(|| look.shown.with_untracked(|shown| shown.as_ref().map(|shown| shown.waterfall.step)));
+    let next = live.steps.with_value(|steps| {
+        let at = steps.step.partition_point(|&step| step < shown.unwrap_or(u64::MAX));
+        let row = at.saturating_add_signed(by).min(steps.step.len().checked_sub(1)?);
+        Some(steps.step[row])
+    });
+    if next.is_some() {
+        look.go_to(next);
+    }
+}
+
+#[component]
+fn Controls(look: StepLook) -> impl IntoView {
+    let live = expect_context::<Live>();
+    let theme = expect_context::<Theme>();
+    let run = expect_context::<RunId>();
+    let shown_step = Memo::new(move |_| look.shown.with(|shown| shown.as_ref().map(|s| s.waterfall.step)));
+    let facts = move || {
+        look.shown.with(|shown| {
+            let waterfall = &shown.as_ref()?.waterfall;
+            let bound = waterfall.clock_bound.iter().copied().fold(f64::NAN, f64::max);
+            let clocks = if bound.is_nan() {
+                "clock bounds not known".into()
+            } else {
+                format!("clocks within {}", units::nanos(bound))
+            };
+            Some(format!(
+                "{} · {} ranks · {clocks}",
+                units::nanos(waterfall.span_nanos),
+                waterfall.rank.len()
+            ))
+        })
+    };
+    let entered = move |event: leptos::ev::Event| {
+        if let Ok(step) = event_target_value(&event).trim().replace(',', "").parse() {
+            look.go_to(Some(step));
+        }
+    };
+    let save_png = move |_| download::png("waterfall.png", "waterfall", theme.inks().ground);
+    let trace = move || api::perfetto_url(&run.get(), shown_step.get());
+    view! {
+        <div class="panel-head">
+            <div class="stepper" role="group" aria-label="Step">
+                <button aria-label="Previous step" title="Previous step (,)" on:click=move |_| neighbour(look, live, -1)>"‹"</button>
+                <label class="field">
+                    <span>"Step"</span>
+                    <input
+                        inputmode="numeric"
+                        data-testid="step"
+                        prop:value=move || shown_step.get().map(|step| step.to_string()).unwrap_or_default()
+                        on:change=entered
+                    />
+                </label>
+                <button aria-label="Next step" title="Next step (.)" on:click=move |_| neighbour(look, live, 1)>"›"</button>
+            </div>
+            <div class="segments" role="group" aria-label="Newest or chosen">
+                <button
+                    data-testid="follow"
+                    aria-pressed=move || look.step.get().is_none().to_string()
+                    title="Follow the newest step (F)"
+                    on:click=move |_| toggle_follow(look)
+                >
+                    "Follow"
+                </button>
+            </div>
+            <span class="facts tabular" data-testid="waterfall-facts">{facts}</span>
+            <span class="error" role="status">{move || look.error.get()}</span>
+            <span class="grow"></span>
+            <a class="button quiet" download="" href=trace>"Perfetto trace of this step"</a>
+            <button class="quiet" on:click=save_png>"PNG"</button>
+        </div>
+    }
+}

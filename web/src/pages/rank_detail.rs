@@ -1,0 +1,180 @@
+//! One rank's step in numbers, and all ranks of that step as a table.
+
+use leptos::prelude::*;
+use viz::measure::Measure;
+use viz::{palette, units};
+use wire::live::Part;
+
+use super::ranks::Look;
+use super::run::RunId;
+use crate::live::Live;
+use crate::route::Tab;
+use crate::table::Rows;
+use crate::widgets::{PartsBar, Swatch};
+
+/// The ledger of the selected rank and step, beside the median rank's.
+#[component]
+pub fn RankDetail(look: Look) -> impl IntoView {
+    let live = expect_context::<Live>();
+    let run = expect_context::<RunId>();
+    let selected = Memo::new(move |_| look.step.get().zip(look.rank.get()));
+    let body = move || {
+        live.drawn.track();
+        let Some((step, rank)) = selected.get() else {
+            return view! {
+                <p class="quiet">
+                    "Choose a cell: click it, or put the focus on the heatmap and use the arrow keys."
+                </p>
+            }
+            .into_any();
+        };
+        let found = live.steps.with_value(|steps| {
+            let row = steps.row_of(step)?;
+            let at = row * steps.ranks + rank as usize;
+            let lateness = *steps.lateness.get(at)?;
+            Some((steps.ledger(row, rank as usize), steps.median_ledger(row), steps.rank_nanos[at], lateness))
+        });
+        match found {
+            None => {
+                view! { <p class="quiet">"This step is not kept here any more, or not yet."</p> }.into_any()
+            }
+            Some((ledger, median, total, lateness)) => {
+                numbers(ledger, median, f64::from(total), f64::from(lateness))
+            }
+        }
+    };
+    let heading = move || {
+        selected.get().map_or_else(
+            || "No selection".into(),
+            |(step, rank)| format!("Rank {rank}, step {}", units::count(step)),
+        )
+    };
+    let link = move || {
+        selected.get().map(|(step, rank)| {
+            let href = format!("{}?step={step}&rank={rank}", Tab::Buckets.path(&run.get()));
+            view! { <p class="actions"><a class="button primary" href=href>"Buckets of this step"</a></p> }
+        })
+    };
+    view! {
+        <aside class="panel detail" aria-label="Selection" data-testid="rank-detail">
+            <div class="panel-head"><h2>{heading}</h2></div>
+            {body}
+            {link}
+        </aside>
+    }
+}
+
+fn numbers(ledger: Option<[f32; 8]>, median: [f32; 8], total: f64, lateness: f64) -> AnyView {
+    let known =
+        |value: f64, write: fn(f64) -> String| if value.is_nan() { "—".into() } else { write(value) };
+    let Some(ledger) = ledger.map(|ledger| ledger.map(f64::from)) else {
+        return view! {
+            <p>"Step time "<b>{known(total, units::nanos)}</b></p>
+            <p class="quiet">"No ledger: a shadow step, or this rank's records are missing."</p>
+        }
+        .into_any();
+    };
+    let shares = ledger.map(|ns| ns / total.max(1.0));
+    let rows = Part::ALL
+        .map(|part| {
+            let ns = ledger[part as usize];
+            let against = ns - f64::from(median[part as usize]);
+            // A difference that matters is a hundredth of the step.
+            let more = against > total / 100.0;
+            view! {
+                <tr>
+                    <th scope="row"><Swatch colour=palette::part(part) />{part.name()}</th>
+                    <td class="number">{units::nanos(ns)}</td>
+                    <td class="number">{units::percent(shares[part as usize])}</td>
+                    <td class="number" class:more=more>{units::signed_nanos(against)}</td>
+                </tr>
+            }
+        })
+        .collect_view();
+    view! {
+        <PartsBar shares=Signal::derive(move || shares) />
+        <table class="ledger">
+            <thead>
+                <tr>
+                    <th scope="col">"Part"</th>
+                    <th scope="col" class="number">"Time"</th>
+                    <th scope="col" class="number">"Share"</th>
+                    <th scope="col" class="number" title="Against the median rank of this step">"vs median"</th>
+                </tr>
+            </thead>
+            <tbody>
+                {rows}
+                <tr class="sum">
+                    <th scope="row">"step time"</th>
+                    <td class="number">{known(total, units::nanos)}</td>
+                    <td></td>
+                    <td></td>
+                </tr>
+                <tr>
+                    <th scope="row">"lateness"</th>
+                    <td class="number">{known(lateness, units::signed_nanos)}</td>
+                    <td></td>
+                    <td></td>
+                </tr>
+            </tbody>
+        </table>
+    }
+    .into_any()
+}
+
+/// All ranks of the selected step, or of the newest one.
+#[component]
+pub fn StepTable(look: Look) -> impl IntoView {
+    let live = expect_context::<Live>();
+    // Once a second: a table that changes at every step cannot be read.
+    let row = Memo::new(move |_| {
+        live.now.track();
+        let step = look.step.get();
+        live.steps.with_value(|steps| {
+            let newest = steps.step.len().checked_sub(1)?;
+            let row = step.map_or(Some(newest), |step| steps.row_of(step))?;
+            Some((row, steps.step[row], steps.ranks))
+        })
+    });
+    let count = Signal::derive(move || row.get().map_or(0, |(_, _, ranks)| ranks));
+    let caption = Signal::derive(move || {
+        row.get().map_or_else(
+            || "All ranks of one step".into(),
+            |(_, step, _)| format!("All ranks of step {}", units::count(step)),
+        )
+    });
+    let columns = std::iter::once(("Rank", true)).chain(Measure::ALL.map(|m| (m.name(), true))).collect();
+    view! {
+        <section class="panel" aria-label="All ranks of one step">
+            <div class="panel-head"><h2>{move || caption.get()}</h2></div>
+            <Rows testid="ranks-table" caption=caption columns=columns count=count
+                row=move |rank| {
+                    let cell = move |measure: Measure| move || {
+                        let (row, _, ranks) = row.get()?;
+                        let value = live.steps.with_value(|steps| {
+                            measure.column(steps).get(row * ranks + rank).copied()
+                        })?;
+                        Some(match measure {
+                            _ if value.is_nan() => "—".into(),
+                            Measure::Lateness => units::signed_nanos(f64::from(value)),
+                            _ => units::nanos(f64::from(value)),
+                        })
+                    };
+                    let select = move |_| {
+                        if let Some((_, step, _)) = row.get_untracked() {
+                            look.select(Some((step, rank as u32)));
+                        }
+                    };
+                    let chosen = move || look.rank.get() == Some(rank as u32);
+                    view! {
+                        <tr class:chosen=chosen on:click=select>
+                            <th scope="row" class="number">{rank}</th>
+                            {Measure::ALL
+                                .map(|measure| view! { <td class="number">{cell(measure)}</td> })
+                                .collect_view()}
+                        </tr>
+                    }
+                } />
+        </section>
+    }
+}

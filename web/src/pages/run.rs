@@ -1,0 +1,117 @@
+//! One run: its heading, its tabs, the view that is chosen.
+
+use leptos::prelude::*;
+use viz::units;
+use wire::views::RunState;
+
+use super::{buckets::Buckets, overview::Overview, ranks::Ranks};
+use crate::api;
+use crate::keys;
+use crate::live::Live;
+use crate::range::Range;
+use crate::route::{Page, Router, Tab};
+use crate::widgets::StateChip;
+
+/// Which run the views below are about.
+#[derive(Clone, Copy)]
+pub struct RunId(StoredValue<String>);
+
+impl RunId {
+    /// The id as text.
+    pub fn get(&self) -> String {
+        self.0.get_value()
+    }
+}
+
+/// The page of one run.
+#[component]
+pub fn Run(id: String) -> impl IntoView {
+    let live = expect_context::<Live>();
+    let router = expect_context::<Router>();
+    let run = RunId(StoredValue::new(id));
+    provide_context(run);
+    provide_context(Range::new(live));
+
+    let tab = Memo::new(move |_| match router.page() {
+        Page::Run(_, tab) => tab,
+        _ => Tab::Overview,
+    });
+    keys::global(move |key| {
+        let Some(at) = ["1", "2", "3"].iter().position(|k| *k == key) else { return false };
+        router.go(&Tab::ALL[at].path(&run.get()));
+        true
+    });
+    let body = move || match tab.get() {
+        Tab::Overview => view! { <Overview /> }.into_any(),
+        Tab::Ranks => view! { <Ranks /> }.into_any(),
+        Tab::Buckets => view! { <Buckets /> }.into_any(),
+    };
+    let none = move || live.no_such_run.get();
+    view! {
+        <Show when=none>
+            <section class="empty" data-testid="no-such-run">
+                <h1>"The server does not know the run "<code>{move || run.get()}</code></h1>
+                <p>"It may have been removed, or it runs against another server."</p>
+                <p><a href="/">"All runs"</a></p>
+            </section>
+        </Show>
+        <div class="page" class:hidden=none>
+            <Heading tab=tab run=run />
+            {body}
+        </div>
+    }
+}
+
+#[component]
+fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
+    let live = expect_context::<Live>();
+    let summary = Memo::new(move |_| live.run.with(|run| run.as_ref().map(|run| run.summary.clone())));
+    let state = Signal::derive(move || summary.with(|s| s.as_ref().map_or(RunState::Starting, |s| s.state)));
+    let name = move || summary.with(|s| s.as_ref().map_or_else(|| run.get(), |s| s.name.clone()));
+    let ranks = move || {
+        summary.with(|s| s.as_ref().map(|s| format!("{} / {} ranks", s.ranks_reporting, s.ranks_expected)))
+    };
+    let started = move || {
+        summary.with(|s| {
+            let seconds = (live.now.get() - s.as_ref()?.started_unix_millis as f64) / 1000.0;
+            Some(format!("started {}", units::ago(seconds)))
+        })
+    };
+    // From the columns, which come up to twenty times a second; the report comes twice.
+    let last_step = move || {
+        live.drawn.track();
+        let newest = live.steps.with_value(|steps| steps.step.last().copied());
+        newest.or_else(|| summary.with(|s| s.as_ref()?.last_step)).map(units::count)
+    };
+    view! {
+        <header class="run-head">
+            <h1>{name}</h1>
+            <StateChip state=state />
+            <span class="facts">
+                <span>{ranks}</span>
+                <span>"step "<b class="tabular" data-testid="last-step">{move || last_step().unwrap_or_else(|| "—".into())}</b></span>
+                <span>{started}</span>
+            </span>
+            <span class="grow"></span>
+            <a class="button" data-testid="export" download="" href=api::perfetto_url(&run.get(), None)
+                title="The newest steps as a trace for ui.perfetto.dev">
+                "Perfetto trace"
+            </a>
+        </header>
+        <nav class="tabs" aria-label="Views of this run">
+            {Tab::ALL
+                .map(|each| {
+                    view! {
+                        <a
+                            href=each.path(&run.get())
+                            aria-current=move || (tab.get() == each).then_some("page")
+                            data-testid=format!("tab-{}", each.name().to_lowercase())
+                        >
+                            {each.name()}
+                        </a>
+                    }
+                })
+                .collect_view()}
+        </nav>
+    }
+}

@@ -1,0 +1,165 @@
+//! The list of runs.
+
+use leptos::prelude::*;
+use viz::units;
+use wasm_bindgen::JsCast as _;
+use wire::views::RunSummary;
+
+use crate::keys;
+use crate::live::Live;
+use crate::route::Router;
+use crate::widgets::StateChip;
+
+/// All runs, newest first.
+#[component]
+pub fn Runs() -> impl IntoView {
+    let live = expect_context::<Live>();
+    keys::global(|key| match key {
+        "ArrowDown" | "j" => focus_row(true),
+        "ArrowUp" | "k" => focus_row(false),
+        _ => false,
+    });
+    let ids = Memo::new(move |_| {
+        live.runs.with(|runs| {
+            runs.as_ref().map(|runs| runs.iter().map(|run| run.run.to_string()).collect::<Vec<_>>())
+        })
+    });
+    move || {
+        match ids.with(|ids| ids.as_ref().map(Vec::is_empty)) {
+        None => view! { <section class="empty" aria-busy="true"><p class="quiet">"Looking for runs…"</p></section> }
+            .into_any(),
+        Some(true) => view! { <NoRuns /> }.into_any(),
+        Some(false) => view! { <List ids=ids /> }.into_any(),
+    }
+    }
+}
+
+#[component]
+fn NoRuns() -> impl IntoView {
+    view! {
+        <section class="empty" data-testid="empty">
+            <h1>"No runs yet"</h1>
+            <p>"Start a training job under Paceline, in another terminal:"</p>
+            <pre><code>"paceline run -n 4 -- char_lm"</code></pre>
+            <p class="quiet">
+                "It appears here within a second. A job of your own needs nothing but "
+                <code>"PACELINE_SERVER"</code>" set to this address."
+            </p>
+        </section>
+    }
+}
+
+#[component]
+fn List(ids: Memo<Option<Vec<String>>>) -> impl IntoView {
+    view! {
+        <section class="page">
+            <h1>"Runs"</h1>
+            <div class="scroll-x">
+                <table class="runs" data-testid="runs-table">
+                    <thead>
+                        <tr>
+                            <th scope="col">"State"</th>
+                            <th scope="col">"Run"</th>
+                            <th scope="col">"Started"</th>
+                            <th scope="col" class="number">"Ranks"</th>
+                            <th scope="col" class="number">"Steps"</th>
+                            <th scope="col" class="number">"Step time"</th>
+                            <th scope="col" class="number">"Throughput"</th>
+                            <th scope="col" class="number">"Overlap"</th>
+                            <th scope="col" class="number" title="Implied scaling efficiency: mean over ranks of useful compute / step time">
+                                "Efficiency"<small>" implied"</small>
+                            </th>
+                            <th scope="col">"Worst verdict"</th>
+                        </tr>
+                    </thead>
+                    <tbody>
+                        <For each=move || ids.get().unwrap_or_default() key=String::clone let:id>
+                            <Row id=id />
+                        </For>
+                    </tbody>
+                </table>
+            </div>
+        </section>
+    }
+}
+
+#[component]
+fn Row(id: String) -> impl IntoView {
+    let live = expect_context::<Live>();
+    let router = expect_context::<Router>();
+    let href = format!("/runs/{id}");
+    let run = Memo::new(move |last: Option<&Option<RunSummary>>| {
+        live.runs
+            .with(|runs| runs.iter().flatten().find(|run| run.run.as_str() == id).cloned())
+            .or_else(|| last.cloned().flatten())
+    });
+    let with = move |read: fn(&RunSummary) -> String| {
+        move || run.with(|run| run.as_ref().map(read).unwrap_or_default())
+    };
+    let started = move || {
+        let now = live.now.get();
+        run.with(|run| run.as_ref().map(|run| units::ago((now - run.started_unix_millis as f64) / 1000.0)))
+    };
+    let state = Signal::derive(move || {
+        run.with(|run| run.as_ref().map_or(wire::views::RunState::Starting, |run| run.state))
+    });
+    let open = {
+        let href = href.clone();
+        move |event: leptos::ev::MouseEvent| {
+            // The link inside does it itself.
+            if !event.default_prevented() && !event.ctrl_key() && !event.meta_key() && !on_link(&event) {
+                router.go(&href);
+            }
+        }
+    };
+    view! {
+        <tr on:click=open>
+            <td><StateChip state=state /></td>
+            <td class="name">
+                <a href=href>{with(|run| run.name.clone())}</a>
+                <small>{with(|run| if run.name == run.run.as_str() { String::new() } else { run.run.to_string() })}</small>
+            </td>
+            <td class="nowrap">{started}</td>
+            <td class="number">{with(|run| format!("{} / {}", run.ranks_reporting, run.ranks_expected))}</td>
+            <td class="number">{with(|run| units::count(run.steps))}</td>
+            <td class="number">{with(|run| or_dash(run.step_time_nanos.map(|ns| units::nanos(ns as f64))))}</td>
+            <td class="number">
+                {with(|run| or_dash(run.throughput.map(|rate| units::rate(rate, &format!("{}/s", run.sample_unit)))))}
+            </td>
+            <td class="number">{with(|run| or_dash(run.overlap_ratio.map(units::percent)))}</td>
+            <td class="number">{with(|run| or_dash(run.efficiency_implied.map(units::percent)))}</td>
+            <td class="worst">
+                {with(|run| {
+                    let hang = run.hang.as_ref().map(|hang| hang.sentence.clone());
+                    or_dash(hang.or_else(|| run.verdict.clone()))
+                })}
+            </td>
+        </tr>
+    }
+}
+
+fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "—".into())
+}
+
+fn on_link(event: &web_sys::MouseEvent) -> bool {
+    event
+        .target()
+        .and_then(|target| target.dyn_into::<web_sys::Element>().ok())
+        .is_some_and(|target| target.closest("a").is_ok_and(|link| link.is_some()))
+}
+
+/// Moves the focus to the next or previous run; Enter then opens it, since it is a link.
+fn focus_row(down: bool) -> bool {
+    let Ok(links) = document().query_selector_all("table.runs td.name a") else { return false };
+    let links: Vec<web_sys::HtmlElement> =
+        (0..links.length()).filter_map(|at| links.get(at)?.dyn_into().ok()).collect();
+    let focused = document().active_element();
+    let at = links.iter().position(|link| focused.as_ref() == Some(link.as_ref()));
+    let next = match (at, down) {
+        (None, _) => 0,
+        (Some(at), true) => at + 1,
+        (Some(at), false) => at.saturating_sub(1),
+    };
+    links.get(next).is_some_and(|link| link.focus().is_ok())
+}

@@ -1,0 +1,287 @@
+//! The picture of one step: a row a rank; compute above, communication below, the queue beneath.
+
+use std::sync::Arc;
+
+use leptos::prelude::*;
+use viz::raster::{Frame, gantt::View};
+use viz::span::Span;
+use viz::{palette, ticks, units};
+use wire::live::{SliceKind, Waterfall};
+
+use super::buckets::{Loaded, StepLook};
+use crate::canvas::{Gesture, Margins, Plot, Size};
+use crate::keys;
+use crate::pen::{Align, Pen};
+use crate::widgets::{Swatch, Tip};
+
+const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 6.0, bottom: 24.0 };
+const ROW_PIXELS: f64 = 56.0;
+const HEIGHT_PIXELS: (f64, f64) = (180.0, 620.0);
+/// Rows are at least this high; further ranks are reached by dragging.
+const LOWEST_ROW_PIXELS: f64 = 9.0;
+/// A slice is hit from this far away.
+const REACH_PIXELS: f64 = 4.0;
+/// One cannot zoom in further than this many nanoseconds.
+const MIN_NANOS: f64 = 200.0;
+
+/// What the fills mean.
+#[component]
+pub fn Legend() -> impl IntoView {
+    let shown = [
+        SliceKind::Input,
+        SliceKind::H2d,
+        SliceKind::Forward,
+        SliceKind::Backward,
+        SliceKind::Optimizer,
+        SliceKind::Blocked,
+        SliceKind::WaitExposed,
+        SliceKind::WaitHidden,
+        SliceKind::TransferExposed,
+        SliceKind::TransferHidden,
+    ];
+    view! {
+        <ul class="legend">
+            {shown
+                .map(|kind| {
+                    let paint = palette::slice(kind);
+                    let name = if kind == SliceKind::Blocked { "blocked, queued" } else { kind.name() };
+                    view! { <li><Swatch colour=paint.colour hatched=paint.hatched />{name}</li> }
+                })
+                .collect_view()}
+        </ul>
+    }
+}
+
+/// The chart.
+#[component]
+pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
+    let time = RwSignal::new(None::<Span>);
+    let first_row = RwSignal::new(0.0f64);
+    let hovered = RwSignal::new(None::<u32>);
+    let place = RwSignal::new(None);
+
+    let ranks = Memo::new(move |_| look.shown.with(|shown| shown.as_ref().map_or(4, |s| s.gantt.rows())));
+    let height =
+        Memo::new(move |_| (ranks.get() as f64 * ROW_PIXELS).clamp(HEIGHT_PIXELS.0, HEIGHT_PIXELS.1));
+    let view = Memo::new(move |_| {
+        let span = look.shown.with(|shown| shown.as_ref().map_or(1.0, |s| s.waterfall.span_nanos.max(1.0)));
+        let all = Span::new(0.0, span);
+        let most = (height.get() / LOWEST_ROW_PIXELS).floor().min(ranks.get() as f64).max(1.0);
+        let first = first_row.get();
+        View {
+            time: time.get().map_or(all, |time| time.clamp(all, MIN_NANOS)),
+            rows: Span::new(first, first + most).clamp(Span::new(0.0, ranks.get().max(1) as f64), most),
+        }
+    });
+    let zoom = move |anchor: f64, factor: f64| {
+        time.set(Some(view.get_untracked().time.zoom(anchor, factor)));
+    };
+    let pan = move |fraction: f64| {
+        if time.get_untracked().is_some() {
+            time.set(Some(view.get_untracked().time.pan(fraction)));
+        }
+    };
+    let anchor = move || {
+        place.get_untracked().map_or(0.5, |(x, _, width): (f64, f64, f64)| {
+            ((x - MARGINS.left) / (width - MARGINS.left)).clamp(0.0, 1.0)
+        })
+    };
+    keys::global(move |key| {
+        match key {
+            "w" => zoom(anchor(), 0.7),
+            "s" => zoom(anchor(), 1.0 / 0.7),
+            "a" => pan(-0.2),
+            "d" => pan(0.2),
+            "0" | "F" => time.set(None),
+            _ => return false,
+        }
+        true
+    });
+
+    let draw = move |frame: &mut Frame<'_>, _: Size| {
+        let view = view.get();
+        look.shown.with(|shown| {
+            if let Some(shown) = shown {
+                shown.gantt.draw(frame, &shown.waterfall, view);
+            }
+        });
+    };
+    let overlay = move |pen: &Pen, size: Size| {
+        let view = view.get();
+        pen.axis_below(view.time, &ticks::nanos(view.time, (size.width / 90.0) as usize), false);
+        let Some(shown) = look.shown.get() else { return };
+        let rank = |row: usize| shown.waterfall.rank.get(row).map(u32::to_string).unwrap_or_default();
+        pen.rows_left(view.rows, rank);
+        pen.clip();
+        labels(pen, size, &shown, view);
+        if let Some(bucket) = look.bucket.get() {
+            marks(pen, size, &shown, view, bucket);
+        }
+        if let Some(slice) = hovered.get().filter(|&slice| (slice as usize) < shown.waterfall.slice_row.len())
+        {
+            outline(pen, size, &shown, view, slice);
+        }
+    };
+    let hit = move |x: f64, y: f64, size: Size| {
+        let shown = look.shown.get_untracked()?;
+        let (at, area) = ((x, y), (size.width, size.height));
+        shown.gantt.slice_at(&shown.waterfall, view.get_untracked(), at, area, REACH_PIXELS)
+    };
+    let on_gesture = move |gesture: Gesture, size: Size| {
+        match gesture {
+            Gesture::Move { x, y } => {
+                hovered.set(hit(x, y, size));
+                place.set(Some((x + MARGINS.left, y + MARGINS.top, size.width + MARGINS.left)));
+            }
+            Gesture::Leave => {
+                hovered.set(None);
+                place.set(None);
+            }
+            Gesture::Click { x, y } => {
+                let slice = hit(x, y, size);
+                look.shown
+                    .with_untracked(|shown| {
+                        let waterfall = &shown.as_ref()?.waterfall;
+                        let at = slice? as usize;
+                        let bucket = waterfall.slice_bucket[at];
+                        let bucket = (bucket != u32::MAX).then(|| waterfall.bucket[bucket as usize]);
+                        look.select(bucket, Some(waterfall.rank[waterfall.slice_row[at] as usize]));
+                        Some(())
+                    })
+                    .unwrap_or_else(|| look.select(None, None));
+            }
+            Gesture::Zoom { x, factor, .. } => zoom(x / size.width, factor),
+            Gesture::Pan { dx, dy } => {
+                pan(dx / size.width);
+                let rows = view.get_untracked().rows;
+                first_row.set((rows.start + dy / size.height * rows.len()).max(0.0));
+            }
+            Gesture::DoubleClick => time.set(None),
+            Gesture::Key(_) => return false,
+        }
+        true
+    };
+    let tip = move || {
+        let shown = look.shown.get()?;
+        let slice = hovered.get()?;
+        describe(&shown.waterfall, slice as usize)
+    };
+    let tip_place = Signal::derive(move || hovered.get().and(place.get()));
+    let label = move || {
+        look.shown.with(|shown| {
+            shown.as_ref().map_or_else(
+                || "Waterfall of one step, not yet here".into(),
+                |s| {
+                    format!(
+                        "Waterfall of step {} over all ranks; the tables below have its numbers",
+                        s.waterfall.step
+                    )
+                },
+            )
+        })
+    };
+    view! {
+        <p class="axis-names" aria-hidden="true"><span>"rank ↓"</span><span>"time since the first rank began →"</span></p>
+        <Plot
+            label=Signal::derive(label)
+            testid="waterfall"
+            height=Signal::derive(move || height.get() + MARGINS.top + MARGINS.bottom)
+            margins=MARGINS draw=draw overlay=overlay on_gesture=on_gesture
+        >
+            <Tip place=tip_place>{tip}</Tip>
+        </Plot>
+    }
+}
+
+/// A slice in words.
+fn describe(waterfall: &Waterfall, at: usize) -> Option<AnyView> {
+    let kind = SliceKind::ALL[usize::from(*waterfall.slice_kind.get(at)?)];
+    let rank = waterfall.rank[waterfall.slice_row[at] as usize];
+    let (begin, end) = (waterfall.slice_begin[at], waterfall.slice_end[at]);
+    let bucket = waterfall.slice_bucket[at];
+    let bucket = (bucket != u32::MAX).then(|| {
+        let bucket = bucket as usize;
+        let bytes = units::bytes(waterfall.bucket_bytes[bucket]);
+        view! { <div>"bucket "{waterfall.bucket[bucket]}", "{bytes}</div> }
+    });
+    let paint = palette::slice(kind);
+    Some(
+        view! {
+            <b><Swatch colour=paint.colour hatched=paint.hatched />{kind.name()}</b>
+            <div>"rank "{rank}</div>
+            {bucket}
+            <div>{units::nanos(end - begin)}", from "{units::nanos(begin)}" to "{units::nanos(end)}</div>
+        }
+        .into_any(),
+    )
+}
+
+fn slice_box(size: Size, shown: &Loaded, view: View, slice: u32) -> (f64, f64, f64, f64) {
+    let at = slice as usize;
+    let x = view.time.to_pixel(shown.waterfall.slice_begin[at], size.width);
+    let end = view.time.to_pixel(shown.waterfall.slice_end[at], size.width);
+    let (top, bottom) =
+        shown.gantt.slice_pixels(&shown.waterfall, slice, view.rows, size.height.round() as usize);
+    (x, top as f64, (end - x).max(1.0), bottom.saturating_sub(top) as f64)
+}
+
+fn outline(pen: &Pen, size: Size, shown: &Loaded, view: View, slice: u32) {
+    let (x, y, width, height) = slice_box(size, shown, view, slice);
+    pen.outline(x, y, width, height);
+}
+
+/// Bucket numbers in the slices that have room for them.
+fn labels(pen: &Pen, size: Size, shown: &Loaded, view: View) {
+    let waterfall = &shown.waterfall;
+    for slice in 0..waterfall.slice_row.len() as u32 {
+        let bucket = waterfall.slice_bucket[slice as usize];
+        if bucket == u32::MAX || !view.rows.contains(f64::from(waterfall.slice_row[slice as usize]) + 0.5) {
+            continue;
+        }
+        let (x, y, width, height) = slice_box(size, shown, view, slice);
+        if width >= 22.0 && height >= 12.0 && x < size.width && x + width > 0.0 {
+            let text = waterfall.bucket[bucket as usize].to_string();
+            let middle = (x.max(0.0) + (x + width).min(size.width)) / 2.0;
+            let half = pen.text_width(&text) / 2.0 + 3.0;
+            pen.rect(middle - half, y + height / 2.0 - 6.5, half * 2.0, 13.0, pen.inks.ground);
+            pen.text(middle, y + height / 2.0 + 0.5, &text, Align::Middle, pen.inks.ink);
+        }
+    }
+}
+
+/// Ready, launch, start and end of one bucket on every rank, and where the last rank started.
+fn marks(pen: &Pen, size: Size, shown: &Arc<Loaded>, view: View, bucket: u32) {
+    let waterfall = &shown.waterfall;
+    let x = |time: f64| view.time.to_pixel(time, size.width);
+    let row_pixels = size.height / view.rows.len();
+    let mut last_start = f64::NEG_INFINITY;
+    for at in (0..waterfall.bucket.len()).filter(|&at| waterfall.bucket[at] == bucket) {
+        last_start = last_start.max(waterfall.bucket_start[at]);
+        let top = view.rows.to_pixel(f64::from(waterfall.bucket_row[at]), size.height);
+        let (middle, bottom) = (top + row_pixels * 0.46, top + row_pixels * 0.94);
+        let ink = pen.inks.ink;
+        pen.line(
+            (x(waterfall.bucket_launch[at]), middle),
+            (x(waterfall.bucket_launch[at]), bottom),
+            ink,
+            true,
+        );
+        pen.line(
+            (x(waterfall.bucket_start[at]), middle),
+            (x(waterfall.bucket_start[at]), bottom),
+            ink,
+            false,
+        );
+        pen.line((x(waterfall.bucket_end[at]), middle), (x(waterfall.bucket_end[at]), bottom), ink, false);
+        pen.ring(x(waterfall.bucket_ready[at]), middle, 3.5, ink);
+    }
+    if last_start.is_finite() {
+        pen.line((x(last_start), 0.0), (x(last_start), size.height), pen.inks.accent, true);
+        let right = x(last_start) > size.width * 0.8;
+        let (offset, align) = if right { (-5.0, Align::End) } else { (5.0, Align::Start) };
+        let text = format!("last start of bucket {bucket}");
+        let width = pen.text_width(&text) + 6.0;
+        pen.rect(x(last_start) + if right { -width - 2.0 } else { 2.0 }, -4.0, width, 14.0, pen.inks.ground);
+        pen.text(x(last_start) + offset, 3.0, &text, align, pen.inks.accent);
+    }
+}

@@ -1,0 +1,185 @@
+//! Where the page is: the path says which view, the query says what is selected in it.
+//!
+//! A router of our own: four kinds of path do not earn the 40 KB that a general one costs.
+
+use std::collections::BTreeMap;
+
+use leptos::ev;
+use leptos::prelude::*;
+use wasm_bindgen::{JsCast as _, JsValue};
+
+/// Views of one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tab {
+    /// Verdict, figures, ledger.
+    Overview,
+    /// Rank x step heatmap.
+    Ranks,
+    /// Waterfall of one step.
+    Buckets,
+}
+
+impl Tab {
+    /// All tabs, left to right.
+    pub const ALL: [Self; 3] = [Self::Overview, Self::Ranks, Self::Buckets];
+
+    /// What it says.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Overview => "Overview",
+            Self::Ranks => "Ranks",
+            Self::Buckets => "Buckets",
+        }
+    }
+
+    /// Its path under a run.
+    pub fn path(self, run: &str) -> String {
+        match self {
+            Self::Overview => format!("/runs/{run}"),
+            Self::Ranks => format!("/runs/{run}/ranks"),
+            Self::Buckets => format!("/runs/{run}/buckets"),
+        }
+    }
+}
+
+/// Which view a path names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// The list of runs.
+    Runs,
+    /// One run.
+    Run(String, Tab),
+    /// No view.
+    Unknown,
+}
+
+impl Page {
+    fn of(path: &str) -> Self {
+        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        match parts[..] {
+            [] | ["runs"] => Self::Runs,
+            ["runs", run] => Self::Run(run.into(), Tab::Overview),
+            ["runs", run, "ranks"] => Self::Run(run.into(), Tab::Ranks),
+            ["runs", run, "buckets"] => Self::Run(run.into(), Tab::Buckets),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+type Query = BTreeMap<String, String>;
+
+/// The address, as signals. Selection lives here and nowhere else, so that a copied link shows the same.
+#[derive(Clone, Copy)]
+pub struct Router {
+    page: RwSignal<Page>,
+    query: RwSignal<Query>,
+}
+
+impl Router {
+    /// Reads the address, follows back, forward and links. Call once.
+    pub fn start() -> Self {
+        let (page, query) = read();
+        let router = Self { page: RwSignal::new(page), query: RwSignal::new(query) };
+        let _popstate = window_event_listener(ev::popstate, move |_| router.refresh());
+        let _click = window_event_listener(ev::click, move |event| router.follow_link(&event));
+        router
+    }
+
+    /// The view.
+    pub fn page(&self) -> Page {
+        self.page.get()
+    }
+
+    /// A value of the query.
+    pub fn param(&self, key: &str) -> Option<String> {
+        self.query.with(|query| query.get(key).cloned())
+    }
+
+    /// A number of the query.
+    pub fn number(&self, key: &str) -> Option<u64> {
+        self.param(key)?.parse().ok()
+    }
+
+    /// Goes to `url`, with a step back to here.
+    pub fn go(&self, url: &str) {
+        if let Ok(history) = window().history() {
+            let _ = history.push_state_with_url(&JsValue::NULL, "", Some(url));
+        }
+        self.refresh();
+        window().scroll_to_with_x_and_y(0.0, 0.0);
+    }
+
+    /// Sets or removes values of the query, with no step back: a selection is not a place.
+    pub fn set<const N: usize>(&self, values: [(&str, Option<String>); N]) {
+        let mut query = self.query.get_untracked();
+        for (key, value) in values {
+            match value {
+                Some(value) => query.insert(key.into(), value),
+                None => query.remove(key),
+            };
+        }
+        if query == self.query.get_untracked() {
+            return;
+        }
+        let path = window().location().pathname().unwrap_or_default();
+        if let Ok(history) = window().history() {
+            let url = format!("{path}{}", written(&query));
+            let _ = history.replace_state_with_url(&JsValue::NULL, "", Some(&url));
+        }
+        self.query.set(query);
+    }
+
+    fn refresh(&self) {
+        let (page, query) = read();
+        if self.page.get_untracked() != page {
+            self.page.set(page);
+        }
+        self.query.set(query);
+    }
+
+    /// A plain click on a link of ours changes the view instead of loading the page.
+    fn follow_link(&self, event: &web_sys::MouseEvent) {
+        let plain = event.button() == 0
+            && !(event.ctrl_key() || event.meta_key() || event.shift_key() || event.alt_key());
+        if !plain || event.default_prevented() {
+            return;
+        }
+        let Some(link) = event
+            .target()
+            .and_then(|target| target.dyn_into::<web_sys::Element>().ok())
+            .and_then(|target| target.closest("a[href]").ok().flatten())
+        else {
+            return;
+        };
+        let href = link.get_attribute("href").unwrap_or_default();
+        if href.starts_with('/') && !href.starts_with("/api/") && !link.has_attribute("download") {
+            event.prevent_default();
+            self.go(&href);
+        }
+    }
+}
+
+fn read() -> (Page, Query) {
+    let location = window().location();
+    let path = location.pathname().unwrap_or_default();
+    let search = location.search().unwrap_or_default();
+    let query = search
+        .trim_start_matches('?')
+        .split('&')
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(key, value)| (decode(key), decode(value)))
+        .collect();
+    (Page::of(&path), query)
+}
+
+fn written(query: &Query) -> String {
+    let pairs: Vec<String> = query
+        .iter()
+        .map(|(key, value)| format!("{key}={}", String::from(js_sys::encode_uri_component(value))))
+        .collect();
+    if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
+}
+
+fn decode(text: &str) -> String {
+    js_sys::decode_uri_component(text).map_or_else(|_| text.into(), String::from)
+}

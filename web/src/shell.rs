@@ -1,0 +1,146 @@
+//! What surrounds every view: the bar on top, the notice below, the choice of view.
+
+use leptos::prelude::*;
+use viz::units;
+
+use crate::keys;
+use crate::live::Live;
+use crate::pages::{run::Run, runs::Runs};
+use crate::route::{Page, Router};
+use crate::socket::Link;
+use crate::theme::Theme;
+
+/// The whole page.
+#[component]
+pub fn App() -> impl IntoView {
+    let router = Router::start();
+    let theme = Theme::start();
+    let live = Live::start();
+    let help = RwSignal::new(false);
+    provide_context(router);
+    provide_context(theme);
+    provide_context(live);
+
+    let run = Memo::new(move |_| match router.page() {
+        Page::Run(run, _) => Some(run),
+        _ => None,
+    });
+    Effect::new(move |_| live.look_at(run.get().as_deref()));
+    Effect::new(move |_| {
+        document().set_title(&run.get().map_or_else(|| "Paceline".into(), |run| format!("{run} · Paceline")));
+    });
+    keys::global(move |key| {
+        match key {
+            "?" => help.update(|open| *open = !*open),
+            " " => live.toggle_pause(run.get_untracked().as_deref()),
+            _ => return false,
+        }
+        true
+    });
+
+    let body = move || match router.page() {
+        Page::Runs => view! { <Runs /> }.into_any(),
+        Page::Run(..) => ().into_any(),
+        Page::Unknown => view! {
+            <section class="empty" data-testid="not-found">
+                <h1>"There is no such page."</h1>
+                <p><a href="/">"All runs"</a></p>
+            </section>
+        }
+        .into_any(),
+    };
+    let run_body = move || run.get().map(|id| view! { <Run id=id /> });
+
+    view! {
+        <a class="skip" href="#main">"Skip to content"</a>
+        <header class="bar">
+            <a class="brand" href="/" aria-label="Paceline, all runs">
+                <svg viewBox="0 0 24 24" aria-hidden="true">
+                    <path d="M3 6h11M3 12h17M3 18h8" />
+                </svg>
+                <span>"Paceline"</span>
+            </a>
+            <nav class="crumbs" aria-label="Where you are">
+                <a href="/">"Runs"</a>
+                {move || run.get().map(|run| view! { <span aria-hidden="true">"/"</span><b>{run}</b> })}
+            </nav>
+            <span class="grow"></span>
+            <Connection run=run />
+            <button
+                class="icon"
+                aria-label=move || if theme.is_dark() { "Use the light theme" } else { "Use the dark theme" }
+                title="Light or dark"
+                data-testid="theme"
+                on:click=move |_| theme.toggle()
+            >
+                {move || if theme.is_dark() { "☀" } else { "☾" }}
+            </button>
+            <button class="icon" aria-label="Keys" title="Keys (?)" data-testid="help-button" on:click=move |_| help.set(true)>
+                "?"
+            </button>
+        </header>
+        <main id="main">{body} {run_body}</main>
+        <Notice />
+        <keys::Help open=help />
+    }
+}
+
+/// How it stands with the connection; a click pauses or goes on.
+#[component]
+fn Connection(run: Memo<Option<String>>) -> impl IntoView {
+    let live = expect_context::<Live>();
+    let state = Memo::new(move |_| match live.link.get() {
+        Link::Connecting => ("connecting", "Connecting"),
+        Link::Live => ("live", "Live"),
+        Link::Stale(_) => ("stale", "Stale"),
+        Link::Lost(_) => ("lost", "Reconnecting"),
+        Link::Paused(_) => ("paused", "Paused"),
+    });
+    // Seconds change every second; a screen reader hears of states only.
+    let since = move || {
+        let since = match live.link.get() {
+            Link::Stale(since) | Link::Lost(since) | Link::Paused(since) => since,
+            Link::Connecting | Link::Live => return String::new(),
+        };
+        format!("since {}", units::clock((live.now.get() - since) / 1000.0))
+    };
+    view! {
+        <div class="connection" data-testid="connection" data-state=move || state.get().0>
+            <span role="status">
+                <i class="dot" aria-hidden="true"></i>
+                {move || state.get().1}
+            </span>
+            <span class="since" aria-hidden="true">{since}</span>
+            <button
+                class="quiet"
+                data-testid="pause"
+                title="Pause or go on (space)"
+                on:click=move |_| live.toggle_pause(run.get_untracked().as_deref())
+            >
+                {move || if state.get().0 == "paused" { "Resume" } else { "Pause" }}
+            </button>
+        </div>
+    }
+}
+
+/// Says so when what is shown is old. It lies over the page: nothing moves when it comes.
+#[component]
+fn Notice() -> impl IntoView {
+    let live = expect_context::<Live>();
+    let text = move || {
+        let age = |since: f64| units::clock((live.now.get() - since) / 1000.0);
+        let shown = live.run.with(Option::is_some) || live.runs.with(Option::is_some);
+        match live.link.get() {
+            Link::Lost(_) if !shown => {
+                Some("The server does not answer. This page connects by itself as soon as it does.".into())
+            }
+            Link::Lost(since) => Some(format!(
+                "The server does not answer. What you see is {} old; this page goes on by itself.",
+                age(since)
+            )),
+            Link::Stale(since) => Some(format!("Nothing came for {}. What you see may be old.", age(since))),
+            _ => None,
+        }
+    };
+    move || text().map(|text| view! { <div class="notice" data-testid="stale-notice">{text}</div> })
+}

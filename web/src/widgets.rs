@@ -1,0 +1,119 @@
+//! Small things that several views use.
+
+use leptos::prelude::*;
+use viz::palette;
+use wire::live::Part;
+use wire::views::{Report, RunState};
+
+/// What a state is called, and its class.
+pub fn state_name(state: RunState) -> &'static str {
+    match state {
+        RunState::Starting => "starting",
+        RunState::Running => "running",
+        RunState::Hung => "hung",
+        RunState::Completed => "completed",
+        RunState::Failed => "failed",
+    }
+}
+
+/// Where a run is in its life.
+#[component]
+pub fn StateChip(#[prop(into)] state: Signal<RunState>) -> impl IntoView {
+    view! {
+        <span class="chip" data-state=move || state_name(state.get())>
+            <i class="dot" aria-hidden="true"></i>
+            {move || state_name(state.get())}
+        </span>
+    }
+}
+
+/// A key figure: its name, its value, a line below. What is not known says why.
+#[component]
+pub fn Figure(
+    testid: &'static str,
+    name: &'static str,
+    /// The definition, from METRICS.md.
+    means: &'static str,
+    /// The figure, or why there is none.
+    #[prop(into)]
+    value: Signal<Result<String, String>>,
+    #[prop(into)] below: Signal<String>,
+) -> impl IntoView {
+    let text = move || value.get().unwrap_or_else(|_| "—".into());
+    let line = move || match value.get() {
+        Ok(_) => below.get(),
+        Err(reason) => reason,
+    };
+    view! {
+        <div class="figure" title=means>
+            <dt>{name}</dt>
+            <dd data-testid=testid class:missing=move || value.with(Result::is_err)>{text}</dd>
+            <dd class="below">{line}</dd>
+        </div>
+    }
+}
+
+/// Why a figure of the report is missing, in a sentence.
+pub fn reason(report: &Report, name: &str) -> String {
+    let missing = &report.missing;
+    missing
+        .get(name)
+        .or_else(|| missing.iter().find(|(key, _)| key.starts_with(name)).map(|(_, reason)| reason))
+        .cloned()
+        .unwrap_or_else(|| "not known yet".into())
+}
+
+/// A square of a colour.
+#[component]
+pub fn Swatch(colour: palette::Rgba, #[prop(optional)] hatched: bool) -> impl IntoView {
+    view! { <i class="swatch" class:hatched=hatched aria-hidden="true" style:--c=palette::css(colour)></i> }
+}
+
+/// The parts of a step with their colours.
+#[component]
+pub fn PartsLegend() -> impl IntoView {
+    view! {
+        <ul class="legend">
+            {Part::ALL
+                .map(|part| view! { <li><Swatch colour=palette::part(part) />{part.name()}</li> })
+                .collect_view()}
+        </ul>
+    }
+}
+
+/// The parts of a step as one bar; the text beside it says the same in numbers.
+#[component]
+pub fn PartsBar(#[prop(into)] shares: Signal<[f64; 8]>) -> impl IntoView {
+    view! {
+        <div class="parts-bar" aria-hidden="true">
+            {Part::ALL
+                .map(|part| {
+                    let width = move || format!("{:.2}%", shares.get()[part as usize] * 100.0);
+                    view! {
+                        <i
+                            style:background-color=palette::css(palette::part(part))
+                            style:width=width
+                        ></i>
+                    }
+                })
+                .collect_view()}
+        </div>
+    }
+}
+
+/// A box near the pointer; `place` is where, in CSS pixels of the chart, and how wide the chart is.
+#[component]
+pub fn Tip(#[prop(into)] place: Signal<Option<(f64, f64, f64)>>, children: Children) -> impl IntoView {
+    let transform = move || {
+        place.get().map_or_else(String::new, |(x, y, width)| {
+            // On the side where there is room.
+            let side = if x > width / 2.0 { "translateX(calc(-100% - 14px))" } else { "translateX(14px)" };
+            format!("translate({x:.0}px, {y:.0}px) {side}")
+        })
+    };
+    view! {
+        <div class="tip" class:shown=move || place.with(Option::is_some) style:transform=transform aria-hidden="true">
+            {children()}
+        </div>
+    }
+}
