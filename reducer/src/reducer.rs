@@ -188,6 +188,19 @@ impl Reducer {
         self.ids.get(name).copied()
     }
 
+    /// Why the reducer cannot go on, if it cannot. A framework's backward pass may have wrapped the error that
+    /// [`Self::mark_ready`] gave in its own.
+    #[must_use]
+    pub fn failure(&self) -> Option<&ReduceError> {
+        self.failure.as_ref()
+    }
+
+    /// How many buckets there are now.
+    #[must_use]
+    pub fn layout_len(&self) -> usize {
+        self.slots.buckets.len()
+    }
+
     /// How parameters lie in buckets now.
     #[must_use]
     pub fn layout(&self) -> wire::batch::Layout {

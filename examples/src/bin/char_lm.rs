@@ -1,0 +1,116 @@
+//! A language model over characters, trained on any number of ranks.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use candle_core::{Result as CandleResult, Tensor};
+use clap::Parser;
+use examples::corpus::Corpus;
+use examples::gpt::{Gpt, Size, cross_entropy};
+use examples::options::JobOptions;
+use examples::parameters::{ParameterSet, Weights};
+use examples::sampler::Part;
+use examples::trainer::{Plan, Task};
+use examples::{job, start};
+
+/// Trains a small GPT to write the next character of a text.
+///
+/// Start it once per rank with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, or alone without them. With
+/// PACELINE_SERVER set it reports what it does to a Paceline server. The same seed and batch give the same
+/// loss curve on any number of ranks.
+#[derive(Parser)]
+#[command(version)]
+struct Options {
+    /// Training steps
+    #[arg(long, default_value_t = 1000)]
+    steps: u64,
+    /// Sequences in one step, over all ranks
+    #[arg(long, value_name = "SEQUENCES", default_value_t = 8, value_parser = positive)]
+    batch: usize,
+    /// Characters the model looks back
+    #[arg(long, value_name = "CHARACTERS", default_value_t = 64, value_parser = positive)]
+    ctx: usize,
+    /// Width of the model; the heads must divide it
+    #[arg(long, value_name = "WIDTH", default_value_t = 96, value_parser = positive)]
+    dim: usize,
+    /// Blocks of attention and network
+    #[arg(long, default_value_t = 3, value_parser = positive)]
+    layers: usize,
+    /// Attention heads
+    #[arg(long, default_value_t = 4, value_parser = positive)]
+    heads: usize,
+    /// Learning rate
+    #[arg(long, value_name = "RATE", default_value_t = 2e-3)]
+    lr: f64,
+    /// File or directory to learn from, instead of this program's own sources
+    #[arg(long, value_name = "PATH")]
+    corpus: Option<PathBuf>,
+    #[command(flatten)]
+    job: JobOptions,
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "must be a whole number above 0".into())
+}
+
+fn main() -> ExitCode {
+    start::main(|| {
+        let options = Options::parse();
+        let plan = Plan {
+            name: "char_lm",
+            sample_unit: "tokens",
+            steps: Some(options.steps),
+            epochs: 0,
+            batch: options.batch,
+            rate: options.lr,
+        };
+        job::run(&options.job, &plan, |_| CharLm::new(&options), |_, _| Ok(()))
+    })
+}
+
+struct CharLm {
+    corpus: Corpus,
+    parameters: ParameterSet,
+    model: Gpt,
+    context: usize,
+}
+
+impl CharLm {
+    fn new(options: &Options) -> anyhow::Result<Self> {
+        let corpus = Corpus::open(options.corpus.as_deref(), options.ctx)?;
+        let size = Size {
+            vocabulary: corpus.vocabulary(),
+            context: options.ctx,
+            width: options.dim,
+            layers: options.layers,
+            heads: options.heads,
+        };
+        let mut parameters = ParameterSet::default();
+        let model = Gpt::new(size, &mut parameters, options.job.seed)?;
+        Ok(Self { corpus, parameters, model, context: options.ctx })
+    }
+}
+
+impl Task for CharLm {
+    type Batch = (Tensor, Tensor);
+
+    fn parameters(&self) -> &ParameterSet {
+        &self.parameters
+    }
+
+    fn samples(&self) -> usize {
+        self.corpus.samples()
+    }
+
+    fn units_per_sample(&self) -> u64 {
+        self.context as u64
+    }
+
+    fn load(&self, part: &Part, _step: u64) -> CandleResult<Self::Batch> {
+        self.corpus.batch(&part.mine)
+    }
+
+    fn loss(&self, weights: &Weights, (seen, came): &Self::Batch) -> CandleResult<Tensor> {
+        cross_entropy(&self.model.forward(weights, seen)?, came)
+    }
+}

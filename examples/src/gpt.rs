@@ -1,0 +1,169 @@
+//! A small GPT: token and position embeddings, blocks of attention and a ReLU network, a linear head.
+//!
+//! It is written out of plain operations, because candle's fused layer norm and softmax have no backward pass
+//! and would silently leave parameters without a gradient. ReLU instead of GELU, which is 40 % of such a step
+//! on a processor. Every weight is the right operand of its product (see [`crate::parameters`]).
+
+use candle_core::{D, DType, Device, Result, Tensor};
+use candle_nn::ops::softmax;
+
+use crate::parameters::{ParameterSet, Weights};
+use crate::random::Random;
+
+/// How large it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Different tokens.
+    pub vocabulary: usize,
+    /// Tokens it looks back.
+    pub context: usize,
+    /// Numbers a token is made of.
+    pub width: usize,
+    /// Blocks.
+    pub layers: usize,
+    /// Attention heads; divides the width.
+    pub heads: usize,
+}
+
+/// Where in the parameter set everything lies.
+pub struct Gpt {
+    size: Size,
+    token: usize,
+    position: usize,
+    blocks: Vec<Block>,
+    norm: Norm,
+    head: usize,
+    /// 0 where a token may look, a large negative number where it may not.
+    mask: Tensor,
+}
+
+struct Block {
+    norm_1: Norm,
+    query_key_value: Linear,
+    project: Linear,
+    norm_2: Norm,
+    up: Linear,
+    down: Linear,
+}
+
+struct Linear {
+    weight: usize,
+    bias: usize,
+}
+
+struct Norm {
+    scale: usize,
+    shift: usize,
+}
+
+/// Makes parameters in the order the forward pass uses them.
+struct Builder<'a> {
+    parameters: &'a mut ParameterSet,
+    random: Random,
+}
+
+impl Builder<'_> {
+    fn linear(&mut self, name: &str, from: usize, to: usize, gain: f64) -> Result<Linear> {
+        let deviation = gain / (from as f64).sqrt();
+        let weight =
+            self.parameters.add_normal(format!("{name}.weight"), &[from, to], deviation, &mut self.random)?;
+        Ok(Linear { weight, bias: self.parameters.add_constant(format!("{name}.bias"), &[to], 0.0)? })
+    }
+
+    fn norm(&mut self, name: &str, width: usize) -> Result<Norm> {
+        let scale = self.parameters.add_constant(format!("{name}.scale"), &[width], 1.0)?;
+        Ok(Norm { scale, shift: self.parameters.add_constant(format!("{name}.shift"), &[width], 0.0)? })
+    }
+
+    fn block(&mut self, index: usize, size: Size) -> Result<Block> {
+        let (width, name) = (size.width, |part: &str| format!("block{index}.{part}"));
+        // What is added to the residual stream starts small, so that depth does not blow it up.
+        let quiet = 1.0 / (2.0 * size.layers as f64).sqrt();
+        Ok(Block {
+            norm_1: self.norm(&name("norm1"), width)?,
+            query_key_value: self.linear(&name("attention.qkv"), width, 3 * width, 1.0)?,
+            project: self.linear(&name("attention.project"), width, width, quiet)?,
+            norm_2: self.norm(&name("norm2"), width)?,
+            up: self.linear(&name("mlp.up"), width, 4 * width, std::f64::consts::SQRT_2)?,
+            down: self.linear(&name("mlp.down"), 4 * width, width, quiet)?,
+        })
+    }
+}
+
+impl Gpt {
+    /// Adds the model's parameters to `parameters`.
+    ///
+    /// # Errors
+    /// When the heads do not divide the width, or a size is 0.
+    pub fn new(size: Size, parameters: &mut ParameterSet, seed: u64) -> Result<Self> {
+        let Size { vocabulary, context, width, layers, heads } = size;
+        if heads == 0 || width == 0 || width % heads != 0 || context == 0 {
+            candle_core::bail!("{heads} heads do not divide a width of {width} (context {context})");
+        }
+        let mut build = Builder { parameters, random: Random::new(seed, 0x6770_74) };
+        let token = build.parameters.add_normal("token", &[vocabulary, width], 0.1, &mut build.random)?;
+        let position = build.parameters.add_normal("position", &[context, width], 0.1, &mut build.random)?;
+        let blocks = (0..layers).map(|index| build.block(index, size)).collect::<Result<_>>()?;
+        let norm = build.norm("norm", width)?;
+        let head =
+            build.parameters.add_normal("head", &[width, vocabulary], (width as f64).powf(-0.5), &mut build.random)?;
+        let allowed = |index: usize| if index % context <= index / context { 0.0 } else { -1e9 };
+        let mask: Vec<f32> = (0..context * context).map(allowed).collect();
+        let mask = Tensor::from_vec(mask, (1, 1, context, context), &Device::Cpu)?;
+        Ok(Self { size, token, position, blocks, norm, head, mask })
+    }
+
+    /// The score of every token at every place: `(batch * context, vocabulary)` for `(batch, context)` tokens.
+    ///
+    /// # Errors
+    /// When the tokens have another shape.
+    pub fn forward(&self, weights: &Weights, tokens: &Tensor) -> Result<Tensor> {
+        let Size { context, width, .. } = self.size;
+        let batch = tokens.dim(0)?;
+        let embedded = weights[self.token].index_select(&tokens.flatten_all()?, 0)?;
+        let embedded = embedded.reshape((batch, context, width))?.broadcast_add(&weights[self.position])?;
+        let mut stream = embedded.reshape((batch * context, width))?;
+        for block in &self.blocks {
+            let normed = norm(weights, &block.norm_1, &stream)?;
+            stream = (stream + self.attend(weights, block, &normed, batch)?)?;
+            let normed = norm(weights, &block.norm_2, &stream)?;
+            let hidden = linear(weights, &block.up, &normed)?.relu()?;
+            stream = (stream + linear(weights, &block.down, &hidden)?)?;
+        }
+        norm(weights, &self.norm, &stream)?.matmul(&weights[self.head])
+    }
+
+    fn attend(&self, weights: &Weights, block: &Block, input: &Tensor, batch: usize) -> Result<Tensor> {
+        let Size { context, width, heads, .. } = self.size;
+        let all = linear(weights, &block.query_key_value, input)?;
+        let part = |index: usize| {
+            let part = all.narrow(1, index * width, width)?;
+            part.reshape((batch, context, heads, width / heads))?.transpose(1, 2)?.contiguous()
+        };
+        let scale = ((width / heads) as f64).powf(-0.5);
+        let scores = (part(0)? * scale)?.matmul(&part(1)?.transpose(2, 3)?.contiguous()?)?;
+        let seen = softmax(&scores.broadcast_add(&self.mask)?, D::Minus1)?.matmul(&part(2)?)?;
+        let seen = seen.transpose(1, 2)?.reshape((batch * context, width))?;
+        linear(weights, &block.project, &seen)
+    }
+}
+
+fn linear(weights: &Weights, layer: &Linear, input: &Tensor) -> Result<Tensor> {
+    input.matmul(&weights[layer.weight])?.broadcast_add(&weights[layer.bias])
+}
+
+fn norm(weights: &Weights, layer: &Norm, input: &Tensor) -> Result<Tensor> {
+    let centred = input.broadcast_sub(&input.mean_keepdim(D::Minus1)?)?;
+    let deviation = (centred.sqr()?.mean_keepdim(D::Minus1)? + 1e-5)?.sqrt()?;
+    let normed = centred.broadcast_div(&deviation)?;
+    normed.broadcast_mul(&weights[layer.scale])?.broadcast_add(&weights[layer.shift])
+}
+
+/// The mean over all places of how surprised the scores are by what came.
+///
+/// # Errors
+/// When shapes do not fit.
+pub fn cross_entropy(scores: &Tensor, came: &Tensor) -> Result<Tensor> {
+    debug_assert_eq!(scores.dtype(), DType::F32);
+    candle_nn::loss::cross_entropy(scores, came)
+}

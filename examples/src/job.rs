@@ -1,0 +1,64 @@
+//! A process's place in the world, and the life of a job from the first connection to the last hash.
+
+use std::time::Duration;
+
+use agent::{Agent, Job};
+use anyhow::{Context, Result};
+use reducer::ring::{Config, Ring};
+use reducer::{Communicator, Instruments};
+use wire::ids::Rank;
+
+use crate::options::JobOptions;
+use crate::trainer::{Plan, Task, Trainer};
+
+/// Who this process is among the ranks.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Its rank.
+    pub rank: Rank,
+    /// How many ranks there are.
+    pub world_size: u32,
+}
+
+impl Place {
+    /// True on the rank that prints.
+    #[must_use]
+    pub fn prints(self) -> bool {
+        self.rank == Rank(0)
+    }
+}
+
+/// Joins the other ranks, prepares the task, trains it, compares the parameters of all ranks, and lets `end`
+/// look at the result. Whatever fails is told to the other ranks, so that they end with it too.
+///
+/// # Errors
+/// The first thing that went wrong, on this rank or another.
+pub fn run<T: Task>(
+    options: &JobOptions,
+    plan: &Plan,
+    prepare: impl FnOnce(Place) -> Result<T>,
+    end: impl FnOnce(&T, Place) -> Result<()>,
+) -> Result<()> {
+    let config = Config {
+        timeout: seconds(options.timeout_secs, "--timeout-secs")?,
+        rendezvous: seconds(options.rendezvous_secs, "--rendezvous-secs")?,
+        tcp_only: options.tcp,
+        ..Config::from_env()?
+    };
+    let place = Place { rank: config.rank, world_size: config.world_size };
+    let ring = Ring::connect(&config)?;
+    let give_up = ring.abort_handle();
+    let task = prepare(place).inspect_err(|error| give_up.abort(&format!("{error:#}")))?;
+    let parameters = task.parameters().elements() as u64;
+    let job = Job { name: plan.name.into(), sample_unit: plan.sample_unit.into(), parameters };
+    let agent = Agent::from_env(job);
+    let instruments = Instruments::of(&agent);
+    let trained = Trainer::new(task, plan, options, place, Box::new(ring), instruments, agent.step_marks())
+        .and_then(|trainer| trainer.train(|task| end(task, place)));
+    agent.finish(trained.as_ref().map(drop).map_err(|error| format!("{error:#}")));
+    trained
+}
+
+fn seconds(value: f64, flag: &str) -> Result<Duration> {
+    Duration::try_from_secs_f64(value).with_context(|| format!("{flag} {value}"))
+}

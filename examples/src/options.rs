@@ -1,0 +1,36 @@
+//! Flags that all jobs have.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::trouble::TroubleOptions;
+
+/// How long, how fast, with which buckets, and what to write.
+#[derive(Args, Clone, Debug)]
+pub struct JobOptions {
+    /// Random seed for the initial parameters and the order of samples; must be equal on all ranks
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Gradient bucket size limit, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 0.25)]
+    pub bucket_cap_mb: f64,
+    /// Steps between two lines of progress
+    #[arg(long, value_name = "STEPS", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
+    pub log_every: u64,
+    /// Write step and global average loss of every step to this file (rank 0)
+    #[arg(long, value_name = "FILE")]
+    pub loss_out: Option<PathBuf>,
+    /// Longest time a collective may take before the run fails and names who did not come
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    pub timeout_secs: f64,
+    /// Longest time the ranks wait for each other at the start
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    pub rendezvous_secs: f64,
+    /// Use TCP between ranks of one host too, instead of a Unix socket
+    #[arg(long)]
+    pub tcp: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "clap would show it as the heading of every option")]
+    pub trouble: TroubleOptions,
+}

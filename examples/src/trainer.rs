@@ -1,0 +1,335 @@
+//! The training loop that all jobs share.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use agent::{StepContext, StepMarks};
+use anyhow::{Context, Result, bail};
+use candle_core::Tensor;
+use reducer::bucketing::Caps;
+use reducer::{Communicator, Instruments, Options, ParamId, Reducer, Share};
+use wire::event::SpanKind;
+use wire::ids::{Rank, Step};
+
+use crate::adamw::{AdamW, Settings};
+use crate::job::Place;
+use crate::options::JobOptions;
+use crate::parameters::{GradientReady, ParameterSet, Weights};
+use crate::sampler::{Part, Sampler};
+use crate::trouble::Trouble;
+
+/// Steps over which the learning rate rises to its full height.
+const WARM_UP: u64 = 20;
+
+/// What a job trains.
+pub trait Task {
+    /// One rank's samples of one step.
+    type Batch;
+    /// The model's parameters.
+    fn parameters(&self) -> &ParameterSet;
+    /// How many samples an epoch has.
+    fn samples(&self) -> usize;
+    /// How many units of [`Plan::sample_unit`] a sample counts.
+    fn units_per_sample(&self) -> u64;
+    /// Makes the batch of a step.
+    ///
+    /// # Errors
+    /// When candle is out of memory.
+    fn load(&self, part: &Part, step: u64) -> candle_core::Result<Self::Batch>;
+    /// The mean loss over the batch.
+    ///
+    /// # Errors
+    /// When shapes do not fit.
+    fn loss(&self, weights: &Weights, batch: &Self::Batch) -> candle_core::Result<Tensor>;
+}
+
+/// What is trained for how long.
+pub struct Plan {
+    /// The job's name.
+    pub name: &'static str,
+    /// What throughput counts.
+    pub sample_unit: &'static str,
+    /// How many steps; `None` for as many as `epochs` take.
+    pub steps: Option<u64>,
+    /// How many epochs, where steps are not given.
+    pub epochs: u64,
+    /// Samples in one step over all ranks.
+    pub batch: usize,
+    /// Learning rate.
+    pub rate: f64,
+}
+
+/// Trains one task on one rank.
+pub struct Trainer<T: Task> {
+    task: T,
+    steps: u64,
+    name_of_units: &'static str,
+    place: Place,
+    sampler: Sampler,
+    optimizer: AdamW,
+    marks: StepMarks,
+    shared: Arc<Shared>,
+    ready: GradientReady,
+    progress: Progress,
+}
+
+/// What the hooks in the backward pass need. They run on the training thread, so the lock is never contended.
+struct Shared {
+    reducer: Mutex<Reducer>,
+    trouble: Mutex<Trouble>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<T: Task> Trainer<T> {
+    /// Prepares everything and gives all ranks rank 0's initial parameters.
+    ///
+    /// # Errors
+    /// When the ranks do not agree on the model, or a file cannot be written.
+    pub fn new(
+        task: T,
+        plan: &Plan,
+        options: &JobOptions,
+        place: Place,
+        comm: Box<dyn Communicator>,
+        instruments: Instruments,
+        marks: StepMarks,
+    ) -> Result<Self> {
+        let trouble = Trouble::new(&options.trouble, place.rank)?;
+        let parameters = task.parameters();
+        let mut reducer = Reducer::new(
+            parameters.list().to_vec(),
+            trouble.wrap(comm),
+            Options { caps: caps(options.bucket_cap_mb)?, ..Options::default() },
+            instruments,
+        )?;
+        let first: Vec<u8> = parameters.values()?.into_iter().flat_map(f32::to_le_bytes).collect();
+        let first = reducer.broadcast(Rank(0), first)?;
+        parameters.set_values(&first.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect::<Vec<_>>())?;
+        let count = parameters.list().len();
+        let sampler =
+            Sampler::new(task.samples(), plan.batch, place.world_size, place.rank.0, options.seed);
+        let steps = plan.steps.unwrap_or(plan.epochs * sampler.steps_per_epoch());
+        let shared = Arc::new(Shared { reducer: Mutex::new(reducer), trouble: Mutex::new(trouble) });
+        Ok(Self {
+            optimizer: AdamW::new(Settings::with_rate(plan.rate), parameters.vars()),
+            progress: Progress::new(options, place)?,
+            name_of_units: plan.sample_unit,
+            ready: hand_over(&shared, count),
+            task,
+            steps,
+            place,
+            sampler,
+            marks,
+            shared,
+        })
+    }
+
+    /// Trains, compares the ranks' parameters, and lets `end` look at the result.
+    ///
+    /// # Errors
+    /// What went wrong first, on this rank or another; or that the ranks' parameters differ.
+    pub fn train(mut self, end: impl FnOnce(&T) -> Result<()>) -> Result<()> {
+        let outcome = self.run_steps().and_then(|()| self.compare()).and_then(|()| end(&self.task));
+        let mut reducer = lock(&self.shared.reducer);
+        match (outcome, reducer.failure()) {
+            // candle wraps what a hook returns in layers of its own; the reducer has it plain.
+            (Err(_), Some(failure)) => Err(failure.clone().into()),
+            (Err(error), None) => {
+                reducer.abort(&format!("{error:#}"));
+                Err(error)
+            }
+            (Ok(()), _) => Ok(()),
+        }
+    }
+
+    fn run_steps(&mut self) -> Result<()> {
+        self.introduce();
+        for step in 0..self.steps {
+            let part = self.sampler.part(step);
+            let loss = self.step(step, &part)?;
+            self.progress.note(loss, part.mine.len());
+            if (step + 1).is_multiple_of(self.progress.every) || step + 1 == self.steps {
+                self.report(step)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One step; gives this rank's mean loss.
+    fn step(&mut self, step: u64, part: &Part) -> Result<f64> {
+        let context = self.marks.begin_step(Step(step));
+        self.marks.enter(SpanKind::Input);
+        lock(&self.shared.trouble).begin_step(step, lock(&self.shared.reducer).layout_len());
+        let batch = self.task.load(part, step)?;
+        lock(&self.shared.trouble).input();
+        self.marks.enter(SpanKind::Forward);
+        let loss = self.forward_and_backward(context, part, &batch)?;
+        let mut reducer = lock(&self.shared.reducer);
+        let reduced = reducer.finish_step()?;
+        self.marks.enter(SpanKind::Optimizer);
+        self.optimizer.begin_step((step + 1).min(WARM_UP) as f64 / WARM_UP as f64);
+        for (id, gradient) in reduced.gradients() {
+            if let Some(gradient) = gradient {
+                let index = id.0 as usize;
+                self.optimizer.update(index, &self.task.parameters().vars()[index], gradient)?;
+            }
+        }
+        self.marks.end_step(part.mine.len() as u64 * self.task.units_per_sample());
+        Ok(loss)
+    }
+
+    fn forward_and_backward(&mut self, context: StepContext, part: &Part, batch: &T::Batch) -> Result<f64> {
+        lock(&self.shared.reducer).begin_step(context, part.share())?;
+        if part.share() == Share::nothing() {
+            self.marks.enter(SpanKind::Backward);
+            return Ok(0.0);
+        }
+        let weights = self.task.parameters().hooked(&self.ready)?;
+        let loss = self.task.loss(&weights, batch)?;
+        let value = f64::from(loss.to_scalar::<f32>()?);
+        self.collect_garbage();
+        self.marks.enter(SpanKind::Backward);
+        loss.backward()?;
+        Ok(value)
+    }
+
+    /// Planted trouble at the end of forward, and between forward and backward.
+    fn collect_garbage(&mut self) {
+        let mut trouble = lock(&self.shared.trouble);
+        trouble.forward();
+        if trouble.is_host() {
+            self.marks.leave();
+            trouble.host();
+        }
+    }
+
+    /// Puts the ranks' losses together; rank 0 prints and writes them.
+    fn report(&mut self, step: u64) -> Result<()> {
+        let mine = self.progress.take();
+        let all = lock(&self.shared.reducer).all_gather(&mine)?;
+        if self.place.prints() {
+            let units = self.progress.write(step, &all)? * self.task.units_per_sample();
+            self.progress.print(step, self.steps, units, self.name_of_units);
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::print_stdout, reason = "what the program is for")]
+    fn introduce(&self) {
+        if self.place.prints() {
+            let layout = lock(&self.shared.reducer).layout();
+            println!(
+                "{} parameters in {} tensors, {} buckets, {} ranks, {} steps ({} an epoch)",
+                self.task.parameters().elements(),
+                self.task.parameters().list().len(),
+                layout.buckets.len(),
+                self.place.world_size,
+                self.steps,
+                self.sampler.steps_per_epoch()
+            );
+        }
+    }
+
+    /// Every rank must have the same parameters, to the last bit.
+    #[allow(clippy::print_stdout, reason = "what the program is for")]
+    fn compare(&self) -> Result<()> {
+        let hash = self.task.parameters().hash()?;
+        let all = lock(&self.shared.reducer).all_gather(&hash.to_le_bytes())?;
+        println!("rank {}: parameters {hash:016x}", self.place.rank);
+        let different = (0..).zip(&all).filter(|(_, other)| **other != all[0]);
+        let different: Vec<String> = different.map(|(rank, _): (u32, _)| rank.to_string()).collect();
+        if !different.is_empty() {
+            bail!("the parameters of rank {} differ from those of rank 0", different.join(", "));
+        }
+        Ok(())
+    }
+}
+
+fn caps(mebibytes: f64) -> Result<Caps> {
+    if !(mebibytes > 0.0 && mebibytes < 1e6) {
+        bail!("--bucket-cap-mb {mebibytes}: must be more than 0 and less than a million");
+    }
+    let bytes = (mebibytes * f64::from(1 << 20)) as u64;
+    Ok(Caps { first_bytes: bytes, other_bytes: bytes })
+}
+
+/// What every hook does: planted trouble, then the gradient to the reducer.
+fn hand_over(shared: &Arc<Shared>, parameters: usize) -> GradientReady {
+    let shared = shared.clone();
+    Arc::new(move |id: ParamId, gradient: &[f32]| {
+        lock(&shared.trouble).backward(parameters);
+        lock(&shared.reducer).mark_ready(id, gradient).map_err(candle_core::Error::wrap)
+    })
+}
+
+/// Losses since the last report, and where they go.
+struct Progress {
+    every: u64,
+    /// Sum of this rank's losses and how many samples, by step.
+    mine: Vec<(f64, f64)>,
+    since: Instant,
+    out: Option<BufWriter<File>>,
+    last: f64,
+    steps: u64,
+}
+
+impl Progress {
+    fn new(options: &JobOptions, place: Place) -> Result<Self> {
+        let path = options.loss_out.as_ref().filter(|_| place.prints());
+        let create = |path: &std::path::PathBuf| File::create(path).with_context(|| format!("--loss-out {}", path.display()));
+        let mut out = path.map(create).transpose()?.map(BufWriter::new);
+        if let Some(out) = &mut out {
+            writeln!(out, "step,loss")?;
+        }
+        Ok(Self { every: options.log_every, mine: Vec::new(), since: Instant::now(), out, last: 0.0, steps: 0 })
+    }
+
+    fn note(&mut self, loss: f64, samples: usize) {
+        self.mine.push((loss * samples as f64, samples as f64));
+    }
+
+    fn take(&mut self) -> Vec<u8> {
+        let numbers = self.mine.drain(..).flat_map(|(sum, samples)| [sum, samples]);
+        numbers.flat_map(f64::to_le_bytes).collect()
+    }
+
+    /// Averages over ranks, step by step; gives the samples of all ranks and steps.
+    fn write(&mut self, last_step: u64, all: &[Vec<u8>]) -> Result<u64> {
+        let rank = |bytes: &Vec<u8>| bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect::<Vec<_>>();
+        let ranks: Vec<Vec<f64>> = all.iter().map(rank).collect();
+        self.steps = ranks[0].len() as u64 / 2;
+        let (mut sum_of_means, mut samples) = (0.0, 0.0);
+        for index in 0..self.steps {
+            let sum = |part: u64| ranks.iter().map(|numbers| numbers[(2 * index + part) as usize]).sum::<f64>();
+            let mean = sum(0) / sum(1);
+            sum_of_means += mean;
+            samples += sum(1);
+            if let Some(out) = &mut self.out {
+                writeln!(out, "{},{mean:.9}", last_step + 1 - self.steps + index)?;
+            }
+        }
+        if let Some(out) = &mut self.out {
+            out.flush()?;
+        }
+        self.last = sum_of_means / self.steps as f64;
+        Ok(samples as u64)
+    }
+
+    #[allow(clippy::print_stdout, reason = "what the program is for")]
+    fn print(&mut self, step: u64, of: u64, units: u64, name: &str) {
+        let seconds = self.since.elapsed().as_secs_f64();
+        self.since = Instant::now();
+        println!(
+            "step {:>6}/{of}  loss {:.4}  {:>7.0} {name}/s  {:>6.1} ms/step",
+            step + 1,
+            self.last,
+            units as f64 / seconds,
+            seconds * 1e3 / self.steps as f64
+        );
+    }
+}

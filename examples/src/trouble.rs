@@ -1,0 +1,226 @@
+//! Planted slowness: makes one rank slow in one way, so that what the records say can be checked against the
+//! truth.
+//!
+//! Ranks may share cores, so input, compute and host trouble burn *processor time of the training thread*, with
+//! work of the kind that is slow in life: a sleep would cost nothing on a busy machine. A slow network costs no
+//! processor time, so that one does sleep.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use agent::clock::thread_cpu_nanos;
+use candle_core::{Device, Tensor};
+use clap::{Args, ValueEnum};
+use reducer::{AbortHandle, CommError, Communicator};
+use wire::ids::{Rank, Seq};
+
+use crate::random::Random;
+
+/// Flags of planted slowness.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Planted trouble")]
+pub struct TroubleOptions {
+    /// Make this rank slow
+    #[arg(long, value_name = "RANK", requires_all = ["slow_phase", "slow_ms"])]
+    pub slow_rank: Option<u32>,
+    /// In which way it is slow
+    #[arg(long, value_enum, value_name = "PHASE", requires = "slow_rank")]
+    pub slow_phase: Option<SlowPhase>,
+    /// By how many milliseconds in each step
+    #[arg(long, value_name = "MS", requires = "slow_rank")]
+    pub slow_ms: Option<f64>,
+    /// From this step on
+    #[arg(long, value_name = "STEP", requires = "slow_rank", default_value_t = 0)]
+    pub slow_from: u64,
+    /// Up to, not including, this step
+    #[arg(long, value_name = "STEP", requires = "slow_rank", default_value_t = u64::MAX, hide_default_value = true)]
+    pub slow_to: u64,
+}
+
+/// Where a rank is slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SlowPhase {
+    /// Decodes and shuffles more before each step (processor time)
+    Input,
+    /// Multiplies more matrices: a third in forward, the rest spread over backward (processor time)
+    Compute,
+    /// Walks over memory between forward and backward, outside any phase, as a garbage collector does
+    /// (processor time)
+    Host,
+    /// Its network adapter delivers every bucket late, after the collective began (sleeps)
+    Network,
+}
+
+/// One rank's planted slowness; on the other ranks it does nothing.
+pub struct Trouble {
+    planted: Option<Planted>,
+    adapter: Arc<AtomicU64>,
+}
+
+struct Planted {
+    phase: SlowPhase,
+    nanos: f64,
+    from: u64,
+    to: u64,
+    active: bool,
+    work: Work,
+}
+
+impl Trouble {
+    /// What `options` plant on `rank`.
+    ///
+    /// # Errors
+    /// When candle cannot make the matrices to multiply.
+    pub fn new(options: &TroubleOptions, rank: Rank) -> candle_core::Result<Self> {
+        let planted = match (options.slow_rank, options.slow_phase, options.slow_ms) {
+            (Some(slow), Some(phase), Some(millis)) if slow == rank.0 => Some(Planted {
+                phase,
+                nanos: millis * 1e6,
+                from: options.slow_from,
+                to: options.slow_to,
+                active: false,
+                work: Work::new()?,
+            }),
+            _ => None,
+        };
+        Ok(Self { planted, adapter: Arc::new(AtomicU64::new(0)) })
+    }
+
+    /// Puts the slow network adapter between the reducer and `comm`.
+    #[must_use]
+    pub fn wrap(&self, comm: Box<dyn Communicator>) -> Box<dyn Communicator> {
+        match &self.planted {
+            Some(planted) if planted.phase == SlowPhase::Network => {
+                Box::new(SlowAdapter { comm, delay_nanos: self.adapter.clone() })
+            }
+            _ => comm,
+        }
+    }
+
+    /// Says which step it is, and how many buckets it has.
+    pub fn begin_step(&mut self, step: u64, buckets: usize) {
+        let Some(planted) = &mut self.planted else { return };
+        planted.active = (planted.from..planted.to).contains(&step);
+        let delay = if planted.active { planted.nanos / buckets.max(1) as f64 } else { 0.0 };
+        self.adapter.store(delay as u64, Ordering::Relaxed);
+    }
+
+    /// True when there is time to burn between forward and backward.
+    #[must_use]
+    pub fn is_host(&self) -> bool {
+        self.planted.as_ref().is_some_and(|planted| planted.active && planted.phase == SlowPhase::Host)
+    }
+
+    /// Called in the input phase.
+    pub fn input(&mut self) {
+        self.burn(SlowPhase::Input, 1.0, Work::decode);
+    }
+
+    /// Called in the forward pass.
+    pub fn forward(&mut self) {
+        self.burn(SlowPhase::Compute, 1.0 / 3.0, Work::multiply);
+    }
+
+    /// Called outside all phases.
+    pub fn host(&mut self) {
+        self.burn(SlowPhase::Host, 1.0, Work::walk);
+    }
+
+    /// Called for each of `parameters` in the backward pass.
+    pub fn backward(&mut self, parameters: usize) {
+        self.burn(SlowPhase::Compute, 2.0 / 3.0 / parameters as f64, Work::multiply);
+    }
+
+    fn burn(&mut self, phase: SlowPhase, share: f64, piece: fn(&mut Work)) {
+        let Some(planted) = self.planted.as_mut().filter(|planted| planted.active && planted.phase == phase) else {
+            return;
+        };
+        let until = thread_cpu_nanos() + (planted.nanos * share) as u64;
+        while thread_cpu_nanos() < until {
+            piece(&mut planted.work);
+        }
+    }
+}
+
+/// Work of several kinds, each in pieces of some tens of microseconds.
+struct Work {
+    random: Random,
+    text: Vec<u8>,
+    matrix: Tensor,
+    /// A walk through all of it in an order that no cache foresees: `next[i]` follows `i`.
+    next: Vec<u32>,
+    at: u32,
+}
+
+impl Work {
+    fn new() -> candle_core::Result<Self> {
+        let mut random = Random::new(1, 1);
+        let mut order: Vec<u32> = (0..1 << 20).collect();
+        random.shuffle(&mut order);
+        let mut next = vec![0; order.len()];
+        for (index, here) in order.iter().enumerate() {
+            next[*here as usize] = order[(index + 1) % order.len()];
+        }
+        let matrix = Tensor::from_vec(random.normal(64 * 64, 0.1), (64, 64), &Device::Cpu)?;
+        let text = (0..8_192).map(|_| random.next_u64() as u8).collect();
+        Ok(Self { random, text, matrix, next, at: 0 })
+    }
+
+    fn decode(&mut self) {
+        self.random.shuffle(&mut self.text);
+        black_box(self.text.iter().fold(0_u32, |sum, byte| sum.rotate_left(5) ^ u32::from(*byte)));
+    }
+
+    fn multiply(&mut self) {
+        // Two matrices of one size multiply; if they did not, the time would only pass more slowly.
+        let _product = black_box(self.matrix.matmul(&self.matrix));
+    }
+
+    fn walk(&mut self) {
+        for _ in 0..2_000 {
+            self.at = self.next[self.at as usize];
+        }
+        black_box(self.at);
+    }
+}
+
+/// A communicator whose every all-reduce reaches this rank late: the other ranks have their result in time and
+/// then wait for this one in the next collective or the next step.
+struct SlowAdapter {
+    comm: Box<dyn Communicator>,
+    delay_nanos: Arc<AtomicU64>,
+}
+
+impl Communicator for SlowAdapter {
+    fn rank(&self) -> Rank {
+        self.comm.rank()
+    }
+
+    fn world_size(&self) -> u32 {
+        self.comm.world_size()
+    }
+
+    fn next_seq(&self) -> Seq {
+        self.comm.next_seq()
+    }
+
+    fn all_reduce(&mut self, data: &mut [f32]) -> Result<(), CommError> {
+        self.comm.all_reduce(data)?;
+        std::thread::sleep(Duration::from_nanos(self.delay_nanos.load(Ordering::Relaxed)));
+        Ok(())
+    }
+
+    fn broadcast(&mut self, root: Rank, bytes: &mut Vec<u8>) -> Result<(), CommError> {
+        self.comm.broadcast(root, bytes)
+    }
+
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CommError> {
+        self.comm.all_gather(bytes)
+    }
+
+    fn abort_handle(&self) -> AbortHandle {
+        self.comm.abort_handle()
+    }
+}
