@@ -14,6 +14,7 @@ use wasm_bindgen::{Clamped, JsCast as _, prelude::*};
 use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement, ImageData};
 
 use crate::pen::Pen;
+use crate::widgets::text;
 
 /// The plot's inner size in CSS pixels, and how many device pixels one of them has.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,6 +59,13 @@ pub enum Gesture {
     Key(String),
 }
 
+/// Draws the raster; boxed, as the others, so that the page holds one chart and not one for each view.
+pub type Draw = Box<dyn Fn(&mut Frame<'_>, Size)>;
+/// Draws text and lines.
+pub type Overlay = Box<dyn Fn(&Pen, Size)>;
+/// Acts on a gesture; true when it was of use.
+pub type OnGesture = Box<dyn Fn(Gesture, Size) -> bool>;
+
 /// A pointer that moved less than this since it went down has clicked, not dragged.
 const CLICK_PIXELS: f64 = 4.0;
 
@@ -74,11 +82,11 @@ pub fn Plot(
     height: Signal<f64>,
     margins: Margins,
     /// Draws the raster, in device pixels.
-    draw: impl Fn(&mut Frame<'_>, Size) + 'static,
+    draw: Draw,
     /// Draws text and lines, in CSS pixels from the raster's upper left corner.
-    overlay: impl Fn(&Pen, Size) + 'static,
+    overlay: Overlay,
     /// True when the gesture was of use; then the browser does not act on it.
-    on_gesture: impl Fn(Gesture, Size) -> bool + 'static,
+    on_gesture: OnGesture,
     /// A tooltip.
     #[prop(optional)]
     children: Option<Children>,
@@ -201,7 +209,7 @@ pub fn Plot(
     };
 
     view! {
-        <div class="plot" node_ref=outer style:height=move || format!("{}px", height.get())>
+        <div class="plot" node_ref=outer style:height=text(move || format!("{}px", height.get()))>
             <canvas
                 class="raster"
                 node_ref=raster
@@ -217,7 +225,7 @@ pub fn Plot(
                 role="img"
                 tabindex="0"
                 data-testid=testid
-                aria-label=move || label.get()
+                aria-label=label
                 on:pointerdown=down
                 on:pointermove=moved
                 on:pointerup=up
@@ -229,6 +237,7 @@ pub fn Plot(
             {children.map(|children| children())}
         </div>
     }
+    .into_any()
 }
 
 /// Where the pointer was last while it is down, and whether it has dragged since it went down.

@@ -8,6 +8,10 @@ use wasm_bindgen::JsCast as _;
 /// Calls `act` for every key that is not meant for a control; true means that it was of use. It stops when the
 /// component that asked for it goes away.
 pub fn global(act: impl Fn(&str) -> bool + 'static) {
+    listen(Box::new(act));
+}
+
+fn listen(act: Box<dyn Fn(&str) -> bool>) {
     let handle = window_event_listener(ev::keydown, move |event| {
         let control = event.ctrl_key() || event.meta_key() || event.alt_key();
         if control || event.default_prevented() || is_for_a_control(&event) {

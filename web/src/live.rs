@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leptos::prelude::*;
+use serde::Deserialize;
 use viz::steps::Steps;
 use wasm_bindgen::JsCast as _;
 use web_sys::MessageEvent;
 use wire::live::StepColumns;
-use wire::views::{LiveText, Report, RunSummary};
+use wire::views::{Report, RunSummary};
 
 use crate::socket::{self, Link, now_millis};
 
@@ -20,7 +21,7 @@ use crate::socket::{self, Link, now_millis};
 const TEXT_MILLIS: f64 = 450.0;
 
 /// A run's line and its report, of one moment.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct RunView {
     /// The line of the list.
     pub summary: RunSummary,
@@ -168,13 +169,38 @@ fn take_text() {
         inbox.live.zip(inbox.text.take())
     });
     let Some((live, text)) = taken else { return };
-    match serde_json::from_str::<LiveText>(&text) {
-        Ok(LiveText::Runs { runs }) => live.runs.set(Some(runs)),
-        Ok(LiveText::Run { summary, report }) => {
+    match parse(&text) {
+        Ok(Text::Runs(runs)) => live.runs.set(Some(runs)),
+        Ok(Text::Run(run)) => {
             live.no_such_run.set(false);
-            live.run.set(Some(Arc::new(RunView { summary: *summary, report: *report })));
+            live.run.set(Some(run));
         }
-        Ok(LiveText::NoSuchRun { .. }) => live.no_such_run.set(true),
+        Ok(Text::NoSuchRun) => live.no_such_run.set(true),
         Err(error) => leptos::logging::warn!("the server said what this page does not know: {error}"),
+    }
+}
+
+/// [`wire::views::LiveText`], read in two passes. Its derived reader would copy every text into a tree first,
+/// because the tag may come last; that costs time, and 20 KB of the bundle.
+enum Text {
+    Runs(Vec<RunSummary>),
+    Run(Arc<RunView>),
+    NoSuchRun,
+}
+
+fn parse(text: &str) -> Result<Text, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Tag {
+        kind: String,
+    }
+    #[derive(Deserialize)]
+    struct Runs {
+        runs: Vec<RunSummary>,
+    }
+    match serde_json::from_str::<Tag>(text)?.kind.as_str() {
+        "runs" => Ok(Text::Runs(serde_json::from_str::<Runs>(text)?.runs)),
+        "run" => Ok(Text::Run(Arc::new(serde_json::from_str(text)?))),
+        "no_such_run" => Ok(Text::NoSuchRun),
+        other => Err(serde::de::Error::custom(format!("kind {other}"))),
     }
 }

@@ -9,6 +9,7 @@ use crate::pages::{run::Run, runs::Runs};
 use crate::route::{Page, Router};
 use crate::socket::Link;
 use crate::theme::Theme;
+use crate::widgets::text;
 
 /// The whole page.
 #[component]
@@ -62,18 +63,18 @@ pub fn App() -> impl IntoView {
             </a>
             <nav class="crumbs" aria-label="Where you are">
                 <a href="/">"Runs"</a>
-                {move || run.get().map(|run| view! { <span aria-hidden="true">"/"</span><b>{run}</b> })}
+                <b>{text(move || run.get().unwrap_or_default())}</b>
             </nav>
             <span class="grow"></span>
             <Connection run=run />
             <button
                 class="icon"
-                aria-label=move || if theme.is_dark() { "Use the light theme" } else { "Use the dark theme" }
+                aria-label=text(move || if theme.is_dark() { "Use the light theme" } else { "Use the dark theme" }.into())
                 title="Light or dark"
                 data-testid="theme"
                 on:click=move |_| theme.toggle()
             >
-                {move || if theme.is_dark() { "☀" } else { "☾" }}
+                {text(move || if theme.is_dark() { "☀" } else { "☾" }.into())}
             </button>
             <button class="icon" aria-label="Keys" title="Keys (?)" data-testid="help-button" on:click=move |_| help.set(true)>
                 "?"
@@ -105,19 +106,19 @@ fn Connection(run: Memo<Option<String>>) -> impl IntoView {
         format!("since {}", units::clock((live.now.get() - since) / 1000.0))
     };
     view! {
-        <div class="connection" data-testid="connection" data-state=move || state.get().0>
+        <div class="connection" data-testid="connection" data-state=text(move || state.get().0.into())>
             <span role="status">
                 <i class="dot" aria-hidden="true"></i>
-                {move || state.get().1}
+                {text(move || state.get().1.into())}
             </span>
-            <span class="since" aria-hidden="true">{since}</span>
+            <span class="since" aria-hidden="true">{text(since)}</span>
             <button
                 class="quiet"
                 data-testid="pause"
                 title="Pause or go on (space)"
                 on:click=move |_| live.toggle_pause(run.get_untracked().as_deref())
             >
-                {move || if state.get().0 == "paused" { "Resume" } else { "Pause" }}
+                {text(move || if state.get().0 == "paused" { "Resume" } else { "Pause" }.into())}
             </button>
         </div>
     }
@@ -127,7 +128,7 @@ fn Connection(run: Memo<Option<String>>) -> impl IntoView {
 #[component]
 fn Notice() -> impl IntoView {
     let live = expect_context::<Live>();
-    let text = move || {
+    let words = move || {
         let age = |since: f64| units::clock((live.now.get() - since) / 1000.0);
         let shown = live.run.with(Option::is_some) || live.runs.with(Option::is_some);
         match live.link.get() {
@@ -142,5 +143,5 @@ fn Notice() -> impl IntoView {
             _ => None,
         }
     };
-    move || text().map(|text| view! { <div class="notice" data-testid="stale-notice">{text}</div> })
+    move || words().map(|text| view! { <div class="notice" data-testid="stale-notice">{text}</div> })
 }

@@ -26,7 +26,7 @@ pub struct Inks {
 const LIGHT: Inks = Inks {
     ink: "#1b1f24",
     muted: "#5b6470",
-    grid: "#e3e6ea",
+    grid: "rgb(90 100 112 / 0.18)",
     ground: "#ffffff",
     accent: "#0b5cad",
     unknown: viz::palette::rgb(0x9a, 0xa2, 0xac),
@@ -35,7 +35,7 @@ const LIGHT: Inks = Inks {
 const DARK: Inks = Inks {
     ink: "#e8ebef",
     muted: "#98a2ae",
-    grid: "#272d35",
+    grid: "rgb(170 180 190 / 0.16)",
     ground: "#14181d",
     accent: "#7cc4ff",
     unknown: viz::palette::rgb(0x5a, 0x64, 0x70),

@@ -5,6 +5,11 @@ use viz::palette;
 use wire::live::Part;
 use wire::views::{Report, RunState};
 
+/// A text that follows its signals. Closures in a view are compiled once each; these are of one type.
+pub fn text(read: impl Fn() -> String + Send + Sync + 'static) -> Signal<String> {
+    Signal::derive(read)
+}
+
 /// What a state is called, and its class.
 pub fn state_name(state: RunState) -> &'static str {
     match state {
@@ -19,12 +24,14 @@ pub fn state_name(state: RunState) -> &'static str {
 /// Where a run is in its life.
 #[component]
 pub fn StateChip(#[prop(into)] state: Signal<RunState>) -> impl IntoView {
+    let name = text(move || state_name(state.get()).into());
     view! {
-        <span class="chip" data-state=move || state_name(state.get())>
+        <span class="chip" data-state=name>
             <i class="dot" aria-hidden="true"></i>
-            {move || state_name(state.get())}
+            {name}
         </span>
     }
+    .into_any()
 }
 
 /// A key figure: its name, its value, a line below. What is not known says why.
@@ -39,18 +46,25 @@ pub fn Figure(
     value: Signal<Result<String, String>>,
     #[prop(into)] below: Signal<String>,
 ) -> impl IntoView {
-    let text = move || value.get().unwrap_or_else(|_| "—".into());
-    let line = move || match value.get() {
-        Ok(_) => below.get(),
-        Err(reason) => reason,
+    // The unit is written smaller.
+    let part = move |unit: bool| {
+        let written = value.get().unwrap_or_else(|_| "—".into());
+        let (number, rest) = written.split_at(written.find(' ').unwrap_or(written.len()));
+        if unit { rest.to_owned() } else { number.to_owned() }
     };
+    let line = text(move || value.get().map_or_else(|reason| reason, |_| below.get()));
+    let missing = Signal::derive(move || value.with(Result::is_err));
     view! {
         <div class="figure" title=means>
             <dt>{name}</dt>
-            <dd data-testid=testid class:missing=move || value.with(Result::is_err)>{text}</dd>
+            <dd data-testid=testid class:missing=missing>
+                {text(move || part(false))}
+                <small>{text(move || part(true))}</small>
+            </dd>
             <dd class="below">{line}</dd>
         </div>
     }
+    .into_any()
 }
 
 /// Why a figure of the report is missing, in a sentence.
@@ -88,7 +102,7 @@ pub fn PartsBar(#[prop(into)] shares: Signal<[f64; 8]>) -> impl IntoView {
         <div class="parts-bar" aria-hidden="true">
             {Part::ALL
                 .map(|part| {
-                    let width = move || format!("{:.2}%", shares.get()[part as usize] * 100.0);
+                    let width = text(move || format!("{:.2}%", shares.get()[part as usize] * 100.0));
                     view! {
                         <i
                             style:background-color=palette::css(palette::part(part))
@@ -99,21 +113,24 @@ pub fn PartsBar(#[prop(into)] shares: Signal<[f64; 8]>) -> impl IntoView {
                 .collect_view()}
         </div>
     }
+    .into_any()
 }
 
 /// A box near the pointer; `place` is where, in CSS pixels of the chart, and how wide the chart is.
 #[component]
 pub fn Tip(#[prop(into)] place: Signal<Option<(f64, f64, f64)>>, children: Children) -> impl IntoView {
-    let transform = move || {
+    let transform = text(move || {
         place.get().map_or_else(String::new, |(x, y, width)| {
             // On the side where there is room.
             let side = if x > width / 2.0 { "translateX(calc(-100% - 14px))" } else { "translateX(14px)" };
             format!("translate({x:.0}px, {y:.0}px) {side}")
         })
-    };
+    });
+    let shown = Signal::derive(move || place.with(Option::is_some));
     view! {
-        <div class="tip" class:shown=move || place.with(Option::is_some) style:transform=transform aria-hidden="true">
+        <div class="tip" class:shown=shown style:transform=transform aria-hidden="true">
             {children()}
         </div>
     }
+    .into_any()
 }

@@ -19,6 +19,7 @@ use crate::live::Live;
 use crate::route::Router;
 use crate::socket::Link;
 use crate::theme::Theme;
+use crate::widgets::text;
 
 /// Following the newest step, the picture changes at most this often: faster cannot be read.
 const FOLLOW: Duration = Duration::from_millis(500);
@@ -172,22 +173,24 @@ fn Controls(look: StepLook) -> impl IntoView {
     let theme = expect_context::<Theme>();
     let run = expect_context::<RunId>();
     let shown_step = Memo::new(move |_| look.shown.with(|shown| shown.as_ref().map(|s| s.waterfall.step)));
-    let facts = move || {
-        look.shown.with(|shown| {
-            let waterfall = &shown.as_ref()?.waterfall;
-            let bound = waterfall.clock_bound.iter().copied().fold(f64::NAN, f64::max);
-            let clocks = if bound.is_nan() {
-                "clock bounds not known".into()
-            } else {
-                format!("clocks within {}", units::nanos(bound))
-            };
-            Some(format!(
-                "{} · {} ranks · {clocks}",
-                units::nanos(waterfall.span_nanos),
-                waterfall.rank.len()
-            ))
-        })
-    };
+    let facts = text(move || {
+        look.shown
+            .with(|shown| {
+                let waterfall = &shown.as_ref()?.waterfall;
+                let bound = waterfall.clock_bound.iter().copied().fold(f64::NAN, f64::max);
+                let clocks = if bound.is_nan() {
+                    "clock bounds not known".into()
+                } else {
+                    format!("clocks within {}", units::nanos(bound))
+                };
+                Some(format!(
+                    "{} · {} ranks · {clocks}",
+                    units::nanos(waterfall.span_nanos),
+                    waterfall.rank.len()
+                ))
+            })
+            .unwrap_or_default()
+    });
     let entered = move |event: leptos::ev::Event| {
         if let Ok(step) = event_target_value(&event).trim().replace(',', "").parse() {
             look.go_to(Some(step));
@@ -204,7 +207,7 @@ fn Controls(look: StepLook) -> impl IntoView {
                     <input
                         inputmode="numeric"
                         data-testid="step"
-                        prop:value=move || shown_step.get().map(|step| step.to_string()).unwrap_or_default()
+                        prop:value=text(move || shown_step.get().map(|step| step.to_string()).unwrap_or_default())
                         on:change=entered
                     />
                 </label>
@@ -213,7 +216,7 @@ fn Controls(look: StepLook) -> impl IntoView {
             <div class="segments" role="group" aria-label="Newest or chosen">
                 <button
                     data-testid="follow"
-                    aria-pressed=move || look.step.get().is_none().to_string()
+                    aria-pressed=text(move || look.step.get().is_none().to_string())
                     title="Follow the newest step (F)"
                     on:click=move |_| toggle_follow(look)
                 >
@@ -221,9 +224,9 @@ fn Controls(look: StepLook) -> impl IntoView {
                 </button>
             </div>
             <span class="facts tabular" data-testid="waterfall-facts">{facts}</span>
-            <span class="error" role="status">{move || look.error.get()}</span>
+            <span class="error" role="status">{text(move || look.error.get().unwrap_or_default())}</span>
             <span class="grow"></span>
-            <a class="button quiet" download="" href=trace>"Perfetto trace of this step"</a>
+            <a class="button quiet" download="" href=text(trace)>"Perfetto trace of this step"</a>
             <button class="quiet" on:click=save_png>"PNG"</button>
         </div>
     }

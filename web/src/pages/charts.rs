@@ -14,7 +14,7 @@ use crate::live::Live;
 use crate::pen::{Align, Pen};
 use crate::range::{Cursor, Range};
 use crate::theme::Theme;
-use crate::widgets::{PartsLegend, Swatch, Tip};
+use crate::widgets::{PartsLegend, Swatch, Tip, text};
 
 const MARGINS: Margins = Margins { left: 64.0, right: 12.0, top: 8.0, bottom: 8.0 };
 const WITH_STEPS: Margins = Margins { bottom: 24.0, ..MARGINS };
@@ -89,7 +89,7 @@ pub fn RangeButtons() -> impl IntoView {
     view! {
         <div class="segments" role="group" aria-label="Visible steps">
             <button
-                aria-pressed=move || range.follows().to_string()
+                aria-pressed=text(move || range.follows().to_string())
                 title="Follow the newest steps (F)"
                 on:click=move |_| range.follow()
             >
@@ -100,9 +100,9 @@ pub fn RangeButtons() -> impl IntoView {
     }
 }
 
-/// The value at the top of an axis: a hundredth of the steps may lie above it, and then the chart says so.
+/// The value at the top of an axis: two in a hundred steps may lie above it, and then the chart says so.
 fn top(values: &[f32]) -> f64 {
-    ticks::ceiling(f64::from(measure::scale_end(values)) * 1.05)
+    ticks::ceiling(f64::from(measure::exceeded_by(values, 2)) * 1.1)
 }
 
 #[component]
@@ -186,7 +186,7 @@ fn Ledger() -> impl IntoView {
     view! {
         <Plot
             label="Step ledger over steps, stacked by part; the table below has the same per rank"
-            testid="chart-ledger" height=216.0 margins=MARGINS draw=draw overlay=overlay on_gesture=on_gesture
+            testid="chart-ledger" height=216.0 margins=MARGINS draw=Box::new(draw) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)
         >
             <Tip place=place>{tip}</Tip>
         </Plot>
@@ -222,7 +222,7 @@ fn LineChart(lined: Lined) -> impl IntoView {
             let at = cursor.step.and_then(|step| steps.row_of(step)).map(|row| f64::from(values[row]));
             (top(&values[rows.clone()]), f64::from(line::largest(values, rows)), at)
         });
-        pen.axis_left(top, &(lined.ticks)(Span::new(0.0, top), 3));
+        pen.axis_left(top, &(lined.ticks)(Span::new(0.0, top), 4));
         if lined.margins.bottom > MARGINS.bottom {
             pen.axis_below(view, &ticks::whole(view, (size.width / 90.0) as usize), true);
         }
@@ -247,7 +247,7 @@ fn LineChart(lined: Lined) -> impl IntoView {
         <Plot
             label=format!("{} over steps", lined.title)
             testid=lined.testid height=lined.height margins=lined.margins
-            draw=draw overlay=overlay on_gesture=on_gesture
+            draw=Box::new(draw) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)
         />
     }
 }

@@ -7,57 +7,61 @@ use wire::views::RankLedger;
 
 use super::run::RunId;
 use crate::live::Live;
-use crate::route::Tab;
-use crate::table::Rows;
-use crate::widgets::PartsBar;
+use crate::route::{Router, Tab};
+use crate::table::{Column, Table};
+
+/// Columns before those of the parts: rank, bar, step time.
+const BEFORE_PARTS: usize = 3;
 
 /// The table.
 #[component]
 pub fn LedgerTable() -> impl IntoView {
     let live = expect_context::<Live>();
-    let ledgers = Memo::new(move |_| {
-        live.run.with(|run| {
-            run.as_ref().map(|run| (run.report.ledger.clone(), run.report.steps)).unwrap_or_default()
+    let run = expect_context::<RunId>();
+    let router = expect_context::<Router>();
+    let read = move |at: usize, read: &dyn Fn(&RankLedger, f64) -> String| {
+        live.run
+            .with(|run| {
+                let report = &run.as_ref()?.report;
+                Some(read(report.ledger.get(at)?, report.steps.max(1) as f64))
+            })
+            .unwrap_or_default()
+    };
+    let cell = move |(at, column): (usize, usize)| {
+        read(at, &|ledger, steps| match column {
+            0 => ledger.rank.to_string(),
+            2 => units::nanos(ledger.step_ns as f64 / steps),
+            _ => units::percent(share(ledger, column - BEFORE_PARTS)),
         })
-    });
-    let count = Signal::derive(move || ledgers.with(|(ledgers, _)| ledgers.len()));
-    let columns = [("Rank", true), ("", false), ("Step time", true)]
+    };
+    let shares = move |at: usize| {
+        live.run.with(|run| {
+            let ledger = run.as_ref().and_then(|run| run.report.ledger.get(at));
+            ledger.map_or([0.0; 8], |ledger| std::array::from_fn(|part| share(ledger, part)))
+        })
+    };
+    let choose = move |at: usize| {
+        let rank = read(at, &|ledger, _| ledger.rank.to_string());
+        router.go(&format!("{}?rank={rank}", Tab::Ranks.path(&run.get())));
+    };
+    let columns = [Column::Number("Rank"), Column::Parts, Column::Number("Step time")]
         .into_iter()
-        .chain(Part::ALL.map(|part| (part.name(), true)))
+        .chain(Part::ALL.map(|part| Column::Number(part.name())))
         .collect();
+    let count =
+        Signal::derive(move || live.run.with(|run| run.as_ref().map_or(0, |r| r.report.ledger.len())));
     view! {
         <section class="panel" aria-label="Step ledger by rank">
             <div class="panel-head">
-                <h2>"Step ledger by rank"<small>" shares of each rank's own step, over the observed steps"</small></h2>
+                <h2>"Step ledger by rank"<small>" mean step and its shares, over the observed steps"</small></h2>
             </div>
-            <Rows testid="ledger-table" caption="Step ledger by rank" columns=columns count=count
-                row=move |at| view! { <Row at=at ledgers=ledgers /> } />
+            <Table testid="ledger-table" caption="Step ledger by rank" columns=columns count=count
+                cell=cell shares=shares choose=choose />
         </section>
     }
+    .into_any()
 }
 
-#[component]
-fn Row(at: usize, ledgers: Memo<(Vec<RankLedger>, u64)>) -> impl IntoView {
-    let run = expect_context::<RunId>();
-    let ledger = Memo::new(move |_| ledgers.with(|(all, _)| all.get(at).copied().unwrap_or_default()));
-    let per_step = move |ns: u64| ledgers.with(|(_, steps)| ns as f64 / (*steps).max(1) as f64);
-    let shares = Signal::derive(move || {
-        let ledger = ledger.get();
-        ledger.parts().map(|ns| ns as f64 / ledger.step_ns.max(1) as f64)
-    });
-    let link = move || format!("{}?rank={}", Tab::Ranks.path(&run.get()), ledger.get().rank);
-    view! {
-        <tr>
-            <th scope="row" class="number"><a href=link>{move || ledger.get().rank.0}</a></th>
-            <td class="bar-cell"><PartsBar shares=shares /></td>
-            <td class="number">{move || units::nanos(per_step(ledger.get().step_ns))}</td>
-            {Part::ALL
-                .map(|part| {
-                    let title = move || units::nanos(per_step(ledger.get().parts()[part as usize])) + " per step";
-                    let share = move || units::percent(shares.get()[part as usize]);
-                    view! { <td class="number" title=title>{share}</td> }
-                })
-                .collect_view()}
-        </tr>
-    }
+fn share(ledger: &RankLedger, part: usize) -> f64 {
+    ledger.parts()[part] as f64 / ledger.step_ns.max(1) as f64
 }

@@ -9,8 +9,8 @@ use super::ranks::Look;
 use super::run::RunId;
 use crate::live::Live;
 use crate::route::Tab;
-use crate::table::Rows;
-use crate::widgets::{PartsBar, Swatch};
+use crate::table::{Column, Table};
+use crate::widgets::{PartsBar, Swatch, text};
 
 /// The ledger of the selected rank and step, beside the median rank's.
 #[component]
@@ -57,7 +57,7 @@ pub fn RankDetail(look: Look) -> impl IntoView {
     };
     view! {
         <aside class="panel detail" aria-label="Selection" data-testid="rank-detail">
-            <div class="panel-head"><h2>{heading}</h2></div>
+            <div class="panel-head"><h2>{text(heading)}</h2></div>
             {body}
             {link}
         </aside>
@@ -143,38 +143,28 @@ pub fn StepTable(look: Look) -> impl IntoView {
             |(_, step, _)| format!("All ranks of step {}", units::count(step)),
         )
     });
-    let columns = std::iter::once(("Rank", true)).chain(Measure::ALL.map(|m| (m.name(), true))).collect();
+    let columns = std::iter::once(Column::Number("Rank"))
+        .chain(Measure::ALL.map(|measure| Column::Number(measure.name())))
+        .collect();
+    let cell = move |(rank, column): (usize, usize)| {
+        let Some(measure) = column.checked_sub(1).map(|at| Measure::ALL[at]) else { return rank.to_string() };
+        let value = row.get().and_then(|(row, _, ranks)| {
+            live.steps.with_value(|steps| measure.column(steps).get(row * ranks + rank).copied())
+        });
+        value.map_or_else(String::new, |value| measure.write(value))
+    };
+    let choose = move |rank: usize| {
+        if let Some((_, step, _)) = row.get_untracked() {
+            look.select(Some((step, rank as u32)));
+        }
+    };
+    let chosen = move |rank: usize| look.rank.get() == Some(rank as u32);
     view! {
         <section class="panel" aria-label="All ranks of one step">
-            <div class="panel-head"><h2>{move || caption.get()}</h2></div>
-            <Rows testid="ranks-table" caption=caption columns=columns count=count
-                row=move |rank| {
-                    let cell = move |measure: Measure| move || {
-                        let (row, _, ranks) = row.get()?;
-                        let value = live.steps.with_value(|steps| {
-                            measure.column(steps).get(row * ranks + rank).copied()
-                        })?;
-                        Some(match measure {
-                            _ if value.is_nan() => "—".into(),
-                            Measure::Lateness => units::signed_nanos(f64::from(value)),
-                            _ => units::nanos(f64::from(value)),
-                        })
-                    };
-                    let select = move |_| {
-                        if let Some((_, step, _)) = row.get_untracked() {
-                            look.select(Some((step, rank as u32)));
-                        }
-                    };
-                    let chosen = move || look.rank.get() == Some(rank as u32);
-                    view! {
-                        <tr class:chosen=chosen on:click=select>
-                            <th scope="row" class="number">{rank}</th>
-                            {Measure::ALL
-                                .map(|measure| view! { <td class="number">{cell(measure)}</td> })
-                                .collect_view()}
-                        </tr>
-                    }
-                } />
+            <div class="panel-head"><h2>{caption}</h2></div>
+            <Table testid="ranks-table" caption=caption columns=columns count=count
+                cell=cell chosen=chosen choose=choose />
         </section>
     }
+    .into_any()
 }

@@ -16,12 +16,12 @@ use crate::pen::Pen;
 use crate::range::{Cursor, Range};
 use crate::route::Router;
 use crate::theme::Theme;
-use crate::widgets::Tip;
+use crate::widgets::{Tip, text};
 
 const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 4.0, bottom: 24.0 };
 /// Few ranks get tall rows, many share what height there is.
 const ROW_PIXELS: f64 = 26.0;
-const HEIGHT_PIXELS: (f64, f64) = (160.0, 560.0);
+const HEIGHT_PIXELS: (f64, f64) = (320.0, 640.0);
 /// One cannot zoom into fewer ranks than this.
 const MIN_RANKS: f64 = 4.0;
 
@@ -108,7 +108,7 @@ fn Controls(look: Look) -> impl IntoView {
     let pools = [Pool::Max, Pool::Mean].map(|pool| {
         view! {
             <button
-                aria-pressed=move || (look.pool.get() == pool).to_string()
+                aria-pressed=text(move || (look.pool.get() == pool).to_string())
                 title=match pool {
                     Pool::Max => "A pixel shows the largest of its cells: nothing slow disappears",
                     Pool::Mean => "A pixel shows the mean of its cells: single slow ones may disappear",
@@ -142,7 +142,7 @@ fn Controls(look: Look) -> impl IntoView {
                     {Measure::ALL
                         .map(|measure| {
                             view! {
-                                <option value=measure.key() selected=move || look.measure.get() == measure>
+                                <option value=measure.key() selected=Signal::derive(move || look.measure.get() == measure)>
                                     {measure.name()}
                                 </option>
                             }
@@ -164,13 +164,13 @@ fn Controls(look: Look) -> impl IntoView {
 #[component]
 fn Scale(look: Look) -> impl IntoView {
     let end = scale(look);
-    let low = move || if look.measure.get() == Measure::Lateness { "≤ 0" } else { "0" };
+    let low = move || if look.measure.get() == Measure::Lateness { "≤ 0".into() } else { "0".into() };
     view! {
         <div class="scale" data-testid="scale">
-            <span>{low}</span>
+            <span>{text(low)}</span>
             <i class="cividis" aria-hidden="true"></i>
-            <span>"≥ "{move || units::nanos(f64::from(end.get()))}</span>
-            <small>{move || format!("{} of each pixel", look.pool.get().name())}</small>
+            <span>"≥ "{text(move || units::nanos(f64::from(end.get())))}</span>
+            <small>{text(move || format!("{} of each pixel", look.pool.get().name()))}</small>
         </div>
     }
 }
@@ -296,14 +296,10 @@ fn Heatmap(look: Look) -> impl IntoView {
             let row = steps.row_of(step)?;
             measure.column(steps).get(row * steps.ranks + rank as usize).copied()
         })?;
-        let text = match measure {
-            _ if value.is_nan() => "not known (a shadow step, or records are missing)".into(),
-            Measure::Lateness => units::signed_nanos(f64::from(value)),
-            _ => units::nanos(f64::from(value)),
-        };
+        let unknown = value.is_nan().then_some("a shadow step, or its records are missing");
         Some(view! {
             <b>"Rank "{rank}", step "{units::count(step)}</b>
-            <div>{measure.name()}" "<b>{text}</b></div>
+            <div>{measure.name()}" "<b>{measure.write(value)}</b>" "{unknown}</div>
         })
     };
     let zoom_ranks = move |factor: f64| {
@@ -324,8 +320,7 @@ fn Heatmap(look: Look) -> impl IntoView {
     });
     view! {
         <p class="axis-names" aria-hidden="true"><span>"rank ↓"</span><span>"step →"</span></p>
-        <Plot label=Signal::derive(label) testid="heatmap" height=height margins=MARGINS draw=draw
-            overlay=overlay on_gesture=on_gesture>
+        <Plot label=text(label) testid="heatmap" height=height margins=MARGINS draw=Box::new(draw) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)>
             <Tip place=place>{tip}</Tip>
         </Plot>
     }

@@ -10,7 +10,7 @@ use crate::keys;
 use crate::live::Live;
 use crate::range::Range;
 use crate::route::{Page, Router, Tab};
-use crate::widgets::StateChip;
+use crate::widgets::{StateChip, text};
 
 /// Which run the views below are about.
 #[derive(Clone, Copy)]
@@ -50,7 +50,7 @@ pub fn Run(id: String) -> impl IntoView {
     view! {
         <Show when=none>
             <section class="empty" data-testid="no-such-run">
-                <h1>"The server does not know the run "<code>{move || run.get()}</code></h1>
+                <h1>"The server does not know the run "<code>{run.get()}</code></h1>
                 <p>"It may have been removed, or it runs against another server."</p>
                 <p><a href="/">"All runs"</a></p>
             </section>
@@ -85,12 +85,12 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
     };
     view! {
         <header class="run-head">
-            <h1>{name}</h1>
+            <h1>{text(name)}</h1>
             <StateChip state=state />
             <span class="facts">
-                <span>{ranks}</span>
-                <span>"step "<b class="tabular" data-testid="last-step">{move || last_step().unwrap_or_else(|| "—".into())}</b></span>
-                <span>{started}</span>
+                <span>{text(move || ranks().unwrap_or_default())}</span>
+                <span>"step "<b class="tabular" data-testid="last-step">{text(move || last_step().unwrap_or_else(|| "—".into()))}</b></span>
+                <span>{text(move || started().unwrap_or_default())}</span>
             </span>
             <span class="grow"></span>
             <a class="button" data-testid="export" download="" href=api::perfetto_url(&run.get(), None)

@@ -8,7 +8,7 @@ use wire::views::RunSummary;
 use crate::keys;
 use crate::live::Live;
 use crate::route::Router;
-use crate::widgets::StateChip;
+use crate::widgets::{StateChip, text};
 
 /// All runs, newest first.
 #[component]
@@ -94,12 +94,13 @@ fn Row(id: String) -> impl IntoView {
             .or_else(|| last.cloned().flatten())
     });
     let with = move |read: fn(&RunSummary) -> String| {
-        move || run.with(|run| run.as_ref().map(read).unwrap_or_default())
+        text(move || run.with(|run| run.as_ref().map(read).unwrap_or_default()))
     };
-    let started = move || {
+    let started = text(move || {
         let now = live.now.get();
-        run.with(|run| run.as_ref().map(|run| units::ago((now - run.started_unix_millis as f64) / 1000.0)))
-    };
+        let ago = |run: &RunSummary| units::ago((now - run.started_unix_millis as f64) / 1000.0);
+        run.with(|run| run.as_ref().map(ago).unwrap_or_default())
+    });
     let state = Signal::derive(move || {
         run.with(|run| run.as_ref().map_or(wire::views::RunState::Starting, |run| run.state))
     });

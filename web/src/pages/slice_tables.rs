@@ -3,11 +3,10 @@
 use leptos::prelude::*;
 use viz::units;
 use wire::live::Waterfall;
-use wire::views::BucketStats;
 
 use super::buckets::StepLook;
 use crate::live::Live;
-use crate::table::Rows;
+use crate::table::{Column, Table};
 
 /// One bucket on one rank, nanoseconds since the step began.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,17 +59,41 @@ pub fn SelectedBucket(look: StepLook) -> impl IntoView {
             .map_or_else(|| "Bucket on every rank".into(), |bucket| format!("Bucket {bucket} on every rank"))
     });
     let columns = vec![
-        ("Rank", true),
-        ("Ready", true),
-        ("Launch", true),
-        ("Start", true),
-        ("End", true),
-        ("Lateness", true),
-        ("Wait, aligned", true),
-        ("Wait, clock-free", true),
-        ("Transfer", true),
-        ("", false),
+        Column::Number("Rank"),
+        Column::Number("Ready"),
+        Column::Number("Launch"),
+        Column::Number("Start"),
+        Column::Number("End"),
+        Column::Number("Lateness"),
+        Column::Number("Wait, aligned"),
+        Column::Number("Wait, clock-free"),
+        Column::Number("Transfer"),
+        Column::Words(""),
     ];
+    let one = move |at: usize| rows.with(|rows| rows.as_ref().and_then(|rows| rows.get(at).copied()));
+    let cell = move |(at, column): (usize, usize)| {
+        let Some(row) = one(at) else { return String::new() };
+        match column {
+            0 => row.rank.to_string(),
+            1 => known(row.ready),
+            2 => known(row.launch),
+            3 => known(row.start),
+            4 => known(row.end),
+            5 => units::signed_nanos(row.lateness),
+            6 => known(row.wait),
+            7 => known(row.wait_clock_free),
+            8 => known(row.end - row.start - row.wait),
+            _ => {
+                if row.culprit {
+                    "last to start".into()
+                } else {
+                    String::new()
+                }
+            }
+        }
+    };
+    let chosen = move |at: usize| one(at).is_some_and(|row| look.rank.get() == Some(row.rank));
+    let choose = move |at: usize| look.select(look.bucket.get_untracked(), one(at).map(|row| row.rank));
     let body = move || {
         if look.bucket.get().is_none() {
             return view! {
@@ -81,33 +104,14 @@ pub fn SelectedBucket(look: StepLook) -> impl IntoView {
             .into_any();
         }
         view! {
-            <Rows testid="bucket-detail" caption=title columns=columns.clone() count=count
-                row=move |at| {
-                    let one = move || rows.with(|rows| rows.as_ref().and_then(|rows| rows.get(at).copied()));
-                    let cell = move |read: fn(&OnRank) -> String| {
-                        view! { <td class="number">{move || one().as_ref().map(read)}</td> }
-                    };
-                    view! {
-                        <tr class:chosen=move || one().is_some_and(|row| look.rank.get() == Some(row.rank))>
-                            <th scope="row" class="number">{move || one().map(|row| row.rank)}</th>
-                            {cell(|row| units::nanos(row.ready))}
-                            {cell(|row| units::nanos(row.launch))}
-                            {cell(|row| units::nanos(row.start))}
-                            {cell(|row| units::nanos(row.end))}
-                            {cell(|row| units::signed_nanos(row.lateness))}
-                            {cell(|row| known(row.wait))}
-                            {cell(|row| known(row.wait_clock_free))}
-                            {cell(|row| known(row.end - row.start - row.wait))}
-                            <td>{move || one().is_some_and(|row| row.culprit).then_some("last to start")}</td>
-                        </tr>
-                    }
-                } />
+            <Table testid="bucket-detail" caption=title columns=columns.clone() count=count
+                cell=cell chosen=chosen choose=choose />
         }
         .into_any()
     };
     view! {
         <section class="panel" aria-label="Selected bucket">
-            <div class="panel-head"><h2>{move || title.get()}</h2></div>
+            <div class="panel-head"><h2>{title}</h2></div>
             {body}
         </section>
     }
@@ -126,45 +130,43 @@ pub fn BucketTable(look: StepLook) -> impl IntoView {
     });
     let count = Signal::derive(move || buckets.with(Vec::len));
     let columns = vec![
-        ("Bucket", true),
-        ("Payload", true),
-        ("Collectives", true),
-        ("Wait, median", true),
-        ("Wait, p90", true),
-        ("Transfer, median", true),
-        ("Transfer, p90", true),
-        ("Hidden", true),
-        ("algbw", true),
-        ("busbw", true),
+        Column::Number("Bucket"),
+        Column::Number("Payload"),
+        Column::Number("Collectives"),
+        Column::Number("Wait, median"),
+        Column::Number("Wait, p90"),
+        Column::Number("Transfer, median"),
+        Column::Number("Transfer, p90"),
+        Column::Number("Hidden"),
+        Column::Number("algbw"),
+        Column::Number("busbw"),
     ];
+    let one = move |at: usize| buckets.with(|buckets| buckets.get(at).copied());
+    let cell = move |(at, column): (usize, usize)| {
+        let Some(bucket) = one(at) else { return String::new() };
+        let bandwidth = |v: Option<f64>| v.map_or_else(|| "—".into(), |v| units::rate(v, "B/s"));
+        match column {
+            0 => bucket.bucket.to_string(),
+            1 => units::bytes(bucket.bytes),
+            2 => units::count(bucket.collectives),
+            3 => units::nanos(bucket.wait_ns.median),
+            4 => units::nanos(bucket.wait_ns.p90),
+            5 => units::nanos(bucket.transfer_ns.median),
+            6 => units::nanos(bucket.transfer_ns.p90),
+            7 => bucket.hidden_ratio.map_or_else(|| "—".into(), units::percent),
+            8 => bandwidth(bucket.algbw),
+            _ => bandwidth(bucket.busbw),
+        }
+    };
+    let number = move |at: usize| one(at).map(|bucket| bucket.bucket.0);
+    let chosen = move |at: usize| number(at).is_some() && number(at) == look.bucket.get();
+    let choose = move |at: usize| look.select(number(at), look.rank.get_untracked());
     view! {
         <section class="panel" aria-label="All buckets">
             <div class="panel-head"><h2>"Buckets"<small>" over the observed steps and all ranks"</small></h2></div>
-            <Rows testid="buckets-table" caption="Buckets over the observed steps" columns=columns count=count
-                row=move |at| {
-                    let one = move || buckets.with(|buckets| buckets.get(at).copied());
-                    let cell = move |read: fn(&BucketStats) -> String| {
-                        view! { <td class="number">{move || one().as_ref().map(read)}</td> }
-                    };
-                    let number = move || one().map(|bucket| bucket.bucket.0);
-                    let select = move |_| look.select(number(), look.rank.get_untracked());
-                    view! {
-                        <tr class:chosen=move || number().is_some() && number() == look.bucket.get() on:click=select>
-                            <th scope="row" class="number">
-                                <button class="link" on:click=select>{number}</button>
-                            </th>
-                            {cell(|b| units::bytes(b.bytes))}
-                            {cell(|b| units::count(b.collectives))}
-                            {cell(|b| units::nanos(b.wait_ns.median))}
-                            {cell(|b| units::nanos(b.wait_ns.p90))}
-                            {cell(|b| units::nanos(b.transfer_ns.median))}
-                            {cell(|b| units::nanos(b.transfer_ns.p90))}
-                            {cell(|b| b.hidden_ratio.map_or_else(|| "—".into(), units::percent))}
-                            {cell(|b| b.algbw.map_or_else(|| "—".into(), |v| units::rate(v, "B/s")))}
-                            {cell(|b| b.busbw.map_or_else(|| "—".into(), |v| units::rate(v, "B/s")))}
-                        </tr>
-                    }
-                } />
+            <Table testid="buckets-table" caption="Buckets over the observed steps" columns=columns count=count
+                cell=cell chosen=chosen choose=choose />
         </section>
     }
+    .into_any()
 }

@@ -12,7 +12,7 @@ use super::buckets::{Loaded, StepLook};
 use crate::canvas::{Gesture, Margins, Plot, Size};
 use crate::keys;
 use crate::pen::{Align, Pen};
-use crate::widgets::{Swatch, Tip};
+use crate::widgets::{Swatch, Tip, text};
 
 const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 6.0, bottom: 24.0 };
 const ROW_PIXELS: f64 = 56.0;
@@ -183,10 +183,10 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
     view! {
         <p class="axis-names" aria-hidden="true"><span>"rank ↓"</span><span>"time since the first rank began →"</span></p>
         <Plot
-            label=Signal::derive(label)
+            label=text(label)
             testid="waterfall"
             height=Signal::derive(move || height.get() + MARGINS.top + MARGINS.bottom)
-            margins=MARGINS draw=draw overlay=overlay on_gesture=on_gesture
+            margins=MARGINS draw=Box::new(draw) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)
         >
             <Tip place=tip_place>{tip}</Tip>
         </Plot>

@@ -4,6 +4,7 @@ use wire::live::Part;
 
 use crate::steps::Steps;
 use crate::ticks;
+use crate::units;
 
 /// A column of [`Steps`] that the heatmap shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +54,16 @@ impl Measure {
         Self::ALL.into_iter().find(|measure| measure.key() == key)
     }
 
+    /// One of its values with its unit.
+    #[must_use]
+    pub fn write(self, value: f32) -> String {
+        match self {
+            _ if value.is_nan() => "—".into(),
+            Self::Lateness => units::signed_nanos(f64::from(value)),
+            Self::StepTime | Self::Part(_) => units::nanos(f64::from(value)),
+        }
+    }
+
     /// Its values, `step * ranks + rank`.
     #[must_use]
     pub fn column(self, steps: &Steps) -> &[f32] {
@@ -68,15 +79,21 @@ impl Measure {
 /// exceeds it has the last colour, so an outlier shows without darkening everything else.
 #[must_use]
 pub fn scale_end(values: &[f32]) -> f32 {
+    ticks::ceiling(f64::from(exceeded_by(values, 1))) as f32
+}
+
+/// A value that about `percent` in a hundred of the known ones exceed; 0 when none is known.
+#[must_use]
+pub fn exceeded_by(values: &[f32], percent: usize) -> f32 {
     // A prime stride does not fall into step with the ranks.
     let stride = if values.len() > 20_000 { (values.len() / 20_000) | 1 } else { 1 };
     let mut sample: Vec<f32> = values.iter().copied().step_by(stride).filter(|v| !v.is_nan()).collect();
     if sample.is_empty() {
-        return 1.0;
+        return 0.0;
     }
-    let at = (sample.len() - 1) * 99 / 100;
+    let at = (sample.len() - 1) * (100 - percent) / 100;
     let (_, value, _) = sample.select_nth_unstable_by(at, f32::total_cmp);
-    ticks::ceiling(f64::from(*value)) as f32
+    *value
 }
 
 #[cfg(test)]

@@ -73,6 +73,7 @@ pub fn count(value: u64) -> String {
 pub fn percent(ratio: f64) -> String {
     let percent = ratio * 100.0;
     match percent.abs() {
+        0.0 => "0 %".into(),
         p if p < 0.05 => format!("{percent:.2} %"),
         p if p < 99.95 => format!("{percent:.1} %"),
         _ => format!("{percent:.0} %"),
@@ -143,7 +144,10 @@ mod tests {
     #[test]
     fn counts_ratios_and_rates() {
         assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!([0.182, 0.0001, 1.0, -0.034].map(percent), ["18.2 %", "0.01 %", "100 %", "-3.4 %"]);
+        assert_eq!(
+            [0.182, 0.0001, 1.0, -0.034, 0.0].map(percent),
+            ["18.2 %", "0.01 %", "100 %", "-3.4 %", "0 %"]
+        );
         assert_eq!([512, 26_214_400, 1 << 40].map(bytes), ["512 B", "25.0 MiB", "1.00 TiB"]);
         assert_eq!(rate(1.23e9, "B/s"), "1.23 GB/s");
         assert_eq!(rate(48_211.0, "samples/s"), "48.2 k samples/s");

@@ -81,7 +81,7 @@ pub fn draw(frame: &mut Frame<'_>, map: &Heatmap<'_>) {
             let value = pool(map.pool, &pooled[first..past]);
             frame.row(y)[x] = if value.is_nan() {
                 // A pattern, not a colour: unknown is not a small value.
-                if (x + y) / 2 % 3 == 0 { map.unknown } else { with_alpha(map.unknown, 40) }
+                with_alpha(map.unknown, if (x + y) / 2 % 3 == 0 { 190 } else { 90 })
             } else {
                 map.colours[((value - map.scale.0) * factor) as u8 as usize]
             };
