@@ -94,7 +94,9 @@ impl InplaceOp1 for Update<'_> {
     }
 
     fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
-        let CpuStorage::F32(weights) = storage else { candle_core::bail!("AdamW is written for 32-bit floats") };
+        let CpuStorage::F32(weights) = storage else {
+            candle_core::bail!("AdamW is written for 32-bit floats")
+        };
         let start = layout.start_offset();
         let weights = &mut weights[start..start + layout.shape().elem_count()];
         if weights.len() != self.gradient.len() {
@@ -102,10 +104,13 @@ impl InplaceOp1 for Update<'_> {
         }
         let mut moments = self.moments.borrow_mut();
         let Moments { first, second } = &mut *moments;
-        for (((weight, gradient), first), second) in weights.iter_mut().zip(self.gradient).zip(first).zip(second) {
+        for (((weight, gradient), first), second) in
+            weights.iter_mut().zip(self.gradient).zip(first).zip(second)
+        {
             *first = self.beta_1 * *first + (1.0 - self.beta_1) * gradient;
             *second = self.beta_2 * *second + (1.0 - self.beta_2) * gradient * gradient;
-            *weight = *weight * self.keep - self.rate * *first / ((*second * self.unbias_2).sqrt() + self.epsilon);
+            *weight =
+                *weight * self.keep - self.rate * *first / ((*second * self.unbias_2).sqrt() + self.epsilon);
         }
         Ok(())
     }
@@ -132,7 +137,8 @@ mod tests {
                 expected[index] -= 0.1 * 0.01 * expected[index];
                 first[index] = 0.9 * first[index] + 0.1 * gradient[index];
                 second[index] = 0.999 * second[index] + 0.001 * gradient[index].powi(2);
-                let (mean, square) = (first[index] / (1.0 - 0.9_f64.powi(step)), second[index] / (1.0 - 0.999_f64.powi(step)));
+                let (mean, square) =
+                    (first[index] / (1.0 - 0.9_f64.powi(step)), second[index] / (1.0 - 0.999_f64.powi(step)));
                 expected[index] -= 0.1 * mean / (square.sqrt() + 1e-8);
             }
         }

@@ -29,7 +29,11 @@ impl Corpus {
         };
         let corpus = Self::new(&text, context);
         if corpus.samples() == 0 {
-            bail!("the corpus has {} bytes, too few for one sample of {} characters", text.len(), context + 1);
+            bail!(
+                "the corpus has {} bytes, too few for one sample of {} characters",
+                text.len(),
+                context + 1
+            );
         }
         Ok(corpus)
     }
@@ -95,7 +99,8 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 
 fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(directory).with_context(|| directory.display().to_string())?;
-    let visible = |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    let visible =
+        |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
     let paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     Ok(paths.into_iter().filter(visible).filter(|path| !path.is_symlink()).collect())
 }

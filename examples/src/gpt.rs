@@ -105,8 +105,12 @@ impl Gpt {
         let position = build.parameters.add_normal("position", &[context, width], 0.1, &mut build.random)?;
         let blocks = (0..layers).map(|index| build.block(index, size)).collect::<Result<_>>()?;
         let norm = build.norm("norm", width)?;
-        let head =
-            build.parameters.add_normal("head", &[width, vocabulary], (width as f64).powf(-0.5), &mut build.random)?;
+        let head = build.parameters.add_normal(
+            "head",
+            &[width, vocabulary],
+            (width as f64).powf(-0.5),
+            &mut build.random,
+        )?;
         let allowed = |index: usize| if index % context <= index / context { 0.0 } else { -1e9 };
         let mask: Vec<f32> = (0..context * context).map(allowed).collect();
         let mask = Tensor::from_vec(mask, (1, 1, context, context), &Device::Cpu)?;

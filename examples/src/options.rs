@@ -12,9 +12,9 @@ pub struct JobOptions {
     /// Random seed for the initial parameters and the order of samples; must be equal on all ranks
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Gradient bucket size limit, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 0.25)]
-    pub bucket_cap_mb: f64,
+    /// Size at which a gradient bucket is full, in MiB [default: such that the standard model has several]
+    #[arg(long, value_name = "MIB")]
+    pub bucket_cap_mb: Option<f64>,
     /// Steps between two lines of progress
     #[arg(long, value_name = "STEPS", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
     pub log_every: u64,

@@ -112,7 +112,11 @@ impl ParameterSet {
     pub fn set_values(&self, mut all: &[f32]) -> Result<()> {
         for var in &self.vars {
             let Some((values, rest)) = all.split_at_checked(var.elem_count()) else {
-                candle_core::bail!("{} values are missing for {:?}", var.elem_count() - all.len(), var.shape());
+                candle_core::bail!(
+                    "{} values are missing for {:?}",
+                    var.elem_count() - all.len(),
+                    var.shape()
+                );
             };
             var.set(&Tensor::from_slice(values, var.shape(), &Device::Cpu)?)?;
             all = rest;
@@ -126,7 +130,9 @@ impl ParameterSet {
     /// As [`Self::values`].
     pub fn hash(&self) -> Result<u64> {
         let bytes = self.values()?.into_iter().flat_map(f32::to_le_bytes);
-        Ok(bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)))
+        Ok(bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        }))
     }
 }
 

@@ -36,7 +36,8 @@ impl Random {
     pub fn normal(&mut self, len: usize, deviation: f64) -> Vec<f32> {
         let mut one = || {
             // Box and Muller; 1 - unit is never 0.
-            let (radius, angle) = ((-2.0 * (1.0 - self.unit()).ln()).sqrt(), std::f64::consts::TAU * self.unit());
+            let (radius, angle) =
+                ((-2.0 * (1.0 - self.unit()).ln()).sqrt(), std::f64::consts::TAU * self.unit());
             (deviation * radius * angle.cos()) as f32
         };
         (0..len).map(|_| one()).collect()

@@ -37,7 +37,11 @@ impl Part {
     /// How much this rank's mean gradient counts.
     #[must_use]
     pub fn share(&self) -> Share {
-        if self.mine.is_empty() { Share::nothing() } else { Share::of(self.mine.len() as u64, self.total as u64) }
+        if self.mine.is_empty() {
+            Share::nothing()
+        } else {
+            Share::of(self.mine.len() as u64, self.total as u64)
+        }
     }
 }
 
@@ -48,7 +52,10 @@ impl Sampler {
     /// When there is no sample, no rank or no batch.
     #[must_use]
     pub fn new(samples: usize, batch: usize, ranks: u32, rank: u32, seed: u64) -> Self {
-        assert!(samples > 0 && batch > 0 && rank < ranks, "{samples} samples, batch {batch}, rank {rank} of {ranks}");
+        assert!(
+            samples > 0 && batch > 0 && rank < ranks,
+            "{samples} samples, batch {batch}, rank {rank} of {ranks}"
+        );
         Self { samples, batch, ranks: ranks as usize, rank: rank as usize, seed, epoch: None }
     }
 

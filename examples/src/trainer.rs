@@ -59,6 +59,8 @@ pub struct Plan {
     pub batch: usize,
     /// Learning rate.
     pub rate: f64,
+    /// Size of a gradient bucket where the options say nothing, in MiB.
+    pub bucket_cap_mb: f64,
 }
 
 /// Trains one task on one rank.
@@ -104,15 +106,18 @@ impl<T: Task> Trainer<T> {
         let mut reducer = Reducer::new(
             parameters.list().to_vec(),
             trouble.wrap(comm),
-            Options { caps: caps(options.bucket_cap_mb)?, ..Options::default() },
+            Options {
+                caps: caps(options.bucket_cap_mb.unwrap_or(plan.bucket_cap_mb))?,
+                ..Options::default()
+            },
             instruments,
         )?;
         let first: Vec<u8> = parameters.values()?.into_iter().flat_map(f32::to_le_bytes).collect();
         let first = reducer.broadcast(Rank(0), first)?;
-        parameters.set_values(&first.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect::<Vec<_>>())?;
+        parameters
+            .set_values(&first.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect::<Vec<_>>())?;
         let count = parameters.list().len();
-        let sampler =
-            Sampler::new(task.samples(), plan.batch, place.world_size, place.rank.0, options.seed);
+        let sampler = Sampler::new(task.samples(), plan.batch, place.world_size, place.rank.0, options.seed);
         let steps = plan.steps.unwrap_or(plan.epochs * sampler.steps_per_epoch());
         let shared = Arc::new(Shared { reducer: Mutex::new(reducer), trouble: Mutex::new(trouble) });
         Ok(Self {
@@ -281,12 +286,21 @@ struct Progress {
 impl Progress {
     fn new(options: &JobOptions, place: Place) -> Result<Self> {
         let path = options.loss_out.as_ref().filter(|_| place.prints());
-        let create = |path: &std::path::PathBuf| File::create(path).with_context(|| format!("--loss-out {}", path.display()));
+        let create = |path: &std::path::PathBuf| {
+            File::create(path).with_context(|| format!("--loss-out {}", path.display()))
+        };
         let mut out = path.map(create).transpose()?.map(BufWriter::new);
         if let Some(out) = &mut out {
             writeln!(out, "step,loss")?;
         }
-        Ok(Self { every: options.log_every, mine: Vec::new(), since: Instant::now(), out, last: 0.0, steps: 0 })
+        Ok(Self {
+            every: options.log_every,
+            mine: Vec::new(),
+            since: Instant::now(),
+            out,
+            last: 0.0,
+            steps: 0,
+        })
     }
 
     fn note(&mut self, loss: f64, samples: usize) {
@@ -300,12 +314,14 @@ impl Progress {
 
     /// Averages over ranks, step by step; gives the samples of all ranks and steps.
     fn write(&mut self, last_step: u64, all: &[Vec<u8>]) -> Result<u64> {
-        let rank = |bytes: &Vec<u8>| bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect::<Vec<_>>();
+        let rank =
+            |bytes: &Vec<u8>| bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect::<Vec<_>>();
         let ranks: Vec<Vec<f64>> = all.iter().map(rank).collect();
         self.steps = ranks[0].len() as u64 / 2;
         let (mut sum_of_means, mut samples) = (0.0, 0.0);
         for index in 0..self.steps {
-            let sum = |part: u64| ranks.iter().map(|numbers| numbers[(2 * index + part) as usize]).sum::<f64>();
+            let sum =
+                |part: u64| ranks.iter().map(|numbers| numbers[(2 * index + part) as usize]).sum::<f64>();
             let mean = sum(0) / sum(1);
             sum_of_means += mean;
             samples += sum(1);

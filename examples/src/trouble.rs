@@ -134,7 +134,8 @@ impl Trouble {
     }
 
     fn burn(&mut self, phase: SlowPhase, share: f64, piece: fn(&mut Work)) {
-        let Some(planted) = self.planted.as_mut().filter(|planted| planted.active && planted.phase == phase) else {
+        let Some(planted) = self.planted.as_mut().filter(|planted| planted.active && planted.phase == phase)
+        else {
             return;
         };
         let until = thread_cpu_nanos() + (planted.nanos * share) as u64;

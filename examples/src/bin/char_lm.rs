@@ -31,10 +31,10 @@ struct Options {
     #[arg(long, value_name = "CHARACTERS", default_value_t = 64, value_parser = positive)]
     ctx: usize,
     /// Width of the model; the heads must divide it
-    #[arg(long, value_name = "WIDTH", default_value_t = 96, value_parser = positive)]
+    #[arg(long, value_name = "WIDTH", default_value_t = 128, value_parser = positive)]
     dim: usize,
     /// Blocks of attention and network
-    #[arg(long, default_value_t = 3, value_parser = positive)]
+    #[arg(long, default_value_t = 4, value_parser = positive)]
     layers: usize,
     /// Attention heads
     #[arg(long, default_value_t = 4, value_parser = positive)]
@@ -63,6 +63,7 @@ fn main() -> ExitCode {
             epochs: 0,
             batch: options.batch,
             rate: options.lr,
+            bucket_cap_mb: 0.5,
         };
         job::run(&options.job, &plan, |_| CharLm::new(&options), |_, _| Ok(()))
     })

@@ -1,0 +1,134 @@
+//! An image classifier, trained on any number of ranks.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use candle_core::{D, Result as CandleResult, Tensor};
+use clap::Parser;
+use examples::convnet::ConvNet;
+use examples::gpt::cross_entropy;
+use examples::images::{Images, Split, digits};
+use examples::job::{self, Place};
+use examples::options::JobOptions;
+use examples::parameters::{ParameterSet, Weights};
+use examples::random::Random;
+use examples::sampler::Part;
+use examples::trainer::{Plan, Task};
+use examples::{cifar, start};
+
+/// Images in one step of the evaluation.
+const EVALUATED_AT_ONCE: usize = 256;
+
+/// Trains a small residual network to read handwritten digits, or to tell the pictures of CIFAR-10 apart.
+///
+/// Start it once per rank with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, or alone without them. With
+/// PACELINE_SERVER set it reports what it does to a Paceline server. The digits come with the program.
+#[derive(Parser)]
+#[command(version)]
+struct Options {
+    /// Times that every image is seen
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    epochs: u64,
+    /// Training steps, instead of epochs
+    #[arg(long)]
+    steps: Option<u64>,
+    /// Images in one step, over all ranks
+    #[arg(long, value_name = "IMAGES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    batch: u32,
+    /// Learning rate
+    #[arg(long, value_name = "RATE", default_value_t = 2e-3)]
+    lr: f64,
+    /// Directory with the binary version of CIFAR-10 (data_batch_1.bin to data_batch_5.bin, test_batch.bin)
+    #[arg(long, value_name = "DIR")]
+    cifar10: Option<PathBuf>,
+    #[command(flatten)]
+    job: JobOptions,
+}
+
+fn main() -> ExitCode {
+    start::main(|| {
+        let options = Options::parse();
+        let plan = Plan {
+            name: if options.cifar10.is_some() { "cifar10" } else { "digits" },
+            sample_unit: "images",
+            steps: options.steps,
+            epochs: options.epochs,
+            batch: options.batch as usize,
+            rate: options.lr,
+            // 32 KiB: the small network still has five buckets.
+            bucket_cap_mb: if options.cifar10.is_some() { 0.25 } else { 1.0 / 32.0 },
+        };
+        job::run(&options.job, &plan, |_| Classifier::new(&options), Classifier::evaluate)
+    })
+}
+
+struct Classifier {
+    images: Split,
+    parameters: ParameterSet,
+    model: ConvNet,
+    seed: u64,
+}
+
+impl Classifier {
+    fn new(options: &Options) -> anyhow::Result<Self> {
+        let seed = options.job.seed;
+        let images = match &options.cifar10 {
+            Some(directory) => cifar::read(directory)?,
+            None => digits(seed)?,
+        };
+        let mut parameters = ParameterSet::default();
+        let Images { shape, classes, .. } = images.training;
+        let model = ConvNet::new(shape, classes, &mut parameters, seed)?;
+        Ok(Self { images, parameters, model, seed })
+    }
+
+    /// Rank 0 tells how many of the images that were held out are read rightly.
+    #[allow(clippy::print_stdout, reason = "what the program is for")]
+    fn evaluate(&self, place: Place) -> anyhow::Result<()> {
+        if place.prints() {
+            let right = self.count_right().context("evaluating")?;
+            let of = self.images.held_out.len();
+            println!("held out: {right} of {of} right, {:.1} %", right as f64 * 100.0 / of as f64);
+        }
+        Ok(())
+    }
+
+    fn count_right(&self) -> CandleResult<u32> {
+        let (weights, held_out) = (self.parameters.plain(), &self.images.held_out);
+        let all: Vec<u32> = (0..held_out.len() as u32).collect();
+        let mut right = 0;
+        for chosen in all.chunks(EVALUATED_AT_ONCE) {
+            let (pixels, labels) = held_out.batch(chosen, None)?;
+            let best = self.model.forward(&weights, &pixels)?.argmax(D::Minus1)?;
+            right += best.eq(&labels)?.to_dtype(candle_core::DType::U32)?.sum_all()?.to_scalar::<u32>()?;
+        }
+        Ok(right)
+    }
+}
+
+impl Task for Classifier {
+    type Batch = (Tensor, Tensor);
+
+    fn parameters(&self) -> &ParameterSet {
+        &self.parameters
+    }
+
+    fn samples(&self) -> usize {
+        self.images.training.len()
+    }
+
+    fn units_per_sample(&self) -> u64 {
+        1
+    }
+
+    fn load(&self, part: &Part, _step: u64) -> CandleResult<Self::Batch> {
+        // How an image is moved depends on the image and the epoch only, not on the rank that has it.
+        let vary = |image: u32| Random::new(self.seed ^ (u64::from(image) << 32), part.epoch);
+        self.images.training.batch(&part.mine, Some(&vary))
+    }
+
+    fn loss(&self, weights: &Weights, (pixels, labels): &Self::Batch) -> CandleResult<Tensor> {
+        cross_entropy(&self.model.forward(weights, pixels)?, labels)
+    }
+}
