@@ -23,6 +23,10 @@ pub const MAX_PLAIN_BYTES: usize = 8 << 20;
 /// Most bytes of a batch on the wire; what the server reads of a request before it says no.
 pub const MAX_WIRE_BYTES: usize = 4 << 20;
 
+/// Most ranks of a run: it bounds what one hostile batch makes a server allocate (65,536 ranks x about
+/// 300 bytes = 20 MB).
+pub const MAX_RANKS: u32 = 65_536;
+
 /// One batch of records of one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
@@ -67,6 +71,17 @@ pub enum DropReason {
 impl DropReason {
     /// All reasons, in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::RingFull, Self::SpoolFull, Self::Refused, Self::Shutdown];
+
+    /// The name as Prometheus and the report write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RingFull => "ring_full",
+            Self::SpoolFull => "spool_full",
+            Self::Refused => "refused",
+            Self::Shutdown => "shutdown",
+        }
+    }
 }
 
 /// A running count of lost records.
@@ -82,7 +97,8 @@ pub struct Drop {
 }
 
 /// Something rare that an agent says about itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "note", rename_all = "snake_case")]
 pub enum Note {
     /// Who this process is. In the first batch of an incarnation.
     Hello(Hello),

@@ -16,7 +16,7 @@ mod column;
 mod primitive;
 mod table;
 
-use crate::batch::{Batch, Bye, Drop, DropReason, Hello, Layout, LayoutBucket, Note};
+use crate::batch::{Batch, Bye, Drop, DropReason, Hello, Layout, LayoutBucket, MAX_RANKS, Note};
 #[cfg(feature = "compress")]
 use crate::batch::{MAX_PLAIN_BYTES, MAX_WIRE_BYTES, WIRE_VERSION};
 use crate::clock::{ClockAnchor, MonoNanos, Probe, ServerNanos, UnixNanos};
@@ -90,6 +90,14 @@ pub enum DecodeError {
     /// The run id is not one.
     #[error(transparent)]
     RunId(#[from] RunIdError),
+    /// The rank is not one of the run's, or the run claims to have more than can be.
+    #[error("rank {rank} of {world_size}: a run has 1 to {MAX_RANKS} ranks, numbered from 0")]
+    Rank {
+        /// The rank in the batch.
+        rank: u32,
+        /// The number of ranks in the batch.
+        world_size: u32,
+    },
     /// Bytes are left over after the last table.
     #[error("{left} bytes follow the last table")]
     Trailing {
@@ -160,7 +168,10 @@ fn decompress(payload: &[u8], plain_len: usize) -> Result<Vec<u8>, DecodeError> 
     // The decompressor gets room for what the frame promises and not a byte more: that is the bomb guard.
     let plain = zstd::bulk::decompress(payload, plain_len).map_err(|error| failed(error.to_string()))?;
     if plain.len() != plain_len {
-        return Err(failed(format!("the frame promises {plain_len} bytes, the payload holds {}", plain.len())));
+        return Err(failed(format!(
+            "the frame promises {plain_len} bytes, the payload holds {}",
+            plain.len()
+        )));
     }
     Ok(plain)
 }
@@ -209,15 +220,16 @@ pub fn decode_plain(plain: &[u8]) -> Result<Batch, DecodeError> {
         world_size: input.varint_u32("world size")?,
         incarnation: Incarnation(input.u64("incarnation")?),
         seq: BatchSeq(input.varint("batch number")?),
-        anchor: ClockAnchor {
-            mono: MonoNanos(input.i64("anchor")?),
-            unix: UnixNanos(input.i64("anchor")?),
-        },
+        anchor: ClockAnchor { mono: MonoNanos(input.i64("anchor")?), unix: UnixNanos(input.i64("anchor")?) },
         probes: read_list(&mut input, "probes", MAX_HEAD_ITEMS, read_probe)?,
         drops: read_list(&mut input, "drops", MAX_HEAD_ITEMS, read_drop)?,
         notes: read_list(&mut input, "notes", MAX_HEAD_ITEMS, read_note)?,
         events: table::read_events(&mut input)?,
     };
+    let (rank, world_size) = (batch.rank.0, batch.world_size);
+    if rank >= world_size || world_size > MAX_RANKS {
+        return Err(DecodeError::Rank { rank, world_size });
+    }
     match input.rest().len() {
         0 => Ok(batch),
         left => Err(DecodeError::Trailing { left }),

@@ -250,44 +250,50 @@ macro_rules! frame_codec {
     };
 }
 
-frame_codec!(KIND_STEPS, StepColumns {
-    reset: flag,
-    ranks: u32,
-    step: u64s,
-    ended_unix_nanos: u64s,
-    step_nanos: f32s,
-    samples: u64s,
-    overlap: f32s,
-    parts: parts,
-    rank_nanos: f32s,
-    lateness: f32s,
-    flags: u8s,
-});
+frame_codec!(
+    KIND_STEPS,
+    StepColumns {
+        reset: flag,
+        ranks: u32,
+        step: u64s,
+        ended_unix_nanos: u64s,
+        step_nanos: f32s,
+        samples: u64s,
+        overlap: f32s,
+        parts: parts,
+        rank_nanos: f32s,
+        lateness: f32s,
+        flags: u8s,
+    }
+);
 
-frame_codec!(KIND_WATERFALL, Waterfall {
-    step: u64,
-    origin_unix_nanos: u64,
-    span_nanos: f64,
-    rank: u32s,
-    clock_bound: f64s,
-    rank_begin: f64s,
-    rank_end: f64s,
-    slice_row: u32s,
-    slice_kind: u8s,
-    slice_bucket: u32s,
-    slice_begin: f64s,
-    slice_end: f64s,
-    bucket_row: u32s,
-    bucket: u32s,
-    bucket_seq: u64s,
-    bucket_bytes: u64s,
-    bucket_ready: f64s,
-    bucket_launch: f64s,
-    bucket_start: f64s,
-    bucket_end: f64s,
-    bucket_wait: f64s,
-    bucket_wait_clock_free: f64s,
-});
+frame_codec!(
+    KIND_WATERFALL,
+    Waterfall {
+        step: u64,
+        origin_unix_nanos: u64,
+        span_nanos: f64,
+        rank: u32s,
+        clock_bound: f64s,
+        rank_begin: f64s,
+        rank_end: f64s,
+        slice_row: u32s,
+        slice_kind: u8s,
+        slice_bucket: u32s,
+        slice_begin: f64s,
+        slice_end: f64s,
+        bucket_row: u32s,
+        bucket: u32s,
+        bucket_seq: u64s,
+        bucket_bytes: u64s,
+        bucket_ready: f64s,
+        bucket_launch: f64s,
+        bucket_start: f64s,
+        bucket_end: f64s,
+        bucket_wait: f64s,
+        bucket_wait_clock_free: f64s,
+    }
+);
 
 impl StepColumns {
     /// Rows agree with each other; a reader may index without looking.
@@ -311,14 +317,9 @@ impl Waterfall {
     pub fn is_consistent(&self) -> bool {
         let (ranks, slices, buckets) = (self.rank.len(), self.slice_row.len(), self.bucket_row.len());
         [self.clock_bound.len(), self.rank_begin.len(), self.rank_end.len()].iter().all(|&len| len == ranks)
-            && [
-                self.slice_kind.len(),
-                self.slice_bucket.len(),
-                self.slice_begin.len(),
-                self.slice_end.len(),
-            ]
-            .iter()
-            .all(|&len| len == slices)
+            && [self.slice_kind.len(), self.slice_bucket.len(), self.slice_begin.len(), self.slice_end.len()]
+                .iter()
+                .all(|&len| len == slices)
             && [
                 self.bucket.len(),
                 self.bucket_seq.len(),
@@ -475,8 +476,7 @@ mod tests {
     #[test]
     fn frames_round_trip() {
         assert_eq!(StepColumns::decode(&steps().encode()).unwrap(), steps());
-        let waterfall =
-            Waterfall { step: 3, rank: vec![0], clock_bound: vec![1.0], ..Waterfall::default() };
+        let waterfall = Waterfall { step: 3, rank: vec![0], clock_bound: vec![1.0], ..Waterfall::default() };
         assert_eq!(Waterfall::decode(&waterfall.encode()).unwrap(), waterfall);
     }
 

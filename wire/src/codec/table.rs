@@ -83,11 +83,11 @@ fn narrow(what: &'static str, found: u64) -> Result<u32, DecodeError> {
 }
 
 fn tag<T: Copy>(what: &'static str, all: &[T], found: u64) -> Result<T, DecodeError> {
-    usize::try_from(found)
-        .ok()
-        .and_then(|index| all.get(index))
-        .copied()
-        .ok_or(DecodeError::Value { what, at: 0, found })
+    usize::try_from(found).ok().and_then(|index| all.get(index)).copied().ok_or(DecodeError::Value {
+        what,
+        at: 0,
+        found,
+    })
 }
 
 const SOURCES: [Source; 4] =
@@ -144,7 +144,8 @@ pub(super) fn write_events(out: &mut Writer, events: &[Event]) {
 }
 
 pub(super) fn read_events(input: &mut Reader<'_>) -> Result<Vec<Event>, DecodeError> {
-    let spans = Columns::<5>::read(input, ["span step", "span kind", "span begin", "span length", "span cpu"])?;
+    let spans =
+        Columns::<5>::read(input, ["span step", "span kind", "span begin", "span length", "span cpu"])?;
     let steps = Columns::<5>::read(input, ["step", "step begin", "step length", "samples", "shadow"])?;
     let started =
         Columns::<6>::read(input, ["step", "communicator", "sequence", "bucket", "bytes", "launch"])?;

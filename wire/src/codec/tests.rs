@@ -134,6 +134,14 @@ fn a_decompression_bomb_is_refused_at_its_promised_size() {
 }
 
 #[test]
+fn a_rank_outside_its_run_is_refused() {
+    for (rank, world_size) in [(4, 4), (0, 0), (0, MAX_RANKS + 1)] {
+        let batch = Batch { rank: Rank(rank), world_size, ..head() };
+        assert_eq!(decode_plain(&encode_plain(&batch)), Err(DecodeError::Rank { rank, world_size }));
+    }
+}
+
+#[test]
 fn a_column_of_equal_values_cannot_claim_more_rows_than_a_batch_may_hold() {
     let mut plain = encode_plain(&head());
     plain.truncate(plain.len() - 4);
@@ -146,16 +154,17 @@ fn any_event() -> impl Strategy<Value = Event> {
     let step = || any::<u64>().prop_map(Step);
     let kind = prop::sample::select(SpanKind::ALL.to_vec());
     prop_oneof![
-        (step(), kind, time(), time(), any::<u64>())
-            .prop_map(|(step, kind, begin, end, cpu_nanos)| Event::Span(Span {
+        (step(), kind, time(), time(), any::<u64>()).prop_map(|(step, kind, begin, end, cpu_nanos)| {
+            Event::Span(Span { step, kind, begin, end, cpu_nanos })
+        }),
+        (step(), time(), time(), any::<u64>(), any::<bool>()).prop_map(
+            |(step, begin, end, samples, shadow)| Event::Step(StepRecord {
                 step,
-                kind,
                 begin,
                 end,
-                cpu_nanos
-            })),
-        (step(), time(), time(), any::<u64>(), any::<bool>()).prop_map(
-            |(step, begin, end, samples, shadow)| Event::Step(StepRecord { step, begin, end, samples, shadow })
+                samples,
+                shadow
+            })
         ),
         (step(), any::<u32>(), any::<u64>(), any::<u32>(), any::<u64>(), time()).prop_map(
             |(step, comm, seq, bucket, bytes, launch)| Event::Started(Started {

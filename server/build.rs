@@ -1,0 +1,51 @@
+//! Embeds the browser client that `cargo xtask web` left in `target/dist`. Without it the server still
+//! builds, and its pages say which command is missing.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn main() {
+    let manifest = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let dist = manifest.parent().expect("the crate lies in the workspace").join("target/dist");
+    // Cargo looks at a folder's files only if the folder is there.
+    fs::create_dir_all(&dist).expect("target is writable");
+    println!("cargo::rerun-if-changed={}", dist.display());
+    let out = PathBuf::from(std::env::var("OUT_DIR").expect("cargo sets it"));
+    let mut files = Vec::new();
+    list(&dist, &mut files);
+    files.sort();
+    let mut code = String::from("pub(super) static ASSETS: &[Asset] = &[\n");
+    for file in files.iter().filter(|file| !is_compressed(file)) {
+        println!("cargo::rerun-if-changed={}", file.display());
+        let name = file.strip_prefix(&dist).expect("it was found there").to_string_lossy().replace('\\', "/");
+        let sibling = |extension: &str| {
+            let path = PathBuf::from(format!("{}.{extension}", file.display()));
+            if path.is_file() { format!("Some({})", embed(&path, &out)) } else { "None".into() }
+        };
+        let (plain, br, gz) = (embed(file, &out), sibling("br"), sibling("gz"));
+        writeln!(code, "    Asset {{ path: {name:?}, plain: {plain}, br: {br}, gz: {gz} }},")
+            .expect("a string takes all");
+    }
+    code.push_str("];\n");
+    fs::write(out.join("assets.rs"), code).expect("OUT_DIR is writable");
+}
+
+/// An expression for a file's bytes. They are copied first: a later `cargo xtask web` removes files, and must
+/// not break a build that was not told yet.
+fn embed(file: &Path, out: &Path) -> String {
+    let copy = out.join(file.file_name().expect("a file has a name"));
+    fs::copy(file, &copy).expect("OUT_DIR is writable");
+    format!("include_bytes!({copy:?})")
+}
+
+fn list(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() { list(&path, files) } else { files.push(path) }
+    }
+}
+
+fn is_compressed(file: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension == "br" || extension == "gz")
+}

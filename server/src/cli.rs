@@ -1,0 +1,203 @@
+//! The command line: what can be said, and who does it.
+
+mod export;
+mod report;
+mod run;
+mod runs;
+mod serve;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::store::directory;
+
+/// Always-on observability for data-parallel training: who is late, why, and what it costs.
+#[derive(Debug, Parser)]
+#[command(name = "paceline", version, max_term_width = 100)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start the ranks of a job, watch them, and print a report at the end
+    Run(RunArguments),
+    /// Serve the dashboard, the API and /metrics until stopped
+    Serve(ServeArguments),
+    /// List the runs in the data directory
+    Runs(RunsArguments),
+    /// Print what a run's time went into, and who is to blame
+    Report(ReportArguments),
+    /// Write a run as a trace for other tools
+    Export(ExportArguments),
+    /// Become a rank's command, tied to the launcher's life (for `run` itself)
+    #[command(name = "__rank", hide = true)]
+    Rank {
+        #[arg(trailing_var_arg = true, required = true)]
+        command: Vec<std::ffi::OsString>,
+    },
+}
+
+/// Where data lie.
+#[derive(Debug, Args)]
+struct DataArgument {
+    /// Data directory [default: $PACELINE_DATA, else $XDG_DATA_HOME/paceline, else ~/.local/share/paceline]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+impl DataArgument {
+    fn path(&self) -> PathBuf {
+        self.data.clone().unwrap_or_else(directory::default_path)
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Each rank gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, \
+    PACELINE_SERVER and PACELINE_RUN_ID.\nCMD is looked up in PATH and beside this program.\n\n\
+    Example: paceline run -n 4 -- char_lm --slow-rank 2 --slow-phase input --slow-ms 30"
+)]
+struct RunArguments {
+    /// How many ranks to start on this machine
+    #[arg(short = 'n', long = "nproc", value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=4096))]
+    nproc: u32,
+    /// Name of the run; runs of one name are compared with each other [default: the command's name]
+    #[arg(long)]
+    name: Option<String>,
+    /// Send to this server instead of starting one
+    #[arg(long, env = "PACELINE_SERVER", value_name = "URL")]
+    server: Option<String>,
+    /// Address of the server to start; port 0 takes a free one
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    data: DataArgument,
+    /// Token of the server
+    #[arg(long, env = "PACELINE_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// Go on serving the dashboard after the job ended, until Ctrl-C
+    #[arg(long)]
+    keep_serving: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<std::ffi::OsString>,
+}
+
+#[derive(Debug, Args)]
+struct ServeArguments {
+    /// Address to listen on; beyond loopback a token is needed
+    #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDRESS")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    data: DataArgument,
+    /// What clients must show: as `Authorization: Bearer TOKEN`, or once as /?token=TOKEN in a browser
+    #[arg(long, env = "PACELINE_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// A name, beside IP addresses and localhost, under which the server may be called (repeatable)
+    #[arg(long = "host-name", value_name = "NAME")]
+    host_names: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct RunsArguments {
+    #[command(flatten)]
+    data: DataArgument,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct ReportArguments {
+    /// A run's id, or `latest`
+    #[arg(default_value = "latest")]
+    run: String,
+    #[command(flatten)]
+    data: DataArgument,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ExportFormat {
+    /// For <https://ui.perfetto.dev>
+    Perfetto,
+}
+
+#[derive(Debug, Args)]
+struct ExportArguments {
+    /// A run's id, or `latest`
+    run: String,
+    /// The format
+    #[arg(long, value_enum, default_value_t = ExportFormat::Perfetto)]
+    format: ExportFormat,
+    /// Steps A..B, both ends included [default: the newest 50]
+    #[arg(long, value_name = "A..B")]
+    steps: Option<String>,
+    /// The file to write
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    #[command(flatten)]
+    data: DataArgument,
+}
+
+/// Runs the command; the exit code is its outcome.
+#[must_use]
+pub fn main(arguments: Arguments) -> ExitCode {
+    let outcome = match arguments.command {
+        Command::Run(arguments) => run::run(arguments),
+        Command::Serve(arguments) => serve::serve(arguments).map(|()| ExitCode::SUCCESS),
+        Command::Runs(arguments) => runs::runs(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Report(arguments) => report::report(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Export(arguments) => export::export(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Rank { command } => {
+            crate::launch::rank::become_command(&command).map(|never| match never {})
+        }
+    };
+    outcome.unwrap_or_else(|error| {
+        complain(&format!("{error:#}"));
+        ExitCode::FAILURE
+    })
+}
+
+#[allow(clippy::print_stderr, reason = "a command line's errors go to standard error")]
+fn complain(text: &str) {
+    eprintln!("paceline: {text}");
+}
+
+/// Prints a command's result. A reader that has seen enough (`| head`) is no error.
+fn print(text: &str) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// A runtime for servers and launchers.
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("paceline-server")
+        .enable_all()
+        .build()?)
+}
+
+/// Log lines go to standard error; `RUST_LOG` chooses what.
+fn start_logging(default: &str) {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    // A second start in one process (in tests) keeps the first.
+    let _already_started = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .without_time()
+        .try_init();
+}

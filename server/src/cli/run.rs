@@ -1,0 +1,127 @@
+//! `paceline run`
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
+use wire::ids::RunId;
+use wire::views::RunState;
+
+use super::{RunArguments, print, runtime, start_logging};
+use crate::export::text;
+use crate::launch::{self, Job};
+use crate::serve::{Options, Server};
+use crate::state::hub::{Command, Hub};
+
+/// How long the report waits for the last records to be analysed.
+const REPORT_WITHIN: Duration = Duration::from_secs(3);
+
+pub(super) fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
+    start_logging("warn");
+    // The ranks are tied to the life of the thread that starts them: this one.
+    runtime()?.block_on(launch_and_report(arguments))
+}
+
+async fn launch_and_report(arguments: RunArguments) -> anyhow::Result<ExitCode> {
+    let program = launch::find_program(&arguments.command[0])?;
+    let name = match &arguments.name {
+        Some(name) => name.clone(),
+        None => program.file_stem().map_or_else(|| "run".into(), |stem| stem.to_string_lossy().into_owned()),
+    };
+    let run = new_run_id(&name)?;
+    let own = match &arguments.server {
+        Some(_) => None,
+        None => Some(start_server(&arguments).await?),
+    };
+    let address = own
+        .as_ref()
+        .map_or_else(|| arguments.server.clone().unwrap_or_default(), |server| server.address.clone());
+    let address = address.trim_end_matches('/').to_owned();
+    print(&format!("Dashboard: {address}/runs/{run}\n"))?;
+    let job = Job {
+        program,
+        arguments: arguments.command[1..].to_vec(),
+        ranks: arguments.nproc,
+        run: run.clone(),
+        name,
+        server: address.clone(),
+        token: arguments.token.clone(),
+    };
+    let outcome = launch::launch(&job).await?;
+    if let Some(server) = own {
+        print(&closing_report(&server.hub, &run).await)?;
+        if arguments.keep_serving {
+            print(&format!("\nThe dashboard stays at {address}/runs/{run} until Ctrl-C.\n"))?;
+            until_interrupted().await?;
+        }
+        server.stop().await;
+        let data = arguments.data.path();
+        print(&format!("\nKept in {}: paceline report {run}\n", data.display()))?;
+    } else {
+        print(&format!("\nReport: {address}/runs/{run}\n"))?;
+    }
+    Ok(outcome)
+}
+
+async fn start_server(arguments: &RunArguments) -> anyhow::Result<Server> {
+    let options = Options {
+        listen: arguments.listen,
+        data: arguments.data.path(),
+        token: arguments.token.clone(),
+        host_names: Vec::new(),
+    };
+    Server::start(options).await.context(
+        "no server could be started (send to a running one with --server URL, or use another --data)",
+    )
+}
+
+/// `name-YYYYMMDD-HHMMSS-xxxx`: sorts by time, says what it was, and two of one second differ.
+fn new_run_id(name: &str) -> anyhow::Result<RunId> {
+    let safe: String = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') { c } else { '-' })
+        .collect();
+    let safe = safe.trim_start_matches('.').chars().take(40).collect::<String>();
+    let now = jiff::Timestamp::now();
+    let unique = (now.as_nanosecond() as u64 ^ u64::from(std::process::id()).rotate_left(20)) & 0xffff;
+    let when = now.strftime("%Y%m%d-%H%M%S");
+    Ok(RunId::new(format!("{}-{when}-{unique:04x}", if safe.is_empty() { "run" } else { &safe }))?)
+}
+
+/// The report over the whole run, as soon as the run's last step is in it.
+async fn closing_report(hub: &Hub, run: &RunId) -> String {
+    let mut snapshots = hub.subscribe();
+    let over = snapshots.wait_for(|snapshot| {
+        let state = snapshot.runs.get(run).map(|run| run.summary.state);
+        matches!(state, Some(RunState::Completed | RunState::Failed))
+    });
+    // A job that sent nothing, or not all, is reported as it is.
+    let _in_time = tokio::time::timeout(REPORT_WITHIN, over).await;
+    let id = run.clone();
+    match hub.ask(|reply| Command::FullReport { run: id, reply }).await {
+        Ok(Some(report)) => format!("\n{}", text::report(&report)),
+        _ => "\nThe job sent no records: does it use the reducer or an agent?\n".into(),
+    }
+}
+
+async fn until_interrupted() -> anyhow::Result<()> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_name_makes_a_run_id() {
+        for name in ["char_lm", "my model/v2 (test)", "...", "", &"x".repeat(200), "größe"] {
+            new_run_id(name).unwrap();
+        }
+    }
+}

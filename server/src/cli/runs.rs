@@ -1,0 +1,47 @@
+//! `paceline runs`, and finding one by name.
+
+use anyhow::{Context as _, bail};
+use wire::ids::RunId;
+use wire::views::RunSummary;
+
+use super::{RunsArguments, print};
+use crate::clock::ServerClock;
+use crate::export::text;
+use crate::state::run::Run;
+use crate::store::directory::Layout;
+use crate::store::replay;
+
+pub(super) fn runs(arguments: &RunsArguments) -> anyhow::Result<()> {
+    let layout = Layout::new(arguments.data.path());
+    let now = ServerClock::start().now();
+    let summary = |run: &Run| run.summary(&run.report(usize::MAX, now), now);
+    let mut runs: Vec<RunSummary> = replay::all(&layout)?.values().map(summary).collect();
+    runs.sort_by_key(|run| std::cmp::Reverse(run.started_unix_millis));
+    if arguments.json {
+        return print(&format!("{}\n", serde_json::to_string_pretty(&runs)?));
+    }
+    if runs.is_empty() {
+        return print(&format!(
+            "No runs in {}. Start one with: paceline run -n 4 -- CMD\n",
+            layout.root().display()
+        ));
+    }
+    print(&text::runs(&runs))
+}
+
+/// Reads one run from disk by its id, or the newest one for `latest`.
+pub(super) fn find(layout: &Layout, name: &str) -> anyhow::Result<Run> {
+    let run = if name == "latest" {
+        let runs = replay::all(layout)?;
+        runs.into_values().max_by_key(Run::first_seen)
+    } else {
+        let id = RunId::new(name).context("this is no run id")?;
+        if !layout.run(&id).is_dir() {
+            let known = layout.runs()?;
+            let names: Vec<&str> = known.iter().map(RunId::as_str).take(10).collect();
+            bail!("there is no run {name:?} in {}; there are: {}", layout.root().display(), names.join(", "));
+        }
+        replay::run(layout, &id)?
+    };
+    run.with_context(|| format!("no runs in {}: start one with `paceline run`", layout.root().display()))
+}

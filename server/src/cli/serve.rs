@@ -1,0 +1,29 @@
+//! `paceline serve`
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{ServeArguments, print, runtime, start_logging};
+use crate::serve::{Options, Server};
+
+pub(super) fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
+    start_logging("warn,paceline=info");
+    runtime()?.block_on(async {
+        let data = arguments.data.path();
+        let options = Options {
+            listen: arguments.listen,
+            data: data.clone(),
+            token: arguments.token,
+            host_names: arguments.host_names,
+        };
+        let (mut interrupt, mut terminate) =
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let server = Server::start(options).await?;
+        print(&format!("Dashboard: {}\nData:      {}\n", server.address, data.display()))?;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        server.stop().await;
+        Ok(())
+    })
+}

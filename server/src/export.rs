@@ -1,0 +1,4 @@
+//! What is left after a run, for other tools: traces and the report as text.
+
+pub mod perfetto;
+pub mod text;

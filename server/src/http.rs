@@ -1,0 +1,104 @@
+//! The server's door: routes, guards, limits.
+
+pub mod api;
+pub mod assets;
+pub mod error;
+pub mod guard;
+pub mod ingest;
+pub mod live;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware;
+use axum::routing::get;
+use tower_http::set_header::SetResponseHeaderLayer;
+use tower_http::timeout::TimeoutLayer;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::clock::ServerClock;
+use crate::metrics::Metrics;
+use crate::state::hub::Hub;
+use crate::store::log::Log;
+use guard::Guard;
+
+/// Largest body of any request but a batch.
+const MOST_BODY_BYTES: usize = 64 << 10;
+/// A request that is not answered by then is dropped; the live stream is not a request in this sense.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// What a page may do: its own scripts and styles, its own server, nothing else.
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; \
+    style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; font-src 'self'; base-uri 'none'; \
+    form-action 'none'; frame-ancestors 'none'";
+
+/// What handlers share.
+#[derive(Clone)]
+pub struct App {
+    /// The task that owns all runs.
+    pub hub: Hub,
+    /// The append log.
+    pub log: Log,
+    /// Prometheus metrics.
+    pub metrics: Metrics,
+    /// The server's clock.
+    pub clock: ServerClock,
+    /// Who may come in.
+    pub guard: Arc<Guard>,
+}
+
+/// The OpenAPI document's head.
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Paceline",
+    description = "Observability for data-parallel training. Times are nanoseconds unless a name says otherwise; \
+                   a figure that cannot be computed is null, and `missing` says why."
+))]
+struct ApiDocument;
+
+/// All routes with their guards.
+#[must_use]
+pub fn router(app: App) -> Router {
+    let (api_routes, document) = OpenApiRouter::with_openapi(ApiDocument::openapi())
+        .routes(routes!(api::runs))
+        .routes(routes!(api::report))
+        .routes(routes!(api::summary))
+        .routes(routes!(api::steps))
+        .routes(routes!(api::waterfall))
+        .routes(routes!(api::export))
+        .routes(routes!(api::clock))
+        .split_for_parts();
+    let ingest = OpenApiRouter::with_openapi(document)
+        .routes(routes!(ingest::ingest))
+        .layer(DefaultBodyLimit::max(wire::batch::MAX_WIRE_BYTES));
+    let (ingest_routes, document) = ingest.split_for_parts();
+    let document = Arc::new(document);
+    let openapi = get(move || {
+        let document = document.clone();
+        async move { axum::Json((*document).clone()) }
+    });
+    let requests = api_routes
+        .layer(DefaultBodyLimit::max(MOST_BODY_BYTES))
+        .merge(ingest_routes)
+        .route("/api/v1/openapi.json", openapi)
+        .route("/metrics", get(api::metrics))
+        .route("/healthz", get(api::healthz))
+        .route("/readyz", get(api::readyz))
+        .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, ANSWER_WITHIN));
+    requests
+        .route("/api/v1/live", get(live::live))
+        .fallback(assets::asset)
+        .layer(middleware::from_fn_with_state(app.guard.clone(), guard::check))
+        .layer(header_layer(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY))
+        .layer(header_layer(header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .layer(header_layer(header::REFERRER_POLICY, "no-referrer"))
+        .with_state(app)
+}
+
+fn header_layer(name: HeaderName, value: &'static str) -> SetResponseHeaderLayer<HeaderValue> {
+    SetResponseHeaderLayer::overriding(name, HeaderValue::from_static(value))
+}

@@ -1,0 +1,225 @@
+//! The REST interface. Each handler reads a snapshot or asks the hub; none holds state.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use wire::ids::{RunId, Step};
+use wire::views::{ApiError, Report, RunSummary};
+
+use super::App;
+use super::error::Failure;
+use crate::export::perfetto;
+use crate::state::hub::Command;
+use crate::state::snapshot::{RunSnapshot, columns};
+
+/// Steps an export holds at most.
+const MOST_EXPORTED: u64 = 5_000;
+/// Steps it holds when none are named.
+const USUALLY_EXPORTED: u64 = 50;
+
+/// All runs, newest first.
+#[utoipa::path(get, path = "/api/v1/runs", responses((status = 200, body = Vec<RunSummary>)))]
+pub async fn runs(State(app): State<App>) -> Json<Vec<RunSummary>> {
+    Json(app.hub.snapshot().summaries())
+}
+
+fn find(app: &App, run: &str) -> Result<Arc<RunSnapshot>, Failure> {
+    let id = RunId::new(run)?;
+    let found = app.hub.snapshot().runs.get(&id).cloned();
+    found.ok_or_else(|| Failure::NotFound(format!("there is no run {id:?}; GET /api/v1/runs lists them")))
+}
+
+/// What a report covers.
+#[derive(Debug, Deserialize, IntoParams)]
+pub struct ReportQuery {
+    /// `recent`: the newest 512 steps of a live run (the default). `all`: every kept step.
+    window: Option<String>,
+}
+
+/// The report of a run.
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{run}",
+    params(("run" = String, Path), ReportQuery),
+    responses((status = 200, body = Report), (status = 404, body = ApiError))
+)]
+pub async fn report(
+    State(app): State<App>,
+    Path(run): Path<String>,
+    Query(query): Query<ReportQuery>,
+) -> Result<Json<Report>, Failure> {
+    let shown = find(&app, &run)?;
+    match query.window.as_deref() {
+        None | Some("recent") => Ok(Json((*shown.report).clone())),
+        Some("all") => {
+            let run = shown.summary.run.clone();
+            let report = app.hub.ask(|reply| Command::FullReport { run, reply }).await?;
+            report.map(Json).ok_or_else(|| Failure::NotFound("the run is gone".into()))
+        }
+        Some(other) => Err(Failure::BadRequest(format!("window={other:?}: it is `recent` or `all`"))),
+    }
+}
+
+/// The line a run has in the list.
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{run}/summary",
+    params(("run" = String, Path)),
+    responses((status = 200, body = RunSummary), (status = 404, body = ApiError))
+)]
+pub async fn summary(State(app): State<App>, Path(run): Path<String>) -> Result<Json<RunSummary>, Failure> {
+    Ok(Json(find(&app, &run)?.summary.clone()))
+}
+
+/// A range of steps, both ends included.
+#[derive(Debug, Deserialize, IntoParams)]
+pub struct StepRange {
+    /// The first step; the oldest kept one when absent.
+    from: Option<u64>,
+    /// The last step; the newest when absent.
+    to: Option<u64>,
+}
+
+/// Steps over all ranks as little-endian columns (`StepColumns` of the `paceline-wire` crate).
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{run}/steps",
+    params(("run" = String, Path), StepRange),
+    responses(
+        (status = 200, content_type = "application/octet-stream", body = Vec<u8>),
+        (status = 404, body = ApiError)
+    )
+)]
+pub async fn steps(
+    State(app): State<App>,
+    Path(run): Path<String>,
+    Query(range): Query<StepRange>,
+) -> Result<Response, Failure> {
+    let shown = find(&app, &run)?;
+    let (from, to) = (range.from.unwrap_or(0), range.to.unwrap_or(u64::MAX));
+    // A snapshot holds the newest 2,000 steps at most.
+    let wanted: Vec<_> =
+        shown.steps.iter().filter(|step| (from..=to).contains(&step.step.0)).cloned().collect();
+    Ok(binary(columns(&wanted, shown.summary.ranks_expected, true).encode()))
+}
+
+/// One step over all ranks on one clock, as columns (`Waterfall` of the `paceline-wire` crate).
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{run}/steps/{step}/waterfall",
+    params(("run" = String, Path), ("step" = String, Path, description = "a number, or `latest`")),
+    responses(
+        (status = 200, content_type = "application/octet-stream", body = Vec<u8>),
+        (status = 404, body = ApiError)
+    )
+)]
+pub async fn waterfall(
+    State(app): State<App>,
+    Path((run, step)): Path<(String, String)>,
+) -> Result<Response, Failure> {
+    let run = find(&app, &run)?.summary.run.clone();
+    let wanted = match step.as_str() {
+        "latest" => None,
+        number => Some(Step(number.parse().map_err(|_| {
+            Failure::BadRequest(format!("{number:?} is neither a step number nor `latest`"))
+        })?)),
+    };
+    let found = app.hub.ask(|reply| Command::Waterfall { run, step: wanted, reply }).await?;
+    let missing = || Failure::NotFound(format!("the records of step {step} are not in memory"));
+    found.map(|waterfall| binary(waterfall.encode())).ok_or_else(missing)
+}
+
+/// What to export, and how.
+#[derive(Debug, Deserialize, IntoParams)]
+pub struct ExportQuery {
+    /// `perfetto`.
+    format: Option<String>,
+    /// `A..B`, both ends included; the newest 50 steps when absent.
+    steps: Option<String>,
+}
+
+/// A trace for <https://ui.perfetto.dev>.
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{run}/export",
+    params(("run" = String, Path), ExportQuery),
+    responses(
+        (status = 200, content_type = "application/octet-stream", body = Vec<u8>),
+        (status = 404, body = ApiError)
+    )
+)]
+pub async fn export(
+    State(app): State<App>,
+    Path(run): Path<String>,
+    Query(query): Query<ExportQuery>,
+) -> Result<Response, Failure> {
+    let summary = find(&app, &run)?.summary.clone();
+    if let Some(other) = query.format.filter(|format| format != "perfetto") {
+        return Err(Failure::BadRequest(format!("format={other:?}: this server exports `perfetto`")));
+    }
+    let newest = summary.last_step.unwrap_or(0);
+    let (first, last) = match &query.steps {
+        Some(text) => perfetto::parse_steps(text).map_err(|error| Failure::BadRequest(error.to_string()))?,
+        None => (newest.saturating_sub(USUALLY_EXPORTED - 1), newest),
+    };
+    if last - first >= MOST_EXPORTED {
+        return Err(Failure::TooLarge(format!(
+            "{} steps: export at most {MOST_EXPORTED} at once",
+            last - first
+        )));
+    }
+    let run = summary.run.clone();
+    let waterfalls =
+        app.hub.ask(|reply| Command::Waterfalls { run, first: Step(first), last: Step(last), reply }).await?;
+    if waterfalls.is_empty() {
+        return Err(Failure::NotFound(format!("no records of steps {first} to {last} are in memory")));
+    }
+    let trace = perfetto::trace(&summary, &waterfalls);
+    let name = format!("attachment; filename=\"{}-{first}-{last}.pftrace\"", summary.run);
+    Ok(([(header::CONTENT_DISPOSITION, name)], binary(trace)).into_response())
+}
+
+/// The server's clock, for two-way probes.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ClockReading {
+    /// When the request came.
+    received_nanos: i64,
+    /// When the answer went.
+    sent_nanos: i64,
+}
+
+/// Reads the server's clock twice.
+#[utoipa::path(get, path = "/api/v1/clock", responses((status = 200, body = ClockReading)))]
+pub async fn clock(State(app): State<App>) -> Json<ClockReading> {
+    let received_nanos = app.clock.now().0;
+    Json(ClockReading { received_nanos, sent_nanos: app.clock.now().0 })
+}
+
+/// Metrics for Prometheus.
+pub async fn metrics(State(app): State<App>) -> Result<Response, Failure> {
+    let text = app.metrics.encode().map_err(|error| Failure::Server(error.to_string()))?;
+    Ok(([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response())
+}
+
+/// The process lives.
+pub async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// The process can take batches in.
+pub async fn readyz(State(app): State<App>) -> Response {
+    if app.hub.is_full() {
+        (StatusCode::SERVICE_UNAVAILABLE, "busy: batches are waiting\n").into_response()
+    } else {
+        "ready\n".into_response()
+    }
+}
+
+fn binary(bytes: Vec<u8>) -> Response {
+    ([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response()
+}

@@ -1,0 +1,106 @@
+//! The browser client: embedded, pre-compressed, cached by content.
+//!
+//! Files under `/assets/` have their hash in their name and are kept for a year; every other path that is not
+//! the API's is a page, and all pages are one document.
+
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+
+/// One file, as built and compressed.
+pub(super) struct Asset {
+    path: &'static str,
+    plain: &'static [u8],
+    br: Option<&'static [u8]>,
+    gz: Option<&'static [u8]>,
+}
+
+include!(concat!(env!("OUT_DIR"), "/assets.rs"));
+
+const YEAR: &str = "public, max-age=31536000, immutable";
+const NO_BUNDLE: &str = "<!doctype html><meta charset=utf-8><title>Paceline</title>\
+    <p>This server was built without its page. Run <code>cargo xtask web</code>, then build it again. \
+    The API, /metrics and the command line work without it.";
+
+/// Answers whatever no other route takes.
+pub async fn asset(method: Method, uri: Uri, headers: HeaderMap) -> Response {
+    if method != Method::GET && method != Method::HEAD {
+        return StatusCode::METHOD_NOT_ALLOWED.into_response();
+    }
+    let path = uri.path().trim_start_matches('/');
+    if let Some(found) = ASSETS.iter().find(|asset| asset.path == path && path != "index.html") {
+        return serve(found, &headers, if path.starts_with("assets/") { YEAR } else { "no-cache" });
+    }
+    if path.starts_with("assets/") || path.starts_with("api/") {
+        let error = wire::views::ApiError { error: format!("there is nothing at /{path}") };
+        return (StatusCode::NOT_FOUND, axum::Json(error)).into_response();
+    }
+    match ASSETS.iter().find(|asset| asset.path == "index.html") {
+        Some(index) => serve(index, &headers, "no-cache"),
+        None => {
+            let html = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
+            (StatusCode::SERVICE_UNAVAILABLE, html, NO_BUNDLE).into_response()
+        }
+    }
+}
+
+fn serve(asset: &'static Asset, headers: &HeaderMap, cache: &'static str) -> Response {
+    let text = |name| headers.get(name).and_then(|value: &header::HeaderValue| value.to_str().ok());
+    let tag = format!("W/\"{:08x}\"", crc32fast::hash(asset.plain));
+    let fixed = [
+        (header::CONTENT_TYPE, content_type(asset.path).to_owned()),
+        (header::CACHE_CONTROL, cache.to_owned()),
+        (header::VARY, "accept-encoding".to_owned()),
+        (header::ETAG, tag.clone()),
+    ];
+    if text(header::IF_NONE_MATCH) == Some(tag.as_str()) {
+        return (StatusCode::NOT_MODIFIED, fixed).into_response();
+    }
+    let accepted = text(header::ACCEPT_ENCODING).unwrap_or_default();
+    match (asset.br, asset.gz) {
+        (Some(br), _) if accepts(accepted, "br") => {
+            (fixed, [(header::CONTENT_ENCODING, "br")], br).into_response()
+        }
+        (_, Some(gz)) if accepts(accepted, "gzip") => {
+            (fixed, [(header::CONTENT_ENCODING, "gzip")], gz).into_response()
+        }
+        _ => (fixed, asset.plain).into_response(),
+    }
+}
+
+/// Whether an Accept-Encoding header takes `coding`: named, and not with a weight of zero.
+fn accepts(header: &str, coding: &str) -> bool {
+    header.split(',').any(|item| {
+        let mut pieces = item.split(';').map(str::trim);
+        let named = pieces.next().is_some_and(|name| name.eq_ignore_ascii_case(coding));
+        let refused = pieces
+            .filter_map(|piece| piece.strip_prefix("q="))
+            .any(|weight| weight.parse::<f32>().is_ok_and(|weight| weight == 0.0));
+        named && !refused
+    })
+}
+
+fn content_type(path: &str) -> &'static str {
+    match path.rsplit_once('.').map(|(_, extension)| extension) {
+        Some("html") => "text/html; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("wasm") => "application/wasm",
+        Some("svg") => "image/svg+xml",
+        Some("png") => "image/png",
+        Some("json" | "webmanifest") => "application/json",
+        _ => "application/octet-stream",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_encoding_is_taken_when_named_and_not_refused() {
+        assert!(accepts("gzip, deflate, br", "br"));
+        assert!(accepts("br;q=0.5", "br"));
+        assert!(!accepts("br;q=0, gzip", "br"));
+        assert!(!accepts("", "gzip"));
+    }
+}

@@ -1,0 +1,67 @@
+//! Errors as the API answers them: a status and one sentence that says what, where, and how to mend it.
+
+use axum::Json;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use wire::ids::RunIdError;
+use wire::views::ApiError;
+
+use crate::state::hub::Stopped;
+
+/// What a handler may fail with.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The request makes no sense.
+    #[error("{0}")]
+    BadRequest(String),
+    /// No such thing.
+    #[error("{0}")]
+    NotFound(String),
+    /// It contradicts what is there.
+    #[error("{0}")]
+    Conflict(String),
+    /// It is larger than allowed.
+    #[error("{0}")]
+    TooLarge(String),
+    /// Not now; come again in a second.
+    #[error("{0}")]
+    Busy(String),
+    /// The server cannot do it.
+    #[error("{0}")]
+    Server(String),
+}
+
+impl Failure {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::NotFound(_) => StatusCode::NOT_FOUND,
+            Self::Conflict(_) => StatusCode::CONFLICT,
+            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Server(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl From<Stopped> for Failure {
+    fn from(stopped: Stopped) -> Self {
+        Self::Busy(stopped.to_string())
+    }
+}
+
+impl From<RunIdError> for Failure {
+    fn from(error: RunIdError) -> Self {
+        Self::BadRequest(error.to_string())
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let mut response = (self.status(), Json(ApiError { error: self.to_string() })).into_response();
+        if matches!(self, Self::Busy(_)) {
+            response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+        }
+        response
+    }
+}

@@ -1,0 +1,167 @@
+//! Who may come in: Host and Origin are checked always (against DNS rebinding and other pages in the same
+//! browser), a token where the server listens beyond loopback.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Redirect, Response};
+use wire::views::ApiError;
+
+const COOKIE: &str = "paceline_token";
+
+/// The rules.
+#[derive(Clone, Debug, Default)]
+pub struct Guard {
+    /// Host names, beside IP addresses and `localhost`, under which the server may be called.
+    pub host_names: Vec<String>,
+    /// True when the server listens on loopback only; then only loopback addresses are good hosts.
+    pub loopback_only: bool,
+    /// What a client must show, if anything.
+    pub token: Option<String>,
+}
+
+/// Why a request is turned away.
+#[derive(Debug, PartialEq, Eq)]
+enum Refusal {
+    Host(String),
+    Origin(String),
+    Token,
+}
+
+impl Guard {
+    fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let text = |name| headers.get(name).and_then(|value: &header::HeaderValue| value.to_str().ok());
+        let host = text(header::HOST).unwrap_or_default();
+        if !self.is_own_host(host) {
+            return Err(Refusal::Host(host.to_owned()));
+        }
+        // A browser names the page a request comes from; ours and the server have one host. Programs name none.
+        if let Some(origin) = text(header::ORIGIN)
+            && origin.split_once("://").map(|(_, rest)| rest) != Some(host)
+        {
+            return Err(Refusal::Origin(origin.to_owned()));
+        }
+        match &self.token {
+            Some(token) if !shown_tokens(headers).any(|shown| equal(shown, token)) => Err(Refusal::Token),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_own_host(&self, host: &str) -> bool {
+        let name = without_port(host);
+        if name.eq_ignore_ascii_case("localhost") {
+            return true;
+        }
+        match name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+            Ok(address) => address.is_loopback() || !self.loopback_only,
+            Err(_) => self.host_names.iter().any(|known| known.eq_ignore_ascii_case(name)),
+        }
+    }
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.is_empty() => name,
+        _ => host,
+    }
+}
+
+fn shown_tokens(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let bearer =
+        headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let cookie = cookies
+        .flat_map(|cookies| cookies.split(';'))
+        .filter_map(|cookie| cookie.trim().strip_prefix(COOKIE)?.strip_prefix('='));
+    bearer.into_iter().chain(cookie)
+}
+
+/// Takes equally long wherever the texts differ, so that a token cannot be guessed letter by letter.
+fn equal(a: &str, b: &str) -> bool {
+    a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
+}
+
+/// The middleware.
+pub async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    match guard.check(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(Refusal::Token) => match sign_in(&guard, &request) {
+            Some(response) => response,
+            // Whoever checks that the server lives need not know its token; nothing else is said.
+            None if request.uri().path() == "/healthz" => next.run(request).await,
+            None => refuse(
+                StatusCode::UNAUTHORIZED,
+                "this server wants a token: send `Authorization: Bearer TOKEN`, or open /?token=TOKEN in a browser",
+            ),
+        },
+        Err(Refusal::Host(host)) => refuse(
+            StatusCode::MISDIRECTED_REQUEST,
+            &format!("the Host header {host:?} is not a name of this server; allow it with --host-name"),
+        ),
+        Err(Refusal::Origin(origin)) => {
+            refuse(StatusCode::FORBIDDEN, &format!("the page {origin:?} may not call this server"))
+        }
+    }
+}
+
+/// `/any/page?token=TOKEN` becomes a cookie that scripts cannot read and other sites cannot send, and the
+/// token leaves the address bar.
+fn sign_in(guard: &Guard, request: &Request) -> Option<Response> {
+    let query = request.uri().query()?;
+    let token = query.split('&').find_map(|pair| pair.strip_prefix("token="))?;
+    if !equal(token, guard.token.as_deref()?) {
+        return None;
+    }
+    let cookie = format!("{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/");
+    Some(([(header::SET_COOKIE, cookie)], Redirect::to(request.uri().path())).into_response())
+}
+
+fn refuse(status: StatusCode, reason: &str) -> Response {
+    (status, axum::Json(ApiError { error: reason.to_owned() })).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
+    }
+
+    fn local() -> Guard {
+        Guard { loopback_only: true, ..Guard::default() }
+    }
+
+    #[test]
+    fn only_our_own_hosts_and_pages_come_in() {
+        for host in ["127.0.0.1:8080", "localhost", "[::1]:8080", "LOCALHOST:1"] {
+            assert_eq!(local().check(&headers(&[("host", host)])), Ok(()), "{host}");
+        }
+        for host in ["", "evil.example", "127.0.0.1.evil.example:80", "10.0.0.1:8080"] {
+            assert!(matches!(local().check(&headers(&[("host", host)])), Err(Refusal::Host(_))), "{host}");
+        }
+        let open = Guard { host_names: vec!["box".into()], ..Guard::default() };
+        assert_eq!(open.check(&headers(&[("host", "10.0.0.1:8080")])), Ok(()));
+        assert_eq!(open.check(&headers(&[("host", "box:8080")])), Ok(()));
+
+        let host = ("host", "127.0.0.1:8080");
+        assert_eq!(local().check(&headers(&[host, ("origin", "http://127.0.0.1:8080")])), Ok(()));
+        for origin in ["http://evil.example", "null", "http://127.0.0.1:9"] {
+            let refused = local().check(&headers(&[host, ("origin", origin)]));
+            assert!(matches!(refused, Err(Refusal::Origin(_))), "{origin}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_taken_from_the_header_or_the_cookie_and_must_be_right() {
+        let guard = Guard { token: Some("s3cret".into()), ..local() };
+        let host = ("host", "localhost");
+        assert_eq!(guard.check(&headers(&[host])), Err(Refusal::Token));
+        assert_eq!(guard.check(&headers(&[host, ("authorization", "Bearer s3cre")])), Err(Refusal::Token));
+        assert_eq!(guard.check(&headers(&[host, ("authorization", "Bearer s3cret")])), Ok(()));
+        assert_eq!(guard.check(&headers(&[host, ("cookie", "a=b; paceline_token=s3cret")])), Ok(()));
+    }
+}

@@ -1,0 +1,413 @@
+//! Prometheus metrics, with the names of METRICS.md. Counters and histograms grow as steps close; gauges are
+//! set from snapshots.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use analysis::step::StepAnalysis;
+use prometheus::{
+    CounterVec, Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntGauge, Opts, Registry,
+    TextEncoder,
+};
+use wire::live::Part;
+use wire::views::{Culprit, RunState};
+
+use crate::state::run::Run;
+use crate::state::snapshot::RunSnapshot;
+
+/// A run of more ranks exports per-rank series only for its worst ranks (METRICS.md).
+const MOST_RANKS_IN_FULL: usize = 512;
+/// That many of them.
+const WORST_RANKS: usize = 64;
+
+/// All metrics of a server.
+#[derive(Clone)]
+pub struct Metrics {
+    registry: Registry,
+    step_seconds: HistogramVec,
+    phase_seconds: CounterVec,
+    straggler_wait: CounterVec,
+    lateness: GaugeVec,
+    exposed: CounterVec,
+    comm: CounterVec,
+    hidden: CounterVec,
+    bucket_transfer: HistogramVec,
+    bucket_wait: HistogramVec,
+    bucket_bytes: CounterVec,
+    overlap: GaugeVec,
+    efficiency: GaugeVec,
+    throughput: GaugeVec,
+    straggler_cost: GaugeVec,
+    clock_bound: GaugeVec,
+    dropped: CounterVec,
+    last_step: GaugeVec,
+    ranks_reporting: GaugeVec,
+    ranks_expected: GaugeVec,
+    own_overhead: GaugeVec,
+    hung: GaugeVec,
+    late_records: GaugeVec,
+    /// The server's own.
+    pub server: ServerMetrics,
+}
+
+/// What the server says about itself.
+#[derive(Clone)]
+pub struct ServerMetrics {
+    /// Batches made durable.
+    pub batches: IntCounter,
+    /// Records in them.
+    pub records: IntCounter,
+    /// Bytes of batches.
+    pub bytes: IntCounter,
+    /// Batches refused because they are no batches.
+    pub refused: IntCounter,
+    /// Batches sent away because there was no room.
+    pub deferred: IntCounter,
+    /// Clients of the live stream.
+    pub live_clients: IntGauge,
+    syncs: prometheus::Histogram,
+}
+
+impl ServerMetrics {
+    /// A group of batches was synced to disk in `took`.
+    pub fn synced(&self, took: Duration) {
+        self.syncs.observe(took.as_secs_f64());
+    }
+}
+
+/// From 100 us to 100 s, three a decade: a step or a bucket of any job.
+fn duration_buckets(from: f64) -> Vec<f64> {
+    (0..19).map(|i| from * 10_f64.powf(f64::from(i) / 3.0)).collect()
+}
+
+/// Registers one family of a fixed, valid name and label set.
+macro_rules! family {
+    ($registry:expr, $type:ident, $name:expr, $help:expr, $labels:expr) => {{
+        let family = $type::new(Opts::new($name, $help), &$labels).expect("the name and labels are valid");
+        $registry.register(Box::new(family.clone())).expect("each name is registered once");
+        family
+    }};
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// A fresh set.
+    ///
+    /// # Panics
+    /// Never with the fixed names below; a test makes one.
+    #[must_use]
+    pub fn new() -> Self {
+        let r = Registry::new();
+        let histogram = |name: &str, help: &str, labels: &[&str], from: f64| {
+            let opts = HistogramOpts::new(name, help).buckets(duration_buckets(from));
+            let family = HistogramVec::new(opts, labels).expect("the name and labels are valid");
+            r.register(Box::new(family.clone())).expect("each name is registered once");
+            family
+        };
+        Self {
+            step_seconds: histogram("paceline_step_seconds", "Step time over all ranks.", &["run"], 1e-3),
+            bucket_transfer: histogram(
+                "paceline_bucket_transfer_seconds",
+                "Transfer of one bucket's all-reduce, the median over ranks.",
+                &["run", "bucket"],
+                1e-5,
+            ),
+            bucket_wait: histogram(
+                "paceline_bucket_wait_seconds",
+                "Wait for the last rank in one bucket's all-reduce, the mean over ranks.",
+                &["run", "bucket"],
+                1e-5,
+            ),
+            phase_seconds: family!(
+                r,
+                CounterVec,
+                "paceline_phase_seconds_total",
+                "Step ledger: time of a rank by phase; the phases sum to its step time.",
+                ["run", "rank", "phase"]
+            ),
+            straggler_wait: family!(
+                r,
+                CounterVec,
+                "paceline_straggler_wait_seconds_total",
+                "Time the other ranks waited, on average, in collectives that this rank started last.",
+                ["run", "rank"]
+            ),
+            lateness: family!(
+                r,
+                GaugeVec,
+                "paceline_rank_lateness_seconds",
+                "Start of a rank's collectives less the median rank's, in the newest step.",
+                ["run", "rank"]
+            ),
+            exposed: family!(
+                r,
+                CounterVec,
+                "paceline_exposed_comm_seconds_total",
+                "Communication that no compute hides.",
+                ["run", "rank", "kind"]
+            ),
+            comm: family!(
+                r,
+                CounterVec,
+                "paceline_comm_seconds_total",
+                "Time inside collectives.",
+                ["run", "rank"]
+            ),
+            hidden: family!(
+                r,
+                CounterVec,
+                "paceline_hidden_comm_seconds_total",
+                "Time inside collectives behind compute.",
+                ["run", "rank"]
+            ),
+            bucket_bytes: family!(
+                r,
+                CounterVec,
+                "paceline_bucket_bytes_total",
+                "Gradient bytes reduced, counted once for all ranks.",
+                ["run"]
+            ),
+            overlap: family!(
+                r,
+                GaugeVec,
+                "paceline_overlap_ratio",
+                "Share of communication that compute hides.",
+                ["run"]
+            ),
+            efficiency: family!(
+                r,
+                GaugeVec,
+                "paceline_scaling_efficiency_ratio",
+                "Scaling efficiency; implied needs no baseline run.",
+                ["run", "kind"]
+            ),
+            throughput: family!(
+                r,
+                GaugeVec,
+                "paceline_throughput_samples_per_second",
+                "Samples per second over all ranks.",
+                ["run"]
+            ),
+            straggler_cost: family!(
+                r,
+                GaugeVec,
+                "paceline_straggler_cost_ratio",
+                "Share of the step time that fixing this rank would save.",
+                ["run", "rank", "cause"]
+            ),
+            clock_bound: family!(
+                r,
+                GaugeVec,
+                "paceline_clock_error_bound_seconds",
+                "Largest error of a rank's aligned times.",
+                ["run", "rank"]
+            ),
+            dropped: family!(
+                r,
+                CounterVec,
+                "paceline_records_dropped_total",
+                "Records a rank lost since its process began, as its agent counts them.",
+                ["run", "rank", "reason"]
+            ),
+            last_step: family!(
+                r,
+                GaugeVec,
+                "paceline_last_step_timestamp_seconds",
+                "When the newest step ended, Unix time.",
+                ["run"]
+            ),
+            ranks_reporting: family!(
+                r,
+                GaugeVec,
+                "paceline_ranks_reporting",
+                "Ranks heard from in the last ten seconds.",
+                ["run"]
+            ),
+            ranks_expected: family!(r, GaugeVec, "paceline_ranks_expected", "Ranks the run has.", ["run"]),
+            own_overhead: family!(
+                r,
+                GaugeVec,
+                "paceline_own_overhead_ratio",
+                "What recording costs the job, from shadow steps; noise may make it negative.",
+                ["run"]
+            ),
+            hung: family!(
+                r,
+                GaugeVec,
+                "paceline_run_hung",
+                "1 while no step completes for max(10 x median step, 10 s).",
+                ["run"]
+            ),
+            late_records: family!(
+                r,
+                GaugeVec,
+                "paceline_late_records",
+                "Records that came after their step had closed without them.",
+                ["run"]
+            ),
+            server: ServerMetrics::new(&r),
+            registry: r,
+        }
+    }
+
+    /// Adds closed steps of a run.
+    pub fn observe_steps(&self, run: &Run, steps: &[Arc<StepAnalysis>]) {
+        let id = run.id().as_str();
+        for step in steps.iter().filter(|step| step.complete && !step.shadow) {
+            self.step_seconds.with_label_values(&[id]).observe(seconds(step.step_nanos()));
+            let bytes: u64 = step.collectives.iter().map(|collective| collective.bytes).sum();
+            self.bucket_bytes.with_label_values(&[id]).inc_by(bytes as f64);
+            if step.ranks.len() <= MOST_RANKS_IN_FULL {
+                self.observe_ranks(id, step);
+            }
+            for collective in &step.collectives {
+                let bucket = collective.bucket.to_string();
+                let transfer = collective.transfer_nanos.unwrap_or(collective.transfer_clock_free_nanos);
+                let wait = collective.wait_nanos.unwrap_or(collective.wait_clock_free_nanos);
+                self.bucket_transfer.with_label_values(&[id, &bucket]).observe(transfer / 1e9);
+                self.bucket_wait.with_label_values(&[id, &bucket]).observe(wait / 1e9);
+            }
+        }
+    }
+
+    fn observe_ranks(&self, id: &str, step: &StepAnalysis) {
+        for (rank, analysis) in step.present() {
+            let rank = rank.to_string();
+            for part in Part::ALL {
+                let phase = part.name().replace(' ', "_");
+                let labels = [id, &rank, &phase];
+                self.phase_seconds.with_label_values(&labels).inc_by(seconds(analysis.part(part)));
+            }
+            let caused = analysis.caused_wait_nanos.max(0.0) / 1e9;
+            self.straggler_wait.with_label_values(&[id, &rank]).inc_by(caused);
+            let exposed = |kind: &str, part: Part| {
+                self.exposed.with_label_values(&[id, &rank, kind]).inc_by(seconds(analysis.part(part)));
+            };
+            exposed("wait", Part::ExposedWait);
+            exposed("transfer", Part::ExposedTransfer);
+            self.comm.with_label_values(&[id, &rank]).inc_by(seconds(analysis.comm_nanos));
+            self.hidden.with_label_values(&[id, &rank]).inc_by(seconds(analysis.hidden_nanos));
+        }
+    }
+
+    /// Sets the gauges of a run.
+    pub fn observe_run(&self, run: &Run, shown: &RunSnapshot) {
+        let id = run.id().as_str();
+        let (summary, report) = (&shown.summary, &shown.report);
+        let set = |gauge: &GaugeVec, value: Option<f64>| match value {
+            Some(value) => gauge.with_label_values(&[id]).set(value),
+            // A figure that is not there has no series; it was never set, which is no error.
+            None => drop(gauge.remove_label_values(&[id])),
+        };
+        set(&self.overlap, report.overlap_ratio);
+        set(&self.throughput, report.throughput);
+        set(&self.own_overhead, report.own_overhead_ratio);
+        set(&self.ranks_expected, Some(f64::from(summary.ranks_expected)));
+        set(&self.ranks_reporting, Some(f64::from(summary.ranks_reporting)));
+        set(&self.hung, Some(f64::from(u8::from(summary.state == RunState::Hung))));
+        set(&self.late_records, Some(run.late_records() as f64));
+        let newest = shown.steps.last();
+        set(&self.last_step, newest.and_then(|step| Some(step.window?.1.0 as f64 / 1e9)));
+        for (kind, value) in
+            [("implied", report.scaling_efficiency.implied), ("measured", report.scaling_efficiency.measured)]
+        {
+            match value {
+                Some(value) => self.efficiency.with_label_values(&[id, kind]).set(value),
+                None => drop(self.efficiency.remove_label_values(&[id, kind])),
+            }
+        }
+        self.set_straggler_costs(id, shown);
+        self.set_rank_gauges(id, run, shown);
+    }
+
+    /// The verdicts against ranks. One that is gone is set to 0, so that an alert on it resolves.
+    fn set_straggler_costs(&self, id: &str, shown: &RunSnapshot) {
+        for family in prometheus::core::Collector::collect(&self.straggler_cost) {
+            for metric in family.get_metric() {
+                let label = |name: &str| {
+                    let pair = metric.get_label().iter().find(|pair| pair.name() == name);
+                    pair.map(|pair| pair.value().to_owned()).unwrap_or_default()
+                };
+                if label("run") == id {
+                    self.straggler_cost.with_label_values(&[id, &label("rank"), &label("cause")]).set(0.0);
+                }
+            }
+        }
+        for verdict in &shown.report.verdicts {
+            if let Some(Culprit::Rank(rank)) = verdict.culprit {
+                let labels = [id, &rank.to_string(), verdict.cause.name()];
+                self.straggler_cost.with_label_values(&labels).set(verdict.cost_share);
+            }
+        }
+    }
+
+    fn set_rank_gauges(&self, id: &str, run: &Run, shown: &RunSnapshot) {
+        if let Some(step) = shown.steps.last() {
+            let mut late: Vec<(usize, f64)> = step
+                .present()
+                .filter_map(|(rank, analysis)| Some((rank, analysis.lateness_nanos?)))
+                .collect();
+            if late.len() > MOST_RANKS_IN_FULL {
+                late.sort_by(|a, b| b.1.total_cmp(&a.1));
+                late.truncate(WORST_RANKS);
+            }
+            for (rank, nanos) in late {
+                self.lateness.with_label_values(&[id, &rank.to_string()]).set(nanos / 1e9);
+            }
+        }
+        for (rank, bound) in run.clock_bounds().take(MOST_RANKS_IN_FULL) {
+            self.clock_bound.with_label_values(&[id, &rank.to_string()]).set(seconds(bound));
+        }
+        for (rank, reason, count) in run.drop_counts().into_iter().take(MOST_RANKS_IN_FULL) {
+            let counter = self.dropped.with_label_values(&[id, &rank.to_string(), reason.name()]);
+            // The agent counts; a restarted agent counts from zero, a counter never goes back.
+            counter.inc_by((count as f64 - counter.get()).max(0.0));
+        }
+    }
+
+    /// The text exposition format.
+    ///
+    /// # Errors
+    /// When a family cannot be written, which means a bug in the names above.
+    pub fn encode(&self) -> Result<String, prometheus::Error> {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+impl ServerMetrics {
+    fn new(registry: &Registry) -> Self {
+        let counter = |name: &str, help: &str| {
+            let counter = IntCounter::new(name, help).expect("the name is valid");
+            registry.register(Box::new(counter.clone())).expect("each name is registered once");
+            counter
+        };
+        let live_clients = IntGauge::new("paceline_server_live_clients", "Clients of the live stream.")
+            .expect("the name is valid");
+        registry.register(Box::new(live_clients.clone())).expect("each name is registered once");
+        let opts =
+            HistogramOpts::new("paceline_server_sync_seconds", "Time to sync a group of batches to disk.")
+                .buckets(duration_buckets(1e-4));
+        let syncs = prometheus::Histogram::with_opts(opts).expect("the name is valid");
+        registry.register(Box::new(syncs.clone())).expect("each name is registered once");
+        Self {
+            batches: counter("paceline_server_batches_total", "Batches made durable."),
+            records: counter("paceline_server_records_total", "Records in durable batches."),
+            bytes: counter("paceline_server_bytes_total", "Bytes of durable batches."),
+            refused: counter("paceline_server_refused_total", "Requests to ingest that were no batches."),
+            deferred: counter("paceline_server_deferred_total", "Batches told to come again later."),
+            live_clients,
+            syncs,
+        }
+    }
+}
+
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}

@@ -1,0 +1,141 @@
+//! A running server: directory, log, hub, door; started by `paceline serve` and by `paceline run`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use wire::ids::RunId;
+
+use crate::http::guard::Guard;
+use crate::http::{self, App};
+use crate::metrics::Metrics;
+use crate::state::hub::Hub;
+use crate::store::directory::{Held, Layout};
+use crate::store::log::Log;
+use crate::store::{replay, segment};
+
+/// How to serve.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// The data directory.
+    pub data: PathBuf,
+    /// What clients must show; needed beyond loopback.
+    pub token: Option<String>,
+    /// Names, beside addresses, under which the server may be called.
+    pub host_names: Vec<String>,
+}
+
+/// A server that runs until it is stopped.
+pub struct Server {
+    /// Where it listens, as a browser writes it: `http://127.0.0.1:8080`.
+    pub address: String,
+    /// The task that owns the runs.
+    pub hub: Hub,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<std::io::Result<()>>,
+    // Last, so that the directory is released when everything else has ended.
+    _held: Held,
+}
+
+impl Server {
+    /// Takes the directory, replays its runs, and listens.
+    ///
+    /// # Errors
+    /// When the address or the directory cannot be had, or the address is beyond loopback and there is no
+    /// token.
+    pub async fn start(options: Options) -> anyhow::Result<Self> {
+        check_exposure(&options)?;
+        let layout = Layout::new(&options.data);
+        let mut held = Held::acquire(layout.clone())?;
+        let clock = held.clock;
+        let metrics = Metrics::new();
+        let runs = replay_and_seal(&layout, clock).await?;
+        let sealing = layout.clone();
+        let seal_full = move |run: RunId, path: PathBuf| seal_in_background(&sealing, &run, path);
+        let log =
+            Log::start(layout, metrics.server.clone(), seal_full).context("cannot start the log's thread")?;
+        let listener = TcpListener::bind(options.listen)
+            .await
+            .with_context(|| format!("cannot listen on {}: choose another with --listen", options.listen))?;
+        let address = format!("http://{}", listener.local_addr()?);
+        held.announce(&address)?;
+        let guard = Guard {
+            host_names: options.host_names,
+            loopback_only: options.listen.ip().is_loopback(),
+            token: options.token,
+        };
+        let hub = Hub::start(runs, clock, metrics.clone());
+        let app = App { hub: hub.clone(), log, metrics, clock, guard: Arc::new(guard) };
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serving = axum::serve(listener, http::router(app)).with_graceful_shutdown(async {
+            // A dropped handle stops the server as well.
+            let _either = stopped.await;
+        });
+        let task = tokio::spawn(async move { serving.await });
+        Ok(Self { address, hub, stop, task, _held: held })
+    }
+
+    /// Stops taking requests and waits a moment for those under way; live streams are cut.
+    pub async fn stop(self) {
+        const GRACE: std::time::Duration = std::time::Duration::from_millis(500);
+        // It may have stopped by itself; then there is nothing to tell.
+        let _stopped_already = self.stop.send(());
+        let _cut_short = tokio::time::timeout(GRACE, self.task).await;
+    }
+}
+
+fn check_exposure(options: &Options) -> anyhow::Result<()> {
+    if !options.listen.ip().is_loopback() && options.token.is_none() {
+        bail!(
+            "{} can be reached from other machines: give a token with --token or PACELINE_TOKEN, or listen on \
+             127.0.0.1",
+            options.listen
+        );
+    }
+    if options.token.as_deref().is_some_and(|token| token.len() < 8 || !token.bytes().all(is_token_byte)) {
+        bail!(
+            "the token needs at least 8 characters of A-Z a-z 0-9 - . _ ~ (it travels in headers and cookies)"
+        );
+    }
+    Ok(())
+}
+
+fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+/// Replays all runs and seals the logs of those that are over; nobody writes to any log yet.
+async fn replay_and_seal(
+    layout: &Layout,
+    clock: crate::clock::ServerClock,
+) -> anyhow::Result<std::collections::BTreeMap<RunId, crate::state::run::Run>> {
+    let layout = layout.clone();
+    let work = move || {
+        let runs = replay::all(&layout)?;
+        let now = clock.now();
+        let ended: Vec<RunId> =
+            runs.iter().filter(|(_, run)| run.is_over(now)).map(|(id, _)| id.clone()).collect();
+        if let Err(error) = replay::seal_ended(&layout, ended) {
+            tracing::warn!(%error, "a log could not be sealed; it is still read as it is");
+        }
+        Ok::<_, anyhow::Error>(runs)
+    };
+    tokio::task::spawn_blocking(work).await.context("reading the data directory failed")?
+}
+
+fn seal_in_background(layout: &Layout, run: &RunId, log: PathBuf) {
+    let path = layout.run(run);
+    let work = move || match segment::seal(&path, &log) {
+        Ok(()) => tracing::info!(log = %log.display(), "sealed"),
+        Err(error) => tracing::warn!(%error, "a log could not be sealed; it is still read as it is"),
+    };
+    if let Err(error) = std::thread::Builder::new().name("paceline-seal".into()).spawn(work) {
+        tracing::warn!(%error, "no thread to seal a log with; it is sealed at the next start");
+    }
+}

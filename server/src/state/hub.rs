@@ -1,0 +1,286 @@
+//! The one task that owns all runs: it takes commands, applies them, and publishes snapshots.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::MissedTickBehavior;
+use wire::batch::Batch;
+use wire::clock::ServerNanos;
+use wire::ids::{RunId, Step};
+use wire::live::Waterfall;
+use wire::views::{Report, RunState};
+
+use super::run::{ApplyError, RECENT_STEPS, Run};
+use super::snapshot::{RunSnapshot, Snapshot};
+use crate::clock::ServerClock;
+use crate::metrics::Metrics;
+
+/// Commands waiting for the hub. Each holds at most one decoded batch of some 6 MB at its very largest; a
+/// usual one is 20 KB, so the queue is about 5 MB.
+const QUEUE: usize = 256;
+/// Snapshots go out at most this often: a fifth of the 250 ms from gradient to pixel.
+const PUBLISH_EVERY: Duration = Duration::from_millis(50);
+/// Reports are made anew at most this often; they go over hundreds of steps.
+const REPORT_EVERY_NANOS: i64 = 250_000_000;
+/// And of a live run at least this often, though nothing came.
+const REPORT_AT_LEAST_EVERY_NANOS: i64 = 1_000_000_000;
+/// Runs a server holds; the page lists them all.
+const MOST_RUNS: usize = 10_000;
+/// Steps in a snapshot: what a page keeps.
+pub const LIVE_STEPS: usize = 2_000;
+
+/// What handlers ask of the hub.
+pub enum Command {
+    /// Take a batch in. Answered when it was applied.
+    Apply {
+        /// The batch, already durable.
+        batch: Box<Batch>,
+        /// When it came.
+        received: ServerNanos,
+    },
+    /// May this batch come in at all? Asked before it is made durable.
+    Check {
+        /// The batch.
+        batch: Box<Batch>,
+        /// The batch back, with the answer.
+        reply: oneshot::Sender<(Box<Batch>, Result<(), ApplyError>)>,
+    },
+    /// The waterfall of one step (`None`: the newest complete one).
+    Waterfall {
+        /// Of which run.
+        run: RunId,
+        /// Of which step.
+        step: Option<Step>,
+        /// `None` when there is no such run or step in memory.
+        reply: oneshot::Sender<Option<Waterfall>>,
+    },
+    /// The waterfalls of a range of kept steps, for exports.
+    Waterfalls {
+        /// Of which run.
+        run: RunId,
+        /// From which step.
+        first: Step,
+        /// To which step, inclusive.
+        last: Step,
+        /// Empty when nothing of it is in memory.
+        reply: oneshot::Sender<Vec<Waterfall>>,
+    },
+    /// The report over all kept steps.
+    FullReport {
+        /// Of which run.
+        run: RunId,
+        /// `None` when there is no such run.
+        reply: oneshot::Sender<Option<Report>>,
+    },
+}
+
+/// A handle to the hub; clones share it.
+#[derive(Clone)]
+pub struct Hub {
+    commands: mpsc::Sender<Command>,
+    snapshots: watch::Receiver<Arc<Snapshot>>,
+}
+
+/// The hub has stopped: the server is shutting down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the server is shutting down")]
+pub struct Stopped;
+
+impl Hub {
+    /// Starts the task with `runs` that were replayed from disk.
+    #[must_use]
+    pub fn start(runs: BTreeMap<RunId, Run>, clock: ServerClock, metrics: Metrics) -> Self {
+        let (commands, queue) = mpsc::channel(QUEUE);
+        let (publisher, snapshots) = watch::channel(Arc::new(Snapshot::default()));
+        let runs = runs.into_iter().map(|(id, run)| (id, Held::new(run))).collect();
+        let task = Task { runs, clock, metrics, publisher };
+        tokio::spawn(task.run(queue));
+        Self { commands, snapshots }
+    }
+
+    /// Hands a command over, waiting while the queue is full.
+    ///
+    /// # Errors
+    /// When the hub has stopped.
+    pub async fn send(&self, command: Command) -> Result<(), Stopped> {
+        self.commands.send(command).await.map_err(|_| Stopped)
+    }
+
+    /// Sends a command that is made around a reply channel, and waits for the reply.
+    ///
+    /// # Errors
+    /// When the hub has stopped.
+    pub async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Stopped> {
+        let (reply, answer) = oneshot::channel();
+        self.send(command(reply)).await?;
+        answer.await.map_err(|_| Stopped)
+    }
+
+    /// True when a command would have to wait.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.commands.capacity() == 0
+    }
+
+    /// The newest snapshot.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshots.borrow().clone()
+    }
+
+    /// Snapshots as they come; a slow reader sees only the newest.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<Arc<Snapshot>> {
+        self.snapshots.clone()
+    }
+}
+
+/// A run, and what readers were last shown of it.
+struct Held {
+    run: Run,
+    shown: Option<Arc<RunSnapshot>>,
+    reported_at: Option<ServerNanos>,
+    dirty: bool,
+}
+
+impl Held {
+    fn new(run: Run) -> Self {
+        Self { run, shown: None, reported_at: None, dirty: true }
+    }
+
+    /// Time alone may change a live run: a rank falls silent, a hang grows older.
+    fn look_at_the_clock(&mut self, now: ServerNanos) {
+        let aged = self.reported_at.is_none_or(|at| now - at >= REPORT_AT_LEAST_EVERY_NANOS);
+        let state = self.shown.as_ref().map(|shown| shown.summary.state);
+        self.dirty |= state != Some(self.run.state(now)) || (aged && !self.run.is_over(now));
+    }
+
+    /// Steps are always the newest; the report is made anew when it is due or the run's state changed.
+    fn snapshot(&mut self, now: ServerNanos) -> Arc<RunSnapshot> {
+        self.dirty = false;
+        let due = self.reported_at.is_none_or(|at| now - at >= REPORT_EVERY_NANOS);
+        let state = self.run.state(now);
+        let report = match &self.shown {
+            Some(shown) if !due && shown.summary.state == state => shown.report.clone(),
+            _ => {
+                self.reported_at = Some(now);
+                let most = if self.run.is_over(now) { usize::MAX } else { RECENT_STEPS };
+                Arc::new(self.run.report(most, now))
+            }
+        };
+        let snapshot = Arc::new(RunSnapshot {
+            summary: self.run.summary(&report, now),
+            report,
+            steps: Arc::new(self.run.newest_steps(LIVE_STEPS)),
+        });
+        self.shown = Some(snapshot.clone());
+        snapshot
+    }
+}
+
+struct Task {
+    runs: BTreeMap<RunId, Held>,
+    clock: ServerClock,
+    metrics: Metrics,
+    publisher: watch::Sender<Arc<Snapshot>>,
+}
+
+impl Task {
+    async fn run(mut self, mut queue: mpsc::Receiver<Command>) {
+        let mut publish = tokio::time::interval(PUBLISH_EVERY);
+        publish.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let replayed: Vec<RunId> = self.runs.keys().cloned().collect();
+        replayed.iter().for_each(|id| self.find_baseline(id));
+        loop {
+            tokio::select! {
+                command = queue.recv() => match command {
+                    Some(command) => self.apply(command),
+                    None => return,
+                },
+                _ = publish.tick() => self.publish(),
+            }
+        }
+    }
+
+    fn apply(&mut self, command: Command) {
+        let run = |id: &RunId| self.runs.get(id).map(|held| &held.run);
+        // A reply that nobody waits for any more belongs to a client that went away.
+        match command {
+            Command::Apply { batch, received } => self.take_in(*batch, received),
+            Command::Check { batch, reply } => {
+                let verdict = match run(&batch.run) {
+                    Some(run) => run.check(&batch),
+                    None if self.runs.len() >= MOST_RUNS => Err(ApplyError::TooManyRuns(MOST_RUNS)),
+                    None => Ok(()),
+                };
+                let _gone = reply.send((batch, verdict));
+            }
+            Command::Waterfall { run: id, step, reply } => {
+                let _gone = reply.send(run(&id).and_then(|run| run.waterfall(step)));
+            }
+            Command::Waterfalls { run: id, first, last, reply } => {
+                let _gone = reply.send(run(&id).map_or_else(Vec::new, |run| run.waterfalls(first, last)));
+            }
+            Command::FullReport { run: id, reply } => {
+                let now = self.clock.now();
+                let _gone = reply.send(run(&id).map(|run| run.report(usize::MAX, now)));
+            }
+        }
+    }
+
+    fn take_in(&mut self, batch: Batch, received: ServerNanos) {
+        let id = batch.run.clone();
+        let is_new = !self.runs.contains_key(&id);
+        let held = self
+            .runs
+            .entry(id.clone())
+            .or_insert_with(|| Held::new(Run::new(id.clone(), batch.world_size, received)));
+        // A duplicate is acknowledged like the first: the agent never heard the first answer.
+        let Ok(closed) = held.run.apply(batch, received) else { return };
+        self.metrics.observe_steps(&held.run, &closed);
+        held.dirty = true;
+        if is_new {
+            self.find_baseline(&id);
+        }
+    }
+
+    /// The completed run of the same name on the fewest ranks is what a run's efficiency is measured against.
+    fn find_baseline(&mut self, id: &RunId) {
+        let now = self.clock.now();
+        let Some(own) = self.runs.get(id).map(|held| &held.run) else { return };
+        let candidates = self.runs.iter().map(|(other, held)| (other, &held.run)).filter(|(other, run)| {
+            *other != id
+                && run.name() == own.name()
+                && run.world_size() < own.world_size()
+                && run.state(now) == RunState::Completed
+        });
+        let baseline = candidates
+            .min_by_key(|(_, run)| run.world_size())
+            .and_then(|(_, run)| Some((run.world_size(), run.throughput()?)));
+        if let Some(held) = self.runs.get_mut(id) {
+            held.run.set_baseline(baseline);
+        }
+    }
+
+    fn publish(&mut self) {
+        let now = self.clock.now();
+        for held in self.runs.values_mut() {
+            let closed = held.run.tick(now);
+            self.metrics.observe_steps(&held.run, &closed);
+            held.dirty |= !closed.is_empty();
+            held.look_at_the_clock(now);
+        }
+        if !self.runs.values().any(|held| held.dirty) {
+            return;
+        }
+        let mut snapshot = Snapshot::clone(&self.publisher.borrow());
+        for (id, held) in self.runs.iter_mut().filter(|(_, held)| held.dirty) {
+            let shown = held.snapshot(now);
+            self.metrics.observe_run(&held.run, &shown);
+            snapshot.runs.insert(id.clone(), shown);
+        }
+        self.publisher.send_replace(Arc::new(snapshot));
+    }
+}

@@ -1,0 +1,421 @@
+//! One run: its ranks, its clocks, its steps.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use analysis::clocks::{self, AlignedCollective, ClockFit};
+use analysis::hang::{self, Progress};
+use analysis::report::{self, RunFacts};
+use analysis::step::{StepAnalysis, StepRecords};
+use analysis::{stats, waterfall};
+use wire::batch::{Batch, Drop, DropReason, Hello, Layout, Note};
+use wire::clock::{Probe, ServerNanos};
+use wire::event::Event;
+use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Seq, Step};
+use wire::live::Waterfall;
+use wire::views::{Hang, RankDrops, Report, RunState, RunSummary};
+
+use super::incoming::{Closed, Incoming, Kept};
+
+/// Probes kept per rank: one each half second is half an hour.
+const MOST_PROBES: usize = 4_096;
+/// Analysed steps kept per run: 1.1 KB each with four ranks, 250 KB each with 1,024.
+const MOST_ANALYSED: usize = 20_000;
+/// And the cells (ranks x steps) they may have: 4 M x 240 bytes is 1 GB at the very most.
+const MOST_CELLS: usize = 4_000_000;
+/// The live report covers this many of the newest steps.
+pub const RECENT_STEPS: usize = 512;
+/// A rank that was not heard from for so long does not report; agents send a heartbeat every two seconds.
+const REPORTING_NANOS: i64 = 10_000_000_000;
+/// A run nobody hears from for so long, without a goodbye, has failed.
+const LOST_NANOS: i64 = 60_000_000_000;
+/// Collectives of the newest step that tighten the clocks.
+const TIGHTEN_WITH: usize = 16;
+/// Steps with a missing rank close after this long without a word from it.
+const OVERDUE_NANOS: i64 = 10_000_000_000;
+
+/// What is known of one rank.
+#[derive(Default)]
+struct RankState {
+    hello: Option<Hello>,
+    incarnation: Option<Incarnation>,
+    last_batch: Option<BatchSeq>,
+    last_seen: Option<ServerNanos>,
+    probes: VecDeque<Probe>,
+    fit: Option<ClockFit>,
+    drops: Vec<Drop>,
+    launched: Option<Seq>,
+    bye: Option<bool>,
+    bye_reason: String,
+}
+
+/// Why a batch was not taken in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// It came before: acknowledged again, applied once.
+    #[error("duplicate")]
+    Duplicate,
+    /// The server has as many runs as it takes.
+    #[error("this server holds {0} runs, the most it takes: remove old ones from its data directory")]
+    TooManyRuns(usize),
+    /// Its world size is not the run's.
+    #[error(
+        "rank {rank} says that run {run} has {said} ranks, the first batch of the run said {known}: \
+         give every job a run id of its own"
+    )]
+    WorldSize {
+        /// The run.
+        run: RunId,
+        /// Who speaks.
+        rank: Rank,
+        /// What it says.
+        said: u32,
+        /// What the run has.
+        known: u32,
+    },
+}
+
+/// One run.
+pub struct Run {
+    id: RunId,
+    ranks: Vec<RankState>,
+    first_seen: ServerNanos,
+    last_seen: ServerNanos,
+    incoming: Incoming,
+    kept: Kept,
+    analysed: VecDeque<Arc<StepAnalysis>>,
+    completed_steps: u64,
+    last_step_at: Option<ServerNanos>,
+    layouts: BTreeMap<u32, Layout>,
+    hang: Option<Hang>,
+    baseline: Option<(u32, f64)>,
+}
+
+impl Run {
+    /// A run as its first batch describes it. `world_size` is what a decoded batch says.
+    #[must_use]
+    pub fn new(id: RunId, world_size: u32, now: ServerNanos) -> Self {
+        let ranks = (0..world_size).map(|_| RankState::default()).collect::<Vec<_>>();
+        Self {
+            id,
+            incoming: Incoming::new(ranks.len()),
+            ranks,
+            first_seen: now,
+            last_seen: now,
+            kept: Kept::default(),
+            analysed: VecDeque::new(),
+            completed_steps: 0,
+            last_step_at: None,
+            layouts: BTreeMap::new(),
+            hang: None,
+            baseline: None,
+        }
+    }
+
+    /// Says whether `batch` fits this run and is new.
+    ///
+    /// # Errors
+    /// [`ApplyError::Duplicate`] when it was applied before, [`ApplyError::WorldSize`] when it contradicts.
+    pub fn check(&self, batch: &Batch) -> Result<(), ApplyError> {
+        if batch.world_size as usize != self.ranks.len() {
+            return Err(ApplyError::WorldSize {
+                run: self.id.clone(),
+                rank: batch.rank,
+                said: batch.world_size,
+                known: self.ranks.len() as u32,
+            });
+        }
+        let rank = &self.ranks[batch.rank.0 as usize];
+        let seen = rank.incarnation.is_some_and(|known| {
+            batch.incarnation < known || (batch.incarnation == known && Some(batch.seq) <= rank.last_batch)
+        });
+        if seen { Err(ApplyError::Duplicate) } else { Ok(()) }
+    }
+
+    /// Takes a batch in; returns the steps it closed, newest last.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn apply(&mut self, batch: Batch, now: ServerNanos) -> Result<Vec<Arc<StepAnalysis>>, ApplyError> {
+        self.check(&batch)?;
+        self.last_seen = self.last_seen.max(now);
+        let rank = &mut self.ranks[batch.rank.0 as usize];
+        if rank.incarnation != Some(batch.incarnation) {
+            // A new life has a new clock and launches its collectives from the start.
+            *rank = RankState { incarnation: Some(batch.incarnation), ..RankState::default() };
+        }
+        rank.last_batch = Some(batch.seq);
+        rank.last_seen = Some(now);
+        rank.drops = batch.drops;
+        for note in batch.notes {
+            match note {
+                Note::Hello(hello) => rank.hello = Some(hello),
+                Note::Layout(layout) => drop(self.layouts.insert(layout.generation, layout)),
+                Note::Bye(bye) => {
+                    rank.bye = Some(bye.completed);
+                    rank.bye_reason = bye.reason;
+                }
+            }
+        }
+        if !batch.probes.is_empty() {
+            rank.probes.extend(batch.probes);
+            let excess = rank.probes.len().saturating_sub(MOST_PROBES);
+            rank.probes.drain(..excess);
+            rank.fit = clocks::fit(rank.probes.make_contiguous());
+        }
+        for event in &batch.events {
+            match event {
+                Event::Started(started) => rank.launched = rank.launched.max(Some(started.seq)),
+                Event::Bucket(bucket) => rank.launched = rank.launched.max(Some(bucket.seq)),
+                Event::Span(_) | Event::Step(_) => {}
+            }
+            self.incoming.add(batch.rank, event);
+        }
+        let mut closed = self.incoming.close_ready();
+        if self.has_ended() {
+            closed.extend(self.incoming.close_all());
+        }
+        Ok(self.take_closed(closed, now))
+    }
+
+    /// What time alone changes: overdue steps close, hangs are seen. Returns the steps that closed.
+    pub fn tick(&mut self, now: ServerNanos) -> Vec<Arc<StepAnalysis>> {
+        let overdue = self.last_step_at.is_some_and(|at| now - at > OVERDUE_NANOS);
+        let closed = if overdue { self.incoming.close_overdue() } else { Vec::new() };
+        let closed = self.take_closed(closed, now);
+        self.hang = if self.has_ended() || self.is_lost(now) { None } else { self.detect_hang(now) };
+        closed
+    }
+
+    fn take_closed(&mut self, closed: Vec<Closed>, now: ServerNanos) -> Vec<Arc<StepAnalysis>> {
+        closed.into_iter().map(|closed| self.take_step(closed, now)).collect()
+    }
+
+    fn take_step(&mut self, closed: Closed, now: ServerNanos) -> Arc<StepAnalysis> {
+        let fits = self.tightened(&closed.records);
+        let analysis = Arc::new(analysis::step::analyse(&closed.records, &fits));
+        if analysis.complete {
+            self.completed_steps += 1;
+            self.last_step_at = Some(now);
+            self.hang = None;
+        }
+        self.kept.push(closed);
+        self.analysed.push_back(analysis.clone());
+        let most = MOST_ANALYSED.min(MOST_CELLS / self.ranks.len()).max(RECENT_STEPS / 4);
+        let excess = self.analysed.len().saturating_sub(most);
+        self.analysed.drain(..excess);
+        analysis
+    }
+
+    /// The ranks' clocks, tightened by the step's own collectives.
+    fn tightened(&self, records: &StepRecords) -> Vec<Option<ClockFit>> {
+        let mut fits: Vec<Option<ClockFit>> = self.ranks.iter().map(|rank| rank.fit).collect();
+        let mut joined: BTreeMap<_, AlignedCollective> = BTreeMap::new();
+        for (rank, step) in records.ranks.iter().enumerate() {
+            for bucket in step.iter().flat_map(|step| step.buckets.iter().take(TIGHTEN_WITH)) {
+                if let Some(fit) = fits[rank] {
+                    let times = (rank, fit.align(bucket.start), fit.align(bucket.end));
+                    joined.entry((bucket.comm, bucket.seq)).or_default().push(times);
+                }
+            }
+        }
+        clocks::tighten(&mut fits, &joined.into_values().collect::<Vec<_>>());
+        fits
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ranks.iter().all(|rank| rank.bye.is_some())
+    }
+
+    fn is_lost(&self, now: ServerNanos) -> bool {
+        now - self.last_seen > LOST_NANOS
+    }
+
+    fn detect_hang(&self, now: ServerNanos) -> Option<Hang> {
+        let since = now - self.last_step_at?;
+        let progress = |rank: &RankState| Progress {
+            launched: rank.launched,
+            gone: rank.bye.is_some(),
+            silent_seconds: rank
+                .last_seen
+                .map_or(0, |seen| (now - seen).max(0).unsigned_abs() / 1_000_000_000),
+        };
+        let ranks: Vec<Progress> = self.ranks.iter().map(progress).collect();
+        let median = self.recent_median_nanos().map(|nanos| nanos / 1e9);
+        hang::detect(since as f64 / 1e9, median, &ranks)
+    }
+
+    fn recent_median_nanos(&self) -> Option<f64> {
+        let recent = self.analysed.iter().rev().take(RECENT_STEPS);
+        stats::median(recent.filter(|step| report::is_observed(step)).map(|step| step.step_nanos() as f64))
+    }
+
+    /// Where the run is in its life.
+    #[must_use]
+    pub fn state(&self, now: ServerNanos) -> RunState {
+        if self.ranks.iter().any(|rank| rank.bye == Some(false)) {
+            RunState::Failed
+        } else if self.has_ended() {
+            RunState::Completed
+        } else if self.is_lost(now) {
+            RunState::Failed
+        } else if self.hang.is_some() {
+            RunState::Hung
+        } else if self.completed_steps == 0 {
+            RunState::Starting
+        } else {
+            RunState::Running
+        }
+    }
+
+    /// True when nothing more is to be expected.
+    #[must_use]
+    pub fn is_over(&self, now: ServerNanos) -> bool {
+        self.has_ended() || self.is_lost(now)
+    }
+
+    /// Compares this run's efficiency with one on fewer ranks.
+    pub fn set_baseline(&mut self, baseline: Option<(u32, f64)>) {
+        self.baseline = baseline;
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> &RunId {
+        &self.id
+    }
+
+    /// When its first batch came.
+    #[must_use]
+    pub fn first_seen(&self) -> ServerNanos {
+        self.first_seen
+    }
+
+    /// The name its ranks gave it; the run id until one has spoken.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.hello().map_or(self.id.as_str(), |hello| hello.name.as_str())
+    }
+
+    /// How many ranks it has.
+    #[must_use]
+    pub fn world_size(&self) -> u32 {
+        self.ranks.len() as u32
+    }
+
+    /// Samples per second over all ranks and kept steps.
+    #[must_use]
+    pub fn throughput(&self) -> Option<f64> {
+        let steps: Vec<&StepAnalysis> =
+            self.analysed.iter().map(Arc::as_ref).filter(|step| report::is_observed(step)).collect();
+        report::throughput(&steps)
+    }
+
+    fn hello(&self) -> Option<&Hello> {
+        self.ranks.iter().find_map(|rank| rank.hello.as_ref())
+    }
+
+    fn facts(&self, now: ServerNanos) -> RunFacts {
+        let drops = |(rank, state): (usize, &RankState)| RankDrops {
+            rank: Rank(rank as u32),
+            drops: state.drops.clone(),
+        };
+        RunFacts {
+            run: self.id.clone(),
+            name: self.name().to_owned(),
+            state: self.state(now),
+            ranks: self.world_size(),
+            sample_unit: self.hello().map_or("samples", |hello| hello.sample_unit.as_str()).to_owned(),
+            fits: self.ranks.iter().map(|rank| rank.fit).collect(),
+            drops: self.ranks.iter().enumerate().map(drops).filter(|rank| !rank.drops.is_empty()).collect(),
+            hang: self.hang.clone(),
+            baseline: self.baseline,
+        }
+    }
+
+    /// The report over the newest `most` kept steps.
+    #[must_use]
+    pub fn report(&self, most: usize, now: ServerNanos) -> Report {
+        let skipped = self.analysed.len().saturating_sub(most);
+        let steps: Vec<&StepAnalysis> = self.analysed.iter().skip(skipped).map(Arc::as_ref).collect();
+        report::report(&self.facts(now), &steps)
+    }
+
+    /// The line of the list of runs; figures are of `report`, which must be this run's.
+    #[must_use]
+    pub fn summary(&self, report: &Report, now: ServerNanos) -> RunSummary {
+        let over = self.is_over(now);
+        let reports = |rank: &&RankState| {
+            rank.last_seen.is_some_and(|seen| over || (rank.bye.is_none() && now - seen < REPORTING_NANOS))
+        };
+        let reason = self.ranks.iter().map(|rank| rank.bye_reason.as_str()).find(|reason| !reason.is_empty());
+        RunSummary {
+            run: self.id.clone(),
+            name: report.name.clone(),
+            state: report.state,
+            started_unix_millis: millis(self.first_seen),
+            last_seen_unix_millis: millis(self.last_seen),
+            ranks_expected: self.world_size(),
+            ranks_reporting: self.ranks.iter().filter(reports).count() as u32,
+            steps: self.completed_steps,
+            last_step: self.analysed.back().map(|step| step.step.0),
+            step_time_nanos: report.step_time_ns.map(|spread| spread.median as u64),
+            throughput: report.throughput,
+            sample_unit: report.sample_unit.clone(),
+            overlap_ratio: report.overlap_ratio,
+            efficiency_implied: report.scaling_efficiency.implied,
+            verdict: report.verdicts.first().map(|verdict| verdict.sentence.clone()).or_else(|| {
+                (report.state == RunState::Failed).then_some(reason).flatten().map(str::to_owned)
+            }),
+            hang: self.hang.clone(),
+        }
+    }
+
+    /// The newest `most` analysed steps, oldest first.
+    #[must_use]
+    pub fn newest_steps(&self, most: usize) -> Vec<Arc<StepAnalysis>> {
+        self.analysed.iter().skip(self.analysed.len().saturating_sub(most)).cloned().collect()
+    }
+
+    /// The waterfall of one step, or of the newest complete one; `None` when its records are not in memory.
+    #[must_use]
+    pub fn waterfall(&self, step: Option<Step>) -> Option<Waterfall> {
+        let records = self.kept.find(step)?;
+        Some(waterfall::waterfall(records, &self.tightened(records)))
+    }
+
+    /// The waterfalls of all kept steps from `first` to `last`, for exports.
+    #[must_use]
+    pub fn waterfalls(&self, first: Step, last: Step) -> Vec<Waterfall> {
+        let wanted = self.kept.iter().filter(|records| first <= records.step && records.step <= last);
+        wanted.map(|records| waterfall::waterfall(records, &self.tightened(records))).collect()
+    }
+
+    /// Error bound of each rank's clock, in nanoseconds.
+    pub fn clock_bounds(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.ranks.iter().enumerate().filter_map(|(rank, state)| Some((rank, state.fit?.bound_nanos)))
+    }
+
+    /// What each rank lost since its process began, by reason.
+    #[must_use]
+    pub fn drop_counts(&self) -> Vec<(usize, DropReason, u64)> {
+        let by_reason = |state: &RankState, reason| {
+            state.drops.iter().filter(|drop| drop.reason == reason).map(|drop| drop.count).sum()
+        };
+        let counts =
+            self.ranks.iter().enumerate().flat_map(|(rank, state)| {
+                DropReason::ALL.map(|reason| (rank, reason, by_reason(state, reason)))
+            });
+        counts.filter(|&(_, _, count)| count > 0).collect()
+    }
+
+    /// Records that came for steps that had closed.
+    #[must_use]
+    pub fn late_records(&self) -> u64 {
+        self.incoming.late_records
+    }
+}
+
+fn millis(time: ServerNanos) -> u64 {
+    time.0.max(0).unsigned_abs() / 1_000_000
+}

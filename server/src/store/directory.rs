@@ -1,0 +1,185 @@
+//! The data directory: where things lie, who holds it, and which clock its runs are on.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use wire::ids::RunId;
+
+use super::StoreError;
+use crate::clock::ServerClock;
+
+/// Where data go without `--data`: `$PACELINE_DATA`, `$XDG_DATA_HOME/paceline`, `~/.local/share/paceline`, or
+/// `paceline-data` here.
+#[must_use]
+pub fn default_path() -> PathBuf {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    variable("PACELINE_DATA")
+        .or_else(|| Some(variable("XDG_DATA_HOME")?.join("paceline")))
+        .or_else(|| Some(variable("HOME")?.join(".local/share/paceline")))
+        .unwrap_or_else(|| PathBuf::from("paceline-data"))
+}
+
+/// The paths in a data directory.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    /// Of the directory `root`, which need not exist.
+    #[must_use]
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The directory of one run.
+    #[must_use]
+    pub fn run(&self, run: &RunId) -> PathBuf {
+        self.root.join("runs").join(run.as_str())
+    }
+
+    /// All runs that have a directory, in no particular order.
+    ///
+    /// # Errors
+    /// When the directory exists and cannot be read.
+    pub fn runs(&self) -> Result<Vec<RunId>, StoreError> {
+        let path = self.root.join("runs");
+        if !path.exists() {
+            return Ok(Vec::new());
+        }
+        let entries = fs::read_dir(&path).map_err(StoreError::io(&path, "list runs"))?;
+        // A stray file or a folder of another name is not ours and is left alone.
+        Ok(entries.filter_map(|entry| RunId::new(entry.ok()?.file_name().to_str()?).ok()).collect())
+    }
+}
+
+/// What a server writes about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerFile {
+    /// Its process id.
+    pub pid: u32,
+    /// Where it listens; `None` until it does.
+    pub address: Option<String>,
+    /// The boot its clock counts from.
+    pub boot_id: String,
+    /// Unix time minus boot time, in nanoseconds.
+    pub unix_minus_boot_nanos: i64,
+}
+
+/// A data directory that this process holds; released when dropped or when the process dies.
+#[derive(Debug)]
+pub struct Held {
+    /// Its paths.
+    pub layout: Layout,
+    /// The clock of its runs.
+    pub clock: ServerClock,
+    file: ServerFile,
+    _lock: File,
+}
+
+impl Held {
+    /// Makes the directory if need be and locks it.
+    ///
+    /// # Errors
+    /// [`StoreError::InUse`] when another server holds it; an I/O error when it cannot be made or written.
+    pub fn acquire(layout: Layout) -> Result<Self, StoreError> {
+        let runs = layout.root.join("runs");
+        fs::create_dir_all(&runs).map_err(StoreError::io(&runs, "create"))?;
+        let lock_path = layout.root.join("lock");
+        let lock = File::create(&lock_path).map_err(StoreError::io(&lock_path, "create"))?;
+        let known = read(&layout);
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let known = known.unwrap_or_default();
+            return Err(StoreError::InUse { path: layout.root, pid: known.pid, address: known.address });
+        }
+        let boot_id = boot_id();
+        let same_boot = known.filter(|known| !boot_id.is_empty() && known.boot_id == boot_id);
+        let clock = same_boot.map_or_else(ServerClock::start, |known| {
+            ServerClock::from_difference(known.unix_minus_boot_nanos)
+        });
+        let file = ServerFile {
+            pid: std::process::id(),
+            address: None,
+            boot_id,
+            unix_minus_boot_nanos: clock.difference(),
+        };
+        write(&layout, &file)?;
+        Ok(Self { layout, clock, file, _lock: lock })
+    }
+
+    /// Tells others where the server listens.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn announce(&mut self, address: &str) -> Result<(), StoreError> {
+        self.file.address = Some(address.to_owned());
+        write(&self.layout, &self.file)
+    }
+}
+
+fn server_file(layout: &Layout) -> PathBuf {
+    layout.root.join("server.json")
+}
+
+fn read(layout: &Layout) -> Option<ServerFile> {
+    serde_json::from_slice(&fs::read(server_file(layout)).ok()?).ok()
+}
+
+fn write(layout: &Layout, file: &ServerFile) -> Result<(), StoreError> {
+    let path = server_file(layout);
+    let json = serde_json::to_vec_pretty(file).map_err(|error| StoreError::content(&path, error))?;
+    write_atomically(&path, &json)
+}
+
+fn boot_id() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
+}
+
+/// Replaces `path` by `bytes`: after a crash the old or the new content is there, never a mixture.
+///
+/// # Errors
+/// When it cannot be written, synced or renamed.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    let temporary = path.with_extension("tmp");
+    let mut file = File::create(&temporary).map_err(StoreError::io(&temporary, "create"))?;
+    file.write_all(bytes).map_err(StoreError::io(&temporary, "write"))?;
+    file.sync_all().map_err(StoreError::io(&temporary, "sync"))?;
+    fs::rename(&temporary, path).map_err(StoreError::io(path, "replace"))?;
+    path.parent().map_or(Ok(()), sync_directory)
+}
+
+/// Makes the names in a directory durable.
+///
+/// # Errors
+/// When it cannot be opened or synced.
+pub fn sync_directory(path: &Path) -> Result<(), StoreError> {
+    let directory = File::open(path).map_err(StoreError::io(path, "open"))?;
+    directory.sync_all().map_err(StoreError::io(path, "sync"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_has_one_server_and_keeps_its_clock() {
+        let root = tempfile::tempdir().unwrap();
+        let mut first = Held::acquire(Layout::new(root.path())).unwrap();
+        first.announce("http://127.0.0.1:9").unwrap();
+        let error = Held::acquire(Layout::new(root.path())).unwrap_err().to_string();
+        assert!(error.contains("in use") && error.contains("http://127.0.0.1:9"), "{error}");
+        let clock = first.clock;
+        drop(first);
+        assert_eq!(Held::acquire(Layout::new(root.path())).unwrap().clock, clock);
+    }
+}

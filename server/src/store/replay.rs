@@ -1,0 +1,71 @@
+//! Brings runs back from disk: the same batches in the same order through the same code as when they came.
+
+use std::collections::BTreeMap;
+
+use wire::ids::RunId;
+
+use super::directory::Layout;
+use super::{StoreError, log, segment};
+use crate::state::run::Run;
+
+/// Replays one run; `None` when its directory holds no batch.
+///
+/// # Errors
+/// When its files cannot be read or hold something else.
+pub fn run(layout: &Layout, id: &RunId) -> Result<Option<Run>, StoreError> {
+    let path = layout.run(id);
+    let mut replayed: Option<Run> = None;
+    let mut take = |batches: Vec<segment::Received>| {
+        for segment::Received { at, batch } in batches {
+            let run = replayed.get_or_insert_with(|| Run::new(id.clone(), batch.world_size, at));
+            // What was refused or repeated when it came is refused or repeated again.
+            let _refused_again = run.apply(batch, at);
+        }
+    };
+    let manifest = segment::manifest(&path)?;
+    for name in &manifest.segments {
+        take(segment::read(&path.join(name))?);
+    }
+    for log_path in log::logs(&path)? {
+        if !is_sealed(&manifest, &log_path) {
+            take(segment::read_log(&log_path)?);
+        }
+    }
+    Ok(replayed)
+}
+
+/// A log whose segment counts was only not deleted yet.
+fn is_sealed(manifest: &segment::Manifest, log_path: &std::path::Path) -> bool {
+    let stem = log_path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    manifest.segments.contains(&stem.replace("log-", "segment-"))
+}
+
+/// Replays all runs. A run that cannot be read is reported and left as it is on disk; the others are served.
+///
+/// # Errors
+/// When the list of runs cannot be read.
+pub fn all(layout: &Layout) -> Result<BTreeMap<RunId, Run>, StoreError> {
+    let mut runs = BTreeMap::new();
+    for id in layout.runs()? {
+        match run(layout, &id) {
+            Ok(Some(run)) => drop(runs.insert(id, run)),
+            Ok(None) => {}
+            Err(error) => tracing::error!(run = %id, %error, "this run cannot be read and is not shown"),
+        }
+    }
+    Ok(runs)
+}
+
+/// Seals every log of runs that are over; called when no log is being written yet.
+///
+/// # Errors
+/// When a segment cannot be written; its log is then still there.
+pub fn seal_ended(layout: &Layout, ended: impl IntoIterator<Item = RunId>) -> Result<(), StoreError> {
+    for id in ended {
+        let path = layout.run(&id);
+        for log_path in log::logs(&path)? {
+            segment::seal(&path, &log_path)?;
+        }
+    }
+    Ok(())
+}

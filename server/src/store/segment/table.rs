@@ -1,0 +1,101 @@
+//! A table of INT64 columns as one Parquet file.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::basic::{Compression, Encoding, Repetition, Type as PhysicalType, ZstdLevel};
+use parquet::column::reader::ColumnReader;
+use parquet::data_type::Int64Type;
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::Type;
+
+use crate::store::StoreError;
+
+/// `N` named columns of equal length.
+pub(super) struct Table<const N: usize> {
+    names: [&'static str; N],
+    columns: [Vec<i64>; N],
+}
+
+impl<const N: usize> Table<N> {
+    pub(super) fn new(names: [&'static str; N]) -> Self {
+        Self { names, columns: std::array::from_fn(|_| Vec::new()) }
+    }
+
+    pub(super) fn push(&mut self, row: [i64; N]) {
+        for (column, value) in self.columns.iter_mut().zip(row) {
+            column.push(value);
+        }
+    }
+
+    pub(super) fn rows(&self) -> impl Iterator<Item = [i64; N]> + '_ {
+        (0..self.columns[0].len()).map(|row| std::array::from_fn(|column| self.columns[column][row]))
+    }
+
+    pub(super) fn write(&self, path: &Path) -> Result<(), StoreError> {
+        let file = File::create(path).map_err(StoreError::io(path, "create"))?;
+        self.encode(&file).map_err(|error| StoreError::content(path, error))?;
+        file.sync_all().map_err(StoreError::io(path, "sync"))
+    }
+
+    fn encode(&self, file: &File) -> Result<(), ParquetError> {
+        let field = |name: &&'static str| {
+            let field = Type::primitive_type_builder(name, PhysicalType::INT64);
+            field.with_repetition(Repetition::REQUIRED).build().map(Arc::new)
+        };
+        let fields = self.names.iter().map(field).collect::<Result<Vec<_>, _>>()?;
+        let schema = Type::group_type_builder("records").with_fields(fields).build()?;
+        let properties = WriterProperties::builder()
+            .set_dictionary_enabled(false)
+            .set_encoding(Encoding::DELTA_BINARY_PACKED)
+            .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
+            .build();
+        let mut writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))?;
+        let mut group = writer.next_row_group()?;
+        for column in &self.columns {
+            let Some(mut out) = group.next_column()? else { break };
+            out.typed::<Int64Type>().write_batch(column, None, None)?;
+            out.close()?;
+        }
+        group.close()?;
+        writer.close().map(drop)
+    }
+
+    /// Reads the columns `names`; the file may have others, in any order.
+    pub(super) fn read(path: &Path, names: [&'static str; N]) -> Result<Self, StoreError> {
+        let file = File::open(path).map_err(StoreError::io(path, "open"))?;
+        let reader = SerializedFileReader::new(file).map_err(|error| StoreError::content(path, error))?;
+        let mut table = Self::new(names);
+        for (name, column) in names.iter().zip(&mut table.columns) {
+            *column = read_column(&reader, name).map_err(|error| StoreError::content(path, error))?;
+        }
+        let rows = table.columns[0].len();
+        if table.columns.iter().any(|column| column.len() != rows) {
+            return Err(StoreError::content(path, "its columns are not equally long"));
+        }
+        Ok(table)
+    }
+}
+
+fn read_column(reader: &SerializedFileReader<File>, name: &str) -> Result<Vec<i64>, ParquetError> {
+    let schema = reader.metadata().file_metadata().schema_descr_ptr();
+    let at = schema
+        .columns()
+        .iter()
+        .position(|column| column.name() == name)
+        .ok_or_else(|| ParquetError::General(format!("it has no column {name:?}")))?;
+    let mut values = Vec::new();
+    for group in 0..reader.num_row_groups() {
+        let group = reader.get_row_group(group)?;
+        let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
+        let ColumnReader::Int64ColumnReader(mut column) = group.get_column_reader(at)? else {
+            return Err(ParquetError::General(format!("its column {name:?} is not INT64")));
+        };
+        column.read_records(rows, None, None, &mut values)?;
+    }
+    Ok(values)
+}
