@@ -14,7 +14,7 @@ use wasm_bindgen::{Clamped, JsCast as _, prelude::*};
 use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement, ImageData};
 
 use crate::pen::Pen;
-use crate::widgets::text;
+use crate::widgets::{Place, text};
 
 /// The plot's inner size in CSS pixels, and how many device pixels one of them has.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,6 +38,14 @@ pub struct Margins {
     pub top: f64,
     /// Bottom: the labels of the horizontal axis.
     pub bottom: f64,
+}
+
+impl Margins {
+    /// Where a tooltip for the point (x, y) of the raster is placed.
+    pub fn place(self, x: f64, y: f64, size: Size) -> Place {
+        let (width, height) = (size.width + self.left + self.right, size.height + self.top + self.bottom);
+        Place { x: x + self.left, y: y + self.top, width, height }
+    }
 }
 
 /// What the pointer or a key did; positions are CSS pixels from the raster's upper left corner.

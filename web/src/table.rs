@@ -74,7 +74,7 @@ pub fn Table(
         .map(|column| match *column {
             Column::Number(name) => view! { <th scope="col" class="number">{name}</th> },
             Column::Words(name) => view! { <th scope="col" class="">{name}</th> },
-            Column::Parts => view! { <th scope="col" class="">""</th> },
+            Column::Parts => view! { <th scope="col" class="">"Parts"</th> },
         })
         .collect_view();
     let columns = StoredValue::new(columns);
@@ -115,7 +115,7 @@ pub fn Table(
         }
     };
     view! {
-        <div class="rows" class:chooses=choose.is_some() tabindex="0" role="region" aria-label=caption on:scroll=on_scroll>
+        <div class="rows" class:chooses=choose.is_some() tabindex="0" role="group" aria-label=caption on:scroll=on_scroll>
             <table data-testid=testid>
                 <caption class="unseen">{caption}</caption>
                 <thead><tr>{headings}</tr></thead>

@@ -116,14 +116,27 @@ pub fn PartsBar(#[prop(into)] shares: Signal<[f64; 8]>) -> impl IntoView {
     .into_any()
 }
 
-/// A box near the pointer; `place` is where, in CSS pixels of the chart, and how wide the chart is.
+/// Where a tooltip points to, and in how large a chart, in CSS pixels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Place {
+    /// From the chart's left edge.
+    pub x: f64,
+    /// From its top.
+    pub y: f64,
+    /// The chart's width.
+    pub width: f64,
+    /// The chart's height.
+    pub height: f64,
+}
+
+/// A box near the pointer, on the side where there is room.
 #[component]
-pub fn Tip(#[prop(into)] place: Signal<Option<(f64, f64, f64)>>, children: Children) -> impl IntoView {
+pub fn Tip(#[prop(into)] place: Signal<Option<Place>>, children: Children) -> impl IntoView {
     let transform = text(move || {
-        place.get().map_or_else(String::new, |(x, y, width)| {
-            // On the side where there is room.
-            let side = if x > width / 2.0 { "translateX(calc(-100% - 14px))" } else { "translateX(14px)" };
-            format!("translate({x:.0}px, {y:.0}px) {side}")
+        place.get().map_or_else(String::new, |Place { x, y, width, height }| {
+            let across = if x > width / 2.0 { "calc(-100% - 14px)" } else { "14px" };
+            let down = if y > height / 2.0 { "calc(-100% - 14px)" } else { "14px" };
+            format!("translate({x:.0}px, {y:.0}px) translate({across}, {down})")
         })
     });
     let shown = Signal::derive(move || place.with(Option::is_some));

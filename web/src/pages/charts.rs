@@ -62,6 +62,10 @@ pub fn Charts() -> impl IntoView {
     let theme = expect_context::<Theme>();
     keys::global(move |key| range.key(key));
     let save_csv = move |_| live.steps.with_value(|steps| download::csv("steps.csv", &csv(steps)));
+    let unit = text(move || {
+        live.run
+            .with(|run| run.as_ref().map(|run| format!(" {}/s", run.report.sample_unit)).unwrap_or_default())
+    });
     let save_png = move |_| download::png("ledger.png", "chart-ledger", theme.inks().ground);
     view! {
         <section class="panel charts" aria-label="Over time">
@@ -76,7 +80,7 @@ pub fn Charts() -> impl IntoView {
             <Ledger />
             <h2 class="chart-title">"Step time"</h2>
             <LineChart lined=STEP_TIME />
-            <h2 class="chart-title">"Throughput"</h2>
+            <h2 class="chart-title">"Throughput"<small>{unit}</small></h2>
             <LineChart lined=THROUGHPUT />
         </section>
     }
@@ -137,9 +141,8 @@ fn Ledger() -> impl IntoView {
     };
     let on_gesture = move |gesture: Gesture, size: Size| {
         place.set(match gesture {
-            Gesture::Move { x, y } if x >= 0.0 => {
-                Some((x + MARGINS.left, y + MARGINS.top, size.width + MARGINS.left))
-            }
+            // As tall as the chart: it stays at the top.
+            Gesture::Move { x, .. } if x >= 0.0 => Some(MARGINS.place(x, -MARGINS.top, size)),
             _ => None,
         });
         hover(range, live, &gesture, size) || range.gesture(&gesture, size)
@@ -275,7 +278,10 @@ fn crosshair(pen: &Pen, size: Size, view: Span, cursor: Cursor) {
 /// Says how far values go that lie above the axis.
 fn beyond(pen: &Pen, size: Size, top: f64, largest: f64, text: &str) {
     if largest > top {
-        pen.text(size.width - 4.0, 8.0, &format!("▲ up to {text}"), Align::End, pen.inks.muted);
+        let text = format!("▲ up to {text}");
+        let width = pen.text_width(&text) + 8.0;
+        pen.rect(size.width - width, 0.0, width, 16.0, pen.inks.ground);
+        pen.text(size.width - 4.0, 8.0, &text, Align::End, pen.inks.muted);
     }
 }
 

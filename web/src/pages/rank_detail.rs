@@ -137,11 +137,10 @@ pub fn StepTable(look: Look) -> impl IntoView {
         })
     });
     let count = Signal::derive(move || row.get().map_or(0, |(_, _, ranks)| ranks));
-    let caption = Signal::derive(move || {
-        row.get().map_or_else(
-            || "All ranks of one step".into(),
-            |(_, step, _)| format!("All ranks of step {}", units::count(step)),
-        )
+    let caption = Signal::derive(move || match (row.get(), look.step.get()) {
+        (Some((_, step, _)), _) => format!("All ranks of step {}", units::count(step)),
+        (None, Some(step)) => format!("Step {} is not kept here", units::count(step)),
+        (None, None) => "All ranks of one step".into(),
     });
     let columns = std::iter::once(Column::Number("Rank"))
         .chain(Measure::ALL.map(|measure| Column::Number(measure.name())))

@@ -184,7 +184,9 @@ fn scale(look: Look) -> Memo<f32> {
         live.steps.with_value(|steps| {
             let rows = steps.rows_in(view);
             let column = look.measure.get().column(steps);
-            measure::scale_end(&column[rows.start * steps.ranks..rows.end * steps.ranks])
+            // A hundredth of the step is not worth a colour.
+            let floor = measure::exceeded_by(&steps.step_nanos[rows.clone()], 50) / 100.0;
+            measure::scale_end(&column[rows.start * steps.ranks..rows.end * steps.ranks], steps.ranks, floor)
         })
     })
 }
@@ -257,7 +259,7 @@ fn Heatmap(look: Look) -> impl IntoView {
     let on_gesture = move |gesture: Gesture, size: Size| match gesture {
         Gesture::Move { x, y } => {
             let over = cell(x, y, size);
-            place.set(over.map(|_| (x + MARGINS.left, y + MARGINS.top, size.width + MARGINS.left)));
+            place.set(over.map(|_| MARGINS.place(x, y, size)));
             range.cursor.set(Cursor { step: over.map(|(step, _)| step), rank: over.map(|(_, rank)| rank) });
             true
         }

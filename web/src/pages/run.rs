@@ -105,7 +105,7 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
                         <a
                             href=each.path(&run.get())
                             aria-current=move || (tab.get() == each).then_some("page")
-                            data-testid=format!("tab-{}", each.name().to_lowercase())
+                            data-testid=format!("tab-{}", each.name().to_ascii_lowercase())
                         >
                             {each.name()}
                         </a>

@@ -68,7 +68,7 @@ pub fn SelectedBucket(look: StepLook) -> impl IntoView {
         Column::Number("Wait, aligned"),
         Column::Number("Wait, clock-free"),
         Column::Number("Transfer"),
-        Column::Words(""),
+        Column::Words("Order"),
     ];
     let one = move |at: usize| rows.with(|rows| rows.as_ref().and_then(|rows| rows.get(at).copied()));
     let cell = move |(at, column): (usize, usize)| {
@@ -95,6 +95,9 @@ pub fn SelectedBucket(look: StepLook) -> impl IntoView {
     let chosen = move |at: usize| one(at).is_some_and(|row| look.rank.get() == Some(row.rank));
     let choose = move |at: usize| look.select(look.bucket.get_untracked(), one(at).map(|row| row.rank));
     let body = move || {
+        if look.bucket.get().is_some() && count.get() == 0 {
+            return view! { <p class="quiet">"This bucket is not in the step above."</p> }.into_any();
+        }
         if look.bucket.get().is_none() {
             return view! {
                 <p class="quiet">

@@ -49,7 +49,9 @@ pub fn Verdicts() -> impl IntoView {
         let others = others.get().filter(|others| !others.is_empty())?;
         Some(view! {
             <details class="others">
-                <summary>{format!("{} more", others.len())}</summary>
+                <summary>
+                    {format!("{} more finding{}", others.len(), if others.len() == 1 { "" } else { "s" })}
+                </summary>
                 <ul>
                     {others
                         .into_iter()
@@ -127,7 +129,7 @@ fn Against(verdict: Verdict) -> impl IntoView {
         (!items.is_empty()).then(|| {
             view! {
                 <div class=class>
-                    <h3>{title}</h3>
+                    <h2>{title}</h2>
                     <ul>{items.into_iter().map(|item| view! { <li>{item}</li> }).collect_view()}</ul>
                 </div>
             }

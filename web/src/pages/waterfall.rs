@@ -12,13 +12,15 @@ use super::buckets::{Loaded, StepLook};
 use crate::canvas::{Gesture, Margins, Plot, Size};
 use crate::keys;
 use crate::pen::{Align, Pen};
-use crate::widgets::{Swatch, Tip, text};
+use crate::widgets::{Place, Swatch, Tip, text};
 
 const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 6.0, bottom: 24.0 };
 const ROW_PIXELS: f64 = 56.0;
 const HEIGHT_PIXELS: (f64, f64) = (180.0, 620.0);
 /// Rows are at least this high; further ranks are reached by dragging.
 const LOWEST_ROW_PIXELS: f64 = 9.0;
+/// Lower rows show only where the bucket started.
+const ALL_MARKS_PIXELS: f64 = 14.0;
 /// A slice is hit from this far away.
 const REACH_PIXELS: f64 = 4.0;
 /// One cannot zoom in further than this many nanoseconds.
@@ -82,8 +84,9 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
         }
     };
     let anchor = move || {
-        place.get_untracked().map_or(0.5, |(x, _, width): (f64, f64, f64)| {
-            ((x - MARGINS.left) / (width - MARGINS.left)).clamp(0.0, 1.0)
+        let place = place.get_untracked();
+        place.map_or(0.5, |p: Place| {
+            ((p.x - MARGINS.left) / (p.width - MARGINS.left - MARGINS.right)).clamp(0.0, 1.0)
         })
     };
     keys::global(move |key| {
@@ -108,8 +111,12 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
     };
     let overlay = move |pen: &Pen, size: Size| {
         let view = view.get();
+        let Some(shown) = look.shown.get() else {
+            let why = if look.error.with(Option::is_some) { "This step is not here." } else { "Loading…" };
+            pen.text(size.width / 2.0, size.height / 2.0, why, Align::Middle, pen.inks.muted);
+            return;
+        };
         pen.axis_below(view.time, &ticks::nanos(view.time, (size.width / 90.0) as usize), false);
-        let Some(shown) = look.shown.get() else { return };
         let rank = |row: usize| shown.waterfall.rank.get(row).map(u32::to_string).unwrap_or_default();
         pen.rows_left(view.rows, rank);
         pen.clip();
@@ -131,7 +138,7 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
         match gesture {
             Gesture::Move { x, y } => {
                 hovered.set(hit(x, y, size));
-                place.set(Some((x + MARGINS.left, y + MARGINS.top, size.width + MARGINS.left)));
+                place.set(Some(MARGINS.place(x, y, size)));
             }
             Gesture::Leave => {
                 hovered.set(None);
@@ -167,6 +174,22 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
         describe(&shown.waterfall, slice as usize)
     };
     let tip_place = Signal::derive(move || hovered.get().and(place.get()));
+    let part_of_ranks = move || {
+        let (rows, ranks) = (view.get().rows, ranks.get());
+        if rows.len() >= ranks as f64 {
+            return String::new();
+        }
+        format!("rows {:.0} to {:.0} of {ranks}; drag up and down for the others", rows.start, rows.end - 1.0)
+    };
+    // The selected rank is in view.
+    Effect::new(move |_| {
+        let Some(rank) = look.rank.get() else { return };
+        let row = look.shown.with(|shown| shown.as_ref()?.waterfall.rank.iter().position(|&r| r == rank));
+        if let Some(row) = row {
+            let rows = view.get_untracked().rows;
+            first_row.set(rows.reveal(row as f64, row as f64 + 1.0).start);
+        }
+    });
     let label = move || {
         look.shown.with(|shown| {
             shown.as_ref().map_or_else(
@@ -181,7 +204,12 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
         })
     };
     view! {
-        <p class="axis-names" aria-hidden="true"><span>"rank ↓"</span><span>"time since the first rank began →"</span></p>
+        <p class="axis-names">
+            <span aria-hidden="true">"rank ↓"</span>
+            <span aria-hidden="true">"time since the first rank began →"</span>
+            <span class="grow"></span>
+            <span>{text(part_of_ranks)}</span>
+        </p>
         <Plot
             label=text(label)
             testid="waterfall"
@@ -239,7 +267,7 @@ fn labels(pen: &Pen, size: Size, shown: &Loaded, view: View) {
             continue;
         }
         let (x, y, width, height) = slice_box(size, shown, view, slice);
-        if width >= 22.0 && height >= 12.0 && x < size.width && x + width > 0.0 {
+        if width >= 28.0 && height >= 12.0 && x < size.width && x + width > 0.0 {
             let text = waterfall.bucket[bucket as usize].to_string();
             let middle = (x.max(0.0) + (x + width).min(size.width)) / 2.0;
             let half = pen.text_width(&text) / 2.0 + 3.0;
@@ -260,6 +288,15 @@ fn marks(pen: &Pen, size: Size, shown: &Arc<Loaded>, view: View, bucket: u32) {
         let top = view.rows.to_pixel(f64::from(waterfall.bucket_row[at]), size.height);
         let (middle, bottom) = (top + row_pixels * 0.46, top + row_pixels * 0.94);
         let ink = pen.inks.ink;
+        if row_pixels < ALL_MARKS_PIXELS {
+            pen.line(
+                (x(waterfall.bucket_start[at]), middle),
+                (x(waterfall.bucket_start[at]), bottom),
+                ink,
+                false,
+            );
+            continue;
+        }
         pen.line(
             (x(waterfall.bucket_launch[at]), middle),
             (x(waterfall.bucket_launch[at]), bottom),

@@ -75,24 +75,25 @@ impl Measure {
     }
 }
 
-/// Where the colour scale of `values` ends: a round figure that at most about one in a hundred exceeds. What
-/// exceeds it has the last colour, so an outlier shows without darkening everything else.
+/// Where the colour scale of a step-major column ends: a round figure that the slowest rank of most steps
+/// stays below. One rank that is always late sets the scale, however many others there are; one odd step does
+/// not, and has the last colour. It is at least `floor`, so that noise stays dark.
 #[must_use]
-pub fn scale_end(values: &[f32]) -> f32 {
-    ticks::ceiling(f64::from(exceeded_by(values, 1))) as f32
+pub fn scale_end(values: &[f32], ranks: usize, floor: f32) -> f32 {
+    let largest: Vec<f32> =
+        values.chunks(ranks.max(1)).map(|step| step.iter().copied().fold(f32::NAN, f32::max)).collect();
+    ticks::ceiling(f64::from(exceeded_by(&largest, 5).max(floor))) as f32
 }
 
 /// A value that about `percent` in a hundred of the known ones exceed; 0 when none is known.
 #[must_use]
 pub fn exceeded_by(values: &[f32], percent: usize) -> f32 {
-    // A prime stride does not fall into step with the ranks.
-    let stride = if values.len() > 20_000 { (values.len() / 20_000) | 1 } else { 1 };
-    let mut sample: Vec<f32> = values.iter().copied().step_by(stride).filter(|v| !v.is_nan()).collect();
-    if sample.is_empty() {
+    let mut known: Vec<f32> = values.iter().copied().filter(|v| !v.is_nan()).collect();
+    if known.is_empty() {
         return 0.0;
     }
-    let at = (sample.len() - 1) * (100 - percent) / 100;
-    let (_, value, _) = sample.select_nth_unstable_by(at, f32::total_cmp);
+    let at = (known.len() - 1) * (100 - percent) / 100;
+    let (_, value, _) = known.select_nth_unstable_by(at, f32::total_cmp);
     *value
 }
 
@@ -109,10 +110,18 @@ mod tests {
     }
 
     #[test]
-    fn one_outlier_does_not_set_the_scale() {
-        let mut values = vec![3.0; 1000];
+    fn one_odd_step_does_not_set_the_scale_but_one_slow_rank_does() {
+        let (steps, ranks) = (100, 64);
+        let mut values = vec![3.0; steps * ranks];
         values[17] = 900.0;
-        assert_eq!(scale_end(&values), 3.0);
-        assert_eq!(scale_end(&[f32::NAN]), 1.0);
+        assert_eq!(scale_end(&values, ranks, 0.0), 3.0);
+        values.iter_mut().skip(5).step_by(ranks).for_each(|v| *v = 50.0);
+        assert_eq!(scale_end(&values, ranks, 0.0), 60.0);
+    }
+
+    #[test]
+    fn noise_stays_dark() {
+        assert_eq!(scale_end(&[0.01, f32::NAN], 1, 3.0), 3.0);
+        assert_eq!(scale_end(&[f32::NAN], 1, 0.0), 1.0);
     }
 }
