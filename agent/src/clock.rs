@@ -27,3 +27,15 @@ pub fn anchor() -> ClockAnchor {
     let after = now();
     ClockAnchor { mono: before + (after - before) / 2, unix }
 }
+
+/// Names the clock that [`now`] reads: the kernel's boot and its time namespace. Processes with the same name
+/// share the clock. Empty where the kernel does not say.
+#[must_use]
+pub fn name() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    let namespace = std::fs::read_link("/proc/self/ns/time");
+    match (boot, namespace) {
+        (Ok(boot), Ok(namespace)) => format!("{} {}", boot.trim(), namespace.display()),
+        _ => String::new(),
+    }
+}

@@ -140,6 +140,7 @@ impl Drain {
         let hello = Note::Hello(Hello {
             name: config.job.name.clone(),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            clock: clock::name(),
             pid: std::process::id(),
             local_rank: config.local_rank,
             sample_unit: config.job.sample_unit.clone(),
@@ -312,7 +313,8 @@ fn count_kinds(events: &[Event]) -> [u64; EventKind::ALL.len()] {
 
 /// Later lives of a rank sort after earlier ones, and two of one instant differ by process id.
 fn new_incarnation() -> Incarnation {
-    let micros = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros());
+    let micros =
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros());
     Incarnation(((micros as u64) << 12) | u64::from(std::process::id() & 0xfff))
 }
 

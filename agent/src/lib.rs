@@ -150,7 +150,10 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        self.close(Bye { completed: false, reason: "the process ended before it said that it was done".into() });
+        self.close(Bye {
+            completed: false,
+            reason: "the process ended before it said that it was done".into(),
+        });
     }
 }
 

@@ -59,7 +59,9 @@ impl StepMarks {
     /// All ranks choose the same shadow steps, since a step is as fast as its slowest rank. Never the first
     /// two, which warm up, and never two in a row, so that each has observed neighbours.
     fn is_shadow(&self, step: Step) -> bool {
-        self.recorder.is_enabled() && self.shadow_every >= 2 && step.0 % self.shadow_every == self.shadow_every - 1
+        self.recorder.is_enabled()
+            && self.shadow_every >= 2
+            && step.0 % self.shadow_every == self.shadow_every - 1
     }
 
     /// Ends the current phase, if any, and begins `kind`.

@@ -4,6 +4,8 @@
 //! are kept (minimum-delay filter) and a line is laid through them. Then collectives tighten it: no rank can
 //! finish an all-reduce before the last one started it.
 
+use std::collections::BTreeMap;
+
 use wire::clock::{MonoNanos, Probe, ServerNanos};
 
 /// Probes are kept one per stretch, so that a line over hours needs few.
@@ -16,6 +18,8 @@ const USED_WITHIN_NANOS: f64 = 2e9;
 /// One rank's clock on the server's: `server = mono + offset + drift * (mono - reference)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockFit {
+    /// Which clock it is: ranks of one host share one, and between them there is no error.
+    pub clock: u32,
     /// Where the offset was taken.
     pub reference: MonoNanos,
     /// Server minus rank at the reference, in nanoseconds.
@@ -27,6 +31,12 @@ pub struct ClockFit {
 }
 
 impl ClockFit {
+    /// The largest error of a time between two ranks: none when they share a clock.
+    #[must_use]
+    pub fn bound_between(&self, other: &Self) -> u64 {
+        if self.clock == other.clock { 0 } else { self.bound_nanos.saturating_add(other.bound_nanos) }
+    }
+
     /// A local time on the server's clock.
     #[must_use]
     pub fn align(&self, time: MonoNanos) -> ServerNanos {
@@ -42,7 +52,7 @@ impl ClockFit {
 /// bound holds whatever way the delays were spent, as long as the drift is steady and below 200 ppm. Probes
 /// that no line respects come from a clock that was stepped: then only the newest stretch is believed.
 #[must_use]
-pub fn fit(probes: &[Probe]) -> Option<ClockFit> {
+pub fn fit(clock: u32, probes: &[Probe]) -> Option<ClockFit> {
     let kept = quickest_of_each_stretch(probes);
     let reference = middle(kept.last()?);
     // Offsets are years of nanoseconds; relative to one of them a double holds them exactly.
@@ -50,10 +60,12 @@ pub fn fit(probes: &[Probe]) -> Option<ClockFit> {
     let windows: Vec<Window> = kept.iter().map(|probe| Window::new(probe, reference, origin)).collect();
     let line = feasible(&windows).or_else(|| feasible(&windows[windows.len() - 1..]))?;
     Some(ClockFit {
+        clock,
         reference,
         offset_nanos: origin.saturating_add(((line.low + line.high) / 2.0) as i64),
         drift_ppb: (line.slowest + line.fastest) / 2.0 * 1e9,
-        bound_nanos: ((line.high - line.low) / 2.0 + (line.fastest - line.slowest) / 2.0 * USED_WITHIN_NANOS) as u64,
+        bound_nanos: ((line.high - line.low) / 2.0 + (line.fastest - line.slowest) / 2.0 * USED_WITHIN_NANOS)
+            as u64,
     })
 }
 
@@ -120,42 +132,48 @@ fn quickest_of_each_stretch(probes: &[Probe]) -> Vec<Probe> {
     kept.into_iter().flatten().collect()
 }
 
-/// One collective on aligned clocks: `(start, end)` per rank that took part, with the rank's index.
+/// One collective on aligned clocks: `(rank's index, start, end)` of everyone who took part.
 pub type AlignedCollective = Vec<(usize, ServerNanos, ServerNanos)>;
 
 /// Tightens `fits` by the rule that nobody ends an all-reduce before the last one started it.
 ///
-/// Each rank's error lies in `[-bound, bound]`. A collective raises the lower end of whoever seems to end
-/// before a start, and lowers the upper end of whoever seems to start after an end. Ranks whose interval
-/// would become empty (a clock that jumped) keep what the probes say.
+/// Each clock's error lies in `[-bound, bound]`. A collective raises the lower end of whoever seems to end
+/// before a start, and lowers the upper end of whoever seems to start after an end. A clock whose interval
+/// would become empty (it jumped) keeps what the probes say.
 pub fn tighten(fits: &mut [Option<ClockFit>], collectives: &[AlignedCollective]) {
-    let bound = |fit: &Option<ClockFit>| fit.map(|fit| fit.bound_nanos as i64);
-    let mut errors: Vec<Option<(i64, i64)>> = fits.iter().map(|fit| bound(fit).map(|b| (-b, b))).collect();
-    for collective in collectives {
-        let known = || {
-            collective.iter().filter_map(|&(rank, start, end)| {
-                errors.get(rank).copied().flatten().map(|error| (rank, start, end, error))
-            })
-        };
-        let Some(latest_start) = known().map(|(_, start, _, (low, _))| start.0.saturating_add(low)).max() else {
-            continue;
-        };
-        let Some(earliest_end) = known().map(|(_, _, end, (_, high))| end.0.saturating_add(high)).min() else {
-            continue;
-        };
-        let narrowed: Vec<(usize, i64, i64)> = known()
-            .map(|(rank, start, end, (low, high))| {
-                (rank, low.max(latest_start.saturating_sub(end.0)), high.min(earliest_end.saturating_sub(start.0)))
-            })
-            .collect();
-        for (rank, low, high) in narrowed.into_iter().filter(|(_, low, high)| low <= high) {
-            errors[rank] = Some((low, high));
+    let mut errors: BTreeMap<u32, (i64, i64)> = BTreeMap::new();
+    for fit in fits.iter().flatten() {
+        let bound = i64::try_from(fit.bound_nanos).unwrap_or(i64::MAX);
+        errors.insert(fit.clock, (-bound, bound));
+    }
+    if errors.len() > 1 {
+        collectives.iter().for_each(|collective| narrow(&mut errors, fits, collective));
+    }
+    for fit in fits.iter_mut().flatten() {
+        if let Some((low, high)) = errors.get(&fit.clock) {
+            fit.offset_nanos = fit.offset_nanos.saturating_add((low + high) / 2);
+            fit.bound_nanos = high.abs_diff(*low).div_ceil(2);
         }
     }
-    for (fit, error) in fits.iter_mut().zip(errors) {
-        if let (Some(fit), Some((low, high))) = (fit, error) {
-            fit.offset_nanos = fit.offset_nanos.saturating_add((low + high) / 2);
-            fit.bound_nanos = high.abs_diff(low).div_ceil(2);
+}
+
+fn narrow(errors: &mut BTreeMap<u32, (i64, i64)>, fits: &[Option<ClockFit>], collective: &AlignedCollective) {
+    let known: Vec<(u32, i64, i64, (i64, i64))> = collective
+        .iter()
+        .filter_map(|&(rank, start, end)| {
+            let clock = fits.get(rank).copied().flatten()?.clock;
+            Some((clock, start.0, end.0, *errors.get(&clock)?))
+        })
+        .collect();
+    let latest_start = known.iter().map(|&(_, start, _, (low, _))| start.saturating_add(low)).max();
+    let earliest_end = known.iter().map(|&(_, _, end, (_, high))| end.saturating_add(high)).min();
+    let (Some(latest_start), Some(earliest_end)) = (latest_start, earliest_end) else { return };
+    for (clock, start, end, _) in known {
+        let Some(error) = errors.get_mut(&clock) else { continue };
+        let low = error.0.max(latest_start.saturating_sub(end));
+        let high = error.1.min(earliest_end.saturating_sub(start));
+        if low <= high {
+            *error = (low, high);
         }
     }
 }
@@ -187,7 +205,7 @@ mod tests {
             let second = 1_000_000_000;
             let probes: Vec<Probe> = ways.iter().enumerate()
                 .map(|(i, &(there, back))| probe(i as i64 * second, offset, drift_ppb, there, back)).collect();
-            let fit = fit(&probes).unwrap();
+            let fit = fit(0, &probes).unwrap();
             for away in [-second, 0, second] {
                 let now = ways.len() as i64 * second - second + away;
                 let truth = now + offset + (now as f64 * drift_ppb * 1e-9) as i64;
@@ -202,10 +220,10 @@ mod tests {
     fn a_quick_probe_bounds_more_than_a_slow_one_and_none_bounds_nothing() {
         let slow = probe(0, 500, 0.0, 900_000, 100_000);
         let quick = probe(1_000_000_000, 500, 0.0, 20_000, 20_000);
-        let (alone, both) = (fit(&[slow]).unwrap(), fit(&[slow, quick]).unwrap());
+        let (alone, both) = (fit(0, &[slow]).unwrap(), fit(0, &[slow, quick]).unwrap());
         assert!(both.bound_nanos < alone.bound_nanos, "{both:?} {alone:?}");
         assert!((both.offset_nanos - 500).unsigned_abs() <= both.bound_nanos);
-        assert!(fit(&[]).is_none());
+        assert!(fit(0, &[]).is_none());
     }
 
     #[test]
@@ -213,14 +231,15 @@ mod tests {
         let probes: Vec<Probe> = (0..40)
             .map(|i| probe(i * 1_000_000_000, if i < 20 { 0 } else { 5_000_000_000 }, 0.0, 50_000, 50_000))
             .collect();
-        let fit = fit(&probes).unwrap();
+        let fit = fit(0, &probes).unwrap();
         assert!((fit.offset_nanos - 5_000_000_000).abs() < 100_000, "{fit:?}");
     }
 
     #[test]
     fn a_collective_narrows_what_probes_left_open() {
-        let fit = |offset| {
+        let fit = |clock, offset| {
             Some(ClockFit {
+                clock,
                 reference: MonoNanos(0),
                 offset_nanos: offset,
                 drift_ppb: 0.0,
@@ -228,7 +247,7 @@ mod tests {
             })
         };
         // Rank 1's clock seems 600 late: it appears to start when rank 0 has already ended.
-        let mut fits = vec![fit(0), fit(0), None];
+        let mut fits = vec![fit(0, 0), fit(1, 0), None];
         let collective =
             vec![(0, ServerNanos(0), ServerNanos(5_000)), (1, ServerNanos(5_600), ServerNanos(6_000))];
         tighten(&mut fits, &[collective]);
@@ -237,5 +256,7 @@ mod tests {
         assert!(a.offset_nanos > 0 && b.offset_nanos < 0, "both move towards each other");
         assert!(a.bound_nanos < 1_000 && b.bound_nanos < 1_000);
         assert!(fits[2].is_none());
+        assert_eq!(a.bound_between(&a), 0, "a clock is exact against itself");
+        assert_eq!(a.bound_between(&b), a.bound_nanos + b.bound_nanos);
     }
 }

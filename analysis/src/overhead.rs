@@ -35,7 +35,8 @@ mod tests {
 
     #[test]
     fn observed_steps_that_take_a_tenth_longer_show_as_a_tenth() {
-        let steps: Vec<_> = (0..100_u64).map(|s| (s, if s % 10 == 9 { 1_000 } else { 1_100 }, s % 10 == 9)).collect();
+        let steps: Vec<_> =
+            (0..100_u64).map(|s| (s, if s % 10 == 9 { 1_000 } else { 1_100 }, s % 10 == 9)).collect();
         let overhead = own_overhead(&steps).unwrap();
         assert!((overhead.ratio - 0.1).abs() < 1e-12);
         assert_eq!(overhead.pairs, 9, "the last shadow step has no step after it");

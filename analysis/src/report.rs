@@ -4,9 +4,7 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use wire::ids::{Bucket, Rank, RunId};
-use wire::views::{
-    BucketStats, Hang, RankClock, RankDrops, RankLedger, Report, RunState, ScalingEfficiency,
-};
+use wire::views::{BucketStats, Hang, RankClock, RankDrops, RankLedger, Report, RunState, ScalingEfficiency};
 
 use crate::clocks::ClockFit;
 use crate::step::{RankAnalysis, StepAnalysis};
@@ -47,7 +45,8 @@ pub fn is_observed(step: &StepAnalysis) -> bool {
 /// The report over `steps`, which must be in step order.
 #[must_use]
 pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report {
-    let observed: Vec<&StepAnalysis> = steps.iter().map(Borrow::borrow).filter(|step| is_observed(step)).collect();
+    let observed: Vec<&StepAnalysis> =
+        steps.iter().map(Borrow::borrow).filter(|step| is_observed(step)).collect();
     let mut missing = BTreeMap::new();
     let mut want = |name: &str, is_there: bool, reason: &str| {
         if !is_there {
@@ -132,8 +131,9 @@ pub fn throughput(steps: &[&StepAnalysis]) -> Option<f64> {
 }
 
 fn overlap(steps: &[&StepAnalysis]) -> Option<f64> {
-    let (hidden, comm) = ranks_of(steps)
-        .fold((0_u64, 0_u64), |(hidden, comm), (_, rank)| (hidden + rank.hidden_nanos, comm + rank.comm_nanos));
+    let (hidden, comm) = ranks_of(steps).fold((0_u64, 0_u64), |(hidden, comm), (_, rank)| {
+        (hidden + rank.hidden_nanos, comm + rank.comm_nanos)
+    });
     (comm > 0).then(|| hidden as f64 / comm as f64)
 }
 

@@ -186,7 +186,8 @@ fn latest_start(
     if members.len() < world {
         return None;
     }
-    let starts = members.iter().map(|&(rank, bucket)| Some((rank, fits.get(rank)?.as_ref()?.align(bucket.start))));
+    let starts =
+        members.iter().map(|&(rank, bucket)| Some((rank, fits.get(rank)?.as_ref()?.align(bucket.start))));
     starts.collect::<Option<Vec<_>>>()?.into_iter().max_by_key(|&(_, start)| start)
 }
 
@@ -198,7 +199,7 @@ pub fn waits(records: &StepRecords, fits: &[Option<ClockFit>]) -> BTreeMap<(usiz
         let shortest = members.iter().map(|(_, bucket)| duration(bucket)).min().unwrap_or(0);
         let latest = latest_start(&members, fits, records.ranks.len());
         for &(rank, bucket) in &members {
-            let bound = |rank: usize| fits.get(rank).copied().flatten().map_or(0, |fit| fit.bound_nanos);
+            let fit = |rank: usize| fits.get(rank).copied().flatten();
             let aligned = latest.and_then(|(_, latest)| {
                 let wait = latest - fits.get(rank)?.as_ref()?.align(bucket.start);
                 Some(wait.clamp(0, duration(bucket)))
@@ -206,7 +207,9 @@ pub fn waits(records: &StepRecords, fits: &[Option<ClockFit>]) -> BTreeMap<(usiz
             let wait = Wait {
                 aligned,
                 clock_free: duration(bucket) - shortest,
-                bound: latest.map_or(0, |(last, _)| if last == rank { 0 } else { bound(rank) + bound(last) }),
+                bound: latest
+                    .and_then(|(last, _)| Some(fit(rank)?.bound_between(&fit(last)?)))
+                    .unwrap_or(0),
             };
             waits.insert((rank, comm, seq), wait);
         }
@@ -273,9 +276,12 @@ impl RankSets {
         parts
     }
 
+    /// Backward compute ends where the thread begins to wait for the last buckets; what it does after that
+    /// with the reduced gradients is no backward compute.
     fn tail(&self) -> Option<u64> {
         let last_bucket = self.comm.as_slice().last()?.1;
-        let backward = self.by_kind[SpanKind::Backward as usize].intersect(&self.compute);
+        let waits_from = self.by_kind[SpanKind::Blocked as usize].as_slice().last().map_or(self.step.1, |last| last.0);
+        let backward = self.by_kind[SpanKind::Backward as usize].clip((self.step.0, waits_from));
         let last_backward = backward.as_slice().last()?.1;
         Some((last_bucket - last_backward).max(0).unsigned_abs())
     }

@@ -24,6 +24,9 @@ const LEAST_BLOCKS: usize = 2;
 const LAST_SHARE: f64 = 0.6;
 /// A block counts when fixing the rank would save this share of it.
 const BLOCK_COST_SHARE: f64 = 0.05;
+/// Of the savings of the bad steps, this share is left out at either end: a step that the machine spoilt for
+/// some other reason says nothing about the rank.
+const TRIM: f64 = 0.1;
 /// A verdict is given from this share of the step time on.
 pub(crate) const LEAST_COST_SHARE: f64 = 0.02;
 /// Processor time must explain this much of a compute excess, else the thread was kept off the processor.
@@ -50,8 +53,9 @@ pub fn insufficient(steps: usize, ranks: usize) -> Option<String> {
     if ranks < 2 {
         return Some("one rank waits for nobody".into());
     }
-    (steps < BLOCK * LEAST_BLOCKS)
-        .then(|| format!("insufficient evidence: {steps} observed steps, {} are needed", BLOCK * LEAST_BLOCKS))
+    (steps < BLOCK * LEAST_BLOCKS).then(|| {
+        format!("insufficient evidence: {steps} observed steps, {} are needed", BLOCK * LEAST_BLOCKS)
+    })
 }
 
 /// What fixing `rank` saves in one step, in nanoseconds.
@@ -89,8 +93,9 @@ fn against_rank(steps: &[&StepAnalysis], rank: usize) -> Option<Verdict> {
     }
     let bad_steps: Vec<&StepAnalysis> = guilty.iter().flat_map(|block| block.steps.iter().copied()).collect();
     let last_in: usize = guilty.iter().map(|block| block.last_in).sum();
-    let saved: u64 = guilty.iter().map(|block| block.saved).sum();
-    let cost = saved / steps.len() as u64;
+    let savings = bad_steps.iter().filter_map(|step| Some(saving(step, rank)? as f64));
+    let usual = stats::trimmed_mean(savings, TRIM)?;
+    let cost = (usual * bad_steps.len() as f64 / steps.len() as f64) as u64;
     let share = cost_share(cost, steps);
     if share < LEAST_COST_SHARE {
         return None;
@@ -117,7 +122,9 @@ fn against_rank(steps: &[&StepAnalysis], rank: usize) -> Option<Verdict> {
     };
     if bad_steps.len() < steps.len() * 9 / 10 {
         let (first, last) = (bad_steps[0].step, bad_steps[bad_steps.len() - 1].step);
-        verdict.evidence.push(format!("it stands out between steps {first} and {last}, not in the whole run"));
+        verdict
+            .evidence
+            .push(format!("it stands out between steps {first} and {last}, not in the whole run"));
     }
     verdict.counter_evidence = counter_evidence(rank, &bad_steps, last_in, &excess);
     verdict.sentence = format!(
@@ -252,7 +259,10 @@ fn frontier_evidence(rank: usize, steps: &[&StepAnalysis]) -> Option<String> {
     }
     let (part, count) = Part::ALL.into_iter().zip(counts).max_by_key(|&(_, count)| count)?;
     (count * 2 > steps.len()).then(|| {
-        format!("the frontier ledger, which needs no clocks, first sees the delay in {} on this rank", part.name())
+        format!(
+            "the frontier ledger, which needs no clocks, first sees the delay in {} on this rank",
+            part.name()
+        )
     })
 }
 
@@ -268,11 +278,14 @@ fn counter_evidence(rank: usize, steps: &[&StepAnalysis], last_in: usize, excess
     if excess.cause() == Cause::Compute
         && excess.forward_backward_correlation.is_some_and(|r| r >= MORE_WORK_CORRELATION)
     {
-        against.push("its forward and backward rise and fall together: it may have more work, not a slow device".into());
+        against.push(
+            "its forward and backward rise and fall together: it may have more work, not a slow device"
+                .into(),
+        );
     }
-    let clock_free = steps.iter().filter(|step| {
-        step.ranks.get(rank).and_then(Option::as_ref).is_some_and(|rank| rank.clock_free)
-    });
+    let clock_free = steps
+        .iter()
+        .filter(|step| step.ranks.get(rank).and_then(Option::as_ref).is_some_and(|rank| rank.clock_free));
     if clock_free.count() * 2 > steps.len() {
         against.push("waits are split by durations, since the clocks are not aligned well enough".into());
     }

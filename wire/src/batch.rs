@@ -116,6 +116,9 @@ pub struct Hello {
     pub name: String,
     /// The host's name.
     pub host: String,
+    /// Names the clock this process stamps with (the kernel's boot id and time namespace): processes of one
+    /// name share one monotonic clock, and need no alignment among themselves. Empty where unknown.
+    pub clock: String,
     /// The process id on that host.
     pub pid: u32,
     /// The rank within the host, as torchrun's `LOCAL_RANK`.

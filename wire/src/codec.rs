@@ -269,6 +269,7 @@ fn write_note(out: &mut Writer, note: &Note) {
             out.u8(0);
             out.text(&hello.name);
             out.text(&hello.host);
+            out.text(&hello.clock);
             out.varint(u64::from(hello.pid));
             out.varint(u64::from(hello.local_rank));
             out.text(&hello.sample_unit);
@@ -301,6 +302,7 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
         0 => Ok(Note::Hello(Hello {
             name: input.text("name")?,
             host: input.text("host")?,
+            clock: input.text("clock")?,
             pid: input.varint_u32("pid")?,
             local_rank: input.varint_u32("local rank")?,
             sample_unit: input.text("sample unit")?,

@@ -30,8 +30,8 @@ fn rank(end: i64, spans: Vec<Span>, buckets: Vec<BucketRecord>) -> Option<RankSt
     Some(RankStep { record, spans, buckets })
 }
 
-fn exact(offset: i64) -> Option<ClockFit> {
-    Some(ClockFit { reference: MonoNanos(0), offset_nanos: offset, drift_ppb: 0.0, bound_nanos: 0 })
+fn exact(clock: u32, offset: i64) -> Option<ClockFit> {
+    Some(ClockFit { clock, reference: MonoNanos(0), offset_nanos: offset, drift_ppb: 0.0, bound_nanos: 0 })
 }
 
 /// Rank 1's clock is 1,000 ahead of rank 0's. Rank 0 waits in bucket 0 from 60 to 80 (hidden until its
@@ -64,10 +64,11 @@ fn two_ranks() -> (StepRecords, Vec<Option<ClockFit>>) {
     if let Some(slow) = &mut slow {
         [&mut slow.record.begin, &mut slow.record.end].into_iter().for_each(shift);
         slow.spans.iter_mut().flat_map(|span| [&mut span.begin, &mut span.end]).for_each(shift);
-        let times = slow.buckets.iter_mut().flat_map(|b| [&mut b.ready, &mut b.launch, &mut b.start, &mut b.end]);
+        let times =
+            slow.buckets.iter_mut().flat_map(|b| [&mut b.ready, &mut b.launch, &mut b.start, &mut b.end]);
         times.for_each(shift);
     }
-    (StepRecords { step: Step(5), ranks: vec![fast, slow] }, vec![exact(7_000), exact(6_000)])
+    (StepRecords { step: Step(5), ranks: vec![fast, slow] }, vec![exact(0, 7_000), exact(1, 6_000)])
 }
 
 #[test]
@@ -126,7 +127,7 @@ proptest! {
         bounds in prop::collection::vec(prop::option::of((-100_i64..100, 0_u64..50)), 4),
     ) {
         let fits: Vec<Option<ClockFit>> = bounds.into_iter().map(|fit| fit.map(|(offset, bound_nanos)| {
-            ClockFit { reference: MonoNanos(0), offset_nanos: offset, drift_ppb: 0.0, bound_nanos }
+            ClockFit { clock: offset as u32 % 2, reference: MonoNanos(0), offset_nanos: offset, drift_ppb: 0.0, bound_nanos }
         })).collect();
         let step = analyse(&StepRecords { step: Step(5), ranks }, &fits);
         for (_, rank) in step.present() {

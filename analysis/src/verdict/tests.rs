@@ -92,7 +92,8 @@ fn compute_without_processor_time_is_the_hosts_doing() {
 
 #[test]
 fn a_fault_that_came_and_went_is_dated_and_charged_for_its_time_only() {
-    let verdicts = judge(&run(400, |n, rank| (rank == 3 && (100..200).contains(&n)).then_some((20 * MS, Part::Input))));
+    let verdicts =
+        judge(&run(400, |n, rank| (rank == 3 && (100..200).contains(&n)).then_some((20 * MS, Part::Input))));
     let verdict = &verdicts[0];
     assert_eq!(verdict.culprit, Some(Culprit::Rank(3)));
     assert!(verdict.cost_ns_per_step.abs_diff(5 * MS) <= MS, "{verdict:?}");

@@ -167,6 +167,8 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
+    use wire::clock::MonoNanos;
+
     use super::*;
 
     fn end_of(step: u64) -> Event {

@@ -17,7 +17,7 @@ use wire::views::{Hang, RankDrops, Report, RunState, RunSummary};
 
 use super::incoming::{Closed, Incoming, Kept};
 
-/// Probes kept per rank: one each half second is half an hour.
+/// Probes kept per clock: with eight ranks on it, each asking twice a second, four minutes.
 const MOST_PROBES: usize = 4_096;
 /// Analysed steps kept per run: 1.1 KB each with four ranks, 250 KB each with 1,024.
 const MOST_ANALYSED: usize = 20_000;
@@ -41,12 +41,20 @@ struct RankState {
     incarnation: Option<Incarnation>,
     last_batch: Option<BatchSeq>,
     last_seen: Option<ServerNanos>,
-    probes: VecDeque<Probe>,
-    fit: Option<ClockFit>,
+    /// Which of the run's clocks it stamps with.
+    clock: Option<u32>,
     drops: Vec<Drop>,
     launched: Option<Seq>,
     bye: Option<bool>,
     bye_reason: String,
+}
+
+/// A clock that one or more ranks stamp with: those of one host share it, and their probes.
+#[derive(Default)]
+struct Clock {
+    name: String,
+    probes: VecDeque<Probe>,
+    fit: Option<ClockFit>,
 }
 
 /// Why a batch was not taken in.
@@ -79,6 +87,7 @@ pub enum ApplyError {
 pub struct Run {
     id: RunId,
     ranks: Vec<RankState>,
+    clocks: Vec<Clock>,
     first_seen: ServerNanos,
     last_seen: ServerNanos,
     incoming: Incoming,
@@ -100,6 +109,7 @@ impl Run {
             id,
             incoming: Incoming::new(ranks.len()),
             ranks,
+            clocks: Vec::new(),
             first_seen: now,
             last_seen: now,
             kept: Kept::default(),
@@ -157,12 +167,8 @@ impl Run {
                 }
             }
         }
-        if !batch.probes.is_empty() {
-            rank.probes.extend(batch.probes);
-            let excess = rank.probes.len().saturating_sub(MOST_PROBES);
-            rank.probes.drain(..excess);
-            rank.fit = clocks::fit(rank.probes.make_contiguous());
-        }
+        self.add_probes(batch.rank, &batch.probes);
+        let rank = &mut self.ranks[batch.rank.0 as usize];
         for event in &batch.events {
             match event {
                 Event::Started(started) => rank.launched = rank.launched.max(Some(started.seq)),
@@ -176,6 +182,41 @@ impl Run {
             closed.extend(self.incoming.close_all());
         }
         Ok(self.take_closed(closed, now))
+    }
+
+    /// Probes of a rank bear on its clock, and so on all ranks that share it.
+    fn add_probes(&mut self, rank: Rank, probes: &[Probe]) {
+        let Some(first) = probes.first() else { return };
+        let clock = self.clock_of(rank);
+        let known = &mut self.clocks[clock as usize];
+        // Ranks of one clock send in any order; the fit wants the newest last, roughly.
+        let at = known.probes.partition_point(|probe| probe.sent <= first.sent);
+        let newer = known.probes.split_off(at);
+        known.probes.extend(probes.iter().copied().chain(newer));
+        let excess = known.probes.len().saturating_sub(MOST_PROBES);
+        known.probes.drain(..excess);
+        known.fit = clocks::fit(clock, known.probes.make_contiguous());
+    }
+
+    /// The number of a rank's clock; a new one for a rank whose clock has no name or an unknown one.
+    fn clock_of(&mut self, rank: Rank) -> u32 {
+        let state = &self.ranks[rank.0 as usize];
+        if let Some(clock) = state.clock {
+            return clock;
+        }
+        let name = state.hello.as_ref().map_or("", |hello| hello.clock.as_str()).to_owned();
+        let known = self.clocks.iter().position(|clock| !name.is_empty() && clock.name == name);
+        let clock = known.unwrap_or_else(|| {
+            self.clocks.push(Clock { name, ..Clock::default() });
+            self.clocks.len() - 1
+        }) as u32;
+        self.ranks[rank.0 as usize].clock = Some(clock);
+        clock
+    }
+
+    /// Each rank's clock as fitted from probes.
+    fn fits(&self) -> Vec<Option<ClockFit>> {
+        self.ranks.iter().map(|rank| self.clocks[rank.clock? as usize].fit).collect()
     }
 
     /// What time alone changes: overdue steps close, hangs are seen. Returns the steps that closed.
@@ -209,7 +250,7 @@ impl Run {
 
     /// The ranks' clocks, tightened by the step's own collectives.
     fn tightened(&self, records: &StepRecords) -> Vec<Option<ClockFit>> {
-        let mut fits: Vec<Option<ClockFit>> = self.ranks.iter().map(|rank| rank.fit).collect();
+        let mut fits = self.fits();
         let mut joined: BTreeMap<_, AlignedCollective> = BTreeMap::new();
         for (rank, step) in records.ranks.iter().enumerate() {
             for bucket in step.iter().flat_map(|step| step.buckets.iter().take(TIGHTEN_WITH)) {
@@ -326,7 +367,7 @@ impl Run {
             state: self.state(now),
             ranks: self.world_size(),
             sample_unit: self.hello().map_or("samples", |hello| hello.sample_unit.as_str()).to_owned(),
-            fits: self.ranks.iter().map(|rank| rank.fit).collect(),
+            fits: self.fits(),
             drops: self.ranks.iter().enumerate().map(drops).filter(|rank| !rank.drops.is_empty()).collect(),
             hang: self.hang.clone(),
             baseline: self.baseline,
@@ -392,8 +433,8 @@ impl Run {
     }
 
     /// Error bound of each rank's clock, in nanoseconds.
-    pub fn clock_bounds(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        self.ranks.iter().enumerate().filter_map(|(rank, state)| Some((rank, state.fit?.bound_nanos)))
+    pub fn clock_bounds(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.fits().into_iter().enumerate().filter_map(|(rank, fit)| Some((rank, fit?.bound_nanos)))
     }
 
     /// What each rank lost since its process began, by reason.

@@ -25,6 +25,7 @@ fn head() -> Batch {
             Note::Hello(Hello {
                 name: "char_lm".into(),
                 host: "h".into(),
+                clock: "c".into(),
                 pid: 42,
                 local_rank: 2,
                 sample_unit: "tokens".into(),

@@ -26,6 +26,7 @@ fn batches() -> Vec<Received> {
                     Note::Hello(Hello {
                         name: "n".into(),
                         host: "h".into(),
+                        clock: "c".into(),
                         pid: 1,
                         local_rank: rank,
                         sample_unit: "tokens".into(),
