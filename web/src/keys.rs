@@ -1,5 +1,6 @@
 //! Keys that work anywhere on a page, and the list of all of them.
 
+use crate::widgets::Views as _;
 use leptos::ev;
 use leptos::html;
 use leptos::prelude::*;
@@ -89,12 +90,12 @@ pub fn Help(open: RwSignal<bool>) -> impl IntoView {
                                     {keys
                                         .iter()
                                         .map(|&(key, what)| view! { <dt><kbd>{key}</kbd></dt><dd>{what}</dd> })
-                                        .collect_view()}
+                                        .views()}
                                 </dl>
                             </section>
                         }
                     })
-                    .collect_view()}
+                    .views()}
             </div>
         </dialog>
     }

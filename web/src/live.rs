@@ -124,11 +124,11 @@ fn take_frame(bytes: &[u8]) {
     let Some(live) = INBOX.with_borrow(|inbox| inbox.live) else { return };
     match StepColumns::decode(bytes) {
         Ok(frame) => {
-            live.steps.update_value(|steps| {
-                if !steps.apply(&frame) {
-                    leptos::logging::warn!("a frame of {} ranks does not fit the steps here", frame.ranks);
-                }
-            });
+            let fits = live.steps.try_update_value(|steps| steps.apply(&frame));
+            if fits != Some(true) {
+                leptos::logging::warn!("a frame of {} ranks does not fit the steps here", frame.ranks);
+                socket::restart(live.link, receive);
+            }
         }
         Err(error) => leptos::logging::warn!("{error}"),
     }

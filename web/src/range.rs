@@ -2,13 +2,12 @@
 
 use leptos::prelude::*;
 use viz::span::Span;
+use viz::steps::newest;
 use wire::views::RunState;
 
 use crate::canvas::{Gesture, Size};
 use crate::live::Live;
 
-/// A live view shows at most this many steps until one zooms out.
-const WINDOWS: [f64; 3] = [60.0, 120.0, 300.0];
 /// One cannot zoom in further than this.
 const MIN_STEPS: f64 = 8.0;
 
@@ -126,18 +125,5 @@ impl Range {
             run.as_ref()
                 .is_some_and(|run| matches!(run.summary.state, RunState::Completed | RunState::Failed))
         })
-    }
-}
-
-/// An ended run is shown whole. A live one fills a window of few possible widths from the left, so that the
-/// picture moves rarely, and then shows its newest steps.
-fn newest(bounds: Span, ended: bool) -> Span {
-    if ended && !bounds.is_empty() {
-        return bounds;
-    }
-    let widest = WINDOWS[WINDOWS.len() - 1];
-    match WINDOWS.into_iter().find(|&window| window >= bounds.len()) {
-        Some(window) => Span::new(bounds.start, bounds.start + window),
-        None => Span::new(bounds.end - widest, bounds.end),
     }
 }

@@ -54,7 +54,7 @@ thread_local! {
 }
 
 /// What is done with a message.
-type Handler = fn(MessageEvent);
+pub type Handler = fn(MessageEvent);
 
 /// Connects to `path`, or to nothing; leaves what was connected before.
 pub fn connect(path: Option<String>, link: RwSignal<Link>, handler: Handler) {
@@ -77,6 +77,12 @@ pub fn pause(link: RwSignal<Link>) {
     link.set(Link::Paused(now_millis()));
 }
 
+/// Gives up this connection for a fresh one, after a moment.
+pub fn restart(link: RwSignal<Link>, handler: Handler) {
+    close();
+    lost(link, handler);
+}
+
 /// Looks after the connection; call about once a second.
 pub fn watch(link: RwSignal<Link>, handler: Handler) {
     let (connected, heard) = STATE.with_borrow(|state| (state.open.is_some(), state.heard_millis));
@@ -84,8 +90,7 @@ pub fn watch(link: RwSignal<Link>, handler: Handler) {
     match link.get_untracked() {
         Link::Live if silent > SILENCE_MILLIS => link.set(Link::Stale(heard)),
         Link::Stale(_) if connected && silent > DEAD_MILLIS => {
-            close();
-            lost(link, handler);
+            restart(link, handler);
         }
         _ => {}
     }

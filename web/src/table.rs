@@ -6,7 +6,7 @@ use leptos::ev;
 use leptos::prelude::*;
 use wasm_bindgen::{JsCast as _, UnwrapThrowExt as _};
 
-use crate::widgets::{PartsBar, text};
+use crate::widgets::{PartsBar, Views as _, text};
 
 /// Height of a row in CSS pixels; the style sheet holds the same.
 const ROW: f64 = 28.0;
@@ -76,7 +76,7 @@ pub fn Table(
             Column::Words(name) => view! { <th scope="col" class="">{name}</th> },
             Column::Parts => view! { <th scope="col" class="">"Parts"</th> },
         })
-        .collect_view();
+        .views();
     let columns = StoredValue::new(columns);
     let row = move |at: usize| {
         let cells = columns.with_value(|columns| {
@@ -94,7 +94,7 @@ pub fn Table(
                     }
                     Column::Words(_) => view! { <td>{text(move || cell.run((at, column)))}</td> }.into_any(),
                 })
-                .collect_view()
+                .views()
         });
         let name = text(move || cell.run((at, 0)));
         let name = match choose {

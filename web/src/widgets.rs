@@ -10,6 +10,18 @@ pub fn text(read: impl Fn() -> String + Send + Sync + 'static) -> Signal<String>
     Signal::derive(read)
 }
 
+/// Lists of views of one type, for the same reason.
+pub trait Views {
+    /// The items, erased.
+    fn views(self) -> Vec<AnyView>;
+}
+
+impl<V: IntoView + 'static, I: IntoIterator<Item = V>> Views for I {
+    fn views(self) -> Vec<AnyView> {
+        self.into_iter().map(|item| item.into_any()).collect()
+    }
+}
+
 /// What a state is called, and its class.
 pub fn state_name(state: RunState) -> &'static str {
     match state {
@@ -90,7 +102,7 @@ pub fn PartsLegend() -> impl IntoView {
         <ul class="legend">
             {Part::ALL
                 .map(|part| view! { <li><Swatch colour=palette::part(part) />{part.name()}</li> })
-                .collect_view()}
+                .views()}
         </ul>
     }
 }
@@ -110,7 +122,7 @@ pub fn PartsBar(#[prop(into)] shares: Signal<[f64; 8]>) -> impl IntoView {
                         ></i>
                     }
                 })
-                .collect_view()}
+                .views()}
         </div>
     }
     .into_any()

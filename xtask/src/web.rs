@@ -68,13 +68,25 @@ fn compile(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
         .args(["build", "--package", "paceline-web", "--lib", "--profile", "web"])
         .args(["--target", WASM_TARGET, "--target-dir"])
         .arg(target)
-        // Flags meant for the host would break the build for the browser.
+        // Flags meant for the host would break the build for the browser; these keep the builder's paths out of
+        // what the world downloads.
         .env_remove("RUSTFLAGS")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env("CARGO_ENCODED_RUSTFLAGS", remap_paths())
         .status()
         .context("cannot run cargo")?;
     ensure!(status.success(), "the browser client does not compile (see above)");
     Ok(target.join(WASM_TARGET).join("web/web.wasm"))
+}
+
+/// Panic messages name source files: relative to the registry and the repository, the same on every machine.
+fn remap_paths() -> String {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cargo")));
+    let Some(registry) = home.map(|home| home.join("registry/src")) else { return String::new() };
+    let indices = fs::read_dir(registry).into_iter().flatten().flatten();
+    let flags: Vec<String> =
+        indices.map(|index| format!("--remap-path-prefix={}=", index.path().display())).collect();
+    flags.join("\x1f")
 }
 
 /// What wasm-bindgen makes: the module and its glue.

@@ -124,8 +124,14 @@ fn load(look: StepLook, live: Live, run: String) {
         }
     };
     let first = fetch.clone();
-    Effect::new(move |_| {
-        spawn_local(first(look.step.get()));
+    let alive = Memo::new(move |_| live.link.get() == Link::Live);
+    Effect::new(move |last: Option<Option<u64>>| {
+        let (step, alive) = (look.step.get(), alive.get());
+        // Again when the server is back, if it was away at the time.
+        if last != Some(step) || (alive && look.error.with_untracked(Option::is_some)) {
+            spawn_local(first(step));
+        }
+        step
     });
     let newest = move || live.steps.with_value(|steps| steps.step.last().copied());
     let follow = set_interval_with_handle(

@@ -14,7 +14,7 @@ use crate::live::Live;
 use crate::pen::{Align, Pen};
 use crate::range::{Cursor, Range};
 use crate::theme::Theme;
-use crate::widgets::{PartsLegend, Swatch, Tip, text};
+use crate::widgets::{PartsLegend, Swatch, Tip, Views as _, text};
 
 const MARGINS: Margins = Margins { left: 64.0, right: 12.0, top: 8.0, bottom: 8.0 };
 const WITH_STEPS: Margins = Margins { bottom: 24.0, ..MARGINS };
@@ -179,7 +179,7 @@ fn Ledger() -> impl IntoView {
                                     </tr>
                                 }
                             })
-                            .collect_view()
+                            .views()
                     })}
                 <tr class="sum"><td>"step time"</td><td>{units::nanos(f64::from(total))}</td></tr>
             </table>

@@ -10,7 +10,7 @@ use super::run::RunId;
 use crate::live::Live;
 use crate::route::Tab;
 use crate::table::{Column, Table};
-use crate::widgets::{PartsBar, Swatch, text};
+use crate::widgets::{PartsBar, Swatch, Views as _, text};
 
 /// The ledger of the selected rank and step, beside the median rank's.
 #[component]
@@ -18,8 +18,14 @@ pub fn RankDetail(look: Look) -> impl IntoView {
     let live = expect_context::<Live>();
     let run = expect_context::<RunId>();
     let selected = Memo::new(move |_| look.step.get().zip(look.rank.get()));
-    let body = move || {
+    // A closed step does not change: its numbers are read once, when it is here.
+    let kept = Memo::new(move |_| {
         live.drawn.track();
+        let (step, _) = selected.get()?;
+        live.steps.with_value(|steps| steps.row_of(step)).map(|_| step)
+    });
+    let body = move || {
+        kept.track();
         let Some((step, rank)) = selected.get() else {
             return view! {
                 <p class="quiet">
@@ -90,7 +96,7 @@ fn numbers(ledger: Option<[f32; 8]>, median: [f32; 8], total: f64, lateness: f64
                 </tr>
             }
         })
-        .collect_view();
+        .views();
     view! {
         <PartsBar shares=Signal::derive(move || shares) />
         <table class="ledger">

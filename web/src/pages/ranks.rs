@@ -16,7 +16,7 @@ use crate::pen::Pen;
 use crate::range::{Cursor, Range};
 use crate::route::Router;
 use crate::theme::Theme;
-use crate::widgets::{Tip, text};
+use crate::widgets::{Tip, Views as _, text};
 
 const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 4.0, bottom: 24.0 };
 /// Few ranks get tall rows, many share what height there is.
@@ -147,7 +147,7 @@ fn Controls(look: Look) -> impl IntoView {
                                 </option>
                             }
                         })
-                        .collect_view()}
+                        .views()}
                 </select>
             </label>
             <div class="segments" role="group" aria-label="Reduction">{pools}</div>

@@ -10,7 +10,7 @@ use crate::keys;
 use crate::live::Live;
 use crate::range::Range;
 use crate::route::{Page, Router, Tab};
-use crate::widgets::{StateChip, text};
+use crate::widgets::{StateChip, Views as _, text};
 
 /// Which run the views below are about.
 #[derive(Clone, Copy)]
@@ -111,7 +111,7 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
                         </a>
                     }
                 })
-                .collect_view()}
+                .views()}
         </nav>
     }
 }

@@ -7,6 +7,7 @@ use wire::views::{Confidence, Culprit, Report, Verdict};
 use super::run::RunId;
 use crate::live::Live;
 use crate::route::Tab;
+use crate::widgets::Views as _;
 
 /// What is said where no verdict is.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,7 +63,7 @@ pub fn Verdicts() -> impl IntoView {
                                 <li>{verdict.sentence.clone()}" "<small>{cost}" per step, "{share}", "{confidence(verdict.confidence)}</small></li>
                             }
                         })
-                        .collect_view()}
+                        .views()}
                 </ul>
             </details>
         })
@@ -130,7 +131,7 @@ fn Against(verdict: Verdict) -> impl IntoView {
             view! {
                 <div class=class>
                     <h2>{title}</h2>
-                    <ul>{items.into_iter().map(|item| view! { <li>{item}</li> }).collect_view()}</ul>
+                    <ul>{items.into_iter().map(|item| view! { <li>{item}</li> }).views()}</ul>
                 </div>
             }
         })

@@ -12,7 +12,7 @@ use super::buckets::{Loaded, StepLook};
 use crate::canvas::{Gesture, Margins, Plot, Size};
 use crate::keys;
 use crate::pen::{Align, Pen};
-use crate::widgets::{Place, Swatch, Tip, text};
+use crate::widgets::{Place, Swatch, Tip, Views as _, text};
 
 const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 6.0, bottom: 24.0 };
 const ROW_PIXELS: f64 = 56.0;
@@ -49,7 +49,7 @@ pub fn Legend() -> impl IntoView {
                     let name = if kind == SliceKind::Blocked { "blocked, queued" } else { kind.name() };
                     view! { <li><Swatch colour=paint.colour hatched=paint.hatched />{name}</li> }
                 })
-                .collect_view()}
+                .views()}
         </ul>
     }
 }
@@ -314,10 +314,10 @@ fn marks(pen: &Pen, size: Size, shown: &Arc<Loaded>, view: View, bucket: u32) {
     }
     if last_start.is_finite() {
         pen.line((x(last_start), 0.0), (x(last_start), size.height), pen.inks.accent, true);
-        let right = x(last_start) > size.width * 0.8;
-        let (offset, align) = if right { (-5.0, Align::End) } else { (5.0, Align::Start) };
         let text = format!("last start of bucket {bucket}");
         let width = pen.text_width(&text) + 6.0;
+        let right = x(last_start) + width > size.width;
+        let (offset, align) = if right { (-5.0, Align::End) } else { (5.0, Align::Start) };
         pen.rect(x(last_start) + if right { -width - 2.0 } else { 2.0 }, -4.0, width, 14.0, pen.inks.ground);
         pen.text(x(last_start) + offset, 3.0, &text, align, pen.inks.accent);
     }

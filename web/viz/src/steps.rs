@@ -154,6 +154,23 @@ impl Steps {
     }
 }
 
+/// Widths that a live view has, in steps.
+const WINDOWS: [f64; 3] = [60.0, 120.0, 300.0];
+
+/// Which of the kept steps a view shows that follows them. An ended run is shown whole. A live one fills a
+/// window of few possible widths from the left, so that the picture moves rarely, and then shows its newest.
+#[must_use]
+pub fn newest(bounds: Span, ended: bool) -> Span {
+    if ended && !bounds.is_empty() {
+        return bounds;
+    }
+    let widest = WINDOWS[WINDOWS.len() - 1];
+    match WINDOWS.into_iter().find(|&window| window >= bounds.len()) {
+        Some(window) => Span::new(bounds.start, bounds.start + window),
+        None => Span::new(bounds.end - widest, bounds.end),
+    }
+}
+
 fn mean(values: &[f32]) -> f32 {
     let (mut sum, mut known) = (0.0, 0);
     for value in values.iter().filter(|value| !value.is_nan()) {
@@ -219,6 +236,16 @@ mod tests {
         assert!(steps.step.len() <= MAX_STEPS && steps.step.len() > MAX_STEPS * 3 / 4);
         assert_eq!(steps.step.last(), Some(&24_999));
         assert_eq!(steps.parts[7].len(), steps.step.len());
+    }
+
+    #[test]
+    fn a_followed_view_moves_rarely() {
+        let view = |len: f64, ended| newest(Span::new(10.0, 10.0 + len), ended);
+        assert_eq!(view(1.0, false), view(60.0, false));
+        assert_eq!(view(61.0, false), Span::new(10.0, 130.0));
+        assert_eq!(view(1000.0, false), Span::new(710.0, 1010.0));
+        assert_eq!(view(1000.0, true), Span::new(10.0, 1010.0));
+        assert!(!newest(Span::new(0.0, 0.0), true).is_empty());
     }
 
     #[test]

@@ -87,7 +87,11 @@ pub fn rates(span: Span, most: usize) -> Vec<Tick> {
     let step = spacing(span.len(), most);
     let decimals = decimals(step / scale);
     values(span, step)
-        .map(|value| Tick { value, label: format!("{:.decimals$}{prefix}", value / scale) })
+        .map(|value| {
+            let label =
+                if value == 0.0 { "0".into() } else { format!("{:.decimals$}{prefix}", value / scale) };
+            Tick { value, label }
+        })
         .collect()
 }
 
@@ -109,7 +113,7 @@ mod tests {
         assert_eq!(labels(&nanos(Span::new(0.0, 40e6), 5)), ["0", "10 ms", "20 ms", "30 ms", "40 ms"]);
         assert_eq!(labels(&nanos(Span::new(1.1e6, 1.4e6), 4)), ["1.1 ms", "1.2 ms", "1.3 ms", "1.4 ms"]);
         assert_eq!(labels(&whole(Span::new(0.0, 3.0), 10)), ["0", "1", "2", "3"]);
-        assert_eq!(labels(&rates(Span::new(0.0, 15e3), 3)), ["0 k", "5 k", "10 k", "15 k"]);
+        assert_eq!(labels(&rates(Span::new(0.0, 15e3), 3)), ["0", "5 k", "10 k", "15 k"]);
     }
 
     #[test]
