@@ -23,7 +23,7 @@ impl Settings {
     /// The usual ones, with a learning rate.
     #[must_use]
     pub fn with_rate(rate: f64) -> Self {
-        Self { rate, beta_1: 0.9, beta_2: 0.999, epsilon: 1e-8, weight_decay: 0.01 }
+        Self { rate, beta_1: 0.9, beta_2: 0.999, epsilon: 1e-6, weight_decay: 0.01 }
     }
 }
 

@@ -9,14 +9,18 @@ use reducer::ring::{Config, Ring};
 use wire::ids::{Rank, RunId};
 
 fn main() {
-    println!("{:>5} {:>5} {:>10} {:>10} {:>10} {:>8}", "ring", "ranks", "bytes", "best ms", "median ms", "GB/s bus");
+    println!(
+        "{:>5} {:>5} {:>10} {:>10} {:>10} {:>8}",
+        "ring", "ranks", "bytes", "best ms", "median ms", "GB/s bus"
+    );
     for tcp_only in [false, true] {
         for ranks in [2, 4] {
             for floats in [16 << 10, 256 << 10, 4 << 20, 16 << 20] {
                 let times = measure(ranks, floats, tcp_only);
                 let (best, median) = (times[0], times[times.len() / 2]);
                 let bytes = floats * size_of::<f32>();
-                let bus = bytes as f64 * 2.0 * f64::from(ranks - 1) / f64::from(ranks) / median.as_secs_f64() / 1e9;
+                let bus =
+                    bytes as f64 * 2.0 * f64::from(ranks - 1) / f64::from(ranks) / median.as_secs_f64() / 1e9;
                 let ring = if tcp_only { "tcp" } else { "unix" };
                 let millis = |time: Duration| time.as_secs_f64() * 1e3;
                 println!(
@@ -61,7 +65,8 @@ fn measure(ranks: u32, floats: usize, tcp_only: bool) -> Vec<Duration> {
             })
         };
         let handles: Vec<_> = (0..ranks).map(start).collect();
-        let mut times = handles.into_iter().map(|handle| handle.join().expect("a rank")).next().unwrap_or_default();
+        let mut times =
+            handles.into_iter().map(|handle| handle.join().expect("a rank")).next().unwrap_or_default();
         times.sort();
         times
     })

@@ -16,6 +16,8 @@ use crate::error::{Absent, CommError};
 pub struct Local {
     rank: Rank,
     next: u64,
+    /// What this rank was told; it hears nothing else from then on.
+    failed: Option<CommError>,
     shared: Arc<Shared>,
 }
 
@@ -57,7 +59,7 @@ pub fn world(size: u32, timeout: Duration) -> Vec<Local> {
     let state = State { begun: vec![0; size as usize], left: vec![false; size as usize], ..State::default() };
     let shared = Shared { size: size as usize, timeout, state: Mutex::new(state), changed: Condvar::new() };
     let shared = Arc::new(shared);
-    (0..size).map(|rank| Local { rank: Rank(rank), next: 0, shared: shared.clone() }).collect()
+    (0..size).map(|rank| Local { rank: Rank(rank), next: 0, failed: None, shared: shared.clone() }).collect()
 }
 
 impl Shared {
@@ -75,6 +77,9 @@ impl Shared {
 impl Local {
     /// Puts this rank's part of the collective down and returns everybody's.
     fn exchange(&mut self, collective: Collective, payload: Payload) -> Result<Vec<Payload>, CommError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
         let (seq, size) = (self.next, self.shared.size);
         self.next += 1;
         let mut state = self.shared.state();
@@ -95,17 +100,20 @@ impl Local {
             round.deposits[self.rank.0 as usize] = Some(Deposit { collective, payload });
         }
         self.shared.changed.notify_all();
-        self.wait_for(seq, state)
+        let all = self.wait_for(seq, state);
+        self.failed = all.as_ref().err().cloned();
+        all
     }
 
     fn wait_for(&self, seq: u64, mut state: MutexGuard<'_, State>) -> Result<Vec<Payload>, CommError> {
         let deadline = Instant::now() + self.shared.timeout;
         loop {
-            if let Some(verdict) = &state.verdict {
-                return Err(verdict.clone());
-            }
+            // First, because a rank may have failed in a later collective while this one slept.
             if let Some(all) = take(&mut state, seq) {
                 return Ok(all);
+            }
+            if let Some(verdict) = &state.verdict {
+                return Err(verdict.clone());
             }
             if let Some(rank) =
                 (0..).zip(&state.left).find(|(rank, left)| **left && state.begun[*rank] <= seq)

@@ -1,18 +1,20 @@
 //! The training thread's side: gradients come, buckets go, averages come back.
 
+mod steps;
+
 use std::collections::HashMap;
 
-use agent::{Agent, Notes, Recorder, StepContext, clock};
-use wire::event::{Event, Span, SpanKind};
-use wire::ids::{Bucket, Rank, Step};
+use agent::{Agent, Notes, Recorder, StepContext};
+use wire::ids::{Rank, Step};
 
-use crate::bucketing::{Caps, ELEMENT_BYTES, assign};
+use crate::bucketing::Caps;
 use crate::communicator::Communicator;
 use crate::error::ReduceError;
 use crate::model::{ParamId, Parameter, check_agreement, check_names};
 use crate::share::Share;
 use crate::slots::Slots;
-use crate::worker::{Launch, Worker};
+use crate::worker::Worker;
+use steps::lay_out;
 
 /// What to do about a parameter that got no gradient in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -307,237 +309,6 @@ impl Reducer {
     fn check_alive(&self) -> Result<(), ReduceError> {
         self.failure.clone().map_or(Ok(()), Err)
     }
-
-    fn check_idle(&self, call: &'static str) -> Result<(), ReduceError> {
-        match self.phase {
-            Phase::Idle(_) => Ok(()),
-            Phase::Open(Open { context, .. }) => Err(ReduceError::Order {
-                call,
-                step: context.step,
-                reason: "this step is not finished".into(),
-            }),
-        }
-    }
-
-    fn open(&self, call: &'static str) -> Result<Open, ReduceError> {
-        match self.phase {
-            Phase::Open(open) => Ok(open),
-            Phase::Idle(last) => {
-                let reason = "no step is begun".to_owned();
-                Err(ReduceError::Order { call, step: last.unwrap_or_default(), reason })
-            }
-        }
-    }
-
-    fn fail(&mut self, error: ReduceError) -> ReduceError {
-        self.worker.abort(&error.to_string());
-        self.failure.get_or_insert(error).clone()
-    }
-
-    fn try_begin(
-        &mut self,
-        context: StepContext,
-        share: Share,
-        micro_batches: u32,
-    ) -> Result<(), ReduceError> {
-        self.check_idle("begin_step")?;
-        let Some(left) = micro_batches.checked_sub(1) else {
-            let reason = "a step has at least one micro-batch".into();
-            return Err(ReduceError::Order { call: "begin_step", step: context.step, reason });
-        };
-        if matches!(self.phase, Phase::Idle(Some(_))) && !self.rebuilt {
-            self.rebuild()?;
-        }
-        self.slots.reset();
-        self.marks.fill(Mark::Awaited);
-        self.written.fill(false);
-        (self.next_launch, self.returned) = (0, 0);
-        self.phase = Phase::Open(Open { context, share, shares: share.factor(), left });
-        Ok(())
-    }
-
-    /// Lays the buckets out anew in rank 0's ready order, which from then on is the order they are complete in.
-    fn rebuild(&mut self) -> Result<(), ReduceError> {
-        if !self.options.rebuild || self.options.unused == UnusedParameters::Find {
-            return Ok(());
-        }
-        let mine: Vec<u8> = self.order.iter().flat_map(|id| id.0.to_le_bytes()).collect();
-        let agreed = self.worker.broadcast(Rank(0), mine)?;
-        self.rebuilt = true;
-        // Rank 0 had no samples in the first step: what was declared is as good as anything.
-        if agreed.is_empty() {
-            return Ok(());
-        }
-        let order: Vec<ParamId> =
-            agreed.as_chunks::<4>().0.iter().map(|id| ParamId(u32::from_le_bytes(*id))).collect();
-        check_order(&order, self.parameters.len())?;
-        self.slots = lay_out(&order, &self.parameters, self.options);
-        self.notes.layout(self.slots.describe(1, &self.parameters));
-        Ok(())
-    }
-
-    fn try_next(&mut self, share: Share) -> Result<(), ReduceError> {
-        let open = self.open("next_micro_batch")?;
-        let Some(left) = open.left.checked_sub(1) else {
-            let reason = "the current micro-batch is the last; finish_step ends it".into();
-            return Err(ReduceError::Order { call: "next_micro_batch", step: open.context.step, reason });
-        };
-        self.check_marks(open)?;
-        self.marks.fill(Mark::Awaited);
-        self.phase = Phase::Open(Open { share, shares: open.shares + share.factor(), left, ..open });
-        Ok(())
-    }
-
-    /// Fails when parameters got no gradient in this micro-batch and that is not meant.
-    fn check_marks(&self, open: Open) -> Result<(), ReduceError> {
-        let meant = self.options.unused == UnusedParameters::Find || open.share.is_nothing();
-        if meant || !self.marks.contains(&Mark::Awaited) {
-            return Ok(());
-        }
-        let named = self.parameters.iter().zip(&self.marks).filter(|(_, mark)| **mark == Mark::Awaited);
-        let names = named.map(|(parameter, _)| parameter.name.clone()).collect();
-        let (step, rank, of) = (open.context.step, self.rank, self.parameters.len());
-        Err(ReduceError::NoGradient { step, rank, names, of })
-    }
-
-    fn try_mark(&mut self, id: ParamId, gradient: &[f32]) -> Result<(), ReduceError> {
-        let open = self.open("mark_ready")?;
-        self.check_awaited(id, open)?;
-        let expected = self.slots.elements(id);
-        if gradient.len() != expected {
-            let Parameter { name, shape } = self.parameters[id.0 as usize].clone();
-            return Err(ReduceError::WrongLength { name, got: gradient.len(), expected, shape });
-        }
-        let factor = open.share.factor();
-        let written = std::mem::replace(&mut self.written[id.0 as usize], true);
-        let pairs = self.slots.gradient_mut(id).iter_mut().zip(gradient);
-        if written {
-            pairs.for_each(|(sum, value)| *sum += *value * factor);
-        } else {
-            pairs.for_each(|(sum, value)| *sum = *value * factor);
-        }
-        self.settle(id, Mark::Ready, open)
-    }
-
-    fn try_mark_unused(&mut self, id: ParamId) -> Result<(), ReduceError> {
-        let open = self.open("mark_unused")?;
-        self.check_awaited(id, open)?;
-        if self.options.unused == UnusedParameters::Refuse {
-            return Err(ReduceError::UnusedRefused { name: self.parameters[id.0 as usize].name.clone() });
-        }
-        self.settle(id, Mark::Unused, open)
-    }
-
-    fn check_awaited(&self, id: ParamId, open: Open) -> Result<(), ReduceError> {
-        if self.marks[id.0 as usize] == Mark::Awaited {
-            return Ok(());
-        }
-        let name = self.parameters[id.0 as usize].name.clone();
-        Err(ReduceError::MarkedTwice { name, step: open.context.step })
-    }
-
-    /// A parameter is done in this micro-batch; in the last one its bucket may be complete with it.
-    fn settle(&mut self, id: ParamId, mark: Mark, open: Open) -> Result<(), ReduceError> {
-        self.marks[id.0 as usize] = mark;
-        if open.left > 0 {
-            return Ok(());
-        }
-        if mark == Mark::Unused && !self.written[id.0 as usize] {
-            self.slots.gradient_mut(id).fill(0.0);
-        }
-        if mark == Mark::Ready && !self.rebuilt && self.order.len() < self.parameters.len() {
-            self.order.push(id);
-        }
-        let slot = self.slots.slot_of(id);
-        slot.pending -= 1;
-        if slot.pending > 0 {
-            return Ok(());
-        }
-        slot.ready = clock::now();
-        self.launch_complete(open)
-    }
-
-    /// Hands over complete buckets, strictly in order: every rank must start the same one.
-    fn launch_complete(&mut self, open: Open) -> Result<(), ReduceError> {
-        while self.next_launch < self.slots.buckets.len() && self.slots.buckets[self.next_launch].pending == 0
-        {
-            if self.next_launch + 1 == self.slots.buckets.len() {
-                self.fill_tail(open);
-            }
-            let slot = &mut self.slots.buckets[self.next_launch];
-            self.worker.launch(Launch {
-                context: open.context,
-                bucket: Bucket(self.next_launch as u32),
-                bytes: slot.bytes(),
-                ready: slot.ready,
-                floats: std::mem::take(&mut slot.floats),
-            })?;
-            self.next_launch += 1;
-        }
-        while let Some(reduced) = self.worker.try_reduced()? {
-            self.put_back(reduced);
-        }
-        Ok(())
-    }
-
-    /// The last bucket also carries this rank's shares and, where that is asked, what it used.
-    fn fill_tail(&mut self, open: Open) {
-        let Self { slots, written, .. } = self;
-        let (shares, used) = slots.last().tail().split_first_mut().expect("the tail holds the shares");
-        *shares = open.shares;
-        used.iter_mut().zip(written).for_each(|(used, written)| *used = f32::from(*written));
-    }
-
-    fn put_back(&mut self, (bucket, floats): (Bucket, Vec<f32>)) {
-        self.slots.buckets[bucket.0 as usize].floats = floats;
-        self.returned += 1;
-    }
-
-    fn try_finish(&mut self) -> Result<(), ReduceError> {
-        let open = self.open("finish_step")?;
-        if open.left > 0 {
-            let reason = format!("{} more micro-batches were announced", open.left);
-            return Err(ReduceError::Order { call: "finish_step", step: open.context.step, reason });
-        }
-        self.check_marks(open)?;
-        for id in (0..self.marks.len() as u32).map(ParamId) {
-            if self.marks[id.0 as usize] == Mark::Awaited {
-                self.settle(id, Mark::Unused, open)?;
-            }
-        }
-        self.await_buckets(open.context)?;
-        self.read_tail(open.context.step)?;
-        self.phase = Phase::Idle(Some(open.context.step));
-        Ok(())
-    }
-
-    fn await_buckets(&mut self, context: StepContext) -> Result<(), ReduceError> {
-        let observed = !context.shadow && self.recorder.is_enabled();
-        let begin = observed.then(|| (clock::now(), clock::thread_cpu_nanos()));
-        while self.returned < self.slots.buckets.len() {
-            let reduced = self.worker.reduced()?;
-            self.put_back(reduced);
-        }
-        if let Some((begin, begin_cpu)) = begin {
-            let (end, cpu_nanos) = (clock::now(), clock::thread_cpu_nanos().saturating_sub(begin_cpu));
-            let (step, kind) = (context.step, SpanKind::Blocked);
-            self.recorder.record(Event::Span(Span { step, kind, begin, end, cpu_nanos }));
-        }
-        Ok(())
-    }
-
-    fn read_tail(&mut self, step: Step) -> Result<(), ReduceError> {
-        let Self { slots, used, world_size, .. } = self;
-        let (shares, counts) = slots.last().tail().split_first_mut().expect("the tail holds the shares");
-        // Each rank's share is rounded once and each addition once more.
-        let tolerance = 4.0 * f32::EPSILON * *world_size as f32;
-        if !((*shares - 1.0).abs() <= tolerance.max(1e-5)) {
-            return Err(ReduceError::Shares { step, sum: shares.to_string() });
-        }
-        used.fill(true);
-        used.iter_mut().zip(&*counts).for_each(|(used, count)| *used = *count > 0.0);
-        Ok(())
-    }
 }
 
 impl Drop for Reducer {
@@ -548,29 +319,6 @@ impl Drop for Reducer {
             self.worker.abort(&format!("it left in the middle of step {}", open.context.step));
         }
     }
-}
-
-fn lay_out(order: &[ParamId], parameters: &[Parameter], options: Options) -> Slots {
-    let bytes = |id: &ParamId| (*id, parameters[id.0 as usize].elements() as u64 * ELEMENT_BYTES);
-    let flags = if options.unused == UnusedParameters::Find { parameters.len() } else { 0 };
-    Slots::new(assign(order.iter().map(bytes), options.caps), parameters, 1 + flags)
-}
-
-fn check_order(order: &[ParamId], parameters: usize) -> Result<(), ReduceError> {
-    let mut seen = vec![false; parameters];
-    for id in order {
-        match seen.get_mut(id.0 as usize) {
-            Some(seen) if !*seen => *seen = true,
-            _ => {
-                let reason = format!("parameter {} is in it twice or does not exist", id.0);
-                return Err(ReduceError::BadOrder { parameters, reason });
-            }
-        }
-    }
-    if order.len() == parameters {
-        return Ok(());
-    }
-    Err(ReduceError::BadOrder { parameters, reason: format!("it has {} entries", order.len()) })
 }
 
 /// The averages of one step, borrowed from the reducer's buckets.

@@ -22,6 +22,7 @@ mod hub;
 mod member;
 mod message;
 mod rendezvous;
+mod segments;
 mod signal;
 
 use std::sync::Arc;
@@ -90,19 +91,18 @@ impl Ring {
             return Err(verdict);
         }
         let Some(links) = &mut self.links else { return Ok(()) };
-        let began = Instant::now();
-        let waiter = Waiter { shared: &self.shared, deadline: began + self.timeout };
+        let waiter = Waiter { shared: &self.shared, deadline: Instant::now() + self.timeout };
         let outcome =
             links.data.begin(seq, collective, &waiter).and_then(|()| body(&mut links.data, &waiter));
-        outcome.map_err(|fault| self.resolve(fault, seq, began.elapsed()))
+        outcome.map_err(|fault| self.resolve(fault, seq))
     }
 
     /// Turns what this rank saw into what all ranks report.
-    fn resolve(&self, fault: Fault, seq: Seq, waited: Duration) -> CommError {
+    fn resolve(&self, fault: Fault, seq: Seq) -> CommError {
         let (guess, patience) = match fault {
             Fault::Verdict => return self.shared.verdict_or(|| self.lost(Rank(0), "it ended the run")),
             Fault::Deadline => {
-                self.shared.send(Message::Stuck { seq, waited });
+                self.shared.send(Message::Stuck { seq, waited: self.timeout });
                 let reason = "it does not answer (stopped, or cut off from the network)";
                 (self.lost(Rank(0), reason), INQUIRY_WAIT)
             }

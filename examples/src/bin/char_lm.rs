@@ -40,7 +40,7 @@ struct Options {
     #[arg(long, default_value_t = 4, value_parser = positive)]
     heads: usize,
     /// Learning rate
-    #[arg(long, value_name = "RATE", default_value_t = 2e-3)]
+    #[arg(long, value_name = "RATE", default_value_t = 1e-3)]
     lr: f64,
     /// File or directory to learn from, instead of this program's own sources
     #[arg(long, value_name = "PATH")]

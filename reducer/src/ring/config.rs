@@ -27,7 +27,7 @@ pub struct Config {
 
 impl Config {
     /// As torchrun sets the environment: `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`, and
-    /// `PACELINE_RUN_ID`. Without `WORLD_SIZE` it is a world of one. Collectives may take five minutes,
+    /// `PACELINE_RUN_ID` (or torchrun's `TORCHELASTIC_RUN_ID`). Without `WORLD_SIZE` it is a world of one. Collectives may take five minutes,
     /// the start one minute.
     ///
     /// # Errors
@@ -37,7 +37,9 @@ impl Config {
     }
 
     fn from_variables(variable: impl Fn(&'static str) -> Option<String>) -> Result<Self, CommError> {
-        let run = variable("PACELINE_RUN_ID").unwrap_or_else(|| "job".into());
+        let run = variable("PACELINE_RUN_ID")
+            .or_else(|| variable("TORCHELASTIC_RUN_ID"))
+            .unwrap_or_else(|| "job".into());
         let run = RunId::new(run)
             .map_err(|error| CommError::Setting { setting: "PACELINE_RUN_ID", reason: error.to_string() })?;
         let (mut rank, mut world_size, mut master) = (0, 1, "127.0.0.1:0".to_owned());
@@ -85,7 +87,7 @@ mod tests {
 
     fn check(variables: &[(&str, &str)], expected: Result<(u32, u32, &str), &str>) {
         let get = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-        let found = Config::from_variables(|name| get(name));
+        let found = Config::from_variables(get);
         let found = found.map(|c| (c.rank.0, c.world_size, c.master)).map_err(|error| error.to_string());
         let expected = expected.map(|(r, w, m)| (r, w, m.to_owned())).map_err(str::to_owned);
         assert_eq!(found, expected, "{variables:?}");

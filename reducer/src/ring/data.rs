@@ -1,7 +1,6 @@
 //! Moving bytes around the ring. Nothing here blocks but `poll`, and every `poll` has a deadline and hears
 //! the verdict.
 
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
@@ -11,6 +10,7 @@ use rustix::net::SendFlags;
 use wire::ids::{Rank, Seq};
 
 use super::member::Shared;
+use super::segments::{Cursor, Segments, bytes_of, sendable, skip_whole};
 use crate::communicator::Collective;
 use crate::error::CommError;
 
@@ -84,48 +84,6 @@ struct Heads {
     collective: Collective,
     theirs: [u8; HEAD_BYTES],
     came: usize,
-}
-
-/// A place in the stream of segments: so many whole ones, and so many bytes of the one after.
-#[derive(Clone, Copy, Default)]
-struct Cursor {
-    step: usize,
-    bytes: usize,
-}
-
-/// How an all-reduce cuts its buffer: one segment a rank.
-///
-/// In step `i` a rank sends segment `rank - i` and receives segment `rank - 1 - i`: what it received in one
-/// step is what it sends in the next. The first `ranks - 1` steps add, the others copy the finished sums.
-#[derive(Clone, Copy)]
-struct Segments {
-    floats: usize,
-    ranks: usize,
-    rank: usize,
-}
-
-impl Segments {
-    fn steps(self) -> usize {
-        2 * (self.ranks - 1)
-    }
-
-    fn sent_in(self, step: usize) -> Range<usize> {
-        self.range((self.rank + 2 * self.ranks - step) % self.ranks)
-    }
-
-    fn received_in(self, step: usize) -> Range<usize> {
-        self.range((self.rank + 2 * self.ranks - 1 - step) % self.ranks)
-    }
-
-    fn range(self, segment: usize) -> Range<usize> {
-        let (each, extra) = (self.floats / self.ranks, self.floats % self.ranks);
-        let start = |segment: usize| segment * each + segment.min(extra);
-        start(segment)..start(segment + 1)
-    }
-}
-
-fn bytes_of(range: &Range<usize>) -> usize {
-    range.len() * size_of::<f32>()
 }
 
 impl DataRing {
@@ -374,26 +332,6 @@ impl DataRing {
 
 fn broken(peer: Rank, error: Errno) -> Fault {
     Fault::Broken { peer, reason: format!("its connection broke ({error})") }
-}
-
-/// Moves `at` over segments that are done, empty ones among them.
-fn skip_whole(at: &mut Cursor, segment_bytes: impl Fn(usize) -> usize, steps: usize) {
-    while at.step < steps && at.bytes == segment_bytes(at.step) {
-        *at = Cursor { step: at.step + 1, bytes: 0 };
-    }
-}
-
-/// How many bytes of the current segment may be sent: in the first step all, later what was received of it.
-fn sendable(segments: Segments, sent: Cursor, received: Cursor) -> usize {
-    if sent.step == segments.steps() {
-        return 0;
-    }
-    let available = match sent.step.checked_sub(1) {
-        Some(before) if received.step == before => received.bytes,
-        Some(before) if received.step < before => 0,
-        _ => bytes_of(&segments.sent_in(sent.step)),
-    };
-    available.saturating_sub(sent.bytes)
 }
 
 /// The first words of a collective: its number, its kind, and what the kind says.

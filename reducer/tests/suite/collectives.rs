@@ -86,7 +86,8 @@ fn bytes_go_everywhere() {
                     let all = comm.all_gather(&vec![rank as u8; rank as usize * 300_000]).unwrap();
                     (bytes, all, comm.next_seq())
                 });
-                let expected: Vec<_> = (0..ranks).map(|rank| vec![rank as u8; rank as usize * 300_000]).collect();
+                let expected: Vec<_> =
+                    (0..ranks).map(|rank| vec![rank as u8; rank as usize * 300_000]).collect();
                 for (bytes, all, next) in found {
                     assert!(bytes == vec![root as u8; 700_001], "{kind:?} of {ranks} from {root}");
                     assert!(all == expected, "{kind:?} of {ranks}");

@@ -78,7 +78,8 @@ impl Drop for Rank {
 
 fn check(world: u32, victim: u32, signal: Signal, timeout_millis: u64, limit: Duration, expected: &str) {
     let master = free_address();
-    let mut ranks: Vec<Rank> = (0..world).map(|rank| Rank::start(rank, world, &master, timeout_millis)).collect();
+    let mut ranks: Vec<Rank> =
+        (0..world).map(|rank| Rank::start(rank, world, &master, timeout_millis)).collect();
     ranks.iter_mut().for_each(|rank| rank.wait_for("STEP 5"));
     let pid = Pid::from_child(&ranks[victim as usize].process);
     kill_process(pid, signal).unwrap();

@@ -1,1 +1,142 @@
-//! Placeholder.
+//! What the reducer records, as a server receives it.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use agent::{Agent, Config, Job};
+use reducer::bucketing::Caps;
+use reducer::{Instruments, Options, ParamId, Parameter, Reducer, Share};
+use wire::batch::{Batch, Note};
+use wire::event::{BucketRecord, Event, SpanKind};
+use wire::ids::{Bucket, Rank, RunId, Step};
+
+use crate::worlds::{Kind, run};
+
+const STEPS: u64 = 12;
+/// Steps 3, 7 and 11 are shadow steps.
+const SHADOW_EVERY: u64 = 4;
+
+/// A server that takes every batch; its threads end with the agents' connections.
+fn collector() -> (String, Receiver<Batch>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let (sender, batches) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let sender = sender.clone();
+            std::thread::spawn(move || serve(stream.unwrap(), &sender));
+        }
+    });
+    (address, batches)
+}
+
+fn serve(mut stream: TcpStream, batches: &Sender<Batch>) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut line = String::new();
+    while reader.read_line(&mut line).is_ok_and(|read| read > 0) {
+        let mut length = 0;
+        while line.trim() != "" {
+            let lower = line.to_lowercase();
+            length = lower.strip_prefix("content-length:").map_or(length, |n| n.trim().parse().unwrap());
+            line.clear();
+            reader.read_line(&mut line).unwrap();
+        }
+        line.clear();
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        if length > 0 {
+            // The test has ended when nobody takes them any more.
+            let _ended = batches.send(wire::codec::decode(&body).unwrap());
+        }
+        let answer = r#"{"received_nanos":0,"sent_nanos":0}"#;
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", answer.len());
+        if stream.write_all(format!("{head}{answer}").as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+fn record(server: &str) {
+    run(Kind::Ring, 2, |comm| {
+        let job = Job { name: "records".into(), sample_unit: "rows".into(), parameters: 30 };
+        let agent = Agent::start(Config {
+            server: server.into(),
+            token: None,
+            run: RunId::new("records").unwrap(),
+            rank: comm.rank(),
+            local_rank: comm.rank().0,
+            world_size: 2,
+            job,
+            spool_bytes: 1 << 20,
+            shadow_every: SHADOW_EVERY,
+        });
+        let mut marks = agent.step_marks();
+        let parameters = (0..3).map(|id| Parameter::new(format!("p{id}"), [10])).collect();
+        let options = Options { caps: Caps { first_bytes: 40, other_bytes: 80 }, ..Options::default() };
+        let mut reducer = Reducer::new(parameters, comm, options, Instruments::of(&agent)).unwrap();
+        for step in 0..STEPS {
+            let context = marks.begin_step(Step(step));
+            marks.enter(SpanKind::Backward);
+            reducer.begin_step(context, Share::even(2)).unwrap();
+            (0..3).rev().for_each(|id| reducer.mark_ready(ParamId(id), &[1.0; 10]).unwrap());
+            reducer.finish_step().unwrap();
+            marks.end_step(1);
+        }
+        agent.finish(Ok(()));
+    });
+}
+
+#[test]
+fn every_observed_bucket_is_recorded_and_no_shadow_one() {
+    let (server, batches) = collector();
+    record(&server);
+    let batches: Vec<Batch> = batches.try_iter().collect();
+    let of = |rank: u32| batches.iter().filter(move |batch| batch.rank == Rank(rank));
+    let mut seqs = Vec::new();
+    for rank in 0..2 {
+        let events: Vec<Event> = of(rank).flat_map(|batch| batch.events.clone()).collect();
+        let mut buckets: BTreeMap<(Step, Bucket), BucketRecord> = BTreeMap::new();
+        for event in &events {
+            if let Event::Bucket(bucket) = event {
+                assert!(
+                    bucket.ready <= bucket.launch
+                        && bucket.launch <= bucket.start
+                        && bucket.start < bucket.end
+                );
+                assert!(buckets.insert((bucket.step, bucket.bucket), *bucket).is_none());
+            }
+        }
+        let observed = (0..STEPS).filter(|step| step % SHADOW_EVERY != SHADOW_EVERY - 1);
+        let expected: Vec<_> =
+            observed.clone().flat_map(|step| [0, 1].map(|b| (Step(step), Bucket(b)))).collect();
+        assert_eq!(buckets.keys().copied().collect::<Vec<_>>(), expected);
+        assert_eq!(buckets.values().map(|bucket| bucket.bytes).collect::<Vec<_>>(), [40, 80].repeat(9));
+        // The agent leaves out what a bucket record of the same batch supersedes.
+        for event in &events {
+            if let Event::Started(started) = event {
+                let finished = buckets[&(started.step, started.bucket)];
+                assert_eq!(
+                    (started.seq, started.bytes, started.launch),
+                    (finished.seq, finished.bytes, finished.launch)
+                );
+            }
+        }
+        let blocked = events.iter().filter_map(|event| match event {
+            Event::Span(span) if span.kind == SpanKind::Blocked && span.begin <= span.end => {
+                Some(span.step.0)
+            }
+            _ => None,
+        });
+        assert_eq!(blocked.collect::<Vec<_>>(), observed.collect::<Vec<_>>());
+        let generations = of(rank).flat_map(|batch| &batch.notes).filter_map(|note| match note {
+            Note::Layout(layout) => Some((layout.generation, layout.buckets.len())),
+            Note::Hello(_) | Note::Bye(_) => None,
+        });
+        assert_eq!(generations.collect::<Vec<_>>(), [(0, 2), (1, 2)]);
+        seqs.push(buckets.values().map(|bucket| bucket.seq).collect::<Vec<_>>());
+    }
+    assert!(seqs[0].is_sorted_by(|a, b| a < b));
+    assert_eq!(seqs[0], seqs[1], "the ranks number collectives alike");
+}

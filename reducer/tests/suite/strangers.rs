@@ -14,7 +14,8 @@ use crate::worlds::{config, free_address};
 fn check(intruder: impl Fn(&Config) -> Config, expected: &str) {
     let master = free_address();
     std::thread::scope(|scope| {
-        let ring = |config: Config| scope.spawn(move || Ring::connect(&config).map(|mut ring| ring.barrier()));
+        let ring =
+            |config: Config| scope.spawn(move || Ring::connect(&config).map(|mut ring| ring.barrier()));
         let rank_0 = ring(config(0, 2, &master));
         let refused = ring(intruder(&config(1, 2, &master))).join().unwrap().unwrap_err().to_string();
         assert!(refused.contains(expected) && refused.contains(&master), "{refused:?} lacks {expected:?}");
@@ -49,7 +50,10 @@ fn two_processes_of_one_rank_are_told() {
         let errors: Vec<_> = [connect(0), connect(1), connect(1)].map(|rank| rank.join().unwrap()).into();
         let refused: Vec<_> = errors.iter().filter(|text| text.contains("refused this process")).collect();
         assert_eq!(refused.len(), 1, "{errors:?}");
-        assert!(refused[0].contains("rank 1 is here already: two processes have the same RANK"), "{errors:?}");
+        assert!(
+            refused[0].contains("rank 1 is here already: two processes have the same RANK"),
+            "{errors:?}"
+        );
         let missing = errors.iter().filter(|text| text.contains("rank 2 of 3 did not come")).count();
         assert_eq!(missing, 2, "{errors:?}");
     });
@@ -59,7 +63,10 @@ fn two_processes_of_one_rank_are_told() {
 fn a_web_browser_does_not_disturb() {
     let master = free_address();
     std::thread::scope(|scope| {
-        let rank_0 = { let config = config(0, 2, &master); scope.spawn(move || Ring::connect(&config).map(drop)) };
+        let rank_0 = {
+            let config = config(0, 2, &master);
+            scope.spawn(move || Ring::connect(&config).map(drop))
+        };
         let mut browser = loop {
             if let Ok(stream) = TcpStream::connect(&master) {
                 break stream;
