@@ -57,11 +57,22 @@ pub(crate) struct RingRegistry {
 }
 
 impl RingRegistry {
+    /// A ring that is drained after all that are there.
     pub(crate) fn recorder(&self) -> Recorder {
+        self.insert(|rings, ring| rings.push(ring))
+    }
+
+    /// A ring that is drained before all others: the one that says that a step ended. What other threads
+    /// recorded of the step before it ended is then in the same batch, or in one before.
+    pub(crate) fn first_recorder(&self) -> Recorder {
+        self.insert(|rings, ring| rings.insert(0, ring))
+    }
+
+    fn insert(&self, insert: impl FnOnce(&mut Vec<Ring>, Ring)) -> Recorder {
         let (producer, consumer) = RingBuffer::new(RING_SLOTS);
         let lost = Arc::new(Lost::default());
         let ring = Ring { consumer, lost: lost.clone() };
-        self.rings.lock().unwrap_or_else(PoisonError::into_inner).push(ring);
+        insert(&mut self.rings.lock().unwrap_or_else(PoisonError::into_inner), ring);
         Recorder::new(producer, lost)
     }
 

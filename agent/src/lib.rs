@@ -116,7 +116,9 @@ impl Agent {
     /// The marks of the training thread, with a ring of their own.
     #[must_use]
     pub fn step_marks(&self) -> StepMarks {
-        StepMarks::new(self.recorder(), self.active.as_ref().map_or(0, |active| active.shadow_every))
+        let recorder = self.active.as_ref().map(|active| active.rings.first_recorder());
+        let recorder = recorder.unwrap_or_else(Recorder::disabled);
+        StepMarks::new(recorder, self.active.as_ref().map_or(0, |active| active.shadow_every))
     }
 
     /// A handle for rare notes.
