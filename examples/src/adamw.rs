@@ -21,6 +21,9 @@ pub struct Settings {
 
 impl Settings {
     /// The usual ones, with a learning rate.
+    ///
+    /// The usual epsilon is 1e-8. Some parameters (the biases of attention keys) have no gradient but rounding
+    /// errors, which that would blow up to full steps, different ones on every number of ranks.
     #[must_use]
     pub fn with_rate(rate: f64) -> Self {
         Self { rate, beta_1: 0.9, beta_2: 0.999, epsilon: 1e-6, weight_decay: 0.01 }
@@ -69,6 +72,9 @@ impl AdamW {
             moments: &self.moments[index],
             beta_1: beta_1 as f32,
             beta_2: beta_2 as f32,
+            // Not from the rounded betas: 1 - 0.999 would lose half its digits.
+            rest_1: (1.0 - beta_1) as f32,
+            rest_2: (1.0 - beta_2) as f32,
             rate: (rate / unbias_1) as f32,
             unbias_2: (1.0 / unbias_2) as f32,
             epsilon: epsilon as f32,
@@ -82,6 +88,8 @@ struct Update<'a> {
     moments: &'a RefCell<Moments>,
     beta_1: f32,
     beta_2: f32,
+    rest_1: f32,
+    rest_2: f32,
     rate: f32,
     unbias_2: f32,
     epsilon: f32,
@@ -107,8 +115,8 @@ impl InplaceOp1 for Update<'_> {
         for (((weight, gradient), first), second) in
             weights.iter_mut().zip(self.gradient).zip(first).zip(second)
         {
-            *first = self.beta_1 * *first + (1.0 - self.beta_1) * gradient;
-            *second = self.beta_2 * *second + (1.0 - self.beta_2) * gradient * gradient;
+            *first = self.beta_1 * *first + self.rest_1 * gradient;
+            *second = self.beta_2 * *second + self.rest_2 * gradient * gradient;
             *weight =
                 *weight * self.keep - self.rate * *first / ((*second * self.unbias_2).sqrt() + self.epsilon);
         }
@@ -139,7 +147,7 @@ mod tests {
                 second[index] = 0.999 * second[index] + 0.001 * gradient[index].powi(2);
                 let (mean, square) =
                     (first[index] / (1.0 - 0.9_f64.powi(step)), second[index] / (1.0 - 0.999_f64.powi(step)));
-                expected[index] -= 0.1 * mean / (square.sqrt() + 1e-8);
+                expected[index] -= 0.1 * mean / (square.sqrt() + settings.epsilon);
             }
         }
         let found = var.to_vec1::<f32>().unwrap();

@@ -1,0 +1,151 @@
+//! The programs as people start them: real processes, one a rank.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const CHAR_LM: &str = env!("CARGO_BIN_EXE_char_lm");
+const DIGITS: &str = env!("CARGO_BIN_EXE_digits");
+
+/// A model that trains in a second.
+const TINY: [&str; 8] = ["--dim", "32", "--layers", "2", "--ctx", "32", "--bucket-cap-mb", "0.02"];
+
+/// Runs a program on `ranks` ranks and gives what each left; `extra` is given to one rank only.
+fn run(program: &str, ranks: u32, arguments: &[&str], extra: Option<(u32, &[&str])>) -> Vec<Output> {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let start = |rank: u32| {
+        let own = extra.filter(|(chosen, _)| *chosen == rank).map_or(&[][..], |(_, extra)| extra);
+        Command::new(program)
+            .args(arguments)
+            .args(own)
+            .envs(
+                [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", ranks)]
+                    .map(|(k, v)| (k, v.to_string())),
+            )
+            .envs([("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port.to_string())])
+            .env_remove("PACELINE_SERVER")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let processes: Vec<_> = (0..ranks).map(start).collect();
+    processes.into_iter().map(|process| process.wait_with_output().unwrap()).collect()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The lines all ranks print about their parameters, which must name one hash.
+fn hash(outputs: &[Output]) -> String {
+    let mut hashes = outputs.iter().enumerate().map(|(rank, output)| {
+        assert!(output.status.success(), "rank {rank}: {}", text(&output.stderr));
+        let line = format!("rank {rank}: parameters ");
+        let text = text(&output.stdout);
+        text.lines().find_map(|text| text.strip_prefix(&line)).unwrap_or_else(|| panic!("{text}")).to_owned()
+    });
+    let first = hashes.next().unwrap();
+    assert!(hashes.all(|hash| hash == first), "the ranks' parameters differ");
+    first
+}
+
+fn losses(path: &Path) -> Vec<f64> {
+    let file = std::fs::read_to_string(path).unwrap();
+    let mut lines = file.lines();
+    assert_eq!(lines.next(), Some("step,loss"));
+    let loss = |(step, line): (usize, &str)| {
+        let (number, loss) = line.split_once(',').unwrap();
+        assert_eq!(number.parse(), Ok(step));
+        loss.parse().unwrap()
+    };
+    lines.enumerate().map(loss).collect()
+}
+
+/// Trains on one rank and on several; the curves must agree, and fall.
+fn check(program: &str, arguments: &[&str], worlds: &[u32], falls_by: f64) {
+    let directory = tempfile::tempdir().unwrap();
+    let curve = |ranks: u32| {
+        let path = directory.path().join(format!("{ranks}.csv"));
+        let outputs =
+            run(program, ranks, &[arguments, &["--loss-out", path.to_str().unwrap()]].concat(), None);
+        hash(&outputs);
+        losses(&path)
+    };
+    let alone = curve(1);
+    let ends: f64 = alone[alone.len() - 5..].iter().sum::<f64>() / 5.0;
+    assert!(ends < alone[0] - falls_by, "the loss went from {} to {ends}", alone[0]);
+    for &ranks in worlds {
+        let together = curve(ranks);
+        assert_eq!(together.len(), alone.len());
+        for (step, (together, alone)) in together.iter().zip(&alone).enumerate() {
+            let error = (together - alone).abs() / alone;
+            // Rounding differences grow with training: it is a chaotic system.
+            let tolerance = if step < 10 { 2e-6 } else { 2e-4 };
+            assert!(
+                error < tolerance,
+                "{ranks} ranks, step {step}: {together} instead of {alone} ({error:.1e} off)"
+            );
+        }
+    }
+}
+
+#[test]
+fn char_lm_learns_the_same_on_any_number_of_ranks() {
+    // 10 sequences over 4 ranks: uneven shares in every step.
+    check(CHAR_LM, &[&TINY[..], &["--steps", "40", "--batch", "10", "--lr", "0.003"]].concat(), &[2, 4], 0.8);
+}
+
+#[test]
+fn digits_learns_the_same_on_any_number_of_ranks_over_the_end_of_an_epoch() {
+    // 1,437 images are 4 steps of 400, the last of 237: an uneven end, twice.
+    check(DIGITS, &["--epochs", "2", "--batch", "400"], &[3], 0.1);
+}
+
+#[test]
+fn digits_reads_what_it_has_not_seen() {
+    let outputs = run(DIGITS, 2, &["--epochs", "6"], None);
+    hash(&outputs);
+    let text = text(&outputs[0].stdout);
+    let (_, percent) = text.trim_end().rsplit_once(" right, ").unwrap_or_else(|| panic!("{text}"));
+    let percent: f64 = percent.trim_end_matches(" %").parse().unwrap();
+    assert!(percent >= 95.0, "{percent} %");
+}
+
+#[test]
+fn the_same_command_gives_the_same_bits() {
+    let arguments = [&TINY[..], &["--steps", "10"]].concat();
+    let runs = [0, 0, 0].map(|_: u32| hash(&run(CHAR_LM, 2, &arguments, None)));
+    assert!(runs[0] == runs[1] && runs[1] == runs[2], "{runs:?}");
+    let tcp = hash(&run(CHAR_LM, 2, &[&arguments[..], &["--tcp"]].concat(), None));
+    assert_eq!(tcp, runs[0], "over TCP");
+}
+
+fn check_failure(ranks: u32, arguments: &[&str], extra: (u32, &[&str]), expected: &[&str]) {
+    for (rank, output) in run(CHAR_LM, ranks, arguments, Some(extra)).into_iter().enumerate() {
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "rank {rank}: {error}");
+        assert_eq!(error.lines().count(), 1, "rank {rank}: {error}");
+        assert!(error.starts_with(&format!("rank {rank}: error: ")), "rank {rank}: {error}");
+        for expected in expected {
+            assert!(error.contains(expected), "rank {rank}: {error} lacks {expected:?}");
+        }
+    }
+}
+
+#[test]
+fn every_rank_says_what_went_wrong_on_one() {
+    let arguments = [&TINY[..], &["--steps", "5"]].concat();
+    check_failure(2, &arguments, (1, &["--corpus", "/nowhere"]), &["--corpus /nowhere: ", "No such file"]);
+}
+
+#[test]
+fn other_models_are_told_apart() {
+    let arguments = ["--steps", "5", "--layers", "1", "--ctx", "32", "--heads", "2"];
+    check_failure(
+        2,
+        &arguments,
+        (1, &["--dim", "64"]),
+        &["the ranks do not have the same model", "rank 1: parameter 0 is \"token\" with shape"],
+    );
+}
