@@ -27,6 +27,32 @@ pub struct Size {
     pub ratio: f64,
 }
 
+/// Screens that are higher than this get higher charts, up to [`TALLEST`] times.
+const USUAL_HEIGHT: f64 = 900.0;
+const TALLEST: f64 = 2.2;
+
+/// How much higher charts are on this screen than on a usual one.
+#[derive(Clone, Copy)]
+pub struct Stretch(RwSignal<f64>);
+
+impl Stretch {
+    /// Follows the window. Call once.
+    pub fn start() -> Self {
+        let measure = || {
+            let height = window().inner_height().ok().and_then(|height| height.as_f64());
+            (height.unwrap_or(USUAL_HEIGHT) / USUAL_HEIGHT).clamp(1.0, TALLEST)
+        };
+        let stretch = Self(RwSignal::new(measure()));
+        let _resize = window_event_listener(ev::resize, move |_| stretch.0.set(measure()));
+        stretch
+    }
+
+    /// The factor.
+    pub fn get(&self) -> f64 {
+        self.0.get()
+    }
+}
+
 /// Room around the raster for axes, in CSS pixels.
 #[derive(Clone, Copy, Debug)]
 pub struct Margins {

@@ -3,6 +3,7 @@
 use leptos::prelude::*;
 use viz::units;
 
+use crate::canvas::Stretch;
 use crate::keys;
 use crate::live::Live;
 use crate::pages::{run::Run, runs::Runs};
@@ -21,6 +22,7 @@ pub fn App() -> impl IntoView {
     provide_context(router);
     provide_context(theme);
     provide_context(live);
+    provide_context(Stretch::start());
 
     let run = Memo::new(move |_| match router.page() {
         Page::Run(run, _) => Some(run),

@@ -7,7 +7,7 @@ use viz::steps::Steps;
 use viz::{measure, palette, ticks, units};
 use wire::live::Part;
 
-use crate::canvas::{Gesture, Margins, Plot, Size};
+use crate::canvas::{Gesture, Margins, Plot, Size, Stretch};
 use crate::download;
 use crate::keys;
 use crate::live::Live;
@@ -113,6 +113,7 @@ fn top(values: &[f32]) -> f64 {
 fn Ledger() -> impl IntoView {
     let live = expect_context::<Live>();
     let range = expect_context::<Range>();
+    let stretch = expect_context::<Stretch>();
     let colours = Part::ALL.map(palette::part);
     let place = RwSignal::new(None);
     let axis = move |steps: &Steps, view: Span| {
@@ -189,7 +190,7 @@ fn Ledger() -> impl IntoView {
     view! {
         <Plot
             label="Step ledger over steps, stacked by part; the table below has the same per rank"
-            testid="chart-ledger" height=216.0 margins=MARGINS draw=Box::new(draw) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)
+            testid="chart-ledger" height=Signal::derive(move || 216.0 * stretch.get()) margins=MARGINS draw=Box::new(draw) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)
         >
             <Tip place=place>{tip}</Tip>
         </Plot>
@@ -200,6 +201,7 @@ fn Ledger() -> impl IntoView {
 fn LineChart(lined: Lined) -> impl IntoView {
     let live = expect_context::<Live>();
     let range = expect_context::<Range>();
+    let stretch = expect_context::<Stretch>();
     let unit = Memo::new(move |_| {
         live.run
             .with(|run| run.as_ref().map_or_else(|| "samples".into(), |run| run.report.sample_unit.clone()))
@@ -249,7 +251,7 @@ fn LineChart(lined: Lined) -> impl IntoView {
     view! {
         <Plot
             label=format!("{} over steps", lined.title)
-            testid=lined.testid height=lined.height margins=lined.margins
+            testid=lined.testid height=Signal::derive(move || lined.height * stretch.get()) margins=lined.margins
             draw=Box::new(draw) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)
         />
     }

@@ -45,7 +45,11 @@ pub fn Figures() -> impl IntoView {
             <Figure testid="overhead" name="Own overhead" means="median of observed step / neighbouring shadow step - 1, with its 95 % interval"
                 value=value(|r| r.own_overhead.map(|o| signed_percent(o.ratio)).ok_or_else(|| reason(r, "own_overhead")))
                 below=below(|r| r.own_overhead
-                    .map(|o| format!("{} to {}, {} pairs", signed_percent(o.low), signed_percent(o.high), o.pairs))
+                    .map(|o| {
+                        let noise = if o.low <= 0.0 && o.high >= 0.0 { ": within noise" } else { "" };
+                        let (low, high) = (signed_percent(o.low), signed_percent(o.high));
+                        format!("{low} to {high}, {} pairs{noise}", o.pairs)
+                    })
                     .unwrap_or_default()) />
             <Figure testid="drops" name="Records dropped" means="records that an agent lost, by reason"
                 value=value(|r| Ok(units::count(dropped(r))))

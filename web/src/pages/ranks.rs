@@ -8,7 +8,7 @@ use viz::{palette, ticks, units};
 
 use super::charts::RangeButtons;
 use super::rank_detail::{RankDetail, StepTable};
-use crate::canvas::{Gesture, Margins, Plot, Size};
+use crate::canvas::{Gesture, Margins, Plot, Size, Stretch};
 use crate::download;
 use crate::keys;
 use crate::live::Live;
@@ -196,6 +196,7 @@ fn Heatmap(look: Look) -> impl IntoView {
     let live = expect_context::<Live>();
     let range = expect_context::<Range>();
     let theme = expect_context::<Theme>();
+    let stretch = expect_context::<Stretch>();
     let place = RwSignal::new(None);
     let end = scale(look);
     let ranks = Memo::new(move |_| {
@@ -283,7 +284,7 @@ fn Heatmap(look: Look) -> impl IntoView {
         other => range.gesture(&other, size),
     };
     let height = Signal::derive(move || {
-        let inner = (ranks.get() as f64 * ROW_PIXELS).clamp(HEIGHT_PIXELS.0, HEIGHT_PIXELS.1);
+        let inner = (ranks.get() as f64 * ROW_PIXELS).clamp(HEIGHT_PIXELS.0, HEIGHT_PIXELS.1 * stretch.get());
         inner + MARGINS.top + MARGINS.bottom
     });
     let label = move || {

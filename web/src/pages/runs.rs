@@ -120,15 +120,15 @@ fn Row(id: String) -> impl IntoView {
                 <a href=href>{with(|run| run.name.clone())}</a>
                 <small>{with(|run| if run.name == run.run.as_str() { String::new() } else { run.run.to_string() })}</small>
             </td>
-            <td class="nowrap">{started}</td>
-            <td class="number">{with(|run| format!("{} / {}", run.ranks_reporting, run.ranks_expected))}</td>
-            <td class="number">{with(|run| units::count(run.steps))}</td>
-            <td class="number">{with(|run| or_dash(run.step_time_nanos.map(|ns| units::nanos(ns as f64))))}</td>
-            <td class="number">
+            <td data-label="Started" class="nowrap">{started}</td>
+            <td data-label="Ranks" class="number">{with(|run| format!("{} / {}", run.ranks_reporting, run.ranks_expected))}</td>
+            <td data-label="Steps" class="number">{with(|run| units::count(run.steps))}</td>
+            <td data-label="Step time" class="number">{with(|run| or_dash(run.step_time_nanos.map(|ns| units::nanos(ns as f64))))}</td>
+            <td data-label="Throughput" class="number">
                 {with(|run| or_dash(run.throughput.map(|rate| units::rate(rate, &format!("{}/s", run.sample_unit)))))}
             </td>
-            <td class="number">{with(|run| or_dash(run.overlap_ratio.map(units::percent)))}</td>
-            <td class="number">{with(|run| or_dash(run.efficiency_implied.map(units::percent)))}</td>
+            <td data-label="Overlap" class="number">{with(|run| or_dash(run.overlap_ratio.map(units::percent)))}</td>
+            <td data-label="Efficiency" class="number">{with(|run| or_dash(run.efficiency_implied.map(units::percent)))}</td>
             <td class="worst">
                 {with(|run| {
                     let hang = run.hang.as_ref().map(|hang| hang.sentence.clone());

@@ -9,7 +9,7 @@ use viz::{palette, ticks, units};
 use wire::live::{SliceKind, Waterfall};
 
 use super::buckets::{Loaded, StepLook};
-use crate::canvas::{Gesture, Margins, Plot, Size};
+use crate::canvas::{Gesture, Margins, Plot, Size, Stretch};
 use crate::keys;
 use crate::pen::{Align, Pen};
 use crate::widgets::{Place, Swatch, Tip, Views as _, text};
@@ -57,14 +57,16 @@ pub fn Legend() -> impl IntoView {
 /// The chart.
 #[component]
 pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
+    let stretch = expect_context::<Stretch>();
     let time = RwSignal::new(None::<Span>);
     let first_row = RwSignal::new(0.0f64);
     let hovered = RwSignal::new(None::<u32>);
     let place = RwSignal::new(None);
 
     let ranks = Memo::new(move |_| look.shown.with(|shown| shown.as_ref().map_or(4, |s| s.gantt.rows())));
-    let height =
-        Memo::new(move |_| (ranks.get() as f64 * ROW_PIXELS).clamp(HEIGHT_PIXELS.0, HEIGHT_PIXELS.1));
+    let height = Memo::new(move |_| {
+        (ranks.get() as f64 * ROW_PIXELS).clamp(HEIGHT_PIXELS.0, HEIGHT_PIXELS.1 * stretch.get())
+    });
     let view = Memo::new(move |_| {
         let span = look.shown.with(|shown| shown.as_ref().map_or(1.0, |s| s.waterfall.span_nanos.max(1.0)));
         let all = Span::new(0.0, span);
