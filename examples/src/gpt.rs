@@ -100,7 +100,7 @@ impl Gpt {
         if heads == 0 || width == 0 || width % heads != 0 || context == 0 {
             candle_core::bail!("{heads} heads do not divide a width of {width} (context {context})");
         }
-        let mut build = Builder { parameters, random: Random::new(seed, 0x6770_74) };
+        let mut build = Builder { parameters, random: Random::new(seed, 0x67_70_74) };
         let token = build.parameters.add_normal("token", &[vocabulary, width], 0.1, &mut build.random)?;
         let position = build.parameters.add_normal("position", &[context, width], 0.1, &mut build.random)?;
         let blocks = (0..layers).map(|index| build.block(index, size)).collect::<Result<_>>()?;

@@ -101,7 +101,7 @@ impl<T: Task> Trainer<T> {
         instruments: Instruments,
         marks: StepMarks,
     ) -> Result<Self> {
-        let trouble = Trouble::new(&options.trouble, place.rank)?;
+        let trouble = Trouble::new(&options.trouble, place)?;
         let parameters = task.parameters();
         let mut reducer = Reducer::new(
             parameters.list().to_vec(),

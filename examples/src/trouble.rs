@@ -11,11 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agent::clock::thread_cpu_nanos;
+use anyhow::{Result, bail};
 use candle_core::{Device, Tensor};
 use clap::{Args, ValueEnum};
 use reducer::{AbortHandle, CommError, Communicator};
 use wire::ids::{Rank, Seq};
 
+use crate::job::Place;
 use crate::random::Random;
 
 /// Flags of planted slowness.
@@ -29,7 +31,7 @@ pub struct TroubleOptions {
     #[arg(long, value_enum, value_name = "PHASE", requires = "slow_rank")]
     pub slow_phase: Option<SlowPhase>,
     /// By how many milliseconds in each step
-    #[arg(long, value_name = "MS", requires = "slow_rank")]
+    #[arg(long, value_name = "MS", requires = "slow_rank", value_parser = millis)]
     pub slow_ms: Option<f64>,
     /// From this step on
     #[arg(long, value_name = "STEP", requires = "slow_rank", default_value_t = 0)]
@@ -37,6 +39,11 @@ pub struct TroubleOptions {
     /// Up to, not including, this step
     #[arg(long, value_name = "STEP", requires = "slow_rank", default_value_t = u64::MAX, hide_default_value = true)]
     pub slow_to: u64,
+}
+
+fn millis(text: &str) -> std::result::Result<f64, String> {
+    let reasonable = |millis: &f64| (0.0..=600_000.0).contains(millis);
+    text.parse().ok().filter(reasonable).ok_or_else(|| "must be a number from 0 to 600000".into())
 }
 
 /// Where a rank is slow.
@@ -69,11 +76,15 @@ struct Planted {
 }
 
 impl Trouble {
-    /// What `options` plant on `rank`.
+    /// What `options` plant on the rank at `place`.
     ///
     /// # Errors
-    /// When candle cannot make the matrices to multiply.
-    pub fn new(options: &TroubleOptions, rank: Rank) -> candle_core::Result<Self> {
+    /// When there is no such rank.
+    pub fn new(options: &TroubleOptions, place: Place) -> Result<Self> {
+        let Place { rank, world_size } = place;
+        if let Some(slow) = options.slow_rank.filter(|slow| *slow >= world_size) {
+            bail!("--slow-rank {slow}: ranks go from 0 to {}", world_size - 1);
+        }
         let planted = match (options.slow_rank, options.slow_phase, options.slow_ms) {
             (Some(slow), Some(phase), Some(millis)) if slow == rank.0 => Some(Planted {
                 phase,
@@ -156,7 +167,7 @@ struct Work {
 }
 
 impl Work {
-    fn new() -> candle_core::Result<Self> {
+    fn new() -> Result<Self> {
         let mut random = Random::new(1, 1);
         let mut order: Vec<u32> = (0..1 << 20).collect();
         random.shuffle(&mut order);
