@@ -169,7 +169,7 @@ impl<T: Task> Trainer<T> {
     fn step(&mut self, step: u64, part: &Part) -> Result<f64> {
         let context = self.marks.begin_step(Step(step));
         self.marks.enter(SpanKind::Input);
-        lock(&self.shared.trouble).begin_step(step, lock(&self.shared.reducer).layout_len());
+        lock(&self.shared.trouble).begin_step(step, lock(&self.shared.reducer).bucket_count());
         let batch = self.task.load(part, step)?;
         lock(&self.shared.trouble).input();
         self.marks.enter(SpanKind::Forward);

@@ -199,7 +199,7 @@ impl Reducer {
 
     /// How many buckets there are now.
     #[must_use]
-    pub fn layout_len(&self) -> usize {
+    pub fn bucket_count(&self) -> usize {
         self.slots.buckets.len()
     }
 

@@ -89,7 +89,7 @@ impl Classifier {
         if place.prints() {
             let right = self.count_right().context("evaluating")?;
             let of = self.images.held_out.len();
-            println!("held out: {right} of {of} right, {:.1} %", right as f64 * 100.0 / of as f64);
+            println!("held out: {right} of {of} right, {:.1} %", f64::from(right) * 100.0 / of as f64);
         }
         Ok(())
     }

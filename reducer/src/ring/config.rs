@@ -54,7 +54,10 @@ impl Config {
             rank = number("RANK", &needed("RANK")?)?;
             if world_size > 1 {
                 let port: u16 = number("MASTER_PORT", &needed("MASTER_PORT")?)?;
-                master = format!("{}:{port}", needed("MASTER_ADDR")?);
+                let address = needed("MASTER_ADDR")?;
+                let is_bare_ipv6 = address.parse::<std::net::Ipv6Addr>().is_ok();
+                master =
+                    if is_bare_ipv6 { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
             }
         }
         let (timeout, rendezvous) = (Duration::from_secs(300), Duration::from_secs(60));
@@ -99,6 +102,8 @@ mod tests {
         check(&[("WORLD_SIZE", "1"), ("RANK", "0")], Ok((0, 1, "127.0.0.1:0")));
         let address = [("MASTER_ADDR", "h"), ("MASTER_PORT", "29500")];
         check(&[&[("WORLD_SIZE", "4"), ("RANK", "3")], &address[..]].concat(), Ok((3, 4, "h:29500")));
+        let ipv6 = [("MASTER_ADDR", "::1"), ("MASTER_PORT", "80"), ("WORLD_SIZE", "2"), ("RANK", "1")];
+        check(&ipv6, Ok((1, 2, "[::1]:80")));
         check(
             &[&[("WORLD_SIZE", "4"), ("RANK", "4")], &address[..]].concat(),
             Err("RANK: is 4, but ranks go from 0 to 3 (WORLD_SIZE is 4)"),

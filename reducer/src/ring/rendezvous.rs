@@ -25,26 +25,53 @@ const HELLO_WAIT: Duration = Duration::from_secs(3);
 
 /// Meets the other ranks.
 pub(super) fn meet(config: &Config, shared: &Arc<Shared>) -> Result<(DataRing, Membership), CommError> {
+    let mut hub = if config.rank == Rank(0) { Some(open_hub(config)?) } else { None };
+    let met = introduce(config, shared, &mut hub);
+    if let (Err(_), Some(hub)) = (&met, hub) {
+        // The process may end now; the others shall hear why first.
+        hub.await_goodbye();
+    }
+    met
+}
+
+fn introduce(
+    config: &Config,
+    shared: &Arc<Shared>,
+    hub: &mut Option<hub::HubHandle>,
+) -> Result<(DataRing, Membership), CommError> {
     let until = Instant::now() + config.rendezvous;
-    let hub = if config.rank == Rank(0) { Some(open_hub(config)?) } else { None };
     let mut control = reach_master(config, until)?;
     let address = control.local_addr().map_err(|error| system("reading the local address", &error))?;
     let ports = Ports::open(address, config)?;
-    let hello = |address| Message::Hello(hello(config, address));
     control
-        .write_all(&hello(ports.address()).encode())
+        .write_all(&Message::Hello(hello(config, ports.address())).encode())
         .map_err(|error| missed(config, format!("the connection to rank 0 broke: {error}")))?;
     let mut buffer = Vec::new();
     // Rank 0 gives up first and says why; the others wait a little longer to hear it.
     let (key, addresses) = await_welcome(&mut control, &mut buffer, config, until + HELLO_WAIT)?;
-    let membership = Membership::start(control, buffer, shared.clone(), hub)
+    let membership = Membership::start(control, buffer, shared.clone(), hub.take())
         .map_err(|error| system("starting the control thread", &error))?;
+    let ring = close_ring(config, shared, &ports, &key, &addresses, until);
+    // From here on the others would wait for this rank.
+    let ring = ring.inspect_err(|error| shared.give_up(&error.to_string()))?;
+    Ok((ring, membership))
+}
+
+/// Connects to the next rank and is connected to by the previous one.
+fn close_ring(
+    config: &Config,
+    shared: &Shared,
+    ports: &Ports,
+    key: &str,
+    addresses: &[String],
+    until: Instant,
+) -> Result<DataRing, CommError> {
     let next = (config.rank.0 + 1) % config.world_size;
     let to_next = ports.connect(&addresses[next as usize], Rank(next), until)?;
-    write_all(&to_next, &hello(key.clone()).encode())
+    write_all(&to_next, &Message::Hello(hello(config, key.to_owned())).encode())
         .map_err(|error| missed(config, format!("the connection to rank {next} broke: {error}")))?;
-    let from_previous = ports.accept(config, &key, shared, until)?;
-    Ok((DataRing::new(config.rank, config.world_size, to_next, from_previous)?, membership))
+    let from_previous = ports.accept(config, key, shared, until)?;
+    DataRing::new(config.rank, config.world_size, to_next, from_previous)
 }
 
 fn hello(config: &Config, address: String) -> Hello {
