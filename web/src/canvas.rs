@@ -14,7 +14,7 @@ use wasm_bindgen::{Clamped, JsCast as _, prelude::*};
 use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement, ImageData};
 
 use crate::pen::Pen;
-use crate::widgets::{Place, text};
+use crate::widgets::{Place, pixels, text};
 
 /// The plot's inner size in CSS pixels, and how many device pixels one of them has.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -135,10 +135,10 @@ pub fn Plot(
             observe(&element, margins, size);
         }
     });
-    let pixels = RefCell::new(Vec::new());
+    let buffer = RefCell::new(Vec::new());
     Effect::new(move |_| {
         if let (Some(size), Some(canvas)) = (size.get(), raster.get()) {
-            paint(&canvas, size, &mut pixels.borrow_mut(), &draw);
+            paint(&canvas, size, &mut buffer.borrow_mut(), &draw);
         }
     });
     Effect::new(move |_| {
@@ -243,15 +243,15 @@ pub fn Plot(
     };
 
     view! {
-        <div class="plot" node_ref=outer style:height=text(move || format!("{}px", height.get()))>
+        <div class="plot" node_ref=outer style:height=text(move || pixels(height.get()))>
             <canvas
                 class="raster"
                 node_ref=raster
                 aria-hidden="true"
-                style:left=format!("{}px", margins.left)
-                style:top=format!("{}px", margins.top)
-                style:width=format!("calc(100% - {}px)", margins.left + margins.right)
-                style:height=format!("calc(100% - {}px)", margins.top + margins.bottom)
+                style:left=pixels(margins.left)
+                style:top=pixels(margins.top)
+                style:width=format!("calc(100% - {})", pixels(margins.left + margins.right))
+                style:height=format!("calc(100% - {})", pixels(margins.top + margins.bottom))
             ></canvas>
             <canvas
                 class="lines"

@@ -48,7 +48,7 @@ const KEYS: [(&str, &[(&str, &str)]); 4] = [
             ("Shift + wheel, drag", "move"),
             ("F", "follow the newest"),
             ("Shift + F", "show everything"),
-            ("← → ↑ ↓", "move the selection (heatmap, with focus)"),
+            ("← → ↑ ↓", "move the selection, when the chart has the focus"),
             ("Esc", "select nothing"),
         ],
     ),

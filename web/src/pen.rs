@@ -77,16 +77,25 @@ impl Pen {
         }
     }
 
-    /// Names rows on the left, as many as there is room for.
-    pub fn rows_left(&self, view: Span, names: impl Fn(usize) -> String) {
+    /// Names rows on the left, as many as there is room for, and the chosen one in any case.
+    pub fn rows_left(&self, view: Span, chosen: Option<usize>, names: impl Fn(usize) -> String) {
         let pixels = self.size.height / view.len();
         let every = (14.0 / pixels).ceil().max(1.0);
         let every = viz::ticks::spacing(every, 1).max(1.0) as usize;
         let first = view.start.max(0.0).floor() as usize;
-        for row in (first..view.end.ceil() as usize).filter(|row| row % every == 0) {
+        for row in first..view.end.ceil() as usize {
+            let is_chosen = chosen == Some(row);
+            let crowded = chosen.is_some_and(|chosen| chosen.abs_diff(row) < every);
+            if !is_chosen && (row % every != 0 || crowded) {
+                continue;
+            }
             let y = view.to_pixel(row as f64 + 0.5, self.size.height);
             if (0.0..=self.size.height).contains(&y) {
-                self.text(-8.0, y, &names(row), Align::End, self.inks.muted);
+                let colour = if is_chosen { self.inks.accent } else { self.inks.muted };
+                self.text(-8.0, y, &names(row), Align::End, colour);
+                if is_chosen {
+                    self.rect(-4.0, y - 6.0, 2.0, 12.0, colour);
+                }
             }
         }
     }

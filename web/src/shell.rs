@@ -92,7 +92,7 @@ pub fn App() -> impl IntoView {
 #[component]
 fn Connection(run: Memo<Option<String>>) -> impl IntoView {
     let live = expect_context::<Live>();
-    let state = Memo::new(move |_| match live.link.get() {
+    let state = Signal::derive(move || match live.link.get() {
         Link::Connecting => ("connecting", "Connecting"),
         Link::Live => ("live", "Live"),
         Link::Stale(_) => ("stale", "Stale"),

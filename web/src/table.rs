@@ -6,7 +6,7 @@ use leptos::ev;
 use leptos::prelude::*;
 use wasm_bindgen::{JsCast as _, UnwrapThrowExt as _};
 
-use crate::widgets::{PartsBar, Views as _, text};
+use crate::widgets::{PartsBar, Views as _, pixels, text};
 
 /// Height of a row in CSS pixels; the style sheet holds the same.
 const ROW: f64 = 28.0;
@@ -65,7 +65,7 @@ pub fn Table(
         let height = text(move || {
             let visible = visible.get();
             let rows = if below { count.get().saturating_sub(visible.end) } else { visible.start };
-            format!("{}px", rows as f64 * ROW)
+            pixels(rows as f64 * ROW)
         });
         view! { <tr class="spacer" aria-hidden="true" style:height=height><td colspan=width></td></tr> }
     };

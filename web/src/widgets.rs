@@ -10,6 +10,11 @@ pub fn text(read: impl Fn() -> String + Send + Sync + 'static) -> Signal<String>
     Signal::derive(read)
 }
 
+/// A length for a style. Whole pixels: the shortest form of a float would bring code that nothing else needs.
+pub fn pixels(length: f64) -> String {
+    format!("{length:.0}px")
+}
+
 /// Lists of views of one type, for the same reason.
 pub trait Views {
     /// The items, erased.

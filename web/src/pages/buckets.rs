@@ -124,9 +124,8 @@ fn load(look: StepLook, live: Live, run: String) {
         }
     };
     let first = fetch.clone();
-    let alive = Memo::new(move |_| live.link.get() == Link::Live);
     Effect::new(move |last: Option<Option<u64>>| {
-        let (step, alive) = (look.step.get(), alive.get());
+        let (step, alive) = (look.step.get(), live.link.get() == Link::Live);
         // Again when the server is back, if it was away at the time.
         if last != Some(step) || (alive && look.error.with_untracked(Option::is_some)) {
             spawn_local(first(step));

@@ -202,7 +202,7 @@ fn LineChart(lined: Lined) -> impl IntoView {
     let live = expect_context::<Live>();
     let range = expect_context::<Range>();
     let stretch = expect_context::<Stretch>();
-    let unit = Memo::new(move |_| {
+    let unit = text(move || {
         live.run
             .with(|run| run.as_ref().map_or_else(|| "samples".into(), |run| run.report.sample_unit.clone()))
     });
@@ -294,7 +294,7 @@ fn csv(steps: &Steps) -> String {
     }
     for row in 0..steps.step.len() {
         let number = |value: f32, scale: f64| {
-            if value.is_nan() { String::new() } else { (f64::from(value) * scale).to_string() }
+            if value.is_nan() { String::new() } else { format!("{:.9}", f64::from(value) * scale) }
         };
         out += &format!(
             "\n{},{},{},{}",

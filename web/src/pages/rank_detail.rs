@@ -17,7 +17,7 @@ use crate::widgets::{PartsBar, Swatch, Views as _, text};
 pub fn RankDetail(look: Look) -> impl IntoView {
     let live = expect_context::<Live>();
     let run = expect_context::<RunId>();
-    let selected = Memo::new(move |_| look.step.get().zip(look.rank.get()));
+    let selected = Signal::derive(move || look.step.get().zip(look.rank.get()));
     // A closed step does not change: its numbers are read once, when it is here.
     let kept = Memo::new(move |_| {
         live.drawn.track();

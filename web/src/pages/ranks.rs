@@ -30,9 +30,9 @@ const MIN_RANKS: f64 = 4.0;
 pub struct Look {
     router: Router,
     /// The measure.
-    pub measure: Memo<Measure>,
+    pub measure: Signal<Measure>,
     /// The reduction.
-    pub pool: Memo<Pool>,
+    pub pool: Signal<Pool>,
     /// The selected step.
     pub step: Memo<Option<u64>>,
     /// The selected rank.
@@ -43,10 +43,10 @@ impl Look {
     fn new(router: Router) -> Self {
         Self {
             router,
-            measure: Memo::new(move |_| {
+            measure: Signal::derive(move || {
                 router.param("measure").and_then(|key| Measure::from_key(&key)).unwrap_or(Measure::Lateness)
             }),
-            pool: Memo::new(move |_| match router.param("pool").as_deref() {
+            pool: Signal::derive(move || match router.param("pool").as_deref() {
                 Some("mean") => Pool::Mean,
                 _ => Pool::Max,
             }),
@@ -125,7 +125,7 @@ fn Controls(look: Look) -> impl IntoView {
             let mut out = format!("step,rank,{}_seconds", measure.key().replace('-', "_"));
             for (at, value) in measure.column(steps).iter().enumerate().filter(|(_, value)| !value.is_nan()) {
                 let (row, rank) = (at / steps.ranks, at % steps.ranks);
-                out += &format!("\n{},{rank},{}", steps.step[row], f64::from(*value) * 1e-9);
+                out += &format!("\n{},{rank},{:.9}", steps.step[row], f64::from(*value) * 1e-9);
             }
             download::csv("ranks.csv", &out);
         });
@@ -232,7 +232,7 @@ fn Heatmap(look: Look) -> impl IntoView {
     let overlay = move |pen: &Pen, size: Size| {
         let (view, rows) = (range.view(), rows.get());
         pen.axis_below(view, &ticks::whole(view, (size.width / 90.0) as usize), true);
-        pen.rows_left(rows, |row| row.to_string());
+        pen.rows_left(rows, look.rank.get().map(|rank| rank as usize), |row| row.to_string());
         pen.clip();
         let cursor = range.cursor.get();
         if let Some(step) = cursor.step {

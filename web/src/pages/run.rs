@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 use viz::units;
-use wire::views::RunState;
+use wire::views::{RunState, RunSummary};
 
 use super::{buckets::Buckets, overview::Overview, ranks::Ranks};
 use crate::api;
@@ -65,32 +65,34 @@ pub fn Run(id: String) -> impl IntoView {
 #[component]
 fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
     let live = expect_context::<Live>();
-    let summary = Memo::new(move |_| live.run.with(|run| run.as_ref().map(|run| run.summary.clone())));
-    let state = Signal::derive(move || summary.with(|s| s.as_ref().map_or(RunState::Starting, |s| s.state)));
-    let name = move || summary.with(|s| s.as_ref().map_or_else(|| run.get(), |s| s.name.clone()));
-    let ranks = move || {
-        summary.with(|s| s.as_ref().map(|s| format!("{} / {} ranks", s.ranks_reporting, s.ranks_expected)))
+    let of = move |read: &dyn Fn(&RunSummary) -> String| {
+        live.run.with(|run| run.as_ref().map(|run| read(&run.summary)).unwrap_or_default())
     };
+    let state =
+        Signal::derive(move || live.run.with(|r| r.as_ref().map_or(RunState::Starting, |r| r.summary.state)));
+    let name = move || match of(&|s| s.name.clone()) {
+        name if name.is_empty() => run.get(),
+        name => name,
+    };
+    let ranks = move || of(&|s| format!("{} / {} ranks", s.ranks_reporting, s.ranks_expected));
     let started = move || {
-        summary.with(|s| {
-            let seconds = (live.now.get() - s.as_ref()?.started_unix_millis as f64) / 1000.0;
-            Some(format!("started {}", units::ago(seconds)))
-        })
+        let now = live.now.get();
+        of(&|s| format!("started {}", units::ago((now - s.started_unix_millis as f64) / 1000.0)))
     };
     // From the columns, which come up to twenty times a second; the report comes twice.
     let last_step = move || {
         live.drawn.track();
         let newest = live.steps.with_value(|steps| steps.step.last().copied());
-        newest.or_else(|| summary.with(|s| s.as_ref()?.last_step)).map(units::count)
+        newest.map_or_else(|| of(&|s| s.last_step.map_or_else(|| "—".into(), units::count)), units::count)
     };
     view! {
         <header class="run-head">
             <h1>{text(name)}</h1>
             <StateChip state=state />
             <span class="facts">
-                <span>{text(move || ranks().unwrap_or_default())}</span>
-                <span>"step "<b class="tabular" data-testid="last-step">{text(move || last_step().unwrap_or_else(|| "—".into()))}</b></span>
-                <span>{text(move || started().unwrap_or_default())}</span>
+                <span>{text(ranks)}</span>
+                <span>"step "<b class="tabular" data-testid="last-step">{text(last_step)}</b></span>
+                <span>{text(started)}</span>
             </span>
             <span class="grow"></span>
             <a class="button" data-testid="export" download="" href=api::perfetto_url(&run.get(), None)

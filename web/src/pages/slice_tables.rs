@@ -128,10 +128,8 @@ fn known(nanos: f64) -> String {
 #[component]
 pub fn BucketTable(look: StepLook) -> impl IntoView {
     let live = expect_context::<Live>();
-    let buckets = Memo::new(move |_| {
-        live.run.with(|run| run.as_ref().map(|run| run.report.buckets.clone()).unwrap_or_default())
-    });
-    let count = Signal::derive(move || buckets.with(Vec::len));
+    let count =
+        Signal::derive(move || live.run.with(|run| run.as_ref().map_or(0, |run| run.report.buckets.len())));
     let columns = vec![
         Column::Number("Bucket"),
         Column::Number("Payload"),
@@ -144,7 +142,7 @@ pub fn BucketTable(look: StepLook) -> impl IntoView {
         Column::Number("algbw"),
         Column::Number("busbw"),
     ];
-    let one = move |at: usize| buckets.with(|buckets| buckets.get(at).copied());
+    let one = move |at: usize| live.run.with(|run| run.as_ref()?.report.buckets.get(at).copied());
     let cell = move |(at, column): (usize, usize)| {
         let Some(bucket) = one(at) else { return String::new() };
         let bandwidth = |v: Option<f64>| v.map_or_else(|| "—".into(), |v| units::rate(v, "B/s"));

@@ -1,4 +1,7 @@
 //! What is slowing the job, in a sentence, with its cost and its evidence. The first thing on the page.
+//!
+//! The elements stay and their texts follow: a report comes twice a second, and must take neither the focus
+//! from a link nor fold a list that one reads.
 
 use leptos::prelude::*;
 use viz::units;
@@ -7,32 +10,64 @@ use wire::views::{Confidence, Culprit, Report, Verdict};
 use super::run::RunId;
 use crate::live::Live;
 use crate::route::Tab;
-use crate::widgets::Views as _;
+use crate::widgets::{Views as _, text};
 
-/// What is said where no verdict is.
-#[derive(Clone, Debug, PartialEq)]
-enum Finding {
-    /// No step is complete yet.
-    Waiting,
-    /// The run does not move.
-    Hung(String),
-    /// Something costs time.
-    Against(Box<Verdict>),
-    /// Steps were looked at and nothing was found.
-    Nothing(String),
+/// What the panel says.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Finding {
+    /// For the style sheet: `waiting`, `hung`, `nothing`, `insufficient`, `against`.
+    kind: &'static str,
+    sentence: String,
+    below: String,
+    /// What the figures are about, if anything.
+    verdict: Option<Verdict>,
+    /// Verdicts that are not shown in full.
+    others: Vec<Verdict>,
 }
 
 fn finding(report: &Report) -> Finding {
+    let say = |kind, sentence: &str, below: &str| Finding {
+        kind,
+        sentence: sentence.into(),
+        below: below.into(),
+        others: report.verdicts.clone(),
+        ..Finding::default()
+    };
     if let Some(hang) = &report.hang {
-        return Finding::Hung(hang.sentence.clone());
+        let limit = units::clock(hang.limit_seconds);
+        let below = format!("A run counts as hung after {limit} without a step.");
+        return say("hung", &hang.sentence, &below);
     }
-    match report.verdicts.first() {
-        Some(worst) => Finding::Against(Box::new(worst.clone())),
-        None if report.steps == 0 => Finding::Waiting,
-        None => Finding::Nothing(match report.missing.get("verdicts").or(report.missing.get("verdict")) {
-            Some(reason) => format!("Insufficient evidence: {reason}"),
-            None => format!("Nothing stands out in {} steps.", units::count(report.steps)),
-        }),
+    let Some((worst, others)) = report.verdicts.split_first() else {
+        return match report.missing.get("verdicts") {
+            Some(reason) => say("insufficient", "Insufficient evidence.", reason),
+            None if report.steps == 0 => say(
+                "waiting",
+                "Waiting for the first complete step.",
+                "A verdict needs a few steps that every rank has finished.",
+            ),
+            None => say(
+                "nothing",
+                &format!("Nothing stands out in {} steps.", units::count(report.steps)),
+                "No rank, cause or bucket costs a share of the step that can be told from noise.",
+            ),
+        };
+    };
+    let insufficient = worst.confidence == Confidence::InsufficientEvidence;
+    Finding {
+        kind: if insufficient { "insufficient" } else { "against" },
+        sentence: worst.sentence.clone(),
+        below: String::new(),
+        verdict: Some(worst.clone()),
+        others: others.to_vec(),
+    }
+}
+
+fn confidence(confidence: Confidence) -> &'static str {
+    match confidence {
+        Confidence::InsufficientEvidence => "insufficient evidence",
+        Confidence::Medium => "medium",
+        Confidence::High => "high",
     }
 }
 
@@ -40,133 +75,112 @@ fn finding(report: &Report) -> Finding {
 #[component]
 pub fn Verdicts() -> impl IntoView {
     let live = expect_context::<Live>();
-    let found = Memo::new(move |_| live.run.with(|run| run.as_ref().map(|run| finding(&run.report))));
-    let others = Memo::new(move |_| {
+    let found = Memo::new(move |_| {
         live.run.with(|run| {
-            run.as_ref().map(|run| run.report.verdicts.iter().skip(1).cloned().collect::<Vec<_>>())
+            run.as_ref().map_or_else(
+                || Finding {
+                    kind: "waiting", sentence: "Looking at the run…".into(), ..Finding::default()
+                },
+                |run| finding(&run.report),
+            )
         })
     });
-    let more = move || {
-        let others = others.get().filter(|others| !others.is_empty())?;
-        Some(view! {
-            <details class="others">
-                <summary>
-                    {format!("{} more finding{}", others.len(), if others.len() == 1 { "" } else { "s" })}
-                </summary>
-                <ul>
-                    {others
-                        .into_iter()
-                        .map(|verdict| {
-                            let cost = units::nanos(verdict.cost_ns_per_step as f64);
-                            let share = units::percent(verdict.cost_share);
-                            view! {
-                                <li>{verdict.sentence.clone()}" "<small>{cost}" per step, "{share}", "{confidence(verdict.confidence)}</small></li>
-                            }
-                        })
-                        .views()}
-                </ul>
-            </details>
+    let of = move |read: fn(&Finding) -> String| text(move || found.with(read));
+    let no_others = Signal::derive(move || found.with(|found| found.others.is_empty()));
+    let how_many = text(move || {
+        let count = found.with(|found| found.others.len());
+        format!("{count} more finding{}", if count == 1 { "" } else { "s" })
+    });
+    let lines = move || {
+        found.with(|found| {
+            let line = |verdict: &Verdict| {
+                let cost = units::nanos(verdict.cost_ns_per_step as f64);
+                let share = units::percent(verdict.cost_share);
+                let sure = confidence(verdict.confidence);
+                view! {
+                    <li>
+                        {verdict.sentence.clone()}" "
+                        <small>{format!("{cost} per step, {share}, confidence: {sure}")}</small>
+                    </li>
+                }
+            };
+            found.others.iter().map(line).views()
         })
     };
-    let body = move || match found.get() {
-        None => plain("waiting", "Looking at the run…", ""),
-        Some(Finding::Waiting) => plain(
-            "waiting",
-            "Waiting for the first complete step.",
-            "A verdict needs a few steps that every rank has finished.",
-        ),
-        Some(Finding::Hung(sentence)) => plain("hung", &sentence, "No step has completed since."),
-        Some(Finding::Nothing(sentence)) => plain(
-            "nothing",
-            &sentence,
-            "No rank, cause or bucket costs a share of the step that can be told from noise.",
-        ),
-        Some(Finding::Against(verdict)) => view! { <Against verdict=*verdict /> }.into_any(),
-    };
-    view! { <section class="verdict-area" aria-label="Verdict">{body} {more}</section> }
-}
-
-fn plain(class: &'static str, sentence: &str, below: &'static str) -> AnyView {
-    let sentence = sentence.to_owned();
     view! {
-        <div class="verdict" data-kind=class>
-            <p class="sentence" data-testid="verdict">{sentence}</p>
-            <p class="quiet">{below}</p>
-        </div>
+        <section aria-label="Verdict">
+            <div class="verdict" data-kind=of(|found| found.kind.into())>
+                <p class="sentence" data-testid="verdict">{of(|found| found.sentence.clone())}</p>
+                <p class="quiet below">{of(|found| found.below.clone())}</p>
+                <Grounds found=found />
+            </div>
+            <details class="others" class:hidden=no_others>
+                <summary>{how_many}</summary>
+                <ul>{lines}</ul>
+            </details>
+        </section>
     }
     .into_any()
 }
 
-fn confidence(confidence: Confidence) -> &'static str {
-    match confidence {
-        Confidence::InsufficientEvidence => "insufficient evidence",
-        Confidence::Medium => "medium confidence",
-        Confidence::High => "high confidence",
-    }
-}
-
+/// Cost, evidence and links of the verdict that is shown.
 #[component]
-fn Against(verdict: Verdict) -> impl IntoView {
-    let run = expect_context::<RunId>().get();
-    let kind =
-        if verdict.confidence == Confidence::InsufficientEvidence { "insufficient" } else { "against" };
-    let example = verdict.example_step.map(|step| {
-        let rank = match verdict.culprit {
-            Some(Culprit::Rank(rank)) => format!("&rank={rank}"),
-            _ => String::new(),
-        };
-        let ranks = format!("{}?step={step}{rank}", Tab::Ranks.path(&run));
-        let buckets = format!("{}?step={step}{rank}", Tab::Buckets.path(&run));
+fn Grounds(found: Memo<Finding>) -> impl IntoView {
+    let run = expect_context::<RunId>();
+    let of = move |read: fn(&Verdict) -> String| {
+        text(move || found.with(|found| found.verdict.as_ref().map(read).unwrap_or_default()))
+    };
+    let figure = |name: &'static str, testid: &'static str, value: Signal<String>, unit: &'static str| {
         view! {
-            <p class="actions">
-                <a class="button primary" href=buckets data-testid="example-step">
-                    {format!("See step {}", units::count(step))}
-                </a>
-                <a class="button" href=ranks>"Compare ranks"</a>
-            </p>
+            <div>
+                <dt>{name}</dt>
+                <dd data-testid=testid>{value}<small>{unit}</small></dd>
+            </div>
         }
-    });
-    let list = |title: &'static str, class: &'static str, items: Vec<String>| {
-        (!items.is_empty()).then(|| {
-            view! {
-                <div class=class>
-                    <h2>{title}</h2>
-                    <ul>{items.into_iter().map(|item| view! { <li>{item}</li> }).views()}</ul>
-                </div>
-            }
+    };
+    let list = move |title: &'static str, class: &'static str, read: fn(&Verdict) -> &Vec<String>| {
+        let items = Memo::new(move |_| {
+            found.with(|found| found.verdict.as_ref().map(|v| read(v).clone()).unwrap_or_default())
+        });
+        let empty = Signal::derive(move || items.with(Vec::is_empty));
+        let lines = move || items.get().into_iter().map(|item| view! { <li>{item}</li> }).views();
+        view! {
+            <div class=class class:hidden=empty data-testid=class>
+                <h2>{title}</h2>
+                <ul>{lines}</ul>
+            </div>
+        }
+    };
+    let example = Memo::new(move |_| found.with(|found| found.verdict.as_ref()?.example_step));
+    let link = move |tab: Tab| {
+        text(move || {
+            let rank = found.with(|found| match found.verdict.as_ref().and_then(|v| v.culprit) {
+                Some(Culprit::Rank(rank)) => format!("&rank={rank}"),
+                _ => String::new(),
+            });
+            format!("{}?step={}{rank}", tab.path(&run.get()), example.get().unwrap_or_default())
         })
     };
+    let none = Signal::derive(move || found.with(|found| found.verdict.is_none()));
+    let no_example = Signal::derive(move || example.get().is_none());
     view! {
-        <div class="verdict" data-kind=kind>
-            <p class="sentence" data-testid="verdict">{verdict.sentence}</p>
-            <dl class="costs">
-                <div>
-                    <dt>"Cost"</dt>
-                    <dd>{units::nanos(verdict.cost_ns_per_step as f64)}<small>" per step"</small></dd>
-                </div>
-                <div>
-                    <dt>"Share"</dt>
-                    <dd>{units::percent(verdict.cost_share)}<small>" of step time"</small></dd>
-                </div>
-                <div>
-                    <dt>"Lost"</dt>
-                    <dd>{units::significant(verdict.gpu_hours_per_day)}<small>" GPU-hours per day"</small></dd>
-                </div>
-                <div>
-                    <dt>"Confidence"</dt>
-                    <dd data-testid="confidence">{confidence(verdict.confidence).split(' ').next()}
-                        <small>{if kind == "insufficient" { " evidence" } else { "" }}</small></dd>
-                </div>
-                <div>
-                    <dt>"Cause"</dt>
-                    <dd>{verdict.cause.name().replace('_', " ")}</dd>
-                </div>
-            </dl>
-            <div class="grounds">
-                {list("Evidence", "for", verdict.evidence)}
-                {list("Counter-evidence", "against", verdict.counter_evidence)}
-            </div>
-            {example}
+        <dl class="costs" class:hidden=none>
+            {figure("Cost", "cost", of(|v| units::nanos(v.cost_ns_per_step as f64)), " per step")}
+            {figure("Share", "cost-share", of(|v| units::percent(v.cost_share)), " of step time")}
+            {figure("Lost", "gpu-hours", of(|v| units::significant(v.gpu_hours_per_day)), " GPU-hours per day")}
+            {figure("Confidence", "confidence", of(|v| confidence(v.confidence).into()), "")}
+            {figure("Cause", "cause", of(|v| v.cause.name().replace('_', " ")), "")}
+        </dl>
+        <div class="grounds" class:hidden=none>
+            {list("Evidence", "evidence", |v| &v.evidence)}
+            {list("Counter-evidence", "counter-evidence", |v| &v.counter_evidence)}
         </div>
+        <p class="actions" class:hidden=no_example>
+            <a class="button primary" href=link(Tab::Buckets) data-testid="example-step">
+                {text(move || format!("See step {}", units::count(example.get().unwrap_or_default())))}
+            </a>
+            <a class="button" href=link(Tab::Ranks)>"Compare ranks"</a>
+        </p>
     }
+    .into_any()
 }

@@ -64,7 +64,7 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
     let place = RwSignal::new(None);
 
     let ranks = Memo::new(move |_| look.shown.with(|shown| shown.as_ref().map_or(4, |s| s.gantt.rows())));
-    let height = Memo::new(move |_| {
+    let height = Signal::derive(move || {
         (ranks.get() as f64 * ROW_PIXELS).clamp(HEIGHT_PIXELS.0, HEIGHT_PIXELS.1 * stretch.get())
     });
     let view = Memo::new(move |_| {
@@ -120,7 +120,9 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
         };
         pen.axis_below(view.time, &ticks::nanos(view.time, (size.width / 90.0) as usize), false);
         let rank = |row: usize| shown.waterfall.rank.get(row).map(u32::to_string).unwrap_or_default();
-        pen.rows_left(view.rows, rank);
+        let chosen = look.rank.get();
+        let chosen = shown.waterfall.rank.iter().position(|&rank| Some(rank) == chosen);
+        pen.rows_left(view.rows, chosen, rank);
         pen.clip();
         labels(pen, size, &shown, view);
         if let Some(bucket) = look.bucket.get() {
@@ -166,7 +168,7 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
                 first_row.set((rows.start + dy / size.height * rows.len()).max(0.0));
             }
             Gesture::DoubleClick => time.set(None),
-            Gesture::Key(_) => return false,
+            Gesture::Key(key) => return arrow(look, &key),
         }
         true
     };
@@ -221,6 +223,31 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
             <Tip place=tip_place>{tip}</Tip>
         </Plot>
     }
+}
+
+/// Arrow keys choose the bucket (left, right) and the rank (up, down).
+fn arrow(look: StepLook, key: &str) -> bool {
+    let (by_bucket, by_rank) = match key {
+        "ArrowLeft" => (-1, 0),
+        "ArrowRight" => (1, 0),
+        "ArrowUp" => (0, -1),
+        "ArrowDown" => (0, 1),
+        _ => return false,
+    };
+    let moved = |values: &[u32], chosen: Option<u32>, by: isize| {
+        let last = values.len().checked_sub(1)?;
+        let at = chosen.and_then(|chosen| values.iter().position(|&value| value == chosen));
+        Some(values[at.map_or(0, |at| at.saturating_add_signed(by).min(last))])
+    };
+    look.shown.with_untracked(|shown| {
+        let Some(shown) = shown else { return false };
+        let mut buckets = shown.waterfall.bucket.clone();
+        buckets.sort_unstable();
+        buckets.dedup();
+        let bucket = moved(&buckets, look.bucket.get_untracked(), by_bucket);
+        look.select(bucket, moved(&shown.waterfall.rank, look.rank.get_untracked(), by_rank));
+        true
+    })
 }
 
 /// A slice in words.

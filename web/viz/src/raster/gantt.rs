@@ -50,9 +50,9 @@ impl Gantt {
             waterfall.slice_row[at] as usize * LANES + lane_of(waterfall.slice_kind[at])
         };
         let mut order: Vec<u32> = (0..waterfall.slice_row.len() as u32).collect();
-        order.sort_by(|&a, &b| {
+        order.sort_unstable_by(|&a, &b| {
             let begin = |slice: u32| waterfall.slice_begin[slice as usize];
-            lane(a).cmp(&lane(b)).then(begin(a).total_cmp(&begin(b)))
+            lane(a).cmp(&lane(b)).then(begin(a).total_cmp(&begin(b))).then(a.cmp(&b))
         });
         let lanes = waterfall.rank.len() * LANES;
         let starts = (0..=lanes).map(|l| order.partition_point(|&slice| lane(slice) < l) as u32).collect();
