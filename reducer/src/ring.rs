@@ -75,7 +75,12 @@ impl Ring {
         let links = if config.world_size == 1 { None } else { Some(rendezvous::meet(config, &shared)?) };
         let links = links.map(|(data, _membership)| Links { data, _membership });
         let (rank, world_size, timeout) = (config.rank, config.world_size, config.timeout);
-        Ok(Self { rank, world_size, timeout, next_seq: 0, shared, links })
+        let mut ring = Self { rank, world_size, timeout, next_seq: 0, shared, links };
+        // A rank that is connected already might fail in its first collective; this way all have met by then.
+        ring.barrier()?;
+        ring.next_seq = 0;
+        ring.shared.set_begun(0);
+        Ok(ring)
     }
 
     /// Runs one collective: the ranks compare what they are in, then `body` moves the data.

@@ -46,7 +46,9 @@ impl Waiter<'_> {
         fds.extend(writing.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
         match poll_until(&mut fds, Some(self.deadline)) {
             Ok(false) => Err(Fault::Deadline),
-            Ok(true) if !fds[0].revents().is_empty() => Err(Fault::Verdict),
+            // Data first: a collective that all ranks have taken part in completes, also when one of them has
+            // failed in a later one already.
+            Ok(true) if fds[1..].iter().all(|fd| fd.revents().is_empty()) => Err(Fault::Verdict),
             // An error of `poll` itself is no reason to spin: the next read or write says what is wrong.
             Ok(true) | Err(_) => Ok(()),
         }
