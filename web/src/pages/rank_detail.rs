@@ -42,7 +42,7 @@ pub fn RankDetail(look: Look) -> impl IntoView {
         });
         match found {
             None => {
-                view! { <p class="quiet">"This step is not kept here any more, or not yet."</p> }.into_any()
+                view! { <p class="quiet">"This step is not among the newest ones, which this view shows. Its buckets may still be there."</p> }.into_any()
             }
             Some((ledger, median, total, lateness)) => {
                 numbers(ledger, median, f64::from(total), f64::from(lateness))

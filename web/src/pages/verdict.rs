@@ -127,6 +127,7 @@ pub fn Verdicts() -> impl IntoView {
 #[component]
 fn Grounds(found: Memo<Finding>) -> impl IntoView {
     let run = expect_context::<RunId>();
+    let live = expect_context::<Live>();
     let of = move |read: fn(&Verdict) -> String| {
         text(move || found.with(|found| found.verdict.as_ref().map(read).unwrap_or_default()))
     };
@@ -155,10 +156,15 @@ fn Grounds(found: Memo<Finding>) -> impl IntoView {
     let link = move |tab: Tab| {
         text(move || {
             let rank = found.with(|found| match found.verdict.as_ref().and_then(|v| v.culprit) {
-                Some(Culprit::Rank(rank)) => format!("&rank={rank}"),
+                Some(Culprit::Rank(rank)) => format!("rank={rank}&"),
                 _ => String::new(),
             });
-            format!("{}?step={}{rank}", tab.path(&run.get()), example.get().unwrap_or_default())
+            // Waterfalls are kept for longer than the columns that the other views draw.
+            let step = example.get().filter(|&step| {
+                tab == Tab::Buckets || live.steps.with_value(|steps| steps.row_of(step)).is_some()
+            });
+            let step = step.map_or_else(String::new, |step| format!("step={step}"));
+            format!("{}?{rank}{step}", tab.path(&run.get()))
         })
     };
     let none = Signal::derive(move || found.with(|found| found.verdict.is_none()));
