@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Barrier;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use agent::{Agent, Config, Job};
 use reducer::bucketing::Caps;
@@ -12,7 +14,7 @@ use wire::batch::{Batch, Note};
 use wire::event::{BucketRecord, Event, SpanKind};
 use wire::ids::{Bucket, Rank, RunId, Step};
 
-use crate::worlds::{Kind, run};
+use crate::worlds::{Kind, run, run_within};
 
 const STEPS: u64 = 12;
 /// Steps 3, 7 and 11 are shadow steps.
@@ -58,20 +60,23 @@ fn serve(mut stream: TcpStream, batches: &Sender<Batch>) {
     }
 }
 
+fn observe(server: &str, rank: Rank) -> Agent {
+    Agent::start(Config {
+        server: server.into(),
+        token: None,
+        run: RunId::new("records").unwrap(),
+        rank,
+        local_rank: rank.0,
+        world_size: 2,
+        job: Job { name: "records".into(), sample_unit: "rows".into(), parameters: 30 },
+        spool_bytes: 1 << 20,
+        shadow_every: SHADOW_EVERY,
+    })
+}
+
 fn record(server: &str) {
     run(Kind::Ring, 2, |comm| {
-        let job = Job { name: "records".into(), sample_unit: "rows".into(), parameters: 30 };
-        let agent = Agent::start(Config {
-            server: server.into(),
-            token: None,
-            run: RunId::new("records").unwrap(),
-            rank: comm.rank(),
-            local_rank: comm.rank().0,
-            world_size: 2,
-            job,
-            spool_bytes: 1 << 20,
-            shadow_every: SHADOW_EVERY,
-        });
+        let agent = observe(server, comm.rank());
         let mut marks = agent.step_marks();
         let parameters = (0..3).map(|id| Parameter::new(format!("p{id}"), [10])).collect();
         let options = Options { caps: Caps { first_bytes: 40, other_bytes: 80 }, ..Options::default() };
@@ -139,4 +144,27 @@ fn every_observed_bucket_is_recorded_and_no_shadow_one() {
     }
     assert!(seqs[0].is_sorted_by(|a, b| a < b));
     assert_eq!(seqs[0], seqs[1], "the ranks number collectives alike");
+}
+
+#[test]
+fn a_collective_that_hangs_is_seen_to_have_started() {
+    let (server, batches) = collector();
+    let given_up = Barrier::new(2);
+    run_within(Kind::Ring, 2, Duration::from_millis(300), |comm| {
+        let agent = observe(&server, comm.rank());
+        let parameters = vec![Parameter::new("p", [4])];
+        let mut reducer =
+            Reducer::new(parameters, comm, Options::default(), Instruments::of(&agent)).unwrap();
+        if reducer.rank() == Rank(0) {
+            let context = agent.step_marks().begin_step(Step(0));
+            reducer.begin_step(context, Share::even(2)).unwrap();
+            reducer.mark_ready(ParamId(0), &[1.0; 4]).unwrap();
+            assert!(reducer.finish_step().is_err());
+            agent.finish(Err("rank 1 does not come".into()));
+        }
+        given_up.wait();
+    });
+    let events: Vec<Event> =
+        batches.try_iter().filter(|batch| batch.rank == Rank(0)).flat_map(|batch| batch.events).collect();
+    assert!(matches!(&events[..], [Event::Started(started)] if started.bytes == 16), "{events:?}");
 }
