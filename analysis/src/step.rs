@@ -207,9 +207,7 @@ pub fn waits(records: &StepRecords, fits: &[Option<ClockFit>]) -> BTreeMap<(usiz
             let wait = Wait {
                 aligned,
                 clock_free: duration(bucket) - shortest,
-                bound: latest
-                    .and_then(|(last, _)| Some(fit(rank)?.bound_between(&fit(last)?)))
-                    .unwrap_or(0),
+                bound: latest.and_then(|(last, _)| Some(fit(rank)?.bound_between(&fit(last)?))).unwrap_or(0),
             };
             waits.insert((rank, comm, seq), wait);
         }
@@ -280,7 +278,8 @@ impl RankSets {
     /// with the reduced gradients is no backward compute.
     fn tail(&self) -> Option<u64> {
         let last_bucket = self.comm.as_slice().last()?.1;
-        let waits_from = self.by_kind[SpanKind::Blocked as usize].as_slice().last().map_or(self.step.1, |last| last.0);
+        let waits_from =
+            self.by_kind[SpanKind::Blocked as usize].as_slice().last().map_or(self.step.1, |last| last.0);
         let backward = self.by_kind[SpanKind::Backward as usize].clip((self.step.0, waits_from));
         let last_backward = backward.as_slice().last()?.1;
         Some((last_bucket - last_backward).max(0).unsigned_abs())

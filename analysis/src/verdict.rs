@@ -6,7 +6,10 @@
 //! into nothing; a block only counts against a rank that was last in most of its steps, because in a healthy
 //! run everyone is last sometimes. None of this needs clocks.
 
+mod episodes;
 mod everyone;
+
+use std::collections::BTreeSet;
 
 use wire::live::Part;
 use wire::views::{Cause, Confidence, Culprit, Verdict};
@@ -14,16 +17,12 @@ use wire::views::{Cause, Confidence, Culprit, Verdict};
 use crate::frontier;
 use crate::stats;
 use crate::step::{RankAnalysis, StepAnalysis};
+use episodes::Margin;
 
-/// Steps judged together.
-const BLOCK: usize = 25;
-/// Blocks that must agree before a rank is named: 50 steps.
-const LEAST_BLOCKS: usize = 2;
-/// A rank that is last in this share of a block's steps is last by more than chance: with four equal ranks
-/// the odds are 2 in 10,000 a block.
-const LAST_SHARE: f64 = 0.6;
-/// A block counts when fixing the rank would save this share of it.
-const BLOCK_COST_SHARE: f64 = 0.05;
+/// Observed steps needed before a rank is named.
+const LEAST_STEPS: usize = episodes::BLOCK * episodes::LEAST_BLOCKS;
+/// And before one is sure.
+const HIGH_CONFIDENCE_STEPS: usize = 2 * LEAST_STEPS;
 /// Of the savings of the bad steps, this share is left out at either end: a step that the machine spoilt for
 /// some other reason says nothing about the rank.
 const TRIM: f64 = 0.1;
@@ -38,10 +37,13 @@ const MORE_WORK_CORRELATION: f64 = 0.9;
 #[must_use]
 pub fn verdicts(steps: &[&StepAnalysis]) -> Vec<Verdict> {
     let ranks = steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0);
-    if ranks < 2 || steps.len() < BLOCK * LEAST_BLOCKS {
+    if ranks < 2 || steps.len() < LEAST_STEPS {
         return Vec::new();
     }
-    let mut verdicts: Vec<Verdict> = (0..ranks).filter_map(|rank| against_rank(steps, rank)).collect();
+    let margins: Vec<Option<Margin>> = steps.iter().map(|step| Margin::of(step)).collect();
+    let suspects: BTreeSet<usize> = margins.iter().flatten().map(|margin| margin.rank).collect();
+    let mut verdicts: Vec<Verdict> =
+        suspects.into_iter().filter_map(|rank| against_rank(steps, &margins, rank)).collect();
     verdicts.extend(everyone::verdicts(steps));
     verdicts.sort_by_key(|verdict| std::cmp::Reverse(verdict.cost_ns_per_step));
     verdicts
@@ -53,48 +55,16 @@ pub fn insufficient(steps: usize, ranks: usize) -> Option<String> {
     if ranks < 2 {
         return Some("one rank waits for nobody".into());
     }
-    (steps < BLOCK * LEAST_BLOCKS).then(|| {
-        format!("insufficient evidence: {steps} observed steps, {} are needed", BLOCK * LEAST_BLOCKS)
-    })
+    (steps < LEAST_STEPS)
+        .then(|| format!("insufficient evidence: {steps} observed steps, {LEAST_STEPS} are needed"))
 }
 
-/// What fixing `rank` saves in one step, in nanoseconds.
-fn saving(step: &StepAnalysis, rank: usize) -> Option<u64> {
-    let own = step.ranks.get(rank)?.as_ref()?.own_nanos();
-    let others = step.present().filter(|(other, _)| *other != rank);
-    others.map(|(_, other)| other.own_nanos()).max().map(|longest| own.saturating_sub(longest))
-}
-
-struct Block<'a, 'b> {
-    steps: &'a [&'b StepAnalysis],
-    saved: u64,
-    last_in: usize,
-}
-
-impl<'a, 'b> Block<'a, 'b> {
-    fn new(steps: &'a [&'b StepAnalysis], rank: usize) -> Self {
-        let savings = || steps.iter().filter_map(|step| saving(step, rank));
-        Self { steps, saved: savings().sum(), last_in: savings().filter(|&saved| saved > 0).count() }
-    }
-
-    fn counts(&self) -> bool {
-        let total: u64 = self.steps.iter().map(|step| step.step_nanos()).sum();
-        self.last_in as f64 >= LAST_SHARE * self.steps.len() as f64
-            && self.saved as f64 >= BLOCK_COST_SHARE * total as f64
-    }
-}
-
-fn against_rank(steps: &[&StepAnalysis], rank: usize) -> Option<Verdict> {
-    let blocks: Vec<Block<'_, '_>> = steps.chunks(BLOCK).map(|block| Block::new(block, rank)).collect();
-    let guilty: Vec<&Block<'_, '_>> =
-        blocks.iter().filter(|block| block.steps.len() == BLOCK && block.counts()).collect();
-    if guilty.len() < LEAST_BLOCKS {
-        return None;
-    }
-    let bad_steps: Vec<&StepAnalysis> = guilty.iter().flat_map(|block| block.steps.iter().copied()).collect();
-    let last_in: usize = guilty.iter().map(|block| block.last_in).sum();
-    let savings = bad_steps.iter().filter_map(|step| Some(saving(step, rank)? as f64));
-    let usual = stats::trimmed_mean(savings, TRIM)?;
+fn against_rank(steps: &[&StepAnalysis], margins: &[Option<Margin>], rank: usize) -> Option<Verdict> {
+    let bad = episodes::bad_steps(steps, margins, rank)?;
+    let bad_steps: Vec<&StepAnalysis> = bad.iter().map(|&at| steps[at]).collect();
+    let savings: Vec<f64> = bad.iter().map(|&at| episodes::saving(&margins[at], rank) as f64).collect();
+    let last_in = savings.iter().filter(|&&saved| saved > 0.0).count();
+    let usual = stats::trimmed_mean(savings.iter().copied(), TRIM)?;
     let cost = (usual * bad_steps.len() as f64 / steps.len() as f64) as u64;
     let share = cost_share(cost, steps);
     if share < LEAST_COST_SHARE {
@@ -102,7 +72,7 @@ fn against_rank(steps: &[&StepAnalysis], rank: usize) -> Option<Verdict> {
     }
     let excess = Excess::of(&bad_steps, rank)?;
     let last_share = last_in as f64 / bad_steps.len() as f64;
-    let confidence = if guilty.len() >= 2 * LEAST_BLOCKS && last_share >= 0.8 && excess.is_clear() {
+    let confidence = if bad_steps.len() >= HIGH_CONFIDENCE_STEPS && last_share >= 0.8 && excess.is_clear() {
         Confidence::High
     } else {
         Confidence::Medium
@@ -118,7 +88,7 @@ fn against_rank(steps: &[&StepAnalysis], rank: usize) -> Option<Verdict> {
         sentence: String::new(),
         evidence: evidence(rank, &bad_steps, last_in, &excess),
         counter_evidence: Vec::new(),
-        example_step: example_step(&bad_steps, rank),
+        example_step: example_step(&bad_steps, &savings),
     };
     if bad_steps.len() < steps.len() * 9 / 10 {
         let (first, last) = (bad_steps[0].step, bad_steps[bad_steps.len() - 1].step);
@@ -293,10 +263,10 @@ fn counter_evidence(rank: usize, steps: &[&StepAnalysis], last_in: usize, excess
 }
 
 /// The step with the median saving shows the usual picture.
-fn example_step(steps: &[&StepAnalysis], rank: usize) -> Option<u64> {
-    let mut by_saving: Vec<(u64, u64)> =
-        steps.iter().filter_map(|step| Some((saving(step, rank)?, step.step.0))).collect();
-    by_saving.sort_unstable();
+fn example_step(steps: &[&StepAnalysis], savings: &[f64]) -> Option<u64> {
+    let mut by_saving: Vec<(f64, u64)> =
+        savings.iter().copied().zip(steps.iter().map(|step| step.step.0)).collect();
+    by_saving.sort_by(|a, b| a.0.total_cmp(&b.0));
     by_saving.get(by_saving.len() / 2).map(|&(_, step)| step)
 }
 

@@ -1,1 +1,6 @@
-//! End-to-end tests and the simulator.
+//! What end-to-end tests share: real programs started and killed, and the simulator.
+//!
+//! Everything here is bounded in time and ends by itself: a program that a test started dies with the test.
+
+pub mod programs;
+pub mod simulator;

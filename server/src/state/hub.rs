@@ -29,7 +29,9 @@ const REPORT_AT_LEAST_EVERY_NANOS: i64 = 1_000_000_000;
 /// Runs a server holds; the page lists them all.
 const MOST_RUNS: usize = 10_000;
 /// Steps in a snapshot: what a page keeps.
-pub const LIVE_STEPS: usize = 2_000;
+const LIVE_STEPS: usize = 2_000;
+/// And the cells (steps x ranks) they may have: 256 Ki cells are 12 MB on their way to a page.
+const LIVE_CELLS: usize = 256 << 10;
 
 /// What handlers ask of the hub.
 pub enum Command {
@@ -173,7 +175,9 @@ impl Held {
         let snapshot = Arc::new(RunSnapshot {
             summary: self.run.summary(&report, now),
             report,
-            steps: Arc::new(self.run.newest_steps(LIVE_STEPS)),
+            steps: Arc::new(
+                self.run.newest_steps(LIVE_STEPS.min(LIVE_CELLS / self.run.world_size() as usize).max(1)),
+            ),
         });
         self.shown = Some(snapshot.clone());
         snapshot

@@ -1,0 +1,174 @@
+//! Processes that are killed: the server loses nothing it acknowledged, the job does not notice, and a job
+//! whose rank dies ends with an error that names it.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use paceline::store::{directory::Layout, log, segment};
+use paceline_tests::programs::{Job, Server, get_json, report, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+use wire::batch::Batch;
+use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
+use wire::event::{Event, StepRecord};
+use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Step};
+
+#[test]
+fn a_job_does_not_notice_that_its_server_was_killed_and_no_step_is_missing() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let listen = server.listen().to_owned();
+    let mut job = Job::start(&["-n", "4", "--server", &server.address, "--", "char_lm", "--steps", "150"])?;
+    job.wait_for("step     50/150")?;
+    server.kill()?;
+    job.wait_for("step    100/150")?;
+    let server = Server::start_at(data.path(), &listen)?;
+    let (code, printed, complaints) = job.finish()?;
+    assert_eq!(code, 0, "{printed}{complaints}");
+    let summary = wait_until("the run to complete", || {
+        let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;
+        Some(runs[0].clone()).filter(|run| run["state"] == "completed")
+    })?;
+    assert_eq!(summary["steps"], 150, "{summary:#}");
+    let run = summary["run"].as_str().unwrap_or_default().to_owned();
+    drop(server);
+    // And from disk alone, read by another process.
+    let report = report(data.path(), &run)?;
+    assert_eq!(report["state"], "completed");
+    assert_eq!(report["drops"], serde_json::json!([]), "{report:#}");
+    Ok(())
+}
+
+fn batch(run: &RunId, seq: u64) -> Batch {
+    let at = MonoNanos(seq as i64 * 1_000_000);
+    let record = StepRecord { step: Step(seq), begin: at, end: at + 900_000, samples: 1, shadow: false };
+    Batch {
+        run: run.clone(),
+        rank: Rank(0),
+        world_size: 1,
+        incarnation: Incarnation(1),
+        seq: BatchSeq(seq),
+        anchor: ClockAnchor { mono: at, unix: UnixNanos(0) },
+        probes: Vec::new(),
+        drops: Vec::new(),
+        notes: Vec::new(),
+        events: vec![Event::Step(record)],
+    }
+}
+
+/// Sends batch after batch and notes which were acknowledged, until the server dies.
+fn send_until_dead(
+    address: &str,
+    run: &RunId,
+    from: u64,
+    acknowledged: &Mutex<Vec<u64>>,
+    started: &AtomicBool,
+) {
+    let url = format!("{address}/api/v1/ingest");
+    let client = ureq::Agent::new_with_defaults();
+    for seq in from.. {
+        let frame = wire::codec::encode(&batch(run, seq)).expect("a batch can be encoded");
+        match client.post(&url).send(frame.as_slice()) {
+            Ok(answer) if answer.status() == 200 => {
+                acknowledged.lock().expect("nobody panicked").push(seq);
+                started.store(true, Ordering::Release);
+            }
+            _ => return,
+        }
+    }
+}
+
+fn batches_on_disk(data: &Path, run: &RunId) -> anyhow::Result<Vec<u64>> {
+    let path = Layout::new(data).run(run);
+    let mut found = Vec::new();
+    for log_path in log::logs(&path)? {
+        found.extend(segment::read_log(&log_path)?.into_iter().map(|received| received.batch.seq.0));
+    }
+    Ok(found)
+}
+
+/// Ten lives of a server, each killed while batches come in.
+#[test]
+fn what_was_acknowledged_is_on_disk_whenever_the_server_is_killed() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let run = RunId::new("killed")?;
+    let acknowledged = Arc::new(Mutex::new(Vec::new()));
+    for life in 0..10_u64 {
+        let server = Server::start(data.path())?;
+        let started = Arc::new(AtomicBool::new(false));
+        let from = acknowledged.lock().expect("nobody panicked").last().map_or(0, |seq| seq + 1);
+        let sender = {
+            let (address, run) = (server.address.clone(), run.clone());
+            let (acknowledged, started) = (acknowledged.clone(), started.clone());
+            std::thread::spawn(move || send_until_dead(&address, &run, from, &acknowledged, &started))
+        };
+        wait_until("the first acknowledgement", || started.load(Ordering::Acquire).then_some(()))?;
+        // A little later each time, so that kills fall on different moments of the commit.
+        std::thread::sleep(std::time::Duration::from_micros(700 * life));
+        server.kill()?;
+        sender.join().expect("the sender does not panic");
+        let on_disk = batches_on_disk(data.path(), &run)?;
+        for seq in acknowledged.lock().expect("nobody panicked").iter() {
+            assert!(on_disk.contains(seq), "batch {seq} was acknowledged and is not on disk (life {life})");
+        }
+    }
+    assert!(acknowledged.lock().expect("nobody panicked").len() >= 10);
+    Ok(())
+}
+
+#[test]
+fn when_a_rank_is_killed_the_others_end_with_an_error_that_names_it() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let data_text = data.path().to_string_lossy().into_owned();
+    let mut job = Job::start(&["-n", "4", "--data", &data_text, "--", "char_lm", "--steps", "100000"])?;
+    job.wait_for("step     50/")?;
+    let pids = job.rank_pids()?;
+    assert_eq!(pids.len(), 4);
+    kill_process(Pid::from_raw(pids[2] as i32).expect("a pid is positive"), Signal::KILL)?;
+    let (code, printed, complaints) = job.finish()?;
+    assert_eq!(code, 137, "the launcher's code is that of the killed rank: {complaints}");
+    assert!(complaints.contains("rank 2 was killed by signal 9"), "{complaints}");
+    for survivor in ["[0]", "[1]", "[3]"] {
+        let names_it = printed.lines().any(|line| line.starts_with(survivor) && line.contains("rank 2"));
+        assert!(names_it, "{survivor} does not say that rank 2 died:\n{printed}");
+    }
+    let report = report(data.path(), "latest")?;
+    assert_eq!(report["state"], "failed", "{report:#}");
+    Ok(())
+}
+
+#[test]
+fn ranks_do_not_outlive_a_launcher_that_is_killed() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let data_text = data.path().to_string_lossy().into_owned();
+    let mut job = Job::start(&["-n", "2", "--data", &data_text, "--", "char_lm", "--steps", "100000"])?;
+    job.wait_for("step     50/")?;
+    let pids = job.rank_pids()?;
+    drop(job);
+    let gone = |pid: &u32| {
+        let state = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        state.map_or(true, |stat| stat.contains(") Z "))
+    };
+    wait_until("the ranks to end", || pids.iter().all(gone).then_some(()))
+}
+
+#[test]
+fn a_run_that_stops_moving_names_the_rank_that_is_waited_for() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let mut job =
+        Job::start(&["-n", "3", "--server", &server.address, "--", "char_lm", "--steps", "100000"])?;
+    job.wait_for("step     50/")?;
+    let pids = job.rank_pids()?;
+    kill_process(Pid::from_raw(pids[1] as i32).expect("a pid is positive"), Signal::STOP)?;
+    let hang = wait_until("the hang to be seen", || {
+        let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;
+        Some(runs[0]["hang"].clone()).filter(|hang| !hang.is_null())
+    })?;
+    assert_eq!(hang["ranks"], serde_json::json!([1]), "{hang:#}");
+    assert!(
+        hang["sentence"].as_str().is_some_and(|text| text.contains("rank 1 has not started")),
+        "{hang:#}"
+    );
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! Analysis against what a simulated job truly did. Every assertion prints its seed: `Plan::small(seed)` with
+//! the same fields makes the same job again.
+
+use paceline_tests::simulator::{Fault, FaultKind, Plan, Simulation, StepTruth};
+use wire::ids::Step;
+use wire::live::Part;
+use wire::views::{Cause, Culprit, Report, RunState};
+
+fn report(simulation: &Simulation) -> Report {
+    simulation.received().report(usize::MAX, simulation.end())
+}
+
+fn cause_of(kind: FaultKind) -> Cause {
+    match kind {
+        FaultKind::Input => Cause::Input,
+        FaultKind::Compute => Cause::Compute,
+        FaultKind::Host => Cause::Host,
+    }
+}
+
+#[test]
+fn planted_faults_are_found_with_rank_cause_and_cost() {
+    for seed in 0..20_u64 {
+        for (index, kind) in FaultKind::ALL.into_iter().enumerate() {
+            let rank = (seed as usize + index) % 4;
+            let plan = Plan { late: 80_000_000, ..Plan::small(seed).with_fault(rank, kind, 10_000_000) };
+            let simulation = Simulation::run(&plan);
+            let report = report(&simulation);
+            let first = report.verdicts.first().unwrap_or_else(|| panic!("seed {seed} {kind:?}: no verdict"));
+            assert_eq!(first.culprit, Some(Culprit::Rank(rank as u32)), "seed {seed} {kind:?}: {first:?}");
+            assert_eq!(first.cause, cause_of(kind), "seed {seed} {kind:?}: {first:?}");
+            let (found, truth) = (first.cost_ns_per_step as f64, simulation.cost_nanos_per_step);
+            assert!((found - truth).abs() < 0.1 * truth, "seed {seed} {kind:?}: found {found}, true {truth}");
+        }
+    }
+}
+
+#[test]
+fn healthy_jobs_have_no_verdict_against_a_rank() {
+    for seed in 0..100 {
+        let report =
+            report(&Simulation::run(&Plan { jitter: 0.05, sequence_spread: 0.1, ..Plan::small(seed) }));
+        let against_rank =
+            report.verdicts.iter().find(|verdict| matches!(verdict.culprit, Some(Culprit::Rank(_))));
+        assert!(against_rank.is_none(), "seed {seed}: {against_rank:?}");
+    }
+}
+
+#[test]
+fn a_fault_of_some_steps_is_charged_for_those() {
+    for seed in 0..10 {
+        let fault = Fault { rank: 1, kind: FaultKind::Compute, nanos: 20_000_000, from: 50, to: 130 };
+        let simulation = Simulation::run(&Plan { steps: 200, faults: vec![fault], ..Plan::small(seed) });
+        let report = report(&simulation);
+        let first = report.verdicts.first().unwrap_or_else(|| panic!("seed {seed}: no verdict"));
+        assert_eq!(first.culprit, Some(Culprit::Rank(1)), "seed {seed}: {first:?}");
+        let (found, truth) = (first.cost_ns_per_step as f64, simulation.cost_nanos_per_step);
+        assert!((found - truth).abs() < 0.2 * truth, "seed {seed}: found {found}, true {truth}");
+    }
+}
+
+/// The true ledger of one rank: what `Part`s its moments belong to.
+fn true_parts(step: &StepTruth, rank: usize) -> [i64; 8] {
+    let own = &step.ranks[rank];
+    let mut parts = [0; 8];
+    parts[Part::Input as usize] = own.input_end - own.begin;
+    parts[Part::Forward as usize] = own.forward_end - own.forward_begin;
+    parts[Part::Backward as usize] = own.backward_end - own.forward_end;
+    parts[Part::Optimizer as usize] = own.end - own.reduced;
+    for (bucket, &(_, start, end)) in own.buckets.iter().enumerate() {
+        let wait_end = start + step.wait(rank, bucket);
+        let in_the_open = |from: i64, to: i64| (to - from.max(own.backward_end)).max(0);
+        parts[Part::ExposedWait as usize] += in_the_open(start, wait_end);
+        parts[Part::ExposedTransfer as usize] += in_the_open(wait_end, end);
+    }
+    parts[Part::Other as usize] = own.end - own.begin - parts.iter().sum::<i64>();
+    parts
+}
+
+#[test]
+fn the_ledger_is_the_true_one() {
+    for seed in 0..10 {
+        let simulation = Simulation::run(&Plan { steps: 60, ..Plan::small(seed) });
+        let steps = simulation.received().newest_steps(usize::MAX);
+        assert_eq!(steps.len(), 60, "seed {seed}");
+        for (analysed, truth) in steps.iter().zip(&simulation.steps) {
+            for (rank, found) in analysed.present() {
+                // Clocks that drift by 50 ppm stretch 40 ms by 2 us; alignment over hosts adds its bound.
+                let tolerance = 5_000 + 400_000 * i64::from(!found.clock_free);
+                for (part, (found, truth)) in
+                    Part::ALL.iter().zip(found.parts.iter().zip(true_parts(truth, rank)))
+                {
+                    let waits = matches!(part, Part::ExposedWait | Part::ExposedTransfer);
+                    let allowed = if waits { tolerance.max(200_000) } else { 5_000 };
+                    let error = (*found as i64 - truth).abs();
+                    assert!(
+                        error <= allowed,
+                        "seed {seed} step {} rank {rank} {part:?}: {found}, true {truth}",
+                        analysed.step
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn aligned_waits_are_within_their_bounds() {
+    for seed in 0..20 {
+        let simulation = Simulation::run(&Plan { steps: 80, jitter: 0.1, ..Plan::small(seed) });
+        let run = simulation.received();
+        for number in [0_usize, 20, 79] {
+            let waterfall = run.waterfall(Some(Step(number as u64))).expect("it is in memory");
+            for at in 0..waterfall.bucket_row.len() {
+                let row = waterfall.bucket_row[at] as usize;
+                let truth = simulation.steps[number].wait(row, waterfall.bucket[at] as usize) as f64;
+                let bound =
+                    2.0 * waterfall.clock_bound.iter().fold(0.0, |most, &bound| bound.max(most)) + 3_000.0;
+                let error = (waterfall.bucket_wait[at] - truth).abs();
+                assert!(error <= bound, "seed {seed} step {number}: off by {error} ns, bound {bound}");
+            }
+        }
+    }
+}
+
+#[test]
+fn lost_and_late_batches_leave_gaps_that_are_seen_and_answers_that_hold() {
+    for seed in 0..10 {
+        let plan = Plan {
+            steps: 400,
+            lose_one_in: 40,
+            late: 3_000_000_000,
+            ..Plan::small(seed).with_fault(2, FaultKind::Input, 15_000_000)
+        };
+        let simulation = Simulation::run(&plan);
+        let run = simulation.received();
+        let steps = run.newest_steps(usize::MAX);
+        let incomplete = steps.iter().filter(|step| !step.complete).count();
+        assert!(incomplete > 0, "seed {seed}: batches were lost and no step shows it");
+        assert!(
+            steps.iter().filter(|step| !step.complete).all(|step| step.ranks.iter().any(Option::is_none))
+        );
+        let report = run.report(usize::MAX, simulation.end());
+        assert_eq!(report.state, RunState::Completed, "seed {seed}");
+        let first = report.verdicts.first().unwrap_or_else(|| panic!("seed {seed}: no verdict"));
+        assert_eq!(
+            (first.culprit, first.cause),
+            (Some(Culprit::Rank(2)), Cause::Input),
+            "seed {seed}: {first:?}"
+        );
+    }
+}
+
+#[test]
+fn thousands_of_ranks_are_one_run() {
+    for (ranks, steps) in [(1_024, 60), (4_096, 52)] {
+        let plan = Plan {
+            ranks,
+            steps,
+            ranks_per_host: 8,
+            buckets: 2,
+            ..Plan::small(5).with_fault(ranks - 7, FaultKind::Compute, 12_000_000)
+        };
+        let plan = Plan { steps, ..plan };
+        let simulation = Simulation::run(&plan);
+        let report = report(&simulation);
+        assert_eq!(report.ranks as usize, ranks);
+        let first = report.verdicts.first().unwrap_or_else(|| panic!("{ranks} ranks: no verdict"));
+        assert_eq!(first.culprit, Some(Culprit::Rank(ranks as u32 - 7)), "{first:?}");
+        let (found, truth) = (first.cost_ns_per_step as f64, simulation.cost_nanos_per_step);
+        assert!((found - truth).abs() < 0.2 * truth, "{ranks} ranks: found {found}, true {truth}");
+    }
+}
+
+#[test]
+fn a_seed_makes_one_job() {
+    let (a, b) = (Simulation::run(&Plan::small(3)), Simulation::run(&Plan::small(3)));
+    assert_eq!(a.batches, b.batches);
+    assert_ne!(a.batches, Simulation::run(&Plan::small(4)).batches);
+}

@@ -1,0 +1,83 @@
+//! Real training jobs with planted trouble: the report names the rank and the cause, and charges about what
+//! was planted. Exact costs are measured by a bench on a quiet machine; a shared one is only held to half.
+
+use std::path::Path;
+
+use paceline_tests::programs::{Job, report};
+use serde_json::{Value, json};
+
+const STEPS: &str = "180";
+
+fn train(data: &Path, more: &[&str]) -> anyhow::Result<Value> {
+    let data_text = data.to_string_lossy();
+    let mut arguments = vec!["-n", "4", "--data", &data_text, "--", "char_lm", "--steps", STEPS];
+    arguments.extend(more);
+    let (code, printed, complaints) = Job::start(&arguments)?.finish()?;
+    assert_eq!(code, 0, "{printed}{complaints}");
+    report(data, "latest")
+}
+
+fn check_fault(rank: u32, phase: &str) -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let rank_text = rank.to_string();
+    let report = train(data.path(), &["--slow-rank", &rank_text, "--slow-phase", phase, "--slow-ms", "30"])?;
+    let first = &report["verdicts"][0];
+    assert_eq!(first["culprit"], json!({ "rank": rank }), "{report:#}");
+    assert_eq!(first["cause"], phase, "{report:#}");
+    let cost = first["cost_ns_per_step"].as_f64().unwrap_or(0.0) / 1e6;
+    assert!((15.0..=60.0).contains(&cost), "planted 30 ms, found {cost} ms: {report:#}");
+    check_ledger(&report);
+    Ok(())
+}
+
+/// The ledger sums to the step, to the nanosecond, on every rank.
+fn check_ledger(report: &Value) {
+    let ledger = report["ledger"].as_array().expect("one object a rank");
+    assert_eq!(ledger.len(), 4);
+    for rank in ledger {
+        let part = |name: &str| rank[name].as_u64().unwrap_or_else(|| panic!("{name} is missing: {rank}"));
+        let parts = [
+            "input_ns",
+            "h2d_ns",
+            "forward_ns",
+            "backward_ns",
+            "exposed_wait_ns",
+            "exposed_transfer_ns",
+            "optimizer_ns",
+            "other_ns",
+        ];
+        assert_eq!(parts.map(part).iter().sum::<u64>(), part("step_ns"), "{rank}");
+    }
+}
+
+#[test]
+fn input_trouble_on_rank_2() -> anyhow::Result<()> {
+    check_fault(2, "input")
+}
+
+#[test]
+fn compute_trouble_on_rank_1() -> anyhow::Result<()> {
+    check_fault(1, "compute")
+}
+
+#[test]
+fn host_trouble_on_rank_3() -> anyhow::Result<()> {
+    check_fault(3, "host")
+}
+
+#[test]
+fn a_healthy_job_has_no_verdict_against_a_rank_and_little_other() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let report = train(data.path(), &[])?;
+    let verdicts = report["verdicts"].as_array().expect("a list");
+    assert!(verdicts.iter().all(|verdict| verdict["culprit"].get("rank").is_none()), "{report:#}");
+    check_ledger(&report);
+    for rank in report["ledger"].as_array().expect("one object a rank") {
+        let share = rank["other_ns"].as_f64().unwrap_or(1.0) / rank["step_ns"].as_f64().unwrap_or(1.0);
+        assert!(share < 0.1, "other is {share} of the step: {report:#}");
+    }
+    assert_eq!(report["ranks"], 4);
+    assert!(report["overlap_ratio"].as_f64().is_some_and(|ratio| ratio > 0.0), "{report:#}");
+    assert!(report["scaling_efficiency"]["implied"].as_f64().is_some_and(|ratio| ratio > 0.0));
+    Ok(())
+}

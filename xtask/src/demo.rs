@@ -1,0 +1,112 @@
+//! `cargo xtask demo`: a real training run on four processes, its dashboard open.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::system::{cargo, programs, step};
+use crate::web;
+
+/// The straggler: rank 2 works 30 ms longer on its input from this step on.
+const FAULT_FROM: &str = "150";
+
+#[derive(Default)]
+struct Options {
+    no_open: bool,
+    exit: bool,
+    healthy: bool,
+    steps: Option<String>,
+}
+
+impl Options {
+    fn parse(arguments: &[String]) -> anyhow::Result<Self> {
+        let mut options = Self::default();
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--no-open" => options.no_open = true,
+                "--exit" => options.exit = true,
+                "--healthy" => options.healthy = true,
+                "--steps" => {
+                    options.steps = Some(arguments.next().context("--steps wants a number")?.clone())
+                }
+                other => bail!("demo does not know {other}"),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Builds all there is and runs it.
+pub fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let options = Options::parse(arguments)?;
+    web::run()?;
+    let build = ["build", "--release", "--package", "paceline", "--package", "paceline-examples"];
+    step("building the server and the training job (the first time takes minutes)", cargo().args(build))?;
+    if !options.healthy {
+        eprintln!(
+            "\nFrom step {FAULT_FROM} on, rank 2 gets input that takes 30 ms longer, so that there is something to \
+             find (without: --healthy)."
+        );
+    }
+    let mut child = command(&options)
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot run {}", programs().join("paceline").display()))?;
+    let stdout = child.stdout.take().context("the job has no output")?;
+    for line in BufReader::new(stdout).lines() {
+        let line = line?;
+        show(&line);
+        if let Some(address) = line.strip_prefix("Dashboard: ")
+            && !options.no_open
+        {
+            open(address);
+        }
+    }
+    let status = child.wait()?;
+    ensure!(status.success(), "the training run failed ({status}); its last lines are above");
+    Ok(())
+}
+
+fn command(options: &Options) -> Command {
+    let mut command = Command::new(programs().join("paceline"));
+    command.args(["run", "-n", "4", "--name", "demo"]);
+    if !options.exit {
+        command.arg("--keep-serving");
+    }
+    command.args(["--", "char_lm"]);
+    if let Some(steps) = &options.steps {
+        command.args(["--steps", steps]);
+    }
+    if !options.healthy {
+        command.args([
+            "--slow-rank",
+            "2",
+            "--slow-phase",
+            "input",
+            "--slow-ms",
+            "30",
+            "--slow-from",
+            FAULT_FROM,
+        ]);
+    }
+    command
+}
+
+#[allow(clippy::print_stdout, reason = "the job's output is this command's output")]
+fn show(line: &str) {
+    println!("{line}");
+}
+
+/// Opens a browser where there is a desktop; elsewhere the address is on the screen.
+fn open(address: &str) {
+    let desktop = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| std::env::var_os(name).is_some());
+    let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    if desktop || cfg!(target_os = "macos") {
+        let opened = Command::new(opener).arg(address).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        if opened.is_err() {
+            eprintln!("(no {opener} here: open {address} yourself)");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! `cargo xtask test`: everything that must hold before a change lands.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::bail;
+
+use crate::system::{Tool, cargo, ensure_components, ensure_tools, step};
+use crate::{tidy, web};
+
+/// What the end-to-end tests drive.
+const TOOLS: [Tool; 3] = [
+    Tool { program: "chromium", package: "chromium", purpose: "browser tests" },
+    Tool { program: "chromedriver", package: "chromium-driver", purpose: "browser tests" },
+    Tool { program: "promtool", package: "prometheus", purpose: "checks what /metrics says" },
+];
+
+const DENY: [&str; 3] = ["--", "-D", "warnings"];
+
+/// Runs all checks, the quick ones first.
+pub fn run(arguments: &[String]) -> anyhow::Result<()> {
+    if let Some(other) = arguments.first() {
+        bail!(
+            "test takes no arguments, not even {other}: for one test use cargo test --release -p PACKAGE NAME"
+        );
+    }
+    let began = Instant::now();
+    ensure_components()?;
+    ensure_tools(&TOOLS)?;
+    step("format", cargo().args(["fmt", "--all", "--check"]))?;
+    eprintln!("\n== tidy");
+    tidy::run()?;
+    eprintln!("\n== web");
+    web::run()?;
+    let native = ["--workspace", "--exclude", "paceline-web"];
+    step("lints", cargo().args(["clippy", "--release", "--all-targets"]).args(native).args(DENY))?;
+    let browser = ["--package", "paceline-web", "--profile", "web", "--target", "wasm32-unknown-unknown"];
+    step("lints, browser", cargo().args(["clippy", "--target-dir", "target/web"]).args(browser).args(DENY))?;
+    step("build", cargo().args(["build", "--release"]).args(native))?;
+    let units = ["--exclude", "paceline-tests"];
+    step("tests of each crate", cargo().args(["test", "--release"]).args(native).args(units))?;
+    // Whole training jobs share the cores: one test at a time, or they measure each other.
+    let whole = ["test", "--release", "--package", "paceline-tests", "--", "--test-threads=1"];
+    step("tests of the whole", cargo().args(whole))?;
+    gpu();
+    eprintln!("\nAll checks passed in {:.0} s.", began.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// No code of this version runs on a GPU; the line says so, so that nobody takes silence for a pass.
+fn gpu() {
+    let device = Path::new("/dev/nvidiactl").exists();
+    let reason =
+        if device { "this version has no CUDA code yet" } else { "no NVIDIA device on this machine" };
+    eprintln!("\nSKIP GPU checks: {reason}");
+}

@@ -1,0 +1,127 @@
+//! `cargo xtask tidy`: rules of this repository that the compiler does not know. A rule that is not run decays.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use crate::system::{cargo, root};
+
+/// Who may import whom, by crate (ARCHITECTURE.md). `tests` may import anything; nothing imports it.
+const MAY_IMPORT: [(&str, &[&str]); 10] = [
+    ("paceline-wire", &[]),
+    ("paceline-agent", &["paceline-wire"]),
+    ("paceline-reducer", &["paceline-agent", "paceline-wire"]),
+    ("paceline-analysis", &["paceline-wire"]),
+    ("paceline", &["paceline-analysis", "paceline-wire"]),
+    ("paceline-viz", &["paceline-wire"]),
+    ("paceline-web", &["paceline-viz", "paceline-analysis", "paceline-wire"]),
+    ("paceline-examples", &["paceline-agent", "paceline-reducer", "paceline-wire"]),
+    (
+        "paceline-tests",
+        &[
+            "paceline-wire",
+            "paceline-agent",
+            "paceline-reducer",
+            "paceline-analysis",
+            "paceline",
+            "paceline-examples",
+        ],
+    ),
+    ("xtask", &[]),
+];
+
+/// Files longer than this have two subjects.
+const MOST_LINES: usize = 700;
+
+/// Checks all rules; the error lists every place that breaks one.
+pub fn run() -> anyhow::Result<()> {
+    let files = tracked_files()?;
+    let mut broken = directions()?;
+    broken.extend(sources(&files)?);
+    broken.extend(goldens(&files)?);
+    ensure!(broken.is_empty(), "{} rules are broken:\n  {}", broken.len(), broken.join("\n  "));
+    eprintln!("   tidy: {} files keep the rules", files.len());
+    Ok(())
+}
+
+/// Files of the repository, relative to its root: tracked, or new and not ignored.
+fn tracked_files() -> anyhow::Result<Vec<PathBuf>> {
+    let listing = Command::new("git")
+        .current_dir(root())
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .output()
+        .context("cannot run git")?;
+    ensure!(listing.status.success(), "git ls-files failed: {}", String::from_utf8_lossy(&listing.stderr));
+    let names = String::from_utf8(listing.stdout)?;
+    Ok(names.lines().map(PathBuf::from).filter(|path| root().join(path).is_file()).collect())
+}
+
+/// Dependencies between members point one way. Those for development count too: a test is code.
+fn directions() -> anyhow::Result<Vec<String>> {
+    let output = cargo().args(["metadata", "--format-version", "1", "--no-deps"]).output()?;
+    ensure!(output.status.success(), "cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let allowed: BTreeMap<&str, &[&str]> = MAY_IMPORT.into_iter().collect();
+    let mut broken = Vec::new();
+    for package in metadata["packages"].as_array().context("cargo metadata lists no packages")? {
+        let name = package["name"].as_str().unwrap_or_default();
+        let Some(may) = allowed.get(name) else {
+            broken.push(format!("{name} is not in the table of who may import whom (xtask/src/tidy.rs)"));
+            continue;
+        };
+        let dependencies = package["dependencies"].as_array().into_iter().flatten();
+        let own = dependencies
+            .filter_map(|dependency| dependency["name"].as_str())
+            .filter(|dependency| allowed.contains_key(dependency));
+        broken.extend(
+            own.filter(|dependency| !may.contains(dependency))
+                .map(|dependency| format!("{name} imports {dependency}, which points the wrong way")),
+        );
+    }
+    Ok(broken)
+}
+
+/// Rules for every source file.
+fn sources(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
+    let mut broken = Vec::new();
+    for path in files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs")) {
+        let text = fs::read_to_string(root().join(path))
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let mut complain = |what: &str| broken.push(format!("{}: {what}", path.display()));
+        if !text.starts_with("//!") {
+            complain("says nothing about itself: begin with a //! line");
+        }
+        if path.file_name().is_some_and(|name| name == "mod.rs") {
+            complain("name the file after its module (foo.rs beside foo/)");
+        }
+        if text.lines().count() > MOST_LINES {
+            complain("is longer than 700 lines: which two subjects does it have?");
+        }
+        // Written apart, so that this file keeps its own rule.
+        for marker in [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")] {
+            if text.contains(marker) {
+                complain(&format!("has a leftover {marker}"));
+            }
+        }
+    }
+    Ok(broken)
+}
+
+/// A golden file that no source names is one that no test reads.
+fn goldens(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
+    let is_golden = |path: &&PathBuf| {
+        path.to_string_lossy().contains("golden")
+            && path.extension().is_none_or(|extension| extension != "rs")
+    };
+    let mut sources = String::new();
+    for path in files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs")) {
+        sources.push_str(&fs::read_to_string(root().join(path))?);
+    }
+    let named = |path: &Path| path.file_name().is_some_and(|name| sources.contains(&*name.to_string_lossy()));
+    let orphans = files.iter().filter(is_golden).filter(|path| !named(path));
+    Ok(orphans.map(|path| format!("{}: no test names this golden file", path.display())).collect())
+}
