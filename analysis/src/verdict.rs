@@ -1,7 +1,7 @@
 //! Verdicts (METRICS.md, "what-if" and "verdict"): who costs the run time, why, how much, and how one knows.
 //!
-//! A rank's *own work* in a step is its step time less what it spent on collectives in the open: that is what
-//! the others wait for. Fixing rank w saves, in one step, what its own work exceeds the longest of the others
+//! A rank's *own work* in a step is its step time less what it spent on collectives in the open, but for
+//! transfers that took it longer than the median rank: that is what the others wait for. Fixing rank w saves, in one step, what its own work exceeds the longest of the others
 //! by. Steps are judged in blocks, so that a fault that came and went is dated and its cost is not diluted
 //! into nothing; a block only counts against a rank that was last in most of its steps, because in a healthy
 //! run everyone is last sometimes. None of this needs clocks.
@@ -121,6 +121,7 @@ struct Excess {
     input: f64,
     h2d: f64,
     compute: f64,
+    transfer: f64,
     other: f64,
     /// Processor time in compute phases beyond the others'; `None` where it was not measured.
     compute_cpu: Option<f64>,
@@ -145,6 +146,7 @@ impl Excess {
             input: part(Part::Input)?,
             h2d: part(Part::H2d)?,
             compute: part(Part::Forward)? + part(Part::Backward)? + part(Part::Optimizer)?,
+            transfer: part(Part::ExposedTransfer)?,
             other: part(Part::Other)?,
             compute_cpu: mean_excess(&|rank| rank.compute_cpu_nanos.map(|nanos| nanos as f64)),
             forward_backward_correlation: stats::correlation(&own_compute.collect::<Vec<_>>()),
@@ -152,7 +154,7 @@ impl Excess {
     }
 
     /// The parts, the largest excess first.
-    fn ranked(&self) -> [(f64, Cause); 4] {
+    fn ranked(&self) -> [(f64, Cause); 5] {
         let compute_cause = match self.compute_cpu {
             Some(cpu) if self.compute > 0.0 && cpu < CPU_EXPLAINS * self.compute => Cause::Host,
             _ => Cause::Compute,
@@ -161,6 +163,7 @@ impl Excess {
             (self.input, Cause::Input),
             (self.h2d, Cause::H2d),
             (self.compute, compute_cause),
+            (self.transfer, Cause::Network),
             (self.other, Cause::Host),
         ];
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -183,6 +186,7 @@ impl Excess {
             Cause::Input => "waits for its input",
             Cause::H2d => "copies its input slowly",
             Cause::Compute => "computes longer than the others",
+            Cause::Network => "gets its reduced gradients later than the others",
             Cause::Host => "loses time on its host",
             _ => "is late, for a reason the records do not show,",
         }
@@ -196,6 +200,7 @@ fn evidence(rank: usize, steps: &[&StepAnalysis], last_in: usize, excess: &Exces
         (excess.input, "input"),
         (excess.h2d, "host-to-device copies"),
         (excess.compute, "compute"),
+        (excess.transfer, "exposed transfer"),
         (excess.other, "time outside every phase"),
     ] {
         if nanos > 0.05 * stats::mean(steps.iter().map(|step| step.step_nanos() as f64)).unwrap_or(0.0) {

@@ -2,5 +2,6 @@
 //!
 //! Everything here is bounded in time and ends by itself: a program that a test started dies with the test.
 
+pub mod browser;
 pub mod programs;
 pub mod simulator;

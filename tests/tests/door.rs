@@ -96,7 +96,7 @@ async fn a_million_hostile_batches_do_no_harm() -> anyhow::Result<()> {
         }
     }
     let grown = resident_bytes(std::process::id())?.saturating_sub(after_warm_up);
-    assert!(refused > INPUTS * 9 / 10, "{refused} refused, {taken} taken");
+    assert!(refused > INPUTS * 7 / 10, "{refused} refused, {taken} taken");
     assert!(grown < 96 << 20, "memory grew by {grown} bytes over {INPUTS} inputs ({taken} were taken)");
     Ok(())
 }

@@ -3,6 +3,9 @@
 //! Steps are judged in blocks. A block counts against a rank that was last in most of its steps by more than a
 //! little; from the blocks that count the episode is followed, step by step, to where it began and ended.
 
+use wire::live::Part;
+
+use crate::stats;
 use crate::step::StepAnalysis;
 
 /// Steps judged together.
@@ -28,9 +31,12 @@ pub(super) struct Margin {
 
 impl Margin {
     pub(super) fn of(step: &StepAnalysis) -> Option<Self> {
+        let transfers = step.present().map(|(_, rank)| rank.part(Part::ExposedTransfer) as f64);
+        let usual = stats::median(transfers)? as u64;
         let (mut longest, mut second) = ((usize::MAX, 0), 0);
         for (rank, analysis) in step.present() {
-            let own = analysis.own_nanos();
+            // Transfers that take longer than the median rank's are this rank's own trouble too.
+            let own = analysis.own_nanos() + analysis.part(Part::ExposedTransfer).saturating_sub(usual);
             if longest.0 == usize::MAX || own > longest.1 {
                 second = longest.1;
                 longest = (rank, own);

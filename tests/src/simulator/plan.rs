@@ -9,11 +9,13 @@ pub enum FaultKind {
     Compute,
     /// It loses time outside every phase.
     Host,
+    /// Every reduced bucket reaches it later; the time is shared out over the buckets.
+    Network,
 }
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Input, Self::Compute, Self::Host];
+    pub const ALL: [Self; 4] = [Self::Input, Self::Compute, Self::Host, Self::Network];
 }
 
 /// One planted fault.

@@ -98,7 +98,9 @@ fn one_step(plan: &Plan, begins: &[i64], faults: &[&Fault], random: &mut ChaCha8
             buckets,
         });
     }
-    reduce(plan, &mut ranks, random);
+    let delays: Vec<i64> =
+        (0..plan.ranks).map(|rank| extra(rank, FaultKind::Network) / plan.buckets as i64).collect();
+    reduce(plan, &mut ranks, &delays, random);
     for rank in &mut ranks {
         let last = rank.buckets.last().map_or(rank.backward_end, |bucket| bucket.2);
         rank.reduced = last.max(rank.backward_end);
@@ -108,7 +110,7 @@ fn one_step(plan: &Plan, begins: &[i64], faults: &[&Fault], random: &mut ChaCha8
 }
 
 /// Each bucket starts on a rank when it is ready and the one before is done; it begins when all have started.
-fn reduce(plan: &Plan, ranks: &mut [RankTruth], random: &mut ChaCha8Rng) {
+fn reduce(plan: &Plan, ranks: &mut [RankTruth], delays: &[i64], random: &mut ChaCha8Rng) {
     let mut free = vec![i64::MIN; ranks.len()];
     for bucket in 0..plan.buckets {
         for (rank, free) in ranks.iter_mut().zip(&free) {
@@ -117,9 +119,9 @@ fn reduce(plan: &Plan, ranks: &mut [RankTruth], random: &mut ChaCha8Rng) {
         let begin = ranks.iter().map(|rank| rank.buckets[bucket].1).max().unwrap_or(0);
         let transfer = plan.alpha + (plan.beta * plan.bucket_bytes as f64) as i64;
         let transfer = (transfer as f64 * (1.0 + 0.05 * normal(random).abs())) as i64;
-        for (rank, free) in ranks.iter_mut().zip(&mut free) {
+        for ((rank, free), delay) in ranks.iter_mut().zip(&mut free).zip(delays) {
             // Ranks leave a collective within some microseconds of each other.
-            rank.buckets[bucket].2 = begin + transfer + random.random_range(0..10_000);
+            rank.buckets[bucket].2 = begin + transfer + delay + random.random_range(0..10_000);
             *free = rank.buckets[bucket].2;
         }
     }
