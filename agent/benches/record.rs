@@ -1,0 +1,223 @@
+//! What recording costs the thread that records: `cargo xtask bench record`.
+//!
+//! The agent reports to a tiny server of this program's own, which acknowledges every batch at once. With nobody
+//! listening the drain thread would sit in its back-off and compete for nothing; so it empties the rings,
+//! encodes, compresses and sends as it does in a job, and what arrives is counted: no record may be lost where
+//! the ring was not meant to be full. For the full ring the server stops to answer, which holds the drain
+//! thread up for two seconds.
+#![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
+
+#[path = "../../benches/results.rs"]
+mod results;
+#[path = "record/sink.rs"]
+mod sink;
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use agent::{Agent, Config, Job, Recorder, StepContext, StepMarks, clock};
+use results::Results;
+use serde_json::json;
+use sink::Sink;
+use wire::clock::MonoNanos;
+use wire::event::{BucketRecord, Event, Source, Span, SpanKind, Started};
+use wire::ids::{Bucket, Comm, Rank, RunId, Seq, Step};
+
+/// Calls between two readings of the clock, whose own cost is so spread thin.
+const CALLS: usize = 64;
+/// Groups of calls, or steps, of one measurement.
+const SAMPLES: usize = 1_000;
+/// Written before each cold step, as a job's tensors are between its marks: more than most caches of the second
+/// level hold.
+const WORK_BYTES: usize = 16 << 20;
+/// Buckets of the default char_lm.
+const BUCKETS: u32 = 7;
+/// Half of what a ring holds (the agent's `RING_SLOTS` are 32,768).
+const HALF_RING: usize = 16_384;
+/// Three turns of the drain thread.
+const DRAINED: Duration = Duration::from_millis(150);
+
+fn main() -> std::io::Result<()> {
+    let mut table = Table { results: Results::begin("record") };
+    let sink = Sink::start()?;
+    let agent = agent(&sink);
+
+    table.measure("now", "clock::now", || group(clock::now));
+    table.measure("thread_cpu", "clock::thread_cpu_nanos", || group(clock::thread_cpu_nanos));
+    record(&mut table, "record", "record, ring drained", &mut agent.recorder());
+    record(&mut table, "record_disabled", "record, agent disabled", &mut Recorder::disabled());
+    let mut job = Instrumented::of(&agent);
+    table.measure("step", "whole step, 7 buckets", || paced(CALLS, || job.step()));
+    let mut work = vec![0_u8; WORK_BYTES];
+    table.measure("step_cold", "whole step, caches cold", || {
+        black_box(&mut work).iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
+        paced(CALLS, || job.step())
+    });
+    let mut job = Instrumented::of(&Agent::disabled());
+    table.measure("step_disabled", "whole step, agent disabled", || job.step());
+    assert_eq!(sink.lost(), 0, "a record was lost where none may be");
+
+    record_full(&mut table, &sink, &agent);
+    agent.finish(Ok(()));
+    assert!(sink.lost() > 0, "the ring was not full when it should have been");
+    println!("\n{} records came, {} were lost on purpose", sink.came(), sink.lost());
+    println!("raw: {}", table.results.finish()?.display());
+    Ok(())
+}
+
+fn agent(sink: &Sink) -> Agent {
+    Agent::start(Config {
+        server: sink.address(),
+        token: None,
+        run: RunId::new("bench").expect("it is a run id"),
+        rank: Rank(0),
+        local_rank: 0,
+        world_size: 1,
+        job: Job { name: "bench".into(), sample_unit: "tokens".into(), parameters: 0 },
+        spool_bytes: 64 << 20,
+        shadow_every: 0,
+    })
+}
+
+/// Prints lines and keeps their raw numbers.
+struct Table {
+    results: Results,
+}
+
+impl Table {
+    /// Takes [`SAMPLES`] samples in nanoseconds, after a tenth as many that warm up.
+    fn measure(&mut self, name: &str, title: &str, mut sample: impl FnMut() -> f64) {
+        for _ in 0..SAMPLES / 10 {
+            sample();
+        }
+        let samples: Vec<f64> = (0..SAMPLES).map(|_| sample()).collect();
+        self.keep(name, title, samples);
+    }
+
+    fn keep(&mut self, name: &str, title: &str, mut samples: Vec<f64>) {
+        samples.sort_by(f64::total_cmp);
+        let at = |share: f64| samples[(share * (samples.len() - 1) as f64).round() as usize];
+        let (p10, median, p99) = (at(0.1), at(0.5), at(0.99));
+        println!("{title:26} median {median:9.1} ns   p10 {p10:9.1}   p99 {p99:9.1}");
+        let rounded: Vec<f64> = samples.iter().map(|nanos| (nanos * 10.0).round() / 10.0).collect();
+        self.results.add(json!({
+            "what": name, "median_ns": median, "p10_ns": p10, "p99_ns": p99, "samples_ns_sorted": rounded,
+        }));
+    }
+}
+
+/// Nanoseconds of one call, the mean of a group.
+fn group<T>(mut call: impl FnMut() -> T) -> f64 {
+    let begin = clock::now();
+    for _ in 0..CALLS {
+        black_box(call());
+    }
+    (clock::now() - begin) as f64 / CALLS as f64
+}
+
+/// Takes a sample, and once half a ring may be used, waits for the drain thread.
+fn paced(records: usize, mut sample: impl FnMut() -> f64) -> f64 {
+    thread_local! {
+        static USED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+    let used = USED.get() + records;
+    if used > HALF_RING {
+        std::thread::sleep(DRAINED);
+    }
+    USED.set(if used > HALF_RING { records } else { used });
+    sample()
+}
+
+fn record(table: &mut Table, name: &str, title: &str, recorder: &mut Recorder) {
+    let mut seq = 0;
+    table.measure(name, title, || {
+        paced(CALLS, || {
+            group(|| {
+                seq += 1;
+                recorder.record(black_box(bucket(seq)));
+            })
+        })
+    });
+}
+
+/// Into a ring that nobody empties, for as long as the server may keep the drain thread waiting.
+fn record_full(table: &mut Table, sink: &Sink, agent: &Agent) {
+    let mut recorder = agent.recorder();
+    sink.hold(|| {
+        for seq in 0..3 * HALF_RING as u64 {
+            recorder.record(bucket(seq));
+        }
+        let samples = (0..SAMPLES).map(|_| group(|| recorder.record(black_box(bucket(0))))).collect();
+        table.keep("record_full", "record, ring full", samples);
+    });
+}
+
+fn bucket(seq: u64) -> Event {
+    let time = |after: i64| MonoNanos(1_000_000 * seq as i64 + after);
+    Event::Bucket(BucketRecord {
+        step: Step(seq / 7),
+        comm: Comm(0),
+        seq: Seq(seq),
+        bucket: Bucket(seq as u32 % BUCKETS),
+        bytes: 525_000,
+        ready: time(0),
+        launch: time(300),
+        start: time(4_000),
+        end: time(500_000),
+        source: Source::HostClock,
+    })
+}
+
+/// What char_lm and the reducer call in a step, in their order, without the work between.
+struct Instrumented {
+    marks: StepMarks,
+    reducer: Recorder,
+    worker: Recorder,
+    step: u64,
+    seq: u64,
+}
+
+impl Instrumented {
+    fn of(agent: &Agent) -> Self {
+        let (reducer, worker) = (agent.recorder(), agent.recorder());
+        Self { marks: agent.step_marks(), reducer, worker, step: 0, seq: 0 }
+    }
+
+    /// One step; gives its nanoseconds.
+    fn step(&mut self) -> f64 {
+        let began = clock::now();
+        self.step += 1;
+        let context = self.marks.begin_step(Step(self.step));
+        self.marks.enter(SpanKind::Input);
+        self.marks.enter(SpanKind::Forward);
+        self.marks.enter(SpanKind::Backward);
+        (0..BUCKETS).for_each(|bucket| self.reduce(context, Bucket(bucket)));
+        self.wait(context);
+        self.marks.enter(SpanKind::Optimizer);
+        self.marks.end_step(black_box(512));
+        (clock::now() - began) as f64
+    }
+
+    /// As the reducer: `ready` and `launch` are read with and without an agent, the rest only with one.
+    fn reduce(&mut self, StepContext { step, .. }: StepContext, bucket: Bucket) {
+        let (ready, launch) = (black_box(clock::now()), black_box(clock::now()));
+        if !self.worker.is_enabled() {
+            return;
+        }
+        self.seq += 1;
+        let (comm, seq, bytes) = (Comm(0), Seq(self.seq), black_box(525_000));
+        let start = clock::now();
+        self.worker.record(Event::Started(Started { step, comm, seq, bucket, bytes, launch }));
+        let (end, source) = (clock::now(), Source::HostClock);
+        let record = BucketRecord { step, comm, seq, bucket, bytes, ready, launch, start, end, source };
+        self.worker.record(Event::Bucket(record));
+    }
+
+    fn wait(&mut self, StepContext { step, .. }: StepContext) {
+        if self.reducer.is_enabled() {
+            let (begin, begin_cpu) = (clock::now(), clock::thread_cpu_nanos());
+            let (end, cpu_nanos) = (clock::now(), clock::thread_cpu_nanos().saturating_sub(begin_cpu));
+            self.reducer.record(Event::Span(Span { step, kind: SpanKind::Blocked, begin, end, cpu_nanos }));
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Recording allocates nothing, whether the ring has room, is full, or the agent is disabled.
+
+use std::hint::black_box;
+
+use agent::{Agent, Config, Job, Recorder};
+use wire::clock::MonoNanos;
+use wire::event::{Event, SpanKind, StepRecord};
+use wire::ids::{Rank, RunId, Step};
+
+/// More than a ring holds, so that it fills whatever the drain thread does.
+const RECORDS: u64 = 200_000;
+
+/// An agent whose server nobody is: port 9 of the loopback is the discard service, which nothing offers.
+/// Never dropped, since its end would wait five seconds for that server.
+fn agent() -> &'static Agent {
+    Box::leak(Box::new(Agent::start(Config {
+        server: "http://127.0.0.1:9".into(),
+        token: None,
+        run: RunId::new("allocations").unwrap(),
+        rank: Rank(0),
+        local_rank: 0,
+        world_size: 1,
+        job: Job { name: "allocations".into(), sample_unit: "samples".into(), parameters: 0 },
+        spool_bytes: 1 << 20,
+        shadow_every: 0,
+    })))
+}
+
+fn event(step: u64) -> Event {
+    let (begin, end) = (MonoNanos(step as i64), MonoNanos(step as i64 + 1));
+    Event::Step(StepRecord { step: Step(step), begin, end, samples: 1, shadow: false })
+}
+
+/// Allocations of this thread alone: the drain thread may.
+fn allocations(body: impl FnOnce()) -> u64 {
+    allocation_counter::measure(body).count_total
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(allocations(|| drop(black_box(vec![0_u8; 100]))), 1);
+}
+
+#[test]
+fn record_allocates_nothing() {
+    for mut recorder in [agent().recorder(), Recorder::disabled()] {
+        assert_eq!(allocations(|| (0..RECORDS).for_each(|step| recorder.record(black_box(event(step))))), 0);
+    }
+}
+
+#[test]
+fn the_marks_of_a_step_allocate_nothing() {
+    let mut marks = agent().step_marks();
+    let step = |step| {
+        marks.begin_step(Step(step));
+        SpanKind::ALL.iter().for_each(|kind| marks.enter(*kind));
+        marks.end_step(1);
+    };
+    assert_eq!(allocations(|| (0..1_000).for_each(step)), 0);
+}

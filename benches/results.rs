@@ -1,0 +1,83 @@
+//! Raw results of a measurement: one JSON object a line, the first about the machine.
+//!
+//! Not a crate: the benches of several crates include this file, so that the agent needs no dependency for it.
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use std::{env, fs, io};
+
+use serde_json::{Value, json};
+
+/// Lines that become one file once the measurement is done: a run that failed leaves none.
+pub struct Results {
+    name: &'static str,
+    date: String,
+    lines: Vec<Value>,
+}
+
+impl Results {
+    /// Begins a file; notes the machine and its load as they are before anything is measured.
+    #[must_use]
+    pub fn begin(name: &'static str) -> Self {
+        let date = today();
+        let words: Vec<String> = env::args().skip(1).collect();
+        let machine = json!({
+            "what": "machine",
+            "date": date,
+            "cpu": cpu_model(),
+            "cores": std::thread::available_parallelism().map_or(0, usize::from),
+            "kernel": first_line("/proc/sys/kernel/osrelease"),
+            "load_before": first_line("/proc/loadavg"),
+            "command": format!("{name} {}", words.join(" ")).trim(),
+        });
+        Self { name, date, lines: vec![machine] }
+    }
+
+    /// Adds one result.
+    pub fn add(&mut self, line: Value) {
+        self.lines.push(line);
+    }
+
+    /// Writes the file and gives its path. A second run on one day replaces the first.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn finish(self) -> io::Result<PathBuf> {
+        fs::create_dir_all(folder())?;
+        let path = folder().join(format!("{}-{}.jsonl", self.date, self.name));
+        let text: String = self.lines.iter().map(|line| format!("{line}\n")).collect();
+        fs::write(&path, text)?;
+        Ok(path)
+    }
+}
+
+/// Where results lie: `benches/results`, or where `PACELINE_BENCH_OUT` says, for runs that only try something.
+#[must_use]
+pub fn folder() -> PathBuf {
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("benches").join("results");
+    env::var_os("PACELINE_BENCH_OUT").map_or_else(default, PathBuf::from)
+}
+
+fn first_line(path: &str) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.lines().next()?.to_owned())
+}
+
+fn cpu_model() -> Option<String> {
+    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// The date in UTC, as `2026-11-20`.
+fn today() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    // Days to a date after Howard Hinnant's `civil_from_days`, for days since 1970: years begin in March.
+    let day = seconds / 86_400 + 719_468;
+    let (era, of_era) = (day / 146_097, day % 146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let (day, month) = (of_year - (153 * month + 2) / 5 + 1, (month + 2) % 12 + 1);
+    let year = era * 400 + year + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
