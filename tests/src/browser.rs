@@ -1,7 +1,7 @@
 //! A real Chromium, driven as a person would drive it: look, click, press keys, wait for what appears.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
@@ -225,6 +225,8 @@ impl Drop for Browser {
 /// A chromedriver on a port of its own, in a process group of its own; killed with it when dropped.
 struct Driver {
     child: Child,
+    // Open for as long as it may write.
+    stdout: BufReader<ChildStdout>,
     address: String,
 }
 
@@ -248,13 +250,15 @@ impl Driver {
             }
         };
         let stdout = BufReader::new(child.stdout.take().context("stdout is piped")?);
-        let mut driver = Self { child, address: String::new() };
-        // It names port 0 first, and the port it got once it listens.
-        for line in stdout.lines() {
-            if let Some((_, port)) = line?.split_once("started successfully on port ") {
-                driver.address = format!("http://127.0.0.1:{}", port.trim_end_matches('.'));
+        let mut driver = Self { child, stdout, address: String::new() };
+        let mut line = String::new();
+        while driver.stdout.read_line(&mut line)? > 0 {
+            // It names port 0 first, and the port it got once it listens.
+            if let Some((_, port)) = line.split_once("started successfully on port ") {
+                driver.address = format!("http://127.0.0.1:{}", port.trim().trim_end_matches('.'));
                 return Ok(Some(driver));
             }
+            line.clear();
         }
         bail!("chromedriver ended before it listened")
     }

@@ -25,7 +25,8 @@ pub fn RankDetail(look: Look) -> impl IntoView {
         live.steps.with_value(|steps| steps.row_of(step)).map(|_| step)
     });
     let body = move || {
-        kept.track();
+        // Read, not only tracked: a memo that nobody reads does not run, and never says that it changed.
+        let _ = kept.get();
         let Some((step, rank)) = selected.get() else {
             return view! {
                 <p class="quiet">

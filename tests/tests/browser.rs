@@ -1,0 +1,336 @@
+//! The page in a real Chromium, with a real job behind it: what a person sees from the empty list to the end of
+//! a run, through the death of the server.
+
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use paceline_tests::browser::Browser;
+use paceline_tests::programs::{Job, Server, report};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// A job whose rank 2 is 30 ms late with its input, from the first step on.
+const STRAGGLER: [&str; 6] = ["--slow-rank", "2", "--slow-phase", "input", "--slow-ms", "30"];
+
+fn start_job(server: &Server, name: &str, steps: &str) -> anyhow::Result<Job> {
+    let mut arguments = vec!["-n", "4", "--name", name, "--server", &server.address];
+    arguments.extend(["--", "char_lm", "--steps", steps]);
+    arguments.extend(STRAGGLER);
+    Job::start(&arguments)
+}
+
+/// A number that an element shows, without its unit and the spaces between thousands.
+fn number(text: &str) -> anyhow::Result<f64> {
+    let digits: String = text.chars().filter(|c| c.is_ascii_digit() || *c == '.').collect();
+    digits.parse().with_context(|| format!("no number in {text:?}"))
+}
+
+fn last_step(browser: &Browser) -> anyhow::Result<u64> {
+    browser.wait("a last step", &format!("{LAST_STEP} return last")).map(|step| step.as_u64().unwrap_or(0))
+}
+
+/// `last`: the last step that the page shows, or null.
+const LAST_STEP: &str = "const shown = document.querySelector('[data-testid=last-step]')?.innerText ?? '';
+    const last = /[0-9]/.test(shown) ? Number(shown.replace(/[^0-9]/g, '')) : null;";
+
+/// Waits until the page, by itself, shows a step beyond `step`.
+fn beyond(browser: &Browser, step: u64) -> anyhow::Result<()> {
+    let script = format!("{LAST_STEP} return last !== null && last > {step}");
+    browser.wait(&format!("a step beyond {step}"), &script).map(drop)
+}
+
+fn connection(browser: &Browser, states: &str) -> anyhow::Result<()> {
+    let script = format!(
+        "return /^({states})$/.test(document.querySelector('[data-testid=connection]')?.dataset.state)"
+    );
+    browser.wait(&format!("the connection to be {states}"), &script).map(drop)
+}
+
+/// Marks the document; the mark is gone after a reload.
+fn mark(browser: &Browser) -> anyhow::Result<()> {
+    browser.run("window.mark = true").map(drop)
+}
+
+fn ensure_not_reloaded(browser: &Browser) -> anyhow::Result<()> {
+    ensure!(browser.run("return window.mark === true")? == Value::Bool(true), "the page was loaded anew");
+    Ok(())
+}
+
+/// How many colours a chart's raster holds, once there are several: an empty chart has one.
+fn wait_for_colours(browser: &Browser, chart: &str) -> anyhow::Result<()> {
+    let script = format!(
+        "const canvas = document.querySelector('[data-testid={chart}]')?.parentElement.querySelector('canvas.raster');
+         if (!canvas || !canvas.width) return null;
+         const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+         const pixels = new Uint32Array(data.buffer);
+         const painted = pixels.reduce((n, pixel) => n + (pixel >>> 24 > 0), 0);
+         return new Set(pixels).size >= 4 && painted > pixels.length / 10"
+    );
+    browser.wait(&format!("colours in {chart}"), &script).map(drop)
+}
+
+/// Nothing is wider than the window.
+fn ensure_fits(browser: &Browser, what: &str) -> anyhow::Result<()> {
+    let script = "const root = document.documentElement;
+        return [innerWidth, root.scrollWidth, [...document.querySelectorAll('main *, header *')]
+            .filter(e => e.getBoundingClientRect().right > innerWidth + 0.5 && !e.closest('.rows, .scroll-x, .tip, .unseen'))
+            .slice(0, 5).map(e => e.outerHTML.slice(0, 120))]";
+    let found = browser.run(script)?;
+    ensure!(found[1].as_f64() <= found[0].as_f64(), "{what} is wider than the window: {found:#}");
+    Ok(())
+}
+
+/// The console has no error; `but` is the only one allowed.
+fn ensure_quiet(browser: &Browser, but: Option<&str>) -> anyhow::Result<()> {
+    let errors: Vec<_> = browser
+        .console()?
+        .into_iter()
+        .filter(|line| line.level == "SEVERE" || line.level == "WARNING")
+        // Of this test itself, which reads pixels.
+        .filter(|line| !line.message.contains("getImageData"))
+        .filter(|line| !but.is_some_and(|allowed| line.message.contains(allowed)))
+        .collect();
+    ensure!(errors.is_empty(), "the console complains: {errors:#?}");
+    Ok(())
+}
+
+#[test]
+fn a_person_follows_a_run_from_the_empty_list_through_the_death_of_the_server() -> anyhow::Result<()> {
+    let Some(browser) = Browser::start()? else { return Ok(()) };
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+
+    browser.open(&server.address)?;
+    mark(&browser)?;
+    assert!(browser.text("empty")?.contains("paceline run"), "the empty list says what to do");
+
+    let job = start_job(&server, "straggler", "1000000")?;
+    appears_and_opens(&browser)?;
+    names_the_straggler(&browser)?;
+    ensure_not_reloaded(&browser)?;
+    ranks(&browser)?;
+    mark(&browser)?;
+    buckets(&browser)?;
+    pause(&browser)?;
+    ensure_quiet(&browser, None)?;
+    let server = survives_the_server(&browser, server, data.path())?;
+    small_and_dark(&browser)?;
+    ensure_not_reloaded(&browser)?;
+    a_killed_rank(&browser, &job)?;
+    drop(job);
+
+    let (code, printed, complaints) = start_job(&server, "short", "60")?.finish()?;
+    assert_eq!(code, 0, "{printed}{complaints}");
+    a_completed_run(&browser, data.path())?;
+    ensure_not_reloaded(&browser)?;
+    ensure_quiet(&browser, None)?;
+
+    browser.open(&format!("{}/runs/never-was", server.address))?;
+    assert!(browser.text("no-such-run")?.contains("never-was"));
+    browser.open(&format!("{}/nowhere", server.address))?;
+    browser.text("not-found")?;
+    // Chromium itself reports the 404 of a page that is not there.
+    ensure_quiet(&browser, Some("404"))
+}
+
+/// A new run is in the list by itself; one click opens it, and it moves.
+fn appears_and_opens(browser: &Browser) -> anyhow::Result<()> {
+    assert!(browser.text("runs-table")?.contains("straggler"));
+    browser.click("[data-testid=runs-table] .name a")?;
+    connection(browser, "live")?;
+    let first = last_step(browser)?;
+    beyond(browser, first)?;
+    beyond(browser, first + 3)
+}
+
+fn names_the_straggler(browser: &Browser) -> anyhow::Result<()> {
+    browser.wait(
+        "a verdict against rank 2",
+        "return /rank 2/i.test(document.querySelector('[data-testid=verdict]')?.innerText)",
+    )?;
+    let cause = browser.text("cause")?;
+    assert!(cause.contains("input"), "the cause is {cause:?}");
+    assert!(!browser.text("evidence")?.trim().is_empty());
+    let cost = browser.text("cost")?;
+    assert!(number(&cost)? > 0.0, "the cost is {cost:?}");
+    wait_for_colours(browser, "chart-ledger")
+}
+
+/// The heatmap shows the straggler; a cell is chosen by keys, stands in the address, and outlives a reload.
+fn ranks(browser: &Browser) -> anyhow::Result<()> {
+    browser.click("[data-testid=tab-ranks]")?;
+    wait_for_colours(browser, "heatmap")?;
+    // Lateness: in the middle of its row the straggler is brighter than any other rank.
+    browser.wait(
+        "a bright row of rank 2",
+        "const canvas = document.querySelector('[data-testid=heatmap]').parentElement.querySelector('canvas.raster');
+         const context = canvas.getContext('2d');
+         const light = [0, 1, 2, 3].map(rank => {
+             const y = Math.floor((rank + 0.5) * canvas.height / 4);
+             const data = context.getImageData(0, y, canvas.width, 1).data;
+             let sum = 0;
+             for (let at = 0; at < data.length; at += 4) sum += data[at] + data[at + 1];
+             return sum / canvas.width;
+         });
+         return light.every((value, rank) => rank === 2 || light[2] > 2 * value)",
+    )?;
+    let canvas = "[data-testid=heatmap]";
+    browser.press(canvas, RIGHT)?;
+    browser.press(canvas, DOWN)?;
+    browser.press(canvas, DOWN)?;
+    let step = browser.wait(
+        "rank 2 in the address",
+        "const query = new URLSearchParams(location.search); return query.get('rank') === '2' && query.get('step')",
+    )?;
+    let step = step.as_str().context("the address has no step")?.to_owned();
+    let detail = selection(browser, &step)?;
+    assert!(detail.contains("input"), "the ledger of the selection: {detail}");
+    browser.reload()?;
+    assert_eq!(selection(browser, &step)?, detail, "a reload shows the same");
+    let rows = browser.wait(
+        "a row a rank",
+        "const rows = document.querySelectorAll('[data-testid=ranks-table] tbody th').length; return rows >= 4 && rows",
+    )?;
+    assert_eq!(rows, 4);
+    Ok(())
+}
+
+/// Codes of the WebDriver standard for keys.
+const RIGHT: &str = "\u{e014}";
+const DOWN: &str = "\u{e015}";
+
+/// The numbers of rank 2 in this step.
+fn selection(browser: &Browser, step: &str) -> anyhow::Result<String> {
+    let detail = browser.wait(
+        "the numbers of the selection",
+        &format!(
+            "const text = document.querySelector('[data-testid=rank-detail]')?.innerText ?? '';
+             return /rank 2/i.test(text) && text.replace(/[^0-9a-z]/gi, '').includes('step{step}')
+                 && /lateness/.test(text) && text"
+        ),
+    )?;
+    Ok(detail.as_str().unwrap_or_default().to_owned())
+}
+
+fn buckets(browser: &Browser) -> anyhow::Result<()> {
+    browser.click("[data-testid=tab-buckets]")?;
+    wait_for_colours(browser, "waterfall")?;
+    browser.wait(
+        "buckets in the table",
+        "return document.querySelectorAll('[data-testid=buckets-table] tbody th').length > 1",
+    )?;
+    let step = "const step = Number(document.querySelector('[data-testid=step]')?.value);";
+    let pressed = "document.querySelector('[data-testid=follow]').ariaPressed";
+    assert_eq!(browser.run(&format!("return {pressed}"))?, "true", "a fresh view follows");
+    let shown = browser.wait("a step", &format!("{step} return step > 0 && step"))?;
+    browser.wait("the newest step to change by itself", &format!("{step} return step > {shown} + 2"))?;
+    // It stands still once asked to, while the run goes on.
+    browser.click("[data-testid=follow]")?;
+    let kept = browser.wait(
+        "the step in the address",
+        "const step = new URLSearchParams(location.search).get('step'); return step && Number(step)",
+    )?;
+    let kept = kept.as_u64().context("no number")?;
+    beyond(browser, kept + 10)?;
+    assert_eq!(browser.run(&format!("{step} return step"))?, kept, "the chosen step stays");
+    Ok(())
+}
+
+/// Paused, nothing moves although the run goes on; resumed, it catches up.
+fn pause(browser: &Browser) -> anyhow::Result<()> {
+    browser.click("[data-testid=tab-overview]")?;
+    connection(browser, "live")?;
+    browser.click("[data-testid=pause]")?;
+    connection(browser, "paused")?;
+    browser.click("[data-testid=pause]")?;
+    connection(browser, "live")?;
+    let step = last_step(browser)?;
+    beyond(browser, step)
+}
+
+/// The server dies: the page says so and keeps what it shows. It comes back: the page goes on by itself.
+fn survives_the_server(browser: &Browser, server: Server, data: &Path) -> anyhow::Result<Server> {
+    let listen = server.listen().to_owned();
+    server.kill()?;
+    connection(browser, "stale|lost")?;
+    assert!(browser.text("stale-notice")?.contains("goes on by itself"));
+    let step = last_step(browser)?;
+    assert!(browser.text("verdict")?.contains("ank 2"), "what was known stays on the page");
+    let server = Server::start_at(data, &listen)?;
+    connection(browser, "live")?;
+    beyond(browser, step + 3)?;
+    let notice = "return !document.querySelector('[data-testid=stale-notice]')";
+    browser.wait("the notice to go", notice)?;
+    // A dead server refuses connections, which Chromium reports; nothing else.
+    ensure_quiet(browser, Some("WebSocket connection to "))?;
+    Ok(server)
+}
+
+fn small_and_dark(browser: &Browser) -> anyhow::Result<()> {
+    browser.viewport(400, 800)?;
+    for tab in ["overview", "ranks", "buckets"] {
+        browser.click(&format!("[data-testid=tab-{tab}]"))?;
+        let chart = match tab {
+            "overview" => "chart-ledger",
+            "ranks" => "heatmap",
+            _ => "waterfall",
+        };
+        wait_for_colours(browser, chart)?;
+        ensure_fits(browser, tab)?;
+    }
+    browser.click(".brand")?;
+    browser.text("runs-table")?;
+    ensure_fits(browser, "the list of runs")?;
+    browser.viewport(1440, 900)?;
+    browser.prefer_dark(true)?;
+    let luminance = "const light = css => css.match(/[0-9.]+/g).slice(0, 3)
+            .map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+            .reduce((sum, v, at) => sum + v * [0.2126, 0.7152, 0.0722][at], 0);
+        const style = getComputedStyle(document.body);
+        const [ground, ink] = [light(style.backgroundColor), light(style.color)];";
+    browser.wait(
+        "a dark page with light text",
+        &format!("{luminance} return ground < 0.05 && (ink + 0.05) / (ground + 0.05) > 7"),
+    )?;
+    browser.prefer_dark(false)?;
+    browser
+        .wait("a light page with dark text", &format!("{luminance} return ground > 0.8 && ink < 0.05"))
+        .map(drop)
+}
+
+/// A run whose rank is killed ends as failed, and the page says so without being asked.
+fn a_killed_rank(browser: &Browser, job: &Job) -> anyhow::Result<()> {
+    let victim = job.rank_pids()?.get(1).copied().context("there is no rank 1")?;
+    kill_process(Pid::from_raw(victim as i32).context("a pid is positive")?, Signal::KILL)?;
+    browser
+        .wait(
+            "a failed run in the list",
+            "return !!document.querySelector('[data-testid=runs-table] [data-state=failed]')",
+        )
+        .map(drop)
+}
+
+/// It is said to be over, and its figures are those that the report prints.
+fn a_completed_run(browser: &Browser, data: &Path) -> anyhow::Result<()> {
+    browser.wait(
+        "a completed run in the list",
+        "return !!document.querySelector('[data-testid=runs-table] [data-state=completed]')",
+    )?;
+    browser.click("[data-testid=runs-table] tr:has([data-state=completed]) .name a")?;
+    browser.wait(
+        "the run to be completed",
+        "return !!document.querySelector('.run-head [data-state=completed]')",
+    )?;
+    assert_eq!(last_step(browser)?, 59);
+    let report = report(data, "latest")?;
+    let median = report["step_time_ns"]["median"].as_f64().context("the report has a step time")?;
+    let shown = browser.wait(
+        "a step time",
+        "const text = document.querySelector('[data-testid=step-time]')?.innerText ?? ''; return /[0-9]/.test(text) && text",
+    )?;
+    let shown = shown.as_str().unwrap_or_default().to_owned();
+    ensure!(shown.ends_with("ms"), "a step of this job takes milliseconds, not {shown:?}");
+    let difference = (number(&shown)? * 1e6 - median).abs() / median;
+    ensure!(difference < 0.01, "the page says {shown:?}, the report {median} ns");
+    Ok(())
+}
