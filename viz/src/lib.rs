@@ -1,1 +1,0 @@
-//! Charts as pixels: plain Rust, no web.
