@@ -1,5 +1,6 @@
 //! Starts the ranks of a job and sees them through: output, signals, failures.
 
+mod epitaph;
 mod output;
 pub mod rank;
 
@@ -17,6 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use wire::ids::RunId;
 
+pub(crate) use epitaph::client;
 use output::{Output, Tail};
 
 /// When one rank fails, the others get this long to end by themselves and say why.
@@ -83,6 +85,7 @@ pub async fn launch(job: &Job) -> anyhow::Result<ExitCode> {
     let failure = ranks.wait().await?;
     output.finish().await;
     let Some((rank, status)) = failure else { return Ok(ExitCode::SUCCESS) };
+    epitaph::send(job, &ranks.failed).await;
     output.say(&describe_failure(rank, status, &ranks.tails));
     Ok(ExitCode::from(exit_code(status)))
 }
@@ -98,6 +101,7 @@ fn free_port() -> anyhow::Result<u16> {
 struct Ranks {
     groups: Vec<Pid>,
     waits: JoinSet<(u32, std::io::Result<ExitStatus>)>,
+    failed: Vec<(u32, ExitStatus)>,
     tails: Vec<Tail>,
 }
 
@@ -131,6 +135,9 @@ impl Ranks {
                     Some(ended) => {
                         let (rank, status) = ended.context("waiting for a rank failed")?;
                         let status = status.with_context(|| format!("waiting for rank {rank} failed"))?;
+                        if !status.success() {
+                            self.failed.push((rank, status));
+                        }
                         if !status.success() && failure.is_none() {
                             failure = Some((rank, status));
                             next = NextStep::after(GRACE, Signal::TERM);
@@ -231,12 +238,16 @@ fn exit_code(status: ExitStatus) -> u8 {
     u8::try_from(code).unwrap_or(1)
 }
 
-fn describe_failure(rank: u32, status: ExitStatus, tails: &[Tail]) -> String {
-    let how = match (status.code(), status.signal()) {
+fn how_it_ended(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with exit code {code}"),
         (None, Some(signal)) => format!("was killed by signal {signal}"),
         (None, None) => "ended".into(),
-    };
+    }
+}
+
+fn describe_failure(rank: u32, status: ExitStatus, tails: &[Tail]) -> String {
+    let how = how_it_ended(status);
     let lines = tails.get(rank as usize).map(Tail::lines).unwrap_or_default();
     let said =
         if lines.is_empty() { "It had printed nothing.".into() } else { format!("Its last lines:\n{lines}") };

@@ -1,22 +1,32 @@
 //! A running server: directory, log, hub, door; started by `paceline serve` and by `paceline run`.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use wire::ids::RunId;
+use wire::views::RunState;
 
 use crate::http::guard::Guard;
 use crate::http::{self, App};
 use crate::metrics::Metrics;
 use crate::state::hub::Hub;
+use crate::state::snapshot::Snapshot;
 use crate::store::directory::{Held, Layout};
 use crate::store::log::Log;
-use crate::store::{replay, segment};
+use crate::store::replay;
+use crate::store::sealer::Sealer;
+
+/// Requests under way get this long when the server stops.
+const REQUEST_GRACE: Duration = Duration::from_millis(500);
+/// And logs that are being sealed this long.
+const SEAL_GRACE: Duration = Duration::from_secs(5);
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -39,6 +49,8 @@ pub struct Server {
     pub hub: Hub,
     stop: oneshot::Sender<()>,
     task: JoinHandle<std::io::Result<()>>,
+    closing: JoinHandle<()>,
+    sealing: std::thread::JoinHandle<()>,
     // Last, so that the directory is released when everything else has ended.
     _held: Held,
 }
@@ -56,10 +68,9 @@ impl Server {
         let clock = held.clock;
         let metrics = Metrics::new();
         let runs = replay_and_seal(&layout, clock).await?;
-        let sealing = layout.clone();
-        let seal_full = move |run: RunId, path: PathBuf| seal_in_background(&sealing, &run, path);
+        let (sealer, sealing) = Sealer::start(layout.clone()).context("cannot start the sealer's thread")?;
         let log =
-            Log::start(layout, metrics.server.clone(), seal_full).context("cannot start the log's thread")?;
+            Log::start(layout, metrics.server.clone(), sealer).context("cannot start the log's thread")?;
         let listener = TcpListener::bind(options.listen)
             .await
             .with_context(|| format!("cannot listen on {}: choose another with --listen", options.listen))?;
@@ -71,6 +82,7 @@ impl Server {
             token: options.token,
         };
         let hub = Hub::start(runs, clock, metrics.clone());
+        let closing = tokio::spawn(close_ended(hub.clone(), log.clone()));
         let app = App { hub: hub.clone(), log, metrics, clock, guard: Arc::new(guard) };
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = axum::serve(listener, http::router(app)).with_graceful_shutdown(async {
@@ -78,15 +90,25 @@ impl Server {
             let _either = stopped.await;
         });
         let task = tokio::spawn(async move { serving.await });
-        Ok(Self { address, hub, stop, task, _held: held })
+        Ok(Self { address, hub, stop, task, closing, sealing, _held: held })
     }
 
-    /// Stops taking requests and waits a moment for those under way; live streams are cut.
+    /// Stops taking requests, waits a moment for those under way, cuts live streams, and seals what has ended.
     pub async fn stop(self) {
-        const GRACE: std::time::Duration = std::time::Duration::from_millis(500);
+        let Self { stop, mut task, closing, sealing, hub, _held, .. } = self;
         // It may have stopped by itself; then there is nothing to tell.
-        let _stopped_already = self.stop.send(());
-        let _cut_short = tokio::time::timeout(GRACE, self.task).await;
+        let _stopped_already = stop.send(());
+        if tokio::time::timeout(REQUEST_GRACE, &mut task).await.is_err() {
+            task.abort();
+            let _aborted = task.await;
+        }
+        closing.abort();
+        let _aborted = closing.await;
+        drop(hub);
+        // The log ends with its last handle, the sealer with the log. What it does not finish in time is
+        // sealed at the next start.
+        let joined = tokio::task::spawn_blocking(move || sealing.join());
+        let _in_time = tokio::time::timeout(SEAL_GRACE, joined).await;
     }
 }
 
@@ -129,13 +151,23 @@ async fn replay_and_seal(
     tokio::task::spawn_blocking(work).await.context("reading the data directory failed")?
 }
 
-fn seal_in_background(layout: &Layout, run: &RunId, log: PathBuf) {
-    let path = layout.run(run);
-    let work = move || match segment::seal(&path, &log) {
-        Ok(()) => tracing::info!(log = %log.display(), "sealed"),
-        Err(error) => tracing::warn!(%error, "a log could not be sealed; it is still read as it is"),
-    };
-    if let Err(error) = std::thread::Builder::new().name("paceline-seal".into()).spawn(work) {
-        tracing::warn!(%error, "no thread to seal a log with; it is sealed at the next start");
+/// Closes the log of each run that ends, so that it is sealed while the server lives.
+async fn close_ended(hub: Hub, log: Log) {
+    let mut snapshots = hub.subscribe();
+    let mut closed = BTreeSet::new();
+    loop {
+        let ended = ended_runs(&snapshots.borrow_and_update());
+        for run in ended.into_iter().filter(|run| closed.insert(run.clone())) {
+            log.close(run);
+        }
+        if snapshots.changed().await.is_err() {
+            return;
+        }
     }
+}
+
+fn ended_runs(snapshot: &Snapshot) -> Vec<RunId> {
+    let ended = |state| matches!(state, RunState::Completed | RunState::Failed);
+    let runs = snapshot.runs.iter().filter(|(_, run)| ended(run.summary.state));
+    runs.map(|(id, _)| id.clone()).collect()
 }

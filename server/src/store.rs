@@ -10,12 +10,13 @@
 //!     manifest.json         which segments count; replaced atomically
 //! ```
 //!
-//! [`log`] appends with group commit; [`segment`] turns a log into Parquet that DuckDB, Polars or Spark read
-//! as well; [`replay`] brings runs back.
+//! [`log`] appends with group commit; [`sealer`] turns closed logs into Parquet [`segment`]s that DuckDB, Polars
+//! or Spark read as well; [`replay`] brings runs back.
 
 pub mod directory;
 pub mod log;
 pub mod replay;
+pub mod sealer;
 pub mod segment;
 
 use std::path::{Path, PathBuf};

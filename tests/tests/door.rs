@@ -13,6 +13,7 @@ use paceline::metrics::Metrics;
 use paceline::state::hub::Hub;
 use paceline::store::directory::Layout;
 use paceline::store::log::Log;
+use paceline::store::sealer::Sealer;
 use paceline_tests::programs::{Job, Server, resident_bytes};
 use paceline_tests::simulator::{Plan, Simulation};
 use rand::RngExt as _;
@@ -22,7 +23,8 @@ use tower::ServiceExt as _;
 
 fn app(data: &std::path::Path) -> anyhow::Result<App> {
     let (metrics, clock) = (Metrics::new(), ServerClock::start());
-    let log = Log::start(Layout::new(data), metrics.server.clone(), |_, _| {})?;
+    let (sealer, _thread) = Sealer::start(Layout::new(data))?;
+    let log = Log::start(Layout::new(data), metrics.server.clone(), sealer)?;
     let hub = Hub::start(Default::default(), clock, metrics.clone());
     let guard = Guard { loopback_only: true, ..Guard::default() };
     Ok(App { hub, log, metrics, clock, guard: std::sync::Arc::new(guard) })

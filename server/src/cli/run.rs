@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::ids::RunId;
-use wire::views::RunState;
+use wire::views::{Report, RunState};
 
 use super::{RunArguments, print, runtime, start_logging};
 use crate::export::text;
@@ -59,7 +59,7 @@ async fn launch_and_report(arguments: RunArguments) -> anyhow::Result<ExitCode> 
         let data = arguments.data.path();
         print(&format!("\nKept in {}: paceline report {run}\n", data.display()))?;
     } else {
-        print(&format!("\nReport: {address}/runs/{run}\n"))?;
+        print(&distant_report(&job).await)?;
     }
     Ok(outcome)
 }
@@ -102,6 +102,24 @@ async fn closing_report(hub: &Hub, run: &RunId) -> String {
     match hub.ask(|reply| Command::FullReport { run: id, reply }).await {
         Ok(Some(report)) => format!("\n{}", text::report(&report)),
         _ => "\nThe job sent no records: does it use the reducer or an agent?\n".into(),
+    }
+}
+
+/// The report of a run that another server keeps.
+async fn distant_report(job: &Job) -> String {
+    let (url, token) = (format!("{}/api/v1/runs/{}?window=all", job.server, job.run), job.token.clone());
+    let page = format!("{}/runs/{}", job.server, job.run);
+    let work = move || -> anyhow::Result<Report> {
+        let mut request = launch::client().get(url);
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        Ok(serde_json::from_str(&request.call()?.body_mut().read_to_string()?)?)
+    };
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(report)) => format!("\n{}\nKept by the server: {page}\n", text::report(&report)),
+        Ok(Err(error)) => format!("\nThe server does not give the report ({error}); look at {page}\n"),
+        Err(_) => format!("\nLook at {page}\n"),
     }
 }
 

@@ -151,8 +151,12 @@ impl Run {
         self.last_seen = self.last_seen.max(now);
         let rank = &mut self.ranks[batch.rank.0 as usize];
         if rank.incarnation != Some(batch.incarnation) {
-            // A new life has a new clock and launches its collectives from the start.
-            *rank = RankState { incarnation: Some(batch.incarnation), ..RankState::default() };
+            // A new life introduces itself; it has a new clock and launches its collectives from the start. A
+            // batch that does not is the launcher's word on a life that ended without one.
+            if batch.notes.iter().any(|note| matches!(note, Note::Hello(_))) {
+                *rank = RankState::default();
+            }
+            rank.incarnation = Some(batch.incarnation);
         }
         rank.last_batch = Some(batch.seq);
         rank.last_seen = Some(now);
@@ -161,10 +165,12 @@ impl Run {
             match note {
                 Note::Hello(hello) => rank.hello = Some(hello),
                 Note::Layout(layout) => drop(self.layouts.insert(layout.generation, layout)),
-                Note::Bye(bye) => {
+                // The rank's own word comes before its launcher's.
+                Note::Bye(bye) if rank.bye.is_none() => {
                     rank.bye = Some(bye.completed);
                     rank.bye_reason = bye.reason;
                 }
+                Note::Bye(_) => {}
             }
         }
         self.add_probes(batch.rank, &batch.probes);

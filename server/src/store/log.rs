@@ -19,6 +19,7 @@ use wire::ids::RunId;
 
 use super::StoreError;
 use super::directory::{Layout, sync_directory};
+use super::sealer::{ClosedLog, Sealer};
 use crate::metrics::ServerMetrics;
 
 /// Appends waiting for the writer: 1,024 frames of at most 4 MiB; usual ones are 2 KB.
@@ -40,6 +41,13 @@ pub enum AppendError {
     Disk(String),
 }
 
+/// What the writer is asked for.
+enum Request {
+    Append(Append),
+    /// The run is over: its log is closed, to be sealed.
+    Close(RunId),
+}
+
 struct Append {
     run: RunId,
     received: ServerNanos,
@@ -50,21 +58,17 @@ struct Append {
 /// A handle to the log writer; clones share it.
 #[derive(Clone)]
 pub struct Log {
-    queue: mpsc::SyncSender<Append>,
+    queue: mpsc::SyncSender<Request>,
 }
 
 impl Log {
-    /// Starts the writer thread. Logs that are full are handed to `full`.
+    /// Starts the writer thread. Logs that are full, or whose run is over, go to the sealer.
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub fn start(
-        layout: Layout,
-        metrics: ServerMetrics,
-        full: impl Fn(RunId, PathBuf) + Send + 'static,
-    ) -> std::io::Result<Self> {
+    pub fn start(layout: Layout, metrics: ServerMetrics, sealer: Sealer) -> std::io::Result<Self> {
         let (queue, waiting) = mpsc::sync_channel(QUEUE);
-        let writer = Writer { layout, metrics, full: Box::new(full), open: BTreeMap::new() };
+        let writer = Writer { layout, metrics, sealer, open: BTreeMap::new() };
         std::thread::Builder::new().name("paceline-log".into()).spawn(move || writer.run(&waiting))?;
         Ok(Self { queue })
     }
@@ -75,11 +79,18 @@ impl Log {
     /// See [`AppendError`].
     pub async fn append(&self, run: RunId, received: ServerNanos, frame: Bytes) -> Result<(), AppendError> {
         let (done, synced) = oneshot::channel();
-        self.queue.try_send(Append { run, received, frame, done }).map_err(|error| match error {
+        let append = Request::Append(Append { run, received, frame, done });
+        self.queue.try_send(append).map_err(|error| match error {
             mpsc::TrySendError::Full(_) => AppendError::Full,
             mpsc::TrySendError::Disconnected(_) => AppendError::Disk("the writer has stopped".into()),
         })?;
         synced.await.unwrap_or_else(|_| Err(AppendError::Disk("the writer has stopped".into())))
+    }
+
+    /// Closes the log of a run that is over. Should a late batch come, a new log is begun.
+    pub fn close(&self, run: RunId) {
+        // A full queue leaves the log open; it is sealed at the next start.
+        let _left_open = self.queue.try_send(Request::Close(run));
     }
 }
 
@@ -93,20 +104,30 @@ struct OpenLog {
 struct Writer {
     layout: Layout,
     metrics: ServerMetrics,
-    full: Box<dyn Fn(RunId, PathBuf) + Send>,
+    sealer: Sealer,
     open: BTreeMap<RunId, OpenLog>,
 }
 
 impl Writer {
-    fn run(mut self, waiting: &mpsc::Receiver<Append>) {
+    fn run(mut self, waiting: &mpsc::Receiver<Request>) {
         while let Ok(first) = waiting.recv() {
-            let mut by_run: BTreeMap<RunId, Vec<Append>> = BTreeMap::new();
-            for append in std::iter::once(first).chain(waiting.try_iter().take(GROUP - 1)) {
-                by_run.entry(append.run.clone()).or_default().push(append);
+            let (mut by_run, mut over) = (BTreeMap::<RunId, Vec<Append>>::new(), Vec::new());
+            for request in std::iter::once(first).chain(waiting.try_iter().take(GROUP - 1)) {
+                match request {
+                    Request::Append(append) => by_run.entry(append.run.clone()).or_default().push(append),
+                    Request::Close(run) => over.push(run),
+                }
             }
             for (run, group) in by_run {
                 self.commit(run, group);
             }
+            over.into_iter().for_each(|run| self.close(run));
+        }
+    }
+
+    fn close(&mut self, run: RunId) {
+        if let Some(OpenLog { path, .. }) = self.open.remove(&run) {
+            self.sealer.seal(ClosedLog { run, path });
         }
     }
 
@@ -141,10 +162,8 @@ impl Writer {
             return Err(error);
         }
         log.end += bytes.len() as u64;
-        if log.end >= ROTATE_BYTES
-            && let Some(log) = self.open.remove(run)
-        {
-            (self.full)(run.clone(), log.path);
+        if log.end >= ROTATE_BYTES {
+            self.close(run.clone());
         }
         Ok(())
     }
@@ -281,7 +300,8 @@ mod tests {
         let run = RunId::new("r").unwrap();
         for life in 1..=2_u8 {
             let server = crate::metrics::Metrics::new().server;
-            let log = Log::start(layout.clone(), server, |_, _| {}).unwrap();
+            let (sealer, _thread) = Sealer::start(layout.clone()).unwrap();
+            let log = Log::start(layout.clone(), server, sealer).unwrap();
             log.append(run.clone(), ServerNanos(7), Bytes::from(vec![life])).await.unwrap();
         }
         let paths = logs(&layout.run(&run)).unwrap();
