@@ -4,4 +4,6 @@
 
 pub mod browser;
 pub mod programs;
+#[path = "../../benches/results.rs"]
+pub mod results;
 pub mod simulator;

@@ -39,7 +39,7 @@ fn record() -> anyhow::Result<()> {
 }
 
 fn wire() -> anyhow::Result<()> {
-    bench("paceline", "wire")
+    bench("paceline-tests", "wire")
 }
 
 fn allreduce() -> anyhow::Result<()> {

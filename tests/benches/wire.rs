@@ -1,0 +1,138 @@
+//! Bytes and speed of records on the wire and on disk: `cargo xtask bench wire`.
+//!
+//! The records are a simulated job's, with times made as uneven as measured ones; the code is the real one. A
+//! rank's records are put into batches twice: as an agent does it (one batch each 50 ms, which at three steps a
+//! second are six bucket records), and a whole step in a batch. The first costs more bytes a record, since every
+//! batch says who speaks.
+#![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
+
+#[path = "wire/disk.rs"]
+mod disk;
+#[path = "wire/workload.rs"]
+mod workload;
+
+use std::time::Instant;
+
+use paceline::state::run::Run;
+use paceline::store::segment::Received;
+use paceline_tests::results::Results;
+use serde_json::{Value, json};
+use wire::batch::Batch;
+use wire::event::{Event, EventKind};
+
+/// Each speed is the median of so many.
+const ROUNDS: usize = 5;
+
+fn main() -> anyhow::Result<()> {
+    let mut results = Results::begin("wire");
+    println!("{} ranks x {} buckets x {} steps", workload::RANKS, workload::BUCKETS, workload::STEPS);
+    let by_step = workload::make();
+    let by_tick = workload::in_ticks(&by_step);
+    for (batching, batches) in [("step", &by_step), ("tick", &by_tick)] {
+        let frames = frames(batches);
+        results.add(sizes(batching, batches, &frames));
+        results.add(disk::sizes(batching, batches, &frames)?);
+        results.add(speeds(batching, batches, &frames));
+    }
+    println!("raw: {}", results.finish()?.display());
+    Ok(())
+}
+
+fn frames(batches: &[Received]) -> Vec<Vec<u8>> {
+    batches.iter().map(|received| encode(&received.batch)).collect()
+}
+
+fn encode(batch: &Batch) -> Vec<u8> {
+    wire::codec::encode(batch).expect("it encodes")
+}
+
+/// How many records of each kind, and of all kinds.
+fn bucket_records(batches: &[Received]) -> usize {
+    let kinds = batches.iter().flat_map(|received| received.batch.events.iter().map(Event::kind));
+    kinds.filter(|kind| *kind == EventKind::Bucket).count()
+}
+
+fn records(batches: &[Received]) -> usize {
+    batches.iter().map(|received| received.batch.events.len()).sum()
+}
+
+/// Bytes of all frames by bucket record, and what the bucket records alone add.
+fn sizes(batching: &str, batches: &[Received], frames: &[Vec<u8>]) -> Value {
+    let total: usize = frames.iter().map(Vec::len).sum();
+    let without: usize = batches.iter().map(|received| encode(&without_buckets(&received.batch)).len()).sum();
+    let (buckets, records) = (bucket_records(batches), records(batches));
+    let by_bucket = total as f64 / buckets as f64;
+    let by_record = total as f64 / records as f64;
+    let alone = (total - without) as f64 / buckets as f64;
+    let in_batch = buckets as f64 / batches.len() as f64;
+    println!(
+        "\nbatch = {batching}: {in_batch:.1} bucket records in each of {} batches\n\
+         wire     {alone:6.2} bytes a bucket record; with everything else sent {by_bucket:.2} (a record of any kind {by_record:.2})",
+        batches.len()
+    );
+    json!({
+        "what": "wire_bytes", "batching": batching, "batches": batches.len(), "bucket_records": buckets,
+        "records": records, "frame_bytes": total, "frame_bytes_without_buckets": without,
+        "bytes_per_bucket_record": alone, "all_bytes_per_bucket_record": by_bucket,
+        "bytes_per_record": by_record,
+    })
+}
+
+fn without_buckets(batch: &Batch) -> Batch {
+    let mut batch = batch.clone();
+    batch.events.retain(|event| event.kind() != EventKind::Bucket);
+    batch
+}
+
+/// Records a second on one core, of all kinds.
+fn speeds(batching: &str, batches: &[Received], frames: &[Vec<u8>]) -> Value {
+    let records = records(batches);
+    let encoding = rates(records, || {
+        let began = Instant::now();
+        assert_eq!(self::frames(batches).len(), frames.len());
+        began.elapsed().as_secs_f64()
+    });
+    let decoding = rates(records, || {
+        let began = Instant::now();
+        assert!(frames.iter().all(|frame| wire::codec::decode(frame).is_ok()));
+        began.elapsed().as_secs_f64()
+    });
+    let applying = rates(records, || apply(batches));
+    let share = 1.0 / (1.0 / median(&decoding) + 1.0 / median(&applying));
+    println!(
+        "speed    encode {:.2} M records/s, decode {:.2}, apply and analyse {:.2}; decode and apply {:.2}",
+        median(&encoding) / 1e6,
+        median(&decoding) / 1e6,
+        median(&applying) / 1e6,
+        share / 1e6
+    );
+    json!({
+        "what": "speed", "batching": batching, "unit": "records/s", "encode": encoding, "decode": decoding,
+        "apply": applying, "decode_and_apply_median": share,
+    })
+}
+
+/// Seconds that a run's state takes to take everything in, and to analyse its steps.
+fn apply(batches: &[Received]) -> f64 {
+    let first = &batches[0];
+    let mut run = Run::new(first.batch.run.clone(), first.batch.world_size, first.at);
+    let copies: Vec<Received> = batches.to_vec();
+    let began = Instant::now();
+    let mut closed = 0;
+    for Received { at, batch } in copies {
+        closed += run.apply(batch, at).expect("a simulated batch is a good one").len();
+    }
+    let took = began.elapsed().as_secs_f64();
+    assert_eq!(closed as u64, workload::STEPS, "every step is analysed");
+    took
+}
+
+fn rates(records: usize, mut seconds: impl FnMut() -> f64) -> Vec<f64> {
+    (0..ROUNDS).map(|_| (records as f64 / seconds()).round()).collect()
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}

@@ -1,0 +1,83 @@
+//! A median, and how sure it is without assuming any distribution.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+/// The spread of some numbers.
+pub struct Spread {
+    pub median: f64,
+    p10: f64,
+    p90: f64,
+    /// Holds the true median with at least 95 %, by the sign test; `None` with fewer than six numbers.
+    interval: Option<(f64, f64)>,
+}
+
+impl Spread {
+    /// Of at least one number.
+    pub fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        let last = values.len() - 1;
+        let at = |share: f64| values[(share * last as f64).round() as usize];
+        let median = f64::midpoint(values[last / 2], values[last.div_ceil(2)]);
+        let interval = outside(values.len()).map(|out| (values[out], values[last - out]));
+        Self { median, p10: at(0.1), p90: at(0.9), interval }
+    }
+
+    pub fn to_json(&self) -> Value {
+        json!({
+            "median": self.median, "p10": self.p10, "p90": self.p90,
+            "interval_95": self.interval.map(|(low, high)| [low, high]),
+        })
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |value: f64| value * 100.0;
+        write!(f, "{:+7.3}", percent(self.median))?;
+        match self.interval {
+            Some((low, high)) => write!(f, "  [{:+.3}, {:+.3}]", percent(low), percent(high))?,
+            None => write!(f, "  [too few pairs]")?,
+        }
+        write!(f, "  {:+.3} to {:+.3}", percent(self.p10), percent(self.p90))
+    }
+}
+
+/// How many of `count` sorted numbers may lie outside on either side of a 95 % interval of the median: the most
+/// for which so few heads of `count` fair coins, on one side or the other, come in less than 5 % of the cases.
+fn outside(count: usize) -> Option<usize> {
+    let mut probability = 0.5_f64.powi(i32::try_from(count).ok()?);
+    let mut tail = 0.0;
+    let mut found = None;
+    for heads in 0..count / 2 {
+        tail += probability;
+        if 2.0 * tail > 0.05 {
+            break;
+        }
+        found = Some(heads);
+        probability *= (count - heads) as f64 / (heads + 1) as f64;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against the tables of the sign test (for instance Conover 1999, table A3 with p = 0.5).
+    #[test]
+    fn the_interval_is_that_of_the_sign_test() {
+        assert_eq!(outside(5), None);
+        assert_eq!(outside(6), Some(0));
+        assert_eq!(outside(20), Some(5));
+        assert_eq!(outside(25), Some(7));
+        assert_eq!(outside(40), Some(13));
+    }
+
+    #[test]
+    fn the_median_of_an_even_count_lies_between_the_middle_two() {
+        assert_eq!(Spread::of(vec![4.0, 1.0, 2.0, 3.0]).median, 2.5);
+        assert_eq!(Spread::of(vec![3.0, 1.0, 2.0]).median, 2.0);
+    }
+}
