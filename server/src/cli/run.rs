@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::ids::RunId;
 use wire::views::{Report, RunState};
@@ -13,6 +12,7 @@ use crate::export::text;
 use crate::launch::{self, Job};
 use crate::serve::{Options, Server};
 use crate::state::hub::{Command, Hub};
+use crate::store::StoreError;
 
 /// How long the report waits for the last records to be analysed.
 const REPORT_WITHIN: Duration = Duration::from_secs(3);
@@ -30,14 +30,10 @@ async fn launch_and_report(arguments: RunArguments) -> anyhow::Result<ExitCode> 
         None => program.file_stem().map_or_else(|| "run".into(), |stem| stem.to_string_lossy().into_owned()),
     };
     let run = new_run_id(&name)?;
-    let own = match &arguments.server {
-        Some(_) => None,
-        None => Some(start_server(&arguments).await?),
+    let (own, address) = match &arguments.server {
+        Some(address) => (None, address.trim_end_matches('/').to_owned()),
+        None => server_for(&arguments).await?,
     };
-    let address = own
-        .as_ref()
-        .map_or_else(|| arguments.server.clone().unwrap_or_default(), |server| server.address.clone());
-    let address = address.trim_end_matches('/').to_owned();
     print(&format!("Dashboard: {address}/runs/{run}\n"))?;
     let job = Job {
         program,
@@ -64,16 +60,24 @@ async fn launch_and_report(arguments: RunArguments) -> anyhow::Result<ExitCode> 
     Ok(outcome)
 }
 
-async fn start_server(arguments: &RunArguments) -> anyhow::Result<Server> {
+/// A server of our own; or, where one is running on the same data directory, that one.
+async fn server_for(arguments: &RunArguments) -> anyhow::Result<(Option<Server>, String)> {
     let options = Options {
         listen: arguments.listen,
         data: arguments.data.path(),
         token: arguments.token.clone(),
         host_names: Vec::new(),
     };
-    Server::start(options).await.context(
-        "no server could be started (send to a running one with --server URL, or use another --data)",
-    )
+    match Server::start(options).await {
+        Ok(server) => {
+            let address = server.address.clone();
+            Ok((Some(server), address))
+        }
+        Err(error) => match error.downcast_ref::<StoreError>() {
+            Some(StoreError::InUse { address: Some(address), .. }) => Ok((None, address.clone())),
+            _ => Err(error.context("no server could be started (name a running one with --server URL)")),
+        },
+    }
 }
 
 /// `name-YYYYMMDD-HHMMSS-xxxx`: sorts by time, says what it was, and two of one second differ.
