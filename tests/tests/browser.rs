@@ -187,6 +187,15 @@ fn ranks(browser: &Browser) -> anyhow::Result<()> {
     assert!(detail.contains("input"), "the ledger of the selection: {detail}");
     browser.reload()?;
     assert_eq!(selection(browser, &step)?, detail, "a reload shows the same");
+    // So does the visible range.
+    browser.press(canvas, "w")?;
+    let zoomed = "const steps = new URLSearchParams(location.search).get('steps'); return steps";
+    let visible = browser.wait("the visible steps in the address", zoomed)?;
+    browser.reload()?;
+    selection(browser, &step)?;
+    assert_eq!(browser.run(zoomed)?, visible, "a reload shows the same steps");
+    let follows = "return document.querySelector('[aria-label=\"Visible steps\"] button').ariaPressed";
+    assert_eq!(browser.run(follows)?, "false", "and does not follow the newest ones");
     let rows = browser.wait(
         "a row a rank",
         "const rows = document.querySelectorAll('[data-testid=ranks-table] tbody th').length; return rows >= 4 && rows",

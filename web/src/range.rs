@@ -1,5 +1,7 @@
 //! Which steps the charts show, and where the pointer is: shared by every chart of a run.
 
+use std::time::Duration;
+
 use leptos::prelude::*;
 use viz::span::Span;
 use viz::steps::newest;
@@ -7,9 +9,15 @@ use wire::views::RunState;
 
 use crate::canvas::{Gesture, Size};
 use crate::live::Live;
+use crate::route::Router;
 
 /// One cannot zoom in further than this.
 const MIN_STEPS: f64 = 8.0;
+/// The address follows when the range has not changed for this long: browsers refuse to change it at every frame
+/// of a drag.
+const AT_REST: Duration = Duration::from_millis(300);
+/// Where the address holds the range, as `30..150`.
+const PARAM: &str = "steps";
 
 /// Where the pointer is, in every chart at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -31,9 +39,27 @@ pub struct Range {
 }
 
 impl Range {
-    /// Follows the newest steps of `live`.
-    pub fn new(live: Live) -> Self {
-        Self { chosen: RwSignal::new(None), cursor: RwSignal::new(Cursor::default()), live }
+    /// Shows the steps that the address names, else follows the newest steps of `live`.
+    pub fn new(live: Live, router: Router) -> Self {
+        let named = untrack(|| router.param(PARAM)).as_deref().and_then(read);
+        let range = Self { chosen: RwSignal::new(named), cursor: RwSignal::new(Cursor::default()), live };
+        let turn = StoredValue::new(0u32);
+        Effect::new(move |_| {
+            // Another view has another address, and the same range.
+            let _ = router.page();
+            let steps = range.chosen.get().map(|span| format!("{:.0}..{:.0}", span.start, span.end));
+            let mine = turn.try_update_value(|turn| {
+                *turn += 1;
+                *turn
+            });
+            let write = move || {
+                if mine.is_some() && turn.try_get_value() == mine {
+                    router.set([(PARAM, steps.clone())]);
+                }
+            };
+            set_timeout(write, AT_REST);
+        });
+        range
     }
 
     /// What is visible now.
@@ -41,7 +67,9 @@ impl Range {
         self.live.drawn.track();
         let bounds = self.live.steps.with_value(|steps| steps.bounds());
         match self.chosen.get() {
-            Some(span) => span,
+            Some(span) if bounds.is_empty() => span,
+            // Steps that are no longer kept cannot be shown.
+            Some(span) => span.clamp(bounds, MIN_STEPS),
             None => newest(bounds, self.ended()),
         }
     }
@@ -126,4 +154,11 @@ impl Range {
                 .is_some_and(|run| matches!(run.summary.state, RunState::Completed | RunState::Failed))
         })
     }
+}
+
+/// The range that an address names.
+fn read(text: &str) -> Option<Span> {
+    let (start, end) = text.split_once("..")?;
+    let span = Span::new(start.parse::<u32>().ok()?.into(), end.parse::<u32>().ok()?.into());
+    (!span.is_empty()).then_some(span)
 }

@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 use viz::units;
-use wire::views::Report;
+use wire::views::{OwnOverhead, Report};
 
 use crate::live::Live;
 use crate::widgets::{Figure, reason};
@@ -43,14 +43,8 @@ pub fn Figures() -> impl IntoView {
                 below=below(|r| r.scaling_efficiency.measured
                     .map_or_else(|| "no baseline run".into(), |m| format!("measured {}", units::percent(m)))) />
             <Figure testid="overhead" name="Own overhead" means="median of observed step / neighbouring shadow step - 1, with its 95 % interval"
-                value=value(|r| r.own_overhead.map(|o| signed_percent(o.ratio)).ok_or_else(|| reason(r, "own_overhead")))
-                below=below(|r| r.own_overhead
-                    .map(|o| {
-                        let noise = if o.low <= 0.0 && o.high >= 0.0 { ": within noise" } else { "" };
-                        let (low, high) = (signed_percent(o.low), signed_percent(o.high));
-                        format!("{low} to {high}, {} pairs{noise}", o.pairs)
-                    })
-                    .unwrap_or_default()) />
+                value=value(overhead)
+                below=below(|r| r.own_overhead.map(|o| interval(&o)).unwrap_or_default()) />
             <Figure testid="drops" name="Records dropped" means="records that an agent lost, by reason"
                 value=value(|r| Ok(units::count(dropped(r))))
                 below=below(|r| match r.drops.len() {
@@ -63,6 +57,20 @@ pub fn Figures() -> impl IntoView {
 
 fn dropped(report: &Report) -> u64 {
     report.drops.iter().flat_map(|rank| &rank.drops).map(|drop| drop.count).sum()
+}
+
+/// A cost that cannot be told from nothing is not shown as a figure.
+fn overhead(report: &Report) -> Result<String, String> {
+    let overhead = report.own_overhead.ok_or_else(|| reason(report, "own_overhead"))?;
+    if overhead.low <= 0.0 && overhead.high >= 0.0 {
+        return Err(format!("within noise: {}", interval(&overhead)));
+    }
+    Ok(signed_percent(overhead.ratio))
+}
+
+fn interval(overhead: &OwnOverhead) -> String {
+    let (low, high) = (signed_percent(overhead.low), signed_percent(overhead.high));
+    format!("{low} to {high}, {} pairs", overhead.pairs)
 }
 
 /// Overhead may be below zero, which is noise; the sign says so.

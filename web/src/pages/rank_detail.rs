@@ -22,7 +22,7 @@ pub fn RankDetail(look: Look) -> impl IntoView {
     let kept = Memo::new(move |_| {
         live.drawn.track();
         let (step, _) = selected.get()?;
-        live.steps.with_value(|steps| steps.row_of(step)).map(|_| step)
+        live.steps.with_value(|steps| Some((!steps.step.is_empty(), steps.row_of(step).is_some())))
     });
     let body = move || {
         // Read, not only tracked: a memo that nobody reads does not run, and never says that it changed.
@@ -42,6 +42,9 @@ pub fn RankDetail(look: Look) -> impl IntoView {
             Some((steps.ledger(row, rank as usize), steps.median_ledger(row), steps.rank_nanos[at], lateness))
         });
         match found {
+            None if live.steps.with_value(|steps| steps.step.is_empty()) => {
+                view! { <p class="quiet">"No steps yet."</p> }.into_any()
+            }
             None => {
                 view! { <p class="quiet">"This step is not among the newest ones, which this view shows. Its buckets may still be there."</p> }.into_any()
             }
@@ -137,17 +140,24 @@ pub fn StepTable(look: Look) -> impl IntoView {
     let row = Memo::new(move |_| {
         live.now.track();
         let step = look.step.get();
-        live.steps.with_value(|steps| {
+        let found = live.steps.with_value(|steps| {
             let newest = steps.step.len().checked_sub(1)?;
             let row = step.map_or(Some(newest), |step| steps.row_of(step))?;
             Some((row, steps.step[row], steps.ranks))
-        })
+        });
+        // What is not here yet is shown as soon as it is.
+        if found.is_none() {
+            live.drawn.track();
+        }
+        found
     });
     let count = Signal::derive(move || row.get().map_or(0, |(_, _, ranks)| ranks));
     let caption = Signal::derive(move || match (row.get(), look.step.get()) {
         (Some((_, step, _)), _) => format!("All ranks of step {}", units::count(step)),
-        (None, Some(step)) => format!("Step {} is not kept here", units::count(step)),
-        (None, None) => "All ranks of one step".into(),
+        (None, Some(step)) if live.steps.with_value(|steps| !steps.step.is_empty()) => {
+            format!("Step {} is not kept here", units::count(step))
+        }
+        (None, _) => "All ranks of one step".into(),
     });
     let columns = std::iter::once(Column::Number("Rank"))
         .chain(Measure::ALL.map(|measure| Column::Number(measure.name())))

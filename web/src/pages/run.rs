@@ -30,7 +30,7 @@ pub fn Run(id: String) -> impl IntoView {
     let router = expect_context::<Router>();
     let run = RunId(StoredValue::new(id));
     provide_context(run);
-    provide_context(Range::new(live));
+    provide_context(Range::new(live, router));
 
     let tab = Memo::new(move |_| match router.page() {
         Page::Run(_, tab) => tab,
