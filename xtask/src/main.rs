@@ -4,6 +4,7 @@
 
 mod bench;
 mod demo;
+mod screenshots;
 mod system;
 mod test;
 mod tidy;
@@ -19,6 +20,7 @@ const USAGE: &str = "usage: cargo xtask <command>
   test   everything that must hold: format, lints, tidy, all tests (installs what they need)
   web    build the browser client into target/dist
   bench  measure: `bench` lists what; raw results go to benches/results
+  screenshots   take the pictures in docs/ anew, of a real run
   tidy   the rules of this repository: who may import whom, module docs, golden files";
 
 fn main() -> anyhow::Result<()> {
@@ -30,6 +32,7 @@ fn main() -> anyhow::Result<()> {
         Some("test") => test::run(&rest),
         Some("web") => web::run(),
         Some("bench") => bench::run(&rest),
+        Some("screenshots") => screenshots::run(&rest),
         Some("tidy") => tidy::run(),
         Some(other) => bail!("no such command: {other}\n{USAGE}"),
         None => bail!("{USAGE}"),
