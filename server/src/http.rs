@@ -61,7 +61,6 @@ pub struct App {
 struct ApiDocument;
 
 /// All routes with their guards.
-#[must_use]
 pub fn router(app: App) -> Router {
     let (api_routes, document) = OpenApiRouter::with_openapi(ApiDocument::openapi())
         .routes(routes!(api::runs))

@@ -41,7 +41,7 @@ impl Simulation {
         let without = timeline::steps(plan, &[]);
         let end = |steps: &[StepTruth]| steps.last().map_or(0, StepTruth::end);
         let cost = (end(&steps) - end(&without)) as f64 / plan.steps as f64;
-        let mut random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x5eed_0f_c10c);
+        let mut random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x5eed_c10c);
         let clocks = clocks::draw(plan, &mut random);
         let batches = sending::batches(plan, &steps, &clocks, &mut random);
         Self { batches, steps, cost_nanos_per_step: cost, clocks }

@@ -29,7 +29,7 @@ impl Options {
                 "--exit" => options.exit = true,
                 "--healthy" => options.healthy = true,
                 "--steps" => {
-                    options.steps = Some(arguments.next().context("--steps wants a number")?.clone())
+                    options.steps = Some(arguments.next().context("--steps wants a number")?.clone());
                 }
                 other => bail!("demo does not know {other}"),
             }
