@@ -1,9 +1,9 @@
 //! Bytes and speed of records on the wire and on disk: `cargo xtask bench wire`.
 //!
 //! The records are a simulated job's, with times made as uneven as measured ones; the code is the real one. A
-//! rank's records are put into batches twice: as an agent does it (one batch each 50 ms, which at three steps a
-//! second are six bucket records), and a whole step in a batch. The first costs more bytes a record, since every
-//! batch says who speaks.
+//! rank's records are put into batches in three ways: *tick*, as an agent does it (one batch each 50 ms, which at
+//! three steps a second are six bucket records); *step*, a whole step in each; *gathered*, as an agent does it
+//! while its server is away. Small batches cost more bytes a record, since every batch says who speaks.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
 #[path = "wire/disk.rs"]
@@ -27,8 +27,9 @@ fn main() -> anyhow::Result<()> {
     let mut results = Results::begin("wire");
     println!("{} ranks x {} buckets x {} steps", workload::RANKS, workload::BUCKETS, workload::STEPS);
     let by_step = workload::make();
-    let by_tick = workload::in_ticks(&by_step);
-    for (batching, batches) in [("step", &by_step), ("tick", &by_tick)] {
+    let ticks = workload::in_ticks(&by_step, workload::TICK);
+    let gathered = workload::in_ticks(&by_step, workload::GATHER);
+    for (batching, batches) in [("tick", &ticks), ("step", &by_step), ("gathered", &gathered)] {
         let frames = frames(batches);
         results.add(sizes(batching, batches, &frames));
         results.add(disk::sizes(batching, batches, &frames)?);

@@ -1,16 +1,19 @@
 //! A batch as bytes.
 //!
 //! ```text
-//! frame   = "PCLB" version:u16 reserved:u16 plain_len:u32 payload        little endian throughout
-//! payload = zstd level 1 of the plain bytes
+//! frame   = "PCLB" version:u16 coding:u16 plain_len:u32 payload        little endian throughout
+//! payload = zstd level 1 of the plain bytes (coding 0), or the plain bytes themselves (coding 1)
 //! plain   = head, then one table per record kind, each a row of columns
-//! column  = base:varint width:u8 (0, 1, 2, 4 or 8) then `width` planes of one byte per row
+//! column  = width:u8 least:varint, then `width` bits for each row: what it is more than the least
+//!         | 64+width:u8 shift:u8 least:varint, then the same without the `shift` lowest bits, which are zero
+//!         | 255:u8                                  all rows are zero
+//!         | first:varint column of the others       where it holds differences
 //! ```
 //!
-//! Times are stored relative to each other (ready to the record before, launch to ready, start to launch, end
-//! to start), each column as the offset from its smallest value, byte planes apart, so that the compressor
-//! sees the still bytes together. Every length is checked against a bound before anything is allocated:
-//! no input makes [`decode`] panic, and none makes it hold more than [`MAX_PLAIN_BYTES`] twice over.
+//! Times are stored relative to each other (ready to the record before and first to the anchor, launch to
+//! ready, start to launch, end to start). Every length is checked against a bound before anything is allocated:
+//! no input makes [`decode`] panic, and none makes it hold more than [`MAX_PLAIN_BYTES`] and four tables of
+//! [`MAX_EVENTS`](crate::batch::MAX_EVENTS) rows, 40 MB in all.
 
 mod column;
 mod primitive;
@@ -117,6 +120,14 @@ const MAX_TEXT_BYTES: u64 = 4_096;
 const MAGIC: [u8; 4] = *b"PCLB";
 #[cfg(feature = "compress")]
 const FRAME_HEAD_BYTES: usize = 12;
+#[cfg(feature = "compress")]
+const ZSTD: u16 = 0;
+#[cfg(feature = "compress")]
+const STORED: u16 = 1;
+/// Shorter batches are stored as they are: packed columns leave a compressor little, and making one costs more
+/// than all the rest of the work on a batch of 50 ms.
+#[cfg(feature = "compress")]
+const COMPRESS_FROM: usize = 1_024;
 
 /// Writes a batch as a frame.
 ///
@@ -125,12 +136,15 @@ const FRAME_HEAD_BYTES: usize = 12;
 #[cfg(feature = "compress")]
 pub fn encode(batch: &Batch) -> Result<Vec<u8>, std::io::Error> {
     let plain = encode_plain(batch);
-    let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + plain.len() / 3);
+    let plain_len = plain.len();
+    let (coding, payload) =
+        if plain_len < COMPRESS_FROM { (STORED, plain) } else { (ZSTD, zstd::bulk::compress(&plain, 1)?) };
+    let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + payload.len());
     frame.extend_from_slice(&MAGIC);
     frame.extend_from_slice(&WIRE_VERSION.to_le_bytes());
-    frame.extend_from_slice(&[0, 0]);
-    frame.extend_from_slice(&(plain.len() as u32).to_le_bytes());
-    frame.extend_from_slice(&zstd::bulk::compress(&plain, 1)?);
+    frame.extend_from_slice(&coding.to_le_bytes());
+    frame.extend_from_slice(&(plain_len as u32).to_le_bytes());
+    frame.extend_from_slice(&payload);
     Ok(frame)
 }
 
@@ -149,7 +163,8 @@ pub fn decode(frame: &[u8]) -> Result<Batch, DecodeError> {
     if version == 0 || version > WIRE_VERSION {
         return Err(DecodeError::Version { found: version, newest: WIRE_VERSION });
     }
-    let _reserved = head.u16("reserved")?;
+    let at = head.position();
+    let coding = head.u16("coding")?;
     let plain_len = head.u32("plain length")? as usize;
     for (what, found, most) in
         [("plain length", plain_len, MAX_PLAIN_BYTES), ("frame length", frame.len(), MAX_WIRE_BYTES)]
@@ -158,8 +173,15 @@ pub fn decode(frame: &[u8]) -> Result<Batch, DecodeError> {
             return Err(DecodeError::TooLarge { what, found: found as u64, most: most as u64 });
         }
     }
-    let plain = decompress(head.rest(), plain_len)?;
-    decode_plain(&plain)
+    match (coding, head.rest()) {
+        (ZSTD, payload) => decode_plain(&decompress(payload, plain_len)?),
+        (STORED, plain) if plain.len() == plain_len => decode_plain(plain),
+        (STORED, plain) => {
+            let (at, left) = (FRAME_HEAD_BYTES, plain.len());
+            Err(DecodeError::Truncated { what: "payload", at, needed: plain_len, left })
+        }
+        (found, _) => Err(DecodeError::Value { what: "coding", at, found: u64::from(found) }),
+    }
 }
 
 #[cfg(feature = "compress")]
@@ -204,7 +226,7 @@ pub fn encode_plain(batch: &Batch) -> Vec<u8> {
     for note in &batch.notes {
         write_note(&mut out, note);
     }
-    table::write_events(&mut out, &batch.events);
+    table::write_events(&mut out, batch.anchor.mono, &batch.events);
     out.into_bytes()
 }
 
@@ -214,7 +236,7 @@ pub fn encode_plain(batch: &Batch) -> Vec<u8> {
 /// A [`DecodeError`] that names what is wrong and where.
 pub fn decode_plain(plain: &[u8]) -> Result<Batch, DecodeError> {
     let mut input = Reader::new(plain);
-    let batch = Batch {
+    let mut batch = Batch {
         run: RunId::new(input.text("run id")?)?,
         rank: Rank(input.varint_u32("rank")?),
         world_size: input.varint_u32("world size")?,
@@ -224,8 +246,9 @@ pub fn decode_plain(plain: &[u8]) -> Result<Batch, DecodeError> {
         probes: read_list(&mut input, "probes", MAX_HEAD_ITEMS, read_probe)?,
         drops: read_list(&mut input, "drops", MAX_HEAD_ITEMS, read_drop)?,
         notes: read_list(&mut input, "notes", MAX_HEAD_ITEMS, read_note)?,
-        events: table::read_events(&mut input)?,
+        events: Vec::new(),
     };
+    batch.events = table::read_events(&mut input, batch.anchor.mono)?;
     let (rank, world_size) = (batch.rank.0, batch.world_size);
     if rank >= world_size || world_size > MAX_RANKS {
         return Err(DecodeError::Rank { rank, world_size });

@@ -15,7 +15,9 @@ pub const BUCKETS: usize = 40;
 /// 100 seconds of training at three steps a second.
 pub const STEPS: u64 = 300;
 /// Agents send this often.
-const TICK: i64 = 50_000_000;
+pub const TICK: i64 = 50_000_000;
+/// And gather for so long while the server is away.
+pub const GATHER: i64 = 1_000_000_000;
 
 /// One batch a step, as the simulator makes them.
 pub fn make() -> Vec<Received> {
@@ -67,27 +69,27 @@ fn tail(floor: i64, most: i64, random: &mut ChaCha8Rng) -> i64 {
     floor + (most as f64 * random.random::<f64>().powi(4)) as i64
 }
 
-/// The same records, each in the batch of the 50 ms in which it ended.
-pub fn in_ticks(by_step: &[Received]) -> Vec<Received> {
+/// The same records, each in the batch of the `tick` in which it ended.
+pub fn in_ticks(by_step: &[Received], tick: i64) -> Vec<Received> {
     let mut batches: Vec<Received> = Vec::new();
     for rank in 0..RANKS as u32 {
         let of_rank: Vec<&Received> =
             by_step.iter().filter(|received| received.batch.rank.0 == rank).collect();
-        batches.extend(ticks_of_rank(&of_rank));
+        batches.extend(ticks_of_rank(&of_rank, tick));
     }
     batches.sort_by_key(|received| received.at);
     batches
 }
 
-fn ticks_of_rank(batches: &[&Received]) -> Vec<Received> {
+fn ticks_of_rank(batches: &[&Received], tick: i64) -> Vec<Received> {
     let first = &batches[0];
     let to_server = first.at - wire::clock::ServerNanos(first.batch.anchor.mono.0);
     let mut events: Vec<Event> = batches.iter().flat_map(|received| received.batch.events.clone()).collect();
     events.sort_by_key(ended);
     let mut head = 0;
     let mut out: Vec<Received> = Vec::new();
-    for group in events.chunk_by(|a, b| ended(a).0 / TICK == ended(b).0 / TICK) {
-        let mono = MonoNanos((ended(&group[0]).0 / TICK + 1) * TICK);
+    for group in events.chunk_by(|a, b| ended(a).0 / tick == ended(b).0 / tick) {
+        let mono = MonoNanos((ended(&group[0]).0 / tick + 1) * tick);
         let empty = Batch { probes: Vec::new(), notes: Vec::new(), ..(*batches[0]).batch.clone() };
         let mut batch = Batch { seq: BatchSeq(out.len() as u64), events: group.to_vec(), ..empty };
         batch.anchor.unix = batch.anchor.unix + (mono - batch.anchor.mono);

@@ -4,21 +4,67 @@
 //! downstream depends on who came first in the ring.
 
 use super::DecodeError;
-use super::column::{read, unzigzag, write, zigzag};
+use super::column::{read, read_differences, unzigzag, write, write_differences, zigzag};
 use super::primitive::{Reader, Writer};
 use crate::batch::MAX_EVENTS;
 use crate::clock::MonoNanos;
 use crate::event::{BucketRecord, Event, Source, Span, SpanKind, Started, StepRecord};
 use crate::ids::{Bucket, Comm, Seq, Step};
 
+/// What a column holds, by name.
+#[derive(Clone, Copy)]
+enum Holds {
+    Values(&'static str),
+    /// Each value as its difference from the one before.
+    Differences(&'static str),
+}
+
+use Holds::{Differences, Values};
+
+const SPANS: [Holds; 5] = [
+    Differences("span step"),
+    Values("span kind"),
+    Differences("span begin"),
+    Values("span length"),
+    Values("span cpu"),
+];
+const STEPS: [Holds; 5] = [
+    Differences("step"),
+    Differences("step begin"),
+    Values("step length"),
+    Values("samples"),
+    Values("shadow"),
+];
+const STARTED: [Holds; 6] = [
+    Differences("step"),
+    Values("communicator"),
+    Differences("sequence"),
+    Values("bucket"),
+    Values("bytes"),
+    Differences("launch"),
+];
+const BUCKETS: [Holds; 10] = [
+    Differences("step"),
+    Values("communicator"),
+    Differences("sequence"),
+    Values("bucket"),
+    Values("bytes"),
+    Differences("ready"),
+    Values("launch"),
+    Values("start"),
+    Values("end"),
+    Values("source"),
+];
+
 /// The columns of one table under construction: `columns[c][row]`.
 struct Columns<const N: usize> {
+    holds: [Holds; N],
     columns: [Vec<u64>; N],
 }
 
 impl<const N: usize> Columns<N> {
-    fn new() -> Self {
-        Self { columns: std::array::from_fn(|_| Vec::new()) }
+    fn new(holds: [Holds; N]) -> Self {
+        Self { holds, columns: std::array::from_fn(|_| Vec::new()) }
     }
 
     fn push(&mut self, row: [u64; N]) {
@@ -30,19 +76,27 @@ impl<const N: usize> Columns<N> {
     fn write(&self, out: &mut Writer) {
         out.varint(self.columns[0].len() as u64);
         if !self.columns[0].is_empty() {
-            self.columns.iter().for_each(|column| write(out, column));
+            for (column, holds) in self.columns.iter().zip(self.holds) {
+                match holds {
+                    Values(_) => write(out, column),
+                    Differences(_) => write_differences(out, column),
+                }
+            }
         }
     }
 
-    fn read(input: &mut Reader<'_>, names: [&'static str; N]) -> Result<Self, DecodeError> {
+    fn read(input: &mut Reader<'_>, holds: [Holds; N]) -> Result<Self, DecodeError> {
         let rows = input.varint("rows")?;
         if rows > MAX_EVENTS as u64 {
             return Err(DecodeError::TooLarge { what: "rows", found: rows, most: MAX_EVENTS as u64 });
         }
-        let mut table = Self::new();
+        let mut table = Self::new(holds);
         if rows > 0 {
-            for (column, name) in table.columns.iter_mut().zip(names) {
-                *column = read(input, name, rows as usize)?;
+            for (column, holds) in table.columns.iter_mut().zip(holds) {
+                *column = match holds {
+                    Values(name) => read(input, name, rows as usize)?,
+                    Differences(name) => read_differences(input, name, rows as usize)?,
+                };
             }
         }
         Ok(table)
@@ -56,6 +110,12 @@ impl<const N: usize> Columns<N> {
 /// A running value that is stored as its difference from the one before. Wraps, so that every value survives.
 #[derive(Default)]
 struct Delta(u64);
+
+impl From<MonoNanos> for Delta {
+    fn from(start: MonoNanos) -> Self {
+        Self(start.0 as u64)
+    }
+}
 
 impl Delta {
     fn encode(&mut self, value: u64) -> u64 {
@@ -93,12 +153,13 @@ fn tag<T: Copy>(what: &'static str, all: &[T], found: u64) -> Result<T, DecodeEr
 const SOURCES: [Source; 4] =
     [Source::HostClock, Source::DeviceEvent, Source::ActivityRecord, Source::Derived];
 
-pub(super) fn write_events(out: &mut Writer, events: &[Event]) {
-    let (mut spans, mut steps) = (Columns::<5>::new(), Columns::<5>::new());
-    let (mut started, mut buckets) = (Columns::<6>::new(), Columns::<10>::new());
-    let mut deltas: [Delta; 10] = Default::default();
-    let [span_step, span_begin, step_step, step_begin, start_step, start_seq, start_launch, step, seq, ready] =
-        &mut deltas;
+/// Times are near `anchor`, and so are their first differences.
+pub(super) fn write_events(out: &mut Writer, anchor: MonoNanos, events: &[Event]) {
+    let (mut spans, mut steps) = (Columns::new(SPANS), Columns::new(STEPS));
+    let (mut started, mut buckets) = (Columns::new(STARTED), Columns::new(BUCKETS));
+    let [mut span_step, mut step_step, mut start_step, mut step] = <[Delta; 4]>::default();
+    let [mut start_seq, mut seq] = <[Delta; 2]>::default();
+    let [mut span_begin, mut step_begin, mut start_launch, mut ready] = [(); 4].map(|()| Delta::from(anchor));
     for event in events {
         match event {
             Event::Span(span) => spans.push([
@@ -143,19 +204,12 @@ pub(super) fn write_events(out: &mut Writer, events: &[Event]) {
     buckets.write(out);
 }
 
-pub(super) fn read_events(input: &mut Reader<'_>) -> Result<Vec<Event>, DecodeError> {
-    let spans =
-        Columns::<5>::read(input, ["span step", "span kind", "span begin", "span length", "span cpu"])?;
-    let steps = Columns::<5>::read(input, ["step", "step begin", "step length", "samples", "shadow"])?;
-    let started =
-        Columns::<6>::read(input, ["step", "communicator", "sequence", "bucket", "bytes", "launch"])?;
-    let buckets = Columns::<10>::read(
-        input,
-        ["step", "communicator", "sequence", "bucket", "bytes", "ready", "launch", "start", "end", "source"],
-    )?;
+pub(super) fn read_events(input: &mut Reader<'_>, anchor: MonoNanos) -> Result<Vec<Event>, DecodeError> {
+    let (spans, steps) = (Columns::read(input, SPANS)?, Columns::read(input, STEPS)?);
+    let (started, buckets) = (Columns::read(input, STARTED)?, Columns::read(input, BUCKETS)?);
 
     let mut events = Vec::new();
-    let (mut step, mut begin) = (Delta::default(), Delta::default());
+    let (mut step, mut begin) = (Delta::default(), Delta::from(anchor));
     for [d_step, kind, d_begin, length, cpu_nanos] in spans.rows() {
         let begin = MonoNanos(begin.decode(d_begin) as i64);
         events.push(Event::Span(Span {
@@ -166,7 +220,7 @@ pub(super) fn read_events(input: &mut Reader<'_>) -> Result<Vec<Event>, DecodeEr
             cpu_nanos,
         }));
     }
-    let (mut step, mut begin) = (Delta::default(), Delta::default());
+    let (mut step, mut begin) = (Delta::default(), Delta::from(anchor));
     for [d_step, d_begin, length, samples, shadow] in steps.rows() {
         let begin = MonoNanos(begin.decode(d_begin) as i64);
         events.push(Event::Step(StepRecord {
@@ -177,7 +231,7 @@ pub(super) fn read_events(input: &mut Reader<'_>) -> Result<Vec<Event>, DecodeEr
             shadow: shadow != 0,
         }));
     }
-    let (mut step, mut seq, mut launch) = (Delta::default(), Delta::default(), Delta::default());
+    let (mut step, mut seq, mut launch) = (Delta::default(), Delta::default(), Delta::from(anchor));
     for [d_step, comm, d_seq, bucket, bytes, d_launch] in started.rows() {
         events.push(Event::Started(Started {
             step: Step(step.decode(d_step)),
@@ -188,7 +242,7 @@ pub(super) fn read_events(input: &mut Reader<'_>) -> Result<Vec<Event>, DecodeEr
             launch: MonoNanos(launch.decode(d_launch) as i64),
         }));
     }
-    let (mut step, mut seq, mut ready) = (Delta::default(), Delta::default(), Delta::default());
+    let (mut step, mut seq, mut ready) = (Delta::default(), Delta::default(), Delta::from(anchor));
     for [d_step, comm, d_seq, bucket, bytes, d_ready, to_launch, to_start, to_end, source] in buckets.rows() {
         let ready = MonoNanos(ready.decode(d_ready) as i64);
         let launch = after(ready, to_launch);

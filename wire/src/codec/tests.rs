@@ -47,6 +47,21 @@ fn head() -> Batch {
     }
 }
 
+fn bucket(number: u64, ready: i64) -> Event {
+    Event::Bucket(BucketRecord {
+        step: Step(9),
+        comm: Comm(0),
+        seq: Seq(number),
+        bucket: Bucket(number as u32 % 18),
+        bytes: 4_000 - 96 * (number % 3),
+        ready: MonoNanos(ready),
+        launch: MonoNanos(ready + 10),
+        start: MonoNanos(ready + 100 + number as i64),
+        end: MonoNanos(ready + 900 + 31 * number as i64),
+        source: Source::HostClock,
+    })
+}
+
 fn golden_batch() -> Batch {
     let step = Step(9);
     Batch {
@@ -73,18 +88,9 @@ fn golden_batch() -> Batch {
                 bytes: 4_000,
                 launch: MonoNanos(6_500),
             }),
-            Event::Bucket(BucketRecord {
-                step,
-                comm: Comm(0),
-                seq: Seq(18),
-                bucket: Bucket(0),
-                bytes: 4_000,
-                ready: MonoNanos(5_000),
-                launch: MonoNanos(5_010),
-                start: MonoNanos(5_100),
-                end: MonoNanos(6_000),
-                source: Source::HostClock,
-            }),
+            bucket(18, 5_000),
+            bucket(19, 5_900),
+            bucket(20, 7_000),
         ],
         ..head()
     }
@@ -99,9 +105,15 @@ fn version_1_is_pinned() {
 
 #[cfg(feature = "compress")]
 #[test]
-fn a_frame_round_trips() {
-    let batch = golden_batch();
-    assert_eq!(decode(&encode(&batch).unwrap()).unwrap(), batch);
+fn a_frame_round_trips_stored_and_compressed() {
+    let small = golden_batch();
+    let buckets = (0..1_000).map(|number| bucket(number, 1_000_000 * number as i64));
+    let large = Batch { events: buckets.collect(), ..head() };
+    for (batch, coding) in [(small, STORED), (large, ZSTD)] {
+        let frame = encode(&batch).unwrap();
+        assert_eq!(frame[6..8], coding.to_le_bytes());
+        assert_eq!(decode(&frame).unwrap(), batch);
+    }
 }
 
 #[cfg(feature = "compress")]
@@ -117,7 +129,9 @@ fn hostile_frames_get_an_error_that_says_what_and_where() {
     assert!(matches!(with(0, b"GET "), DecodeError::Magic { .. }));
     assert!(matches!(with(4, &[9, 0]), DecodeError::Version { found: 9, newest: WIRE_VERSION }));
     assert!(matches!(with(8, &[0xff; 4]), DecodeError::TooLarge { what: "plain length", .. }));
-    assert!(matches!(with(8, &[1, 0, 0, 0]), DecodeError::Compression { .. }));
+    assert!(matches!(with(8, &[1, 0, 0, 0]), DecodeError::Truncated { what: "payload", .. }));
+    assert!(matches!(with(6, &[9, 0]), DecodeError::Value { what: "coding", found: 9, .. }));
+    assert!(matches!(with(6, &[0, 0]), DecodeError::Compression { .. }));
     for end in 0..good.len() {
         assert!(decode(&good[..end]).is_err(), "{end} bytes of {} were accepted", good.len());
     }
