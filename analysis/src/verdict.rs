@@ -90,19 +90,28 @@ fn against_rank(steps: &[&StepAnalysis], margins: &[Option<Margin>], rank: usize
         counter_evidence: Vec::new(),
         example_step: example_step(&bad_steps, &savings),
     };
-    if bad_steps.len() < steps.len() * 9 / 10 {
-        let (first, last) = (bad_steps[0].step, bad_steps[bad_steps.len() - 1].step);
-        verdict
-            .evidence
-            .push(format!("it stands out between steps {first} and {last}, not in the whole run"));
-    }
     verdict.counter_evidence = counter_evidence(rank, &bad_steps, last_in, &excess);
-    verdict.sentence = format!(
-        "Rank {rank} {} and costs every step {} ({:.0} % of it).",
-        excess.says(),
-        millis(cost as f64),
-        share * 100.0
-    );
+    let share = share * 100.0;
+    verdict.sentence = if bad_steps.len() < steps.len() * 9 / 10 {
+        let (first, last) = (bad_steps[0].step, bad_steps[bad_steps.len() - 1].step);
+        verdict.evidence.push(format!(
+            "it stands out in {} steps between {first} and {last}; spread over all {} it costs {} a step",
+            bad_steps.len(),
+            steps.len(),
+            millis(cost as f64)
+        ));
+        let (says, usual) = (excess.says(), millis(usual));
+        format!(
+            "Rank {rank} {says} and cost {usual} in each of {} steps up to {last} ({share:.0} % of all time watched).",
+            bad_steps.len()
+        )
+    } else {
+        format!(
+            "Rank {rank} {} and costs every step {} ({share:.0} % of it).",
+            excess.says(),
+            millis(cost as f64)
+        )
+    };
     Some(verdict)
 }
 

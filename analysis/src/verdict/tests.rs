@@ -97,7 +97,10 @@ fn a_fault_that_came_and_went_is_dated_and_charged_for_its_time_only() {
     let verdict = &verdicts[0];
     assert_eq!(verdict.culprit, Some(Culprit::Rank(3)));
     assert!(verdict.cost_ns_per_step.abs_diff(5 * MS) <= MS, "{verdict:?}");
-    assert!(verdict.evidence.iter().any(|line| line.contains("between steps 100 and 199")), "{verdict:?}");
+    assert!(
+        verdict.evidence.iter().any(|line| line.contains("in 100 steps between 100 and 199")),
+        "{verdict:?}"
+    );
 }
 
 #[test]
