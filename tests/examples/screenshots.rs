@@ -48,7 +48,12 @@ fn main() -> anyhow::Result<()> {
              return Number(text('last-step').replace(/[^0-9]/g, '')) > {LAST} && /rank 2/i.test(text('verdict'))"
         ),
     )?;
+    // As high as the ledger: a chart that is cut off shows little.
+    let bottom = browser
+        .run("return document.querySelector('[data-testid=chart-ledger]').getBoundingClientRect().bottom")?;
+    browser.viewport(1440, bottom.as_f64().context("the ledger has a place")? as u32 + 16)?;
     take(&browser, &folder.join("overview.png"))?;
+    browser.viewport(1440, 900)?;
 
     let run = browser.run("return location.pathname")?;
     let run = format!("{}{}", server.address, run.as_str().context("a page has a path")?);
@@ -72,12 +77,12 @@ fn take(browser: &Browser, path: &Path) -> anyhow::Result<()> {
     // Drawn and at rest: no frame is pending.
     browser.wait(
         "an idle frame",
-        "if (window.frames2 === undefined) {
-             window.frames2 = 0;
-             const count = () => { window.frames2 += 1; requestAnimationFrame(count); };
+        "if (window.framesDrawn === undefined) {
+             window.framesDrawn = 0;
+             const count = () => { window.framesDrawn += 1; requestAnimationFrame(count); };
              requestAnimationFrame(count);
          }
-         return window.frames2 > 30",
+         return window.framesDrawn > 30",
     )?;
     let picture = browser.screenshot()?;
     ensure!(picture.len() <= MOST_BYTES, "{} would have {} bytes", path.display(), picture.len());

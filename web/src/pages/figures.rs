@@ -69,7 +69,8 @@ fn overhead(report: &Report) -> Result<String, String> {
 }
 
 fn interval(overhead: &OwnOverhead) -> String {
-    let (low, high) = (signed_percent(overhead.low), signed_percent(overhead.high));
+    // A number and its unit stay on one line.
+    let [low, high] = [overhead.low, overhead.high].map(|end| signed_percent(end).replace(' ', "\u{a0}"));
     format!("{low} to {high}, {} pairs", overhead.pairs)
 }
 
