@@ -1,9 +1,10 @@
 //! Sealed segments: a log's batches as Parquet, without loss, readable by anything that reads Parquet.
 //!
-//! Every column is INT64, delta-encoded and zstd-compressed; rows are in the order the batches came. Times are
-//! nanoseconds on the rank's own clock, a bucket's launch, start and end relative to the time before. The pair
-//! (`life`, `batch`) says which batch a row came in, so that replaying a segment is replaying its batches;
-//! only `Started` records, which their bucket records supersede, are left out.
+//! Every column is INT64, delta-encoded and zstd-compressed. Batches are in the order they came; of the rest, rows
+//! of one rank's process lie together, in the order they came. Times are nanoseconds on the rank's own clock, a
+//! bucket's launch, start and end relative to the time before. The pair (`life`, `batch`) says which batch a row
+//! came in, so that replaying a segment is replaying its batches; only `Started` records, which their bucket
+//! records supersede, are left out.
 
 mod table;
 
@@ -165,6 +166,7 @@ fn write(path: &Path, batches: &[Received]) -> Result<(), StoreError> {
         lives: by_index.into_iter().map(|(_, life)| life).collect(),
         notes,
     };
+    tables.group();
     tables.write(path)?;
     let notes_path = path.join("notes.json");
     let json = serde_json::to_vec(&file).map_err(|error| StoreError::content(&notes_path, error))?;
@@ -243,6 +245,15 @@ impl Tables {
                 Event::Started(_) => {}
             }
         }
+    }
+
+    /// Records of one life lie together: what differs little is then next to each other. Only the table of
+    /// batches says in which order they came.
+    fn group(&mut self) {
+        self.probes.group();
+        self.steps.group();
+        self.spans.group();
+        self.buckets.group();
     }
 
     fn write(&self, path: &Path) -> Result<(), StoreError> {

@@ -36,6 +36,15 @@ impl<const N: usize> Table<N> {
         (0..self.columns[0].len()).map(|row| std::array::from_fn(|column| self.columns[column][row]))
     }
 
+    /// Puts rows of one value in the first column together, without changing their order among themselves.
+    pub(super) fn group(&mut self) {
+        let mut order: Vec<usize> = (0..self.columns[0].len()).collect();
+        order.sort_by_key(|&row| self.columns[0][row]);
+        for column in &mut self.columns {
+            *column = order.iter().map(|&row| column[row]).collect();
+        }
+    }
+
     pub(super) fn write(&self, path: &Path) -> Result<(), StoreError> {
         let file = File::create(path).map_err(StoreError::io(path, "create"))?;
         self.encode(&file).map_err(|error| StoreError::content(path, error))?;
