@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use paceline_tests::browser::Browser;
-use paceline_tests::programs::{Job, Server, report};
+use paceline_tests::programs::{Job, Server, get_json, report, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -111,7 +111,7 @@ fn a_person_follows_a_run_from_the_empty_list_through_the_death_of_the_server() 
     ranks(&browser)?;
     mark(&browser)?;
     buckets(&browser)?;
-    pause(&browser)?;
+    pause(&browser, &server)?;
     ensure_quiet(&browser, None)?;
     let server = survives_the_server(&browser, server, data.path())?;
     small_and_dark(&browser)?;
@@ -246,11 +246,17 @@ fn buckets(browser: &Browser) -> anyhow::Result<()> {
 }
 
 /// Paused, nothing moves although the run goes on; resumed, it catches up.
-fn pause(browser: &Browser) -> anyhow::Result<()> {
+fn pause(browser: &Browser, server: &Server) -> anyhow::Result<()> {
     browser.click("[data-testid=tab-overview]")?;
     connection(browser, "live")?;
     browser.click("[data-testid=pause]")?;
     connection(browser, "paused")?;
+    let frozen = last_step(browser)?;
+    wait_until("the run to go on", || {
+        let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;
+        (runs[0]["last_step"].as_u64()? > frozen + 5).then_some(())
+    })?;
+    assert_eq!(last_step(browser)?, frozen, "what is paused stands still");
     browser.click("[data-testid=pause]")?;
     connection(browser, "live")?;
     let step = last_step(browser)?;
