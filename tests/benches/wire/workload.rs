@@ -90,7 +90,7 @@ fn ticks_of_rank(batches: &[&Received], tick: i64) -> Vec<Received> {
     let mut out: Vec<Received> = Vec::new();
     for group in events.chunk_by(|a, b| ended(a).0 / tick == ended(b).0 / tick) {
         let mono = MonoNanos((ended(&group[0]).0 / tick + 1) * tick);
-        let empty = Batch { probes: Vec::new(), notes: Vec::new(), ..(*batches[0]).batch.clone() };
+        let empty = Batch { probes: Vec::new(), notes: Vec::new(), ..batches[0].batch.clone() };
         let mut batch = Batch { seq: BatchSeq(out.len() as u64), events: group.to_vec(), ..empty };
         batch.anchor.unix = batch.anchor.unix + (mono - batch.anchor.mono);
         batch.anchor.mono = mono;

@@ -124,10 +124,12 @@ fn summarise(rounds: &[Round]) -> Value {
     let step_off = against(rounds, "step time, off against off", |r| wall(&r.off_again) / wall(&r.off));
     let cpu_on = against(rounds, "CPU time of ranks, on against off", |r| cpu(&r.on) / cpu(&r.off));
     let cpu_off = against(rounds, "CPU time of ranks, off against off", |r| cpu(&r.off_again) / cpu(&r.off));
+    let server = Spread::of(rounds.iter().map(|r| r.on.server_cpu_seconds / cpu(&r.on)).collect()).median;
+    println!("CPU time of the server: {:.2} % of that of the ranks it observed", server * 100.0);
     let step = Spread::of(rounds.iter().map(|round| wall(&round.off)).collect()).median;
     json!({
         "what": "summary", "unit": "ratio - 1", "step": step_on, "step_noise": step_off, "cpu": cpu_on,
-        "cpu_noise": cpu_off, "off_step_seconds": step, "calls": calls(step),
+        "cpu_noise": cpu_off, "server_cpu_share_of_ranks": server, "off_step_seconds": step, "calls": calls(step),
     })
 }
 

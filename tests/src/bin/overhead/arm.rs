@@ -38,6 +38,8 @@ pub struct Measured {
     pub step_seconds: f64,
     /// User and system time of all ranks, from start to end.
     pub cpu_seconds: f64,
+    /// Of the server, from its start to its end; 0 where there was none.
+    pub server_cpu_seconds: f64,
     groups: Vec<f64>,
 }
 
@@ -45,7 +47,7 @@ impl Measured {
     pub fn to_json(&self) -> Value {
         json!({
             "median_step_seconds": self.step_seconds, "rank_cpu_seconds": self.cpu_seconds,
-            "step_seconds_by_group": self.groups,
+            "server_cpu_seconds": self.server_cpu_seconds, "step_seconds_by_group": self.groups,
         })
     }
 }
@@ -75,11 +77,15 @@ impl Arm {
             let status = child.wait()?;
             ensure!(status.success(), "rank {rank}: {status}");
         }
-        let cpu_seconds = children_cpu_seconds()? - before;
+        let after = children_cpu_seconds()?;
         if let Some(server) = &server {
             check_complete(server, &run, shape)?;
         }
-        Ok(Measured { step_seconds: Spread::of(groups.clone()).median, cpu_seconds, groups })
+        // Ends the server, and so counts it.
+        drop(server);
+        let server_cpu_seconds = children_cpu_seconds()? - after;
+        let step_seconds = Spread::of(groups.clone()).median;
+        Ok(Measured { step_seconds, cpu_seconds: after - before, server_cpu_seconds, groups })
     }
 }
 
