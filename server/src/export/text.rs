@@ -92,12 +92,13 @@ fn write_figures(out: &mut String, report: &Report) -> std::fmt::Result {
         writeln!(out, "  own overhead     {ratio:.2} % (95 %: {low:.2} to {high:.2}, {} pairs)", own.pairs)?;
     }
     if let Some(model) = &report.comm_model {
-        let bandwidth = 1e-9 / model.beta_seconds_per_byte;
-        writeln!(
-            out,
-            "  all-reduce       {} + bytes / {bandwidth:.2} GB/s (fitted)",
-            nanos(model.alpha_seconds * 1e9)
-        )?;
+        let latency = nanos(model.alpha_seconds * 1e9);
+        // Buckets of like size on a busy machine show a latency and no slope.
+        let bandwidth = match 1e-9 / model.beta_seconds_per_byte {
+            bandwidth if bandwidth.is_finite() => format!(" + bytes / {bandwidth:.2} GB/s"),
+            _ => ", whatever the size".into(),
+        };
+        writeln!(out, "  all-reduce       {latency}{bandwidth} (fitted)")?;
     }
     let lost: u64 = report.drops.iter().flat_map(|rank| &rank.drops).map(|drop| drop.count).sum();
     if lost > 0 {

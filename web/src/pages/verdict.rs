@@ -171,7 +171,7 @@ fn Grounds(found: Memo<Finding>) -> impl IntoView {
     let no_example = Signal::derive(move || example.get().is_none());
     view! {
         <dl class="costs" class:hidden=none>
-            {figure("Cost", "cost", of(|v| units::nanos(v.cost_ns_per_step as f64)), " per step")}
+            {figure("Cost", "cost", of(|v| units::nanos(v.cost_ns_per_step as f64)), " per step, over all steps")}
             {figure("Share", "cost-share", of(|v| units::percent(v.cost_share)), " of step time")}
             {figure("Lost", "gpu-hours", of(|v| units::significant(v.gpu_hours_per_day)), " GPU-hours per day")}
             {figure("Confidence", "confidence", of(|v| confidence(v.confidence).into()), "")}
