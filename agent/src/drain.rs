@@ -1,4 +1,4 @@
-//! The drain thread: rings -> batch -> spool -> server, every 50 ms.
+//! The drain thread: rings -> batch -> spool -> server, every 100 ms.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -17,8 +17,9 @@ use crate::spool::{Frame, Spool};
 use crate::transport::{Delivery, Transport};
 use crate::{FLUSH_LIMIT, warn};
 
-/// How often the rings are emptied: a fifth of the 250 ms from gradient to pixel.
-const TICK: Duration = Duration::from_millis(50);
+/// How often the rings are emptied. It is the largest part of the 250 ms from gradient to pixel; half of it would
+/// double what sending costs the job.
+const TICK: Duration = Duration::from_millis(100);
 /// How often the server's clock is asked, once the first probes are in.
 const PROBE_EVERY: Duration = Duration::from_millis(500);
 /// Probes at the start, to have a good one soon.

@@ -56,12 +56,12 @@ impl StepMarks {
         context
     }
 
-    /// All ranks choose the same shadow steps, since a step is as fast as its slowest rank. Never the first
-    /// two, which warm up, and never two in a row, so that each has observed neighbours.
+    /// All ranks choose the same shadow steps, since a step is as fast as its slowest rank. They lie in the middle
+    /// between multiples of the interval, where jobs like to log and to save, and never two in a row, so that
+    /// each has observed neighbours that do nothing special.
     fn is_shadow(&self, step: Step) -> bool {
-        self.recorder.is_enabled()
-            && self.shadow_every >= 2
-            && step.0 % self.shadow_every == self.shadow_every - 1
+        let every = self.shadow_every;
+        self.recorder.is_enabled() && every >= 2 && step.0 % every == every / 2
     }
 
     /// Ends the current phase, if any, and begins `kind`.

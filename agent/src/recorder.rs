@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rtrb::Producer;
 use wire::event::{Event, EventKind};
 
-/// Slots of one thread's ring: 32,768 x 88 bytes = 2.8 MiB. The drain empties it every 50 ms, and is held up
+/// Slots of one thread's ring: 32,768 x 88 bytes = 2.8 MiB. The drain empties it every 100 ms, and is held up
 /// for at most 2 s by a server that does not answer; in that time the busiest thread we know (40 buckets, two
 /// records each, 100 steps/s) writes 16,000 records.
 pub(crate) const RING_SLOTS: usize = 32_768;

@@ -15,6 +15,7 @@
 pub mod adamw;
 pub mod cifar;
 pub mod convnet;
+mod cores;
 pub mod corpus;
 pub mod gpt;
 pub mod images;

@@ -10,6 +10,8 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
+use crate::cores;
+
 /// What is set where it is not set already.
 const SETTINGS: [(&str, &str); 3] = [
     ("RAYON_NUM_THREADS", "1"),
@@ -27,6 +29,7 @@ pub fn main(body: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
         eprintln!("error: cannot start anew with settings for candle: {}", exec_prepared());
         return ExitCode::FAILURE;
     }
+    cores::bind();
     match body() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

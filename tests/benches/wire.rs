@@ -1,7 +1,7 @@
 //! Bytes and speed of records on the wire and on disk: `cargo xtask bench wire`.
 //!
 //! The records are a simulated job's, with times made as uneven as measured ones; the code is the real one. A
-//! rank's records are put into batches in three ways: *tick*, as an agent does it (one batch each 50 ms, which at
+//! rank's records are put into batches in three ways: *tick*, as an agent does it (one batch each 100 ms, which at
 //! three steps a second are six bucket records); *step*, a whole step in each; *gathered*, as an agent does it
 //! while its server is away. Small batches cost more bytes a record, since every batch says who speaks.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]

@@ -15,7 +15,7 @@ use crate::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId};
 /// The version this crate writes, and the newest it reads.
 pub const WIRE_VERSION: u16 = 1;
 
-/// Most records in one batch: a drain of 50 ms holds far fewer (40 buckets * 3 steps/s * 0.05 s = 6), a long
+/// Most records in one batch: a drain of 100 ms holds far fewer (40 buckets * 3 steps/s * 0.1 s = 12), a long
 /// server outage is sent as many batches.
 pub const MAX_EVENTS: usize = 65_536;
 /// Most bytes of a batch before compression: [`MAX_EVENTS`] bucket records of 67 bytes, rounded up.

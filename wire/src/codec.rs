@@ -125,7 +125,7 @@ const ZSTD: u16 = 0;
 #[cfg(feature = "compress")]
 const STORED: u16 = 1;
 /// Shorter batches are stored as they are: packed columns leave a compressor little, and making one costs more
-/// than all the rest of the work on a batch of 50 ms.
+/// than all the rest of the work on a batch of 100 ms.
 #[cfg(feature = "compress")]
 const COMPRESS_FROM: usize = 1_024;
 

@@ -8,6 +8,7 @@ const BENCHES: &str = "usage: cargo xtask bench NAME...
 
   record     nanoseconds of one `record` and of one whole instrumented step
   overhead   instrumented against uninstrumented training runs, in pairs
+  faults     planted faults in real runs: right rank, right cause, what cost
   wire       bytes and speed of batches and segments
   allreduce  the ring all-reduce over sizes and ranks
   all        all of them";
@@ -21,9 +22,10 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
         match name.as_str() {
             "record" => record()?,
             "overhead" => overhead()?,
+            "faults" => faults()?,
             "wire" => wire()?,
             "allreduce" => allreduce()?,
-            "all" => [record, wire, allreduce, overhead].iter().try_for_each(|bench| bench())?,
+            "all" => [record, wire, allreduce, overhead, faults].iter().try_for_each(|bench| bench())?,
             other => bail!("no bench {other}\n{BENCHES}"),
         }
     }
@@ -47,16 +49,16 @@ fn allreduce() -> anyhow::Result<()> {
 }
 
 fn overhead() -> anyhow::Result<()> {
-    let build = [
-        "build",
-        "--release",
-        "--package",
-        "paceline",
-        "--package",
-        "paceline-examples",
-        "--package",
-        "paceline-tests",
-    ];
-    step("building", cargo().args(build))?;
-    step("overhead", &mut std::process::Command::new(programs().join("overhead")))
+    measure_jobs("overhead")
+}
+
+fn faults() -> anyhow::Result<()> {
+    measure_jobs("faults")
+}
+
+/// Runs a program that measures whole jobs, after building all that it starts.
+fn measure_jobs(program: &str) -> anyhow::Result<()> {
+    let packages = ["paceline", "paceline-examples", "paceline-tests"].map(|package| ["--package", package]);
+    step("building", cargo().args(["build", "--release"]).args(packages.as_flattened()))?;
+    step(program, &mut std::process::Command::new(programs().join(program)))
 }

@@ -15,7 +15,7 @@ pub const BUCKETS: usize = 40;
 /// 100 seconds of training at three steps a second.
 pub const STEPS: u64 = 300;
 /// Agents send this often.
-pub const TICK: i64 = 50_000_000;
+pub const TICK: i64 = 100_000_000;
 /// And gather for so long while the server is away.
 pub const GATHER: i64 = 1_000_000_000;
 

@@ -13,7 +13,7 @@ use super::plan::Plan;
 use super::timeline::{RankTruth, StepTruth};
 
 /// Agents send this often.
-const TICK: i64 = 50_000_000;
+const TICK: i64 = 100_000_000;
 /// And ask for the time this often.
 const PROBE_EVERY: i64 = 500_000_000;
 
