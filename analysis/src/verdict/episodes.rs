@@ -1,7 +1,7 @@
 //! When a rank stood out: which steps are held against it.
 //!
 //! Steps are judged in blocks. A block counts against a rank that was last in most of its steps by more than a
-//! little; from the blocks that count the episode is followed, step by step, to where it began and ended.
+//! little; from the blocks that count the episode's ends are fitted, step by step, to where it began and ended.
 
 use wire::live::Part;
 
@@ -74,8 +74,8 @@ pub(super) fn bad_steps(
         return None;
     }
     let mut is_bad = vec![false; steps.len()];
-    for (from, to) in guilty {
-        let (from, to) = extended(margins, rank, from, to);
+    for episode in guilty.chunk_by(|before, after| before.1 == after.0) {
+        let (from, to) = fitted(margins, rank, episode[0].0, episode[episode.len() - 1].1);
         is_bad[from..to].fill(true);
     }
     Some((0..steps.len()).filter(|&at| is_bad[at]).collect())
@@ -87,11 +87,19 @@ fn blocks(steps: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..count).map(move |block| (block * steps / count, (block + 1) * steps / count))
 }
 
-fn extended(margins: &[Option<Margin>], rank: usize, mut from: usize, mut to: usize) -> (usize, usize) {
+/// Moves the ends of an episode, which lie on block boundaries, to where it truly began and ended: inwards over
+/// steps in which the rank was not yet, or no longer, last; else outwards over those in which it was already.
+fn fitted(margins: &[Option<Margin>], rank: usize, mut from: usize, mut to: usize) -> (usize, usize) {
     let goes_on = |window: &[Option<Margin>]| {
         let last_in = window.iter().filter(|margin| saving(margin, rank) > 0).count();
         window.len() == EDGE && last_in + 1 >= EDGE
     };
+    while to - from > BLOCK && !goes_on(&margins[from..from + EDGE]) {
+        from += 1;
+    }
+    while to - from > BLOCK && !goes_on(&margins[to - EDGE..to]) {
+        to -= 1;
+    }
     while from > 0 && goes_on(&margins[from.saturating_sub(EDGE)..from]) {
         from -= 1;
     }
