@@ -12,8 +12,6 @@ const STEPS: f64 = 10.0;
 pub struct Progress {
     /// The newest collective it has launched.
     pub launched: Option<Seq>,
-    /// True once it said goodbye.
-    pub gone: bool,
     /// Seconds since anything came from it.
     pub silent_seconds: u64,
 }

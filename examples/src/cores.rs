@@ -13,12 +13,20 @@ pub(crate) fn bind() {
     let (Some(rank), Some(ranks)) = (number("LOCAL_RANK"), number("LOCAL_WORLD_SIZE")) else { return };
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect();
+    if !is_even(ranks, cores.len()) {
+        return;
+    }
     let mut share = CpuSet::new();
     for core in share_of(rank, ranks, cores.len()) {
         share.set(cores[core]);
     }
     // See above: not being bound costs some speed and nothing else.
     let _wanders = sched_setaffinity(None, &share);
+}
+
+/// Whether every rank gets as much as any other. Three ranks bound to two cores would make stragglers of two.
+fn is_even(ranks: usize, cores: usize) -> bool {
+    ranks <= cores || (cores > 0 && ranks.is_multiple_of(cores))
 }
 
 /// The cores of one of `ranks` ranks, as indices below `cores`: a block of its own, or one core by turns.
@@ -29,7 +37,7 @@ fn share_of(rank: usize, ranks: usize, cores: usize) -> impl Iterator<Item = usi
 
 #[cfg(test)]
 mod tests {
-    use super::share_of;
+    use super::{is_even, share_of};
 
     #[test]
     fn cores_are_shared_out_evenly() {
@@ -39,5 +47,6 @@ mod tests {
         assert_eq!(shares(4, 2), [[0], [1], [0], [1]]);
         assert_eq!(shares(2, 2), [[0], [1]]);
         assert_eq!(shares(2, 5), [[0, 1], [2, 3]]);
+        assert!(is_even(4, 2) && is_even(2, 5) && !is_even(3, 2));
     }
 }

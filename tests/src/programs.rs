@@ -75,14 +75,6 @@ impl Server {
         self.child.wait()?;
         Ok(())
     }
-
-    /// Its resident memory, in bytes.
-    ///
-    /// # Errors
-    /// When /proc does not say.
-    pub fn resident_bytes(&self) -> anyhow::Result<u64> {
-        resident_bytes(self.child.id())
-    }
 }
 
 impl Drop for Server {

@@ -282,7 +282,6 @@ impl Run {
         let since = now - self.last_step_at?;
         let progress = |rank: &RankState| Progress {
             launched: rank.launched,
-            gone: rank.bye.is_some(),
             silent_seconds: rank
                 .last_seen
                 .map_or(0, |seen| (now - seen).max(0).unsigned_abs() / 1_000_000_000),

@@ -42,8 +42,8 @@ fn NoRuns() -> impl IntoView {
             <p>"Start a training job under Paceline, in another terminal:"</p>
             <pre><code>"paceline run -n 4 -- char_lm"</code></pre>
             <p class="quiet">
-                "It appears here within a second. A job of your own needs nothing but "
-                <code>"PACELINE_SERVER"</code>" set to this address."
+                "It appears here within a second. So does a job with the reducer in it that another launcher starts with "
+                <code>"PACELINE_SERVER"</code>" set to this address and "<code>"PACELINE_RUN_ID"</code>" to a name."
             </p>
         </section>
     }
