@@ -6,6 +6,8 @@ use wire::views::Hang;
 
 const LEAST_LIMIT_SECONDS: f64 = 10.0;
 const STEPS: f64 = 10.0;
+/// Agents send a heartbeat every two seconds.
+const SILENT_SECONDS: u64 = 5;
 
 /// What is known of one rank's way through its collectives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,12 +26,23 @@ pub fn detect(since_seconds: f64, median_step_seconds: Option<f64>, ranks: &[Pro
         return None;
     }
     let furthest = ranks.iter().filter_map(|rank| rank.launched).max();
-    let behind: Vec<Rank> = (0..ranks.len())
-        .filter(|&rank| ranks[rank].launched < furthest)
-        .map(|rank| Rank(rank as u32))
-        .collect();
+    let behind: Vec<Rank> = suspects(ranks, furthest);
     let sentence = sentence(since_seconds, furthest, &behind, ranks);
     Some(Hang { since_seconds, limit_seconds, ranks: behind, sentence })
+}
+
+/// Who is waited for. A rank that waits inside a collective has not started the next one either, so being behind
+/// is not enough: a rank that fell silent is the one, and where all still report, those that are furthest behind.
+fn suspects(ranks: &[Progress], furthest: Option<Seq>) -> Vec<Rank> {
+    let select = |is: &dyn Fn(&Progress) -> bool| -> Vec<Rank> {
+        (0..ranks.len()).filter(|&rank| is(&ranks[rank])).map(|rank| Rank(rank as u32)).collect()
+    };
+    let silent = select(&|rank| rank.silent_seconds >= SILENT_SECONDS);
+    if !silent.is_empty() && silent.len() < ranks.len() {
+        return silent;
+    }
+    let least = ranks.iter().map(|rank| rank.launched).min().flatten();
+    select(&|rank| rank.launched < furthest && rank.launched == least)
 }
 
 fn sentence(since: f64, furthest: Option<Seq>, behind: &[Rank], ranks: &[Progress]) -> String {
@@ -40,13 +53,15 @@ fn sentence(since: f64, furthest: Option<Seq>, behind: &[Rank], ranks: &[Progres
     let names: Vec<String> = behind.iter().take(8).map(|rank| rank.to_string()).collect();
     let more = if behind.len() > 8 { format!(" and {} more", behind.len() - 8) } else { String::new() };
     let (noun, verb) = if behind.len() == 1 { ("rank", "has") } else { ("ranks", "have") };
-    let silent = behind.iter().filter(|rank| ranks[rank.0 as usize].silent_seconds >= 5).count();
+    let has_started = |rank: &&Rank| ranks[rank.0 as usize].launched == Some(furthest);
+    let done = if behind.iter().all(|rank| has_started(&rank)) { "finished" } else { "started" };
+    let silent = behind.iter().filter(|rank| ranks[rank.0 as usize].silent_seconds >= SILENT_SECONDS).count();
     let silence = match (silent, behind.len()) {
         (0, _) => String::new(),
         (_, 1) => ", and nothing has come from it since".into(),
         (silent, all) => format!(", and nothing has come from {silent} of these {all}"),
     };
-    format!("{no_step}: {noun} {}{more} {verb} not started collective {furthest}{silence}.", names.join(", "))
+    format!("{no_step}: {noun} {}{more} {verb} not {done} collective {furthest}{silence}.", names.join(", "))
 }
 
 #[cfg(test)]
@@ -65,6 +80,14 @@ mod tests {
         let hang = detect(12.0, Some(0.1), &ranks).unwrap();
         assert_eq!(hang.ranks, [Rank(2)]);
         assert_eq!(hang.sentence, "No step has completed for 12 s: rank 2 has not started collective 9.");
+    }
+
+    /// Rank 2 waits for rank 1 inside collective 8, while rank 0 is in 9.
+    #[test]
+    fn a_silent_rank_is_named_and_not_one_that_waits_for_it() {
+        let stopped = Progress { silent_seconds: 11, ..at(8) };
+        assert_eq!(detect(12.0, Some(0.1), &[at(9), stopped, at(8)]).unwrap().ranks, [Rank(1)]);
+        assert_eq!(detect(12.0, Some(0.1), &[at(9), at(7), at(8)]).unwrap().ranks, [Rank(1)]);
     }
 
     #[test]
