@@ -4,7 +4,10 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use wire::ids::{Bucket, Rank, RunId};
-use wire::views::{BucketStats, Hang, RankClock, RankDrops, RankLedger, Report, RunState, ScalingEfficiency};
+use wire::views::{
+    BucketStats, Hang, LatencyHistogram, RankClock, RankDrops, RankLedger, Report, RunState,
+    ScalingEfficiency,
+};
 
 use crate::clocks::ClockFit;
 use crate::step::{RankAnalysis, StepAnalysis};
@@ -98,6 +101,8 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         scaling_efficiency,
         own_overhead_ratio: own_overhead.map(|overhead| overhead.ratio),
         own_overhead,
+        what_if: None,
+        loss_ledger: None,
         ledger: ledger(&observed, facts.ranks),
         verdicts: verdict::verdicts(&observed),
         buckets,
@@ -196,6 +201,7 @@ fn bucket_stats(steps: &[&StepAnalysis], ranks: u32) -> Vec<BucketStats> {
             collectives: of.len() as u64,
             wait_ns,
             transfer_ns,
+            latency: LatencyHistogram::default(),
             hidden_ratio: (duration > 0).then(|| hidden as f64 / duration as f64),
             algbw,
             busbw: algbw.map(|algbw| algbw * factor),

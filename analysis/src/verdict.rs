@@ -89,6 +89,9 @@ fn against_rank(steps: &[&StepAnalysis], margins: &[Option<Margin>], rank: usize
         evidence: evidence(rank, &bad_steps, last_in, &excess),
         counter_evidence: Vec::new(),
         example_step: example_step(&bad_steps, &savings),
+        persistence: None,
+        steps: None,
+        onset: None,
     };
     verdict.counter_evidence = counter_evidence(rank, &bad_steps, last_in, &excess);
     let share = share * 100.0;

@@ -339,7 +339,7 @@ impl Metrics {
             }
         }
         for verdict in &shown.report.verdicts {
-            if let Some(Culprit::Rank(rank)) = verdict.culprit {
+            for rank in verdict.culprit.iter().flat_map(Culprit::ranks) {
                 let labels = [id, &rank.to_string(), verdict.cause.name()];
                 self.straggler_cost.with_label_values(&labels).set(verdict.cost_share);
             }

@@ -150,8 +150,8 @@ fn lost_and_late_batches_leave_gaps_that_are_seen_and_answers_that_hold() {
         assert_eq!(report.state, RunState::Completed, "seed {seed}");
         let first = report.verdicts.first().unwrap_or_else(|| panic!("seed {seed}: no verdict"));
         assert_eq!(
-            (first.culprit, first.cause),
-            (Some(Culprit::Rank(2)), Cause::Input),
+            (first.culprit.as_ref(), first.cause),
+            (Some(&Culprit::Rank(2)), Cause::Input),
             "seed {seed}: {first:?}"
         );
     }

@@ -8,6 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::Drop;
 use crate::ids::{Bucket, Rank, RunId};
+use what_if::{LossLedger, WhatIf};
+
+pub mod comparison;
+pub mod scaling;
+pub mod what_if;
 
 /// Where a run is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,14 +144,28 @@ impl RankLedger {
 }
 
 /// Who a verdict is against.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Culprit {
     /// One rank: `{"rank": 2}`.
     Rank(u32),
+    /// Several ranks that are slow together, so that fixing one saves nothing: `{"ranks": [2, 5]}`.
+    Ranks(Vec<u32>),
     /// Every rank alike: `"all"`.
     All,
+}
+
+impl Culprit {
+    /// The ranks that are named; none for a verdict against all.
+    #[must_use]
+    pub fn ranks(&self) -> &[u32] {
+        match self {
+            Self::Rank(rank) => std::slice::from_ref(rank),
+            Self::Ranks(ranks) => ranks,
+            Self::All => &[],
+        }
+    }
 }
 
 /// Why a step is slower than it could be (METRICS.md, "verdict").
@@ -158,8 +177,10 @@ pub enum Cause {
     Input,
     /// Copying to the device.
     H2d,
-    /// Compute: a slow device or more work.
+    /// Compute: a slow device.
     Compute,
+    /// Compute: more work than the others have, for instance longer sequences.
+    MoreWork,
     /// The device lowered its clocks.
     ClockThrottle,
     /// Launch gaps, preemption, garbage collection.
@@ -180,6 +201,7 @@ impl Cause {
             Self::Input => "input",
             Self::H2d => "h2d",
             Self::Compute => "compute",
+            Self::MoreWork => "more_work",
             Self::ClockThrottle => "clock_throttle",
             Self::Host => "host",
             Self::Network => "network",
@@ -200,6 +222,42 @@ pub enum Confidence {
     Medium,
     /// Seen in nearly every step, by both forms.
     High,
+}
+
+/// How a fault behaves over the steps that were watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Persistence {
+    /// In nearly all steps that were watched.
+    Persistent,
+    /// It began while the run was watched and is still there: a fail-slow.
+    Onset,
+    /// It came and went.
+    Transient,
+    /// It comes back: several episodes.
+    Recurring,
+}
+
+/// When a fault began, and how the step time bears it out.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ChangePoint {
+    /// The first step that has it.
+    pub step: u64,
+    /// It began no earlier than this.
+    pub earliest: u64,
+    /// And no later than this.
+    pub latest: u64,
+    /// When that step ended on the server's clock, in milliseconds since the Unix epoch; null without
+    /// aligned clocks.
+    pub unix_millis: Option<u64>,
+    /// Median of the rank's own work in the steps before, in nanoseconds.
+    pub before_ns: f64,
+    /// Median of it from that step on.
+    pub after_ns: f64,
+    /// True when the two sides differ by more than their own scatter explains (p < 0.001).
+    pub verified: bool,
 }
 
 /// What is wrong, what it costs, and how one knows.
@@ -226,6 +284,12 @@ pub struct Verdict {
     pub counter_evidence: Vec<String>,
     /// The step that shows it best.
     pub example_step: Option<u64>,
+    /// Whether it stays, came and went, or comes back; null for verdicts against all.
+    pub persistence: Option<Persistence>,
+    /// The first and last step that are held against the culprit; null for verdicts against all.
+    pub steps: Option<(u64, u64)>,
+    /// When it began, if it began while the run was watched.
+    pub onset: Option<ChangePoint>,
 }
 
 /// `transfer(m) = alpha + beta * m`, by least absolute deviations.
@@ -242,8 +306,38 @@ pub struct AlphaBeta {
     pub points: Vec<(u64, f64)>,
 }
 
+/// How often a latency was seen, in bins of a quarter of an octave: bin `i` counts what lies in
+/// [1 us x 2^(i/4), 1 us x 2^((i+1)/4)); what is below 1 us is in bin 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LatencyHistogram {
+    /// The number of the first bin.
+    pub first: u32,
+    /// Counts of transfers, from bin `first` on.
+    pub transfers: Vec<u32>,
+    /// Counts of waits, as many.
+    pub waits: Vec<u32>,
+}
+
+impl LatencyHistogram {
+    /// Bins in an octave.
+    pub const PER_OCTAVE: f64 = 4.0;
+
+    /// Which bin a latency falls into.
+    #[must_use]
+    pub fn bin(nanos: f64) -> u32 {
+        ((nanos / 1e3).max(1.0).log2() * Self::PER_OCTAVE) as u32
+    }
+
+    /// Where a bin begins, in nanoseconds.
+    #[must_use]
+    pub fn begin(bin: u32) -> f64 {
+        (f64::from(bin) / Self::PER_OCTAVE).exp2() * 1e3
+    }
+}
+
 /// One bucket over the observed steps and all ranks; times in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BucketStats {
     /// Which bucket.
@@ -256,6 +350,8 @@ pub struct BucketStats {
     pub wait_ns: Spread,
     /// Transfer.
     pub transfer_ns: Spread,
+    /// How waits and transfers are distributed, one count a collective.
+    pub latency: LatencyHistogram,
     /// Share of its communication time that lay behind compute.
     pub hidden_ratio: Option<f64>,
     /// bytes / median transfer, in bytes per second.
@@ -336,6 +432,10 @@ pub struct Report {
     pub own_overhead_ratio: Option<f64>,
     /// The same with its interval.
     pub own_overhead: Option<OwnOverhead>,
+    /// What the step would take if something were fixed.
+    pub what_if: Option<WhatIf>,
+    /// Where efficiency goes.
+    pub loss_ledger: Option<LossLedger>,
     /// One ledger a rank, summed over the observed steps.
     pub ledger: Vec<RankLedger>,
     /// Worst first.

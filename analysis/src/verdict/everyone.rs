@@ -49,6 +49,9 @@ pub(super) fn verdicts(steps: &[&StepAnalysis]) -> Option<Verdict> {
         ],
         counter_evidence: vec!["the cost assumes that all of it could be hidden".into()],
         example_step: steps.last().map(|step| step.step.0),
+        persistence: None,
+        steps: None,
+        onset: None,
     })
 }
 

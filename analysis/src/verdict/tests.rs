@@ -72,7 +72,7 @@ fn each_fault_is_named_with_its_rank_cause_and_cost() {
             let verdicts = judge(&run(200, |_, r| (r == rank).then_some((10 * MS, part))));
             assert_eq!(verdicts.len(), 1, "{verdicts:?}");
             let verdict = &verdicts[0];
-            assert_eq!((verdict.culprit, verdict.cause), (Some(Culprit::Rank(rank as u32)), cause));
+            assert_eq!((&verdict.culprit, verdict.cause), (&Some(Culprit::Rank(rank as u32)), cause));
             let error = verdict.cost_ns_per_step.abs_diff(10 * MS);
             assert!(error <= MS, "planted 10 ms, found {} ns", verdict.cost_ns_per_step);
             assert_eq!(verdict.confidence, Confidence::High);

@@ -142,7 +142,7 @@ pub fn BucketTable(look: StepLook) -> impl IntoView {
         Column::Number("algbw"),
         Column::Number("busbw"),
     ];
-    let one = move |at: usize| live.run.with(|run| run.as_ref()?.report.buckets.get(at).copied());
+    let one = move |at: usize| live.run.with(|run| run.as_ref()?.report.buckets.get(at).cloned());
     let cell = move |(at, column): (usize, usize)| {
         let Some(bucket) = one(at) else { return String::new() };
         let bandwidth = |v: Option<f64>| v.map_or_else(|| "—".into(), |v| units::rate(v, "B/s"));

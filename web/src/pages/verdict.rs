@@ -5,7 +5,7 @@
 
 use leptos::prelude::*;
 use viz::units;
-use wire::views::{Confidence, Culprit, Report, Verdict};
+use wire::views::{Confidence, Report, Verdict};
 
 use super::run::RunId;
 use crate::live::Live;
@@ -155,9 +155,10 @@ fn Grounds(found: Memo<Finding>) -> impl IntoView {
     let example = Memo::new(move |_| found.with(|found| found.verdict.as_ref()?.example_step));
     let link = move |tab: Tab| {
         text(move || {
-            let rank = found.with(|found| match found.verdict.as_ref().and_then(|v| v.culprit) {
-                Some(Culprit::Rank(rank)) => format!("rank={rank}&"),
-                _ => String::new(),
+            let rank = found.with(|found| {
+                let culprit = found.verdict.as_ref().and_then(|verdict| verdict.culprit.as_ref());
+                let worst = culprit.and_then(|culprit| culprit.ranks().first());
+                worst.map_or_else(String::new, |rank| format!("rank={rank}&"))
             });
             // Waterfalls are kept for longer than the columns that the other views draw.
             let step = example.get().filter(|&step| {
