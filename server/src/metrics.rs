@@ -1,19 +1,31 @@
 //! Prometheus metrics, with the names of METRICS.md. Counters and histograms grow as steps close; gauges are
 //! set from snapshots.
+//!
+//! A gauge says how things are *now*, so a run that is over has none: what it last said would be taken for the
+//! present, and an alert on it would fire for ever. `paceline_run_state` says what became of it, its counters stay
+//! for a last scrape, and [`lifetime::KEEP`] later nothing of it is left. Runs that were over before this server
+//! began are not shown at all.
 
+mod lifetime;
+mod own;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 use analysis::step::StepAnalysis;
-use prometheus::{
-    CounterVec, Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntGauge, Opts, Registry,
-    TextEncoder,
-};
+use prometheus::core::Collector;
+use prometheus::{CounterVec, Encoder, GaugeVec, HistogramOpts, HistogramVec, Opts, Registry, TextEncoder};
+use wire::batch::DropReason;
+use wire::clock::ServerNanos;
 use wire::live::Part;
 use wire::views::{Culprit, RunState};
 
+use crate::export::text::state_name;
 use crate::state::run::Run;
 use crate::state::snapshot::RunSnapshot;
+use lifetime::Lifetimes;
+pub use own::ServerMetrics;
 
 /// A run of more ranks exports per-rank series only for its worst ranks (METRICS.md).
 const MOST_RANKS_IN_FULL: usize = 512;
@@ -23,7 +35,8 @@ const WORST_RANKS: usize = 64;
 /// All metrics of a server.
 #[derive(Clone)]
 pub struct Metrics {
-    registry: Registry,
+    families: Families,
+    lifetimes: Lifetimes,
     step_seconds: HistogramVec,
     phase_seconds: CounterVec,
     straggler_wait: CounterVec,
@@ -44,35 +57,14 @@ pub struct Metrics {
     ranks_reporting: GaugeVec,
     ranks_expected: GaugeVec,
     own_overhead: GaugeVec,
+    own_overhead_bound: GaugeVec,
+    state: GaugeVec,
     hung: GaugeVec,
+    rank_hung: GaugeVec,
+    rank_reporting: GaugeVec,
     late_records: GaugeVec,
     /// The server's own.
     pub server: ServerMetrics,
-}
-
-/// What the server says about itself.
-#[derive(Clone)]
-pub struct ServerMetrics {
-    /// Batches made durable.
-    pub batches: IntCounter,
-    /// Records in them.
-    pub records: IntCounter,
-    /// Bytes of batches.
-    pub bytes: IntCounter,
-    /// Batches refused because they are no batches.
-    pub refused: IntCounter,
-    /// Batches sent away because there was no room.
-    pub deferred: IntCounter,
-    /// Clients of the live stream.
-    pub live_clients: IntGauge,
-    syncs: prometheus::Histogram,
-}
-
-impl ServerMetrics {
-    /// A group of batches was synced to disk in `took`.
-    pub fn synced(&self, took: Duration) {
-        self.syncs.observe(took.as_secs_f64());
-    }
 }
 
 /// From 100 us to 100 s, three a decade: a step or a bucket of any job.
@@ -80,13 +72,32 @@ fn duration_buckets(from: f64) -> Vec<f64> {
     (0..19).map(|i| from * 10_f64.powf(f64::from(i) / 3.0)).collect()
 }
 
+/// The registry, and the names of what is in it.
+#[derive(Clone, Default)]
+struct Families {
+    registry: Registry,
+    names: Vec<String>,
+}
+
+impl Families {
+    /// Names are fixed, so a clash is a mistake in this file, which a test of any kind would meet.
+    fn add<C: Collector + Clone + 'static>(&mut self, family: C) -> C {
+        self.names.extend(family.desc().iter().map(|description| description.fq_name.clone()));
+        self.registry.register(Box::new(family.clone())).expect("each name is registered once");
+        family
+    }
+}
+
 /// Registers one family of a fixed, valid name and label set.
 macro_rules! family {
-    ($registry:expr, $type:ident, $name:expr, $help:expr, $labels:expr) => {{
-        let family = $type::new(Opts::new($name, $help), &$labels).expect("the name and labels are valid");
-        $registry.register(Box::new(family.clone())).expect("each name is registered once");
-        family
-    }};
+    ($families:expr, $type:ident, $name:expr, $help:expr, $labels:expr) => {
+        $families.add($type::new(Opts::new($name, $help), &$labels).expect("the name and labels are valid"))
+    };
+}
+
+fn histogram(families: &mut Families, name: &str, help: &str, labels: &[&str], from: f64) -> HistogramVec {
+    let opts = HistogramOpts::new(name, help).buckets(duration_buckets(from));
+    families.add(HistogramVec::new(opts, labels).expect("the name and labels are valid"))
 }
 
 impl Default for Metrics {
@@ -102,22 +113,24 @@ impl Metrics {
     /// Never with the fixed names below; a test makes one.
     #[must_use]
     pub fn new() -> Self {
-        let r = Registry::new();
-        let histogram = |name: &str, help: &str, labels: &[&str], from: f64| {
-            let opts = HistogramOpts::new(name, help).buckets(duration_buckets(from));
-            let family = HistogramVec::new(opts, labels).expect("the name and labels are valid");
-            r.register(Box::new(family.clone())).expect("each name is registered once");
-            family
-        };
+        let mut r = Families::default();
         Self {
-            step_seconds: histogram("paceline_step_seconds", "Step time over all ranks.", &["run"], 1e-3),
+            step_seconds: histogram(
+                &mut r,
+                "paceline_step_seconds",
+                "Step time over all ranks.",
+                &["run"],
+                1e-3,
+            ),
             bucket_transfer: histogram(
+                &mut r,
                 "paceline_bucket_transfer_seconds",
                 "Transfer of one bucket's all-reduce, the median over ranks.",
                 &["run", "bucket"],
                 1e-5,
             ),
             bucket_wait: histogram(
+                &mut r,
                 "paceline_bucket_wait_seconds",
                 "Wait for the last rank in one bucket's all-reduce, the mean over ranks.",
                 &["run", "bucket"],
@@ -236,6 +249,34 @@ impl Metrics {
                 "What recording costs the job, from shadow steps; noise may make it negative.",
                 ["run"]
             ),
+            own_overhead_bound: family!(
+                r,
+                GaugeVec,
+                "paceline_own_overhead_bound_ratio",
+                "Ends of the 95 % interval of paceline_own_overhead_ratio.",
+                ["run", "bound"]
+            ),
+            state: family!(
+                r,
+                GaugeVec,
+                "paceline_run_state",
+                "1 for the state the run is in, 0 for the others.",
+                ["run", "state"]
+            ),
+            rank_hung: family!(
+                r,
+                GaugeVec,
+                "paceline_rank_hung",
+                "1 for each rank that a hung run waits for.",
+                ["run", "rank"]
+            ),
+            rank_reporting: family!(
+                r,
+                GaugeVec,
+                "paceline_rank_reporting",
+                "1 where a rank was heard from in the last ten seconds, else 0; none once it said goodbye.",
+                ["run", "rank"]
+            ),
             hung: family!(
                 r,
                 GaugeVec,
@@ -250,13 +291,18 @@ impl Metrics {
                 "Records that came after their step had closed without them.",
                 ["run"]
             ),
-            server: ServerMetrics::new(&r),
-            registry: r,
+            server: ServerMetrics::new(&mut r),
+            lifetimes: Lifetimes::default(),
+            families: r,
         }
     }
 
     /// Adds closed steps of a run.
     pub fn observe_steps(&self, run: &Run, steps: &[Arc<StepAnalysis>]) {
+        if steps.is_empty() {
+            return;
+        }
+        self.lifetimes.seen(run.id());
         let id = run.id().as_str();
         for step in steps.iter().filter(|step| step.complete && !step.shadow) {
             self.step_seconds.with_label_values(&[id]).observe(seconds(step.step_nanos()));
@@ -295,9 +341,32 @@ impl Metrics {
         }
     }
 
-    /// Sets the gauges of a run.
-    pub fn observe_run(&self, run: &Run, shown: &RunSnapshot) {
+    /// Sets the gauges of a run; of one that is over, takes them away.
+    pub fn observe_run(&self, run: &Run, shown: &RunSnapshot, now: ServerNanos) {
         let id = run.id().as_str();
+        if run.is_over(now) {
+            if self.lifetimes.ended(run.id(), Instant::now()) {
+                self.gauges().into_iter().for_each(|gauge| lifetime::forget(gauge, id));
+                self.set_state(id, shown.summary.state);
+            }
+            return;
+        }
+        self.lifetimes.seen(run.id());
+        self.set_state(id, shown.summary.state);
+        self.set_run_gauges(id, run, shown);
+        self.set_straggler_costs(id, shown);
+        self.set_rank_gauges(id, run, shown, now);
+    }
+
+    fn set_state(&self, id: &str, is: RunState) {
+        use RunState::{Completed, Failed, Hung, Running, Starting};
+        for state in [Starting, Running, Hung, Completed, Failed] {
+            let value = f64::from(u8::from(state == is));
+            self.state.with_label_values(&[id, state_name(state)]).set(value);
+        }
+    }
+
+    fn set_run_gauges(&self, id: &str, run: &Run, shown: &RunSnapshot) {
         let (summary, report) = (&shown.summary, &shown.report);
         let set = |gauge: &GaugeVec, value: Option<f64>| match value {
             Some(value) => gauge.with_label_values(&[id]).set(value),
@@ -321,8 +390,10 @@ impl Metrics {
                 None => drop(self.efficiency.remove_label_values(&[id, kind])),
             }
         }
-        self.set_straggler_costs(id, shown);
-        self.set_rank_gauges(id, run, shown);
+        if let Some(own) = report.own_overhead {
+            self.own_overhead_bound.with_label_values(&[id, "low"]).set(own.low);
+            self.own_overhead_bound.with_label_values(&[id, "high"]).set(own.high);
+        }
     }
 
     /// The verdicts against ranks. One that is gone is set to 0, so that an alert on it resolves.
@@ -346,22 +417,34 @@ impl Metrics {
         }
     }
 
-    fn set_rank_gauges(&self, id: &str, run: &Run, shown: &RunSnapshot) {
+    fn set_rank_gauges(&self, id: &str, run: &Run, shown: &RunSnapshot, now: ServerNanos) {
+        let ranks = run.world_size();
         if let Some(step) = shown.steps.last() {
             let mut late: Vec<(usize, f64)> = step
                 .present()
-                .filter_map(|(rank, analysis)| Some((rank, analysis.lateness_nanos?)))
+                .filter_map(|(rank, analysis)| Some((rank, analysis.lateness_nanos? / 1e9)))
                 .collect();
             if late.len() > MOST_RANKS_IN_FULL {
                 late.sort_by(|a, b| b.1.total_cmp(&a.1));
                 late.truncate(WORST_RANKS);
             }
-            for (rank, nanos) in late {
-                self.lateness.with_label_values(&[id, &rank.to_string()]).set(nanos / 1e9);
-            }
+            set_ranks(&self.lateness, id, ranks, late);
         }
+        let in_full = ranks as usize <= MOST_RANKS_IN_FULL;
+        let most = if in_full { MOST_RANKS_IN_FULL } else { WORST_RANKS };
+        let reporting = run.reporting(now).filter(|&(_, reports)| in_full || !reports);
+        let reporting = reporting.map(|(rank, reports)| (rank, f64::from(u8::from(reports))));
+        set_ranks(&self.rank_reporting, id, ranks, reporting.take(most));
+        let hung = shown.summary.hang.iter().flat_map(|hang| &hang.ranks).map(|rank| (rank.0 as usize, 1.0));
+        set_ranks(&self.rank_hung, id, ranks, hung.take(most));
         for (rank, bound) in run.clock_bounds().take(MOST_RANKS_IN_FULL) {
             self.clock_bound.with_label_values(&[id, &rank.to_string()]).set(seconds(bound));
+        }
+        if in_full {
+            // A counter that begins above 0 would hide its first losses from `increase`.
+            for (rank, reason) in (0..ranks).flat_map(|rank| DropReason::ALL.map(|reason| (rank, reason))) {
+                self.dropped.with_label_values(&[id, &rank.to_string(), reason.name()]);
+            }
         }
         for (rank, reason, count) in run.drop_counts().into_iter().take(MOST_RANKS_IN_FULL) {
             let counter = self.dropped.with_label_values(&[id, &rank.to_string(), reason.name()]);
@@ -375,35 +458,74 @@ impl Metrics {
     /// # Errors
     /// When a family cannot be written, which means a bug in the names above.
     pub fn encode(&self) -> Result<String, prometheus::Error> {
+        self.forget_ended(Instant::now());
         let mut text = Vec::new();
-        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        TextEncoder::new().encode(&self.families.registry.gather(), &mut text)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Names of all families, whether or not they have a series yet.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.families.names
+    }
+
+    /// Runs that ended long enough ago leave nothing behind. Done at a scrape: without one nobody would see it.
+    fn forget_ended(&self, now: Instant) {
+        for run in self.lifetimes.take_expired(now) {
+            let id = run.as_str();
+            self.gauges().into_iter().chain([&self.state]).for_each(|gauge| lifetime::forget(gauge, id));
+            self.counters().into_iter().for_each(|counter| lifetime::forget(counter, id));
+            self.histograms().into_iter().for_each(|histogram| lifetime::forget(histogram, id));
+        }
+    }
+
+    /// All gauges but the state, which outlives them.
+    fn gauges(&self) -> [&GaugeVec; 15] {
+        [
+            &self.lateness,
+            &self.overlap,
+            &self.efficiency,
+            &self.throughput,
+            &self.straggler_cost,
+            &self.clock_bound,
+            &self.last_step,
+            &self.ranks_reporting,
+            &self.ranks_expected,
+            &self.own_overhead,
+            &self.own_overhead_bound,
+            &self.hung,
+            &self.rank_hung,
+            &self.rank_reporting,
+            &self.late_records,
+        ]
+    }
+
+    fn counters(&self) -> [&CounterVec; 7] {
+        [
+            &self.phase_seconds,
+            &self.straggler_wait,
+            &self.exposed,
+            &self.comm,
+            &self.hidden,
+            &self.bucket_bytes,
+            &self.dropped,
+        ]
+    }
+
+    fn histograms(&self) -> [&HistogramVec; 3] {
+        [&self.step_seconds, &self.bucket_transfer, &self.bucket_wait]
     }
 }
 
-impl ServerMetrics {
-    fn new(registry: &Registry) -> Self {
-        let counter = |name: &str, help: &str| {
-            let counter = IntCounter::new(name, help).expect("the name is valid");
-            registry.register(Box::new(counter.clone())).expect("each name is registered once");
-            counter
-        };
-        let live_clients = IntGauge::new("paceline_server_live_clients", "Clients of the live stream.")
-            .expect("the name is valid");
-        registry.register(Box::new(live_clients.clone())).expect("each name is registered once");
-        let opts =
-            HistogramOpts::new("paceline_server_sync_seconds", "Time to sync a group of batches to disk.")
-                .buckets(duration_buckets(1e-4));
-        let syncs = prometheus::Histogram::with_opts(opts).expect("the name is valid");
-        registry.register(Box::new(syncs.clone())).expect("each name is registered once");
-        Self {
-            batches: counter("paceline_server_batches_total", "Batches made durable."),
-            records: counter("paceline_server_records_total", "Records in durable batches."),
-            bytes: counter("paceline_server_bytes_total", "Bytes of durable batches."),
-            refused: counter("paceline_server_refused_total", "Requests to ingest that were no batches."),
-            deferred: counter("paceline_server_deferred_total", "Batches told to come again later."),
-            live_clients,
-            syncs,
+/// Sets one gauge a rank; ranks without a value have no series.
+fn set_ranks(gauge: &GaugeVec, id: &str, ranks: u32, values: impl IntoIterator<Item = (usize, f64)>) {
+    let values: BTreeMap<usize, f64> = values.into_iter().collect();
+    for rank in 0..ranks as usize {
+        let label = rank.to_string();
+        match values.get(&rank) {
+            Some(&value) => gauge.with_label_values(&[id, &label]).set(value),
+            None => drop(gauge.remove_label_values(&[id, &label])),
         }
     }
 }
@@ -411,3 +533,6 @@ impl ServerMetrics {
 fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,8 +15,14 @@ pub const BROWSER: [Tool; 2] = [
 ];
 
 /// What else the end-to-end tests drive.
-const TOOLS: [Tool; 1] =
-    [Tool { program: "promtool", package: "prometheus", purpose: "checks what /metrics says" }];
+const TOOLS: [Tool; 2] = [
+    Tool {
+        program: "promtool",
+        package: "prometheus",
+        purpose: "checks /metrics and the rules; alert tests",
+    },
+    Tool { program: "prometheus-alertmanager", package: "prometheus-alertmanager", purpose: "alert tests" },
+];
 
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 
@@ -45,8 +51,9 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     step("tests of each crate", cargo().args(["test", "--release"]).args(native).args(units))?;
     // Whole training jobs share the cores: one test at a time, or they measure each other.
     let whole = ["test", "--release", "--package", "paceline-tests", "--", "--test-threads=1"];
-    // The browser was installed above: a test that finds none has failed.
-    step("tests of the whole", cargo().args(whole).env("REQUIRE_BROWSER", "1"))?;
+    // What was installed above is there: a test that does not find it has failed.
+    let required = [("REQUIRE_BROWSER", "1"), ("REQUIRE_PROMETHEUS", "1")];
+    step("tests of the whole", cargo().args(whole).envs(required))?;
     gpu();
     eprintln!("\nAll checks passed in {:.0} s.", began.elapsed().as_secs_f64());
     Ok(())

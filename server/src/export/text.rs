@@ -157,7 +157,9 @@ pub fn runs(runs: &[RunSummary]) -> String {
     out
 }
 
-fn state_name(state: RunState) -> &'static str {
+/// A state as text, the same everywhere.
+#[must_use]
+pub fn state_name(state: RunState) -> &'static str {
     match state {
         RunState::Starting => "starting",
         RunState::Running => "running",

@@ -282,7 +282,7 @@ impl Task {
         let mut snapshot = Snapshot::clone(&self.publisher.borrow());
         for (id, held) in self.runs.iter_mut().filter(|(_, held)| held.dirty) {
             let shown = held.snapshot(now);
-            self.metrics.observe_run(&held.run, &shown);
+            self.metrics.observe_run(&held.run, &shown, now);
             snapshot.runs.insert(id.clone(), shown);
         }
         self.publisher.send_replace(Arc::new(snapshot));

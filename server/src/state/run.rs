@@ -437,6 +437,14 @@ impl Run {
         wanted.map(|records| waterfall::waterfall(records, &self.tightened(records))).collect()
     }
 
+    /// Ranks that have not said goodbye, and whether each was heard from lately.
+    pub fn reporting(&self, now: ServerNanos) -> impl Iterator<Item = (usize, bool)> {
+        let here = self.ranks.iter().enumerate().filter(|(_, rank)| rank.bye.is_none());
+        here.map(move |(rank, state)| {
+            (rank, state.last_seen.is_some_and(|seen| now - seen < REPORTING_NANOS))
+        })
+    }
+
     /// Error bound of each rank's clock, in nanoseconds.
     pub fn clock_bounds(&self) -> impl Iterator<Item = (usize, u64)> {
         self.fits().into_iter().enumerate().filter_map(|(rank, fit)| Some((rank, fit?.bound_nanos)))

@@ -1,0 +1,88 @@
+//! What a run has series for, from its first step to long after its end.
+
+use std::time::Duration;
+
+use wire::batch::{Batch, Bye, Note};
+use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
+use wire::event::{Event, StepRecord};
+use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Step};
+
+use super::*;
+
+const NOW: ServerNanos = ServerNanos(1_790_000_000_000_000_000);
+
+fn batch(seq: u64, notes: Vec<Note>) -> Batch {
+    let step =
+        StepRecord { step: Step(seq), begin: MonoNanos(0), end: MonoNanos(5), samples: 1, shadow: false };
+    Batch {
+        run: RunId::new("r").expect("it is a run id"),
+        rank: Rank(0),
+        world_size: 1,
+        incarnation: Incarnation(1),
+        seq: BatchSeq(seq),
+        anchor: ClockAnchor { mono: MonoNanos(0), unix: UnixNanos(0) },
+        probes: Vec::new(),
+        drops: Vec::new(),
+        notes,
+        events: vec![Event::Step(step)],
+    }
+}
+
+fn snapshot(run: &Run) -> RunSnapshot {
+    let report = Arc::new(run.report(usize::MAX, NOW));
+    RunSnapshot { summary: run.summary(&report, NOW), report, steps: Arc::new(run.newest_steps(10)) }
+}
+
+/// Applies a batch, and shows the outcome as the hub does.
+fn apply(metrics: &Metrics, run: &mut Run, batch: Batch) -> String {
+    let closed = run.apply(batch, NOW).expect("it is new");
+    metrics.observe_steps(run, &closed);
+    metrics.observe_run(run, &snapshot(run), NOW);
+    metrics.encode().expect("it encodes")
+}
+
+fn bye() -> Vec<Note> {
+    vec![Note::Bye(Bye { completed: true, reason: String::new() })]
+}
+
+#[test]
+fn a_run_that_is_over_has_a_state_and_counters_but_no_present_and_later_nothing() {
+    let metrics = Metrics::new();
+    let mut run = Run::new(RunId::new("r").expect("it is a run id"), 1, NOW);
+    let text = apply(&metrics, &mut run, batch(0, Vec::new()));
+    assert!(text.contains("paceline_ranks_expected{run=\"r\"} 1"), "{text}");
+    assert!(text.contains("paceline_rank_reporting{rank=\"0\",run=\"r\"} 1"), "{text}");
+    assert!(text.contains("paceline_run_state{run=\"r\",state=\"running\"} 1"), "{text}");
+    assert!(text.contains("paceline_records_dropped_total{rank=\"0\",reason=\"ring_full\",run=\"r\"} 0"));
+
+    let text = apply(&metrics, &mut run, batch(1, bye()));
+    assert!(text.contains("paceline_run_state{run=\"r\",state=\"completed\"} 1"), "{text}");
+    assert!(text.contains("paceline_run_state{run=\"r\",state=\"running\"} 0"), "{text}");
+    assert!(text.contains("paceline_step_seconds_count{run=\"r\"} 2"), "{text}");
+    for gauge in metrics.gauges() {
+        assert!(gauge.collect().iter().all(|family| family.get_metric().is_empty()), "{:?}", gauge.desc());
+    }
+
+    let later = Instant::now() + lifetime::KEEP - Duration::from_secs(60);
+    metrics.forget_ended(later);
+    assert!(metrics.encode().expect("it encodes").contains("run=\"r\""));
+    metrics.forget_ended(later + Duration::from_secs(120));
+    assert!(!metrics.encode().expect("it encodes").contains("run=\"r\""));
+}
+
+#[test]
+fn a_run_that_was_over_before_the_server_began_has_no_series() {
+    let metrics = Metrics::new();
+    let mut run = Run::new(RunId::new("r").expect("it is a run id"), 1, NOW);
+    run.apply(batch(0, bye()), NOW).expect("it is new");
+    metrics.observe_run(&run, &snapshot(&run), NOW);
+    assert!(!metrics.encode().expect("it encodes").contains("run=\"r\""));
+}
+
+#[test]
+fn every_series_of_a_run_is_of_a_family_that_is_forgotten() {
+    let metrics = Metrics::new();
+    let own = metrics.gauges().len() + metrics.counters().len() + metrics.histograms().len() + 1;
+    let of_runs = metrics.names().iter().filter(|name| !name.starts_with("paceline_server_")).count();
+    assert_eq!(own, of_runs);
+}

@@ -1,0 +1,211 @@
+//! The shipped rules and dashboard: they ask for what `/metrics` has, their unit tests pass, and in the real
+//! Prometheus and Alertmanager a real job's straggler reaches a webhook while a healthy job's nothing does.
+
+#![allow(clippy::print_stdout, reason = "what was measured is shown with --nocapture")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use paceline::metrics::Metrics;
+use paceline_tests::monitoring::{Monitoring, is_installed, shipped};
+use paceline_tests::programs::{Job, Server, wait_until};
+use serde_json::Value;
+
+/// Long enough for a verdict and for an alert, even on a machine that does something else as well.
+const STEPS: &str = "400";
+const WITHIN: Duration = Duration::from_secs(90);
+
+fn promtool(folder: &Path, arguments: &[&str]) {
+    let output = Command::new("promtool").current_dir(folder).args(arguments).output();
+    let output = output.expect("promtool is installed");
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "promtool {arguments:?}:\n{}", String::from_utf8_lossy(&said));
+}
+
+#[test]
+fn rules_are_valid_and_their_unit_tests_pass() {
+    if !is_installed() {
+        return;
+    }
+    promtool(&shipped(), &["check", "rules", "recording.yml", "alerts.yml"]);
+    promtool(&shipped(), &["test", "rules", "recording_test.yml", "alerts_test.yml"]);
+    promtool(&shipped(), &["check", "config", "--syntax-only", "prometheus.yml"]);
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(shipped().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// What follows `key` on its line, for every line that has it.
+fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
+    text.lines().filter_map(|line| line.trim().strip_prefix(key)).map(str::trim).collect()
+}
+
+#[test]
+fn every_alert_has_a_severity_words_tests_of_both_kinds_and_a_place_in_the_runbook() {
+    let (alerts, tests, runbook) = (read("alerts.yml"), read("alerts_test.yml"), read("RUNBOOK.md"));
+    let names = values(&alerts, "- alert:");
+    assert!(names.len() >= 8, "{names:?}");
+    let sections: BTreeSet<&str> = values(&runbook, "## ").into_iter().collect();
+    assert_eq!(sections, names.iter().copied().collect(), "one section of the runbook an alert");
+    for (name, body) in names.iter().zip(alerts.split("- alert:").skip(1)) {
+        for wanted in ["severity:", "summary:", "description:", "$labels."] {
+            assert!(body.contains(wanted), "{name} has no {wanted}");
+        }
+        let url = format!("/deploy/prometheus/RUNBOOK.md#{}", name.to_lowercase());
+        assert!(values(body, "runbook_url:")[0].ends_with(&url), "{name} does not lead to {url}");
+        let cases = tests.split("alertname: ").skip(1).filter(|case| case.lines().next() == Some(name));
+        let (fires, quiet): (Vec<&str>, Vec<&str>) = cases.partition(|case| case.contains("exp_labels"));
+        assert!(!fires.is_empty() && !quiet.is_empty(), "{name}: {} and {}", fires.len(), quiet.len());
+    }
+}
+
+/// Names of Paceline's metrics in a text of any kind.
+fn metrics_in(text: &str) -> BTreeSet<&str> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    text.split(|c| !is_part(c)).filter(|word| word.starts_with("paceline_")).collect()
+}
+
+/// What a scrape may have: a histogram is three families of series.
+fn exported() -> BTreeSet<String> {
+    let names = Metrics::new().names().to_vec();
+    let parts = ["", "_bucket", "_sum", "_count"];
+    names.iter().flat_map(|name| parts.map(|part| format!("{name}{part}"))).collect()
+}
+
+#[test]
+fn rules_tests_and_runbook_ask_only_for_metrics_that_exist() {
+    let exported = exported();
+    for name in ["recording.yml", "alerts.yml", "alerts_test.yml", "recording_test.yml", "RUNBOOK.md"] {
+        let text = read(name);
+        let unknown: Vec<&str> = metrics_in(&text).into_iter().filter(|&n| !exported.contains(n)).collect();
+        assert!(unknown.is_empty(), "{name} asks for {unknown:?}");
+    }
+    assert!(!exported.contains("paceline_no_such_metric"));
+}
+
+fn dashboard() -> Value {
+    let path = shipped().with_file_name("grafana").join("paceline.json");
+    serde_json::from_str(&fs::read_to_string(path).expect("it can be read")).expect("it is JSON")
+}
+
+/// The panels that show something, as the dashboard has them.
+fn panels(dashboard: &Value) -> Vec<&Value> {
+    let panels = dashboard["panels"].as_array().expect("it has panels");
+    panels.iter().filter(|panel| panel["type"] != "row").collect()
+}
+
+fn queries(panel: &Value) -> Vec<&str> {
+    let targets = panel["targets"].as_array().expect("a panel has targets");
+    targets.iter().map(|target| target["expr"].as_str().expect("a target has an expr")).collect()
+}
+
+#[test]
+fn the_dashboard_has_units_lies_on_a_grid_and_asks_only_for_metrics_that_exist() {
+    let (dashboard, exported) = (dashboard(), exported());
+    let variables = dashboard["templating"]["list"].as_array().expect("it has variables");
+    let names: Vec<&Value> = variables.iter().map(|variable| &variable["name"]).collect();
+    assert_eq!(names, ["datasource", "run"]);
+    let mut cells = BTreeSet::new();
+    for panel in panels(&dashboard) {
+        let title = panel["title"].as_str().expect("a panel has a title");
+        assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{title} has no unit");
+        assert!(
+            panel["description"].as_str().is_some_and(|text| !text.is_empty()),
+            "{title} is not explained"
+        );
+        assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
+        for query in queries(panel) {
+            let unknown: Vec<&str> =
+                metrics_in(query).into_iter().filter(|&name| !exported.contains(name)).collect();
+            assert!(unknown.is_empty(), "{title} asks for {unknown:?}");
+            assert!(query.contains("$run") || query.contains("paceline_server_"), "{title} shows all runs");
+        }
+        let grid = |key: &str| panel["gridPos"][key].as_u64().expect("it has a place");
+        for (row, column) in (0..grid("h")).flat_map(|row| (0..grid("w")).map(move |column| (row, column))) {
+            assert!(cells.insert((grid("y") + row, grid("x") + column)), "{title} lies over another panel");
+        }
+        assert!(grid("x") + grid("w") <= 24, "{title} is too wide");
+    }
+}
+
+#[test]
+fn every_query_of_the_dashboard_parses() {
+    if !is_installed() {
+        return;
+    }
+    let dashboard = dashboard();
+    let queries: Vec<&str> = panels(&dashboard).into_iter().flat_map(queries).collect();
+    assert!(queries.len() > 20);
+    let rule = |(at, query): (usize, &&str)| {
+        let query = query.replace("$__rate_interval", "1m").replace("$run", ".+");
+        format!("      - record: query:{at}\n        expr: {}\n", serde_json::json!(query))
+    };
+    let rules: String = queries.iter().enumerate().map(rule).collect();
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    fs::write(folder.path().join("rules.yml"), format!("groups:\n  - name: dashboard\n    rules:\n{rules}"))
+        .expect("it can be written");
+    promtool(folder.path(), &["check", "rules", "rules.yml"]);
+}
+
+fn job(server: &Server, more: &[&str]) -> anyhow::Result<Job> {
+    let start = ["-n", "2", "--server", &server.address, "--", "char_lm", "--steps", STEPS];
+    Job::start(&[&start, more].concat())
+}
+
+#[test]
+fn a_straggler_reaches_the_webhook_with_its_rank_and_is_resolved_when_the_job_ends() -> anyhow::Result<()> {
+    if !is_installed() {
+        return Ok(());
+    }
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let monitoring = Monitoring::start(server.listen())?;
+    let began = Instant::now();
+    let job = job(&server, &["--slow-rank", "1", "--slow-phase", "input", "--slow-ms", "30"])?;
+    let is_it = |status: &'static str| {
+        move |message: &paceline_tests::monitoring::Message| {
+            message.label("alertname") == "PacelineStraggler" && message.alert["status"] == status
+        }
+    };
+    let alert = monitoring.wait_for("straggler", WITHIN, is_it("firing"))?;
+    let seconds = alert.at.duration_since(began).as_secs_f64();
+    println!("from the job's start to the webhook: {seconds:.1} s");
+    assert_eq!((alert.label("rank"), alert.label("cause")), ("1", "input"), "{alert:?}");
+    assert!(alert.label("run").starts_with("char_lm-"), "{alert:?}");
+    let summary = alert.alert["annotations"]["summary"].as_str().unwrap_or_default();
+    assert!(summary.contains("Rank 1 of char_lm-"), "{summary}");
+    assert!(monitoring.received().iter().all(|other| other.label("rank") != "0"), "rank 0 is blamed as well");
+
+    let (code, printed, complaints) = job.finish()?;
+    assert_eq!(code, 0, "{printed}{complaints}");
+    monitoring.wait_for("end of the alert", WITHIN, is_it("resolved"))?;
+    let expression = r#"ALERTS{alertname=~"Paceline.*"}"#;
+    wait_until("all alerts of the run to end", || monitoring.query(expression).ok().filter(Vec::is_empty))?;
+    assert_eq!(monitoring.query(r#"paceline_run_state{state="completed"} == 1"#)?.len(), 1);
+    Ok(())
+}
+
+#[test]
+fn a_healthy_job_is_watched_and_raises_no_alert() -> anyhow::Result<()> {
+    if !is_installed() {
+        return Ok(());
+    }
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let monitoring = Monitoring::start(server.listen())?;
+    let (code, printed, complaints) = job(&server, &[])?.finish()?;
+    assert_eq!(code, 0, "{printed}{complaints}");
+    wait_until("the end of the run to be scraped", || {
+        monitoring.query(r#"paceline_run_state{state="completed"} == 1"#).ok().filter(|runs| !runs.is_empty())
+    })?;
+    let scrapes = monitoring.query("count_over_time(paceline_scaling_efficiency_ratio[10m]) >= 3")?;
+    assert!(!scrapes.is_empty(), "the job was not watched");
+    let fired = monitoring.query(r#"count_over_time(ALERTS{alertstate="firing"}[10m])"#)?;
+    assert!(fired.is_empty(), "{fired:#?}");
+    assert!(monitoring.received().is_empty(), "a healthy job raised an alert");
+    Ok(())
+}
