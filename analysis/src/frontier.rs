@@ -81,6 +81,7 @@ mod tests {
             local_nanos: 113,
             complete: true,
             shadow: false,
+            replay: None,
         };
         let increments = frontier(&step);
         assert_eq!(increments[0], Increment { part: Part::Input, rank: 1, nanos: 40 });

@@ -13,6 +13,7 @@ pub mod frontier;
 pub mod hang;
 pub mod intervals;
 pub mod overhead;
+pub mod replay;
 pub mod report;
 pub mod stats;
 pub mod step;

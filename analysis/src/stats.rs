@@ -46,6 +46,13 @@ pub fn trimmed_mean(values: impl IntoIterator<Item = f64>, share: f64) -> Option
     mean(sorted[cut..sorted.len() - cut].iter().copied())
 }
 
+/// The standard deviation (of the population), `None` of nothing.
+#[must_use]
+pub fn deviation(values: &[f64]) -> Option<f64> {
+    let mean = mean(values.iter().copied())?;
+    Some(self::mean(values.iter().map(|value| (value - mean).powi(2)))?.sqrt())
+}
+
 /// Pearson's correlation; `None` when either side does not vary.
 #[must_use]
 pub fn correlation(pairs: &[(f64, f64)]) -> Option<f64> {

@@ -9,6 +9,7 @@ use wire::live::Part;
 
 use crate::clocks::ClockFit;
 use crate::intervals::{Interval, Intervals};
+use crate::replay::{self, Replay};
 use crate::stats;
 
 /// What one rank recorded of one step.
@@ -113,6 +114,8 @@ pub struct StepAnalysis {
     pub complete: bool,
     /// True for a shadow step.
     pub shadow: bool,
+    /// What it would take if something were fixed; `None` when it cannot be replayed.
+    pub replay: Option<Replay>,
 }
 
 impl StepAnalysis {
@@ -312,6 +315,7 @@ pub fn analyse(records: &StepRecords, fits: &[Option<ClockFit>]) -> StepAnalysis
         window: window(records, fits),
         complete: records.ranks.iter().all(Option::is_some),
         shadow: records.ranks.iter().flatten().any(|rank| rank.record.shadow),
+        replay: replay::replay(records, fits),
         ranks,
         collectives,
     }

@@ -1,0 +1,232 @@
+//! The replay of one step with some durations replaced (METRICS.md, "what-if").
+//!
+//! A step is a graph: each rank works through its phases, its buckets become ready on the way, a collective
+//! begins when the last rank has started it, and the optimizer runs when the last one is done. Played with the
+//! durations that were measured it must give the step that was measured; how far it is off says how much its
+//! other answers are worth. Where the ranks' clocks are good enough, ranks begin when they truly began; else
+//! all begin at once, which is the same where nothing changes from step to step.
+
+mod graph;
+mod horizon;
+
+use wire::event::SpanKind;
+use wire::ids::Bucket;
+use wire::views::what_if::Phase;
+
+use crate::clocks::ClockFit;
+use crate::stats;
+use crate::step::StepRecords;
+use graph::{Durations, Graph, PHASES};
+use horizon::{Horizon, Line};
+
+/// Beyond this relative error of the simulation its answers are withheld (METRICS.md).
+pub const MOST_ERROR: f64 = 0.05;
+/// Ranks that are slow together stand apart from the rest by this share of the step.
+const GROUP_GAP_SHARE: f64 = 0.05;
+
+/// What one step would take if something were fixed; times in nanoseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replay {
+    /// The step time that was measured.
+    pub measured_nanos: f64,
+    /// The step time that the replay gives with nothing replaced.
+    pub simulated_nanos: f64,
+    /// `T_ideal`: every compute segment at its mean over ranks, every transfer at its median.
+    pub ideal_nanos: f64,
+    /// Saving from fixing each rank: its segments at the mean of the others, its transfers at no more than the
+    /// median rank's. Negative where the mean of the others is slower.
+    pub ranks: Vec<f32>,
+    /// Saving from evening out each phase, by [`Phase`].
+    pub phases: [f32; PHASES],
+    /// In launch order.
+    pub collectives: Vec<ReplayedCollective>,
+    /// Own work before the thread blocks for the last bucket, the mean over ranks.
+    pub before_nanos: f32,
+    /// Own work after the last bucket, the mean over ranks.
+    pub after_nanos: f32,
+    /// Standard deviation over ranks of a step's own work.
+    pub own_deviation_nanos: f32,
+    /// Ranks that are slow together, if there are such.
+    pub group: Option<Group>,
+}
+
+/// One collective of a replay; times in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReplayedCollective {
+    /// Its bucket.
+    pub bucket: Bucket,
+    /// Its payload.
+    pub bytes: u64,
+    /// Saving if its transfer took no time.
+    pub saving_nanos: f32,
+    /// Own work before it is ready, the mean over ranks.
+    pub ready_nanos: f32,
+    /// Its transfer, the median over ranks.
+    pub transfer_nanos: f32,
+    /// From ready and free to started, the median over ranks.
+    pub gap_nanos: f32,
+}
+
+/// Ranks that are slow together: fixing one of them saves little, fixing all does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Who, the slowest first.
+    pub ranks: Vec<u32>,
+    /// Saving from fixing all of them, in nanoseconds.
+    pub saving_nanos: f32,
+}
+
+impl Replay {
+    /// |simulated - measured| / measured.
+    #[must_use]
+    pub fn error(&self) -> f64 {
+        (self.simulated_nanos - self.measured_nanos).abs() / self.measured_nanos.max(1.0)
+    }
+
+    /// True when the simulation is close enough to what was measured.
+    #[must_use]
+    pub fn is_trusted(&self) -> bool {
+        self.error() <= MOST_ERROR
+    }
+
+    /// The saving from evening out one phase, in nanoseconds.
+    #[must_use]
+    pub fn phase(&self, phase: Phase) -> f64 {
+        f64::from(self.phases[phase as usize])
+    }
+}
+
+/// Which phase a span belongs to; `None` for time blocked in the reducer, which is no work.
+pub(crate) fn phase_of(kind: SpanKind) -> Option<Phase> {
+    match kind {
+        SpanKind::Input | SpanKind::H2d => Some(Phase::Input),
+        SpanKind::Forward => Some(Phase::Forward),
+        SpanKind::Backward => Some(Phase::Backward),
+        SpanKind::Optimizer => Some(Phase::Optimizer),
+        SpanKind::Blocked => None,
+    }
+}
+
+/// Replays a step; `None` when a rank is missing, the step was not observed, or some collective was not among
+/// all ranks.
+#[must_use]
+pub fn replay(records: &StepRecords, fits: &[Option<ClockFit>]) -> Option<Replay> {
+    let graph = Graph::of(records, fits)?;
+    let usual = Usual::of(&graph);
+    let lines: Vec<Line> =
+        (0..graph.ranks.len()).map(|rank| graph.line(rank, &[1.0; PHASES], None)).collect();
+    let horizon = Horizon::of(&lines);
+    let simulated = graph.simulate(&horizon.maxima(), None);
+    let saving = |fixed: f64| (simulated - fixed) as f32;
+    let fix = |rank: usize| {
+        let line = graph.line(rank, &usual.scale(&graph, rank, &[rank]), Some(&usual));
+        saving(graph.simulate(&horizon.replaced(rank, &line), None))
+    };
+    let phases = std::array::from_fn(|phase| saving(graph.evened(phase, &usual.means)));
+    let maxima = horizon.maxima();
+    let collectives = graph.collectives.iter().enumerate().map(|(at, collective)| ReplayedCollective {
+        bucket: collective.bucket,
+        bytes: collective.bytes,
+        saving_nanos: saving(graph.simulate(&maxima, Some(at))),
+        ready_nanos: usual.ready[at] as f32,
+        transfer_nanos: usual.transfers[at] as f32,
+        gap_nanos: usual.gaps[at] as f32,
+    });
+    let own: Vec<f64> = (0..graph.ranks.len()).map(|rank| usual.own(&graph, rank)).collect();
+    Some(Replay {
+        measured_nanos: graph.measured,
+        simulated_nanos: simulated,
+        ideal_nanos: graph.simulate(&usual.ideal(&graph), None),
+        ranks: (0..graph.ranks.len()).map(fix).collect(),
+        phases,
+        collectives: collectives.collect(),
+        before_nanos: usual.before as f32,
+        after_nanos: usual.after as f32,
+        own_deviation_nanos: stats::deviation(&own).unwrap_or(0.0) as f32,
+        group: group(&graph, &own).map(|ranks| {
+            let fixed = usual.without(&graph, &ranks);
+            Group { saving_nanos: saving(fixed), ranks: ranks.into_iter().map(|rank| rank as u32).collect() }
+        }),
+    })
+}
+
+/// The ranks above the widest gap in own work, the slowest first, if the gap is wide and they are two or more,
+/// but not more than half.
+fn group(graph: &Graph, own: &[f64]) -> Option<Vec<usize>> {
+    let mut by_own: Vec<usize> = (0..own.len()).collect();
+    by_own.sort_by(|&a, &b| own[b].total_cmp(&own[a]));
+    let gap_below = |size: usize| own[by_own[size - 1]] - own[by_own[size]];
+    let size = (1..=own.len() / 2).max_by(|&a, &b| gap_below(a).total_cmp(&gap_below(b)))?;
+    let stands_apart = gap_below(size) >= GROUP_GAP_SHARE * graph.measured;
+    (size >= 2 && stands_apart).then(|| by_own[..size].to_vec())
+}
+
+/// What is usual among the ranks of a step, in nanoseconds.
+struct Usual {
+    means: Durations,
+    transfers: Vec<f64>,
+    gaps: Vec<f64>,
+    ready: Vec<f64>,
+    before: f64,
+    after: f64,
+}
+
+impl Usual {
+    fn of(graph: &Graph) -> Self {
+        let over_ranks = |of: &dyn Fn(&graph::RankGraph) -> f64| {
+            graph.ranks.iter().map(of).sum::<f64>() / graph.ranks.len() as f64
+        };
+        let median =
+            |of: &dyn Fn(&graph::RankGraph) -> f64| stats::median(graph.ranks.iter().map(of)).unwrap_or(0.0);
+        let all = 0..graph.collectives.len();
+        let before = over_ranks(&|rank| rank.before.iter().sum());
+        Self {
+            means: std::array::from_fn(|phase| over_ranks(&|rank| rank.total[phase])),
+            transfers: all.clone().map(|at| median(&|rank| rank.transfer[at])).collect(),
+            gaps: all.clone().map(|at| median(&|rank| rank.gap[at])).collect(),
+            ready: all.map(|at| over_ranks(&|rank| rank.ready[at].iter().sum())).collect(),
+            before,
+            after: over_ranks(&|rank| rank.total.iter().sum::<f64>()) - before,
+        }
+    }
+
+    /// What brings each phase of `rank` to the mean of the ranks that are not `among`.
+    fn scale(&self, graph: &Graph, rank: usize, among: &[usize]) -> Durations {
+        let others = graph.ranks.len() - among.len();
+        std::array::from_fn(|phase| {
+            let those: f64 = among.iter().map(|&one| graph.ranks[one].total[phase]).sum();
+            let mean = (self.means[phase] * graph.ranks.len() as f64 - those) / others.max(1) as f64;
+            let own = graph.ranks[rank].total[phase];
+            if own > 0.0 && others > 0 { mean.max(0.0) / own } else { 1.0 }
+        })
+    }
+
+    /// The rank's own work, with what its transfers take beyond the median rank's.
+    fn own(&self, graph: &Graph, rank: usize) -> f64 {
+        let own = &graph.ranks[rank];
+        let late = own.transfer.iter().zip(&self.transfers).map(|(own, usual)| (own - usual).max(0.0));
+        own.total.iter().sum::<f64>() + late.sum::<f64>()
+    }
+
+    /// Every rank as the usual one.
+    fn ideal(&self, graph: &Graph) -> Vec<f64> {
+        graph.flatten(0.0, &self.ready, &self.gaps, &self.transfers, self.before, self.after).0
+    }
+
+    /// The step with all of `ranks` as the mean of the others.
+    fn without(&self, graph: &Graph, ranks: &[usize]) -> f64 {
+        let lines: Vec<Line> = (0..graph.ranks.len())
+            .map(|rank| {
+                if ranks.contains(&rank) {
+                    graph.line(rank, &self.scale(graph, rank, ranks), Some(self))
+                } else {
+                    graph.line(rank, &[1.0; PHASES], None)
+                }
+            })
+            .collect();
+        graph.simulate(&Horizon::of(&lines).maxima(), None)
+    }
+}
+
+#[cfg(test)]
+mod tests;

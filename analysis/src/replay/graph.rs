@@ -1,0 +1,312 @@
+//! One step as a graph: what each rank works, when its buckets become ready, how long they take.
+
+use std::collections::BTreeMap;
+
+use wire::event::{BucketRecord, SpanKind};
+use wire::ids::{Bucket, Comm, Seq};
+use wire::views::what_if::Phase;
+
+use super::{Usual, horizon::Line, phase_of};
+use crate::clocks::ClockFit;
+use crate::step::{RankStep, StepRecords};
+
+pub(super) const PHASES: usize = Phase::ALL.len();
+/// Own work by [`Phase`], in nanoseconds.
+pub(super) type Durations = [f64; PHASES];
+/// Clocks that are off by more than this share of the step place nothing.
+const MOST_BOUND_SHARE: f64 = 0.01;
+
+/// One rank; times in nanoseconds.
+pub(super) struct RankGraph {
+    /// Its begin after the earliest begin.
+    pub(super) begin: f64,
+    /// Own work of the whole step.
+    pub(super) total: Durations,
+    /// Own work before the thread blocks for the last time.
+    pub(super) before: Durations,
+    /// Own work before each collective is ready.
+    pub(super) ready: Vec<Durations>,
+    /// From ready and free to started.
+    pub(super) gap: Vec<f64>,
+    /// From the last rank's start to the own end.
+    pub(super) transfer: Vec<f64>,
+}
+
+pub(super) struct Collective {
+    pub(super) bucket: Bucket,
+    pub(super) bytes: u64,
+    comm: usize,
+    /// The collective before it on its communicator.
+    follows: Option<usize>,
+}
+
+pub(super) struct Graph {
+    pub(super) ranks: Vec<RankGraph>,
+    pub(super) collectives: Vec<Collective>,
+    pub(super) measured: f64,
+    comms: usize,
+}
+
+impl Graph {
+    pub(super) fn of(records: &StepRecords, fits: &[Option<ClockFit>]) -> Option<Self> {
+        let steps: Vec<&RankStep> = records.ranks.iter().map(Option::as_ref).collect::<Option<_>>()?;
+        if steps.iter().any(|step| step.record.shadow) {
+            return None;
+        }
+        let joined = joined(&steps)?;
+        let (collectives, comms) = collectives(&joined);
+        let placed = Placed::of(&steps, fits);
+        let transfers = transfers(&joined, &placed);
+        let rank = |(rank, transfer): (usize, Vec<f64>)| {
+            let own: Vec<&BucketRecord> = joined.values().map(|members| members[rank]).collect();
+            rank_graph(steps[rank], placed.begins[rank], &own, &collectives, transfer)
+        };
+        let ranks = transfers.into_iter().enumerate().map(rank).collect();
+        Some(Self { ranks, collectives, measured: placed.measured, comms })
+    }
+
+    /// One rank's times, its phases scaled; with `usual`, its transfers and gaps are no longer than usual.
+    pub(super) fn line(&self, rank: usize, scale: &Durations, usual: Option<&Usual>) -> Line {
+        let own = &self.ranks[rank];
+        let scaled = |work: &Durations| work.iter().zip(scale).map(|(work, scale)| work * scale).sum::<f64>();
+        let ready: Vec<f64> = own.ready.iter().map(scaled).collect();
+        let before = scaled(&own.before);
+        let after = scaled(&own.total) - before;
+        match usual {
+            None => self.flatten(own.begin, &ready, &own.gap, &own.transfer, before, after),
+            Some(usual) => {
+                let least = |own: &[f64], usual: &[f64]| -> Vec<f64> {
+                    own.iter().zip(usual).map(|(own, usual)| own.min(*usual)).collect()
+                };
+                let gaps = least(&own.gap, &usual.gaps);
+                let transfers = least(&own.transfer, &usual.transfers);
+                self.flatten(own.begin, &ready, &gaps, &transfers, before, after)
+            }
+        }
+    }
+
+    /// A rank's points: for each collective when its own work lets it start, how long after the begin of the
+    /// one before it can start, and its gap; when its step ends if nothing is waited for, its work after the
+    /// last collective, and how long after the begin of each communicator's last collective its step ends.
+    pub(super) fn flatten(
+        &self,
+        begin: f64,
+        ready: &[f64],
+        gap: &[f64],
+        transfer: &[f64],
+        before: f64,
+        after: f64,
+    ) -> Line {
+        let mut line = Vec::with_capacity(3 * self.collectives.len() + 2 + self.comms);
+        line.extend(ready.iter().zip(gap).map(|(ready, gap)| begin + ready + gap));
+        let follow = |(at, collective): (usize, &Collective)| {
+            collective.follows.map_or(f64::NEG_INFINITY, |before| transfer[before] + gap[at])
+        };
+        line.extend(self.collectives.iter().enumerate().map(follow));
+        line.extend(gap);
+        line.extend([begin + before + after, after]);
+        line.extend(
+            (0..self.comms)
+                .map(|comm| self.last_of(comm).map_or(f64::NEG_INFINITY, |last| transfer[last] + after)),
+        );
+        Line(line)
+    }
+
+    fn last_of(&self, comm: usize) -> Option<usize> {
+        self.collectives.iter().rposition(|collective| collective.comm == comm)
+    }
+
+    /// The step time with these maxima over ranks, in nanoseconds; `free` takes no time to transfer.
+    pub(super) fn simulate(&self, maxima: &[f64], free: Option<usize>) -> f64 {
+        let count = self.collectives.len();
+        let (ready, rest) = maxima.split_at(count);
+        let (follow, rest) = rest.split_at(count);
+        let (gap, rest) = rest.split_at(count);
+        let mut begins = vec![0.0_f64; count];
+        for (at, collective) in self.collectives.iter().enumerate() {
+            let after_last = collective.follows.map_or(f64::NEG_INFINITY, |before| {
+                begins[before] + if free == Some(before) { gap[at] } else { follow[at] }
+            });
+            begins[at] = ready[at].max(after_last);
+        }
+        let (alone, after) = (rest[0], rest[1]);
+        let ends = (0..self.comms).filter_map(|comm| {
+            let last = self.last_of(comm)?;
+            Some(begins[last] + if free == Some(last) { after } else { rest[2 + comm] })
+        });
+        ends.fold(alone, f64::max)
+    }
+
+    /// The step time with one phase at its mean over ranks, on every rank.
+    pub(super) fn evened(&self, phase: usize, means: &Durations) -> f64 {
+        let line = |rank: usize| {
+            let mut scale = [1.0; PHASES];
+            let own = self.ranks[rank].total[phase];
+            if own > 0.0 {
+                scale[phase] = means[phase] / own;
+            }
+            self.line(rank, &scale, None)
+        };
+        let lines: Vec<Line> = (0..self.ranks.len()).map(line).collect();
+        self.simulate(&super::Horizon::of(&lines).maxima(), None)
+    }
+}
+
+type Joined<'a> = BTreeMap<(Comm, Seq), Vec<&'a BucketRecord>>;
+
+/// The collectives of a step with one record of every rank each; `None` when one lacks a rank.
+fn joined<'a>(steps: &[&'a RankStep]) -> Option<Joined<'a>> {
+    let mut joined: Joined<'a> = BTreeMap::new();
+    for step in steps {
+        for bucket in &step.buckets {
+            joined.entry((bucket.comm, bucket.seq)).or_default().push(bucket);
+        }
+    }
+    joined.values().all(|members| members.len() == steps.len()).then_some(joined)
+}
+
+fn collectives(joined: &Joined<'_>) -> (Vec<Collective>, usize) {
+    let mut comms: Vec<Comm> = Vec::new();
+    let mut last: Vec<usize> = Vec::new();
+    let mut collectives = Vec::with_capacity(joined.len());
+    for (at, ((comm, _), members)) in joined.iter().enumerate() {
+        let known = comms.iter().position(|known| known == comm);
+        let number = known.unwrap_or_else(|| {
+            comms.push(*comm);
+            last.push(at);
+            comms.len() - 1
+        });
+        let follows = known.map(|known| std::mem::replace(&mut last[known], at));
+        let (bucket, bytes) = (members[0].bucket, members[0].bytes);
+        collectives.push(Collective { bucket, bytes, comm: number, follows });
+    }
+    (collectives, comms.len())
+}
+
+/// Where the ranks' steps lie.
+struct Placed {
+    /// Nanoseconds to add to a rank's own times; `None` when clocks are not good enough.
+    offsets: Option<Vec<i64>>,
+    begins: Vec<f64>,
+    measured: f64,
+}
+
+impl Placed {
+    fn of(steps: &[&RankStep], fits: &[Option<ClockFit>]) -> Self {
+        let longest = steps.iter().map(|step| step.record.end - step.record.begin).max().unwrap_or(0);
+        let Some(offsets) = offsets(steps, fits, longest as f64 * MOST_BOUND_SHARE) else {
+            return Self { offsets: None, begins: vec![0.0; steps.len()], measured: longest as f64 };
+        };
+        let placed = |time: fn(&RankStep) -> i64| {
+            steps.iter().zip(&offsets).map(move |(step, offset)| time(step) + offset).collect::<Vec<_>>()
+        };
+        let begins = placed(|step| step.record.begin.0);
+        let first = begins.iter().copied().min().unwrap_or(0);
+        let last = placed(|step| step.record.end.0).into_iter().max().unwrap_or(0);
+        let begins = begins.into_iter().map(|begin| (begin - first) as f64).collect();
+        Self { offsets: Some(offsets), begins, measured: (last - first) as f64 }
+    }
+}
+
+/// What to add to each rank's times so that they are on one clock, if it is good enough: `most` nanoseconds.
+fn offsets(steps: &[&RankStep], fits: &[Option<ClockFit>], most: f64) -> Option<Vec<i64>> {
+    let first = fits.first()?.as_ref()?;
+    let of = |(rank, step): (usize, &&RankStep)| {
+        let fit = fits.get(rank)?.as_ref()?;
+        let close = fit.bound_between(first) as f64 <= most;
+        // Drift moves a step's two ends apart by less than a nanosecond a step.
+        close.then(|| fit.align(step.record.begin).0 - step.record.begin.0)
+    };
+    steps.iter().enumerate().map(of).collect()
+}
+
+/// Each rank's transfers: by clocks from the last start to the own end, without them the shortest duration.
+fn transfers(joined: &Joined<'_>, placed: &Placed) -> Vec<Vec<f64>> {
+    let mut transfers = vec![Vec::with_capacity(joined.len()); placed.begins.len()];
+    for members in joined.values() {
+        let duration = |bucket: &BucketRecord| (bucket.end - bucket.start).max(0);
+        match &placed.offsets {
+            Some(offsets) => {
+                let starts = members.iter().zip(offsets).map(|(bucket, offset)| bucket.start.0 + offset);
+                let last = starts.max().unwrap_or(0);
+                for ((rank, bucket), offset) in transfers.iter_mut().zip(members).zip(offsets) {
+                    rank.push((bucket.end.0 + offset - last).max(0) as f64);
+                }
+            }
+            None => {
+                let shortest = members.iter().map(|bucket| duration(bucket)).min().unwrap_or(0);
+                transfers.iter_mut().for_each(|rank| rank.push(shortest as f64));
+            }
+        }
+    }
+    transfers
+}
+
+fn rank_graph(
+    step: &RankStep,
+    begin: f64,
+    buckets: &[&BucketRecord],
+    collectives: &[Collective],
+    transfer: Vec<f64>,
+) -> RankGraph {
+    let work = Work::of(step);
+    let mut gap = Vec::with_capacity(buckets.len());
+    for (bucket, collective) in buckets.iter().zip(collectives) {
+        let free = collective.follows.map_or(i64::MIN, |before| buckets[before].end.0);
+        gap.push((bucket.start.0 - bucket.ready.0.max(free)).max(0) as f64);
+    }
+    RankGraph {
+        begin,
+        total: work.until(step.record.end.0),
+        before: work.until(work.sync),
+        ready: buckets.iter().map(|bucket| work.until(bucket.ready.0)).collect(),
+        gap,
+        transfer,
+    }
+}
+
+/// What a training thread does, end to end, on its own clock.
+struct Work {
+    stretches: Vec<(Phase, i64, i64)>,
+    blocked: Vec<(i64, i64)>,
+    /// Where the thread blocks for the last time; the last backward's end if it never does.
+    sync: i64,
+}
+
+impl Work {
+    fn of(step: &RankStep) -> Self {
+        let (from, to) = (step.record.begin.0, step.record.end.0);
+        let mut spans: Vec<_> = step.spans.iter().map(|span| (span.begin.0, span.end.0, span.kind)).collect();
+        spans.sort_unstable_by_key(|&(begin, end, _)| (begin, end));
+        let mut stretches = Vec::with_capacity(2 * spans.len() + 1);
+        let mut at = from;
+        let mut until = |at: &mut i64, to: i64, phase: Phase| {
+            if *at < to {
+                stretches.push((phase, *at, to));
+                *at = to;
+            }
+        };
+        for &(begin, end, kind) in &spans {
+            let Some(phase) = phase_of(kind) else { continue };
+            until(&mut at, begin.min(to), Phase::Other);
+            until(&mut at, end.min(to), phase);
+        }
+        until(&mut at, to, Phase::Other);
+        let of_kind = |wanted: SpanKind| spans.iter().filter(move |&&(_, _, kind)| kind == wanted);
+        let blocked: Vec<_> = of_kind(SpanKind::Blocked).map(|&(begin, end, _)| (begin, end)).collect();
+        let last_backward = of_kind(SpanKind::Backward).map(|&(_, end, _)| end).next_back().unwrap_or(to);
+        let sync = blocked.last().map_or(last_backward, |&(begin, _)| begin);
+        Self { stretches, blocked, sync }
+    }
+
+    /// Own work from the begin of the step to `time`.
+    fn until(&self, time: i64) -> Durations {
+        let mut work = [0.0; PHASES];
+        for &(phase, begin, end) in self.stretches.iter().take_while(|&&(_, begin, _)| begin < time) {
+            let end = end.min(time);
+            let lost = self.blocked.iter().map(|&(from, to)| (to.min(end) - from.max(begin)).max(0));
+            work[phase as usize] += (end - begin - lost.sum::<i64>()) as f64;
+        }
+        work
+    }
+}

@@ -1,0 +1,45 @@
+//! How far the furthest rank is at each point of a step, and the next one behind it.
+//!
+//! Collectives wait for the last rank only, so a step is a matter of maxima over ranks. With the second furthest
+//! at hand, taking one rank out costs no look at the others: all ranks are tried in the time of two.
+
+/// One rank's times at all points of a step, in nanoseconds, in the order of [`super::graph::Graph::flatten`].
+pub(super) struct Line(pub(super) Vec<f64>);
+
+/// The furthest and the second furthest rank at each point.
+pub(super) struct Horizon(Vec<Furthest>);
+
+#[derive(Clone, Copy)]
+struct Furthest {
+    rank: usize,
+    first: f64,
+    second: f64,
+}
+
+impl Horizon {
+    pub(super) fn of(lines: &[Line]) -> Self {
+        let none = Furthest { rank: usize::MAX, first: f64::NEG_INFINITY, second: f64::NEG_INFINITY };
+        let mut furthest = vec![none; lines.first().map_or(0, |line| line.0.len())];
+        for (rank, line) in lines.iter().enumerate() {
+            for (furthest, &time) in furthest.iter_mut().zip(&line.0) {
+                if time > furthest.first {
+                    *furthest = Furthest { rank, first: time, second: furthest.first };
+                } else if time > furthest.second {
+                    furthest.second = time;
+                }
+            }
+        }
+        Self(furthest)
+    }
+
+    pub(super) fn maxima(&self) -> Vec<f64> {
+        self.0.iter().map(|furthest| furthest.first).collect()
+    }
+
+    /// The maxima with one rank's line replaced.
+    pub(super) fn replaced(&self, rank: usize, line: &Line) -> Vec<f64> {
+        let without =
+            |furthest: &Furthest| if furthest.rank == rank { furthest.second } else { furthest.first };
+        self.0.iter().zip(&line.0).map(|(furthest, &time)| without(furthest).max(time)).collect()
+    }
+}

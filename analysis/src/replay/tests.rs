@@ -1,0 +1,168 @@
+//! Steps whose what-ifs are worked out on paper.
+
+use wire::clock::MonoNanos;
+use wire::event::{BucketRecord, Source, Span, StepRecord};
+use wire::ids::{Comm, Seq, Step};
+
+use super::*;
+use crate::step::RankStep;
+
+const BUCKETS: u64 = 2;
+
+/// What one rank does: input, forward, backward and optimizer of these lengths, two buckets ready in the middle
+/// and at the end of backward. Times of collectives are filled in by [`step`].
+#[derive(Clone, Copy)]
+struct Does {
+    input: i64,
+    forward: i64,
+    backward: i64,
+    optimizer: i64,
+}
+
+const USUAL: Does = Does { input: 10, forward: 30, backward: 60, optimizer: 5 };
+const TRANSFER: i64 = 20;
+
+/// All ranks begin at 0; a collective takes [`TRANSFER`], and `late` longer on its rank.
+fn step(ranks: &[Does], late: &[i64]) -> StepRecords {
+    let ready = |does: &Does, bucket: i64| does.input + does.forward + does.backward * (bucket + 1) / 2;
+    let mut free = vec![0; ranks.len()];
+    let mut buckets: Vec<Vec<BucketRecord>> = vec![Vec::new(); ranks.len()];
+    for bucket in 0..BUCKETS as i64 {
+        let starts: Vec<i64> =
+            ranks.iter().zip(&free).map(|(does, free)| ready(does, bucket).max(*free)).collect();
+        let begin = *starts.iter().max().unwrap();
+        for (rank, does) in ranks.iter().enumerate() {
+            free[rank] = begin + TRANSFER + late[rank];
+            buckets[rank].push(BucketRecord {
+                step: Step(7),
+                comm: Comm(0),
+                seq: Seq(bucket as u64),
+                bucket: Bucket(bucket as u32),
+                bytes: 1_000,
+                ready: MonoNanos(ready(does, bucket)),
+                launch: MonoNanos(ready(does, bucket)),
+                start: MonoNanos(starts[rank]),
+                end: MonoNanos(free[rank]),
+                source: Source::HostClock,
+            });
+        }
+    }
+    let of = |(rank, does): (usize, &Does)| {
+        let span = |kind, begin, end| Span {
+            step: Step(7),
+            kind,
+            begin: MonoNanos(begin),
+            end: MonoNanos(end),
+            cpu_nanos: 0,
+        };
+        let backward_end = ready(does, 1);
+        let reduced = free[rank];
+        let end = reduced + does.optimizer;
+        Some(RankStep {
+            record: StepRecord {
+                step: Step(7),
+                begin: MonoNanos(0),
+                end: MonoNanos(end),
+                samples: 1,
+                shadow: false,
+            },
+            spans: vec![
+                span(SpanKind::Input, 0, does.input),
+                span(SpanKind::Forward, does.input, does.input + does.forward),
+                span(SpanKind::Backward, does.input + does.forward, reduced),
+                span(SpanKind::Blocked, backward_end, reduced),
+                span(SpanKind::Optimizer, reduced, end),
+            ],
+            buckets: buckets[rank].clone(),
+        })
+    };
+    StepRecords { step: Step(7), ranks: ranks.iter().enumerate().map(of).collect() }
+}
+
+fn exact(ranks: usize) -> Vec<Option<ClockFit>> {
+    let fit = ClockFit { clock: 0, reference: MonoNanos(0), offset_nanos: 0, drift_ppb: 0.0, bound_nanos: 0 };
+    vec![Some(fit); ranks]
+}
+
+fn both_ways(ranks: &[Does], late: &[i64]) -> [Replay; 2] {
+    let records = step(ranks, late);
+    [exact(ranks.len()), vec![None; ranks.len()]].map(|fits| replay(&records, &fits).unwrap())
+}
+
+#[test]
+fn an_even_step_replays_exactly_and_saves_nothing() {
+    for replay in both_ways(&[USUAL; 4], &[0; 4]) {
+        // 100 of own work before the last bucket, 20 of transfer, 5 of optimizer.
+        assert_eq!(
+            (replay.measured_nanos, replay.simulated_nanos, replay.ideal_nanos),
+            (125.0, 125.0, 125.0)
+        );
+        assert_eq!(replay.ranks, [0.0; 4]);
+        assert_eq!(replay.phases, [0.0; PHASES]);
+        // Behind the first bucket's transfer there are 30 of backward: it is hidden; the second is not.
+        let savings: Vec<f32> = replay.collectives.iter().map(|collective| collective.saving_nanos).collect();
+        assert_eq!(savings, [0.0, 20.0]);
+        assert!(replay.group.is_none());
+    }
+}
+
+#[test]
+fn a_rank_that_is_last_costs_what_it_is_behind() {
+    let slow = Does { input: 50, ..USUAL };
+    for replay in both_ways(&[USUAL, slow, USUAL, USUAL], &[0; 4]) {
+        assert_eq!(replay.simulated_nanos, replay.measured_nanos);
+        assert_eq!(replay.ranks, [0.0, 40.0, 0.0, 0.0]);
+        assert_eq!(replay.ideal_nanos, 135.0, "input at its mean of 20");
+        assert_eq!(replay.phase(Phase::Input), 30.0);
+        assert_eq!(replay.phase(Phase::Backward), 0.0);
+    }
+}
+
+#[test]
+fn work_after_the_last_bucket_counts_too() {
+    let slow = Does { optimizer: 25, ..USUAL };
+    for replay in both_ways(&[USUAL, USUAL, slow], &[0; 3]) {
+        assert_eq!(replay.ranks[2], 20.0);
+    }
+}
+
+#[test]
+fn a_slow_link_costs_what_backward_does_not_hide() {
+    let [aligned, _] = both_ways(&[USUAL; 4], &[0, 0, 15, 0]);
+    // The first bucket's 15 are behind backward (30 less 20 of transfer leave 10): 5 delay the second, which is
+    // late itself.
+    assert_eq!(aligned.ranks, [0.0, 0.0, 20.0, 0.0]);
+}
+
+#[test]
+fn ranks_that_are_slow_together_are_found_together() {
+    let slow = Does { forward: 70, ..USUAL };
+    let slower = Does { forward: 72, ..USUAL };
+    for replay in both_ways(&[USUAL, slow, USUAL, slower, USUAL], &[0; 5]) {
+        assert!(replay.ranks.iter().all(|&saving| saving <= 2.0), "{replay:?}");
+        let group = replay.group.unwrap();
+        assert_eq!(group.ranks, [3, 1]);
+        assert!((group.saving_nanos - 42.0).abs() < 1e-3, "{group:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_replayed_is_not() {
+    let mut records = step(&[USUAL; 2], &[0; 2]);
+    records.ranks[1].as_mut().unwrap().buckets.pop();
+    assert!(replay(&records, &exact(2)).is_none(), "a collective without one of the ranks");
+    records.ranks[1] = None;
+    assert!(replay(&records, &exact(2)).is_none());
+}
+
+#[test]
+fn a_step_that_another_cause_delays_is_not_trusted() {
+    // Compute that waits for a collective in the middle of a step is not in the graph.
+    let mut records = step(&[USUAL; 2], &[0; 2]);
+    for rank in records.ranks.iter_mut().flatten() {
+        for bucket in &mut rank.buckets {
+            bucket.end = bucket.end + 40;
+        }
+    }
+    assert!(!replay(&records, &exact(2)).unwrap().is_trusted());
+}
