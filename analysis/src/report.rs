@@ -4,14 +4,13 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use wire::ids::{Bucket, Rank, RunId};
-use wire::views::{
-    BucketStats, Hang, LatencyHistogram, RankClock, RankDrops, RankLedger, Report, RunState,
-    ScalingEfficiency,
-};
+use wire::views::what_if::LossLedger;
+use wire::views::{BucketStats, Hang, RankClock, RankDrops, RankLedger, Report, RunState, ScalingEfficiency};
 
 use crate::clocks::ClockFit;
+use crate::loss::StepCosts;
 use crate::step::{RankAnalysis, StepAnalysis};
-use crate::{comm_model, overhead, stats, verdict};
+use crate::{comm_model, latency, loss, overhead, stats, verdict, what_if};
 
 /// The first steps warm caches up and run on the first bucket layout; they are kept but not counted.
 pub const WARM_UP_STEPS: u64 = 2;
@@ -35,8 +34,54 @@ pub struct RunFacts {
     pub drops: Vec<RankDrops>,
     /// Why it does not move.
     pub hang: Option<Hang>,
-    /// A run of the same name on fewer ranks, if there is one: ranks and samples per second.
-    pub baseline: Option<(u32, f64)>,
+    /// A finished run of the same name on fewer ranks, if there is one.
+    pub baseline: Option<Baseline>,
+}
+
+/// What a run is compared with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Baseline {
+    /// Which run.
+    pub run: RunId,
+    /// Its world size.
+    pub ranks: u32,
+    /// Its samples per second, over all ranks.
+    pub throughput: f64,
+    /// Samples of one rank in one step.
+    pub batch: f64,
+    /// What its steps cost.
+    pub costs: StepCosts,
+}
+
+/// Batches per rank within this of each other are the same: the last of an epoch is often shorter.
+pub const SAME_BATCH: f64 = 0.05;
+
+impl Baseline {
+    /// `steps` of a run as a baseline; `None` when too little of it was observed.
+    #[must_use]
+    pub fn of<S: Borrow<StepAnalysis>>(run: RunId, ranks: u32, steps: &[S]) -> Option<Self> {
+        let observed = observed(steps);
+        let throughput = throughput(&observed)?;
+        let costs = StepCosts::of(&ledger(&observed, ranks), observed.len(), loss::period(&observed)?)?;
+        Some(Self { run, ranks, throughput, batch: batch(&observed)?, costs })
+    }
+
+    /// True when ranks of both work through as much in a step: only then is weak scaling measured.
+    #[must_use]
+    pub fn has_batch(&self, batch: f64) -> bool {
+        (batch / self.batch - 1.0).abs() <= SAME_BATCH
+    }
+}
+
+/// Samples of one rank in one step, the mean.
+#[must_use]
+pub fn batch(steps: &[&StepAnalysis]) -> Option<f64> {
+    stats::mean(ranks_of(steps).map(|(_, rank)| rank.samples as f64)).filter(|&samples| samples > 0.0)
+}
+
+/// The steps that count.
+fn observed<S: Borrow<StepAnalysis>>(steps: &[S]) -> Vec<&StepAnalysis> {
+    steps.iter().map(Borrow::borrow).filter(|step| is_observed(step)).collect()
 }
 
 /// Whether a step counts in a report: complete on all ranks, not a shadow step, past the warm-up.
@@ -48,8 +93,7 @@ pub fn is_observed(step: &StepAnalysis) -> bool {
 /// The report over `steps`, which must be in step order.
 #[must_use]
 pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report {
-    let observed: Vec<&StepAnalysis> =
-        steps.iter().map(Borrow::borrow).filter(|step| is_observed(step)).collect();
+    let observed = observed(steps);
     let mut missing = BTreeMap::new();
     let mut want = |name: &str, is_there: bool, reason: &str| {
         if !is_there {
@@ -72,11 +116,22 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
     let own_overhead = overhead::own_overhead(&lengths);
     want("own_overhead_ratio", own_overhead.is_some(), "fewer than six shadow steps between observed ones");
     let scaling_efficiency = efficiency(facts, &observed, throughput);
+    let ledger = ledger(&observed, facts.ranks);
+    let what_if = what_if::what_if(&observed);
+    want(
+        "what_if",
+        what_if.is_some(),
+        "no observed step has the records of all ranks in all its collectives",
+    );
     want("scaling_efficiency.implied", scaling_efficiency.implied.is_some(), no_steps);
     want(
         "scaling_efficiency.measured",
         scaling_efficiency.measured.is_some(),
-        "no finished run of the same name on fewer ranks to compare with",
+        if facts.baseline.is_some() {
+            "the finished run on fewer ranks has another batch per rank: weak scaling cannot be compared"
+        } else {
+            "no finished run of the same name on fewer ranks to compare with"
+        },
     );
     let buckets = bucket_stats(&observed, facts.ranks);
     let comm_model = comm_model::fit(&model_points(&buckets));
@@ -101,9 +156,9 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         scaling_efficiency,
         own_overhead_ratio: own_overhead.map(|overhead| overhead.ratio),
         own_overhead,
-        what_if: None,
-        loss_ledger: None,
-        ledger: ledger(&observed, facts.ranks),
+        what_if,
+        loss_ledger: loss_ledger(facts, &observed, &ledger, scaling_efficiency.measured),
+        ledger,
         verdicts: verdict::verdicts(&observed),
         buckets,
         comm_model,
@@ -150,17 +205,30 @@ fn communication_fraction(steps: &[&StepAnalysis]) -> Option<f64> {
     (compute + comm > 0).then(|| comm as f64 / (compute + comm) as f64)
 }
 
-/// Implied: the mean over steps of mean_r |C_r| / T. Measured (weak): throughput per rank against the baseline.
+/// Implied: mean_r |C_r| / T, over all steps together, so that the loss ledger sums to it. Measured (weak): throughput per rank against the baseline.
 fn efficiency(facts: &RunFacts, steps: &[&StepAnalysis], throughput: Option<f64>) -> ScalingEfficiency {
-    let implied = steps.iter().filter(|step| step.step_nanos() > 0).filter_map(|step| {
-        let compute = stats::mean(step.present().map(|(_, rank)| rank.compute_nanos as f64))?;
-        Some(compute / step.step_nanos() as f64)
-    });
-    let measured = facts.baseline.zip(throughput).and_then(|((ranks, baseline), own)| {
-        let ideal = f64::from(facts.ranks) / f64::from(ranks) * baseline;
+    let compute = stats::mean(ranks_of(steps).map(|(_, rank)| rank.compute_nanos as f64));
+    let implied = compute.zip(loss::period(steps)).filter(|(_, period)| *period > 0.0);
+    let comparable = facts.baseline.as_ref().zip(batch(steps)).filter(|(b, batch)| b.has_batch(*batch));
+    let measured = comparable.zip(throughput).and_then(|((baseline, _), own)| {
+        let ideal = f64::from(facts.ranks) / f64::from(baseline.ranks) * baseline.throughput;
         (ideal > 0.0).then(|| own / ideal)
     });
-    ScalingEfficiency { implied: stats::median(implied), measured }
+    ScalingEfficiency { implied: implied.map(|(compute, period)| compute / period), measured }
+}
+
+/// Against the baseline where there is one, else of the implied efficiency.
+fn loss_ledger(
+    facts: &RunFacts,
+    steps: &[&StepAnalysis],
+    ledger: &[RankLedger],
+    measured: Option<f64>,
+) -> Option<LossLedger> {
+    let own = StepCosts::of(ledger, steps.len(), loss::period(steps)?)?;
+    Some(match facts.baseline.as_ref().zip(measured) {
+        Some((baseline, efficiency)) => loss::measured(&own, &baseline.costs, efficiency),
+        None => loss::implied(&own),
+    })
 }
 
 fn ledger(steps: &[&StepAnalysis], ranks: u32) -> Vec<RankLedger> {
@@ -188,9 +256,10 @@ fn bucket_stats(steps: &[&StepAnalysis], ranks: u32) -> Vec<BucketStats> {
         by_bucket.entry((collective.bucket, collective.bytes)).or_default().push(collective);
     }
     let stats_of = |((bucket, bytes), of): ((Bucket, u64), Vec<&crate::step::CollectiveAnalysis>)| {
-        let wait_ns = stats::spread(of.iter().map(|c| c.wait_nanos.unwrap_or(c.wait_clock_free_nanos)))?;
+        let waits = of.iter().map(|c| c.wait_nanos.unwrap_or(c.wait_clock_free_nanos));
         let transfers = of.iter().map(|c| c.transfer_nanos.unwrap_or(c.transfer_clock_free_nanos));
-        let transfer_ns = stats::spread(transfers)?;
+        let wait_ns = stats::spread(waits.clone())?;
+        let transfer_ns = stats::spread(transfers.clone())?;
         let duration: u64 = of.iter().map(|c| c.duration_nanos).sum();
         let hidden: u64 = of.iter().map(|c| c.hidden_nanos).sum();
         let algbw = (transfer_ns.median > 0.0).then(|| bytes as f64 / transfer_ns.median * 1e9);
@@ -201,7 +270,7 @@ fn bucket_stats(steps: &[&StepAnalysis], ranks: u32) -> Vec<BucketStats> {
             collectives: of.len() as u64,
             wait_ns,
             transfer_ns,
-            latency: LatencyHistogram::default(),
+            latency: latency::histogram(waits, transfers),
             hidden_ratio: (duration > 0).then(|| hidden as f64 / duration as f64),
             algbw,
             busbw: algbw.map(|algbw| algbw * factor),

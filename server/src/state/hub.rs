@@ -260,9 +260,8 @@ impl Task {
                 && run.world_size() < own.world_size()
                 && run.state(now) == RunState::Completed
         });
-        let baseline = candidates
-            .min_by_key(|(_, run)| run.world_size())
-            .and_then(|(_, run)| Some((run.world_size(), run.throughput()?)));
+        let baseline =
+            candidates.min_by_key(|(_, run)| run.world_size()).and_then(|(_, run)| run.as_baseline());
         if let Some(held) = self.runs.get_mut(id) {
             held.run.set_baseline(baseline);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use analysis::clocks::{self, AlignedCollective, ClockFit};
 use analysis::hang::{self, Progress};
-use analysis::report::{self, RunFacts};
+use analysis::report::{self, Baseline, RunFacts};
 use analysis::step::{StepAnalysis, StepRecords};
 use analysis::{stats, waterfall};
 use wire::batch::{Batch, Drop, DropReason, Hello, Layout, Note};
@@ -97,7 +97,7 @@ pub struct Run {
     last_step_at: Option<ServerNanos>,
     layouts: BTreeMap<u32, Layout>,
     hang: Option<Hang>,
-    baseline: Option<(u32, f64)>,
+    baseline: Option<Baseline>,
 }
 
 impl Run {
@@ -321,7 +321,7 @@ impl Run {
     }
 
     /// Compares this run's efficiency with one on fewer ranks.
-    pub fn set_baseline(&mut self, baseline: Option<(u32, f64)>) {
+    pub fn set_baseline(&mut self, baseline: Option<Baseline>) {
         self.baseline = baseline;
     }
 
@@ -349,12 +349,11 @@ impl Run {
         self.ranks.len() as u32
     }
 
-    /// Samples per second over all ranks and kept steps.
+    /// What other runs of its name are compared with: all kept steps.
     #[must_use]
-    pub fn throughput(&self) -> Option<f64> {
-        let steps: Vec<&StepAnalysis> =
-            self.analysed.iter().map(Arc::as_ref).filter(|step| report::is_observed(step)).collect();
-        report::throughput(&steps)
+    pub fn as_baseline(&self) -> Option<Baseline> {
+        let steps: Vec<&StepAnalysis> = self.analysed.iter().map(Arc::as_ref).collect();
+        Baseline::of(self.id.clone(), self.world_size(), &steps)
     }
 
     fn hello(&self) -> Option<&Hello> {
@@ -375,7 +374,7 @@ impl Run {
             fits: self.fits(),
             drops: self.ranks.iter().enumerate().map(drops).filter(|rank| !rank.drops.is_empty()).collect(),
             hang: self.hang.clone(),
-            baseline: self.baseline,
+            baseline: self.baseline.clone(),
         }
     }
 

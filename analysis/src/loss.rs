@@ -1,0 +1,143 @@
+//! The loss ledger (METRICS.md, "One run"): 1 - E split, from ideal to measured.
+
+use wire::live::Part;
+use wire::views::RankLedger;
+use wire::views::what_if::{EfficiencyKind, Loss, LossLedger};
+
+use crate::stats;
+use crate::step::StepAnalysis;
+
+/// What a baseline run spends in a step; means over ranks and steps, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepCosts {
+    /// From one step to the next.
+    pub period: f64,
+    /// Forward, backward and optimizer.
+    pub compute: f64,
+    /// Waiting for ranks whose own work is longer in the mean.
+    pub imbalance: f64,
+    /// The rest of the exposed wait.
+    pub wait: f64,
+    /// Exposed transfer.
+    pub transfer: f64,
+    /// Input and copies.
+    pub input: f64,
+    /// Time in no phase.
+    pub other: f64,
+}
+
+impl StepCosts {
+    /// The costs of `steps`, given their ledger; `period` is the time from one step to the next.
+    #[must_use]
+    pub fn of(ledger: &[RankLedger], steps: usize, period: f64) -> Option<Self> {
+        let counted = (ledger.len() * steps) as f64;
+        let mean = |parts: &[Part]| {
+            let sum =
+                ledger.iter().map(|rank| parts.iter().map(|&part| rank.parts()[part as usize]).sum::<u64>());
+            sum.sum::<u64>() as f64 / counted
+        };
+        if counted == 0.0 {
+            return None;
+        }
+        let own = ledger.iter().map(|rank| {
+            (rank.step_ns - rank.exposed_wait_ns - rank.exposed_transfer_ns) as f64 / steps as f64
+        });
+        let own: Vec<f64> = own.collect();
+        let longest = own.iter().copied().fold(0.0, f64::max);
+        let wait = mean(&[Part::ExposedWait]);
+        // What the steady differences between ranks explain; the rest of the wait is for whoever is last.
+        let imbalance = (longest - stats::mean(own)?).clamp(0.0, wait);
+        Some(Self {
+            period,
+            compute: mean(&[Part::Forward, Part::Backward, Part::Optimizer]),
+            imbalance,
+            wait: wait - imbalance,
+            transfer: mean(&[Part::ExposedTransfer]),
+            input: mean(&[Part::Input, Part::H2d]),
+            other: mean(&[Part::Other]),
+        })
+    }
+
+    fn losses(&self) -> [f64; 6] {
+        [self.compute, self.imbalance, self.wait, self.transfer, self.input, self.other]
+    }
+}
+
+/// The mean time from one step to the next: the mean step time T where clocks are aligned.
+#[must_use]
+pub fn period(steps: &[&StepAnalysis]) -> Option<f64> {
+    stats::mean(steps.iter().map(|step| step.step_nanos() as f64))
+}
+
+/// Implied: E is the mean share of the step that is compute, and compute cannot drift.
+#[must_use]
+pub fn implied(own: &StepCosts) -> LossLedger {
+    let efficiency = own.compute / own.period;
+    let mut shares = own.losses().map(|nanos| nanos / own.period);
+    shares[Loss::ComputeDrift as usize] = 0.0;
+    ledger(EfficiencyKind::Implied, efficiency, shares)
+}
+
+/// Measured: E is `efficiency`, and each loss is what this run spends more than the baseline.
+#[must_use]
+pub fn measured(own: &StepCosts, baseline: &StepCosts, efficiency: f64) -> LossLedger {
+    let (own_losses, theirs) = (own.losses(), baseline.losses());
+    let shares = std::array::from_fn(|at| (own_losses[at] - theirs[at]) / own.period);
+    ledger(EfficiencyKind::Measured, efficiency, shares)
+}
+
+fn ledger(kind: EfficiencyKind, efficiency: f64, shares: [f64; 6]) -> LossLedger {
+    LossLedger {
+        kind,
+        efficiency,
+        losses: Loss::ALL.into_iter().zip(shares).collect(),
+        residual: 1.0 - efficiency - shares.iter().sum::<f64>(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::ids::Rank;
+
+    use super::*;
+
+    fn rank(rank: u32, input_ns: u64, exposed_wait_ns: u64) -> RankLedger {
+        RankLedger {
+            rank: Rank(rank),
+            input_ns,
+            forward_ns: 20,
+            backward_ns: 40,
+            exposed_wait_ns,
+            exposed_transfer_ns: 10,
+            optimizer_ns: 5,
+            other_ns: 5,
+            step_ns: 80 + input_ns + exposed_wait_ns,
+            ..RankLedger::default()
+        }
+    }
+
+    #[test]
+    fn losses_and_efficiency_make_one() {
+        // Own work 70 + input: 72 and 92; the mean is 82, so 10 of the mean wait of 12 are imbalance.
+        let costs = StepCosts::of(&[rank(0, 2, 22), rank(1, 22, 2)], 1, 108.0).unwrap();
+        assert_eq!((costs.imbalance, costs.wait), (10.0, 2.0));
+        let ledger = implied(&costs);
+        assert!((ledger.efficiency - 65.0 / 108.0).abs() < 1e-12);
+        let lost: f64 = ledger.losses.iter().map(|(_, share)| share).sum();
+        assert!((ledger.efficiency + lost + ledger.residual - 1.0).abs() < 1e-12);
+        // Ranks' steps are 104 long: 4 of the 108 lie between steps.
+        assert!((ledger.residual - 4.0 / 108.0).abs() < 1e-12, "{ledger:?}");
+    }
+
+    #[test]
+    fn a_baseline_with_the_same_costs_leaves_what_differs() {
+        let own = StepCosts::of(&[rank(0, 2, 22), rank(1, 22, 2)], 1, 104.0).unwrap();
+        let alone = StepCosts { period: 80.0, imbalance: 0.0, wait: 0.0, transfer: 0.0, ..own };
+        let ledger = measured(&own, &alone, 80.0 / 104.0);
+        let of = |loss: Loss| ledger.losses[loss as usize].1;
+        assert_eq!(of(Loss::ComputeDrift), 0.0);
+        assert!((of(Loss::ExposedTransfer) - 10.0 / 104.0).abs() < 1e-12);
+        assert!((of(Loss::Imbalance) - 10.0 / 104.0).abs() < 1e-12);
+        assert!((ledger.residual - 2.0 / 104.0).abs() < 1e-12, "{ledger:?}");
+    }
+}
