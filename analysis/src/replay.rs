@@ -31,6 +31,9 @@ pub struct Replay {
     pub measured_nanos: f64,
     /// The step time that the replay gives with nothing replaced.
     pub simulated_nanos: f64,
+    /// How much later than the first rank the last one began. Steps overlap by this: `simulated - skew` adds
+    /// up to the run's time over the steps, `simulated` to more.
+    pub skew_nanos: f64,
     /// `T_ideal`: every compute segment at its mean over ranks, every transfer at its median.
     pub ideal_nanos: f64,
     /// Saving from fixing each rank: its segments at the mean of the others, its transfers at no more than the
@@ -136,6 +139,7 @@ pub fn replay(records: &StepRecords, fits: &[Option<ClockFit>]) -> Option<Replay
     Some(Replay {
         measured_nanos: graph.measured,
         simulated_nanos: simulated,
+        skew_nanos: graph.ranks.iter().map(|rank| rank.begin).fold(0.0, f64::max),
         ideal_nanos: graph.simulate(&usual.ideal(&graph), None),
         ranks: (0..graph.ranks.len()).map(fix).collect(),
         phases,

@@ -14,6 +14,7 @@ fn cause_of(kind: FaultKind) -> Cause {
     match kind {
         FaultKind::Input => Cause::Input,
         FaultKind::Compute => Cause::Compute,
+        FaultKind::MoreWork => Cause::MoreWork,
         FaultKind::Host => Cause::Host,
         FaultKind::Network => Cause::Network,
     }

@@ -14,7 +14,7 @@ pub(super) const PHASES: usize = Phase::ALL.len();
 /// Own work by [`Phase`], in nanoseconds.
 pub(super) type Durations = [f64; PHASES];
 /// Clocks that are off by more than this share of the step place nothing.
-const MOST_BOUND_SHARE: f64 = 0.01;
+const MOST_BOUND_SHARE: f64 = 0.025;
 
 /// One rank; times in nanoseconds.
 pub(super) struct RankGraph {

@@ -5,6 +5,7 @@
 
 use wire::live::Part;
 
+use crate::replay::Replay;
 use crate::stats;
 use crate::step::StepAnalysis;
 
@@ -17,57 +18,74 @@ pub(super) const LEAST_BLOCKS: usize = 2;
 const LAST_SHARE: f64 = 0.6;
 /// A block counts when fixing the rank would save this share of it.
 const BLOCK_COST_SHARE: f64 = 0.05;
+/// Ranks are blamed together when fixing all saves this many times what fixing the worst alone does.
+const GROUP_GAIN: f32 = 1.5;
 /// An episode goes on while the rank is last in all but one of the next so many steps.
 const EDGE: usize = 5;
 
-/// Who had the most own work in a step, and by how much.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Margin {
-    /// The rank.
-    pub(super) rank: usize,
-    /// What its own work exceeds the next one's by, in nanoseconds: what fixing it would save.
-    pub(super) nanos: u64,
+/// Who made a step long, and by how much.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Claim {
+    /// One rank, or those that are slow together, ascending.
+    pub(super) ranks: Vec<usize>,
+    /// What fixing them would save, in nanoseconds.
+    pub(super) nanos: f64,
 }
 
-impl Margin {
+impl Claim {
     pub(super) fn of(step: &StepAnalysis) -> Option<Self> {
+        match step.replay.as_ref().filter(|replay| replay.is_trusted()) {
+            Some(replay) => Self::by_replay(replay),
+            None => Self::by_own_work(step),
+        }
+    }
+
+    fn by_replay(replay: &Replay) -> Option<Self> {
+        let (rank, &saving) = replay.ranks.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1))?;
+        let group = replay.group.as_ref().filter(|group| group.saving_nanos > GROUP_GAIN * saving.max(0.0));
+        let (mut ranks, nanos) = match group {
+            Some(group) => (group.ranks.iter().map(|&rank| rank as usize).collect(), group.saving_nanos),
+            None => (vec![rank], saving),
+        };
+        ranks.sort_unstable();
+        Some(Self { ranks, nanos: f64::from(nanos.max(0.0)) })
+    }
+
+    /// Where a step cannot be replayed: what the longest own work exceeds the next one's by.
+    fn by_own_work(step: &StepAnalysis) -> Option<Self> {
         let transfers = step.present().map(|(_, rank)| rank.part(Part::ExposedTransfer) as f64);
         let usual = stats::median(transfers)? as u64;
-        let (mut longest, mut second) = ((usize::MAX, 0), 0);
-        for (rank, analysis) in step.present() {
-            // Transfers that take longer than the median rank's are this rank's own trouble too.
-            let own = analysis.own_nanos() + analysis.part(Part::ExposedTransfer).saturating_sub(usual);
-            if longest.0 == usize::MAX || own > longest.1 {
-                second = longest.1;
-                longest = (rank, own);
-            } else {
-                second = second.max(own);
-            }
-        }
-        (longest.0 != usize::MAX).then_some(Self { rank: longest.0, nanos: longest.1 - second })
+        // Transfers that take longer than the median rank's are a rank's own trouble too.
+        let own = step.present().map(|(rank, analysis)| {
+            (analysis.own_nanos() + analysis.part(Part::ExposedTransfer).saturating_sub(usual), rank)
+        });
+        let mut own: Vec<(u64, usize)> = own.collect();
+        own.sort_unstable_by(|a, b| b.cmp(a));
+        let &(longest, rank) = own.first()?;
+        let second = own.get(1).map_or(0, |&(second, _)| second);
+        Some(Self { ranks: vec![rank], nanos: (longest - second) as f64 })
     }
 }
 
-/// What fixing `rank` saves in a step, in nanoseconds.
-pub(super) fn saving(margin: &Option<Margin>, rank: usize) -> u64 {
-    margin.filter(|margin| margin.rank == rank).map_or(0, |margin| margin.nanos)
+/// What fixing `ranks` saves in a step, in nanoseconds.
+pub(super) fn saving(claim: &Option<Claim>, ranks: &[usize]) -> f64 {
+    claim.as_ref().filter(|claim| claim.ranks == ranks).map_or(0.0, |claim| claim.nanos)
 }
 
-/// The indices of the steps that are held against `rank`, ascending; `None` when too few blocks count.
+/// The indices of the steps that are held against `ranks`, ascending; `None` when too few blocks count.
 pub(super) fn bad_steps(
     steps: &[&StepAnalysis],
-    margins: &[Option<Margin>],
-    rank: usize,
+    claims: &[Option<Claim>],
+    ranks: &[usize],
 ) -> Option<Vec<usize>> {
     let guilty: Vec<(usize, usize)> = blocks(steps.len())
         .filter(|&(from, to)| {
-            let savings = margins[from..to].iter().map(|margin| saving(margin, rank));
-            let (last_in, saved) = savings.fold((0_usize, 0_u64), |(last_in, sum), saved| {
-                (last_in + usize::from(saved > 0), sum + saved)
+            let savings = claims[from..to].iter().map(|claim| saving(claim, ranks));
+            let (last_in, saved) = savings.fold((0_usize, 0.0), |(last_in, sum), saved| {
+                (last_in + usize::from(saved > 0.0), sum + saved)
             });
             let total: u64 = steps[from..to].iter().map(|step| step.step_nanos()).sum();
-            last_in as f64 >= LAST_SHARE * (to - from) as f64
-                && saved as f64 >= BLOCK_COST_SHARE * total as f64
+            last_in as f64 >= LAST_SHARE * (to - from) as f64 && saved >= BLOCK_COST_SHARE * total as f64
         })
         .collect();
     if guilty.len() < LEAST_BLOCKS {
@@ -75,7 +93,7 @@ pub(super) fn bad_steps(
     }
     let mut is_bad = vec![false; steps.len()];
     for episode in guilty.chunk_by(|before, after| before.1 == after.0) {
-        let (from, to) = fitted(margins, rank, episode[0].0, episode[episode.len() - 1].1);
+        let (from, to) = fitted(claims, ranks, episode[0].0, episode[episode.len() - 1].1);
         is_bad[from..to].fill(true);
     }
     Some((0..steps.len()).filter(|&at| is_bad[at]).collect())
@@ -89,21 +107,21 @@ fn blocks(steps: usize) -> impl Iterator<Item = (usize, usize)> {
 
 /// Moves the ends of an episode, which lie on block boundaries, to where it truly began and ended: inwards over
 /// steps in which the rank was not yet, or no longer, last; else outwards over those in which it was already.
-fn fitted(margins: &[Option<Margin>], rank: usize, mut from: usize, mut to: usize) -> (usize, usize) {
-    let goes_on = |window: &[Option<Margin>]| {
-        let last_in = window.iter().filter(|margin| saving(margin, rank) > 0).count();
+fn fitted(claims: &[Option<Claim>], ranks: &[usize], mut from: usize, mut to: usize) -> (usize, usize) {
+    let goes_on = |window: &[Option<Claim>]| {
+        let last_in = window.iter().filter(|claim| saving(claim, ranks) > 0.0).count();
         window.len() == EDGE && last_in + 1 >= EDGE
     };
-    while to - from > BLOCK && !goes_on(&margins[from..from + EDGE]) {
+    while to - from > BLOCK && !goes_on(&claims[from..from + EDGE]) {
         from += 1;
     }
-    while to - from > BLOCK && !goes_on(&margins[to - EDGE..to]) {
+    while to - from > BLOCK && !goes_on(&claims[to - EDGE..to]) {
         to -= 1;
     }
-    while from > 0 && goes_on(&margins[from.saturating_sub(EDGE)..from]) {
+    while from > 0 && goes_on(&claims[from.saturating_sub(EDGE)..from]) {
         from -= 1;
     }
-    while to < margins.len() && goes_on(&margins[to..margins.len().min(to + EDGE)]) {
+    while to < claims.len() && goes_on(&claims[to..claims.len().min(to + EDGE)]) {
         to += 1;
     }
     (from, to)

@@ -1,26 +1,58 @@
-//! Verdicts against no rank in particular: communication in the open that every rank pays alike.
+//! Verdicts against no rank in particular: what every rank pays alike.
 
 use wire::live::Part;
-use wire::views::{Cause, Confidence, Culprit, Verdict};
+use wire::views::what_if::Phase;
+use wire::views::{Cause, ChangePoint, Confidence, Culprit, Verdict};
 
+use super::excess::Variation;
+use super::onset::dated;
 use super::{LEAST_COST_SHARE, cost_share, millis};
+use crate::change_point::change_point;
+use crate::replay::Replay;
 use crate::stats;
 use crate::step::StepAnalysis;
 
-/// Exposed transfer is worth a verdict from this share of the step on.
+/// What everyone pays is worth a verdict from this share of the step on.
 const LEAST_SHARE: f64 = 0.05;
 /// When this much of what is exposed comes after the last compute, bucket sizes are the matter: the last
 /// bucket becomes ready only when backward ends, so its size is what sticks out.
 const TAIL_SHARE: f64 = 0.7;
+/// A phase explains an imbalance when evening it out saves this much of what evening out all does.
+const PHASE_EXPLAINS: f64 = 0.5;
 
-pub(super) fn verdicts(steps: &[&StepAnalysis]) -> Option<Verdict> {
+/// All of them; `explained` nanoseconds a step are charged to single ranks already.
+pub(super) fn verdicts(steps: &[&StepAnalysis], explained: u64) -> Vec<Verdict> {
+    [transfers(steps), turns(steps, explained), drift(steps)].into_iter().flatten().collect()
+}
+
+/// A verdict against all, or none where it costs too little.
+fn against_all(
+    steps: &[&StepAnalysis],
+    cost: f64,
+    cause: Cause,
+    sentence: impl FnOnce(&str, f64) -> String,
+) -> Option<Verdict> {
+    let share = cost_share(cost.max(0.0) as u64, steps);
+    (share >= LEAST_SHARE.max(LEAST_COST_SHARE)).then(|| Verdict {
+        culprit: Some(Culprit::All),
+        cause,
+        cost_ns_per_step: cost as u64,
+        cost_share: share,
+        gpu_hours_per_day: share * steps[0].ranks.len() as f64 * 24.0,
+        confidence: Confidence::Medium,
+        sentence: sentence(&millis(cost), share * 100.0),
+        evidence: Vec::new(),
+        counter_evidence: Vec::new(),
+        example_step: steps.last().map(|step| step.step.0),
+        persistence: None,
+        steps: None,
+        onset: None,
+    })
+}
+
+/// Transfers in the open.
+fn transfers(steps: &[&StepAnalysis]) -> Option<Verdict> {
     let exposed = stats::trimmed_mean(steps.iter().filter_map(|step| mean_part(step)), 0.02)?;
-    let cost = exposed as u64;
-    let share = cost_share(cost, steps);
-    if share < LEAST_SHARE.max(LEAST_COST_SHARE) {
-        return None;
-    }
-    let ranks = steps[0].ranks.len();
     let tail = stats::median(steps.iter().filter_map(|step| mean_tail(step))).unwrap_or(0.0);
     let (largest, total) = bucket_bytes(steps);
     // A tail made of one bucket that holds most of the gradient is a matter of sizes; a tail behind small
@@ -31,28 +63,137 @@ pub(super) fn verdicts(steps: &[&StepAnalysis]) -> Option<Verdict> {
     } else {
         (Cause::Network, "transfers take longer than backward can hide")
     };
-    Some(Verdict {
-        culprit: Some(Culprit::All),
-        cause,
-        cost_ns_per_step: cost,
-        cost_share: share,
-        gpu_hours_per_day: share * ranks as f64 * 24.0,
-        confidence: Confidence::Medium,
-        sentence: format!(
-            "All ranks spend {} of every step ({:.0} %) in all-reduce transfers that nothing hides; {what}.",
-            millis(exposed),
-            share * 100.0
-        ),
-        evidence: vec![
-            format!("exposed transfer is {} a step, the mean over ranks", millis(exposed)),
-            format!("the last bucket ends {} after the last backward compute", millis(tail)),
-        ],
-        counter_evidence: vec!["the cost assumes that all of it could be hidden".into()],
-        example_step: steps.last().map(|step| step.step.0),
-        persistence: None,
-        steps: None,
-        onset: None,
-    })
+    let mut verdict = against_all(steps, exposed, cause, |cost, share| {
+        format!(
+            "All ranks spend {cost} of every step ({share:.0} %) in all-reduce transfers that nothing hides; {what}."
+        )
+    })?;
+    verdict.evidence = vec![
+        format!("exposed transfer is {} a step, the mean over ranks", millis(exposed)),
+        format!("the last bucket ends {} after the last backward compute", millis(tail)),
+    ];
+    verdict.counter_evidence = vec!["the cost assumes that all of it could be hidden".into()];
+    let series: Vec<f64> = steps.iter().map(|step| mean_part(step).unwrap_or(0.0)).collect();
+    verdict.onset = rise(steps, &series);
+    verdict.evidence.extend(verdict.onset.map(|onset| since(&onset, "exposed transfer")));
+    Some(verdict)
+}
+
+/// Ranks that take turns at being last.
+fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Verdict> {
+    let replays: Vec<&Replay> =
+        steps.iter().filter_map(|step| step.replay.as_ref()).filter(|replay| replay.is_trusted()).collect();
+    if replays.len() * 2 < steps.len() {
+        return None;
+    }
+    let mean = |of: &dyn Fn(&Replay) -> f64| {
+        stats::trimmed_mean(replays.iter().map(|replay| of(replay)), 0.02).unwrap_or(0.0)
+    };
+    let evened: Vec<(Phase, f64)> =
+        Phase::ALL.into_iter().map(|phase| (phase, mean(&|replay| replay.phase(phase)))).collect();
+    let compute =
+        mean(&|replay| replay.phase(Phase::Forward).max(0.0) + replay.phase(Phase::Backward).max(0.0));
+    let whole = mean(&|replay| replay.simulated_nanos - replay.skew_nanos - replay.ideal_nanos);
+    let cost = whole - explained as f64;
+    let variation = variation(steps);
+    let of =
+        |wanted: Phase| evened.iter().find(|(phase, _)| *phase == wanted).map_or(0.0, |(_, nanos)| *nanos);
+    let (cause, what) = if compute >= PHASE_EXPLAINS * whole && variation.is_some_and(|v| v.is_of_work()) {
+        (Cause::MoreWork, "uneven work, as with sequences of uneven length: batch by length")
+    } else if of(Phase::Input) >= PHASE_EXPLAINS * whole {
+        (Cause::Input, "input takes now one, now another rank longer")
+    } else if of(Phase::Other) >= PHASE_EXPLAINS * whole {
+        (Cause::Host, "hosts lose time outside every phase, now here, now there")
+    } else {
+        (Cause::Unknown, "compute varies from rank to rank for a reason the records do not show")
+    };
+    let mut verdict = against_all(steps, cost, cause, |cost, share| {
+        format!("Ranks take turns at being last, which costs every step {cost} ({share:.0} %): {what}.")
+    })?;
+    verdict
+        .evidence
+        .push(format!("with every rank at the mean, the step would be {} shorter", millis(whole)));
+    verdict.evidence.extend(
+        evened
+            .iter()
+            .filter(|(_, nanos)| *nanos > 0.2 * whole)
+            .map(|(phase, nanos)| format!("evening out {} alone saves {}", phase.name(), millis(*nanos))),
+    );
+    verdict.evidence.extend(variation.map(|variation| {
+        format!(
+            "forward and backward of a rank correlate (r = {:.2}) and vary by {:.0} % from step to step",
+            variation.correlation,
+            variation.coefficient * 100.0
+        )
+    }));
+    if explained > 0 {
+        verdict.counter_evidence.push(format!(
+            "{} of it are charged to the ranks named in other verdicts and left out here",
+            millis(explained as f64)
+        ));
+    }
+    Some(verdict)
+}
+
+/// Compute that became slower on all ranks at once: a throttled device, a noisy neighbour, a changed input.
+fn drift(steps: &[&StepAnalysis]) -> Option<Verdict> {
+    let compute = |step: &StepAnalysis| {
+        stats::median(step.present().map(|(_, rank)| rank.compute_nanos as f64)).unwrap_or(0.0)
+    };
+    let series: Vec<f64> = steps.iter().map(|step| compute(step)).collect();
+    let onset = rise(steps, &series)?;
+    let slower = onset.after_ns - onset.before_ns;
+    let since_then = steps.iter().filter(|step| step.step.0 >= onset.step).count();
+    let cost = slower * since_then as f64 / steps.len() as f64;
+    let mut verdict = against_all(steps, cost, Cause::Compute, |_, share| {
+        format!(
+            "All ranks compute {:.0} % longer since step {}: {} a step ({share:.0} % of all time watched).",
+            100.0 * slower / onset.before_ns,
+            onset.step,
+            millis(slower)
+        )
+    })?;
+    verdict.evidence.push(since(&onset, "the median rank's compute"));
+    verdict.counter_evidence.push("the job itself may have changed what it computes at that step".into());
+    verdict.onset = Some(onset);
+    Some(verdict)
+}
+
+/// A verified rise of `series` by a share that matters.
+fn rise(steps: &[&StepAnalysis], series: &[f64]) -> Option<ChangePoint> {
+    let change = change_point(series)?;
+    let onset = dated(steps, change, change.before, change.after);
+    (onset.verified && onset.after_ns >= (1.0 + LEAST_SHARE) * onset.before_ns).then_some(onset)
+}
+
+fn since(onset: &ChangePoint, what: &str) -> String {
+    format!(
+        "{what} went from {} to {} at step {} (between {} and {}), more than chance explains (p < 0.001)",
+        millis(onset.before_ns),
+        millis(onset.after_ns),
+        onset.step,
+        onset.earliest,
+        onset.latest
+    )
+}
+
+/// How forward and backward of a rank vary around the rank's own means, all ranks together.
+fn variation(steps: &[&StepAnalysis]) -> Option<Variation> {
+    let ranks = steps.iter().map(|step| step.ranks.len()).max()?;
+    let parts = |rank: usize| -> Vec<(f64, f64)> {
+        let own = steps.iter().filter_map(|step| step.ranks.get(rank)?.as_ref());
+        own.map(|own| (own.part(Part::Forward) as f64, own.part(Part::Backward) as f64)).collect()
+    };
+    let mut all = Vec::new();
+    for own in (0..ranks).map(parts) {
+        let mean = |of: fn(&(f64, f64)) -> f64| stats::mean(own.iter().map(of)).unwrap_or(0.0);
+        let (forward, backward) = (mean(|pair| pair.0), mean(|pair| pair.1));
+        if forward > 0.0 && backward > 0.0 {
+            // Each rank on its own scale, so that a slow one adds no correlation.
+            all.extend(own.iter().map(|pair| (pair.0 / forward, pair.1 / backward)));
+        }
+    }
+    Variation::of(&all)
 }
 
 fn mean_part(step: &StepAnalysis) -> Option<f64> {

@@ -1,8 +1,11 @@
 //! Verdicts on made-up steps; against drawn jobs with known faults they are tested by the simulator.
 
 use wire::ids::Step;
+use wire::live::Part;
+use wire::views::Cause;
 
 use super::*;
+use crate::step::RankAnalysis;
 
 const MS: u64 = 1_000_000;
 

@@ -1,5 +1,7 @@
 //! What to simulate.
 
+use std::ops::Range;
+
 /// What goes wrong on a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
@@ -7,6 +9,8 @@ pub enum FaultKind {
     Input,
     /// Its device is slower: forward and backward take longer.
     Compute,
+    /// It has more to compute, now more, now less: longer sequences.
+    MoreWork,
     /// It loses time outside every phase.
     Host,
     /// Every reduced bucket reaches it later; the time is shared out over the buckets.
@@ -15,7 +19,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Input, Self::Compute, Self::Host, Self::Network];
+    pub const ALL: [Self; 5] = [Self::Input, Self::Compute, Self::MoreWork, Self::Host, Self::Network];
 }
 
 /// One planted fault.
@@ -97,10 +101,17 @@ impl Plan {
         }
     }
 
-    /// The same with one fault from the first step to the last.
+    /// The same with one fault more, from the first step to the last.
     #[must_use]
     pub fn with_fault(self, rank: usize, kind: FaultKind, nanos: i64) -> Self {
-        let fault = Fault { rank, kind, nanos, from: 0, to: self.steps };
-        Self { faults: vec![fault], ..self }
+        let steps = 0..self.steps;
+        self.with_fault_in(steps, rank, kind, nanos)
+    }
+
+    /// The same with one fault more, in `steps`.
+    #[must_use]
+    pub fn with_fault_in(mut self, steps: Range<u64>, rank: usize, kind: FaultKind, nanos: i64) -> Self {
+        self.faults.push(Fault { rank, kind, nanos, from: steps.start, to: steps.end });
+        self
     }
 }

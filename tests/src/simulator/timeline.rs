@@ -75,11 +75,12 @@ fn one_step(plan: &Plan, begins: &[i64], faults: &[&Fault], random: &mut ChaCha8
     let mut ranks: Vec<RankTruth> = Vec::with_capacity(plan.ranks);
     for (rank, &begin) in begins.iter().enumerate() {
         let length = 1.0 + plan.sequence_spread * normal(random);
+        let more = extra(rank, FaultKind::MoreWork) as f64 * (1.0 + 0.5 * normal(random)).max(0.0);
         let mut part = |share: f64| {
             let wanted = plan.compute as f64 * share * length * (1.0 + plan.jitter * normal(random));
             wanted.max(1_000.0) as i64
         };
-        let slow = extra(rank, FaultKind::Compute);
+        let slow = extra(rank, FaultKind::Compute) + more as i64;
         let (forward, backward) = (part(1.0 / 3.0) + slow / 3, part(2.0 / 3.0) + slow - slow / 3);
         let input_end = begin + INPUT + extra(rank, FaultKind::Input);
         let forward_begin = input_end + HOST + extra(rank, FaultKind::Host);

@@ -1,0 +1,133 @@
+//! When a series changed its level: one change, dated with an interval, and verified.
+//!
+//! The date is the split with the least squared error (the maximum likelihood for a change of the mean); its
+//! interval holds the splits that are hardly less likely. Whether there was a change at all is asked of ranks
+//! (Mann and Whitney 1947), which a few wild values do not move.
+
+/// A side has at least so many values.
+const LEAST_SIDE: usize = 5;
+/// Splits whose log-likelihood is less than this below the best are in the interval: about 95 %.
+const INTERVAL_LOG_LIKELIHOOD: f64 = 3.0;
+/// |z| beyond which two sides differ. The split was chosen to make them differ most, out of some hundred that
+/// are nearly independent: p < 0.001 needs 1e-5 from one of them.
+const VERIFIED_Z: f64 = 4.42;
+/// Values further than this many deviations from the middle count as if they were there: one long pause is no
+/// change of level.
+const CLIP_DEVIATIONS: f64 = 4.0;
+
+/// A change of level.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    /// The first index after it.
+    pub at: usize,
+    /// It lies no earlier.
+    pub earliest: usize,
+    /// And no later.
+    pub latest: usize,
+    /// Median before.
+    pub before: f64,
+    /// Median from `at` on.
+    pub after: f64,
+    /// The two sides differ by more than chance (p < 0.001).
+    pub verified: bool,
+}
+
+/// The most likely change in `values`; `None` when there are too few, or all are equal.
+#[must_use]
+pub fn change_point(values: &[f64]) -> Option<Change> {
+    let count = values.len();
+    if count < 2 * LEAST_SIDE {
+        return None;
+    }
+    let clipped = clip(values)?;
+    let total: f64 = clipped.iter().sum();
+    let mean = total / count as f64;
+    let squares: f64 = clipped.iter().map(|value| (value - mean).powi(2)).sum();
+    if squares <= 0.0 {
+        return None;
+    }
+    let mut sum = clipped[..LEAST_SIDE - 1].iter().sum::<f64>();
+    let splits: Vec<(usize, f64)> = (LEAST_SIDE..=count - LEAST_SIDE)
+        .map(|at| {
+            sum += clipped[at - 1];
+            let (n, k) = (count as f64, at as f64);
+            let explained = (sum - k * mean).powi(2) * n / (k * (n - k));
+            // A perfect split leaves nothing; a billionth of the scatter stands for it.
+            (at, (squares - explained).max(squares * 1e-9))
+        })
+        .collect();
+    let &(at, least) = splits.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let is_likely = |left: f64| count as f64 / 2.0 * (left / least).ln() <= INTERVAL_LOG_LIKELIHOOD;
+    let likely = || splits.iter().filter(|(_, left)| is_likely(*left)).map(|(at, _)| *at);
+    let (before, after) = values.split_at(at);
+    Some(Change {
+        at,
+        earliest: likely().min()?,
+        latest: likely().max()?,
+        before: crate::stats::median(before.iter().copied())?,
+        after: crate::stats::median(after.iter().copied())?,
+        verified: mann_whitney_z(before, after).abs() >= VERIFIED_Z,
+    })
+}
+
+/// The values with their tails cut; the scatter is taken from differences of neighbours, so that the change
+/// itself does not count as scatter.
+fn clip(values: &[f64]) -> Option<Vec<f64>> {
+    let quartile = |q: f64| {
+        let mut sorted = values.to_vec();
+        sorted.sort_unstable_by(f64::total_cmp);
+        crate::stats::quantile(&sorted, q)
+    };
+    let steps = crate::stats::median(values.windows(2).map(|pair| (pair[1] - pair[0]).abs()))?;
+    // For normal scatter the median |difference| is 0.954 deviations.
+    let deviation = steps / 0.954;
+    let (low, high) =
+        (quartile(0.1) - CLIP_DEVIATIONS * deviation, quartile(0.9) + CLIP_DEVIATIONS * deviation);
+    Some(values.iter().map(|value| value.clamp(low, high)).collect())
+}
+
+/// The normal approximation of the U statistic: positive when `b` is larger.
+fn mann_whitney_z(a: &[f64], b: &[f64]) -> f64 {
+    let mut all: Vec<(f64, bool)> =
+        a.iter().map(|&value| (value, false)).chain(b.iter().map(|&value| (value, true))).collect();
+    all.sort_unstable_by(|x, y| x.0.total_cmp(&y.0));
+    let (mut ranks_of_b, mut seen) = (0.0, 0.0);
+    for ties in all.chunk_by(|x, y| x.0 == y.0) {
+        let rank = seen + (ties.len() as f64 + 1.0) / 2.0;
+        ranks_of_b += rank * ties.iter().filter(|(_, of_b)| *of_b).count() as f64;
+        seen += ties.len() as f64;
+    }
+    let (na, nb) = (a.len() as f64, b.len() as f64);
+    let u = ranks_of_b - nb * (nb + 1.0) / 2.0;
+    (u - na * nb / 2.0) / (na * nb * (na + nb + 1.0) / 12.0).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noise(at: usize) -> f64 {
+        ((at * 7_919) % 101) as f64 / 101.0
+    }
+
+    #[test]
+    fn a_change_is_dated_and_verified() {
+        for at in [20, 57, 130] {
+            let values: Vec<f64> = (0..150).map(|i| noise(i) + if i >= at { 1.0 } else { 0.0 }).collect();
+            let change = change_point(&values).unwrap();
+            assert!(change.at.abs_diff(at) <= 2, "{at}: {change:?}");
+            assert!((change.earliest..=change.latest).contains(&at), "{at}: {change:?}");
+            assert!(change.verified && change.after - change.before > 0.8, "{change:?}");
+        }
+    }
+
+    #[test]
+    fn scatter_and_a_lone_pause_are_no_change() {
+        let mut values: Vec<f64> = (0..150).map(noise).collect();
+        assert!(!change_point(&values).unwrap().verified);
+        values[140] = 1e6;
+        assert!(!change_point(&values).unwrap().verified);
+        assert_eq!(change_point(&[1.0; 30]), None);
+        assert_eq!(change_point(&values[..9]), None);
+    }
+}

@@ -1,0 +1,156 @@
+//! Where a rank, or some ranks together, spend more than the others.
+
+use wire::live::Part;
+use wire::views::Cause;
+
+use crate::stats;
+use crate::step::{RankAnalysis, StepAnalysis};
+
+/// Processor time must explain this much of a compute excess, else the thread was kept off the processor.
+const CPU_EXPLAINS: f64 = 0.5;
+/// Forward and backward that rise and fall together this much (METRICS.md, "verdict") are driven by the work.
+pub(super) const MORE_WORK_CORRELATION: f64 = 0.9;
+/// They must vary at all: a device that is always slow by the same factor moves both by noise alone.
+const LEAST_VARIATION: f64 = 0.05;
+/// And a suspect's more than the others': work that is uneven everywhere is no rank's.
+const MORE_VARIATION: f64 = 1.5;
+/// Samples must explain this much of a compute excess to be its cause.
+const SAMPLES_EXPLAIN: f64 = 0.5;
+
+/// Mean per step over the bad steps, in nanoseconds: the suspects' mean less the others' mean.
+pub(super) struct Excess {
+    pub(super) input: f64,
+    pub(super) h2d: f64,
+    pub(super) compute: f64,
+    pub(super) transfer: f64,
+    pub(super) other: f64,
+    /// Processor time in compute phases beyond the others'; `None` where it was not measured.
+    pub(super) compute_cpu: Option<f64>,
+    /// Compute that the suspects' larger number of samples explains.
+    pub(super) compute_by_samples: f64,
+    /// How the worst suspect's forward and backward vary over steps.
+    pub(super) compute_variation: Option<Variation>,
+    /// How much the median other rank's do: standard deviation over mean.
+    others_variation: f64,
+}
+
+/// How forward and backward vary.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Variation {
+    /// Of forward with backward.
+    pub(super) correlation: f64,
+    /// Standard deviation of their sum over its mean.
+    pub(super) coefficient: f64,
+}
+
+impl Variation {
+    pub(super) fn of(pairs: &[(f64, f64)]) -> Option<Self> {
+        let sums: Vec<f64> = pairs.iter().map(|(forward, backward)| forward + backward).collect();
+        let mean = stats::mean(sums.iter().copied()).filter(|mean| *mean > 0.0)?;
+        Some(Self { correlation: stats::correlation(pairs)?, coefficient: stats::deviation(&sums)? / mean })
+    }
+
+    /// Of one rank over `steps`.
+    fn of_rank(steps: &[&StepAnalysis], rank: usize) -> Option<Self> {
+        let own = steps.iter().filter_map(|step| step.ranks.get(rank)?.as_ref());
+        let pairs = own.map(|own| (own.part(Part::Forward) as f64, own.part(Part::Backward) as f64));
+        Self::of(&pairs.collect::<Vec<_>>())
+    }
+
+    /// The work itself varies, not the device or the host.
+    pub(super) fn is_of_work(&self) -> bool {
+        self.correlation >= MORE_WORK_CORRELATION && self.coefficient >= LEAST_VARIATION
+    }
+}
+
+impl Excess {
+    pub(super) fn of(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<Self> {
+        let mean_excess = |of: &dyn Fn(&RankAnalysis) -> Option<f64>| {
+            stats::mean(steps.iter().filter_map(|step| {
+                let mean = |suspect: bool| {
+                    let those = step.present().filter(|(rank, _)| ranks.contains(rank) == suspect);
+                    stats::mean(those.filter_map(|(_, rank)| of(rank)))
+                };
+                Some(mean(true)? - mean(false)?)
+            }))
+        };
+        let part = |part: Part| mean_excess(&|rank| Some(rank.part(part) as f64));
+        let others = (0..steps[0].ranks.len()).filter(|rank| !ranks.contains(rank));
+        let others = others.filter_map(|rank| Some(Variation::of_rank(steps, rank)?.coefficient));
+        Some(Self {
+            input: part(Part::Input)?,
+            h2d: part(Part::H2d)?,
+            compute: part(Part::Forward)? + part(Part::Backward)? + part(Part::Optimizer)?,
+            transfer: part(Part::ExposedTransfer)?,
+            other: part(Part::Other)?,
+            compute_cpu: mean_excess(&|rank| rank.compute_cpu_nanos.map(|nanos| nanos as f64)),
+            compute_by_samples: by_samples(steps, ranks).unwrap_or(0.0),
+            compute_variation: Variation::of_rank(steps, *ranks.first()?),
+            others_variation: stats::median(others).unwrap_or(0.0),
+        })
+    }
+
+    /// The parts, the largest excess first.
+    pub(super) fn ranked(&self) -> [(f64, Cause); 5] {
+        let mut ranked = [
+            (self.input, Cause::Input),
+            (self.h2d, Cause::H2d),
+            (self.compute, self.compute_cause()),
+            (self.transfer, Cause::Network),
+            (self.other, Cause::Host),
+        ];
+        ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
+        ranked
+    }
+
+    /// The suspects' work varies, and more than the others'.
+    pub(super) fn work_varies(&self) -> bool {
+        self.compute_variation
+            .is_some_and(|own| own.is_of_work() && own.coefficient >= MORE_VARIATION * self.others_variation)
+    }
+
+    fn compute_cause(&self) -> Cause {
+        if self.compute > 0.0 && self.compute_cpu.is_some_and(|cpu| cpu < CPU_EXPLAINS * self.compute) {
+            Cause::Host
+        } else if self.compute_by_samples >= SAMPLES_EXPLAIN * self.compute || self.work_varies() {
+            Cause::MoreWork
+        } else {
+            Cause::Compute
+        }
+    }
+
+    pub(super) fn cause(&self) -> Cause {
+        let [(largest, cause), ..] = self.ranked();
+        if largest > 0.0 { cause } else { Cause::Unknown }
+    }
+
+    /// One part stands out from the rest.
+    pub(super) fn is_clear(&self) -> bool {
+        let [(largest, _), (second, _), ..] = self.ranked();
+        largest > 0.0 && second < largest / 2.0
+    }
+
+    /// The parts with their names, in the order of a step.
+    pub(super) fn named(&self) -> [(f64, &'static str); 5] {
+        [
+            (self.input, "input"),
+            (self.h2d, "host-to-device copies"),
+            (self.compute, "compute"),
+            (self.transfer, "exposed transfer"),
+            (self.other, "time outside every phase"),
+        ]
+    }
+}
+
+/// How much compute the suspects' extra samples account for, at the others' pace, in nanoseconds a step.
+fn by_samples(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<f64> {
+    let mean = |suspect: bool, of: fn(&RankAnalysis) -> f64| {
+        let those = steps.iter().flat_map(|step| step.present());
+        stats::mean(those.filter(|(rank, _)| ranks.contains(rank) == suspect).map(|(_, rank)| of(rank)))
+    };
+    let samples = |rank: &RankAnalysis| rank.samples as f64;
+    let compute = |rank: &RankAnalysis| rank.compute_nanos as f64;
+    let usual = mean(false, samples)?;
+    (usual > 0.0).then_some(())?;
+    Some((mean(true, samples)? / usual - 1.0) * mean(false, compute)?)
+}
