@@ -53,6 +53,19 @@ pub fn deviation(values: &[f64]) -> Option<f64> {
     Some(self::mean(values.iter().map(|value| (value - mean).powi(2)))?.sqrt())
 }
 
+/// The value below which the share `p` of a standard normal distribution lies, for 0 < p < 1, within 5e-4
+/// (Abramowitz and Stegun 1964, 26.2.23).
+#[must_use]
+pub fn normal_quantile(p: f64) -> f64 {
+    let tail = |p: f64| {
+        let t = (-2.0 * p.ln()).sqrt();
+        let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
+        let below = 1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308));
+        t - above / below
+    };
+    if p < 0.5 { -tail(p) } else { tail(1.0 - p) }
+}
+
 /// Pearson's correlation; `None` when either side does not vary.
 #[must_use]
 pub fn correlation(pairs: &[(f64, f64)]) -> Option<f64> {
@@ -83,5 +96,9 @@ mod tests {
         assert_eq!(trimmed_mean([100.0, 1.0, 2.0, 3.0, -90.0], 0.2), Some(2.0));
         assert_eq!(correlation(&[(1.0, 2.0), (2.0, 4.0), (3.0, 6.0)]), Some(1.0));
         assert_eq!(correlation(&[(1.0, 2.0), (1.0, 4.0)]), None);
+        assert_eq!(deviation(&[1.0, 3.0]), Some(1.0));
+        for (p, x) in [(0.5, 0.0), (0.975, 1.959_96), (0.001, -3.090_23)] {
+            assert!((normal_quantile(p) - x).abs() < 5e-4, "{p}");
+        }
     }
 }

@@ -18,7 +18,7 @@ pub struct ScalingPoint {
     /// Median step time, in nanoseconds.
     pub step_ns: f64,
     /// Measured (weak) scaling efficiency against the baseline; 1 for the baseline itself, null for runs
-    /// whose per-rank batch differs from the baseline's by more than 5 %.
+    /// whose per-rank batch differs from this run's by more than 10 %.
     pub measured: Option<f64>,
     /// Implied efficiency.
     pub implied: Option<f64>,

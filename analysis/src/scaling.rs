@@ -1,0 +1,266 @@
+//! How a job would run on other numbers of ranks and with other bucket caps, from what one run shows.
+//!
+//! The usual step of the run (means over ranks, medians of transfers) is played again with the transfers that
+//! the latency-bandwidth model gives, and what the ranks' unevenness costs is added.
+
+use wire::ids::RunId;
+use wire::views::scaling::{CapPrediction, Scaling, ScalingPoint, ScalingPrediction};
+use wire::views::{AlphaBeta, Report, RunSummary};
+
+use crate::replay::Replay;
+use crate::step::StepAnalysis;
+use crate::{report, stats};
+
+mod profile;
+
+use profile::Profile;
+
+/// World sizes that are predicted.
+const WORLDS: [u32; 15] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384];
+/// Bucket caps that are predicted, in KiB.
+const CAPS_KIB: [u64; 10] = [128, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 25_600, 65_536];
+/// A cap is advised from this relative gain on.
+const LEAST_GAIN: f64 = 0.01;
+/// Batches per rank that differ by less are the same; they are computed from a throughput and a median.
+const SAME_BATCH: f64 = 0.1;
+/// How much faster than a normal distribution's the unevenness may grow, at the lower end of the band.
+const HEAVY_TAIL: f64 = 1.5;
+
+/// What the Scaling view shows of a run, given its report, its kept steps and the other runs of its name.
+#[must_use]
+pub fn scaling(own: &Report, steps: &[&StepAnalysis], runs: impl Iterator<Item = RunSummary>) -> Scaling {
+    let mut scaling = Scaling {
+        run: own.run.clone(),
+        name: own.name.clone(),
+        ranks: own.ranks,
+        sample_unit: own.sample_unit.clone(),
+        baseline: None,
+        points: points(runs.filter(|run| run.name == own.name)),
+        comm_model: own.comm_model.clone(),
+        predictions: Vec::new(),
+        model_error: None,
+        assumptions: Vec::new(),
+        caps: Vec::new(),
+        cap_advice: None,
+        missing: None,
+    };
+    scaling.baseline = baseline(&mut scaling.points, own);
+    match Model::of(own, steps) {
+        Ok(model) => model.fill(&mut scaling),
+        Err(reason) => scaling.missing = Some(reason.into()),
+    }
+    scaling
+}
+
+fn points(runs: impl Iterator<Item = RunSummary>) -> Vec<ScalingPoint> {
+    let point = |run: RunSummary| {
+        Some(ScalingPoint {
+            ranks: run.ranks_expected,
+            throughput: run.throughput?,
+            step_ns: run.step_time_nanos? as f64,
+            measured: None,
+            implied: run.efficiency_implied,
+            started_unix_millis: run.started_unix_millis,
+            run: run.run,
+        })
+    };
+    let mut points: Vec<ScalingPoint> = runs.filter_map(point).collect();
+    points.sort_by_key(|point| (point.ranks, std::cmp::Reverse(point.started_unix_millis)));
+    points
+}
+
+/// Measures every run with the same batch per rank against the one on the fewest ranks, the newest of those.
+fn baseline(points: &mut [ScalingPoint], own: &Report) -> Option<RunId> {
+    let batch = |point: &ScalingPoint| point.throughput * point.step_ns / f64::from(point.ranks);
+    let wanted = points.iter().find(|point| point.run == own.run).map(batch)?;
+    let same = |point: &ScalingPoint| (batch(point) / wanted - 1.0).abs() <= SAME_BATCH;
+    let base = points.iter().find(|point| same(point))?.clone();
+    let per_rank = base.throughput / f64::from(base.ranks);
+    for point in points.iter_mut().filter(|point| same(point)) {
+        point.measured = Some(point.throughput / f64::from(point.ranks) / per_rank);
+    }
+    Some(base.run)
+}
+
+/// What predictions rest on; times in nanoseconds.
+pub struct Model {
+    profile: Profile,
+    comm: AlphaBeta,
+    ranks: u32,
+    /// Mean step time.
+    measured: f64,
+    /// Useful compute of a step, the mean over ranks.
+    compute: f64,
+    /// What steady differences between the ranks cost.
+    steady: f64,
+    /// What differences that change from step to step cost.
+    turns: f64,
+}
+
+impl Model {
+    /// The model of a run.
+    ///
+    /// # Errors
+    /// A sentence that says what is missing.
+    pub fn of(own: &Report, steps: &[&StepAnalysis]) -> Result<Self, &'static str> {
+        if own.ranks < 2 {
+            return Err("one rank reduces nothing: a run on two ranks or more is needed");
+        }
+        let comm = own.comm_model.clone().ok_or("buckets of at least two sizes are needed for a model")?;
+        let observed = || steps.iter().filter(|step| report::is_observed(step));
+        let replays: Vec<&Replay> =
+            observed().filter_map(|step| step.replay.as_ref()).filter(|replay| replay.is_trusted()).collect();
+        if replays.len() * 2 <= observed().count() {
+            return Err("most steps cannot be replayed within 5 % of what was measured");
+        }
+        let profile = Profile::of(&replays).ok_or("no step with all-reduces was observed")?;
+        let mean =
+            |of: fn(&Replay) -> f64| stats::trimmed_mean(replays.iter().map(|replay| of(replay)), 0.02);
+        let measured = mean(|replay| replay.measured_nanos - replay.skew_nanos).unwrap_or(0.0);
+        let uneven = (measured - profile.step(|_| 0.0)).max(0.0);
+        let own_work = |rank: &wire::views::RankLedger| {
+            (rank.step_ns - rank.exposed_wait_ns - rank.exposed_transfer_ns) as f64 / own.steps.max(1) as f64
+        };
+        let longest = own.ledger.iter().map(own_work).fold(0.0, f64::max);
+        let steady = longest - stats::mean(own.ledger.iter().map(own_work)).unwrap_or(0.0);
+        let steady = steady.clamp(0.0, uneven);
+        let compute = own.ledger.iter().map(|rank| {
+            (rank.forward_ns + rank.backward_ns + rank.optimizer_ns) as f64 / own.steps.max(1) as f64
+        });
+        Ok(Self {
+            profile,
+            comm,
+            ranks: own.ranks,
+            measured,
+            compute: stats::mean(compute).unwrap_or(0.0),
+            steady,
+            turns: uneven - steady,
+        })
+    }
+
+    fn fill(&self, scaling: &mut Scaling) {
+        let mut worlds = WORLDS.to_vec();
+        worlds.push(self.ranks);
+        worlds.sort_unstable();
+        worlds.dedup();
+        scaling.predictions = worlds.into_iter().map(|ranks| self.predict(ranks)).collect();
+        scaling.model_error = Some(self.error());
+        scaling.assumptions = self.assumptions();
+        scaling.caps = self.caps();
+        scaling.cap_advice = self.advice(&scaling.caps);
+    }
+
+    /// (predicted - measured) / measured at the run's own world size.
+    #[must_use]
+    pub fn error(&self) -> f64 {
+        self.step(self.ranks, Latency::Ring, 1.0) / self.measured - 1.0
+    }
+
+    /// The step on `ranks` ranks with the batch per rank unchanged.
+    #[must_use]
+    pub fn predict(&self, ranks: u32) -> ScalingPrediction {
+        let step_ns = self.step(ranks, Latency::Ring, 1.0);
+        let slowest = self.step(ranks, Latency::Ring, HEAVY_TAIL);
+        let fastest = self.step(ranks, Latency::Tree, 0.0);
+        let off = self.error().abs();
+        ScalingPrediction {
+            ranks,
+            step_ns,
+            efficiency: self.compute / step_ns,
+            efficiency_low: self.compute / slowest.max(step_ns) / (1.0 + off),
+            efficiency_high: (self.compute / fastest.min(step_ns) * (1.0 + off)).min(1.0),
+        }
+    }
+
+    /// Weak scaling efficiency on `ranks` ranks, against one rank.
+    #[must_use]
+    pub fn efficiency(&self, ranks: u32) -> f64 {
+        self.step(1, Latency::Ring, 1.0) / self.step(ranks, Latency::Ring, 1.0)
+    }
+
+    /// The step time; `growth` scales how the changing unevenness grows beyond what was measured.
+    fn step(&self, ranks: u32, latency: Latency, growth: f64) -> f64 {
+        let hops = latency.hops(ranks) / latency.hops(self.ranks);
+        let share = |ranks: u32| (f64::from(ranks) - 1.0) / f64::from(ranks);
+        let volume = share(ranks) / share(self.ranks);
+        let (alpha, beta) = (self.comm.alpha_seconds * 1e9, self.comm.beta_seconds_per_byte * 1e9);
+        let even = if ranks == 1 {
+            self.profile.alone()
+        } else {
+            self.profile.step(|bytes| alpha * (hops - 1.0) + beta * (volume - 1.0) * bytes)
+        };
+        let grown = expected_maximum(ranks) / expected_maximum(self.ranks);
+        let steady = if ranks == 1 { 0.0 } else { self.steady };
+        even + steady + self.turns * (grown + (grown - 1.0).max(0.0) * (growth - 1.0))
+    }
+
+    fn assumptions(&self) -> Vec<String> {
+        vec![
+            "the batch per rank and the model stay as they are (weak scaling)".into(),
+            format!(
+                "all-reduce is a ring: its latency grows with ranks - 1, its volume per rank with (ranks - 1) / ranks, \
+                 from the fit on {} ranks; links between machines are as fast as those measured",
+                self.ranks
+            ),
+            "differences between ranks that change from step to step grow like the largest of so many normal \
+             draws; steady ones stay"
+                .into(),
+            "the band ends at a heavier tail below, at tree latency and no growth of unevenness above, and is \
+             widened by the model's error at the measured world size"
+                .into(),
+        ]
+    }
+
+    fn caps(&self) -> Vec<CapPrediction> {
+        let total = self.profile.bytes();
+        let caps = CAPS_KIB.iter().map(|kib| kib * 1_024);
+        let smallest_whole = caps.clone().find(|cap| *cap >= total).unwrap_or(u64::MAX);
+        let (alpha, beta) = (self.comm.alpha_seconds * 1e9, self.comm.beta_seconds_per_byte * 1e9);
+        caps.filter(|cap| *cap <= smallest_whole)
+            .filter_map(|cap_bytes| {
+                let step = self.profile.with_cap(cap_bytes, |bytes| alpha + beta * bytes)?;
+                let exposed_ns = (step - self.profile.alone()).max(0.0);
+                Some(CapPrediction { cap_bytes, step_ns: step + self.steady + self.turns, exposed_ns })
+            })
+            .collect()
+    }
+
+    fn advice(&self, caps: &[CapPrediction]) -> Option<String> {
+        let now = self.step(self.ranks, Latency::Ring, 1.0);
+        let best = caps.iter().min_by(|a, b| a.step_ns.total_cmp(&b.step_ns))?;
+        let gain = 1.0 - best.step_ns / now;
+        (gain >= LEAST_GAIN).then(|| {
+            format!(
+                "A bucket cap of {} MiB is predicted to shorten the step by {:.1} ms ({:.0} %).",
+                best.cap_bytes as f64 / f64::from(1 << 20),
+                (now - best.step_ns) / 1e6,
+                gain * 100.0
+            )
+        })
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Latency {
+    Ring,
+    Tree,
+}
+
+impl Latency {
+    /// What latency is proportional to.
+    fn hops(self, ranks: u32) -> f64 {
+        match self {
+            Self::Ring => f64::from(ranks) - 1.0,
+            Self::Tree => f64::from(ranks).log2(),
+        }
+    }
+}
+
+/// The expected maximum of so many standard normal draws (Blom 1958): the quantile of (n - 0.375) / (n + 0.25).
+fn expected_maximum(draws: u32) -> f64 {
+    let n = f64::from(draws);
+    if draws < 2 { 0.0 } else { stats::normal_quantile((n - 0.375) / (n + 0.25)) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! The usual step of a run: one rank that stands for all.
+
+use crate::replay::Replay;
+use crate::stats;
+
+/// Times in nanoseconds.
+pub(super) struct Profile {
+    /// In launch order.
+    collectives: Vec<Usual>,
+    /// Own work before the thread blocks for the last bucket.
+    before: f64,
+    /// Own work after it.
+    after: f64,
+}
+
+struct Usual {
+    bytes: f64,
+    ready: f64,
+    gap: f64,
+    transfer: f64,
+}
+
+impl Profile {
+    /// Medians over steps that have the newest step's buckets.
+    pub(super) fn of(replays: &[&Replay]) -> Option<Self> {
+        let newest = replays.last().filter(|replay| !replay.collectives.is_empty())?;
+        let bytes = |replay: &Replay| replay.collectives.iter().map(|c| c.bytes).collect::<Vec<_>>();
+        let layout = bytes(newest);
+        let alike: Vec<&&Replay> = replays.iter().filter(|replay| bytes(replay) == layout).collect();
+        let median = |of: &dyn Fn(&Replay) -> f32| {
+            stats::median(alike.iter().map(|replay| f64::from(of(replay)))).unwrap_or(0.0)
+        };
+        let usual = |at: usize| Usual {
+            bytes: layout[at] as f64,
+            ready: median(&|replay| replay.collectives[at].ready_nanos),
+            gap: median(&|replay| replay.collectives[at].gap_nanos),
+            transfer: median(&|replay| replay.collectives[at].transfer_nanos),
+        };
+        Some(Self {
+            collectives: (0..layout.len()).map(usual).collect(),
+            before: median(&|replay| replay.before_nanos),
+            after: median(&|replay| replay.after_nanos),
+        })
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.collectives.iter().map(|collective| collective.bytes).sum::<f64>() as u64
+    }
+
+    /// The step of a rank that reduces nothing.
+    pub(super) fn alone(&self) -> f64 {
+        self.before + self.after
+    }
+
+    /// The step with every transfer longer by `more(bytes)`.
+    pub(super) fn step(&self, more: impl Fn(f64) -> f64) -> f64 {
+        let chain = self.collectives.iter().map(|collective| {
+            (collective.ready, collective.gap, (collective.transfer + more(collective.bytes)).max(0.0))
+        });
+        self.play(chain)
+    }
+
+    /// The step with the gradients cut into buckets of at most `cap` bytes, which take `transfer(bytes)`.
+    /// Gradients become ready evenly between the points that are known; `None` when only one is.
+    pub(super) fn with_cap(&self, cap: u64, transfer: impl Fn(f64) -> f64) -> Option<f64> {
+        let points = self.readiness()?;
+        let total = self.bytes() as f64;
+        let count = (total / cap as f64).ceil().max(1.0);
+        let size = (total / count).max(1.0);
+        let gap = stats::median(self.collectives.iter().map(|collective| collective.gap))?;
+        let chain =
+            (1..=count as usize).map(|nth| (ready_at(&points, size * nth as f64), gap, transfer(size)));
+        Some(self.play(chain))
+    }
+
+    /// (bytes, time) points: so many bytes of gradient are ready then.
+    fn readiness(&self) -> Option<Vec<(f64, f64)>> {
+        let (first, last) = (self.collectives.first()?, self.collectives.last()?);
+        let rest = self.bytes() as f64 - first.bytes;
+        if rest <= 0.0 {
+            return None;
+        }
+        // The first bucket filled as fast as the others did.
+        let begin = (first.ready - (last.ready - first.ready) / rest * first.bytes).max(0.0);
+        let mut points = vec![(0.0, begin)];
+        let mut sum = 0.0;
+        points.extend(self.collectives.iter().map(|collective| {
+            sum += collective.bytes;
+            (sum, collective.ready)
+        }));
+        Some(points)
+    }
+
+    /// Collectives one after another, given when each is ready, its gap and its transfer.
+    fn play(&self, chain: impl Iterator<Item = (f64, f64, f64)>) -> f64 {
+        let reduced = chain.fold(0.0_f64, |free, (ready, gap, transfer)| ready.max(free) + gap + transfer);
+        reduced.max(self.before) + self.after
+    }
+}
+
+/// Linear between the points, flat beyond the last.
+fn ready_at(points: &[(f64, f64)], bytes: f64) -> f64 {
+    let after = points.partition_point(|point| point.0 < bytes);
+    match (points.get(after.wrapping_sub(1)), points.get(after)) {
+        (Some(a), Some(b)) => a.1 + (b.1 - a.1) * (bytes - a.0) / (b.0 - a.0),
+        (_, Some(b)) => b.1,
+        (Some(a), None) => a.1,
+        (None, None) => 0.0,
+    }
+}
