@@ -1,7 +1,9 @@
 //! The server's door: routes, guards, limits.
 
+pub mod answer;
 pub mod api;
 pub mod assets;
+pub mod detail;
 pub mod error;
 pub mod guard;
 pub mod ingest;
@@ -66,7 +68,9 @@ pub fn router(app: App) -> Router {
         .routes(routes!(api::runs))
         .routes(routes!(api::report))
         .routes(routes!(api::summary))
-        .routes(routes!(api::steps))
+        .routes(routes!(detail::steps))
+        .routes(routes!(detail::step_ranks))
+        .routes(routes!(detail::heatmap))
         .routes(routes!(api::waterfall))
         .routes(routes!(api::export))
         .routes(routes!(api::clock))

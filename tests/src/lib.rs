@@ -3,6 +3,7 @@
 //! Everything here is bounded in time and ends by itself: a program that a test started dies with the test.
 
 pub mod browser;
+pub mod feed;
 pub mod monitoring;
 pub mod programs;
 #[path = "../../benches/results.rs"]

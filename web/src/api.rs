@@ -1,23 +1,91 @@
 //! What is asked for by HTTP: everything that is not pushed.
 
 use leptos::prelude::window;
-use wasm_bindgen::JsCast as _;
+use serde::de::DeserializeOwned;
+use wasm_bindgen::{JsCast as _, JsValue};
 use wasm_bindgen_futures::JsFuture;
-use wire::live::Waterfall;
-use wire::views::ApiError;
+use wire::live::tile::{Measure, Reduce, Tile};
+use wire::live::{StepColumns, StepRanks, Waterfall, view};
+use wire::views::Report;
+use wire::views::scaling::Scaling;
 
 /// The waterfall of one step, or why there is none.
 pub async fn waterfall(run: &str, step: Option<u64>) -> Result<Waterfall, String> {
     let step = step.map_or_else(|| "latest".into(), |step| step.to_string());
     let bytes = get(&format!("/api/v1/runs/{run}/steps/{step}/waterfall")).await?;
     let waterfall = Waterfall::decode(&bytes).map_err(|error| error.to_string())?;
-    if waterfall.is_consistent() { Ok(waterfall) } else { Err("the server sent a broken waterfall".into()) }
+    consistent(waterfall.is_consistent()).map(|()| waterfall)
+}
+
+/// One step rank by rank.
+pub async fn step_ranks(run: &str, step: u64) -> Result<StepRanks, String> {
+    let bytes = get(&format!("/api/v1/runs/{run}/steps/{step}/ranks")).await?;
+    let ranks = StepRanks::decode(&bytes).map_err(|error| error.to_string())?;
+    consistent(ranks.is_consistent()).map(|()| ranks)
+}
+
+/// All kept steps as a whole.
+pub async fn steps(run: &str) -> Result<StepColumns, String> {
+    let bytes = get(&format!("/api/v1/runs/{run}/steps")).await?;
+    StepColumns::decode(&bytes).map_err(|error| error.to_string())
+}
+
+/// Which cells a heatmap wants, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cells {
+    /// Which figure.
+    pub measure: Measure,
+    /// How cells are pooled.
+    pub reduce: Reduce,
+    /// First and last step.
+    pub steps: (u64, u64),
+    /// First and last rank.
+    pub ranks: (u32, u32),
+    /// Columns and rows at most.
+    pub most: (u32, u32),
+}
+
+/// A tile of the heatmap.
+pub async fn tile(run: &str, cells: Cells) -> Result<Tile, String> {
+    let Cells { measure, reduce, steps, ranks, most } = cells;
+    let url = format!(
+        "/api/v1/runs/{run}/heatmap?measure={}&reduce={}&from={}&to={}&rank_from={}&rank_to={}&columns={}&rows={}",
+        measure.key(),
+        reduce.name(),
+        steps.0,
+        steps.1,
+        ranks.0,
+        ranks.1,
+        most.0,
+        most.1
+    );
+    let tile = Tile::decode(&get(&url).await?).map_err(|error| error.to_string())?;
+    consistent(tile.is_consistent()).map(|()| tile)
+}
+
+/// The report of a run: as it is, or as it was when that step was the newest.
+pub async fn report(run: &str, at: Option<u64>) -> Result<Report, String> {
+    let at = at.map_or_else(String::new, |at| format!("&at={at}"));
+    shown(&format!("/api/v1/runs/{run}?form=frame{at}")).await
+}
+
+/// How the jobs of a run's name scale.
+pub async fn scaling(run: &str) -> Result<Scaling, String> {
+    shown(&format!("/api/v1/runs/{run}/scaling?form=frame")).await
 }
 
 /// Where the trace of a run, or of one of its steps, is downloaded.
 pub fn perfetto_url(run: &str, step: Option<u64>) -> String {
     let steps = step.map_or_else(String::new, |step| format!("&steps={step}..{}", step + 1));
     format!("/api/v1/runs/{run}/export?format=perfetto{steps}")
+}
+
+async fn shown<T: DeserializeOwned>(url: &str) -> Result<T, String> {
+    view::decode(&get(url).await?).map_err(|error| error.to_string())
+}
+
+fn consistent(is: bool) -> Result<(), String> {
+    if is { Ok(()) } else { Err("the server sent columns that do not fit together".into()) }
 }
 
 async fn get(url: &str) -> Result<Vec<u8>, String> {
@@ -32,8 +100,11 @@ async fn get(url: &str) -> Result<Vec<u8>, String> {
     if response.ok() {
         return Ok(bytes);
     }
-    Err(match serde_json::from_slice::<ApiError>(&bytes) {
-        Ok(error) => error.error,
-        Err(_) => format!("the server answered {}", response.status()),
-    })
+    // The one JSON that the page reads, by the browser's own reader.
+    let text = String::from_utf8_lossy(&bytes);
+    let said = js_sys::JSON::parse(&text)
+        .and_then(|error| js_sys::Reflect::get(&error, &JsValue::from_str("error")))
+        .ok()
+        .and_then(|error| error.as_string());
+    Err(said.unwrap_or_else(|| format!("the server answered {}", response.status())))
 }

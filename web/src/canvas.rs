@@ -13,8 +13,9 @@ use viz::raster::Frame;
 use wasm_bindgen::{Clamped, JsCast as _, prelude::*};
 use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement, ImageData};
 
+use crate::cells::{effect, text};
 use crate::pen::Pen;
-use crate::widgets::{Place, pixels, text};
+use crate::widgets::{Place, pixels};
 
 /// The plot's inner size in CSS pixels, and how many device pixels one of them has.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -130,18 +131,18 @@ pub fn Plot(
     let lines = NodeRef::<html::Canvas>::new();
     let size = RwSignal::new(None::<Size>);
 
-    Effect::new(move |_| {
+    effect(move || {
         if let Some(element) = outer.get() {
             observe(&element, margins, size);
         }
     });
     let buffer = RefCell::new(Vec::new());
-    Effect::new(move |_| {
+    effect(move || {
         if let (Some(size), Some(canvas)) = (size.get(), raster.get()) {
             paint(&canvas, size, &mut buffer.borrow_mut(), &draw);
         }
     });
-    Effect::new(move |_| {
+    effect(move || {
         if let (Some(size), Some(canvas)) = (size.get(), lines.get())
             && let Some(pen) = Pen::begin(&canvas, size, margins)
         {

@@ -1,5 +1,6 @@
 //! Keys that work anywhere on a page, and the list of all of them.
 
+use crate::cells::effect;
 use crate::widgets::Views as _;
 use leptos::ev;
 use leptos::html;
@@ -62,7 +63,7 @@ const KEYS: [(&str, &[(&str, &str)]); 4] = [
 #[component]
 pub fn Help(open: RwSignal<bool>) -> impl IntoView {
     let dialog = NodeRef::<html::Dialog>::new();
-    Effect::new(move |_| {
+    effect(move || {
         let Some(dialog) = dialog.get() else { return };
         match (open.get(), dialog.open()) {
             (true, false) => drop(dialog.show_modal()),

@@ -7,6 +7,7 @@
 
 mod api;
 mod canvas;
+mod cells;
 mod download;
 mod keys;
 mod live;
@@ -18,6 +19,7 @@ mod shell;
 mod socket;
 mod table;
 mod theme;
+mod tiles;
 mod widgets;
 
 use leptos::prelude::*;

@@ -1,27 +1,31 @@
 //! What the server pushes, as signals and columns.
 //!
-//! Messages are applied when they come; the page is told once per animation frame. Texts (lists, reports)
-//! are taken at most twice a second, since they fill tables.
+//! Messages are applied when they come; the page is told once per animation frame. Views (lists, reports)
+//! are taken at most twice a second, since they fill tables. Rewound to a step, the page shows the report as it
+//! was then, while the newest goes on coming.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leptos::prelude::*;
-use serde::Deserialize;
+use leptos::task::spawn_local;
 use viz::steps::Steps;
 use wasm_bindgen::JsCast as _;
 use web_sys::MessageEvent;
-use wire::live::StepColumns;
-use wire::views::{Report, RunSummary};
+use wire::live::{StepColumns, view};
+use wire::views::{LiveView, Report, RunSummary};
+
+use crate::api;
+use crate::cells::{derived, effect};
 
 use crate::socket::{self, Link, now_millis};
 
 /// Tables change at most this often.
-const TEXT_MILLIS: f64 = 450.0;
+const VIEW_MILLIS: f64 = 450.0;
 
 /// A run's line and its report, of one moment.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RunView {
     /// The line of the list.
     pub summary: RunSummary,
@@ -34,8 +38,14 @@ pub struct RunView {
 pub struct Live {
     /// The list; `None` before the first answer.
     pub runs: RwSignal<Option<Vec<RunSummary>>>,
-    /// The run that is looked at.
-    pub run: RwSignal<Option<Arc<RunView>>>,
+    /// The run that is looked at, as it is, or as it was at the step the page is rewound to.
+    pub run: Signal<Option<Arc<RunView>>>,
+    /// As it is.
+    newest: RwSignal<Option<Arc<RunView>>>,
+    /// As it was.
+    past: RwSignal<Option<Arc<RunView>>>,
+    /// Why the report of the step that was asked for is not shown.
+    pub past_error: RwSignal<Option<String>>,
     /// The server does not know the run that was asked for.
     pub no_such_run: RwSignal<bool>,
     /// Its steps. Not reactive: read [`Self::drawn`] to be told of changes.
@@ -51,9 +61,9 @@ pub struct Live {
 #[derive(Default)]
 struct Inbox {
     live: Option<Live>,
-    text: Option<String>,
-    text_millis: f64,
-    text_timer: bool,
+    view: Option<Vec<u8>>,
+    view_millis: f64,
+    view_timer: bool,
     frame_timer: bool,
 }
 
@@ -64,9 +74,13 @@ thread_local! {
 impl Live {
     /// Starts, connected to nothing. Call once.
     pub fn start() -> Self {
+        let (newest, past) = (RwSignal::new(None), RwSignal::new(None));
         let live = Self {
             runs: RwSignal::new(None),
-            run: RwSignal::new(None),
+            run: derived(move || past.get().or_else(|| newest.get())),
+            newest,
+            past,
+            past_error: RwSignal::new(None),
             no_such_run: RwSignal::new(false),
             steps: StoredValue::new(Steps::default()),
             drawn: RwSignal::new(0),
@@ -87,12 +101,49 @@ impl Live {
 
     /// Looks at one run, or at the list.
     pub fn look_at(&self, run: Option<&str>) {
-        INBOX.with_borrow_mut(|inbox| inbox.text = None);
-        self.run.set(None);
+        INBOX.with_borrow_mut(|inbox| inbox.view = None);
+        self.newest.set(None);
+        self.past.set(None);
         self.no_such_run.set(false);
         self.steps.set_value(Steps::default());
         self.drawn.update(|n| *n += 1);
         socket::connect(Some(path(run)), self.link, receive);
+    }
+
+    /// Shows the report as it was when `at` was the newest step; call once.
+    pub fn rewind(&self, run: String, at: Memo<Option<u64>>) {
+        let live = *self;
+        let turn = StoredValue::new(0u32);
+        effect(move || {
+            let at = at.get();
+            let mine = turn.try_update_value(|turn| {
+                *turn += 1;
+                *turn
+            });
+            let Some(at) = at else {
+                live.past.set(None);
+                live.past_error.set(None);
+                return;
+            };
+            let run = run.clone();
+            spawn_local(async move {
+                let answer = api::report(&run, Some(at)).await;
+                let newest = live.newest.try_get_untracked().flatten();
+                // A later wish, or another page, makes this answer worthless.
+                if mine.is_none() || turn.try_get_value() != mine {
+                    return;
+                }
+                match (answer, newest) {
+                    (Ok(report), Some(newest)) => {
+                        let summary = newest.summary.clone();
+                        live.past.set(Some(Arc::new(RunView { summary, report })));
+                        live.past_error.set(None);
+                    }
+                    (Err(error), _) => live.past_error.set(Some(error)),
+                    (Ok(_), None) => {}
+                }
+            });
+        });
     }
 
     /// Stops taking data, or starts again with a fresh snapshot.
@@ -111,12 +162,13 @@ fn path(run: Option<&str>) -> String {
 }
 
 fn receive(event: MessageEvent) {
-    let data = event.data();
-    if let Some(text) = data.as_string() {
-        INBOX.with_borrow_mut(|inbox| inbox.text = Some(text));
-        take_text_in_time();
-    } else if let Ok(buffer) = data.dyn_into::<js_sys::ArrayBuffer>() {
-        take_frame(&js_sys::Uint8Array::new(&buffer).to_vec());
+    let Ok(buffer) = event.data().dyn_into::<js_sys::ArrayBuffer>() else { return };
+    let bytes = js_sys::Uint8Array::new(&buffer).to_vec();
+    if view::is_view(&bytes) {
+        INBOX.with_borrow_mut(|inbox| inbox.view = Some(bytes));
+        take_view_in_time();
+    } else {
+        take_frame(&bytes);
     }
 }
 
@@ -141,66 +193,41 @@ fn take_frame(bytes: &[u8]) {
     }
 }
 
-/// Takes the newest text now, or when [`TEXT_MILLIS`] have passed since the last one.
-fn take_text_in_time() {
+/// Takes the newest view now, or when [`VIEW_MILLIS`] have passed since the last one.
+fn take_view_in_time() {
     let wait = INBOX.with_borrow_mut(|inbox| {
-        let wait = inbox.text_millis + TEXT_MILLIS - now_millis();
+        let wait = inbox.view_millis + VIEW_MILLIS - now_millis();
         if wait <= 0.0 {
             return Some(0.0);
         }
-        (!std::mem::replace(&mut inbox.text_timer, true)).then_some(wait)
+        (!std::mem::replace(&mut inbox.view_timer, true)).then_some(wait)
     });
     match wait {
         Some(wait) if wait > 0.0 => set_timeout(
             || {
-                INBOX.with_borrow_mut(|inbox| inbox.text_timer = false);
-                take_text();
+                INBOX.with_borrow_mut(|inbox| inbox.view_timer = false);
+                take_view();
             },
             Duration::from_millis(wait as u64 + 1),
         ),
-        Some(_) => take_text(),
+        Some(_) => take_view(),
         None => {}
     }
 }
 
-fn take_text() {
+fn take_view() {
     let taken = INBOX.with_borrow_mut(|inbox| {
-        inbox.text_millis = now_millis();
-        inbox.live.zip(inbox.text.take())
+        inbox.view_millis = now_millis();
+        inbox.live.zip(inbox.view.take())
     });
-    let Some((live, text)) = taken else { return };
-    match parse(&text) {
-        Ok(Text::Runs(runs)) => live.runs.set(Some(runs)),
-        Ok(Text::Run(run)) => {
+    let Some((live, bytes)) = taken else { return };
+    match view::decode(&bytes) {
+        Ok(LiveView::Runs { runs }) => live.runs.set(Some(runs)),
+        Ok(LiveView::Run { summary, report }) => {
             live.no_such_run.set(false);
-            live.run.set(Some(run));
+            live.newest.set(Some(Arc::new(RunView { summary: *summary, report: *report })));
         }
-        Ok(Text::NoSuchRun) => live.no_such_run.set(true),
-        Err(error) => leptos::logging::warn!("the server said what this page does not know: {error}"),
-    }
-}
-
-/// [`wire::views::LiveText`], read in two passes. Its derived reader would copy every text into a tree first,
-/// because the tag may come last; that costs time, and 20 KB of the bundle.
-enum Text {
-    Runs(Vec<RunSummary>),
-    Run(Arc<RunView>),
-    NoSuchRun,
-}
-
-fn parse(text: &str) -> Result<Text, serde_json::Error> {
-    #[derive(Deserialize)]
-    struct Tag {
-        kind: String,
-    }
-    #[derive(Deserialize)]
-    struct Runs {
-        runs: Vec<RunSummary>,
-    }
-    match serde_json::from_str::<Tag>(text)?.kind.as_str() {
-        "runs" => Ok(Text::Runs(serde_json::from_str::<Runs>(text)?.runs)),
-        "run" => Ok(Text::Run(Arc::new(serde_json::from_str(text)?))),
-        "no_such_run" => Ok(Text::NoSuchRun),
-        other => Err(serde::de::Error::custom(format!("kind {other}"))),
+        Ok(LiveView::NoSuchRun) => live.no_such_run.set(true),
+        Err(error) => leptos::logging::warn!("{error}"),
     }
 }

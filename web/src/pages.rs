@@ -3,6 +3,7 @@
 pub mod buckets;
 pub mod charts;
 pub mod figures;
+pub mod heatmap;
 pub mod ledger;
 pub mod overview;
 pub mod rank_detail;

@@ -8,6 +8,7 @@ use viz::steps::newest;
 use wire::views::RunState;
 
 use crate::canvas::{Gesture, Size};
+use crate::cells::{effect, memo};
 use crate::live::Live;
 use crate::route::Router;
 
@@ -16,8 +17,6 @@ const MIN_STEPS: f64 = 8.0;
 /// The address follows when the range has not changed for this long: browsers refuse to change it at every frame
 /// of a drag.
 const AT_REST: Duration = Duration::from_millis(300);
-/// Where the address holds the range, as `30..150`.
-const PARAM: &str = "steps";
 
 /// Where the pointer is, in every chart at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -28,38 +27,64 @@ pub struct Cursor {
     pub rank: Option<u32>,
 }
 
+/// A stretch that was chosen, kept in the address as `30..150`; none while it was not.
+pub fn chosen(router: Router, key: &'static str) -> RwSignal<Option<Span>> {
+    let chosen = RwSignal::new(untrack(|| router.param(key)).as_deref().and_then(read));
+    let turn = StoredValue::new(0u32);
+    effect(move || {
+        // Another view has another address, and the same range.
+        let _ = router.page();
+        let text = chosen.get().map(|span| format!("{:.0}..{:.0}", span.start, span.end));
+        let mine = turn.try_update_value(|turn| {
+            *turn += 1;
+            *turn
+        });
+        let write = move || {
+            if mine.is_some() && turn.try_get_value() == mine {
+                router.set([(key, text.clone())]);
+            }
+        };
+        set_timeout(write, AT_REST);
+    });
+    chosen
+}
+
 /// The visible steps.
 #[derive(Clone, Copy)]
 pub struct Range {
     /// What was chosen; `None` follows the newest steps.
     chosen: RwSignal<Option<Span>>,
+    /// The step that the page is rewound to; `None` when it is live.
+    pub at: Memo<Option<u64>>,
     /// The pointer.
     pub cursor: RwSignal<Cursor>,
     live: Live,
+    router: Router,
 }
 
 impl Range {
     /// Shows the steps that the address names, else follows the newest steps of `live`.
     pub fn new(live: Live, router: Router) -> Self {
-        let named = untrack(|| router.param(PARAM)).as_deref().and_then(read);
-        let range = Self { chosen: RwSignal::new(named), cursor: RwSignal::new(Cursor::default()), live };
-        let turn = StoredValue::new(0u32);
-        Effect::new(move |_| {
-            // Another view has another address, and the same range.
-            let _ = router.page();
-            let steps = range.chosen.get().map(|span| format!("{:.0}..{:.0}", span.start, span.end));
-            let mine = turn.try_update_value(|turn| {
-                *turn += 1;
-                *turn
-            });
-            let write = move || {
-                if mine.is_some() && turn.try_get_value() == mine {
-                    router.set([(PARAM, steps.clone())]);
-                }
-            };
-            set_timeout(write, AT_REST);
-        });
-        range
+        Self {
+            chosen: chosen(router, "steps"),
+            at: memo(move || router.number("at")),
+            cursor: RwSignal::new(Cursor::default()),
+            live,
+            router,
+        }
+    }
+
+    /// Shows the run as it was when `step` was the newest; `None` is live again.
+    pub fn rewind(&self, step: Option<u64>) {
+        self.chosen.set(None);
+        self.router.set([("at", step.map(|step| step.to_string())), ("steps", None)]);
+    }
+
+    /// All kept steps, up to the one that the page is rewound to.
+    pub fn known(&self) -> Span {
+        let bounds = self.live.steps.with_value(|steps| steps.bounds());
+        let end = self.at.get().map_or(bounds.end, |at| bounds.end.min(at as f64 + 1.0));
+        Span::new(bounds.start, end.max(bounds.start))
     }
 
     /// What is visible now.
@@ -70,7 +95,7 @@ impl Range {
             Some(span) if bounds.is_empty() => span,
             // Steps that are no longer kept cannot be shown.
             Some(span) => span.clamp(bounds, MIN_STEPS),
-            None => newest(bounds, self.ended()),
+            None => newest(self.known(), self.at.get().is_none() && self.ended()),
         }
     }
 

@@ -17,11 +17,15 @@ pub enum Tab {
     Ranks,
     /// Waterfall of one step.
     Buckets,
+    /// Efficiency against world size.
+    Scaling,
+    /// How far the figures can be trusted.
+    Health,
 }
 
 impl Tab {
     /// All tabs, left to right.
-    pub const ALL: [Self; 3] = [Self::Overview, Self::Ranks, Self::Buckets];
+    pub const ALL: [Self; 5] = [Self::Overview, Self::Ranks, Self::Buckets, Self::Scaling, Self::Health];
 
     /// What it says.
     pub fn name(self) -> &'static str {
@@ -29,16 +33,26 @@ impl Tab {
             Self::Overview => "Overview",
             Self::Ranks => "Ranks",
             Self::Buckets => "Buckets",
+            Self::Scaling => "Scaling",
+            Self::Health => "Health",
+        }
+    }
+
+    /// The last part of its path; the first tab has none.
+    fn key(self) -> &'static str {
+        match self {
+            Self::Overview => "",
+            Self::Ranks => "ranks",
+            Self::Buckets => "buckets",
+            Self::Scaling => "scaling",
+            Self::Health => "health",
         }
     }
 
     /// Its path under a run.
     pub fn path(self, run: &str) -> String {
-        match self {
-            Self::Overview => format!("/runs/{run}"),
-            Self::Ranks => format!("/runs/{run}/ranks"),
-            Self::Buckets => format!("/runs/{run}/buckets"),
-        }
+        let key = self.key();
+        if key.is_empty() { format!("/runs/{run}") } else { format!("/runs/{run}/{key}") }
     }
 }
 
@@ -49,6 +63,8 @@ pub enum Page {
     Runs,
     /// One run.
     Run(String, Tab),
+    /// Two runs, which the query names.
+    Compare,
     /// No view.
     Unknown,
 }
@@ -56,11 +72,12 @@ pub enum Page {
 impl Page {
     fn of(path: &str) -> Self {
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        let tab = |key: &str| Tab::ALL.into_iter().find(|tab| tab.key() == key);
         match parts[..] {
             [] | ["runs"] => Self::Runs,
+            ["compare"] => Self::Compare,
             ["runs", run] => Self::Run(run.into(), Tab::Overview),
-            ["runs", run, "ranks"] => Self::Run(run.into(), Tab::Ranks),
-            ["runs", run, "buckets"] => Self::Run(run.into(), Tab::Buckets),
+            ["runs", run, key] => tab(key).map_or(Self::Unknown, |tab| Self::Run(run.into(), tab)),
             _ => Self::Unknown,
         }
     }
@@ -98,6 +115,11 @@ impl Router {
     /// A number of the query.
     pub fn number(&self, key: &str) -> Option<u64> {
         self.param(key)?.parse().ok()
+    }
+
+    /// `path` with the selection as it is: what is looked at stays the same from view to view.
+    pub fn keeping(&self, path: &str) -> String {
+        format!("{path}{}", self.query.with(written))
     }
 
     /// Goes to `url`, with a step back to here.

@@ -4,13 +4,13 @@ use leptos::prelude::*;
 use viz::units;
 
 use crate::canvas::Stretch;
+use crate::cells::{derived, effect, memo, text};
 use crate::keys;
 use crate::live::Live;
 use crate::pages::{run::Run, runs::Runs};
 use crate::route::{Page, Router};
 use crate::socket::Link;
 use crate::theme::Theme;
-use crate::widgets::text;
 
 /// The whole page.
 #[component]
@@ -24,12 +24,12 @@ pub fn App() -> impl IntoView {
     provide_context(live);
     provide_context(Stretch::start());
 
-    let run = Memo::new(move |_| match router.page() {
+    let run = memo(move || match router.page() {
         Page::Run(run, _) => Some(run),
         _ => None,
     });
-    Effect::new(move |_| live.look_at(run.get().as_deref()));
-    Effect::new(move |_| {
+    effect(move || live.look_at(run.get().as_deref()));
+    effect(move || {
         document().set_title(&run.get().map_or_else(|| "Paceline".into(), |run| format!("{run} · Paceline")));
     });
     keys::global(move |key| {
@@ -44,6 +44,7 @@ pub fn App() -> impl IntoView {
     let body = move || match router.page() {
         Page::Runs => view! { <Runs /> }.into_any(),
         Page::Run(..) => ().into_any(),
+        Page::Compare => ().into_any(),
         Page::Unknown => view! {
             <section class="empty" data-testid="not-found">
                 <h1>"There is no such page."</h1>
@@ -92,7 +93,7 @@ pub fn App() -> impl IntoView {
 #[component]
 fn Connection(run: Memo<Option<String>>) -> impl IntoView {
     let live = expect_context::<Live>();
-    let state = Signal::derive(move || match live.link.get() {
+    let state = derived(move || match live.link.get() {
         Link::Connecting => ("connecting", "Connecting"),
         Link::Live => ("live", "Live"),
         Link::Stale(_) => ("stale", "Stale"),

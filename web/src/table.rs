@@ -6,7 +6,8 @@ use leptos::ev;
 use leptos::prelude::*;
 use wasm_bindgen::{JsCast as _, UnwrapThrowExt as _};
 
-use crate::widgets::{PartsBar, Views as _, pixels, text};
+use crate::cells::{derived, memo, text};
+use crate::widgets::{PartsBar, Views as _, pixels};
 
 /// Height of a row in CSS pixels; the style sheet holds the same.
 const ROW: f64 = 28.0;
@@ -50,7 +51,7 @@ pub fn Table(
 ) -> impl IntoView {
     let scrolled = RwSignal::new(0usize);
     let width = columns.len();
-    let visible = Memo::new(move |_| {
+    let visible = memo(move || {
         let first = scrolled.get().saturating_sub(SPARE);
         first..(scrolled.get() + TALLEST + SPARE).min(count.get())
     });
@@ -86,7 +87,7 @@ pub fn Table(
                 .skip(1)
                 .map(|(column, kind)| match kind {
                     Column::Parts => {
-                        let shares = Signal::derive(move || shares.map_or([0.0; 8], |shares| shares.run(at)));
+                        let shares = derived(move || shares.map_or([0.0; 8], |shares| shares.run(at)));
                         view! { <td class="bar-cell"><PartsBar shares=shares /></td> }.into_any()
                     }
                     Column::Number(_) => {
@@ -103,7 +104,7 @@ pub fn Table(
             }
             None => name.into_any(),
         };
-        let chosen = Signal::derive(move || chosen.is_some_and(|chosen| chosen.run(at)));
+        let chosen = derived(move || chosen.is_some_and(|chosen| chosen.run(at)));
         view! {
             <tr
                 class:chosen=chosen

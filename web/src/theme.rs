@@ -4,6 +4,8 @@ use leptos::ev;
 use leptos::prelude::*;
 use wasm_bindgen::prelude::*;
 
+use crate::cells::effect;
+
 const KEY: &str = "paceline-theme";
 
 /// Colours for what is drawn on a canvas; CSS has its own.
@@ -65,7 +67,7 @@ impl Theme {
         let _storage = window_event_listener(ev::Custom::<web_sys::Event>::new("storage"), move |_| {
             theme.dark.set(chosen().unwrap_or_else(system_is_dark));
         });
-        Effect::new(move |_| {
+        effect(move || {
             let name = if theme.dark.get() { "dark" } else { "light" };
             if let Some(root) = document().document_element() {
                 let _ = root.set_attribute("data-theme", name);

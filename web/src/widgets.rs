@@ -5,10 +5,7 @@ use viz::palette;
 use wire::live::Part;
 use wire::views::{Report, RunState};
 
-/// A text that follows its signals. Closures in a view are compiled once each; these are of one type.
-pub fn text(read: impl Fn() -> String + Send + Sync + 'static) -> Signal<String> {
-    Signal::derive(read)
-}
+use crate::cells::{flag, text};
 
 /// A length for a style. Whole pixels: the shortest form of a float would bring code that nothing else needs.
 pub fn pixels(length: f64) -> String {
@@ -70,7 +67,7 @@ pub fn Figure(
         if unit { rest.to_owned() } else { number.to_owned() }
     };
     let line = text(move || value.get().map_or_else(|reason| reason, |_| below.get()));
-    let missing = Signal::derive(move || value.with(Result::is_err));
+    let missing = flag(move || value.with(Result::is_err));
     view! {
         <div class="figure" title=means>
             <dt>{name}</dt>
@@ -156,7 +153,7 @@ pub fn Tip(#[prop(into)] place: Signal<Option<Place>>, children: Children) -> im
             format!("translate({x:.0}px, {y:.0}px) translate({across}, {down})")
         })
     });
-    let shown = Signal::derive(move || place.with(Option::is_some));
+    let shown = flag(move || place.with(Option::is_some));
     view! {
         <div class="tip" class:shown=shown style:transform=transform aria-hidden="true">
             {children()}

@@ -6,12 +6,17 @@
 
 use std::fmt;
 
-/// Changes whenever a frame's layout does.
-pub const LIVE_VERSION: u16 = 1;
+mod frame;
+pub mod tile;
+pub mod view;
 
-const MAGIC: [u8; 4] = *b"PCLV";
+use frame::frame_codec;
+
 const KIND_STEPS: u16 = 1;
 const KIND_WATERFALL: u16 = 2;
+const KIND_RANKS: u16 = 3;
+const KIND_TILE: u16 = 4;
+const KIND_VIEW: u16 = 5;
 
 /// Why bytes are not a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,12 +81,13 @@ impl Part {
     }
 }
 
-/// Bit of [`StepColumns::flags`]: this rank's records of the step have not arrived.
+/// Bit of `flags`: this rank's records of the step have not arrived.
 pub const FLAG_MISSING: u8 = 1;
-/// Bit of [`StepColumns::flags`]: a shadow step, only its length is known.
+/// Bit of `flags`: a shadow step, only its length is known.
 pub const FLAG_SHADOW: u8 = 2;
 
-/// Closed steps of a run, each over all ranks. Row `(s, r)` of a per-rank column is at `s * ranks + r`.
+/// Closed steps of a run, each as a whole: what goes to a page as it happens, 64 bytes a step however many
+/// ranks there are. Single ranks are asked for: [`tile::Tile`] for many steps, [`StepRanks`] for one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepColumns {
     /// True when the client must forget the steps it has: a snapshot, not a delta.
@@ -98,14 +104,26 @@ pub struct StepColumns {
     pub samples: Vec<u64>,
     /// |hidden| / |collectives| over all ranks; NaN where nothing was reduced.
     pub overlap: Vec<f32>,
-    /// The ledger: one column per [`Part`], each of `steps * ranks` nanoseconds.
+    /// The ledger: one column per [`Part`], the mean over the ranks that are there, in nanoseconds; NaN for
+    /// shadow steps.
     pub parts: [Vec<f32>; 8],
-    /// `steps * ranks` step times of single ranks, in nanoseconds.
+    /// [`FLAG_SHADOW`], and [`FLAG_MISSING`] where any rank is.
+    pub flags: Vec<u8>,
+}
+
+/// One step, rank by rank; columns of as many entries as there are ranks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepRanks {
+    /// Which step.
+    pub step: u64,
+    /// The ledger: one column per [`Part`], in nanoseconds; NaN where unknown.
+    pub parts: [Vec<f32>; 8],
+    /// Local step times, in nanoseconds.
     pub rank_nanos: Vec<f32>,
-    /// `steps * ranks`: how much later than the median rank this one started its collectives, the mean over
-    /// buckets, in nanoseconds; NaN where unknown.
+    /// How much later than the median rank each one started its collectives, the mean over buckets, in
+    /// nanoseconds; NaN where unknown.
     pub lateness: Vec<f32>,
-    /// `steps * ranks` of [`FLAG_MISSING`] and [`FLAG_SHADOW`].
+    /// [`FLAG_MISSING`] and [`FLAG_SHADOW`].
     pub flags: Vec<u8>,
 }
 
@@ -227,29 +245,6 @@ pub struct Waterfall {
     pub bucket_wait_clock_free: Vec<f64>,
 }
 
-macro_rules! frame_codec {
-    ($kind:expr, $type:ident { $($field:ident: $method:ident),+ $(,)? }) => {
-        impl $type {
-            /// Writes the frame.
-            #[must_use]
-            pub fn encode(&self) -> Vec<u8> {
-                let mut out = FrameWriter::new($kind);
-                $(out.$method(&self.$field);)+
-                out.bytes
-            }
-
-            /// Reads the frame.
-            ///
-            /// # Errors
-            /// When the bytes are another frame, another version, or end too early.
-            pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
-                let mut input = FrameReader::new(bytes, $kind)?;
-                Ok(Self { $($field: input.$method()?),+ })
-            }
-        }
-    };
-}
-
 frame_codec!(
     KIND_STEPS,
     StepColumns {
@@ -261,11 +256,11 @@ frame_codec!(
         samples: u64s,
         overlap: f32s,
         parts: parts,
-        rank_nanos: f32s,
-        lateness: f32s,
         flags: u8s,
     }
 );
+
+frame_codec!(KIND_RANKS, StepRanks { step: u64, parts: parts, rank_nanos: f32s, lateness: f32s, flags: u8s });
 
 frame_codec!(
     KIND_WATERFALL,
@@ -300,14 +295,21 @@ impl StepColumns {
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         let steps = self.step.len();
-        let cells = steps * self.ranks as usize;
-        [self.ended_unix_nanos.len(), self.step_nanos.len(), self.samples.len(), self.overlap.len()]
-            .iter()
-            .all(|&len| len == steps)
-            && self.parts.iter().all(|part| part.len() == cells)
-            && self.rank_nanos.len() == cells
-            && self.lateness.len() == cells
-            && self.flags.len() == cells
+        let others = [self.ended_unix_nanos.len(), self.step_nanos.len(), self.samples.len()];
+        others.iter().all(|&len| len == steps)
+            && [self.overlap.len(), self.flags.len()].iter().all(|&len| len == steps)
+            && self.parts.iter().all(|part| part.len() == steps)
+    }
+}
+
+impl StepRanks {
+    /// Columns agree with each other; a reader may index without looking.
+    #[must_use]
+    pub fn is_consistent(&self) -> bool {
+        let ranks = self.rank_nanos.len();
+        self.parts.iter().all(|part| part.len() == ranks)
+            && self.lateness.len() == ranks
+            && self.flags.len() == ranks
     }
 }
 
@@ -339,123 +341,10 @@ impl Waterfall {
     }
 }
 
-struct FrameWriter {
-    bytes: Vec<u8>,
-}
-
-impl FrameWriter {
-    fn new(kind: u16) -> Self {
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend_from_slice(&LIVE_VERSION.to_le_bytes());
-        bytes.extend_from_slice(&kind.to_le_bytes());
-        Self { bytes }
-    }
-
-    fn flag(&mut self, value: &bool) {
-        self.bytes.push(u8::from(*value));
-    }
-
-    fn u8s(&mut self, values: &[u8]) {
-        self.u32(&(values.len() as u32));
-        self.bytes.extend_from_slice(values);
-    }
-
-    fn parts(&mut self, parts: &[Vec<f32>; 8]) {
-        parts.iter().for_each(|part| self.f32s(part));
-    }
-}
-
-struct FrameReader<'a> {
-    rest: &'a [u8],
-}
-
-const TRUNCATED: FrameError = FrameError("it ends too early");
-
-impl<'a> FrameReader<'a> {
-    fn new(bytes: &'a [u8], kind: u16) -> Result<Self, FrameError> {
-        let (head, rest) = bytes.split_at_checked(8).ok_or(TRUNCATED)?;
-        if head[..4] != MAGIC {
-            return Err(FrameError("it does not start with the magic"));
-        }
-        if head[4..6] != LIVE_VERSION.to_le_bytes() {
-            return Err(FrameError("the server is of another version: reload the page"));
-        }
-        if head[6..8] != kind.to_le_bytes() {
-            return Err(FrameError("it is a frame of another kind"));
-        }
-        Ok(Self { rest })
-    }
-
-    fn take(&mut self, bytes: usize) -> Result<&'a [u8], FrameError> {
-        let (taken, rest) = self.rest.split_at_checked(bytes).ok_or(TRUNCATED)?;
-        self.rest = rest;
-        Ok(taken)
-    }
-
-    fn flag(&mut self) -> Result<bool, FrameError> {
-        Ok(self.take(1)?[0] != 0)
-    }
-
-    fn u8s(&mut self) -> Result<Vec<u8>, FrameError> {
-        let count = self.u32()? as usize;
-        Ok(self.take(count)?.to_vec())
-    }
-
-    fn parts(&mut self) -> Result<[Vec<f32>; 8], FrameError> {
-        let mut parts: [Vec<f32>; 8] = Default::default();
-        for part in &mut parts {
-            *part = self.f32s()?;
-        }
-        Ok(parts)
-    }
-}
-
-macro_rules! number_columns {
-    ($($one:ident, $many:ident: $type:ty;)+) => {
-        #[allow(dead_code, reason = "one method per number type, whether or not a frame uses it yet")]
-        impl FrameWriter {
-            $(
-                fn $one(&mut self, value: &$type) {
-                    self.bytes.extend_from_slice(&value.to_le_bytes());
-                }
-
-                fn $many(&mut self, values: &[$type]) {
-                    self.u32(&(values.len() as u32));
-                    values.iter().for_each(|value| self.$one(value));
-                }
-            )+
-        }
-
-        #[allow(dead_code, reason = "one method per number type, whether or not a frame uses it yet")]
-        impl FrameReader<'_> {
-            $(
-                fn $one(&mut self) -> Result<$type, FrameError> {
-                    let bytes = self.take(size_of::<$type>())?;
-                    Ok(<$type>::from_le_bytes(bytes.try_into().map_err(|_| TRUNCATED)?))
-                }
-
-                fn $many(&mut self) -> Result<Vec<$type>, FrameError> {
-                    const WIDTH: usize = size_of::<$type>();
-                    let count = self.u32()? as usize;
-                    let bytes = self.take(count.checked_mul(WIDTH).ok_or(TRUNCATED)?)?;
-                    let (chunks, _) = bytes.as_chunks::<WIDTH>();
-                    Ok(chunks.iter().map(|chunk| <$type>::from_le_bytes(*chunk)).collect())
-                }
-            )+
-        }
-    };
-}
-
-number_columns! {
-    u32, u32s: u32;
-    u64, u64s: u64;
-    f32, f32s: f32;
-    f64, f64s: f64;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use frame::TRUNCATED;
 
     fn steps() -> StepColumns {
         StepColumns {
@@ -466,10 +355,8 @@ mod tests {
             step_nanos: vec![30.0],
             samples: vec![8],
             overlap: vec![0.5],
-            parts: std::array::from_fn(|part| vec![part as f32, 1.0]),
-            rank_nanos: vec![28.0, 30.0],
-            lateness: vec![-1.0, 1.0],
-            flags: vec![0, FLAG_SHADOW],
+            parts: std::array::from_fn(|part| vec![part as f32]),
+            flags: vec![FLAG_SHADOW],
         }
     }
 
@@ -478,6 +365,8 @@ mod tests {
         assert_eq!(StepColumns::decode(&steps().encode()).unwrap(), steps());
         let waterfall = Waterfall { step: 3, rank: vec![0], clock_bound: vec![1.0], ..Waterfall::default() };
         assert_eq!(Waterfall::decode(&waterfall.encode()).unwrap(), waterfall);
+        let ranks = StepRanks { step: 9, lateness: vec![-1.0, 1.0], ..StepRanks::default() };
+        assert_eq!(StepRanks::decode(&ranks.encode()).unwrap(), ranks);
     }
 
     #[test]
@@ -495,7 +384,8 @@ mod tests {
     #[test]
     fn an_inconsistent_frame_is_seen() {
         assert!(steps().is_consistent());
-        assert!(!StepColumns { flags: vec![0], ..steps() }.is_consistent());
+        assert!(!StepColumns { flags: Vec::new(), ..steps() }.is_consistent());
+        assert!(!StepRanks { lateness: vec![0.0], ..StepRanks::default() }.is_consistent());
         assert!(!Waterfall { slice_row: vec![0], ..Waterfall::default() }.is_consistent());
     }
 }

@@ -454,10 +454,9 @@ pub struct Report {
     pub missing: BTreeMap<String, String>,
 }
 
-/// What the live stream says in text, beside the binary frames of [`crate::live`].
+/// What the live stream says beside the columns of [`crate::live`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum LiveText {
+pub enum LiveView {
     /// The list of runs, newest first (stream without a run).
     Runs {
         /// All runs.
@@ -471,10 +470,7 @@ pub enum LiveText {
         report: Box<Report>,
     },
     /// The run that was asked for is not there.
-    NoSuchRun {
-        /// What was asked for.
-        run: String,
-    },
+    NoSuchRun,
 }
 
 /// An error as the API answers it.

@@ -12,10 +12,11 @@ use wire::ids::{RunId, Step};
 use wire::views::{ApiError, Report, RunSummary};
 
 use super::App;
+use super::answer::{Form, answer, binary};
 use super::error::Failure;
 use crate::export::perfetto;
 use crate::state::hub::Command;
-use crate::state::snapshot::{RunSnapshot, columns};
+use crate::state::snapshot::RunSnapshot;
 
 /// Steps an export holds at most.
 const MOST_EXPORTED: u64 = 5_000;
@@ -28,7 +29,11 @@ pub async fn runs(State(app): State<App>) -> Json<Vec<RunSummary>> {
     Json(app.hub.snapshot().summaries())
 }
 
-fn find(app: &App, run: &str) -> Result<Arc<RunSnapshot>, Failure> {
+/// The newest snapshot of a run.
+///
+/// # Errors
+/// When there is no such run.
+pub fn find(app: &App, run: &str) -> Result<Arc<RunSnapshot>, Failure> {
     let id = RunId::new(run)?;
     let found = app.hub.snapshot().runs.get(&id).cloned();
     found.ok_or_else(|| Failure::NotFound(format!("there is no run {id:?}; GET /api/v1/runs lists them")))
@@ -39,6 +44,10 @@ fn find(app: &App, run: &str) -> Result<Arc<RunSnapshot>, Failure> {
 pub struct ReportQuery {
     /// `recent`: the newest 512 steps of a live run (the default). `all`: every kept step.
     window: Option<String>,
+    /// The report as it was when this step was the newest one.
+    at: Option<u64>,
+    /// `json` (the default), or `frame` for the page of this server.
+    form: Option<Form>,
 }
 
 /// The report of a run.
@@ -52,16 +61,24 @@ pub async fn report(
     State(app): State<App>,
     Path(run): Path<String>,
     Query(query): Query<ReportQuery>,
-) -> Result<Json<Report>, Failure> {
+) -> Result<Response, Failure> {
     let shown = find(&app, &run)?;
-    match query.window.as_deref() {
-        None | Some("recent") => Ok(Json((*shown.report).clone())),
-        Some("all") => {
-            let run = shown.summary.run.clone();
-            let report = app.hub.ask(|reply| Command::FullReport { run, reply }).await?;
-            report.map(Json).ok_or_else(|| Failure::NotFound("the run is gone".into()))
+    let form = query.form.unwrap_or_default();
+    let run = shown.summary.run.clone();
+    let gone = || Failure::NotFound("the run is gone".into());
+    match (query.window.as_deref(), query.at) {
+        (None | Some("recent"), None) => answer(form, &*shown.report),
+        (None | Some("recent"), Some(at)) => {
+            let last = Step(at);
+            let report = app.hub.ask(|reply| Command::ReportAt { run, last, reply }).await?;
+            answer(form, &report.ok_or_else(gone)?)
         }
-        Some(other) => Err(Failure::BadRequest(format!("window={other:?}: it is `recent` or `all`"))),
+        (Some("all"), None) => {
+            let report = app.hub.ask(|reply| Command::FullReport { run, reply }).await?;
+            answer(form, &report.ok_or_else(gone)?)
+        }
+        (Some("all"), Some(_)) => Err(Failure::BadRequest("window=all has no `at`".into())),
+        (Some(other), _) => Err(Failure::BadRequest(format!("window={other:?}: it is `recent` or `all`"))),
     }
 }
 
@@ -74,38 +91,6 @@ pub async fn report(
 )]
 pub async fn summary(State(app): State<App>, Path(run): Path<String>) -> Result<Json<RunSummary>, Failure> {
     Ok(Json(find(&app, &run)?.summary.clone()))
-}
-
-/// A range of steps, both ends included.
-#[derive(Debug, Deserialize, IntoParams)]
-pub struct StepRange {
-    /// The first step; the oldest kept one when absent.
-    from: Option<u64>,
-    /// The last step; the newest when absent.
-    to: Option<u64>,
-}
-
-/// Steps over all ranks as little-endian columns (`StepColumns` of the `paceline-wire` crate).
-#[utoipa::path(
-    get,
-    path = "/api/v1/runs/{run}/steps",
-    params(("run" = String, Path), StepRange),
-    responses(
-        (status = 200, content_type = "application/octet-stream", body = Vec<u8>),
-        (status = 404, body = ApiError)
-    )
-)]
-pub async fn steps(
-    State(app): State<App>,
-    Path(run): Path<String>,
-    Query(range): Query<StepRange>,
-) -> Result<Response, Failure> {
-    let shown = find(&app, &run)?;
-    let (from, to) = (range.from.unwrap_or(0), range.to.unwrap_or(u64::MAX));
-    // A snapshot holds the newest 2,000 steps at most.
-    let wanted: Vec<_> =
-        shown.steps.iter().filter(|step| (from..=to).contains(&step.step.0)).cloned().collect();
-    Ok(binary(columns(&wanted, shown.summary.ranks_expected, true).encode()))
 }
 
 /// One step over all ranks on one clock, as columns (`Waterfall` of the `paceline-wire` crate).
@@ -218,8 +203,4 @@ pub async fn readyz(State(app): State<App>) -> Response {
     } else {
         "ready\n".into_response()
     }
-}
-
-fn binary(bytes: Vec<u8>) -> Response {
-    ([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response()
 }

@@ -11,13 +11,15 @@ use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use wire::ids::RunId;
-use wire::views::{LiveText, Report};
+use wire::live::view;
+use wire::views::{LiveView, Report};
 
 use super::App;
+use super::detail::kept_steps;
 use crate::state::snapshot::{RunSnapshot, Snapshot, columns};
 
-/// Text frames of a run go out at most this often; step frames as they come.
-const TEXT_EVERY: Duration = Duration::from_millis(250);
+/// Views of a run go out at most this often; step frames as they come.
+const VIEW_EVERY: Duration = Duration::from_millis(250);
 /// Something goes out at least this often, so that silence means trouble.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// The list of runs changes slowly.
@@ -39,14 +41,15 @@ pub async fn live(
     upgrade: WebSocketUpgrade,
 ) -> Response {
     upgrade.on_upgrade(move |socket| async move {
-        app.metrics.server.live_clients.inc();
-        let mut client = Client { socket, snapshots: app.hub.subscribe() };
+        let (snapshots, live_clients) = (app.hub.subscribe(), app.metrics.server.live_clients.clone());
+        let mut client = Client { socket, snapshots, app };
+        live_clients.inc();
         // The end of a stream is the client's end; there is nobody to tell.
         let _closed = match query.run {
             Some(run) => client.stream_run(&run).await,
             None => client.stream_runs().await,
         };
-        app.metrics.server.live_clients.dec();
+        live_clients.dec();
     })
 }
 
@@ -54,6 +57,7 @@ pub async fn live(
 struct Gone;
 
 struct Client {
+    app: App,
     socket: WebSocket,
     snapshots: watch::Receiver<Arc<Snapshot>>,
 }
@@ -62,7 +66,7 @@ impl Client {
     async fn stream_runs(&mut self) -> Result<(), Gone> {
         loop {
             let runs = self.snapshots.borrow_and_update().summaries();
-            self.text(&LiveText::Runs { runs }).await?;
+            self.view(&LiveView::Runs { runs }).await?;
             self.pause(RUNS_EVERY).await?;
             self.changed(KEEP_ALIVE.saturating_sub(RUNS_EVERY)).await?;
         }
@@ -76,35 +80,50 @@ impl Client {
             match shown {
                 Some(shown) => self.send_run(&shown, &mut sent).await?,
                 None if sent.is_stale() => {
-                    self.text(&LiveText::NoSuchRun { run: run.to_owned() }).await?;
-                    sent.text_at = Some(Instant::now());
+                    self.view(&LiveView::NoSuchRun).await?;
+                    sent.view_at = Some(Instant::now());
                 }
                 None => {}
             }
-            self.changed(sent.text_due_in()).await?;
+            self.changed(sent.view_due_in()).await?;
         }
     }
 
     async fn send_run(&mut self, shown: &RunSnapshot, sent: &mut Sent) -> Result<(), Gone> {
-        if sent.wants_text(shown) {
+        if sent.wants_view(shown) {
             let (summary, report) = (Box::new(shown.summary.clone()), Box::new((*shown.report).clone()));
-            self.text(&LiveText::Run { summary, report }).await?;
-            sent.text_at = Some(Instant::now());
+            self.view(&LiveView::Run { summary, report }).await?;
+            sent.view_at = Some(Instant::now());
             sent.report = Some(shown.report.clone());
         }
+        if sent.last_step.is_none() {
+            let last_step = self.send_kept(shown).await?;
+            sent.last_step = Some(last_step);
+            return Ok(());
+        }
         let new = sent.new_steps(shown);
-        if sent.last_step.is_none() || !new.is_empty() {
-            let reset = sent.last_step.is_none();
-            let frame = columns(new, shown.summary.ranks_expected, reset).encode();
+        if let Some(last) = new.last() {
+            let frame = columns(new, shown.summary.ranks_expected, false).encode();
             self.send(Message::Binary(frame.into())).await?;
-            sent.last_step = Some(new.last().map(|step| step.step.0));
+            sent.last_step = Some(Some(last.step.0));
         }
         Ok(())
     }
 
-    async fn text(&mut self, text: &LiveText) -> Result<(), Gone> {
-        let json = serde_json::to_string(text).map_err(|_| Gone)?;
-        self.send(Message::Text(json.into())).await
+    /// Every step that is kept, which is more than a snapshot holds; returns the last one.
+    async fn send_kept(&mut self, shown: &RunSnapshot) -> Result<Option<u64>, Gone> {
+        let (run, ranks) = (shown.summary.run.clone(), shown.summary.ranks_expected);
+        let kept = kept_steps(&self.app, run, 0, u64::MAX).await.map_err(|_| Gone)?;
+        let last = kept.last().map(|step| step.step.0);
+        // Of a large run this is some tens of milliseconds.
+        let frame = tokio::task::spawn_blocking(move || columns(&kept, ranks, true).encode());
+        self.send(Message::Binary(frame.await.map_err(|_| Gone)?.into())).await?;
+        Ok(last)
+    }
+
+    async fn view(&mut self, shown: &LiveView) -> Result<(), Gone> {
+        let frame = view::encode(shown).map_err(|_| Gone)?;
+        self.send(Message::Binary(frame.into())).await
     }
 
     async fn send(&mut self, message: Message) -> Result<(), Gone> {
@@ -146,7 +165,7 @@ fn is_open(message: Option<Result<Message, axum::Error>>) -> Result<(), Gone> {
 /// What one client has had.
 #[derive(Default)]
 struct Sent {
-    text_at: Option<Instant>,
+    view_at: Option<Instant>,
     report: Option<Arc<Report>>,
     /// `None` before the first frame; `Some(None)` after one without steps.
     last_step: Option<Option<u64>>,
@@ -154,19 +173,19 @@ struct Sent {
 
 impl Sent {
     fn age(&self) -> Duration {
-        self.text_at.map_or(Duration::MAX, |at| at.elapsed())
+        self.view_at.map_or(Duration::MAX, |at| at.elapsed())
     }
 
     fn is_stale(&self) -> bool {
         self.age() >= KEEP_ALIVE
     }
 
-    fn wants_text(&self, shown: &RunSnapshot) -> bool {
+    fn wants_view(&self, shown: &RunSnapshot) -> bool {
         let is_new = self.report.as_ref().is_none_or(|had| !Arc::ptr_eq(had, &shown.report));
-        self.is_stale() || (is_new && self.age() >= TEXT_EVERY)
+        self.is_stale() || (is_new && self.age() >= VIEW_EVERY)
     }
 
-    fn text_due_in(&self) -> Duration {
+    fn view_due_in(&self) -> Duration {
         KEEP_ALIVE.saturating_sub(self.age())
     }
 

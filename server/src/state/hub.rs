@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use analysis::step::StepAnalysis;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 use wire::batch::Batch;
@@ -28,10 +29,8 @@ const REPORT_EVERY_NANOS: i64 = 250_000_000;
 const REPORT_AT_LEAST_EVERY_NANOS: i64 = 1_000_000_000;
 /// Runs a server holds; the page lists them all.
 const MOST_RUNS: usize = 10_000;
-/// Steps in a snapshot: what a page keeps.
+/// Steps in a snapshot: how far a live reader may fall behind. Older ones are asked for.
 const LIVE_STEPS: usize = 2_000;
-/// And the cells (steps x ranks) they may have: 256 Ki cells are 12 MB on their way to a page.
-const LIVE_CELLS: usize = 256 << 10;
 
 /// What handlers ask of the hub.
 pub enum Command {
@@ -68,6 +67,26 @@ pub enum Command {
         last: Step,
         /// Empty when nothing of it is in memory.
         reply: oneshot::Sender<Vec<Waterfall>>,
+    },
+    /// Kept steps, oldest first, to read without the hub.
+    Steps {
+        /// Of which run.
+        run: RunId,
+        /// From which step.
+        first: Step,
+        /// To which step, inclusive.
+        last: Step,
+        /// Empty when nothing of it is kept.
+        reply: oneshot::Sender<Vec<Arc<StepAnalysis>>>,
+    },
+    /// The report as it was when a step was the newest one.
+    ReportAt {
+        /// Of which run.
+        run: RunId,
+        /// The step.
+        last: Step,
+        /// `None` when there is no such run.
+        reply: oneshot::Sender<Option<Report>>,
     },
     /// The report over all kept steps.
     FullReport {
@@ -175,9 +194,7 @@ impl Held {
         let snapshot = Arc::new(RunSnapshot {
             summary: self.run.summary(&report, now),
             report,
-            steps: Arc::new(
-                self.run.newest_steps(LIVE_STEPS.min(LIVE_CELLS / self.run.world_size() as usize).max(1)),
-            ),
+            steps: Arc::new(self.run.newest_steps(LIVE_STEPS)),
         });
         self.shown = Some(snapshot.clone());
         snapshot
@@ -226,6 +243,13 @@ impl Task {
             }
             Command::Waterfalls { run: id, first, last, reply } => {
                 let _gone = reply.send(run(&id).map_or_else(Vec::new, |run| run.waterfalls(first, last)));
+            }
+            Command::Steps { run: id, first, last, reply } => {
+                let _gone = reply.send(run(&id).map_or_else(Vec::new, |run| run.steps_between(first, last)));
+            }
+            Command::ReportAt { run: id, last, reply } => {
+                let now = self.clock.now();
+                let _gone = reply.send(run(&id).map(|run| run.report_at(last, RECENT_STEPS, now)));
             }
             Command::FullReport { run: id, reply } => {
                 let now = self.clock.now();

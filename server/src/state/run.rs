@@ -422,6 +422,23 @@ impl Run {
         self.analysed.iter().skip(self.analysed.len().saturating_sub(most)).cloned().collect()
     }
 
+    /// Kept steps from `first` to `last`, oldest first.
+    #[must_use]
+    pub fn steps_between(&self, first: Step, last: Step) -> Vec<Arc<StepAnalysis>> {
+        let from = self.analysed.partition_point(|step| step.step < first);
+        let past = self.analysed.partition_point(|step| step.step <= last);
+        self.analysed.range(from..past.max(from)).cloned().collect()
+    }
+
+    /// The report over the `most` kept steps up to `last`: what was known when that step was the newest.
+    #[must_use]
+    pub fn report_at(&self, last: Step, most: usize, now: ServerNanos) -> Report {
+        let past = self.analysed.partition_point(|step| step.step <= last);
+        let steps: Vec<&StepAnalysis> =
+            self.analysed.range(past.saturating_sub(most)..past).map(Arc::as_ref).collect();
+        report::report(&RunFacts { hang: None, ..self.facts(now) }, &steps)
+    }
+
     /// The waterfall of one step, or of the newest complete one; `None` when its records are not in memory.
     #[must_use]
     pub fn waterfall(&self, step: Option<Step>) -> Option<Waterfall> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use analysis::step::StepAnalysis;
 use wire::ids::RunId;
-use wire::live::{FLAG_MISSING, FLAG_SHADOW, Part, StepColumns};
+use wire::live::{FLAG_MISSING, FLAG_SHADOW, StepColumns};
 use wire::views::{Report, RunSummary};
 
 /// All runs at one moment.
@@ -46,23 +46,25 @@ pub fn columns(steps: &[Arc<StepAnalysis>], ranks: u32, reset: bool) -> StepColu
         out.step_nanos.push(step.step_nanos() as f32);
         out.samples.push(step.present().map(|(_, rank)| rank.samples).sum());
         out.overlap.push(step.overlap().map_or(f32::NAN, |overlap| overlap as f32));
-        for rank in 0..ranks as usize {
-            push_cell(&mut out, step, rank);
+        for (column, mean) in out.parts.iter_mut().zip(mean_parts(step)) {
+            column.push(mean);
         }
+        let shadow = if step.shadow { FLAG_SHADOW } else { 0 };
+        out.flags.push(shadow | if step.complete { 0 } else { FLAG_MISSING });
     }
     out
 }
 
-fn push_cell(out: &mut StepColumns, step: &StepAnalysis, rank: usize) {
-    let analysis = step.ranks.get(rank).and_then(Option::as_ref);
-    for part in Part::ALL {
-        // A shadow step has no marks: its parts are unknown, not zero.
-        let nanos = analysis.filter(|_| !step.shadow).map_or(f32::NAN, |rank| rank.part(part) as f32);
-        out.parts[part as usize].push(nanos);
+/// The mean over ranks of each part. A shadow step has no marks: its parts are unknown, not zero.
+fn mean_parts(step: &StepAnalysis) -> [f32; 8] {
+    let mut sums = [0u64; 8];
+    let mut present = 0u64;
+    for (_, rank) in step.present() {
+        present += 1;
+        sums.iter_mut().zip(rank.parts).for_each(|(sum, nanos)| *sum += nanos);
     }
-    out.rank_nanos.push(analysis.map_or(f32::NAN, |rank| rank.step_nanos as f32));
-    out.lateness.push(analysis.and_then(|rank| rank.lateness_nanos).map_or(f32::NAN, |nanos| nanos as f32));
-    let missing = if analysis.is_none() { FLAG_MISSING } else { 0 };
-    let shadow = if step.shadow { FLAG_SHADOW } else { 0 };
-    out.flags.push(missing | shadow);
+    if present == 0 || step.shadow {
+        return [f32::NAN; 8];
+    }
+    sums.map(|sum| (sum as f64 / present as f64) as f32)
 }

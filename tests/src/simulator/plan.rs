@@ -72,6 +72,10 @@ pub struct Plan {
     pub lose_one_in: u64,
     /// Batches come up to this late.
     pub late: i64,
+    /// Agents send this often.
+    pub tick: i64,
+    /// From this step on, every step is a batch of its own: for feeding a server in real time.
+    pub singly_from: u64,
     /// What goes wrong.
     pub faults: Vec<Fault>,
 }
@@ -97,6 +101,8 @@ impl Plan {
             probe_way: 40_000,
             lose_one_in: 0,
             late: 0,
+            tick: 100_000_000,
+            singly_from: u64::MAX,
             faults: Vec::new(),
         }
     }

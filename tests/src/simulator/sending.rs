@@ -12,9 +12,7 @@ use super::clocks::{EPOCH, HostClock};
 use super::plan::Plan;
 use super::timeline::{RankTruth, StepTruth};
 
-/// Agents send this often.
-const TICK: i64 = 100_000_000;
-/// And ask for the time this often.
+/// Agents ask for the time this often.
 const PROBE_EVERY: i64 = 500_000_000;
 
 pub(super) fn batches(
@@ -51,7 +49,10 @@ fn of_rank(
             probes.push(clock.probe(truth.end, plan, random));
             next_probe = truth.end + PROBE_EVERY;
         }
-        if truth.end - last_sent >= TICK || number + 1 == steps.len() {
+        if truth.end - last_sent >= plan.tick
+            || number as u64 >= plan.singly_from
+            || number + 1 == steps.len()
+        {
             last_sent = truth.end;
             let notes = sender.notes(number + 1 == steps.len());
             sender.send(truth.end, std::mem::take(&mut pending), std::mem::take(&mut probes), notes, random);

@@ -13,13 +13,13 @@ use super::run::RunId;
 use super::slice_tables::{BucketTable, SelectedBucket};
 use super::waterfall::{Legend, WaterfallPlot};
 use crate::api;
+use crate::cells::{memo, text};
 use crate::download;
 use crate::keys;
 use crate::live::Live;
 use crate::route::Router;
 use crate::socket::Link;
 use crate::theme::Theme;
-use crate::widgets::text;
 
 /// Following the newest step, the picture changes at most this often: faster cannot be read.
 const FOLLOW: Duration = Duration::from_millis(500);
@@ -70,9 +70,9 @@ pub fn Buckets() -> impl IntoView {
     let live = expect_context::<Live>();
     let look = StepLook {
         router,
-        step: Memo::new(move |_| router.number("step")),
-        bucket: Memo::new(move |_| router.number("bucket").map(|bucket| bucket as u32)),
-        rank: Memo::new(move |_| router.number("rank").map(|rank| rank as u32)),
+        step: memo(move || router.number("step")),
+        bucket: memo(move || router.number("bucket").map(|bucket| bucket as u32)),
+        rank: memo(move || router.number("rank").map(|rank| rank as u32)),
         shown: RwSignal::new(None),
         error: RwSignal::new(None),
     };
@@ -177,7 +177,7 @@ fn Controls(look: StepLook) -> impl IntoView {
     let live = expect_context::<Live>();
     let theme = expect_context::<Theme>();
     let run = expect_context::<RunId>();
-    let shown_step = Memo::new(move |_| look.shown.with(|shown| shown.as_ref().map(|s| s.waterfall.step)));
+    let shown_step = memo(move || look.shown.with(|shown| shown.as_ref().map(|s| s.waterfall.step)));
     let facts = text(move || {
         look.shown
             .with(|shown| {

@@ -8,13 +8,14 @@ use viz::{measure, palette, ticks, units};
 use wire::live::Part;
 
 use crate::canvas::{Gesture, Margins, Plot, Size, Stretch};
+use crate::cells::{derived, text};
 use crate::download;
 use crate::keys;
 use crate::live::Live;
 use crate::pen::{Align, Pen};
 use crate::range::{Cursor, Range};
 use crate::theme::Theme;
-use crate::widgets::{PartsLegend, Swatch, Tip, Views as _, text};
+use crate::widgets::{PartsLegend, Swatch, Tip, Views as _};
 
 const MARGINS: Margins = Margins { left: 64.0, right: 12.0, top: 8.0, bottom: 8.0 };
 const WITH_STEPS: Margins = Margins { bottom: 24.0, ..MARGINS };
@@ -118,15 +119,14 @@ fn Ledger() -> impl IntoView {
     let place = RwSignal::new(None);
     let axis = move |steps: &Steps, view: Span| {
         let rows = steps.rows_in(view);
-        let sums: Vec<f32> =
-            rows.map(|row| steps.mean_parts.iter().map(|part| part[row]).sum::<f32>()).collect();
+        let sums: Vec<f32> = rows.map(|row| steps.parts.iter().map(|part| part[row]).sum::<f32>()).collect();
         (top(&sums), sums.iter().copied().filter(|s| s.is_finite()).fold(0.0, f32::max))
     };
     let draw = move |frame: &mut Frame<'_>, _: Size| {
         let view = range.view();
         live.steps.with_value(|steps| {
             let (top, _) = axis(steps, view);
-            let parts = &steps.mean_parts;
+            let parts = &steps.parts;
             area::draw(
                 frame,
                 &area::Area { step: &steps.step, parts, colours: &colours, view, top: top as f32 },
@@ -153,11 +153,7 @@ fn Ledger() -> impl IntoView {
         let step = range.cursor.get().step?;
         live.steps.with_value(|steps| {
             let row = steps.row_of(step)?;
-            Some((
-                step,
-                steps.step_nanos[row],
-                std::array::from_fn::<f32, 8, _>(|p| steps.mean_parts[p][row]),
-            ))
+            Some((step, steps.step_nanos[row], std::array::from_fn::<f32, 8, _>(|p| steps.parts[p][row])))
         })
     };
     let tip = move || {
@@ -190,7 +186,7 @@ fn Ledger() -> impl IntoView {
     view! {
         <Plot
             label="Step ledger over steps, stacked by part; the table below has the same per rank"
-            testid="chart-ledger" height=Signal::derive(move || 216.0 * stretch.get()) margins=MARGINS draw=Box::new(draw) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)
+            testid="chart-ledger" height=derived(move || 216.0 * stretch.get()) margins=MARGINS draw=Box::new(draw) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)
         >
             <Tip place=place>{tip}</Tip>
         </Plot>
@@ -251,7 +247,7 @@ fn LineChart(lined: Lined) -> impl IntoView {
     view! {
         <Plot
             label=format!("{} over steps", lined.title)
-            testid=lined.testid height=Signal::derive(move || lined.height * stretch.get()) margins=lined.margins
+            testid=lined.testid height=derived(move || lined.height * stretch.get()) margins=lined.margins
             draw=Box::new(draw) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)
         />
     }
@@ -303,7 +299,7 @@ fn csv(steps: &Steps) -> String {
             number(steps.throughput[row], 1.0),
             number(steps.overlap[row], 1.0)
         );
-        for part in &steps.mean_parts {
+        for part in &steps.parts {
             out += ",";
             out += &number(part[row], 1e-9);
         }

@@ -4,6 +4,7 @@ use leptos::prelude::*;
 use viz::units;
 use wire::views::{OwnOverhead, Report};
 
+use crate::cells::derived;
 use crate::live::Live;
 use crate::widgets::{Figure, reason};
 
@@ -13,14 +14,12 @@ pub fn Figures() -> impl IntoView {
     let live = expect_context::<Live>();
     // A figure is read from the report; until that is here, it is not known.
     let value = move |read: fn(&Report) -> Result<String, String>| {
-        Signal::derive(move || {
+        derived(move || {
             live.run.with(|run| run.as_ref().map_or_else(|| Err(String::new()), |run| read(&run.report)))
         })
     };
     let below = move |read: fn(&Report) -> String| {
-        Signal::derive(move || {
-            live.run.with(|run| run.as_ref().map(|run| read(&run.report)).unwrap_or_default())
-        })
+        derived(move || live.run.with(|run| run.as_ref().map(|run| read(&run.report)).unwrap_or_default()))
     };
     view! {
         <dl class="figures">

@@ -6,6 +6,7 @@ use wire::live::Part;
 use wire::views::RankLedger;
 
 use super::run::RunId;
+use crate::cells::derived;
 use crate::live::Live;
 use crate::route::{Router, Tab};
 use crate::table::{Column, Table};
@@ -48,8 +49,7 @@ pub fn LedgerTable() -> impl IntoView {
         .into_iter()
         .chain(Part::ALL.map(|part| Column::Number(part.name())))
         .collect();
-    let count =
-        Signal::derive(move || live.run.with(|run| run.as_ref().map_or(0, |r| r.report.ledger.len())));
+    let count = derived(move || live.run.with(|run| run.as_ref().map_or(0, |r| r.report.ledger.len())));
     view! {
         <section class="panel" aria-label="Step ledger by rank">
             <div class="panel-head">

@@ -1,32 +1,23 @@
 //! One rank's step in numbers, and all ranks of that step as a table.
 
 use leptos::prelude::*;
-use viz::measure::Measure;
-use viz::{palette, units};
-use wire::live::Part;
+use viz::{measure, palette, units};
+use wire::live::tile::Measure;
+use wire::live::{Part, StepRanks};
 
 use super::ranks::Look;
 use super::run::RunId;
-use crate::live::Live;
+use crate::cells::{derived, part, text};
 use crate::route::Tab;
 use crate::table::{Column, Table};
-use crate::widgets::{PartsBar, Swatch, Views as _, text};
+use crate::widgets::{PartsBar, Swatch, Views as _};
 
 /// The ledger of the selected rank and step, beside the median rank's.
 #[component]
 pub fn RankDetail(look: Look) -> impl IntoView {
-    let live = expect_context::<Live>();
     let run = expect_context::<RunId>();
-    let selected = Signal::derive(move || look.step.get().zip(look.rank.get()));
-    // A closed step does not change: its numbers are read once, when it is here.
-    let kept = Memo::new(move |_| {
-        live.drawn.track();
-        let (step, _) = selected.get()?;
-        live.steps.with_value(|steps| Some((!steps.step.is_empty(), steps.row_of(step).is_some())))
-    });
-    let body = move || {
-        // Read, not only tracked: a memo that nobody reads does not run, and never says that it changed.
-        let _ = kept.get();
+    let selected = derived(move || look.step.get().zip(look.rank.get()));
+    let body = part(move || {
         let Some((step, rank)) = selected.get() else {
             return view! {
                 <p class="quiet">
@@ -35,24 +26,14 @@ pub fn RankDetail(look: Look) -> impl IntoView {
             }
             .into_any();
         };
-        let found = live.steps.with_value(|steps| {
-            let row = steps.row_of(step)?;
-            let at = row * steps.ranks + rank as usize;
-            let lateness = *steps.lateness.get(at)?;
-            Some((steps.ledger(row, rank as usize), steps.median_ledger(row), steps.rank_nanos[at], lateness))
-        });
-        match found {
-            None if live.steps.with_value(|steps| steps.step.is_empty()) => {
-                view! { <p class="quiet">"No steps yet."</p> }.into_any()
-            }
-            None => {
-                view! { <p class="quiet">"This step is not among the newest ones, which this view shows. Its buckets may still be there."</p> }.into_any()
-            }
-            Some((ledger, median, total, lateness)) => {
-                numbers(ledger, median, f64::from(total), f64::from(lateness))
-            }
+        let here = look.ranks.get().filter(|ranks| ranks.step == step);
+        match (here, look.error.get()) {
+            (Some(ranks), _) if (rank as usize) < ranks.rank_nanos.len() => numbers(&ranks, rank as usize),
+            (Some(_), _) => view! { <p class="quiet">"This run has no such rank."</p> }.into_any(),
+            (None, Some(error)) => view! { <p class="quiet">{error}</p> }.into_any(),
+            (None, None) => view! { <p class="quiet">"Fetching…"</p> }.into_any(),
         }
-    };
+    });
     let heading = move || {
         selected.get().map_or_else(
             || "No selection".into(),
@@ -74,10 +55,24 @@ pub fn RankDetail(look: Look) -> impl IntoView {
     }
 }
 
-fn numbers(ledger: Option<[f32; 8]>, median: [f32; 8], total: f64, lateness: f64) -> AnyView {
+/// The ledger of one rank, in the order of [`Part::ALL`]; `None` when it is not known.
+fn ledger(ranks: &StepRanks, rank: usize) -> Option<[f64; 8]> {
+    let ledger: [f64; 8] = std::array::from_fn(|part| f64::from(ranks.parts[part][rank]));
+    ledger.iter().all(|nanos| !nanos.is_nan()).then_some(ledger)
+}
+
+/// The middle rank, part by part: what a rank's step is held against.
+fn median(ranks: &StepRanks, part: usize) -> f64 {
+    let mut values: Vec<f32> = ranks.parts[part].iter().copied().filter(|nanos| !nanos.is_nan()).collect();
+    values.sort_unstable_by(f32::total_cmp);
+    values.get(values.len() / 2).map_or(f64::NAN, |nanos| f64::from(*nanos))
+}
+
+fn numbers(ranks: &StepRanks, rank: usize) -> AnyView {
     let known =
         |value: f64, write: fn(f64) -> String| if value.is_nan() { "—".into() } else { write(value) };
-    let Some(ledger) = ledger.map(|ledger| ledger.map(f64::from)) else {
+    let (total, lateness) = (f64::from(ranks.rank_nanos[rank]), f64::from(ranks.lateness[rank]));
+    let Some(ledger) = ledger(ranks, rank) else {
         return view! {
             <p>"Step time "<b>{known(total, units::nanos)}</b></p>
             <p class="quiet">"No ledger: a shadow step, or this rank's records are missing."</p>
@@ -88,7 +83,7 @@ fn numbers(ledger: Option<[f32; 8]>, median: [f32; 8], total: f64, lateness: f64
     let rows = Part::ALL
         .map(|part| {
             let ns = ledger[part as usize];
-            let against = ns - f64::from(median[part as usize]);
+            let against = ns - median(ranks, part as usize);
             // A difference that matters is a hundredth of the step.
             let more = against > total / 100.0;
             view! {
@@ -102,7 +97,7 @@ fn numbers(ledger: Option<[f32; 8]>, median: [f32; 8], total: f64, lateness: f64
         })
         .views();
     view! {
-        <PartsBar shares=Signal::derive(move || shares) />
+        <PartsBar shares=derived(move || shares) />
         <table class="ledger">
             <thead>
                 <tr>
@@ -135,43 +130,33 @@ fn numbers(ledger: Option<[f32; 8]>, median: [f32; 8], total: f64, lateness: f64
 /// All ranks of the selected step, or of the newest one.
 #[component]
 pub fn StepTable(look: Look) -> impl IntoView {
-    let live = expect_context::<Live>();
-    // Once a second: a table that changes at every step cannot be read.
-    let row = Memo::new(move |_| {
-        live.now.track();
-        let step = look.step.get();
-        let found = live.steps.with_value(|steps| {
-            let newest = steps.step.len().checked_sub(1)?;
-            let row = step.map_or(Some(newest), |step| steps.row_of(step))?;
-            Some((row, steps.step[row], steps.ranks))
-        });
-        // What is not here yet is shown as soon as it is.
-        if found.is_none() {
-            live.drawn.track();
-        }
-        found
-    });
-    let count = Signal::derive(move || row.get().map_or(0, |(_, _, ranks)| ranks));
-    let caption = Signal::derive(move || match (row.get(), look.step.get()) {
-        (Some((_, step, _)), _) => format!("All ranks of step {}", units::count(step)),
-        (None, Some(step)) if live.steps.with_value(|steps| !steps.step.is_empty()) => {
-            format!("Step {} is not kept here", units::count(step))
-        }
-        (None, _) => "All ranks of one step".into(),
+    let count =
+        derived(move || look.ranks.with(|ranks| ranks.as_ref().map_or(0, |ranks| ranks.rank_nanos.len())));
+    let caption = text(move || match (look.ranks.get(), look.error.get()) {
+        (_, Some(error)) => error,
+        (Some(ranks), None) => format!("All ranks of step {}", units::count(ranks.step)),
+        (None, None) => "All ranks of one step".into(),
     });
     let columns = std::iter::once(Column::Number("Rank"))
         .chain(Measure::ALL.map(|measure| Column::Number(measure.name())))
         .collect();
     let cell = move |(rank, column): (usize, usize)| {
         let Some(measure) = column.checked_sub(1).map(|at| Measure::ALL[at]) else { return rank.to_string() };
-        let value = row.get().and_then(|(row, _, ranks)| {
-            live.steps.with_value(|steps| measure.column(steps).get(row * ranks + rank).copied())
+        let value = look.ranks.with(|ranks| {
+            let ranks = ranks.as_ref()?;
+            match measure {
+                Measure::Lateness => &ranks.lateness,
+                Measure::StepTime => &ranks.rank_nanos,
+                Measure::Part(part) => &ranks.parts[part as usize],
+            }
+            .get(rank)
+            .copied()
         });
-        value.map_or_else(String::new, |value| measure.write(value))
+        value.map_or_else(String::new, |value| measure::write(measure, value))
     };
     let choose = move |rank: usize| {
-        if let Some((_, step, _)) = row.get_untracked() {
-            look.select(Some((step, rank as u32)));
+        if let Some(ranks) = look.ranks.get_untracked() {
+            look.select(Some((ranks.step, rank as u32)));
         }
     };
     let chosen = move |rank: usize| look.rank.get() == Some(rank as u32);

@@ -6,11 +6,12 @@ use wire::views::{RunState, RunSummary};
 
 use super::{buckets::Buckets, overview::Overview, ranks::Ranks};
 use crate::api;
+use crate::cells::{derived, memo, part, text};
 use crate::keys;
 use crate::live::Live;
 use crate::range::Range;
 use crate::route::{Page, Router, Tab};
-use crate::widgets::{StateChip, Views as _, text};
+use crate::widgets::{StateChip, Views as _};
 
 /// Which run the views below are about.
 #[derive(Clone, Copy)]
@@ -32,7 +33,7 @@ pub fn Run(id: String) -> impl IntoView {
     provide_context(run);
     provide_context(Range::new(live, router));
 
-    let tab = Memo::new(move |_| match router.page() {
+    let tab = memo(move || match router.page() {
         Page::Run(_, tab) => tab,
         _ => Tab::Overview,
     });
@@ -41,11 +42,13 @@ pub fn Run(id: String) -> impl IntoView {
         router.go(&Tab::ALL[at].path(&run.get()));
         true
     });
-    let body = move || match tab.get() {
+    let body = part(move || match tab.get() {
         Tab::Overview => view! { <Overview /> }.into_any(),
         Tab::Ranks => view! { <Ranks /> }.into_any(),
         Tab::Buckets => view! { <Buckets /> }.into_any(),
-    };
+        Tab::Scaling => ().into_any(),
+        Tab::Health => ().into_any(),
+    });
     let none = move || live.no_such_run.get();
     view! {
         <Show when=none>
@@ -69,7 +72,7 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
         live.run.with(|run| run.as_ref().map(|run| read(&run.summary)).unwrap_or_default())
     };
     let state =
-        Signal::derive(move || live.run.with(|r| r.as_ref().map_or(RunState::Starting, |r| r.summary.state)));
+        derived(move || live.run.with(|r| r.as_ref().map_or(RunState::Starting, |r| r.summary.state)));
     let name = move || match of(&|s| s.name.clone()) {
         name if name.is_empty() => run.get(),
         name => name,

@@ -5,10 +5,11 @@ use viz::units;
 use wasm_bindgen::JsCast as _;
 use wire::views::RunSummary;
 
+use crate::cells::{derived, memo, text};
 use crate::keys;
 use crate::live::Live;
 use crate::route::Router;
-use crate::widgets::{StateChip, text};
+use crate::widgets::StateChip;
 
 /// All runs, newest first.
 #[component]
@@ -19,7 +20,7 @@ pub fn Runs() -> impl IntoView {
         "ArrowUp" | "k" => focus_row(false),
         _ => false,
     });
-    let ids = Memo::new(move |_| {
+    let ids = memo(move || {
         live.runs.with(|runs| {
             runs.as_ref().map(|runs| runs.iter().map(|run| run.run.to_string()).collect::<Vec<_>>())
         })
@@ -101,7 +102,7 @@ fn Row(id: String) -> impl IntoView {
         let ago = |run: &RunSummary| units::ago((now - run.started_unix_millis as f64) / 1000.0);
         run.with(|run| run.as_ref().map(ago).unwrap_or_default())
     });
-    let state = Signal::derive(move || {
+    let state = derived(move || {
         run.with(|run| run.as_ref().map_or(wire::views::RunState::Starting, |run| run.state))
     });
     let open = {

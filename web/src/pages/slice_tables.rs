@@ -5,6 +5,7 @@ use viz::units;
 use wire::live::Waterfall;
 
 use super::buckets::StepLook;
+use crate::cells::{derived, memo};
 use crate::live::Live;
 use crate::table::{Column, Table};
 
@@ -48,12 +49,12 @@ fn on_ranks(waterfall: &Waterfall, bucket: u32) -> Vec<OnRank> {
 /// The selected bucket of the step that is shown, a line a rank.
 #[component]
 pub fn SelectedBucket(look: StepLook) -> impl IntoView {
-    let rows = Memo::new(move |_| {
+    let rows = memo(move || {
         let bucket = look.bucket.get()?;
         look.shown.with(|shown| Some(on_ranks(&shown.as_ref()?.waterfall, bucket)))
     });
-    let count = Signal::derive(move || rows.with(|rows| rows.as_ref().map_or(0, Vec::len)));
-    let title = Signal::derive(move || {
+    let count = derived(move || rows.with(|rows| rows.as_ref().map_or(0, Vec::len)));
+    let title = derived(move || {
         look.bucket
             .get()
             .map_or_else(|| "Bucket on every rank".into(), |bucket| format!("Bucket {bucket} on every rank"))
@@ -128,8 +129,7 @@ fn known(nanos: f64) -> String {
 #[component]
 pub fn BucketTable(look: StepLook) -> impl IntoView {
     let live = expect_context::<Live>();
-    let count =
-        Signal::derive(move || live.run.with(|run| run.as_ref().map_or(0, |run| run.report.buckets.len())));
+    let count = derived(move || live.run.with(|run| run.as_ref().map_or(0, |run| run.report.buckets.len())));
     let columns = vec![
         Column::Number("Bucket"),
         Column::Number("Payload"),

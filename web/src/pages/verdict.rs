@@ -8,9 +8,10 @@ use viz::units;
 use wire::views::{Confidence, Report, Verdict};
 
 use super::run::RunId;
+use crate::cells::{derived, memo, text};
 use crate::live::Live;
 use crate::route::Tab;
-use crate::widgets::{Views as _, text};
+use crate::widgets::Views as _;
 
 /// What the panel says.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -75,7 +76,7 @@ fn confidence(confidence: Confidence) -> &'static str {
 #[component]
 pub fn Verdicts() -> impl IntoView {
     let live = expect_context::<Live>();
-    let found = Memo::new(move |_| {
+    let found = memo(move || {
         live.run.with(|run| {
             run.as_ref().map_or_else(
                 || Finding {
@@ -86,7 +87,7 @@ pub fn Verdicts() -> impl IntoView {
         })
     });
     let of = move |read: fn(&Finding) -> String| text(move || found.with(read));
-    let no_others = Signal::derive(move || found.with(|found| found.others.is_empty()));
+    let no_others = derived(move || found.with(|found| found.others.is_empty()));
     let how_many = text(move || {
         let count = found.with(|found| found.others.len());
         format!("{count} more finding{}", if count == 1 { "" } else { "s" })
@@ -140,10 +141,10 @@ fn Grounds(found: Memo<Finding>) -> impl IntoView {
         }
     };
     let list = move |title: &'static str, class: &'static str, read: fn(&Verdict) -> &Vec<String>| {
-        let items = Memo::new(move |_| {
+        let items = memo(move || {
             found.with(|found| found.verdict.as_ref().map(|v| read(v).clone()).unwrap_or_default())
         });
-        let empty = Signal::derive(move || items.with(Vec::is_empty));
+        let empty = derived(move || items.with(Vec::is_empty));
         let lines = move || items.get().into_iter().map(|item| view! { <li>{item}</li> }).views();
         view! {
             <div class=class class:hidden=empty data-testid=class>
@@ -152,7 +153,7 @@ fn Grounds(found: Memo<Finding>) -> impl IntoView {
             </div>
         }
     };
-    let example = Memo::new(move |_| found.with(|found| found.verdict.as_ref()?.example_step));
+    let example = memo(move || found.with(|found| found.verdict.as_ref()?.example_step));
     let link = move |tab: Tab| {
         text(move || {
             let rank = found.with(|found| {
@@ -168,8 +169,8 @@ fn Grounds(found: Memo<Finding>) -> impl IntoView {
             format!("{}?{rank}{step}", tab.path(&run.get()))
         })
     };
-    let none = Signal::derive(move || found.with(|found| found.verdict.is_none()));
-    let no_example = Signal::derive(move || example.get().is_none());
+    let none = derived(move || found.with(|found| found.verdict.is_none()));
+    let no_example = derived(move || example.get().is_none());
     view! {
         <dl class="costs" class:hidden=none>
             {figure("Cost", "cost", of(|v| units::nanos(v.cost_ns_per_step as f64)), " per step, over all steps")}

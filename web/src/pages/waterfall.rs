@@ -10,9 +10,10 @@ use wire::live::{SliceKind, Waterfall};
 
 use super::buckets::{Loaded, StepLook};
 use crate::canvas::{Gesture, Margins, Plot, Size, Stretch};
+use crate::cells::{derived, effect, memo, text};
 use crate::keys;
 use crate::pen::{Align, Pen};
-use crate::widgets::{Place, Swatch, Tip, Views as _, text};
+use crate::widgets::{Place, Swatch, Tip, Views as _};
 
 const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 6.0, bottom: 24.0 };
 const ROW_PIXELS: f64 = 56.0;
@@ -63,11 +64,11 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
     let hovered = RwSignal::new(None::<u32>);
     let place = RwSignal::new(None);
 
-    let ranks = Memo::new(move |_| look.shown.with(|shown| shown.as_ref().map_or(4, |s| s.gantt.rows())));
-    let height = Signal::derive(move || {
+    let ranks = memo(move || look.shown.with(|shown| shown.as_ref().map_or(4, |s| s.gantt.rows())));
+    let height = derived(move || {
         (ranks.get() as f64 * ROW_PIXELS).clamp(HEIGHT_PIXELS.0, HEIGHT_PIXELS.1 * stretch.get())
     });
-    let view = Memo::new(move |_| {
+    let view = memo(move || {
         let span = look.shown.with(|shown| shown.as_ref().map_or(1.0, |s| s.waterfall.span_nanos.max(1.0)));
         let all = Span::new(0.0, span);
         let most = (height.get() / LOWEST_ROW_PIXELS).floor().min(ranks.get() as f64).max(1.0);
@@ -177,7 +178,7 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
         let slice = hovered.get()?;
         describe(&shown.waterfall, slice as usize)
     };
-    let tip_place = Signal::derive(move || hovered.get().and(place.get()));
+    let tip_place = derived(move || hovered.get().and(place.get()));
     let part_of_ranks = move || {
         let (rows, ranks) = (view.get().rows, ranks.get());
         if rows.len() >= ranks as f64 {
@@ -186,7 +187,7 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
         format!("rows {:.0} to {:.0} of {ranks}; drag up and down for the others", rows.start, rows.end - 1.0)
     };
     // The selected rank is in view.
-    Effect::new(move |_| {
+    effect(move || {
         let Some(rank) = look.rank.get() else { return };
         let row = look.shown.with(|shown| shown.as_ref()?.waterfall.rank.iter().position(|&r| r == rank));
         if let Some(row) = row {
@@ -217,7 +218,7 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
         <Plot
             label=text(label)
             testid="waterfall"
-            height=Signal::derive(move || height.get() + MARGINS.top + MARGINS.bottom)
+            height=derived(move || height.get() + MARGINS.top + MARGINS.bottom)
             margins=MARGINS draw=Box::new(draw) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)
         >
             <Tip place=tip_place>{tip}</Tip>

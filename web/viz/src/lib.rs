@@ -14,4 +14,5 @@ pub mod raster;
 pub mod span;
 pub mod steps;
 pub mod ticks;
+pub mod tiles;
 pub mod units;

@@ -2,14 +2,11 @@
 
 use std::ops::Range;
 
-use wire::live::{FLAG_MISSING, FLAG_SHADOW, Part, StepColumns};
+use wire::live::{FLAG_SHADOW, StepColumns};
 
 use crate::span::Span;
 
-/// At most this many (step, rank) cells are kept: 4 Mi x 10 columns x 4 bytes = 160 MiB at the very most.
-pub const MAX_CELLS: usize = 4 << 20;
-
-/// At most this many steps are kept, however few the ranks.
+/// At most this many steps are kept: 70 bytes each.
 pub const MAX_STEPS: usize = 20_000;
 
 /// Kept steps, ascending. A figure that is not known is NaN.
@@ -28,14 +25,8 @@ pub struct Steps {
     /// Overlap ratio.
     pub overlap: Vec<f32>,
     /// The ledger, the mean over ranks, in nanoseconds.
-    pub mean_parts: [Vec<f32>; 8],
-    /// The ledger, `step * ranks + rank`.
     pub parts: [Vec<f32>; 8],
-    /// Step time of one rank.
-    pub rank_nanos: Vec<f32>,
-    /// Lateness of one rank.
-    pub lateness: Vec<f32>,
-    /// Flags of one rank's step.
+    /// What is special about each step.
     pub flags: Vec<u8>,
 }
 
@@ -56,56 +47,44 @@ impl Steps {
         }
         let newest = self.step.last().copied();
         let from = newest.map_or(0, |newest| frame.step.partition_point(|&step| step <= newest));
-        for row in from..frame.step.len() {
-            self.push(frame, row);
+        let new = from..frame.step.len();
+        self.step.extend_from_slice(&frame.step[new.clone()]);
+        self.ended_unix_nanos.extend_from_slice(&frame.ended_unix_nanos[new.clone()]);
+        self.step_nanos.extend_from_slice(&frame.step_nanos[new.clone()]);
+        let rate = |row: usize| frame.samples[row] as f32 * 1e9 / frame.step_nanos[row];
+        self.throughput.extend(new.clone().map(rate));
+        self.overlap.extend_from_slice(&frame.overlap[new.clone()]);
+        for (column, more) in self.parts.iter_mut().zip(&frame.parts) {
+            column.extend_from_slice(&more[new.clone()]);
         }
+        self.flags.extend_from_slice(&frame.flags[new]);
         self.forget_oldest();
         true
     }
 
-    fn push(&mut self, frame: &StepColumns, row: usize) {
-        let cells = row * self.ranks..(row + 1) * self.ranks;
-        let flags = &frame.flags[cells.clone()];
-        let masked = |values: &[f32], mask: u8, at: usize| {
-            if flags[at] & mask == 0 { values[cells.start + at] } else { f32::NAN }
-        };
-        self.step.push(frame.step[row]);
-        self.ended_unix_nanos.push(frame.ended_unix_nanos[row]);
-        self.step_nanos.push(frame.step_nanos[row]);
-        self.throughput.push(frame.samples[row] as f32 * 1e9 / frame.step_nanos[row]);
-        self.overlap.push(frame.overlap[row]);
-        for part in 0..Part::ALL.len() {
-            let column = &mut self.parts[part];
-            let begin = column.len();
-            column.extend(
-                (0..self.ranks).map(|rank| masked(&frame.parts[part], FLAG_MISSING | FLAG_SHADOW, rank)),
-            );
-            self.mean_parts[part].push(mean(&column[begin..]));
-        }
-        self.rank_nanos.extend((0..self.ranks).map(|rank| masked(&frame.rank_nanos, FLAG_MISSING, rank)));
-        self.lateness
-            .extend((0..self.ranks).map(|rank| masked(&frame.lateness, FLAG_MISSING | FLAG_SHADOW, rank)));
-        self.flags.extend_from_slice(flags);
-    }
-
     /// Drops the oldest steps in large bites, so that the columns are moved rarely.
     fn forget_oldest(&mut self) {
-        let most = (MAX_CELLS / self.ranks.max(1)).min(MAX_STEPS);
-        if self.step.len() <= most {
+        if self.step.len() <= MAX_STEPS {
             return;
         }
-        let gone = self.step.len() - most * 7 / 8;
-        let cells = gone * self.ranks;
+        let gone = self.step.len() - MAX_STEPS * 7 / 8;
         self.step.drain(..gone);
         self.ended_unix_nanos.drain(..gone);
         for column in [&mut self.step_nanos, &mut self.throughput, &mut self.overlap] {
             column.drain(..gone);
         }
-        self.mean_parts.iter_mut().for_each(|column| drop(column.drain(..gone)));
-        self.parts.iter_mut().for_each(|column| drop(column.drain(..cells)));
-        self.rank_nanos.drain(..cells);
-        self.lateness.drain(..cells);
-        self.flags.drain(..cells);
+        self.parts.iter_mut().for_each(|column| drop(column.drain(..gone)));
+        self.flags.drain(..gone);
+    }
+
+    /// Step times of steps that are no shadow steps, in nanoseconds, smallest first.
+    #[must_use]
+    pub fn sorted_step_nanos(&self) -> Vec<f32> {
+        let observed =
+            self.step_nanos.iter().zip(&self.flags).filter(|(_, flags)| **flags & FLAG_SHADOW == 0);
+        let mut nanos: Vec<f32> = observed.map(|(nanos, _)| *nanos).filter(|nanos| !nanos.is_nan()).collect();
+        nanos.sort_unstable_by(f32::total_cmp);
+        nanos
     }
 
     /// The stretch of step numbers that is kept; empty when nothing is.
@@ -130,28 +109,6 @@ impl Steps {
         let to = self.step.partition_point(|&step| (step as f64) < view.end);
         from..to.max(from)
     }
-
-    /// The ledger of one rank's step, in the order of [`Part::ALL`]; `None` when it is not known.
-    #[must_use]
-    pub fn ledger(&self, row: usize, rank: usize) -> Option<[f32; 8]> {
-        let at = row * self.ranks + rank;
-        let ledger = std::array::from_fn(|part| self.parts[part][at]);
-        (rank < self.ranks && ledger.iter().all(|ns| !ns.is_nan())).then_some(ledger)
-    }
-
-    /// The ledger of the middle rank, part by part: what a rank's step is held against.
-    #[must_use]
-    pub fn median_ledger(&self, row: usize) -> [f32; 8] {
-        std::array::from_fn(|part| {
-            let mut values: Vec<f32> = self.parts[part][row * self.ranks..(row + 1) * self.ranks]
-                .iter()
-                .copied()
-                .filter(|ns| !ns.is_nan())
-                .collect();
-            values.sort_unstable_by(f32::total_cmp);
-            values.get(values.len() / 2).copied().unwrap_or(f32::NAN)
-        })
-    }
 }
 
 /// Widths that a live view has, in steps.
@@ -171,22 +128,12 @@ pub fn newest(bounds: Span, ended: bool) -> Span {
     }
 }
 
-fn mean(values: &[f32]) -> f32 {
-    let (mut sum, mut known) = (0.0, 0);
-    for value in values.iter().filter(|value| !value.is_nan()) {
-        sum += value;
-        known += 1;
-    }
-    if known == 0 { f32::NAN } else { sum / known as f32 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn frame(reset: bool, steps: Range<u64>, ranks: u32) -> StepColumns {
         let rows = steps.clone().count();
-        let cells = rows * ranks as usize;
         StepColumns {
             reset,
             ranks,
@@ -195,10 +142,8 @@ mod tests {
             step_nanos: vec![8.0; rows],
             samples: vec![16; rows],
             overlap: vec![0.5; rows],
-            parts: std::array::from_fn(|_| vec![1.0; cells]),
-            rank_nanos: vec![8.0; cells],
-            lateness: vec![0.0; cells],
-            flags: vec![0; cells],
+            parts: std::array::from_fn(|_| vec![1.0; rows]),
+            flags: vec![0; rows],
         }
     }
 
@@ -208,7 +153,7 @@ mod tests {
         assert!(steps.apply(&frame(true, 0..5, 2)));
         assert!(steps.apply(&frame(false, 3..7, 2)));
         assert_eq!(steps.step, [0, 1, 2, 3, 4, 5, 6]);
-        assert_eq!(steps.parts[0].len(), 14);
+        assert_eq!(steps.parts[0].len(), 7);
         assert_eq!(steps.throughput[0], 2e9);
         assert!(steps.apply(&frame(true, 90..92, 3)), "a snapshot may change the number of ranks");
         assert_eq!((steps.step.len(), steps.ranks), (2, 3));
@@ -216,15 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn shadow_and_missing_cells_are_unknown() {
-        let mut shadow = frame(true, 0..1, 2);
-        shadow.flags = vec![0, FLAG_SHADOW];
+    fn shadow_steps_are_not_among_the_step_times() {
         let mut steps = Steps::default();
-        steps.apply(&shadow);
-        assert_eq!(steps.mean_parts[0], [1.0], "the mean is over what is known");
-        assert_eq!(steps.ledger(0, 0), Some([1.0; 8]));
-        assert_eq!(steps.ledger(0, 1), None);
-        assert_eq!(steps.rank_nanos[1], 8.0, "of a shadow step the length is known");
+        steps.apply(&StepColumns {
+            step_nanos: vec![3.0, 1.0, 2.0],
+            flags: vec![0, FLAG_SHADOW, 0],
+            ..frame(true, 0..3, 1)
+        });
+        assert_eq!(steps.sorted_step_nanos(), [2.0, 3.0]);
     }
 
     #[test]
@@ -236,6 +180,7 @@ mod tests {
         assert!(steps.step.len() <= MAX_STEPS && steps.step.len() > MAX_STEPS * 3 / 4);
         assert_eq!(steps.step.last(), Some(&24_999));
         assert_eq!(steps.parts[7].len(), steps.step.len());
+        assert_eq!(steps.flags.len(), steps.step.len());
     }
 
     #[test]

@@ -1,44 +1,22 @@
 //! Rank x step cells by colour, with a named reduction: under max, a lone slow cell never disappears.
 
+use wire::live::tile::{Reduce, Tile};
+
 use crate::palette::{Rgba, with_alpha};
 use crate::span::Span;
 
-use super::{Frame, columns, whole};
-
-/// What a pixel shows of the cells it covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pool {
-    /// The largest. It biases towards bright as one zooms out; the legend must name it.
-    Max,
-    /// The mean. It hides outliers.
-    Mean,
-}
-
-impl Pool {
-    /// The name in the legend and in a URL.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Max => "max",
-            Self::Mean => "mean",
-        }
-    }
-}
+use super::{Frame, whole};
 
 /// What to draw.
 pub struct Heatmap<'a> {
-    /// Step numbers, ascending.
-    pub step: &'a [u64],
-    /// `step * ranks + rank`; NaN is unknown.
-    pub values: &'a [f32],
-    /// How many ranks.
-    pub ranks: usize,
+    /// The cells; what lies outside of them stays as it is.
+    pub tile: &'a Tile,
     /// Visible steps.
     pub steps_view: Span,
     /// Visible ranks; rank 0 is on top.
     pub ranks_view: Span,
-    /// The reduction.
-    pub pool: Pool,
+    /// The reduction where a pixel covers several cells: the tile's own.
+    pub reduce: Reduce,
     /// Values that get the first and the last colour.
     pub scale: (f32, f32),
     /// The colours.
@@ -50,35 +28,35 @@ pub struct Heatmap<'a> {
 /// A cell is set off from its neighbours where it is at least this many pixels wide and high.
 const GAP_FROM_PIXELS: f64 = 7.0;
 
-/// Draws the map over the whole frame.
+/// Draws the map over the part of the frame that its tile covers.
 pub fn draw(frame: &mut Frame<'_>, map: &Heatmap<'_>) {
     let (width, height) = (frame.width(), frame.height());
-    if map.ranks == 0 || map.steps_view.is_empty() || map.ranks_view.is_empty() {
+    let tile_rows = map.tile.rows as usize;
+    if tile_rows == 0 || map.steps_view.is_empty() || map.ranks_view.is_empty() {
         return;
     }
-    let per_row = map.ranks_view.len() / height as f64;
-    let rows: Vec<(usize, usize)> = (0..height)
-        .map(|y| {
-            let (first, past) = whole(map.ranks_view.start + y as f64 * per_row, per_row);
-            let clip = |rank: f64| rank.clamp(0.0, map.ranks as f64) as usize;
-            (clip(first), clip(past))
-        })
-        .collect();
-    let gap_right = gaps(map.steps_view, width);
-    let gap_below = gaps(map.ranks_view, height);
+    let in_cells = |view: Span, first: f64, per_cell: u32| {
+        Span::new((view.start - first) / f64::from(per_cell), (view.end - first) / f64::from(per_cell))
+    };
+    let columns_view = in_cells(map.steps_view, map.tile.step as f64, map.tile.per_column);
+    let rows_view = in_cells(map.ranks_view, f64::from(map.tile.rank), map.tile.per_row);
+    let rows = cells(rows_view, height, tile_rows);
+    let columns = cells(columns_view, width, map.tile.columns());
+    let gap_right = gaps(columns_view, width);
+    let gap_below = gaps(rows_view, height);
 
     let factor = 255.0 / (map.scale.1 - map.scale.0).max(f32::MIN_POSITIVE);
-    let mut pooled = vec![0.0; map.ranks];
-    for (x, steps) in columns(map.step, map.steps_view, width).enumerate() {
-        if steps.is_empty() || gap_right(x) {
+    let mut pooled = vec![0.0; tile_rows];
+    for (x, &(first, past)) in columns.iter().enumerate() {
+        if first >= past || gap_right(x) {
             continue;
         }
-        pool_steps(&mut pooled, map, steps);
+        pool_columns(&mut pooled, map, first..past);
         for (y, &(first, past)) in rows.iter().enumerate() {
             if first >= past || gap_below(y) {
                 continue;
             }
-            let value = pool(map.pool, &pooled[first..past]);
+            let value = pool(map.reduce, &pooled[first..past]);
             frame.row(y)[x] = if value.is_nan() {
                 // A pattern, not a colour: unknown is not a small value.
                 with_alpha(map.unknown, if (x + y) / 2 % 3 == 0 { 190 } else { 90 })
@@ -87,6 +65,17 @@ pub fn draw(frame: &mut Frame<'_>, map: &Heatmap<'_>) {
             };
         }
     }
+}
+
+/// Which of `count` cells each pixel shows; none before the first and beyond the last.
+fn cells(view: Span, pixels: usize, count: usize) -> Vec<(usize, usize)> {
+    let per_pixel = view.len() / pixels as f64;
+    let clip = |cell: f64| cell.clamp(0.0, count as f64) as usize;
+    let cell = |at: usize| {
+        let (first, past) = whole(view.start + at as f64 * per_pixel, per_pixel);
+        (clip(first), clip(past))
+    };
+    (0..pixels).map(cell).collect()
 }
 
 /// The (step, rank) under a pixel, whether or not it is known.
@@ -107,37 +96,38 @@ fn gaps(view: Span, pixels: usize) -> impl Fn(usize) -> bool {
     }
 }
 
-/// Reduces the steps of one pixel column to one value a rank; each step is read once, in memory order.
-fn pool_steps(pooled: &mut [f32], map: &Heatmap<'_>, steps: std::ops::Range<usize>) {
-    let column = |step: usize| &map.values[step * map.ranks..(step + 1) * map.ranks];
-    if steps.len() == 1 {
-        pooled.copy_from_slice(column(steps.start));
+/// Reduces the columns of one pixel to one value a row; each is read once, in memory order.
+fn pool_columns(pooled: &mut [f32], map: &Heatmap<'_>, columns: std::ops::Range<usize>) {
+    let rows = pooled.len();
+    let column = |at: usize| &map.tile.values[at * rows..(at + 1) * rows];
+    if columns.len() == 1 {
+        pooled.copy_from_slice(column(columns.start));
         return;
     }
-    match map.pool {
-        Pool::Max => {
+    match map.reduce {
+        Reduce::Max => {
             pooled.fill(f32::NEG_INFINITY);
-            for step in steps {
-                for (largest, &value) in pooled.iter_mut().zip(column(step)) {
+            for at in columns {
+                for (largest, &value) in pooled.iter_mut().zip(column(at)) {
                     // A comparison with NaN is false: what is unknown never hides what is known.
                     *largest = if value > *largest { value } else { *largest };
                 }
             }
             pooled.iter_mut().filter(|v| **v == f32::NEG_INFINITY).for_each(|v| *v = f32::NAN);
         }
-        Pool::Mean => {
-            for (rank, mean) in pooled.iter_mut().enumerate() {
-                *mean = mean_of(steps.clone().map(|step| column(step)[rank]));
+        Reduce::Mean => {
+            for (row, mean) in pooled.iter_mut().enumerate() {
+                *mean = mean_of(columns.clone().map(|at| column(at)[row]));
             }
         }
     }
 }
 
-fn pool(pool: Pool, values: &[f32]) -> f32 {
-    match (pool, values) {
+fn pool(reduce: Reduce, values: &[f32]) -> f32 {
+    match (reduce, values) {
         (_, [one]) => *one,
-        (Pool::Max, values) => values.iter().copied().fold(f32::NAN, f32::max),
-        (Pool::Mean, values) => mean_of(values.iter().copied()),
+        (Reduce::Max, values) => values.iter().copied().fold(f32::NAN, f32::max),
+        (Reduce::Mean, values) => mean_of(values.iter().copied()),
     }
 }
 
@@ -171,14 +161,18 @@ mod tests {
         pixels.chunks(width).map(|row| row.iter().map(letter).collect::<String>() + "\n").collect()
     }
 
-    fn map<'a>(step: &'a [u64], values: &'a [f32], ranks: usize, colours: &'a [Rgba; 256]) -> Heatmap<'a> {
+    fn tile(step: u64, rows: u32, values: &[f32]) -> Tile {
+        Tile { step, per_column: 1, rank: 0, per_row: 1, rows, values: values.to_vec() }
+    }
+
+    fn map<'a>(tile: &'a Tile, colours: &'a [Rgba; 256]) -> Heatmap<'a> {
+        let steps = tile.columns() as f64 * f64::from(tile.per_column);
+        let ranks = f64::from(tile.rows * tile.per_row);
         Heatmap {
-            step,
-            values,
-            ranks,
-            steps_view: Span::new(step[0] as f64, step[step.len() - 1] as f64 + 1.0),
-            ranks_view: Span::new(0.0, ranks as f64),
-            pool: Pool::Max,
+            tile,
+            steps_view: Span::new(tile.step as f64, tile.step as f64 + steps),
+            ranks_view: Span::new(0.0, ranks),
+            reduce: Reduce::Max,
             scale: (0.0, 9.0),
             colours,
             unknown: UNKNOWN,
@@ -188,30 +182,41 @@ mod tests {
     #[test]
     fn one_pixel_a_cell() {
         let colours = numbers();
-        let values = [0.0, 1.0, 2.0, 3.0, 9.0, 20.0, f32::NAN, 5.0, -4.0];
-        assert_eq!(picture(&map(&[4, 5, 6], &values, 3, &colours), 3, 3), "03?\n195\n290\n");
+        let tile = tile(4, 3, &[0.0, 1.0, 2.0, 3.0, 9.0, 20.0, f32::NAN, 5.0, -4.0]);
+        assert_eq!(picture(&map(&tile, &colours), 3, 3), "03?\n195\n290\n");
     }
 
     #[test]
-    fn a_step_that_is_not_there_leaves_a_gap() {
+    fn what_the_tile_does_not_cover_stays_clear() {
         let colours = numbers();
-        assert_eq!(picture(&map(&[4, 6], &[1.0, 2.0], 1, &colours), 3, 1), "1 2\n");
+        let tile = tile(4, 1, &[1.0, 2.0]);
+        let wide = Heatmap { steps_view: Span::new(3.0, 7.0), ..map(&tile, &colours) };
+        assert_eq!(picture(&wide, 4, 1), " 12 \n");
+    }
+
+    #[test]
+    fn coarse_cells_lie_where_their_steps_and_ranks_do() {
+        let colours = numbers();
+        let tile = Tile { per_column: 2, per_row: 2, ..tile(4, 2, &[1.0, 2.0, 3.0, 4.0]) };
+        assert_eq!(picture(&map(&tile, &colours), 4, 4), "1133\n1133\n2244\n2244\n");
+        let part = Heatmap { steps_view: Span::new(6.0, 8.0), ..map(&tile, &colours) };
+        assert_eq!(picture(&part, 2, 2), "33\n44\n");
     }
 
     #[test]
     fn max_and_mean_differ_and_nan_hides_nothing() {
         let colours = numbers();
-        let values = [1.0, f32::NAN, 3.0, 9.0];
-        let max = map(&[0, 1, 2, 3], &values, 1, &colours);
+        let tile = tile(0, 1, &[1.0, f32::NAN, 3.0, 9.0]);
+        let max = map(&tile, &colours);
         assert_eq!(picture(&max, 2, 1), "19\n");
-        assert_eq!(picture(&Heatmap { pool: Pool::Mean, ..max }, 2, 1), "16\n");
+        assert_eq!(picture(&Heatmap { reduce: Reduce::Mean, ..max }, 2, 1), "16\n");
     }
 
     #[test]
     fn large_cells_stand_apart() {
         let colours = numbers();
         assert_eq!(
-            picture(&map(&[0], &[3.0, 6.0], 2, &colours), 8, 14),
+            picture(&map(&tile(0, 2, &[3.0, 6.0]), &colours), 8, 14),
             ["3333333 \n".repeat(6), "        \n".into(), "6666666 \n".repeat(6), "        \n".into()]
                 .concat()
         );
@@ -220,15 +225,16 @@ mod tests {
     proptest! {
         #[test]
         fn a_lone_slow_cell_never_disappears(
-            steps in 1usize..400, ranks in 1usize..200, width in 1usize..160, height in 1usize..120, at in any::<u64>(),
+            columns in 1usize..400, rows in 1usize..200, width in 1usize..160, height in 1usize..120, at in any::<u64>(),
+            per_column in 1u32..9, per_row in 1u32..5,
         ) {
-            let cell = at as usize % (steps * ranks);
-            let mut values = vec![1.0; steps * ranks];
+            let cell = at as usize % (columns * rows);
+            let mut values = vec![1.0; columns * rows];
             values[cell] = 9.0;
-            let step: Vec<u64> = (0..steps as u64).collect();
+            let tile = Tile { per_column, per_row, ..tile(16, rows as u32, &values) };
             let colours = numbers();
             let mut pixels = vec![0; width * height];
-            draw(&mut Frame::new(&mut pixels, width, height), &map(&step, &values, ranks, &colours));
+            draw(&mut Frame::new(&mut pixels, width, height), &map(&tile, &colours));
             prop_assert!(pixels.contains(&colours[255]));
         }
     }

@@ -1,0 +1,152 @@
+//! Single ranks over HTTP: a heatmap's tile, and one step rank by rank.
+
+use std::sync::Arc;
+
+use analysis::step::StepAnalysis;
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use utoipa::IntoParams;
+use wire::ids::{RunId, Step};
+use wire::live::tile::{MAX_CELLS, Measure, Reduce};
+use wire::views::ApiError;
+
+use super::App;
+use super::answer::binary;
+use super::api::find;
+use super::error::Failure;
+use crate::state::detail::{self, Asked};
+use crate::state::hub::Command;
+use crate::state::snapshot::columns;
+
+/// A range of steps, both ends included.
+#[derive(Debug, Deserialize, IntoParams)]
+pub struct StepRange {
+    /// The first step; the oldest kept one when absent.
+    from: Option<u64>,
+    /// The last step; the newest when absent.
+    to: Option<u64>,
+}
+
+/// Steps as a whole, as little-endian columns (`StepColumns` of the `paceline-wire` crate).
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{run}/steps",
+    params(("run" = String, Path), StepRange),
+    responses(
+        (status = 200, content_type = "application/octet-stream", body = Vec<u8>),
+        (status = 404, body = ApiError)
+    )
+)]
+pub async fn steps(
+    State(app): State<App>,
+    Path(run): Path<String>,
+    Query(range): Query<StepRange>,
+) -> Result<Response, Failure> {
+    let summary = find(&app, &run)?.summary.clone();
+    let kept = kept_steps(&app, summary.run, range.from.unwrap_or(0), range.to.unwrap_or(u64::MAX)).await?;
+    aside(move || columns(&kept, summary.ranks_expected, true).encode()).await.map(binary)
+}
+
+/// What a heatmap shows.
+#[derive(Debug, Deserialize, IntoParams)]
+pub struct HeatmapQuery {
+    /// `lateness` (the default), `rank-step-time`, or a part of the ledger such as `exposed-wait`.
+    measure: Option<String>,
+    /// `max` (the default: a lone slow cell never disappears) or `mean`.
+    reduce: Option<String>,
+    /// The first step; the oldest kept one when absent.
+    from: Option<u64>,
+    /// The last step; the newest when absent.
+    to: Option<u64>,
+    /// The first rank.
+    rank_from: Option<u32>,
+    /// The last rank.
+    rank_to: Option<u32>,
+    /// Columns at most: each then covers 1, 2, 4, ... steps.
+    columns: Option<u32>,
+    /// Rows at most: each then covers 1, 2, 4, ... ranks.
+    rows: Option<u32>,
+}
+
+/// (step, rank) cells at a level of detail, as columns (`Tile` of the `paceline-wire` crate).
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{run}/heatmap",
+    params(("run" = String, Path), HeatmapQuery),
+    responses(
+        (status = 200, content_type = "application/octet-stream", body = Vec<u8>),
+        (status = 400, body = ApiError),
+        (status = 404, body = ApiError)
+    )
+)]
+pub async fn heatmap(
+    State(app): State<App>,
+    Path(run): Path<String>,
+    Query(query): Query<HeatmapQuery>,
+) -> Result<Response, Failure> {
+    let summary = find(&app, &run)?.summary.clone();
+    let reduce = query.reduce.as_deref().unwrap_or("max");
+    let measure = query.measure.as_deref().unwrap_or("lateness");
+    let last_rank = summary.ranks_expected.saturating_sub(1);
+    let mut asked = Asked {
+        measure: Measure::from_key(measure)
+            .ok_or_else(|| Failure::BadRequest(format!("measure={measure:?} is none; {}", measures())))?,
+        reduce: Reduce::from_name(reduce)
+            .ok_or_else(|| Failure::BadRequest(format!("reduce={reduce:?}: it is `max` or `mean`")))?,
+        steps: (query.from.unwrap_or(0), query.to.unwrap_or(u64::MAX)),
+        ranks: (query.rank_from.unwrap_or(0), query.rank_to.unwrap_or(last_rank).min(last_rank)),
+        columns: query.columns.unwrap_or(1_024).max(1),
+        rows: query.rows.unwrap_or(512).max(1),
+    };
+    if u64::from(asked.columns) * u64::from(asked.rows) > MAX_CELLS as u64 {
+        return Err(Failure::BadRequest(format!("columns x rows: at most {MAX_CELLS} cells a tile")));
+    }
+    let kept = kept_steps(&app, summary.run, asked.steps.0, asked.steps.1).await?;
+    // Open ends are those of what is kept, or a tile would reach to the end of time.
+    let ends = (kept.first().map_or(0, |step| step.step.0), kept.last().map_or(0, |step| step.step.0));
+    asked.steps = (query.from.unwrap_or(ends.0), query.to.map_or(ends.1, |to| to.min(ends.1)));
+    aside(move || detail::tile(&kept, &asked).encode()).await.map(binary)
+}
+
+fn measures() -> String {
+    let keys = Measure::ALL.map(Measure::key);
+    format!("there are: {}", keys.join(", "))
+}
+
+/// One step rank by rank, as columns (`StepRanks` of the `paceline-wire` crate).
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{run}/steps/{step}/ranks",
+    params(("run" = String, Path), ("step" = u64, Path)),
+    responses(
+        (status = 200, content_type = "application/octet-stream", body = Vec<u8>),
+        (status = 404, body = ApiError)
+    )
+)]
+pub async fn step_ranks(
+    State(app): State<App>,
+    Path((run, step)): Path<(String, u64)>,
+) -> Result<Response, Failure> {
+    let run = find(&app, &run)?.summary.run.clone();
+    let kept = kept_steps(&app, run, step, step).await?;
+    let found =
+        kept.first().ok_or_else(|| Failure::NotFound(format!("step {step} is not kept, or not yet here")))?;
+    Ok(binary(detail::ranks(found).encode()))
+}
+
+/// Kept steps, read outside the hub.
+pub async fn kept_steps(
+    app: &App,
+    run: RunId,
+    first: u64,
+    last: u64,
+) -> Result<Vec<Arc<StepAnalysis>>, Failure> {
+    let (first, last) = (Step(first), Step(last));
+    Ok(app.hub.ask(|reply| Command::Steps { run, first, last, reply }).await?)
+}
+
+/// Work of some milliseconds, which must not hold up other requests.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Failure::Server(error.to_string()))
+}

@@ -1,0 +1,95 @@
+//! A simulated job sent to a real server, over its real door: what 1,024 agents would send, from a few threads.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use paceline::store::segment::Received;
+use wire::batch::Batch;
+use wire::codec;
+
+use crate::simulator::Simulation;
+
+/// Requests under way at a time.
+const THREADS: usize = 8;
+
+/// Batches of all ranks, round by round: a round holds the next batch of every rank.
+pub struct Feed {
+    rounds: VecDeque<Vec<Batch>>,
+    /// The run's id.
+    pub run: String,
+}
+
+impl Feed {
+    /// What the simulation's agents send.
+    #[must_use]
+    pub fn new(simulation: Simulation) -> Self {
+        let run = simulation.batches.first().map(|first| first.batch.run.to_string()).unwrap_or_default();
+        let mut rounds: VecDeque<Vec<Batch>> = VecDeque::new();
+        for Received { batch, .. } in simulation.batches {
+            let round = batch.seq.0 as usize;
+            while rounds.len() <= round {
+                rounds.push_back(Vec::new());
+            }
+            rounds[round].push(batch);
+        }
+        Self { rounds, run }
+    }
+
+    /// How many rounds are left.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rounds.len()
+    }
+
+    /// True when all was sent.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rounds.is_empty()
+    }
+
+    /// Sends rounds until only `leave` are left, as fast as the server takes them.
+    ///
+    /// # Errors
+    /// When the server refuses a batch.
+    pub fn send_all_but(&mut self, leave: usize, address: &str) -> anyhow::Result<()> {
+        while self.rounds.len() > leave {
+            self.send_round(address)?;
+        }
+        Ok(())
+    }
+
+    /// Sends `rounds` rounds, one every `every`; late ones follow at once.
+    ///
+    /// # Errors
+    /// When the server refuses a batch.
+    pub fn send_paced(&mut self, rounds: usize, every: Duration, address: &str) -> anyhow::Result<()> {
+        let began = Instant::now();
+        for round in 0..rounds.min(self.rounds.len()) {
+            let due = began + every * round as u32;
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            self.send_round(address)?;
+        }
+        Ok(())
+    }
+
+    fn send_round(&mut self, address: &str) -> anyhow::Result<()> {
+        let Some(round) = self.rounds.pop_front() else { return Ok(()) };
+        let url = format!("{address}/api/v1/ingest");
+        let parts: Vec<&[Batch]> = round.chunks(round.len().div_ceil(THREADS)).collect();
+        std::thread::scope(|scope| {
+            let send = |part: &[Batch]| part.iter().try_for_each(|batch| post(&url, batch));
+            let threads: Vec<_> = parts.into_iter().map(|part| scope.spawn(move || send(part))).collect();
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().map_err(|_| anyhow::anyhow!("a sender panicked"))?)
+        })
+    }
+}
+
+fn post(url: &str, batch: &Batch) -> anyhow::Result<()> {
+    let frame = codec::encode(batch)?;
+    let answer = ureq::post(url).send(&frame[..]).with_context(|| format!("rank {}", batch.rank))?;
+    ensure!(answer.status().is_success(), "the server answered {}", answer.status());
+    Ok(())
+}

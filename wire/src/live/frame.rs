@@ -1,0 +1,146 @@
+//! How frames look as bytes: scalars and columns, one after the other, each read as it was written.
+
+use super::FrameError;
+
+const MAGIC: [u8; 4] = *b"PCLV";
+/// Changes whenever a frame's layout does, or the shape of a view that goes as one.
+const LIVE_VERSION: u16 = 2;
+
+macro_rules! frame_codec {
+    ($kind:expr, $type:ident { $($field:ident: $method:ident),+ $(,)? }) => {
+        impl $type {
+            /// Writes the frame.
+            #[must_use]
+            pub fn encode(&self) -> Vec<u8> {
+                let mut out = $crate::live::frame::FrameWriter::new($kind);
+                $(out.$method(&self.$field);)+
+                out.bytes
+            }
+
+            /// Reads the frame.
+            ///
+            /// # Errors
+            /// When the bytes are another frame, another version, or end too early.
+            pub fn decode(bytes: &[u8]) -> Result<Self, $crate::live::FrameError> {
+                let mut input = $crate::live::frame::FrameReader::new(bytes, $kind)?;
+                Ok(Self { $($field: input.$method()?),+ })
+            }
+        }
+    };
+}
+
+pub(super) use frame_codec;
+
+pub(super) struct FrameWriter {
+    pub(super) bytes: Vec<u8>,
+}
+
+impl FrameWriter {
+    pub(super) fn new(kind: u16) -> Self {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&LIVE_VERSION.to_le_bytes());
+        bytes.extend_from_slice(&kind.to_le_bytes());
+        Self { bytes }
+    }
+
+    pub(super) fn flag(&mut self, value: &bool) {
+        self.bytes.push(u8::from(*value));
+    }
+
+    pub(super) fn u8s(&mut self, values: &[u8]) {
+        self.u32(&(values.len() as u32));
+        self.bytes.extend_from_slice(values);
+    }
+
+    pub(super) fn parts(&mut self, parts: &[Vec<f32>; 8]) {
+        parts.iter().for_each(|part| self.f32s(part));
+    }
+}
+
+pub(super) struct FrameReader<'a> {
+    pub(super) rest: &'a [u8],
+}
+
+pub(super) const TRUNCATED: FrameError = FrameError("it ends too early");
+
+impl<'a> FrameReader<'a> {
+    pub(super) fn new(bytes: &'a [u8], kind: u16) -> Result<Self, FrameError> {
+        let (head, rest) = bytes.split_at_checked(8).ok_or(TRUNCATED)?;
+        if head[..4] != MAGIC {
+            return Err(FrameError("it does not start with the magic"));
+        }
+        if head[4..6] != LIVE_VERSION.to_le_bytes() {
+            return Err(FrameError("the server is of another version: reload the page"));
+        }
+        if head[6..8] != kind.to_le_bytes() {
+            return Err(FrameError("it is a frame of another kind"));
+        }
+        Ok(Self { rest })
+    }
+
+    pub(super) fn take(&mut self, bytes: usize) -> Result<&'a [u8], FrameError> {
+        let (taken, rest) = self.rest.split_at_checked(bytes).ok_or(TRUNCATED)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    pub(super) fn flag(&mut self) -> Result<bool, FrameError> {
+        Ok(self.take(1)?[0] != 0)
+    }
+
+    pub(super) fn u8s(&mut self) -> Result<Vec<u8>, FrameError> {
+        let count = self.u32()? as usize;
+        Ok(self.take(count)?.to_vec())
+    }
+
+    pub(super) fn parts(&mut self) -> Result<[Vec<f32>; 8], FrameError> {
+        let mut parts: [Vec<f32>; 8] = Default::default();
+        for part in &mut parts {
+            *part = self.f32s()?;
+        }
+        Ok(parts)
+    }
+}
+
+macro_rules! number_columns {
+    ($($one:ident, $many:ident: $type:ty;)+) => {
+        #[allow(dead_code, reason = "one method per number type, whether or not a frame uses it yet")]
+        impl FrameWriter {
+            $(
+                pub(super) fn $one(&mut self, value: &$type) {
+                    self.bytes.extend_from_slice(&value.to_le_bytes());
+                }
+
+                pub(super) fn $many(&mut self, values: &[$type]) {
+                    self.u32(&(values.len() as u32));
+                    values.iter().for_each(|value| self.$one(value));
+                }
+            )+
+        }
+
+        #[allow(dead_code, reason = "one method per number type, whether or not a frame uses it yet")]
+        impl FrameReader<'_> {
+            $(
+                pub(super) fn $one(&mut self) -> Result<$type, FrameError> {
+                    let bytes = self.take(size_of::<$type>())?;
+                    Ok(<$type>::from_le_bytes(bytes.try_into().map_err(|_| TRUNCATED)?))
+                }
+
+                pub(super) fn $many(&mut self) -> Result<Vec<$type>, FrameError> {
+                    const WIDTH: usize = size_of::<$type>();
+                    let count = self.u32()? as usize;
+                    let bytes = self.take(count.checked_mul(WIDTH).ok_or(TRUNCATED)?)?;
+                    let (chunks, _) = bytes.as_chunks::<WIDTH>();
+                    Ok(chunks.iter().map(|chunk| <$type>::from_le_bytes(*chunk)).collect())
+                }
+            )+
+        }
+    };
+}
+
+number_columns! {
+    u32, u32s: u32;
+    u64, u64s: u64;
+    f32, f32s: f32;
+    f64, f64s: f64;
+}
