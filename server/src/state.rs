@@ -1,5 +1,6 @@
 //! The state of all runs, owned by one task ([`hub`]); what readers get are snapshots.
 
+pub mod detail;
 pub mod hub;
 pub mod incoming;
 pub mod run;
