@@ -10,6 +10,7 @@
 pub mod change_point;
 pub mod clocks;
 pub mod comm_model;
+pub mod compare;
 pub mod frontier;
 pub mod hang;
 pub mod intervals;

@@ -72,6 +72,7 @@ pub fn router(app: App) -> Router {
         .routes(routes!(detail::step_ranks))
         .routes(routes!(detail::heatmap))
         .routes(routes!(api::waterfall))
+        .routes(routes!(scaling::scaling))
         .routes(routes!(api::export))
         .routes(routes!(api::clock))
         .split_for_parts();

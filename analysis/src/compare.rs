@@ -1,0 +1,205 @@
+//! Two reports, figure by figure.
+
+use wire::live::Part;
+use wire::views::comparison::{Change, Compared, Comparison, Unit};
+use wire::views::{Culprit, Report, Spread, Verdict};
+
+use crate::stats;
+
+/// Steps that follow each other are alike; so many count as one.
+const ALIKE_STEPS: f64 = 25.0;
+/// Standard errors that chance alone seldom makes (95 %).
+const STANDARD_ERRORS: f64 = 1.96;
+/// The standard error of a median is this many times that of a mean, for normal scatter.
+const MEDIAN_TO_MEAN: f64 = 1.2533;
+/// Where scatter is not known, a difference below this is none: a share of the first run's value, or points of a
+/// share, or (of a part of the ledger) of the step.
+const LEAST_DIFFERENCE: f64 = 0.01;
+
+/// Which way is better.
+#[derive(Clone, Copy)]
+enum Better {
+    Lower,
+    Higher,
+}
+
+/// Compares `b` with `a`.
+#[must_use]
+pub fn compare(a: &Report, b: &Report) -> Comparison {
+    let figures = figures(a, b);
+    let ledger = ledger(a, b);
+    Comparison {
+        a: a.run.clone(),
+        b: b.run.clone(),
+        sentence: sentence(a, b, &figures[0], &ledger),
+        caveats: caveats(a, b),
+        verdicts_gone: only_in(&a.verdicts, &b.verdicts),
+        verdicts_new: only_in(&b.verdicts, &a.verdicts),
+        figures,
+        ledger,
+    }
+}
+
+fn figures(a: &Report, b: &Report) -> Vec<Compared> {
+    let median = |spread: Option<Spread>| spread.map(|spread| spread.median);
+    let noise = step_noise(a, b);
+    let step = |name: &str, of: fn(&Spread) -> f64, noise: Option<f64>| {
+        let of = |report: &Report| report.step_time_ns.as_ref().map(of);
+        compared(name, Unit::Nanos, Better::Lower, of(a), of(b), noise)
+    };
+    let ratio = |name: &str, better: Better, of: fn(&Report) -> Option<f64>| {
+        compared(name, Unit::Ratio, better, of(a), of(b), None)
+    };
+    vec![
+        step("step time, median", |spread| spread.median, noise),
+        step("step time, p90", |spread| spread.p90, None),
+        step("step time, p99", |spread| spread.p99, None),
+        compared(
+            "local step time, median",
+            Unit::Nanos,
+            Better::Lower,
+            median(a.local_step_time_ns),
+            median(b.local_step_time_ns),
+            noise,
+        ),
+        compared("throughput", Unit::PerSecond, Better::Higher, a.throughput, b.throughput, noise),
+        ratio("overlap", Better::Higher, |report| report.overlap_ratio),
+        ratio("communication fraction", Better::Lower, |report| report.communication_fraction),
+        compared("tail", Unit::Nanos, Better::Lower, a.tail_ns, b.tail_ns, None),
+        ratio("efficiency, implied", Better::Higher, |report| report.scaling_efficiency.implied),
+        ratio("efficiency, measured", Better::Higher, |report| report.scaling_efficiency.measured),
+        ratio("wasted share", Better::Lower, |report| report.what_if.as_ref()?.wasted_share),
+    ]
+}
+
+/// Each part of the ledger, the mean over ranks and steps.
+fn ledger(a: &Report, b: &Report) -> Vec<Compared> {
+    let mean = |report: &Report, part: Part| {
+        let steps = report.steps as f64;
+        let of_ranks = report.ledger.iter().map(|rank| rank.parts()[part as usize] as f64 / steps);
+        stats::mean(of_ranks).filter(|mean| mean.is_finite())
+    };
+    let step = a.ledger.iter().map(|rank| rank.step_ns as f64 / a.steps.max(1) as f64);
+    let step = stats::mean(step).unwrap_or(0.0);
+    let part = |part: Part| {
+        let (mean_a, mean_b) = (mean(a, part), mean(b, part));
+        let mut row = compared(part.name(), Unit::Nanos, Better::Lower, mean_a, mean_b, None);
+        // A part that is next to nothing may double without anyone noticing.
+        if let Some((a, b)) = mean_a.zip(mean_b) {
+            row.change = judge(b - a, LEAST_DIFFERENCE * step, Better::Lower);
+        }
+        row
+    };
+    Part::ALL.into_iter().map(part).collect()
+}
+
+fn compared(
+    name: &str,
+    unit: Unit,
+    better: Better,
+    a: Option<f64>,
+    b: Option<f64>,
+    noise: Option<f64>,
+) -> Compared {
+    let difference = a.zip(b).and_then(|(a, b)| match unit {
+        Unit::Ratio => Some(b - a),
+        _ => (a != 0.0).then(|| b / a - 1.0),
+    });
+    let least = noise.unwrap_or(LEAST_DIFFERENCE);
+    let change = difference.map_or(Change::Unknown, |difference| judge(difference, least, better));
+    Compared { name: name.into(), unit, a, b, difference, noise, change }
+}
+
+fn judge(difference: f64, least: f64, better: Better) -> Change {
+    let gain = match better {
+        Better::Lower => -difference,
+        Better::Higher => difference,
+    };
+    if gain.abs() <= least {
+        Change::Same
+    } else if gain > 0.0 {
+        Change::Better
+    } else {
+        Change::Worse
+    }
+}
+
+/// How far apart two medians of step time may lie by chance, as a share: from the scatter inside each run. What
+/// differs between two starts of the same job is not in it.
+fn step_noise(a: &Report, b: &Report) -> Option<f64> {
+    let variance = |report: &Report| {
+        let spread = report.step_time_ns?;
+        // 80 % of normal values lie between p10 and p90: 2.563 deviations.
+        let deviation = (spread.p90 - spread.p10) / 2.563 / spread.median;
+        let independent = (report.steps as f64 / ALIKE_STEPS).max(1.0);
+        Some(deviation.powi(2) / independent)
+    };
+    Some(STANDARD_ERRORS * MEDIAN_TO_MEAN * (variance(a)? + variance(b)?).sqrt())
+}
+
+fn sentence(a: &Report, b: &Report, step: &Compared, ledger: &[Compared]) -> String {
+    let (Some(before), Some(after), Some(difference)) = (step.a, step.b, step.difference) else {
+        return "There are not enough observed steps to compare.".into();
+    };
+    let times = format!("{} ms against {} ms", millis(after), millis(before));
+    if step.change == Change::Same {
+        return format!("The steps of {} and {} take as long as each other: {times}.", b.run, a.run);
+    }
+    let change = |row: &Compared| row.b.unwrap_or(0.0) - row.a.unwrap_or(0.0);
+    let slower = after > before;
+    let most = ledger.iter().max_by(|x, y| {
+        let explains = |row: &Compared| if slower { change(row) } else { -change(row) };
+        explains(x).total_cmp(&explains(y))
+    });
+    let mostly = most
+        .filter(|row| (change(row) > 0.0) == slower)
+        .map_or_else(String::new, |row| format!(", mostly in {} ({:+.1} ms)", row.name, change(row) / 1e6));
+    let word = if slower { "longer" } else { "less" };
+    format!(
+        "A step of {} takes {:.0} % {word} than one of {}: {times}{mostly}.",
+        b.run,
+        difference.abs() * 100.0,
+        a.run
+    )
+}
+
+fn millis(nanos: f64) -> String {
+    format!("{:.1}", nanos / 1e6)
+}
+
+fn caveats(a: &Report, b: &Report) -> Vec<String> {
+    let mut caveats = Vec::new();
+    if a.name != b.name {
+        caveats.push(format!("they are runs of different jobs: {} and {}", a.name, b.name));
+    }
+    if a.ranks != b.ranks {
+        caveats.push(format!("world sizes differ: {} and {} ranks", a.ranks, b.ranks));
+    }
+    if a.sample_unit != b.sample_unit {
+        caveats.push(format!("throughput is in {} and in {}", a.sample_unit, b.sample_unit));
+    }
+    let bytes = |report: &Report| report.buckets.iter().map(|bucket| bucket.bytes).collect::<Vec<_>>();
+    let (of_a, of_b) = (bytes(a), bytes(b));
+    if of_a.iter().sum::<u64>() != of_b.iter().sum::<u64>() {
+        caveats.push("they reduce a different number of bytes: another model or precision".into());
+    } else if of_a != of_b {
+        caveats.push(format!("gradients are cut into {} and {} buckets", of_a.len(), of_b.len()));
+    }
+    for report in [a, b].into_iter().filter(|report| report.steps < 50) {
+        caveats.push(format!("{} has {} observed steps only", report.run, report.steps));
+    }
+    caveats
+}
+
+/// Sentences of the verdicts in `of` that have no like in `other`: the same culprit and cause.
+fn only_in(of: &[Verdict], other: &[Verdict]) -> Vec<String> {
+    let key = |verdict: &Verdict| {
+        let ranks = verdict.culprit.as_ref().map(|culprit| match culprit {
+            Culprit::All => Vec::new(),
+            named => named.ranks().to_vec(),
+        });
+        (ranks, verdict.cause)
+    };
+    let is_new = |verdict: &&Verdict| !other.iter().any(|like| key(like) == key(verdict));
+    of.iter().filter(is_new).map(|verdict| verdict.sentence.clone()).collect()
+}

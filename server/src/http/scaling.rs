@@ -1,0 +1,41 @@
+//! How a run scales: over the runs of its name, and as its model predicts.
+
+use analysis::scaling;
+use analysis::step::StepAnalysis;
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use utoipa::IntoParams;
+use wire::views::ApiError;
+use wire::views::scaling::Scaling;
+
+use super::App;
+use super::answer::{Form, answer};
+use super::api::find;
+use super::error::Failure;
+
+/// How to answer.
+#[derive(Debug, Deserialize, IntoParams)]
+pub struct ScalingQuery {
+    /// `json` (the default) or `frame`.
+    #[serde(default)]
+    form: Form,
+}
+
+/// Efficiency against world size, predictions, and bucket caps.
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{run}/scaling",
+    params(("run" = String, Path), ScalingQuery),
+    responses((status = 200, body = Scaling), (status = 404, body = ApiError))
+)]
+pub async fn scaling(
+    State(app): State<App>,
+    Path(run): Path<String>,
+    Query(query): Query<ScalingQuery>,
+) -> Result<Response, Failure> {
+    let shown = find(&app, &run)?;
+    let summaries = app.hub.snapshot().summaries();
+    let steps: Vec<&StepAnalysis> = shown.steps.iter().map(AsRef::as_ref).collect();
+    answer(query.form, &scaling::scaling(&shown.report, &steps, summaries.into_iter()))
+}
