@@ -117,7 +117,8 @@ impl Model {
         let mean =
             |of: fn(&Replay) -> f64| stats::trimmed_mean(replays.iter().map(|replay| of(replay)), 0.02);
         let measured = mean(|replay| replay.measured_nanos - replay.skew_nanos).unwrap_or(0.0);
-        let uneven = (measured - profile.step(|_| 0.0)).max(0.0);
+        let uneven = mean(|replay| replay.simulated_nanos - replay.skew_nanos - replay.ideal_nanos);
+        let uneven = uneven.unwrap_or(0.0).max(0.0);
         let own_work = |rank: &wire::views::RankLedger| {
             (rank.step_ns - rank.exposed_wait_ns - rank.exposed_transfer_ns) as f64 / own.steps.max(1) as f64
         };

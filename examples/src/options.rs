@@ -13,7 +13,7 @@ pub struct JobOptions {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Size at which a gradient bucket is full, in MiB [default: such that the standard model has several]
-    #[arg(long, value_name = "MIB")]
+    #[arg(long, value_name = "MIB", env = "PACELINE_BUCKET_CAP_MB")]
     pub bucket_cap_mb: Option<f64>,
     /// Steps between two lines of progress
     #[arg(long, value_name = "STEPS", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]

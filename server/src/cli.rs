@@ -1,10 +1,15 @@
 //! The command line: what can be said, and who does it.
 
+mod check;
+mod compare;
 mod export;
+mod plan;
 mod report;
 mod run;
 mod runs;
 mod serve;
+mod source;
+mod sweep;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -34,6 +39,14 @@ enum Command {
     Report(ReportArguments),
     /// Write a run as a trace for other tools
     Export(ExportArguments),
+    /// Compare two runs, figure by figure
+    Compare(compare::CompareArguments),
+    /// Fail when a run is worse than a baseline: for CI
+    Check(check::CheckArguments),
+    /// Say how long a training will take on so many ranks
+    Plan(plan::PlanArguments),
+    /// Run a job with several bucket caps and say which is best
+    Sweep(sweep::SweepArguments),
     /// Become a rank's command, tied to the launcher's life (for `run` itself)
     #[command(name = "__rank", hide = true)]
     Rank {
@@ -157,6 +170,10 @@ pub fn main(arguments: Arguments) -> ExitCode {
         Command::Runs(arguments) => runs::runs(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Report(arguments) => report::report(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Export(arguments) => export::export(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Compare(arguments) => compare::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Sweep(arguments) => sweep::sweep(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Rank { command } => {
             crate::launch::rank::become_command(&command).map(|never| match never {})
         }

@@ -1,4 +1,5 @@
 //! What is left after a run, for other tools: traces and the report as text.
 
+pub mod comparison;
 pub mod perfetto;
 pub mod text;

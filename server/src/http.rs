@@ -8,6 +8,7 @@ pub mod error;
 pub mod guard;
 pub mod ingest;
 pub mod live;
+pub mod scaling;
 
 use std::sync::Arc;
 use std::time::Duration;

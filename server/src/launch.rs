@@ -42,6 +42,8 @@ pub struct Job {
     pub server: String,
     /// The server's token.
     pub token: Option<String>,
+    /// Variables beside those that every rank gets.
+    pub environment: Vec<(OsString, OsString)>,
 }
 
 /// Finds a command as a shell would, and beside this program.
@@ -214,6 +216,7 @@ fn command(job: &Job, rank: u32, port: u16) -> anyhow::Result<Command> {
         .env("PACELINE_SERVER", &job.server)
         .env("PACELINE_RUN_ID", job.run.as_str())
         .env("PACELINE_RUN_NAME", &job.name)
+        .envs(job.environment.iter().map(|(name, value)| (name, value)))
         .env(rank::PARENT, std::process::id().to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

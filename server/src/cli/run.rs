@@ -43,6 +43,7 @@ async fn launch_and_report(arguments: RunArguments) -> anyhow::Result<ExitCode> 
         name,
         server: address.clone(),
         token: arguments.token.clone(),
+        environment: Vec::new(),
     };
     let outcome = launch::launch(&job).await?;
     if let Some(server) = own {
@@ -81,7 +82,7 @@ async fn server_for(arguments: &RunArguments) -> anyhow::Result<(Option<Server>,
 }
 
 /// `name-YYYYMMDD-HHMMSS-xxxx`: sorts by time, says what it was, and two of one second differ.
-fn new_run_id(name: &str) -> anyhow::Result<RunId> {
+pub(super) fn new_run_id(name: &str) -> anyhow::Result<RunId> {
     let safe: String = name
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') { c } else { '-' })
@@ -93,8 +94,15 @@ fn new_run_id(name: &str) -> anyhow::Result<RunId> {
     Ok(RunId::new(format!("{}-{when}-{unique:04x}", if safe.is_empty() { "run" } else { &safe }))?)
 }
 
-/// The report over the whole run, as soon as the run's last step is in it.
 async fn closing_report(hub: &Hub, run: &RunId) -> String {
+    match ended_report(hub, run, usize::MAX).await {
+        Some(report) => format!("\n{}", text::report(&report)),
+        None => "\nThe job sent no records: does it use the reducer or an agent?\n".into(),
+    }
+}
+
+/// The report over the `newest` steps of a run, as soon as its last step is in it; `None` without any records.
+pub(super) async fn ended_report(hub: &Hub, run: &RunId, newest: usize) -> Option<Report> {
     let mut snapshots = hub.subscribe();
     let over = snapshots.wait_for(|snapshot| {
         let state = snapshot.runs.get(run).map(|run| run.summary.state);
@@ -103,10 +111,7 @@ async fn closing_report(hub: &Hub, run: &RunId) -> String {
     // A job that sent nothing, or not all, is reported as it is.
     let _in_time = tokio::time::timeout(REPORT_WITHIN, over).await;
     let id = run.clone();
-    match hub.ask(|reply| Command::FullReport { run: id, reply }).await {
-        Ok(Some(report)) => format!("\n{}", text::report(&report)),
-        _ => "\nThe job sent no records: does it use the reducer or an agent?\n".into(),
-    }
+    hub.ask(|reply| Command::Report { run: id, newest, reply }).await.ok().flatten()
 }
 
 /// The report of a run that another server keeps.

@@ -74,7 +74,7 @@ pub async fn report(
             answer(form, &report.ok_or_else(gone)?)
         }
         (Some("all"), None) => {
-            let report = app.hub.ask(|reply| Command::FullReport { run, reply }).await?;
+            let report = app.hub.ask(|reply| Command::Report { run, newest: usize::MAX, reply }).await?;
             answer(form, &report.ok_or_else(gone)?)
         }
         (Some("all"), Some(_)) => Err(Failure::BadRequest("window=all has no `at`".into())),

@@ -144,6 +144,7 @@ mod tests {
             local_nanos: 0,
             complete: !nanos.contains(&0),
             shadow: false,
+            replay: None,
         })
     }
 

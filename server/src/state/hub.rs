@@ -88,10 +88,12 @@ pub enum Command {
         /// `None` when there is no such run.
         reply: oneshot::Sender<Option<Report>>,
     },
-    /// The report over all kept steps.
-    FullReport {
+    /// The report over the newest steps.
+    Report {
         /// Of which run.
         run: RunId,
+        /// How many of them; `usize::MAX` for all kept ones.
+        newest: usize,
         /// `None` when there is no such run.
         reply: oneshot::Sender<Option<Report>>,
     },
@@ -251,9 +253,9 @@ impl Task {
                 let now = self.clock.now();
                 let _gone = reply.send(run(&id).map(|run| run.report_at(last, RECENT_STEPS, now)));
             }
-            Command::FullReport { run: id, reply } => {
+            Command::Report { run: id, newest, reply } => {
                 let now = self.clock.now();
-                let _gone = reply.send(run(&id).map(|run| run.report(usize::MAX, now)));
+                let _gone = reply.send(run(&id).map(|run| run.report(newest, now)));
             }
         }
     }

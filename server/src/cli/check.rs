@@ -1,0 +1,185 @@
+//! `paceline check`: a regression gate for people's CI.
+
+mod limit;
+
+use std::process::ExitCode;
+
+use analysis::compare::compare;
+use clap::Args;
+use wire::views::Report;
+use wire::views::comparison::Comparison;
+
+use super::{DataArgument, print, source};
+use crate::export::comparison::{signed, value};
+use crate::store::directory::Layout;
+use limit::{Figure, Limit};
+
+/// What to check, and what is allowed.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A limit is relative to the baseline (+3%, -2%; for shares +2pt), or absolute (60ms, 850us, 0.7).\n\
+    Exit code: 0 all limits hold, 1 one does not, 2 it cannot be told.\n\n\
+    Example: paceline check latest --against baseline.json --max-step-time +3% --max-exposed +5%"
+)]
+pub(super) struct CheckArguments {
+    /// The run to judge: an id, `latest`, or a report's .json file
+    #[arg(default_value = "latest")]
+    run: String,
+    /// The run to compare with: an id, or a file that `paceline report --format json` wrote
+    #[arg(long, value_name = "BASELINE")]
+    against: String,
+    #[command(flatten)]
+    data: DataArgument,
+    /// Median step time at most
+    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
+    max_step_time: Option<Limit>,
+    /// 99th percentile of step time at most
+    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
+    max_step_time_p99: Option<Limit>,
+    /// Exposed wait and transfer together at most, mean per step
+    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
+    max_exposed: Option<Limit>,
+    /// Input at most, mean per step
+    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
+    max_input: Option<Limit>,
+    /// Tail at most: what the optimizer waits for after backward
+    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
+    max_tail: Option<Limit>,
+    /// Communication fraction at most
+    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
+    max_communication_fraction: Option<Limit>,
+    /// Throughput at least
+    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
+    min_throughput: Option<Limit>,
+    /// Overlap at least
+    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
+    min_overlap: Option<Limit>,
+    /// Implied efficiency at least
+    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
+    min_efficiency: Option<Limit>,
+    /// Fail on a verdict that the baseline does not have
+    #[arg(long)]
+    no_new_verdicts: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// When limits can neither be said to hold nor to be broken.
+const CANNOT_TELL: u8 = 2;
+
+pub(super) fn run(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
+    match check(arguments) {
+        Ok(checks) => {
+            let holds = checks.iter().all(|check| check.holds);
+            print(&if arguments.json { json(&checks)? } else { table(arguments, &checks) })?;
+            Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Err(error) => {
+            super::complain(&format!("{error:#}"));
+            Ok(ExitCode::from(CANNOT_TELL))
+        }
+    }
+}
+
+/// One limit and what became of it.
+#[derive(serde::Serialize)]
+struct Check {
+    name: &'static str,
+    baseline: String,
+    found: String,
+    difference: String,
+    limit: String,
+    holds: bool,
+}
+
+fn check(arguments: &CheckArguments) -> anyhow::Result<Vec<Check>> {
+    let layout = Layout::new(arguments.data.path());
+    let baseline = source::report(&layout, &arguments.against)?;
+    let report = source::report(&layout, &arguments.run)?;
+    let comparison = compare(&baseline, &report);
+    let limits = [
+        (Figure::StepTime, arguments.max_step_time),
+        (Figure::StepTimeP99, arguments.max_step_time_p99),
+        (Figure::Exposed, arguments.max_exposed),
+        (Figure::Input, arguments.max_input),
+        (Figure::Tail, arguments.max_tail),
+        (Figure::CommunicationFraction, arguments.max_communication_fraction),
+        (Figure::Throughput, arguments.min_throughput),
+        (Figure::Overlap, arguments.min_overlap),
+        (Figure::Efficiency, arguments.min_efficiency),
+    ];
+    let asked = limits.into_iter().filter_map(|(figure, limit)| Some((figure, limit?)));
+    let mut checks = asked
+        .map(|(figure, limit)| one(figure, limit, &baseline, &report))
+        .collect::<anyhow::Result<Vec<Check>>>()?;
+    if arguments.no_new_verdicts {
+        checks.push(verdicts(&comparison));
+    }
+    anyhow::ensure!(
+        !checks.is_empty(),
+        "no limit was given, so nothing can fail: give one, such as --max-step-time +3%"
+    );
+    Ok(checks)
+}
+
+fn one(figure: Figure, limit: Limit, baseline: &Report, report: &Report) -> anyhow::Result<Check> {
+    let of = |report: &Report| {
+        figure.of(report).ok_or_else(|| {
+            let why = report.missing.get(figure.key()).map_or("no observed steps", String::as_str);
+            anyhow::anyhow!("{} of {} is not known: {why}", figure.name(), report.run)
+        })
+    };
+    let (before, found) = (of(baseline)?, of(report)?);
+    let bound = limit.bound(before, figure)?;
+    let holds = if figure.is_maximum() { found <= bound } else { found >= bound };
+    let unit = figure.unit();
+    let difference =
+        if figure.is_share() { Some(found - before) } else { (before != 0.0).then(|| found / before - 1.0) };
+    Ok(Check {
+        name: figure.name(),
+        baseline: value(Some(before), unit),
+        found: value(Some(found), unit),
+        difference: difference.map_or_else(|| "-".into(), |difference| signed(difference, unit)),
+        limit: format!(
+            "{} {}",
+            if figure.is_maximum() { "at most" } else { "at least" },
+            value(Some(bound), unit)
+        ),
+        holds,
+    })
+}
+
+fn verdicts(comparison: &Comparison) -> Check {
+    Check {
+        name: "new verdicts",
+        baseline: "-".into(),
+        found: comparison.verdicts_new.len().to_string(),
+        difference: "-".into(),
+        limit: "none".into(),
+        holds: comparison.verdicts_new.is_empty(),
+    }
+}
+
+fn table(arguments: &CheckArguments, checks: &[Check]) -> String {
+    let mut out =
+        format!("{:24}{:>14}{:>14}{:>14}   {:24}\n", "", "baseline", "found", "difference", "limit");
+    for check in checks {
+        let outcome = if check.holds { "ok" } else { "FAILED" };
+        out += &format!(
+            "{:24}{:>14}{:>14}{:>14}   {:24}{outcome}\n",
+            check.name, check.baseline, check.found, check.difference, check.limit
+        );
+    }
+    let failed = checks.iter().filter(|check| !check.holds).count();
+    let summary = if failed == 0 {
+        "All limits hold".into()
+    } else {
+        format!("{failed} of {} limits do not hold", checks.len())
+    };
+    out + &format!("\n{summary}: {} against {}.\n", arguments.run, arguments.against)
+}
+
+fn json(checks: &[Check]) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(checks)? + "\n")
+}

@@ -1,0 +1,174 @@
+//! What may be limited, and by how much.
+
+use std::str::FromStr;
+
+use wire::views::Report;
+use wire::views::comparison::Unit;
+
+/// A figure that a limit is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Figure {
+    StepTime,
+    StepTimeP99,
+    Exposed,
+    Input,
+    Tail,
+    CommunicationFraction,
+    Throughput,
+    Overlap,
+    Efficiency,
+}
+
+impl Figure {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::StepTime => "step time, median",
+            Self::StepTimeP99 => "step time, p99",
+            Self::Exposed => "exposed wait and transfer",
+            Self::Input => "input",
+            Self::Tail => "tail",
+            Self::CommunicationFraction => "communication fraction",
+            Self::Throughput => "throughput",
+            Self::Overlap => "overlap",
+            Self::Efficiency => "efficiency, implied",
+        }
+    }
+
+    /// Its key in [`Report::missing`].
+    pub(super) fn key(self) -> &'static str {
+        match self {
+            Self::StepTime | Self::StepTimeP99 | Self::Exposed | Self::Input => "step_time_ns",
+            Self::Tail => "tail_ns",
+            Self::CommunicationFraction | Self::Overlap => "overlap_ratio",
+            Self::Throughput => "throughput",
+            Self::Efficiency => "scaling_efficiency.implied",
+        }
+    }
+
+    pub(super) fn of(self, report: &Report) -> Option<f64> {
+        let mean = |of: fn(&wire::views::RankLedger) -> u64| {
+            let sum: u64 = report.ledger.iter().map(of).sum();
+            let count = report.steps * report.ledger.len() as u64;
+            (count > 0).then(|| sum as f64 / count as f64)
+        };
+        match self {
+            Self::StepTime => report.step_time_ns.map(|spread| spread.median),
+            Self::StepTimeP99 => report.step_time_ns.map(|spread| spread.p99),
+            Self::Exposed => mean(|rank| rank.exposed_wait_ns + rank.exposed_transfer_ns),
+            Self::Input => mean(|rank| rank.input_ns + rank.h2d_ns),
+            Self::Tail => report.tail_ns,
+            Self::CommunicationFraction => report.communication_fraction,
+            Self::Throughput => report.throughput,
+            Self::Overlap => report.overlap_ratio,
+            Self::Efficiency => report.scaling_efficiency.implied,
+        }
+    }
+
+    pub(super) fn unit(self) -> Unit {
+        match self {
+            Self::StepTime | Self::StepTimeP99 | Self::Exposed | Self::Input | Self::Tail => Unit::Nanos,
+            Self::Throughput => Unit::PerSecond,
+            Self::CommunicationFraction | Self::Overlap | Self::Efficiency => Unit::Ratio,
+        }
+    }
+
+    pub(super) fn is_share(self) -> bool {
+        self.unit() == Unit::Ratio
+    }
+
+    /// Larger is worse.
+    pub(super) fn is_maximum(self) -> bool {
+        !matches!(self, Self::Throughput | Self::Overlap | Self::Efficiency)
+    }
+}
+
+/// How far a figure may be from the baseline, or what it may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Limit {
+    /// A share of the baseline.
+    Relative(f64),
+    /// Points, of a share.
+    Points(f64),
+    /// Nanoseconds more or less than the baseline.
+    MoreNanos(f64),
+    /// Nanoseconds.
+    Nanos(f64),
+    /// A plain number.
+    Plain(f64),
+}
+
+impl FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let at = text.find(|c: char| c.is_ascii_alphabetic() || c == '%').unwrap_or(text.len());
+        // 1e3 is a number, not a 1 in units of e3.
+        let (number, unit) = match text.parse::<f64>() {
+            Ok(number) => (Some(number), ""),
+            Err(_) => (text[..at].trim().parse().ok(), text[at..].trim()),
+        };
+        let number = number.filter(|number| number.is_finite());
+        let is_change = text.starts_with(['+', '-']);
+        let nanos = match unit {
+            "ns" => Some(1.0),
+            "us" => Some(1e3),
+            "ms" => Some(1e6),
+            "s" => Some(1e9),
+            _ => None,
+        };
+        match (number, unit, nanos, is_change) {
+            (Some(number), "%", _, _) => Ok(Self::Relative(number / 100.0)),
+            (Some(number), "pt", _, _) => Ok(Self::Points(number / 100.0)),
+            (Some(number), _, Some(nanos), true) => Ok(Self::MoreNanos(number * nanos)),
+            (Some(number), _, Some(nanos), false) => Ok(Self::Nanos(number * nanos)),
+            (Some(number), "", _, false) => Ok(Self::Plain(number)),
+            _ => Err("a limit is a change (+3%, -2%, +2pt, +5ms) or a value (60ms, 850us, 0.7)".into()),
+        }
+    }
+}
+
+impl Limit {
+    /// The value that `figure` may have, given the baseline's.
+    pub(super) fn bound(self, baseline: f64, figure: Figure) -> anyhow::Result<f64> {
+        let name = figure.name();
+        match (self, figure.unit()) {
+            (Self::Relative(share), _) => Ok(baseline * (1.0 + share)),
+            (Self::Points(points), Unit::Ratio) => Ok(baseline + points),
+            (Self::MoreNanos(nanos), Unit::Nanos) => Ok(baseline + nanos),
+            (Self::Nanos(nanos), Unit::Nanos) => Ok(nanos),
+            (Self::Plain(value), Unit::Ratio | Unit::PerSecond) => Ok(value),
+            (_, Unit::Nanos) => anyhow::bail!("{name} is a time: limit it by +3%, +5ms or 60ms"),
+            (_, Unit::Ratio) => anyhow::bail!("{name} is a share: limit it by +3%, +2pt or 0.7"),
+            _ => anyhow::bail!("{name} is a rate: limit it by -3% or by samples per second"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_changes_or_values() {
+        let of = |text: &str| text.parse::<Limit>();
+        assert_eq!(of("+3%"), Ok(Limit::Relative(0.03)));
+        assert_eq!(of("-2 %"), Ok(Limit::Relative(-0.02)));
+        assert_eq!(of("+2pt"), Ok(Limit::Points(0.02)));
+        assert_eq!(of("+5ms"), Ok(Limit::MoreNanos(5e6)));
+        assert_eq!(of("850us"), Ok(Limit::Nanos(850e3)));
+        assert_eq!(of("0.7"), Ok(Limit::Plain(0.7)));
+        assert_eq!(of("1e3"), Ok(Limit::Plain(1e3)));
+        for wrong in ["", "fast", "+", "3 parsecs", "inf", "+3"] {
+            assert!(of(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_limit_of_the_wrong_kind_is_refused() {
+        assert_eq!(Limit::Relative(0.03).bound(100.0, Figure::StepTime).unwrap(), 103.0);
+        assert_eq!(Limit::Points(-0.02).bound(0.5, Figure::Overlap).unwrap(), 0.48);
+        assert!(Limit::Points(0.02).bound(100.0, Figure::StepTime).is_err());
+        assert!(Limit::Nanos(5.0).bound(0.5, Figure::Overlap).is_err());
+        assert!(Limit::Plain(60.0).bound(100.0, Figure::StepTime).is_err());
+    }
+}

@@ -1,0 +1,33 @@
+//! `paceline compare`
+
+use analysis::compare::compare;
+use clap::Args;
+
+use super::{DataArgument, print, source};
+use crate::export::comparison;
+use crate::store::directory::Layout;
+
+/// What to compare.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: paceline compare char_lm-20261120-101500-1a2b latest")]
+pub(super) struct CompareArguments {
+    /// The run to compare with: an id, `latest`, or a report's .json file
+    a: String,
+    /// The run to judge
+    b: String,
+    #[command(flatten)]
+    data: DataArgument,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: &CompareArguments) -> anyhow::Result<()> {
+    let layout = Layout::new(arguments.data.path());
+    let [a, b] = [&arguments.a, &arguments.b].map(|name| source::report(&layout, name));
+    let comparison = compare(&a?, &b?);
+    if arguments.json {
+        return print(&format!("{}\n", serde_json::to_string_pretty(&comparison)?));
+    }
+    print(&comparison::text(&comparison))
+}

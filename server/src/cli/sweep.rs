@@ -1,0 +1,201 @@
+//! `paceline sweep`: the same job with several bucket caps.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, ensure};
+use clap::Args;
+use wire::views::{Report, RunState};
+
+use super::{DataArgument, print, run, runtime, start_logging};
+use crate::launch::{self, Job};
+use crate::serve::{Options, Server};
+
+/// Steps at the end of each run that are measured.
+const MEASURED_STEPS: usize = 20;
+/// What tells a job its bucket cap, in MiB.
+const CAP: &str = "PACELINE_BUCKET_CAP_MB";
+
+/// Which caps, which job.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Each run gets its cap, in MiB, in PACELINE_BUCKET_CAP_MB; {cap} in CMD is replaced by it too.\n\
+    What is written is measured over the last 20 observed steps of each run.\n\n\
+    Example: paceline sweep --bucket-cap 0.5,1,2,4,8 -n 4 -- char_lm --steps 120"
+)]
+pub(super) struct SweepArguments {
+    /// Bucket caps to try, in MiB
+    #[arg(long, value_delimiter = ',', required = true, value_name = "MIB,...", value_parser = cap)]
+    bucket_cap: Vec<f64>,
+    /// How many ranks to start on this machine
+    #[arg(short = 'n', long = "nproc", value_name = "N", default_value_t = 2,
+        value_parser = clap::value_parser!(u32).range(2..=4096))]
+    nproc: u32,
+    /// Runs of each cap; the caps take turns, and the median run counts
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeats: u32,
+    /// The file to write
+    #[arg(short, long, value_name = "FILE", default_value = "sweep.csv")]
+    output: PathBuf,
+    /// Address of the server to start; port 0 takes a free one
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    data: DataArgument,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<std::ffi::OsString>,
+}
+
+fn cap(text: &str) -> Result<f64, String> {
+    let cap = text.parse().ok().filter(|cap: &f64| *cap > 0.0 && *cap < 1e6);
+    cap.ok_or_else(|| "must be a number of MiB above 0, such as 0.5".into())
+}
+
+pub(super) fn sweep(arguments: &SweepArguments) -> anyhow::Result<()> {
+    start_logging("warn");
+    runtime()?.block_on(run_all(arguments))
+}
+
+async fn run_all(arguments: &SweepArguments) -> anyhow::Result<()> {
+    let options = Options {
+        listen: arguments.listen,
+        data: arguments.data.path(),
+        token: None,
+        host_names: Vec::new(),
+    };
+    let server = Server::start(options).await?;
+    print(&format!("Dashboard: {}\n", server.address))?;
+    let mut rows = Vec::new();
+    for _ in 0..arguments.repeats {
+        for &cap in &arguments.bucket_cap {
+            print(&format!("\nBucket cap {cap} MiB:\n"))?;
+            let report = run_one(arguments, cap, &server).await?;
+            rows.push(Row::of(cap, &report).with_context(|| {
+                format!("the run with a cap of {cap} MiB has no observed steps: let it run for more steps")
+            })?);
+        }
+    }
+    server.stop().await;
+    std::fs::write(&arguments.output, csv(&rows))
+        .with_context(|| format!("cannot write {}", arguments.output.display()))?;
+    print(&format!("\n{}\nWritten to {}\n", table(&rows), arguments.output.display()))
+}
+
+async fn run_one(arguments: &SweepArguments, cap: f64, server: &Server) -> anyhow::Result<Report> {
+    let program = launch::find_program(&arguments.command[0])?;
+    let name = format!("sweep-{}", program.file_stem().unwrap_or_default().to_string_lossy());
+    let id = run::new_run_id(&name)?;
+    let job = Job {
+        arguments: arguments.command[1..].iter().map(|argument| with_cap(argument, cap)).collect(),
+        program,
+        ranks: arguments.nproc,
+        run: id.clone(),
+        name,
+        server: server.address.clone(),
+        token: None,
+        environment: vec![(CAP.into(), cap.to_string().into())],
+    };
+    launch::launch(&job).await?;
+    let report = run::ended_report(&server.hub, &id, MEASURED_STEPS)
+        .await
+        .context("the job sent no records: does it use the reducer or an agent?")?;
+    ensure!(report.state == RunState::Completed, "the job failed with a bucket cap of {cap} MiB");
+    Ok(report)
+}
+
+fn with_cap(argument: &std::ffi::OsStr, cap: f64) -> std::ffi::OsString {
+    match argument.to_str() {
+        Some(text) => text.replace("{cap}", &cap.to_string()).into(),
+        None => argument.into(),
+    }
+}
+
+/// One run of a sweep.
+struct Row {
+    cap_mib: f64,
+    run: String,
+    buckets: usize,
+    seconds_per_step: f64,
+    communication_fraction: f64,
+    overlap: f64,
+    exposed_millis: f64,
+}
+
+impl Row {
+    fn of(cap_mib: f64, report: &Report) -> Option<Self> {
+        let counted = (report.steps * report.ledger.len() as u64) as f64;
+        let exposed: u64 =
+            report.ledger.iter().map(|rank| rank.exposed_wait_ns + rank.exposed_transfer_ns).sum();
+        Some(Self {
+            cap_mib,
+            run: report.run.to_string(),
+            buckets: report.buckets.len(),
+            seconds_per_step: report.step_time_ns?.mean / 1e9,
+            communication_fraction: report.communication_fraction?,
+            overlap: report.overlap_ratio?,
+            exposed_millis: exposed as f64 / counted / 1e6,
+        })
+    }
+}
+
+fn csv(rows: &[Row]) -> String {
+    let mut out = String::from(
+        "bucket_cap_mib,run,buckets,seconds_per_step,communication_fraction,overlap,exposed_ms_per_step\n",
+    );
+    for row in rows {
+        // Writing to a string cannot fail.
+        let _infallible = writeln!(
+            out,
+            "{},{},{},{:.6},{:.4},{:.4},{:.3}",
+            row.cap_mib,
+            row.run,
+            row.buckets,
+            row.seconds_per_step,
+            row.communication_fraction,
+            row.overlap,
+            row.exposed_millis
+        );
+    }
+    out
+}
+
+/// The median run of each cap, and the sentence.
+fn table(rows: &[Row]) -> String {
+    let mut caps: Vec<f64> = rows.iter().map(|row| row.cap_mib).collect();
+    caps.sort_by(f64::total_cmp);
+    caps.dedup();
+    let median = |cap: f64| {
+        let mut of: Vec<&Row> = rows.iter().filter(|row| row.cap_mib == cap).collect();
+        of.sort_by(|a, b| a.seconds_per_step.total_cmp(&b.seconds_per_step));
+        of[of.len() / 2]
+    };
+    let of_caps: Vec<&Row> = caps.into_iter().map(median).collect();
+    let mut out = format!(
+        "{:>10}{:>10}{:>12}{:>16}{:>10}{:>12}\n",
+        "cap", "buckets", "s/step", "communication", "overlap", "exposed"
+    );
+    for row in &of_caps {
+        out += &format!(
+            "{:>6} MiB{:>10}{:>12.4}{:>14.1} %{:>8.1} %{:>9.2} ms\n",
+            row.cap_mib,
+            row.buckets,
+            row.seconds_per_step,
+            row.communication_fraction * 100.0,
+            row.overlap * 100.0,
+            row.exposed_millis
+        );
+    }
+    let by_time = |a: &&&Row, b: &&&Row| a.seconds_per_step.total_cmp(&b.seconds_per_step);
+    if let (Some(best), Some(worst)) = (of_caps.iter().min_by(by_time), of_caps.iter().max_by(by_time)) {
+        out += &format!(
+            "\nA cap of {} MiB won: {:.4} s a step, {:.1} % less than {} MiB, the slowest.\n",
+            best.cap_mib,
+            best.seconds_per_step,
+            100.0 * (1.0 - best.seconds_per_step / worst.seconds_per_step),
+            worst.cap_mib
+        );
+    }
+    out
+}

@@ -1,0 +1,71 @@
+//! A comparison for a terminal.
+
+use std::fmt::Write as _;
+
+use wire::views::comparison::{Change, Compared, Comparison, Unit};
+
+use super::text::nanos;
+
+/// The comparison as a person reads it: the sentence first, then figure by figure.
+#[must_use]
+pub fn text(comparison: &Comparison) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _infallible = write(&mut out, comparison);
+    out
+}
+
+fn write(out: &mut String, comparison: &Comparison) -> std::fmt::Result {
+    writeln!(out, "{}", comparison.sentence)?;
+    for caveat in &comparison.caveats {
+        writeln!(out, "  ! {caveat}")?;
+    }
+    writeln!(out, "\n{:26}{:>14}{:>14}{:>14}{:>10}", "", "a", "b", "difference", "noise")?;
+    for row in &comparison.figures {
+        writeln!(out, "{}", line(row))?;
+    }
+    writeln!(out, "\nMean per step, over ranks:")?;
+    for row in &comparison.ledger {
+        writeln!(out, "{}", line(row))?;
+    }
+    let lists =
+        [("Verdicts that are gone", &comparison.verdicts_gone), ("New verdicts", &comparison.verdicts_new)];
+    for (title, sentences) in lists.into_iter().filter(|(_, sentences)| !sentences.is_empty()) {
+        writeln!(out, "\n{title}:")?;
+        for sentence in sentences {
+            writeln!(out, "  {sentence}")?;
+        }
+    }
+    writeln!(out, "\na: {}\nb: {}", comparison.a, comparison.b)
+}
+
+/// One row of the table.
+pub(crate) fn line(row: &Compared) -> String {
+    let difference = row.difference.map_or_else(|| "-".into(), |difference| signed(difference, row.unit));
+    let noise = row.noise.map_or_else(String::new, |noise| format!("{:.1} %", noise * 100.0));
+    let judged = match row.change {
+        Change::Better => "  better",
+        Change::Worse => "  worse",
+        Change::Same | Change::Unknown => "",
+    };
+    let (a, b) = (value(row.a, row.unit), value(row.b, row.unit));
+    format!("  {:24}{a:>14}{b:>14}{difference:>14}{noise:>10}{judged}", row.name)
+}
+
+/// A figure with its unit.
+pub(crate) fn value(value: Option<f64>, unit: Unit) -> String {
+    let Some(value) = value else { return "-".into() };
+    match unit {
+        Unit::Nanos => nanos(value),
+        Unit::Ratio => format!("{:.1} %", value * 100.0),
+        Unit::PerSecond => format!("{value:.0} /s"),
+        Unit::BytesPerSecond => format!("{:.2} GB/s", value / 1e9),
+        Unit::Count => format!("{value:.0}"),
+    }
+}
+
+/// A difference: a share of the first value, or points of a share.
+pub(crate) fn signed(difference: f64, unit: Unit) -> String {
+    let unit = if unit == Unit::Ratio { "points" } else { "%" };
+    format!("{:+.1} {unit}", difference * 100.0)
+}
