@@ -15,8 +15,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
+use crate::export::Format;
 use crate::store::directory;
 
 /// Always-on observability for data-parallel training: who is late, why, and what it costs.
@@ -37,7 +38,7 @@ enum Command {
     Runs(RunsArguments),
     /// Print what a run's time went into, and who is to blame
     Report(ReportArguments),
-    /// Write a run as a trace for other tools
+    /// Write steps of a run for other tools: Perfetto, Chrome and HTA, Parquet, CSV
     Export(ExportArguments),
     /// Compare two runs, figure by figure
     Compare(compare::CompareArguments),
@@ -138,23 +139,32 @@ struct ReportArguments {
     json: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ExportFormat {
-    /// For <https://ui.perfetto.dev>
-    Perfetto,
-}
-
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Every step that is on disk can be exported, and no number of them is too many: they are read and \
+    written one by one.\n\n\
+    Chrome traces: FILE is a directory of rank-N.json.gz, which HolisticTraceAnalysis opens; where its name ends in \
+    .json or .json.gz it is one file with all ranks, for chrome://tracing. The training thread is shown as a compute \
+    stream, the communication thread as a communication stream; times are whole microseconds.\n\n\
+    Columns of csv and parquet: step, rank, bucket, sequence, size_bytes; ready_unix_ns, launch_unix_ns, \
+    start_unix_ns, end_unix_ns on the server's clock, each off by at most clock_error_bound_ns; wait_ns by these \
+    clocks and wait_clock_free_ns by durations alone; transfer_ns, the rest of the duration; hidden_ns and \
+    exposed_ns, its parts behind compute and in the open. Unknown is empty or null.\n\n\
+    Any FILE that ends in .gz is compressed (parquet is compressed as it is)."
+)]
 struct ExportArguments {
     /// A run's id, or `latest`
     run: String,
     /// The format
-    #[arg(long, value_enum, default_value_t = ExportFormat::Perfetto)]
-    format: ExportFormat,
+    #[arg(long, value_enum, default_value_t = Format::Perfetto)]
+    format: Format,
     /// Steps A..B, both ends included [default: the newest 50]
     #[arg(long, value_name = "A..B")]
     steps: Option<String>,
-    /// The file to write
+    /// Only this rank [default: all]
+    #[arg(long)]
+    rank: Option<u32>,
+    /// The file to write; for chrome, a directory or a file
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     #[command(flatten)]

@@ -5,6 +5,7 @@ pub mod api;
 pub mod assets;
 pub mod detail;
 pub mod error;
+pub mod export;
 pub mod guard;
 pub mod ingest;
 pub mod live;
@@ -74,7 +75,7 @@ pub fn router(app: App) -> Router {
         .routes(routes!(detail::heatmap))
         .routes(routes!(api::waterfall))
         .routes(routes!(scaling::scaling))
-        .routes(routes!(api::export))
+        .routes(routes!(export::export))
         .routes(routes!(api::clock))
         .split_for_parts();
     let ingest = OpenApiRouter::with_openapi(document)

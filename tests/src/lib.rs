@@ -4,8 +4,10 @@
 
 pub mod browser;
 pub mod feed;
+pub mod holistic;
 pub mod monitoring;
 pub mod programs;
 #[path = "../../benches/results.rs"]
 pub mod results;
 pub mod simulator;
+pub mod stored;

@@ -10,6 +10,7 @@ const BENCHES: &str = "usage: cargo xtask bench NAME...
   overhead   instrumented against uninstrumented training runs, in pairs
   faults     planted faults in real runs: right rank, right cause, what cost
   wire       bytes and speed of batches and segments
+  export     a million slices in each format, from memory and from disk
   allreduce  the ring all-reduce over sizes and ranks
   all        all of them";
 
@@ -24,8 +25,12 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
             "overhead" => overhead()?,
             "faults" => faults()?,
             "wire" => wire()?,
+            "export" => export()?,
             "allreduce" => allreduce()?,
-            "all" => [record, wire, allreduce, overhead, faults].iter().try_for_each(|bench| bench())?,
+            "all" => {
+                let all = [record, wire, export, allreduce, overhead, faults];
+                all.iter().try_for_each(|bench| bench())?;
+            }
             other => bail!("no bench {other}\n{BENCHES}"),
         }
     }
@@ -42,6 +47,10 @@ fn record() -> anyhow::Result<()> {
 
 fn wire() -> anyhow::Result<()> {
     bench("paceline-tests", "wire")
+}
+
+fn export() -> anyhow::Result<()> {
+    bench("paceline-tests", "export")
 }
 
 fn allreduce() -> anyhow::Result<()> {

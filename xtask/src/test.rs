@@ -15,13 +15,14 @@ pub const BROWSER: [Tool; 2] = [
 ];
 
 /// What else the end-to-end tests drive.
-const TOOLS: [Tool; 2] = [
+const TOOLS: [Tool; 3] = [
     Tool {
         program: "promtool",
         package: "prometheus",
         purpose: "checks /metrics and the rules; alert tests",
     },
     Tool { program: "prometheus-alertmanager", package: "prometheus-alertmanager", purpose: "alert tests" },
+    Tool { program: "python3", package: "python3-venv", purpose: "reads exports with HolisticTraceAnalysis" },
 ];
 
 const DENY: [&str; 3] = ["--", "-D", "warnings"];

@@ -1,37 +1,149 @@
 //! `paceline export`
 
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
 use anyhow::{Context as _, bail};
-use wire::ids::Step;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use wire::live::Waterfall;
+use wire::views::RunSummary;
 
-use super::{ExportArguments, ExportFormat, print, runs};
+use super::{ExportArguments, print, runs};
 use crate::clock::ServerClock;
-use crate::export::perfetto;
+use crate::export::chrome::Directory;
+use crate::export::{self, Format, Refusal, Writer};
 use crate::store::directory::Layout;
-
-const USUALLY_EXPORTED: u64 = 50;
+use crate::store::replay;
 
 pub(super) fn export(arguments: &ExportArguments) -> anyhow::Result<()> {
-    let run = runs::find(&Layout::new(arguments.data.path()), &arguments.run)?;
-    let now = ServerClock::start().now();
-    let summary = run.summary(&run.report(usize::MAX, now), now);
-    let newest = summary.last_step.with_context(|| format!("run {} has no steps yet", summary.run))?;
-    let (first, last) = match &arguments.steps {
-        Some(text) => perfetto::parse_steps(text)?,
-        None => (newest.saturating_sub(USUALLY_EXPORTED - 1), newest),
+    let layout = Layout::new(arguments.data.path());
+    let summary = {
+        let run = runs::find(&layout, &arguments.run)?;
+        let now = ServerClock::start().now();
+        run.summary(&run.report(usize::MAX, now), now)
     };
-    let waterfalls = run.waterfalls(Step(first), Step(last));
-    if waterfalls.is_empty() {
-        bail!("run {} has no steps {first} to {last}; its newest is {newest}", summary.run);
+    if let Some(rank) = arguments.rank.filter(|&rank| rank >= summary.ranks_expected) {
+        bail!("run {} has no rank {rank}: its ranks are 0 to {}", summary.run, summary.ranks_expected - 1);
     }
-    let bytes = match arguments.format {
-        ExportFormat::Perfetto => perfetto::trace(&summary, &waterfalls),
+    let (first, last) = export::range(arguments.steps.as_deref(), &summary)?;
+    let mut sink: Option<Sink> = None;
+    let (mut steps, mut unplaced) = (0_u64, 0_u64);
+    replay::waterfalls(&layout, &summary.run, (first, last), |waterfall| {
+        if waterfall.rank.is_empty() {
+            unplaced += 1;
+            return Ok(());
+        }
+        // Opened late, so that a refusal leaves no empty file behind.
+        let sink = match &mut sink {
+            Some(sink) => sink,
+            none => none.insert(Sink::open(arguments, &summary)?),
+        };
+        steps += 1;
+        sink.step(waterfall).with_context(|| format!("cannot write {}", arguments.output.display()))
+    })?;
+    let Some(sink) = sink else {
+        let newest = summary.last_step.unwrap_or(0);
+        return Err(Refusal::NothingThere { run: summary.run.to_string(), first, last, newest }.into());
     };
-    std::fs::write(&arguments.output, bytes)
-        .with_context(|| format!("cannot write {}", arguments.output.display()))?;
+    let what = sink.finish().with_context(|| format!("cannot write {}", arguments.output.display()))?;
+    let left_out = match unplaced {
+        0 => String::new(),
+        some => format!(" ({some} steps without an aligned clock are left out)"),
+    };
     print(&format!(
-        "{} steps of {} written to {}: open it at https://ui.perfetto.dev\n",
-        waterfalls.len(),
+        "{steps} steps of {} written to {}{left_out}: {what}\n",
         summary.run,
         arguments.output.display()
     ))
+}
+
+/// Where an export goes.
+enum Sink {
+    One(Box<Writer<Out>>, Format),
+    PerRank(Directory),
+}
+
+impl Sink {
+    /// Chrome traces of all ranks are a directory of a file per rank, which is what analyses of them want, unless
+    /// the name says that it is one file.
+    fn open(arguments: &ExportArguments, run: &RunSummary) -> anyhow::Result<Self> {
+        let path = &arguments.output;
+        let context = || format!("cannot write {}", path.display());
+        let is_file = path.to_string_lossy().ends_with(".json") || is_gzip(path);
+        if arguments.format == Format::Chrome && arguments.rank.is_none() && !is_file {
+            return Ok(Self::PerRank(Directory::begin(path, run).with_context(context)?));
+        }
+        let out = Out::create(path).with_context(context)?;
+        let writer = Writer::begin(arguments.format, out, run, arguments.rank).with_context(context)?;
+        Ok(Self::One(Box::new(writer), arguments.format))
+    }
+
+    fn step(&mut self, step: &Waterfall) -> io::Result<()> {
+        match self {
+            Self::One(writer, _) => writer.step(step),
+            Self::PerRank(directory) => directory.step(step),
+        }
+    }
+
+    /// Ends it, and says what one does with it.
+    fn finish(self) -> io::Result<String> {
+        match self {
+            Self::PerRank(directory) => {
+                let files = directory.finish()?;
+                Ok(format!("{files} files, one a rank: HolisticTraceAnalysis opens the directory"))
+            }
+            Self::One(writer, format) => {
+                writer.finish()?.finish()?;
+                Ok(match format {
+                    Format::Perfetto => "open it at https://ui.perfetto.dev",
+                    Format::Chrome => "open it at chrome://tracing or https://ui.perfetto.dev",
+                    Format::Parquet | Format::Csv => "one row a bucket, step and rank",
+                }
+                .into())
+            }
+        }
+    }
+}
+
+/// A file, compressed where its name ends in `.gz`.
+enum Out {
+    Plain(BufWriter<File>),
+    Gzip(Box<GzEncoder<BufWriter<File>>>),
+}
+
+fn is_gzip(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "gz")
+}
+
+impl Out {
+    fn create(path: &Path) -> io::Result<Self> {
+        let file = BufWriter::with_capacity(256 << 10, File::create(path)?);
+        let gzip = |file| Self::Gzip(Box::new(GzEncoder::new(file, Compression::fast())));
+        Ok(if is_gzip(path) { gzip(file) } else { Self::Plain(file) })
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Plain(mut file) => file.flush(),
+            Self::Gzip(encoder) => encoder.finish()?.flush(),
+        }
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(file) => file.write(bytes),
+            Self::Gzip(encoder) => encoder.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(file) => file.flush(),
+            Self::Gzip(encoder) => encoder.flush(),
+        }
+    }
 }

@@ -2,17 +2,22 @@
 //! their figures as arguments, and flow arrows that join one collective over the ranks.
 //!
 //! The message types are the part of `perfetto/trace/trace_packet.proto` and `track_event.proto` that is
-//! needed; their field numbers are Perfetto's public wire format.
+//! needed; their field numbers are Perfetto's public wire format. Names that come again are written once and
+//! referred to by number.
 
 mod proto;
+
+use std::collections::HashMap;
+use std::io::{self, Write};
 
 use prost::Message;
 use wire::live::{SliceKind, Waterfall};
 use wire::views::RunSummary;
 
+use super::model::{self, BucketRow, RankStep, Stretch};
 use proto::{
-    ClockSnapshot, ClockTime, DebugAnnotation, INSTANT, ProcessDescriptor, SLICE_BEGIN, SLICE_END,
-    ThreadDescriptor, Trace, TracePacket, TrackDescriptor, TrackEvent,
+    ClockSnapshot, ClockTime, DebugAnnotation, INSTANT, InternedData, InternedName, ProcessDescriptor,
+    SLICE_BEGIN, SLICE_END, ThreadDescriptor, TracePacket, TrackDescriptor, TrackEvent,
 };
 
 /// Perfetto's number for time since boot; the trace's default clock.
@@ -22,20 +27,24 @@ const BUILTIN_CLOCK_REALTIME: u32 = 1;
 const SEQUENCE: u32 = 1;
 const SEQ_INCREMENTAL_STATE_CLEARED: u32 = 1;
 const SEQ_NEEDS_INCREMENTAL_STATE: u32 = 2;
+/// `Trace.packet`, length-delimited.
+const PACKET_KEY: u8 = 0x0a;
+/// Packets are gathered up to this size before they are written.
+const CHUNK: usize = 64 << 10;
 
-/// Why a range of steps is none.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("steps {0:?}: write A..B, for instance 100..120, both ends included")]
-pub struct StepsError(String);
-
-/// Reads `A..B`.
-///
-/// # Errors
-/// When it is not two numbers, the first not above the second.
-pub fn parse_steps(text: &str) -> Result<(u64, u64), StepsError> {
-    let range = text.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
-    range.filter(|(from, to)| from <= to).ok_or_else(|| StepsError(text.to_owned()))
-}
+/// The arguments of a bucket's slice, in order.
+const BUCKET_ARGS: [&str; 10] = [
+    "bucket",
+    "sequence",
+    "bytes",
+    "ready_to_launch_ns",
+    "launch_to_start_ns",
+    "wait_ns",
+    "wait_clock_free_ns",
+    "transfer_ns",
+    "hidden_ns",
+    "exposed_ns",
+];
 
 /// The tracks of one rank.
 struct Tracks {
@@ -51,162 +60,249 @@ impl Tracks {
     }
 }
 
-/// The trace of `steps`, in step order.
-#[must_use]
-pub fn trace(run: &RunSummary, steps: &[Waterfall]) -> Vec<u8> {
-    let mut packets = vec![first_packet(steps)];
-    let mut ranks: Vec<u32> = steps.iter().flat_map(|step| step.rank.iter().copied()).collect();
-    ranks.sort_unstable();
-    ranks.dedup();
-    ranks.iter().for_each(|&rank| describe_rank(&mut packets, run, rank));
-    steps.iter().for_each(|step| step_packets(&mut packets, step));
-    Trace { packet: packets }.encode_to_vec()
+/// Names that were given a number, of one kind.
+#[derive(Default)]
+struct Names {
+    numbers: HashMap<String, u64>,
+    unsaid: Vec<InternedName>,
 }
 
-/// Ties the trace's clock to wall-clock time, so that Perfetto can show it.
-fn first_packet(steps: &[Waterfall]) -> TracePacket {
-    let origin = steps.first().map_or(0, |step| step.origin_unix_nanos);
-    let reading = |clock_id| ClockTime { clock_id: Some(clock_id), timestamp: Some(origin) };
-    TracePacket {
-        clock_snapshot: Some(ClockSnapshot {
-            clocks: vec![reading(BUILTIN_CLOCK_BOOTTIME), reading(BUILTIN_CLOCK_REALTIME)],
-        }),
-        trusted_packet_sequence_id: Some(SEQUENCE),
-        sequence_flags: Some(SEQ_INCREMENTAL_STATE_CLEARED),
-        ..TracePacket::default()
+impl Names {
+    /// The number of a name; a new one is said with the next packet.
+    fn number(&mut self, name: &str) -> u64 {
+        if let Some(&number) = self.numbers.get(name) {
+            return number;
+        }
+        let number = self.numbers.len() as u64 + 1;
+        self.numbers.insert(name.to_owned(), number);
+        self.unsaid.push(InternedName { iid: Some(number), name: Some(name.to_owned()) });
+        number
     }
 }
 
-fn describe_rank(packets: &mut Vec<TracePacket>, run: &RunSummary, rank: u32) {
-    let tracks = Tracks::of(rank);
-    // Ranks of many hosts may share process ids; the rank stands in, one-based since 0 is the kernel's.
-    let pid = rank as i32 + 1;
-    let mut describe = |descriptor: TrackDescriptor| {
-        packets.push(TracePacket {
+/// Writes packets as steps come.
+pub struct Writer<W> {
+    out: W,
+    rank: Option<u32>,
+    buffer: Vec<u8>,
+    begun: bool,
+    events: Names,
+    arguments: Names,
+    kinds: [u64; SliceKind::ALL.len()],
+    bucket_args: [u64; BUCKET_ARGS.len()],
+    /// By bucket: the numbers of its name, and of its name where it gets ready.
+    buckets: HashMap<u32, (u64, u64)>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Declares the tracks of all ranks.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn begin(out: W, run: &RunSummary, rank: Option<u32>) -> io::Result<Self> {
+        let (mut events, mut arguments) = (Names::default(), Names::default());
+        let mut writer = Self {
+            out,
+            rank,
+            buffer: Vec::with_capacity(2 * CHUNK),
+            begun: false,
+            kinds: SliceKind::ALL.map(|kind| events.number(kind.name())),
+            bucket_args: BUCKET_ARGS.map(|name| arguments.number(name)),
+            events,
+            arguments,
+            buckets: HashMap::new(),
+        };
+        for rank in (0..run.ranks_expected).filter(|&of| rank.is_none_or(|only| only == of)) {
+            writer.describe_rank(run, rank)?;
+        }
+        Ok(writer)
+    }
+
+    /// Adds a step.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn step(&mut self, step: &Waterfall) -> io::Result<()> {
+        if !self.begun {
+            self.begun = true;
+            self.first_packet(step.origin_unix_nanos)?;
+        }
+        model::ranks(step, self.rank).iter().try_for_each(|rank| self.rank(rank))
+    }
+
+    /// Writes what is left.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.out.write_all(&self.buffer)?;
+        Ok(self.out)
+    }
+
+    fn packet(&mut self, packet: &TracePacket) -> io::Result<()> {
+        self.buffer.push(PACKET_KEY);
+        packet.encode_length_delimited(&mut self.buffer).map_err(io::Error::other)?;
+        if self.buffer.len() >= CHUNK {
+            self.out.write_all(&self.buffer)?;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+
+    /// Ties the trace's clock to wall-clock time, so that Perfetto can show it.
+    fn first_packet(&mut self, origin: u64) -> io::Result<()> {
+        let reading = |clock_id| ClockTime { clock_id: Some(clock_id), timestamp: Some(origin) };
+        self.packet(&TracePacket {
+            clock_snapshot: Some(ClockSnapshot {
+                clocks: vec![reading(BUILTIN_CLOCK_BOOTTIME), reading(BUILTIN_CLOCK_REALTIME)],
+            }),
+            trusted_packet_sequence_id: Some(SEQUENCE),
+            sequence_flags: Some(SEQ_INCREMENTAL_STATE_CLEARED),
+            ..TracePacket::default()
+        })
+    }
+
+    fn describe_rank(&mut self, run: &RunSummary, rank: u32) -> io::Result<()> {
+        let tracks = Tracks::of(rank);
+        // Ranks of many hosts may share process ids; the rank stands in, one-based since 0 is the kernel's.
+        let pid = rank as i32 + 1;
+        self.describe(TrackDescriptor {
+            uuid: Some(tracks.process),
+            process: Some(ProcessDescriptor {
+                pid: Some(pid),
+                process_name: Some(format!("rank {rank} ({})", run.name)),
+            }),
+            ..TrackDescriptor::default()
+        })?;
+        for (uuid, tid, name) in [(tracks.compute, 1, "compute"), (tracks.communication, 2, "communication")]
+        {
+            self.describe(TrackDescriptor {
+                uuid: Some(uuid),
+                parent_uuid: Some(tracks.process),
+                thread: Some(ThreadDescriptor {
+                    pid: Some(pid),
+                    tid: Some(pid * 16 + tid),
+                    thread_name: Some(name.into()),
+                }),
+                ..TrackDescriptor::default()
+            })?;
+        }
+        Ok(())
+    }
+
+    fn describe(&mut self, descriptor: TrackDescriptor) -> io::Result<()> {
+        self.packet(&TracePacket {
             track_descriptor: Some(descriptor),
             trusted_packet_sequence_id: Some(SEQUENCE),
             ..TracePacket::default()
-        });
-    };
-    describe(TrackDescriptor {
-        uuid: Some(tracks.process),
-        process: Some(ProcessDescriptor {
-            pid: Some(pid),
-            process_name: Some(format!("rank {rank} ({})", run.name)),
-        }),
-        ..TrackDescriptor::default()
-    });
-    for (uuid, tid, name) in [(tracks.compute, 1, "compute"), (tracks.communication, 2, "communication")] {
-        describe(TrackDescriptor {
-            uuid: Some(uuid),
-            parent_uuid: Some(tracks.process),
-            thread: Some(ThreadDescriptor {
-                pid: Some(pid),
-                tid: Some(pid * 16 + tid),
-                thread_name: Some(name.into()),
-            }),
-            ..TrackDescriptor::default()
-        });
+        })
     }
-}
 
-fn step_packets(packets: &mut Vec<TracePacket>, step: &Waterfall) {
-    for (row, &rank) in step.rank.iter().enumerate() {
-        let tracks = Tracks::of(rank);
-        let args = vec![unsigned("step", step.step), nanos("clock_error_bound_ns", step.clock_bound[row])];
-        let span = (step.rank_begin[row], step.rank_end[row]);
-        slice(packets, step, tracks.compute, &format!("step {}", step.step), span, args, &[]);
-        training_slices(packets, step, row, tracks.compute);
-        bucket_slices(packets, step, row, tracks.communication);
-    }
-}
-
-fn training_slices(packets: &mut Vec<TracePacket>, step: &Waterfall, row: usize, track: u64) {
-    for at in slices_of(step, row, None) {
-        let name = SliceKind::ALL[usize::from(step.slice_kind[at])].name();
-        slice(packets, step, track, name, (step.slice_begin[at], step.slice_end[at]), Vec::new(), &[]);
-    }
-}
-
-fn slices_of(step: &Waterfall, row: usize, bucket: Option<usize>) -> impl Iterator<Item = usize> + '_ {
-    let bucket = bucket.map_or(u32::MAX, |bucket| bucket as u32);
-    (0..step.slice_row.len())
-        .filter(move |&at| step.slice_row[at] as usize == row && step.slice_bucket[at] == bucket)
-}
-
-fn bucket_slices(packets: &mut Vec<TracePacket>, step: &Waterfall, row: usize, track: u64) {
-    for at in (0..step.bucket_row.len()).filter(|&at| step.bucket_row[at] as usize == row) {
-        let args = vec![
-            unsigned("bucket", u64::from(step.bucket[at])),
-            unsigned("sequence", step.bucket_seq[at]),
-            unsigned("bytes", step.bucket_bytes[at]),
-            nanos("ready_to_launch_ns", step.bucket_launch[at] - step.bucket_ready[at]),
-            nanos("launch_to_start_ns", step.bucket_start[at] - step.bucket_launch[at]),
-            nanos("wait_ns", step.bucket_wait[at]),
-            nanos("wait_clock_free_ns", step.bucket_wait_clock_free[at]),
-        ];
-        let name = format!("bucket {}", step.bucket[at]);
-        let span = (step.bucket_start[at], step.bucket_end[at]);
-        // One collective is one flow: Perfetto draws arrows between its slices. 0 is no flow.
-        slice(packets, step, track, &name, span, args, &[step.bucket_seq[at] + 1]);
-        for part in slices_of(step, row, Some(at)) {
-            let kind = SliceKind::ALL[usize::from(step.slice_kind[part])];
-            if kind != SliceKind::Queued {
-                let span = (step.slice_begin[part], step.slice_end[part]);
-                slice(packets, step, track, kind.name(), span, Vec::new(), &[]);
-            }
-        }
-        let ready = event(step, track, INSTANT, step.bucket_ready[at]);
-        packets
-            .push(with_event(ready, |event| event.name = Some(format!("bucket {} ready", step.bucket[at]))));
-    }
-}
-
-fn slice(
-    packets: &mut Vec<TracePacket>,
-    step: &Waterfall,
-    track: u64,
-    name: &str,
-    (begin, end): (f64, f64),
-    args: Vec<DebugAnnotation>,
-    flows: &[u64],
-) {
-    let opening = event(step, track, SLICE_BEGIN, begin);
-    packets.push(with_event(opening, |event| {
-        event.name = Some(name.to_owned());
-        event.debug_annotations = args;
-        event.flow_ids = flows.to_vec();
-    }));
-    packets.push(event(step, track, SLICE_END, end));
-}
-
-fn event(step: &Waterfall, track: u64, kind: i32, at: f64) -> TracePacket {
-    TracePacket {
-        timestamp: Some(step.origin_unix_nanos.saturating_add_signed(at as i64)),
-        track_event: Some(TrackEvent {
-            r#type: Some(kind),
-            track_uuid: Some(track),
+    fn rank(&mut self, rank: &RankStep) -> io::Result<()> {
+        let tracks = Tracks::of(rank.rank);
+        let step = self.arguments.number("step");
+        let bound = self.arguments.number("clock_error_bound_ns");
+        let event = TrackEvent {
+            // No step comes again, so its name is written out.
+            name: Some(format!("step {}", rank.step)),
+            debug_annotations: vec![
+                DebugAnnotation {
+                    name_iid: Some(step),
+                    uint_value: Some(rank.step),
+                    ..DebugAnnotation::default()
+                },
+                DebugAnnotation {
+                    name_iid: Some(bound),
+                    int_value: rank.clock_error_bound,
+                    ..DebugAnnotation::default()
+                },
+            ],
             ..TrackEvent::default()
-        }),
-        trusted_packet_sequence_id: Some(SEQUENCE),
-        sequence_flags: Some(SEQ_NEEDS_INCREMENTAL_STATE),
-        ..TracePacket::default()
+        };
+        self.slice(tracks.compute, event, rank.begin, rank.end, |writer| {
+            rank.training.iter().try_for_each(|stretch| writer.stretch(tracks.compute, stretch))
+        })?;
+        rank.buckets.iter().try_for_each(|bucket| self.bucket(rank, bucket, tracks.communication))
     }
-}
 
-fn with_event(mut packet: TracePacket, change: impl FnOnce(&mut TrackEvent)) -> TracePacket {
-    packet.track_event.as_mut().map(change);
-    packet
-}
+    fn stretch(&mut self, track: u64, stretch: &Stretch) -> io::Result<()> {
+        let event = TrackEvent { name_iid: Some(self.kinds[stretch.kind as usize]), ..TrackEvent::default() };
+        self.slice(track, event, stretch.begin, stretch.end, |_| Ok(()))
+    }
 
-fn unsigned(name: &str, value: u64) -> DebugAnnotation {
-    DebugAnnotation { name: Some(name.into()), uint_value: Some(value), ..DebugAnnotation::default() }
-}
+    fn bucket(&mut self, rank: &RankStep, bucket: &BucketRow, track: u64) -> io::Result<()> {
+        let events = &mut self.events;
+        let (name, ready) = *self.buckets.entry(bucket.bucket).or_insert_with(|| {
+            let name = format!("bucket {}", bucket.bucket);
+            (events.number(&name), events.number(&format!("{name} ready")))
+        });
+        let event = TrackEvent {
+            name_iid: Some(name),
+            debug_annotations: self.bucket_arguments(bucket),
+            // One collective is one flow: Perfetto draws arrows between its slices. 0 is no flow.
+            flow_ids: vec![bucket.sequence + 1],
+            ..TrackEvent::default()
+        };
+        self.slice(track, event, bucket.start, bucket.end, |writer| {
+            let parts = rank.parts(bucket).iter().filter(|part| part.kind != SliceKind::Queued);
+            parts.into_iter().try_for_each(|part| writer.stretch(track, part))
+        })?;
+        let event = TrackEvent { name_iid: Some(ready), ..TrackEvent::default() };
+        self.event(track, INSTANT, event, bucket.ready)
+    }
 
-/// A figure that is not known is left out.
-fn nanos(name: &str, value: f64) -> DebugAnnotation {
-    let int_value = value.is_finite().then_some(value as i64);
-    DebugAnnotation { name: Some(name.into()), int_value, ..DebugAnnotation::default() }
+    fn bucket_arguments(&self, bucket: &BucketRow) -> Vec<DebugAnnotation> {
+        let values = [
+            Some(i64::from(bucket.bucket)),
+            i64::try_from(bucket.sequence).ok(),
+            i64::try_from(bucket.bytes).ok(),
+            Some(bucket.launch - bucket.ready),
+            Some(bucket.start - bucket.launch),
+            bucket.wait,
+            bucket.wait_clock_free,
+            Some(bucket.transfer),
+            Some(bucket.hidden),
+            Some(bucket.exposed),
+        ];
+        let argument = |(&name_iid, int_value): (&u64, Option<i64>)| DebugAnnotation {
+            name_iid: Some(name_iid),
+            int_value,
+            ..DebugAnnotation::default()
+        };
+        // A figure that is not known is left out.
+        let known = self.bucket_args.iter().zip(values).filter(|(_, value)| value.is_some());
+        known.map(argument).collect()
+    }
+
+    /// A slice, and what lies in it.
+    fn slice(
+        &mut self,
+        track: u64,
+        event: TrackEvent,
+        begin: i64,
+        end: i64,
+        inside: impl FnOnce(&mut Self) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.event(track, SLICE_BEGIN, event, begin)?;
+        inside(self)?;
+        self.event(track, SLICE_END, TrackEvent::default(), end)
+    }
+
+    fn event(&mut self, track: u64, kind: i32, event: TrackEvent, at: i64) -> io::Result<()> {
+        let interned =
+            (!self.events.unsaid.is_empty() || !self.arguments.unsaid.is_empty()).then(|| InternedData {
+                event_names: std::mem::take(&mut self.events.unsaid),
+                debug_annotation_names: std::mem::take(&mut self.arguments.unsaid),
+            });
+        self.packet(&TracePacket {
+            timestamp: Some(at.max(0).unsigned_abs()),
+            track_event: Some(TrackEvent { r#type: Some(kind), track_uuid: Some(track), ..event }),
+            interned_data: interned,
+            trusted_packet_sequence_id: Some(SEQUENCE),
+            sequence_flags: Some(SEQ_NEEDS_INCREMENTAL_STATE),
+            ..TracePacket::default()
+        })
+    }
 }
 
 #[cfg(test)]

@@ -14,14 +14,8 @@ use wire::views::{ApiError, Report, RunSummary};
 use super::App;
 use super::answer::{Form, answer, binary};
 use super::error::Failure;
-use crate::export::perfetto;
 use crate::state::hub::Command;
 use crate::state::snapshot::RunSnapshot;
-
-/// Steps an export holds at most.
-const MOST_EXPORTED: u64 = 5_000;
-/// Steps it holds when none are named.
-const USUALLY_EXPORTED: u64 = 50;
 
 /// All runs, newest first.
 #[utoipa::path(get, path = "/api/v1/runs", responses((status = 200, body = Vec<RunSummary>)))]
@@ -117,56 +111,6 @@ pub async fn waterfall(
     let found = app.hub.ask(|reply| Command::Waterfall { run, step: wanted, reply }).await?;
     let missing = || Failure::NotFound(format!("the records of step {step} are not in memory"));
     found.map(|waterfall| binary(waterfall.encode())).ok_or_else(missing)
-}
-
-/// What to export, and how.
-#[derive(Debug, Deserialize, IntoParams)]
-pub struct ExportQuery {
-    /// `perfetto`.
-    format: Option<String>,
-    /// `A..B`, both ends included; the newest 50 steps when absent.
-    steps: Option<String>,
-}
-
-/// A trace for <https://ui.perfetto.dev>.
-#[utoipa::path(
-    get,
-    path = "/api/v1/runs/{run}/export",
-    params(("run" = String, Path), ExportQuery),
-    responses(
-        (status = 200, content_type = "application/octet-stream", body = Vec<u8>),
-        (status = 404, body = ApiError)
-    )
-)]
-pub async fn export(
-    State(app): State<App>,
-    Path(run): Path<String>,
-    Query(query): Query<ExportQuery>,
-) -> Result<Response, Failure> {
-    let summary = find(&app, &run)?.summary.clone();
-    if let Some(other) = query.format.filter(|format| format != "perfetto") {
-        return Err(Failure::BadRequest(format!("format={other:?}: this server exports `perfetto`")));
-    }
-    let newest = summary.last_step.unwrap_or(0);
-    let (first, last) = match &query.steps {
-        Some(text) => perfetto::parse_steps(text).map_err(|error| Failure::BadRequest(error.to_string()))?,
-        None => (newest.saturating_sub(USUALLY_EXPORTED - 1), newest),
-    };
-    if last - first >= MOST_EXPORTED {
-        return Err(Failure::TooLarge(format!(
-            "{} steps: export at most {MOST_EXPORTED} at once",
-            last - first
-        )));
-    }
-    let run = summary.run.clone();
-    let waterfalls =
-        app.hub.ask(|reply| Command::Waterfalls { run, first: Step(first), last: Step(last), reply }).await?;
-    if waterfalls.is_empty() {
-        return Err(Failure::NotFound(format!("no records of steps {first} to {last} are in memory")));
-    }
-    let trace = perfetto::trace(&summary, &waterfalls);
-    let name = format!("attachment; filename=\"{}-{first}-{last}.pftrace\"", summary.run);
-    Ok(([(header::CONTENT_DISPOSITION, name)], binary(trace)).into_response())
 }
 
 /// The server's clock, for two-way probes.

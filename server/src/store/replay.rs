@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use wire::ids::RunId;
+use wire::ids::{RunId, Step};
+use wire::live::Waterfall;
 
 use super::directory::Layout;
 use super::{StoreError, log, segment};
@@ -13,25 +14,57 @@ use crate::state::run::Run;
 /// # Errors
 /// When its files cannot be read or hold something else.
 pub fn run(layout: &Layout, id: &RunId) -> Result<Option<Run>, StoreError> {
-    let path = layout.run(id);
     let mut replayed: Option<Run> = None;
-    let mut take = |batches: Vec<segment::Received>| {
-        for segment::Received { at, batch } in batches {
-            let run = replayed.get_or_insert_with(|| Run::new(id.clone(), batch.world_size, at));
-            // What was refused or repeated when it came is refused or repeated again.
-            let _refused_again = run.apply(batch, at);
+    each_batch(layout, id, |segment::Received { at, batch }| {
+        let run = replayed.get_or_insert_with(|| Run::new(id.clone(), batch.world_size, at));
+        // What was refused or repeated when it came is refused or repeated again.
+        let _refused_again = run.apply(batch, at);
+        Ok::<(), StoreError>(())
+    })?;
+    Ok(replayed)
+}
+
+/// Replays one run and shows every step from `first` to `last` as it closes, so that steps which are no longer
+/// in the memory of any server can be shown as well. Clocks are as well known as they were then.
+///
+/// # Errors
+/// When the run's files cannot be read or hold something else, and whatever `visit` fails with.
+pub fn waterfalls<E: From<StoreError>>(
+    layout: &Layout,
+    id: &RunId,
+    (first, last): (Step, Step),
+    mut visit: impl FnMut(&Waterfall) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut replayed: Option<Run> = None;
+    each_batch(layout, id, |segment::Received { at, batch }| {
+        let run = replayed.get_or_insert_with(|| Run::new(id.clone(), batch.world_size, at));
+        let closed = run.apply(batch, at).unwrap_or_default();
+        for step in closed.iter().map(|closed| closed.step).filter(|step| (first..=last).contains(step)) {
+            if let Some(waterfall) = run.waterfall(Some(step)) {
+                visit(&waterfall)?;
+            }
         }
-    };
+        Ok(())
+    })
+}
+
+/// The batches of a run, in the order they came.
+fn each_batch<E: From<StoreError>>(
+    layout: &Layout,
+    id: &RunId,
+    mut visit: impl FnMut(segment::Received) -> Result<(), E>,
+) -> Result<(), E> {
+    let path = layout.run(id);
     let manifest = segment::manifest(&path)?;
     for name in &manifest.segments {
-        take(segment::read(&path.join(name))?);
+        segment::read(&path.join(name))?.into_iter().try_for_each(&mut visit)?;
     }
     for log_path in log::logs(&path)? {
         if !is_sealed(&manifest, &log_path) {
-            take(segment::read_log(&log_path)?);
+            segment::read_log(&log_path)?.into_iter().try_for_each(&mut visit)?;
         }
     }
-    Ok(replayed)
+    Ok(())
 }
 
 /// A log whose segment counts was only not deleted yet.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use paceline::store::segment::{self, Received};
+use paceline_tests::stored::log;
 use serde_json::{Value, json};
 
 pub fn sizes(batching: &str, batches: &[Received], frames: &[Vec<u8>]) -> anyhow::Result<Value> {
@@ -38,21 +39,6 @@ pub fn sizes(batching: &str, batches: &[Received], frames: &[Vec<u8>]) -> anyhow
         "log_all_bytes_per_bucket_record": each(log_bytes), "segment_bytes_per_bucket_record": each(buckets),
         "segment_all_bytes_per_bucket_record": each(total), "seal_seconds": sealed,
     }))
-}
-
-/// The log as the server appends it: `length:u32 crc32:u32 received:i64 frame`.
-fn log(batches: &[Received], frames: &[Vec<u8>]) -> Vec<u8> {
-    let mut log = Vec::new();
-    for (Received { at, .. }, frame) in batches.iter().zip(frames) {
-        let mut checksum = crc32fast::Hasher::new();
-        checksum.update(&at.0.to_le_bytes());
-        checksum.update(frame);
-        log.extend_from_slice(&(frame.len() as u32).to_le_bytes());
-        log.extend_from_slice(&checksum.finalize().to_le_bytes());
-        log.extend_from_slice(&at.0.to_le_bytes());
-        log.extend_from_slice(frame);
-    }
-    log
 }
 
 fn files(folder: &Path) -> anyhow::Result<Vec<(String, u64)>> {

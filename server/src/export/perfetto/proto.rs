@@ -2,6 +2,8 @@
 
 use prost::Message;
 
+/// Read only: a trace is written packet by packet.
+#[cfg(test)]
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Trace {
     #[prost(message, repeated, tag = "1")]
@@ -18,10 +20,29 @@ pub(super) struct TracePacket {
     pub(super) trusted_packet_sequence_id: Option<u32>,
     #[prost(message, optional, tag = "11")]
     pub(super) track_event: Option<TrackEvent>,
+    #[prost(message, optional, tag = "12")]
+    pub(super) interned_data: Option<InternedData>,
     #[prost(uint32, optional, tag = "13")]
     pub(super) sequence_flags: Option<u32>,
     #[prost(message, optional, tag = "60")]
     pub(super) track_descriptor: Option<TrackDescriptor>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct InternedData {
+    #[prost(message, repeated, tag = "2")]
+    pub(super) event_names: Vec<InternedName>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) debug_annotation_names: Vec<InternedName>,
+}
+
+/// `EventName` and `DebugAnnotationName`, which are alike.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct InternedName {
+    #[prost(uint64, optional, tag = "1")]
+    pub(super) iid: Option<u64>,
+    #[prost(string, optional, tag = "2")]
+    pub(super) name: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -74,22 +95,25 @@ pub(super) struct TrackEvent {
     pub(super) debug_annotations: Vec<DebugAnnotation>,
     #[prost(int32, optional, tag = "9")]
     pub(super) r#type: Option<i32>,
+    #[prost(uint64, optional, tag = "10")]
+    pub(super) name_iid: Option<u64>,
     #[prost(uint64, optional, tag = "11")]
     pub(super) track_uuid: Option<u64>,
     #[prost(string, optional, tag = "23")]
     pub(super) name: Option<String>,
-    #[prost(fixed64, repeated, tag = "47")]
+    // Perfetto declares them unpacked, and reads no others.
+    #[prost(fixed64, repeated, packed = "false", tag = "47")]
     pub(super) flow_ids: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct DebugAnnotation {
+    #[prost(uint64, optional, tag = "1")]
+    pub(super) name_iid: Option<u64>,
     #[prost(uint64, optional, tag = "3")]
     pub(super) uint_value: Option<u64>,
     #[prost(int64, optional, tag = "4")]
     pub(super) int_value: Option<i64>,
-    #[prost(string, optional, tag = "10")]
-    pub(super) name: Option<String>,
 }
 
 /// `TrackEvent.Type` of a slice's begin, its end, and a moment.

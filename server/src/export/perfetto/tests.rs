@@ -2,64 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use wire::views::RunState;
-
+use super::proto::Trace;
 use super::*;
-
-fn summary() -> RunSummary {
-    RunSummary {
-        run: wire::ids::RunId::new("r").unwrap(),
-        name: "char_lm".into(),
-        state: RunState::Completed,
-        started_unix_millis: 0,
-        last_seen_unix_millis: 0,
-        ranks_expected: 2,
-        ranks_reporting: 2,
-        steps: 1,
-        last_step: Some(3),
-        step_time_nanos: None,
-        throughput: None,
-        sample_unit: "tokens".into(),
-        overlap_ratio: None,
-        efficiency_implied: None,
-        verdict: None,
-        hang: None,
-    }
-}
-
-fn waterfall() -> Waterfall {
-    let forward = SliceKind::Forward as u8;
-    let transfer = SliceKind::TransferExposed as u8;
-    Waterfall {
-        step: 3,
-        origin_unix_nanos: 1_790_000_000_000_000_000,
-        span_nanos: 100.0,
-        rank: vec![0, 1],
-        clock_bound: vec![5.0, f64::NAN],
-        rank_begin: vec![0.0, 1.0],
-        rank_end: vec![100.0, 99.0],
-        slice_row: vec![0, 0, 1],
-        slice_kind: vec![forward, transfer, transfer],
-        slice_bucket: vec![u32::MAX, 0, 1],
-        slice_begin: vec![10.0, 30.0, 31.0],
-        slice_end: vec![20.0, 60.0, 60.0],
-        bucket_row: vec![0, 1],
-        bucket: vec![0, 0],
-        bucket_seq: vec![7, 7],
-        bucket_bytes: vec![64, 64],
-        bucket_ready: vec![25.0, 26.0],
-        bucket_launch: vec![26.0, 27.0],
-        bucket_start: vec![30.0, 31.0],
-        bucket_end: vec![60.0, 60.0],
-        bucket_wait: vec![1.0, 0.0],
-        bucket_wait_clock_free: vec![1.0, 0.0],
-    }
-}
+use crate::export::Format;
+use crate::export::tests::written;
 
 #[test]
 fn what_opens_closes_in_order_on_declared_tracks_and_one_collective_is_one_flow() {
-    assert!(waterfall().is_consistent());
-    let trace = Trace::decode(trace(&summary(), &[waterfall()]).as_slice()).unwrap();
+    let trace = Trace::decode(written(Format::Perfetto, None).as_slice()).unwrap();
     let declared: BTreeSet<u64> =
         trace.packet.iter().filter_map(|p| p.track_descriptor.as_ref()?.uuid).collect();
     let mut depth: BTreeMap<u64, i32> = BTreeMap::new();
@@ -83,9 +33,57 @@ fn what_opens_closes_in_order_on_declared_tracks_and_one_collective_is_one_flow(
 }
 
 #[test]
-fn a_range_of_steps_is_two_numbers_in_order() {
-    assert_eq!(parse_steps("3..9"), Ok((3, 9)));
-    for bad in ["", "3", "9..3", "a..b", "1...2"] {
-        assert!(parse_steps(bad).is_err(), "{bad}");
+fn names_are_said_before_they_are_used_and_figures_that_are_not_known_are_left_out() {
+    let trace = Trace::decode(written(Format::Perfetto, None).as_slice()).unwrap();
+    let (mut events, mut arguments) = (BTreeMap::new(), BTreeMap::new());
+    let mut slices = Vec::new();
+    for packet in &trace.packet {
+        if let Some(data) = &packet.interned_data {
+            let pairs = |names: &[InternedName]| {
+                names.iter().map(|name| (name.iid.unwrap(), name.name.clone().unwrap())).collect::<Vec<_>>()
+            };
+            events.extend(pairs(&data.event_names));
+            arguments.extend(pairs(&data.debug_annotation_names));
+        }
+        let Some(event) = packet.track_event.as_ref().filter(|event| event.r#type != Some(SLICE_END)) else {
+            continue;
+        };
+        let name = event.name.clone().unwrap_or_else(|| events[&event.name_iid.unwrap()].clone());
+        let named = |argument: &DebugAnnotation| {
+            let value = argument.int_value.or(argument.uint_value.map(|value| value as i64));
+            (arguments[&argument.name_iid.unwrap()].clone(), value)
+        };
+        let of_event: BTreeMap<String, Option<i64>> = event.debug_annotations.iter().map(named).collect();
+        slices.push((name, packet.timestamp.unwrap() - 1_790_000_000_000_000_000, of_event));
     }
+    let names: Vec<&str> = slices.iter().map(|(name, ..)| name.as_str()).collect();
+    assert_eq!(
+        names[..6],
+        ["step 3", "backward", "bucket 0", "wait, hidden", "transfer, exposed", "bucket 0 ready"]
+    );
+    assert_eq!(slices[2].1, 30_000);
+    assert_eq!(slices[2].2["wait_ns"], Some(1_000));
+    assert_eq!(slices[2].2["transfer_ns"], Some(29_000));
+    let of_rank_1 = &slices[7].2;
+    assert!(
+        !of_rank_1.contains_key("wait_ns") && of_rank_1["wait_clock_free_ns"] == Some(0),
+        "{of_rank_1:?}"
+    );
+}
+
+#[test]
+fn flows_are_written_one_by_one_as_perfetto_reads_them() {
+    let bytes = written(Format::Perfetto, None);
+    // Field 47, eight bytes: key 0xf9 0x02. Packed it would be 0xfa 0x02, which Perfetto skips.
+    let of =
+        |key: [u8; 2]| bytes.windows(10).filter(|w| w[..2] == key && w[2..] == 8_u64.to_le_bytes()).count();
+    assert_eq!(of([0xf9, 0x02]), 2);
+}
+
+#[test]
+fn one_rank_alone_is_declared_alone() {
+    let trace = Trace::decode(written(Format::Perfetto, Some(1)).as_slice()).unwrap();
+    let processes: Vec<i32> =
+        trace.packet.iter().filter_map(|p| p.track_descriptor.as_ref()?.process.as_ref()?.pid).collect();
+    assert_eq!(processes, [2]);
 }

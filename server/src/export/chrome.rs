@@ -1,0 +1,230 @@
+//! Traces in the shape of PyTorch's profiler (Kineto), which HolisticTraceAnalysis opens as they are.
+//!
+//! A rank's training thread is shown as stream 7 of a device, its communication thread as stream 20: forward,
+//! backward and optimizer are kernels on the one, less what the thread was blocked; all-reduces are kernels with an
+//! NCCL name on the other, since tools know collectives by it; each has the launch that Kineto would have recorded.
+//! Times are whole microseconds, rounded alike at both ends of every event: tools that meet fractions round each
+//! event inwards, which adds up over short collectives. The other formats have nanoseconds.
+
+mod directory;
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use wire::live::{SliceKind, Waterfall};
+use wire::views::RunSummary;
+
+use super::model::{self, BucketRow, RankStep, Stretch};
+pub use directory::Directory;
+
+/// Kineto's usual numbers for the first compute and the first communication stream.
+const COMPUTE_STREAM: u32 = 7;
+const COMMUNICATION_STREAM: u32 = 20;
+/// Devices are numbered from 0; processes must not be taken for one. A server takes no run of so many ranks.
+const FIRST_PID: u32 = 1_000_000;
+
+/// All ranks in one file, for chrome://tracing and Perfetto; of one rank alone, a file as Kineto writes it.
+pub struct Writer<W> {
+    out: W,
+    rank: Option<u32>,
+    launches: BTreeMap<u32, u64>,
+    chunk: Vec<u8>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins the file.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn begin(mut out: W, run: &RunSummary, rank: Option<u32>) -> io::Result<Self> {
+        let ranks: Vec<u32> =
+            (0..run.ranks_expected).filter(|&of| rank.is_none_or(|only| only == of)).collect();
+        out.write_all(head(run, &ranks).as_bytes())?;
+        Ok(Self { out, rank, launches: BTreeMap::new(), chunk: Vec::new() })
+    }
+
+    /// Adds a step.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn step(&mut self, step: &Waterfall) -> io::Result<()> {
+        for rank in model::ranks(step, self.rank) {
+            self.chunk.clear();
+            Events { out: &mut self.chunk, launches: self.launches.entry(rank.rank).or_default() }
+                .rank(&rank)?;
+            self.out.write_all(&self.chunk)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the file.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.out.write_all(TAIL.as_bytes())?;
+        Ok(self.out)
+    }
+}
+
+/// What ends a file.
+const TAIL: &str = "\n]}\n";
+
+/// What begins a file, up to the first event. Only a file of one rank says which rank it is.
+fn head(run: &RunSummary, ranks: &[u32]) -> String {
+    let devices: Vec<serde_json::Value> = ranks
+        .iter()
+        .map(|rank| serde_json::json!({ "id": rank, "name": "CPU threads of a rank", "totalGlobalMem": 0 }))
+        .collect();
+    // HTA looks for the rank in the text, with a space after the colon as Kineto writes it.
+    let rank = if let [rank] = ranks { format!(", \"rank\": {rank}") } else { String::new() };
+    let world_size = run.ranks_expected;
+    let metadata: Vec<String> = ranks.iter().flat_map(|&rank| names(run, rank)).collect();
+    format!(
+        "{{\"schemaVersion\":1,\"deviceProperties\":{},\"distributedInfo\":{{\"backend\": \"paceline\"{rank}, \"world_size\": {world_size}}},\"traceName\":{},\
+         \"traceEvents\":[\n{}",
+        serde_json::Value::from(devices),
+        serde_json::json!(run.run),
+        metadata.join(",\n"),
+    )
+}
+
+/// Metadata events: what processes and threads are called.
+fn names(run: &RunSummary, rank: u32) -> Vec<String> {
+    let (pid, device) = (FIRST_PID + rank, rank);
+    let event = |what: &str, pid: u32, tid: u32, key: &str, value: String| {
+        serde_json::json!({ "ph": "M", "name": what, "ts": 0, "pid": pid, "tid": tid, "args": { key: value } })
+            .to_string()
+    };
+    vec![
+        event("process_name", pid, 0, "name", format!("rank {rank} ({})", run.name)),
+        event("process_labels", pid, 0, "labels", "CPU".into()),
+        event("thread_name", pid, 1, "name", "training".into()),
+        event("thread_name", pid, 2, "name", "communication".into()),
+        event("process_name", device, 0, "name", format!("rank {rank} ({})", run.name)),
+        event("process_labels", device, 0, "labels", format!("GPU {rank}")),
+        event("thread_name", device, COMPUTE_STREAM, "name", format!("stream {COMPUTE_STREAM} compute")),
+        event(
+            "thread_name",
+            device,
+            COMMUNICATION_STREAM,
+            "name",
+            format!("stream {COMMUNICATION_STREAM} communication"),
+        ),
+    ]
+}
+
+/// Writes events of one rank; each begins with the comma that ends the one before.
+struct Events<'a> {
+    out: &'a mut Vec<u8>,
+    /// Launches so far: each kernel and its launch share a number.
+    launches: &'a mut u64,
+}
+
+/// Whole microseconds of a begin and a duration.
+fn micros(begin: i64, end: i64) -> (i64, i64) {
+    let (begin, end) = (begin.div_euclid(1_000), end.div_euclid(1_000));
+    (begin, end - begin)
+}
+
+impl Events<'_> {
+    fn rank(&mut self, rank: &RankStep) -> io::Result<()> {
+        let pid = FIRST_PID + rank.rank;
+        let (ts, dur) = micros(rank.begin, rank.end);
+        write!(
+            self.out,
+            ",\n{{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"ProfilerStep#{}\",\"pid\":{pid},\"tid\":1,\
+             \"ts\":{ts},\"dur\":{dur},\"args\":{{\"External id\":{}}}}}",
+            rank.step, rank.step
+        )?;
+        rank.training.iter().try_for_each(|stretch| self.training(rank, stretch))?;
+        rank.buckets.iter().try_for_each(|bucket| self.bucket(rank, bucket))
+    }
+
+    fn training(&mut self, rank: &RankStep, stretch: &Stretch) -> io::Result<()> {
+        let span = (stretch.begin, stretch.end);
+        match stretch.kind {
+            SliceKind::Forward | SliceKind::Backward | SliceKind::Optimizer => {
+                self.launch(rank, "cudaLaunchKernel", 1, stretch.begin)?;
+                self.kernel(rank, "kernel", stretch.kind.name(), COMPUTE_STREAM, span)?;
+                self.end()
+            }
+            SliceKind::H2d => {
+                self.launch(rank, "cudaMemcpyAsync", 1, stretch.begin)?;
+                self.kernel(rank, "gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", COMPUTE_STREAM, span)?;
+                self.end()
+            }
+            // What the processor does alone.
+            _ => {
+                let (pid, (ts, dur)) = (FIRST_PID + rank.rank, micros(span.0, span.1));
+                write!(
+                    self.out,
+                    ",\n{{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"{}\",\"pid\":{pid},\"tid\":1,\"ts\":{ts},\
+                     \"dur\":{dur},\"args\":{{}}}}",
+                    stretch.kind.name()
+                )
+            }
+        }
+    }
+
+    fn bucket(&mut self, rank: &RankStep, bucket: &BucketRow) -> io::Result<()> {
+        self.launch(rank, "cudaLaunchKernelExC", 2, bucket.launch)?;
+        // Kineto's kernels carry these arguments; ours, in nanoseconds, come after them.
+        let name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)";
+        self.kernel(rank, "kernel", name, COMMUNICATION_STREAM, (bucket.start, bucket.end))?;
+        write!(
+            self.out,
+            ",\"Collective name\":\"allreduce\",\"In msg nelems\":{0},\"Out msg nelems\":{0},\"dtype\":\"Float\",\
+             \"bucket\":{1},\"sequence\":{2},\"bytes\":{3},\"transfer_ns\":{4},\"hidden_ns\":{5},\"exposed_ns\":{6}",
+            bucket.bytes / 4,
+            bucket.bucket,
+            bucket.sequence,
+            bucket.bytes,
+            bucket.transfer,
+            bucket.hidden,
+            bucket.exposed
+        )?;
+        if let Some(wait) = bucket.wait {
+            write!(self.out, ",\"wait_ns\":{wait}")?;
+        }
+        self.end()
+    }
+
+    /// The call that a kernel is joined with; Kineto has one before each.
+    fn launch(&mut self, rank: &RankStep, call: &str, tid: u32, at: i64) -> io::Result<()> {
+        *self.launches += 1;
+        let (pid, ts) = (FIRST_PID + rank.rank, at.div_euclid(1_000));
+        write!(
+            self.out,
+            ",\n{{\"ph\":\"X\",\"cat\":\"cuda_runtime\",\"name\":\"{call}\",\"pid\":{pid},\"tid\":{tid},\"ts\":{ts},\
+             \"dur\":1,\"args\":{{\"correlation\":{}}}}}",
+            self.launches
+        )
+    }
+
+    /// A kernel of the newest launch; [`Self::end`] closes it, after arguments of its own.
+    fn kernel(
+        &mut self,
+        rank: &RankStep,
+        category: &str,
+        name: &str,
+        stream: u32,
+        span: (i64, i64),
+    ) -> io::Result<()> {
+        let (device, (ts, dur)) = (rank.rank, micros(span.0, span.1));
+        write!(
+            self.out,
+            ",\n{{\"ph\":\"X\",\"cat\":\"{category}\",\"name\":\"{name}\",\"pid\":{device},\"tid\":{stream},\
+             \"ts\":{ts},\"dur\":{dur},\"args\":{{\"device\":{device},\"context\":1,\"stream\":{stream},\
+             \"correlation\":{}",
+            self.launches
+        )
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        self.out.write_all(b"}}")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! A file per rank, as Kineto leaves them and HolisticTraceAnalysis wants them: `rank-N.json.gz`.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use wire::live::Waterfall;
+use wire::views::RunSummary;
+
+use super::{Events, TAIL, head};
+use crate::export::model;
+
+/// Text of a rank that waits to be compressed: with 4,096 ranks 256 MiB at most.
+const CHUNK: usize = 64 << 10;
+
+/// Writes all ranks at once. No file stays open: a run may have more ranks than a process may have files.
+pub struct Directory {
+    ranks: Vec<RankFile>,
+}
+
+struct RankFile {
+    path: PathBuf,
+    waiting: Vec<u8>,
+    launches: u64,
+}
+
+impl Directory {
+    /// Makes the directory and begins the files of `ranks`.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn begin(path: &Path, run: &RunSummary) -> io::Result<Self> {
+        fs::create_dir_all(path)?;
+        let begin = |rank: u32| {
+            let path = path.join(format!("rank-{rank}.json.gz"));
+            // An older file is replaced, not added to.
+            fs::write(&path, b"")?;
+            Ok(RankFile { path, waiting: head(run, &[rank]).into_bytes(), launches: 0 })
+        };
+        Ok(Self { ranks: (0..run.ranks_expected).map(begin).collect::<io::Result<_>>()? })
+    }
+
+    /// Adds a step.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn step(&mut self, step: &Waterfall) -> io::Result<()> {
+        for rank in model::ranks(step, None) {
+            let Some(file) = self.ranks.get_mut(rank.rank as usize) else { continue };
+            Events { out: &mut file.waiting, launches: &mut file.launches }.rank(&rank)?;
+            if file.waiting.len() >= CHUNK {
+                file.write_out()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all files; how many there are.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn finish(mut self) -> io::Result<usize> {
+        for file in &mut self.ranks {
+            file.waiting.extend_from_slice(TAIL.as_bytes());
+            file.write_out()?;
+        }
+        Ok(self.ranks.len())
+    }
+}
+
+impl RankFile {
+    /// Adds a gzip member: a file of several is one file to every reader.
+    fn write_out(&mut self) -> io::Result<()> {
+        let mut member = GzEncoder::new(Vec::new(), Compression::fast());
+        member.write_all(&self.waiting)?;
+        self.waiting.clear();
+        OpenOptions::new().append(true).open(&self.path)?.write_all(&member.finish()?)
+    }
+}

@@ -1,0 +1,72 @@
+//! What Kineto's readers look for: metadata, kernels on streams, and the launches they are joined with.
+
+use std::collections::BTreeSet;
+use std::io::Read as _;
+
+use serde_json::Value;
+
+use super::*;
+use crate::export::Format;
+use crate::export::tests::{summary, waterfall, written};
+
+fn parse(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).expect("it is JSON")
+}
+
+fn events<'a>(trace: &'a Value, category: &str) -> Vec<&'a Value> {
+    let events = trace["traceEvents"].as_array().expect("it has events");
+    events.iter().filter(|event| event["cat"] == category).collect()
+}
+
+#[test]
+fn a_rank_alone_says_which_it_is_and_each_kernel_has_its_launch() {
+    let trace = parse(&written(Format::Chrome, Some(0)));
+    assert_eq!(
+        trace["distributedInfo"],
+        serde_json::json!({"backend": "paceline", "rank": 0, "world_size": 2})
+    );
+    assert_eq!(trace["deviceProperties"][0]["id"], 0);
+    let kernels = events(&trace, "kernel");
+    let names: Vec<&str> = kernels.iter().filter_map(|kernel| kernel["name"].as_str()).collect();
+    assert_eq!(names[0], "backward");
+    assert!(names[1].starts_with("ncclDevKernel_AllReduce"), "{names:?}");
+    let streams: Vec<u64> = kernels.iter().filter_map(|kernel| kernel["args"]["stream"].as_u64()).collect();
+    assert_eq!(streams, [7, 20]);
+    let numbers = |category: &str| -> BTreeSet<u64> {
+        events(&trace, category).iter().filter_map(|event| event["args"]["correlation"].as_u64()).collect()
+    };
+    assert_eq!(numbers("kernel"), numbers("cuda_runtime"));
+    assert_eq!(numbers("kernel"), BTreeSet::from([1, 2]));
+    assert_eq!(events(&trace, "user_annotation")[0]["name"], "ProfilerStep#3");
+}
+
+#[test]
+fn times_are_whole_microseconds_and_what_is_unknown_is_left_out() {
+    let trace = parse(&written(Format::Chrome, None));
+    assert!(trace["distributedInfo"].get("rank").is_none());
+    let kernels = events(&trace, "kernel");
+    let [_, first, second] = kernels[..] else { panic!("{kernels:#?}") };
+    assert_eq!((first["ts"].as_i64(), first["dur"].as_i64()), (Some(1_790_000_000_000_030), Some(30)));
+    assert_eq!(first["args"]["wait_ns"], 1_000);
+    assert_eq!((second["pid"].as_u64(), second["args"].get("wait_ns")), (Some(1), None));
+}
+
+#[test]
+fn a_directory_has_a_file_a_rank_however_often_it_was_written_out() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    for _again in 0..2 {
+        let mut directory = Directory::begin(folder.path(), &summary()).expect("it can be made");
+        (0..300).for_each(|_| directory.step(&waterfall()).expect("it can be written"));
+        assert_eq!(directory.finish().expect("it can be written"), 2);
+    }
+    for rank in 0..2 {
+        let compressed =
+            std::fs::read(folder.path().join(format!("rank-{rank}.json.gz"))).expect("it is there");
+        let mut text = Vec::new();
+        flate2::read::MultiGzDecoder::new(&compressed[..]).read_to_end(&mut text).expect("it is gzip");
+        assert!(text.len() > 64 << 10, "it is written out more than once");
+        let trace = parse(&text);
+        assert_eq!(trace["distributedInfo"]["rank"], rank);
+        assert_eq!(events(&trace, "user_annotation").len(), 300);
+    }
+}

@@ -1,0 +1,55 @@
+//! Bucket records as comma-separated text, a header first. What is not known is empty.
+
+use std::io::{self, Write};
+
+use wire::live::Waterfall;
+
+use super::model::{self, COLUMNS};
+
+/// Writes rows as they come.
+pub struct Writer<W> {
+    out: W,
+    rank: Option<u32>,
+    line: Vec<u8>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes the header.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn begin(mut out: W, rank: Option<u32>) -> io::Result<Self> {
+        writeln!(out, "{}", COLUMNS.join(","))?;
+        Ok(Self { out, rank, line: Vec::new() })
+    }
+
+    /// Adds a step.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn step(&mut self, step: &Waterfall) -> io::Result<()> {
+        for rank in model::ranks(step, self.rank) {
+            for bucket in &rank.buckets {
+                self.line.clear();
+                for value in model::row(&rank, bucket) {
+                    if let Some(value) = value {
+                        write!(self.line, "{value}")?;
+                    }
+                    self.line.push(b',');
+                }
+                // The last comma ends the line.
+                if let Some(last) = self.line.last_mut() {
+                    *last = b'\n';
+                }
+                self.out.write_all(&self.line)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was written to.
+    #[must_use]
+    pub fn finish(self) -> W {
+        self.out
+    }
+}

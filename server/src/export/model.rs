@@ -1,0 +1,202 @@
+//! What every export is written from: a step's slices and bucket records, rank by rank, on one clock.
+
+use std::ops::Range;
+
+use wire::live::{SliceKind, Waterfall};
+
+/// A stretch of one kind. Times are nanoseconds since the Unix epoch on the server's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// What it was spent on.
+    pub kind: SliceKind,
+    /// Its begin.
+    pub begin: i64,
+    /// Its end.
+    pub end: i64,
+}
+
+/// One bucket of one rank: a row of the tables, a slice with parts of the traces. Durations are nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketRow {
+    /// Which bucket.
+    pub bucket: u32,
+    /// The collective's sequence number; equal on all ranks.
+    pub sequence: u64,
+    /// Payload.
+    pub bytes: u64,
+    /// When its last gradient was written.
+    pub ready: i64,
+    /// When it was handed to the communicator.
+    pub launch: i64,
+    /// When its collective began.
+    pub start: i64,
+    /// When it ended.
+    pub end: i64,
+    /// Wait for the last rank, by aligned clocks; `None` where they are not.
+    pub wait: Option<i64>,
+    /// The same by durations alone.
+    pub wait_clock_free: Option<i64>,
+    /// The rest of its duration, after the better of the two waits.
+    pub transfer: i64,
+    /// What of its duration lay behind compute.
+    pub hidden: i64,
+    /// What did not.
+    pub exposed: i64,
+    parts: Range<usize>,
+}
+
+/// One rank's part of a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RankStep {
+    /// The step.
+    pub step: u64,
+    /// The rank.
+    pub rank: u32,
+    /// Its begin.
+    pub begin: i64,
+    /// Its end.
+    pub end: i64,
+    /// Largest error of these times; `None` before the first probe of this rank's clock.
+    pub clock_error_bound: Option<i64>,
+    /// What the training thread did.
+    pub training: Vec<Stretch>,
+    /// The collectives.
+    pub buckets: Vec<BucketRow>,
+    parts: Vec<Stretch>,
+}
+
+impl RankStep {
+    /// The stretches of a bucket, hidden or exposed, wait or transfer; and the wait in the queue before them.
+    #[must_use]
+    pub fn parts(&self, bucket: &BucketRow) -> &[Stretch] {
+        &self.parts[bucket.parts.clone()]
+    }
+
+    /// How many slices a trace of it has.
+    #[must_use]
+    pub fn slices(&self) -> usize {
+        let queued = self.parts.iter().filter(|part| part.kind == SliceKind::Queued).count();
+        1 + self.training.len() + self.buckets.len() + self.parts.len() - queued
+    }
+}
+
+/// The ranks of a step, in order. `rank` keeps only that one.
+#[must_use]
+pub fn ranks(step: &Waterfall, rank: Option<u32>) -> Vec<RankStep> {
+    let origin = i64::try_from(step.origin_unix_nanos).unwrap_or(i64::MAX);
+    // Times of a step are whole nanoseconds, and so few that a double holds each exactly.
+    let place = |nanos: f64| origin.saturating_add(nanos as i64);
+    let mut ranks: Vec<RankStep> = (0..step.rank.len())
+        .map(|row| RankStep {
+            step: step.step,
+            rank: step.rank[row],
+            begin: place(step.rank_begin[row]),
+            end: place(step.rank_end[row]),
+            clock_error_bound: known(step.clock_bound[row]),
+            ..RankStep::default()
+        })
+        .collect();
+    let mut slices: Vec<usize> = (0..step.slice_row.len()).collect();
+    // They come in this order already; then this costs one pass.
+    slices.sort_by_key(|&at| (step.slice_row[at], step.slice_bucket[at].wrapping_add(1)));
+    let mut parts_of = vec![0..0; step.bucket_row.len()];
+    for at in slices {
+        let row = &mut ranks[step.slice_row[at] as usize];
+        let kind = SliceKind::ALL[usize::from(step.slice_kind[at])];
+        let stretch = Stretch { kind, begin: place(step.slice_begin[at]), end: place(step.slice_end[at]) };
+        match parts_of.get_mut(step.slice_bucket[at] as usize) {
+            None => row.training.push(stretch),
+            Some(range) => {
+                let from = if range.start == range.end { row.parts.len() } else { range.start };
+                row.parts.push(stretch);
+                *range = from..row.parts.len();
+            }
+        }
+    }
+    for (at, parts) in parts_of.into_iter().enumerate() {
+        let row = &mut ranks[step.bucket_row[at] as usize];
+        let bucket = bucket(step, at, parts, &row.parts, place);
+        row.buckets.push(bucket);
+    }
+    ranks.retain(|row| rank.is_none_or(|rank| rank == row.rank));
+    ranks
+}
+
+fn bucket(
+    step: &Waterfall,
+    at: usize,
+    parts: Range<usize>,
+    stretches: &[Stretch],
+    place: impl Fn(f64) -> i64,
+) -> BucketRow {
+    let sum = |kinds: [SliceKind; 2]| {
+        let of_kinds = stretches[parts.clone()].iter().filter(|part| kinds.contains(&part.kind));
+        of_kinds.map(|part| part.end - part.begin).sum()
+    };
+    use SliceKind::{TransferExposed, TransferHidden, WaitExposed, WaitHidden};
+    BucketRow {
+        bucket: step.bucket[at],
+        sequence: step.bucket_seq[at],
+        bytes: step.bucket_bytes[at],
+        ready: place(step.bucket_ready[at]),
+        launch: place(step.bucket_launch[at]),
+        start: place(step.bucket_start[at]),
+        end: place(step.bucket_end[at]),
+        wait: known(step.bucket_wait[at]),
+        wait_clock_free: known(step.bucket_wait_clock_free[at]),
+        transfer: sum([TransferHidden, TransferExposed]),
+        hidden: sum([WaitHidden, TransferHidden]),
+        exposed: sum([WaitExposed, TransferExposed]),
+        parts,
+    }
+}
+
+/// A figure that may be missing.
+fn known(nanos: f64) -> Option<i64> {
+    nanos.is_finite().then_some(nanos as i64)
+}
+
+/// The columns of the tables, in order. Times are nanoseconds since the Unix epoch on the server's clock.
+pub const COLUMNS: [&str; 15] = [
+    "step",
+    "rank",
+    "bucket",
+    "sequence",
+    "size_bytes",
+    "ready_unix_ns",
+    "launch_unix_ns",
+    "start_unix_ns",
+    "end_unix_ns",
+    "wait_ns",
+    "wait_clock_free_ns",
+    "transfer_ns",
+    "hidden_ns",
+    "exposed_ns",
+    "clock_error_bound_ns",
+];
+
+/// Those that may be missing.
+pub const OPTIONAL: [&str; 3] = ["wait_ns", "wait_clock_free_ns", "clock_error_bound_ns"];
+
+/// One row of the tables, in the order of [`COLUMNS`].
+#[must_use]
+pub fn row(step: &RankStep, bucket: &BucketRow) -> [Option<i64>; COLUMNS.len()] {
+    let signed = |value: u64| Some(i64::try_from(value).unwrap_or(i64::MAX));
+    [
+        signed(step.step),
+        Some(i64::from(step.rank)),
+        Some(i64::from(bucket.bucket)),
+        signed(bucket.sequence),
+        signed(bucket.bytes),
+        Some(bucket.ready),
+        Some(bucket.launch),
+        Some(bucket.start),
+        Some(bucket.end),
+        bucket.wait,
+        bucket.wait_clock_free,
+        Some(bucket.transfer),
+        Some(bucket.hidden),
+        Some(bucket.exposed),
+        step.clock_error_bound,
+    ]
+}

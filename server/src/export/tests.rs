@@ -1,0 +1,158 @@
+//! The model, the tables, and what is refused; traces have tests of their own.
+
+use ::parquet::file::reader::{FileReader as _, SerializedFileReader};
+use ::parquet::record::RowAccessor as _;
+use wire::live::SliceKind;
+use wire::views::RunState;
+
+use super::*;
+
+pub(in crate::export) fn summary() -> RunSummary {
+    RunSummary {
+        run: wire::ids::RunId::new("r").unwrap(),
+        name: "char_lm".into(),
+        state: RunState::Completed,
+        started_unix_millis: 0,
+        last_seen_unix_millis: 0,
+        ranks_expected: 2,
+        ranks_reporting: 2,
+        steps: 1,
+        last_step: Some(3),
+        step_time_nanos: None,
+        throughput: None,
+        sample_unit: "tokens".into(),
+        overlap_ratio: None,
+        efficiency_implied: None,
+        verdict: None,
+        hang: None,
+    }
+}
+
+/// Two ranks, one collective; the second rank's clock has no bound.
+pub(in crate::export) fn waterfall() -> Waterfall {
+    let [backward, queued, wait, transfer] =
+        [SliceKind::Backward, SliceKind::Queued, SliceKind::WaitHidden, SliceKind::TransferExposed]
+            .map(|kind| kind as u8);
+    Waterfall {
+        step: 3,
+        origin_unix_nanos: 1_790_000_000_000_000_000,
+        span_nanos: 100_000.0,
+        rank: vec![0, 1],
+        clock_bound: vec![5.0, f64::NAN],
+        rank_begin: vec![0.0, 1_000.0],
+        rank_end: vec![100_000.0, 99_000.0],
+        slice_row: vec![0, 0, 0, 0, 1],
+        slice_kind: vec![backward, queued, wait, transfer, transfer],
+        slice_bucket: vec![u32::MAX, 0, 0, 0, 1],
+        slice_begin: vec![10_000.0, 26_000.0, 30_000.0, 31_000.0, 31_000.0],
+        slice_end: vec![31_000.0, 30_000.0, 31_000.0, 60_000.0, 60_000.0],
+        bucket_row: vec![0, 1],
+        bucket: vec![0, 0],
+        bucket_seq: vec![7, 7],
+        bucket_bytes: vec![4096, 4096],
+        bucket_ready: vec![25_000.0, 26_000.0],
+        bucket_launch: vec![26_000.0, 31_000.0],
+        bucket_start: vec![30_000.0, 31_000.0],
+        bucket_end: vec![60_000.0, 60_000.0],
+        bucket_wait: vec![1_000.0, f64::NAN],
+        bucket_wait_clock_free: vec![900.0, 0.0],
+    }
+}
+
+/// One format's file of the step, all ranks or one.
+pub(in crate::export) fn written(format: Format, rank: Option<u32>) -> Vec<u8> {
+    let mut writer = Writer::begin(format, Vec::new(), &summary(), rank).expect("memory can be written");
+    writer.step(&waterfall()).expect("memory can be written");
+    writer.finish().expect("memory can be written")
+}
+
+#[test]
+fn a_buckets_parts_are_its_own_and_sum_to_its_duration() {
+    assert!(waterfall().is_consistent());
+    let ranks = model::ranks(&waterfall(), None);
+    let bucket = &ranks[0].buckets[0];
+    assert_eq!((bucket.hidden, bucket.exposed, bucket.transfer), (1_000, 29_000, 29_000));
+    assert_eq!(bucket.hidden + bucket.exposed, bucket.end - bucket.start);
+    assert_eq!(ranks[0].parts(bucket).len(), 3);
+    assert_eq!(ranks[0].training.len(), 1);
+    // The step, backward, the bucket and its two parts; time in the queue is no slice.
+    assert_eq!((ranks[0].slices(), ranks[1].slices()), (5, 3));
+    assert_eq!(model::ranks(&waterfall(), Some(1))[0].rank, 1);
+}
+
+#[test]
+fn a_table_has_a_header_and_a_row_a_bucket_and_what_is_unknown_is_empty() {
+    let text = String::from_utf8(written(Format::Csv, None)).expect("it is text");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], model::COLUMNS.join(","));
+    let base = 1_790_000_000_000_000_000_i64;
+    assert_eq!(
+        lines[1],
+        format!(
+            "3,0,0,7,4096,{},{},{},{},1000,900,29000,1000,29000,5",
+            base + 25_000,
+            base + 26_000,
+            base + 30_000,
+            base + 60_000
+        )
+    );
+    assert!(
+        lines[2].starts_with("3,1,0,7,4096,") && lines[2].ends_with(",,0,29000,0,29000,"),
+        "{}",
+        lines[2]
+    );
+    assert_eq!(lines.len(), 3);
+    assert_eq!(String::from_utf8(written(Format::Csv, Some(1))).expect("it is text").lines().count(), 2);
+}
+
+#[test]
+fn parquet_has_the_rows_of_the_text() {
+    let file = bytes::Bytes::from(written(Format::Parquet, None));
+    let reader = SerializedFileReader::new(file).expect("it is Parquet");
+    let text = String::from_utf8(written(Format::Csv, None)).expect("it is text");
+    let rows = reader.get_row_iter(None).expect("it has rows").map(|row| {
+        let row = row.expect("it can be read");
+        let value = |at: usize| row.get_long(at).map_or_else(|_| String::new(), |value| value.to_string());
+        (0..row.len()).map(value).collect::<Vec<_>>().join(",")
+    });
+    assert_eq!(rows.collect::<Vec<_>>(), text.lines().skip(1).collect::<Vec<_>>());
+    let metadata = reader.metadata().file_metadata();
+    let names: Vec<&str> = metadata.schema_descr().columns().iter().map(|column| column.name()).collect();
+    assert_eq!(names, model::COLUMNS);
+    let about = metadata.key_value_metadata().expect("it has metadata");
+    assert!(about.iter().any(|pair| pair.key == "paceline.run" && pair.value.as_deref() == Some("r")));
+}
+
+#[test]
+fn many_steps_are_several_row_groups_without_loss() {
+    let mut writer =
+        Writer::begin(Format::Parquet, Vec::new(), &summary(), None).expect("memory can be written");
+    for step in 0..100_000 {
+        writer.step(&Waterfall { step, ..waterfall() }).expect("memory can be written");
+    }
+    let file = bytes::Bytes::from(writer.finish().expect("memory can be written"));
+    let reader = SerializedFileReader::new(file).expect("it is Parquet");
+    assert_eq!(reader.metadata().num_row_groups(), 2);
+    assert_eq!(reader.metadata().file_metadata().num_rows(), 200_000);
+}
+
+#[test]
+fn a_range_of_steps_is_two_numbers_in_order_or_the_newest_few() {
+    let newest = |last_step| RunSummary { last_step, ..summary() };
+    assert_eq!(range(Some("3..9"), &summary()), Ok((Step(3), Step(9))));
+    assert_eq!(range(None, &newest(Some(120))), Ok((Step(71), Step(120))));
+    assert_eq!(range(None, &newest(Some(3))), Ok((Step(0), Step(3))));
+    for bad in ["", "3", "9..3", "a..b", "1...2"] {
+        assert_eq!(range(Some(bad), &summary()), Err(Refusal::Steps(bad.into())));
+    }
+    assert_eq!(range(None, &newest(None)), Err(Refusal::NoSteps("r".into())));
+}
+
+#[test]
+fn a_format_that_is_none_is_told_which_there_are() {
+    for format in Format::ALL {
+        assert_eq!(format.name().parse(), Ok(format));
+        let refusal = "pdf".parse::<Format>().expect_err("it is none").to_string();
+        assert!(refusal.contains(format.name()), "{refusal}");
+    }
+}

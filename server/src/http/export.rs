@@ -1,0 +1,155 @@
+//! Exports of steps that are in memory.
+
+use std::io::{self, ErrorKind, Write};
+
+use axum::extract::{Path, Query, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use wire::ids::Step;
+use wire::live::Waterfall;
+use wire::views::{ApiError, RunSummary};
+
+use super::App;
+use super::api::find;
+use super::error::Failure;
+use crate::export::{self, Format, Refusal, Writer};
+use crate::state::hub::Command;
+
+/// Steps an answer holds at most. It is made in memory; the command line has no such bound.
+const MOST_STEPS: u64 = 5_000;
+/// And bytes: as much again as the records of a run that are in memory.
+const MOST_BYTES: usize = 256 << 20;
+/// Steps times ranks that the hub is asked for at once: a few milliseconds of its time.
+const CELLS_AT_ONCE: u64 = 512;
+
+/// What to export, and how.
+#[derive(Debug, Deserialize, IntoParams)]
+pub struct ExportQuery {
+    /// `perfetto` (the default), `chrome`, `parquet` or `csv`; see `paceline export --help` for what is in them.
+    format: Option<String>,
+    /// `A..B`, both ends included; the newest 50 steps when absent.
+    steps: Option<String>,
+    /// Only this rank; HolisticTraceAnalysis wants a chrome trace of each.
+    rank: Option<u32>,
+}
+
+/// Steps as a file: at most 5,000 of those whose records are in memory. `paceline export` reads older ones, and any
+/// number, from disk.
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{run}/export",
+    params(("run" = String, Path), ExportQuery),
+    responses(
+        (status = 200, content_type = "application/octet-stream", body = Vec<u8>),
+        (status = 400, body = ApiError),
+        (status = 404, body = ApiError),
+        (status = 413, body = ApiError)
+    )
+)]
+pub async fn export(
+    State(app): State<App>,
+    Path(run): Path<String>,
+    Query(query): Query<ExportQuery>,
+) -> Result<Response, Failure> {
+    let summary = find(&app, &run)?.summary.clone();
+    let format = query.format.as_deref().map_or(Ok(Format::Perfetto), str::parse).map_err(refuse)?;
+    let (first, last) = export::range(query.steps.as_deref(), &summary).map_err(refuse)?;
+    if last.0 - first.0 >= MOST_STEPS {
+        let steps = (last.0 - first.0).saturating_add(1);
+        return Err(Failure::TooLarge(format!(
+            "{steps} steps: this way at most {MOST_STEPS} at once; `paceline export` writes any number from disk"
+        )));
+    }
+    if let Some(rank) = query.rank.filter(|&rank| rank >= summary.ranks_expected) {
+        return Err(Failure::NotFound(format!("run {} has no rank {rank}", summary.run)));
+    }
+    let bytes = write(&app, &summary, format, (first, last), query.rank).await?;
+    let of_rank = query.rank.map_or_else(String::new, |rank| format!("-rank-{rank}"));
+    let name = format!("{}-{first}-{last}{of_rank}.{}", summary.run, format.extension());
+    let headers = [
+        (header::CONTENT_TYPE, format.media_type().to_owned()),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")),
+    ];
+    Ok((headers, bytes).into_response())
+}
+
+fn refuse(refusal: Refusal) -> Failure {
+    match refusal {
+        Refusal::Format(_) | Refusal::Steps(_) => Failure::BadRequest(refusal.to_string()),
+        Refusal::NoSteps(_) | Refusal::NothingThere { .. } => Failure::NotFound(refusal.to_string()),
+    }
+}
+
+/// Asks for a few steps at a time, so that the hub, which live views wait for as well, is never held for long.
+async fn write(
+    app: &App,
+    summary: &RunSummary,
+    format: Format,
+    (first, last): (Step, Step),
+    rank: Option<u32>,
+) -> Result<Vec<u8>, Failure> {
+    let mut writer: Option<Writer<Bounded>> = None;
+    let at_once = (CELLS_AT_ONCE / u64::from(summary.ranks_expected.max(1))).max(1);
+    // Nothing after the newest step, however far the range goes.
+    let end = last.0.min(summary.last_step.unwrap_or(0));
+    let mut from = first.0;
+    while from <= end {
+        let (run, to) = (summary.run.clone(), (from + at_once - 1).min(end));
+        let ask = |reply| Command::Waterfalls { run, first: Step(from), last: Step(to), reply };
+        let mut steps = app.hub.ask(ask).await?;
+        steps.retain(|step| !step.rank.is_empty());
+        if !steps.is_empty() {
+            let begun = match writer.take() {
+                Some(writer) => writer,
+                None => Writer::begin(format, Bounded::default(), summary, rank).map_err(failed)?,
+            };
+            writer = Some(add(begun, steps).await?);
+        }
+        from = to + 1;
+    }
+    let missing = || {
+        let newest = summary.last_step.unwrap_or(0);
+        let nothing = Refusal::NothingThere { run: summary.run.to_string(), first, last, newest };
+        Failure::NotFound(format!("{nothing}. Steps that have left memory: `paceline export`"))
+    };
+    Ok(writer.ok_or_else(missing)?.finish().map_err(failed)?.0)
+}
+
+/// Encodes on a thread where that holds up nobody.
+async fn add(mut writer: Writer<Bounded>, steps: Vec<Waterfall>) -> Result<Writer<Bounded>, Failure> {
+    let encode = move || {
+        steps.iter().try_for_each(|step| writer.step(step))?;
+        Ok::<_, io::Error>(writer)
+    };
+    tokio::task::spawn_blocking(encode)
+        .await
+        .map_err(|error| Failure::Server(error.to_string()))?
+        .map_err(failed)
+}
+
+fn failed(error: io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::FileTooLarge => Failure::TooLarge(error.to_string()),
+        _ => Failure::Server(error.to_string()),
+    }
+}
+
+/// An answer that may not grow beyond [`MOST_BYTES`].
+#[derive(Default)]
+struct Bounded(Vec<u8>);
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MOST_BYTES {
+            let sentence = format!("more than {} MiB: name fewer steps, or one rank", MOST_BYTES >> 20);
+            return Err(io::Error::new(ErrorKind::FileTooLarge, sentence));
+        }
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! Batches on disk as a server leaves them, for whatever reads a data directory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use paceline::store::directory::Layout;
+use paceline::store::segment::Received;
+
+/// A log as the server appends it: `length:u32 crc32:u32 received:i64 frame`.
+#[must_use]
+pub fn log(batches: &[Received], frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut log = Vec::new();
+    for (Received { at, .. }, frame) in batches.iter().zip(frames) {
+        let mut checksum = crc32fast::Hasher::new();
+        checksum.update(&at.0.to_le_bytes());
+        checksum.update(frame);
+        log.extend_from_slice(&(frame.len() as u32).to_le_bytes());
+        log.extend_from_slice(&checksum.finalize().to_le_bytes());
+        log.extend_from_slice(&at.0.to_le_bytes());
+        log.extend_from_slice(frame);
+    }
+    log
+}
+
+/// Puts the batches of one run into a data directory; returns the path of the log.
+///
+/// # Errors
+/// When it cannot be written.
+///
+/// # Panics
+/// When there is no batch, or one is too large; the simulator makes none.
+pub fn store(data: &Path, batches: &[Received]) -> std::io::Result<PathBuf> {
+    let frames: Vec<Vec<u8>> = batches
+        .iter()
+        .map(|received| wire::codec::encode(&received.batch).expect("a simulated batch is a good one"))
+        .collect();
+    let run = Layout::new(data).run(&batches[0].batch.run);
+    fs::create_dir_all(&run)?;
+    let path = run.join("log-000001.plog");
+    fs::write(&path, log(batches, &frames))?;
+    Ok(path)
+}
