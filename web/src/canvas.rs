@@ -122,6 +122,9 @@ pub fn Plot(
     overlay: Overlay,
     /// True when the gesture was of use; then the browser does not act on it.
     on_gesture: OnGesture,
+    /// Nothing to focus or to read: a control beside it says the same.
+    #[prop(optional)]
+    decorative: bool,
     /// A tooltip.
     #[prop(optional)]
     children: Option<Children>,
@@ -258,7 +261,8 @@ pub fn Plot(
                 class="lines"
                 node_ref=lines
                 role="img"
-                tabindex="0"
+                tabindex=if decorative { "-1" } else { "0" }
+                aria-hidden=decorative.then_some("true")
                 data-testid=testid
                 aria-label=label
                 on:pointerdown=down

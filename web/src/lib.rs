@@ -21,6 +21,7 @@ mod table;
 mod theme;
 mod tiles;
 mod widgets;
+mod xy;
 
 use leptos::prelude::*;
 use wasm_bindgen::prelude::*;

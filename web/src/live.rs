@@ -17,12 +17,15 @@ use wire::live::{StepColumns, view};
 use wire::views::{LiveView, Report, RunSummary};
 
 use crate::api;
-use crate::cells::{derived, effect};
+use crate::cells::{derived, effect, memo};
 
 use crate::socket::{self, Link, now_millis};
 
 /// Tables change at most this often.
 const VIEW_MILLIS: f64 = 450.0;
+
+/// While a handle slides, reports are not asked for.
+const SLIDING: Duration = Duration::from_millis(120);
 
 /// A run's line and its report, of one moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,9 +114,10 @@ impl Live {
     }
 
     /// Shows the report as it was when `at` was the newest step; call once.
-    pub fn rewind(&self, run: String, at: Memo<Option<u64>>) {
+    pub fn rewind(&self, run: String, at: RwSignal<Option<u64>>) {
         let live = *self;
         let turn = StoredValue::new(0u32);
+        let known = memo(move || live.newest.with(Option::is_some));
         effect(move || {
             let at = at.get();
             let mine = turn.try_update_value(|turn| {
@@ -125,25 +129,35 @@ impl Live {
                 live.past_error.set(None);
                 return;
             };
+            // The run may still be on its way when a link to a step is opened.
+            let _ = known.get();
             let run = run.clone();
-            spawn_local(async move {
-                let answer = api::report(&run, Some(at)).await;
-                let newest = live.newest.try_get_untracked().flatten();
-                // A later wish, or another page, makes this answer worthless.
-                if mine.is_none() || turn.try_get_value() != mine {
-                    return;
+            // A later wish, or another page, makes this one worthless.
+            let wanted = move || mine.is_some() && turn.try_get_value() == mine;
+            let ask = move || {
+                if wanted() {
+                    spawn_local(async move {
+                        let answer = api::report(&run, Some(at)).await;
+                        if wanted() {
+                            live.take_past(answer);
+                        }
+                    });
                 }
-                match (answer, newest) {
-                    (Ok(report), Some(newest)) => {
-                        let summary = newest.summary.clone();
-                        live.past.set(Some(Arc::new(RunView { summary, report })));
-                        live.past_error.set(None);
-                    }
-                    (Err(error), _) => live.past_error.set(Some(error)),
-                    (Ok(_), None) => {}
-                }
-            });
+            };
+            set_timeout(ask, SLIDING);
         });
+    }
+
+    fn take_past(&self, answer: Result<Report, String>) {
+        match (answer, self.newest.get_untracked()) {
+            (Ok(report), Some(newest)) => {
+                let summary = newest.summary.clone();
+                self.past.set(Some(Arc::new(RunView { summary, report })));
+                self.past_error.set(None);
+            }
+            (Err(error), _) => self.past_error.set(Some(error)),
+            (Ok(_), None) => {}
+        }
     }
 
     /// Stops taking data, or starts again with a fresh snapshot.

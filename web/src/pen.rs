@@ -124,6 +124,11 @@ impl Pen {
 
     /// A line, dashed or not.
     pub fn line(&self, from: (f64, f64), to: (f64, f64), colour: &str, dashed: bool) {
+        self.lines(&[from, to], colour, dashed);
+    }
+
+    /// A line through points.
+    pub fn lines(&self, points: &[(f64, f64)], colour: &str, dashed: bool) {
         if dashed {
             let dashes = js_sys::Array::of2(&4.0.into(), &3.0.into());
             let _ = self.context.set_line_dash(&dashes);
@@ -131,10 +136,34 @@ impl Pen {
         self.context.set_stroke_style_str(colour);
         self.context.set_line_width(1.5);
         self.context.begin_path();
-        self.context.move_to(from.0, from.1);
-        self.context.line_to(to.0, to.1);
+        points.iter().for_each(|&(x, y)| self.context.line_to(x, y));
         self.context.stroke();
         let _ = self.context.set_line_dash(&js_sys::Array::new());
+    }
+
+    /// What lies inside the corners, in part of the colour.
+    pub fn area(&self, corners: &[(f64, f64)], colour: &str, share: f64) {
+        self.context.begin_path();
+        for &(x, y) in corners {
+            self.context.line_to(x, y);
+        }
+        self.context.set_global_alpha(share);
+        self.context.set_fill_style_str(colour);
+        self.context.fill();
+        self.context.set_global_alpha(1.0);
+    }
+
+    /// A point.
+    pub fn dot(&self, x: f64, y: f64, radius: f64, colour: &str, hollow: bool) {
+        if hollow {
+            self.ring(x, y, radius - 0.75, colour);
+            return;
+        }
+        self.context.begin_path();
+        if self.context.arc(x, y, radius, 0.0, std::f64::consts::TAU).is_ok() {
+            self.context.set_fill_style_str(colour);
+            self.context.fill();
+        }
     }
 
     /// A ring around a point.

@@ -8,7 +8,7 @@ use viz::steps::newest;
 use wire::views::RunState;
 
 use crate::canvas::{Gesture, Size};
-use crate::cells::{effect, memo};
+use crate::cells::effect;
 use crate::live::Live;
 use crate::route::Router;
 
@@ -29,24 +29,42 @@ pub struct Cursor {
 
 /// A stretch that was chosen, kept in the address as `30..150`; none while it was not.
 pub fn chosen(router: Router, key: &'static str) -> RwSignal<Option<Span>> {
-    let chosen = RwSignal::new(untrack(|| router.param(key)).as_deref().and_then(read));
+    in_address(router, key, read, |span| format!("{:.0}..{:.0}", span.start, span.end))
+}
+
+/// A choice that is also in the address under `key`: it is read from there, also when one goes back or follows
+/// a link, and written there when it has come to rest.
+fn in_address<T: Clone + PartialEq + Send + Sync + 'static>(
+    router: Router,
+    key: &'static str,
+    read: fn(&str) -> Option<T>,
+    write: fn(&T) -> String,
+) -> RwSignal<Option<T>> {
+    let choice = RwSignal::new(None);
+    let agreed = StoredValue::new(None::<String>);
+    effect(move || {
+        let named = router.param(key);
+        if named != agreed.get_value() {
+            agreed.set_value(named.clone());
+            choice.set(named.as_deref().and_then(read));
+        }
+    });
     let turn = StoredValue::new(0u32);
     effect(move || {
-        // Another view has another address, and the same range.
-        let _ = router.page();
-        let text = chosen.get().map(|span| format!("{:.0}..{:.0}", span.start, span.end));
+        let text = choice.get().as_ref().map(write);
         let mine = turn.try_update_value(|turn| {
             *turn += 1;
             *turn
         });
-        let write = move || {
-            if mine.is_some() && turn.try_get_value() == mine {
+        let at_rest = move || {
+            if mine.is_some() && turn.try_get_value() == mine && agreed.get_value() != text {
+                agreed.set_value(text.clone());
                 router.set([(key, text.clone())]);
             }
         };
-        set_timeout(write, AT_REST);
+        set_timeout(at_rest, AT_REST);
     });
-    chosen
+    choice
 }
 
 /// The visible steps.
@@ -55,11 +73,10 @@ pub struct Range {
     /// What was chosen; `None` follows the newest steps.
     chosen: RwSignal<Option<Span>>,
     /// The step that the page is rewound to; `None` when it is live.
-    pub at: Memo<Option<u64>>,
+    pub at: RwSignal<Option<u64>>,
     /// The pointer.
     pub cursor: RwSignal<Cursor>,
     live: Live,
-    router: Router,
 }
 
 impl Range {
@@ -67,17 +84,30 @@ impl Range {
     pub fn new(live: Live, router: Router) -> Self {
         Self {
             chosen: chosen(router, "steps"),
-            at: memo(move || router.number("at")),
+            at: in_address(router, "at", |text| text.parse().ok(), u64::to_string),
             cursor: RwSignal::new(Cursor::default()),
             live,
-            router,
         }
     }
 
     /// Shows the run as it was when `step` was the newest; `None` is live again.
     pub fn rewind(&self, step: Option<u64>) {
-        self.chosen.set(None);
-        self.router.set([("at", step.map(|step| step.to_string())), ("steps", None)]);
+        if self.chosen.get_untracked().is_some() {
+            self.chosen.set(None);
+        }
+        self.at.set(step);
+    }
+
+    /// Goes back or on by one kept step; beyond the newest it is live again.
+    pub fn move_by(&self, by: isize) {
+        let at = self.at.get_untracked();
+        let next = self.live.steps.with_value(|steps| {
+            let newest = steps.step.len().checked_sub(1)?;
+            let row = at.map_or(newest, |at| steps.step.partition_point(|&step| step < at));
+            let row = row.saturating_add_signed(by);
+            (row <= newest).then(|| steps.step[row])
+        });
+        self.rewind(next);
     }
 
     /// All kept steps, up to the one that the page is rewound to.

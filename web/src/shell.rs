@@ -4,10 +4,10 @@ use leptos::prelude::*;
 use viz::units;
 
 use crate::canvas::Stretch;
-use crate::cells::{derived, effect, memo, text};
+use crate::cells::{derived, effect, memo, part, text};
 use crate::keys;
 use crate::live::Live;
-use crate::pages::{run::Run, runs::Runs};
+use crate::pages::{compare::Compare, run::Run, runs::Runs};
 use crate::route::{Page, Router};
 use crate::socket::Link;
 use crate::theme::Theme;
@@ -41,19 +41,23 @@ pub fn App() -> impl IntoView {
         true
     });
 
-    let body = move || match router.page() {
-        Page::Runs => view! { <Runs /> }.into_any(),
-        Page::Run(..) => ().into_any(),
-        Page::Compare => ().into_any(),
-        Page::Unknown => view! {
+    let page = memo(move || match router.page() {
+        Page::Run(..) => None,
+        other => Some(other),
+    });
+    let body = part(move || match page.get() {
+        Some(Page::Runs) => view! { <Runs /> }.into_any(),
+        None | Some(Page::Run(..)) => ().into_any(),
+        Some(Page::Compare) => view! { <Compare /> }.into_any(),
+        Some(Page::Unknown) => view! {
             <section class="empty" data-testid="not-found">
                 <h1>"There is no such page."</h1>
                 <p><a href="/">"All runs"</a></p>
             </section>
         }
         .into_any(),
-    };
-    let run_body = move || run.get().map(|id| view! { <Run id=id /> });
+    });
+    let run_body = part(move || run.get().map(|id| view! { <Run id=id /> }).into_any());
 
     view! {
         <a class="skip" href="#main">"Skip to content"</a>
@@ -66,7 +70,11 @@ pub fn App() -> impl IntoView {
             </a>
             <nav class="crumbs" aria-label="Where you are">
                 <a href="/">"Runs"</a>
-                <b>{text(move || run.get().unwrap_or_default())}</b>
+                <b>{text(move || match router.page() {
+                    Page::Run(run, _) => run,
+                    Page::Compare => "Compare".into(),
+                    Page::Runs | Page::Unknown => String::new(),
+                })}</b>
             </nav>
             <span class="grow"></span>
             <Connection run=run />

@@ -130,6 +130,19 @@ pub fn PartsBar(#[prop(into)] shares: Signal<[f64; 8]>) -> impl IntoView {
     .into_any()
 }
 
+/// A bar between two shares of a row, 0 to 1; in the colour of a part, or the page's own.
+#[component]
+pub fn Bar(from: f64, to: f64, #[prop(optional_no_strip)] colour: Option<palette::Rgba>) -> impl IntoView {
+    let percent = |share: f64| format!("{:.2}%", share.clamp(0.0, 1.0) * 100.0);
+    let (left, width) = (percent(from), percent(to.clamp(0.0, 1.0) - from.clamp(0.0, 1.0)));
+    view! {
+        <span class="track" aria-hidden="true">
+            <i style:left=left style:width=width style:background-color=colour.map(palette::css)></i>
+        </span>
+    }
+    .into_any()
+}
+
 /// Where a tooltip points to, and in how large a chart, in CSS pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Place {

@@ -9,6 +9,7 @@ use viz::raster::gantt::Gantt;
 use viz::units;
 use wire::live::Waterfall;
 
+use super::latency::Latencies;
 use super::run::RunId;
 use super::slice_tables::{BucketTable, SelectedBucket};
 use super::waterfall::{Legend, WaterfallPlot};
@@ -17,6 +18,7 @@ use crate::cells::{memo, text};
 use crate::download;
 use crate::keys;
 use crate::live::Live;
+use crate::range::Range;
 use crate::route::Router;
 use crate::socket::Link;
 use crate::theme::Theme;
@@ -37,6 +39,7 @@ pub struct Loaded {
 #[derive(Clone, Copy)]
 pub struct StepLook {
     router: Router,
+    range: Range,
     /// The chosen step; `None` follows the newest.
     pub step: Memo<Option<u64>>,
     /// The selected bucket.
@@ -59,6 +62,9 @@ impl StepLook {
     }
 
     fn go_to(&self, step: Option<u64>) {
+        if step.is_none() {
+            self.range.rewind(None);
+        }
         self.router.set([("step", step.map(|step| step.to_string()))]);
     }
 }
@@ -68,9 +74,11 @@ impl StepLook {
 pub fn Buckets() -> impl IntoView {
     let router = expect_context::<Router>();
     let live = expect_context::<Live>();
+    let range = expect_context::<Range>();
     let look = StepLook {
         router,
-        step: memo(move || router.number("step")),
+        range,
+        step: memo(move || router.number("step").or(range.at.get())),
         bucket: memo(move || router.number("bucket").map(|bucket| bucket as u32)),
         rank: memo(move || router.number("rank").map(|rank| rank as u32)),
         shown: RwSignal::new(None),
@@ -93,7 +101,10 @@ pub fn Buckets() -> impl IntoView {
             <Legend />
             <WaterfallPlot look=look />
         </section>
-        <SelectedBucket look=look />
+        <div class="halves">
+            <SelectedBucket look=look />
+            <Latencies look=look />
+        </div>
         <BucketTable look=look />
     }
 }

@@ -67,13 +67,14 @@ fn overhead(report: &Report) -> Result<String, String> {
     Ok(signed_percent(overhead.ratio))
 }
 
-fn interval(overhead: &OwnOverhead) -> String {
+/// An interval in words.
+pub fn interval(overhead: &OwnOverhead) -> String {
     // A number and its unit stay on one line.
     let [low, high] = [overhead.low, overhead.high].map(|end| signed_percent(end).replace(' ', "\u{a0}"));
     format!("{low} to {high}, {} pairs", overhead.pairs)
 }
 
 /// Overhead may be below zero, which is noise; the sign says so.
-fn signed_percent(ratio: f64) -> String {
+pub fn signed_percent(ratio: f64) -> String {
     format!("{:+.2} %", ratio * 100.0)
 }

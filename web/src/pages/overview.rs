@@ -2,7 +2,10 @@
 
 use leptos::prelude::*;
 
-use super::{charts::Charts, figures::Figures, ledger::LedgerTable, verdict::Verdicts};
+use super::{
+    charts::Charts, figures::Figures, ledger::LedgerTable, losses::Losses, verdict::Verdicts,
+    what_if::WhatIfs,
+};
 
 /// The view.
 #[component]
@@ -10,7 +13,12 @@ pub fn Overview() -> impl IntoView {
     view! {
         <Verdicts />
         <Figures />
+        <div class="halves">
+            <Losses />
+            <WhatIfs />
+        </div>
         <Charts />
         <LedgerTable />
     }
+    .into_any()
 }

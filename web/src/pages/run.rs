@@ -4,9 +4,11 @@ use leptos::prelude::*;
 use viz::units;
 use wire::views::{RunState, RunSummary};
 
-use super::{buckets::Buckets, overview::Overview, ranks::Ranks};
+use super::{
+    buckets::Buckets, health::Health, overview::Overview, ranks::Ranks, scaling::Scaling, timeline::Timeline,
+};
 use crate::api;
-use crate::cells::{derived, memo, part, text};
+use crate::cells::{derived, flag, memo, part, text};
 use crate::keys;
 use crate::live::Live;
 use crate::range::Range;
@@ -31,23 +33,26 @@ pub fn Run(id: String) -> impl IntoView {
     let router = expect_context::<Router>();
     let run = RunId(StoredValue::new(id));
     provide_context(run);
-    provide_context(Range::new(live, router));
+    let range = Range::new(live, router);
+    provide_context(range);
+    live.rewind(run.get(), range.at);
 
     let tab = memo(move || match router.page() {
         Page::Run(_, tab) => tab,
         _ => Tab::Overview,
     });
     keys::global(move |key| {
-        let Some(at) = ["1", "2", "3"].iter().position(|k| *k == key) else { return false };
-        router.go(&Tab::ALL[at].path(&run.get()));
+        let number = key.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+        let Some(tab) = number.and_then(|at| Tab::ALL.get(at)) else { return false };
+        router.go(&router.keeping(&tab.path(&run.get())));
         true
     });
     let body = part(move || match tab.get() {
         Tab::Overview => view! { <Overview /> }.into_any(),
         Tab::Ranks => view! { <Ranks /> }.into_any(),
         Tab::Buckets => view! { <Buckets /> }.into_any(),
-        Tab::Scaling => ().into_any(),
-        Tab::Health => ().into_any(),
+        Tab::Scaling => view! { <Scaling /> }.into_any(),
+        Tab::Health => view! { <Health /> }.into_any(),
     });
     let none = move || live.no_such_run.get();
     view! {
@@ -60,6 +65,8 @@ pub fn Run(id: String) -> impl IntoView {
         </Show>
         <div class="page" class:hidden=none>
             <Heading tab=tab run=run />
+            // Scaling is about whole runs: there is nothing to rewind.
+            <div class:hidden=flag(move || tab.get() == Tab::Scaling)><Timeline /></div>
             {body}
         </div>
     }
@@ -67,6 +74,7 @@ pub fn Run(id: String) -> impl IntoView {
 
 #[component]
 fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
+    let router = expect_context::<Router>();
     let live = expect_context::<Live>();
     let of = move |read: &dyn Fn(&RunSummary) -> String| {
         live.run.with(|run| run.as_ref().map(|run| read(&run.summary)).unwrap_or_default())
@@ -108,7 +116,7 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
                 .map(|each| {
                     view! {
                         <a
-                            href=each.path(&run.get())
+                            href=text(move || router.keeping(&each.path(&run.get())))
                             aria-current=move || (tab.get() == each).then_some("page")
                             data-testid=format!("tab-{}", each.name().to_ascii_lowercase())
                         >

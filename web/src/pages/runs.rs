@@ -5,7 +5,7 @@ use viz::units;
 use wasm_bindgen::JsCast as _;
 use wire::views::RunSummary;
 
-use crate::cells::{derived, memo, text};
+use crate::cells::{act, derived, memo, text};
 use crate::keys;
 use crate::live::Live;
 use crate::route::Router;
@@ -52,13 +52,34 @@ fn NoRuns() -> impl IntoView {
 
 #[component]
 fn List(ids: Memo<Option<Vec<String>>>) -> impl IntoView {
+    let picked = Picked(RwSignal::new(Vec::new()));
+    provide_context(picked);
+    // The older of the two is what the newer one is held against.
+    let href = text(move || {
+        let ids = ids.get().unwrap_or_default();
+        let picked = picked.0.get();
+        let mut both: Vec<&String> = ids.iter().filter(|id| picked.contains(id)).collect();
+        both.reverse();
+        let names = ["a", "b"].iter().zip(both).map(|(key, id)| format!("{key}={id}")).collect::<Vec<_>>();
+        format!("/compare?{}", names.join("&"))
+    });
+    let label = text(move || match picked.0.with(Vec::len) {
+        2 => "Compare the two".into(),
+        1 => "Choose one more to compare".into(),
+        _ => "Compare runs".into(),
+    });
     view! {
         <section class="page">
-            <h1>"Runs"</h1>
+            <div class="run-head">
+                <h1>"Runs"</h1>
+                <span class="grow"></span>
+                <a class="button" data-testid="compare" href=href class:primary=derived(move || picked.0.with(Vec::len) == 2)>{label}</a>
+            </div>
             <div class="scroll-x">
                 <table class="runs" data-testid="runs-table">
                     <thead>
                         <tr>
+                            <th scope="col"><span class="unseen">"Compare"</span></th>
                             <th scope="col">"State"</th>
                             <th scope="col">"Run"</th>
                             <th scope="col">"Started"</th>
@@ -84,11 +105,33 @@ fn List(ids: Memo<Option<Vec<String>>>) -> impl IntoView {
     }
 }
 
+/// Runs that are ticked to be compared: two at most, the first gives way.
+#[derive(Clone, Copy)]
+struct Picked(RwSignal<Vec<String>>);
+
+impl Picked {
+    fn toggle(self, id: &str) {
+        self.0.update(|picked| match picked.iter().position(|other| other == id) {
+            Some(at) => drop(picked.remove(at)),
+            None => {
+                picked.push(id.to_owned());
+                let excess = picked.len().saturating_sub(2);
+                picked.drain(..excess);
+            }
+        });
+    }
+}
+
 #[component]
 fn Row(id: String) -> impl IntoView {
     let live = expect_context::<Live>();
     let router = expect_context::<Router>();
     let href = format!("/runs/{id}");
+    let picked = expect_context::<Picked>();
+    let own = StoredValue::new(id.clone());
+    let is_picked = derived(move || own.with_value(|id| picked.0.with(|picked| picked.contains(id))));
+    let tick = act(move |_: leptos::ev::Event| own.with_value(|id| picked.toggle(id)));
+    let tick_label = format!("Compare {id}");
     let run = Memo::new(move |last: Option<&Option<RunSummary>>| {
         live.runs
             .with(|runs| runs.iter().flatten().find(|run| run.run.as_str() == id).cloned())
@@ -116,6 +159,7 @@ fn Row(id: String) -> impl IntoView {
     };
     view! {
         <tr on:click=open>
+            <td class="tick"><label><input type="checkbox" aria-label=tick_label prop:checked=is_picked on:change=tick /></label></td>
             <td><StateChip state=state /></td>
             <td class="name">
                 <a href=href>{with(|run| run.name.clone())}</a>
@@ -148,7 +192,7 @@ fn on_link(event: &web_sys::MouseEvent) -> bool {
     event
         .target()
         .and_then(|target| target.dyn_into::<web_sys::Element>().ok())
-        .is_some_and(|target| target.closest("a").is_ok_and(|link| link.is_some()))
+        .is_some_and(|target| target.closest("a, label").is_ok_and(|link| link.is_some()))
 }
 
 /// Moves the focus to the next or previous run; Enter then opens it, since it is a link.

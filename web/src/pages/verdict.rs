@@ -5,10 +5,10 @@
 
 use leptos::prelude::*;
 use viz::units;
-use wire::views::{Confidence, Report, Verdict};
+use wire::views::{Confidence, Persistence, Report, Verdict};
 
 use super::run::RunId;
-use crate::cells::{derived, memo, text};
+use crate::cells::{derived, flag, memo, text};
 use crate::live::Live;
 use crate::route::Tab;
 use crate::widgets::Views as _;
@@ -70,6 +70,47 @@ fn confidence(confidence: Confidence) -> &'static str {
         Confidence::Medium => "medium",
         Confidence::High => "high",
     }
+}
+
+/// Whether it stays, and since when.
+fn seen(verdict: &Verdict) -> String {
+    let steps = verdict.steps.map_or_else(String::new, |(first, last)| {
+        format!(", steps {} to {}", units::count(first), units::count(last))
+    });
+    let how = match verdict.persistence {
+        Some(Persistence::Persistent) => "in nearly all steps",
+        Some(Persistence::Onset) => "since it began",
+        Some(Persistence::Transient) => "came and went",
+        Some(Persistence::Recurring) => "comes and goes",
+        None => "by all ranks",
+    };
+    format!("{how}{steps}")
+}
+
+/// When it began, how sure that is, and what changed.
+fn onset(verdict: &Verdict) -> String {
+    let Some(onset) = verdict.onset else { return String::new() };
+    let bounds = if onset.earliest == onset.latest {
+        String::new()
+    } else {
+        format!(" (between {} and {})", units::count(onset.earliest), units::count(onset.latest))
+    };
+    let when = onset.unix_millis.map_or_else(String::new, |millis| format!(", {}", date(millis)));
+    let sure =
+        if onset.verified { "more than its scatter explains" } else { "which its scatter may explain" };
+    format!(
+        "Began at step {}{bounds}{when}: its own work went from {} to {}, {sure}.",
+        units::count(onset.step),
+        units::nanos(onset.before_ns),
+        units::nanos(onset.after_ns)
+    )
+}
+
+/// In the reader's own time zone and manner of writing.
+fn date(unix_millis: u64) -> String {
+    String::from(
+        js_sys::Date::new(&(unix_millis as f64).into()).to_locale_string("default", &js_sys::Object::new()),
+    )
 }
 
 /// The worst verdict in full, the others as a list.
@@ -170,6 +211,9 @@ fn Grounds(found: Memo<Finding>) -> impl IntoView {
         })
     };
     let none = derived(move || found.with(|found| found.verdict.is_none()));
+    let no_onset = flag(move || {
+        found.with(|found| found.verdict.as_ref().is_none_or(|verdict| verdict.onset.is_none()))
+    });
     let no_example = derived(move || example.get().is_none());
     view! {
         <dl class="costs" class:hidden=none>
@@ -178,7 +222,9 @@ fn Grounds(found: Memo<Finding>) -> impl IntoView {
             {figure("Lost", "gpu-hours", of(|v| units::significant(v.gpu_hours_per_day)), " GPU-hours per day")}
             {figure("Confidence", "confidence", of(|v| confidence(v.confidence).into()), "")}
             {figure("Cause", "cause", of(|v| v.cause.name().replace('_', " ")), "")}
+            {figure("Seen", "persistence", of(seen), "")}
         </dl>
+        <p class="onset" class:hidden=no_onset data-testid="onset">{of(onset)}</p>
         <div class="grounds" class:hidden=none>
             {list("Evidence", "evidence", |v| &v.evidence)}
             {list("Counter-evidence", "counter-evidence", |v| &v.counter_evidence)}

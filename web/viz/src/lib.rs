@@ -16,3 +16,4 @@ pub mod steps;
 pub mod ticks;
 pub mod tiles;
 pub mod units;
+pub mod xy;

@@ -1,0 +1,278 @@
+//! Two runs side by side: which is faster, by how much, and which part of the step explains it.
+
+use std::sync::Arc;
+
+use analysis::compare::compare;
+use leptos::prelude::*;
+use leptos::task::spawn_local;
+use viz::steps::Steps;
+use viz::{palette, units};
+use wire::live::Part;
+use wire::views::Report;
+use wire::views::comparison::{Change, Compared, Comparison, Unit};
+
+use super::distribution::distribution;
+use crate::api;
+use crate::cells::{act, derived, effect, memo, part, text};
+use crate::download;
+use crate::live::Live;
+use crate::route::Router;
+use crate::theme::Theme;
+use crate::widgets::{Swatch, Views as _};
+use crate::xy::Xy;
+
+/// One of the two runs: its report over all kept steps of an ended run, the recent ones of a live one.
+#[derive(Clone, PartialEq)]
+struct Side {
+    report: Report,
+    /// Step times that are no shadow steps, in nanoseconds, smallest first.
+    nanos: Vec<f32>,
+}
+
+/// What was chosen: nothing, or what came of it.
+type Chosen = Option<Result<Arc<Side>, String>>;
+
+/// The view.
+#[component]
+pub fn Compare() -> impl IntoView {
+    let router = expect_context::<Router>();
+    let sides = ["a", "b"].map(|key| {
+        let side = RwSignal::new(Chosen::None);
+        let run = memo(move || router.param(key));
+        effect(move || {
+            let Some(wanted) = run.get() else {
+                side.set(None);
+                return;
+            };
+            spawn_local(async move {
+                let answer = fetch(&wanted).await.map(Arc::new);
+                if run.try_get_untracked() == Some(Some(wanted)) {
+                    side.set(Some(answer));
+                }
+            });
+        });
+        side
+    });
+    let [a, b] = sides;
+    let both = derived(move || match (a.get(), b.get()) {
+        (Some(Ok(a)), Some(Ok(b))) => Some((a, b)),
+        _ => None,
+    });
+    let compared = memo(move || both.get().map(|(a, b)| compare(&a.report, &b.report)));
+    let why = text(move || match (a.get(), b.get()) {
+        (Some(Err(error)), _) | (_, Some(Err(error))) => error,
+        (None, _) | (_, None) => "Choose two runs.".into(),
+        _ => String::new(),
+    });
+    let body = part(move || match compared.get() {
+        Some(comparison) => answers(&comparison),
+        None => ().into_any(),
+    });
+    let times = derived(move || {
+        let (a, b) = both.get().ok_or("Choose two runs.")?;
+        distribution(&[(&a.report.run, &a.nanos), (&b.report.run, &b.nanos)])
+    });
+    let theme = expect_context::<Theme>();
+    let save_png = move |_| download::png("step-times.png", "step-times", theme.inks().ground);
+    let save_csv = move |_| {
+        if let Some(comparison) = compared.get_untracked() {
+            download::csv("comparison.csv", &csv(&comparison));
+        }
+    };
+    view! {
+        <section class="page">
+            <div class="run-head">
+                <h1>"Compare two runs"</h1>
+                <span class="grow"></span>
+                <button class="quiet" on:click=save_csv>"CSV"</button>
+            </div>
+            <div class="versus">
+                <Choice key="a" name="This run" />
+                <button class="icon" aria-label="Swap the two runs" title="Swap" data-testid="swap" on:click=act(move |_| swap(router))>"⇄"</button>
+                <Choice key="b" name="against that run" />
+            </div>
+            <p class="quiet" role="status" class:hidden=derived(move || why.get().is_empty())>{why}</p>
+            {body}
+            <section class="panel" aria-label="Step times" class:hidden=derived(move || both.get().is_none())>
+                <div class="panel-head">
+                    <h2>"Step times"<small>" how often a step took so long; shadow steps are left out"</small></h2>
+                    <span class="grow"></span>
+                    <button class="quiet" on:click=save_png>"PNG"</button>
+                </div>
+                <ul class="legend">
+                    <li><i class="key line-muted" aria-hidden="true"></i>{text(move || router.param("a").unwrap_or_default())}</li>
+                    <li><i class="key line-accent" aria-hidden="true"></i>{text(move || router.param("b").unwrap_or_default())}</li>
+                </ul>
+                <Xy label="Distribution of the step times of both runs; the table above has their medians and tails"
+                    testid="step-times" height=240.0 axes=("step time", "share of steps") picture=times />
+            </section>
+        </section>
+    }
+    .into_any()
+}
+
+async fn fetch(run: &str) -> Result<Side, String> {
+    let report = api::report(run, None).await?;
+    let columns = api::steps(run).await?;
+    let mut steps = Steps::default();
+    steps.apply(&columns);
+    Ok(Side { report, nanos: steps.sorted_step_nanos() })
+}
+
+fn swap(router: Router) {
+    let (a, b) = (router.param("a"), router.param("b"));
+    router.set([("a", b), ("b", a)]);
+}
+
+/// A list to choose a run from.
+#[component]
+fn Choice(key: &'static str, name: &'static str) -> impl IntoView {
+    let live = expect_context::<Live>();
+    let router = expect_context::<Router>();
+    let known = memo(move || {
+        let runs = live.runs.get().unwrap_or_default();
+        let mut known: Vec<(String, String)> =
+            runs.into_iter().map(|run| (run.run.to_string(), run.name)).collect();
+        // A link names a run before the list is here.
+        if let Some(chosen) = router.param(key)
+            && !known.iter().any(|(run, _)| *run == chosen)
+        {
+            known.insert(0, (chosen, String::new()));
+        }
+        known
+    });
+    let options = part(move || {
+        let chosen = router.param(key);
+        let options = known.get().into_iter().map(|(run, name)| {
+            let label = if name.is_empty() || name == run { run.clone() } else { format!("{name} · {run}") };
+            view! { <option value=run.clone() selected=chosen.as_ref() == Some(&run)>{label}</option> }
+        });
+        let nothing = view! { <option value="" selected=chosen.is_none()>"choose a run"</option> };
+        std::iter::once(nothing.into_any())
+            .chain(options.map(IntoAny::into_any))
+            .collect::<Vec<_>>()
+            .into_any()
+    });
+    let change = act(move |event: leptos::ev::Event| {
+        let run = event_target_value(&event);
+        router.set([(key, (!run.is_empty()).then_some(run))]);
+    });
+    view! {
+        <label class="field">
+            <span>{name}</span>
+            <select data-testid=format!("compare-{key}") on:change=change>{options}</select>
+        </label>
+    }
+    .into_any()
+}
+
+fn answers(comparison: &Comparison) -> AnyView {
+    let list = |title: &'static str, class: &'static str, lines: &[String]| {
+        let items = lines.iter().map(|line| view! { <li>{line.clone()}</li> }).views();
+        view! {
+            <div class=class class:hidden=lines.is_empty()>
+                <h2>{title}</h2>
+                <ul>{items}</ul>
+            </div>
+        }
+    };
+    let caveats = comparison.caveats.iter().map(|line| view! { <li>{line.clone()}</li> }).views();
+    view! {
+        <section class="verdict" data-kind="compared" aria-label="Comparison">
+            <p class="sentence" data-testid="comparison">{comparison.sentence.clone()}</p>
+            <ul class="caveats" class:hidden=comparison.caveats.is_empty() data-testid="caveats">{caveats}</ul>
+            <div class="grounds">
+                {list("Verdicts that are gone", "evidence", &comparison.verdicts_gone)}
+                {list("New verdicts", "counter-evidence", &comparison.verdicts_new)}
+            </div>
+        </section>
+        <div class="halves">
+            {table("Figures", "compared-figures", comparison, &comparison.figures, false)}
+            {table("Step ledger", "compared-ledger", comparison, &comparison.ledger, true)}
+        </div>
+    }
+    .into_any()
+}
+
+fn table(
+    title: &'static str,
+    testid: &'static str,
+    runs: &Comparison,
+    rows: &[Compared],
+    parts: bool,
+) -> AnyView {
+    let rows = rows
+        .iter()
+        .enumerate()
+        .map(|(at, row)| {
+            let swatch = parts.then(|| view! { <Swatch colour=palette::part(Part::ALL[at]) /> });
+            let (word, class) = match row.change {
+                Change::Better => ("better", "better"),
+                Change::Worse => ("worse", "worse"),
+                Change::Same => ("same", "quiet"),
+                Change::Unknown => ("not known", "quiet"),
+            };
+            let noise = row.noise.map_or_else(|| "—".into(), |noise| format!("± {}", units::percent(noise)));
+            view! {
+                <tr>
+                    <th scope="row">{swatch}{row.name.clone()}</th>
+                    <td class="number">{written(row.unit, row.a)}</td>
+                    <td class="number">{written(row.unit, row.b)}</td>
+                    <td class="number">{difference(row)}</td>
+                    <td class="number quiet">{noise}</td>
+                    <td class=class>{word}</td>
+                </tr>
+            }
+        })
+        .views();
+    view! {
+        <section class="panel" aria-label=title>
+            <div class="panel-head"><h2>{title}</h2></div>
+            <div class="rows whole" tabindex="0" role="group" aria-label=title>
+                <table data-testid=testid>
+                    <thead>
+                        <tr>
+                            <th scope="col">"Figure"</th>
+                            <th scope="col" class="number run-id">{runs.a.to_string()}</th>
+                            <th scope="col" class="number run-id">{runs.b.to_string()}</th>
+                            <th scope="col" class="number">"Difference"</th>
+                            <th scope="col" class="number" title="How large a difference chance alone makes">"Noise"</th>
+                            <th scope="col">"Judged"</th>
+                        </tr>
+                    </thead>
+                    <tbody>{rows}</tbody>
+                </table>
+            </div>
+        </section>
+    }
+    .into_any()
+}
+
+fn written(unit: Unit, value: Option<f64>) -> String {
+    let Some(value) = value else { return "—".into() };
+    match unit {
+        Unit::Nanos => units::nanos(value),
+        Unit::Ratio => units::percent(value),
+        Unit::PerSecond => units::rate(value, "samples/s"),
+        Unit::BytesPerSecond => units::rate(value, "B/s"),
+        Unit::Count => units::significant(value),
+    }
+}
+
+/// Of shares in points, of the rest in percent of the first run's.
+fn difference(row: &Compared) -> String {
+    let Some(difference) = row.difference else { return "—".into() };
+    let unit = if row.unit == Unit::Ratio { "points" } else { "%" };
+    format!("{:+.1} {unit}", difference * 100.0)
+}
+
+fn csv(comparison: &Comparison) -> String {
+    let mut out = format!("figure,unit,{},{},difference,noise,judged", comparison.a, comparison.b);
+    for row in comparison.figures.iter().chain(&comparison.ledger) {
+        let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.9}"));
+        let (unit, judged) = (format!("{:?}", row.unit), format!("{:?}", row.change));
+        let [a, b, difference, noise] = [row.a, row.b, row.difference, row.noise].map(number);
+        out += &format!("\n{},{unit},{a},{b},{difference},{noise},{judged}", row.name.replace(',', ""));
+    }
+    out
+}

@@ -1,0 +1,101 @@
+//! How long a training takes, as a small form over the model of this run.
+
+use analysis::plan::{Training, usual_efficiency};
+use leptos::prelude::*;
+use viz::units;
+
+use super::scaling::Answered;
+use crate::cells::{act, derived, part, text};
+use crate::route::Router;
+
+/// A field of the form: its key in the address, its name, its unit, and what it holds at first.
+struct Field {
+    key: &'static str,
+    name: &'static str,
+    unit: &'static str,
+    first: &'static str,
+}
+
+const FIELDS: [Field; 5] = [
+    Field { key: "params", name: "Parameters", unit: "", first: "7e9" },
+    Field { key: "tokens", name: "Tokens", unit: "", first: "1e12" },
+    Field { key: "peak", name: "Peak of one device", unit: "FLOP/s", first: "989e12" },
+    Field { key: "mfu", name: "MFU on one device", unit: "%", first: "40" },
+    Field { key: "world", name: "Ranks", unit: "", first: "1024" },
+];
+
+/// The form and its answer.
+#[component]
+pub fn Plan(answered: Answered) -> impl IntoView {
+    let router = expect_context::<Router>();
+    let value = move |at: usize| router.param(FIELDS[at].key).unwrap_or_else(|| FIELDS[at].first.into());
+    let number = move |at: usize| {
+        value(at).replace(['_', ' '], "").parse::<f64>().ok().filter(|v| *v > 0.0 && v.is_finite())
+    };
+    let fields: Vec<AnyView> = FIELDS
+        .iter()
+        .enumerate()
+        .map(|(at, field)| {
+            let change = act(move |event: leptos::ev::Event| router.set([(FIELDS[at].key, Some(event_target_value(&event)))]));
+            let bad = text(move || number(at).is_none().to_string());
+            view! {
+                <label class="field">
+                    <span>{field.name}</span>
+                    <input inputmode="decimal" data-testid=field.key prop:value=text(move || value(at)) aria-invalid=bad on:change=change />
+                    <span>{field.unit}</span>
+                </label>
+            }
+            .into_any()
+        })
+        .collect();
+    // The model knows some world sizes: the nearest one above is the careful one.
+    let efficiency = move |ranks: u32| {
+        let known = answered.get().and_then(Result::ok);
+        let known = known.and_then(|answer| answer.predictions.iter().find(|p| p.ranks >= ranks).copied());
+        match known {
+            Some(known) => {
+                (known.efficiency, format!("predicted for {} ranks", units::count(known.ranks.into())))
+            }
+            None => (
+                usual_efficiency(ranks),
+                "a usual one, 1 / (1 + 0.04 √ranks): this run has no model for it".into(),
+            ),
+        }
+    };
+    let planned = derived(move || {
+        let [parameters, tokens, peak, mfu, ranks] = [0, 1, 2, 3, 4].map(number);
+        let training =
+            Training { parameters: parameters?, tokens: tokens?, peak: peak?, mfu: (mfu? / 100.0).min(1.0) };
+        let ranks = ranks?.min(f64::from(u32::MAX)).max(1.0) as u32;
+        let (efficiency, from) = efficiency(ranks);
+        Some((training.on(ranks, efficiency), from))
+    });
+    let body = part(move || {
+        let Some((plan, from)) = planned.get() else {
+            return view! { <p class="error" role="status">"Every field holds a number above 0, such as 7e9."</p> }.into_any();
+        };
+        let figure = |name: &'static str, value: String| view! { <div><dt>{name}</dt><dd>{value}</dd></div> };
+        view! {
+            <dl class="costs" data-testid="plan">
+                {figure("Ideal", days(plan.ideal_days))}
+                {figure("Realistic", days(plan.days))}
+                {figure("Scaling efficiency", units::percent(plan.efficiency))}
+                {figure("Speed-up over one rank", format!("{} ×", units::significant(plan.speed_up)))}
+            </dl>
+            <p class="quiet below">{format!("6 × parameters × tokens FLOPs. The efficiency is {from}.")}</p>
+        }
+        .into_any()
+    });
+    view! {
+        <section class="panel" aria-label="Training plan">
+            <div class="panel-head"><h2>"How long a training takes"</h2></div>
+            <div class="form">{fields}</div>
+            {body}
+        </section>
+    }
+    .into_any()
+}
+
+fn days(days: f64) -> String {
+    if days >= 1.0 { format!("{} days", units::significant(days)) } else { units::nanos(days * 86_400e9) }
+}

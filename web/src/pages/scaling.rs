@@ -1,0 +1,383 @@
+//! How the job scales: measured over its runs, predicted from its model, and what buckets of another size would do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leptos::prelude::*;
+use leptos::task::spawn_local;
+use viz::xy::Axis;
+use viz::{palette, ticks, units};
+use wire::live::Part;
+use wire::views::scaling::{Scaling as Answer, ScalingPoint, ScalingPrediction};
+
+use super::plan::Plan;
+use super::run::RunId;
+use crate::api;
+use crate::cells::{derived, flag, part, text};
+use crate::download;
+use crate::live::Live;
+use crate::theme::Theme;
+use crate::widgets::Views as _;
+use crate::xy::{Hit, Ink, Mark, Picture, Shown, Xy};
+
+/// A live run's answer is asked for again this often.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// What the server answered, or why it did not.
+pub type Answered = RwSignal<Option<Result<Arc<Answer>, String>>>;
+
+/// The view.
+#[component]
+pub fn Scaling() -> impl IntoView {
+    let answered: Answered = RwSignal::new(None);
+    fetch(answered, expect_context::<Live>(), expect_context::<RunId>());
+    let of = move |read: fn(&Answer) -> Shown| {
+        derived(move || match answered.get() {
+            None => Err("Looking at the runs of this name…".into()),
+            Some(Err(error)) => Err(error),
+            Some(Ok(answer)) => read(&answer),
+        })
+    };
+    let words = move |read: fn(&Answer) -> String| {
+        text(move || answered.get().and_then(Result::ok).map(|answer| read(&answer)).unwrap_or_default())
+    };
+    let theme = expect_context::<Theme>();
+    let png = move |testid: &'static str| {
+        let save = move |_| download::png(&format!("{testid}.png"), testid, theme.inks().ground);
+        view! { <span class="grow"></span><button class="quiet" on:click=save>"PNG"</button> }.into_any()
+    };
+    view! {
+        <section class="panel" aria-label="Efficiency against world size">
+            <div class="panel-head">
+                <h2>"Efficiency against world size"<small>{words(|answer| format!(" runs named {}", answer.name))}</small></h2>
+                {png("scaling-efficiency")}
+            </div>
+            <ul class="legend">
+                <li><i class="key dot-full" aria-hidden="true"></i>"measured, against the baseline"</li>
+                <li><i class="key dot-hollow" aria-hidden="true"></i>"implied: useful compute / step time"</li>
+                <li><i class="key dashed" aria-hidden="true"></i>"predicted, with its error band"</li>
+            </ul>
+            <Xy label="Scaling efficiency against world size; the tables below have its numbers" testid="scaling-efficiency"
+                height=280.0 axes=("ranks", "efficiency") picture=of(efficiency) />
+            <p class="quiet below">{words(|answer| answer.missing.clone().unwrap_or_default())}</p>
+            <ul class="plain quiet" data-testid="assumptions">{assumptions(answered)}</ul>
+        </section>
+        <div class="halves">
+            <section class="panel" aria-label="Runs">
+                <div class="panel-head"><h2>"Runs"<small>{words(baseline)}</small></h2></div>
+                {runs(answered)}
+            </section>
+            <section class="panel" aria-label="Predictions">
+                <div class="panel-head"><h2>"Predictions"<small>{words(error)}</small></h2></div>
+                {predictions(answered)}
+            </section>
+        </div>
+        <div class="halves">
+            <section class="panel" aria-label="Latency and bandwidth">
+                <div class="panel-head"><h2>"Latency and bandwidth"</h2>{png("comm-model")}</div>
+                <p class="lead" data-testid="fit">{words(fit)}</p>
+                <Xy label="Transfer time against payload, with the fitted line" testid="comm-model" height=220.0
+                    axes=("payload", "transfer") picture=of(model) />
+            </section>
+            <section class="panel" aria-label="Bucket size">
+                <div class="panel-head"><h2>"Bucket size"</h2>{png("bucket-caps")}</div>
+                <p class="lead" data-testid="cap-advice">{words(advice)}</p>
+                <Xy label="Predicted step time against bucket cap" testid="bucket-caps" height=220.0
+                    axes=("bucket cap", "step time") picture=of(caps) />
+            </section>
+        </div>
+        <Plan answered=answered />
+    }
+    .into_any()
+}
+
+fn fetch(answered: Answered, live: Live, run: RunId) {
+    let ask = move || {
+        spawn_local(async move {
+            let answer = api::scaling(&run.get()).await.map(Arc::new);
+            // The view may be gone, or an earlier answer better than this error.
+            let better = answer.is_ok() || !matches!(answered.try_get_untracked(), Some(Some(Ok(_))));
+            if better && answered.try_get_untracked().flatten().as_ref() != Some(&answer) {
+                let _ = answered.try_set(Some(answer));
+            }
+        });
+    };
+    ask();
+    let again = set_interval_with_handle(
+        move || {
+            if matches!(live.link.get_untracked(), crate::socket::Link::Live) && !document().hidden() {
+                ask();
+            }
+        },
+        AGAIN,
+    );
+    on_cleanup(move || {
+        if let Ok(handle) = again {
+            handle.clear();
+        }
+    });
+}
+
+fn ranks_axis(answer: &Answer) -> Axis {
+    let of_points = answer.points.iter().map(|point| point.ranks);
+    let known =
+        of_points.chain(answer.predictions.iter().map(|prediction| prediction.ranks)).chain([answer.ranks]);
+    let (least, most) = known.fold((u32::MAX, 1), |(least, most), ranks| (least.min(ranks), most.max(ranks)));
+    Axis::log(f64::from(least) * 0.84, f64::from(most.max(least.saturating_mul(2))) * 1.19, 2.0)
+}
+
+fn efficiency(answer: &Answer) -> Shown {
+    if answer.points.is_empty() && answer.predictions.is_empty() {
+        let why = answer.missing.clone();
+        return Err(why.unwrap_or_else(|| "No run of this name has a throughput yet.".into()));
+    }
+    let of = |read: fn(&ScalingPoint) -> Option<f64>| -> Vec<(f64, f64)> {
+        answer.points.iter().filter_map(|point| Some((f64::from(point.ranks), read(point)?))).collect()
+    };
+    let predicted = |read: fn(&ScalingPrediction) -> f64| -> Vec<(f64, f64)> {
+        answer.predictions.iter().map(|prediction| (f64::from(prediction.ranks), read(prediction))).collect()
+    };
+    let (measured, implied) = (of(|point| point.measured), of(|point| point.implied));
+    let band = answer
+        .predictions
+        .iter()
+        .map(|p| (f64::from(p.ranks), p.efficiency_low, p.efficiency_high))
+        .collect();
+    let most = measured.iter().chain(&implied).map(|point| point.1).fold(1.0, f64::max);
+    let (x, y) = (ranks_axis(answer), Axis::linear(0.0, most * 1.06));
+    Ok(Arc::new(Picture {
+        x,
+        y,
+        x_ticks: x.ticks(12, |ranks| units::count(ranks.round() as u64)),
+        y_ticks: y.ticks(5, units::percent),
+        marks: vec![
+            Mark::Band { points: band, ink: Ink::Muted },
+            Mark::Line { points: predicted(|p| p.efficiency), ink: Ink::Muted, dashed: true },
+            Mark::Rule { x: f64::from(answer.ranks), text: "this run".into() },
+            Mark::Dots { points: implied, ink: Ink::Strong, hollow: true },
+            Mark::Dots { points: measured, ink: Ink::Accent, hollow: false },
+        ],
+        hits: efficiency_hits(answer),
+    }))
+}
+
+fn efficiency_hits(answer: &Answer) -> Vec<Hit> {
+    let of_point = |point: &ScalingPoint| {
+        let mut says = vec![format!("{} ranks: {}", units::count(point.ranks.into()), point.run)];
+        says.extend(point.measured.map(|e| format!("measured {}", units::percent(e))));
+        says.extend(point.implied.map(|e| format!("implied {}", units::percent(e))));
+        Some(Hit { at: (f64::from(point.ranks), point.measured.or(point.implied)?), says })
+    };
+    let of_prediction = |p: &ScalingPrediction| Hit {
+        at: (f64::from(p.ranks), p.efficiency),
+        says: vec![
+            format!("{} ranks, predicted", units::count(p.ranks.into())),
+            format!(
+                "{} ({} to {})",
+                units::percent(p.efficiency),
+                units::percent(p.efficiency_low),
+                units::percent(p.efficiency_high)
+            ),
+            format!("step {}", units::nanos(p.step_ns)),
+        ],
+    };
+    let mut hits: Vec<Hit> = answer.predictions.iter().map(of_prediction).collect();
+    hits.extend(answer.points.iter().filter_map(of_point));
+    hits.sort_by(|a, b| a.at.0.total_cmp(&b.at.0));
+    hits
+}
+
+fn model(answer: &Answer) -> Shown {
+    let Some(model) = &answer.comm_model else {
+        return Err("No latency-bandwidth model: too few bucket sizes.".into());
+    };
+    let points: Vec<(f64, f64)> =
+        model.points.iter().map(|&(bytes, seconds)| (bytes as f64, seconds * 1e9)).collect();
+    let (least, most) = points
+        .iter()
+        .fold((f64::MAX, 1.0f64), |(least, most), point| (least.min(point.0), most.max(point.0)));
+    let top = points.iter().map(|point| point.1).fold(0.0, f64::max);
+    let line = |bytes: f64| (bytes, (model.alpha_seconds + model.beta_seconds_per_byte * bytes) * 1e9);
+    let (x, y) = (Axis::linear(0.0, most * 1.08), Axis::linear(0.0, ticks::ceiling(top * 1.1)));
+    let residual = units::nanos(model.residual_seconds * 1e9);
+    let hit = |&(bytes, nanos): &(f64, f64)| Hit {
+        at: (bytes, nanos),
+        says: vec![
+            units::bytes(bytes as u64),
+            format!("measured {}", units::nanos(nanos)),
+            format!("fitted {}, residual {residual}", units::nanos(line(bytes).1)),
+        ],
+    };
+    // Nothing was measured below the smallest payload.
+    let fitted = vec![line(least.min(most)), line(most)];
+    let extended = vec![line(0.0), line(least.min(most))];
+    Ok(Arc::new(Picture {
+        x,
+        y,
+        x_ticks: x.ticks(6, |bytes| units::bytes(bytes as u64)),
+        y_ticks: y.ticks(4, units::nanos),
+        hits: points.iter().map(hit).collect(),
+        marks: vec![
+            Mark::Line { points: extended, ink: Ink::Muted, dashed: true },
+            Mark::Line { points: fitted, ink: Ink::Muted, dashed: false },
+            Mark::Dots { points, ink: Ink::Data(palette::part(Part::ExposedTransfer)), hollow: false },
+        ],
+    }))
+}
+
+fn fit(answer: &Answer) -> String {
+    answer.comm_model.as_ref().map_or_else(String::new, |model| {
+        format!(
+            "{} to begin, then {}; half of the points lie within {} of the line.",
+            units::nanos(model.alpha_seconds * 1e9),
+            if model.beta_seconds_per_byte > 0.0 {
+                units::rate(1.0 / model.beta_seconds_per_byte, "B/s")
+            } else {
+                "no cost a byte".into()
+            },
+            units::nanos(model.residual_seconds * 1e9)
+        )
+    })
+}
+
+fn caps(answer: &Answer) -> Shown {
+    let (Some(first), Some(last)) = (answer.caps.first(), answer.caps.last()) else {
+        let why = answer.missing.clone();
+        return Err(why.unwrap_or_else(|| "No predictions without a latency-bandwidth model.".into()));
+    };
+    let points: Vec<(f64, f64)> = answer.caps.iter().map(|cap| (cap.cap_bytes as f64, cap.step_ns)).collect();
+    let (least, most) = points
+        .iter()
+        .fold((f64::MAX, 0.0f64), |(least, most), point| (least.min(point.1), most.max(point.1)));
+    let x = Axis::log(first.cap_bytes as f64 * 0.9, last.cap_bytes as f64 * 1.1, 2.0);
+    // Differences of some percent are what it is about: the axis does not begin at 0, and says so by its marks.
+    let room = ((most - least) * 0.15).max(least * 0.005);
+    let y = Axis::linear((least - room).max(0.0), most + room);
+    let hits = answer.caps.iter().map(|cap| Hit {
+        at: (cap.cap_bytes as f64, cap.step_ns),
+        says: vec![
+            format!("cap {}", units::bytes(cap.cap_bytes)),
+            format!("step {}", units::nanos(cap.step_ns)),
+            format!("exposed transfer {}", units::nanos(cap.exposed_ns)),
+        ],
+    });
+    Ok(Arc::new(Picture {
+        x,
+        y,
+        x_ticks: x.ticks(6, |bytes| units::bytes(bytes.round() as u64)),
+        y_ticks: y.ticks(4, units::nanos),
+        hits: hits.collect(),
+        marks: vec![
+            Mark::Line { points: points.clone(), ink: Ink::Muted, dashed: true },
+            Mark::Dots { points, ink: Ink::Strong, hollow: true },
+        ],
+    }))
+}
+
+fn advice(answer: &Answer) -> String {
+    if answer.caps.is_empty() {
+        return String::new();
+    }
+    answer.cap_advice.clone().unwrap_or_else(|| "No other bucket cap is predicted to be better.".into())
+}
+
+fn baseline(answer: &Answer) -> String {
+    answer.baseline.as_ref().map_or_else(|| " no baseline".into(), |run| format!(" baseline: {run}"))
+}
+
+fn error(answer: &Answer) -> String {
+    answer.model_error.map_or_else(String::new, |error| {
+        format!(" at this run's own size the model is off by {:+.1} %", error * 100.0)
+    })
+}
+
+fn assumptions(answered: Answered) -> AnyView {
+    part(move || {
+        let Some(Ok(answer)) = answered.get() else { return ().into_any() };
+        answer.assumptions.iter().map(|line| view! { <li>{line.clone()}</li> }).views().into_any()
+    })
+}
+
+fn runs(answered: Answered) -> AnyView {
+    let none =
+        flag(move || answered.get().and_then(Result::ok).is_none_or(|answer| answer.points.is_empty()));
+    let rows = part(move || {
+        let Some(Ok(answer)) = answered.get() else { return ().into_any() };
+        let ratio = |share: Option<f64>| share.map_or_else(|| "—".into(), units::percent);
+        let row = |point: &ScalingPoint| {
+            let own = point.run == answer.run;
+            view! {
+                <tr class:chosen=own>
+                    <th scope="row"><a href=format!("/runs/{}", point.run)>{point.run.to_string()}</a></th>
+                    <td class="number">{units::count(point.ranks.into())}</td>
+                    <td class="number">{units::nanos(point.step_ns)}</td>
+                    <td class="number">{units::rate(point.throughput, &format!("{}/s", answer.sample_unit))}</td>
+                    <td class="number">{ratio(point.measured)}</td>
+                    <td class="number">{ratio(point.implied)}</td>
+                </tr>
+            }
+        };
+        answer.points.iter().map(row).views().into_any()
+    });
+    view! {
+        <p class="quiet" class:hidden=flag(move || !none.get())>"No run of this name has a throughput yet."</p>
+        <div class="rows" class:hidden=none tabindex="0" role="group" aria-label="Runs of this name">
+            <table data-testid="scaling-runs">
+                <thead>
+                    <tr>
+                        <th scope="col">"Run"</th>
+                        <th scope="col" class="number">"Ranks"</th>
+                        <th scope="col" class="number">"Step time"</th>
+                        <th scope="col" class="number">"Throughput"</th>
+                        <th scope="col" class="number">"Measured"</th>
+                        <th scope="col" class="number">"Implied"</th>
+                    </tr>
+                </thead>
+                <tbody>{rows}</tbody>
+            </table>
+        </div>
+    }
+    .into_any()
+}
+
+fn predictions(answered: Answered) -> AnyView {
+    part(move || {
+        let Some(Ok(answer)) = answered.get() else { return ().into_any() };
+        if answer.predictions.is_empty() {
+            let why = answer.missing.clone().unwrap_or_else(|| "No model to predict from.".into());
+            return view! { <p class="quiet">{why}</p> }.into_any();
+        }
+        let rows = answer
+            .predictions
+            .iter()
+            .map(|p| {
+                let band =
+                    format!("{} to {}", units::percent(p.efficiency_low), units::percent(p.efficiency_high));
+                view! {
+                    <tr class:chosen=p.ranks == answer.ranks>
+                        <th scope="row" class="number">{units::count(p.ranks.into())}</th>
+                        <td class="number">{units::nanos(p.step_ns)}</td>
+                        <td class="number">{units::percent(p.efficiency)}</td>
+                        <td class="number">{band}</td>
+                    </tr>
+                }
+            })
+            .views();
+        view! {
+            <div class="rows" tabindex="0" role="group" aria-label="Predictions by world size">
+                <table data-testid="predictions">
+                    <thead>
+                        <tr>
+                            <th scope="col" class="number">"Ranks"</th>
+                            <th scope="col" class="number">"Step time"</th>
+                            <th scope="col" class="number">"Efficiency"</th>
+                            <th scope="col" class="number">"Error band"</th>
+                        </tr>
+                    </thead>
+                    <tbody>{rows}</tbody>
+                </table>
+            </div>
+        }
+        .into_any()
+    })
+}

@@ -1,0 +1,135 @@
+//! The whole run as a strip: how long its steps took, and a handle that rewinds every view to a kept step.
+//!
+//! The handle is a slider of the browser's own, so that keys, touch and screen readers work it; the strip below
+//! it is drawn.
+
+use leptos::prelude::*;
+use viz::raster::{Frame, line};
+use viz::{measure, palette, ticks, units};
+use wire::live::Part;
+
+use crate::canvas::{Margins, Plot, Size};
+use crate::cells::{act, derived, effect, flag, text};
+use crate::keys;
+use crate::live::Live;
+use crate::pen::Pen;
+use crate::range::Range;
+use crate::widgets::pixels;
+
+/// Half the handle's width: at its ends the slider's handle is centred this far inside.
+const HALF_HANDLE: f64 = 7.0;
+const MARGINS: Margins = Margins { left: HALF_HANDLE, right: HALF_HANDLE, top: 2.0, bottom: 2.0 };
+const HEIGHT: f64 = 36.0;
+
+/// The strip.
+#[component]
+pub fn Timeline() -> impl IntoView {
+    let live = expect_context::<Live>();
+    let range = expect_context::<Range>();
+    keys::global(move |key| {
+        match key {
+            "l" => range.rewind(None),
+            "[" => range.move_by(-1),
+            "]" => range.move_by(1),
+            _ => return false,
+        }
+        true
+    });
+    let bounds = derived(move || {
+        live.drawn.track();
+        live.steps.with_value(|steps| steps.bounds())
+    });
+    let last = derived(move || (bounds.get().end - 1.0).max(0.0));
+    let at = derived(move || range.at.get().map_or(last.get(), |at| at as f64));
+    let is_live = flag(move || range.at.get().is_none());
+    // A step in between that is not kept shows the one before it.
+    let slide = act(move |event: leptos::ev::Event| {
+        let Ok(step) = event_target_value(&event).parse::<u64>() else { return };
+        range.rewind(((step as f64) < last.get_untracked()).then_some(step));
+    });
+    let enter = act(move |event: leptos::ev::Event| {
+        let step = event_target_value(&event).trim().replace(',', "").parse::<u64>().ok();
+        let bounds = bounds.get_untracked();
+        let kept =
+            step.map(|step| step.clamp(bounds.start as u64, (bounds.end - 1.0).max(bounds.start) as u64));
+        range.rewind(kept.filter(|step| (*step as f64) < last.get_untracked()));
+    });
+    let handle = NodeRef::<leptos::html::Input>::new();
+    // The value goes last: a slider that does not reach so far yet would cut it off.
+    effect(move || {
+        let (bounds, at) = (bounds.get(), at.get());
+        if let Some(handle) = handle.get() {
+            let _ = handle.set_attribute("min", &format!("{:.0}", bounds.start));
+            let _ = handle.set_attribute("max", &format!("{:.0}", (bounds.end - 1.0).max(0.0)));
+            handle.set_value(&format!("{at:.0}"));
+        }
+    });
+    let says = text(move || {
+        let step = units::count(at.get() as u64);
+        if is_live.get() { format!("live, step {step}") } else { format!("step {step}") }
+    });
+    let when = text(move || {
+        let Some(at) = range.at.get() else { return live.past_error.get().unwrap_or_default() };
+        let ended = live.steps.with_value(|steps| {
+            let row = steps.step.partition_point(|&step| step <= at).checked_sub(1)?;
+            Some(steps.ended_unix_nanos[row]).filter(|&nanos| nanos > 0)
+        });
+        let ago = ended.map(|nanos| units::ago((live.now.get() - nanos as f64 / 1e6) / 1000.0));
+        live.past_error.get().or(ago).unwrap_or_default()
+    });
+    let unseen = flag(move || bounds.get().len() < 2.0);
+    view! {
+        <section class="timeline" aria-label="Time" class:unused=unseen data-testid="timeline">
+            <div class="strip" style:height=pixels(HEIGHT)>
+                <Plot label="" decorative=true testid="timeline-strip" height=derived(|| HEIGHT) margins=MARGINS
+                    draw=Box::new(move |frame, size| draw(frame, size, live))
+                    overlay=Box::new(move |pen, size| overlay(pen, size, live, range))
+                    on_gesture=Box::new(|_, _| false) />
+                <input type="range" node_ref=handle data-testid="rewind" step="1" on:input=slide
+                    aria-label="Rewind to a step" aria-valuetext=says />
+            </div>
+            <label class="field">
+                <span>"Up to step"</span>
+                <input inputmode="numeric" data-testid="at" on:change=enter
+                    prop:value=text(move || format!("{:.0}", at.get())) />
+            </label>
+            <button data-testid="go-live" title="Show the newest (L)" aria-pressed=text(move || is_live.get().to_string())
+                on:click=act(move |_| range.rewind(None))>
+                "Newest"
+            </button>
+            <small class="when tabular">{when}</small>
+        </section>
+    }
+    .into_any()
+}
+
+fn draw(frame: &mut Frame<'_>, size: Size, live: Live) {
+    live.drawn.track();
+    live.steps.with_value(|steps| {
+        let values = &steps.step_nanos;
+        let top = ticks::ceiling(f64::from(measure::exceeded_by(values, 2)) * 1.1) as f32;
+        let (view, colour) = (steps.bounds(), palette::part(Part::Backward));
+        let thickness = 1.25 * size.ratio as f32;
+        line::draw(frame, &line::Line { step: &steps.step, values, view, top, colour, thickness });
+    });
+}
+
+/// What is visible in the charts, and what lies behind the step one went back to.
+fn overlay(pen: &Pen, size: Size, live: Live, range: Range) {
+    let view = range.view();
+    let bounds = live.steps.with_value(|steps| steps.bounds());
+    if bounds.is_empty() {
+        return;
+    }
+    let x = |step: f64| bounds.to_pixel(step.clamp(bounds.start, bounds.end), size.width);
+    let (left, right) = (x(view.start), x(view.end));
+    pen.area(&[(left, 0.0), (right, 0.0), (right, size.height), (left, size.height)], pen.inks.accent, 0.14);
+    if let Some(at) = range.at.get() {
+        let at = x(at as f64 + 1.0);
+        pen.area(
+            &[(at, 0.0), (size.width, 0.0), (size.width, size.height), (at, size.height)],
+            pen.inks.ground,
+            0.7,
+        );
+    }
+}

@@ -1,0 +1,221 @@
+//! A chart of points, lines, bands and bars over any two axes. Every view that needs one describes a
+//! [`Picture`]; what is drawn, hovered and walked through by keys is here, once.
+
+use std::sync::Arc;
+
+use leptos::prelude::*;
+use viz::palette::{self, Rgba};
+use viz::ticks::Tick;
+use viz::xy::Axis;
+
+use crate::canvas::{Gesture, Margins, Plot, Size, Stretch};
+use crate::cells::derived;
+use crate::pen::{Align, Pen};
+use crate::widgets::{Place, Tip};
+
+const MARGINS: Margins = Margins { left: 64.0, right: 16.0, top: 14.0, bottom: 26.0 };
+/// A point is hit from this far away.
+const REACH_PIXELS: f64 = 28.0;
+
+/// A colour: one of the page's, or one that data have in every view.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ink {
+    /// What is measured.
+    Strong,
+    /// What is looked at.
+    Accent,
+    /// What is computed from it.
+    Muted,
+    /// A part of a step.
+    Data(Rgba),
+}
+
+/// Something that is drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mark {
+    /// A line through points.
+    Line { points: Vec<(f64, f64)>, ink: Ink, dashed: bool },
+    /// The room between two lines: x, low, high.
+    Band { points: Vec<(f64, f64, f64)>, ink: Ink },
+    /// Points, filled or hollow.
+    Dots { points: Vec<(f64, f64)>, ink: Ink, hollow: bool },
+    /// Bars from the bottom: from x, to x, height.
+    Bars { bars: Vec<(f64, f64, f64)>, ink: Ink },
+    /// A vertical line with a text.
+    Rule { x: f64, text: String },
+}
+
+/// A point that says something when the pointer is near it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hit {
+    /// Where.
+    pub at: (f64, f64),
+    /// What it says: lines, the first one bold.
+    pub says: Vec<String>,
+}
+
+/// A chart's content.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Picture {
+    /// The horizontal axis.
+    pub x: Axis,
+    /// The vertical axis.
+    pub y: Axis,
+    /// Marks of the horizontal axis.
+    pub x_ticks: Vec<Tick>,
+    /// Marks of the vertical axis.
+    pub y_ticks: Vec<Tick>,
+    /// From the bottom up.
+    pub marks: Vec<Mark>,
+    /// Left to right.
+    pub hits: Vec<Hit>,
+}
+
+/// What a chart shows, or why there is nothing to show.
+pub type Shown = Result<Arc<Picture>, String>;
+
+/// A chart.
+#[component]
+pub fn Xy(
+    /// For a screen reader; it names what is shown.
+    #[prop(into)]
+    label: Signal<String>,
+    testid: &'static str,
+    height: f64,
+    /// What the axes are, across and up.
+    axes: (&'static str, &'static str),
+    #[prop(into)] picture: Signal<Shown>,
+) -> impl IntoView {
+    let stretch = expect_context::<Stretch>();
+    let near = RwSignal::new(None::<usize>);
+    let place = RwSignal::new(None::<Place>);
+    let overlay = move |pen: &Pen, size: Size| match picture.get() {
+        Ok(picture) => draw(pen, size, &picture, near.get()),
+        Err(why) => pen.text(size.width / 2.0, size.height / 2.0, &why, Align::Middle, pen.inks.muted),
+    };
+    let on_gesture = move |gesture: Gesture, size: Size| {
+        let Ok(picture) = picture.get_untracked() else { return false };
+        let found = match gesture {
+            Gesture::Move { x, y } => nearest(&picture, size, (x, y)),
+            Gesture::Leave => None,
+            Gesture::Key(key) => {
+                let Some(next) = step(&picture, near.get_untracked(), &key) else { return false };
+                Some(next)
+            }
+            _ => return false,
+        };
+        near.set(found);
+        place.set(found.map(|at| {
+            let (x, y) = point(&picture, size, picture.hits[at].at);
+            MARGINS.place(x, y, size)
+        }));
+        true
+    };
+    let tip = move || {
+        let picture = picture.get().ok()?;
+        let hit = picture.hits.get(near.get()?)?;
+        let mut lines = hit.says.iter().cloned();
+        let first = lines.next();
+        let rest: Vec<_> = lines.map(|line| view! { <div>{line}</div> }).collect();
+        Some(view! { <b>{first}</b>{rest} })
+    };
+    let (across, up) = axes;
+    view! {
+        <p class="axis-names" aria-hidden="true">
+            <span>{up}" ↑"</span>
+            <span>{across}" →"</span>
+        </p>
+        <Plot label=label testid=testid height=derived(move || height * stretch.get()) margins=MARGINS
+            draw=Box::new(|_, _| ()) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)>
+            <Tip place=place>{tip}</Tip>
+        </Plot>
+    }
+    .into_any()
+}
+
+fn point(picture: &Picture, size: Size, (x, y): (f64, f64)) -> (f64, f64) {
+    (picture.x.to_pixel(x, size.width), size.height - picture.y.to_pixel(y, size.height))
+}
+
+fn nearest(picture: &Picture, size: Size, (x, y): (f64, f64)) -> Option<usize> {
+    let distance = |hit: &Hit| {
+        let (hit_x, hit_y) = point(picture, size, hit.at);
+        // Along the line counts more than above or below it.
+        (hit_x - x).hypot((hit_y - y) / 4.0)
+    };
+    let found = picture.hits.iter().enumerate().min_by(|a, b| distance(a.1).total_cmp(&distance(b.1)))?;
+    (distance(found.1) <= REACH_PIXELS).then_some(found.0)
+}
+
+fn step(picture: &Picture, near: Option<usize>, key: &str) -> Option<usize> {
+    let last = picture.hits.len().checked_sub(1)?;
+    match key {
+        "ArrowRight" => Some(near.map_or(0, |at| (at + 1).min(last))),
+        "ArrowLeft" => Some(near.map_or(last, |at| at.saturating_sub(1))),
+        _ => None,
+    }
+}
+
+fn draw(pen: &Pen, size: Size, picture: &Picture, near: Option<usize>) {
+    let at = |x: f64, y: f64| point(picture, size, (x, y));
+    for tick in &picture.y_ticks {
+        let (_, y) = at(picture.x.span.start, tick.value);
+        pen.rect(0.0, y.round(), size.width, 1.0, pen.inks.grid);
+        pen.text(-8.0, y, &tick.label, Align::End, pen.inks.muted);
+    }
+    for tick in &picture.x_ticks {
+        let (x, _) = at(tick.value, picture.y.span.start);
+        pen.rect(x.round(), size.height, 1.0, 4.0, pen.inks.grid);
+        pen.text(x, size.height + 14.0, &tick.label, Align::Middle, pen.inks.muted);
+    }
+    for mark in &picture.marks {
+        match mark {
+            Mark::Band { points, ink } => {
+                let low = points.iter().map(|&(x, low, _)| at(x, low));
+                let high = points.iter().rev().map(|&(x, _, high)| at(x, high));
+                pen.area(&low.chain(high).collect::<Vec<_>>(), &colour(pen, *ink), 0.16);
+            }
+            Mark::Line { points, ink, dashed } => {
+                let points: Vec<_> = points.iter().map(|&(x, y)| at(x, y)).collect();
+                pen.lines(&points, &colour(pen, *ink), *dashed);
+            }
+            Mark::Dots { points, ink, hollow } => {
+                for &(x, y) in points {
+                    let (x, y) = at(x, y);
+                    pen.dot(x, y, 4.5, &colour(pen, *ink), *hollow);
+                }
+            }
+            Mark::Bars { bars, ink } => bars.iter().for_each(|&(from, to, height)| {
+                let ((left, top), (right, bottom)) = (at(from, height), at(to, picture.y.span.start));
+                let corners = [(left, bottom), (left, top), (right - 1.0, top), (right - 1.0, bottom)];
+                pen.area(&corners, &colour(pen, *ink), 0.62);
+            }),
+            Mark::Rule { x, text } => {
+                let (x, _) = at(*x, picture.y.span.start);
+                pen.line((x, 0.0), (x, size.height), pen.inks.muted, true);
+                let align = if x > size.width / 2.0 { Align::End } else { Align::Start };
+                pen.text(
+                    if align == Align::End { x - 5.0 } else { x + 5.0 },
+                    -5.0,
+                    text,
+                    align,
+                    pen.inks.muted,
+                );
+            }
+        }
+    }
+    if let Some(hit) = near.and_then(|near| picture.hits.get(near)) {
+        let (x, y) = at(hit.at.0, hit.at.1);
+        pen.crosshair(x);
+        pen.ring(x, y, 6.0, pen.inks.ink);
+    }
+}
+
+fn colour(pen: &Pen, ink: Ink) -> String {
+    match ink {
+        Ink::Strong => pen.inks.ink.into(),
+        Ink::Accent => pen.inks.accent.into(),
+        Ink::Muted => pen.inks.muted.into(),
+        Ink::Data(colour) => palette::css(colour),
+    }
+}

@@ -1,0 +1,87 @@
+//! Axes of charts that are not over steps: linear or logarithmic, with their marks.
+
+use crate::span::Span;
+use crate::ticks::{self, Tick};
+
+/// An axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Axis {
+    /// First and last value.
+    pub span: Span,
+    /// The base of a logarithmic axis; `None` for a linear one.
+    base: Option<f64>,
+}
+
+impl Axis {
+    /// From `start` to `end`, evenly.
+    #[must_use]
+    pub fn linear(start: f64, end: f64) -> Self {
+        Self { span: Span::new(start, if end > start { end } else { start + 1.0 }), base: None }
+    }
+
+    /// From `start` to `end`, each power of `base` as long as the next. Both are above 0.
+    #[must_use]
+    pub fn log(start: f64, end: f64, base: f64) -> Self {
+        let start = start.max(f64::MIN_POSITIVE);
+        Self { span: Span::new(start, if end > start { end } else { start * base }), base: Some(base) }
+    }
+
+    fn place(self, value: f64) -> f64 {
+        if self.base.is_some() { value.max(f64::MIN_POSITIVE).ln() } else { value }
+    }
+
+    /// Where `value` lies on `pixels`.
+    #[must_use]
+    pub fn to_pixel(self, value: f64, pixels: f64) -> f64 {
+        Span::new(self.place(self.span.start), self.place(self.span.end)).to_pixel(self.place(value), pixels)
+    }
+
+    /// At most about `most` marks.
+    #[must_use]
+    pub fn ticks(self, most: usize, write: impl Fn(f64) -> String) -> Vec<Tick> {
+        let values = match self.base {
+            None => linear(self.span, most),
+            Some(base) => powers(self.span, base, most),
+        };
+        values.into_iter().map(|value| Tick { value, label: write(value) }).collect()
+    }
+}
+
+fn linear(span: Span, most: usize) -> Vec<f64> {
+    let step = ticks::spacing(span.len(), most);
+    let first = (span.start / step - 1e-9).ceil() as i64;
+    let last = (span.end / step + 1e-9).floor() as i64;
+    (first..=last).map(|n| n as f64 * step).collect()
+}
+
+/// Every power of the base, or every second, third, ... where they are many.
+fn powers(span: Span, base: f64, most: usize) -> Vec<f64> {
+    let exponent = |value: f64| value.ln() / base.ln();
+    let first = (exponent(span.start) - 1e-9).ceil() as i32;
+    let last = (exponent(span.end) + 1e-9).floor() as i32;
+    let every = ((last - first + 1).max(1) as usize).div_ceil(most.max(1)) as i32;
+    (first..=last).filter(|power| power.rem_euclid(every) == 0).map(|power| base.powi(power)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(axis: Axis, most: usize) -> Vec<f64> {
+        axis.ticks(most, |_| String::new()).into_iter().map(|tick| tick.value).collect()
+    }
+
+    #[test]
+    fn powers_lie_evenly() {
+        let axis = Axis::log(1.0, 1024.0, 2.0);
+        assert!((axis.to_pixel(32.0, 100.0) - 50.0).abs() < 1e-9);
+        assert_eq!(values(axis, 20).len(), 11);
+        assert_eq!(values(axis, 4), [1.0, 8.0, 64.0, 512.0]);
+    }
+
+    #[test]
+    fn a_linear_axis_has_round_marks() {
+        assert_eq!(values(Axis::linear(0.0, 1.0), 5), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
+        assert_eq!(Axis::linear(3.0, 3.0).span, Span::new(3.0, 4.0), "an axis is never empty");
+    }
+}
