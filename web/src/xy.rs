@@ -9,7 +9,7 @@ use viz::ticks::Tick;
 use viz::xy::Axis;
 
 use crate::canvas::{Gesture, Margins, Plot, Size, Stretch};
-use crate::cells::derived;
+use crate::cells::{derived, flag, text};
 use crate::pen::{Align, Pen};
 use crate::widgets::{Place, Tip};
 
@@ -89,10 +89,13 @@ pub fn Xy(
     let stretch = expect_context::<Stretch>();
     let near = RwSignal::new(None::<usize>);
     let place = RwSignal::new(None::<Place>);
-    let overlay = move |pen: &Pen, size: Size| match picture.get() {
-        Ok(picture) => draw(pen, size, &picture, near.get()),
-        Err(why) => pen.text(size.width / 2.0, size.height / 2.0, &why, Align::Middle, pen.inks.muted),
+    let overlay = move |pen: &Pen, size: Size| {
+        if let Ok(picture) = picture.get() {
+            draw(pen, size, &picture, near.get());
+        }
     };
+    let why = text(move || picture.get().err().unwrap_or_default());
+    let nothing = flag(move || picture.get().is_err());
     let on_gesture = move |gesture: Gesture, size: Size| {
         let Ok(picture) = picture.get_untracked() else { return false };
         let found = match gesture {
@@ -121,6 +124,8 @@ pub fn Xy(
     };
     let (across, up) = axes;
     view! {
+        <p class="quiet" class:hidden=flag(move || !nothing.get())>{why}</p>
+        <div class:hidden=nothing>
         <p class="axis-names" aria-hidden="true">
             <span>{up}" ↑"</span>
             <span>{across}" →"</span>
@@ -129,6 +134,7 @@ pub fn Xy(
             draw=Box::new(|_, _| ()) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)>
             <Tip place=place>{tip}</Tip>
         </Plot>
+        </div>
     }
     .into_any()
 }

@@ -231,7 +231,14 @@ impl Map {
         let reduce = self.look.reduce.get().name();
         self.tiles.with(|tiles| match tiles.last() {
             Some(tile) if tile.per_column > 1 || tile.per_row > 1 => {
-                format!("{reduce} of {} steps × {} ranks a cell", tile.per_column, tile.per_row)
+                let of = |count: u32, what: &str| {
+                    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+                };
+                format!(
+                    "a cell is the {reduce} of {} × {}",
+                    of(tile.per_column, "step"),
+                    of(tile.per_row, "rank")
+                )
             }
             _ => String::new(),
         })

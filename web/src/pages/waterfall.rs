@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use viz::raster::{Frame, gantt::View};
+use viz::raster::Frame;
+use viz::raster::gantt::{Gantt, View};
 use viz::span::Span;
 use viz::{palette, ticks, units};
 use wire::live::{SliceKind, Waterfall};
@@ -13,15 +14,19 @@ use crate::canvas::{Gesture, Margins, Plot, Size, Stretch};
 use crate::cells::{derived, effect, memo, text};
 use crate::keys;
 use crate::pen::{Align, Pen};
+use crate::range::chosen;
+use crate::route::Router;
 use crate::widgets::{Place, Swatch, Tip, Views as _};
 
 const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 6.0, bottom: 24.0 };
 const ROW_PIXELS: f64 = 56.0;
 const HEIGHT_PIXELS: (f64, f64) = (180.0, 620.0);
-/// Rows are at least this high; further ranks are reached by dragging.
-const LOWEST_ROW_PIXELS: f64 = 9.0;
+/// One cannot zoom into fewer ranks than this.
+const MIN_RANKS: f64 = 2.0;
 /// Lower rows show only where the bucket started.
 const ALL_MARKS_PIXELS: f64 = 14.0;
+/// Lower rows have no room for the numbers of buckets.
+const LABELS_FROM_PIXELS: f64 = 24.0;
 /// A slice is hit from this far away.
 const REACH_PIXELS: f64 = 4.0;
 /// One cannot zoom in further than this many nanoseconds.
@@ -59,8 +64,8 @@ pub fn Legend() -> impl IntoView {
 #[component]
 pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
     let stretch = expect_context::<Stretch>();
-    let time = RwSignal::new(None::<Span>);
-    let first_row = RwSignal::new(0.0f64);
+    let time = chosen(expect_context::<Router>(), "time");
+    let zoomed = chosen(expect_context::<Router>(), "ranks");
     let hovered = RwSignal::new(None::<u32>);
     let place = RwSignal::new(None);
 
@@ -71,13 +76,20 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
     let view = memo(move || {
         let span = look.shown.with(|shown| shown.as_ref().map_or(1.0, |s| s.waterfall.span_nanos.max(1.0)));
         let all = Span::new(0.0, span);
-        let most = (height.get() / LOWEST_ROW_PIXELS).floor().min(ranks.get() as f64).max(1.0);
-        let first = first_row.get();
+        let every = Span::new(0.0, ranks.get().max(1) as f64);
         View {
             time: time.get().map_or(all, |time| time.clamp(all, MIN_NANOS)),
-            rows: Span::new(first, first + most).clamp(Span::new(0.0, ranks.get().max(1) as f64), most),
+            rows: zoomed.get().map_or(every, |rows| rows.clamp(every, MIN_RANKS)),
         }
     });
+    let zoom_rows = move |factor: f64| {
+        let (rows, every) = (view.get_untracked().rows, ranks.get_untracked() as f64);
+        let at = place.get_untracked().map_or(0.5, |p: Place| {
+            ((p.y - MARGINS.top) / (p.height - MARGINS.top - MARGINS.bottom)).clamp(0.0, 1.0)
+        });
+        let next = rows.zoom(at, factor);
+        zoomed.set((next.len() < every).then(|| next.clamp(Span::new(0.0, every), MIN_RANKS)));
+    };
     let zoom = move |anchor: f64, factor: f64| {
         time.set(Some(view.get_untracked().time.zoom(anchor, factor)));
     };
@@ -98,7 +110,12 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
             "s" => zoom(anchor(), 1.0 / 0.7),
             "a" => pan(-0.2),
             "d" => pan(0.2),
-            "0" | "F" => time.set(None),
+            "W" => zoom_rows(0.7),
+            "S" => zoom_rows(1.0 / 0.7),
+            "0" | "F" => {
+                time.set(None);
+                zoomed.set(None);
+            }
             _ => return false,
         }
         true
@@ -165,10 +182,14 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
             Gesture::Zoom { x, factor, .. } => zoom(x / size.width, factor),
             Gesture::Pan { dx, dy } => {
                 pan(dx / size.width);
-                let rows = view.get_untracked().rows;
-                first_row.set((rows.start + dy / size.height * rows.len()).max(0.0));
+                if zoomed.get_untracked().is_some() {
+                    zoomed.set(Some(view.get_untracked().rows.pan(dy / size.height)));
+                }
             }
-            Gesture::DoubleClick => time.set(None),
+            Gesture::DoubleClick => {
+                time.set(None);
+                zoomed.set(None);
+            }
             Gesture::Key(key) => return arrow(look, &key),
         }
         true
@@ -181,10 +202,17 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
     let tip_place = derived(move || hovered.get().and(place.get()));
     let part_of_ranks = move || {
         let (rows, ranks) = (view.get().rows, ranks.get());
-        if rows.len() >= ranks as f64 {
-            return String::new();
+        let together = Gantt::ranks_a_row(rows, height.get());
+        let part = if rows.len() < ranks as f64 {
+            format!("ranks {:.0} to {:.0} of {ranks}", rows.start, rows.end - 1.0)
+        } else {
+            String::new()
+        };
+        match (together, part.is_empty()) {
+            (1, _) => part,
+            (_, true) => format!("the slowest of every {together} ranks; Shift + W to see each"),
+            (_, false) => format!("{part}, the slowest of every {together}"),
         }
-        format!("rows {:.0} to {:.0} of {ranks}; drag up and down for the others", rows.start, rows.end - 1.0)
     };
     // The selected rank is in view.
     effect(move || {
@@ -192,7 +220,10 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
         let row = look.shown.with(|shown| shown.as_ref()?.waterfall.rank.iter().position(|&r| r == rank));
         if let Some(row) = row {
             let rows = view.get_untracked().rows;
-            first_row.set(rows.reveal(row as f64, row as f64 + 1.0).start);
+            let revealed = rows.reveal(row as f64, row as f64 + 1.0);
+            if zoomed.get_untracked().is_some() && revealed != rows {
+                zoomed.set(Some(revealed));
+            }
         }
     });
     let label = move || {
@@ -291,6 +322,10 @@ fn outline(pen: &Pen, size: Size, shown: &Loaded, view: View, slice: u32) {
 /// Bucket numbers in the slices that have room for them.
 fn labels(pen: &Pen, size: Size, shown: &Loaded, view: View) {
     let waterfall = &shown.waterfall;
+    // Rows that are lower have no room for any.
+    if size.height / view.rows.len() < LABELS_FROM_PIXELS {
+        return;
+    }
     for slice in 0..waterfall.slice_row.len() as u32 {
         let bucket = waterfall.slice_bucket[slice as usize];
         if bucket == u32::MAX || !view.rows.contains(f64::from(waterfall.slice_row[slice as usize]) + 0.5) {
@@ -311,11 +346,17 @@ fn labels(pen: &Pen, size: Size, shown: &Loaded, view: View) {
 fn marks(pen: &Pen, size: Size, shown: &Arc<Loaded>, view: View, bucket: u32) {
     let waterfall = &shown.waterfall;
     let x = |time: f64| view.time.to_pixel(time, size.width);
-    let row_pixels = size.height / view.rows.len();
+    let together = Gantt::ranks_a_row(view.rows, size.height);
+    let row_pixels = together as f64 * size.height / view.rows.len();
     let mut last_start = f64::NEG_INFINITY;
     for at in (0..waterfall.bucket.len()).filter(|&at| waterfall.bucket[at] == bucket) {
         last_start = last_start.max(waterfall.bucket_start[at]);
-        let top = view.rows.to_pixel(f64::from(waterfall.bucket_row[at]), size.height);
+        let row = waterfall.bucket_row[at] as usize;
+        // Only the rank that stands for its row; the last start is that of all.
+        if shown.gantt.standing_for(row, together) != row {
+            continue;
+        }
+        let top = view.rows.to_pixel((row / together * together) as f64, size.height);
         let (middle, bottom) = (top + row_pixels * 0.46, top + row_pixels * 0.94);
         let ink = pen.inks.ink;
         if row_pixels < ALL_MARKS_PIXELS {

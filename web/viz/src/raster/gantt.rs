@@ -1,4 +1,5 @@
-//! The waterfall of one step: a row a rank, in it lanes for compute, communication and the queue.
+//! The waterfall of one step: a row a rank, in it lanes for compute, communication and the queue. Where ranks are
+//! more than there is room for, a row shows the slowest of its ranks: the one that started its collectives last.
 
 use wire::live::{SliceKind, Waterfall};
 
@@ -14,8 +15,13 @@ pub struct Gantt {
     order: Vec<u32>,
     /// Where each (row, lane) begins in `order`; one more than there are.
     starts: Vec<u32>,
+    /// When each row started its collectives, summed over buckets; the slowest has the largest.
+    lateness: Vec<f64>,
     rows: usize,
 }
+
+/// A row of the picture is at least this high, or it stands for several ranks.
+const LOWEST_ROW_PIXELS: f64 = 5.0;
 
 const LANES: usize = 3;
 
@@ -56,7 +62,32 @@ impl Gantt {
         });
         let lanes = waterfall.rank.len() * LANES;
         let starts = (0..=lanes).map(|l| order.partition_point(|&slice| lane(slice) < l) as u32).collect();
-        Self { order, starts, rows: waterfall.rank.len() }
+        let mut lateness = waterfall.rank_end.clone();
+        if !waterfall.bucket_row.is_empty() {
+            lateness.fill(0.0);
+            for (row, start) in waterfall.bucket_row.iter().zip(&waterfall.bucket_start) {
+                lateness[*row as usize] += start;
+            }
+        }
+        Self { order, starts, lateness, rows: waterfall.rank.len() }
+    }
+
+    /// How many ranks a row stands for, where `rows` share `height` pixels.
+    #[must_use]
+    pub fn ranks_a_row(rows: Span, height: f64) -> usize {
+        let mut ranks = 1;
+        while (ranks as f64) < rows.len() && ranks as f64 * height / rows.len() < LOWEST_ROW_PIXELS {
+            ranks *= 2;
+        }
+        ranks
+    }
+
+    /// The row that stands for the `ranks` rows around `row`: the slowest of them.
+    #[must_use]
+    pub fn standing_for(&self, row: usize, ranks: usize) -> usize {
+        let first = row / ranks * ranks;
+        let group = first..(first + ranks).min(self.rows);
+        group.max_by(|&a, &b| self.lateness[a].total_cmp(&self.lateness[b])).unwrap_or(row)
     }
 
     /// How many rows it has.
@@ -77,14 +108,16 @@ impl Gantt {
         }
         let mut cover = vec![(0.0f32, u32::MAX); frame.width()];
         let last = (view.rows.end.ceil() as usize).min(self.rows);
-        for row in view.rows.start.max(0.0) as usize..last {
+        let ranks = Self::ranks_a_row(view.rows, frame.height() as f64);
+        for row in (view.rows.start.max(0.0) as usize / ranks * ranks..last).step_by(ranks) {
+            let shown = self.standing_for(row, ranks);
             for lane in 0..LANES {
-                let (top, bottom) = lane_pixels(view.rows, frame.height(), row, lane);
+                let (top, bottom) = lane_pixels(view.rows, frame.height(), row, ranks, lane);
                 if top >= bottom {
                     continue;
                 }
                 cover.fill((0.0, u32::MAX));
-                for &slice in self.lane(row, lane) {
+                for &slice in self.lane(shown, lane) {
                     cover_slice(&mut cover, waterfall, view.time, slice);
                 }
                 paint_lane(frame, waterfall, &cover, top, bottom);
@@ -106,11 +139,13 @@ impl Gantt {
         if row < 0.0 || row as usize >= self.rows {
             return None;
         }
-        let row = row as usize;
+        let ranks = Self::ranks_a_row(view.rows, height);
+        let first = row as usize / ranks * ranks;
         let lane = (0..LANES).find(|&lane| {
-            let (top, bottom) = lane_pixels(view.rows, height.max(1.0) as usize, row, lane);
+            let (top, bottom) = lane_pixels(view.rows, height.max(1.0) as usize, first, ranks, lane);
             (top as f64..bottom as f64 + 1.0).contains(&y)
         })?;
+        let row = self.standing_for(first, ranks);
         let distance = |&&slice: &&u32| {
             let at = slice as usize;
             let begin = view.time.to_pixel(waterfall.slice_begin[at], width);
@@ -131,13 +166,15 @@ impl Gantt {
         height: usize,
     ) -> (usize, usize) {
         let at = slice as usize;
-        lane_pixels(rows, height, waterfall.slice_row[at] as usize, lane_of(waterfall.slice_kind[at]))
+        let ranks = Self::ranks_a_row(rows, height as f64);
+        let row = waterfall.slice_row[at] as usize / ranks * ranks;
+        lane_pixels(rows, height, row, ranks, lane_of(waterfall.slice_kind[at]))
     }
 }
 
-/// Top and bottom of a lane, whole pixels.
-fn lane_pixels(rows: Span, height: usize, row: usize, lane: usize) -> (usize, usize) {
-    let per_row = height as f64 / rows.len();
+/// Top and bottom of a lane, whole pixels; the row stands for `ranks` of them.
+fn lane_pixels(rows: Span, height: usize, row: usize, ranks: usize, lane: usize) -> (usize, usize) {
+    let per_row = ranks as f64 * height as f64 / rows.len();
     let lanes = if per_row >= TALL_FROM_PIXELS { TALL } else { LOW };
     let y = |share: f32| {
         (rows.to_pixel(row as f64, height as f64) + f64::from(share) * per_row)
@@ -257,9 +294,31 @@ mod tests {
     #[test]
     fn low_rows_have_two_lanes() {
         assert_eq!(
-            picture(&two_ranks(), ALL, 16, 4),
-            "ffffbbbbbbbb    \n        tttttttt\nffffffff        \n  w             \n"
+            picture(&two_ranks(), ALL, 16, 12).lines().step_by(3).collect::<Vec<_>>(),
+            ["ffffbbbbbbbb    ", "        tttttttt", "ffffffff        ", "  w             "]
         );
+    }
+
+    #[test]
+    fn a_row_of_many_ranks_shows_the_slowest() {
+        let mut slices: Vec<_> = (0..8).map(|row| (row, SliceKind::Forward, 0.0, 8.0)).collect();
+        slices[5].1 = SliceKind::Backward;
+        let mut waterfall = waterfall(8, &slices);
+        waterfall.rank_end = vec![8.0, 8.0, 8.0, 8.0, 8.0, 12.0, 8.0, 8.0];
+        let all = Span::new(0.0, 8.0);
+        assert_eq!(Gantt::ranks_a_row(all, 10.0), 4);
+        let gantt = Gantt::new(&waterfall);
+        assert_eq!((gantt.standing_for(6, 4), gantt.standing_for(1, 1)), (5, 1));
+        let drawn = picture(&waterfall, View { time: Span::new(0.0, 8.0), rows: all }, 4, 10);
+        assert!(drawn.starts_with("ffff\n") && drawn.contains("bbbb\n"), "{drawn}");
+        let hit = gantt.slice_at(
+            &waterfall,
+            View { time: Span::new(0.0, 8.0), rows: all },
+            (2.0, 6.0),
+            (4.0, 10.0),
+            1.0,
+        );
+        assert_eq!(hit, Some(5));
     }
 
     #[test]
