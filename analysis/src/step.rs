@@ -125,6 +125,16 @@ impl StepAnalysis {
         self.window.map_or(self.local_nanos, |(begin, end)| (end - begin).max(0).unsigned_abs())
     }
 
+    /// What the step adds to the run's time: T less what it shares with the step before, when some ranks
+    /// began it later than others.
+    #[must_use]
+    pub fn period_nanos(&self) -> u64 {
+        match &self.replay {
+            Some(replay) => (replay.measured_nanos - replay.skew_nanos).max(0.0) as u64,
+            None => self.step_nanos(),
+        }
+    }
+
     /// The ranks whose records are there.
     pub fn present(&self) -> impl Iterator<Item = (usize, &RankAnalysis)> {
         self.ranks.iter().enumerate().filter_map(|(rank, analysis)| Some((rank, analysis.as_ref()?)))

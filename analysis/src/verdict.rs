@@ -124,7 +124,7 @@ fn confidence(case: &Case<'_>) -> Confidence {
 }
 
 pub(crate) fn cost_share(cost_nanos: u64, steps: &[&StepAnalysis]) -> f64 {
-    let total: u64 = steps.iter().map(|step| step.step_nanos()).sum();
+    let total: u64 = steps.iter().map(|step| step.period_nanos()).sum();
     if total == 0 { 0.0 } else { cost_nanos as f64 * steps.len() as f64 / total as f64 }
 }
 

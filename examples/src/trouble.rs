@@ -24,9 +24,9 @@ use crate::random::Random;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Planted trouble")]
 pub struct TroubleOptions {
-    /// Make this rank slow
-    #[arg(long, value_name = "RANK", requires_all = ["slow_phase", "slow_ms"])]
-    pub slow_rank: Option<u32>,
+    /// Make this rank slow; several, separated by commas, are slow together
+    #[arg(long, value_name = "RANK", value_delimiter = ',', requires_all = ["slow_phase", "slow_ms"])]
+    pub slow_rank: Vec<u32>,
     /// In which way it is slow
     #[arg(long, value_enum, value_name = "PHASE", requires = "slow_rank")]
     pub slow_phase: Option<SlowPhase>,
@@ -53,6 +53,9 @@ pub enum SlowPhase {
     Input,
     /// Multiplies more matrices: a third in forward, the rest spread over backward (processor time)
     Compute,
+    /// Has more to compute, from nothing to twice as much from step to step, as with sequences of uneven
+    /// length (processor time)
+    Work,
     /// Walks over memory between forward and backward, outside any phase, as a garbage collector does
     /// (processor time)
     Host,
@@ -72,6 +75,8 @@ struct Planted {
     from: u64,
     to: u64,
     active: bool,
+    /// How much of it this step has: 1, but for uneven work.
+    amount: f64,
     work: Work,
 }
 
@@ -82,16 +87,17 @@ impl Trouble {
     /// When there is no such rank.
     pub fn new(options: &TroubleOptions, place: Place) -> Result<Self> {
         let Place { rank, world_size } = place;
-        if let Some(slow) = options.slow_rank.filter(|slow| *slow >= world_size) {
+        if let Some(slow) = options.slow_rank.iter().find(|slow| **slow >= world_size) {
             bail!("--slow-rank {slow}: ranks go from 0 to {}", world_size - 1);
         }
-        let planted = match (options.slow_rank, options.slow_phase, options.slow_ms) {
-            (Some(slow), Some(phase), Some(millis)) if slow == rank.0 => Some(Planted {
+        let planted = match (options.slow_phase, options.slow_ms) {
+            (Some(phase), Some(millis)) if options.slow_rank.contains(&rank.0) => Some(Planted {
                 phase,
                 nanos: millis * 1e6,
                 from: options.slow_from,
                 to: options.slow_to,
                 active: false,
+                amount: 1.0,
                 work: Work::new()?,
             }),
             _ => None,
@@ -114,6 +120,9 @@ impl Trouble {
     pub fn begin_step(&mut self, step: u64, buckets: usize) {
         let Some(planted) = &mut self.planted else { return };
         planted.active = (planted.from..planted.to).contains(&step);
+        if planted.phase == SlowPhase::Work {
+            planted.amount = 2.0 * planted.work.random.unit();
+        }
         let delay = if planted.active { planted.nanos / buckets.max(1) as f64 } else { 0.0 };
         self.adapter.store(delay as u64, Ordering::Relaxed);
     }
@@ -132,6 +141,7 @@ impl Trouble {
     /// Called in the forward pass.
     pub fn forward(&mut self) {
         self.burn(SlowPhase::Compute, 1.0 / 3.0, Work::multiply);
+        self.burn(SlowPhase::Work, 1.0 / 3.0, Work::multiply);
     }
 
     /// Called outside all phases.
@@ -142,6 +152,7 @@ impl Trouble {
     /// Called for each of `parameters` in the backward pass.
     pub fn backward(&mut self, parameters: usize) {
         self.burn(SlowPhase::Compute, 2.0 / 3.0 / parameters as f64, Work::multiply);
+        self.burn(SlowPhase::Work, 2.0 / 3.0 / parameters as f64, Work::multiply);
     }
 
     fn burn(&mut self, phase: SlowPhase, share: f64, piece: fn(&mut Work)) {
@@ -149,7 +160,7 @@ impl Trouble {
         else {
             return;
         };
-        let until = thread_cpu_nanos() + (planted.nanos * share) as u64;
+        let until = thread_cpu_nanos() + (planted.nanos * planted.amount * share) as u64;
         while thread_cpu_nanos() < until {
             piece(&mut planted.work);
         }

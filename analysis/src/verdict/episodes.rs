@@ -84,7 +84,7 @@ pub(super) fn bad_steps(
             let (last_in, saved) = savings.fold((0_usize, 0.0), |(last_in, sum), saved| {
                 (last_in + usize::from(saved > 0.0), sum + saved)
             });
-            let total: u64 = steps[from..to].iter().map(|step| step.step_nanos()).sum();
+            let total: u64 = steps[from..to].iter().map(|step| step.period_nanos()).sum();
             last_in as f64 >= LAST_SHARE * (to - from) as f64 && saved >= BLOCK_COST_SHARE * total as f64
         })
         .collect();

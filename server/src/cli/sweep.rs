@@ -118,6 +118,8 @@ struct Row {
     run: String,
     buckets: usize,
     seconds_per_step: f64,
+    /// How far a mean of as many steps strays by chance (95 %), in seconds.
+    noise: f64,
     communication_fraction: f64,
     overlap: f64,
     exposed_millis: f64,
@@ -132,12 +134,22 @@ impl Row {
             cap_mib,
             run: report.run.to_string(),
             buckets: report.buckets.len(),
-            seconds_per_step: report.step_time_ns?.mean / 1e9,
+            // T overlaps from step to step when ranks begin apart; local step times add up to the run's.
+            seconds_per_step: report.local_step_time_ns?.mean / 1e9,
+            noise: noise(report)?,
             communication_fraction: report.communication_fraction?,
             overlap: report.overlap_ratio?,
             exposed_millis: exposed as f64 / counted / 1e6,
         })
     }
+}
+
+/// Two standard errors of the mean step, from the scatter of the steps.
+fn noise(report: &Report) -> Option<f64> {
+    let spread = report.local_step_time_ns?;
+    // 80 % of normal values lie between p10 and p90: 2.563 deviations.
+    let deviation = (spread.p90 - spread.p10) / 2.563;
+    Some(2.0 * deviation / (report.steps.max(1) as f64).sqrt() / 1e9)
 }
 
 fn csv(rows: &[Row]) -> String {
@@ -196,6 +208,15 @@ fn table(rows: &[Row]) -> String {
             100.0 * (1.0 - best.seconds_per_step / worst.seconds_per_step),
             worst.cap_mib
         );
+        let close = |row: &&&Row| {
+            row.cap_mib != best.cap_mib
+                && row.seconds_per_step - best.seconds_per_step < row.noise.hypot(best.noise)
+        };
+        let close: Vec<String> =
+            of_caps.iter().filter(close).map(|row| format!("{} MiB", row.cap_mib)).collect();
+        if !close.is_empty() {
+            out += &format!("As good, within the scatter of the steps: {}.\n", close.join(", "));
+        }
     }
     out
 }

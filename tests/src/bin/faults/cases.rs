@@ -1,0 +1,132 @@
+//! Which faults are planted.
+
+use std::ops::Range;
+
+/// What is wrong with a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    Input,
+    Compute,
+    Work,
+    Host,
+    Network,
+}
+
+impl Class {
+    pub const ALL: [Self; 5] = [Self::Input, Self::Compute, Self::Work, Self::Host, Self::Network];
+
+    /// As the example jobs' `--slow-phase` spells it.
+    pub fn phase(self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::Compute => "compute",
+            Self::Work => "work",
+            Self::Host => "host",
+            Self::Network => "network",
+        }
+    }
+
+    /// The cause that a verdict must name.
+    pub fn cause(self) -> &'static str {
+        if self == Self::Work { "more_work" } else { self.phase() }
+    }
+}
+
+/// A training job.
+#[derive(Clone, Copy, Debug)]
+pub struct Job {
+    pub program: &'static str,
+    pub ranks: u32,
+}
+
+const JOBS: [Job; 3] = [
+    Job { program: "char_lm", ranks: 4 },
+    Job { program: "char_lm", ranks: 2 },
+    Job { program: "digits", ranks: 4 },
+];
+
+/// The job of the n-th healthy run.
+pub fn job(at: usize) -> Job {
+    JOBS[at % JOBS.len()]
+}
+
+/// A fault in a real run.
+#[derive(Clone, Debug)]
+pub struct Real {
+    pub job: Job,
+    pub class: Class,
+    /// One rank, or two that are slow together.
+    pub slow: Vec<u32>,
+    pub millis: f64,
+    pub steps: u64,
+    /// The steps that have it.
+    pub bad: Range<u64>,
+}
+
+/// Steps of a real run.
+pub const STEPS: u64 = 200;
+
+/// The n-th real case: classes, jobs, ranks and sizes take turns, so that all combinations come up.
+pub fn real(at: usize, random: &mut Random) -> Real {
+    let class = Class::ALL[at % Class::ALL.len()];
+    let job = job(at / Class::ALL.len() + at);
+    let rank = random.below(u64::from(job.ranks)) as u32;
+    // A slow network costs only what backward does not hide.
+    let sizes = if class == Class::Network { [15.0, 30.0, 60.0] } else { [4.0, 10.0, 30.0] };
+    let millis = sizes[random.below(3) as usize];
+    let bad = match random.below(4) {
+        0 => 60..STEPS,
+        1 => 40..140,
+        _ => 0..STEPS,
+    };
+    // Two of four ranks together, now and then.
+    let together = job.ranks == 4 && class != Class::Network && random.below(8) == 0;
+    let other = together.then(|| (rank + 1 + random.below(3) as u32) % job.ranks);
+    let mut slow: Vec<u32> = std::iter::once(rank).chain(other).collect();
+    slow.sort_unstable();
+    Real { job, class, slow, millis, steps: STEPS, bad }
+}
+
+/// A fault in a simulated run.
+#[derive(Clone, Debug)]
+pub struct Simulated {
+    pub ranks: usize,
+    pub class: Class,
+    pub rank: usize,
+    pub nanos: i64,
+    pub steps: u64,
+    pub bad: Range<u64>,
+}
+
+/// The n-th simulated case, of 2 to 1,024 ranks and 2.5 to 30 ms in steps of some 40.
+pub fn simulated(at: usize, random: &mut Random) -> Simulated {
+    let class = Class::ALL[at % Class::ALL.len()];
+    let ranks = 2_usize << (at / Class::ALL.len() % 10);
+    let steps = if ranks > 256 { 120 } else { 240 };
+    let millis = if class == Class::Network { [25, 40, 60] } else { [4, 10, 30] };
+    let nanos = millis[random.below(3) as usize] * 1_000_000;
+    let bad = match random.below(4) {
+        0 => steps / 3..steps,
+        1 => steps / 4..steps * 3 / 4,
+        _ => 0..steps,
+    };
+    Simulated { ranks, class, rank: random.below(ranks as u64) as usize, nanos, steps, bad }
+}
+
+/// Draws from a seed: SplitMix64 (Steele, Lea, Flood 2014).
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (bits ^ (bits >> 31)) % bound
+    }
+}

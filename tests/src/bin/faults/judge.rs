@@ -1,0 +1,148 @@
+//! One run, judged.
+
+use serde_json::{Value, json};
+use wire::views::{Culprit, Report, Verdict};
+
+use crate::cases::Class;
+
+/// What was planted, what it truly costs, and what was found.
+pub struct Outcome {
+    pub real: bool,
+    pub job: String,
+    pub ranks: usize,
+    /// `None` of a healthy run.
+    pub planted: Option<Planted>,
+    pub found: Found,
+    /// Load of the machine before a real run.
+    pub load: String,
+}
+
+/// A planted fault.
+pub struct Planted {
+    pub class: Class,
+    pub slow: Vec<u32>,
+    /// Size, in milliseconds of each bad step.
+    pub millis: f64,
+    pub bad_share: f64,
+    pub bad: (u64, u64),
+    /// What it costs a step, the mean over all steps, in milliseconds.
+    pub cost_millis: f64,
+    /// How the cost is known.
+    pub cost_from: &'static str,
+    /// Cost as a share of the step.
+    pub share: f64,
+}
+
+/// What the report says.
+pub struct Found {
+    /// The worst verdict against a rank.
+    pub verdict: Option<Verdict>,
+    /// It is the first of all verdicts.
+    pub is_first: bool,
+    pub step_millis: f64,
+    pub simulation_error: Option<f64>,
+}
+
+impl Found {
+    pub fn of(report: &Report) -> Self {
+        let against_rank =
+            |verdict: &&Verdict| verdict.culprit.as_ref().is_some_and(|culprit| !culprit.ranks().is_empty());
+        let verdict = report.verdicts.iter().find(against_rank).cloned();
+        Self {
+            is_first: verdict.is_some() && verdict.as_ref() == report.verdicts.first(),
+            verdict,
+            step_millis: report.local_step_time_ns.map_or(f64::NAN, |spread| spread.mean / 1e6),
+            simulation_error: report.what_if.as_ref().map(|what_if| what_if.simulation_error),
+        }
+    }
+}
+
+pub fn head() -> String {
+    format!(
+        "{:5} {:12} {:>5}  {:8} {:>6} {:>8} {:>9}  {:22} {:>9} {:>7}",
+        "", "job", "ranks", "fault", "rank", "size", "steps", "named", "cost", "error"
+    )
+}
+
+impl Outcome {
+    pub fn right_rank(&self) -> Option<bool> {
+        let planted = self.planted.as_ref()?;
+        let named = self.found.verdict.as_ref().and_then(|verdict| verdict.culprit.as_ref());
+        Some(self.found.is_first && named.map(Culprit::ranks) == Some(planted.slow.as_slice()))
+    }
+
+    pub fn right_cause(&self) -> Option<bool> {
+        let planted = self.planted.as_ref()?;
+        let cause = self.found.verdict.as_ref().map(|verdict| verdict.cause.name());
+        Some(self.right_rank()? && cause == Some(planted.class.cause()))
+    }
+
+    /// (found - true) / true.
+    pub fn cost_error(&self) -> Option<f64> {
+        let planted = self.planted.as_ref()?;
+        let found = self.found.verdict.as_ref()?.cost_ns_per_step as f64 / 1e6;
+        Some(found / planted.cost_millis - 1.0)
+    }
+
+    pub fn false_alarm(&self) -> Option<bool> {
+        self.planted.is_none().then(|| self.found.verdict.is_some())
+    }
+
+    /// Faults of less than 5 % of the step are shown, but not asked for.
+    pub fn counts(&self) -> bool {
+        self.planted.as_ref().is_some_and(|planted| planted.share >= 0.05)
+    }
+
+    pub fn line(&self) -> String {
+        let kind = if self.real { "real" } else { "sim" };
+        let named = self.found.verdict.as_ref().map_or_else(
+            || "nobody".into(),
+            |verdict| {
+                let ranks = verdict.culprit.as_ref().map_or(&[][..], Culprit::ranks);
+                format!("{} {}", list(ranks), verdict.cause.name())
+            },
+        );
+        let Some(planted) = &self.planted else {
+            return format!("{kind:5} {:12} {:>5}  {:34}  {named}", self.job, self.ranks, "healthy");
+        };
+        let cost =
+            self.found.verdict.as_ref().map_or(f64::NAN, |verdict| verdict.cost_ns_per_step as f64 / 1e6);
+        let error = self.cost_error().map_or_else(|| "-".into(), |error| format!("{:+.0} %", error * 100.0));
+        let wrong = match (self.right_rank(), self.right_cause()) {
+            (Some(false), _) => "  WRONG RANK",
+            (_, Some(false)) => "  WRONG CAUSE",
+            _ => "",
+        };
+        format!(
+            "{kind:5} {:12} {:>5}  {:8} {:>6} {:>5.1} ms {:>9}  {named:22} {cost:>6.1} ms {error:>7}{wrong}",
+            self.job,
+            self.ranks,
+            planted.class.phase(),
+            list(&planted.slow),
+            planted.millis,
+            format!("{}-{}", planted.bad.0, planted.bad.1),
+        )
+    }
+
+    pub fn to_json(&self) -> Value {
+        let planted = self.planted.as_ref().map(|planted| {
+            json!({
+                "class": planted.class.phase(), "ranks": planted.slow, "ms_per_bad_step": planted.millis,
+                "bad_steps": [planted.bad.0, planted.bad.1], "bad_share": planted.bad_share,
+                "cost_ms_per_step": planted.cost_millis, "cost_from": planted.cost_from,
+                "share_of_step": planted.share,
+            })
+        });
+        json!({
+            "kind": if self.real { "real" } else { "simulated" }, "job": self.job, "ranks": self.ranks,
+            "load_before": self.load, "planted": planted, "verdict": self.found.verdict,
+            "is_first": self.found.is_first, "right_rank": self.right_rank(), "right_cause": self.right_cause(),
+            "cost_error": self.cost_error(), "false_alarm": self.false_alarm(),
+            "step_ms": self.found.step_millis, "simulation_error": self.found.simulation_error,
+        })
+    }
+}
+
+fn list(ranks: &[u32]) -> String {
+    ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join("+")
+}

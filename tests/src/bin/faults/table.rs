@@ -1,0 +1,103 @@
+//! All runs in one table, real and simulated apart.
+
+use serde_json::{Value, json};
+
+use crate::cases::Class;
+use crate::judge::Outcome;
+
+/// A cost within this share of the true one is right.
+const CLOSE: f64 = 0.15;
+
+/// What a group of runs comes to.
+struct Score {
+    faults: usize,
+    right_rank: usize,
+    right_cause: usize,
+    close: usize,
+    median_error: f64,
+    worst_error: f64,
+}
+
+impl Score {
+    fn of<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Self {
+        let outcomes: Vec<&Outcome> = outcomes.filter(|outcome| outcome.counts()).collect();
+        let count = |of: &dyn Fn(&Outcome) -> bool| outcomes.iter().filter(|outcome| of(outcome)).count();
+        let right = outcomes.iter().filter(|outcome| outcome.right_rank() == Some(true));
+        let mut errors: Vec<f64> = right.filter_map(|outcome| Some(outcome.cost_error()?.abs())).collect();
+        errors.sort_by(f64::total_cmp);
+        Self {
+            faults: outcomes.len(),
+            right_rank: count(&|outcome| outcome.right_rank() == Some(true)),
+            right_cause: count(&|outcome| outcome.right_cause() == Some(true)),
+            close: errors.iter().filter(|error| **error <= CLOSE).count(),
+            median_error: errors.get(errors.len() / 2).copied().unwrap_or(f64::NAN),
+            worst_error: errors.last().copied().unwrap_or(f64::NAN),
+        }
+    }
+
+    fn line(&self, name: &str) -> String {
+        format!(
+            "{name:22}{:>7}{:>12}{:>13}{:>14}{:>12.1} %{:>11.1} %\n",
+            self.faults,
+            self.right_rank,
+            self.right_cause,
+            self.close,
+            self.median_error * 100.0,
+            self.worst_error * 100.0
+        )
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "faults": self.faults, "right_rank": self.right_rank, "right_cause": self.right_cause,
+            "cost_within_15_percent": self.close, "median_cost_error": self.median_error,
+            "worst_cost_error": self.worst_error,
+        })
+    }
+}
+
+pub fn text(outcomes: &[Outcome]) -> String {
+    let mut out = format!(
+        "{:22}{:>7}{:>12}{:>13}{:>14}{:>14}{:>13}\n",
+        "faults >= 5 % of step",
+        "runs",
+        "right rank",
+        "right cause",
+        "cost in 15 %",
+        "median error",
+        "worst error"
+    );
+    for (real, name) in [(true, "real"), (false, "simulated")] {
+        let of = || outcomes.iter().filter(move |outcome| outcome.real == real);
+        out += &Score::of(of()).line(name);
+        for class in Class::ALL {
+            let of_class = of().filter(move |outcome| {
+                outcome.planted.as_ref().is_some_and(|planted| planted.class == class)
+            });
+            out += &Score::of(of_class).line(&format!("  {}", class.phase()));
+        }
+        let (alarms, healthy) = alarms(of());
+        let small = of().filter(|outcome| outcome.planted.is_some() && !outcome.counts()).count();
+        out += &format!(
+            "  verdicts against a rank in {healthy} healthy runs: {alarms}; smaller faults, not counted: {small}\n"
+        );
+    }
+    out
+}
+
+fn alarms<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> (usize, usize) {
+    let alarms: Vec<bool> = outcomes.filter_map(Outcome::false_alarm).collect();
+    (alarms.iter().filter(|alarm| **alarm).count(), alarms.len())
+}
+
+pub fn summary(outcomes: &[Outcome]) -> Value {
+    let of = |real: bool| {
+        let those = || outcomes.iter().filter(move |outcome| outcome.real == real);
+        let (alarms, healthy) = alarms(those());
+        let mut score = Score::of(those()).to_json();
+        score["healthy_runs"] = healthy.into();
+        score["false_alarms"] = alarms.into();
+        score
+    };
+    json!({ "kind": "summary", "real": of(true), "simulated": of(false) })
+}
