@@ -36,8 +36,9 @@ pub struct Replay {
     pub skew_nanos: f64,
     /// `T_ideal`: every compute segment at its mean over ranks, every transfer at its median.
     pub ideal_nanos: f64,
-    /// Saving from fixing each rank: its segments at the mean of the others, its transfers at no more than the
-    /// median rank's. Negative where the mean of the others is slower.
+    /// Saving from fixing each rank: its segments at the mean of the others, its begin and its transfers at no
+    /// more than the median rank's. Negative where the mean of the others is slower. Like all savings, of what
+    /// the step adds to the run's time.
     pub ranks: Vec<f32>,
     /// Saving from evening out each phase, by [`Phase`].
     pub phases: [f32; PHASES],
@@ -119,8 +120,9 @@ pub fn replay(records: &StepRecords, fits: &[Option<ClockFit>]) -> Option<Replay
     let lines: Vec<Line> =
         (0..graph.ranks.len()).map(|rank| graph.line(rank, &[1.0; PHASES], None)).collect();
     let horizon = Horizon::of(&lines);
-    let simulated = graph.simulate(&horizon.maxima(), None);
-    let saving = |fixed: f64| (simulated - fixed) as f32;
+    let period = graph.simulate(&horizon.maxima(), None);
+    let skew = graph.ranks.iter().map(|rank| rank.begin).fold(0.0, f64::max);
+    let saving = |fixed: f64| (period - fixed) as f32;
     let fix = |rank: usize| {
         let line = graph.line(rank, &usual.scale(&graph, rank, &[rank]), Some(&usual));
         saving(graph.simulate(&horizon.replaced(rank, &line), None))
@@ -138,8 +140,8 @@ pub fn replay(records: &StepRecords, fits: &[Option<ClockFit>]) -> Option<Replay
     let own: Vec<f64> = (0..graph.ranks.len()).map(|rank| usual.own(&graph, rank)).collect();
     Some(Replay {
         measured_nanos: graph.measured,
-        simulated_nanos: simulated,
-        skew_nanos: graph.ranks.iter().map(|rank| rank.begin).fold(0.0, f64::max),
+        simulated_nanos: period + skew,
+        skew_nanos: skew,
         ideal_nanos: graph.simulate(&usual.ideal(&graph), None),
         ranks: (0..graph.ranks.len()).map(fix).collect(),
         phases,
@@ -167,6 +169,7 @@ fn group(graph: &Graph, own: &[f64]) -> Option<Vec<usize>> {
 
 /// What is usual among the ranks of a step, in nanoseconds.
 struct Usual {
+    begin: f64,
     means: Durations,
     transfers: Vec<f64>,
     gaps: Vec<f64>,
@@ -180,11 +183,13 @@ impl Usual {
         let over_ranks = |of: &dyn Fn(&graph::RankGraph) -> f64| {
             graph.ranks.iter().map(of).sum::<f64>() / graph.ranks.len() as f64
         };
-        let median =
-            |of: &dyn Fn(&graph::RankGraph) -> f64| stats::median(graph.ranks.iter().map(of)).unwrap_or(0.0);
+        let median = |of: &dyn Fn(&graph::RankGraph) -> f64| {
+            stats::lower_median(graph.ranks.iter().map(of)).unwrap_or(0.0)
+        };
         let all = 0..graph.collectives.len();
         let before = over_ranks(&|rank| rank.before.iter().sum());
         Self {
+            begin: median(&|rank| rank.begin),
             means: std::array::from_fn(|phase| over_ranks(&|rank| rank.total[phase])),
             transfers: all.clone().map(|at| median(&|rank| rank.transfer[at])).collect(),
             gaps: all.clone().map(|at| median(&|rank| rank.gap[at])).collect(),

@@ -18,6 +18,14 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     (!sorted.is_empty()).then(|| quantile(&sorted, 0.5))
 }
 
+/// The middle value, of an even number the lower of the two: of two ranks, the better. `None` of nothing.
+#[must_use]
+pub fn lower_median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    let middle = values.len().checked_sub(1)? / 2;
+    Some(*values.select_nth_unstable_by(middle, f64::total_cmp).1)
+}
+
 /// The mean, `None` of nothing.
 #[must_use]
 pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
@@ -91,6 +99,10 @@ mod tests {
         assert_eq!(median(values()), Some(3.0));
         assert_eq!(median([1.0, 2.0]), Some(1.5));
         assert_eq!(median([]), None);
+        assert_eq!(
+            (lower_median([3.0, 1.0]), lower_median(values()), lower_median([])),
+            (Some(1.0), Some(3.0), None)
+        );
         let spread = spread(values()).unwrap();
         assert_eq!((spread.p10, spread.p90, spread.mean), (1.4, 4.6, 3.0));
         assert_eq!(trimmed_mean([100.0, 1.0, 2.0, 3.0, -90.0], 0.2), Some(2.0));

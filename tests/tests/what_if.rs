@@ -91,8 +91,8 @@ fn transient_recurring_and_persistent_faults_are_told_apart() {
         first(seed, &report(&Simulation::run(&plan))).persistence
     };
     for seed in 0..10 {
-        assert_eq!(bad(seed, &[0..400]), Some(Persistence::Persistent), "seed {seed}");
-        assert_eq!(bad(seed, &[90..190]), Some(Persistence::Transient), "seed {seed}");
+        assert_eq!(bad(seed, std::slice::from_ref(&(0..400))), Some(Persistence::Persistent), "seed {seed}");
+        assert_eq!(bad(seed, std::slice::from_ref(&(90..190))), Some(Persistence::Transient), "seed {seed}");
         assert_eq!(bad(seed, &[60..130, 230..300]), Some(Persistence::Recurring), "seed {seed}");
     }
 }

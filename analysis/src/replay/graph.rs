@@ -65,7 +65,8 @@ impl Graph {
         Some(Self { ranks, collectives, measured: placed.measured, comms })
     }
 
-    /// One rank's times, its phases scaled; with `usual`, its transfers and gaps are no longer than usual.
+    /// One rank's times, its phases scaled; with `usual`, its begin is no later and its transfers and
+    /// gaps are no longer than usual.
     pub(super) fn line(&self, rank: usize, scale: &Durations, usual: Option<&Usual>) -> Line {
         let own = &self.ranks[rank];
         let scaled = |work: &Durations| work.iter().zip(scale).map(|(work, scale)| work * scale).sum::<f64>();
@@ -80,14 +81,15 @@ impl Graph {
                 };
                 let gaps = least(&own.gap, &usual.gaps);
                 let transfers = least(&own.transfer, &usual.transfers);
-                self.flatten(own.begin, &ready, &gaps, &transfers, before, after)
+                self.flatten(own.begin.min(usual.begin), &ready, &gaps, &transfers, before, after)
             }
         }
     }
 
     /// A rank's points: for each collective when its own work lets it start, how long after the begin of the
     /// one before it can start, and its gap; when its step ends if nothing is waited for, its work after the
-    /// last collective, and how long after the begin of each communicator's last collective its step ends.
+    /// last collective, its begin, and how long after the begin of each communicator's last collective its step
+    /// ends.
     pub(super) fn flatten(
         &self,
         begin: f64,
@@ -97,14 +99,14 @@ impl Graph {
         before: f64,
         after: f64,
     ) -> Line {
-        let mut line = Vec::with_capacity(3 * self.collectives.len() + 2 + self.comms);
+        let mut line = Vec::with_capacity(3 * self.collectives.len() + 3 + self.comms);
         line.extend(ready.iter().zip(gap).map(|(ready, gap)| begin + ready + gap));
         let follow = |(at, collective): (usize, &Collective)| {
             collective.follows.map_or(f64::NEG_INFINITY, |before| transfer[before] + gap[at])
         };
         line.extend(self.collectives.iter().enumerate().map(follow));
         line.extend(gap);
-        line.extend([begin + before + after, after]);
+        line.extend([begin + before + after, after, begin]);
         line.extend(
             (0..self.comms)
                 .map(|comm| self.last_of(comm).map_or(f64::NEG_INFINITY, |last| transfer[last] + after)),
@@ -116,7 +118,8 @@ impl Graph {
         self.collectives.iter().rposition(|collective| collective.comm == comm)
     }
 
-    /// The step time with these maxima over ranks, in nanoseconds; `free` takes no time to transfer.
+    /// What the step adds to the run's time with these maxima over ranks, from the last begin to the last end,
+    /// in nanoseconds; `free` takes no time to transfer.
     pub(super) fn simulate(&self, maxima: &[f64], free: Option<usize>) -> f64 {
         let count = self.collectives.len();
         let (ready, rest) = maxima.split_at(count);
@@ -129,12 +132,12 @@ impl Graph {
             });
             begins[at] = ready[at].max(after_last);
         }
-        let (alone, after) = (rest[0], rest[1]);
+        let (alone, after, begin) = (rest[0], rest[1], rest[2]);
         let ends = (0..self.comms).filter_map(|comm| {
             let last = self.last_of(comm)?;
-            Some(begins[last] + if free == Some(last) { after } else { rest[2 + comm] })
+            Some(begins[last] + if free == Some(last) { after } else { rest[3 + comm] })
         });
-        ends.fold(alone, f64::max)
+        ends.fold(alone, f64::max) - begin
     }
 
     /// The step time with one phase at its mean over ranks, on every rank.

@@ -122,8 +122,8 @@ fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Verdict> {
     verdict.evidence.extend(variation.map(|variation| {
         format!(
             "forward and backward of a rank correlate (r = {:.2}) and vary by {:.0} % from step to step",
-            variation.correlation,
-            variation.coefficient * 100.0
+            variation.correlation(),
+            variation.coefficient() * 100.0
         )
     }));
     if explained > 0 {

@@ -133,8 +133,8 @@ impl Case<'_> {
                 "{} forward and backward rise and fall together (r = {:.2}) by {:.0} %: the work varies, \
                  as with sequence lengths, not the device",
                 self.its(),
-                variation.correlation,
-                variation.coefficient * 100.0
+                variation.correlation(),
+                variation.coefficient() * 100.0
             )),
             (Cause::MoreWork, ..) => Some(format!(
                 "more samples than the others have explain {} of it",
@@ -190,14 +190,14 @@ impl Case<'_> {
             against.push("no single phase explains most of it".into());
         }
         if let (Cause::Compute, Some(variation)) = (self.excess.cause(), self.excess.compute_variation)
-            && variation.correlation >= super::excess::MORE_WORK_CORRELATION
+            && variation.correlation() >= super::excess::MORE_WORK_CORRELATION
         {
             against.push(format!(
                 "{} forward and backward rise and fall together (r = {:.2}), though by {:.0} % only: it may \
                  be more work, not a slow device",
                 self.its(),
-                variation.correlation,
-                variation.coefficient * 100.0
+                variation.correlation(),
+                variation.coefficient() * 100.0
             ));
         }
         let of_ranks = |step: &&&StepAnalysis| {

@@ -10,10 +10,8 @@ use crate::step::{RankAnalysis, StepAnalysis};
 const CPU_EXPLAINS: f64 = 0.5;
 /// Forward and backward that rise and fall together this much (METRICS.md, "verdict") are driven by the work.
 pub(super) const MORE_WORK_CORRELATION: f64 = 0.9;
-/// They must vary at all: a device that is always slow by the same factor moves both by noise alone.
-const LEAST_VARIATION: f64 = 0.05;
-/// And a suspect's more than the others': work that is uneven everywhere is no rank's.
-const MORE_VARIATION: f64 = 1.5;
+/// They must vary at all, by this share of their mean.
+const LEAST_VARIATION: f64 = 0.04;
 /// Samples must explain this much of a compute excess to be its cause.
 const SAMPLES_EXPLAIN: f64 = 0.5;
 
@@ -28,26 +26,28 @@ pub(super) struct Excess {
     pub(super) compute_cpu: Option<f64>,
     /// Compute that the suspects' larger number of samples explains.
     pub(super) compute_by_samples: f64,
-    /// How the worst suspect's forward and backward vary over steps.
+    /// How the worst suspect's forward and backward vary over steps, beyond what the others' do.
     pub(super) compute_variation: Option<Variation>,
-    /// How much the median other rank's do: standard deviation over mean.
-    others_variation: f64,
 }
 
-/// How forward and backward vary.
+/// How forward and backward vary together, each on the scale of its own mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Variation {
-    /// Of forward with backward.
-    pub(super) correlation: f64,
-    /// Standard deviation of their sum over its mean.
-    pub(super) coefficient: f64,
+    forward: f64,
+    backward: f64,
+    both: f64,
 }
 
 impl Variation {
     pub(super) fn of(pairs: &[(f64, f64)]) -> Option<Self> {
-        let sums: Vec<f64> = pairs.iter().map(|(forward, backward)| forward + backward).collect();
-        let mean = stats::mean(sums.iter().copied()).filter(|mean| *mean > 0.0)?;
-        Some(Self { correlation: stats::correlation(pairs)?, coefficient: stats::deviation(&sums)? / mean })
+        let mean = |of: fn(&(f64, f64)) -> f64| stats::mean(pairs.iter().map(of)).filter(|mean| *mean > 0.0);
+        let (forward, backward) = (mean(|pair| pair.0)?, mean(|pair| pair.1)?);
+        let off = || pairs.iter().map(|pair| (pair.0 / forward - 1.0, pair.1 / backward - 1.0));
+        Some(Self {
+            forward: stats::mean(off().map(|(f, _)| f * f))?,
+            backward: stats::mean(off().map(|(_, b)| b * b))?,
+            both: stats::mean(off().map(|(f, b)| f * b))?,
+        })
     }
 
     /// Of one rank over `steps`.
@@ -57,9 +57,31 @@ impl Variation {
         Self::of(&pairs.collect::<Vec<_>>())
     }
 
+    /// What the suspect varies more than the median of the others: scatter that all ranks have, and that is
+    /// independent from phase to phase, would hide what the work does.
+    fn beyond(&self, others: &[Self]) -> Self {
+        let usual = |of: fn(&Self) -> f64| stats::median(others.iter().map(of)).unwrap_or(0.0);
+        Self {
+            forward: self.forward - usual(|other| other.forward),
+            backward: self.backward - usual(|other| other.backward),
+            both: self.both - usual(|other| other.both),
+        }
+    }
+
+    /// Of forward with backward, at most 1; 0 where one does not vary.
+    pub(super) fn correlation(&self) -> f64 {
+        let scale = (self.forward.max(0.0) * self.backward.max(0.0)).sqrt();
+        if scale > 0.0 { (self.both / scale).min(1.0) } else { 0.0 }
+    }
+
+    /// By what share of their mean both vary together.
+    pub(super) fn coefficient(&self) -> f64 {
+        self.both.max(0.0).sqrt()
+    }
+
     /// The work itself varies, not the device or the host.
     pub(super) fn is_of_work(&self) -> bool {
-        self.correlation >= MORE_WORK_CORRELATION && self.coefficient >= LEAST_VARIATION
+        self.correlation() >= MORE_WORK_CORRELATION && self.coefficient() >= LEAST_VARIATION
     }
 }
 
@@ -76,7 +98,7 @@ impl Excess {
         };
         let part = |part: Part| mean_excess(&|rank| Some(rank.part(part) as f64));
         let others = (0..steps[0].ranks.len()).filter(|rank| !ranks.contains(rank));
-        let others = others.filter_map(|rank| Some(Variation::of_rank(steps, rank)?.coefficient));
+        let others: Vec<Variation> = others.filter_map(|rank| Variation::of_rank(steps, rank)).collect();
         Some(Self {
             input: part(Part::Input)?,
             h2d: part(Part::H2d)?,
@@ -85,8 +107,7 @@ impl Excess {
             other: part(Part::Other)?,
             compute_cpu: mean_excess(&|rank| rank.compute_cpu_nanos.map(|nanos| nanos as f64)),
             compute_by_samples: by_samples(steps, ranks).unwrap_or(0.0),
-            compute_variation: Variation::of_rank(steps, *ranks.first()?),
-            others_variation: stats::median(others).unwrap_or(0.0),
+            compute_variation: Variation::of_rank(steps, *ranks.first()?).map(|own| own.beyond(&others)),
         })
     }
 
@@ -105,8 +126,7 @@ impl Excess {
 
     /// The suspects' work varies, and more than the others'.
     pub(super) fn work_varies(&self) -> bool {
-        self.compute_variation
-            .is_some_and(|own| own.is_of_work() && own.coefficient >= MORE_VARIATION * self.others_variation)
+        self.compute_variation.is_some_and(|variation| variation.is_of_work())
     }
 
     fn compute_cause(&self) -> Cause {

@@ -37,7 +37,7 @@ pub struct Planted {
 pub struct Found {
     /// The worst verdict against a rank.
     pub verdict: Option<Verdict>,
-    /// It is the first of all verdicts.
+    /// It is the first of all verdicts, those against everyone too.
     pub is_first: bool,
     pub step_millis: f64,
     pub simulation_error: Option<f64>,
@@ -65,10 +65,11 @@ pub fn head() -> String {
 }
 
 impl Outcome {
+    /// The first verdict against a rank names the planted one. What everyone pays may stand before it.
     pub fn right_rank(&self) -> Option<bool> {
         let planted = self.planted.as_ref()?;
         let named = self.found.verdict.as_ref().and_then(|verdict| verdict.culprit.as_ref());
-        Some(self.found.is_first && named.map(Culprit::ranks) == Some(planted.slow.as_slice()))
+        Some(named.map(Culprit::ranks) == Some(planted.slow.as_slice()))
     }
 
     pub fn right_cause(&self) -> Option<bool> {
