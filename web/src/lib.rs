@@ -9,6 +9,7 @@ mod api;
 mod canvas;
 mod cells;
 mod download;
+mod html;
 mod keys;
 mod live;
 mod pages;

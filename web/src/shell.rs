@@ -7,7 +7,7 @@ use crate::canvas::Stretch;
 use crate::cells::{derived, effect, memo, part, text};
 use crate::keys;
 use crate::live::Live;
-use crate::pages::{compare::Compare, run::Run, runs::Runs};
+use crate::pages::{compare::comparison, run::Run, runs::Runs};
 use crate::route::{Page, Router};
 use crate::socket::Link;
 use crate::theme::Theme;
@@ -48,7 +48,7 @@ pub fn App() -> impl IntoView {
     let body = part(move || match page.get() {
         Some(Page::Runs) => view! { <Runs /> }.into_any(),
         None | Some(Page::Run(..)) => ().into_any(),
-        Some(Page::Compare) => view! { <Compare /> }.into_any(),
+        Some(Page::Compare) => comparison(),
         Some(Page::Unknown) => view! {
             <section class="empty" data-testid="not-found">
                 <h1>"There is no such page."</h1>

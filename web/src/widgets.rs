@@ -6,6 +6,7 @@ use wire::live::Part;
 use wire::views::{Report, RunState};
 
 use crate::cells::{flag, text};
+use crate::html::Html;
 
 /// A length for a style. Whole pixels: the shortest form of a float would bring code that nothing else needs.
 pub fn pixels(length: f64) -> String {
@@ -48,37 +49,29 @@ pub fn StateChip(#[prop(into)] state: Signal<RunState>) -> impl IntoView {
     .into_any()
 }
 
-/// A key figure: its name, its value, a line below. What is not known says why.
-#[component]
-pub fn Figure(
-    testid: &'static str,
-    name: &'static str,
-    /// The definition, from METRICS.md.
-    means: &'static str,
-    /// The figure, or why there is none.
-    #[prop(into)]
-    value: Signal<Result<String, String>>,
-    #[prop(into)] below: Signal<String>,
-) -> impl IntoView {
-    // The unit is written smaller.
-    let part = move |unit: bool| {
-        let written = value.get().unwrap_or_else(|_| "—".into());
-        let (number, rest) = written.split_at(written.find(' ').unwrap_or(written.len()));
-        if unit { rest.to_owned() } else { number.to_owned() }
-    };
-    let line = text(move || value.get().map_or_else(|reason| reason, |_| below.get()));
-    let missing = flag(move || value.with(Result::is_err));
-    view! {
-        <div class="figure" title=means>
-            <dt>{name}</dt>
-            <dd data-testid=testid class:missing=missing>
-                {text(move || part(false))}
-                <small>{text(move || part(true))}</small>
-            </dd>
-            <dd class="below">{line}</dd>
-        </div>
+/// A key figure: (test id, name, definition from METRICS.md), its value or why there is none, a line below.
+pub fn figure(
+    html: Html,
+    (testid, name, means): (&str, &str, &str),
+    value: Result<String, String>,
+    below: &str,
+) -> Html {
+    let html = html.raw("<div class=figure title=\"").text(means).raw("\">").el("dt", name);
+    match value {
+        Ok(value) => {
+            // The unit is written smaller.
+            let (number, unit) = value.split_at(value.find(' ').unwrap_or(value.len()));
+            html.raw(&format!("<dd data-testid={testid}>")).text(number).el("small", unit).raw("</dd>")
+        }
+        Err(reason) => {
+            return html
+                .raw(&format!("<dd data-testid={testid} class=missing>—</dd>"))
+                .el("dd class=below", &reason)
+                .raw("</div>");
+        }
     }
-    .into_any()
+    .el("dd class=below", below)
+    .raw("</div>")
 }
 
 /// Why a figure of the report is missing, in a sentence.
@@ -126,19 +119,6 @@ pub fn PartsBar(#[prop(into)] shares: Signal<[f64; 8]>) -> impl IntoView {
                 })
                 .views()}
         </div>
-    }
-    .into_any()
-}
-
-/// A bar between two shares of a row, 0 to 1; in the colour of a part, or the page's own.
-#[component]
-pub fn Bar(from: f64, to: f64, #[prop(optional_no_strip)] colour: Option<palette::Rgba>) -> impl IntoView {
-    let percent = |share: f64| format!("{:.2}%", share.clamp(0.0, 1.0) * 100.0);
-    let (left, width) = (percent(from), percent(to.clamp(0.0, 1.0) - from.clamp(0.0, 1.0)));
-    view! {
-        <span class="track" aria-hidden="true">
-            <i style:left=left style:width=width style:background-color=colour.map(palette::css)></i>
-        </span>
     }
     .into_any()
 }

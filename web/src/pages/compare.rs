@@ -12,13 +12,14 @@ use wire::views::Report;
 use wire::views::comparison::{Change, Compared, Comparison, Unit};
 
 use super::distribution::distribution;
+use super::verdict::list;
 use crate::api;
 use crate::cells::{act, derived, effect, memo, part, text};
 use crate::download;
+use crate::html::{Html, shown};
 use crate::live::Live;
 use crate::route::Router;
 use crate::theme::Theme;
-use crate::widgets::{Swatch, Views as _};
 use crate::xy::Xy;
 
 /// One of the two runs: its report over all kept steps of an ended run, the recent ones of a live one.
@@ -33,8 +34,7 @@ struct Side {
 type Chosen = Option<Result<Arc<Side>, String>>;
 
 /// The view.
-#[component]
-pub fn Compare() -> impl IntoView {
+pub fn comparison() -> AnyView {
     let router = expect_context::<Router>();
     let sides = ["a", "b"].map(|key| {
         let side = RwSignal::new(Chosen::None);
@@ -64,9 +64,8 @@ pub fn Compare() -> impl IntoView {
         (None, _) | (_, None) => "Choose two runs.".into(),
         _ => String::new(),
     });
-    let body = part(move || match compared.get() {
-        Some(comparison) => answers(&comparison),
-        None => ().into_any(),
+    let content = text(move || {
+        compared.get().map_or_else(String::new, |comparison| answers(Html::default(), &comparison).done())
     });
     let times = derived(move || {
         let (a, b) = both.get().ok_or("Choose two runs.")?;
@@ -87,12 +86,12 @@ pub fn Compare() -> impl IntoView {
                 <button class="quiet" on:click=save_csv>"CSV"</button>
             </div>
             <div class="versus">
-                <Choice key="a" name="This run" />
+                {choice("a", "This run")}
                 <button class="icon" aria-label="Swap the two runs" title="Swap" data-testid="swap" on:click=act(move |_| swap(router))>"⇄"</button>
-                <Choice key="b" name="against that run" />
+                {choice("b", "against that run")}
             </div>
             <p class="quiet" role="status" class:hidden=derived(move || why.get().is_empty())>{why}</p>
-            {body}
+            {shown("page", content)}
             <section class="panel" aria-label="Step times" class:hidden=derived(move || both.get().is_none())>
                 <div class="panel-head">
                     <h2>"Step times"<small>" how often a step took so long; shadow steps are left out"</small></h2>
@@ -125,10 +124,8 @@ fn swap(router: Router) {
 }
 
 /// A list to choose a run from.
-#[component]
-fn Choice(key: &'static str, name: &'static str) -> impl IntoView {
-    let live = expect_context::<Live>();
-    let router = expect_context::<Router>();
+fn choice(key: &'static str, name: &'static str) -> AnyView {
+    let (live, router) = (expect_context::<Live>(), expect_context::<Router>());
     let known = memo(move || {
         let runs = live.runs.get().unwrap_or_default();
         let mut known: Vec<(String, String)> =
@@ -166,86 +163,53 @@ fn Choice(key: &'static str, name: &'static str) -> impl IntoView {
     .into_any()
 }
 
-fn answers(comparison: &Comparison) -> AnyView {
-    let list = |title: &'static str, class: &'static str, lines: &[String]| {
-        let items = lines.iter().map(|line| view! { <li>{line.clone()}</li> }).views();
-        view! {
-            <div class=class class:hidden=lines.is_empty()>
-                <h2>{title}</h2>
-                <ul>{items}</ul>
-            </div>
-        }
-    };
-    let caveats = comparison.caveats.iter().map(|line| view! { <li>{line.clone()}</li> }).views();
-    view! {
-        <section class="verdict" data-kind="compared" aria-label="Comparison">
-            <p class="sentence" data-testid="comparison">{comparison.sentence.clone()}</p>
-            <ul class="caveats" class:hidden=comparison.caveats.is_empty() data-testid="caveats">{caveats}</ul>
-            <div class="grounds">
-                {list("Verdicts that are gone", "evidence", &comparison.verdicts_gone)}
-                {list("New verdicts", "counter-evidence", &comparison.verdicts_new)}
-            </div>
-        </section>
-        <div class="halves">
-            {table("Figures", "compared-figures", comparison, &comparison.figures, false)}
-            {table("Step ledger", "compared-ledger", comparison, &comparison.ledger, true)}
-        </div>
-    }
-    .into_any()
+fn answers(html: Html, comparison: &Comparison) -> Html {
+    let html = html
+        .raw("<section class=verdict data-kind=compared>")
+        .el("p class=sentence data-testid=comparison", &comparison.sentence);
+    let html = html
+        .raw("<ul class=caveats data-testid=caveats>")
+        .each(&comparison.caveats, |html, line| html.el("li", line))
+        .raw("</ul><div class=grounds>");
+    let html = list(html, "Verdicts that are gone", "evidence", &comparison.verdicts_gone);
+    let html = list(html, "New verdicts", "counter-evidence", &comparison.verdicts_new);
+    let html = html.raw("</div></section><div class=halves>");
+    let html = table(html, "Figures", "compared-figures", comparison, &comparison.figures, false);
+    table(html, "Step ledger", "compared-ledger", comparison, &comparison.ledger, true).raw("</div>")
 }
 
-fn table(
-    title: &'static str,
-    testid: &'static str,
-    runs: &Comparison,
-    rows: &[Compared],
-    parts: bool,
-) -> AnyView {
-    let rows = rows
-        .iter()
-        .enumerate()
-        .map(|(at, row)| {
-            let swatch = parts.then(|| view! { <Swatch colour=palette::part(Part::ALL[at]) /> });
-            let (word, class) = match row.change {
-                Change::Better => ("better", "better"),
-                Change::Worse => ("worse", "worse"),
-                Change::Same => ("same", "quiet"),
-                Change::Unknown => ("not known", "quiet"),
-            };
-            let noise = row.noise.map_or_else(|| "—".into(), |noise| format!("± {}", units::percent(noise)));
-            view! {
-                <tr>
-                    <th scope="row">{swatch}{row.name.clone()}</th>
-                    <td class="number">{written(row.unit, row.a)}</td>
-                    <td class="number">{written(row.unit, row.b)}</td>
-                    <td class="number">{difference(row)}</td>
-                    <td class="number quiet">{noise}</td>
-                    <td class=class>{word}</td>
-                </tr>
-            }
-        })
-        .views();
-    view! {
-        <section class="panel" aria-label=title>
-            <div class="panel-head"><h2>{title}</h2></div>
-            <div class="rows whole" tabindex="0" role="group" aria-label=title>
-                <table data-testid=testid>
-                    <thead>
-                        <tr>
-                            <th scope="col">"Figure"</th>
-                            <th scope="col" class="number run-id">{runs.a.to_string()}</th>
-                            <th scope="col" class="number run-id">{runs.b.to_string()}</th>
-                            <th scope="col" class="number">"Difference"</th>
-                            <th scope="col" class="number" title="How large a difference chance alone makes">"Noise"</th>
-                            <th scope="col">"Judged"</th>
-                        </tr>
-                    </thead>
-                    <tbody>{rows}</tbody>
-                </table>
-            </div>
-        </section>
-    }
-    .into_any()
+fn table(html: Html, title: &str, testid: &str, runs: &Comparison, rows: &[Compared], parts: bool) -> Html {
+    let head = html
+        .raw("<section class=panel><div class=panel-head>")
+        .el("h2", title)
+        .raw("</div><div class=\"rows whole\" tabindex=0 role=group aria-label=\"")
+        .text(title)
+        .raw(&format!("\"><table data-testid={testid}><thead><tr><th scope=col>Figure</th>"))
+        .el("th scope=col class=\"number run-id\"", runs.a.as_str())
+        .el("th scope=col class=\"number run-id\"", runs.b.as_str())
+        .raw("<th scope=col class=number>Difference</th>")
+        .raw("<th scope=col class=number title=\"How large a difference chance alone makes\">Noise</th>")
+        .raw("<th scope=col>Judged</th></tr></thead><tbody>");
+    head.each(rows.iter().enumerate(), |html, (at, row)| {
+        let html = html.raw("<tr><th scope=row>");
+        let html = if parts { html.swatch(palette::part(Part::ALL[at])) } else { html };
+        let judged = match row.change {
+            Change::Better => ("td class=better", "better"),
+            Change::Worse => ("td class=worse", "worse"),
+            Change::Same => ("td class=quiet", "same"),
+            Change::Unknown => ("td class=quiet", "not known"),
+        };
+        let noise = row.noise.map_or_else(|| "—".into(), |noise| format!("± {}", units::percent(noise)));
+        html.text(&row.name)
+            .raw("</th>")
+            .number(&written(row.unit, row.a))
+            .number(&written(row.unit, row.b))
+            .number(&difference(row))
+            .number(&noise)
+            .el(judged.0, judged.1)
+            .raw("</tr>")
+    })
+    .raw("</tbody></table></div></section>")
 }
 
 fn written(unit: Unit, value: Option<f64>) -> String {

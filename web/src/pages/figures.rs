@@ -4,54 +4,82 @@ use leptos::prelude::*;
 use viz::units;
 use wire::views::{OwnOverhead, Report};
 
-use crate::cells::derived;
+use crate::cells::text;
+use crate::html::{Html, shown};
 use crate::live::Live;
-use crate::widgets::{Figure, reason};
+use crate::widgets::{figure, reason};
 
 /// The strip of figures.
-#[component]
-pub fn Figures() -> impl IntoView {
+pub fn figures() -> AnyView {
     let live = expect_context::<Live>();
-    // A figure is read from the report; until that is here, it is not known.
-    let value = move |read: fn(&Report) -> Result<String, String>| {
-        derived(move || {
-            live.run.with(|run| run.as_ref().map_or_else(|| Err(String::new()), |run| read(&run.report)))
-        })
-    };
-    let below = move |read: fn(&Report) -> String| {
-        derived(move || live.run.with(|run| run.as_ref().map(|run| read(&run.report)).unwrap_or_default()))
-    };
-    view! {
-        <dl class="figures">
-            <Figure testid="step-time" name="Step time" means="max end - min begin over ranks; median over the observed steps"
-                value=value(|r| r.step_time_ns.map(|t| units::nanos(t.median)).ok_or_else(|| reason(r, "step_time")))
-                below=below(|r| r.step_time_ns.map(|t| format!("p90 {}", units::nanos(t.p90))).unwrap_or_default()) />
-            <Figure testid="throughput" name="Throughput" means="samples per second over all ranks"
-                value=value(|r| r.throughput
-                    .map(|rate| units::rate(rate, &format!("{}/s", r.sample_unit)))
-                    .ok_or_else(|| reason(r, "throughput")))
-                below=below(|r| format!("over {} steps", units::count(r.steps))) />
-            <Figure testid="overlap" name="Overlap" means="|hidden communication| / |communication|, over ranks and steps"
-                value=value(|r| r.overlap_ratio.map(units::percent).ok_or_else(|| reason(r, "overlap")))
-                below=below(|r| r.communication_fraction
-                    .map(|f| format!("communication {}", units::percent(f)))
-                    .unwrap_or_default()) />
-            <Figure testid="efficiency" name="Efficiency, implied" means="mean over ranks of useful compute / step time"
-                value=value(|r| r.scaling_efficiency.implied.map(units::percent)
-                    .ok_or_else(|| reason(r, "scaling_efficiency")))
-                below=below(|r| r.scaling_efficiency.measured
-                    .map_or_else(|| "no baseline run".into(), |m| format!("measured {}", units::percent(m)))) />
-            <Figure testid="overhead" name="Own overhead" means="median of observed step / neighbouring shadow step - 1, with its 95 % interval"
-                value=value(overhead)
-                below=below(|r| r.own_overhead.map(|o| interval(&o)).unwrap_or_default()) />
-            <Figure testid="drops" name="Records dropped" means="records that an agent lost, by reason"
-                value=value(|r| Ok(units::count(dropped(r))))
-                below=below(|r| match r.drops.len() {
-                    0 => "nothing was lost".into(),
-                    ranks => format!("on {ranks} ranks"),
-                }) />
-        </dl>
-    }
+    let content = text(move || {
+        let run = live.run.get();
+        let report = run.as_ref().map(|run| &run.report);
+        let html = Html::default().raw("<dl class=figures>");
+        strip(html, report).raw("</dl>").done()
+    });
+    shown("", content)
+}
+
+/// A figure is read from the report; until that is here, it is not known.
+fn strip(html: Html, report: Option<&Report>) -> Html {
+    let read = |of: fn(&Report) -> Result<String, String>| report.map_or_else(|| Err(String::new()), of);
+    let below = |of: fn(&Report) -> String| report.map(of).unwrap_or_default();
+    let html = figure(
+        html,
+        ("step-time", "Step time", "max end - min begin over ranks; median over the observed steps"),
+        read(|r| r.step_time_ns.map(|t| units::nanos(t.median)).ok_or_else(|| reason(r, "step_time"))),
+        &below(|r| r.step_time_ns.map(|t| format!("p90 {}", units::nanos(t.p90))).unwrap_or_default()),
+    );
+    let html = figure(
+        html,
+        ("throughput", "Throughput", "samples per second over all ranks"),
+        read(|r| {
+            let rate = r.throughput.map(|rate| units::rate(rate, &format!("{}/s", r.sample_unit)));
+            rate.ok_or_else(|| reason(r, "throughput"))
+        }),
+        &below(|r| format!("over {} steps", units::count(r.steps))),
+    );
+    let html = figure(
+        html,
+        ("overlap", "Overlap", "|hidden communication| / |communication|, over ranks and steps"),
+        read(|r| r.overlap_ratio.map(units::percent).ok_or_else(|| reason(r, "overlap"))),
+        &below(|r| {
+            let fraction = r.communication_fraction.map(|f| format!("communication {}", units::percent(f)));
+            fraction.unwrap_or_default()
+        }),
+    );
+    let html = figure(
+        html,
+        ("efficiency", "Efficiency, implied", "mean over ranks of useful compute / step time"),
+        read(|r| {
+            let implied = r.scaling_efficiency.implied.map(units::percent);
+            implied.ok_or_else(|| reason(r, "scaling_efficiency"))
+        }),
+        &below(|r| {
+            let measured = r.scaling_efficiency.measured;
+            measured.map_or_else(|| "no baseline run".into(), |m| format!("measured {}", units::percent(m)))
+        }),
+    );
+    let html = figure(
+        html,
+        (
+            "overhead",
+            "Own overhead",
+            "median of observed step / neighbouring shadow step - 1, with its 95 % interval",
+        ),
+        read(overhead),
+        &below(|r| r.own_overhead.map(|o| interval(&o)).unwrap_or_default()),
+    );
+    figure(
+        html,
+        ("drops", "Records dropped", "records that an agent lost, by reason"),
+        read(|r| Ok(units::count(dropped(r)))),
+        &below(|r| match r.drops.len() {
+            0 => "nothing was lost".into(),
+            ranks => format!("on {ranks} ranks"),
+        }),
+    )
 }
 
 fn dropped(report: &Report) -> u64 {

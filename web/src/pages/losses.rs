@@ -7,33 +7,26 @@ use wire::live::Part;
 use wire::views::Report;
 use wire::views::what_if::{EfficiencyKind, Loss, LossLedger};
 
-use crate::cells::{part, text};
+use crate::cells::text;
+use crate::html::{Html, shown};
 use crate::live::Live;
-use crate::widgets::{Bar, Swatch, reason};
+use crate::widgets::reason;
 
 /// The panel.
-#[component]
-pub fn Losses() -> impl IntoView {
+pub fn losses() -> AnyView {
     let live = expect_context::<Live>();
-    let below = text(move || {
-        let kind = live.run.get().and_then(|shown| Some(shown.report.loss_ledger.as_ref()?.kind));
-        match kind {
-            Some(EfficiencyKind::Implied) => " implied: useful compute as a share of the step".into(),
-            Some(EfficiencyKind::Measured) => " measured: against the baseline run".into(),
-            None => String::new(),
-        }
+    let content = text(move || {
+        let html = Html::default().raw("<div class=panel-head><h2>Where efficiency goes");
+        let Some(run) = live.run.get() else { return html.raw("</h2></div>").done() };
+        let below = match run.report.loss_ledger.as_ref().map(|ledger| ledger.kind) {
+            Some(EfficiencyKind::Implied) => " implied: useful compute as a share of the step",
+            Some(EfficiencyKind::Measured) => " measured: against the baseline run",
+            None => "",
+        };
+        ledger(html.el("small", below).raw("</h2></div>"), &run.report).done()
     });
-    let body = part(move || match live.run.get() {
-        Some(shown) => ledger(&shown.report),
-        None => ().into_any(),
-    });
-    view! {
-        <section class="panel" aria-label="Efficiency" data-testid="losses">
-            <div class="panel-head"><h2>"Where efficiency goes"<small>{below}</small></h2></div>
-            {body}
-        </section>
-    }
-    .into_any()
+    view! { <section class="panel" aria-label="Efficiency" data-testid="losses">{shown("", content)}</section> }
+        .into_any()
 }
 
 /// A loss has the colour of the part of the step it is time of.
@@ -59,58 +52,46 @@ fn means(loss: Loss) -> &'static str {
     }
 }
 
-fn ledger(report: &Report) -> AnyView {
+fn ledger(html: Html, report: &Report) -> Html {
     let Some(LossLedger { kind, efficiency, losses, residual }) = &report.loss_ledger else {
-        return view! { <p class="quiet">{reason(report, "loss_ledger")}</p> }.into_any();
+        return html.el("p class=quiet", &reason(report, "loss_ledger"));
     };
     let mut left = 1.0;
-    let mut rows: Vec<AnyView> = vec![row("ideal".into(), "", 1.0, (0.0, 1.0), None, true)];
-    for &(loss, share) in losses {
-        let (from, to) = (left - share, left);
-        left = from;
-        rows.push(row(loss.name().into(), means(loss), -share, (from, to), colour(loss), false));
-    }
-    rows.push(row(
-        "residual".into(),
-        "what the losses leave unexplained",
-        -residual,
-        (left - residual, left),
-        None,
-        false,
-    ));
+    let html = html
+        .raw("<table class=losses><caption class=unseen>From the ideal step to the measured one, as shares of the step")
+        .raw("</caption><tbody>");
+    let html = total(html, "ideal", 1.0).each(losses, |html, &(loss, share)| {
+        left -= share;
+        row(html, loss.name(), means(loss), share, left, colour(loss))
+    });
+    let html = row(html, "residual", "what the losses leave unexplained", *residual, left - residual, None);
     let name = match kind {
         EfficiencyKind::Implied => "implied efficiency",
         EfficiencyKind::Measured => "measured efficiency",
     };
-    rows.push(row(name.into(), "", *efficiency, (0.0, *efficiency), None, true));
-    view! {
-        <table class="losses">
-            <caption class="unseen">"From the ideal step to the measured one, as shares of the step"</caption>
-            <tbody>{rows}</tbody>
-        </table>
-    }
-    .into_any()
+    total(html, name, *efficiency).raw("</tbody></table>")
 }
 
-/// A bar between two shares; totals stand on the ground, losses hang below the row before.
-fn row(
-    name: String,
-    means: &'static str,
-    share: f64,
-    (from, to): (f64, f64),
-    colour: Option<Rgba>,
-    total: bool,
-) -> AnyView {
-    let swatch = colour.map(|colour| view! { <Swatch colour=colour /> });
-    let value = if total { units::percent(share) } else { signed_percent(share) };
-    view! {
-        <tr class:sum=total title=means>
-            <th scope="row">{swatch}{name}</th>
-            <td class="number">{value}</td>
-            <td class="bar-cell"><Bar from=from.min(to) to=to.max(from) colour=colour /></td>
-        </tr>
-    }
-    .into_any()
+/// Stands on the ground.
+fn total(html: Html, name: &str, share: f64) -> Html {
+    html.raw("<tr class=sum>")
+        .el("th scope=row", name)
+        .number(&units::percent(share))
+        .raw("<td class=bar-cell>")
+        .bar(0.0, share, None)
+        .raw("</td></tr>")
+}
+
+/// Hangs below the row before; `left` remains.
+fn row(html: Html, name: &str, means: &str, share: f64, left: f64, colour: Option<Rgba>) -> Html {
+    let html = html.raw("<tr title=\"").text(means).raw("\"><th scope=row>");
+    let html = colour.into_iter().fold(html, Html::swatch);
+    html.text(name)
+        .raw("</th>")
+        .number(&signed_percent(-share))
+        .raw("<td class=bar-cell>")
+        .bar(left.min(left + share), left.max(left + share), colour)
+        .raw("</td></tr>")
 }
 
 fn signed_percent(share: f64) -> String {

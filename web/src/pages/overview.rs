@@ -2,20 +2,21 @@
 
 use leptos::prelude::*;
 
-use super::{
-    charts::Charts, figures::Figures, ledger::LedgerTable, losses::Losses, verdict::Verdicts,
-    what_if::WhatIfs,
-};
+use super::charts::Charts;
+use super::figures::figures;
+use super::ledger::LedgerTable;
+use super::losses::losses;
+use super::verdict::verdicts;
+use super::what_if::what_ifs;
 
 /// The view.
-#[component]
-pub fn Overview() -> impl IntoView {
+pub fn overview() -> AnyView {
     view! {
-        <Verdicts />
-        <Figures />
+        {verdicts()}
+        {figures()}
         <div class="halves">
-            <Losses />
-            <WhatIfs />
+            {losses()}
+            {what_ifs()}
         </div>
         <Charts />
         <LedgerTable />

@@ -5,7 +5,8 @@ use leptos::prelude::*;
 use viz::units;
 
 use super::scaling::Answered;
-use crate::cells::{act, derived, part, text};
+use crate::cells::{act, derived, text};
+use crate::html::{Html, shown};
 use crate::route::Router;
 
 /// A field of the form: its key in the address, its name, its unit, and what it holds at first.
@@ -25,8 +26,7 @@ const FIELDS: [Field; 5] = [
 ];
 
 /// The form and its answer.
-#[component]
-pub fn Plan(answered: Answered) -> impl IntoView {
+pub fn plan(answered: Answered) -> AnyView {
     let router = expect_context::<Router>();
     let value = move |at: usize| router.param(FIELDS[at].key).unwrap_or_else(|| FIELDS[at].first.into());
     let number = move |at: usize| {
@@ -70,27 +70,31 @@ pub fn Plan(answered: Answered) -> impl IntoView {
         let (efficiency, from) = efficiency(ranks);
         Some((training.on(ranks, efficiency), from))
     });
-    let body = part(move || {
+    let content = text(move || {
         let Some((plan, from)) = planned.get() else {
-            return view! { <p class="error" role="status">"Every field holds a number above 0, such as 7e9."</p> }.into_any();
+            return Html::default()
+                .el("p class=error role=status", "Every field holds a number above 0, such as 7e9.")
+                .done();
         };
-        let figure = |name: &'static str, value: String| view! { <div><dt>{name}</dt><dd>{value}</dd></div> };
-        view! {
-            <dl class="costs" data-testid="plan">
-                {figure("Ideal", days(plan.ideal_days))}
-                {figure("Realistic", days(plan.days))}
-                {figure("Scaling efficiency", units::percent(plan.efficiency))}
-                {figure("Speed-up over one rank", format!("{} ×", units::significant(plan.speed_up)))}
-            </dl>
-            <p class="quiet below">{format!("6 × parameters × tokens FLOPs. The efficiency is {from}.")}</p>
-        }
-        .into_any()
+        let figures = [
+            ("Ideal", days(plan.ideal_days)),
+            ("Realistic", days(plan.days)),
+            ("Scaling efficiency", units::percent(plan.efficiency)),
+            ("Speed-up over one rank", format!("{} ×", units::significant(plan.speed_up))),
+        ];
+        let html = Html::default().raw("<dl class=costs data-testid=plan>");
+        html.each(figures, |html, (name, value)| {
+            html.raw("<div>").el("dt", name).el("dd", &value).raw("</div>")
+        })
+        .raw("</dl>")
+        .el("p class=\"quiet below\"", &format!("6 × parameters × tokens FLOPs. The efficiency is {from}."))
+        .done()
     });
     view! {
         <section class="panel" aria-label="Training plan">
             <div class="panel-head"><h2>"How long a training takes"</h2></div>
             <div class="form">{fields}</div>
-            {body}
+            {shown("", content)}
         </section>
     }
     .into_any()

@@ -7,31 +7,27 @@ use wire::live::{Part, StepRanks};
 
 use super::ranks::Look;
 use super::run::RunId;
-use crate::cells::{derived, part, text};
+use crate::cells::{derived, text};
+use crate::html::{Html, shown};
 use crate::route::Tab;
 use crate::table::{Column, Table};
-use crate::widgets::{PartsBar, Swatch, Views as _};
 
 /// The ledger of the selected rank and step, beside the median rank's.
 #[component]
 pub fn RankDetail(look: Look) -> impl IntoView {
     let run = expect_context::<RunId>();
     let selected = derived(move || look.step.get().zip(look.rank.get()));
-    let body = part(move || {
+    let content = text(move || {
         let Some((step, rank)) = selected.get() else {
-            return view! {
-                <p class="quiet">
-                    "Choose a cell: click it, or put the focus on the heatmap and use the arrow keys."
-                </p>
-            }
-            .into_any();
+            let how = "Choose a cell: click it, or put the focus on the heatmap and use the arrow keys.";
+            return say(how);
         };
         let here = look.ranks.get().filter(|ranks| ranks.step == step);
         match (here, look.error.get()) {
             (Some(ranks), _) if (rank as usize) < ranks.rank_nanos.len() => numbers(&ranks, rank as usize),
-            (Some(_), _) => view! { <p class="quiet">"This run has no such rank."</p> }.into_any(),
-            (None, Some(error)) => view! { <p class="quiet">{error}</p> }.into_any(),
-            (None, None) => view! { <p class="quiet">"Fetching…"</p> }.into_any(),
+            (Some(_), _) => say("This run has no such rank."),
+            (None, Some(error)) => say(&error),
+            (None, None) => say("Fetching…"),
         }
     });
     let heading = move || {
@@ -49,7 +45,7 @@ pub fn RankDetail(look: Look) -> impl IntoView {
     view! {
         <aside class="panel detail" aria-label="Selection" data-testid="rank-detail">
             <div class="panel-head"><h2>{text(heading)}</h2></div>
-            {body}
+            {shown("", content)}
             {link}
         </aside>
     }
@@ -68,63 +64,44 @@ fn median(ranks: &StepRanks, part: usize) -> f64 {
     values.get(values.len() / 2).map_or(f64::NAN, |nanos| f64::from(*nanos))
 }
 
-fn numbers(ranks: &StepRanks, rank: usize) -> AnyView {
+fn say(words: &str) -> String {
+    Html::default().el("p class=quiet", words).done()
+}
+
+fn numbers(ranks: &StepRanks, rank: usize) -> String {
     let known =
         |value: f64, write: fn(f64) -> String| if value.is_nan() { "—".into() } else { write(value) };
     let (total, lateness) = (f64::from(ranks.rank_nanos[rank]), f64::from(ranks.lateness[rank]));
     let Some(ledger) = ledger(ranks, rank) else {
-        return view! {
-            <p>"Step time "<b>{known(total, units::nanos)}</b></p>
-            <p class="quiet">"No ledger: a shadow step, or this rank's records are missing."</p>
-        }
-        .into_any();
+        let html = Html::default().raw("<p>Step time ").el("b", &known(total, units::nanos)).raw("</p>");
+        return html
+            .el("p class=quiet", "No ledger: a shadow step, or this rank's records are missing.")
+            .done();
     };
-    let shares = ledger.map(|ns| ns / total.max(1.0));
-    let rows = Part::ALL
-        .map(|part| {
-            let ns = ledger[part as usize];
-            let against = ns - median(ranks, part as usize);
-            // A difference that matters is a hundredth of the step.
-            let more = against > total / 100.0;
-            view! {
-                <tr>
-                    <th scope="row"><Swatch colour=palette::part(part) />{part.name()}</th>
-                    <td class="number">{units::nanos(ns)}</td>
-                    <td class="number">{units::percent(shares[part as usize])}</td>
-                    <td class="number" class:more=more>{units::signed_nanos(against)}</td>
-                </tr>
-            }
-        })
-        .views();
-    view! {
-        <PartsBar shares=derived(move || shares) />
-        <table class="ledger">
-            <thead>
-                <tr>
-                    <th scope="col">"Part"</th>
-                    <th scope="col" class="number">"Time"</th>
-                    <th scope="col" class="number">"Share"</th>
-                    <th scope="col" class="number" title="Against the median rank of this step">"vs median"</th>
-                </tr>
-            </thead>
-            <tbody>
-                {rows}
-                <tr class="sum">
-                    <th scope="row">"step time"</th>
-                    <td class="number">{known(total, units::nanos)}</td>
-                    <td></td>
-                    <td></td>
-                </tr>
-                <tr>
-                    <th scope="row">"lateness"</th>
-                    <td class="number">{known(lateness, units::signed_nanos)}</td>
-                    <td></td>
-                    <td></td>
-                </tr>
-            </tbody>
-        </table>
-    }
-    .into_any()
+    let html = Html::default()
+        .raw("<table class=ledger><thead><tr><th scope=col>Part</th><th scope=col class=number>Time</th>")
+        .raw("<th scope=col class=number>Share</th>")
+        .raw("<th scope=col class=number title=\"Against the median rank of this step\">vs median</th></tr></thead><tbody>");
+    let html = html.each(Part::ALL, |html, part| {
+        let nanos = ledger[part as usize];
+        let against = nanos - median(ranks, part as usize);
+        // A difference that matters is a hundredth of the step.
+        let more = if against > total / 100.0 { "td class=\"number more\"" } else { "td class=number" };
+        html.raw("<tr><th scope=row>")
+            .swatch(palette::part(part))
+            .text(part.name())
+            .raw("</th>")
+            .number(&units::nanos(nanos))
+            .number(&units::percent(nanos / total.max(1.0)))
+            .el(more, &units::signed_nanos(against))
+            .raw("</tr>")
+    });
+    html.raw("<tr class=sum><th scope=row>step time</th>")
+        .number(&known(total, units::nanos))
+        .raw("<td></td><td></td></tr><tr><th scope=row>lateness</th>")
+        .number(&known(lateness, units::signed_nanos))
+        .raw("<td></td><td></td></tr></tbody></table>")
+        .done()
 }
 
 /// All ranks of the selected step, or of the newest one.

@@ -5,7 +5,7 @@ use viz::units;
 use wire::views::{RunState, RunSummary};
 
 use super::{
-    buckets::Buckets, health::Health, overview::Overview, ranks::Ranks, scaling::Scaling, timeline::Timeline,
+    buckets::Buckets, health::health, overview::overview, ranks::Ranks, scaling::scaling, timeline::Timeline,
 };
 use crate::api;
 use crate::cells::{derived, flag, memo, part, text};
@@ -48,11 +48,11 @@ pub fn Run(id: String) -> impl IntoView {
         true
     });
     let body = part(move || match tab.get() {
-        Tab::Overview => view! { <Overview /> }.into_any(),
+        Tab::Overview => overview(),
         Tab::Ranks => view! { <Ranks /> }.into_any(),
         Tab::Buckets => view! { <Buckets /> }.into_any(),
-        Tab::Scaling => view! { <Scaling /> }.into_any(),
-        Tab::Health => view! { <Health /> }.into_any(),
+        Tab::Scaling => scaling(),
+        Tab::Health => health(),
     });
     let none = move || live.no_such_run.get();
     view! {

@@ -10,14 +10,14 @@ use viz::{palette, ticks, units};
 use wire::live::Part;
 use wire::views::scaling::{Scaling as Answer, ScalingPoint, ScalingPrediction};
 
-use super::plan::Plan;
+use super::plan::plan;
 use super::run::RunId;
 use crate::api;
-use crate::cells::{derived, flag, part, text};
+use crate::cells::{act, derived, text};
 use crate::download;
+use crate::html::{Html, shown};
 use crate::live::Live;
 use crate::theme::Theme;
-use crate::widgets::Views as _;
 use crate::xy::{Hit, Ink, Mark, Picture, Shown, Xy};
 
 /// A live run's answer is asked for again this often.
@@ -27,8 +27,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 pub type Answered = RwSignal<Option<Result<Arc<Answer>, String>>>;
 
 /// The view.
-#[component]
-pub fn Scaling() -> impl IntoView {
+pub fn scaling() -> AnyView {
     let answered: Answered = RwSignal::new(None);
     fetch(answered, expect_context::<Live>(), expect_context::<RunId>());
     let of = move |read: fn(&Answer) -> Shown| {
@@ -43,7 +42,9 @@ pub fn Scaling() -> impl IntoView {
     };
     let theme = expect_context::<Theme>();
     let png = move |testid: &'static str| {
-        let save = move |_| download::png(&format!("{testid}.png"), testid, theme.inks().ground);
+        let save = act(move |_: leptos::ev::MouseEvent| {
+            download::png(&format!("{testid}.png"), testid, theme.inks().ground)
+        });
         view! { <span class="grow"></span><button class="quiet" on:click=save>"PNG"</button> }.into_any()
     };
     view! {
@@ -60,16 +61,16 @@ pub fn Scaling() -> impl IntoView {
             <Xy label="Scaling efficiency against world size; the tables below have its numbers" testid="scaling-efficiency"
                 height=280.0 axes=("ranks", "efficiency") picture=of(efficiency) />
             <p class="quiet below">{words(|answer| answer.missing.clone().unwrap_or_default())}</p>
-            <ul class="plain quiet" data-testid="assumptions">{assumptions(answered)}</ul>
+            {written(answered, "", assumptions)}
         </section>
         <div class="halves">
             <section class="panel" aria-label="Runs">
                 <div class="panel-head"><h2>"Runs"<small>{words(baseline)}</small></h2></div>
-                {runs(answered)}
+                <div class="rows" tabindex="0" role="group" aria-label="Runs of this name">{written(answered, "", runs)}</div>
             </section>
             <section class="panel" aria-label="Predictions">
                 <div class="panel-head"><h2>"Predictions"<small>{words(error)}</small></h2></div>
-                {predictions(answered)}
+                <div class="rows" tabindex="0" role="group" aria-label="Predictions by world size">{written(answered, "", predictions)}</div>
             </section>
         </div>
         <div class="halves">
@@ -86,7 +87,7 @@ pub fn Scaling() -> impl IntoView {
                     axes=("bucket cap", "step time") picture=of(caps) />
             </section>
         </div>
-        <Plan answered=answered />
+        {plan(answered)}
     }
     .into_any()
 }
@@ -291,93 +292,71 @@ fn error(answer: &Answer) -> String {
     })
 }
 
-fn assumptions(answered: Answered) -> AnyView {
-    part(move || {
-        let Some(Ok(answer)) = answered.get() else { return ().into_any() };
-        answer.assumptions.iter().map(|line| view! { <li>{line.clone()}</li> }).views().into_any()
-    })
-}
-
-fn runs(answered: Answered) -> AnyView {
-    let none =
-        flag(move || answered.get().and_then(Result::ok).is_none_or(|answer| answer.points.is_empty()));
-    let rows = part(move || {
-        let Some(Ok(answer)) = answered.get() else { return ().into_any() };
-        let ratio = |share: Option<f64>| share.map_or_else(|| "—".into(), units::percent);
-        let row = |point: &ScalingPoint| {
-            let own = point.run == answer.run;
-            view! {
-                <tr class:chosen=own>
-                    <th scope="row"><a href=format!("/runs/{}", point.run)>{point.run.to_string()}</a></th>
-                    <td class="number">{units::count(point.ranks.into())}</td>
-                    <td class="number">{units::nanos(point.step_ns)}</td>
-                    <td class="number">{units::rate(point.throughput, &format!("{}/s", answer.sample_unit))}</td>
-                    <td class="number">{ratio(point.measured)}</td>
-                    <td class="number">{ratio(point.implied)}</td>
-                </tr>
-            }
-        };
-        answer.points.iter().map(row).views().into_any()
+/// What is written once there is an answer.
+fn written(answered: Answered, class: &'static str, write: fn(Html, &Answer) -> Html) -> AnyView {
+    let content = text(move || match answered.get() {
+        Some(Ok(answer)) => write(Html::default(), &answer).done(),
+        _ => String::new(),
     });
-    view! {
-        <p class="quiet" class:hidden=flag(move || !none.get())>"No run of this name has a throughput yet."</p>
-        <div class="rows" class:hidden=none tabindex="0" role="group" aria-label="Runs of this name">
-            <table data-testid="scaling-runs">
-                <thead>
-                    <tr>
-                        <th scope="col">"Run"</th>
-                        <th scope="col" class="number">"Ranks"</th>
-                        <th scope="col" class="number">"Step time"</th>
-                        <th scope="col" class="number">"Throughput"</th>
-                        <th scope="col" class="number">"Measured"</th>
-                        <th scope="col" class="number">"Implied"</th>
-                    </tr>
-                </thead>
-                <tbody>{rows}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    shown(class, content)
 }
 
-fn predictions(answered: Answered) -> AnyView {
-    part(move || {
-        let Some(Ok(answer)) = answered.get() else { return ().into_any() };
-        if answer.predictions.is_empty() {
-            let why = answer.missing.clone().unwrap_or_else(|| "No model to predict from.".into());
-            return view! { <p class="quiet">{why}</p> }.into_any();
-        }
-        let rows = answer
-            .predictions
-            .iter()
-            .map(|p| {
-                let band =
-                    format!("{} to {}", units::percent(p.efficiency_low), units::percent(p.efficiency_high));
-                view! {
-                    <tr class:chosen=p.ranks == answer.ranks>
-                        <th scope="row" class="number">{units::count(p.ranks.into())}</th>
-                        <td class="number">{units::nanos(p.step_ns)}</td>
-                        <td class="number">{units::percent(p.efficiency)}</td>
-                        <td class="number">{band}</td>
-                    </tr>
-                }
-            })
-            .views();
-        view! {
-            <div class="rows" tabindex="0" role="group" aria-label="Predictions by world size">
-                <table data-testid="predictions">
-                    <thead>
-                        <tr>
-                            <th scope="col" class="number">"Ranks"</th>
-                            <th scope="col" class="number">"Step time"</th>
-                            <th scope="col" class="number">"Efficiency"</th>
-                            <th scope="col" class="number">"Error band"</th>
-                        </tr>
-                    </thead>
-                    <tbody>{rows}</tbody>
-                </table>
-            </div>
-        }
-        .into_any()
-    })
+fn assumptions(html: Html, answer: &Answer) -> Html {
+    html.raw("<ul class=\"plain quiet\" data-testid=assumptions>")
+        .each(&answer.assumptions, |html, line| html.el("li", line))
+        .raw("</ul>")
+}
+
+/// Headings of a table.
+fn headings(html: Html, names: &[&str]) -> Html {
+    html.raw("<thead><tr>")
+        .each(names, |html, name| html.el("th scope=col class=number", name))
+        .raw("</tr></thead>")
+}
+
+fn runs(html: Html, answer: &Answer) -> Html {
+    if answer.points.is_empty() {
+        return html.el("p class=quiet", "No run of this name has a throughput yet.");
+    }
+    let ratio = |share: Option<f64>| share.map_or_else(|| "—".into(), units::percent);
+    let html = html.raw("<table data-testid=scaling-runs>");
+    headings(html, &["Run", "Ranks", "Step time", "Throughput", "Measured", "Implied"])
+        .raw("<tbody>")
+        .each(&answer.points, |html, point| {
+            let own = if point.run == answer.run { "<tr class=chosen>" } else { "<tr>" };
+            html.raw(own)
+                .raw("<th scope=row class=number>")
+                .link(&format!("/runs/{}", point.run), point.run.as_str())
+                .raw("</th>")
+                .number(&units::count(point.ranks.into()))
+                .number(&units::nanos(point.step_ns))
+                .number(&units::rate(point.throughput, &format!("{}/s", answer.sample_unit)))
+                .number(&ratio(point.measured))
+                .number(&ratio(point.implied))
+                .raw("</tr>")
+        })
+        .raw("</tbody></table>")
+}
+
+fn predictions(html: Html, answer: &Answer) -> Html {
+    if answer.predictions.is_empty() {
+        return html.el("p class=quiet", answer.missing.as_deref().unwrap_or("No model to predict from."));
+    }
+    let html = html.raw("<table data-testid=predictions>");
+    headings(html, &["Ranks", "Step time", "Efficiency", "Error band"])
+        .raw("<tbody>")
+        .each(&answer.predictions, |html, p| {
+            let own = if p.ranks == answer.ranks { "<tr class=chosen>" } else { "<tr>" };
+            html.raw(own)
+                .el("th scope=row class=number", &units::count(p.ranks.into()))
+                .number(&units::nanos(p.step_ns))
+                .number(&units::percent(p.efficiency))
+                .number(&format!(
+                    "{} to {}",
+                    units::percent(p.efficiency_low),
+                    units::percent(p.efficiency_high)
+                ))
+                .raw("</tr>")
+        })
+        .raw("</tbody></table>")
 }

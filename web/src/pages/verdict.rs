@@ -1,17 +1,17 @@
 //! What is slowing the job, in a sentence, with its cost and its evidence. The first thing on the page.
 //!
-//! The elements stay and their texts follow: a report comes twice a second, and must take neither the focus
-//! from a link nor fold a list that one reads.
+//! The elements stay and their texts follow (see [`crate::html`]): a report comes twice a second, and must take
+//! neither the focus from a link nor fold a list that one reads.
 
 use leptos::prelude::*;
 use viz::units;
 use wire::views::{Confidence, Persistence, Report, Verdict};
 
 use super::run::RunId;
-use crate::cells::{derived, flag, memo, text};
+use crate::cells::text;
+use crate::html::{Html, shown};
 use crate::live::Live;
 use crate::route::Tab;
-use crate::widgets::Views as _;
 
 /// What the panel says.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -114,127 +114,89 @@ fn date(unix_millis: u64) -> String {
 }
 
 /// The worst verdict in full, the others as a list.
-#[component]
-pub fn Verdicts() -> impl IntoView {
-    let live = expect_context::<Live>();
-    let found = memo(move || {
-        live.run.with(|run| {
-            run.as_ref().map_or_else(
-                || Finding {
-                    kind: "waiting", sentence: "Looking at the run…".into(), ..Finding::default()
-                },
-                |run| finding(&run.report),
-            )
-        })
+pub fn verdicts() -> AnyView {
+    let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
+    let content = text(move || {
+        let found = live.run.get().map_or_else(
+            || Finding { kind: "waiting", sentence: "Looking at the run…".into(), ..Finding::default() },
+            |shown| finding(&shown.report),
+        );
+        let html = Html::default().raw(&format!("<div class=verdict data-kind={}>", found.kind));
+        let html = html
+            .el("p class=sentence data-testid=verdict", &found.sentence)
+            .el("p class=\"quiet below\"", &found.below);
+        let html = found.verdict.iter().fold(html, |html, verdict| grounds(html, verdict, &run.get()));
+        others(html.raw("</div>"), &found.others).done()
     });
-    let of = move |read: fn(&Finding) -> String| text(move || found.with(read));
-    let no_others = derived(move || found.with(|found| found.others.is_empty()));
-    let how_many = text(move || {
-        let count = found.with(|found| found.others.len());
-        format!("{count} more finding{}", if count == 1 { "" } else { "s" })
-    });
-    let lines = move || {
-        found.with(|found| {
-            let line = |verdict: &Verdict| {
-                let cost = units::nanos(verdict.cost_ns_per_step as f64);
-                let share = units::percent(verdict.cost_share);
-                let sure = confidence(verdict.confidence);
-                view! {
-                    <li>
-                        {verdict.sentence.clone()}" "
-                        <small>{format!("{cost} per step, {share}, confidence: {sure}")}</small>
-                    </li>
-                }
-            };
-            found.others.iter().map(line).views()
-        })
-    };
-    view! {
-        <section aria-label="Verdict">
-            <div class="verdict" data-kind=of(|found| found.kind.into())>
-                <p class="sentence" data-testid="verdict">{of(|found| found.sentence.clone())}</p>
-                <p class="quiet below">{of(|found| found.below.clone())}</p>
-                <Grounds found=found />
-            </div>
-            <details class="others" class:hidden=no_others>
-                <summary>{how_many}</summary>
-                <ul>{lines}</ul>
-            </details>
-        </section>
+    view! { <section aria-label="Verdict">{shown("", content)}</section> }.into_any()
+}
+
+fn others(html: Html, others: &[Verdict]) -> Html {
+    if others.is_empty() {
+        return html;
     }
-    .into_any()
+    let count = others.len();
+    let title = format!("{count} more finding{}", if count == 1 { "" } else { "s" });
+    html.raw("<details class=others>")
+        .el("summary", &title)
+        .raw("<ul>")
+        .each(others, |html, verdict| {
+            let cost = units::nanos(verdict.cost_ns_per_step as f64);
+            let (share, sure) = (units::percent(verdict.cost_share), confidence(verdict.confidence));
+            let small = format!(" {cost} per step, {share}, confidence: {sure}");
+            html.raw("<li>").text(&verdict.sentence).el("small", &small).raw("</li>")
+        })
+        .raw("</ul></details>")
 }
 
 /// Cost, evidence and links of the verdict that is shown.
-#[component]
-fn Grounds(found: Memo<Finding>) -> impl IntoView {
-    let run = expect_context::<RunId>();
-    let live = expect_context::<Live>();
-    let of = move |read: fn(&Verdict) -> String| {
-        text(move || found.with(|found| found.verdict.as_ref().map(read).unwrap_or_default()))
-    };
-    let figure = |name: &'static str, testid: &'static str, value: Signal<String>, unit: &'static str| {
-        view! {
-            <div>
-                <dt>{name}</dt>
-                <dd data-testid=testid>{value}<small>{unit}</small></dd>
-            </div>
-        }
-    };
-    let list = move |title: &'static str, class: &'static str, read: fn(&Verdict) -> &Vec<String>| {
-        let items = memo(move || {
-            found.with(|found| found.verdict.as_ref().map(|v| read(v).clone()).unwrap_or_default())
-        });
-        let empty = derived(move || items.with(Vec::is_empty));
-        let lines = move || items.get().into_iter().map(|item| view! { <li>{item}</li> }).views();
-        view! {
-            <div class=class class:hidden=empty data-testid=class>
-                <h2>{title}</h2>
-                <ul>{lines}</ul>
-            </div>
-        }
-    };
-    let example = memo(move || found.with(|found| found.verdict.as_ref()?.example_step));
-    let link = move |tab: Tab| {
-        text(move || {
-            let rank = found.with(|found| {
-                let culprit = found.verdict.as_ref().and_then(|verdict| verdict.culprit.as_ref());
-                let worst = culprit.and_then(|culprit| culprit.ranks().first());
-                worst.map_or_else(String::new, |rank| format!("rank={rank}&"))
-            });
-            // Waterfalls are kept for longer than the columns that the other views draw.
-            let step = example.get().filter(|&step| {
-                tab == Tab::Buckets || live.steps.with_value(|steps| steps.row_of(step)).is_some()
-            });
-            let step = step.map_or_else(String::new, |step| format!("step={step}"));
-            format!("{}?{rank}{step}", tab.path(&run.get()))
-        })
-    };
-    let none = derived(move || found.with(|found| found.verdict.is_none()));
-    let no_onset = flag(move || {
-        found.with(|found| found.verdict.as_ref().is_none_or(|verdict| verdict.onset.is_none()))
+fn grounds(html: Html, verdict: &Verdict, run: &str) -> Html {
+    let figures = [
+        ("Cost", "cost", units::nanos(verdict.cost_ns_per_step as f64), " per step, over all steps"),
+        ("Share", "cost-share", units::percent(verdict.cost_share), " of step time"),
+        ("Lost", "gpu-hours", units::significant(verdict.gpu_hours_per_day), " GPU-hours per day"),
+        ("Confidence", "confidence", confidence(verdict.confidence).into(), ""),
+        ("Cause", "cause", verdict.cause.name().replace('_', " "), ""),
+        ("Seen", "persistence", seen(verdict), ""),
+    ];
+    let html = html.raw("<dl class=costs>").each(figures, |html, (name, testid, value, unit)| {
+        html.raw("<div>")
+            .el("dt", name)
+            .raw(&format!("<dd data-testid={testid}>"))
+            .text(&value)
+            .el("small", unit)
+            .raw("</dd></div>")
     });
-    let no_example = derived(move || example.get().is_none());
-    view! {
-        <dl class="costs" class:hidden=none>
-            {figure("Cost", "cost", of(|v| units::nanos(v.cost_ns_per_step as f64)), " per step, over all steps")}
-            {figure("Share", "cost-share", of(|v| units::percent(v.cost_share)), " of step time")}
-            {figure("Lost", "gpu-hours", of(|v| units::significant(v.gpu_hours_per_day)), " GPU-hours per day")}
-            {figure("Confidence", "confidence", of(|v| confidence(v.confidence).into()), "")}
-            {figure("Cause", "cause", of(|v| v.cause.name().replace('_', " ")), "")}
-            {figure("Seen", "persistence", of(seen), "")}
-        </dl>
-        <p class="onset" class:hidden=no_onset data-testid="onset">{of(onset)}</p>
-        <div class="grounds" class:hidden=none>
-            {list("Evidence", "evidence", |v| &v.evidence)}
-            {list("Counter-evidence", "counter-evidence", |v| &v.counter_evidence)}
-        </div>
-        <p class="actions" class:hidden=no_example>
-            <a class="button primary" href=link(Tab::Buckets) data-testid="example-step">
-                {text(move || format!("See step {}", units::count(example.get().unwrap_or_default())))}
-            </a>
-            <a class="button" href=link(Tab::Ranks)>"Compare ranks"</a>
-        </p>
+    let html =
+        html.raw("</dl>").el("p class=onset data-testid=onset", &onset(verdict)).raw("<div class=grounds>");
+    let html = list(html, "Evidence", "evidence", &verdict.evidence);
+    let html = list(html, "Counter-evidence", "counter-evidence", &verdict.counter_evidence).raw("</div>");
+    links(html, verdict, run)
+}
+
+/// A list with its title; nothing when it is empty.
+pub fn list(html: Html, title: &str, class: &str, lines: &[String]) -> Html {
+    if lines.is_empty() {
+        return html;
     }
-    .into_any()
+    html.raw(&format!("<div class={class} data-testid={class}>"))
+        .el("h2", title)
+        .raw("<ul>")
+        .each(lines, |html, line| html.el("li", line))
+        .raw("</ul></div>")
+}
+
+/// From the verdict to the step that shows it, and to the rank.
+fn links(html: Html, verdict: &Verdict, run: &str) -> Html {
+    let Some(step) = verdict.example_step else { return html };
+    let rank = verdict.culprit.as_ref().and_then(|culprit| culprit.ranks().first());
+    let rank = rank.map_or_else(String::new, |rank| format!("rank={rank}&"));
+    let to = |tab: Tab| format!("{}?{rank}step={step}", tab.path(run));
+    html.raw("<p class=actions><a class=\"button primary\" data-testid=example-step href=\"")
+        .text(&to(Tab::Buckets))
+        .raw("\">")
+        .text(&format!("See step {}", units::count(step)))
+        .raw("</a><a class=button href=\"")
+        .text(&to(Tab::Ranks))
+        .raw("\">Compare ranks</a></p>")
 }

@@ -6,10 +6,11 @@ use wire::views::Report;
 use wire::views::what_if::{Fix, Saving, WhatIf};
 
 use super::run::RunId;
-use crate::cells::{part, text};
+use crate::cells::text;
+use crate::html::{Html, shown};
 use crate::live::Live;
 use crate::route::Tab;
-use crate::widgets::{Bar, reason};
+use crate::widgets::reason;
 
 /// Lines of each group that are shown.
 const MOST: usize = 5;
@@ -17,63 +18,44 @@ const MOST: usize = 5;
 const LEAST: f64 = 0.001;
 
 /// The panel.
-#[component]
-pub fn WhatIfs() -> impl IntoView {
-    let live = expect_context::<Live>();
-    let run = expect_context::<RunId>();
-    let below = text(move || {
-        let Some(shown) = live.run.get() else { return String::new() };
-        let Some(what_if) = &shown.report.what_if else { return String::new() };
-        let steps = units::count(what_if.steps);
-        let off = units::percent(what_if.simulation_error);
-        let withheld = match what_if.withheld_steps {
-            0 => String::new(),
-            steps => format!(", {} left out", units::count(steps)),
-        };
-        format!(" replay of {steps} steps{withheld}, off by {off} (median)")
+pub fn what_ifs() -> AnyView {
+    let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
+    let content = text(move || {
+        let html = Html::default().raw("<div class=panel-head><h2>What would help");
+        let Some(run_view) = live.run.get() else { return html.raw("</h2></div>").done() };
+        let report = &run_view.report;
+        let below = report.what_if.as_ref().map(replayed).unwrap_or_default();
+        answers(html.el("small", &below).raw("</h2></div>"), report, &run.get()).done()
     });
-    let body = part(move || match live.run.get() {
-        Some(shown) => answers(&shown.report, &run.get()),
-        None => ().into_any(),
-    });
-    view! {
-        <section class="panel" aria-label="What if" data-testid="what-if">
-            <div class="panel-head"><h2>"What would help"<small>{below}</small></h2></div>
-            {body}
-        </section>
-    }
-    .into_any()
+    view! { <section class="panel" aria-label="What would help" data-testid="what-if">{shown("", content)}</section> }
+        .into_any()
 }
 
-fn answers(report: &Report, run: &str) -> AnyView {
-    let Some(what_if) = &report.what_if else {
-        return view! { <p class="quiet">{reason(report, "what_if")}</p> }.into_any();
+fn replayed(what_if: &WhatIf) -> String {
+    let withheld = match what_if.withheld_steps {
+        0 => String::new(),
+        steps => format!(", {} left out", units::count(steps)),
     };
+    let off = units::percent(what_if.simulation_error);
+    format!(" replay of {} steps{withheld}, off by {off} (median)", units::count(what_if.steps))
+}
+
+fn answers(html: Html, report: &Report, run: &str) -> Html {
+    let Some(what_if) = &report.what_if else { return html.el("p class=quiet", &reason(report, "what_if")) };
     if let Some(withheld) = &what_if.withheld {
-        return view! { <p class="quiet">{withheld.clone()}</p> }.into_any();
+        return html.el("p class=quiet", withheld);
     }
     let groups = [
         ("Make one rank like the others", &what_if.ranks),
         ("Even out a phase over ranks", &what_if.phases),
         ("Hide a bucket's transfer", &what_if.buckets),
     ];
-    let rows = groups.into_iter().flat_map(|(title, savings)| group(title, savings, run)).collect::<Vec<_>>();
-    view! {
-        <p class="lead">{headline(what_if)}</p>
-        <table class="savings">
-            <caption class="unseen">"What each fix would save"</caption>
-            <thead>
-                <tr>
-                    <th scope="col">"Fix"</th>
-                    <th scope="col" class="number">"Saves a step"</th>
-                    <th scope="col" class="number">"Share"</th>
-                    <th scope="col" aria-label="Share as a bar"></th>
-                </tr>
-            </thead>
-            <tbody>{rows}</tbody>
-        </table>
-    }
-    .into_any()
+    html.el("p class=lead", &headline(what_if))
+        .raw("<table class=savings><caption class=unseen>What each fix would save</caption><thead><tr>")
+        .raw("<th scope=col>Fix</th><th scope=col class=number>Saves a step</th>")
+        .raw("<th scope=col class=number>Share</th><td></td></tr></thead><tbody>")
+        .each(groups, |html, (title, savings)| group(html, title, savings, run))
+        .raw("</tbody></table>")
 }
 
 fn headline(what_if: &WhatIf) -> String {
@@ -87,36 +69,31 @@ fn headline(what_if: &WhatIf) -> String {
     format!("A step takes {} × its even, ideal self:{wasted}{hours}.", units::significant(slowdown))
 }
 
-fn group(title: &'static str, savings: &[Saving], run: &str) -> Vec<AnyView> {
+fn group(html: Html, title: &str, savings: &[Saving], run: &str) -> Html {
     let mut worth: Vec<&Saving> = savings.iter().filter(|saving| saving.share >= LEAST).collect();
     worth.sort_by(|a, b| b.share.total_cmp(&a.share));
-    let head = if worth.is_empty() { "nothing to gain" } else { "" };
-    let head = view! {
-        <tr class="group"><th scope="rowgroup">{title}</th><td class="quiet" colspan="3">{head}</td></tr>
-    };
-    let lines = worth.into_iter().take(MOST).map(|saving| line(saving, run));
-    std::iter::once(head.into_any()).chain(lines).collect()
+    html.raw("<tr class=group>")
+        .el("th scope=rowgroup", title)
+        .el("td colspan=3", if worth.is_empty() { "nothing to gain" } else { "" })
+        .raw("</tr>")
+        .each(worth.into_iter().take(MOST), |html, saving| line(html, saving, run))
 }
 
-fn line(saving: &Saving, run: &str) -> AnyView {
-    let (name, href) = match saving.fix {
-        Fix::Rank(rank) => (format!("rank {rank}"), Some(format!("{}?rank={rank}", Tab::Ranks.path(run)))),
-        Fix::Phase(phase) => (phase.name().to_owned(), None),
-        Fix::Bucket(bucket) => {
-            (format!("bucket {bucket}"), Some(format!("{}?bucket={bucket}", Tab::Buckets.path(run))))
+fn line(html: Html, saving: &Saving, run: &str) -> Html {
+    let html = html.raw("<tr><th scope=row>");
+    match saving.fix {
+        Fix::Rank(rank) => {
+            html.link(&format!("{}?rank={rank}", Tab::Ranks.path(run)), &format!("rank {rank}"))
         }
-    };
-    let name = match href {
-        Some(href) => view! { <a href=href>{name}</a> }.into_any(),
-        None => name.into_any(),
-    };
-    view! {
-        <tr>
-            <th scope="row">{name}</th>
-            <td class="number">{units::nanos(saving.nanos_per_step)}</td>
-            <td class="number">{units::percent(saving.share)}</td>
-            <td class="bar-cell"><Bar from=0.0 to=saving.share /></td>
-        </tr>
+        Fix::Phase(phase) => html.text(phase.name()),
+        Fix::Bucket(bucket) => {
+            html.link(&format!("{}?bucket={bucket}", Tab::Buckets.path(run)), &format!("bucket {bucket}"))
+        }
     }
-    .into_any()
+    .raw("</th>")
+    .number(&units::nanos(saving.nanos_per_step))
+    .number(&units::percent(saving.share))
+    .raw("<td class=bar-cell>")
+    .bar(0.0, saving.share, None)
+    .raw("</td></tr>")
 }
