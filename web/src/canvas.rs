@@ -13,7 +13,7 @@ use viz::raster::Frame;
 use wasm_bindgen::{Clamped, JsCast as _, prelude::*};
 use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement, ImageData};
 
-use crate::cells::{effect, text};
+use crate::cells::{Derived, Var, effect, text};
 use crate::pen::Pen;
 use crate::widgets::{Place, pixels};
 
@@ -34,7 +34,7 @@ const TALLEST: f64 = 2.2;
 
 /// How much higher charts are on this screen than on a usual one.
 #[derive(Clone, Copy)]
-pub struct Stretch(RwSignal<f64>);
+pub struct Stretch(Var<f64>);
 
 impl Stretch {
     /// Follows the window. Call once.
@@ -43,7 +43,7 @@ impl Stretch {
             let height = window().inner_height().ok().and_then(|height| height.as_f64());
             (height.unwrap_or(USUAL_HEIGHT) / USUAL_HEIGHT).clamp(1.0, TALLEST)
         };
-        let stretch = Self(RwSignal::new(measure()));
+        let stretch = Self(Var::new(measure()));
         let _resize = window_event_listener(ev::resize, move |_| stretch.0.set(measure()));
         stretch
     }
@@ -114,7 +114,7 @@ pub fn Plot(
     testid: &'static str,
     /// Gives the height.
     #[prop(into)]
-    height: Signal<f64>,
+    height: Derived<f64>,
     margins: Margins,
     /// Draws the raster, in device pixels.
     draw: Draw,
@@ -132,7 +132,7 @@ pub fn Plot(
     let outer = NodeRef::<html::Div>::new();
     let raster = NodeRef::<html::Canvas>::new();
     let lines = NodeRef::<html::Canvas>::new();
-    let size = RwSignal::new(None::<Size>);
+    let size = Var::new(None::<Size>);
 
     effect(move || {
         if let Some(element) = outer.get() {
@@ -289,7 +289,7 @@ struct Down {
 }
 
 /// Keeps `size` in step with the element.
-fn observe(element: &web_sys::Element, margins: Margins, size: RwSignal<Option<Size>>) {
+fn observe(element: &web_sys::Element, margins: Margins, size: Var<Option<Size>>) {
     let measured = element.clone();
     let measure = move || {
         let (width, height) = (f64::from(measured.client_width()), f64::from(measured.client_height()));

@@ -1,35 +1,294 @@
-//! Signals, memos and effects from boxed closures.
+//! Values that tell their readers when they change: the reactive library, compiled once.
 //!
-//! The reactive library compiles its machinery once for every closure type it is given: for a page of some
-//! hundred small closures that was a third of the bundle. Here each closure is boxed first, so that the
-//! machinery exists once per value type.
+//! The library compiles its machinery anew for every value type and every closure type it is given; for this
+//! page that was a third of the bundle. Here a value lies behind `dyn Any` with a counter beside it, and the
+//! library sees counters, texts, flags and boxed closures only. What it promises stays: handles are `Copy` and
+//! live as long as the view that made them, memos are computed when they are read, effects run once for all
+//! changes of a moment.
 
-use leptos::prelude::*;
+use std::any::Any;
+use std::marker::PhantomData;
+use std::sync::{Arc, RwLock};
+
+use leptos::prelude as library;
+use leptos::prelude::{
+    Effect, Get as _, GetUntracked as _, GetValue as _, IntoAny as _, RwSignal, Signal, StoredValue,
+    Track as _, Update as _,
+};
+use leptos::tachys::view::any_view::AnyView;
 
 type Read<T> = Box<dyn Fn() -> T + Send + Sync>;
+type Anything = Arc<dyn Any + Send + Sync>;
+
+/// A place in the library's arena, of whatever type.
+struct Slot<T> {
+    at: StoredValue<Anything>,
+    holds: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for Slot<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Slot<T> {}
+
+impl<T: Send + Sync + 'static> Slot<T> {
+    fn new(value: T) -> Self {
+        let boxed: Anything = Arc::new(value);
+        Self { at: StoredValue::new(boxed), holds: PhantomData }
+    }
+
+    /// `None` when the view that made it is gone.
+    fn try_with<R>(self, read: impl FnOnce(&T) -> R) -> Option<R> {
+        let held = self.at.try_get_value()?;
+        held.downcast_ref::<T>().map(read)
+    }
+}
+
+/// A value that nobody is told of.
+pub struct Kept<T>(Slot<RwLock<T>>);
+
+impl<T> Clone for Kept<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Kept<T> {}
+
+const GONE: &str = "the view that made this value is gone";
+
+impl<T: Send + Sync + 'static> Kept<T> {
+    /// Keeps `value` for as long as the view that is being made.
+    pub fn new(value: T) -> Self {
+        Self(Slot::new(RwLock::new(value)))
+    }
+
+    /// Looks at it.
+    pub fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+        self.try_with(read).expect(GONE)
+    }
+
+    /// Looks at it, if its view is still there.
+    pub fn try_with<R>(&self, read: impl FnOnce(&T) -> R) -> Option<R> {
+        self.0.try_with(|lock| lock.read().ok().map(|held| read(&held))).flatten()
+    }
+
+    /// Changes it, if its view is still there.
+    pub fn try_update<R>(&self, change: impl FnOnce(&mut T) -> R) -> Option<R> {
+        self.0.try_with(|lock| lock.write().ok().map(|mut held| change(&mut held))).flatten()
+    }
+
+    /// Replaces it.
+    pub fn set(&self, value: T) {
+        self.try_update(|held| *held = value);
+    }
+
+    /// A copy of it.
+    pub fn get(&self) -> T
+    where
+        T: Clone,
+    {
+        self.with(T::clone)
+    }
+
+    /// A copy of it, if its view is still there.
+    pub fn try_get(&self) -> Option<T>
+    where
+        T: Clone,
+    {
+        self.try_with(T::clone)
+    }
+}
+
+/// A value that tells its readers when it is set.
+pub struct Var<T> {
+    held: Kept<T>,
+    changes: RwSignal<u32>,
+}
+
+impl<T> Clone for Var<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Var<T> {}
+
+impl<T: Send + Sync + 'static> Var<T> {
+    /// A variable that begins as `value`.
+    pub fn new(value: T) -> Self {
+        Self { held: Kept::new(value), changes: RwSignal::new(0) }
+    }
+
+    /// Reads nothing, and is told of changes.
+    pub fn track(&self) {
+        self.changes.track();
+    }
+
+    /// Looks at it.
+    pub fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+        self.track();
+        self.held.with(read)
+    }
+
+    /// Looks at it without being told of changes.
+    pub fn with_untracked<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+        self.held.with(read)
+    }
+
+    /// A copy of it.
+    pub fn get(&self) -> T
+    where
+        T: Clone,
+    {
+        self.with(T::clone)
+    }
+
+    /// A copy of it, without being told of changes.
+    pub fn get_untracked(&self) -> T
+    where
+        T: Clone,
+    {
+        self.held.get()
+    }
+
+    /// The same, if its view is still there.
+    pub fn try_get_untracked(&self) -> Option<T>
+    where
+        T: Clone,
+    {
+        self.held.try_get()
+    }
+
+    /// Replaces it and tells.
+    pub fn set(&self, value: T) {
+        self.update(|held| *held = value);
+    }
+
+    /// Changes it and tells.
+    pub fn update(&self, change: impl FnOnce(&mut T)) {
+        if self.held.try_update(change).is_some() {
+            bump(self.changes);
+        }
+    }
+}
+
+fn bump(changes: RwSignal<u32>) {
+    changes.update(|count| *count = count.wrapping_add(1));
+}
+
+/// A value computed from others, which tells its readers only when it became another.
+pub struct Memo<T> {
+    held: Kept<Option<T>>,
+    version: library::Memo<u32>,
+}
+
+impl<T> Clone for Memo<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Memo<T> {}
+
+impl<T: Clone + Send + Sync + 'static> Memo<T> {
+    /// Looks at it.
+    pub fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+        let _ = self.version.get();
+        self.held.with(|held| read(held.as_ref().expect("it was computed just now")))
+    }
+
+    /// A copy of it.
+    pub fn get(&self) -> T {
+        self.with(T::clone)
+    }
+
+    /// A copy of it, without being told of changes.
+    pub fn get_untracked(&self) -> T {
+        self.try_get_untracked().expect(GONE)
+    }
+
+    /// The same, if its view is still there.
+    pub fn try_get_untracked(&self) -> Option<T> {
+        self.version.try_get_untracked()?;
+        self.held.try_get().flatten()
+    }
+}
+
+/// A value that follows its signals and tells its readers only when it changed.
+pub fn memo<T: PartialEq + Send + Sync + 'static>(read: impl Fn() -> T + Send + Sync + 'static) -> Memo<T> {
+    fn boxed(read: Box<dyn Fn(Option<&u32>) -> u32 + Send + Sync>) -> library::Memo<u32> {
+        library::Memo::new(read)
+    }
+    let held = Kept::new(None);
+    let version = boxed(Box::new(move |version| {
+        let version = version.copied().unwrap_or(0);
+        let new = read();
+        let changed = held.try_update(|held| {
+            let changed = held.as_ref() != Some(&new);
+            *held = Some(new);
+            changed
+        });
+        version.wrapping_add(u32::from(changed == Some(true)))
+    }));
+    Memo { held, version }
+}
 
 /// A value that follows its signals, computed whenever it is read.
-pub fn derived<T: Send + Sync + 'static>(read: impl Fn() -> T + Send + Sync + 'static) -> Signal<T> {
-    fn boxed<T: Send + Sync + 'static>(read: Read<T>) -> Signal<T> {
+pub struct Derived<T>(Slot<Read<T>>);
+
+impl<T> Clone for Derived<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Derived<T> {}
+
+impl<T: 'static> Derived<T> {
+    /// The value.
+    pub fn get(&self) -> T {
+        self.0.try_with(|read| read()).expect(GONE)
+    }
+
+    /// The value, without being told of changes.
+    pub fn get_untracked(&self) -> T {
+        library::untrack(|| self.get())
+    }
+
+    /// Looks at it.
+    pub fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+        read(&self.get())
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> From<Var<T>> for Derived<T> {
+    fn from(value: Var<T>) -> Self {
+        derived(move || value.get())
+    }
+}
+
+/// A value that follows its signals, computed whenever it is read.
+pub fn derived<T: 'static>(read: impl Fn() -> T + Send + Sync + 'static) -> Derived<T> {
+    let read: Read<T> = Box::new(read);
+    Derived(Slot::new(read))
+}
+
+/// A text that follows its signals.
+pub fn text(read: impl Fn() -> String + Send + Sync + 'static) -> Signal<String> {
+    fn boxed(read: Read<String>) -> Signal<String> {
         Signal::derive(read)
     }
     boxed(Box::new(read))
 }
 
-/// A text that follows its signals.
-pub fn text(read: impl Fn() -> String + Send + Sync + 'static) -> Signal<String> {
-    derived(read)
-}
-
 /// A yes or no that follows its signals.
 pub fn flag(read: impl Fn() -> bool + Send + Sync + 'static) -> Signal<bool> {
-    derived(read)
-}
-
-/// A value that follows its signals and tells its readers only when it changed.
-pub fn memo<T: PartialEq + Send + Sync + 'static>(read: impl Fn() -> T + Send + Sync + 'static) -> Memo<T> {
-    fn boxed<T: PartialEq + Send + Sync + 'static>(read: Read<T>) -> Memo<T> {
-        Memo::new(move |_| read())
+    fn boxed(read: Read<bool>) -> Signal<bool> {
+        Signal::derive(read)
     }
     boxed(Box::new(read))
 }

@@ -1,6 +1,6 @@
 //! Keys that work anywhere on a page, and the list of all of them.
 
-use crate::cells::effect;
+use crate::cells::{Var, effect};
 use crate::widgets::Views as _;
 use leptos::ev;
 use leptos::html;
@@ -61,7 +61,7 @@ const KEYS: [(&str, &[(&str, &str)]); 4] = [
 
 /// The list of keys.
 #[component]
-pub fn Help(open: RwSignal<bool>) -> impl IntoView {
+pub fn Help(open: Var<bool>) -> impl IntoView {
     let dialog = NodeRef::<html::Dialog>::new();
     effect(move || {
         let Some(dialog) = dialog.get() else { return };

@@ -17,7 +17,7 @@ use wire::live::{StepColumns, view};
 use wire::views::{LiveView, Report, RunSummary};
 
 use crate::api;
-use crate::cells::{derived, effect, memo};
+use crate::cells::{Derived, Kept, Var, derived, effect, memo};
 
 use crate::socket::{self, Link, now_millis};
 
@@ -40,25 +40,25 @@ pub struct RunView {
 #[derive(Clone, Copy)]
 pub struct Live {
     /// The list; `None` before the first answer.
-    pub runs: RwSignal<Option<Vec<RunSummary>>>,
+    pub runs: Var<Option<Vec<RunSummary>>>,
     /// The run that is looked at, as it is, or as it was at the step the page is rewound to.
-    pub run: Signal<Option<Arc<RunView>>>,
+    pub run: Derived<Option<Arc<RunView>>>,
     /// As it is.
-    newest: RwSignal<Option<Arc<RunView>>>,
+    newest: Var<Option<Arc<RunView>>>,
     /// As it was.
-    past: RwSignal<Option<Arc<RunView>>>,
+    past: Var<Option<Arc<RunView>>>,
     /// Why the report of the step that was asked for is not shown.
-    pub past_error: RwSignal<Option<String>>,
+    pub past_error: Var<Option<String>>,
     /// The server does not know the run that was asked for.
-    pub no_such_run: RwSignal<bool>,
+    pub no_such_run: Var<bool>,
     /// Its steps. Not reactive: read [`Self::drawn`] to be told of changes.
-    pub steps: StoredValue<Steps>,
+    pub steps: Kept<Steps>,
     /// Changes at most once per animation frame, after [`Self::steps`] did.
-    pub drawn: RwSignal<u64>,
+    pub drawn: Var<u64>,
     /// The connection.
-    pub link: RwSignal<Link>,
+    pub link: Var<Link>,
     /// `Date.now()`, about once a second.
-    pub now: RwSignal<f64>,
+    pub now: Var<f64>,
 }
 
 #[derive(Default)]
@@ -77,18 +77,18 @@ thread_local! {
 impl Live {
     /// Starts, connected to nothing. Call once.
     pub fn start() -> Self {
-        let (newest, past) = (RwSignal::new(None), RwSignal::new(None));
+        let (newest, past) = (Var::new(None), Var::new(None));
         let live = Self {
-            runs: RwSignal::new(None),
+            runs: Var::new(None),
             run: derived(move || past.get().or_else(|| newest.get())),
             newest,
             past,
-            past_error: RwSignal::new(None),
-            no_such_run: RwSignal::new(false),
-            steps: StoredValue::new(Steps::default()),
-            drawn: RwSignal::new(0),
-            link: RwSignal::new(Link::Connecting),
-            now: RwSignal::new(now_millis()),
+            past_error: Var::new(None),
+            no_such_run: Var::new(false),
+            steps: Kept::new(Steps::default()),
+            drawn: Var::new(0),
+            link: Var::new(Link::Connecting),
+            now: Var::new(now_millis()),
         };
         INBOX.with_borrow_mut(|inbox| inbox.live = Some(live));
         let every = Duration::from_secs(1);
@@ -108,19 +108,19 @@ impl Live {
         self.newest.set(None);
         self.past.set(None);
         self.no_such_run.set(false);
-        self.steps.set_value(Steps::default());
+        self.steps.set(Steps::default());
         self.drawn.update(|n| *n += 1);
         socket::connect(Some(path(run)), self.link, receive);
     }
 
     /// Shows the report as it was when `at` was the newest step; call once.
-    pub fn rewind(&self, run: String, at: RwSignal<Option<u64>>) {
+    pub fn rewind(&self, run: String, at: Var<Option<u64>>) {
         let live = *self;
-        let turn = StoredValue::new(0u32);
+        let turn = Kept::new(0u32);
         let known = memo(move || live.newest.with(Option::is_some));
         effect(move || {
             let at = at.get();
-            let mine = turn.try_update_value(|turn| {
+            let mine = turn.try_update(|turn| {
                 *turn += 1;
                 *turn
             });
@@ -133,7 +133,7 @@ impl Live {
             let _ = known.get();
             let run = run.clone();
             // A later wish, or another page, makes this one worthless.
-            let wanted = move || mine.is_some() && turn.try_get_value() == mine;
+            let wanted = move || mine.is_some() && turn.try_get() == mine;
             let ask = move || {
                 if wanted() {
                     spawn_local(async move {
@@ -190,7 +190,7 @@ fn take_frame(bytes: &[u8]) {
     let Some(live) = INBOX.with_borrow(|inbox| inbox.live) else { return };
     match StepColumns::decode(bytes) {
         Ok(frame) => {
-            let fits = live.steps.try_update_value(|steps| steps.apply(&frame));
+            let fits = live.steps.try_update(|steps| steps.apply(&frame));
             if fits != Some(true) {
                 leptos::logging::warn!("a frame of {} ranks does not fit the steps here", frame.ranks);
                 socket::restart(live.link, receive);

@@ -8,7 +8,7 @@ use viz::steps::newest;
 use wire::views::RunState;
 
 use crate::canvas::{Gesture, Size};
-use crate::cells::effect;
+use crate::cells::{Kept, Var, effect};
 use crate::live::Live;
 use crate::route::Router;
 
@@ -28,7 +28,7 @@ pub struct Cursor {
 }
 
 /// A stretch that was chosen, kept in the address as `30..150`; none while it was not.
-pub fn chosen(router: Router, key: &'static str) -> RwSignal<Option<Span>> {
+pub fn chosen(router: Router, key: &'static str) -> Var<Option<Span>> {
     in_address(router, key, read, |span| format!("{:.0}..{:.0}", span.start, span.end))
 }
 
@@ -39,26 +39,26 @@ fn in_address<T: Clone + PartialEq + Send + Sync + 'static>(
     key: &'static str,
     read: fn(&str) -> Option<T>,
     write: fn(&T) -> String,
-) -> RwSignal<Option<T>> {
-    let choice = RwSignal::new(None);
-    let agreed = StoredValue::new(None::<String>);
+) -> Var<Option<T>> {
+    let choice = Var::new(None);
+    let agreed = Kept::new(None::<String>);
     effect(move || {
         let named = router.param(key);
-        if named != agreed.get_value() {
-            agreed.set_value(named.clone());
+        if named != agreed.get() {
+            agreed.set(named.clone());
             choice.set(named.as_deref().and_then(read));
         }
     });
-    let turn = StoredValue::new(0u32);
+    let turn = Kept::new(0u32);
     effect(move || {
         let text = choice.get().as_ref().map(write);
-        let mine = turn.try_update_value(|turn| {
+        let mine = turn.try_update(|turn| {
             *turn += 1;
             *turn
         });
         let at_rest = move || {
-            if mine.is_some() && turn.try_get_value() == mine && agreed.get_value() != text {
-                agreed.set_value(text.clone());
+            if mine.is_some() && turn.try_get() == mine && agreed.get() != text {
+                agreed.set(text.clone());
                 router.set([(key, text.clone())]);
             }
         };
@@ -71,11 +71,11 @@ fn in_address<T: Clone + PartialEq + Send + Sync + 'static>(
 #[derive(Clone, Copy)]
 pub struct Range {
     /// What was chosen; `None` follows the newest steps.
-    chosen: RwSignal<Option<Span>>,
+    chosen: Var<Option<Span>>,
     /// The step that the page is rewound to; `None` when it is live.
-    pub at: RwSignal<Option<u64>>,
+    pub at: Var<Option<u64>>,
     /// The pointer.
-    pub cursor: RwSignal<Cursor>,
+    pub cursor: Var<Cursor>,
     live: Live,
 }
 
@@ -85,7 +85,7 @@ impl Range {
         Self {
             chosen: chosen(router, "steps"),
             at: in_address(router, "at", |text| text.parse().ok(), u64::to_string),
-            cursor: RwSignal::new(Cursor::default()),
+            cursor: Var::new(Cursor::default()),
             live,
         }
     }
@@ -101,7 +101,7 @@ impl Range {
     /// Goes back or on by one kept step; beyond the newest it is live again.
     pub fn move_by(&self, by: isize) {
         let at = self.at.get_untracked();
-        let next = self.live.steps.with_value(|steps| {
+        let next = self.live.steps.with(|steps| {
             let newest = steps.step.len().checked_sub(1)?;
             let row = at.map_or(newest, |at| steps.step.partition_point(|&step| step < at));
             let row = row.saturating_add_signed(by);
@@ -112,7 +112,7 @@ impl Range {
 
     /// All kept steps, up to the one that the page is rewound to.
     pub fn known(&self) -> Span {
-        let bounds = self.live.steps.with_value(|steps| steps.bounds());
+        let bounds = self.live.steps.with(|steps| steps.bounds());
         let end = self.at.get().map_or(bounds.end, |at| bounds.end.min(at as f64 + 1.0));
         Span::new(bounds.start, end.max(bounds.start))
     }
@@ -120,7 +120,7 @@ impl Range {
     /// What is visible now.
     pub fn view(&self) -> Span {
         self.live.drawn.track();
-        let bounds = self.live.steps.with_value(|steps| steps.bounds());
+        let bounds = self.live.steps.with(|steps| steps.bounds());
         match self.chosen.get() {
             Some(span) if bounds.is_empty() => span,
             // Steps that are no longer kept cannot be shown.
@@ -141,7 +141,7 @@ impl Range {
 
     /// Shows every kept step.
     pub fn show_all(&self) {
-        self.choose(self.live.steps.with_value(|steps| steps.bounds()));
+        self.choose(self.live.steps.with(|steps| steps.bounds()));
     }
 
     /// Moves so that `step` is visible.
@@ -196,7 +196,7 @@ impl Range {
     }
 
     fn choose(&self, span: Span) {
-        let bounds = self.live.steps.with_value(|steps| steps.bounds());
+        let bounds = self.live.steps.with(|steps| steps.bounds());
         if bounds.is_empty() {
             return;
         }

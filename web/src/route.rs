@@ -8,6 +8,7 @@ use leptos::ev;
 use leptos::prelude::*;
 use wasm_bindgen::{JsCast as _, JsValue};
 
+use crate::cells::Var;
 /// Views of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tab {
@@ -88,15 +89,15 @@ type Query = BTreeMap<String, String>;
 /// The address, as signals. Selection lives here and nowhere else, so that a copied link shows the same.
 #[derive(Clone, Copy)]
 pub struct Router {
-    page: RwSignal<Page>,
-    query: RwSignal<Query>,
+    page: Var<Page>,
+    query: Var<Query>,
 }
 
 impl Router {
     /// Reads the address, follows back, forward and links. Call once.
     pub fn start() -> Self {
         let (page, query) = read();
-        let router = Self { page: RwSignal::new(page), query: RwSignal::new(query) };
+        let router = Self { page: Var::new(page), query: Var::new(query) };
         let _popstate = window_event_listener(ev::popstate, move |_| router.refresh());
         let _click = window_event_listener(ev::click, move |event| router.follow_link(&event));
         router

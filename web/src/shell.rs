@@ -4,7 +4,7 @@ use leptos::prelude::*;
 use viz::units;
 
 use crate::canvas::Stretch;
-use crate::cells::{derived, effect, memo, part, text};
+use crate::cells::{Memo, Var, derived, effect, memo, part, text};
 use crate::keys;
 use crate::live::Live;
 use crate::pages::{compare::comparison, run::Run, runs::Runs};
@@ -18,7 +18,7 @@ pub fn App() -> impl IntoView {
     let router = Router::start();
     let theme = Theme::start();
     let live = Live::start();
-    let help = RwSignal::new(false);
+    let help = Var::new(false);
     provide_context(router);
     provide_context(theme);
     provide_context(live);

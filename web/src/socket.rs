@@ -9,6 +9,7 @@ use leptos::prelude::*;
 use wasm_bindgen::prelude::*;
 use web_sys::{BinaryType, CloseEvent, MessageEvent, WebSocket};
 
+use crate::cells::Var;
 /// The server says something at least every 2 s; this long without a word means that data are stale.
 const SILENCE_MILLIS: f64 = 5_000.0;
 /// After this long without a word the connection is given up and made anew.
@@ -57,7 +58,7 @@ thread_local! {
 pub type Handler = fn(MessageEvent);
 
 /// Connects to `path`, or to nothing; leaves what was connected before.
-pub fn connect(path: Option<String>, link: RwSignal<Link>, handler: Handler) {
+pub fn connect(path: Option<String>, link: Var<Link>, handler: Handler) {
     STATE.with_borrow_mut(|state| {
         if state.path != path {
             state.ever = false;
@@ -72,19 +73,19 @@ pub fn connect(path: Option<String>, link: RwSignal<Link>, handler: Handler) {
 }
 
 /// Closes; what is shown stays as it is.
-pub fn pause(link: RwSignal<Link>) {
+pub fn pause(link: Var<Link>) {
     close();
     link.set(Link::Paused(now_millis()));
 }
 
 /// Gives up this connection for a fresh one, after a moment.
-pub fn restart(link: RwSignal<Link>, handler: Handler) {
+pub fn restart(link: Var<Link>, handler: Handler) {
     close();
     lost(link, handler);
 }
 
 /// Looks after the connection; call about once a second.
-pub fn watch(link: RwSignal<Link>, handler: Handler) {
+pub fn watch(link: Var<Link>, handler: Handler) {
     let (connected, heard) = STATE.with_borrow(|state| (state.open.is_some(), state.heard_millis));
     let silent = now_millis() - heard;
     match link.get_untracked() {
@@ -113,7 +114,7 @@ fn close() {
     }
 }
 
-fn open(link: RwSignal<Link>, handler: Handler) {
+fn open(link: Var<Link>, handler: Handler) {
     close();
     let Some(path) = STATE.with_borrow(|state| state.path.clone()) else { return };
     let generation = STATE.with_borrow(|state| state.generation);
@@ -149,7 +150,7 @@ fn open(link: RwSignal<Link>, handler: Handler) {
     });
 }
 
-fn lost(link: RwSignal<Link>, handler: Handler) {
+fn lost(link: Var<Link>, handler: Handler) {
     let (failures, heard, generation) = STATE.with_borrow_mut(|state| {
         state.failures += 1;
         (state.failures, state.heard_millis, state.generation)

@@ -6,7 +6,7 @@ use leptos::ev;
 use leptos::prelude::*;
 use wasm_bindgen::{JsCast as _, UnwrapThrowExt as _};
 
-use crate::cells::{derived, memo, text};
+use crate::cells::{Derived, Kept, Var, derived, flag, memo, text};
 use crate::widgets::{PartsBar, Views as _, pixels};
 
 /// Height of a row in CSS pixels; the style sheet holds the same.
@@ -35,7 +35,7 @@ pub fn Table(
     #[prop(into)]
     caption: Signal<String>,
     columns: Vec<Column>,
-    #[prop(into)] count: Signal<usize>,
+    #[prop(into)] count: Derived<usize>,
     /// The text of (row, column); called again when what it reads changes.
     #[prop(into)]
     cell: Callback<(usize, usize), String>,
@@ -49,7 +49,7 @@ pub fn Table(
     #[prop(optional, into)]
     choose: Option<Callback<usize>>,
 ) -> impl IntoView {
-    let scrolled = RwSignal::new(0usize);
+    let scrolled = Var::new(0usize);
     let width = columns.len();
     let visible = memo(move || {
         let first = scrolled.get().saturating_sub(SPARE);
@@ -78,9 +78,9 @@ pub fn Table(
             Column::Parts => view! { <th scope="col" class="">"Parts"</th> },
         })
         .views();
-    let columns = StoredValue::new(columns);
+    let columns = Kept::new(columns);
     let row = move |at: usize| {
-        let cells = columns.with_value(|columns| {
+        let cells = columns.with(|columns| {
             columns
                 .iter()
                 .enumerate()
@@ -104,7 +104,7 @@ pub fn Table(
             }
             None => name.into_any(),
         };
-        let chosen = derived(move || chosen.is_some_and(|chosen| chosen.run(at)));
+        let chosen = flag(move || chosen.is_some_and(|chosen| chosen.run(at)));
         view! {
             <tr
                 class:chosen=chosen

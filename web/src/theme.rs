@@ -4,7 +4,7 @@ use leptos::ev;
 use leptos::prelude::*;
 use wasm_bindgen::prelude::*;
 
-use crate::cells::effect;
+use crate::cells::{Var, effect};
 
 const KEY: &str = "paceline-theme";
 
@@ -46,13 +46,13 @@ const DARK: Inks = Inks {
 /// The theme in force.
 #[derive(Clone, Copy)]
 pub struct Theme {
-    dark: RwSignal<bool>,
+    dark: Var<bool>,
 }
 
 impl Theme {
     /// Reads what was chosen, follows the system where nothing was. Call once.
     pub fn start() -> Self {
-        let theme = Self { dark: RwSignal::new(chosen().unwrap_or_else(system_is_dark)) };
+        let theme = Self { dark: Var::new(chosen().unwrap_or_else(system_is_dark)) };
         if let Some(query) = system() {
             let follow = Closure::<dyn FnMut()>::new(move || {
                 if chosen().is_none() {

@@ -3,13 +3,13 @@
 //! What is here stays on the page while better cells come: a coarse tile of the whole run lies behind the fine
 //! one of what is shown, so that one can pan anywhere without seeing nothing.
 
-use leptos::prelude::*;
 use leptos::task::spawn_local;
 use viz::span::Span;
 use viz::tiles::{Missing, Wanted, join, value_at};
 use wire::live::tile::{Measure, Reduce, Tile};
 
 use crate::api::{self, Cells};
+use crate::cells::{Kept, Var};
 
 /// Columns and rows of the tile behind.
 const BEHIND: (f64, f64) = (512.0, 256.0);
@@ -59,29 +59,29 @@ enum Fetch {
 /// The cells of one heatmap.
 #[derive(Clone, Copy)]
 pub struct Tiles {
-    run: StoredValue<String>,
-    state: StoredValue<State>,
+    run: Kept<String>,
+    state: Kept<State>,
     /// Changes whenever there is more to draw.
-    pub changed: RwSignal<u32>,
+    pub changed: Var<u32>,
     /// Why there are no cells.
-    pub error: RwSignal<Option<String>>,
+    pub error: Var<Option<String>>,
 }
 
 impl Tiles {
     /// None yet.
     pub fn new(run: String) -> Self {
         Self {
-            run: StoredValue::new(run),
-            state: StoredValue::new(State::default()),
-            changed: RwSignal::new(0),
-            error: RwSignal::new(None),
+            run: Kept::new(run),
+            state: Kept::new(State::default()),
+            changed: Var::new(0),
+            error: Var::new(None),
         }
     }
 
     /// The tiles to draw, the one behind first.
     pub fn with<T>(&self, read: impl FnOnce(&[&Tile]) -> T) -> T {
         self.changed.track();
-        self.state.with_value(|state| {
+        self.state.with(|state| {
             let held: Vec<&Tile> =
                 [&state.behind, &state.front].into_iter().flatten().map(|h| &h.tile).collect();
             read(&held)
@@ -91,7 +91,7 @@ impl Tiles {
     /// The finest cell that holds (step, rank): the steps and ranks it covers, and its value.
     pub fn cell(&self, step: u64, rank: u32) -> Option<(Cells, f32)> {
         self.changed.track();
-        self.state.with_value(|state| {
+        self.state.with(|state| {
             let held = [&state.front, &state.behind].into_iter().flatten();
             let found = held.filter_map(|held| {
                 let value = value_at(&held.tile, step, rank)?;
@@ -112,15 +112,15 @@ impl Tiles {
 
     /// Sees to it that what `view` shows is here; returns at once, and [`Self::changed`] tells of what came.
     pub fn ensure(&self, view: View) {
-        let Some(fetch) = self.state.try_update_value(|state| next(state, view)).flatten() else { return };
+        let Some(fetch) = self.state.try_update(|state| next(state, view)).flatten() else { return };
         let tiles = *self;
-        let run = self.run.get_value();
+        let run = self.run.get();
         spawn_local(async move {
             let (Fetch::Front(cells) | Fetch::More(cells, _) | Fetch::Behind(cells)) = fetch;
             let answer = api::tile(&run, cells).await;
             let error = answer.as_ref().err().cloned();
             // The view may be gone by now.
-            if tiles.state.try_update_value(|state| take(state, fetch, answer)).is_some() {
+            if tiles.state.try_update(|state| take(state, fetch, answer)).is_some() {
                 tiles.error.set(error);
                 tiles.changed.update(|n| *n += 1);
             }

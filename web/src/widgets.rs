@@ -5,7 +5,7 @@ use viz::palette;
 use wire::live::Part;
 use wire::views::{Report, RunState};
 
-use crate::cells::{flag, text};
+use crate::cells::{Derived, flag, text};
 use crate::html::Html;
 
 /// A length for a style. Whole pixels: the shortest form of a float would bring code that nothing else needs.
@@ -38,7 +38,7 @@ pub fn state_name(state: RunState) -> &'static str {
 
 /// Where a run is in its life.
 #[component]
-pub fn StateChip(#[prop(into)] state: Signal<RunState>) -> impl IntoView {
+pub fn StateChip(#[prop(into)] state: Derived<RunState>) -> impl IntoView {
     let name = text(move || state_name(state.get()).into());
     view! {
         <span class="chip" data-state=name>
@@ -104,7 +104,7 @@ pub fn PartsLegend() -> impl IntoView {
 
 /// The parts of a step as one bar; the text beside it says the same in numbers.
 #[component]
-pub fn PartsBar(#[prop(into)] shares: Signal<[f64; 8]>) -> impl IntoView {
+pub fn PartsBar(#[prop(into)] shares: Derived<[f64; 8]>) -> impl IntoView {
     view! {
         <div class="parts-bar" aria-hidden="true">
             {Part::ALL
@@ -138,7 +138,7 @@ pub struct Place {
 
 /// A box near the pointer, on the side where there is room.
 #[component]
-pub fn Tip(#[prop(into)] place: Signal<Option<Place>>, children: Children) -> impl IntoView {
+pub fn Tip(#[prop(into)] place: Derived<Option<Place>>, children: Children) -> impl IntoView {
     let transform = text(move || {
         place.get().map_or_else(String::new, |Place { x, y, width, height }| {
             let across = if x > width / 2.0 { "calc(-100% - 14px)" } else { "14px" };

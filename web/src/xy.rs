@@ -9,7 +9,7 @@ use viz::ticks::Tick;
 use viz::xy::Axis;
 
 use crate::canvas::{Gesture, Margins, Plot, Size, Stretch};
-use crate::cells::{derived, flag, text};
+use crate::cells::{Derived, Var, derived, flag, text};
 use crate::pen::{Align, Pen};
 use crate::widgets::{Place, Tip};
 
@@ -84,11 +84,11 @@ pub fn Xy(
     height: f64,
     /// What the axes are, across and up.
     axes: (&'static str, &'static str),
-    #[prop(into)] picture: Signal<Shown>,
+    #[prop(into)] picture: Derived<Shown>,
 ) -> impl IntoView {
     let stretch = expect_context::<Stretch>();
-    let near = RwSignal::new(None::<usize>);
-    let place = RwSignal::new(None::<Place>);
+    let near = Var::new(None::<usize>);
+    let place = Var::new(None::<Place>);
     let overlay = move |pen: &Pen, size: Size| {
         if let Ok(picture) = picture.get() {
             draw(pen, size, &picture, near.get());

@@ -14,7 +14,7 @@ use super::run::RunId;
 use super::slice_tables::{BucketTable, SelectedBucket};
 use super::waterfall::{Legend, WaterfallPlot};
 use crate::api;
-use crate::cells::{memo, text};
+use crate::cells::{Kept, Memo, Var, memo, text};
 use crate::download;
 use crate::keys;
 use crate::live::Live;
@@ -47,9 +47,9 @@ pub struct StepLook {
     /// The selected rank.
     pub rank: Memo<Option<u32>>,
     /// What is shown: it stays until the next one is here.
-    pub shown: RwSignal<Option<Arc<Loaded>>>,
+    pub shown: Var<Option<Arc<Loaded>>>,
     /// Why the step that was asked for cannot be shown.
-    pub error: RwSignal<Option<String>>,
+    pub error: Var<Option<String>>,
 }
 
 impl StepLook {
@@ -81,8 +81,8 @@ pub fn Buckets() -> impl IntoView {
         step: memo(move || router.number("step").or(range.at.get())),
         bucket: memo(move || router.number("bucket").map(|bucket| bucket as u32)),
         rank: memo(move || router.number("rank").map(|rank| rank as u32)),
-        shown: RwSignal::new(None),
-        error: RwSignal::new(None),
+        shown: Var::new(None),
+        error: Var::new(None),
     };
     load(look, live, expect_context::<RunId>().get());
     keys::global(move |key| {
@@ -111,17 +111,17 @@ pub fn Buckets() -> impl IntoView {
 
 /// Fetches the step that is asked for: at once when it changes, and every [`FOLLOW`] while following.
 fn load(look: StepLook, live: Live, run: String) {
-    let wanted = StoredValue::new(0u32);
+    let wanted = Kept::new(0u32);
     let fetch = move |step: Option<u64>| {
         let run = run.clone();
-        let mine = wanted.try_update_value(|n| {
+        let mine = wanted.try_update(|n| {
             *n += 1;
             *n
         });
         async move {
             let answer = api::waterfall(&run, step).await;
             // A later wish makes this answer worthless; a view that is gone has no wishes.
-            if mine.is_none() || wanted.try_get_value() != mine {
+            if mine.is_none() || wanted.try_get() != mine {
                 return;
             }
             match answer {
@@ -143,7 +143,7 @@ fn load(look: StepLook, live: Live, run: String) {
         }
         step
     });
-    let newest = move || live.steps.with_value(|steps| steps.step.last().copied());
+    let newest = move || live.steps.with(|steps| steps.step.last().copied());
     let follow = set_interval_with_handle(
         move || {
             let following = look.step.try_get_untracked() == Some(None);
@@ -173,7 +173,7 @@ fn neighbour(look: StepLook, live: Live, by: isize) {
         .step
         .get_untracked()
         .or_else(|| look.shown.with_untracked(|shown| shown.as_ref().map(|shown| shown.waterfall.step)));
-    let next = live.steps.with_value(|steps| {
+    let next = live.steps.with(|steps| {
         let at = steps.step.partition_point(|&step| step < shown.unwrap_or(u64::MAX));
         let row = at.saturating_add_signed(by).min(steps.step.len().checked_sub(1)?);
         Some(steps.step[row])

@@ -8,7 +8,7 @@ use viz::{measure, palette, ticks, units};
 use wire::live::Part;
 
 use crate::canvas::{Gesture, Margins, Plot, Size, Stretch};
-use crate::cells::{derived, text};
+use crate::cells::{Var, derived, text};
 use crate::download;
 use crate::keys;
 use crate::live::Live;
@@ -62,7 +62,7 @@ pub fn Charts() -> impl IntoView {
     let range = expect_context::<Range>();
     let theme = expect_context::<Theme>();
     keys::global(move |key| range.key(key));
-    let save_csv = move |_| live.steps.with_value(|steps| download::csv("steps.csv", &csv(steps)));
+    let save_csv = move |_| live.steps.with(|steps| download::csv("steps.csv", &csv(steps)));
     let unit = text(move || {
         live.run
             .with(|run| run.as_ref().map(|run| format!(" {}/s", run.report.sample_unit)).unwrap_or_default())
@@ -116,7 +116,7 @@ fn Ledger() -> impl IntoView {
     let range = expect_context::<Range>();
     let stretch = expect_context::<Stretch>();
     let colours = Part::ALL.map(palette::part);
-    let place = RwSignal::new(None);
+    let place = Var::new(None);
     let axis = move |steps: &Steps, view: Span| {
         let rows = steps.rows_in(view);
         let sums: Vec<f32> = rows.map(|row| steps.parts.iter().map(|part| part[row]).sum::<f32>()).collect();
@@ -124,7 +124,7 @@ fn Ledger() -> impl IntoView {
     };
     let draw = move |frame: &mut Frame<'_>, _: Size| {
         let view = range.view();
-        live.steps.with_value(|steps| {
+        live.steps.with(|steps| {
             let (top, _) = axis(steps, view);
             let parts = &steps.parts;
             area::draw(
@@ -135,7 +135,7 @@ fn Ledger() -> impl IntoView {
     };
     let overlay = move |pen: &Pen, size: Size| {
         let view = range.view();
-        let (top, largest) = live.steps.with_value(|steps| axis(steps, view));
+        let (top, largest) = live.steps.with(|steps| axis(steps, view));
         pen.axis_left(top, &ticks::nanos(Span::new(0.0, top), 5));
         beyond(pen, size, top, f64::from(largest), &units::nanos(f64::from(largest)));
         crosshair(pen, size, view, range.cursor.get());
@@ -151,7 +151,7 @@ fn Ledger() -> impl IntoView {
     let shown = move || {
         live.drawn.track();
         let step = range.cursor.get().step?;
-        live.steps.with_value(|steps| {
+        live.steps.with(|steps| {
             let row = steps.row_of(step)?;
             Some((step, steps.step_nanos[row], std::array::from_fn::<f32, 8, _>(|p| steps.parts[p][row])))
         })
@@ -204,7 +204,7 @@ fn LineChart(lined: Lined) -> impl IntoView {
     });
     let draw = move |frame: &mut Frame<'_>, size: Size| {
         let view = range.view();
-        live.steps.with_value(|steps| {
+        live.steps.with(|steps| {
             let values = (lined.column)(steps);
             let top = top(&values[steps.rows_in(view)]) as f32;
             let thickness = 1.5 * size.ratio as f32;
@@ -217,7 +217,7 @@ fn LineChart(lined: Lined) -> impl IntoView {
     let overlay = move |pen: &Pen, size: Size| {
         let view = range.view();
         let cursor = range.cursor.get();
-        let (top, largest, value) = live.steps.with_value(|steps| {
+        let (top, largest, value) = live.steps.with(|steps| {
             let values = (lined.column)(steps);
             let rows = steps.rows_in(view);
             let at = cursor.step.and_then(|step| steps.row_of(step)).map(|row| f64::from(values[row]));
@@ -258,7 +258,7 @@ fn hover(range: Range, live: Live, gesture: &Gesture, size: Size) -> bool {
     let step = match *gesture {
         Gesture::Move { x, .. } if (0.0..size.width).contains(&x) => {
             let step = untrack(|| range.view()).to_value(x, size.width).max(0.0) as u64;
-            live.steps.with_value(|steps| steps.row_of(step)).map(|_| step)
+            live.steps.with(|steps| steps.row_of(step)).map(|_| step)
         }
         Gesture::Move { .. } | Gesture::Leave => None,
         _ => return false,

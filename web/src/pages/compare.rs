@@ -14,7 +14,7 @@ use wire::views::comparison::{Change, Compared, Comparison, Unit};
 use super::distribution::distribution;
 use super::verdict::list;
 use crate::api;
-use crate::cells::{act, derived, effect, memo, part, text};
+use crate::cells::{Var, act, derived, effect, flag, memo, part, text};
 use crate::download;
 use crate::html::{Html, shown};
 use crate::live::Live;
@@ -37,7 +37,7 @@ type Chosen = Option<Result<Arc<Side>, String>>;
 pub fn comparison() -> AnyView {
     let router = expect_context::<Router>();
     let sides = ["a", "b"].map(|key| {
-        let side = RwSignal::new(Chosen::None);
+        let side = Var::new(Chosen::None);
         let run = memo(move || router.param(key));
         effect(move || {
             let Some(wanted) = run.get() else {
@@ -90,9 +90,9 @@ pub fn comparison() -> AnyView {
                 <button class="icon" aria-label="Swap the two runs" title="Swap" data-testid="swap" on:click=act(move |_| swap(router))>"⇄"</button>
                 {choice("b", "against that run")}
             </div>
-            <p class="quiet" role="status" class:hidden=derived(move || why.get().is_empty())>{why}</p>
+            <p class="quiet" role="status" class:hidden=flag(move || why.get().is_empty())>{why}</p>
             {shown("page", content)}
-            <section class="panel" aria-label="Step times" class:hidden=derived(move || both.get().is_none())>
+            <section class="panel" aria-label="Step times" class:hidden=flag(move || both.get().is_none())>
                 <div class="panel-head">
                     <h2>"Step times"<small>" how often a step took so long; shadow steps are left out"</small></h2>
                     <span class="grow"></span>

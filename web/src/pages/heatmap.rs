@@ -11,7 +11,7 @@ use super::ranks::Look;
 use super::run::RunId;
 use crate::api::{self, Cells};
 use crate::canvas::{Draw, Gesture, Margins, OnGesture, Overlay, Plot, Size, Stretch};
-use crate::cells::{derived, memo, text};
+use crate::cells::{Memo, Var, derived, memo, text};
 use crate::keys;
 use crate::live::Live;
 use crate::pen::Pen;
@@ -38,11 +38,11 @@ struct Map {
     /// How many ranks there are.
     ranks: Memo<usize>,
     /// Visible ranks, when not all of them.
-    zoomed: RwSignal<Option<Span>>,
+    zoomed: Var<Option<Span>>,
     /// Visible ranks.
     rows: Memo<Span>,
     /// Where the pointer's tooltip is.
-    place: RwSignal<Option<Place>>,
+    place: Var<Option<Place>>,
 }
 
 /// The heatmap.
@@ -52,7 +52,7 @@ pub fn Heatmap(look: Look, tiles: Tiles, end: Memo<f32>) -> impl IntoView {
     let stretch = expect_context::<Stretch>();
     let ranks = memo(move || {
         live.drawn.track();
-        live.steps.with_value(|steps| steps.ranks)
+        live.steps.with(|steps| steps.ranks)
     });
     let zoomed = chosen(expect_context::<Router>(), "ranks");
     let map = Map {
@@ -66,7 +66,7 @@ pub fn Heatmap(look: Look, tiles: Tiles, end: Memo<f32>) -> impl IntoView {
             let all = Span::new(0.0, ranks.get().max(1) as f64);
             zoomed.get().map_or(all, |span| span.clamp(all, MIN_RANKS))
         }),
-        place: RwSignal::new(None),
+        place: Var::new(None),
     };
     keys::global(move |key| match key {
         "W" => map.zoom_ranks(0.7),
@@ -182,7 +182,7 @@ impl Map {
         let inside = (0.0..size.width).contains(&x) && (0.0..size.height).contains(&y);
         let view = untrack(|| self.range.view());
         let (step, rank) = heatmap::cell_at(view, self.rows.get_untracked(), x, y, size.width, size.height);
-        let kept = self.live.steps.with_value(|steps| {
+        let kept = self.live.steps.with(|steps| {
             let known = untrack(|| self.range.known());
             known.contains(step as f64) && (rank as usize) < steps.ranks
         });
@@ -284,7 +284,7 @@ fn arrow(look: Look, live: Live, range: Range, key: &str) -> bool {
         _ => return false,
     };
     let known = untrack(|| range.known());
-    let next = live.steps.with_value(|steps| {
+    let next = live.steps.with(|steps| {
         let newest = steps.rows_in(known).end.checked_sub(1)?;
         let selected = look.step.get_untracked().and_then(|step| steps.row_of(step));
         let (row, rank) = match (selected, look.rank.get_untracked()) {

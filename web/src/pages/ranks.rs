@@ -13,7 +13,7 @@ use super::heatmap::Heatmap;
 use super::rank_detail::{RankDetail, StepTable};
 use super::run::RunId;
 use crate::api;
-use crate::cells::{act, derived, effect, memo, text};
+use crate::cells::{Derived, Kept, Memo, Var, act, derived, effect, flag, memo, text};
 use crate::download;
 use crate::keys;
 use crate::live::Live;
@@ -28,17 +28,17 @@ use crate::widgets::Views as _;
 pub struct Look {
     router: Router,
     /// The measure.
-    pub measure: Signal<Measure>,
+    pub measure: Derived<Measure>,
     /// The reduction.
-    pub reduce: Signal<Reduce>,
+    pub reduce: Derived<Reduce>,
     /// The selected step.
     pub step: Memo<Option<u64>>,
     /// The selected rank.
     pub rank: Memo<Option<u32>>,
     /// All ranks of the selected step, or of the newest one.
-    pub ranks: RwSignal<Option<Arc<StepRanks>>>,
+    pub ranks: Var<Option<Arc<StepRanks>>>,
     /// Why they are not here.
-    pub error: RwSignal<Option<String>>,
+    pub error: Var<Option<String>>,
 }
 
 impl Look {
@@ -53,8 +53,8 @@ impl Look {
             }),
             step: memo(move || router.number("step")),
             rank: memo(move || router.number("rank").map(|rank| rank as u32)),
-            ranks: RwSignal::new(None),
-            error: RwSignal::new(None),
+            ranks: Var::new(None),
+            error: Var::new(None),
         }
     }
 
@@ -76,9 +76,8 @@ impl Look {
             }
             let known = untrack(|| range.known());
             let at = range.at.get();
-            let newest = live
-                .steps
-                .with_value(|steps| steps.step.get(steps.rows_in(known).end.checked_sub(1)?).copied());
+            let newest =
+                live.steps.with(|steps| steps.step.get(steps.rows_in(known).end.checked_sub(1)?).copied());
             self.step.get().or(at).or(newest)
         });
         effect(move || {
@@ -115,12 +114,12 @@ pub fn Ranks() -> impl IntoView {
         _ => range.key(key),
     });
     // A link to a step shows that step, once it is here.
-    let wanted = StoredValue::new(look.step.get_untracked());
+    let wanted = Kept::new(look.step.get_untracked());
     effect(move || {
         live.drawn.track();
-        let Some(step) = wanted.get_value() else { return };
-        if live.steps.with_value(|steps| steps.row_of(step)).is_some() {
-            wanted.set_value(None);
+        let Some(step) = wanted.get() else { return };
+        if live.steps.with(|steps| steps.row_of(step)).is_some() {
+            wanted.set(None);
             range.reveal(step);
         }
     });
@@ -162,7 +161,7 @@ fn Controls(look: Look, tiles: Tiles, end: Memo<f32>) -> impl IntoView {
         .views();
     let options = Measure::ALL
         .map(|measure| {
-            let chosen = derived(move || look.measure.get() == measure);
+            let chosen = flag(move || look.measure.get() == measure);
             view! { <option value=measure.key() selected=chosen>{measure.name()}</option> }
         })
         .views();
@@ -199,9 +198,8 @@ fn scale(live: Live, range: Range, tiles: Tiles) -> Memo<f32> {
     memo(move || {
         let view = range.view();
         // A hundredth of the step is not worth a colour.
-        let floor = live
-            .steps
-            .with_value(|steps| measure::exceeded_by(&steps.step_nanos[steps.rows_in(view)], 50) / 100.0);
+        let floor =
+            live.steps.with(|steps| measure::exceeded_by(&steps.step_nanos[steps.rows_in(view)], 50) / 100.0);
         tiles.with(|tiles| {
             let Some(tile) = tiles.last() else { return floor.max(1.0) };
             let column = |step: f64| {

@@ -8,7 +8,7 @@ use super::{
     buckets::Buckets, health::health, overview::overview, ranks::Ranks, scaling::scaling, timeline::Timeline,
 };
 use crate::api;
-use crate::cells::{derived, flag, memo, part, text};
+use crate::cells::{Kept, Memo, derived, flag, memo, part, text};
 use crate::keys;
 use crate::live::Live;
 use crate::range::Range;
@@ -17,12 +17,12 @@ use crate::widgets::{StateChip, Views as _};
 
 /// Which run the views below are about.
 #[derive(Clone, Copy)]
-pub struct RunId(StoredValue<String>);
+pub struct RunId(Kept<String>);
 
 impl RunId {
     /// The id as text.
     pub fn get(&self) -> String {
-        self.0.get_value()
+        self.0.get()
     }
 }
 
@@ -31,7 +31,7 @@ impl RunId {
 pub fn Run(id: String) -> impl IntoView {
     let live = expect_context::<Live>();
     let router = expect_context::<Router>();
-    let run = RunId(StoredValue::new(id));
+    let run = RunId(Kept::new(id));
     provide_context(run);
     let range = Range::new(live, router);
     provide_context(range);
@@ -93,7 +93,7 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
     // From the columns, which come up to twenty times a second; the report comes twice.
     let last_step = move || {
         live.drawn.track();
-        let newest = live.steps.with_value(|steps| steps.step.last().copied());
+        let newest = live.steps.with(|steps| steps.step.last().copied());
         newest.map_or_else(|| of(&|s| s.last_step.map_or_else(|| "—".into(), units::count)), units::count)
     };
     view! {

@@ -5,7 +5,7 @@ use viz::units;
 use wasm_bindgen::JsCast as _;
 use wire::views::RunSummary;
 
-use crate::cells::{act, derived, memo, text};
+use crate::cells::{Kept, Memo, Var, act, derived, flag, memo, text};
 use crate::keys;
 use crate::live::Live;
 use crate::route::Router;
@@ -52,7 +52,7 @@ fn NoRuns() -> impl IntoView {
 
 #[component]
 fn List(ids: Memo<Option<Vec<String>>>) -> impl IntoView {
-    let picked = Picked(RwSignal::new(Vec::new()));
+    let picked = Picked(Var::new(Vec::new()));
     provide_context(picked);
     // The older of the two is what the newer one is held against.
     let href = text(move || {
@@ -73,7 +73,7 @@ fn List(ids: Memo<Option<Vec<String>>>) -> impl IntoView {
             <div class="run-head">
                 <h1>"Runs"</h1>
                 <span class="grow"></span>
-                <a class="button" data-testid="compare" href=href class:primary=derived(move || picked.0.with(Vec::len) == 2)>{label}</a>
+                <a class="button" data-testid="compare" href=href class:primary=flag(move || picked.0.with(Vec::len) == 2)>{label}</a>
             </div>
             <div class="scroll-x">
                 <table class="runs" data-testid="runs-table">
@@ -107,7 +107,7 @@ fn List(ids: Memo<Option<Vec<String>>>) -> impl IntoView {
 
 /// Runs that are ticked to be compared: two at most, the first gives way.
 #[derive(Clone, Copy)]
-struct Picked(RwSignal<Vec<String>>);
+struct Picked(Var<Vec<String>>);
 
 impl Picked {
     fn toggle(self, id: &str) {
@@ -128,14 +128,12 @@ fn Row(id: String) -> impl IntoView {
     let router = expect_context::<Router>();
     let href = format!("/runs/{id}");
     let picked = expect_context::<Picked>();
-    let own = StoredValue::new(id.clone());
-    let is_picked = derived(move || own.with_value(|id| picked.0.with(|picked| picked.contains(id))));
-    let tick = act(move |_: leptos::ev::Event| own.with_value(|id| picked.toggle(id)));
+    let own = Kept::new(id.clone());
+    let is_picked = flag(move || own.with(|id| picked.0.with(|picked| picked.contains(id))));
+    let tick = act(move |_: leptos::ev::Event| own.with(|id| picked.toggle(id)));
     let tick_label = format!("Compare {id}");
-    let run = Memo::new(move |last: Option<&Option<RunSummary>>| {
-        live.runs
-            .with(|runs| runs.iter().flatten().find(|run| run.run.as_str() == id).cloned())
-            .or_else(|| last.cloned().flatten())
+    let run = memo(move || {
+        live.runs.with(|runs| runs.iter().flatten().find(|run| run.run.as_str() == id).cloned())
     });
     let with = move |read: fn(&RunSummary) -> String| {
         text(move || run.with(|run| run.as_ref().map(read).unwrap_or_default()))

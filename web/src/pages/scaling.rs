@@ -13,7 +13,7 @@ use wire::views::scaling::{Scaling as Answer, ScalingPoint, ScalingPrediction};
 use super::plan::plan;
 use super::run::RunId;
 use crate::api;
-use crate::cells::{act, derived, text};
+use crate::cells::{Var, act, derived, text};
 use crate::download;
 use crate::html::{Html, shown};
 use crate::live::Live;
@@ -24,11 +24,11 @@ use crate::xy::{Hit, Ink, Mark, Picture, Shown, Xy};
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// What the server answered, or why it did not.
-pub type Answered = RwSignal<Option<Result<Arc<Answer>, String>>>;
+pub type Answered = Var<Option<Result<Arc<Answer>, String>>>;
 
 /// The view.
 pub fn scaling() -> AnyView {
-    let answered: Answered = RwSignal::new(None);
+    let answered: Answered = Var::new(None);
     fetch(answered, expect_context::<Live>(), expect_context::<RunId>());
     let of = move |read: fn(&Answer) -> Shown| {
         derived(move || match answered.get() {
@@ -98,8 +98,8 @@ fn fetch(answered: Answered, live: Live, run: RunId) {
             let answer = api::scaling(&run.get()).await.map(Arc::new);
             // The view may be gone, or an earlier answer better than this error.
             let better = answer.is_ok() || !matches!(answered.try_get_untracked(), Some(Some(Ok(_))));
-            if better && answered.try_get_untracked().flatten().as_ref() != Some(&answer) {
-                let _ = answered.try_set(Some(answer));
+            if better && answered.try_get_untracked().is_some_and(|old| old.as_ref() != Some(&answer)) {
+                answered.set(Some(answer));
             }
         });
     };

@@ -5,7 +5,7 @@ use viz::units;
 use wire::live::Waterfall;
 
 use super::buckets::StepLook;
-use crate::cells::{derived, memo};
+use crate::cells::{derived, memo, text};
 use crate::live::Live;
 use crate::table::{Column, Table};
 
@@ -54,7 +54,7 @@ pub fn SelectedBucket(look: StepLook) -> impl IntoView {
         look.shown.with(|shown| Some(on_ranks(&shown.as_ref()?.waterfall, bucket)))
     });
     let count = derived(move || rows.with(|rows| rows.as_ref().map_or(0, Vec::len)));
-    let title = derived(move || {
+    let title = text(move || {
         look.bucket
             .get()
             .map_or_else(|| "Bucket on every rank".into(), |bucket| format!("Bucket {bucket} on every rank"))

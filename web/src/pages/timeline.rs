@@ -37,7 +37,7 @@ pub fn Timeline() -> impl IntoView {
     });
     let bounds = derived(move || {
         live.drawn.track();
-        live.steps.with_value(|steps| steps.bounds())
+        live.steps.with(|steps| steps.bounds())
     });
     let last = derived(move || (bounds.get().end - 1.0).max(0.0));
     let at = derived(move || range.at.get().map_or(last.get(), |at| at as f64));
@@ -70,7 +70,7 @@ pub fn Timeline() -> impl IntoView {
     });
     let when = text(move || {
         let Some(at) = range.at.get() else { return live.past_error.get().unwrap_or_default() };
-        let ended = live.steps.with_value(|steps| {
+        let ended = live.steps.with(|steps| {
             let row = steps.step.partition_point(|&step| step <= at).checked_sub(1)?;
             Some(steps.ended_unix_nanos[row]).filter(|&nanos| nanos > 0)
         });
@@ -105,7 +105,7 @@ pub fn Timeline() -> impl IntoView {
 
 fn draw(frame: &mut Frame<'_>, size: Size, live: Live) {
     live.drawn.track();
-    live.steps.with_value(|steps| {
+    live.steps.with(|steps| {
         let values = &steps.step_nanos;
         let top = ticks::ceiling(f64::from(measure::exceeded_by(values, 2)) * 1.1) as f32;
         let (view, colour) = (steps.bounds(), palette::part(Part::Backward));
@@ -117,7 +117,7 @@ fn draw(frame: &mut Frame<'_>, size: Size, live: Live) {
 /// What is visible in the charts, and what lies behind the step one went back to.
 fn overlay(pen: &Pen, size: Size, live: Live, range: Range) {
     let view = range.view();
-    let bounds = live.steps.with_value(|steps| steps.bounds());
+    let bounds = live.steps.with(|steps| steps.bounds());
     if bounds.is_empty() {
         return;
     }

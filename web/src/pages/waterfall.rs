@@ -11,7 +11,7 @@ use wire::live::{SliceKind, Waterfall};
 
 use super::buckets::{Loaded, StepLook};
 use crate::canvas::{Gesture, Margins, Plot, Size, Stretch};
-use crate::cells::{derived, effect, memo, text};
+use crate::cells::{Var, derived, effect, memo, text};
 use crate::keys;
 use crate::pen::{Align, Pen};
 use crate::range::chosen;
@@ -66,8 +66,8 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
     let stretch = expect_context::<Stretch>();
     let time = chosen(expect_context::<Router>(), "time");
     let zoomed = chosen(expect_context::<Router>(), "ranks");
-    let hovered = RwSignal::new(None::<u32>);
-    let place = RwSignal::new(None);
+    let hovered = Var::new(None::<u32>);
+    let place = Var::new(None);
 
     let ranks = memo(move || look.shown.with(|shown| shown.as_ref().map_or(4, |s| s.gantt.rows())));
     let height = derived(move || {
