@@ -40,11 +40,23 @@ impl<T: Send + Sync + 'static> Slot<T> {
         Self { at: StoredValue::new(boxed), holds: PhantomData }
     }
 
-    /// `None` when the view that made it is gone.
-    fn try_with<R>(self, read: impl FnOnce(&T) -> R) -> Option<R> {
-        let held = self.at.try_get_value()?;
-        held.downcast_ref::<T>().map(read)
+    /// Calls `read` unless the view that made it is gone. Once per type, not once per closure.
+    fn look(self, read: &mut dyn FnMut(&T)) {
+        if let Some(held) = anything(self.at)
+            && let Some(held) = held.downcast_ref::<T>()
+        {
+            read(held);
+        }
     }
+}
+
+fn anything(at: StoredValue<Anything>) -> Option<Anything> {
+    at.try_get_value()
+}
+
+#[cold]
+fn gone() -> ! {
+    panic!("the view that made this value is gone")
 }
 
 /// A value that nobody is told of.
@@ -58,8 +70,6 @@ impl<T> Clone for Kept<T> {
 
 impl<T> Copy for Kept<T> {}
 
-const GONE: &str = "the view that made this value is gone";
-
 impl<T: Send + Sync + 'static> Kept<T> {
     /// Keeps `value` for as long as the view that is being made.
     pub fn new(value: T) -> Self {
@@ -68,17 +78,37 @@ impl<T: Send + Sync + 'static> Kept<T> {
 
     /// Looks at it.
     pub fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
-        self.try_with(read).expect(GONE)
+        self.try_with(read).unwrap_or_else(|| gone())
     }
 
     /// Looks at it, if its view is still there.
     pub fn try_with<R>(&self, read: impl FnOnce(&T) -> R) -> Option<R> {
-        self.0.try_with(|lock| lock.read().ok().map(|held| read(&held))).flatten()
+        let (mut read, mut out) = (Some(read), None);
+        self.read(&mut |held| out = read.take().map(|read| read(held)));
+        out
+    }
+
+    fn read(&self, read: &mut dyn FnMut(&T)) {
+        self.0.look(&mut |lock| {
+            if let Ok(held) = lock.read() {
+                read(&held);
+            }
+        });
+    }
+
+    fn write(&self, write: &mut dyn FnMut(&mut T)) {
+        self.0.look(&mut |lock| {
+            if let Ok(mut held) = lock.write() {
+                write(&mut held);
+            }
+        });
     }
 
     /// Changes it, if its view is still there.
     pub fn try_update<R>(&self, change: impl FnOnce(&mut T) -> R) -> Option<R> {
-        self.0.try_with(|lock| lock.write().ok().map(|mut held| change(&mut held))).flatten()
+        let (mut change, mut out) = (Some(change), None);
+        self.write(&mut |held| out = change.take().map(|change| change(held)));
+        out
     }
 
     /// Replaces it.
@@ -198,7 +228,8 @@ impl<T: Clone + Send + Sync + 'static> Memo<T> {
     /// Looks at it.
     pub fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
         let _ = self.version.get();
-        self.held.with(|held| read(held.as_ref().expect("it was computed just now")))
+        let value = self.held.try_with(|held| held.as_ref().map(read)).flatten();
+        value.unwrap_or_else(|| gone())
     }
 
     /// A copy of it.
@@ -208,7 +239,7 @@ impl<T: Clone + Send + Sync + 'static> Memo<T> {
 
     /// A copy of it, without being told of changes.
     pub fn get_untracked(&self) -> T {
-        self.try_get_untracked().expect(GONE)
+        self.try_get_untracked().unwrap_or_else(|| gone())
     }
 
     /// The same, if its view is still there.
@@ -251,7 +282,9 @@ impl<T> Copy for Derived<T> {}
 impl<T: 'static> Derived<T> {
     /// The value.
     pub fn get(&self) -> T {
-        self.0.try_with(|read| read()).expect(GONE)
+        let mut out = None;
+        self.0.look(&mut |read| out = Some(read()));
+        out.unwrap_or_else(|| gone())
     }
 
     /// The value, without being told of changes.

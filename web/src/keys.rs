@@ -1,7 +1,7 @@
 //! Keys that work anywhere on a page, and the list of all of them.
 
-use crate::cells::{Var, effect};
-use crate::widgets::Views as _;
+use crate::cells::{Var, effect, text};
+use crate::html::{Html, shown};
 use leptos::ev;
 use leptos::html;
 use leptos::prelude::*;
@@ -38,7 +38,17 @@ fn is_for_a_control(event: &web_sys::KeyboardEvent) -> bool {
 }
 
 const KEYS: [(&str, &[(&str, &str)]); 4] = [
-    ("Anywhere", &[("?", "this list"), ("Space", "pause, go on"), ("1 2 3", "Overview, Ranks, Buckets")]),
+    (
+        "Anywhere",
+        &[
+            ("?", "this list"),
+            ("Space", "pause, go on"),
+            ("1 … 5", "Overview, Ranks, Buckets, Scaling, Health"),
+            ("[ ]", "rewind by a step, and on again"),
+            ("L", "back to the newest"),
+            ("Tab", "to the next control; the time line and charts take arrow keys"),
+        ],
+    ),
     ("Runs", &[("↑ ↓", "choose a run"), ("Enter", "open it")]),
     (
         "Charts",
@@ -49,6 +59,7 @@ const KEYS: [(&str, &[(&str, &str)]); 4] = [
             ("Shift + wheel, drag", "move"),
             ("F", "follow the newest"),
             ("Shift + F", "show everything"),
+            ("Shift + W, S", "fewer, more ranks"),
             ("← → ↑ ↓", "move the selection, when the chart has the focus"),
             ("Esc", "select nothing"),
         ],
@@ -71,6 +82,15 @@ pub fn Help(open: Var<bool>) -> impl IntoView {
             _ => {}
         }
     });
+    let content = text(|| {
+        let group = |html: Html, (name, keys): (&str, &[(&str, &str)])| {
+            let lines = |html: Html, (key, what): &(&str, &str)| {
+                html.raw("<dt>").el("kbd", key).raw("</dt>").el("dd", what)
+            };
+            html.raw("<section>").el("h3", name).raw("<dl>").each(keys, lines).raw("</dl></section>")
+        };
+        Html::default().each(KEYS, group).done()
+    });
     view! {
         <dialog
             class="help"
@@ -81,23 +101,7 @@ pub fn Help(open: Var<bool>) -> impl IntoView {
             on:click=move |_| open.set(false)
         >
             <h2>"Keys"</h2>
-            <div class="help-groups">
-                {KEYS
-                    .map(|(group, keys)| {
-                        view! {
-                            <section>
-                                <h3>{group}</h3>
-                                <dl>
-                                    {keys
-                                        .iter()
-                                        .map(|&(key, what)| view! { <dt><kbd>{key}</kbd></dt><dd>{what}</dd> })
-                                        .views()}
-                                </dl>
-                            </section>
-                        }
-                    })
-                    .views()}
-            </div>
+            {shown("help-groups", content)}
         </dialog>
     }
 }

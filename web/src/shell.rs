@@ -7,7 +7,7 @@ use crate::canvas::Stretch;
 use crate::cells::{Memo, Var, derived, effect, memo, part, text};
 use crate::keys;
 use crate::live::Live;
-use crate::pages::{compare::comparison, run::Run, runs::Runs};
+use crate::pages::{compare::comparison, run::Run, runs::runs};
 use crate::route::{Page, Router};
 use crate::socket::Link;
 use crate::theme::Theme;
@@ -46,7 +46,7 @@ pub fn App() -> impl IntoView {
         other => Some(other),
     });
     let body = part(move || match page.get() {
-        Some(Page::Runs) => view! { <Runs /> }.into_any(),
+        Some(Page::Runs) => runs(),
         None | Some(Page::Run(..)) => ().into_any(),
         Some(Page::Compare) => comparison(),
         Some(Page::Unknown) => view! {

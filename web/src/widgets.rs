@@ -2,7 +2,6 @@
 
 use leptos::prelude::*;
 use viz::palette;
-use wire::live::Part;
 use wire::views::{Report, RunState};
 
 use crate::cells::{Derived, flag, text};
@@ -37,16 +36,9 @@ pub fn state_name(state: RunState) -> &'static str {
 }
 
 /// Where a run is in its life.
-#[component]
-pub fn StateChip(#[prop(into)] state: Derived<RunState>) -> impl IntoView {
-    let name = text(move || state_name(state.get()).into());
-    view! {
-        <span class="chip" data-state=name>
-            <i class="dot" aria-hidden="true"></i>
-            {name}
-        </span>
-    }
-    .into_any()
+pub fn state_chip(state: RunState) -> String {
+    let name = state_name(state);
+    format!("<span class=chip data-state={name}><i class=dot aria-hidden=true></i>{name}</span>")
 }
 
 /// A key figure: (test id, name, definition from METRICS.md), its value or why there is none, a line below.
@@ -90,37 +82,13 @@ pub fn Swatch(colour: palette::Rgba, #[prop(optional)] hatched: bool) -> impl In
     view! { <i class="swatch" class:hatched=hatched aria-hidden="true" style:--c=palette::css(colour)></i> }
 }
 
-/// The parts of a step with their colours.
-#[component]
-pub fn PartsLegend() -> impl IntoView {
-    view! {
-        <ul class="legend">
-            {Part::ALL
-                .map(|part| view! { <li><Swatch colour=palette::part(part) />{part.name()}</li> })
-                .views()}
-        </ul>
-    }
-}
-
-/// The parts of a step as one bar; the text beside it says the same in numbers.
-#[component]
-pub fn PartsBar(#[prop(into)] shares: Derived<[f64; 8]>) -> impl IntoView {
-    view! {
-        <div class="parts-bar" aria-hidden="true">
-            {Part::ALL
-                .map(|part| {
-                    let width = text(move || format!("{:.2}%", shares.get()[part as usize] * 100.0));
-                    view! {
-                        <i
-                            style:background-color=palette::css(palette::part(part))
-                            style:width=width
-                        ></i>
-                    }
-                })
-                .views()}
-        </div>
-    }
-    .into_any()
+/// What fills mean: colour, hatching, name.
+pub fn legend(items: &[(palette::Rgba, bool, &str)]) -> AnyView {
+    let items = items
+        .iter()
+        .map(|&(colour, hatched, name)| view! { <li><Swatch colour=colour hatched=hatched />{name.to_owned()}</li> })
+        .views();
+    view! { <ul class="legend">{items}</ul> }.into_any()
 }
 
 /// Where a tooltip points to, and in how large a chart, in CSS pixels.

@@ -9,10 +9,10 @@ use viz::raster::gantt::Gantt;
 use viz::units;
 use wire::live::Waterfall;
 
-use super::latency::Latencies;
+use super::latency::latencies;
 use super::run::RunId;
 use super::slice_tables::{BucketTable, SelectedBucket};
-use super::waterfall::{Legend, WaterfallPlot};
+use super::waterfall::{WaterfallPlot, kinds};
 use crate::api;
 use crate::cells::{Kept, Memo, Var, memo, text};
 use crate::download;
@@ -98,12 +98,12 @@ pub fn Buckets() -> impl IntoView {
     view! {
         <section class="panel" aria-label="Waterfall">
             <Controls look=look />
-            <Legend />
+            {kinds()}
             <WaterfallPlot look=look />
         </section>
         <div class="halves">
             <SelectedBucket look=look />
-            <Latencies look=look />
+            {latencies(look)}
         </div>
         <BucketTable look=look />
     }

@@ -15,7 +15,7 @@ use crate::live::Live;
 use crate::pen::{Align, Pen};
 use crate::range::{Cursor, Range};
 use crate::theme::Theme;
-use crate::widgets::{PartsLegend, Swatch, Tip, Views as _};
+use crate::widgets::{Swatch, Tip, Views as _, legend};
 
 const MARGINS: Margins = Margins { left: 64.0, right: 12.0, top: 8.0, bottom: 8.0 };
 const WITH_STEPS: Margins = Margins { bottom: 24.0, ..MARGINS };
@@ -77,7 +77,7 @@ pub fn Charts() -> impl IntoView {
                 <button class="quiet" on:click=save_csv>"CSV"</button>
                 <button class="quiet" on:click=save_png>"PNG"</button>
             </div>
-            <PartsLegend />
+            {legend(&Part::ALL.map(|part| (palette::part(part), false, part.name())))}
             <Ledger />
             <h2 class="chart-title">"Step time"</h2>
             <LineChart lined=STEP_TIME />

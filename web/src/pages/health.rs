@@ -9,7 +9,7 @@ use super::figures::{interval, signed_percent};
 use crate::cells::{derived, text};
 use crate::html::{Html, shown};
 use crate::live::{Live, RunView};
-use crate::table::{Column, Table};
+use crate::table::{Column, Rows, table};
 use crate::widgets::{figure, reason};
 
 /// The view.
@@ -161,7 +161,7 @@ fn rank_table(live: Live) -> AnyView {
         .into_iter()
         .chain(["Lost: ring full", "Lost: spool full", "Lost: refused", "Lost: shutdown"].map(Column::Number))
         .collect();
-    let cell = move |(at, column): (usize, usize)| {
+    let cell = move |at: usize, column: usize| {
         let Some(shown) = live.run.get() else { return String::new() };
         let Some(clock) = shown.report.clocks.get(at) else { return String::new() };
         let known = clock.bound_ns.is_some();
@@ -181,7 +181,7 @@ fn rank_table(live: Live) -> AnyView {
     view! {
         <section class="panel" aria-label="Clocks and losses by rank">
             <div class="panel-head"><h2>"By rank"<small>" error bound of aligned times, drift against the server's clock, records lost"</small></h2></div>
-            <Table testid="health-table" caption="Clocks and losses by rank" columns=columns count=count cell=cell />
+            {table("health-table", "Clocks and losses by rank".to_owned().into(), columns, Rows::new(count, cell))}
         </section>
     }
     .into_any()

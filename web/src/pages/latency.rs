@@ -13,15 +13,14 @@ use crate::cells::{derived, text};
 use crate::download;
 use crate::live::Live;
 use crate::theme::Theme;
-use crate::widgets::Swatch;
+use crate::widgets::legend;
 use crate::xy::{Hit, Ink, Mark, Picture, Shown, Xy};
 
 const WAIT: palette::Rgba = palette::part(Part::ExposedWait);
 const TRANSFER: palette::Rgba = palette::part(Part::ExposedTransfer);
 
 /// The selected bucket's latencies over the observed steps, or those of all buckets.
-#[component]
-pub fn Latencies(look: StepLook) -> impl IntoView {
+pub fn latencies(look: StepLook) -> AnyView {
     let live = expect_context::<Live>();
     let theme = expect_context::<Theme>();
     let picture = derived(move || {
@@ -41,10 +40,7 @@ pub fn Latencies(look: StepLook) -> impl IntoView {
                 <span class="grow"></span>
                 <button class="quiet" on:click=save>"PNG"</button>
             </div>
-            <ul class="legend">
-                <li><Swatch colour=WAIT />"wait"</li>
-                <li><Swatch colour=TRANSFER />"transfer"</li>
-            </ul>
+            {legend(&[(WAIT, false, "wait"), (TRANSFER, false, "transfer")])}
             <Xy label=title testid="latency" height=220.0 axes=("latency", "collectives") picture=picture />
         </section>
     }

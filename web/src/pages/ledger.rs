@@ -9,14 +9,13 @@ use super::run::RunId;
 use crate::cells::derived;
 use crate::live::Live;
 use crate::route::{Router, Tab};
-use crate::table::{Column, Table};
+use crate::table::{Column, Rows, table};
 
 /// Columns before those of the parts: rank, bar, step time.
 const BEFORE_PARTS: usize = 3;
 
 /// The table.
-#[component]
-pub fn LedgerTable() -> impl IntoView {
+pub fn ledger_table() -> AnyView {
     let live = expect_context::<Live>();
     let run = expect_context::<RunId>();
     let router = expect_context::<Router>();
@@ -28,7 +27,7 @@ pub fn LedgerTable() -> impl IntoView {
             })
             .unwrap_or_default()
     };
-    let cell = move |(at, column): (usize, usize)| {
+    let cell = move |at: usize, column: usize| {
         read(at, &|ledger, steps| match column {
             0 => ledger.rank.to_string(),
             2 => units::nanos(ledger.step_ns as f64 / steps),
@@ -50,13 +49,13 @@ pub fn LedgerTable() -> impl IntoView {
         .chain(Part::ALL.map(|part| Column::Number(part.name())))
         .collect();
     let count = derived(move || live.run.with(|run| run.as_ref().map_or(0, |r| r.report.ledger.len())));
+    let rows = Rows { shares: Some(Box::new(shares)), ..Rows::new(count, cell).choosing(|_| false, choose) };
     view! {
         <section class="panel" aria-label="Step ledger by rank">
             <div class="panel-head">
                 <h2>"Step ledger by rank"<small>" mean step and its shares, over the observed steps"</small></h2>
             </div>
-            <Table testid="ledger-table" caption="Step ledger by rank" columns=columns count=count
-                cell=cell shares=shares choose=choose />
+            {table("ledger-table", "Step ledger by rank".to_owned().into(), columns, rows)}
         </section>
     }
     .into_any()

@@ -4,7 +4,7 @@ use leptos::prelude::*;
 
 use super::charts::Charts;
 use super::figures::figures;
-use super::ledger::LedgerTable;
+use super::ledger::ledger_table;
 use super::losses::losses;
 use super::verdict::verdicts;
 use super::what_if::what_ifs;
@@ -19,7 +19,7 @@ pub fn overview() -> AnyView {
             {what_ifs()}
         </div>
         <Charts />
-        <LedgerTable />
+        {ledger_table()}
     }
     .into_any()
 }

@@ -10,7 +10,7 @@ use super::run::RunId;
 use crate::cells::{derived, text};
 use crate::html::{Html, shown};
 use crate::route::Tab;
-use crate::table::{Column, Table};
+use crate::table::{Column, Rows, table};
 
 /// The ledger of the selected rank and step, beside the median rank's.
 #[component]
@@ -117,7 +117,7 @@ pub fn StepTable(look: Look) -> impl IntoView {
     let columns = std::iter::once(Column::Number("Rank"))
         .chain(Measure::ALL.map(|measure| Column::Number(measure.name())))
         .collect();
-    let cell = move |(rank, column): (usize, usize)| {
+    let cell = move |rank: usize, column: usize| {
         let Some(measure) = column.checked_sub(1).map(|at| Measure::ALL[at]) else { return rank.to_string() };
         let value = look.ranks.with(|ranks| {
             let ranks = ranks.as_ref()?;
@@ -140,8 +140,7 @@ pub fn StepTable(look: Look) -> impl IntoView {
     view! {
         <section class="panel" aria-label="All ranks of one step">
             <div class="panel-head"><h2>{caption}</h2></div>
-            <Table testid="ranks-table" caption=caption columns=columns count=count
-                cell=cell chosen=chosen choose=choose />
+            {table("ranks-table", caption, columns, Rows::new(count, cell).choosing(chosen, choose))}
         </section>
     }
     .into_any()

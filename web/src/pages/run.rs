@@ -9,11 +9,12 @@ use super::{
 };
 use crate::api;
 use crate::cells::{Kept, Memo, derived, flag, memo, part, text};
+use crate::html::shown;
 use crate::keys;
 use crate::live::Live;
 use crate::range::Range;
 use crate::route::{Page, Router, Tab};
-use crate::widgets::{StateChip, Views as _};
+use crate::widgets::{Views as _, state_chip};
 
 /// Which run the views below are about.
 #[derive(Clone, Copy)]
@@ -99,7 +100,7 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
     view! {
         <header class="run-head">
             <h1>{text(name)}</h1>
-            <StateChip state=state />
+            {shown("", text(move || state_chip(state.get())))}
             <span class="facts">
                 <span>{text(ranks)}</span>
                 <span>"step "<b class="tabular" data-testid="last-step">{text(last_step)}</b></span>

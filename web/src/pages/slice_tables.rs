@@ -5,9 +5,9 @@ use viz::units;
 use wire::live::Waterfall;
 
 use super::buckets::StepLook;
-use crate::cells::{derived, memo, text};
+use crate::cells::{derived, flag, memo, text};
 use crate::live::Live;
-use crate::table::{Column, Table};
+use crate::table::{Column, Rows, table};
 
 /// One bucket on one rank, nanoseconds since the step began.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -72,7 +72,7 @@ pub fn SelectedBucket(look: StepLook) -> impl IntoView {
         Column::Words("Order"),
     ];
     let one = move |at: usize| rows.with(|rows| rows.as_ref().and_then(|rows| rows.get(at).copied()));
-    let cell = move |(at, column): (usize, usize)| {
+    let cell = move |at: usize, column: usize| {
         let Some(row) = one(at) else { return String::new() };
         match column {
             0 => row.rank.to_string(),
@@ -95,28 +95,23 @@ pub fn SelectedBucket(look: StepLook) -> impl IntoView {
     };
     let chosen = move |at: usize| one(at).is_some_and(|row| look.rank.get() == Some(row.rank));
     let choose = move |at: usize| look.select(look.bucket.get_untracked(), one(at).map(|row| row.rank));
-    let body = move || {
-        if look.bucket.get().is_some() && count.get() == 0 {
-            return view! { <p class="quiet">"This bucket is not in the step above."</p> }.into_any();
+    let rows = Rows::new(count, cell).choosing(chosen, choose);
+    let words = text(move || match (look.bucket.get(), count.get()) {
+        (None, _) => {
+            "Click a bucket in the waterfall, or choose one below: its marks ○ ready, ┆ launch, │ start and \
+                      end appear on every rank."
+                .into()
         }
-        if look.bucket.get().is_none() {
-            return view! {
-                <p class="quiet">
-                    "Click a bucket in the waterfall, or choose one below: its marks ○ ready, ┆ launch, │ start and end appear on every rank."
-                </p>
-            }
-            .into_any();
-        }
-        view! {
-            <Table testid="bucket-detail" caption=title columns=columns.clone() count=count
-                cell=cell chosen=chosen choose=choose />
-        }
-        .into_any()
-    };
+        (Some(_), 0) => "This bucket is not in the step above.".into(),
+        (Some(_), _) => String::new(),
+    });
+    let nothing = flag(move || count.get() == 0);
+    let something = flag(move || !nothing.get());
     view! {
         <section class="panel" aria-label="Selected bucket">
             <div class="panel-head"><h2>{title}</h2></div>
-            {body}
+            <p class="quiet" class:hidden=something>{words}</p>
+            <div class:hidden=nothing>{table("bucket-detail", title, columns, rows)}</div>
         </section>
     }
 }
@@ -143,7 +138,7 @@ pub fn BucketTable(look: StepLook) -> impl IntoView {
         Column::Number("busbw"),
     ];
     let one = move |at: usize| live.run.with(|run| run.as_ref()?.report.buckets.get(at).cloned());
-    let cell = move |(at, column): (usize, usize)| {
+    let cell = move |at: usize, column: usize| {
         let Some(bucket) = one(at) else { return String::new() };
         let bandwidth = |v: Option<f64>| v.map_or_else(|| "—".into(), |v| units::rate(v, "B/s"));
         match column {
@@ -162,11 +157,11 @@ pub fn BucketTable(look: StepLook) -> impl IntoView {
     let number = move |at: usize| one(at).map(|bucket| bucket.bucket.0);
     let chosen = move |at: usize| number(at).is_some() && number(at) == look.bucket.get();
     let choose = move |at: usize| look.select(number(at), look.rank.get_untracked());
+    let rows = Rows::new(count, cell).choosing(chosen, choose);
     view! {
         <section class="panel" aria-label="All buckets">
             <div class="panel-head"><h2>"Buckets"<small>" over the observed steps and all ranks"</small></h2></div>
-            <Table testid="buckets-table" caption="Buckets over the observed steps" columns=columns count=count
-                cell=cell chosen=chosen choose=choose />
+            {table("buckets-table", "Buckets over the observed steps".to_owned().into(), columns, rows)}
         </section>
     }
     .into_any()

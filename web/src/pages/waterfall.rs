@@ -16,7 +16,7 @@ use crate::keys;
 use crate::pen::{Align, Pen};
 use crate::range::chosen;
 use crate::route::Router;
-use crate::widgets::{Place, Swatch, Tip, Views as _};
+use crate::widgets::{Place, Swatch, Tip, legend};
 
 const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 6.0, bottom: 24.0 };
 const ROW_PIXELS: f64 = 56.0;
@@ -33,8 +33,7 @@ const REACH_PIXELS: f64 = 4.0;
 const MIN_NANOS: f64 = 200.0;
 
 /// What the fills mean.
-#[component]
-pub fn Legend() -> impl IntoView {
+pub fn kinds() -> AnyView {
     let shown = [
         SliceKind::Input,
         SliceKind::H2d,
@@ -47,17 +46,11 @@ pub fn Legend() -> impl IntoView {
         SliceKind::TransferExposed,
         SliceKind::TransferHidden,
     ];
-    view! {
-        <ul class="legend">
-            {shown
-                .map(|kind| {
-                    let paint = palette::slice(kind);
-                    let name = if kind == SliceKind::Blocked { "blocked, queued" } else { kind.name() };
-                    view! { <li><Swatch colour=paint.colour hatched=paint.hatched />{name}</li> }
-                })
-                .views()}
-        </ul>
-    }
+    legend(&shown.map(|kind| {
+        let paint = palette::slice(kind);
+        let name = if kind == SliceKind::Blocked { "blocked, queued" } else { kind.name() };
+        (paint.colour, paint.hatched, name)
+    }))
 }
 
 /// The chart.
