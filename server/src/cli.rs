@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::export::Format;
 use crate::store::directory;
@@ -127,16 +127,34 @@ struct RunsArguments {
     json: bool,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ReportFormat {
+    /// For a terminal
+    Text,
+    /// Every figure, for programs
+    Json,
+    /// With tables, for a ticket or a chat
+    Markdown,
+    /// One file to attach: no scripts, nothing fetched
+    Html,
+}
+
 #[derive(Debug, Args)]
 struct ReportArguments {
-    /// A run's id, or `latest`
+    /// A run's id, `latest`, or a report's .json file
     #[arg(default_value = "latest")]
     run: String,
     #[command(flatten)]
     data: DataArgument,
-    /// Print JSON
-    #[arg(long)]
+    /// The format
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    format: ReportFormat,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
     json: bool,
+    /// The file to write, instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

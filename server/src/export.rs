@@ -1,4 +1,4 @@
-//! What is left after a run, for other tools: its steps in four formats, and the report as text.
+//! What is left after a run: its steps in four formats for other tools, and its report for people.
 //!
 //! Every format is written from the one model of [`model`], step by step, so that a file may be larger than
 //! memory. Ranks whose clock is not aligned cannot be placed and are left out of all of them.
@@ -9,6 +9,7 @@ pub mod csv;
 pub mod model;
 pub mod parquet;
 pub mod perfetto;
+pub mod report;
 pub mod text;
 
 use std::io::{self, Write};

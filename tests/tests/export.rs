@@ -163,6 +163,34 @@ fn a_file_is_what_its_name_says_and_a_refusal_leaves_none() -> anyhow::Result<()
 }
 
 #[test]
+fn a_report_is_written_in_every_format_and_read_back_from_json() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let plan = Plan::small(6).with_fault(2, FaultKind::Input, 10_000_000);
+    store(data.path(), &Simulation::run(&plan).batches)?;
+    let data_text = data.path().to_string_lossy();
+    let report = |run: &str, format: &str| -> anyhow::Result<String> {
+        let output = paceline(&["report", run, "--format", format, "--data", &data_text])?;
+        anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    let text = report("latest", "text")?;
+    assert!(text.contains("Rank 2 waits for its input"), "{text}");
+    let html = data.path().join("report.html");
+    let json = data.path().join("report.json");
+    for (format, path) in [("html", &html), ("json", &json)] {
+        let path = path.to_string_lossy();
+        let output = paceline(&["report", "--format", format, "-o", &path, "--data", &data_text])?;
+        assert!(output.status.success() && output.stdout.is_empty(), "{format}");
+    }
+    assert_eq!(std::fs::read_to_string(&html)?, report("latest", "html")?);
+    assert_eq!(report(&json.to_string_lossy(), "text")?, text, "a report that was kept says the same");
+    assert!(report("latest", "markdown")?.starts_with("# simulated (simulated-6)"));
+    let alias = paceline(&["report", "--json", "--data", &data_text])?;
+    assert_eq!(String::from_utf8(alias.stdout)?, report("latest", "json")?);
+    Ok(())
+}
+
+#[test]
 fn the_api_exports_the_same_and_refuses_in_sentences() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let simulation = Simulation::run(&Plan::small(5));

@@ -1,15 +1,22 @@
 //! `paceline report`
 
-use super::{ReportArguments, print, runs};
-use crate::clock::ServerClock;
-use crate::export::text;
+use anyhow::Context as _;
+
+use super::{ReportArguments, ReportFormat, print, source};
+use crate::export::report::{document, html, markdown, terminal};
 use crate::store::directory::Layout;
 
 pub(super) fn report(arguments: &ReportArguments) -> anyhow::Result<()> {
-    let layout = Layout::new(arguments.data.path());
-    let report = runs::find(&layout, &arguments.run)?.report(usize::MAX, ServerClock::start().now());
-    if arguments.json {
-        return print(&format!("{}\n", serde_json::to_string_pretty(&report)?));
+    let report = source::report(&Layout::new(arguments.data.path()), &arguments.run)?;
+    let format = if arguments.json { ReportFormat::Json } else { arguments.format };
+    let text = match format {
+        ReportFormat::Text => terminal(&document(&report)),
+        ReportFormat::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),
+        ReportFormat::Markdown => markdown(&document(&report)),
+        ReportFormat::Html => html(&document(&report)),
+    };
+    match &arguments.output {
+        Some(path) => std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display())),
+        None => print(&text),
     }
-    print(&text::report(&report))
 }

@@ -1,0 +1,56 @@
+//! The figures of a run in words, and why some are not there.
+
+use wire::views::Report;
+
+use super::{Body, Section};
+use crate::export::text::nanos;
+
+/// One line a figure; those that are not known are in [`missing`].
+pub(super) fn section(report: &Report) -> Section {
+    let mut figures: Vec<(String, String)> = Vec::new();
+    let mut add = |name: &str, value: Option<String>| {
+        figures.extend(value.map(|value| (name.to_owned(), value)));
+    };
+    let percent = |value: Option<f64>| value.map(|value| format!("{:.1} %", value * 100.0));
+    add(
+        "step time",
+        report.step_time_ns.map(|time| {
+            let (median, p90, p99) = (nanos(time.median), nanos(time.p90), nanos(time.p99));
+            format!("{median} (90 %: {p90}, 99 %: {p99})")
+        }),
+    );
+    let unit = &report.sample_unit;
+    add("throughput", report.throughput.map(|throughput| format!("{throughput:.0} {unit}/s")));
+    add("overlap", percent(report.overlap_ratio));
+    let implied = percent(report.scaling_efficiency.implied);
+    add("efficiency", implied.map(|value| format!("{value} (implied: compute / step, no baseline run)")));
+    add("measured eff.", percent(report.scaling_efficiency.measured));
+    add("own overhead", own_overhead(report));
+    add("all-reduce", comm_model(report));
+    let lost: u64 = report.drops.iter().flat_map(|rank| &rank.drops).map(|drop| drop.count).sum();
+    add("records lost", (lost > 0).then(|| lost.to_string()));
+    Section { title: "Figures", about: Vec::new(), body: Body::Figures(figures), brief: true }
+}
+
+fn own_overhead(report: &Report) -> Option<String> {
+    let own = report.own_overhead?;
+    let (ratio, low, high) = (own.ratio * 100.0, own.low * 100.0, own.high * 100.0);
+    Some(format!("{ratio:.2} % (95 %: {low:.2} to {high:.2}, {} pairs)", own.pairs))
+}
+
+fn comm_model(report: &Report) -> Option<String> {
+    let model = report.comm_model.as_ref()?;
+    let latency = nanos(model.alpha_seconds * 1e9);
+    // Buckets of like size on a busy machine show a latency and no slope.
+    let bandwidth = match 1e-9 / model.beta_seconds_per_byte {
+        bandwidth if bandwidth.is_finite() => format!(" + bytes / {bandwidth:.2} GB/s"),
+        _ => ", whatever the size".into(),
+    };
+    Some(format!("{latency}{bandwidth} (fitted)"))
+}
+
+/// What is missing, each with its reason.
+pub(super) fn missing(report: &Report) -> Option<Section> {
+    let reasons = report.missing.iter().map(|(name, reason)| (name.clone(), reason.clone())).collect();
+    Some(Section { title: "Not known", about: Vec::new(), body: Body::Figures(reasons), brief: true })
+}

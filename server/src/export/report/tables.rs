@@ -1,0 +1,207 @@
+//! The tables of a report: what fixes would save, where time goes, buckets, clocks, losses.
+
+use wire::event::EventKind;
+use wire::live::Part;
+use wire::views::what_if::{EfficiencyKind, Fix, Saving, WhatIf};
+use wire::views::{BucketStats, RankLedger, Report};
+
+use super::{Body, Cell, Section, Table};
+use crate::export::text::nanos;
+
+/// Rows of a table with one for each rank.
+const MOST_RANKS: usize = 64;
+/// Fixes that are listed: the largest.
+const MOST_FIXES: usize = 8;
+/// And only those that save as much of the step.
+const LEAST_SAVING: f64 = 0.005;
+
+fn head(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+fn section(title: &'static str, about: Vec<String>, brief: bool, table: Table) -> Option<Section> {
+    Some(Section { title, about, body: Body::Table(table), brief })
+}
+
+/// What the step would take if something were fixed.
+pub(super) fn what_if(report: &Report) -> Option<Section> {
+    let what_if = report.what_if.as_ref()?;
+    let title = "What a fix would save";
+    if let Some(reason) = &what_if.withheld {
+        let withheld = vec![("withheld".to_owned(), reason.clone())];
+        return Some(Section { title, about: Vec::new(), body: Body::Figures(withheld), brief: true });
+    }
+    let all = what_if.ranks.iter().chain(&what_if.phases).chain(&what_if.buckets);
+    let mut fixes: Vec<&Saving> = all.filter(|saving| saving.share >= LEAST_SAVING).collect();
+    fixes.sort_by(|a, b| b.share.total_cmp(&a.share));
+    fixes.truncate(MOST_FIXES);
+    let row = |saving: &&Saving| {
+        vec![name(saving.fix).into(), nanos(saving.nanos_per_step).into(), percent(saving.share).into()]
+    };
+    let rows = fixes.iter().map(row).collect();
+    let table = Table { head: head(&["fix", "saves a step", "of it"]), rows, ..Table::default() };
+    section(title, basis(what_if), true, table)
+}
+
+/// What the savings rest on.
+fn basis(what_if: &WhatIf) -> Vec<String> {
+    let error = percent(what_if.simulation_error);
+    let mut replayed = format!("{} steps replayed, off by {error} in the median", what_if.steps);
+    if what_if.withheld_steps > 0 {
+        replayed.push_str(&format!("; {} more are off by over 5 % and left out", what_if.withheld_steps));
+    }
+    let wasted = what_if.slowdown.zip(what_if.wasted_share).map(|(slowdown, wasted)| {
+        let wasted = percent(wasted);
+        format!(
+            "A step takes {slowdown:.2} times as long as it would with even ranks: {wasted} of it is wasted."
+        )
+    });
+    [replayed + "."].into_iter().chain(wasted).collect()
+}
+
+fn name(fix: Fix) -> String {
+    match fix {
+        Fix::Rank(rank) => format!("rank {rank} works like the others"),
+        Fix::Phase(phase) => format!("{} takes its mean on every rank", phase.name()),
+        Fix::Bucket(bucket) => format!("bucket {bucket} transfers in no time"),
+    }
+}
+
+/// Where efficiency goes.
+pub(super) fn losses(report: &Report) -> Option<Section> {
+    let ledger = report.loss_ledger.as_ref()?;
+    let kind = match ledger.kind {
+        EfficiencyKind::Measured => "measured against a run on fewer ranks",
+        EfficiencyKind::Implied => "implied (compute / step)",
+    };
+    let mut rows: Vec<Vec<Cell>> = vec![vec!["efficiency".into(), percent(ledger.efficiency).into()]];
+    rows.extend(ledger.losses.iter().map(|(loss, share)| vec![loss.name().into(), percent(*share).into()]));
+    rows.push(vec!["not explained".into(), percent(ledger.residual).into()]);
+    let table = Table { head: head(&["", "of the step"]), rows, ..Table::default() };
+    section(
+        "Where efficiency goes",
+        vec![format!("Efficiency is {kind}; with its losses it sums to 100 %.")],
+        true,
+        table,
+    )
+}
+
+/// The step ledger, mean per step: a row a rank.
+pub(super) fn ledger(report: &Report) -> Option<Section> {
+    if report.steps == 0 {
+        return None;
+    }
+    let mean = |sum: u64| sum as f64 / report.steps as f64;
+    let mut names = vec!["rank".to_owned()];
+    names.extend(Part::ALL.iter().map(|part| part.name().to_owned()));
+    names.push("step".into());
+    let row = |ledger: &RankLedger| {
+        let mut cells: Vec<Cell> = vec![format!("rank {}", ledger.rank).into()];
+        cells.extend(ledger.parts().map(|sum| Cell::from(nanos(mean(sum)))));
+        cells.push(nanos(mean(ledger.step_ns)).into());
+        cells
+    };
+    let shown = &report.ledger[..report.ledger.len().min(MOST_RANKS)];
+    let table = Table {
+        head: names,
+        rows: shown.iter().map(row).collect(),
+        sideways: true,
+        left_out: report.ledger.len() - shown.len(),
+        bars: shown
+            .iter()
+            .map(|ledger| (format!("rank {}", ledger.rank), ledger.parts().map(mean)))
+            .collect(),
+    };
+    section("Step ledger, mean per step", Vec::new(), true, table)
+}
+
+/// Buckets: waits and transfers.
+pub(super) fn buckets(report: &Report) -> Option<Section> {
+    let names = [
+        "bucket",
+        "size",
+        "wait",
+        "wait, 99 %",
+        "transfer",
+        "transfer, 99 %",
+        "hidden",
+        "bus bandwidth",
+        "distribution",
+    ];
+    let row = |bucket: &BucketStats| {
+        let unknown = || "not known".to_owned();
+        vec![
+            bucket.bucket.to_string().into(),
+            bytes(bucket.bytes).into(),
+            nanos(bucket.wait_ns.median).into(),
+            nanos(bucket.wait_ns.p99).into(),
+            nanos(bucket.transfer_ns.median).into(),
+            nanos(bucket.transfer_ns.p99).into(),
+            bucket.hidden_ratio.map_or_else(unknown, percent).into(),
+            bucket.busbw.map_or_else(unknown, |busbw| format!("{:.2} GB/s", busbw / 1e9)).into(),
+            Cell::Histogram(bucket.latency.clone()),
+        ]
+    };
+    let rows = report.buckets.iter().map(row).collect();
+    let about = vec!["Medians over steps; wait is for the last rank, transfer is what remains.".to_owned()];
+    section("Buckets", about, false, Table { head: head(&names), rows, ..Table::default() })
+}
+
+/// How well clocks are aligned.
+pub(super) fn clocks(report: &Report) -> Option<Section> {
+    let shown = &report.clocks[..report.clocks.len().min(MOST_RANKS)];
+    let rows = shown.iter().map(|clock| {
+        let bound = clock.bound_ns.map_or_else(|| "not aligned".into(), |bound| nanos(bound as f64));
+        vec![
+            format!("rank {}", clock.rank).into(),
+            bound.into(),
+            clock.bound_ns.map_or_else(String::new, |_| format!("{:.1} ppm", clock.drift_ppb / 1e3)).into(),
+        ]
+    });
+    let table = Table {
+        head: head(&["rank", "error at most", "drift"]),
+        rows: rows.collect(),
+        left_out: report.clocks.len() - shown.len(),
+        ..Table::default()
+    };
+    section("Clocks", vec!["Against the server's.".into()], false, table)
+}
+
+/// Records that were lost.
+pub(super) fn drops(report: &Report) -> Option<Section> {
+    let rows = report.drops.iter().flat_map(|rank| {
+        rank.drops.iter().map(|drop| {
+            let kind = match drop.kind {
+                EventKind::Span => "spans",
+                EventKind::Step => "steps",
+                EventKind::Started => "starts of collectives",
+                EventKind::Bucket => "buckets",
+            };
+            vec![
+                format!("rank {}", rank.rank).into(),
+                kind.into(),
+                drop.reason.name().replace('_', " ").into(),
+                drop.count.to_string().into(),
+            ]
+        })
+    });
+    let rows: Vec<Vec<Cell>> = rows.take(MOST_RANKS).collect();
+    let all: usize = report.drops.iter().map(|rank| rank.drops.len()).sum();
+    let left_out = all - rows.len();
+    let table =
+        Table { head: head(&["rank", "records", "reason", "lost"]), rows, left_out, ..Table::default() };
+    section("Records lost", Vec::new(), false, table)
+}
+
+/// A size with its unit.
+fn bytes(bytes: u64) -> String {
+    match bytes as f64 {
+        small if small < 1024.0 => format!("{small:.0} B"),
+        size if size < 1024.0 * 1024.0 => format!("{:.1} KiB", size / 1024.0),
+        size => format!("{:.1} MiB", size / (1024.0 * 1024.0)),
+    }
+}

@@ -1,0 +1,83 @@
+//! The report for a terminal: verdicts first, then what they rest on, in some 80 columns.
+
+use std::fmt::{self, Write as _};
+
+use super::{Body, Cell, Document, Section, Statement, Table};
+
+/// Widest name of a figure, for aligning.
+const NAME_WIDTH: usize = 16;
+/// Columns of a table that lies on its side.
+const MOST_COLUMNS: usize = 8;
+
+/// Renders it.
+#[must_use]
+pub fn terminal(document: &Document) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _infallible = write(&mut out, document);
+    out
+}
+
+fn write(out: &mut String, document: &Document) -> fmt::Result {
+    write!(out, "{} ({}), ", document.name, document.run)?;
+    document.about.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    writeln!(out)?;
+    document.headlines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    document.verdicts.iter().try_for_each(|verdict| statement(out, verdict))?;
+    document.sections.iter().filter(|section| section.brief).try_for_each(|it| section(out, it))
+}
+
+fn statement(out: &mut String, verdict: &Statement) -> fmt::Result {
+    writeln!(out, "{}\n  {}", verdict.sentence, verdict.details)?;
+    verdict.evidence.iter().try_for_each(|line| writeln!(out, "  + {line}"))?;
+    verdict.counter_evidence.iter().try_for_each(|line| writeln!(out, "  - {line}"))
+}
+
+fn section(out: &mut String, section: &Section) -> fmt::Result {
+    writeln!(out, "\n{}:", section.title)?;
+    section.about.iter().try_for_each(|line| writeln!(out, "  {line}"))?;
+    match &section.body {
+        Body::Figures(figures) => {
+            let width = figures.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(NAME_WIDTH);
+            figures.iter().try_for_each(|(name, value)| writeln!(out, "  {name:<width$} {value}"))
+        }
+        Body::Table(table) if table.sideways => sideways(out, table),
+        Body::Table(table) => upright(out, table),
+    }
+}
+
+fn upright(out: &mut String, table: &Table) -> fmt::Result {
+    let (first, others) = table.head.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
+    write!(out, "  {first:<34}")?;
+    others.iter().try_for_each(|name| write!(out, " {name:>12}"))?;
+    writeln!(out)?;
+    for row in &table.rows {
+        let (name, values) = row.split_first().map_or(("", &[][..]), |(name, rest)| (text(name), rest));
+        write!(out, "  {name:<34}")?;
+        values.iter().try_for_each(|cell| write!(out, " {:>12}", text(cell)))?;
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn sideways(out: &mut String, table: &Table) -> fmt::Result {
+    let shown = &table.rows[..table.rows.len().min(MOST_COLUMNS)];
+    for (at, name) in table.head.iter().enumerate() {
+        // The first column has the names of what are columns here.
+        write!(out, "  {:NAME_WIDTH$}", if at == 0 { "" } else { name })?;
+        shown.iter().try_for_each(|row| write!(out, " {:>10}", row.get(at).map_or("", text)))?;
+        writeln!(out)?;
+    }
+    match table.rows.len() - shown.len() + table.left_out {
+        0 => Ok(()),
+        more => writeln!(out, "  ({more} more ranks: see --format json)"),
+    }
+}
+
+/// A terminal shows no histogram.
+fn text(cell: &Cell) -> &str {
+    match cell {
+        Cell::Text(text) => text,
+        Cell::Histogram(_) => "",
+    }
+}

@@ -1,0 +1,234 @@
+//! A fixed report in every rendering, as a person would read it. After a change that is meant:
+//! `RENEW_GOLDENS=1 cargo test --release -p paceline goldens`, and read the difference.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use wire::batch::{Drop, DropReason};
+use wire::event::EventKind;
+use wire::ids::{Bucket, Rank, RunId};
+use wire::views::what_if::{EfficiencyKind, Fix, Loss, LossLedger, Phase, Saving, WhatIf};
+use wire::views::{
+    AlphaBeta, BucketStats, Cause, Culprit, Hang, LatencyHistogram, OwnOverhead, RankClock, RankDrops,
+    RankLedger, RunState, ScalingEfficiency, Spread,
+};
+
+use super::*;
+
+fn spread(median: f64) -> Spread {
+    Spread { median, p10: median * 0.9, p90: median * 1.1, p99: median * 1.5, mean: median }
+}
+
+fn ledger(rank: u32, input: u64, wait: u64) -> RankLedger {
+    let parts = [input, 0, 4_600_000, 18_200_000, wait, 4_190_000, 610_000, 90_000].map(|part| part * 292);
+    RankLedger {
+        rank: Rank(rank),
+        input_ns: parts[0],
+        h2d_ns: parts[1],
+        forward_ns: parts[2],
+        backward_ns: parts[3],
+        exposed_wait_ns: parts[4],
+        exposed_transfer_ns: parts[5],
+        optimizer_ns: parts[6],
+        other_ns: parts[7],
+        step_ns: parts.iter().sum(),
+    }
+}
+
+fn bucket(bucket: u32, bytes: u64) -> BucketStats {
+    let latency =
+        LatencyHistogram { first: 36, transfers: vec![0, 3, 140, 120, 29], waits: vec![200, 0, 9, 80, 3] };
+    BucketStats {
+        bucket: Bucket(bucket),
+        bytes,
+        collectives: 292,
+        wait_ns: spread(14_100_000.0),
+        transfer_ns: spread(700_000.0),
+        latency,
+        hidden_ratio: (bucket > 0).then_some(0.25),
+        algbw: Some(1.5e9),
+        busbw: Some(2.25e9),
+    }
+}
+
+fn verdict() -> Verdict {
+    Verdict {
+        culprit: Some(Culprit::Rank(2)),
+        cause: Cause::Input,
+        cost_ns_per_step: 30_000_000,
+        cost_share: 0.48,
+        gpu_hours_per_day: 46.1,
+        confidence: Confidence::High,
+        sentence: "Rank 2 waits for its input and costs every step 30 ms (48 % of it).".into(),
+        evidence: vec![
+            "its own work was the longest of all ranks in 292 of 292 steps".into(),
+            "its input takes 42 ms longer than the others' mean".into(),
+        ],
+        counter_evidence: vec!["rank 0 was last in 3 buckets".into()],
+        example_step: Some(200),
+        persistence: Some(Persistence::Onset),
+        steps: Some((150, 299)),
+        onset: None,
+    }
+}
+
+fn what_if() -> WhatIf {
+    let saving = |fix, nanos_per_step, share| Saving { fix, nanos_per_step, share };
+    WhatIf {
+        steps: 280,
+        withheld_steps: 12,
+        simulation_error: 0.011,
+        withheld: None,
+        slowdown: Some(1.92),
+        wasted_share: Some(0.479),
+        gpu_hours_per_day: Some(46.0),
+        ranks: vec![saving(Fix::Rank(Rank(2)), 28e6, 0.478), saving(Fix::Rank(Rank(0)), 0.0, 0.0)],
+        phases: vec![saving(Fix::Phase(Phase::Input), 27.5e6, 0.469)],
+        buckets: vec![saving(Fix::Bucket(Bucket(3)), 0.6e6, 0.0102)],
+    }
+}
+
+/// A run as it might be, and a name that means something to Markdown and HTML.
+fn fixed() -> Report {
+    let drop = Drop { kind: EventKind::Bucket, reason: DropReason::RingFull, count: 17 };
+    Report {
+        run: RunId::new("char_lm-20261120-101500-1a2b").expect("it is a run id"),
+        name: "char_lm <b>|*x*".into(),
+        state: RunState::Completed,
+        ranks: 3,
+        steps: 292,
+        step_range: Some((8, 299)),
+        step_time_ns: Some(spread(58_600_000.0)),
+        local_step_time_ns: Some(spread(58_600_000.0)),
+        throughput: Some(8_732.0),
+        sample_unit: "tokens".into(),
+        overlap_ratio: Some(0.312),
+        communication_fraction: Some(0.4),
+        tail_ns: Some(3e6),
+        scaling_efficiency: ScalingEfficiency { implied: Some(0.398), measured: None },
+        own_overhead_ratio: Some(0.0021),
+        own_overhead: Some(OwnOverhead { ratio: 0.0021, low: -0.004, high: 0.009, pairs: 18 }),
+        what_if: Some(what_if()),
+        loss_ledger: Some(LossLedger {
+            kind: EfficiencyKind::Implied,
+            efficiency: 0.398,
+            losses: Loss::ALL
+                .iter()
+                .zip([0.0, 0.478, 0.02, 0.07, 0.01, 0.004])
+                .map(|(&l, s)| (l, s))
+                .collect(),
+            residual: 0.02,
+        }),
+        ledger: vec![
+            ledger(0, 22_900, 31_000_000),
+            ledger(1, 22_700, 29_800_000),
+            ledger(2, 31_000_000, 28_900),
+        ],
+        verdicts: vec![verdict()],
+        buckets: vec![bucket(0, 812_000), bucket(1, 4_194_304)],
+        comm_model: Some(AlphaBeta {
+            alpha_seconds: 3.1e-4,
+            beta_seconds_per_byte: 4e-10,
+            residual_seconds: 1e-5,
+            points: vec![(812_000, 7e-4), (4_194_304, 2e-3)],
+        }),
+        clocks: vec![
+            RankClock { rank: Rank(0), bound_ns: Some(41_000), drift_ppb: 1_300.0 },
+            RankClock { rank: Rank(1), bound_ns: None, drift_ppb: 0.0 },
+        ],
+        drops: vec![RankDrops { rank: Rank(1), drops: vec![drop] }],
+        hang: None,
+        missing: BTreeMap::from([(
+            "scaling_efficiency.measured".to_owned(),
+            "no finished run of the same name on fewer ranks to compare with".to_owned(),
+        )]),
+    }
+}
+
+fn check(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/export/report").join(name);
+    if std::env::var_os("RENEW_GOLDENS").is_some() {
+        std::fs::write(&path, text).expect("the golden file can be written");
+    }
+    let golden = std::fs::read_to_string(&path).expect("the golden file is there");
+    assert!(text == golden, "{name} is not what it was (RENEW_GOLDENS=1 renews it):\n{text}");
+}
+
+#[test]
+fn goldens_of_every_rendering() {
+    let document = document(&fixed());
+    check("golden.txt", &terminal(&document));
+    check("golden.md", &markdown(&document));
+    check("golden.html", &html(&document));
+}
+
+#[test]
+fn all_say_the_same_in_the_same_words() {
+    let document = document(&fixed());
+    let (text, html) = (terminal(&document), html(&document).replace("&#39;", "'"));
+    for said in
+        [&document.verdicts[0].sentence, &document.verdicts[0].evidence[1], &document.verdicts[0].details]
+    {
+        assert!(text.contains(said) && html.contains(said), "{said}");
+        assert!(markdown(&document).contains(said), "{said}");
+    }
+    for section in document.sections.iter().filter(|section| section.brief) {
+        assert!(text.contains(section.title) && html.contains(section.title), "{}", section.title);
+    }
+}
+
+#[test]
+fn html_stands_alone_and_a_name_cannot_break_out_of_it() {
+    let html = html(&document(&fixed()));
+    assert!(!html.contains("<script") && !html.contains("http") && !html.contains("char_lm <b>"));
+    assert!(html.contains("char_lm &lt;b&gt;|*x*"));
+    let opened =
+        |tag: &str| html.matches(&format!("<{tag}")).count() - html.matches(&format!("<{tag}er")).count();
+    for tag in ["section", "table", "tr", "ul", "svg", "h1", "h2", "dl", "div"] {
+        assert_eq!(opened(tag), html.matches(&format!("</{tag}>")).count(), "{tag}");
+    }
+    assert!(markdown(&document(&fixed())).contains("char_lm \\<b\\>\\|\\*x\\*"));
+}
+
+#[test]
+fn a_hang_comes_first_and_where_nothing_is_known_the_reason_is_said() {
+    let hang = Hang {
+        since_seconds: 31.0,
+        limit_seconds: 10.0,
+        ranks: vec![Rank(1)],
+        sentence: "No step has completed for 31 s: rank 1 has not started.".into(),
+    };
+    let hung = document(&Report { hang: Some(hang), ..fixed() });
+    assert!(hung.headlines[0].contains("31 s"));
+    let html = html(&hung);
+    assert!(html.find("31 s") < html.find("waits for its input") && html.matches("<h1>").count() == 1);
+    let missing = BTreeMap::from([("verdicts".to_owned(), "insufficient evidence: 3 steps".to_owned())]);
+    let empty = Report {
+        steps: 0,
+        step_range: None,
+        step_time_ns: None,
+        what_if: None,
+        loss_ledger: None,
+        verdicts: Vec::new(),
+        buckets: Vec::new(),
+        clocks: Vec::new(),
+        drops: Vec::new(),
+        missing,
+        ..fixed()
+    };
+    let empty = document(&empty);
+    assert_eq!(empty.headlines, ["insufficient evidence: 3 steps"]);
+    let titles: Vec<&str> = empty.sections.iter().map(|section| section.title).collect();
+    assert_eq!(titles, ["Figures", "Not known"]);
+}
+
+#[test]
+fn many_ranks_are_cut_and_it_is_said() {
+    let many = Report { ledger: (0..1_000).map(|rank| ledger(rank, 1_000, 2_000)).collect(), ..fixed() };
+    let document = document(&many);
+    assert!(terminal(&document).contains("(992 more ranks: see --format json)"));
+    assert!(
+        html(&document).contains("936 more are not shown")
+            && markdown(&document).contains("936 more are not shown")
+    );
+}
