@@ -64,8 +64,11 @@ pub(crate) fn value(value: Option<f64>, unit: Unit) -> String {
     }
 }
 
-/// A difference: a share of the first value, or points of a share.
+/// A difference: a share of the first value, a multiple where that says more, or points of a share.
 pub(crate) fn signed(difference: f64, unit: Unit) -> String {
-    let unit = if unit == Unit::Ratio { "points" } else { "%" };
-    format!("{:+.1} {unit}", difference * 100.0)
+    match unit {
+        Unit::Ratio => format!("{:+.1} points", difference * 100.0),
+        _ if difference >= 9.0 => format!("x {:.0}", difference + 1.0),
+        _ => format!("{:+.1} %", difference * 100.0),
+    }
 }

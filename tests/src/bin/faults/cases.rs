@@ -69,7 +69,7 @@ pub const STEPS: u64 = 200;
 /// The n-th real case: classes, jobs, ranks and sizes take turns, so that all combinations come up.
 pub fn real(at: usize, random: &mut Random) -> Real {
     let class = Class::ALL[at % Class::ALL.len()];
-    let job = job(at / Class::ALL.len() + at);
+    let job = job(at / Class::ALL.len());
     let rank = random.below(u64::from(job.ranks)) as u32;
     // A slow network costs only what backward does not hide.
     let sizes = if class == Class::Network { [15.0, 30.0, 60.0] } else { [4.0, 10.0, 30.0] };

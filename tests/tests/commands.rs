@@ -1,0 +1,108 @@
+//! The commands that answer from runs on disk: compare, check, plan, sweep.
+
+use std::path::Path;
+
+use anyhow::ensure;
+use paceline_tests::programs::{Job, paceline, report};
+
+/// Runs `paceline ARGUMENTS`: exit code, standard output, standard error.
+fn said(arguments: &[&str]) -> anyhow::Result<(i32, String, String)> {
+    let output = paceline(arguments)?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok((output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr)))
+}
+
+fn train(data: &Path, more: &[&str]) -> anyhow::Result<String> {
+    let data_text = data.to_string_lossy();
+    let mut arguments = vec!["-n", "2", "--data", &data_text, "--", "char_lm", "--steps", "60"];
+    arguments.extend(more);
+    let (code, printed, complaints) = Job::start(&arguments)?.finish()?;
+    ensure!(code == 0, "{printed}{complaints}");
+    Ok(report(data, "latest")?["run"].as_str().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn a_slower_run_is_compared_and_does_not_pass_the_gate() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let data_text = data.path().to_string_lossy().into_owned();
+    // Three times the step: clear on a busy machine too.
+    let healthy = train(data.path(), &[])?;
+    let slow = train(data.path(), &["--slow-rank", "1", "--slow-phase", "input", "--slow-ms", "100"])?;
+
+    let (code, printed, _) = said(&["compare", &healthy, &slow, "--data", &data_text])?;
+    assert_eq!(code, 0);
+    assert!(printed.starts_with(&format!("A step of {slow} takes")), "{printed}");
+    assert!(printed.contains("% longer than one of"), "{printed}");
+    assert!(printed.contains("New verdicts:\n  Rank 1 waits for its input"), "{printed}");
+
+    // The baseline of a CI is a file.
+    let baseline = data.path().join("baseline.json");
+    std::fs::write(&baseline, serde_json::to_vec(&report(data.path(), &healthy)?)?)?;
+    let baseline = baseline.to_string_lossy();
+    let check = |run: &str, limit: &str| {
+        said(&["check", run, "--against", &baseline, "--max-step-time", limit, "--data", &data_text])
+    };
+    let (code, printed, _) = check(&slow, "+20%")?;
+    assert_eq!(code, 1, "{printed}");
+    assert!(printed.contains("step time, median") && printed.contains("FAILED"), "{printed}");
+    let (code, printed, _) = check(&healthy, "+20%")?;
+    assert_eq!(code, 0, "{printed}");
+    let (code, printed, _) = check(&healthy, "1us")?;
+    assert_eq!(code, 1, "{printed}");
+    Ok(())
+}
+
+#[test]
+fn a_gate_that_cannot_tell_says_so() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let data_text = data.path().to_string_lossy().into_owned();
+    let wrong = data.path().join("wrong.json");
+    std::fs::write(&wrong, "{}")?;
+    let wrong = wrong.to_string_lossy();
+    for (against, complaint) in
+        [(&*wrong, "is no report of this version"), ("nobody", "there is no run \"nobody\"")]
+    {
+        let (code, _, complained) =
+            said(&["check", &wrong, "--against", against, "--max-step-time", "+3%", "--data", &data_text])?;
+        assert_eq!(code, 2, "{complained}");
+        assert!(complained.contains(complaint), "{complained}");
+    }
+    let (code, _, complained) = said(&["check", "--against", "x.json", "--max-step-time", "fast"])?;
+    assert_eq!(code, 2);
+    assert!(complained.contains("+3%"), "the error shows what a limit looks like: {complained}");
+    Ok(())
+}
+
+#[test]
+fn a_plan_has_the_known_days() -> anyhow::Result<()> {
+    let known = ["--params", "7e9", "--tokens", "1e12", "--peak", "1e15", "--mfu", "0.4"];
+    let (code, printed, _) = said(&[&["plan"], &known[..], &["--ranks", "8,64,256,1024"]].concat())?;
+    assert_eq!(code, 0);
+    for days in ["169.10", "25.07", "7.79", "2.71"] {
+        assert!(printed.contains(days), "{days} is not in:\n{printed}");
+    }
+    let (code, _, complained) = said(&[
+        "plan", "--params", "0", "--tokens", "1e12", "--peak", "1e15", "--mfu", "2", "--ranks", "8",
+    ])?;
+    assert_eq!(code, 2);
+    assert!(complained.contains("7e9"), "{complained}");
+    Ok(())
+}
+
+#[test]
+fn a_sweep_runs_every_cap_and_names_the_best() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let (data_text, file) = (data.path().to_string_lossy().into_owned(), data.path().join("sweep.csv"));
+    let file_text = file.to_string_lossy();
+    let sweep = ["sweep", "--bucket-cap", "0.25,4", "-n", "2", "-o", &file_text, "--data", &data_text];
+    let (code, printed, complained) = said(&[&sweep[..], &["--", "char_lm", "--steps", "60"]].concat())?;
+    assert_eq!(code, 0, "{printed}{complained}");
+    assert!(printed.contains(" MiB won: "), "{printed}");
+    let csv = std::fs::read_to_string(file)?;
+    let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(rows[0][..4], ["bucket_cap_mib", "run", "buckets", "seconds_per_step"]);
+    assert_eq!((rows.len(), rows[1][0], rows[2][0], rows[2][2]), (3, "0.25", "4", "1"), "{csv}");
+    let small: usize = rows[1][2].parse()?;
+    assert!(small > 1, "the cap reached the job: {csv}");
+    Ok(())
+}
