@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use analysis::step::StepAnalysis;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -25,6 +25,8 @@ const QUEUE: usize = 256;
 const PUBLISH_EVERY: Duration = Duration::from_millis(50);
 /// Reports are made anew at most this often; they go over hundreds of steps.
 const REPORT_EVERY_NANOS: i64 = 250_000_000;
+/// And a report takes at most one part in so many of the time: one over 1,024 ranks takes some 0.1 s.
+const REPORT_SHARE: i64 = 10;
 /// And of a live run at least this often, though nothing came.
 const REPORT_AT_LEAST_EVERY_NANOS: i64 = 1_000_000_000;
 /// Runs a server holds; the page lists them all.
@@ -165,12 +167,13 @@ struct Held {
     run: Run,
     shown: Option<Arc<RunSnapshot>>,
     reported_at: Option<ServerNanos>,
+    report_took_nanos: i64,
     dirty: bool,
 }
 
 impl Held {
     fn new(run: Run) -> Self {
-        Self { run, shown: None, reported_at: None, dirty: true }
+        Self { run, shown: None, reported_at: None, report_took_nanos: 0, dirty: true }
     }
 
     /// Time alone may change a live run: a rank falls silent, a hang grows older.
@@ -183,14 +186,19 @@ impl Held {
     /// Steps are always the newest; the report is made anew when it is due or the run's state changed.
     fn snapshot(&mut self, now: ServerNanos) -> Arc<RunSnapshot> {
         self.dirty = false;
-        let due = self.reported_at.is_none_or(|at| now - at >= REPORT_EVERY_NANOS);
+        let every = REPORT_EVERY_NANOS.max(self.report_took_nanos * REPORT_SHARE);
+        let due = self.reported_at.is_none_or(|at| now - at >= every);
         let state = self.run.state(now);
         let report = match &self.shown {
             Some(shown) if !due && shown.summary.state == state => shown.report.clone(),
             _ => {
                 self.reported_at = Some(now);
                 let most = if self.run.is_over(now) { usize::MAX } else { RECENT_STEPS };
-                Arc::new(self.run.report(most, now))
+                let began = Instant::now();
+                let report = Arc::new(self.run.report(most, now));
+                self.report_took_nanos =
+                    i64::try_from(began.elapsed().as_nanos()).unwrap_or(i64::MAX / REPORT_SHARE);
+                report
             }
         };
         let snapshot = Arc::new(RunSnapshot {
