@@ -103,6 +103,36 @@ impl Browser {
         self.runtime.block_on(self.client().execute(script, Vec::new())).with_context(|| script.to_owned())
     }
 
+    /// What the script hands to the function that is its last argument.
+    ///
+    /// # Errors
+    /// When it throws, or calls back too late.
+    pub fn run_async(&self, script: &str) -> anyhow::Result<Value> {
+        Ok(self.runtime.block_on(self.client().execute_async(script, Vec::new()))?)
+    }
+
+    /// Goes on in a tab of its own, which knows nothing of what was seen before.
+    ///
+    /// # Errors
+    /// When the browser opens none.
+    pub fn fresh_tab(&self) -> anyhow::Result<()> {
+        let open = async {
+            let tab = self.client().new_window(true).await?;
+            self.client().switch_to_window(tab.handle).await
+        };
+        self.runtime.block_on(open)?;
+        Ok(())
+    }
+
+    /// Presses keys where the focus is.
+    ///
+    /// # Errors
+    /// When nothing has it.
+    pub fn type_keys(&self, keys: &str) -> anyhow::Result<()> {
+        let press = async { self.client().active_element().await?.send_keys(keys).await };
+        self.runtime.block_on(press).with_context(|| format!("type {keys:?}"))
+    }
+
     /// What the script returns once that is neither null nor false.
     ///
     /// # Errors
@@ -274,8 +304,8 @@ impl Drop for Driver {
     }
 }
 
-/// Past the test harness, which shows what a test prints only when it fails: nobody must take a test that was
+/// Says that browser tests are skipped, past the test harness, which shows what a test prints only when it fails: nobody must take a test that was
 /// skipped for one that passed.
-fn skip(why: &str) {
+pub fn skip(why: &str) {
     let _unheard = writeln!(std::io::stderr(), "SKIP browser tests: {why}");
 }

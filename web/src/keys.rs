@@ -100,7 +100,11 @@ pub fn Help(open: Var<bool>) -> impl IntoView {
             on:close=move |_| open.set(false)
             on:click=move |_| open.set(false)
         >
-            <h2>"Keys"</h2>
+            <div class="panel-head">
+                <h2>"Keys"</h2>
+                <span class="grow"></span>
+                <button class="quiet" data-testid="help-close">"Close"</button>
+            </div>
             {shown("help-groups", content)}
         </dialog>
     }

@@ -101,10 +101,8 @@ pub fn Buckets() -> impl IntoView {
             {kinds()}
             <WaterfallPlot look=look />
         </section>
-        <div class="halves">
-            <SelectedBucket look=look />
-            {latencies(look)}
-        </div>
+        <SelectedBucket look=look />
+        {latencies(look)}
         <BucketTable look=look />
     }
 }

@@ -86,9 +86,9 @@ pub fn comparison() -> AnyView {
                 <button class="quiet" on:click=save_csv>"CSV"</button>
             </div>
             <div class="versus">
-                {choice("a", "This run")}
+                {choice("a", "Baseline")}
                 <button class="icon" aria-label="Swap the two runs" title="Swap" data-testid="swap" on:click=act(move |_| swap(router))>"⇄"</button>
-                {choice("b", "against that run")}
+                {choice("b", "Compared run")}
             </div>
             <p class="quiet" role="status" class:hidden=flag(move || why.get().is_empty())>{why}</p>
             {shown("page", content)}
@@ -217,7 +217,8 @@ fn written(unit: Unit, value: Option<f64>) -> String {
     match unit {
         Unit::Nanos => units::nanos(value),
         Unit::Ratio => units::percent(value),
-        Unit::PerSecond => units::rate(value, "samples/s"),
+        // What a sample is differs from job to job; the caveats say so.
+        Unit::PerSecond => units::rate(value, "per second"),
         Unit::BytesPerSecond => units::rate(value, "B/s"),
         Unit::Count => units::significant(value),
     }

@@ -1,0 +1,58 @@
+//! axe-core, the checker of accessibility rules: fetched once from the npm registry, pinned by its hash, and kept
+//! under `target/`, since its license keeps it out of this repository.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+
+const VERSION: &str = "4.14.1";
+/// The `dist.integrity` of that version, in hex: SHA-512 of the package.
+const SHA512: &str = "1477dafa598d8d065f273d6af302aa203c02e83131707b7fa648cd41bd3d6b73\
+                      4f8c22a0dab86ee6a6f64b8afbe804b214d36db85a2826965edfb3a0b9d546b5";
+
+/// Its source, or why it cannot be had.
+///
+/// # Errors
+/// When what came is not what was pinned.
+pub fn source() -> anyhow::Result<Result<String, String>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target").join("axe-core");
+    std::fs::create_dir_all(&folder)?;
+    let package = folder.join(format!("axe-core-{VERSION}.tgz"));
+    if !package.is_file()
+        && let Err(why) = fetch(&folder)
+    {
+        return Ok(Err(why));
+    }
+    ensure!(
+        sha512(&package)? == SHA512,
+        "{} is not the package that was pinned; remove it",
+        package.display()
+    );
+    let unpacked = Command::new("tar")
+        .args(["-xzOf", &package.to_string_lossy(), "package/axe.min.js"])
+        .output()
+        .context("cannot run tar")?;
+    ensure!(unpacked.status.success(), "{}", String::from_utf8_lossy(&unpacked.stderr));
+    Ok(Ok(String::from_utf8(unpacked.stdout)?))
+}
+
+/// Through npm, which knows the registry of this machine.
+fn fetch(folder: &Path) -> Result<(), String> {
+    let packed = Command::new("npm")
+        .args(["pack", &format!("axe-core@{VERSION}"), "--silent", "--pack-destination"])
+        .arg(folder)
+        .output()
+        .map_err(|error| format!("npm cannot be started ({error})"))?;
+    if packed.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&packed.stderr);
+    Err(format!("npm pack axe-core@{VERSION}: {}", said.lines().next().unwrap_or("failed")))
+}
+
+fn sha512(path: &PathBuf) -> anyhow::Result<String> {
+    let sum = Command::new("sha512sum").arg(path).output().context("cannot run sha512sum")?;
+    let text = String::from_utf8(sum.stdout)?;
+    Ok(text.split_whitespace().next().unwrap_or_default().to_owned())
+}

@@ -1,0 +1,347 @@
+//! Every view in a real Chromium, over runs of a simulated job that came in through the real door: 1,024 ranks,
+//! and two small ones of the same name. What a job of real processes is needed for is in `browser.rs`.
+
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use paceline_tests::axe;
+use paceline_tests::browser::Browser;
+use paceline_tests::feed::Feed;
+use paceline_tests::programs::Server;
+use paceline_tests::simulator::{Fault, FaultKind, Plan, Simulation};
+use serde_json::Value;
+
+/// The rank that is slow in the large run, and since when.
+const SLOW: (usize, u64) = (613, 20);
+const LARGE: (usize, u64) = (1_024, 64);
+
+/// A job of the simulator, with one rank whose input is late from some step on.
+fn plan(ranks: usize, steps: u64, (slow, from): (usize, u64)) -> Plan {
+    let fault = Fault { rank: slow % ranks, kind: FaultKind::Input, nanos: 12_000_000, from, to: steps };
+    Plan { ranks, ranks_per_host: 8, steps, tick: 1_000_000_000, faults: vec![fault], ..Plan::small(steps) }
+}
+
+/// Sends it and returns the run's id.
+fn send(server: &Server, plan: &Plan) -> anyhow::Result<String> {
+    let mut feed = Feed::new(Simulation::run(plan));
+    feed.send_all_but(0, &server.address)?;
+    Ok(feed.run)
+}
+
+struct Runs {
+    large: String,
+    small: String,
+    other: String,
+}
+
+fn runs(server: &Server) -> anyhow::Result<Runs> {
+    Ok(Runs {
+        large: send(server, &plan(LARGE.0, LARGE.1, SLOW))?,
+        small: send(server, &plan(4, 240, (2, 120)))?,
+        other: send(server, &plan(8, 200, (5, 0)))?,
+    })
+}
+
+fn start(data: &Path) -> anyhow::Result<Option<(Browser, Server, Runs)>> {
+    let Some(browser) = Browser::start()? else { return Ok(None) };
+    let server = Server::start(data)?;
+    let runs = runs(&server)?;
+    Ok(Some((browser, server, runs)))
+}
+
+/// Waits until the element's text matches.
+fn says(browser: &Browser, testid: &str, pattern: &str) -> anyhow::Result<()> {
+    let script = format!(
+        "return /{pattern}/i.test(document.querySelector('[data-testid={testid}]')?.innerText ?? '')"
+    );
+    browser.wait(&format!("{testid} to say /{pattern}/"), &script).map(drop)
+}
+
+/// Nothing is wider than the window, but what scrolls in itself.
+fn fits(browser: &Browser, what: &str) -> anyhow::Result<()> {
+    let script = "const root = document.documentElement;
+        const inside = e => e.closest('.rows, .scroll-x, .tip, .unseen, .tabs');
+        return [innerWidth, root.scrollWidth, [...document.querySelectorAll('main *, header *')]
+            .filter(e => e.getBoundingClientRect().right > innerWidth + 0.5 && !inside(e))
+            .slice(0, 5).map(e => e.outerHTML.slice(0, 120))]";
+    let found = browser.run(script)?;
+    ensure!(found[1].as_f64() <= found[0].as_f64(), "{what} is wider than the window: {found:#}");
+    Ok(())
+}
+
+/// What each view shows when it is done.
+const VIEWS: [(&str, &str, &str); 5] = [
+    ("", "verdict", "Rank"),
+    ("/ranks", "level|scale", "."),
+    ("/buckets", "waterfall-facts", "ranks"),
+    ("/scaling", "scaling-runs", "simulated"),
+    ("/health", "health", "Clock bound"),
+];
+
+fn open(browser: &Browser, server: &Server, run: &str, view: usize, query: &str) -> anyhow::Result<()> {
+    let (path, testid, pattern) = VIEWS[view];
+    browser.open(&format!("{}/runs/{run}{path}{query}", server.address))?;
+    let testid = testid.split('|').next_back().unwrap_or(testid);
+    says(browser, testid, pattern)
+}
+
+#[test]
+fn a_thousand_ranks_are_seen_and_none_that_is_slow_disappears() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let Some((browser, server, runs)) = start(data.path())? else { return Ok(()) };
+    open(&browser, &server, &runs.large, 1, "")?;
+    says(&browser, "level", "max of .* 2 ranks")?;
+    // The slow rank is one row of a thousand, and the brightest of the map.
+    let bright = "const canvas = document.querySelector('[data-testid=heatmap]').parentElement.querySelector('canvas.raster');
+        const {width, height} = canvas;
+        const data = canvas.getContext('2d').getImageData(0, 0, width, height).data;
+        let best = -1, most = 0;
+        for (let y = 0; y < height; y++) {
+            let sum = 0;
+            for (let x = Math.floor(width / 2); x < width; x++) sum += data[4 * (y * width + x)];
+            if (sum > most) { most = sum; best = y; }
+        }
+        return most > 0 && best / height * 1024";
+    let rank = browser.wait("a bright row", bright)?.as_f64().context("a row is a number")?;
+    ensure!(
+        (rank - SLOW.0 as f64).abs() < 4.0,
+        "the brightest row is that of rank {rank}, not of {}",
+        SLOW.0
+    );
+    // A click on a cell of several ranks finds the largest of them.
+    browser.run(&format!(
+        "const canvas = document.querySelector('[data-testid=heatmap]');
+         const raster = canvas.parentElement.querySelector('canvas.raster').getBoundingClientRect();
+         const at = {{ clientX: raster.left + raster.width * 0.9, bubbles: true, pointerId: 1, button: 0,
+             clientY: raster.top + ({} + 0.2) / 1024 * raster.height }};
+         canvas.dispatchEvent(new PointerEvent('pointerdown', at));
+         canvas.dispatchEvent(new PointerEvent('pointerup', at))",
+        SLOW.0 & !1
+    ))?;
+    says(&browser, "rank-detail", "Rank 613[^]*input[^]*lateness")?;
+    // Closer, each rank has a row of its own.
+    browser.run("document.activeElement.blur()")?;
+    for _ in 0..3 {
+        browser.type_keys("W")?;
+    }
+    browser.wait("single ranks", "return document.querySelector('[data-testid=level]').innerText === ''")?;
+
+    open(&browser, &server, &runs.large, 2, "")?;
+    says(&browser, "waterfall-facts", "1024 ranks")?;
+    browser.wait(
+        "the waterfall to say what its rows stand for",
+        "return /slowest of every [0-9]+ ranks/.test(document.querySelector('main').innerText)",
+    )?;
+    quiet(&browser)
+}
+
+/// The console has no error and no warning, but about this test's reading of pixels.
+fn quiet(browser: &Browser) -> anyhow::Result<()> {
+    let lines = browser.console()?.into_iter();
+    let errors: Vec<_> =
+        lines.filter(|line| line.level != "INFO" && !line.message.contains("getImageData")).collect();
+    ensure!(errors.is_empty(), "the console complains: {errors:#?}");
+    Ok(())
+}
+
+#[test]
+fn every_view_answers_its_question_and_keys_lead_there() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let Some((browser, server, runs)) = start(data.path())? else { return Ok(()) };
+    open(&browser, &server, &runs.small, 0, "")?;
+    says(&browser, "verdict", "Rank 2")?;
+    says(&browser, "persistence", "since it began|steps 1[0-9]+")?;
+    says(&browser, "losses", "ideal[^]*100 %[^]*implied efficiency")?;
+    says(&browser, "what-if", "rank 2[^]*%")?;
+    keyboard(&browser)?;
+    rewound(&browser)?;
+    shared_link(&browser, &server, &runs.small)?;
+    scaling(&browser, &server, &runs)?;
+    comparison(&browser, &server, &runs)?;
+    open(&browser, &server, &runs.small, 2, "?bucket=1")?;
+    says(&browser, "buckets-table", "GB.s")?;
+    drawn(&browser, "latency")?;
+    open(&browser, &server, &runs.small, 4, "")?;
+    says(&browser, "health", "4 of 4")?;
+    says(&browser, "missing", "own overhead")?;
+    quiet(&browser)
+}
+
+/// Some of the chart's text and lines are there.
+fn drawn(browser: &Browser, chart: &str) -> anyhow::Result<()> {
+    let script = format!(
+        "const canvas = document.querySelector('[data-testid={chart}]');
+         if (!canvas?.width) return false;
+         const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+         let painted = 0;
+         for (let at = 3; at < data.length; at += 4) painted += data[at] > 0;
+         return painted > 1500"
+    );
+    browser.wait(&format!("{chart} to be drawn"), &script).map(drop)
+}
+
+fn keyboard(browser: &Browser) -> anyhow::Result<()> {
+    let path = |part: &str| format!("return location.pathname.endsWith('{part}')");
+    browser.run("document.activeElement.blur()")?;
+    for (key, part) in
+        [("2", "/ranks"), ("3", "/buckets"), ("4", "/scaling"), ("5", "/health"), ("1", "-240")]
+    {
+        browser.type_keys(key)?;
+        browser.wait(part, &path(part))?;
+    }
+    browser.type_keys("?")?;
+    browser.wait("the list of keys", "return document.querySelector('dialog[open]') !== null")?;
+    for _ in 0..4 {
+        browser.type_keys(TAB)?;
+        let trapped = "return document.activeElement.closest('dialog') !== null || document.activeElement === document.body";
+        ensure!(browser.run(trapped)? == Value::Bool(true), "the focus left the dialog");
+    }
+    ensure!(browser.run("return location.pathname")?.as_str().is_some_and(|path| path.ends_with("-240")));
+    browser.type_keys(ESCAPE)?;
+    browser.wait("the list to close", "return document.querySelector('dialog[open]') === null")?;
+    // Everything that can be used is reached by Tab, and is seen to be.
+    browser.run("document.activeElement.blur()")?;
+    for _ in 0..12 {
+        browser.type_keys(TAB)?;
+        let seen = "const e = document.activeElement; const style = getComputedStyle(e);
+            return [e.outerHTML.slice(0, 100), e === document.body || style.outlineStyle !== 'none']";
+        let found = browser.run(seen)?;
+        ensure!(found[1] == Value::Bool(true), "no focus is seen on {found}");
+    }
+    Ok(())
+}
+
+const TAB: &str = "\u{e004}";
+const ESCAPE: &str = "\u{e00c}";
+
+/// Before the fault began, there was no verdict against anyone; the button leads back.
+fn rewound(browser: &Browser) -> anyhow::Result<()> {
+    browser.run(
+        "const at = document.querySelector('[data-testid=at]'); at.value = '100';
+         at.dispatchEvent(new Event('change', { bubbles: true }))",
+    )?;
+    says(browser, "verdict", "Nothing stands out")?;
+    browser
+        .wait("the step in the address", "return new URLSearchParams(location.search).get('at') === '100'")?;
+    browser.run("document.activeElement.blur()")?;
+    browser.type_keys("[")?;
+    browser.wait("one step back", "return new URLSearchParams(location.search).get('at') === '99'")?;
+    let shown = "return document.querySelector('[data-testid=rewind]').value";
+    assert_eq!(browser.run(shown)?, "99", "the handle follows");
+    browser.type_keys("l")?;
+    says(browser, "verdict", "Rank 2")?;
+    browser.wait("a plain address", "return !new URLSearchParams(location.search).has('at')").map(drop)
+}
+
+/// A link that was copied shows the same to someone else.
+fn shared_link(browser: &Browser, server: &Server, run: &str) -> anyhow::Result<()> {
+    let query = "?at=200&measure=input&pool=mean&rank=2&step=150&steps=100..180&ranks=0..4";
+    open(browser, server, run, 1, query)?;
+    let state = "const text = id => document.querySelector(`[data-testid=${id}]`)?.innerText ?? '';
+        const detail = text('rank-detail');
+        return /Rank 2, step 150/.test(detail) && /lateness/.test(detail) && /ms/.test(text('scale'))
+            && document.querySelector('[data-testid=rewind]').value === '200' && [detail, text('scale'),
+            document.querySelector('[data-testid=measure]').value, document.querySelector('[data-testid=rewind]').value,
+            document.querySelector('[aria-label=Reduction] [aria-pressed=true]').innerText,
+            document.querySelector('[aria-label=\"Visible steps\"] button').ariaPressed]";
+    let first = browser.wait("the selection", state)?;
+    assert_eq!(
+        (&first[2], &first[3], &first[4], &first[5]),
+        (&"input".into(), &"200".into(), &"mean".into(), &"false".into())
+    );
+    let link = browser.run("return location.href")?;
+    browser.fresh_tab()?;
+    browser.viewport(1440, 900)?;
+    browser.open(link.as_str().context("an address is a text")?)?;
+    assert_eq!(browser.wait("the selection again", state)?, first);
+    // From view to view the selection stays.
+    browser.click("[data-testid=tab-buckets]")?;
+    browser
+        .wait("the same step", "return document.querySelector('[data-testid=step]')?.value === '150'")
+        .map(drop)
+}
+
+fn scaling(browser: &Browser, server: &Server, runs: &Runs) -> anyhow::Result<()> {
+    open(browser, server, &runs.small, 3, "")?;
+    says(browser, "scaling-runs", &format!("{}[^]*{}", runs.small, runs.large))?;
+    drawn(browser, "scaling-efficiency")?;
+    says(browser, "plan", "Ideal[^]*days[^]*Speed-up")?;
+    let days = browser.text("plan")?;
+    browser.run(
+        "const world = document.querySelector('[data-testid=world]'); world.value = '64';
+         world.dispatchEvent(new Event('change', { bubbles: true }))",
+    )?;
+    browser.wait(
+        "another plan",
+        &format!(
+            "return document.querySelector('[data-testid=plan]').innerText !== {}",
+            serde_json::to_string(&days)?
+        ),
+    )?;
+    browser.wait("the form in the address", "return /world=64/.test(location.search)").map(drop)
+}
+
+/// Two runs are ticked in the list and compared.
+fn comparison(browser: &Browser, server: &Server, runs: &Runs) -> anyhow::Result<()> {
+    browser.open(&server.address)?;
+    says(browser, "runs-table", &runs.other)?;
+    for run in [&runs.small, &runs.other] {
+        browser.click(&format!("[data-pick={run}]"))?;
+    }
+    says(browser, "compare", "Compare the two")?;
+    browser.click("[data-testid=compare]")?;
+    says(browser, "comparison", "step")?;
+    says(browser, "caveats", "world sizes differ")?;
+    says(browser, "compared-figures", "step time, median[^]*ms[^]*throughput")?;
+    says(browser, "compared-ledger", "exposed wait")?;
+    drawn(browser, "step-times")?;
+    let both = format!("return location.search === '?a={}&b={}'", runs.small, runs.other);
+    ensure!(browser.run(&both)? == Value::Bool(true), "the older run is the baseline");
+    browser.click("[data-testid=swap]")?;
+    browser
+        .wait("the two swapped", &format!("return location.search === '?a={}&b={}'", runs.other, runs.small))
+        .map(drop)
+}
+
+/// No view has a violation of WCAG 2.2 AA that axe-core calls serious or critical, nor is wider than a phone.
+#[test]
+fn every_view_is_accessible_in_light_and_dark_and_fits_a_phone() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let Some((browser, server, runs)) = start(data.path())? else { return Ok(()) };
+    let axe = axe::source()?;
+    if let Err(why) = &axe {
+        paceline_tests::browser::skip(&format!("the rules of axe-core: {why}"));
+    }
+    for dark in [false, true] {
+        browser.prefer_dark(dark)?;
+        for view in 0..VIEWS.len() {
+            open(&browser, &server, &runs.small, view, "?rank=2&bucket=1&step=150")?;
+            check(&browser, axe.as_deref().ok(), &format!("view {view}, dark: {dark}"))?;
+        }
+        browser.open(&server.address)?;
+        says(&browser, "runs-table", &runs.other)?;
+        check(&browser, axe.as_deref().ok(), &format!("runs, dark: {dark}"))?;
+        browser.open(&format!("{}/compare?a={}&b={}", server.address, runs.small, runs.other))?;
+        says(&browser, "comparison", "step")?;
+        check(&browser, axe.as_deref().ok(), &format!("comparison, dark: {dark}"))?;
+    }
+    Ok(())
+}
+
+fn check(browser: &Browser, axe: Option<&str>, what: &str) -> anyhow::Result<()> {
+    if let Some(axe) = axe {
+        let script = format!(
+            "{axe};
+             const done = arguments[arguments.length - 1];
+             axe.run({{ runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa'] }}).then(found => done(found.violations
+                 .filter(v => ['serious', 'critical'].includes(v.impact))
+                 .map(v => [v.id, v.help, v.nodes.slice(0, 4).map(n => n.html.slice(0, 160) + ' ' + n.failureSummary)])))"
+        );
+        let found = browser.run_async(&script)?;
+        ensure!(found.as_array().is_some_and(Vec::is_empty), "{what}: {found:#}");
+    }
+    browser.viewport(400, 800)?;
+    let fits = fits(browser, what);
+    browser.viewport(1440, 900)?;
+    fits
+}
