@@ -76,6 +76,15 @@ impl Drop for Running {
     }
 }
 
+/// How long alerts take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// With the intervals and the `for`s of the shipped files.
+    AsShipped,
+    /// Minutes become seconds.
+    Hurried,
+}
+
 /// Prometheus, Alertmanager and a webhook that watch one Paceline server.
 pub struct Monitoring {
     prometheus: String,
@@ -86,40 +95,48 @@ pub struct Monitoring {
 }
 
 impl Monitoring {
-    /// Starts them with the shipped files, in which addresses and intervals are replaced. `server` is
-    /// `127.0.0.1:PORT`.
+    /// Starts them with the shipped files, in which addresses are replaced. `server` is `127.0.0.1:PORT`.
     ///
     /// # Errors
     /// When a program does not start, or the shipped files do not have what is to be replaced.
+    pub fn start_as_shipped(server: &str) -> anyhow::Result<Self> {
+        Self::start_with(server, Pace::AsShipped)
+    }
+
+    /// Starts them so that they scrape, judge and send without delay.
+    ///
+    /// # Errors
+    /// As [`Self::start_as_shipped`].
     pub fn start(server: &str) -> anyhow::Result<Self> {
+        Self::start_with(server, Pace::Hurried)
+    }
+
+    fn start_with(server: &str, pace: Pace) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let (sender, messages) = channel();
         let (receiver, webhook) = listen(sender)?;
-        write(
-            folder.path(),
-            "alertmanager.yml",
-            &[
-                ("127.0.0.1:9095", &webhook),
+        let mut manager = vec![("127.0.0.1:9095", webhook.as_str())];
+        if pace == Pace::Hurried {
+            manager.extend([
                 ("group_wait: 10s", "group_wait: 0s"),
                 ("group_interval: 1m", "group_interval: 1s"),
-            ],
-        )?;
+            ]);
+        }
+        write(folder.path(), "alertmanager.yml", &manager)?;
         let arguments = ["--storage.path=alertmanager", "--cluster.listen-address="];
         let (alertmanager, address) =
             start(folder.path(), "prometheus-alertmanager", "alertmanager.yml", &arguments)?;
         write(folder.path(), "recording.yml", &[])?;
         write(folder.path(), "alerts.yml", &[])?;
-        hurry(&folder.path().join("alerts.yml"))?;
-        write(
-            folder.path(),
-            "prometheus.yml",
-            &[
+        let mut scraper = vec![("127.0.0.1:8080", server), ("127.0.0.1:9093", &address)];
+        if pace == Pace::Hurried {
+            hurry(&folder.path().join("alerts.yml"))?;
+            scraper.extend([
                 ("scrape_interval: 5s", "scrape_interval: 1s"),
                 ("evaluation_interval: 5s", "evaluation_interval: 1s"),
-                ("127.0.0.1:8080", server),
-                ("127.0.0.1:9093", &address),
-            ],
-        )?;
+            ]);
+        }
+        write(folder.path(), "prometheus.yml", &scraper)?;
         let (prometheus, address) =
             start(folder.path(), "prometheus", "prometheus.yml", &["--storage.tsdb.path=tsdb"])?;
         let monitoring = Self {
@@ -185,14 +202,13 @@ fn write(folder: &Path, name: &str, replaced: &[(&str, &str)]) -> anyhow::Result
 /// Makes every `for:` of a copied file of rules pass faster, so that a test need not wait for minutes.
 fn hurry(path: &Path) -> anyhow::Result<()> {
     let text = fs::read_to_string(path)?;
-    let hurried = text.lines().map(|line| match line.trim_start().strip_prefix("for: ") {
-        Some(minutes) => {
-            let minutes: u64 = minutes.strip_suffix('m').context("a `for` is not in minutes")?.parse()?;
-            Ok(format!("        for: {}s\n", minutes * 60 / FASTER))
-        }
-        None => Ok(format!("{line}\n")),
+    let minutes =
+        |line: &str| line.trim_start().strip_prefix("for: ")?.strip_suffix('m')?.parse::<u64>().ok();
+    let hurried = text.lines().map(|line| match minutes(line) {
+        Some(minutes) => format!("        for: {}s\n", minutes * 60 / FASTER),
+        None => format!("{line}\n"),
     });
-    Ok(fs::write(path, hurried.collect::<anyhow::Result<String>>()?)?)
+    Ok(fs::write(path, hurried.collect::<String>())?)
 }
 
 /// Starts a program on a free port; returns it with its address, which it logs.

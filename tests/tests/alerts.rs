@@ -168,7 +168,9 @@ fn a_straggler_reaches_the_webhook_with_its_rank_and_is_resolved_when_the_job_en
     let job = job(&server, &["--slow-rank", "1", "--slow-phase", "input", "--slow-ms", "30"])?;
     let is_it = |status: &'static str| {
         move |message: &paceline_tests::monitoring::Message| {
-            message.label("alertname") == "PacelineStraggler" && message.alert["status"] == status
+            let name = message.label("alertname");
+            matches!(name, "PacelineStraggler" | "PacelineStragglerSevere")
+                && message.alert["status"] == status
         }
     };
     let alert = monitoring.wait_for("straggler", WITHIN, is_it("firing"))?;
@@ -186,6 +188,27 @@ fn a_straggler_reaches_the_webhook_with_its_rank_and_is_resolved_when_the_job_en
     let expression = r#"ALERTS{alertname=~"Paceline.*"}"#;
     wait_until("all alerts of the run to end", || monitoring.query(expression).ok().filter(Vec::is_empty))?;
     assert_eq!(monitoring.query(r#"paceline_run_state{state="completed"} == 1"#)?.len(), 1);
+    Ok(())
+}
+
+#[test]
+fn a_severe_straggler_reaches_the_webhook_with_all_as_shipped() -> anyhow::Result<()> {
+    if !is_installed() {
+        return Ok(());
+    }
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let monitoring = Monitoring::start_as_shipped(server.listen())?;
+    let began = Instant::now();
+    let start = ["-n", "2", "--server", &server.address, "--", "char_lm", "--steps", "100000"];
+    let _job = Job::start(
+        &[&start[..], &["--slow-rank", "1", "--slow-phase", "input", "--slow-ms", "30"]].concat(),
+    )?;
+    let alert = monitoring
+        .wait_for("straggler", WITHIN, |message| message.label("alertname") == "PacelineStragglerSevere")?;
+    let seconds = alert.at.duration_since(began).as_secs_f64();
+    println!("as shipped, from the job's start to the webhook: {seconds:.1} s");
+    assert_eq!((alert.label("rank"), alert.label("cause")), ("1", "input"), "{alert:?}");
     Ok(())
 }
 

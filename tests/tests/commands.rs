@@ -81,9 +81,8 @@ fn a_plan_has_the_known_days() -> anyhow::Result<()> {
     for days in ["169.10", "25.07", "7.79", "2.71"] {
         assert!(printed.contains(days), "{days} is not in:\n{printed}");
     }
-    let (code, _, complained) = said(&[
-        "plan", "--params", "0", "--tokens", "1e12", "--peak", "1e15", "--mfu", "2", "--ranks", "8",
-    ])?;
+    let (code, _, complained) =
+        said(&["plan", "--params", "0", "--tokens", "1e12", "--peak", "1e15", "--mfu", "2", "--ranks", "8"])?;
     assert_eq!(code, 2);
     assert!(complained.contains("7e9"), "{complained}");
     Ok(())
