@@ -113,7 +113,7 @@ fn a_thousand_ranks_are_seen_and_none_that_is_slow_disappears() -> anyhow::Resul
         "const canvas = document.querySelector('[data-testid=heatmap]');
          const raster = canvas.parentElement.querySelector('canvas.raster').getBoundingClientRect();
          const at = {{ clientX: raster.left + raster.width * 0.9, bubbles: true, pointerId: 1, button: 0,
-             clientY: raster.top + ({} + 0.2) / 1024 * raster.height }};
+             clientY: Math.ceil(raster.top + {} / 1024 * raster.height) }};
          canvas.dispatchEvent(new PointerEvent('pointerdown', at));
          canvas.dispatchEvent(new PointerEvent('pointerup', at))",
         SLOW.0 & !1
