@@ -51,12 +51,23 @@ pub struct Tool {
     pub package: &'static str,
     /// What it is needed for.
     pub purpose: &'static str,
+    /// Arguments with which it succeeds only when the package is there; none where the program says it all.
+    pub probe: &'static [&'static str],
+}
+
+impl Tool {
+    fn is_there(&self) -> bool {
+        let works = || {
+            Command::new(self.program).args(self.probe).output().is_ok_and(|output| output.status.success())
+        };
+        is_in_path(self.program) && (self.probe.is_empty() || works())
+    }
 }
 
 /// Makes sure that all `tools` are there: installs their packages when run as root on a system with apt-get,
 /// else says exactly what is missing.
 pub fn ensure_tools(tools: &[Tool]) -> anyhow::Result<()> {
-    let missing: Vec<&Tool> = tools.iter().filter(|tool| !is_in_path(tool.program)).collect();
+    let missing: Vec<&Tool> = tools.iter().filter(|tool| !tool.is_there()).collect();
     if missing.is_empty() {
         return Ok(());
     }

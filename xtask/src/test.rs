@@ -10,8 +10,8 @@ use crate::{tidy, web};
 
 /// A browser that a program drives.
 pub const BROWSER: [Tool; 2] = [
-    Tool { program: "chromium", package: "chromium", purpose: "browser tests" },
-    Tool { program: "chromedriver", package: "chromium-driver", purpose: "browser tests" },
+    Tool { program: "chromium", package: "chromium", purpose: "browser tests", probe: &[] },
+    Tool { program: "chromedriver", package: "chromium-driver", purpose: "browser tests", probe: &[] },
 ];
 
 /// What else the end-to-end tests drive.
@@ -20,9 +20,21 @@ const TOOLS: [Tool; 3] = [
         program: "promtool",
         package: "prometheus",
         purpose: "checks /metrics and the rules; alert tests",
+        probe: &[],
     },
-    Tool { program: "prometheus-alertmanager", package: "prometheus-alertmanager", purpose: "alert tests" },
-    Tool { program: "python3", package: "python3-venv", purpose: "reads exports with HolisticTraceAnalysis" },
+    Tool {
+        program: "prometheus-alertmanager",
+        package: "prometheus-alertmanager",
+        purpose: "alert tests",
+        probe: &[],
+    },
+    Tool {
+        program: "python3",
+        package: "python3-venv",
+        purpose: "reads exports with HolisticTraceAnalysis",
+        // Debian's python3 has venv only with this package.
+        probe: &["-c", "import ensurepip"],
+    },
 ];
 
 const DENY: [&str; 3] = ["--", "-D", "warnings"];

@@ -33,22 +33,18 @@ impl Class {
 }
 
 /// A training job.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
     pub program: &'static str,
     pub ranks: u32,
 }
 
-const JOBS: [Job; 3] = [
+/// The jobs of real runs.
+pub const JOBS: [Job; 3] = [
     Job { program: "char_lm", ranks: 4 },
     Job { program: "char_lm", ranks: 2 },
     Job { program: "digits", ranks: 4 },
 ];
-
-/// The job of the n-th healthy run.
-pub fn job(at: usize) -> Job {
-    JOBS[at % JOBS.len()]
-}
 
 /// A fault in a real run.
 #[derive(Clone, Debug)]
@@ -58,7 +54,6 @@ pub struct Real {
     /// One rank, or two that are slow together.
     pub slow: Vec<u32>,
     pub millis: f64,
-    pub steps: u64,
     /// The steps that have it.
     pub bad: Range<u64>,
 }
@@ -69,7 +64,7 @@ pub const STEPS: u64 = 200;
 /// The n-th real case: classes, jobs, ranks and sizes take turns, so that all combinations come up.
 pub fn real(at: usize, random: &mut Random) -> Real {
     let class = Class::ALL[at % Class::ALL.len()];
-    let job = job(at / Class::ALL.len());
+    let job = JOBS[at / Class::ALL.len() % JOBS.len()];
     let rank = random.below(u64::from(job.ranks)) as u32;
     // A slow network costs only what backward does not hide.
     let sizes = if class == Class::Network { [15.0, 30.0, 60.0] } else { [4.0, 10.0, 30.0] };
@@ -84,7 +79,7 @@ pub fn real(at: usize, random: &mut Random) -> Real {
     let other = together.then(|| (rank + 1 + random.below(3) as u32) % job.ranks);
     let mut slow: Vec<u32> = std::iter::once(rank).chain(other).collect();
     slow.sort_unstable();
-    Real { job, class, slow, millis, steps: STEPS, bad }
+    Real { job, class, slow, millis, bad }
 }
 
 /// A fault in a simulated run.

@@ -27,9 +27,9 @@ pub struct Planted {
     pub bad: (u64, u64),
     /// What it costs a step, the mean over all steps, in milliseconds.
     pub cost_millis: f64,
-    /// How the cost is known.
-    pub cost_from: &'static str,
-    /// Cost as a share of the step.
+    /// How far it may be off: half of what the healthy runs before and after differ by; 0 of a simulation.
+    pub cost_uncertainty: f64,
+    /// Cost as a share of the healthy step.
     pub share: f64,
 }
 
@@ -59,8 +59,8 @@ impl Found {
 
 pub fn head() -> String {
     format!(
-        "{:5} {:12} {:>5}  {:8} {:>6} {:>8} {:>9}  {:22} {:>9} {:>7}",
-        "", "job", "ranks", "fault", "rank", "size", "steps", "named", "cost", "error"
+        "{:5} {:12} {:>5}  {:8} {:>6} {:>8} {:>9} {:>9}  {:22} {:>9} {:>7}",
+        "", "job", "ranks", "fault", "rank", "size", "steps", "true cost", "named", "cost", "error"
     )
 }
 
@@ -104,7 +104,7 @@ impl Outcome {
             },
         );
         let Some(planted) = &self.planted else {
-            return format!("{kind:5} {:12} {:>5}  {:34}  {named}", self.job, self.ranks, "healthy");
+            return format!("{kind:5} {:12} {:>5}  {:44}  {named}", self.job, self.ranks, "healthy");
         };
         let cost =
             self.found.verdict.as_ref().map_or(f64::NAN, |verdict| verdict.cost_ns_per_step as f64 / 1e6);
@@ -115,13 +115,14 @@ impl Outcome {
             _ => "",
         };
         format!(
-            "{kind:5} {:12} {:>5}  {:8} {:>6} {:>5.1} ms {:>9}  {named:22} {cost:>6.1} ms {error:>7}{wrong}",
+            "{kind:5} {:12} {:>5}  {:8} {:>6} {:>5.1} ms {:>9} {:>6.1} ms  {named:22} {cost:>6.1} ms {error:>7}{wrong}",
             self.job,
             self.ranks,
             planted.class.phase(),
             list(&planted.slow),
             planted.millis,
             format!("{}-{}", planted.bad.0, planted.bad.1),
+            planted.cost_millis,
         )
     }
 
@@ -130,7 +131,7 @@ impl Outcome {
             json!({
                 "class": planted.class.phase(), "ranks": planted.slow, "ms_per_bad_step": planted.millis,
                 "bad_steps": [planted.bad.0, planted.bad.1], "bad_share": planted.bad_share,
-                "cost_ms_per_step": planted.cost_millis, "cost_from": planted.cost_from,
+                "cost_ms_per_step": planted.cost_millis, "cost_uncertainty_ms": planted.cost_uncertainty,
                 "share_of_step": planted.share,
             })
         });

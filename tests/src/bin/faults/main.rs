@@ -1,8 +1,9 @@
 //! Planted faults: is the right rank named, with the right cause, at what cost, and is anyone named without one?
 //!
 //! Two halves, never mixed in one figure. *Real* runs are training jobs of several processes in which one rank
-//! truly burns processor time (or, for the network, sleeps after each all-reduce); each is followed by a
-//! healthy run of the same job. *Simulated* runs are drawn by the simulator, up to 1,024 ranks, and go through
+//! truly burns processor time (or, for the network, sleeps after each all-reduce). A healthy run of the same job
+//! comes before and after each: what a fault truly costs is how much longer its steps are than theirs, which is
+//! less than what was planted where a rank had time to spare. *Simulated* runs are drawn by the simulator, up to 1,024 ranks, and go through
 //! the same server code. Cases are drawn from a seed, so that a short run is a fair sample of a long one.
 #![allow(clippy::print_stdout, reason = "what the program is for")]
 
@@ -23,7 +24,6 @@ const SEED: u64 = 20_261_120;
 
 struct Counts {
     real: usize,
-    healthy: usize,
     simulated: usize,
 }
 
@@ -33,8 +33,8 @@ fn main() -> anyhow::Result<()> {
     let mut random = Random::new(SEED);
     let mut outcomes: Vec<Outcome> = Vec::new();
     println!(
-        "seed {SEED}: {} real faults, {} healthy runs, {} simulated faults and as many healthy runs",
-        counts.real, counts.healthy, counts.simulated
+        "seed {SEED}: {} real faults between healthy runs, {} simulated faults and as many healthy runs",
+        counts.real, counts.simulated
     );
     println!("{}", judge::head());
     let mut keep = |outcome: Outcome| {
@@ -43,35 +43,30 @@ fn main() -> anyhow::Result<()> {
         outcomes.push(outcome);
     };
     let data = tempfile::tempdir()?;
-    for at in 0..counts.real.max(counts.healthy) {
-        if at < counts.real {
-            keep(real::faulty(data.path(), &cases::real(at, &mut random))?);
-        }
-        if at < counts.healthy {
-            keep(real::healthy(data.path(), cases::job(at))?);
-        }
+    let cases: Vec<cases::Real> = (0..counts.real).map(|at| cases::real(at, &mut random)).collect();
+    for job in cases::JOBS {
+        let of_job: Vec<&cases::Real> = cases.iter().filter(|case| case.job == job).collect();
+        real::alternate(data.path(), job, &of_job, &mut keep)?;
     }
     for at in 0..counts.simulated {
         keep(simulated::faulty(at as u64, &cases::simulated(at, &mut random)));
         keep(simulated::healthy(at as u64));
     }
-    let summary = table::summary(&outcomes);
     println!("\n{}", table::text(&outcomes));
-    results.add(summary);
+    results.add(table::summary(&outcomes));
     println!("raw: {}", results.finish()?.display());
     Ok(())
 }
 
 fn arguments() -> anyhow::Result<Counts> {
-    let mut counts = Counts { real: 100, healthy: 100, simulated: 200 };
+    let mut counts = Counts { real: 100, simulated: 200 };
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
         let number = arguments.next().and_then(|number| number.parse().ok());
         match (name.as_str(), number) {
             ("--real", Some(number)) => counts.real = number,
-            ("--healthy", Some(number)) => counts.healthy = number,
             ("--simulated", Some(number)) => counts.simulated = number,
-            _ => bail!("usage: faults [--real N] [--healthy N] [--simulated N]"),
+            _ => bail!("usage: faults [--real N] [--simulated N]"),
         }
     }
     Ok(counts)

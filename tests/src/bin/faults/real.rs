@@ -6,59 +6,70 @@ use anyhow::ensure;
 use paceline_tests::programs;
 use wire::views::Report;
 
-use crate::cases::{Class, Job, Real, STEPS};
+use crate::cases::{Job, Real, STEPS};
 use crate::judge::{Found, Outcome, Planted};
 
-/// One faulty run, and a healthy one of the same job where the true cost must be measured.
-pub fn faulty(data: &Path, case: &Real) -> anyhow::Result<Outcome> {
+/// Healthy and faulty runs of one job in turns, a healthy one first and last.
+pub fn alternate(
+    data: &Path,
+    job: Job,
+    cases: &[&Real],
+    keep: &mut impl FnMut(Outcome),
+) -> anyhow::Result<()> {
+    if cases.is_empty() {
+        return Ok(());
+    }
+    let mut before = healthy(data, job, keep)?;
+    for case in cases {
+        let load = load();
+        let report = faulty(data, case)?;
+        let after = healthy(data, job, keep)?;
+        keep(judged(case, &report, [before, after], load));
+        before = after;
+    }
+    Ok(())
+}
+
+/// One healthy run; returns its mean step in milliseconds.
+fn healthy(data: &Path, job: Job, keep: &mut impl FnMut(Outcome)) -> anyhow::Result<f64> {
     let load = load();
+    let found = Found::of(&train(data, job, &[])?);
+    let step_millis = found.step_millis;
+    keep(outcome(job, None, found, load));
+    Ok(step_millis)
+}
+
+fn faulty(data: &Path, case: &Real) -> anyhow::Result<Report> {
     let slow: Vec<String> = case.slow.iter().map(ToString::to_string).collect();
     let (slow, millis) = (slow.join(","), case.millis.to_string());
     let (from, to) = (case.bad.start.to_string(), case.bad.end.to_string());
     let trouble = [
-        "--slow-rank",
-        &slow,
-        "--slow-phase",
-        case.class.phase(),
-        "--slow-ms",
-        &millis,
-        "--slow-from",
-        &from,
-        "--slow-to",
-        &to,
+        ["--slow-rank", &slow],
+        ["--slow-phase", case.class.phase()],
+        ["--slow-ms", &millis],
+        ["--slow-from", &from],
+        ["--slow-to", &to],
     ];
-    let report = train(data, case.job, &trouble)?;
-    let found = Found::of(&report);
-    let (first, last) = report.step_range.unwrap_or((0, case.steps));
+    train(data, case.job, trouble.as_flattened())
+}
+
+fn judged(case: &Real, report: &Report, healthy: [f64; 2], load: String) -> Outcome {
+    let found = Found::of(report);
+    let (first, last) = report.step_range.unwrap_or((0, STEPS));
     let bad = case.bad.end.min(last + 1).saturating_sub(case.bad.start.max(first));
-    let bad_share = bad as f64 / (last + 1 - first) as f64;
-    let (cost_millis, cost_from) = match case.class {
-        // It sleeps behind backward: what is left of it is only to be had from a run without.
-        Class::Network => {
-            let healthy = Found::of(&train(data, case.job, &[])?).step_millis;
-            (found.step_millis - healthy, "the same job without it, measured next")
-        }
-        _ => (case.millis * bad_share, "processor time burnt"),
-    };
-    let share = cost_millis / found.step_millis;
+    let usual = (healthy[0] + healthy[1]) / 2.0;
+    let cost_millis = found.step_millis - usual;
     let planted = Planted {
         class: case.class,
         slow: case.slow.clone(),
         millis: case.millis,
-        bad_share,
+        bad_share: bad as f64 / (last + 1 - first) as f64,
         bad: (case.bad.start, case.bad.end),
         cost_millis,
-        cost_from,
-        share,
+        cost_uncertainty: (healthy[0] - healthy[1]).abs() / 2.0,
+        share: cost_millis / usual,
     };
-    Ok(outcome(case.job, Some(planted), found, load))
-}
-
-/// One healthy run.
-pub fn healthy(data: &Path, job: Job) -> anyhow::Result<Outcome> {
-    let load = load();
-    let found = Found::of(&train(data, job, &[])?);
-    Ok(outcome(job, None, found, load))
+    outcome(case.job, Some(planted), found, load)
 }
 
 fn outcome(job: Job, planted: Option<Planted>, found: Found, load: String) -> Outcome {
