@@ -1,10 +1,14 @@
-//! The pictures of the documentation, taken of a real run: `cargo xtask screenshots`.
+//! The pictures of the documentation: `cargo xtask screenshots`. Those of the README are of a real run; how the page
+//! looks in every state, on every screen, is taken of the simulator's runs too.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use paceline_tests::browser::Browser;
+use paceline_tests::feed::Feed;
 use paceline_tests::programs::{Job, Server};
+use paceline_tests::simulator::{Fault, FaultKind, Plan, Simulation};
 
 /// Rank 2 gets its input 30 ms late from step 120 on, so that the pictures show before and after.
 const JOB: [&str; 12] = [
@@ -25,19 +29,25 @@ const JOB: [&str; 12] = [
 const LAST: u64 = 300;
 /// The step whose cells and buckets are shown.
 const STEP: u64 = 260;
-/// A picture is not larger than this: it is loaded with the README.
-const MOST_BYTES: usize = 300_000;
+/// A picture is not larger than this: those of the README are loaded with it.
+const MOST_BYTES: usize = 450_000;
 
 fn main() -> anyhow::Result<()> {
     let folder = std::env::args().nth(1).context("usage: screenshots FOLDER")?;
     let folder = Path::new(&folder);
-    std::fs::create_dir_all(folder)?;
+    std::fs::create_dir_all(folder.join("states"))?;
+    let browser = Browser::start()?.context("screenshots need chromedriver")?;
+    real_run(&browser, folder)?;
+    states(&browser, &folder.join("states"))
+}
+
+/// The pictures of the README.
+fn real_run(browser: &Browser, folder: &Path) -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
-    let browser = Browser::start()?.context("screenshots need chromedriver")?;
     let mut arguments = vec!["-n", "4", "--name", "char_lm", "--server", &server.address, "--"];
     arguments.extend(JOB);
-    let _job = Job::start(&arguments)?;
+    let job = Job::start(&arguments)?;
     browser.open(&server.address)?;
     browser.text("runs-table")?;
     browser.click("[data-testid=runs-table] .name a")?;
@@ -52,41 +62,121 @@ fn main() -> anyhow::Result<()> {
     let bottom = browser
         .run("return document.querySelector('[data-testid=chart-ledger]').getBoundingClientRect().bottom")?;
     browser.viewport(1440, bottom.as_f64().context("the ledger has a place")? as u32 + 16)?;
-    take(&browser, &folder.join("overview.png"))?;
+    take(browser, &folder.join("overview.png"))?;
     browser.viewport(1440, 900)?;
 
     let run = browser.run("return location.pathname")?;
     let run = format!("{}{}", server.address, run.as_str().context("a page has a path")?);
     browser.open(&format!("{run}/ranks?rank=2&step={STEP}"))?;
-    browser.wait(
-        "the selected cell",
-        "return /lateness/.test(document.querySelector('[data-testid=rank-detail]')?.innerText)",
-    )?;
-    take(&browser, &folder.join("ranks.png"))?;
-
+    says(browser, "rank-detail", "lateness")?;
+    take(browser, &folder.join("ranks.png"))?;
     browser.open(&format!("{run}/buckets?rank=2&step={STEP}&bucket=0"))?;
-    browser.wait(
-        "the waterfall",
-        "return /ranks/.test(document.querySelector('[data-testid=waterfall-facts]')?.innerText)",
-    )?;
-    take(&browser, &folder.join("buckets.png"))
+    says(browser, "waterfall-facts", "ranks")?;
+    take(browser, &folder.join("buckets.png"))?;
+    browser.open(&format!("{run}/scaling"))?;
+    says(browser, "scaling-runs", "char_lm")?;
+    browser.viewport(1440, 1760)?;
+    take(browser, &folder.join("scaling.png"))?;
+    drop(job);
+    Ok(())
 }
+
+fn says(browser: &Browser, testid: &str, pattern: &str) -> anyhow::Result<()> {
+    let script = format!(
+        "return /{pattern}/i.test(document.querySelector('[data-testid={testid}]')?.innerText ?? '')"
+    );
+    browser.wait(&format!("{testid} to say {pattern}"), &script).map(drop)
+}
+
+fn feed(server: &Server, ranks: usize, steps: u64, live: u64) -> anyhow::Result<Feed> {
+    let fault =
+        Fault { rank: ranks * 3 / 5, kind: FaultKind::Input, nanos: 12_000_000, from: steps / 2, to: steps };
+    let plan = Plan {
+        ranks,
+        ranks_per_host: 8,
+        steps,
+        tick: 1_000_000_000,
+        singly_from: steps - live,
+        faults: vec![fault],
+        ..Plan::small(ranks as u64)
+    };
+    let mut feed = Feed::new(Simulation::run(&plan));
+    feed.send_all_but(live as usize, &server.address)?;
+    Ok(feed)
+}
+
+/// Every state: without data, live, paused, rewound, without a server; two ranks and a thousand; light and dark; on
+/// a phone, a laptop and a large screen.
+fn states(browser: &Browser, folder: &Path) -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let shot = |name: &str, size: (u32, u32), dark: bool| {
+        browser.viewport(size.0, size.1)?;
+        browser.prefer_dark(dark)?;
+        take(browser, &folder.join(format!("{name}.png")))
+    };
+    browser.open(&server.address)?;
+    browser.text("empty")?;
+    shot("empty-light-1440", LAPTOP, false)?;
+    shot("empty-dark-400", PHONE, true)?;
+
+    let small = feed(&server, 2, 240, 0)?.run;
+    let mut many = feed(&server, 1_024, 300, 40)?;
+    let open = |run: &str, view: &str, testid: &str, pattern: &str| {
+        browser.open(&format!("{}/runs/{run}{view}", server.address))?;
+        says(browser, testid, pattern)
+    };
+    many.send_paced(4, Duration::from_millis(50), &server.address)?;
+    open(&many.run, "", "verdict", "rank")?;
+    shot("1024-overview-live-dark-1440", LAPTOP, true)?;
+    open(&many.run, "/ranks", "level", "ranks")?;
+    shot("1024-ranks-live-light-1440", LAPTOP, false)?;
+    shot("1024-ranks-live-dark-3840", LARGE, true)?;
+    open(&many.run, "/buckets", "waterfall-facts", "1024")?;
+    shot("1024-buckets-light-1440", LAPTOP, false)?;
+    open(&small, "", "verdict", "rank 1")?;
+    shot("2-overview-light-3840", LARGE, false)?;
+    shot("2-overview-dark-400", PHONE, true)?;
+    open(&small, "/ranks?rank=1&step=200", "rank-detail", "lateness")?;
+    shot("2-ranks-light-400", PHONE, false)?;
+    open(&small, "/buckets?step=200&bucket=1", "waterfall-facts", "2 ranks")?;
+    shot("2-buckets-dark-1440", LAPTOP, true)?;
+    open(&small, "/health", "health", "Clock")?;
+    shot("2-health-light-1440", LAPTOP, false)?;
+    open(&small, "?at=110", "verdict", "nothing stands out")?;
+    shot("2-rewound-light-1440", LAPTOP, false)?;
+    browser.open(&format!("{}/compare?a={small}&b={}", server.address, many.run))?;
+    says(browser, "comparison", "step")?;
+    shot("compare-dark-1440", LAPTOP, true)?;
+    open(&many.run, "", "verdict", "rank")?;
+    browser.click("[data-testid=pause]")?;
+    shot("1024-paused-light-1440", LAPTOP, false)?;
+    browser.click("[data-testid=pause]")?;
+    says(browser, "connection", "live")?;
+    server.kill()?;
+    browser.text("stale-notice")?;
+    shot("1024-stale-dark-1440", LAPTOP, true)
+}
+
+const PHONE: (u32, u32) = (400, 1_200);
+const LAPTOP: (u32, u32) = (1_440, 900);
+const LARGE: (u32, u32) = (3_840, 2_160);
 
 #[allow(clippy::print_stdout, reason = "a program that says what it wrote")]
 fn take(browser: &Browser, path: &Path) -> anyhow::Result<()> {
     // Drawn and at rest: no frame is pending.
     browser.wait(
         "an idle frame",
-        "if (window.framesDrawn === undefined) {
+        "if (window.framesFrom !== innerWidth) {
+             window.framesFrom = innerWidth;
              window.framesDrawn = 0;
              const count = () => { window.framesDrawn += 1; requestAnimationFrame(count); };
              requestAnimationFrame(count);
          }
-         return window.framesDrawn > 30",
+         return window.framesDrawn > 40",
     )?;
     let picture = browser.screenshot()?;
-    ensure!(picture.len() <= MOST_BYTES, "{} would have {} bytes", path.display(), picture.len());
-    std::fs::write(path, &picture).with_context(|| format!("cannot write {}", path.display()))?;
     println!("{}: {} bytes", path.display(), picture.len());
-    Ok(())
+    ensure!(picture.len() <= MOST_BYTES, "{} would have {} bytes", path.display(), picture.len());
+    std::fs::write(path, &picture).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -230,7 +230,16 @@ fn buckets(browser: &Browser) -> anyhow::Result<()> {
     )?;
     let step = "const step = Number(document.querySelector('[data-testid=step]')?.value);";
     let pressed = "document.querySelector('[data-testid=follow]').ariaPressed";
-    assert_eq!(browser.run(&format!("return {pressed}"))?, "true", "a fresh view follows");
+    let chosen = "const step = new URLSearchParams(location.search).get('step'); return step";
+    let chosen = browser.run(chosen)?;
+    assert_eq!(
+        browser.run("return document.querySelector('[data-testid=step]').value")?,
+        chosen,
+        "the selection stays"
+    );
+    assert_eq!(browser.run(&format!("return {pressed}"))?, "false", "a chosen step is not left by itself");
+    browser.click("[data-testid=follow]")?;
+    browser.wait("the view to follow", &format!("return {pressed} === 'true'"))?;
     let shown = browser.wait("a step", &format!("{step} return step > 0 && step"))?;
     browser.wait("the newest step to change by itself", &format!("{step} return step > {shown} + 2"))?;
     // It stands still once asked to, while the run goes on.

@@ -2,7 +2,9 @@
 
 use anyhow::bail;
 
-use crate::system::{cargo, programs, step};
+use crate::system::{cargo, ensure_tools, programs, step};
+use crate::test::BROWSER;
+use crate::web;
 
 const BENCHES: &str = "usage: cargo xtask bench NAME...
 
@@ -10,6 +12,7 @@ const BENCHES: &str = "usage: cargo xtask bench NAME...
   overhead   instrumented against uninstrumented training runs, in pairs
   faults     planted faults in real runs: right rank, right cause, what cost
   wire       bytes and speed of batches and segments
+  page       gradient to pixel, and frames at 1,024 ranks, in a real browser
   export     a million slices in each format, from memory and from disk
   allreduce  the ring all-reduce over sizes and ranks
   all        all of them";
@@ -25,6 +28,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
             "overhead" => overhead()?,
             "faults" => faults()?,
             "wire" => wire()?,
+            "page" => page()?,
             "export" => export()?,
             "allreduce" => allreduce()?,
             "all" => {
@@ -63,6 +67,12 @@ fn overhead() -> anyhow::Result<()> {
 
 fn faults() -> anyhow::Result<()> {
     measure_jobs("faults")
+}
+
+fn page() -> anyhow::Result<()> {
+    ensure_tools(&BROWSER)?;
+    web::run()?;
+    measure_jobs("page")
 }
 
 /// Runs a program that measures whole jobs, after building all that it starts.

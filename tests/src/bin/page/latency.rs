@@ -1,0 +1,102 @@
+//! From a gradient of a real job to the frame that shows its step.
+
+use std::io::Read as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use paceline_tests::browser::Browser;
+use paceline_tests::programs::{Job, Server};
+use serde_json::{Value, json};
+use wire::live::{StepColumns, Waterfall};
+
+use crate::{joined, spread};
+
+/// Ranks of the job: as many as this machine has cores for, and a core left for browser and server.
+const RANKS: &str = "1";
+/// The job is watched for so long.
+const WATCHED: Duration = Duration::from_secs(60);
+/// What it is to stay below, in 99 of 100 cases.
+const GOAL_MILLIS: f64 = 250.0;
+
+/// Notes the step that the page shows, in the first task after the frame that drew it. The text changes in the
+/// same frame as the charts: both follow one signal, which the page sets once per animation frame.
+const WATCH: &str = "window.seen = [];
+    const element = document.querySelector('[data-testid=last-step]');
+    const after = new MessageChannel();
+    after.port1.onmessage = event => window.seen.push([event.data, performance.timeOrigin + performance.now()]);
+    new MutationObserver(() => after.port2.postMessage(Number(element.innerText.replace(/[^0-9]/g, ''))))
+        .observe(element, { childList: true, characterData: true, subtree: true });";
+
+/// One line a kind of stamp.
+pub fn measure(browser: &Browser) -> anyhow::Result<Vec<Value>> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let _job = Job::start(&[
+        "-n",
+        RANKS,
+        "--name",
+        "latency",
+        "--server",
+        &server.address,
+        "--",
+        "char_lm",
+        "--steps",
+        "1000000",
+    ])?;
+    browser.open(&server.address)?;
+    browser.wait("a run", "return document.querySelector('[data-testid=runs-table] .name a') !== null")?;
+    browser.click("[data-testid=runs-table] .name a")?;
+    browser
+        .wait("steps", "return Number(document.querySelector('[data-testid=last-step]')?.innerText) > 20")?;
+    browser.run(WATCH)?;
+    std::thread::sleep(WATCHED);
+    let seen = browser.run("return window.seen")?;
+    let path = browser.run("return location.pathname")?;
+    let run = path.as_str().and_then(|path| path.rsplit('/').next()).context("a page has a path")?;
+    let seen: Vec<(u64, f64)> = seen
+        .as_array()
+        .context("a list was noted")?
+        .iter()
+        .filter_map(|pair| Some((pair[0].as_u64()?, pair[1].as_f64()?)))
+        .collect();
+    ensure!(seen.len() > 100, "only {} steps were seen", seen.len());
+    lines(&server, run, &seen)
+}
+
+fn lines(server: &Server, run: &str, seen: &[(u64, f64)]) -> anyhow::Result<Vec<Value>> {
+    let url = |path: &str| format!("{}/api/v1/runs/{run}/{path}", server.address);
+    let steps = StepColumns::decode(&get(&url("steps"))?)?;
+    // What was there when watching began was not drawn by then for the first time.
+    let first = seen[0].0 + 1;
+    let (mut step_end, mut reduced, mut gradients) = (Vec::new(), Vec::new(), Vec::new());
+    for (step, ended) in steps.step.iter().zip(&steps.ended_unix_nanos) {
+        let Some(&(_, drawn)) = seen.iter().find(|(shown, _)| shown >= step).filter(|_| *step >= first)
+        else {
+            continue;
+        };
+        step_end.push(drawn - *ended as f64 / 1e6);
+        let Ok(bytes) = get(&url(&format!("steps/{step}/waterfall"))) else { continue };
+        let waterfall = Waterfall::decode(&bytes)?;
+        let millis = |nanos: f64| drawn - (waterfall.origin_unix_nanos as f64 / 1e6 + nanos / 1e6);
+        gradients.extend(waterfall.bucket_ready.iter().map(|ready| millis(*ready)));
+        reduced.extend(waterfall.bucket_end.iter().copied().reduce(f64::max).map(millis));
+    }
+    let line = |from: &str, values: Vec<f64>| {
+        let within =
+            values.iter().filter(|value| **value < GOAL_MILLIS).count() as f64 / values.len().max(1) as f64;
+        let head =
+            json!({ "what": "gradient_to_pixel", "from": from, "ranks": RANKS, "within_250_ms": within });
+        joined(head, spread("millis", values))
+    };
+    Ok(vec![
+        line("the end of the step on its last rank", step_end),
+        line("the end of the step's last all-reduce", reduced),
+        line("each bucket's last gradient; the rest of the step is in it", gradients),
+    ])
+}
+
+fn get(url: &str) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    ureq::get(url).call()?.body_mut().as_reader().read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
