@@ -63,10 +63,10 @@ impl StepCosts {
     }
 }
 
-/// The mean time from one step to the next: the mean step time T where clocks are aligned.
+/// The mean time from one step to the next, in nanoseconds.
 #[must_use]
 pub fn period(steps: &[&StepAnalysis]) -> Option<f64> {
-    stats::mean(steps.iter().map(|step| step.step_nanos() as f64))
+    stats::mean(steps.iter().map(|step| step.period_nanos() as f64))
 }
 
 /// Implied: E is the mean share of the step that is compute, and compute cannot drift.

@@ -205,7 +205,8 @@ fn communication_fraction(steps: &[&StepAnalysis]) -> Option<f64> {
     (compute + comm > 0).then(|| comm as f64 / (compute + comm) as f64)
 }
 
-/// Implied: mean_r |C_r| / T, over all steps together, so that the loss ledger sums to it. Measured (weak): throughput per rank against the baseline.
+/// Implied: mean_r |C_r| / T, over all steps together and with T as what each adds to the run, so that the loss
+/// ledger sums to it. Measured (weak): throughput per rank against the baseline.
 fn efficiency(facts: &RunFacts, steps: &[&StepAnalysis], throughput: Option<f64>) -> ScalingEfficiency {
     let compute = stats::mean(ranks_of(steps).map(|(_, rank)| rank.compute_nanos as f64));
     let implied = compute.zip(loss::period(steps)).filter(|(_, period)| *period > 0.0);

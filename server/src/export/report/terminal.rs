@@ -39,7 +39,7 @@ fn section(out: &mut String, section: &Section) -> fmt::Result {
     match &section.body {
         Body::Figures(figures) => {
             let width = figures.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(NAME_WIDTH);
-            figures.iter().try_for_each(|(name, value)| writeln!(out, "  {name:<width$} {value}"))
+            figures.iter().try_for_each(|(name, value)| writeln!(out, "  {name:<width$}  {value}"))
         }
         Body::Table(table) if table.sideways => sideways(out, table),
         Body::Table(table) => upright(out, table),
