@@ -131,6 +131,8 @@ fn states(browser: &Browser, folder: &Path) -> anyhow::Result<()> {
     shot("1024-overview-live-dark-1440", LAPTOP, true)?;
     open(&many.run, "/ranks", "level", "ranks")?;
     shot("1024-ranks-live-light-1440", LAPTOP, false)?;
+    // Noise in every pixel would make a large file.
+    open(&many.run, "/ranks?measure=input&rank=614", "level", "steps|ranks|^$")?;
     shot("1024-ranks-live-dark-3840", LARGE, true)?;
     open(&many.run, "/buckets", "waterfall-facts", "1024")?;
     shot("1024-buckets-light-1440", LAPTOP, false)?;

@@ -18,6 +18,8 @@ use leptos::prelude::{
 use leptos::tachys::view::any_view::AnyView;
 
 type Read<T> = Box<dyn Fn() -> T + Send + Sync>;
+/// The version after the last one.
+type Next = Box<dyn Fn(Option<&u32>) -> u32 + Send + Sync>;
 type Anything = Arc<dyn Any + Send + Sync>;
 
 /// A place in the library's arena, of whatever type.
@@ -251,7 +253,7 @@ impl<T: Clone + Send + Sync + 'static> Memo<T> {
 
 /// A value that follows its signals and tells its readers only when it changed.
 pub fn memo<T: PartialEq + Send + Sync + 'static>(read: impl Fn() -> T + Send + Sync + 'static) -> Memo<T> {
-    fn boxed(read: Box<dyn Fn(Option<&u32>) -> u32 + Send + Sync>) -> library::Memo<u32> {
+    fn boxed(read: Next) -> library::Memo<u32> {
         library::Memo::new(read)
     }
     let held = Kept::new(None);

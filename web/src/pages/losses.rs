@@ -97,7 +97,7 @@ fn row(html: Html, name: &str, means: &str, share: f64, left: f64, colour: Optio
 fn signed_percent(share: f64) -> String {
     // Minus as long as the plus, and no minus before a nought.
     match share {
-        s if s == 0.0 => "0 %".into(),
+        0.0 => "0 %".into(),
         s if s < 0.0 => format!("−{}", units::percent(-s)),
         s => format!("+{}", units::percent(s)),
     }

@@ -43,7 +43,7 @@ pub fn scaling() -> AnyView {
     let theme = expect_context::<Theme>();
     let png = move |testid: &'static str| {
         let save = act(move |_: leptos::ev::MouseEvent| {
-            download::png(&format!("{testid}.png"), testid, theme.inks().ground)
+            download::png(&format!("{testid}.png"), testid, theme.inks().ground);
         });
         view! { <span class="grow"></span><button class="quiet" on:click=save>"PNG"</button> }.into_any()
     };

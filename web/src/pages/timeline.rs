@@ -95,7 +95,7 @@ pub fn Timeline() -> impl IntoView {
             </label>
             <button data-testid="go-live" title="Show the newest (L)" aria-pressed=text(move || is_live.get().to_string())
                 on:click=act(move |_| range.rewind(None))>
-                "Newest"
+                "Now"
             </button>
             <small class="when tabular">{when}</small>
         </section>
