@@ -26,8 +26,9 @@ use crate::metrics::ServerMetrics;
 const QUEUE: usize = 1_024;
 /// Frames written under one sync at most.
 const GROUP: usize = 512;
-/// A log of this size is closed, to be sealed into a segment, and a new one begun.
-const ROTATE_BYTES: u64 = 64 << 20;
+/// A log of this size is closed, to be sealed into a segment, and a new one begun. Sealing and replaying hold one
+/// of them in memory, some 100 MB once it is decoded.
+const ROTATE_BYTES: u64 = 16 << 20;
 const HEAD_BYTES: usize = 16;
 
 /// Why an append did not come about.
