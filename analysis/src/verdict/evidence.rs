@@ -86,8 +86,9 @@ impl Case<'_> {
                 format!("{who} {says} and cost{s} every step {cost} ({share:.0} % of it).")
             }
             Persistence::Onset => format!(
-                "{who} {says} since step {first} and cost{s} each step {usual} since \
-                 ({share:.0} % of all time watched)."
+                "Since step {first}, {} {says} and cost{s} every step {usual} \
+                 ({share:.0} % of all time watched).",
+                who.to_lowercase()
             ),
             Persistence::Transient | Persistence::Recurring => format!(
                 "{who} {says} and cost {usual} in each of {bad} steps up to {last} \
@@ -223,9 +224,13 @@ impl Case<'_> {
 fn frontier_evidence(rank: usize, steps: &[&StepAnalysis]) -> Option<String> {
     let mut counts = [0_usize; 8];
     for step in steps {
-        let first = frontier::frontier(step).into_iter().filter(|increment| increment.rank == rank);
-        if let Some(increment) = first.max_by_key(|increment| increment.nanos) {
-            counts[increment.part as usize] += 1;
+        let increments = frontier::frontier(step);
+        // Where it takes the lead that it keeps until the collectives.
+        let own_work = increments.iter().take_while(|increment| increment.part != Part::ExposedTransfer);
+        let led: Vec<_> = own_work.collect();
+        let others = led.iter().rposition(|increment| increment.rank != rank).map_or(0, |at| at + 1);
+        if let Some(first) = led.get(others) {
+            counts[first.part as usize] += 1;
         }
     }
     let (part, count) = Part::ALL.into_iter().zip(counts).max_by_key(|&(_, count)| count)?;

@@ -61,8 +61,9 @@ pub fn comparison() -> AnyView {
     let compared = memo(move || both.get().map(|(a, b)| compare(&a.report, &b.report)));
     let why = text(move || match (a.get(), b.get()) {
         (Some(Err(error)), _) | (_, Some(Err(error))) => error,
-        (None, _) | (_, None) => "Choose two runs.".into(),
-        _ => String::new(),
+        (Some(_), Some(_)) => String::new(),
+        _ if router.param("a").is_none() || router.param("b").is_none() => "Choose two runs.".into(),
+        _ => "Loading…".into(),
     });
     let content = text(move || {
         compared.get().map_or_else(String::new, |comparison| answers(Html::default(), &comparison).done())

@@ -2,13 +2,13 @@
 
 use leptos::prelude::*;
 use viz::units;
-use wire::views::{RunState, RunSummary};
+use wire::views::RunSummary;
 
 use super::{
     buckets::Buckets, health::health, overview::overview, ranks::Ranks, scaling::scaling, timeline::Timeline,
 };
 use crate::api;
-use crate::cells::{Kept, Memo, derived, flag, memo, part, text};
+use crate::cells::{Kept, Memo, flag, memo, part, text};
 use crate::html::shown;
 use crate::keys;
 use crate::live::Live;
@@ -80,8 +80,8 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
     let of = move |read: &dyn Fn(&RunSummary) -> String| {
         live.run.with(|run| run.as_ref().map(|run| read(&run.summary)).unwrap_or_default())
     };
-    let state =
-        derived(move || live.run.with(|r| r.as_ref().map_or(RunState::Starting, |r| r.summary.state)));
+    // Until the run is known, nothing is said of it.
+    let state = move || live.run.with(|run| run.as_ref().map(|run| run.summary.state));
     let name = move || match of(&|s| s.name.clone()) {
         name if name.is_empty() => run.get(),
         name => name,
@@ -100,10 +100,10 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
     view! {
         <header class="run-head">
             <h1>{text(name)}</h1>
-            {shown("", text(move || state_chip(state.get())))}
+            {shown("", text(move || state().map_or_else(String::new, state_chip)))}
             <span class="facts">
                 <span>{text(ranks)}</span>
-                <span>"step "<b class="tabular" data-testid="last-step">{text(last_step)}</b></span>
+                <span class:hidden=flag(move || state().is_none())>"step "<b class="tabular" data-testid="last-step">{text(last_step)}</b></span>
                 <span>{text(started)}</span>
             </span>
             <span class="grow"></span>

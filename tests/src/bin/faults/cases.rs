@@ -39,11 +39,12 @@ pub struct Job {
     pub ranks: u32,
 }
 
-/// The jobs of real runs.
+/// The jobs of real runs. On two cores, four ranks slow each other by sharing them, which is in no record: what a
+/// fault costs there is not only what the slow rank is behind.
 pub const JOBS: [Job; 3] = [
-    Job { program: "char_lm", ranks: 4 },
     Job { program: "char_lm", ranks: 2 },
-    Job { program: "digits", ranks: 4 },
+    Job { program: "digits", ranks: 2 },
+    Job { program: "char_lm", ranks: 4 },
 ];
 
 /// A fault in a real run.

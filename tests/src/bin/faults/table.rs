@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cases::Class;
+use crate::cases::{Class, JOBS};
 use crate::judge::Outcome;
 
 /// A cost within this share of the true one is right.
@@ -70,6 +70,11 @@ pub fn text(outcomes: &[Outcome]) -> String {
     for (real, name) in [(true, "real"), (false, "simulated")] {
         let of = || outcomes.iter().filter(move |outcome| outcome.real == real);
         out += &Score::of(of()).line(name);
+        for job in JOBS.iter().filter(|_| real) {
+            let of_job =
+                of().filter(|outcome| outcome.job == job.program && outcome.ranks == job.ranks as usize);
+            out += &Score::of(of_job).line(&format!("  {}, {} ranks", job.program, job.ranks));
+        }
         for class in Class::ALL {
             let of_class = of().filter(move |outcome| {
                 outcome.planted.as_ref().is_some_and(|planted| planted.class == class)
