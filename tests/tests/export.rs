@@ -56,8 +56,9 @@ fn check_overlap(data: &Path, id: &RunId, steps: (u64, u64)) -> anyhow::Result<(
     for (rank, ours) in &ours {
         let error = (ours - theirs[rank]).abs();
         assert!(error <= 0.001, "{id} rank {rank}: ours {ours}, HTA {}", theirs[rank]);
-        assert!((0.01..=0.99).contains(ours), "{id} rank {rank}: an overlap of {ours} shows nothing");
     }
+    // A rank that is last in every bucket may hide all of it; if all ranks did, nothing would be shown.
+    assert!(ours.values().any(|ours| (0.01..=0.99).contains(ours)), "{id}: {ours:?} shows nothing");
     Ok(())
 }
 
