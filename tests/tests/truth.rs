@@ -54,6 +54,17 @@ fn healthy_jobs_have_no_verdict_against_a_rank() {
 }
 
 #[test]
+fn of_two_ranks_that_scatter_none_is_blamed() {
+    for seed in 0..60 {
+        let report =
+            report(&Simulation::run(&Plan { ranks: 2, jitter: 0.12, steps: 200, ..Plan::small(seed) }));
+        let against_rank =
+            report.verdicts.iter().find(|verdict| matches!(verdict.culprit, Some(Culprit::Rank(_))));
+        assert!(against_rank.is_none(), "seed {seed}: {against_rank:?}");
+    }
+}
+
+#[test]
 fn a_fault_of_some_steps_is_charged_for_those() {
     for seed in 0..10 {
         let fault = Fault { rank: 1, kind: FaultKind::Compute, nanos: 20_000_000, from: 50, to: 130 };

@@ -228,8 +228,11 @@ fn written(unit: Unit, value: Option<f64>) -> String {
 /// Of shares in points, of the rest in percent of the first run's.
 fn difference(row: &Compared) -> String {
     let Some(difference) = row.difference else { return "—".into() };
-    let unit = if row.unit == Unit::Ratio { "points" } else { "%" };
-    format!("{:+.1} {unit}", difference * 100.0)
+    match row.unit {
+        Unit::Ratio => format!("{:+.1} points", difference * 100.0),
+        _ if difference >= 9.0 => format!("× {:.0}", difference + 1.0),
+        _ => format!("{:+.1} %", difference * 100.0),
+    }
 }
 
 fn csv(comparison: &Comparison) -> String {
