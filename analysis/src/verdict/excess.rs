@@ -12,6 +12,8 @@ const CPU_EXPLAINS: f64 = 0.5;
 pub(super) const MORE_WORK_CORRELATION: f64 = 0.9;
 /// They must vary at all, by this share of their mean.
 const LEAST_VARIATION: f64 = 0.04;
+/// At either end so many of a rank's steps, by compute, say nothing about how its work varies.
+const EDGE_SHARE: f64 = 0.05;
 /// Samples must explain this much of a compute excess to be its cause.
 const SAMPLES_EXPLAIN: f64 = 0.5;
 
@@ -54,7 +56,11 @@ impl Variation {
     fn of_rank(steps: &[&StepAnalysis], rank: usize) -> Option<Self> {
         let own = steps.iter().filter_map(|step| step.ranks.get(rank)?.as_ref());
         let pairs = own.map(|own| (own.part(Part::Forward) as f64, own.part(Part::Backward) as f64));
-        Self::of(&pairs.collect::<Vec<_>>())
+        let mut pairs: Vec<(f64, f64)> = pairs.collect();
+        // A step at the edge of an episode that the fault was not in yet would look like uneven work.
+        pairs.sort_unstable_by(|a, b| (a.0 + a.1).total_cmp(&(b.0 + b.1)));
+        let cut = (pairs.len() as f64 * EDGE_SHARE) as usize;
+        Self::of(&pairs[cut..pairs.len() - cut])
     }
 
     /// What the suspect varies more than the median of the others: scatter that all ranks have, and that is
