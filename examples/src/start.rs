@@ -30,6 +30,7 @@ pub fn main(body: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
         return ExitCode::FAILURE;
     }
     cores::bind();
+    compute_here();
     match body() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -44,6 +45,16 @@ pub fn main(body: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
             eprintln!("{rank}error: {}", line.replace('\n', " "));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Makes this thread, which trains, the one worker of candle's pool. A worker of its own would take turns with it on
+/// the rank's core, spinning, and its work would be in nobody's processor time. No other thread uses the pool.
+fn compute_here() {
+    if std::env::var("RAYON_NUM_THREADS").is_ok_and(|threads| threads == "1") {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build_global();
+        // Nothing has used the pool yet; had it, the old way would go on.
+        let _built_before = pool;
     }
 }
 
