@@ -1,8 +1,8 @@
 //! When a series changed its level: one change, dated with an interval, and verified.
 //!
 //! The date is the split with the least squared error (the maximum likelihood for a change of the mean); its
-//! interval holds the splits that are hardly less likely. Whether there was a change at all is asked of ranks
-//! (Mann and Whitney 1947), which a few wild values do not move.
+//! interval holds the splits that are hardly less likely. Whether there was a change at all is asked of the
+//! values' order (Mann and Whitney 1947), which a few wild ones do not move.
 
 /// A side has at least so many values.
 const LEAST_SIDE: usize = 5;
@@ -73,16 +73,14 @@ pub fn change_point(values: &[f64]) -> Option<Change> {
 /// The values with their tails cut; the scatter is taken from differences of neighbours, so that the change
 /// itself does not count as scatter.
 fn clip(values: &[f64]) -> Option<Vec<f64>> {
-    let quartile = |q: f64| {
-        let mut sorted = values.to_vec();
-        sorted.sort_unstable_by(f64::total_cmp);
-        crate::stats::quantile(&sorted, q)
-    };
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let quantile = |share: f64| crate::stats::quantile(&sorted, share);
     let steps = crate::stats::median(values.windows(2).map(|pair| (pair[1] - pair[0]).abs()))?;
     // For normal scatter the median |difference| is 0.954 deviations.
     let deviation = steps / 0.954;
     let (low, high) =
-        (quartile(0.1) - CLIP_DEVIATIONS * deviation, quartile(0.9) + CLIP_DEVIATIONS * deviation);
+        (quantile(0.1) - CLIP_DEVIATIONS * deviation, quantile(0.9) + CLIP_DEVIATIONS * deviation);
     Some(values.iter().map(|value| value.clamp(low, high)).collect())
 }
 

@@ -4,8 +4,6 @@ use wire::live::Part;
 use wire::views::comparison::{Change, Compared, Comparison, Unit};
 use wire::views::{Culprit, Report, Spread, Verdict};
 
-use crate::stats;
-
 /// Steps that follow each other are alike; so many count as one.
 const ALIKE_STEPS: f64 = 25.0;
 /// Standard errors that chance alone seldom makes (95 %).
@@ -74,15 +72,9 @@ fn figures(a: &Report, b: &Report) -> Vec<Compared> {
 
 /// Each part of the ledger, the mean over ranks and steps.
 fn ledger(a: &Report, b: &Report) -> Vec<Compared> {
-    let mean = |report: &Report, part: Part| {
-        let steps = report.steps as f64;
-        let of_ranks = report.ledger.iter().map(|rank| rank.parts()[part as usize] as f64 / steps);
-        stats::mean(of_ranks).filter(|mean| mean.is_finite())
-    };
-    let step = a.ledger.iter().map(|rank| rank.step_ns as f64 / a.steps.max(1) as f64);
-    let step = stats::mean(step).unwrap_or(0.0);
+    let step = a.mean_ns(&Part::ALL).unwrap_or(0.0);
     let part = |part: Part| {
-        let (mean_a, mean_b) = (mean(a, part), mean(b, part));
+        let (mean_a, mean_b) = (a.mean_ns(&[part]), b.mean_ns(&[part]));
         let mut row = compared(part.name(), Unit::Nanos, Better::Lower, mean_a, mean_b, None);
         // A part that is next to nothing may double without anyone noticing.
         if let Some((a, b)) = mean_a.zip(mean_b) {
@@ -101,13 +93,19 @@ fn compared(
     b: Option<f64>,
     noise: Option<f64>,
 ) -> Compared {
-    let difference = a.zip(b).and_then(|(a, b)| match unit {
-        Unit::Ratio => Some(b - a),
-        _ => (a != 0.0).then(|| b / a - 1.0),
-    });
+    let difference = a.zip(b).and_then(|(a, b)| difference(unit, a, b));
     let least = noise.unwrap_or(LEAST_DIFFERENCE);
     let change = difference.map_or(Change::Unknown, |difference| judge(difference, least, better));
     Compared { name: name.into(), unit, a, b, difference, noise, change }
+}
+
+/// b / a - 1, of shares b - a; `None` where a is 0.
+#[must_use]
+pub fn difference(unit: Unit, a: f64, b: f64) -> Option<f64> {
+    match unit {
+        Unit::Ratio => Some(b - a),
+        Unit::Nanos | Unit::PerSecond => (a != 0.0).then(|| b / a - 1.0),
+    }
 }
 
 fn judge(difference: f64, least: f64, better: Better) -> Change {
@@ -129,8 +127,7 @@ fn judge(difference: f64, least: f64, better: Better) -> Change {
 fn step_noise(a: &Report, b: &Report) -> Option<f64> {
     let variance = |report: &Report| {
         let spread = report.step_time_ns?;
-        // 80 % of normal values lie between p10 and p90: 2.563 deviations.
-        let deviation = (spread.p90 - spread.p10) / 2.563 / spread.median;
+        let deviation = spread.deviation() / spread.median;
         let independent = (report.steps as f64 / ALIKE_STEPS).max(1.0);
         Some(deviation.powi(2) / independent)
     };

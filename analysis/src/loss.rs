@@ -7,7 +7,7 @@ use wire::views::what_if::{EfficiencyKind, Loss, LossLedger};
 use crate::stats;
 use crate::step::StepAnalysis;
 
-/// What a baseline run spends in a step; means over ranks and steps, in nanoseconds.
+/// What a run spends in a step; means over ranks and steps, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepCosts {
     /// From one step to the next.
@@ -39,10 +39,7 @@ impl StepCosts {
         if counted == 0.0 {
             return None;
         }
-        let own = ledger.iter().map(|rank| {
-            (rank.step_ns - rank.exposed_wait_ns - rank.exposed_transfer_ns) as f64 / steps as f64
-        });
-        let own: Vec<f64> = own.collect();
+        let own: Vec<f64> = ledger.iter().map(|rank| rank.own_ns() as f64 / steps as f64).collect();
         let longest = own.iter().copied().fold(0.0, f64::max);
         let wait = mean(&[Part::ExposedWait]);
         // What the steady differences between ranks explain; the rest of the wait is for whoever is last.

@@ -48,8 +48,6 @@ pub struct Replay {
     pub before_nanos: f32,
     /// Own work after the last bucket, the mean over ranks.
     pub after_nanos: f32,
-    /// Standard deviation over ranks of a step's own work.
-    pub own_deviation_nanos: f32,
     /// Ranks that are slow together, if there are such.
     pub group: Option<Group>,
 }
@@ -148,7 +146,6 @@ pub fn replay(records: &StepRecords, fits: &[Option<ClockFit>]) -> Option<Replay
         collectives: collectives.collect(),
         before_nanos: usual.before as f32,
         after_nanos: usual.after as f32,
-        own_deviation_nanos: stats::deviation(&own).unwrap_or(0.0) as f32,
         group: group(&graph, &own).map(|ranks| {
             let fixed = usual.without(&graph, &ranks);
             Group { saving_nanos: saving(fixed), ranks: ranks.into_iter().map(|rank| rank as u32).collect() }

@@ -4,8 +4,9 @@
 //! the latency-bandwidth model gives, and what the ranks' unevenness costs is added.
 
 use wire::ids::RunId;
+use wire::live::Part;
 use wire::views::scaling::{CapPrediction, Scaling, ScalingPoint, ScalingPrediction};
-use wire::views::{AlphaBeta, Report, RunSummary};
+use wire::views::{AlphaBeta, RankLedger, Report, RunSummary};
 
 use crate::replay::Replay;
 use crate::step::StepAnalysis;
@@ -119,21 +120,16 @@ impl Model {
         let measured = mean(|replay| replay.measured_nanos - replay.skew_nanos).unwrap_or(0.0);
         let uneven = mean(|replay| replay.simulated_nanos - replay.skew_nanos - replay.ideal_nanos);
         let uneven = uneven.unwrap_or(0.0).max(0.0);
-        let own_work = |rank: &wire::views::RankLedger| {
-            (rank.step_ns - rank.exposed_wait_ns - rank.exposed_transfer_ns) as f64 / own.steps.max(1) as f64
-        };
+        let own_work = |rank: &RankLedger| rank.own_ns() as f64 / own.steps.max(1) as f64;
         let longest = own.ledger.iter().map(own_work).fold(0.0, f64::max);
         let steady = longest - stats::mean(own.ledger.iter().map(own_work)).unwrap_or(0.0);
         let steady = steady.clamp(0.0, uneven);
-        let compute = own.ledger.iter().map(|rank| {
-            (rank.forward_ns + rank.backward_ns + rank.optimizer_ns) as f64 / own.steps.max(1) as f64
-        });
         Ok(Self {
             profile,
             comm,
             ranks: own.ranks,
             measured,
-            compute: stats::mean(compute).unwrap_or(0.0),
+            compute: own.mean_ns(&[Part::Forward, Part::Backward, Part::Optimizer]).unwrap_or(0.0),
             steady,
             turns: uneven - steady,
         })

@@ -74,15 +74,6 @@ pub fn normal_quantile(p: f64) -> f64 {
     if p < 0.5 { -tail(p) } else { tail(1.0 - p) }
 }
 
-/// Pearson's correlation; `None` when either side does not vary.
-#[must_use]
-pub fn correlation(pairs: &[(f64, f64)]) -> Option<f64> {
-    let (mx, my) = (mean(pairs.iter().map(|p| p.0))?, mean(pairs.iter().map(|p| p.1))?);
-    let sum = |f: fn(f64, f64) -> f64| pairs.iter().map(|(x, y)| f(x - mx, y - my)).sum::<f64>();
-    let (xy, xx, yy) = (sum(|x, y| x * y), sum(|x, _| x * x), sum(|_, y| y * y));
-    (xx > 0.0 && yy > 0.0).then(|| xy / (xx * yy).sqrt())
-}
-
 fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_unstable_by(f64::total_cmp);
@@ -106,8 +97,6 @@ mod tests {
         let spread = spread(values()).unwrap();
         assert_eq!((spread.p10, spread.p90, spread.mean), (1.4, 4.6, 3.0));
         assert_eq!(trimmed_mean([100.0, 1.0, 2.0, 3.0, -90.0], 0.2), Some(2.0));
-        assert_eq!(correlation(&[(1.0, 2.0), (2.0, 4.0), (3.0, 6.0)]), Some(1.0));
-        assert_eq!(correlation(&[(1.0, 2.0), (1.0, 4.0)]), None);
         assert_eq!(deviation(&[1.0, 3.0]), Some(1.0));
         for (p, x) in [(0.5, 0.0), (0.975, 1.959_96), (0.001, -3.090_23)] {
             assert!((normal_quantile(p) - x).abs() < 5e-4, "{p}");

@@ -31,7 +31,7 @@ const HIGH_CONFIDENCE_STEPS: usize = 2 * LEAST_STEPS;
 /// some other reason says nothing about the rank.
 const TRIM: f64 = 0.1;
 /// A verdict is given from this share of the step time on.
-pub(crate) const LEAST_COST_SHARE: f64 = 0.02;
+const LEAST_COST_SHARE: f64 = 0.02;
 /// Standard deviations that a rank is last more often than its turn. Of two equal ranks one is last in 15 of 25
 /// steps every fifth time; the steps were chosen for it, so that p < 1e-5 is asked of them together.
 const LEAST_OFTEN_Z: f64 = 4.42;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::Drop;
 use crate::ids::{Bucket, Rank, RunId};
+use crate::live::Part;
 use what_if::{LossLedger, WhatIf};
 
 pub mod comparison;
@@ -99,6 +100,15 @@ pub struct Spread {
     pub mean: f64,
 }
 
+impl Spread {
+    /// The standard deviation that normal values of this spread have: 80 % of them lie between p10 and p90,
+    /// which are 2.563 deviations apart.
+    #[must_use]
+    pub fn deviation(&self) -> f64 {
+        (self.p90 - self.p10) / 2.563
+    }
+}
+
 /// Scaling efficiency, both kinds (METRICS.md, "One run").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -127,6 +137,12 @@ pub struct RankLedger {
 }
 
 impl RankLedger {
+    /// The rank's own work: its steps less what it spent on collectives in the open, in nanoseconds.
+    #[must_use]
+    pub fn own_ns(&self) -> u64 {
+        self.step_ns - self.exposed_wait_ns - self.exposed_transfer_ns
+    }
+
     /// The parts in the order of [`crate::live::Part::ALL`].
     #[must_use]
     pub fn parts(&self) -> [u64; 8] {
@@ -452,6 +468,17 @@ pub struct Report {
     pub hang: Option<Hang>,
     /// Figures that are not there, by name, each with its reason.
     pub missing: BTreeMap<String, String>,
+}
+
+impl Report {
+    /// What these parts of the ledger take in a step, the mean over ranks, in nanoseconds; `None` without
+    /// observed steps.
+    #[must_use]
+    pub fn mean_ns(&self, parts: &[Part]) -> Option<f64> {
+        let of_rank = |rank: &RankLedger| parts.iter().map(|&part| rank.parts()[part as usize]).sum::<u64>();
+        let count = self.steps * self.ledger.len() as u64;
+        (count > 0).then(|| self.ledger.iter().map(of_rank).sum::<u64>() as f64 / count as f64)
+    }
 }
 
 /// What the live stream says beside the columns of [`crate::live`].

@@ -217,7 +217,7 @@ fn offsets(steps: &[&RankStep], fits: &[Option<ClockFit>], most: f64) -> Option<
     let of = |(rank, step): (usize, &&RankStep)| {
         let fit = fits.get(rank)?.as_ref()?;
         let close = fit.bound_between(first) as f64 <= most;
-        // Drift moves a step's two ends apart by less than a nanosecond a step.
+        // One offset for the whole step: drift, at most 200 ppm, moves the ends of 50 ms apart by 10 us.
         close.then(|| fit.align(step.record.begin).0 - step.record.begin.0)
     };
     steps.iter().enumerate().map(of).collect()

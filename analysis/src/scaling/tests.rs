@@ -27,7 +27,6 @@ fn replay() -> Replay {
         collectives: vec![collective(0, 4 << 20, 60.0, 5.0), collective(1, 2 << 20, 100.0, 3.0)],
         before_nanos: 100e6,
         after_nanos: 10e6,
-        own_deviation_nanos: 0.0,
         group: None,
     }
 }

@@ -6,7 +6,7 @@ use wire::views::{Cause, ChangePoint, Confidence, Culprit, Verdict};
 
 use super::excess::Variation;
 use super::onset::dated;
-use super::{LEAST_COST_SHARE, cost_share, millis};
+use super::{cost_share, millis};
 use crate::change_point::change_point;
 use crate::replay::Replay;
 use crate::stats;
@@ -33,7 +33,7 @@ fn against_all(
     sentence: impl FnOnce(&str, f64) -> String,
 ) -> Option<Verdict> {
     let share = cost_share(cost.max(0.0) as u64, steps);
-    (share >= LEAST_SHARE.max(LEAST_COST_SHARE)).then(|| Verdict {
+    (share >= LEAST_SHARE).then(|| Verdict {
         culprit: Some(Culprit::All),
         cause,
         cost_ns_per_step: cost as u64,

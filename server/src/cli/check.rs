@@ -4,7 +4,7 @@ mod limit;
 
 use std::process::ExitCode;
 
-use analysis::compare::compare;
+use analysis::compare::{compare, difference};
 use clap::Args;
 use wire::views::Report;
 use wire::views::comparison::Comparison;
@@ -134,8 +134,7 @@ fn one(figure: Figure, limit: Limit, baseline: &Report, report: &Report) -> anyh
     let bound = limit.bound(before, figure)?;
     let holds = if figure.is_maximum() { found <= bound } else { found >= bound };
     let unit = figure.unit();
-    let difference =
-        if figure.is_share() { Some(found - before) } else { (before != 0.0).then(|| found / before - 1.0) };
+    let difference = difference(unit, before, found);
     Ok(Check {
         name: figure.name(),
         baseline: value(Some(before), unit),

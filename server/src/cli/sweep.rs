@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
+use wire::live::Part;
 use wire::views::{Report, RunState};
 
 use super::{DataArgument, print, run, runtime, start_logging};
@@ -127,9 +128,6 @@ struct Row {
 
 impl Row {
     fn of(cap_mib: f64, report: &Report) -> Option<Self> {
-        let counted = (report.steps * report.ledger.len() as u64) as f64;
-        let exposed: u64 =
-            report.ledger.iter().map(|rank| rank.exposed_wait_ns + rank.exposed_transfer_ns).sum();
         Some(Self {
             cap_mib,
             run: report.run.to_string(),
@@ -139,7 +137,7 @@ impl Row {
             noise: noise(report)?,
             communication_fraction: report.communication_fraction?,
             overlap: report.overlap_ratio?,
-            exposed_millis: exposed as f64 / counted / 1e6,
+            exposed_millis: report.mean_ns(&[Part::ExposedWait, Part::ExposedTransfer])? / 1e6,
         })
     }
 }
@@ -147,9 +145,7 @@ impl Row {
 /// Two standard errors of the mean step, from the scatter of the steps.
 fn noise(report: &Report) -> Option<f64> {
     let spread = report.local_step_time_ns?;
-    // 80 % of normal values lie between p10 and p90: 2.563 deviations.
-    let deviation = (spread.p90 - spread.p10) / 2.563;
-    Some(2.0 * deviation / (report.steps.max(1) as f64).sqrt() / 1e9)
+    Some(2.0 * spread.deviation() / (report.steps.max(1) as f64).sqrt() / 1e9)
 }
 
 fn csv(rows: &[Row]) -> String {

@@ -40,7 +40,7 @@ fn write(out: &mut String, comparison: &Comparison) -> std::fmt::Result {
 }
 
 /// One row of the table.
-pub(crate) fn line(row: &Compared) -> String {
+fn line(row: &Compared) -> String {
     let difference = row.difference.map_or_else(|| "-".into(), |difference| signed(difference, row.unit));
     let noise = row.noise.map_or_else(String::new, |noise| format!("{:.1} %", noise * 100.0));
     let judged = match row.change {
@@ -59,8 +59,6 @@ pub(crate) fn value(value: Option<f64>, unit: Unit) -> String {
         Unit::Nanos => nanos(value),
         Unit::Ratio => format!("{:.1} %", value * 100.0),
         Unit::PerSecond => format!("{value:.0} /s"),
-        Unit::BytesPerSecond => format!("{:.2} GB/s", value / 1e9),
-        Unit::Count => format!("{value:.0}"),
     }
 }
 

@@ -220,8 +220,6 @@ fn written(unit: Unit, value: Option<f64>) -> String {
         Unit::Ratio => units::percent(value),
         // What a sample is differs from job to job; the caveats say so.
         Unit::PerSecond => units::rate(value, "per second"),
-        Unit::BytesPerSecond => units::rate(value, "B/s"),
-        Unit::Count => units::significant(value),
     }
 }
 

@@ -15,10 +15,6 @@ pub enum Unit {
     Ratio,
     /// Samples per second.
     PerSecond,
-    /// Bytes per second.
-    BytesPerSecond,
-    /// A number.
-    Count,
 }
 
 /// Whether a change is one.
@@ -68,7 +64,7 @@ pub struct Comparison {
     pub sentence: String,
     /// Why the two are not like for like: other world size, other bucket sizes, other sample unit.
     pub caveats: Vec<String>,
-    /// Step time, throughput, overlap, communication fraction, tail, efficiencies, slowdown.
+    /// Step time, throughput, overlap, communication fraction, tail, efficiencies, wasted share.
     pub figures: Vec<Compared>,
     /// The step ledger: each part's mean per step over ranks, in nanoseconds.
     pub ledger: Vec<Compared>,

@@ -10,7 +10,8 @@ use crate::ids::{Bucket, Rank};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Fix {
-    /// This rank's compute segments at the mean of the other ranks'.
+    /// This rank's compute segments at the mean of the other ranks', its begin and its transfers no later than
+    /// the median rank's.
     Rank(Rank),
     /// This phase at its mean over ranks, on every rank.
     Phase(Phase),
@@ -25,7 +26,7 @@ pub enum Fix {
 pub enum Phase {
     /// Waiting for or making input, and copying it to the device.
     Input,
-    /// Forward, up to the first gradient.
+    /// Forward and the loss.
     Forward,
     /// Backward.
     Backward,

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use wire::live::Part;
 use wire::views::Report;
 use wire::views::comparison::Unit;
 
@@ -46,16 +47,11 @@ impl Figure {
     }
 
     pub(super) fn of(self, report: &Report) -> Option<f64> {
-        let mean = |of: fn(&wire::views::RankLedger) -> u64| {
-            let sum: u64 = report.ledger.iter().map(of).sum();
-            let count = report.steps * report.ledger.len() as u64;
-            (count > 0).then(|| sum as f64 / count as f64)
-        };
         match self {
             Self::StepTime => report.step_time_ns.map(|spread| spread.median),
             Self::StepTimeP99 => report.step_time_ns.map(|spread| spread.p99),
-            Self::Exposed => mean(|rank| rank.exposed_wait_ns + rank.exposed_transfer_ns),
-            Self::Input => mean(|rank| rank.input_ns + rank.h2d_ns),
+            Self::Exposed => report.mean_ns(&[Part::ExposedWait, Part::ExposedTransfer]),
+            Self::Input => report.mean_ns(&[Part::Input, Part::H2d]),
             Self::Tail => report.tail_ns,
             Self::CommunicationFraction => report.communication_fraction,
             Self::Throughput => report.throughput,
@@ -70,10 +66,6 @@ impl Figure {
             Self::Throughput => Unit::PerSecond,
             Self::CommunicationFraction | Self::Overlap | Self::Efficiency => Unit::Ratio,
         }
-    }
-
-    pub(super) fn is_share(self) -> bool {
-        self.unit() == Unit::Ratio
     }
 
     /// Larger is worse.
@@ -139,7 +131,9 @@ impl Limit {
             (Self::Plain(value), Unit::Ratio | Unit::PerSecond) => Ok(value),
             (_, Unit::Nanos) => anyhow::bail!("{name} is a time: limit it by +3%, +5ms or 60ms"),
             (_, Unit::Ratio) => anyhow::bail!("{name} is a share: limit it by +3%, +2pt or 0.7"),
-            _ => anyhow::bail!("{name} is a rate: limit it by -3% or by samples per second"),
+            (_, Unit::PerSecond) => {
+                anyhow::bail!("{name} is a rate: limit it by -3% or by samples per second")
+            }
         }
     }
 }
