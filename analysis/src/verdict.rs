@@ -32,6 +32,9 @@ const HIGH_CONFIDENCE_STEPS: usize = 2 * LEAST_STEPS;
 const TRIM: f64 = 0.1;
 /// A verdict is given from this share of the step time on.
 const LEAST_COST_SHARE: f64 = 0.02;
+/// And once the rank has cost the time of so many whole steps: the smaller an effect, the longer it is watched.
+/// Cores of one machine differ by some percent for seconds at a time, which is true and of no use to anyone.
+const LEAST_STEPS_LOST: f64 = 8.0;
 /// Standard deviations that a rank is last more often than its turn. Of two equal ranks one is last in 15 of 25
 /// steps every fifth time; the steps were chosen for it, so that p < 1e-5 is asked of them together.
 const LEAST_OFTEN_Z: f64 = 4.42;
@@ -80,7 +83,7 @@ fn against(steps: &[&StepAnalysis], claims: &[Option<Claim>], ranks: &[usize]) -
     let usual = stats::trimmed_mean(savings.iter().copied(), TRIM)?;
     let cost = (usual * bad.len() as f64 / steps.len() as f64) as u64;
     let share = cost_share(cost, steps);
-    if share < LEAST_COST_SHARE {
+    if share < LEAST_COST_SHARE || share * (steps.len() as f64) < LEAST_STEPS_LOST {
         return None;
     }
     let bad_steps: Vec<&StepAnalysis> = bad.iter().map(|&at| steps[at]).collect();

@@ -107,6 +107,14 @@ fn a_fault_that_came_and_went_is_dated_and_charged_for_its_time_only() {
     );
 }
 
+/// A core that is slower than its neighbours for a second is no straggler; a rank that always is, is one.
+#[test]
+fn a_small_cost_is_watched_for_longer() {
+    let slow_for = |steps| judge(&run(steps, |_, rank| (rank == 1).then_some((2 * MS, Part::Forward))));
+    assert_eq!(slow_for(80), []);
+    assert_eq!(slow_for(400).len(), 1);
+}
+
 #[test]
 fn few_steps_and_few_ranks_are_insufficient_evidence() {
     assert_eq!(judge(&run(49, |_, rank| (rank == 1).then_some((50 * MS, Part::Input)))), []);

@@ -80,9 +80,19 @@ impl Outcome {
 
     /// (found - true) / true.
     pub fn cost_error(&self) -> Option<f64> {
-        let planted = self.planted.as_ref()?;
+        self.error_against(self.planted.as_ref()?.cost_millis)
+    }
+
+    /// (found - planted) / planted: what the rank was behind, whatever that did to the step. A slow network has
+    /// none, since backward hides a part of it.
+    pub fn planted_error(&self) -> Option<f64> {
+        let planted = self.planted.as_ref().filter(|planted| planted.class != Class::Network)?;
+        self.error_against(planted.millis * planted.bad_share)
+    }
+
+    fn error_against(&self, millis: f64) -> Option<f64> {
         let found = self.found.verdict.as_ref()?.cost_ns_per_step as f64 / 1e6;
-        Some(found / planted.cost_millis - 1.0)
+        Some(found / millis - 1.0)
     }
 
     pub fn false_alarm(&self) -> Option<bool> {
@@ -138,8 +148,9 @@ impl Outcome {
         json!({
             "kind": if self.real { "real" } else { "simulated" }, "job": self.job, "ranks": self.ranks,
             "load_before": self.load, "planted": planted, "verdict": self.found.verdict,
-            "is_first": self.found.is_first, "right_rank": self.right_rank(), "right_cause": self.right_cause(),
-            "cost_error": self.cost_error(), "false_alarm": self.false_alarm(),
+            "is_first": self.found.is_first, "right_rank": self.right_rank(),
+            "right_cause": self.right_cause(), "cost_error": self.cost_error(),
+            "planted_error": self.planted_error(), "false_alarm": self.false_alarm(),
             "step_ms": self.found.step_millis, "simulation_error": self.found.simulation_error,
         })
     }
