@@ -66,6 +66,14 @@ impl Intervals {
         Self(left)
     }
 
+    /// How much of it lies in `[begin, end)`, in nanoseconds.
+    #[must_use]
+    pub fn total_within(&self, (begin, end): Interval) -> u64 {
+        let first = self.0.partition_point(|&(_, e)| e <= begin);
+        let within = self.0[first..].iter().take_while(|&&(b, _)| b < end);
+        within.map(|&(b, e)| e.min(end).saturating_sub(b.max(begin)).max(0).unsigned_abs()).sum()
+    }
+
     /// Its length, in nanoseconds.
     #[must_use]
     pub fn total(&self) -> u64 {
@@ -105,6 +113,7 @@ mod tests {
             prop_assert_eq!(members(ua.intersect(&ub).as_slice()), both(|x, y| x && y));
             prop_assert_eq!(members(ua.subtract(&ub).as_slice()), both(|x, y| x && !y));
             prop_assert_eq!(ua.clip(clip), ua.intersect(&Intervals::union([clip])));
+            prop_assert_eq!(ua.total_within(clip), ua.clip(clip).total());
             prop_assert_eq!(ua.total(), ma.iter().filter(|&&x| x).count() as u64);
         }
     }

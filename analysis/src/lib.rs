@@ -14,6 +14,7 @@ pub mod compare;
 pub mod frontier;
 pub mod hang;
 pub mod intervals;
+mod join;
 pub mod latency;
 pub mod loss;
 pub mod overhead;

@@ -14,6 +14,7 @@ use wire::ids::Bucket;
 use wire::views::what_if::Phase;
 
 use crate::clocks::ClockFit;
+use crate::join::Joined;
 use crate::stats;
 use crate::step::StepRecords;
 use graph::{Durations, Graph, PHASES};
@@ -111,9 +112,12 @@ pub(crate) fn phase_of(kind: SpanKind) -> Option<Phase> {
 
 /// Replays a step; `None` when a rank is missing, the step was not observed, or some collective was not among
 /// all ranks.
-#[must_use]
-pub fn replay(records: &StepRecords, fits: &[Option<ClockFit>]) -> Option<Replay> {
-    let graph = Graph::of(records, fits)?;
+pub(crate) fn replay(
+    records: &StepRecords,
+    fits: &[Option<ClockFit>],
+    joined: &Joined<'_>,
+) -> Option<Replay> {
+    let graph = Graph::of(records, fits, joined)?;
     let usual = Usual::of(&graph);
     let lines: Vec<Line> =
         (0..graph.ranks.len()).map(|rank| graph.line(rank, &[1.0; PHASES], None)).collect();

@@ -1,14 +1,13 @@
 //! One step, all ranks: ledger, overlap, waits, lateness (METRICS.md, "One bucket" and "One step").
 
-use std::collections::BTreeMap;
-
 use wire::clock::{MonoNanos, ServerNanos};
 use wire::event::{BucketRecord, Span, SpanKind, StepRecord};
-use wire::ids::{Bucket, Comm, Seq, Step};
+use wire::ids::{Bucket, Step};
 use wire::live::Part;
 
 use crate::clocks::ClockFit;
 use crate::intervals::{Interval, Intervals};
+use crate::join::{Collective, Joined, Member, Wait, duration};
 use crate::replay::{self, Replay};
 use crate::stats;
 
@@ -149,85 +148,6 @@ impl StepAnalysis {
     }
 }
 
-/// The waits of one rank in one collective, in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Wait {
-    /// By aligned clocks; `None` when they are not known for all ranks, or a rank is missing.
-    pub aligned: Option<i64>,
-    /// By durations: this rank's less the shortest.
-    pub clock_free: i64,
-    /// The error bound of `aligned`.
-    pub bound: u64,
-}
-
-impl Wait {
-    /// The wait to split by: aligned, unless the clocks are worse than what they measure.
-    #[must_use]
-    pub fn best(&self) -> (i64, bool) {
-        match self.aligned {
-            Some(wait) if wait.unsigned_abs() >= self.bound => (wait, false),
-            _ => (self.clock_free, true),
-        }
-    }
-}
-
-type Key = (Comm, Seq);
-/// `(rank, record)` of everyone who took part.
-type Members<'a> = Vec<(usize, &'a BucketRecord)>;
-
-/// The collectives of a step, joined over ranks by (communicator, sequence number).
-fn join(records: &StepRecords) -> BTreeMap<Key, Members<'_>> {
-    let mut joined: BTreeMap<Key, Members<'_>> = BTreeMap::new();
-    for (rank, step) in records.ranks.iter().enumerate() {
-        for bucket in step.iter().flat_map(|step| &step.buckets) {
-            joined.entry((bucket.comm, bucket.seq)).or_default().push((rank, bucket));
-        }
-    }
-    joined
-}
-
-fn duration(bucket: &BucketRecord) -> i64 {
-    (bucket.end - bucket.start).max(0)
-}
-
-/// The latest aligned start of a collective, with its rank; `None` unless all `world` ranks are there.
-fn latest_start(
-    members: &Members<'_>,
-    fits: &[Option<ClockFit>],
-    world: usize,
-) -> Option<(usize, ServerNanos)> {
-    if members.len() < world {
-        return None;
-    }
-    let starts =
-        members.iter().map(|&(rank, bucket)| Some((rank, fits.get(rank)?.as_ref()?.align(bucket.start))));
-    starts.collect::<Option<Vec<_>>>()?.into_iter().max_by_key(|&(_, start)| start)
-}
-
-/// Every rank's waits in every collective of the step: the two forms of METRICS.md.
-#[must_use]
-pub fn waits(records: &StepRecords, fits: &[Option<ClockFit>]) -> BTreeMap<(usize, Comm, Seq), Wait> {
-    let mut waits = BTreeMap::new();
-    for ((comm, seq), members) in join(records) {
-        let shortest = members.iter().map(|(_, bucket)| duration(bucket)).min().unwrap_or(0);
-        let latest = latest_start(&members, fits, records.ranks.len());
-        for &(rank, bucket) in &members {
-            let fit = |rank: usize| fits.get(rank).copied().flatten();
-            let aligned = latest.and_then(|(_, latest)| {
-                let wait = latest - fits.get(rank)?.as_ref()?.align(bucket.start);
-                Some(wait.clamp(0, duration(bucket)))
-            });
-            let wait = Wait {
-                aligned,
-                clock_free: duration(bucket) - shortest,
-                bound: latest.and_then(|(last, _)| Some(fit(rank)?.bound_between(&fit(last)?))).unwrap_or(0),
-            };
-            waits.insert((rank, comm, seq), wait);
-        }
-    }
-    waits
-}
-
 /// The stretches of one rank's step, as sets, on its own clock.
 pub(crate) struct RankSets {
     pub(crate) step: Interval,
@@ -239,7 +159,8 @@ pub(crate) struct RankSets {
 }
 
 impl RankSets {
-    pub(crate) fn new(rank: usize, step: &RankStep, waits: &BTreeMap<(usize, Comm, Seq), Wait>) -> Self {
+    /// `waits` are the rank's, in the order of its bucket records.
+    pub(crate) fn new(step: &RankStep, waits: &[Wait]) -> Self {
         let window = (step.record.begin.0, step.record.end.0);
         let clipped = |parts: Vec<Interval>| Intervals::union(parts).clip(window);
         let by_kind = SpanKind::ALL.map(|kind| {
@@ -247,10 +168,10 @@ impl RankSets {
             clipped(of_kind.map(|span| (span.begin.0, span.end.0)).collect())
         });
         let mut clock_free = false;
-        let waiting = step.buckets.iter().filter_map(|bucket| {
-            let (wait, free) = waits.get(&(rank, bucket.comm, bucket.seq))?.best();
+        let waiting = step.buckets.iter().zip(waits).map(|(bucket, wait)| {
+            let (wait, free) = wait.best();
             clock_free |= free;
-            Some((bucket.start.0, (bucket.start + wait).0))
+            (bucket.start.0, (bucket.start + wait).0)
         });
         let waiting = clipped(waiting.collect());
         let comm = clipped(step.buckets.iter().map(|bucket| (bucket.start.0, bucket.end.0)).collect());
@@ -302,18 +223,18 @@ impl RankSets {
 /// Analyses one step. `fits` is indexed by rank, like the records.
 #[must_use]
 pub fn analyse(records: &StepRecords, fits: &[Option<ClockFit>]) -> StepAnalysis {
-    let waits = waits(records, fits);
-    let sets: Vec<Option<RankSets>> = (0..records.ranks.len())
-        .map(|rank| records.ranks[rank].as_ref().map(|step| RankSets::new(rank, step, &waits)))
-        .collect();
-    let collectives = analyse_collectives(records, fits, &waits, &sets);
+    let joined = Joined::of(records, fits);
+    let sets = |(step, waits): (&Option<RankStep>, &Vec<Wait>)| Some(RankSets::new(step.as_ref()?, waits));
+    let sets: Vec<Option<RankSets>> = records.ranks.iter().zip(&joined.waits).map(sets).collect();
+    let collectives: Vec<CollectiveAnalysis> =
+        joined.collectives.iter().filter_map(|collective| analyse_collective(collective, &sets)).collect();
     let mut ranks: Vec<Option<RankAnalysis>> = records
         .ranks
         .iter()
         .zip(&sets)
         .map(|(step, sets)| Some(analyse_rank(step.as_ref()?, sets.as_ref()?)))
         .collect();
-    add_lateness(&mut ranks, records, fits);
+    add_lateness(&mut ranks, &joined);
     for collective in &collectives {
         let Some(culprit) = collective.culprit.and_then(|rank| ranks[rank].as_mut()) else { continue };
         culprit.caused_wait_nanos += collective.wait_nanos.unwrap_or(0.0);
@@ -325,7 +246,7 @@ pub fn analyse(records: &StepRecords, fits: &[Option<ClockFit>]) -> StepAnalysis
         window: window(records, fits),
         complete: records.ranks.iter().all(Option::is_some),
         shadow: records.ranks.iter().flatten().any(|rank| rank.record.shadow),
-        replay: replay::replay(records, fits),
+        replay: replay::replay(records, fits, &joined),
         ranks,
         collectives,
     }
@@ -360,53 +281,37 @@ fn analyse_rank(step: &RankStep, sets: &RankSets) -> RankAnalysis {
     }
 }
 
-fn analyse_collectives(
-    records: &StepRecords,
-    fits: &[Option<ClockFit>],
-    waits: &BTreeMap<(usize, Comm, Seq), Wait>,
-    sets: &[Option<RankSets>],
-) -> Vec<CollectiveAnalysis> {
-    let analyse = |((comm, seq), members): (Key, Members<'_>)| {
-        let first = members.first()?.1;
-        let latest = latest_start(&members, fits, records.ranks.len());
-        let of = |rank: usize| waits.get(&(rank, comm, seq));
-        let aligned = || members.iter().filter_map(|&(rank, bucket)| Some((of(rank)?.aligned?, bucket)));
-        let shortest = members.iter().map(|(_, bucket)| duration(bucket)).min()?;
-        let hidden = members.iter().filter_map(|&(rank, bucket)| {
-            let own = Intervals::union([(bucket.start.0, bucket.end.0)]);
-            Some(own.intersect(&sets[rank].as_ref()?.compute).total())
-        });
-        Some(CollectiveAnalysis {
-            bucket: first.bucket,
-            bytes: first.bytes,
-            culprit: latest.map(|(rank, _)| rank),
-            wait_nanos: stats::mean(aligned().map(|(wait, _)| wait as f64)),
-            wait_clock_free_nanos: stats::mean(
-                members.iter().filter_map(|&(rank, _)| Some(of(rank)?.clock_free as f64)),
-            )?,
-            transfer_nanos: stats::median(
-                aligned().map(|(wait, bucket)| (duration(bucket) - wait).max(0) as f64),
-            ),
-            transfer_clock_free_nanos: shortest as f64,
-            hidden_nanos: hidden.sum(),
-            duration_nanos: members.iter().map(|(_, bucket)| duration(bucket).unsigned_abs()).sum(),
-        })
-    };
-    join(records).into_iter().filter_map(analyse).collect()
+fn analyse_collective(collective: &Collective<'_>, sets: &[Option<RankSets>]) -> Option<CollectiveAnalysis> {
+    let members = &collective.members;
+    let first = members.first()?.record;
+    let aligned = || members.iter().filter_map(|member| Some((member.wait.aligned?, member.record)));
+    let hidden = members.iter().filter_map(|member| {
+        let own = (member.record.start.0, member.record.end.0);
+        Some(sets[member.rank].as_ref()?.compute.total_within(own))
+    });
+    Some(CollectiveAnalysis {
+        bucket: first.bucket,
+        bytes: first.bytes,
+        culprit: collective.latest.map(|(rank, _)| rank),
+        wait_nanos: stats::mean(aligned().map(|(wait, _)| wait as f64)),
+        wait_clock_free_nanos: stats::mean(members.iter().map(|member| member.wait.clock_free as f64))?,
+        transfer_nanos: stats::median(
+            aligned().map(|(wait, record)| (duration(record) - wait).max(0) as f64),
+        ),
+        transfer_clock_free_nanos: collective.shortest as f64,
+        hidden_nanos: hidden.sum(),
+        duration_nanos: members.iter().map(|member| duration(member.record).unsigned_abs()).sum(),
+    })
 }
 
 /// lateness = start_r - median_q start_q, averaged over the step's buckets.
-fn add_lateness(ranks: &mut [Option<RankAnalysis>], records: &StepRecords, fits: &[Option<ClockFit>]) {
+fn add_lateness(ranks: &mut [Option<RankAnalysis>], joined: &Joined<'_>) {
     let mut sums = vec![(0.0, 0_u32); ranks.len()];
-    for members in join(records).values() {
-        let starts: Vec<(usize, f64)> = members
-            .iter()
-            .filter_map(|&(rank, bucket)| {
-                // Relative to the first member's start, so that a double holds nanoseconds exactly.
-                let origin = fits.get(members[0].0)?.as_ref()?.align(members[0].1.start);
-                Some((rank, (fits.get(rank)?.as_ref()?.align(bucket.start) - origin) as f64))
-            })
-            .collect();
+    for Collective { members, .. } in &joined.collectives {
+        // Relative to the first member's start, so that a double holds nanoseconds exactly.
+        let Some(origin) = members.first().and_then(|first| first.start) else { continue };
+        let since = |member: &Member<'_>| Some((member.rank, (member.start? - origin) as f64));
+        let starts: Vec<(usize, f64)> = members.iter().filter_map(since).collect();
         if starts.len() < ranks.len() {
             continue;
         }

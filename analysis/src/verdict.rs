@@ -34,7 +34,7 @@ const TRIM: f64 = 0.1;
 const LEAST_COST_SHARE: f64 = 0.02;
 /// And once the rank has cost the time of so many whole steps: the smaller an effect, the longer it is watched.
 /// Cores of one machine differ by some percent for seconds at a time, which is true and of no use to anyone.
-const LEAST_STEPS_LOST: f64 = 8.0;
+const LEAST_STEPS_LOST: f64 = 5.0;
 /// Standard deviations that a rank is last more often than its turn. Of two equal ranks one is last in 15 of 25
 /// steps every fifth time; the steps were chosen for it, so that p < 1e-5 is asked of them together.
 const LEAST_OFTEN_Z: f64 = 4.42;

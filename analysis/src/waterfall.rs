@@ -6,12 +6,13 @@ use wire::live::{SliceKind, Waterfall};
 
 use crate::clocks::ClockFit;
 use crate::intervals::{Interval, Intervals};
-use crate::step::{RankSets, RankStep, StepRecords, Wait, waits};
+use crate::join::{Joined, Wait};
+use crate::step::{RankSets, RankStep, StepRecords};
 
 /// The slices of `records`. Ranks whose clock is not aligned are left out: they cannot be placed.
 #[must_use]
 pub fn waterfall(records: &StepRecords, fits: &[Option<ClockFit>]) -> Waterfall {
-    let waits = waits(records, fits);
+    let waits = Joined::of(records, fits).waits;
     let placed: Vec<(usize, &RankStep, ClockFit)> = records
         .ranks
         .iter()
@@ -35,11 +36,11 @@ pub fn waterfall(records: &StepRecords, fits: &[Option<ClockFit>]) -> Waterfall 
         out.rank_begin.push(place(step.record.begin));
         out.rank_end.push(place(step.record.end));
         out.span_nanos = out.span_nanos.max(place(step.record.end));
-        let sets = RankSets::new(rank, step, &waits);
+        let sets = RankSets::new(step, &waits[rank]);
         let mut lane = Lane { out: &mut out, row, place: &place };
         lane.training(&sets);
-        for bucket in &step.buckets {
-            lane.bucket(bucket, waits.get(&(rank, bucket.comm, bucket.seq)), &sets);
+        for (bucket, wait) in step.buckets.iter().zip(&waits[rank]) {
+            lane.bucket(bucket, wait, &sets);
         }
     }
     out
@@ -78,9 +79,9 @@ impl<P: Fn(MonoNanos) -> f64> Lane<'_, P> {
         self.slices(SliceKind::Blocked, u32::MAX, blocked);
     }
 
-    fn bucket(&mut self, bucket: &BucketRecord, wait: Option<&Wait>, sets: &RankSets) {
+    fn bucket(&mut self, bucket: &BucketRecord, wait: &Wait, sets: &RankSets) {
         let index = self.out.bucket.len() as u32;
-        let (split, _) = wait.map_or((0, true), Wait::best);
+        let (split, _) = wait.best();
         let (launch, start, end) = (bucket.launch.0, bucket.start.0, bucket.end.0);
         let turn = (bucket.start + split).0.clamp(start.min(end), end);
         self.slices(SliceKind::Queued, index, &Intervals::union([(launch, start)]));
@@ -96,8 +97,8 @@ impl<P: Fn(MonoNanos) -> f64> Lane<'_, P> {
         out.bucket_launch.push(place(bucket.launch));
         out.bucket_start.push(place(bucket.start));
         out.bucket_end.push(place(bucket.end));
-        out.bucket_wait.push(wait.and_then(|wait| wait.aligned).map_or(f64::NAN, |wait| wait as f64));
-        out.bucket_wait_clock_free.push(wait.map_or(f64::NAN, |wait| wait.clock_free as f64));
+        out.bucket_wait.push(wait.aligned.map_or(f64::NAN, |wait| wait as f64));
+        out.bucket_wait_clock_free.push(wait.clock_free as f64);
     }
 
     fn split(

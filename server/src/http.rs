@@ -9,6 +9,7 @@ pub mod export;
 pub mod guard;
 pub mod ingest;
 pub mod live;
+pub mod report;
 pub mod scaling;
 
 use std::sync::Arc;
@@ -68,7 +69,7 @@ struct ApiDocument;
 pub fn router(app: App) -> Router {
     let (api_routes, document) = OpenApiRouter::with_openapi(ApiDocument::openapi())
         .routes(routes!(api::runs))
-        .routes(routes!(api::report))
+        .routes(routes!(report::report))
         .routes(routes!(api::summary))
         .routes(routes!(detail::steps))
         .routes(routes!(detail::step_ranks))

@@ -4,6 +4,7 @@
 
 pub mod axe;
 pub mod browser;
+pub mod crossover;
 pub mod feed;
 pub mod holistic;
 pub mod monitoring;

@@ -155,6 +155,7 @@ fn every_view_answers_its_question_and_keys_lead_there() -> anyhow::Result<()> {
     says(&browser, "what-if", "rank 2[^]*%")?;
     keyboard(&browser)?;
     rewound(&browser)?;
+    exports(&browser)?;
     shared_link(&browser, &server, &runs.small)?;
     scaling(&browser, &server, &runs)?;
     comparison(&browser, &server, &runs)?;
@@ -231,6 +232,40 @@ fn rewound(browser: &Browser) -> anyhow::Result<()> {
     browser.type_keys("l")?;
     says(browser, "verdict", "Rank 2")?;
     browser.wait("a plain address", "return !new URLSearchParams(location.search).has('at')").map(drop)
+}
+
+/// Every file that the page offers is what its name says, and of the steps that are in view.
+fn exports(browser: &Browser) -> anyhow::Result<()> {
+    browser.run("document.activeElement.blur()")?;
+    browser.type_keys("e")?;
+    says(browser, "export-dialog", "Steps 1[0-9]+ to 2[0-9]+[^]*Parquet[^]*Markdown")?;
+    for (format, begins) in [
+        ("perfetto", "0a"),
+        ("chrome", "7b"),
+        ("parquet", "50415231"),
+        ("csv", "73746570"),
+        ("html", "3c21646f6374797065"),
+        ("markdown", "2320"),
+    ] {
+        let script = format!(
+            "const done = arguments[arguments.length - 1];
+             const link = document.querySelector('[data-testid=export-{format}]');
+             fetch(link.href).then(async answer => {{
+                 const bytes = new Uint8Array(await answer.arrayBuffer()).slice(0, 12);
+                 const hex = [...bytes].map(byte => byte.toString(16).padStart(2, '0')).join('');
+                 done([link.hasAttribute('download') && answer.status, hex,
+                     answer.headers.get('content-disposition')]);
+             }})"
+        );
+        let found = browser.run_async(&script)?;
+        let is_there = found[0] == 200 && found[1].as_str().is_some_and(|hex| hex.starts_with(begins));
+        ensure!(
+            is_there && found[2].as_str().is_some_and(|name| name.contains("attachment")),
+            "{format}: {found}"
+        );
+    }
+    browser.type_keys(ESCAPE)?;
+    browser.wait("the box to close", "return document.querySelector('dialog[open]') === null").map(drop)
 }
 
 /// A link that was copied shows the same to someone else.
@@ -318,6 +353,9 @@ fn every_view_is_accessible_in_light_and_dark_and_fits_a_phone() -> anyhow::Resu
             open(&browser, &server, &runs.small, view, "?rank=2&bucket=1&step=150")?;
             check(&browser, axe.as_deref().ok(), &format!("view {view}, dark: {dark}"))?;
         }
+        browser.click("[data-testid=export]")?;
+        says(&browser, "export-dialog", "Parquet")?;
+        check(&browser, axe.as_deref().ok(), &format!("export, dark: {dark}"))?;
         browser.open(&server.address)?;
         says(&browser, "runs-table", &runs.other)?;
         check(&browser, axe.as_deref().ok(), &format!("runs, dark: {dark}"))?;

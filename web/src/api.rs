@@ -65,8 +65,7 @@ pub async fn tile(run: &str, cells: Cells) -> Result<Tile, String> {
 
 /// The report of a run: as it is, or as it was when that step was the newest.
 pub async fn report(run: &str, at: Option<u64>) -> Result<Report, String> {
-    let at = at.map_or_else(String::new, |at| format!("&at={at}"));
-    shown(&format!("/api/v1/runs/{run}?form=frame{at}")).await
+    shown(&report_url(run, "frame", at)).await
 }
 
 /// How the jobs of a run's name scale.
@@ -74,10 +73,16 @@ pub async fn scaling(run: &str) -> Result<Scaling, String> {
     shown(&format!("/api/v1/runs/{run}/scaling?form=frame")).await
 }
 
-/// Where the trace of a run, or of one of its steps, is downloaded.
-pub fn perfetto_url(run: &str, step: Option<u64>) -> String {
-    let steps = step.map_or_else(String::new, |step| format!("&steps={step}..{}", step + 1));
-    format!("/api/v1/runs/{run}/export?format=perfetto{steps}")
+/// Where steps of a run, both ends included, are downloaded; the newest ones when none are named.
+pub fn export_url(run: &str, format: &str, steps: Option<(u64, u64)>) -> String {
+    let steps = steps.map_or_else(String::new, |(first, last)| format!("&steps={first}..{last}"));
+    format!("/api/v1/runs/{run}/export?format={format}{steps}")
+}
+
+/// Where the report is downloaded as a file.
+pub fn report_url(run: &str, form: &str, at: Option<u64>) -> String {
+    let at = at.map_or_else(String::new, |at| format!("&at={at}"));
+    format!("/api/v1/runs/{run}?form={form}{at}")
 }
 
 async fn shown<T: DeserializeOwned>(url: &str) -> Result<T, String> {

@@ -1,11 +1,12 @@
 //! Keys that work anywhere on a page, and the list of all of them.
 
-use crate::cells::{Var, effect, text};
-use crate::html::{Html, shown};
 use leptos::ev;
-use leptos::html;
 use leptos::prelude::*;
 use wasm_bindgen::JsCast as _;
+
+use crate::cells::{Var, text};
+use crate::html::Html;
+use crate::widgets::dialog;
 
 /// Calls `act` for every key that is not meant for a control; true means that it was of use. It stops when the
 /// component that asked for it goes away.
@@ -46,6 +47,7 @@ const KEYS: [(&str, &[(&str, &str)]); 4] = [
             ("1 … 5", "Overview, Ranks, Buckets, Scaling, Health"),
             ("[ ]", "rewind by a step, and on again"),
             ("L", "back to the newest"),
+            ("E", "export: traces, tables, the report"),
             ("Tab", "to the next control; the time line and charts take arrow keys"),
         ],
     ),
@@ -71,17 +73,7 @@ const KEYS: [(&str, &[(&str, &str)]); 4] = [
 ];
 
 /// The list of keys.
-#[component]
-pub fn Help(open: Var<bool>) -> impl IntoView {
-    let dialog = NodeRef::<html::Dialog>::new();
-    effect(move || {
-        let Some(dialog) = dialog.get() else { return };
-        match (open.get(), dialog.open()) {
-            (true, false) => drop(dialog.show_modal()),
-            (false, true) => dialog.close(),
-            _ => {}
-        }
-    });
+pub fn help(open: Var<bool>) -> AnyView {
     let content = text(|| {
         let group = |html: Html, (name, keys): (&str, &[(&str, &str)])| {
             let lines = |html: Html, (key, what): &(&str, &str)| {
@@ -91,21 +83,5 @@ pub fn Help(open: Var<bool>) -> impl IntoView {
         };
         Html::default().each(KEYS, group).done()
     });
-    view! {
-        <dialog
-            class="help"
-            node_ref=dialog
-            data-testid="help"
-            aria-label="Keys"
-            on:close=move |_| open.set(false)
-            on:click=move |_| open.set(false)
-        >
-            <div class="panel-head">
-                <h2>"Keys"</h2>
-                <span class="grow"></span>
-                <button class="quiet" data-testid="help-close">"Close"</button>
-            </div>
-            {shown("help-groups", content)}
-        </dialog>
-    }
+    dialog("help", "Keys", open, content)
 }

@@ -93,7 +93,7 @@ pub fn App() -> impl IntoView {
         </header>
         <main id="main">{body} {run_body}</main>
         <Notice />
-        <keys::Help open=help />
+        {keys::help(help)}
     }
 }
 

@@ -1,11 +1,12 @@
 //! Small things that several views use.
 
+use leptos::html;
 use leptos::prelude::*;
 use viz::palette;
 use wire::views::{Report, RunState};
 
-use crate::cells::{Derived, flag, text};
-use crate::html::Html;
+use crate::cells::{Derived, Var, effect, flag, text};
+use crate::html::{Html, shown};
 
 /// A length for a style. Whole pixels: the shortest form of a float would bring code that nothing else needs.
 pub fn pixels(length: f64) -> String {
@@ -119,6 +120,38 @@ pub fn Tip(#[prop(into)] place: Derived<Option<Place>>, children: Children) -> i
         <div class="tip" class:shown=shown style:transform=transform aria-hidden="true">
             {children()}
         </div>
+    }
+    .into_any()
+}
+
+/// A box over the page with content that is only read. Any click closes it, also one on a link in it; so does
+/// Escape.
+pub fn dialog(testid: &'static str, name: &'static str, open: Var<bool>, content: Signal<String>) -> AnyView {
+    let dialog = NodeRef::<html::Dialog>::new();
+    effect(move || {
+        let Some(dialog) = dialog.get() else { return };
+        match (open.get(), dialog.open()) {
+            (true, false) => drop(dialog.show_modal()),
+            (false, true) => dialog.close(),
+            _ => {}
+        }
+    });
+    view! {
+        <dialog
+            class="dialog"
+            node_ref=dialog
+            data-testid=testid
+            aria-label=name
+            on:close=move |_| open.set(false)
+            on:click=move |_| open.set(false)
+        >
+            <div class="panel-head">
+                <h2>{name}</h2>
+                <span class="grow"></span>
+                <button class="quiet" data-testid=format!("{testid}-close")>"Close"</button>
+            </div>
+            {shown("groups", content)}
+        </dialog>
     }
     .into_any()
 }

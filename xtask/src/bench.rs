@@ -3,7 +3,7 @@
 use anyhow::bail;
 
 use crate::system::{cargo, ensure_tools, programs, step};
-use crate::test::BROWSER;
+use crate::test::{BROWSER, MONITORING};
 use crate::web;
 
 const BENCHES: &str = "usage: cargo xtask bench NAME...
@@ -11,6 +11,7 @@ const BENCHES: &str = "usage: cargo xtask bench NAME...
   record     nanoseconds of one `record` and of one whole instrumented step
   overhead   instrumented against uninstrumented training runs, in pairs
   faults     planted faults in real runs: right rank, right cause, what cost
+  healthy    an hour of a healthy job under Prometheus and Alertmanager: no alert, then one
   wire       bytes and speed of batches and segments
   page       gradient to pixel, and frames at 1,024 ranks, in a real browser
   export     a million slices in each format, from memory and from disk
@@ -27,6 +28,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
             "record" => record()?,
             "overhead" => overhead()?,
             "faults" => faults()?,
+            "healthy" => healthy()?,
             "wire" => wire()?,
             "page" => page()?,
             "export" => export()?,
@@ -67,6 +69,11 @@ fn overhead() -> anyhow::Result<()> {
 
 fn faults() -> anyhow::Result<()> {
     measure_jobs("faults")
+}
+
+fn healthy() -> anyhow::Result<()> {
+    ensure_tools(&MONITORING)?;
+    measure_jobs("healthy")
 }
 
 fn page() -> anyhow::Result<()> {

@@ -14,8 +14,8 @@ pub const BROWSER: [Tool; 2] = [
     Tool { program: "chromedriver", package: "chromium-driver", purpose: "browser tests", probe: &[] },
 ];
 
-/// What else the end-to-end tests drive.
-const TOOLS: [Tool; 3] = [
+/// What watches a server and sends alerts.
+pub const MONITORING: [Tool; 2] = [
     Tool {
         program: "promtool",
         package: "prometheus",
@@ -28,14 +28,16 @@ const TOOLS: [Tool; 3] = [
         purpose: "alert tests",
         probe: &[],
     },
-    Tool {
-        program: "python3",
-        package: "python3-venv",
-        purpose: "reads exports with HolisticTraceAnalysis",
-        // Debian's python3 has venv only with this package.
-        probe: &["-c", "import ensurepip"],
-    },
 ];
+
+/// What reads exports.
+const PYTHON: [Tool; 1] = [Tool {
+    program: "python3",
+    package: "python3-venv",
+    purpose: "reads exports with HolisticTraceAnalysis",
+    // Debian's python3 has venv only with this package.
+    probe: &["-c", "import ensurepip"],
+}];
 
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 
@@ -49,7 +51,8 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let began = Instant::now();
     ensure_components()?;
     ensure_tools(&BROWSER)?;
-    ensure_tools(&TOOLS)?;
+    ensure_tools(&MONITORING)?;
+    ensure_tools(&PYTHON)?;
     step("format", cargo().args(["fmt", "--all", "--check"]))?;
     eprintln!("\n== tidy");
     tidy::run()?;

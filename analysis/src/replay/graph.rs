@@ -1,13 +1,12 @@
 //! One step as a graph: what each rank works, when its buckets become ready, how long they take.
 
-use std::collections::BTreeMap;
-
 use wire::event::{BucketRecord, SpanKind};
-use wire::ids::{Bucket, Comm, Seq};
+use wire::ids::{Bucket, Comm};
 use wire::views::what_if::Phase;
 
 use super::{Usual, horizon::Line, phase_of};
 use crate::clocks::ClockFit;
+use crate::join::{self, Joined};
 use crate::step::{RankStep, StepRecords};
 
 pub(super) const PHASES: usize = Phase::ALL.len();
@@ -48,17 +47,20 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    pub(super) fn of(records: &StepRecords, fits: &[Option<ClockFit>]) -> Option<Self> {
+    pub(super) fn of(records: &StepRecords, fits: &[Option<ClockFit>], joined: &Joined<'_>) -> Option<Self> {
         let steps: Vec<&RankStep> = records.ranks.iter().map(Option::as_ref).collect::<Option<_>>()?;
         if steps.iter().any(|step| step.record.shadow) {
             return None;
         }
-        let joined = joined(&steps)?;
-        let (collectives, comms) = collectives(&joined);
+        if !joined.collectives.iter().all(|collective| has_each_rank(collective, steps.len())) {
+            return None;
+        }
+        let (collectives, comms) = collectives(joined);
         let placed = Placed::of(&steps, fits);
-        let transfers = transfers(&joined, &placed);
+        let transfers = transfers(joined, &placed);
         let rank = |(rank, transfer): (usize, Vec<f64>)| {
-            let own: Vec<&BucketRecord> = joined.values().map(|members| members[rank]).collect();
+            let own: Vec<&BucketRecord> =
+                joined.collectives.iter().map(|collective| collective.members[rank].record).collect();
             rank_graph(steps[rank], placed.begins[rank], &own, &collectives, transfer)
         };
         let ranks = transfers.into_iter().enumerate().map(rank).collect();
@@ -155,24 +157,16 @@ impl Graph {
     }
 }
 
-type Joined<'a> = BTreeMap<(Comm, Seq), Vec<&'a BucketRecord>>;
-
-/// The collectives of a step with one record of every rank each; `None` when one lacks a rank.
-fn joined<'a>(steps: &[&'a RankStep]) -> Option<Joined<'a>> {
-    let mut joined: Joined<'a> = BTreeMap::new();
-    for step in steps {
-        for bucket in &step.buckets {
-            joined.entry((bucket.comm, bucket.seq)).or_default().push(bucket);
-        }
-    }
-    joined.values().all(|members| members.len() == steps.len()).then_some(joined)
+/// Whether there is one record of every rank.
+fn has_each_rank(collective: &join::Collective<'_>, ranks: usize) -> bool {
+    collective.members.iter().map(|member| member.rank).eq(0..ranks)
 }
 
 fn collectives(joined: &Joined<'_>) -> (Vec<Collective>, usize) {
     let mut comms: Vec<Comm> = Vec::new();
     let mut last: Vec<usize> = Vec::new();
-    let mut collectives = Vec::with_capacity(joined.len());
-    for (at, ((comm, _), members)) in joined.iter().enumerate() {
+    let mut collectives = Vec::with_capacity(joined.collectives.len());
+    for (at, join::Collective { comm, members, .. }) in joined.collectives.iter().enumerate() {
         let known = comms.iter().position(|known| known == comm);
         let number = known.unwrap_or_else(|| {
             comms.push(*comm);
@@ -180,7 +174,7 @@ fn collectives(joined: &Joined<'_>) -> (Vec<Collective>, usize) {
             comms.len() - 1
         });
         let follows = known.map(|known| std::mem::replace(&mut last[known], at));
-        let (bucket, bytes) = (members[0].bucket, members[0].bytes);
+        let (bucket, bytes) = (members[0].record.bucket, members[0].record.bytes);
         collectives.push(Collective { bucket, bytes, comm: number, follows });
     }
     (collectives, comms.len())
@@ -225,21 +219,18 @@ fn offsets(steps: &[&RankStep], fits: &[Option<ClockFit>], most: f64) -> Option<
 
 /// Each rank's transfers: by clocks from the last start to the own end, without them the shortest duration.
 fn transfers(joined: &Joined<'_>, placed: &Placed) -> Vec<Vec<f64>> {
-    let mut transfers = vec![Vec::with_capacity(joined.len()); placed.begins.len()];
-    for members in joined.values() {
-        let duration = |bucket: &BucketRecord| (bucket.end - bucket.start).max(0);
+    let mut transfers = vec![Vec::with_capacity(joined.collectives.len()); placed.begins.len()];
+    for collective in &joined.collectives {
+        let records = || collective.members.iter().map(|member| member.record);
         match &placed.offsets {
             Some(offsets) => {
-                let starts = members.iter().zip(offsets).map(|(bucket, offset)| bucket.start.0 + offset);
+                let starts = records().zip(offsets).map(|(bucket, offset)| bucket.start.0 + offset);
                 let last = starts.max().unwrap_or(0);
-                for ((rank, bucket), offset) in transfers.iter_mut().zip(members).zip(offsets) {
+                for ((rank, bucket), offset) in transfers.iter_mut().zip(records()).zip(offsets) {
                     rank.push((bucket.end.0 + offset - last).max(0) as f64);
                 }
             }
-            None => {
-                let shortest = members.iter().map(|bucket| duration(bucket)).min().unwrap_or(0);
-                transfers.iter_mut().for_each(|rank| rank.push(shortest as f64));
-            }
+            None => transfers.iter_mut().for_each(|rank| rank.push(collective.shortest as f64)),
         }
     }
     transfers

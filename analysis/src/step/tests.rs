@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use wire::event::Source;
+use wire::ids::{Comm, Seq};
 
 use super::*;
 

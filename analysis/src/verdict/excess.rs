@@ -12,7 +12,8 @@ const CPU_EXPLAINS: f64 = 0.5;
 pub(super) const MORE_WORK_CORRELATION: f64 = 0.9;
 /// They must vary at all, by this share of their mean.
 const LEAST_VARIATION: f64 = 0.04;
-/// At either end so many of a rank's steps, by compute, say nothing about how its work varies.
+/// So many of the changes from step to step, the largest, say nothing about how a rank's work varies: they are
+/// where a fault begins or ends.
 const EDGE_SHARE: f64 = 0.05;
 /// Samples must explain this much of a compute excess to be its cause.
 const SAMPLES_EXPLAIN: f64 = 0.5;
@@ -52,15 +53,26 @@ impl Variation {
         })
     }
 
-    /// Of one rank over `steps`.
+    /// Of one rank over `steps`, from how it changes from step to step: samples are drawn anew for each, and a device
+    /// that is slow for a while, then not, changes twice. Work that grows slowly over a run looks like a device.
     fn of_rank(steps: &[&StepAnalysis], rank: usize) -> Option<Self> {
         let own = steps.iter().filter_map(|step| step.ranks.get(rank)?.as_ref());
         let pairs = own.map(|own| (own.part(Part::Forward) as f64, own.part(Part::Backward) as f64));
-        let mut pairs: Vec<(f64, f64)> = pairs.collect();
-        // A step at the edge of an episode that the fault was not in yet would look like uneven work.
-        pairs.sort_unstable_by(|a, b| (a.0 + a.1).total_cmp(&(b.0 + b.1)));
-        let cut = (pairs.len() as f64 * EDGE_SHARE) as usize;
-        Self::of(&pairs[cut..pairs.len() - cut])
+        let pairs: Vec<(f64, f64)> = pairs.collect();
+        let mean = |of: fn(&(f64, f64)) -> f64| stats::mean(pairs.iter().map(of)).filter(|mean| *mean > 0.0);
+        let (forward, backward) = (mean(|pair| pair.0)?, mean(|pair| pair.1)?);
+        let change = |two: &[(f64, f64)]| ((two[1].0 - two[0].0) / forward, (two[1].1 - two[0].1) / backward);
+        let mut changes: Vec<(f64, f64)> = pairs.windows(2).map(change).collect();
+        let size = |change: &(f64, f64)| change.0.abs() + change.1.abs();
+        changes.sort_unstable_by(|a, b| size(a).total_cmp(&size(b)));
+        changes.truncate(changes.len() - (changes.len() as f64 * EDGE_SHARE).ceil() as usize);
+        // The difference of two draws varies twice as much as one of them.
+        let half = |of: fn(&(f64, f64)) -> f64| stats::mean(changes.iter().map(of)).map(|mean| mean / 2.0);
+        Some(Self {
+            forward: half(|c| c.0 * c.0)?,
+            backward: half(|c| c.1 * c.1)?,
+            both: half(|c| c.0 * c.1)?,
+        })
     }
 
     /// What the suspect varies more than the median of the others: scatter that all ranks have, and that is

@@ -111,7 +111,7 @@ fn a_fault_that_came_and_went_is_dated_and_charged_for_its_time_only() {
 #[test]
 fn a_small_cost_is_watched_for_longer() {
     let slow_for = |steps| judge(&run(steps, |_, rank| (rank == 1).then_some((2 * MS, Part::Forward))));
-    assert_eq!(slow_for(80), []);
+    assert_eq!(slow_for(60), []);
     assert_eq!(slow_for(400).len(), 1);
 }
 

@@ -39,3 +39,11 @@ pub fn answer<T: Serialize>(form: Form, view: &T) -> Result<Response, Failure> {
 pub fn binary(bytes: Vec<u8>) -> Response {
     ([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response()
 }
+
+/// Work of some milliseconds, which must not hold up other requests.
+///
+/// # Errors
+/// When it panics.
+pub async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Failure::Server(error.to_string()))
+}

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Serialize;
+use utoipa::ToSchema;
 use wire::ids::{RunId, Step};
-use wire::views::{ApiError, Report, RunSummary};
+use wire::views::{ApiError, RunSummary};
 
 use super::App;
-use super::answer::{Form, answer, binary};
+use super::answer::binary;
 use super::error::Failure;
 use crate::state::hub::Command;
 use crate::state::snapshot::RunSnapshot;
@@ -31,49 +31,6 @@ pub fn find(app: &App, run: &str) -> Result<Arc<RunSnapshot>, Failure> {
     let id = RunId::new(run)?;
     let found = app.hub.snapshot().runs.get(&id).cloned();
     found.ok_or_else(|| Failure::NotFound(format!("there is no run {id:?}; GET /api/v1/runs lists them")))
-}
-
-/// What a report covers.
-#[derive(Debug, Deserialize, IntoParams)]
-pub struct ReportQuery {
-    /// `recent`: the newest 512 steps of a live run (the default). `all`: every kept step.
-    window: Option<String>,
-    /// The report as it was when this step was the newest one.
-    at: Option<u64>,
-    /// `json` (the default), or `frame` for the page of this server.
-    form: Option<Form>,
-}
-
-/// The report of a run.
-#[utoipa::path(
-    get,
-    path = "/api/v1/runs/{run}",
-    params(("run" = String, Path), ReportQuery),
-    responses((status = 200, body = Report), (status = 404, body = ApiError))
-)]
-pub async fn report(
-    State(app): State<App>,
-    Path(run): Path<String>,
-    Query(query): Query<ReportQuery>,
-) -> Result<Response, Failure> {
-    let shown = find(&app, &run)?;
-    let form = query.form.unwrap_or_default();
-    let run = shown.summary.run.clone();
-    let gone = || Failure::NotFound("the run is gone".into());
-    match (query.window.as_deref(), query.at) {
-        (None | Some("recent"), None) => answer(form, &*shown.report),
-        (None | Some("recent"), Some(at)) => {
-            let last = Step(at);
-            let report = app.hub.ask(|reply| Command::ReportAt { run, last, reply }).await?;
-            answer(form, &report.ok_or_else(gone)?)
-        }
-        (Some("all"), None) => {
-            let report = app.hub.ask(|reply| Command::Report { run, newest: usize::MAX, reply }).await?;
-            answer(form, &report.ok_or_else(gone)?)
-        }
-        (Some("all"), Some(_)) => Err(Failure::BadRequest("window=all has no `at`".into())),
-        (Some(other), _) => Err(Failure::BadRequest(format!("window={other:?}: it is `recent` or `all`"))),
-    }
 }
 
 /// The line a run has in the list.

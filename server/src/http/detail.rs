@@ -12,7 +12,7 @@ use wire::live::tile::{MAX_CELLS, Measure, Reduce};
 use wire::views::ApiError;
 
 use super::App;
-use super::answer::binary;
+use super::answer::{aside, binary};
 use super::api::find;
 use super::error::Failure;
 use crate::state::detail::{self, Asked};
@@ -144,9 +144,4 @@ pub async fn kept_steps(
 ) -> Result<Vec<Arc<StepAnalysis>>, Failure> {
     let (first, last) = (Step(first), Step(last));
     Ok(app.hub.ask(|reply| Command::Steps { run, first, last, reply }).await?)
-}
-
-/// Work of some milliseconds, which must not hold up other requests.
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| Failure::Server(error.to_string()))
 }

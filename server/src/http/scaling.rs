@@ -10,7 +10,7 @@ use wire::views::ApiError;
 use wire::views::scaling::Scaling;
 
 use super::App;
-use super::answer::{Form, answer};
+use super::answer::{Form, answer, aside};
 use super::api::find;
 use super::error::Failure;
 
@@ -36,6 +36,9 @@ pub async fn scaling(
 ) -> Result<Response, Failure> {
     let shown = find(&app, &run)?;
     let summaries = app.hub.snapshot().summaries();
-    let steps: Vec<&StepAnalysis> = shown.steps.iter().map(AsRef::as_ref).collect();
-    answer(query.form, &scaling::scaling(&shown.report, &steps, summaries.into_iter()))
+    let scaling = aside(move || {
+        let steps: Vec<&StepAnalysis> = shown.steps.iter().map(AsRef::as_ref).collect();
+        scaling::scaling(&shown.report, &steps, summaries.into_iter())
+    });
+    answer(query.form, &scaling.await?)
 }

@@ -211,7 +211,7 @@ fn Controls(look: StepLook) -> impl IntoView {
         }
     };
     let save_png = move |_| download::png("waterfall.png", "waterfall", theme.inks().ground);
-    let trace = move || api::perfetto_url(&run.get(), shown_step.get());
+    let trace = move || api::export_url(&run.get(), "perfetto", shown_step.get().map(|step| (step, step)));
     view! {
         <div class="panel-head">
             <div class="stepper" role="group" aria-label="Step">

@@ -5,10 +5,10 @@ use viz::units;
 use wire::views::RunSummary;
 
 use super::{
-    buckets::Buckets, health::health, overview::overview, ranks::Ranks, scaling::scaling, timeline::Timeline,
+    buckets::Buckets, export::export, health::health, overview::overview, ranks::Ranks, scaling::scaling,
+    timeline::Timeline,
 };
-use crate::api;
-use crate::cells::{Kept, Memo, flag, memo, part, text};
+use crate::cells::{Kept, Memo, Var, flag, memo, part, text};
 use crate::html::shown;
 use crate::keys;
 use crate::live::Live;
@@ -80,6 +80,7 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
     let of = move |read: &dyn Fn(&RunSummary) -> String| {
         live.run.with(|run| run.as_ref().map(|run| read(&run.summary)).unwrap_or_default())
     };
+    let exporting = Var::new(false);
     // Until the run is known, nothing is said of it.
     let state = move || live.run.with(|run| run.as_ref().map(|run| run.summary.state));
     let name = move || match of(&|s| s.name.clone()) {
@@ -98,6 +99,7 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
         newest.map_or_else(|| of(&|s| s.last_step.map_or_else(|| "—".into(), units::count)), units::count)
     };
     view! {
+        {export(exporting)}
         <header class="run-head">
             <h1>{text(name)}</h1>
             {shown("", text(move || state().map_or_else(String::new, state_chip)))}
@@ -107,10 +109,9 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
                 <span>{text(started)}</span>
             </span>
             <span class="grow"></span>
-            <a class="button" data-testid="export" download="" href=api::perfetto_url(&run.get(), None)
-                title="The newest steps as a trace for ui.perfetto.dev">
-                "Perfetto trace"
-            </a>
+            <button data-testid="export" title="Traces, tables, the report (E)" on:click=move |_| exporting.set(true)>
+                "Export…"
+            </button>
         </header>
         <nav class="tabs" aria-label="Views of this run">
             {Tab::ALL

@@ -31,6 +31,8 @@ pub struct Planted {
     pub cost_uncertainty: f64,
     /// Cost as a share of the healthy step.
     pub share: f64,
+    /// How often it was planted before the healthy runs around it agreed.
+    pub repeats: u32,
 }
 
 /// What the report says.
@@ -84,9 +86,10 @@ impl Outcome {
     }
 
     /// (found - planted) / planted: what the rank was behind, whatever that did to the step. A slow network has
-    /// none, since backward hides a part of it.
+    /// none, since backward hides a part of it, and neither has a simulated fault, whose true cost is known.
     pub fn planted_error(&self) -> Option<f64> {
-        let planted = self.planted.as_ref().filter(|planted| planted.class != Class::Network)?;
+        let is_own_work = |planted: &&Planted| self.real && planted.class != Class::Network;
+        let planted = self.planted.as_ref().filter(is_own_work)?;
         self.error_against(planted.millis * planted.bad_share)
     }
 
@@ -142,7 +145,7 @@ impl Outcome {
                 "class": planted.class.phase(), "ranks": planted.slow, "ms_per_bad_step": planted.millis,
                 "bad_steps": [planted.bad.0, planted.bad.1], "bad_share": planted.bad_share,
                 "cost_ms_per_step": planted.cost_millis, "cost_uncertainty_ms": planted.cost_uncertainty,
-                "share_of_step": planted.share,
+                "share_of_step": planted.share, "repeats": planted.repeats,
             })
         });
         json!({

@@ -34,6 +34,7 @@ pub fn faulty(seed: u64, case: &Simulated) -> Outcome {
         bad: (case.bad.start, case.bad.end),
         cost_millis,
         cost_uncertainty: 0.0,
+        repeats: 0,
         share: cost_millis / (found.step_millis - cost_millis),
     };
     outcome(case.ranks, Some(planted), found)

@@ -1,0 +1,156 @@
+//! The collectives of a step over all ranks, joined by (communicator, sequence number), and every rank's waits in
+//! them (METRICS.md, "One bucket, one rank").
+//!
+//! No clock is needed to match a collective, only to place it. A step is joined once; everything else reads that.
+
+use std::collections::BTreeMap;
+
+use wire::clock::ServerNanos;
+use wire::event::BucketRecord;
+use wire::ids::{Comm, Seq};
+
+use crate::clocks::ClockFit;
+use crate::step::StepRecords;
+
+/// What one rank recorded of a collective.
+pub(crate) struct Member<'a> {
+    pub(crate) rank: usize,
+    pub(crate) record: &'a BucketRecord,
+    /// Its start on the server's clock; `None` where the rank's clock is not aligned.
+    pub(crate) start: Option<ServerNanos>,
+    pub(crate) wait: Wait,
+}
+
+/// The waits of one rank in one collective, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Wait {
+    /// By aligned clocks; `None` when they are not known for all ranks, or a rank is missing.
+    pub(crate) aligned: Option<i64>,
+    /// By durations: this rank's less the shortest.
+    pub(crate) clock_free: i64,
+    /// The error bound of `aligned`.
+    pub(crate) bound: u64,
+}
+
+impl Wait {
+    /// The wait to split by: aligned, unless the clocks are worse than what they measure. True with the
+    /// clock-free one.
+    pub(crate) fn best(&self) -> (i64, bool) {
+        match self.aligned {
+            Some(wait) if wait.unsigned_abs() >= self.bound => (wait, false),
+            _ => (self.clock_free, true),
+        }
+    }
+}
+
+/// One collective.
+pub(crate) struct Collective<'a> {
+    pub(crate) comm: Comm,
+    pub(crate) seq: Seq,
+    /// Who took part, ascending by rank.
+    pub(crate) members: Vec<Member<'a>>,
+    /// The last start and its rank; `None` unless all ranks are there and aligned.
+    pub(crate) latest: Option<(usize, ServerNanos)>,
+    /// The shortest duration of any rank, in nanoseconds.
+    pub(crate) shortest: i64,
+}
+
+/// All collectives of a step.
+pub(crate) struct Joined<'a> {
+    /// In order of communicator and sequence number.
+    pub(crate) collectives: Vec<Collective<'a>>,
+    /// By rank, in the order of its bucket records.
+    pub(crate) waits: Vec<Vec<Wait>>,
+}
+
+impl<'a> Joined<'a> {
+    /// Joins a step. `fits` is indexed by rank, like the records.
+    pub(crate) fn of(records: &'a StepRecords, fits: &[Option<ClockFit>]) -> Self {
+        let mut waits: Vec<Vec<Wait>> = records
+            .ranks
+            .iter()
+            .map(|step| vec![Wait::default(); step.as_ref().map_or(0, |step| step.buckets.len())])
+            .collect();
+        let mut collectives = Vec::new();
+        for (collective, positions) in matched(records, fits) {
+            let collective = collective.measured(fits, records.ranks.len());
+            for (member, position) in collective.members.iter().zip(positions) {
+                waits[member.rank][position] = member.wait;
+            }
+            collectives.push(collective);
+        }
+        collectives.sort_by_key(|collective| (collective.comm, collective.seq));
+        Self { collectives, waits }
+    }
+}
+
+/// The collectives without their waits, each with its members' positions among the bucket records of their ranks.
+fn matched<'a>(records: &'a StepRecords, fits: &[Option<ClockFit>]) -> Vec<(Collective<'a>, Vec<usize>)> {
+    let mut found: Vec<(Collective<'a>, Vec<usize>)> = Vec::new();
+    let mut places: BTreeMap<(Comm, Seq), usize> = BTreeMap::new();
+    for (rank, step) in records.ranks.iter().enumerate() {
+        let fit = fits.get(rank).and_then(Option::as_ref);
+        for (position, record) in step.iter().flat_map(|step| step.buckets.iter().enumerate()) {
+            let is_here = |(collective, _): &(Collective<'_>, _)| {
+                (collective.comm, collective.seq) == (record.comm, record.seq)
+            };
+            // Ranks that do the same in the same order, which is nearly all of them, need no search.
+            let place = if found.get(position).is_some_and(is_here) {
+                position
+            } else {
+                *places.entry((record.comm, record.seq)).or_insert_with(|| {
+                    found.push((Collective::new(record, records.ranks.len()), Vec::new()));
+                    found.len() - 1
+                })
+            };
+            let start = fit.map(|fit| fit.align(record.start));
+            found[place].0.members.push(Member { rank, record, start, wait: Wait::default() });
+            found[place].1.push(position);
+        }
+    }
+    found
+}
+
+impl<'a> Collective<'a> {
+    fn new(record: &BucketRecord, world: usize) -> Self {
+        let members = Vec::with_capacity(world);
+        Self { comm: record.comm, seq: record.seq, members, latest: None, shortest: i64::MAX }
+    }
+
+    /// With its last start, its shortest duration, and every member's waits.
+    fn measured(mut self, fits: &[Option<ClockFit>], world: usize) -> Self {
+        self.shortest = self.members.iter().map(|member| duration(member.record)).min().unwrap_or(0);
+        self.latest = self.last_start(world);
+        let fit = |rank: usize| fits.get(rank).and_then(Option::as_ref);
+        let last_fit = self.latest.and_then(|(rank, _)| fit(rank));
+        for member in &mut self.members {
+            let duration = duration(member.record);
+            let aligned = |(_, last): (usize, ServerNanos)| Some((last - member.start?).clamp(0, duration));
+            member.wait = Wait {
+                aligned: self.latest.and_then(aligned),
+                clock_free: duration - self.shortest,
+                bound: last_fit.zip(fit(member.rank)).map_or(0, |(last, own)| own.bound_between(last)),
+            };
+        }
+        self
+    }
+
+    fn last_start(&self, world: usize) -> Option<(usize, ServerNanos)> {
+        if self.members.len() < world {
+            return None;
+        }
+        let mut latest = None;
+        for member in &self.members {
+            let start = member.start?;
+            if latest.is_none_or(|(_, last)| start >= last) {
+                latest = Some((member.rank, start));
+            }
+        }
+        latest
+    }
+}
+
+/// How long a collective took a rank, in nanoseconds.
+pub(crate) fn duration(record: &BucketRecord) -> i64 {
+    (record.end - record.start).max(0)
+}

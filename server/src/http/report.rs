@@ -1,0 +1,89 @@
+//! The report of a run: for programs, for the page, and as a file for people.
+
+use axum::extract::{Path, Query, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
+use wire::ids::Step;
+use wire::views::{ApiError, Report};
+
+use super::App;
+use super::answer::{Form, answer};
+use super::api::find;
+use super::error::Failure;
+use crate::export::report::{document, html, markdown};
+use crate::state::hub::Command;
+
+/// What a report covers.
+#[derive(Debug, Deserialize, IntoParams)]
+pub struct ReportQuery {
+    /// `recent`: the newest 512 steps of a live run (the default). `all`: every kept step.
+    window: Option<String>,
+    /// The report as it was when this step was the newest one.
+    at: Option<u64>,
+    /// `json` (the default); `frame` for the page of this server; `html` or `markdown` for people.
+    #[serde(default)]
+    form: ReportForm,
+}
+
+/// How a report is written.
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum ReportForm {
+    #[default]
+    Json,
+    Frame,
+    Html,
+    Markdown,
+}
+
+/// The report of a run.
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{run}",
+    params(("run" = String, Path), ReportQuery),
+    responses((status = 200, body = Report), (status = 404, body = ApiError))
+)]
+pub async fn report(
+    State(app): State<App>,
+    Path(run): Path<String>,
+    Query(query): Query<ReportQuery>,
+) -> Result<Response, Failure> {
+    let shown = find(&app, &run)?;
+    let run = shown.summary.run.clone();
+    let gone = || Failure::NotFound("the run is gone".into());
+    match (query.window.as_deref(), query.at) {
+        (None | Some("recent"), None) => written(query.form, &shown.report),
+        (None | Some("recent"), Some(at)) => {
+            let last = Step(at);
+            let report = app.hub.ask(|reply| Command::ReportAt { run, last, reply }).await?;
+            written(query.form, &report.ok_or_else(gone)?)
+        }
+        (Some("all"), None) => {
+            let report = app.hub.ask(|reply| Command::Report { run, newest: usize::MAX, reply }).await?;
+            written(query.form, &report.ok_or_else(gone)?)
+        }
+        (Some("all"), Some(_)) => Err(Failure::BadRequest("window=all has no `at`".into())),
+        (Some(other), _) => Err(Failure::BadRequest(format!("window={other:?}: it is `recent` or `all`"))),
+    }
+}
+
+fn written(form: ReportForm, report: &Report) -> Result<Response, Failure> {
+    Ok(match form {
+        ReportForm::Json => answer(Form::Json, report)?,
+        ReportForm::Frame => answer(Form::Frame, report)?,
+        ReportForm::Html => file(report, "text/html; charset=utf-8", "html", html(&document(report))),
+        ReportForm::Markdown => {
+            file(report, "text/markdown; charset=utf-8", "md", markdown(&document(report)))
+        }
+    })
+}
+
+/// To be saved, not shown: this server's pages may have no styles of their own, and the file has.
+fn file(report: &Report, media_type: &str, extension: &str, text: String) -> Response {
+    // A run's id is safe in a header (wire::ids::RunId).
+    let name = format!("attachment; filename=\"{}.{extension}\"", report.run);
+    ([(header::CONTENT_TYPE, media_type.to_owned()), (header::CONTENT_DISPOSITION, name)], text)
+        .into_response()
+}
