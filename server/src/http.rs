@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod api;
 pub mod assets;
+pub mod compare;
 pub mod detail;
 pub mod error;
 pub mod export;
@@ -76,6 +77,7 @@ pub fn router(app: App) -> Router {
         .routes(routes!(detail::heatmap))
         .routes(routes!(api::waterfall))
         .routes(routes!(scaling::scaling))
+        .routes(routes!(compare::comparison))
         .routes(routes!(export::export))
         .routes(routes!(api::clock))
         .split_for_parts();

@@ -7,6 +7,7 @@ use wasm_bindgen_futures::JsFuture;
 use wire::live::tile::{Measure, Reduce, Tile};
 use wire::live::{StepColumns, StepRanks, Waterfall, view};
 use wire::views::Report;
+use wire::views::comparison::Comparison;
 use wire::views::scaling::Scaling;
 
 /// The waterfall of one step, or why there is none.
@@ -71,6 +72,11 @@ pub async fn report(run: &str, at: Option<u64>) -> Result<Report, String> {
 /// How the jobs of a run's name scale.
 pub async fn scaling(run: &str) -> Result<Scaling, String> {
     shown(&format!("/api/v1/runs/{run}/scaling?form=frame")).await
+}
+
+/// Two runs, figure by figure.
+pub async fn comparison(a: &str, b: &str) -> Result<Comparison, String> {
+    shown(&format!("/api/v1/compare?a={a}&b={b}&form=frame")).await
 }
 
 /// Where steps of a run, both ends included, are downloaded; the newest ones when none are named.

@@ -10,10 +10,11 @@ use leptos::ev;
 use leptos::html;
 use leptos::prelude::*;
 use viz::raster::Frame;
+use viz::within::within;
 use wasm_bindgen::{Clamped, JsCast as _, prelude::*};
 use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement, ImageData};
 
-use crate::cells::{Derived, Var, effect, text};
+use crate::cells::{Derived, Var, act, effect, text};
 use crate::pen::Pen;
 use crate::widgets::{Place, pixels};
 
@@ -41,7 +42,7 @@ impl Stretch {
     pub fn start() -> Self {
         let measure = || {
             let height = window().inner_height().ok().and_then(|height| height.as_f64());
-            (height.unwrap_or(USUAL_HEIGHT) / USUAL_HEIGHT).clamp(1.0, TALLEST)
+            within(height.unwrap_or(USUAL_HEIGHT) / USUAL_HEIGHT, 1.0, TALLEST)
         };
         let stretch = Self(Var::new(measure()));
         let _resize = window_event_listener(ev::resize, move |_| stretch.0.set(measure()));
@@ -265,13 +266,13 @@ pub fn Plot(
                 aria-hidden=decorative.then_some("true")
                 data-testid=testid
                 aria-label=label
-                on:pointerdown=down
-                on:pointermove=moved
-                on:pointerup=up
-                on:pointerleave=leave
-                on:wheel=wheel
-                on:dblclick=twice
-                on:keydown=key
+                on:pointerdown=act(down)
+                on:pointermove=act(moved)
+                on:pointerup=act(up)
+                on:pointerleave=act(leave)
+                on:wheel=act(wheel)
+                on:dblclick=act(twice)
+                on:keydown=act(key)
             ></canvas>
             {children.map(|children| children())}
         </div>

@@ -42,13 +42,9 @@ impl<T: Send + Sync + 'static> Slot<T> {
         Self { at: StoredValue::new(boxed), holds: PhantomData }
     }
 
-    /// Calls `read` unless the view that made it is gone. Once per type, not once per closure.
-    fn look(self, read: &mut dyn FnMut(&T)) {
-        if let Some(held) = anything(self.at)
-            && let Some(held) = held.downcast_ref::<T>()
-        {
-            read(held);
-        }
+    /// What lies there, unless the view that made it is gone.
+    fn held(self) -> Option<Arc<T>> {
+        anything(self.at)?.downcast().ok()
     }
 }
 
@@ -85,32 +81,16 @@ impl<T: Send + Sync + 'static> Kept<T> {
 
     /// Looks at it, if its view is still there.
     pub fn try_with<R>(&self, read: impl FnOnce(&T) -> R) -> Option<R> {
-        let (mut read, mut out) = (Some(read), None);
-        self.read(&mut |held| out = read.take().map(|read| read(held)));
-        out
-    }
-
-    fn read(&self, read: &mut dyn FnMut(&T)) {
-        self.0.look(&mut |lock| {
-            if let Ok(held) = lock.read() {
-                read(&held);
-            }
-        });
-    }
-
-    fn write(&self, write: &mut dyn FnMut(&mut T)) {
-        self.0.look(&mut |lock| {
-            if let Ok(mut held) = lock.write() {
-                write(&mut held);
-            }
-        });
+        let held = self.0.held()?;
+        let held = held.read().ok()?;
+        Some(read(&held))
     }
 
     /// Changes it, if its view is still there.
     pub fn try_update<R>(&self, change: impl FnOnce(&mut T) -> R) -> Option<R> {
-        let (mut change, mut out) = (Some(change), None);
-        self.write(&mut |held| out = change.take().map(|change| change(held)));
-        out
+        let held = self.0.held()?;
+        let mut held = held.write().ok()?;
+        Some(change(&mut held))
     }
 
     /// Replaces it.
@@ -284,9 +264,7 @@ impl<T> Copy for Derived<T> {}
 impl<T: 'static> Derived<T> {
     /// The value.
     pub fn get(&self) -> T {
-        let mut out = None;
-        self.0.look(&mut |read| out = Some(read()));
-        out.unwrap_or_else(|| gone())
+        self.0.held().unwrap_or_else(|| gone())()
     }
 
     /// The value, without being told of changes.

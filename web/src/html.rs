@@ -7,6 +7,8 @@
 use leptos::html;
 use leptos::prelude::*;
 use viz::palette::{self, Rgba};
+use viz::units::fixed;
+use viz::within::within;
 use wasm_bindgen::JsCast as _;
 use web_sys::{Element, Node};
 
@@ -68,10 +70,13 @@ impl Html {
     /// A bar between two shares of a row, 0 to 1; in the colour of a part, or the page's own.
     #[must_use]
     pub fn bar(self, from: f64, to: f64, colour: Option<Rgba>) -> Self {
-        let (from, to) = (from.clamp(0.0, 1.0) * 100.0, to.clamp(0.0, 1.0) * 100.0);
+        let (from, to) = (within(from, 0.0, 1.0) * 100.0, within(to, 0.0, 1.0) * 100.0);
         let fill = colour.map_or_else(String::new, |colour| format!(" fill=\"{}\"", palette::css(colour)));
-        self.raw("<svg class=track aria-hidden=true><rect height=\"100%\" rx=2 x=\"")
-            .raw(&format!("{from:.2}%\" width=\"{:.2}%\"{fill}></rect></svg>", (to - from).max(0.15)))
+        self.raw("<svg class=track aria-hidden=true><rect height=\"100%\" rx=2 x=\"").raw(&format!(
+            "{}%\" width=\"{}%\"{fill}></rect></svg>",
+            fixed(from, 2),
+            fixed((to - from).max(0.15), 2)
+        ))
     }
 
     /// One after the other.

@@ -5,6 +5,8 @@ use std::time::Duration;
 use leptos::prelude::*;
 use viz::span::Span;
 use viz::steps::newest;
+use viz::units::fixed;
+use viz::within::within;
 use wire::views::RunState;
 
 use crate::canvas::{Gesture, Size};
@@ -29,7 +31,7 @@ pub struct Cursor {
 
 /// A stretch that was chosen, kept in the address as `30..150`; none while it was not.
 pub fn chosen(router: Router, key: &'static str) -> Var<Option<Span>> {
-    in_address(router, key, read, |span| format!("{:.0}..{:.0}", span.start, span.end))
+    in_address(router, key, read, |span| format!("{}..{}", fixed(span.start, 0), fixed(span.end, 0)))
 }
 
 /// A choice that is also in the address under `key`: it is read from there, also when one goes back or follows
@@ -192,7 +194,7 @@ impl Range {
     fn anchor(&self) -> f64 {
         let view = untrack(|| self.view());
         let at = self.cursor.get_untracked().step.map_or(0.5, |step| view.to_pixel(step as f64 + 0.5, 1.0));
-        at.clamp(0.0, 1.0)
+        within(at, 0.0, 1.0)
     }
 
     fn choose(&self, span: Span) {

@@ -186,12 +186,10 @@ fn read() -> (Page, Query) {
     let location = window().location();
     let path = location.pathname().unwrap_or_default();
     let search = location.search().unwrap_or_default();
-    let query = search
-        .trim_start_matches('?')
-        .split('&')
-        .filter_map(|pair| pair.split_once('='))
-        .map(|(key, value)| (decode(key), decode(value)))
-        .collect();
+    let mut query = Query::new();
+    for (key, value) in search.trim_start_matches('?').split('&').filter_map(|pair| pair.split_once('=')) {
+        query.insert(decode(key), decode(value));
+    }
     (Page::of(&path), query)
 }
 

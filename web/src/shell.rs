@@ -4,7 +4,7 @@ use leptos::prelude::*;
 use viz::units;
 
 use crate::canvas::Stretch;
-use crate::cells::{Memo, Var, derived, effect, memo, part, text};
+use crate::cells::{Memo, Var, act, derived, effect, memo, part, text};
 use crate::keys;
 use crate::live::Live;
 use crate::pages::{compare::comparison, run::Run, runs::runs};
@@ -83,11 +83,11 @@ pub fn App() -> impl IntoView {
                 aria-label=text(move || if theme.is_dark() { "Use the light theme" } else { "Use the dark theme" }.into())
                 title="Light or dark"
                 data-testid="theme"
-                on:click=move |_| theme.toggle()
+                on:click=act(move |_| theme.toggle())
             >
                 {text(move || if theme.is_dark() { "☀" } else { "☾" }.into())}
             </button>
-            <button class="icon" aria-label="Keys" title="Keys (?)" data-testid="help-button" on:click=move |_| help.set(true)>
+            <button class="icon" aria-label="Keys" title="Keys (?)" data-testid="help-button" on:click=act(move |_| help.set(true))>
                 "?"
             </button>
         </header>
@@ -127,7 +127,7 @@ fn Connection(run: Memo<Option<String>>) -> impl IntoView {
                 class="quiet"
                 data-testid="pause"
                 title="Pause or go on (space)"
-                on:click=move |_| live.toggle_pause(run.get_untracked().as_deref())
+                on:click=act(move |_| live.toggle_pause(run.get_untracked().as_deref()))
             >
                 {text(move || if state.get().0 == "paused" { "Resume" } else { "Pause" }.into())}
             </button>

@@ -6,6 +6,7 @@
 use leptos::ev;
 use leptos::prelude::*;
 use viz::palette;
+use viz::units::fixed;
 use wasm_bindgen::{JsCast as _, UnwrapThrowExt as _};
 use wire::live::Part;
 
@@ -127,7 +128,8 @@ impl Column {
 fn spacer(html: Html, columns: usize, rows: usize) -> Html {
     let height = rows as f64 * ROW;
     html.raw(&format!(
-        "<tr class=spacer aria-hidden=true><td colspan={columns} height={height:.0}></td></tr>"
+        "<tr class=spacer aria-hidden=true><td colspan={columns} height={}></td></tr>",
+        fixed(height, 0)
     ))
 }
 
@@ -138,9 +140,13 @@ fn parts(html: Html, shares: [f64; 8]) -> Html {
         .each(Part::ALL, |html, part| {
             let (x, width) = (left * 100.0, shares[part as usize] * 100.0);
             left += shares[part as usize];
-            html.raw(&format!("<rect height=\"100%\" x=\"{x:.2}%\" width=\"{width:.2}%\" fill=\""))
-                .raw(&palette::css(palette::part(part)))
-                .raw("\"></rect>")
+            html.raw(&format!(
+                "<rect height=\"100%\" x=\"{}%\" width=\"{}%\" fill=\"",
+                fixed(x, 2),
+                fixed(width, 2)
+            ))
+            .raw(&palette::css(palette::part(part)))
+            .raw("\"></rect>")
         })
         .raw("</svg></td>")
 }

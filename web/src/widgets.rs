@@ -3,14 +3,15 @@
 use leptos::html;
 use leptos::prelude::*;
 use viz::palette;
+use viz::units::fixed;
 use wire::views::{Report, RunState};
 
-use crate::cells::{Derived, Var, effect, flag, text};
+use crate::cells::{Derived, Var, act, effect, flag, text};
 use crate::html::{Html, shown};
 
-/// A length for a style. Whole pixels: the shortest form of a float would bring code that nothing else needs.
+/// A length for a style, in whole pixels.
 pub fn pixels(length: f64) -> String {
-    format!("{length:.0}px")
+    format!("{}px", fixed(length, 0))
 }
 
 /// Lists of views of one type, for the same reason.
@@ -112,7 +113,7 @@ pub fn Tip(#[prop(into)] place: Derived<Option<Place>>, children: Children) -> i
         place.get().map_or_else(String::new, |Place { x, y, width, height }| {
             let across = if x > width / 2.0 { "calc(-100% - 14px)" } else { "14px" };
             let down = if y > height / 2.0 { "calc(-100% - 14px)" } else { "14px" };
-            format!("translate({x:.0}px, {y:.0}px) translate({across}, {down})")
+            format!("translate({}, {}) translate({across}, {down})", pixels(x), pixels(y))
         })
     });
     let shown = flag(move || place.with(Option::is_some));
@@ -142,8 +143,8 @@ pub fn dialog(testid: &'static str, name: &'static str, open: Var<bool>, content
             node_ref=dialog
             data-testid=testid
             aria-label=name
-            on:close=move |_| open.set(false)
-            on:click=move |_| open.set(false)
+            on:close=act(move |_| open.set(false))
+            on:click=act(move |_| open.set(false))
         >
             <div class="panel-head">
                 <h2>{name}</h2>

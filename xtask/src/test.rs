@@ -58,6 +58,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     tidy::run()?;
     eprintln!("\n== web");
     web::run()?;
+    web::check_size()?;
     let native = ["--workspace", "--exclude", "paceline-web"];
     step("lints", cargo().args(["clippy", "--release", "--all-targets"]).args(native).args(DENY))?;
     let browser = ["--package", "paceline-web", "--profile", "web", "--target", "wasm32-unknown-unknown"];

@@ -45,6 +45,29 @@ pub fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What a browser downloads, compressed, at most.
+const MOST_BYTES: u64 = 250_000;
+
+/// Fails when the bundle has grown beyond its budget.
+pub fn check_size() -> anyhow::Result<()> {
+    let dist = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target").join("dist");
+    let mut bytes = 0;
+    for folder in [dist.clone(), dist.join("assets")] {
+        for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
+            let entry = entry?;
+            if entry.path().extension().is_some_and(|extension| extension == "br") {
+                bytes += entry.metadata()?.len();
+            }
+        }
+    }
+    eprintln!("web: {bytes} bytes as brotli, budget {MOST_BYTES}");
+    ensure!(
+        bytes <= MOST_BYTES,
+        "the page has outgrown its budget; ARCHITECTURE.md says how it is kept small"
+    );
+    Ok(())
+}
+
 /// Installs the wasm target where rustup rules and it is missing.
 fn ensure_target() -> anyhow::Result<()> {
     let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().context("cannot run rustc")?;
@@ -68,25 +91,24 @@ fn compile(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
         .args(["build", "--package", "paceline-web", "--lib", "--profile", "web"])
         .args(["--target", WASM_TARGET, "--target-dir"])
         .arg(target)
-        // Flags meant for the host would break the build for the browser; these keep the builder's paths out of
-        // what the world downloads.
+        // Flags meant for the host would break the build for the browser.
         .env_remove("RUSTFLAGS")
-        .env("CARGO_ENCODED_RUSTFLAGS", remap_paths())
+        .env("CARGO_ENCODED_RUSTFLAGS", flags().join("\x1f"))
         .status()
         .context("cannot run cargo")?;
     ensure!(status.success(), "the browser client does not compile (see above)");
     Ok(target.join(WASM_TARGET).join("web/web.wasm"))
 }
 
-/// Panic messages name source files: relative to the registry and the repository, the same on every machine.
-fn remap_paths() -> String {
+/// Views of one type, which is a twentieth of the download (leptos's `erase_components`); and panic messages that name
+/// source files relative to the registry and the repository, the same on every machine.
+fn flags() -> Vec<String> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cargo")));
-    let Some(registry) = home.map(|home| home.join("registry/src")) else { return String::new() };
-    let indices = fs::read_dir(registry).into_iter().flatten().flatten();
-    let flags: Vec<String> =
-        indices.map(|index| format!("--remap-path-prefix={}=", index.path().display())).collect();
-    flags.join("\x1f")
+    let registry = home.map(|home| home.join("registry/src"));
+    let indices = registry.and_then(|registry| fs::read_dir(registry).ok()).into_iter().flatten().flatten();
+    let remapped = indices.map(|index| format!("--remap-path-prefix={}=", index.path().display()));
+    ["--cfg", "erase_components"].map(str::to_owned).into_iter().chain(remapped).collect()
 }
 
 /// What wasm-bindgen makes: the module and its glue.

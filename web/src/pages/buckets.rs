@@ -14,7 +14,7 @@ use super::run::RunId;
 use super::slice_tables::{BucketTable, SelectedBucket};
 use super::waterfall::{WaterfallPlot, kinds};
 use crate::api;
-use crate::cells::{Kept, Memo, Var, memo, text};
+use crate::cells::{Kept, Memo, Var, act, memo, text};
 use crate::download;
 use crate::keys;
 use crate::live::Live;
@@ -215,24 +215,24 @@ fn Controls(look: StepLook) -> impl IntoView {
     view! {
         <div class="panel-head">
             <div class="stepper" role="group" aria-label="Step">
-                <button aria-label="Previous step" title="Previous step (,)" on:click=move |_| neighbour(look, live, -1)>"‹"</button>
+                <button aria-label="Previous step" title="Previous step (,)" on:click=act(move |_| neighbour(look, live, -1))>"‹"</button>
                 <label class="field">
                     <span>"Step"</span>
                     <input
                         inputmode="numeric"
                         data-testid="step"
                         prop:value=text(move || shown_step.get().map(|step| step.to_string()).unwrap_or_default())
-                        on:change=entered
+                        on:change=act(entered)
                     />
                 </label>
-                <button aria-label="Next step" title="Next step (.)" on:click=move |_| neighbour(look, live, 1)>"›"</button>
+                <button aria-label="Next step" title="Next step (.)" on:click=act(move |_| neighbour(look, live, 1))>"›"</button>
             </div>
             <div class="segments" role="group" aria-label="Newest or chosen">
                 <button
                     data-testid="follow"
                     aria-pressed=text(move || look.step.get().is_none().to_string())
                     title="Follow the newest step (F)"
-                    on:click=move |_| toggle_follow(look)
+                    on:click=act(move |_| toggle_follow(look))
                 >
                     "Follow"
                 </button>
@@ -241,7 +241,7 @@ fn Controls(look: StepLook) -> impl IntoView {
             <span class="error" role="status">{text(move || look.error.get().unwrap_or_default())}</span>
             <span class="grow"></span>
             <a class="button quiet" download="" href=text(trace)>"Perfetto trace of this step"</a>
-            <button class="quiet" on:click=save_png>"PNG"</button>
+            <button class="quiet" on:click=act(save_png)>"PNG"</button>
         </div>
     }
 }

@@ -4,11 +4,12 @@ use leptos::prelude::*;
 use viz::raster::{Frame, area, line};
 use viz::span::Span;
 use viz::steps::Steps;
+use viz::units::fixed;
 use viz::{measure, palette, ticks, units};
 use wire::live::Part;
 
 use crate::canvas::{Gesture, Margins, Plot, Size, Stretch};
-use crate::cells::{Var, derived, text};
+use crate::cells::{Var, act, derived, text};
 use crate::download;
 use crate::keys;
 use crate::live::Live;
@@ -74,8 +75,8 @@ pub fn Charts() -> impl IntoView {
                 <h2>"Step ledger"<small>" mean over ranks, per step"</small></h2>
                 <span class="grow"></span>
                 <RangeButtons />
-                <button class="quiet" on:click=save_csv>"CSV"</button>
-                <button class="quiet" on:click=save_png>"PNG"</button>
+                <button class="quiet" on:click=act(save_csv)>"CSV"</button>
+                <button class="quiet" on:click=act(save_png)>"PNG"</button>
             </div>
             {legend(&Part::ALL.map(|part| (palette::part(part), false, part.name())))}
             <Ledger />
@@ -96,11 +97,11 @@ pub fn RangeButtons() -> impl IntoView {
             <button
                 aria-pressed=text(move || range.follows().to_string())
                 title="Follow the newest steps (F)"
-                on:click=move |_| range.follow()
+                on:click=act(move |_| range.follow())
             >
                 "Newest"
             </button>
-            <button title="Every kept step (Shift + F)" on:click=move |_| range.show_all()>"All"</button>
+            <button title="Every kept step (Shift + F)" on:click=act(move |_| range.show_all())>"All"</button>
         </div>
     }
 }
@@ -290,7 +291,7 @@ fn csv(steps: &Steps) -> String {
     }
     for row in 0..steps.step.len() {
         let number = |value: f32, scale: f64| {
-            if value.is_nan() { String::new() } else { format!("{:.9}", f64::from(value) * scale) }
+            if value.is_nan() { String::new() } else { fixed(f64::from(value) * scale, 9).to_string() }
         };
         out += &format!(
             "\n{},{},{},{}",

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use analysis::compare::compare;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use viz::steps::Steps;
+use viz::units::{fixed, signed};
 use viz::{palette, units};
 use wire::live::Part;
-use wire::views::Report;
 use wire::views::comparison::{Change, Compared, Comparison, Unit};
 
 use super::distribution::distribution;
@@ -22,61 +21,52 @@ use crate::route::Router;
 use crate::theme::Theme;
 use crate::xy::Xy;
 
-/// One of the two runs: its report over all kept steps of an ended run, the recent ones of a live one.
-#[derive(Clone, PartialEq)]
-struct Side {
-    report: Report,
-    /// Step times that are no shadow steps, in nanoseconds, smallest first.
-    nanos: Vec<f32>,
+/// Two runs, the first of them the baseline.
+#[derive(PartialEq)]
+struct Both {
+    comparison: Comparison,
+    /// Step times of each that are no shadow steps, in nanoseconds, smallest first.
+    nanos: [Vec<f32>; 2],
 }
 
 /// What was chosen: nothing, or what came of it.
-type Chosen = Option<Result<Arc<Side>, String>>;
+type Chosen = Option<Result<Arc<Both>, String>>;
 
 /// The view.
 pub fn comparison() -> AnyView {
     let router = expect_context::<Router>();
-    let sides = ["a", "b"].map(|key| {
-        let side = Var::new(Chosen::None);
-        let run = memo(move || router.param(key));
-        effect(move || {
-            let Some(wanted) = run.get() else {
-                side.set(None);
-                return;
-            };
-            spawn_local(async move {
-                let answer = fetch(&wanted).await.map(Arc::new);
-                if run.try_get_untracked() == Some(Some(wanted)) {
-                    side.set(Some(answer));
-                }
-            });
+    let answered = Var::new(Chosen::None);
+    let chosen = memo(move || router.param("a").zip(router.param("b")));
+    effect(move || {
+        answered.set(None);
+        let Some(wanted) = chosen.get() else { return };
+        spawn_local(async move {
+            let answer = fetch(&wanted.0, &wanted.1).await.map(Arc::new);
+            if chosen.try_get_untracked() == Some(Some(wanted)) {
+                answered.set(Some(answer));
+            }
         });
-        side
     });
-    let [a, b] = sides;
-    let both = derived(move || match (a.get(), b.get()) {
-        (Some(Ok(a)), Some(Ok(b))) => Some((a, b)),
-        _ => None,
-    });
-    let compared = memo(move || both.get().map(|(a, b)| compare(&a.report, &b.report)));
-    let why = text(move || match (a.get(), b.get()) {
-        (Some(Err(error)), _) | (_, Some(Err(error))) => error,
-        (Some(_), Some(_)) => String::new(),
-        _ if router.param("a").is_none() || router.param("b").is_none() => "Choose two runs.".into(),
-        _ => "Loading…".into(),
+    let both = derived(move || answered.get().and_then(Result::ok));
+    let why = text(move || match answered.get() {
+        Some(Err(error)) => error,
+        Some(Ok(_)) => String::new(),
+        None if chosen.get().is_none() => "Choose two runs.".into(),
+        None => "Loading…".into(),
     });
     let content = text(move || {
-        compared.get().map_or_else(String::new, |comparison| answers(Html::default(), &comparison).done())
+        both.get().map_or_else(String::new, |both| answers(Html::default(), &both.comparison).done())
     });
     let times = derived(move || {
-        let (a, b) = both.get().ok_or("Choose two runs.")?;
-        distribution(&[(&a.report.run, &a.nanos), (&b.report.run, &b.nanos)])
+        let both = both.get().ok_or("Choose two runs.")?;
+        let (runs, [a, b]) = (&both.comparison, &both.nanos);
+        distribution(&[(&runs.a, a), (&runs.b, b)])
     });
     let theme = expect_context::<Theme>();
     let save_png = move |_| download::png("step-times.png", "step-times", theme.inks().ground);
     let save_csv = move |_| {
-        if let Some(comparison) = compared.get_untracked() {
-            download::csv("comparison.csv", &csv(&comparison));
+        if let Some(both) = both.get_untracked() {
+            download::csv("comparison.csv", &csv(&both.comparison));
         }
     };
     view! {
@@ -84,7 +74,7 @@ pub fn comparison() -> AnyView {
             <div class="run-head">
                 <h1>"Compare two runs"</h1>
                 <span class="grow"></span>
-                <button class="quiet" on:click=save_csv>"CSV"</button>
+                <button class="quiet" on:click=act(save_csv)>"CSV"</button>
             </div>
             <div class="versus">
                 {choice("a", "Baseline")}
@@ -97,7 +87,7 @@ pub fn comparison() -> AnyView {
                 <div class="panel-head">
                     <h2>"Step times"<small>" how often a step took so long; shadow steps are left out"</small></h2>
                     <span class="grow"></span>
-                    <button class="quiet" on:click=save_png>"PNG"</button>
+                    <button class="quiet" on:click=act(save_png)>"PNG"</button>
                 </div>
                 <ul class="legend">
                     <li><i class="key line-muted" aria-hidden="true"></i>{text(move || router.param("a").unwrap_or_default())}</li>
@@ -111,12 +101,15 @@ pub fn comparison() -> AnyView {
     .into_any()
 }
 
-async fn fetch(run: &str) -> Result<Side, String> {
-    let report = api::report(run, None).await?;
-    let columns = api::steps(run).await?;
+async fn fetch(a: &str, b: &str) -> Result<Both, String> {
+    let comparison = api::comparison(a, b).await?;
+    Ok(Both { comparison, nanos: [step_nanos(a).await?, step_nanos(b).await?] })
+}
+
+async fn step_nanos(run: &str) -> Result<Vec<f32>, String> {
     let mut steps = Steps::default();
-    steps.apply(&columns);
-    Ok(Side { report, nanos: steps.sorted_step_nanos() })
+    steps.apply(&api::steps(run).await?);
+    Ok(steps.sorted_step_nanos())
 }
 
 fn swap(router: Router) {
@@ -227,16 +220,16 @@ fn written(unit: Unit, value: Option<f64>) -> String {
 fn difference(row: &Compared) -> String {
     let Some(difference) = row.difference else { return "—".into() };
     match row.unit {
-        Unit::Ratio => format!("{:+.1} points", difference * 100.0),
-        _ if difference >= 9.0 => format!("× {:.0}", difference + 1.0),
-        _ => format!("{:+.1} %", difference * 100.0),
+        Unit::Ratio => format!("{} points", signed(difference * 100.0, 1)),
+        _ if difference >= 9.0 => format!("× {}", fixed(difference + 1.0, 0)),
+        _ => format!("{} %", signed(difference * 100.0, 1)),
     }
 }
 
 fn csv(comparison: &Comparison) -> String {
     let mut out = format!("figure,unit,{},{},difference,noise,judged", comparison.a, comparison.b);
     for row in comparison.figures.iter().chain(&comparison.ledger) {
-        let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.9}"));
+        let number = |value: Option<f64>| value.map_or_else(String::new, |value| fixed(value, 9).to_string());
         let (unit, judged) = (format!("{:?}", row.unit), format!("{:?}", row.change));
         let [a, b, difference, noise] = [row.a, row.b, row.difference, row.noise].map(number);
         out += &format!("\n{},{unit},{a},{b},{difference},{noise},{judged}", row.name.replace(',', ""));

@@ -2,6 +2,7 @@
 
 use leptos::prelude::*;
 use viz::units;
+use viz::units::signed;
 use wire::views::{OwnOverhead, Report};
 
 use crate::cells::text;
@@ -104,5 +105,5 @@ pub fn interval(overhead: &OwnOverhead) -> String {
 
 /// Overhead may be below zero, which is noise; the sign says so.
 pub fn signed_percent(ratio: f64) -> String {
-    format!("{:+.2} %", ratio * 100.0)
+    format!("{} %", signed(ratio * 100.0, 2))
 }

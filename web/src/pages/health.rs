@@ -2,6 +2,7 @@
 
 use leptos::prelude::*;
 use viz::units;
+use viz::units::fixed;
 use wire::batch::DropReason;
 use wire::views::{Report, RunState};
 
@@ -109,7 +110,11 @@ fn worst_drift(report: &Report) -> Option<(u32, f64)> {
 /// Parts per billion; a clock of a usual machine is off by some parts per million.
 fn written_drift(ppb: f64) -> String {
     let sign = if ppb > 0.0 { "+" } else { "" };
-    if ppb.abs() < 1000.0 { format!("{sign}{ppb:.0} ppb") } else { format!("{sign}{:.1} ppm", ppb / 1000.0) }
+    if ppb.abs() < 1000.0 {
+        format!("{sign}{} ppb", fixed(ppb, 0))
+    } else {
+        format!("{sign}{} ppm", fixed(ppb / 1000.0, 1))
+    }
 }
 
 fn lost(report: &Report, why: DropReason) -> u64 {

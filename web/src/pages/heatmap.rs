@@ -4,6 +4,7 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 use viz::raster::{Frame, heatmap};
 use viz::span::Span;
+use viz::within::within;
 use viz::{measure, palette, ticks, units};
 use wire::live::tile::Measure;
 
@@ -74,7 +75,7 @@ pub fn Heatmap(look: Look, tiles: Tiles, end: Memo<f32>) -> impl IntoView {
         _ => false,
     });
     let height = derived(move || {
-        let inner = (ranks.get() as f64 * ROW_PIXELS).clamp(HEIGHT_PIXELS.0, HEIGHT_PIXELS.1 * stretch.get());
+        let inner = within(ranks.get() as f64 * ROW_PIXELS, HEIGHT_PIXELS.0, HEIGHT_PIXELS.1 * stretch.get());
         inner + MARGINS.top + MARGINS.bottom
     });
     let label = move || {

@@ -9,7 +9,7 @@ use wire::live::Part;
 use wire::views::{BucketStats, LatencyHistogram};
 
 use super::buckets::StepLook;
-use crate::cells::{derived, text};
+use crate::cells::{act, derived, text};
 use crate::download;
 use crate::live::Live;
 use crate::theme::Theme;
@@ -38,7 +38,7 @@ pub fn latencies(look: StepLook) -> AnyView {
             <div class="panel-head">
                 <h2>{title}<small>" collectives of the observed steps and all ranks"</small></h2>
                 <span class="grow"></span>
-                <button class="quiet" on:click=save>"PNG"</button>
+                <button class="quiet" on:click=act(save)>"PNG"</button>
             </div>
             {legend(&[(WAIT, false, "wait"), (TRANSFER, false, "transfer")])}
             <Xy label=title testid="latency" height=220.0 axes=("latency", "collectives") picture=picture />

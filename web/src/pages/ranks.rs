@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
+use viz::units::fixed;
+use viz::within::within;
 use viz::{measure, units};
 use wire::live::StepRanks;
 use wire::live::tile::{Measure, Reduce};
@@ -204,7 +206,7 @@ fn scale(live: Live, range: Range, tiles: Tiles) -> Memo<f32> {
             let Some(tile) = tiles.last() else { return floor.max(1.0) };
             let column = |step: f64| {
                 let column = (step - tile.step as f64) / f64::from(tile.per_column);
-                column.clamp(0.0, tile.columns() as f64) as usize
+                within(column, 0.0, tile.columns() as f64) as usize
             };
             let columns = column(view.start)..column((view.end).ceil()).max(column(view.start));
             measure::scale_end(tile, columns, floor)
@@ -225,7 +227,7 @@ fn csv(look: Look, tiles: Tiles) -> String {
                 let step = tile.step + column as u64 * u64::from(tile.per_column);
                 let rank = tile.rank + row as u32 * tile.per_row;
                 let seconds = f64::from(*value) * 1e-9;
-                out += &format!("\n{step},{},{rank},{},{seconds:.9}", tile.per_column, tile.per_row);
+                out += &format!("\n{step},{},{rank},{},{}", tile.per_column, tile.per_row, fixed(seconds, 9));
             }
         });
     });

@@ -8,7 +8,7 @@ use super::{
     buckets::Buckets, export::export, health::health, overview::overview, ranks::Ranks, scaling::scaling,
     timeline::Timeline,
 };
-use crate::cells::{Kept, Memo, Var, flag, memo, part, text};
+use crate::cells::{Kept, Memo, Var, act, flag, memo, part, text};
 use crate::html::shown;
 use crate::keys;
 use crate::live::Live;
@@ -109,7 +109,7 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
                 <span>{text(started)}</span>
             </span>
             <span class="grow"></span>
-            <button data-testid="export" title="Traces, tables, the report (E)" on:click=move |_| exporting.set(true)>
+            <button data-testid="export" title="Traces, tables, the report (E)" on:click=act(move |_| exporting.set(true))>
                 "Export…"
             </button>
         </header>

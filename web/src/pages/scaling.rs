@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
+use viz::order::order;
+use viz::units::signed;
 use viz::xy::Axis;
 use viz::{palette, ticks, units};
 use wire::live::Part;
@@ -184,8 +186,8 @@ fn efficiency_hits(answer: &Answer) -> Vec<Hit> {
     };
     let mut hits: Vec<Hit> = answer.predictions.iter().map(of_prediction).collect();
     hits.extend(answer.points.iter().filter_map(of_point));
-    hits.sort_by(|a, b| a.at.0.total_cmp(&b.at.0));
-    hits
+    let order = order(hits.len(), &|a, b| hits[a].at.0.total_cmp(&hits[b].at.0));
+    order.into_iter().map(|at| hits[at as usize].clone()).collect()
 }
 
 fn model(answer: &Answer) -> Shown {
@@ -288,7 +290,7 @@ fn baseline(answer: &Answer) -> String {
 
 fn error(answer: &Answer) -> String {
     answer.model_error.map_or_else(String::new, |error| {
-        format!(" at this run's own size the model is off by {:+.1} %", error * 100.0)
+        format!(" at this run's own size the model is off by {} %", signed(error * 100.0, 1))
     })
 }
 

@@ -1,6 +1,7 @@
 //! Buckets in numbers: the selected one on every rank of this step, and all of them over the run.
 
 use leptos::prelude::*;
+use viz::order::order;
 use viz::units;
 use wire::live::Waterfall;
 
@@ -26,9 +27,10 @@ struct OnRank {
 
 fn on_ranks(waterfall: &Waterfall, bucket: u32) -> Vec<OnRank> {
     let at: Vec<usize> = (0..waterfall.bucket.len()).filter(|&at| waterfall.bucket[at] == bucket).collect();
-    let mut starts: Vec<f64> = at.iter().map(|&at| waterfall.bucket_start[at]).collect();
-    starts.sort_unstable_by(f64::total_cmp);
-    let (Some(&last), Some(&median)) = (starts.last(), starts.get(starts.len() / 2)) else {
+    let starts: Vec<f64> = at.iter().map(|&at| waterfall.bucket_start[at]).collect();
+    let order = order(starts.len(), &|a, b| starts[a].total_cmp(&starts[b]));
+    let start = |place: Option<&u32>| place.map(|&at| starts[at as usize]);
+    let (Some(last), Some(median)) = (start(order.last()), start(order.get(order.len() / 2))) else {
         return Vec::new();
     };
     at.into_iter()

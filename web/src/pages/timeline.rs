@@ -5,6 +5,8 @@
 
 use leptos::prelude::*;
 use viz::raster::{Frame, line};
+use viz::units::fixed;
+use viz::within::within;
 use viz::{measure, palette, ticks, units};
 use wire::live::Part;
 
@@ -59,9 +61,9 @@ pub fn Timeline() -> impl IntoView {
     effect(move || {
         let (bounds, at) = (bounds.get(), at.get());
         if let Some(handle) = handle.get() {
-            let _ = handle.set_attribute("min", &format!("{:.0}", bounds.start));
-            let _ = handle.set_attribute("max", &format!("{:.0}", (bounds.end - 1.0).max(0.0)));
-            handle.set_value(&format!("{at:.0}"));
+            let _ = handle.set_attribute("min", &fixed(bounds.start, 0).to_string());
+            let _ = handle.set_attribute("max", &fixed((bounds.end - 1.0).max(0.0), 0).to_string());
+            handle.set_value(&fixed(at, 0).to_string());
         }
     });
     let says = text(move || {
@@ -91,7 +93,7 @@ pub fn Timeline() -> impl IntoView {
             <label class="field">
                 <span>"Up to step"</span>
                 <input inputmode="numeric" data-testid="at" on:change=enter
-                    prop:value=text(move || format!("{:.0}", at.get())) />
+                    prop:value=text(move || fixed(at.get(), 0).to_string()) />
             </label>
             <button data-testid="go-live" title="Show the newest (L)" aria-pressed=text(move || is_live.get().to_string())
                 on:click=act(move |_| range.rewind(None))>
@@ -121,7 +123,7 @@ fn overlay(pen: &Pen, size: Size, live: Live, range: Range) {
     if bounds.is_empty() {
         return;
     }
-    let x = |step: f64| bounds.to_pixel(step.clamp(bounds.start, bounds.end), size.width);
+    let x = |step: f64| bounds.to_pixel(within(step, bounds.start, bounds.end), size.width);
     let (left, right) = (x(view.start), x(view.end));
     pen.area(&[(left, 0.0), (right, 0.0), (right, size.height), (left, size.height)], pen.inks.accent, 0.14);
     if let Some(at) = range.at.get() {

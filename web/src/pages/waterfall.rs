@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
+use viz::order::order;
 use viz::raster::Frame;
 use viz::raster::gantt::{Gantt, View};
 use viz::span::Span;
+use viz::units::fixed;
+use viz::within::within;
 use viz::{palette, ticks, units};
 use wire::live::{SliceKind, Waterfall};
 
@@ -64,7 +67,7 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
 
     let ranks = memo(move || look.shown.with(|shown| shown.as_ref().map_or(4, |s| s.gantt.rows())));
     let height = derived(move || {
-        (ranks.get() as f64 * ROW_PIXELS).clamp(HEIGHT_PIXELS.0, HEIGHT_PIXELS.1 * stretch.get())
+        within(ranks.get() as f64 * ROW_PIXELS, HEIGHT_PIXELS.0, HEIGHT_PIXELS.1 * stretch.get())
     });
     let view = memo(move || {
         let span = look.shown.with(|shown| shown.as_ref().map_or(1.0, |s| s.waterfall.span_nanos.max(1.0)));
@@ -78,7 +81,7 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
     let zoom_rows = move |factor: f64| {
         let (rows, every) = (view.get_untracked().rows, ranks.get_untracked() as f64);
         let at = place.get_untracked().map_or(0.5, |p: Place| {
-            ((p.y - MARGINS.top) / (p.height - MARGINS.top - MARGINS.bottom)).clamp(0.0, 1.0)
+            within((p.y - MARGINS.top) / (p.height - MARGINS.top - MARGINS.bottom), 0.0, 1.0)
         });
         let next = rows.zoom(at, factor);
         zoomed.set((next.len() < every).then(|| next.clamp(Span::new(0.0, every), MIN_RANKS)));
@@ -94,7 +97,7 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
     let anchor = move || {
         let place = place.get_untracked();
         place.map_or(0.5, |p: Place| {
-            ((p.x - MARGINS.left) / (p.width - MARGINS.left - MARGINS.right)).clamp(0.0, 1.0)
+            within((p.x - MARGINS.left) / (p.width - MARGINS.left - MARGINS.right), 0.0, 1.0)
         })
     };
     keys::global(move |key| {
@@ -197,7 +200,7 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
         let (rows, ranks) = (view.get().rows, ranks.get());
         let together = Gantt::ranks_a_row(rows, height.get());
         let part = if rows.len() < ranks as f64 {
-            format!("ranks {:.0} to {:.0} of {ranks}", rows.start, rows.end - 1.0)
+            format!("ranks {} to {} of {ranks}", fixed(rows.start, 0), fixed(rows.end - 1.0, 0))
         } else {
             String::new()
         };
@@ -266,8 +269,9 @@ fn arrow(look: StepLook, key: &str) -> bool {
     };
     look.shown.with_untracked(|shown| {
         let Some(shown) = shown else { return false };
-        let mut buckets = shown.waterfall.bucket.clone();
-        buckets.sort_unstable();
+        let all = &shown.waterfall.bucket;
+        let order = order(all.len(), &|a, b| all[a].cmp(&all[b]));
+        let mut buckets: Vec<u32> = order.into_iter().map(|at| all[at as usize]).collect();
         buckets.dedup();
         let bucket = moved(&buckets, look.bucket.get_untracked(), by_bucket);
         look.select(bucket, moved(&shown.waterfall.rank, look.rank.get_untracked(), by_rank));

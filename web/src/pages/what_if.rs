@@ -1,6 +1,7 @@
 //! What the step would take if something were fixed: the replay of the observed steps, as a table.
 
 use leptos::prelude::*;
+use viz::order::order;
 use viz::units;
 use wire::views::Report;
 use wire::views::what_if::{Fix, Saving, WhatIf};
@@ -70,13 +71,13 @@ fn headline(what_if: &WhatIf) -> String {
 }
 
 fn group(html: Html, title: &str, savings: &[Saving], run: &str) -> Html {
-    let mut worth: Vec<&Saving> = savings.iter().filter(|saving| saving.share >= LEAST).collect();
-    worth.sort_by(|a, b| b.share.total_cmp(&a.share));
+    let worth: Vec<&Saving> = savings.iter().filter(|saving| saving.share >= LEAST).collect();
+    let order = order(worth.len(), &|a, b| worth[b].share.total_cmp(&worth[a].share));
     html.raw("<tr class=group>")
         .el("th scope=rowgroup", title)
         .el("td colspan=3", if worth.is_empty() { "nothing to gain" } else { "" })
         .raw("</tr>")
-        .each(worth.into_iter().take(MOST), |html, saving| line(html, saving, run))
+        .each(order.into_iter().take(MOST), |html, at| line(html, worth[at as usize], run))
 }
 
 fn line(html: Html, saving: &Saving, run: &str) -> Html {

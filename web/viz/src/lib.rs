@@ -5,10 +5,11 @@
 //! crosshair are the caller's; this crate only says where ticks go and how a figure is written.
 //!
 //! * [`steps`] keeps the newest steps of a run, and [`measure`] says which of their columns is looked at.
-//! * [`span`] is zoom and pan; [`ticks`] and [`units`] are axes and figures; [`palette`] is colour.
+//! * [`order`](mod@order) sorts. [`span`] is zoom and pan; [`ticks`] and [`units`] are axes and figures; [`palette`] is colour.
 //! * [`raster`] draws: [`raster::heatmap`], [`raster::area`], [`raster::line`], [`raster::gantt`].
 
 pub mod measure;
+pub mod order;
 pub mod palette;
 pub mod raster;
 pub mod span;
@@ -16,4 +17,5 @@ pub mod steps;
 pub mod ticks;
 pub mod tiles;
 pub mod units;
+pub mod within;
 pub mod xy;

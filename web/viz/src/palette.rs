@@ -4,6 +4,7 @@
 //! to the waterfall, where what is hidden behind compute is pale and hatched, and what is exposed is solid.
 //! Magnitudes use cividis.
 
+use crate::within::within_f32;
 use wire::live::{Part, SliceKind};
 
 /// A pixel as `ImageData` wants it: red in the lowest byte, alpha in the highest.
@@ -89,7 +90,7 @@ const CIVIDIS: [[u8; 3]; 9] = [
 /// Cividis at `t`, clamped to 0..1.
 #[must_use]
 pub fn cividis(t: f32) -> Rgba {
-    let at = t.clamp(0.0, 1.0) * (CIVIDIS.len() - 1) as f32;
+    let at = within_f32(t, 0.0, 1.0) * (CIVIDIS.len() - 1) as f32;
     let low = (at as usize).min(CIVIDIS.len() - 2);
     let mix = at - low as f32;
     let channel = |c: usize| {

@@ -5,6 +5,7 @@ pub mod gantt;
 pub mod heatmap;
 pub mod line;
 
+use crate::within::within_f32;
 use std::ops::Range;
 
 use crate::palette::Rgba;
@@ -50,7 +51,7 @@ impl<'a> Frame<'a> {
         let pixel = &mut self.pixels[y * self.width + x];
         let [r0, g0, b0, a0] = pixel.to_le_bytes().map(f32::from);
         let [r1, g1, b1, a1] = colour.to_le_bytes().map(f32::from);
-        let over = a1 * coverage.clamp(0.0, 1.0);
+        let over = a1 * within_f32(coverage, 0.0, 1.0);
         // Shares of one pixel lie side by side: they add up instead of hiding each other.
         let under = a0.min(255.0 - over);
         let alpha = over + under;
@@ -63,8 +64,8 @@ impl<'a> Frame<'a> {
 
     /// Fills column `x` from `top` to `bottom`, in fractions of pixels from the top.
     fn fill_column(&mut self, x: usize, top: f32, bottom: f32, colour: Rgba) {
-        let top = top.clamp(0.0, self.height as f32);
-        let bottom = bottom.clamp(0.0, self.height as f32);
+        let top = within_f32(top, 0.0, self.height as f32);
+        let bottom = within_f32(bottom, 0.0, self.height as f32);
         if bottom <= top {
             return;
         }

@@ -1,5 +1,7 @@
 //! A visible stretch of one axis: zoom, pan, and the way from data to pixels and back.
 
+use crate::within::within;
+
 /// What an axis shows, in data units. `end > start` wherever a chart draws.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
@@ -69,7 +71,7 @@ impl Span {
             return bounds;
         }
         // A too short span grows around its middle.
-        let start = (self.start + (self.len() - len) / 2.0).clamp(bounds.start, bounds.end - len);
+        let start = within(self.start + (self.len() - len) / 2.0, bounds.start, bounds.end - len);
         Self::new(start, start + len)
     }
 

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use wire::live::{FLAG_SHADOW, StepColumns};
 
+use crate::order::order;
 use crate::span::Span;
 
 /// At most this many steps are kept: 70 bytes each.
@@ -82,9 +83,9 @@ impl Steps {
     pub fn sorted_step_nanos(&self) -> Vec<f32> {
         let observed =
             self.step_nanos.iter().zip(&self.flags).filter(|(_, flags)| **flags & FLAG_SHADOW == 0);
-        let mut nanos: Vec<f32> = observed.map(|(nanos, _)| *nanos).filter(|nanos| !nanos.is_nan()).collect();
-        nanos.sort_unstable_by(f32::total_cmp);
-        nanos
+        let nanos: Vec<f32> = observed.map(|(nanos, _)| *nanos).filter(|nanos| !nanos.is_nan()).collect();
+        let order = order(nanos.len(), &|a, b| nanos[a].total_cmp(&nanos[b]));
+        order.into_iter().map(|at| nanos[at as usize]).collect()
     }
 
     /// The stretch of step numbers that is kept; empty when nothing is.

@@ -54,8 +54,11 @@ pub fn nanos(span: Span, most: usize) -> Vec<Tick> {
     let decimals = decimals(step / scale);
     values(span, step)
         .map(|value| {
-            let label =
-                if value == 0.0 { "0".into() } else { format!("{:.decimals$} {unit}", value / scale) };
+            let label = if value == 0.0 {
+                "0".into()
+            } else {
+                format!("{} {unit}", units::fixed(value / scale, decimals))
+            };
             Tick { value, label }
         })
         .collect()
@@ -88,8 +91,11 @@ pub fn rates(span: Span, most: usize) -> Vec<Tick> {
     let decimals = decimals(step / scale);
     values(span, step)
         .map(|value| {
-            let label =
-                if value == 0.0 { "0".into() } else { format!("{:.decimals$}{prefix}", value / scale) };
+            let label = if value == 0.0 {
+                "0".into()
+            } else {
+                format!("{}{prefix}", units::fixed(value / scale, decimals))
+            };
             Tick { value, label }
         })
         .collect()

@@ -1,5 +1,6 @@
 //! Rank x step cells by colour, with a named reduction: under max, a lone slow cell never disappears.
 
+use crate::within::within;
 use wire::live::tile::{Reduce, Tile};
 
 use crate::palette::{Rgba, with_alpha};
@@ -70,7 +71,7 @@ pub fn draw(frame: &mut Frame<'_>, map: &Heatmap<'_>) {
 /// Which of `count` cells each pixel shows; none before the first and beyond the last.
 fn cells(view: Span, pixels: usize, count: usize) -> Vec<(usize, usize)> {
     let per_pixel = view.len() / pixels as f64;
-    let clip = |cell: f64| cell.clamp(0.0, count as f64) as usize;
+    let clip = |cell: f64| within(cell, 0.0, count as f64) as usize;
     let cell = |at: usize| {
         let (first, past) = whole(view.start + at as f64 * per_pixel, per_pixel);
         (clip(first), clip(past))

@@ -1,0 +1,41 @@
+//! Two runs side by side.
+
+use analysis::compare::compare;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use utoipa::IntoParams;
+use wire::views::ApiError;
+use wire::views::comparison::Comparison;
+
+use super::App;
+use super::answer::{Form, answer};
+use super::api::find;
+use super::error::Failure;
+
+/// Which runs.
+#[derive(Debug, Deserialize, IntoParams)]
+pub struct CompareQuery {
+    /// The run to compare with.
+    a: String,
+    /// The run to judge.
+    b: String,
+    /// `json` (the default) or `frame`.
+    #[serde(default)]
+    form: Form,
+}
+
+/// Two runs figure by figure: all kept steps of one that is over, the recent ones of a live one.
+#[utoipa::path(
+    get,
+    path = "/api/v1/compare",
+    params(CompareQuery),
+    responses((status = 200, body = Comparison), (status = 404, body = ApiError))
+)]
+pub async fn comparison(
+    State(app): State<App>,
+    Query(query): Query<CompareQuery>,
+) -> Result<Response, Failure> {
+    let (a, b) = (find(&app, &query.a)?, find(&app, &query.b)?);
+    answer(query.form, &compare(&a.report, &b.report))
+}
