@@ -2,17 +2,20 @@
 //!
 //! Not a crate: the benches of several crates include this file, so that the agent needs no dependency for it.
 
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-use std::{env, fs, io};
+use std::{env, fs};
 
 use serde_json::{Value, json};
 
-/// Lines that become one file once the measurement is done: a run that failed leaves none.
+/// Lines that become one file once the measurement is done. Until then they lie in a `.partial` one, which is what a
+/// run that failed leaves.
 pub struct Results {
     name: &'static str,
     date: String,
-    lines: Vec<Value>,
+    partial: io::Result<File>,
 }
 
 impl Results {
@@ -30,24 +33,35 @@ impl Results {
             "load_before": first_line("/proc/loadavg"),
             "command": format!("{name} {}", words.join(" ")).trim(),
         });
-        Self { name, date, lines: vec![machine] }
+        let mut results = Self { partial: Err(io::ErrorKind::NotFound.into()), name, date };
+        results.partial =
+            fs::create_dir_all(folder()).and_then(|()| File::create(results.path("jsonl.partial")));
+        results.add(machine);
+        results
     }
 
-    /// Adds one result.
+    /// Adds one result. Where that fails, [`Self::finish`] says so.
     pub fn add(&mut self, line: Value) {
-        self.lines.push(line);
+        if let Ok(file) = &mut self.partial
+            && let Err(error) = writeln!(file, "{line}")
+        {
+            self.partial = Err(error);
+        }
     }
 
-    /// Writes the file and gives its path. A second run on one day replaces the first.
+    /// Finishes the file and gives its path. A second run on one day replaces the first.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn finish(self) -> io::Result<PathBuf> {
-        fs::create_dir_all(folder())?;
-        let path = folder().join(format!("{}-{}.jsonl", self.date, self.name));
-        let text: String = self.lines.iter().map(|line| format!("{line}\n")).collect();
-        fs::write(&path, text)?;
+        let (partial, path) = (self.path("jsonl.partial"), self.path("jsonl"));
+        self.partial?.sync_all()?;
+        fs::rename(partial, &path)?;
         Ok(path)
+    }
+
+    fn path(&self, extension: &str) -> PathBuf {
+        folder().join(format!("{}-{}.{extension}", self.date, self.name))
     }
 }
 
