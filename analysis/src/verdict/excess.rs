@@ -12,9 +12,11 @@ const CPU_EXPLAINS: f64 = 0.5;
 pub(super) const MORE_WORK_CORRELATION: f64 = 0.9;
 /// They must vary at all, by this share of their mean.
 const LEAST_VARIATION: f64 = 0.04;
-/// So many of the changes from step to step, the largest, say nothing about how a rank's work varies: they are
-/// where a fault begins or ends.
+/// At either end so many of a rank's steps, by compute, and of its changes from step to step, say nothing about how
+/// its work varies: there a fault begins or ends.
 const EDGE_SHARE: f64 = 0.05;
+/// Of what forward and backward vary together this much must be change from one step to the next.
+const LEAST_CHANGES: f64 = 0.3;
 /// Samples must explain this much of a compute excess to be its cause.
 const SAMPLES_EXPLAIN: f64 = 0.5;
 
@@ -39,6 +41,8 @@ pub(super) struct Variation {
     forward: f64,
     backward: f64,
     both: f64,
+    /// What of `both` is change from one step to the next: all of it where samples are drawn anew for each.
+    changes: f64,
 }
 
 impl Variation {
@@ -50,29 +54,20 @@ impl Variation {
             forward: stats::mean(off().map(|(f, _)| f * f))?,
             backward: stats::mean(off().map(|(_, b)| b * b))?,
             both: stats::mean(off().map(|(f, b)| f * b))?,
+            changes: changes(pairs)?,
         })
     }
 
-    /// Of one rank over `steps`, from how it changes from step to step: samples are drawn anew for each, and a device
-    /// that is slow for a while, then not, changes twice. Work that grows slowly over a run looks like a device.
+    /// Of one rank over `steps`. A few steps at the edge of an episode, in which the fault was not yet, would look like
+    /// uneven work; and a device that is slow for a while, then not, changes twice.
     fn of_rank(steps: &[&StepAnalysis], rank: usize) -> Option<Self> {
         let own = steps.iter().filter_map(|step| step.ranks.get(rank)?.as_ref());
         let pairs = own.map(|own| (own.part(Part::Forward) as f64, own.part(Part::Backward) as f64));
         let pairs: Vec<(f64, f64)> = pairs.collect();
-        let mean = |of: fn(&(f64, f64)) -> f64| stats::mean(pairs.iter().map(of)).filter(|mean| *mean > 0.0);
-        let (forward, backward) = (mean(|pair| pair.0)?, mean(|pair| pair.1)?);
-        let change = |two: &[(f64, f64)]| ((two[1].0 - two[0].0) / forward, (two[1].1 - two[0].1) / backward);
-        let mut changes: Vec<(f64, f64)> = pairs.windows(2).map(change).collect();
-        let size = |change: &(f64, f64)| change.0.abs() + change.1.abs();
-        changes.sort_unstable_by(|a, b| size(a).total_cmp(&size(b)));
-        changes.truncate(changes.len() - (changes.len() as f64 * EDGE_SHARE).ceil() as usize);
-        // The difference of two draws varies twice as much as one of them.
-        let half = |of: fn(&(f64, f64)) -> f64| stats::mean(changes.iter().map(of)).map(|mean| mean / 2.0);
-        Some(Self {
-            forward: half(|c| c.0 * c.0)?,
-            backward: half(|c| c.1 * c.1)?,
-            both: half(|c| c.0 * c.1)?,
-        })
+        let mut by_size = pairs.clone();
+        by_size.sort_unstable_by(|a, b| (a.0 + a.1).total_cmp(&(b.0 + b.1)));
+        let cut = (pairs.len() as f64 * EDGE_SHARE) as usize;
+        Some(Self { changes: changes(&pairs)?, ..Self::of(&by_size[cut..by_size.len() - cut])? })
     }
 
     /// What the suspect varies more than the median of the others: scatter that all ranks have, and that is
@@ -83,6 +78,7 @@ impl Variation {
             forward: self.forward - usual(|other| other.forward),
             backward: self.backward - usual(|other| other.backward),
             both: self.both - usual(|other| other.both),
+            changes: self.changes - usual(|other| other.changes),
         }
     }
 
@@ -99,8 +95,23 @@ impl Variation {
 
     /// The work itself varies, not the device or the host.
     pub(super) fn is_of_work(&self) -> bool {
-        self.correlation() >= MORE_WORK_CORRELATION && self.coefficient() >= LEAST_VARIATION
+        self.correlation() >= MORE_WORK_CORRELATION
+            && self.coefficient() >= LEAST_VARIATION
+            && self.changes >= LEAST_CHANGES * self.both
     }
+}
+
+/// Half the mean product of the changes from step to step, each on the scale of its own mean: for steps that have
+/// nothing to do with each other it is their covariance (von Neumann 1941), for one that rises once it is next to
+/// nothing. The largest are left out: they are where a fault begins or ends.
+fn changes(pairs: &[(f64, f64)]) -> Option<f64> {
+    let mean = |of: fn(&(f64, f64)) -> f64| stats::mean(pairs.iter().map(of)).filter(|mean| *mean > 0.0);
+    let (forward, backward) = (mean(|pair| pair.0)?, mean(|pair| pair.1)?);
+    let product = |two: &[(f64, f64)]| (two[1].0 - two[0].0) / forward * ((two[1].1 - two[0].1) / backward);
+    let mut products: Vec<f64> = pairs.windows(2).map(product).collect();
+    products.sort_unstable_by(f64::total_cmp);
+    products.truncate(products.len() - (products.len() as f64 * EDGE_SHARE).ceil() as usize);
+    stats::mean(products).map(|mean| mean / 2.0)
 }
 
 impl Excess {

@@ -115,6 +115,19 @@ fn a_small_cost_is_watched_for_longer() {
     assert_eq!(slow_for(400).len(), 1);
 }
 
+/// Both rise and fall together; only one of them does so from step to step.
+#[test]
+fn a_device_that_is_slow_for_a_while_is_no_uneven_work() {
+    let pairs = |extra: &dyn Fn(u64) -> f64| -> Vec<(f64, f64)> {
+        (0..140).map(|n| (10.0 + extra(n), 20.0 + 2.0 * extra(n) + jitter(n, 1) as f64 / 2e6)).collect()
+    };
+    let drawn_anew = pairs(&|n| (n * 37 % 11) as f64 / 2.0);
+    let slow_for_a_while = pairs(&|n| if (40..120).contains(&n) { 5.0 } else { 0.0 });
+    assert!(excess::Variation::of(&drawn_anew).unwrap().is_of_work());
+    let device = excess::Variation::of(&slow_for_a_while).unwrap();
+    assert!(device.correlation() > 0.9 && device.coefficient() > 0.1 && !device.is_of_work(), "{device:?}");
+}
+
 #[test]
 fn few_steps_and_few_ranks_are_insufficient_evidence() {
     assert_eq!(judge(&run(49, |_, rank| (rank == 1).then_some((50 * MS, Part::Input)))), []);
