@@ -25,6 +25,8 @@ const SEED: u64 = 20_261_120;
 struct Counts {
     real: usize,
     simulated: usize,
+    /// Only real runs on so many ranks.
+    ranks: Option<u32>,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -44,7 +46,7 @@ fn main() -> anyhow::Result<()> {
     };
     let data = tempfile::tempdir()?;
     let cases: Vec<cases::Real> = (0..counts.real).map(|at| cases::real(at, &mut random)).collect();
-    for job in cases::JOBS {
+    for job in cases::JOBS.into_iter().filter(|job| counts.ranks.is_none_or(|ranks| job.ranks == ranks)) {
         let of_job: Vec<&cases::Real> = cases.iter().filter(|case| case.job == job).collect();
         real::alternate(data.path(), job, &of_job, &mut keep)?;
     }
@@ -59,14 +61,15 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn arguments() -> anyhow::Result<Counts> {
-    let mut counts = Counts { real: 100, simulated: 200 };
+    let mut counts = Counts { real: 100, simulated: 200, ranks: None };
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
         let number = arguments.next().and_then(|number| number.parse().ok());
         match (name.as_str(), number) {
             ("--real", Some(number)) => counts.real = number,
             ("--simulated", Some(number)) => counts.simulated = number,
-            _ => bail!("usage: faults [--real N] [--simulated N]"),
+            ("--ranks", Some(number)) => counts.ranks = u32::try_from(number).ok(),
+            _ => bail!("usage: faults [--real N] [--simulated N] [--ranks 2|4]"),
         }
     }
     Ok(counts)
