@@ -33,9 +33,9 @@ impl Results {
             "load_before": first_line("/proc/loadavg"),
             "command": format!("{name} {}", words.join(" ")).trim(),
         });
-        let mut results = Self { partial: Err(io::ErrorKind::NotFound.into()), name, date };
-        results.partial =
-            fs::create_dir_all(folder()).and_then(|()| File::create(results.path("jsonl.partial")));
+        let partial = path(name, &date, "jsonl.partial");
+        let partial = fs::create_dir_all(folder()).and_then(|()| File::create(partial));
+        let mut results = Self { name, date, partial };
         results.add(machine);
         results
     }
@@ -54,15 +54,15 @@ impl Results {
     /// # Errors
     /// When it cannot be written.
     pub fn finish(self) -> io::Result<PathBuf> {
-        let (partial, path) = (self.path("jsonl.partial"), self.path("jsonl"));
         self.partial?.sync_all()?;
-        fs::rename(partial, &path)?;
-        Ok(path)
+        let finished = path(self.name, &self.date, "jsonl");
+        fs::rename(path(self.name, &self.date, "jsonl.partial"), &finished)?;
+        Ok(finished)
     }
+}
 
-    fn path(&self, extension: &str) -> PathBuf {
-        folder().join(format!("{}-{}.{extension}", self.date, self.name))
-    }
+fn path(name: &str, date: &str, extension: &str) -> PathBuf {
+    folder().join(format!("{date}-{name}.{extension}"))
 }
 
 /// Where results lie: `benches/results`, or where `PACELINE_BENCH_OUT` says, for runs that only try something.

@@ -1,17 +1,18 @@
 //! Ranks that exchange cores all the time, so that a core that is slower than the other is no rank's own.
 //!
-//! The cores of a virtual machine are not alike: what runs beside it takes a third off one of them for a second or
-//! two, which no counter of this machine shows, and a rank bound to that core truly is slow. Where the question is
-//! whether a *rank* is named rightly, every rank must have every core for as long.
+//! The cores of a virtual machine are not alike: what runs beside it takes a third and more off one of them for a
+//! second or two, which no counter of this machine shows, and a rank bound to that core truly is slow. Where the
+//! question is whether a *rank* is named rightly, every rank must have every core for as long.
 
 use std::fs;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::programs::{Job, wait_until};
 
 /// Between two exchanges: some within every step.
 const EVERY: Duration = Duration::from_millis(5);
@@ -23,18 +24,20 @@ pub struct Crossover {
 }
 
 impl Crossover {
-    /// Begins with the processes of all ranks, in order of rank.
+    /// Waits until the ranks of a job are there, and begins.
     ///
     /// # Errors
-    /// When there is no thread to be had.
-    pub fn start(ranks: Vec<u32>) -> anyhow::Result<Self> {
+    /// When they do not come.
+    pub fn of(job: &Job, ranks: usize) -> anyhow::Result<Self> {
+        let all = || job.rank_pids().ok().filter(|pids| pids.len() == ranks);
+        let pids = wait_until("the ranks to start", all)?;
         let cores = thread::available_parallelism()?.get();
         let (stop, stopped) = channel();
         let exchange = move || {
             let mut turn = 0;
             while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
                 turn += 1;
-                for (rank, pid) in ranks.iter().enumerate() {
+                for (rank, pid) in pids.iter().enumerate() {
                     bind(*pid, (rank + turn) % cores);
                 }
             }
@@ -63,13 +66,4 @@ fn bind(pid: u32, core: usize) {
             let _ended = sched_setaffinity(Some(number), &one);
         }
     }
-}
-
-/// Waits until the ranks of a job are there, and lets them exchange cores.
-///
-/// # Errors
-/// When they do not come.
-pub fn of_job(job: &crate::programs::Job, ranks: usize) -> anyhow::Result<Crossover> {
-    let all = || job.rank_pids().ok().filter(|pids| pids.len() == ranks);
-    Crossover::start(crate::programs::wait_until("the ranks to start", all).context("no ranks")?)
 }

@@ -14,7 +14,7 @@ pub fn pixels(length: f64) -> String {
     format!("{}px", fixed(length, 0))
 }
 
-/// Lists of views of one type, for the same reason.
+/// Lists of views of one type: others would be compiled for each.
 pub trait Views {
     /// The items, erased.
     fn views(self) -> Vec<AnyView>;

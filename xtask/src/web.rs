@@ -19,8 +19,16 @@ use flate2::write::GzEncoder;
 const WASM_TARGET: &str = "wasm32-unknown-unknown";
 
 /// What the bundle is made from; a change in any of them builds it anew.
-const INPUTS: [&str; 7] =
-    ["web", "wire", "xtask/src/web.rs", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml", ".cargo"];
+const INPUTS: [&str; 8] = [
+    "web",
+    "wire",
+    "analysis",
+    "xtask/src/web.rs",
+    "Cargo.toml",
+    "Cargo.lock",
+    "rust-toolchain.toml",
+    ".cargo",
+];
 
 /// Builds the bundle unless it is up to date.
 pub fn run() -> anyhow::Result<()> {

@@ -46,7 +46,12 @@ pub(super) struct Variation {
 }
 
 impl Variation {
+    /// Of (forward, backward) pairs in the order of steps.
     pub(super) fn of(pairs: &[(f64, f64)]) -> Option<Self> {
+        Self::around_means(pairs, changes(pairs)?)
+    }
+
+    fn around_means(pairs: &[(f64, f64)], changes: f64) -> Option<Self> {
         let mean = |of: fn(&(f64, f64)) -> f64| stats::mean(pairs.iter().map(of)).filter(|mean| *mean > 0.0);
         let (forward, backward) = (mean(|pair| pair.0)?, mean(|pair| pair.1)?);
         let off = || pairs.iter().map(|pair| (pair.0 / forward - 1.0, pair.1 / backward - 1.0));
@@ -54,7 +59,7 @@ impl Variation {
             forward: stats::mean(off().map(|(f, _)| f * f))?,
             backward: stats::mean(off().map(|(_, b)| b * b))?,
             both: stats::mean(off().map(|(f, b)| f * b))?,
-            changes: changes(pairs)?,
+            changes,
         })
     }
 
@@ -67,7 +72,7 @@ impl Variation {
         let mut by_size = pairs.clone();
         by_size.sort_unstable_by(|a, b| (a.0 + a.1).total_cmp(&(b.0 + b.1)));
         let cut = (pairs.len() as f64 * EDGE_SHARE) as usize;
-        Some(Self { changes: changes(&pairs)?, ..Self::of(&by_size[cut..by_size.len() - cut])? })
+        Self::around_means(&by_size[cut..by_size.len() - cut], changes(&pairs)?)
     }
 
     /// What the suspect varies more than the median of the others: scatter that all ranks have, and that is

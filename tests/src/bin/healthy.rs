@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
-use paceline_tests::crossover;
+use paceline_tests::crossover::Crossover;
 use paceline_tests::monitoring::{Monitoring, is_installed};
 use paceline_tests::programs::{Job, Server, get_json};
 use paceline_tests::results::Results;
@@ -36,35 +36,43 @@ fn main() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     let monitoring = Monitoring::start_as_shipped(server.listen())?;
-    let job = job(&server, &options, &[])?;
-    let crossover = crossover::of_job(&job, options.ranks as usize)?;
+    watch(&server, &monitoring, &options, &mut results)?;
+    let control = control(&server, &monitoring, &options)?;
+    println!("{control}");
+    results.add(control);
+    println!("raw: {}", results.finish()?.display());
+    Ok(())
+}
+
+/// A healthy job for so many minutes.
+fn watch(
+    server: &Server,
+    monitoring: &Monitoring,
+    options: &Options,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    let job = job(server, options, &[])?;
+    let _crossover = Crossover::of(&job, options.ranks as usize)?;
     let end = Instant::now() + Duration::from_secs(options.minutes * 60);
     while let left = end.saturating_duration_since(Instant::now())
         && !left.is_zero()
     {
         thread::sleep(LOOK.min(left));
-        let seen = look(&server, &monitoring)?;
+        let seen = look(server, monitoring)?;
         println!("{seen}");
         results.add(seen);
     }
-    let heard = monitoring.received();
-    let fired = monitoring.query(&format!(
-        "count_over_time(ALERTS{{alertname=~\"Paceline.*\"}}[{}m])",
-        options.minutes.max(1)
-    ))?;
-    let steps = newest(&server)?["steps"].clone();
-    let names: Vec<Value> = heard.iter().map(|message| message.alert["labels"].clone()).collect();
+    let heard: Vec<Value> =
+        monitoring.received().into_iter().map(|message| message.alert["labels"].clone()).collect();
+    let minutes = options.minutes;
+    let raised =
+        monitoring.query(&format!("count_over_time(ALERTS{{alertname=~\"Paceline.*\"}}[{minutes}m])"))?;
     let summary = json!({
-        "what": "summary", "minutes": options.minutes, "ranks": options.ranks, "steps": steps,
-        "alerts_at_the_webhook": heard.len(), "their_labels": names, "pending_or_firing": fired,
+        "what": "summary", "minutes": minutes, "ranks": options.ranks, "steps": newest(server)?["steps"],
+        "alerts_at_the_webhook": heard, "pending_or_firing": raised,
     });
     println!("{summary}");
     results.add(summary);
-    drop((crossover, job));
-    let control = control(&server, &monitoring, &options)?;
-    println!("{control}");
-    results.add(control);
-    println!("raw: {}", results.finish()?.display());
     Ok(())
 }
 
@@ -74,8 +82,8 @@ fn options() -> anyhow::Result<Options> {
     while let Some(name) = words.next() {
         let number = words.next().and_then(|number| number.parse().ok());
         match (name.as_str(), number) {
-            ("--minutes", Some(number)) => options.minutes = number,
-            ("--ranks", Some(number)) => options.ranks = number,
+            ("--minutes", Some(number @ 1..)) => options.minutes = number,
+            ("--ranks", Some(number @ 2..)) => options.ranks = number,
             _ => bail!(USAGE),
         }
     }

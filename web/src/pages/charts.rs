@@ -4,8 +4,8 @@ use leptos::prelude::*;
 use viz::raster::{Frame, area, line};
 use viz::span::Span;
 use viz::steps::Steps;
-use viz::units::fixed;
-use viz::{measure, palette, ticks, units};
+use viz::units::{self, fixed};
+use viz::{measure, palette, ticks};
 use wire::live::Part;
 
 use crate::canvas::{Gesture, Margins, Plot, Size, Stretch};

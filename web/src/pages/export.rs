@@ -11,7 +11,8 @@ use crate::live::Live;
 use crate::range::Range;
 use crate::widgets::dialog;
 
-/// Steps that are exported at most: a trace of more is hard to read. The command line has no such bound.
+/// Steps that are exported at most, as many as the server takes when none are named: a trace of more is hard to read.
+/// The command line has no such bound.
 const MOST_STEPS: u64 = 50;
 
 /// (what, its name in the address, what it is good for)

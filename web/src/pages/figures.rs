@@ -1,8 +1,7 @@
 //! The key figures of a run, always in the same places.
 
 use leptos::prelude::*;
-use viz::units;
-use viz::units::signed;
+use viz::units::{self, signed};
 use wire::views::{OwnOverhead, Report};
 
 use crate::cells::text;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
-use viz::units::fixed;
+use viz::measure;
+use viz::units::{self, fixed};
 use viz::within::within;
-use viz::{measure, units};
 use wire::live::StepRanks;
 use wire::live::tile::{Measure, Reduce};
 

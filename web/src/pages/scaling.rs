@@ -6,9 +6,9 @@ use std::time::Duration;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use viz::order::order;
-use viz::units::signed;
+use viz::units::{self, signed};
 use viz::xy::Axis;
-use viz::{palette, ticks, units};
+use viz::{palette, ticks};
 use wire::live::Part;
 use wire::views::scaling::{Scaling as Answer, ScalingPoint, ScalingPrediction};
 

@@ -5,9 +5,9 @@
 
 use leptos::prelude::*;
 use viz::raster::{Frame, line};
-use viz::units::fixed;
+use viz::units::{self, fixed};
 use viz::within::within;
-use viz::{measure, palette, ticks, units};
+use viz::{measure, palette, ticks};
 use wire::live::Part;
 
 use crate::canvas::{Margins, Plot, Size};

@@ -7,9 +7,9 @@ use viz::order::order;
 use viz::raster::Frame;
 use viz::raster::gantt::{Gantt, View};
 use viz::span::Span;
-use viz::units::fixed;
+use viz::units::{self, fixed};
 use viz::within::within;
-use viz::{palette, ticks, units};
+use viz::{palette, ticks};
 use wire::live::{SliceKind, Waterfall};
 
 use super::buckets::{Loaded, StepLook};

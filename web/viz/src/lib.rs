@@ -5,7 +5,8 @@
 //! crosshair are the caller's; this crate only says where ticks go and how a figure is written.
 //!
 //! * [`steps`] keeps the newest steps of a run, and [`measure`] says which of their columns is looked at.
-//! * [`order`](mod@order) sorts. [`span`] is zoom and pan; [`ticks`] and [`units`] are axes and figures; [`palette`] is colour.
+//! * [`span`] is zoom and pan; [`ticks`] and [`units`] are axes and figures; [`palette`] is colour.
+//! * [`order`](mod@order) and [`within`](mod@within) do what the library does, in less of the download.
 //! * [`raster`] draws: [`raster::heatmap`], [`raster::area`], [`raster::line`], [`raster::gantt`].
 
 pub mod measure;

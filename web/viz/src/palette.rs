@@ -4,8 +4,9 @@
 //! to the waterfall, where what is hidden behind compute is pale and hatched, and what is exposed is solid.
 //! Magnitudes use cividis.
 
-use crate::within::within_f32;
 use wire::live::{Part, SliceKind};
+
+use crate::within::within_f32;
 
 /// A pixel as `ImageData` wants it: red in the lowest byte, alpha in the highest.
 pub type Rgba = u32;

@@ -5,11 +5,11 @@ pub mod gantt;
 pub mod heatmap;
 pub mod line;
 
-use crate::within::within_f32;
 use std::ops::Range;
 
 use crate::palette::Rgba;
 use crate::span::Span;
+use crate::within::within_f32;
 
 /// Pixels to draw into, row by row from the top.
 pub struct Frame<'a> {

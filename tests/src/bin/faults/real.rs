@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use anyhow::ensure;
-use paceline_tests::{crossover, programs};
+use paceline_tests::crossover::Crossover;
+use paceline_tests::programs;
 use wire::views::Report;
 
 use crate::cases::{Job, Real, STEPS};
@@ -96,7 +97,7 @@ fn train(data: &Path, job: Job, more: &[&str]) -> anyhow::Result<Report> {
     let mut arguments = vec!["-n", &ranks, "--data", &data_text, "--", job.program, "--steps", &steps];
     arguments.extend(more);
     let started = programs::Job::start(&arguments)?;
-    let crossover = crossover::of_job(&started, job.ranks as usize)?;
+    let crossover = Crossover::of(&started, job.ranks as usize)?;
     let (code, printed, complaints) = started.finish()?;
     drop(crossover);
     ensure!(code == 0, "the job failed: {printed}{complaints}");

@@ -1,10 +1,10 @@
 //! Rank x step cells by colour, with a named reduction: under max, a lone slow cell never disappears.
 
-use crate::within::within;
 use wire::live::tile::{Reduce, Tile};
 
 use crate::palette::{Rgba, with_alpha};
 use crate::span::Span;
+use crate::within::within;
 
 use super::{Frame, whole};
 
