@@ -74,6 +74,13 @@ pub fn normal_quantile(p: f64) -> f64 {
     if p < 0.5 { -tail(p) } else { tail(1.0 - p) }
 }
 
+/// The logarithm of the number of ways to choose `k` of `n`; 0 where there is one or none.
+#[must_use]
+pub fn ln_choose(n: usize, k: usize) -> f64 {
+    let k = k.min(n.saturating_sub(k));
+    (1..=k).map(|i| ((n - k + i) as f64 / i as f64).ln()).sum()
+}
+
 fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_unstable_by(f64::total_cmp);
@@ -101,5 +108,12 @@ mod tests {
         for (p, x) in [(0.5, 0.0), (0.975, 1.959_96), (0.001, -3.090_23)] {
             assert!((normal_quantile(p) - x).abs() < 5e-4, "{p}");
         }
+    }
+
+    #[test]
+    fn ways_to_choose() {
+        assert!((ln_choose(8, 2) - 28_f64.ln()).abs() < 1e-12);
+        assert!((ln_choose(16, 11) - 4_368_f64.ln()).abs() < 1e-12);
+        assert_eq!((ln_choose(5, 5), ln_choose(0, 0), ln_choose(3, 7)), (0.0, 0.0, 0.0));
     }
 }

@@ -35,8 +35,7 @@ const LEAST_COST_SHARE: f64 = 0.02;
 /// And once the rank has cost the time of so many whole steps: the smaller an effect, the longer it is watched.
 /// Cores of one machine differ by some percent for seconds at a time, which is true and of no use to anyone.
 const LEAST_STEPS_LOST: f64 = 5.0;
-/// Standard deviations that a rank is last more often than its turn. Of two equal ranks one is last in 15 of 25
-/// steps every fifth time; the steps were chosen for it, so that p < 1e-5 is asked of them together.
+/// Standard deviations that a rank must be last more often than its turn over all steps: p < 1e-5.
 const LEAST_OFTEN_Z: f64 = 4.42;
 
 /// All verdicts over `steps` (observed ones, in order), worst first.
@@ -77,7 +76,11 @@ fn against(steps: &[&StepAnalysis], claims: &[Option<Claim>], ranks: &[usize]) -
     }
     let savings: Vec<f64> = bad.iter().map(|&at| episodes::saving(&claims[at], ranks)).collect();
     let last_in = savings.iter().filter(|&&saved| saved > 0.0).count();
-    if oftener_than_its_turn(last_in, bad.len(), steps[0].ranks.len()) < LEAST_OFTEN_Z {
+    let last_in_all = claims.iter().filter(|claim| episodes::saving(claim, ranks) > 0.0).count();
+    let turns = |times, of| oftener_than_its_turn(times, of, steps[0].ranks.len());
+    if turns(last_in_all, steps.len()) < LEAST_OFTEN_Z
+        && turns(last_in, bad.len()) < least_often_z_of_chosen(bad.len(), steps.len())
+    {
         return None;
     }
     let usual = stats::trimmed_mean(savings.iter().copied(), TRIM)?;
@@ -121,6 +124,15 @@ fn against(steps: &[&StepAnalysis], claims: &[Option<Claim>], ranks: &[usize]) -
 fn oftener_than_its_turn(times: usize, steps: usize, ranks: usize) -> f64 {
     let (n, p) = (steps as f64, 1.0 / ranks as f64);
     (times as f64 - n * p) / (n * p * (1.0 - p)).sqrt()
+}
+
+/// What must be asked of `chosen` of `watched` steps: [`LEAST_OFTEN_Z`] as if they had been given, and more because
+/// they were chosen for it. Of two equal ranks one is last in 15 of 25 steps every fifth time, so that among many
+/// blocks some always stand against a rank. With N ways to choose the blocks the p asked for is N times smaller
+/// (Bonferroni), of which the square of z is 2 ln N larger.
+fn least_often_z_of_chosen(chosen: usize, watched: usize) -> f64 {
+    let (blocks, chosen) = (watched.div_ceil(episodes::BLOCK), chosen.div_ceil(episodes::BLOCK));
+    LEAST_OFTEN_Z.mul_add(LEAST_OFTEN_Z, 2.0 * stats::ln_choose(blocks, chosen)).sqrt()
 }
 
 fn culprit(ranks: &[usize]) -> Culprit {

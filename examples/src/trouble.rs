@@ -39,6 +39,9 @@ pub struct TroubleOptions {
     /// Up to, not including, this step
     #[arg(long, value_name = "STEP", requires = "slow_rank", default_value_t = u64::MAX, hide_default_value = true)]
     pub slow_to: u64,
+    /// In between it comes for so many steps and goes for as many, by turns
+    #[arg(long, value_name = "STEPS", requires = "slow_rank", value_parser = clap::value_parser!(u64).range(1..))]
+    pub slow_every: Option<u64>,
 }
 
 fn millis(text: &str) -> std::result::Result<f64, String> {
@@ -53,8 +56,8 @@ pub enum SlowPhase {
     Input,
     /// Multiplies more matrices: a third in forward, the rest spread over backward (processor time)
     Compute,
-    /// Has more to compute, from nothing to twice as much from step to step, as with sequences of uneven
-    /// length (processor time)
+    /// Has more to compute, a tenth or up to twice as much from step to step, as with sequences of
+    /// uneven length (processor time)
     Work,
     /// Walks over memory between forward and backward, outside any phase, as a garbage collector does
     /// (processor time)
@@ -72,11 +75,11 @@ pub struct Trouble {
 struct Planted {
     phase: SlowPhase,
     nanos: f64,
-    from: u64,
-    to: u64,
+    when: When,
     active: bool,
     /// How much of it this step has: 1, but for uneven work.
     amount: f64,
+    uneven: Uneven,
     work: Work,
 }
 
@@ -94,10 +97,10 @@ impl Trouble {
             (Some(phase), Some(millis)) if options.slow_rank.contains(&rank.0) => Some(Planted {
                 phase,
                 nanos: millis * 1e6,
-                from: options.slow_from,
-                to: options.slow_to,
+                when: When { from: options.slow_from, to: options.slow_to, every: options.slow_every },
                 active: false,
                 amount: 1.0,
+                uneven: Uneven::default(),
                 work: Work::new()?,
             }),
             _ => None,
@@ -119,9 +122,9 @@ impl Trouble {
     /// Says which step it is, and how many buckets it has.
     pub fn begin_step(&mut self, step: u64, buckets: usize) {
         let Some(planted) = &mut self.planted else { return };
-        planted.active = (planted.from..planted.to).contains(&step);
+        planted.active = planted.when.has(step);
         if planted.phase == SlowPhase::Work {
-            planted.amount = 2.0 * planted.work.random.unit();
+            planted.amount = planted.uneven.draw(&mut planted.work.random);
         }
         let delay = if planted.active { planted.nanos / buckets.max(1) as f64 } else { 0.0 };
         self.adapter.store(delay as u64, Ordering::Relaxed);
@@ -164,6 +167,35 @@ impl Trouble {
         while thread_cpu_nanos() < until {
             piece(&mut planted.work);
         }
+    }
+}
+
+/// The steps that have it.
+struct When {
+    from: u64,
+    to: u64,
+    every: Option<u64>,
+}
+
+impl When {
+    fn has(&self, step: u64) -> bool {
+        (self.from..self.to).contains(&step)
+            && self.every.is_none_or(|steps| (step - self.from) / steps % 2 == 0)
+    }
+}
+
+/// Amounts of uneven work: every ten steps have the same ten, in an order of their own, so that their mean is 1
+/// and what was planted is known.
+#[derive(Default)]
+struct Uneven(Vec<f64>);
+
+impl Uneven {
+    fn draw(&mut self, random: &mut Random) -> f64 {
+        if self.0.is_empty() {
+            self.0.extend((0..10).map(|tenth| 0.1 + 0.2 * f64::from(tenth)));
+            random.shuffle(&mut self.0);
+        }
+        self.0.pop().unwrap_or(1.0)
     }
 }
 

@@ -55,12 +55,13 @@ fn healthy_jobs_have_no_verdict_against_a_rank() {
 
 #[test]
 fn of_two_ranks_that_scatter_none_is_blamed() {
-    for seed in 0..60 {
-        let report =
-            report(&Simulation::run(&Plan { ranks: 2, jitter: 0.12, steps: 200, ..Plan::small(seed) }));
-        let against_rank =
-            report.verdicts.iter().find(|verdict| matches!(verdict.culprit, Some(Culprit::Rank(_))));
-        assert!(against_rank.is_none(), "seed {seed}: {against_rank:?}");
+    for (jitter, steps) in [(0.12, 200), (0.2, 200), (0.3, 400), (0.2, 1_000)] {
+        for seed in 0..60 {
+            let report = report(&Simulation::run(&Plan { ranks: 2, jitter, steps, ..Plan::small(seed) }));
+            let against_rank =
+                report.verdicts.iter().find(|verdict| matches!(verdict.culprit, Some(Culprit::Rank(_))));
+            assert!(against_rank.is_none(), "seed {seed}, {jitter}, {steps} steps: {against_rank:?}");
+        }
     }
 }
 

@@ -34,7 +34,13 @@ fn main() -> anyhow::Result<()> {
         Some("bench") => bench::run(&rest),
         Some("screenshots") => screenshots::run(&rest),
         Some("tidy") => tidy::run(),
+        Some("help" | "--help" | "-h") => help(),
         Some(other) => bail!("no such command: {other}\n{USAGE}"),
         None => bail!("{USAGE}"),
     }
+}
+
+fn help() -> anyhow::Result<()> {
+    eprintln!("{USAGE}");
+    Ok(())
 }

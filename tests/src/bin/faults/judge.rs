@@ -27,12 +27,12 @@ pub struct Planted {
     pub bad: (u64, u64),
     /// What it costs a step, the mean over all steps, in milliseconds.
     pub cost_millis: f64,
-    /// How far it may be off: half of what the healthy runs before and after differ by; 0 of a simulation.
-    pub cost_uncertainty: f64,
+    /// Standard error of this cost; 0 of a simulation.
+    pub standard_error: f64,
     /// Cost as a share of the healthy step.
     pub share: f64,
-    /// How often it was planted before the healthy runs around it agreed.
-    pub repeats: u32,
+    /// Runs in which the true cost was measured; 0 of a simulation.
+    pub measured: u32,
 }
 
 /// What the report says.
@@ -82,20 +82,8 @@ impl Outcome {
 
     /// (found - true) / true.
     pub fn cost_error(&self) -> Option<f64> {
-        self.error_against(self.planted.as_ref()?.cost_millis)
-    }
-
-    /// (found - planted) / planted: what the rank was behind, whatever that did to the step. A slow network has
-    /// none, since backward hides a part of it, and neither has a simulated fault, whose true cost is known.
-    pub fn planted_error(&self) -> Option<f64> {
-        let is_own_work = |planted: &&Planted| self.real && planted.class != Class::Network;
-        let planted = self.planted.as_ref().filter(is_own_work)?;
-        self.error_against(planted.millis * planted.bad_share)
-    }
-
-    fn error_against(&self, millis: f64) -> Option<f64> {
         let found = self.found.verdict.as_ref()?.cost_ns_per_step as f64 / 1e6;
-        Some(found / millis - 1.0)
+        Some(found / self.planted.as_ref()?.cost_millis - 1.0)
     }
 
     pub fn false_alarm(&self) -> Option<bool> {
@@ -144,8 +132,8 @@ impl Outcome {
             json!({
                 "class": planted.class.phase(), "ranks": planted.slow, "ms_per_bad_step": planted.millis,
                 "bad_steps": [planted.bad.0, planted.bad.1], "bad_share": planted.bad_share,
-                "cost_ms_per_step": planted.cost_millis, "cost_uncertainty_ms": planted.cost_uncertainty,
-                "share_of_step": planted.share, "repeats": planted.repeats,
+                "cost_ms_per_step": planted.cost_millis, "standard_error_ms": planted.standard_error,
+                "share_of_step": planted.share, "runs_measured": planted.measured,
             })
         });
         json!({
@@ -153,8 +141,7 @@ impl Outcome {
             "load_before": self.load, "planted": planted, "verdict": self.found.verdict,
             "is_first": self.found.is_first, "right_rank": self.right_rank(),
             "right_cause": self.right_cause(), "cost_error": self.cost_error(),
-            "planted_error": self.planted_error(), "false_alarm": self.false_alarm(),
-            "step_ms": self.found.step_millis, "simulation_error": self.found.simulation_error,
+            "false_alarm": self.false_alarm(), "step_ms": self.found.step_millis, "simulation_error": self.found.simulation_error,
         })
     }
 }

@@ -1,10 +1,11 @@
 //! Planted faults: is the right rank named, with the right cause, at what cost, and is anyone named without one?
 //!
 //! Two halves, never mixed in one figure. *Real* runs are training jobs of several processes in which one rank
-//! truly burns processor time (or, for the network, sleeps after each all-reduce). A healthy run of the same job
-//! comes before and after each: what a fault truly costs is how much longer its steps are than theirs, which is
-//! less than what was planted where a rank had time to spare. *Simulated* runs are drawn by the simulator, up to 1,024 ranks, and go through
-//! the same server code. Cases are drawn from a seed, so that a short run is a fair sample of a long one.
+//! truly burns processor time (or, for the network, sleeps after each all-reduce). With each comes a healthy run,
+//! and one or more in which the fault comes and goes every few steps: they say what it truly costs, which is less
+//! than what was planted where a rank had time to spare. *Simulated* runs are drawn by the simulator, up to 1,024
+//! ranks, and go through the same server code. Cases are drawn from a seed, so that a short run is a fair sample of
+//! a long one.
 #![allow(clippy::print_stdout, reason = "what the program is for")]
 
 mod cases;
@@ -12,6 +13,7 @@ mod judge;
 mod real;
 mod simulated;
 mod table;
+mod toggled;
 
 use anyhow::bail;
 use paceline_tests::results::Results;
@@ -25,8 +27,6 @@ const SEED: u64 = 20_261_120;
 struct Counts {
     real: usize,
     simulated: usize,
-    /// Only real runs on so many ranks.
-    ranks: Option<u32>,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -35,7 +35,7 @@ fn main() -> anyhow::Result<()> {
     let mut random = Random::new(SEED);
     let mut outcomes: Vec<Outcome> = Vec::new();
     println!(
-        "seed {SEED}: {} real faults between healthy runs, {} simulated faults and as many healthy runs",
+        "seed {SEED}: {} real faults and {} simulated ones, each with a healthy run",
         counts.real, counts.simulated
     );
     println!("{}", judge::head());
@@ -44,11 +44,8 @@ fn main() -> anyhow::Result<()> {
         results.add(outcome.to_json());
         outcomes.push(outcome);
     };
-    let data = tempfile::tempdir()?;
-    let cases: Vec<cases::Real> = (0..counts.real).map(|at| cases::real(at, &mut random)).collect();
-    for job in cases::JOBS.into_iter().filter(|job| counts.ranks.is_none_or(|ranks| job.ranks == ranks)) {
-        let of_job: Vec<&cases::Real> = cases.iter().filter(|case| case.job == job).collect();
-        real::alternate(data.path(), job, &of_job, &mut keep)?;
+    for at in 0..counts.real {
+        real::judge(&cases::real(at, &mut random), &mut keep)?;
     }
     for at in 0..counts.simulated {
         keep(simulated::faulty(at as u64, &cases::simulated(at, &mut random)));
@@ -61,15 +58,14 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn arguments() -> anyhow::Result<Counts> {
-    let mut counts = Counts { real: 100, simulated: 200, ranks: None };
+    let mut counts = Counts { real: 100, simulated: 200 };
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
         let number = arguments.next().and_then(|number| number.parse().ok());
         match (name.as_str(), number) {
             ("--real", Some(number)) => counts.real = number,
             ("--simulated", Some(number)) => counts.simulated = number,
-            ("--ranks", Some(number)) => counts.ranks = u32::try_from(number).ok(),
-            _ => bail!("usage: faults [--real N] [--simulated N] [--ranks 2|4]"),
+            _ => bail!("usage: faults [--real N] [--simulated N]"),
         }
     }
     Ok(counts)

@@ -9,98 +9,73 @@ use wire::views::Report;
 
 use crate::cases::{Job, Real, STEPS};
 use crate::judge::{Found, Outcome, Planted};
+use crate::toggled::Toggled;
 
-/// Healthy runs before and after a fault that differ by more than this share of the step say that the machine changed
-/// meanwhile, and not what the fault costs: the fault is planted again, whatever was found.
-const MOST_DRIFT: f64 = 0.04;
-/// But not for ever.
-const MOST_REPEATS: u32 = 4;
-
-/// Healthy and faulty runs of one job in turns, a healthy one first and last.
-pub fn alternate(
-    data: &Path,
-    job: Job,
-    cases: &[&Real],
-    keep: &mut impl FnMut(Outcome),
-) -> anyhow::Result<()> {
-    if cases.is_empty() {
-        return Ok(());
-    }
-    let mut before = healthy(data, job, keep)?;
-    for case in cases {
-        let mut repeats = 0;
-        loop {
-            let load = load();
-            let report = faulty(data, case)?;
-            let after = healthy(data, job, keep)?;
-            let agree = (before - after).abs() <= MOST_DRIFT * before.min(after);
-            if agree || repeats == MOST_REPEATS {
-                keep(judged(case, &report, [before, after], (load, repeats)));
-                before = after;
-                break;
-            }
-            (before, repeats) = (after, repeats + 1);
-        }
-    }
+/// A healthy run, the faulty one, and as many as it takes to know what the fault truly costs.
+pub fn judge(case: &Real, keep: &mut impl FnMut(Outcome)) -> anyhow::Result<()> {
+    keep(healthy(case.job)?);
+    keep(faulty(case)?);
     Ok(())
 }
 
-/// One healthy run; returns its mean step in milliseconds.
-fn healthy(data: &Path, job: Job, keep: &mut impl FnMut(Outcome)) -> anyhow::Result<f64> {
+fn healthy(job: Job) -> anyhow::Result<Outcome> {
     let load = load();
-    let found = Found::of(&train(data, job, &[])?);
-    let step_millis = found.step_millis;
-    keep(outcome(job, None, found, load));
-    Ok(step_millis)
+    let data = tempfile::tempdir()?;
+    train(data.path(), job, &[])?;
+    Ok(outcome(job, None, Found::of(&report(data.path())?), load))
 }
 
-fn faulty(data: &Path, case: &Real) -> anyhow::Result<Report> {
-    let slow: Vec<String> = case.slow.iter().map(ToString::to_string).collect();
-    let (slow, millis) = (slow.join(","), case.millis.to_string());
+fn faulty(case: &Real) -> anyhow::Result<Outcome> {
+    let load = load();
+    let data = tempfile::tempdir()?;
     let (from, to) = (case.bad.start.to_string(), case.bad.end.to_string());
-    let trouble = [
-        ["--slow-rank", &slow],
-        ["--slow-phase", case.class.phase()],
-        ["--slow-ms", &millis],
-        ["--slow-from", &from],
-        ["--slow-to", &to],
-    ];
-    train(data, case.job, trouble.as_flattened())
-}
-
-fn judged(case: &Real, report: &Report, healthy: [f64; 2], (load, repeats): (String, u32)) -> Outcome {
-    let found = Found::of(report);
+    train(data.path(), case.job, &trouble(case, &["--slow-from", &from, "--slow-to", &to]))?;
+    let report = report(data.path())?;
     let (first, last) = report.step_range.unwrap_or((0, STEPS));
     let bad = case.bad.end.min(last + 1).saturating_sub(case.bad.start.max(first));
-    let usual = (healthy[0] + healthy[1]) / 2.0;
-    let cost_millis = found.step_millis - usual;
+    let bad_share = bad as f64 / (last + 1 - first) as f64;
+    let truth =
+        Toggled::measure(|data, every| train(data, case.job, &trouble(case, &["--slow-every", every])))?;
     let planted = Planted {
         class: case.class,
         slow: case.slow.clone(),
         millis: case.millis,
-        bad_share: bad as f64 / (last + 1 - first) as f64,
+        bad_share,
         bad: (case.bad.start, case.bad.end),
-        cost_millis,
-        cost_uncertainty: (healthy[0] - healthy[1]).abs() / 2.0,
-        share: cost_millis / usual,
-        repeats,
+        cost_millis: truth.cost_millis * bad_share,
+        standard_error: truth.standard_error_millis * bad_share,
+        share: truth.cost_millis * bad_share / truth.usual_millis,
+        measured: truth.runs,
     };
-    outcome(case.job, Some(planted), found, load)
+    Ok(outcome(case.job, Some(planted), Found::of(&report), load))
+}
+
+/// The flags that make a job slow in the way of `case`, at the times that `when` says.
+fn trouble(case: &Real, when: &[&str]) -> Vec<String> {
+    let slow = case.slow.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let millis = case.millis.to_string();
+    let what = ["--slow-rank", &slow, "--slow-phase", case.class.phase(), "--slow-ms", &millis];
+    what.iter().chain(when).map(ToString::to_string).collect()
 }
 
 fn outcome(job: Job, planted: Option<Planted>, found: Found, load: String) -> Outcome {
     Outcome { real: true, job: job.program.into(), ranks: job.ranks as usize, planted, found, load }
 }
 
-fn train(data: &Path, job: Job, more: &[&str]) -> anyhow::Result<Report> {
-    let (data_text, ranks, steps) = (data.to_string_lossy(), job.ranks.to_string(), STEPS.to_string());
-    let mut arguments = vec!["-n", &ranks, "--data", &data_text, "--", job.program, "--steps", &steps];
-    arguments.extend(more);
+/// Runs a job that leaves its records in `data`; its ranks exchange cores all the time.
+fn train(data: &Path, job: Job, more: &[String]) -> anyhow::Result<()> {
+    let (data, ranks, steps) = (data.to_string_lossy(), job.ranks.to_string(), STEPS.to_string());
+    let mut arguments = vec!["-n", &ranks, "--data", &data, "--", job.program, "--steps", &steps];
+    arguments.extend(more.iter().map(String::as_str));
     let started = programs::Job::start(&arguments)?;
     let crossover = Crossover::of(&started, job.ranks as usize)?;
     let (code, printed, complaints) = started.finish()?;
     drop(crossover);
     ensure!(code == 0, "the job failed: {printed}{complaints}");
+    Ok(())
+}
+
+fn report(data: &Path) -> anyhow::Result<Report> {
     Ok(serde_json::from_value(programs::report(data, "latest")?)?)
 }
 

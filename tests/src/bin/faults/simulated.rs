@@ -33,8 +33,8 @@ pub fn faulty(seed: u64, case: &Simulated) -> Outcome {
         bad_share: (case.bad.end - case.bad.start) as f64 / case.steps as f64,
         bad: (case.bad.start, case.bad.end),
         cost_millis,
-        cost_uncertainty: 0.0,
-        repeats: 0,
+        standard_error: 0.0,
+        measured: 0,
         share: cost_millis / (found.step_millis - cost_millis),
     };
     outcome(case.ranks, Some(planted), found)

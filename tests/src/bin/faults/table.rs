@@ -14,8 +14,6 @@ struct Score {
     right_rank: usize,
     right_cause: usize,
     close: usize,
-    /// Faults whose cost can be said from what was planted, and how many of them are close to it.
-    close_to_planted: (usize, usize),
     median_error: f64,
     worst_error: f64,
 }
@@ -27,15 +25,11 @@ impl Score {
         let right = outcomes.iter().filter(|outcome| outcome.right_rank() == Some(true));
         let mut errors: Vec<f64> = right.filter_map(|outcome| Some(outcome.cost_error()?.abs())).collect();
         errors.sort_by(f64::total_cmp);
-        let planted: Vec<f64> =
-            outcomes.iter().filter_map(|outcome| Some(outcome.planted_error()?.abs())).collect();
-        let close = |errors: &[f64]| errors.iter().filter(|error| **error <= CLOSE).count();
         Self {
             faults: outcomes.len(),
             right_rank: count(&|outcome| outcome.right_rank() == Some(true)),
             right_cause: count(&|outcome| outcome.right_cause() == Some(true)),
-            close: close(&errors),
-            close_to_planted: (close(&planted), planted.len()),
+            close: errors.iter().filter(|error| **error <= CLOSE).count(),
             median_error: errors.get(errors.len() / 2).copied().unwrap_or(f64::NAN),
             worst_error: errors.last().copied().unwrap_or(f64::NAN),
         }
@@ -43,12 +37,11 @@ impl Score {
 
     fn line(&self, name: &str) -> String {
         format!(
-            "{name:22}{:>7}{:>12}{:>13}{:>14}{:>18}{:>12.1} %{:>11.1} %\n",
+            "{name:22}{:>7}{:>12}{:>13}{:>14}{:>12.1} %{:>11.1} %\n",
             self.faults,
             self.right_rank,
             self.right_cause,
             self.close,
-            format!("{} of {}", self.close_to_planted.0, self.close_to_planted.1),
             self.median_error * 100.0,
             self.worst_error * 100.0
         )
@@ -59,20 +52,18 @@ impl Score {
             "faults": self.faults, "right_rank": self.right_rank, "right_cause": self.right_cause,
             "cost_within_15_percent": self.close, "median_cost_error": self.median_error,
             "worst_cost_error": self.worst_error,
-            "within_15_percent_of_planted": self.close_to_planted.0, "with_planted_cost": self.close_to_planted.1,
         })
     }
 }
 
 pub fn text(outcomes: &[Outcome]) -> String {
     let mut out = format!(
-        "{:22}{:>7}{:>12}{:>13}{:>14}{:>18}{:>14}{:>13}\n",
+        "{:22}{:>7}{:>12}{:>13}{:>14}{:>14}{:>13}\n",
         "faults >= 5 % of step",
         "runs",
         "right rank",
         "right cause",
         "cost in 15 %",
-        "planted in 15 %",
         "median error",
         "worst error"
     );
