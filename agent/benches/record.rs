@@ -74,6 +74,7 @@ fn agent(sink: &Sink) -> Agent {
         local_rank: 0,
         world_size: 1,
         job: Job { name: "bench".into(), sample_unit: "tokens".into(), parameters: 0 },
+        origin: "reducer".into(),
         spool_bytes: 64 << 20,
         shadow_every: 0,
     })

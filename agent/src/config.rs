@@ -1,5 +1,6 @@
 //! What the agent must know, and how it reads it from the environment.
 
+use wire::batch::BY_REDUCER;
 use wire::ids::{Rank, RunId, RunIdError};
 
 /// What only the job itself can say.
@@ -30,6 +31,8 @@ pub struct Config {
     pub world_size: u32,
     /// The job.
     pub job: Job,
+    /// The way in, as [`wire::batch::Hello::origin`]; the reducer unless something else records.
+    pub origin: String,
     /// Bound of the spool of unacknowledged batches, in bytes.
     pub spool_bytes: usize,
     /// One step in this many is a shadow step; 0 for none.
@@ -56,11 +59,15 @@ pub enum ConfigError {
         most: u64,
     },
     /// The rank is not below the world size.
-    #[error("RANK={rank} is not below WORLD_SIZE={world_size}")]
+    #[error("{rank_name}={rank} is not below {size_name}={world_size}")]
     RankOutOfRange {
-        /// `RANK`
+        /// The variable of the rank.
+        rank_name: &'static str,
+        /// What it holds.
         rank: u32,
-        /// `WORLD_SIZE`
+        /// The variable of the world's size.
+        size_name: &'static str,
+        /// What it holds.
         world_size: u32,
     },
     /// The server's address is not one this agent can speak to.
@@ -74,6 +81,15 @@ pub enum ConfigError {
     Run(#[from] RunIdError),
 }
 
+/// How launchers name a process's rank, the world's size and the rank within the host: torchrun, Open MPI, MPICH and
+/// Intel MPI, Slurm.
+const LAUNCHERS: [[&str; 3]; 4] = [
+    ["RANK", "WORLD_SIZE", "LOCAL_RANK"],
+    ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"],
+    ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"],
+    ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"],
+];
+
 /// DESIGN promises that a job loses nothing until this much is unsent, per rank.
 const DEFAULT_SPOOL_BYTES: usize = 256 << 20;
 /// 2 % of the steps tell what the other 98 % pay for being observed.
@@ -81,8 +97,8 @@ const DEFAULT_SHADOW_EVERY: u64 = 50;
 
 impl Config {
     /// Reads `PACELINE_SERVER`, `PACELINE_TOKEN`, `PACELINE_RUN_ID` (or torchrun's `TORCHELASTIC_RUN_ID`),
-    /// `PACELINE_RUN_NAME`, `RANK`, `LOCAL_RANK`, `WORLD_SIZE`, `PACELINE_SPOOL_BYTES` and
-    /// `PACELINE_SHADOW_EVERY`. `None` when there is no `PACELINE_SERVER`.
+    /// `PACELINE_RUN_NAME`, `PACELINE_SPOOL_BYTES` and `PACELINE_SHADOW_EVERY`; rank and world size as torchrun (`RANK`,
+    /// `WORLD_SIZE`, `LOCAL_RANK`), Open MPI, MPICH or Slurm name them. `None` when there is no `PACELINE_SERVER`.
     ///
     /// # Errors
     /// When a variable is missing or makes no sense.
@@ -103,10 +119,12 @@ impl Config {
                 .filter(|&number| number <= most)
                 .ok_or(ConfigError::Number { variable, value, most }),
         };
-        let rank = number("RANK", None, u64::from(u32::MAX))? as u32;
-        let world_size = number("WORLD_SIZE", None, u64::from(u32::MAX))? as u32;
+        let [rank_name, size_name, local_name] =
+            LAUNCHERS.into_iter().find(|names| get(names[0]).is_some()).unwrap_or(LAUNCHERS[0]);
+        let rank = number(rank_name, None, u64::from(u32::MAX))? as u32;
+        let world_size = number(size_name, None, u64::from(u32::MAX))? as u32;
         if rank >= world_size {
-            return Err(ConfigError::RankOutOfRange { rank, world_size });
+            return Err(ConfigError::RankOutOfRange { rank_name, rank, size_name, world_size });
         }
         let run = get("PACELINE_RUN_ID")
             .or_else(|| get("TORCHELASTIC_RUN_ID"))
@@ -117,9 +135,10 @@ impl Config {
             token: get("PACELINE_TOKEN"),
             run: RunId::new(run)?,
             rank: Rank(rank),
-            local_rank: number("LOCAL_RANK", Some(u64::from(rank)), u64::from(u32::MAX))? as u32,
+            local_rank: number(local_name, Some(u64::from(rank)), u64::from(u32::MAX))? as u32,
             world_size,
             job: Job { name, ..job },
+            origin: BY_REDUCER.into(),
             spool_bytes: number("PACELINE_SPOOL_BYTES", Some(DEFAULT_SPOOL_BYTES as u64), 1 << 40)? as usize,
             shadow_every: number("PACELINE_SHADOW_EVERY", Some(DEFAULT_SHADOW_EVERY), u64::MAX)?,
         }))
@@ -144,11 +163,15 @@ mod tests {
         assert_eq!(read(&[SERVER]).unwrap_err(), ConfigError::Missing { variable: "RANK" });
         let rank = ("RANK", "3");
         let too_high = read(&[SERVER, rank, ("WORLD_SIZE", "2")]).unwrap_err();
-        assert_eq!(too_high, ConfigError::RankOutOfRange { rank: 3, world_size: 2 });
+        assert_eq!(too_high.to_string(), "RANK=3 is not below WORLD_SIZE=2");
         let no_number = read(&[SERVER, rank, ("WORLD_SIZE", "four")]).unwrap_err();
         assert!(no_number.to_string().starts_with("WORLD_SIZE=\"four\""), "{no_number}");
         let good = read(&[SERVER, rank, ("WORLD_SIZE", "4"), ("TORCHELASTIC_RUN_ID", "r")]);
         let good = good.unwrap().unwrap();
         assert_eq!((good.server.as_str(), good.run.as_str(), good.local_rank), ("http://h:1", "r", 3));
+        let slurm =
+            [("SLURM_PROCID", "9"), ("SLURM_NTASKS", "16"), ("SLURM_LOCALID", "1"), ("PACELINE_RUN_ID", "r")];
+        let slurm = read(&[&[SERVER], slurm.as_slice()].concat()).unwrap().unwrap();
+        assert_eq!((slurm.rank, slurm.world_size, slurm.local_rank), (Rank(9), 16, 1));
     }
 }

@@ -157,7 +157,7 @@ impl Drain {
             local_rank: config.local_rank,
             sample_unit: config.job.sample_unit.clone(),
             parameters: config.job.parameters,
-            origin: "reducer".into(),
+            origin: config.origin.clone(),
         });
         Self {
             transport: Transport::new(&config),

@@ -175,7 +175,9 @@ impl Notes {
     }
 }
 
+/// Says something once to the person at the terminal. A job's own output is beside it: nothing is said of what goes
+/// well.
 #[allow(clippy::print_stderr, reason = "the one place where the agent speaks to the person at the terminal")]
-fn warn(text: &str) {
+pub fn warn(text: &str) {
     eprintln!("paceline: {text}");
 }

@@ -21,6 +21,7 @@ fn agent() -> &'static Agent {
         local_rank: 0,
         world_size: 1,
         job: Job { name: "allocations".into(), sample_unit: "samples".into(), parameters: 0 },
+        origin: "reducer".into(),
         spool_bytes: 1 << 20,
         shadow_every: 0,
     })))

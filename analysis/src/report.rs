@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
+use wire::batch::BY_NCCL;
 use wire::ids::{Bucket, Rank, RunId};
 use wire::views::what_if::LossLedger;
 use wire::views::{BucketStats, Hang, RankClock, RankDrops, RankLedger, Report, RunState, ScalingEfficiency};
@@ -28,6 +29,8 @@ pub struct RunFacts {
     pub ranks: u32,
     /// What a sample is.
     pub sample_unit: String,
+    /// The way in, as [`wire::batch::Hello::origin`].
+    pub origin: String,
     /// Each rank's clock, by rank.
     pub fits: Vec<Option<ClockFit>>,
     /// Ranks that lost records.
@@ -52,6 +55,9 @@ pub struct Baseline {
     /// What its steps cost.
     pub costs: StepCosts,
 }
+
+const ONLY_COLLECTIVES: &str = "NCCL tells of collectives only: compute is taken to last until the last one of a step that \
+    found its stream idle, as backward; input, forward and optimizer are in it, or in other";
 
 /// Batches per rank within this of each other are the same: the last of an epoch is often shorter.
 pub const SAME_BATCH: f64 = 0.05;
@@ -102,7 +108,9 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
     };
     let no_steps = "no observed step yet: complete on all ranks and past the first two";
     let throughput = throughput(&observed);
-    want("throughput", throughput.is_some(), no_steps);
+    let no_samples = if observed.len() < 2 { no_steps } else { "the job does not count its samples" };
+    want("throughput", throughput.is_some(), no_samples);
+    want("phases", facts.origin != BY_NCCL, ONLY_COLLECTIVES);
     let step_time_ns = stats::spread(observed.iter().map(|step| step.step_nanos() as f64));
     want("step_time_ns", step_time_ns.is_some(), no_steps);
     let overlap_ratio = overlap(&observed);
@@ -173,7 +181,7 @@ fn ranks_of<'a>(steps: &'a [&StepAnalysis]) -> impl Iterator<Item = (usize, &'a 
     steps.iter().flat_map(|step| step.present())
 }
 
-/// Samples per second over all ranks: by the server's clock from the first step's end to the last's, so that
+/// Samples per second over all ranks, `None` of a job that counts none: by the server's clock from the first step's end to the last's, so that
 /// time between steps counts; by the sum of local step times where clocks are not aligned.
 #[must_use]
 pub fn throughput(steps: &[&StepAnalysis]) -> Option<f64> {
@@ -187,7 +195,7 @@ pub fn throughput(steps: &[&StepAnalysis]) -> Option<f64> {
         || rest.iter().map(|step| step.local_nanos as f64).sum::<f64>(),
         |nanos| nanos as f64 * rest.len() as f64 / steps_between,
     );
-    (nanos > 0.0).then(|| samples as f64 / nanos * 1e9)
+    (nanos > 0.0 && samples > 0).then(|| samples as f64 / nanos * 1e9)
 }
 
 fn overlap(steps: &[&StepAnalysis]) -> Option<f64> {

@@ -180,7 +180,7 @@ struct When {
 impl When {
     fn has(&self, step: u64) -> bool {
         (self.from..self.to).contains(&step)
-            && self.every.is_none_or(|steps| (step - self.from) / steps % 2 == 0)
+            && self.every.is_none_or(|steps| ((step - self.from) / steps).is_multiple_of(2))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod check;
 mod compare;
+mod doctor;
 mod export;
 mod plan;
 mod report;
@@ -18,6 +19,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::export::Format;
+use crate::launch::Start;
 use crate::store::directory;
 
 /// Always-on observability for data-parallel training: who is late, why, and what it costs.
@@ -32,6 +34,8 @@ pub struct Arguments {
 enum Command {
     /// Start the ranks of a job, watch them, and print a report at the end
     Run(RunArguments),
+    /// Watch a job that knows nothing of Paceline: its collectives, as NCCL tells of them
+    Attach(AttachArguments),
     /// Serve the dashboard, the API and /metrics until stopped
     Serve(ServeArguments),
     /// List the runs in the data directory
@@ -48,6 +52,8 @@ enum Command {
     Plan(plan::PlanArguments),
     /// Run a job with several bucket caps and say which is best
     Sweep(sweep::SweepArguments),
+    /// Say what this machine has for observing GPU jobs, and why the rest is missing
+    Doctor(doctor::DoctorArguments),
     /// Become a rank's command, tied to the launcher's life (for `run` itself)
     #[command(name = "__rank", hide = true)]
     Rank {
@@ -81,6 +87,27 @@ struct RunArguments {
     #[arg(short = 'n', long = "nproc", value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=4096))]
     nproc: u32,
+    /// Watch ranks that know nothing of Paceline, as `attach` does
+    #[arg(long)]
+    attach: bool,
+    #[command(flatten)]
+    job: JobArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "CMD starts the ranks itself, as torchrun does; they get PACELINE_SERVER, PACELINE_RUN_ID and what loads \
+    libpaceline_agent.so into them. What will be observed and what cannot is printed first (see also `doctor`).\n\n\
+    Example: paceline attach -- torchrun --nproc-per-node 8 train.py"
+)]
+struct AttachArguments {
+    #[command(flatten)]
+    job: JobArguments,
+}
+
+/// What is watched, and where its records go.
+#[derive(Debug, Args)]
+struct JobArguments {
     /// Name of the run; runs of one name are compared with each other [default: the command's name]
     #[arg(long)]
     name: Option<String>,
@@ -193,7 +220,8 @@ struct ExportArguments {
 #[must_use]
 pub fn main(arguments: Arguments) -> ExitCode {
     let outcome = match arguments.command {
-        Command::Run(arguments) => run::run(arguments),
+        Command::Run(arguments) => run::run(arguments.job, Start::Ranks(arguments.nproc), arguments.attach),
+        Command::Attach(arguments) => run::run(arguments.job, Start::Launcher, true),
         Command::Serve(arguments) => serve::serve(arguments).map(|()| ExitCode::SUCCESS),
         Command::Runs(arguments) => runs::runs(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Report(arguments) => report::report(&arguments).map(|()| ExitCode::SUCCESS),
@@ -202,6 +230,7 @@ pub fn main(arguments: Arguments) -> ExitCode {
         Command::Check(arguments) => check::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Sweep(arguments) => sweep::sweep(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Doctor(arguments) => doctor::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Rank { command } => {
             crate::launch::rank::become_command(&command).map(|never| match never {})
         }

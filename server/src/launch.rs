@@ -1,5 +1,6 @@
 //! Starts the ranks of a job and sees them through: output, signals, failures.
 
+pub mod doors;
 mod epitaph;
 mod output;
 pub mod rank;
@@ -33,7 +34,7 @@ pub struct Job {
     /// Its arguments.
     pub arguments: Vec<OsString>,
     /// How many of it.
-    pub ranks: u32,
+    pub start: Start,
     /// The run.
     pub run: RunId,
     /// Its name.
@@ -44,6 +45,24 @@ pub struct Job {
     pub token: Option<String>,
     /// Variables beside those that every rank gets.
     pub environment: Vec<(OsString, OsString)>,
+}
+
+/// What a program is to its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// So many ranks, each with torchrun's variables, their output told apart.
+    Ranks(u32),
+    /// It starts the ranks itself, as torchrun does; it keeps the terminal.
+    Launcher,
+}
+
+impl Start {
+    fn processes(self) -> u32 {
+        match self {
+            Self::Ranks(ranks) => ranks,
+            Self::Launcher => 1,
+        }
+    }
 }
 
 /// Finds a command as a shell would, and beside this program.
@@ -79,16 +98,18 @@ fn is_executable(path: &std::path::Path) -> bool {
 /// When a rank cannot be started; those started before are ended.
 pub async fn launch(job: &Job) -> anyhow::Result<ExitCode> {
     let port = free_port()?;
-    let output = Output::new(job.ranks);
+    let output = Output::new(job.start.processes());
     let mut ranks = Ranks::default();
-    for rank in 0..job.ranks {
+    for rank in 0..job.start.processes() {
         ranks.start(job, rank, port, &output)?;
     }
     let failure = ranks.wait().await?;
     output.finish().await;
     let Some((rank, status)) = failure else { return Ok(ExitCode::SUCCESS) };
-    epitaph::send(job, &ranks.failed).await;
-    output.say(&describe_failure(rank, status, &ranks.tails));
+    if let Start::Ranks(of) = job.start {
+        epitaph::send(job, of, &ranks.failed).await;
+        output.say(&describe_failure(rank, status, &ranks.tails));
+    }
     Ok(ExitCode::from(exit_code(status)))
 }
 
@@ -114,7 +135,9 @@ impl Ranks {
             .with_context(|| format!("rank {rank}: cannot start {}", job.program.display()))?;
         let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
         self.groups.extend(pid);
-        self.tails.push(output.follow(rank, &mut child));
+        if job.start != Start::Launcher {
+            self.tails.push(output.follow(rank, &mut child));
+        }
         self.waits.spawn(wait_for(rank, child));
         Ok(())
     }
@@ -207,29 +230,33 @@ fn command(job: &Job, rank: u32, port: u16) -> anyhow::Result<Command> {
         .arg("__rank")
         .arg(&job.program)
         .args(&job.arguments)
-        .env("RANK", rank.to_string())
-        .env("LOCAL_RANK", rank.to_string())
-        .env("WORLD_SIZE", job.ranks.to_string())
-        .env("LOCAL_WORLD_SIZE", job.ranks.to_string())
-        .env("MASTER_ADDR", "127.0.0.1")
-        .env("MASTER_PORT", port.to_string())
         .env("PACELINE_SERVER", &job.server)
         .env("PACELINE_RUN_ID", job.run.as_str())
         .env("PACELINE_RUN_NAME", &job.name)
         .envs(job.environment.iter().map(|(name, value)| (name, value)))
         .env(rank::PARENT, std::process::id().to_string())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
         // A group of its own: Ctrl-C reaches the launcher alone, which passes it on once.
         .process_group(0)
         .kill_on_drop(true);
+    if let Start::Ranks(ranks) = job.start {
+        command
+            .env("RANK", rank.to_string())
+            .env("LOCAL_RANK", rank.to_string())
+            .env("WORLD_SIZE", ranks.to_string())
+            .env("LOCAL_WORLD_SIZE", ranks.to_string())
+            .env("MASTER_ADDR", "127.0.0.1")
+            .env("MASTER_PORT", port.to_string())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+    }
+    // A process of another group that reads the terminal is stopped.
+    command.stdin(Stdio::null());
     if let Some(token) = &job.token {
         command.env("PACELINE_TOKEN", token);
     }
     // As torchrun: several ranks with a thread per core each would fight over the cores.
     for variable in ["OMP_NUM_THREADS", "RAYON_NUM_THREADS"] {
-        if job.ranks > 1 && std::env::var_os(variable).is_none() {
+        if job.start.processes() > 1 && std::env::var_os(variable).is_none() {
             command.env(variable, "1");
         }
     }

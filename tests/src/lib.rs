@@ -6,8 +6,10 @@ pub mod axe;
 pub mod browser;
 pub mod crossover;
 pub mod feed;
+pub mod fetch;
 pub mod holistic;
 pub mod monitoring;
+pub mod nvidia;
 pub mod programs;
 #[path = "../../benches/results.rs"]
 pub mod results;

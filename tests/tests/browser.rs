@@ -261,6 +261,9 @@ fn pause(browser: &Browser, server: &Server) -> anyhow::Result<()> {
     browser.click("[data-testid=pause]")?;
     connection(browser, "paused")?;
     let frozen = last_step(browser)?;
+    let at = "const at = new URLSearchParams(location.search).get('at');";
+    let shared = browser.wait("the step in the address", &format!("{at} return at && Number(at)"))?;
+    assert_eq!(shared, frozen, "whoever is sent the address sees the same");
     wait_until("the run to go on", || {
         let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;
         (runs[0]["last_step"].as_u64()? > frozen + 5).then_some(())
@@ -268,6 +271,7 @@ fn pause(browser: &Browser, server: &Server) -> anyhow::Result<()> {
     assert_eq!(last_step(browser)?, frozen, "what is paused stands still");
     browser.click("[data-testid=pause]")?;
     connection(browser, "live")?;
+    browser.wait("the address to be of the newest again", &format!("{at} return at === null"))?;
     let step = last_step(browser)?;
     beyond(browser, step)
 }

@@ -10,9 +10,10 @@ use viz::within::within;
 use wire::views::RunState;
 
 use crate::canvas::{Gesture, Size};
-use crate::cells::{Kept, Var, effect};
+use crate::cells::{Kept, Var, effect, memo};
 use crate::live::Live;
 use crate::route::Router;
+use crate::socket::Link;
 
 /// One cannot zoom in further than this.
 const MIN_STEPS: f64 = 8.0;
@@ -90,6 +91,26 @@ impl Range {
             cursor: Var::new(Cursor::default()),
             live,
         }
+    }
+
+    /// Paused, the page stands still at a step, and the address says at which: whoever is sent it sees the same. Call
+    /// once.
+    pub fn hold_while_paused(&self) {
+        let (range, live, held) = (*self, self.live, Kept::new(None));
+        let is_paused = memo(move || matches!(live.link.get(), Link::Paused(_)));
+        effect(move || {
+            if !is_paused.get() {
+                // What someone rewound to meanwhile stays.
+                if held.get().is_some() && held.get() == range.at.get_untracked() {
+                    range.at.set(None);
+                }
+                held.set(None);
+            } else if range.at.get_untracked().is_none() {
+                let last = live.steps.with(|steps| steps.step.last().copied());
+                held.set(last);
+                range.at.set(last);
+            }
+        });
     }
 
     /// Shows the run as it was when `step` was the newest; `None` is live again.

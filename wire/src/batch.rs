@@ -127,9 +127,14 @@ pub struct Hello {
     pub sample_unit: String,
     /// Parameters of the model, 0 where the job does not say.
     pub parameters: u64,
-    /// The way in: `reducer`, later `torch`, `nccl`.
+    /// The way in: [`BY_REDUCER`] or [`BY_NCCL`].
     pub origin: String,
 }
+
+/// The way in of a job that embeds the reducer, or marks its steps itself.
+pub const BY_REDUCER: &str = "reducer";
+/// The way in of a job that knows nothing of Paceline: NCCL tells of its collectives, and of nothing else.
+pub const BY_NCCL: &str = "nccl";
 
 /// One layout of parameters in buckets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,6 +15,7 @@ const BENCHES: &str = "usage: cargo xtask bench NAME...
   wire       bytes and speed of batches and segments
   page       gradient to pixel, and frames at 1,024 ranks, in a real browser
   export     a million slices in each format, from memory and from disk
+  callbacks  what NCCL's threads pay for being observed
   allreduce  the ring all-reduce over sizes and ranks
   all        all of them";
 
@@ -32,9 +33,10 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
             "wire" => wire()?,
             "page" => page()?,
             "export" => export()?,
+            "callbacks" => callbacks()?,
             "allreduce" => allreduce()?,
             "all" => {
-                let all = [record, wire, export, allreduce, overhead, faults];
+                let all = [record, wire, export, callbacks, allreduce, overhead, faults];
                 all.iter().try_for_each(|bench| bench())?;
             }
             other => bail!("no bench {other}\n{BENCHES}"),
@@ -53,6 +55,10 @@ fn record() -> anyhow::Result<()> {
 
 fn wire() -> anyhow::Result<()> {
     bench("paceline-tests", "wire")
+}
+
+fn callbacks() -> anyhow::Result<()> {
+    bench("paceline-doors", "callbacks")
 }
 
 fn export() -> anyhow::Result<()> {

@@ -76,10 +76,9 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// No code of this version runs on a GPU; the line says so, so that nobody takes silence for a pass.
+/// No check of this version needs a GPU; the line says so, so that nobody takes silence for a pass.
 fn gpu() {
     let device = Path::new("/dev/nvidiactl").exists();
-    let reason =
-        if device { "this version has no CUDA code yet" } else { "no NVIDIA device on this machine" };
+    let reason = if device { "there is none yet that needs one" } else { "no NVIDIA device on this machine" };
     eprintln!("\nSKIP GPU checks: {reason}");
 }

@@ -11,12 +11,14 @@ use serde_json::Value;
 use crate::system::{cargo, root};
 
 /// Who may import whom, by crate (ARCHITECTURE.md). `tests` may import anything; nothing imports it.
-const MAY_IMPORT: [(&str, &[&str]); 10] = [
+const MAY_IMPORT: [(&str, &[&str]); 12] = [
     ("paceline-wire", &[]),
     ("paceline-agent", &["paceline-wire"]),
     ("paceline-reducer", &["paceline-agent", "paceline-wire"]),
     ("paceline-analysis", &["paceline-wire"]),
-    ("paceline", &["paceline-analysis", "paceline-wire"]),
+    ("paceline-gpu", &[]),
+    ("paceline-doors", &["paceline-agent", "paceline-gpu", "paceline-wire"]),
+    ("paceline", &["paceline-analysis", "paceline-gpu", "paceline-wire"]),
     ("paceline-viz", &["paceline-wire"]),
     ("paceline-web", &["paceline-viz", "paceline-analysis", "paceline-wire"]),
     ("paceline-examples", &["paceline-agent", "paceline-reducer", "paceline-wire"]),
@@ -27,6 +29,7 @@ const MAY_IMPORT: [(&str, &[&str]); 10] = [
             "paceline-agent",
             "paceline-reducer",
             "paceline-analysis",
+            "paceline-gpu",
             "paceline",
             "paceline-examples",
         ],

@@ -69,6 +69,7 @@ fn observe(server: &str, rank: Rank) -> Agent {
         local_rank: rank.0,
         world_size: 2,
         job: Job { name: "records".into(), sample_unit: "rows".into(), parameters: 30 },
+        origin: "reducer".into(),
         spool_bytes: 1 << 20,
         shadow_every: SHADOW_EVERY,
     })

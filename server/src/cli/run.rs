@@ -1,4 +1,4 @@
-//! `paceline run`
+//! `paceline run` and `paceline attach`
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,9 +7,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use wire::ids::RunId;
 use wire::views::{Report, RunState};
 
-use super::{RunArguments, print, runtime, start_logging};
+use super::{JobArguments, print, runtime, start_logging};
 use crate::export::text;
-use crate::launch::{self, Job};
+use crate::launch::doors::Doors;
+use crate::launch::{self, Job, Start};
 use crate::serve::{Options, Server};
 use crate::state::hub::{Command, Hub};
 use crate::store::StoreError;
@@ -17,13 +18,14 @@ use crate::store::StoreError;
 /// How long the report waits for the last records to be analysed.
 const REPORT_WITHIN: Duration = Duration::from_secs(3);
 
-pub(super) fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
+pub(super) fn run(arguments: JobArguments, start: Start, attach: bool) -> anyhow::Result<ExitCode> {
     start_logging("warn");
     // The ranks are tied to the life of the thread that starts them: this one.
-    runtime()?.block_on(launch_and_report(arguments))
+    runtime()?.block_on(launch_and_report(arguments, start, attach))
 }
 
-async fn launch_and_report(arguments: RunArguments) -> anyhow::Result<ExitCode> {
+async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) -> anyhow::Result<ExitCode> {
+    let doors = if attach { Some(Doors::find()?) } else { None };
     let program = launch::find_program(&arguments.command[0])?;
     let name = match &arguments.name {
         Some(name) => name.clone(),
@@ -35,15 +37,18 @@ async fn launch_and_report(arguments: RunArguments) -> anyhow::Result<ExitCode> 
         None => server_for(&arguments).await?,
     };
     print(&format!("Dashboard: {address}/runs/{run}\n"))?;
+    for line in doors.iter().flat_map(|doors| &doors.told) {
+        print(&format!("{line}\n"))?;
+    }
     let job = Job {
         program,
         arguments: arguments.command[1..].to_vec(),
-        ranks: arguments.nproc,
+        start,
         run: run.clone(),
         name,
         server: address.clone(),
         token: arguments.token.clone(),
-        environment: Vec::new(),
+        environment: doors.map(|doors| doors.environment).unwrap_or_default(),
     };
     let outcome = launch::launch(&job).await?;
     if let Some(server) = own {
@@ -62,7 +67,7 @@ async fn launch_and_report(arguments: RunArguments) -> anyhow::Result<ExitCode> 
 }
 
 /// A server of our own; or, where one is running on the same data directory, that one.
-async fn server_for(arguments: &RunArguments) -> anyhow::Result<(Option<Server>, String)> {
+async fn server_for(arguments: &JobArguments) -> anyhow::Result<(Option<Server>, String)> {
     let options = Options {
         listen: arguments.listen,
         data: arguments.data.path(),

@@ -10,7 +10,7 @@ use wire::live::Part;
 use wire::views::{Report, RunState};
 
 use super::{DataArgument, print, run, runtime, start_logging};
-use crate::launch::{self, Job};
+use crate::launch::{self, Job, Start};
 use crate::serve::{Options, Server};
 
 /// Steps at the end of each run that are measured.
@@ -91,7 +91,7 @@ async fn run_one(arguments: &SweepArguments, cap: f64, server: &Server) -> anyho
     let job = Job {
         arguments: arguments.command[1..].iter().map(|argument| with_cap(argument, cap)).collect(),
         program,
-        ranks: arguments.nproc,
+        start: Start::Ranks(arguments.nproc),
         run: id.clone(),
         name,
         server: server.address.clone(),

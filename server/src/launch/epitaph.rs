@@ -12,13 +12,13 @@ use super::{Job, how_it_ended};
 /// The server has this long; a job's end does not wait for it longer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// Sends one goodbye for each of `failed`. A server that cannot be reached finds out by silence.
-pub(super) async fn send(job: &Job, failed: &[(u32, ExitStatus)]) {
+/// Sends one goodbye for each of `failed`, of so many ranks. A server that cannot be reached finds out by silence.
+pub(super) async fn send(job: &Job, ranks: u32, failed: &[(u32, ExitStatus)]) {
     let url = job.server.clone();
     let authorization = job.token.as_ref().map(|token| format!("Bearer {token}"));
     let frames: Vec<Vec<u8>> = failed
         .iter()
-        .filter_map(|&(rank, status)| wire::codec::encode(&goodbye(job, rank, status)).ok())
+        .filter_map(|&(rank, status)| wire::codec::encode(&goodbye(job, (rank, ranks), status)).ok())
         .collect();
     let run = job.run.clone();
     let work = move || {
@@ -50,12 +50,12 @@ pub(crate) fn client() -> ureq::Agent {
     ureq::Agent::config_builder().timeout_global(Some(ANSWER_WITHIN)).proxy(None).build().new_agent()
 }
 
-fn goodbye(job: &Job, rank: u32, status: ExitStatus) -> Batch {
+fn goodbye(job: &Job, (rank, ranks): (u32, u32), status: ExitStatus) -> Batch {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Batch {
         run: job.run.clone(),
         rank: Rank(rank),
-        world_size: job.ranks,
+        world_size: ranks,
         // Later than any life of the rank: those are numbered by the time they began.
         incarnation: Incarnation(((since_epoch.as_micros() as u64) << 12) | 0xfff),
         seq: BatchSeq(0),

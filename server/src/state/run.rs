@@ -8,7 +8,7 @@ use analysis::hang::{self, Progress};
 use analysis::report::{self, Baseline, RunFacts};
 use analysis::step::{StepAnalysis, StepRecords};
 use analysis::{stats, waterfall};
-use wire::batch::{Batch, Drop, DropReason, Hello, Layout, Note};
+use wire::batch::{BY_REDUCER, Batch, Drop, DropReason, Hello, Layout, Note};
 use wire::clock::{Probe, ServerNanos};
 use wire::event::Event;
 use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Seq, Step};
@@ -371,6 +371,7 @@ impl Run {
             state: self.state(now),
             ranks: self.world_size(),
             sample_unit: self.hello().map_or("samples", |hello| hello.sample_unit.as_str()).to_owned(),
+            origin: self.hello().map_or(BY_REDUCER, |hello| hello.origin.as_str()).to_owned(),
             fits: self.fits(),
             drops: self.ranks.iter().enumerate().map(drops).filter(|rank| !rank.drops.is_empty()).collect(),
             hang: self.hang.clone(),

@@ -37,6 +37,7 @@ pub fn Run(id: String) -> impl IntoView {
     let range = Range::new(live, router);
     provide_context(range);
     live.rewind(run.get(), range.at);
+    range.hold_while_paused();
 
     let tab = memo(move || match router.page() {
         Page::Run(_, tab) => tab,

@@ -1,0 +1,280 @@
+//! Entries to collectives.
+//!
+//! Entries of one thread come in order, those of several threads in any: a kernel's beginning may be read before the
+//! collective that it belongs to. And a collective may use fewer channels than it was given, so that "all channels
+//! ended" cannot be waited for: when a younger collective of the same communicator is done, so is the older one,
+//! since a communicator's collectives run one after the other.
+
+use std::collections::{BTreeMap, HashMap};
+
+use wire::clock::MonoNanos;
+
+use crate::trail::{Entry, Function, Handle};
+
+/// Collectives under way: beyond this the oldest is given up. A job that is this far ahead of its GPU has nothing left
+/// to measure.
+const MOST_OPEN: usize = 16_384;
+/// Channels that run at once: 32 for each of 2,048 communicators.
+const MOST_CHANNELS: usize = 65_536;
+
+/// A collective that ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Collective {
+    /// The communicator, by the number that is the same on all ranks.
+    pub communicator: u64,
+    /// What it does.
+    pub function: Function,
+    /// The how manieth of its function on its communicator.
+    pub seq: u64,
+    /// Payload of this rank, in bytes.
+    pub bytes: u64,
+    /// When it was enqueued.
+    pub launch: MonoNanos,
+    /// When its kernel ran.
+    pub ran: Ran,
+}
+
+/// First begin to last end over the channels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ran {
+    /// By the GPU's clock, in nanoseconds.
+    Gpu {
+        /// First begin.
+        begin: u64,
+        /// Last end.
+        end: u64,
+    },
+    /// Nobody knows: this release of NCCL tells only when it was enqueued, from its launch until this moment.
+    Unknown {
+        /// The call returned.
+        issued: MonoNanos,
+    },
+    /// By the host's, as NCCL's proxy thread saw it: late by the time of a poll.
+    Host {
+        /// First begin.
+        begin: MonoNanos,
+        /// Last end.
+        end: MonoNanos,
+    },
+}
+
+/// What is known of a collective so far.
+#[derive(Debug)]
+struct Open {
+    communicator: u64,
+    function: Function,
+    seq: u64,
+    bytes: u64,
+    channels: u8,
+    launch: MonoNanos,
+    progress: Progress,
+}
+
+/// What its channels have said.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    began: u16,
+    ended: u16,
+    gpu: Option<(u64, u64)>,
+    host: Option<(MonoNanos, MonoNanos)>,
+    issued: Option<MonoNanos>,
+}
+
+impl Progress {
+    fn add_begin(&mut self, gpu: Option<u64>, at: MonoNanos) {
+        self.began = self.began.saturating_add(1);
+        self.widen(gpu, at);
+    }
+
+    fn add_end(&mut self, gpu: Option<u64>, at: MonoNanos) {
+        self.ended = self.ended.saturating_add(1);
+        self.widen(gpu, at);
+    }
+
+    fn widen(&mut self, gpu: Option<u64>, at: MonoNanos) {
+        if let Some(gpu) = gpu {
+            let (begin, end) = self.gpu.unwrap_or((gpu, gpu));
+            self.gpu = Some((begin.min(gpu), end.max(gpu)));
+        }
+        let (begin, end) = self.host.unwrap_or((at, at));
+        self.host = Some((begin.min(at), end.max(at)));
+    }
+
+    /// Every channel that began has ended, and one has.
+    fn is_quiet(&self) -> bool {
+        self.began > 0 && self.ended >= self.began
+    }
+
+    fn ran(&self) -> Option<Ran> {
+        match (self.gpu, self.host) {
+            (Some((begin, end)), _) => Some(Ran::Gpu { begin, end }),
+            (None, Some((begin, end))) => Some(Ran::Host { begin, end }),
+            (None, None) => Some(Ran::Unknown { issued: self.issued? }),
+        }
+    }
+}
+
+/// Puts entries together.
+#[derive(Debug, Default)]
+pub struct Collector {
+    /// By handle, which is the order in which they were enqueued.
+    open: BTreeMap<Handle, Open>,
+    /// What channels said of collectives that are not known yet.
+    early: HashMap<Handle, Progress>,
+    /// Which collective a channel belongs to.
+    parents: HashMap<Handle, Handle>,
+    /// Collectives that were given up.
+    lost: u64,
+}
+
+impl Collector {
+    /// Takes in one entry.
+    pub fn take(&mut self, entry: Entry) {
+        match entry {
+            Entry::Enqueued { handle, communicator, function, seq, bytes, channels, at } => {
+                let progress = self.early.remove(&handle).unwrap_or_default();
+                let open = Open { communicator, function, seq, bytes, channels, launch: at, progress };
+                self.open.insert(handle, open);
+                if self.open.len() > MOST_OPEN {
+                    self.open.pop_first();
+                    self.lost += 1;
+                }
+            }
+            Entry::Issued { handle, at } => self.progress(handle).issued = Some(at),
+            Entry::Began { handle, parent, gpu, at } => {
+                if self.parents.len() < MOST_CHANNELS {
+                    self.parents.insert(handle, parent);
+                    self.progress(parent).add_begin(gpu, at);
+                }
+            }
+            Entry::Ended { handle, gpu, at } => {
+                if let Some(parent) = self.parents.remove(&handle) {
+                    self.progress(parent).add_end(gpu, at);
+                }
+            }
+        }
+    }
+
+    fn progress(&mut self, handle: Handle) -> &mut Progress {
+        // What is left over is of collectives that were given up, or whose entry was lost.
+        if self.early.len() > MOST_OPEN {
+            self.early.clear();
+        }
+        match self.open.get_mut(&handle) {
+            Some(open) => &mut open.progress,
+            None => self.early.entry(handle).or_default(),
+        }
+    }
+
+    /// The collectives that have ended, in the order in which they were enqueued.
+    pub fn ended(&mut self) -> Vec<Collective> {
+        // The youngest of each communicator whose kernel has begun: whatever is older and quiet is over.
+        let mut youngest: HashMap<u64, Handle> = HashMap::new();
+        for (&handle, open) in self.open.iter().filter(|(_, open)| open.progress.began > 0) {
+            youngest.insert(open.communicator, handle);
+        }
+        let is_over = |handle: &Handle, open: &Open| {
+            let all_channels = open.progress.ended >= u16::from(open.channels.max(1));
+            let overtaken = youngest.get(&open.communicator).is_some_and(|younger| handle < younger);
+            open.progress.issued.is_some() || open.progress.is_quiet() && (all_channels || overtaken)
+        };
+        let over: Vec<Handle> = self
+            .open
+            .iter()
+            .filter(|(handle, open)| is_over(handle, open))
+            .map(|(&handle, _)| handle)
+            .collect();
+        let ended = over.into_iter().filter_map(|handle| {
+            let open = self.open.remove(&handle)?;
+            Some(Collective {
+                communicator: open.communicator,
+                function: open.function,
+                seq: open.seq,
+                bytes: open.bytes,
+                launch: open.launch,
+                ran: open.progress.ran()?,
+            })
+        });
+        ended.collect()
+    }
+
+    /// Collectives that were given up since the process began.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trail::Kind;
+
+    const COMMUNICATOR: u64 = 7;
+
+    fn enqueued(handle: Handle, seq: u64, channels: u8) -> Entry {
+        let (communicator, function) = (COMMUNICATOR, Function::AllReduce);
+        Entry::Enqueued { handle, communicator, function, seq, bytes: 64, channels, at: MonoNanos(1) }
+    }
+
+    /// A channel that ran from `begin` to `end` on the GPU.
+    fn channel(parent: Handle, begin: u64, end: u64) -> [Entry; 2] {
+        let handle = Handle::new(Kind::Channel);
+        let at = MonoNanos(end.cast_signed());
+        [Entry::Began { handle, parent, gpu: Some(begin), at }, Entry::Ended { handle, gpu: Some(end), at }]
+    }
+
+    fn after(entries: impl IntoIterator<Item = Entry>) -> (Collector, Vec<Collective>) {
+        let mut collector = Collector::default();
+        entries.into_iter().for_each(|entry| collector.take(entry));
+        let ended = collector.ended();
+        (collector, ended)
+    }
+
+    #[test]
+    fn a_collective_runs_from_its_first_channels_begin_to_its_last_ones_end() {
+        let one = Handle::new(Kind::Collective);
+        let entries =
+            [[enqueued(one, 3, 2)].as_slice(), &channel(one, 10, 40), &channel(one, 12, 45)].concat();
+        let (collector, ended) = after(entries);
+        assert_eq!(ended.len(), 1);
+        assert_eq!((ended[0].seq, ended[0].ran), (3, Ran::Gpu { begin: 10, end: 45 }));
+        assert!(collector.open.is_empty() && collector.early.is_empty() && collector.parents.is_empty());
+    }
+
+    #[test]
+    fn a_kernel_may_be_heard_of_before_its_collective() {
+        let one = Handle::new(Kind::Collective);
+        let entries = [channel(one, 10, 40).as_slice(), &[enqueued(one, 0, 1)]].concat();
+        assert_eq!(after(entries).1.len(), 1);
+    }
+
+    #[test]
+    fn a_collective_with_idle_channels_is_over_once_a_younger_one_runs() {
+        let [one, two] = [(); 2].map(|()| Handle::new(Kind::Collective));
+        let entries = [[enqueued(one, 0, 8)].as_slice(), &channel(one, 10, 40)].concat();
+        let (mut collector, ended) = after(entries);
+        assert_eq!(ended, [], "a channel may still come");
+        collector.take(enqueued(two, 1, 8));
+        assert_eq!(collector.ended(), []);
+        collector.take(channel(two, 50, 60)[0]);
+        let ended = collector.ended();
+        assert_eq!(ended.len(), 1);
+        assert_eq!(ended[0].seq, 0);
+    }
+
+    #[test]
+    fn without_kernels_all_that_is_known_is_when_it_was_enqueued() {
+        let one = Handle::new(Kind::Collective);
+        let issued = Entry::Issued { handle: one, at: MonoNanos(4) };
+        let (_, ended) = after([enqueued(one, 0, 8), issued]);
+        assert_eq!(ended[0].ran, Ran::Unknown { issued: MonoNanos(4) });
+    }
+
+    #[test]
+    fn a_collective_that_never_runs_is_given_up_in_the_end_and_counted() {
+        let never = (0..=MOST_OPEN as u64).map(|seq| enqueued(Handle::new(Kind::Collective), seq, 1));
+        let (collector, ended) = after(never);
+        assert_eq!((ended.len(), collector.lost(), collector.open.len()), (0, 1, MOST_OPEN));
+    }
+}

@@ -1,0 +1,29 @@
+//! `libpaceline_agent.so`: observes a job that knows nothing of Paceline.
+//!
+//! It is loaded by something else, does nothing until that something calls it, and never does anything to its host:
+//! no panic leaves it, no call waits, nothing grows without bound, and a forked child of an observed process is left
+//! alone.
+//!
+//! ```text
+//!   NCCL's threads                      one thread of ours
+//!   nccl::plugin --entries--> trail --> collect --> place --> agent's recorder
+//!                 (rings)               one         its step
+//!                                       collective
+//! ```
+//!
+//! * [`nccl`] is the door: NCCL loads this library as its profiler plugin. What a callback is told goes as one entry
+//!   into its thread's ring ([`trail`]), and that is all that happens on NCCL's threads.
+//! * [`collect`] makes collectives of entries, [`gpu_clock`] puts the GPU's time on the host's clock, [`steps`] finds
+//!   the training steps, which nobody marks here, in the order of collectives, and [`place`] makes records of it. All
+//!   are plain functions of what they are given.
+//! * [`observer`] is the thread that does it, every few milliseconds, and hands the records to the agent.
+#![allow(unsafe_code, reason = "it is called from C, through pointers; only `nccl` and `host` do it")]
+
+pub mod collect;
+pub mod gpu_clock;
+mod host;
+pub mod nccl;
+mod observer;
+pub mod place;
+pub mod steps;
+pub mod trail;

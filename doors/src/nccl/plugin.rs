@@ -1,0 +1,247 @@
+//! What NCCL calls. Every function returns at once and says that all is well: a profiler that fails is a job that fails.
+
+use std::ffi::{c_char, c_int, c_ulong, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use super::layout::{self, Description, KERNEL_CHANNEL_STOP, Layout, event};
+use crate::host;
+use crate::observer::{self, Communicator};
+use crate::trail::{self, Entry, Handle, Kind};
+
+/// `ncclSuccess`.
+const SUCCESS: c_int = 0;
+/// Communicators that are told apart in one process; those of later ones are not observed.
+const MOST_COMMUNICATORS: usize = 4_096;
+
+/// NCCL's own logger, which is not used.
+type Logger = unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *const c_char, ...);
+
+/// The five functions, as all versions have them, but for `Init`.
+#[repr(C)]
+pub struct Table<Init> {
+    /// What NCCL's log calls it.
+    pub name: *const c_char,
+    /// A communicator is made: a context for it, and the mask of events that are wanted.
+    pub init: Init,
+    /// An event starts: its handle.
+    pub start_event: unsafe extern "C" fn(*mut c_void, *mut *mut c_void, *const c_void) -> c_int,
+    /// An event stops.
+    pub stop_event: unsafe extern "C" fn(*mut c_void) -> c_int,
+    /// An event enters a state.
+    pub record_event_state: unsafe extern "C" fn(*mut c_void, c_int, *const c_void) -> c_int,
+    /// A communicator is gone.
+    pub finalize: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
+
+// SAFETY: a table is constant, and so is the name that it points to.
+unsafe impl<Init> Sync for Table<Init> {}
+
+/// `init` of versions 1 to 3.
+type InitV1 = unsafe extern "C" fn(*mut *mut c_void, *mut c_int) -> c_int;
+/// `init` of version 4.
+type InitV4 = unsafe extern "C" fn(
+    *mut *mut c_void,
+    *mut c_int,
+    *const c_char,
+    u64,
+    c_int,
+    c_int,
+    c_int,
+    Option<Logger>,
+) -> c_int;
+/// `init` of versions 5 and 6.
+type InitV5 = unsafe extern "C" fn(
+    *mut *mut c_void,
+    u64,
+    *mut c_int,
+    *const c_char,
+    c_int,
+    c_int,
+    c_int,
+    Option<Logger>,
+) -> c_int;
+
+macro_rules! table {
+    ($version:ident, $symbol:ident, $init:ident: $type:ty) => {
+        #[doc = concat!("The table of interface ", stringify!($version), ".")]
+        #[unsafe(no_mangle)]
+        #[allow(non_upper_case_globals, reason = "the symbol that NCCL looks for")]
+        pub static $symbol: Table<$type> = {
+            unsafe extern "C" fn start(
+                context: *mut c_void,
+                handle: *mut *mut c_void,
+                description: *const c_void,
+            ) -> c_int {
+                // SAFETY: NCCL calls the table of the version that it speaks.
+                unsafe { start_event(&layout::$version, context, handle, description) }
+            }
+            unsafe extern "C" fn state(handle: *mut c_void, state: c_int, arguments: *const c_void) -> c_int {
+                // SAFETY: as above.
+                unsafe { record_event_state(&layout::$version, handle, state, arguments) }
+            }
+            unsafe extern "C" fn stop(handle: *mut c_void) -> c_int {
+                stop_event(&layout::$version, handle)
+            }
+            Table {
+                name: c"Paceline".as_ptr(),
+                init: $init,
+                start_event: start,
+                stop_event: stop,
+                record_event_state: state,
+                finalize,
+            }
+        };
+    };
+}
+
+table!(V1, ncclProfiler_v1, init_v1: InitV1);
+table!(V2, ncclProfiler_v2, init_v1: InitV1);
+table!(V3, ncclProfiler_v3, init_v1: InitV1);
+table!(V4, ncclProfiler_v4, init_v4: InitV4);
+table!(V5, ncclProfiler_v5, init_v5: InitV5);
+table!(V6, ncclProfiler_v6, init_v5: InitV5);
+
+/// Numbers of communicators, by context less one. A context is such an index, never a pointer: there is nothing to
+/// free and nothing to follow.
+static COMMUNICATORS: [AtomicU64; MOST_COMMUNICATORS] = [const { AtomicU64::new(0) }; MOST_COMMUNICATORS];
+static NEXT_CONTEXT: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn init_v1(context: *mut *mut c_void, mask: *mut c_int) -> c_int {
+    // SAFETY: NCCL passes two places to write to.
+    unsafe { begin(context, mask, None) }
+}
+
+unsafe extern "C" fn init_v4(
+    context: *mut *mut c_void,
+    mask: *mut c_int,
+    _name: *const c_char,
+    number: u64,
+    _nodes: c_int,
+    size: c_int,
+    rank: c_int,
+    _logger: Option<Logger>,
+) -> c_int {
+    // SAFETY: as above.
+    unsafe { begin(context, mask, Some(Communicator { number, size: size as u32, rank: rank as u32 })) }
+}
+
+unsafe extern "C" fn init_v5(
+    context: *mut *mut c_void,
+    number: u64,
+    mask: *mut c_int,
+    _name: *const c_char,
+    _nodes: c_int,
+    size: c_int,
+    rank: c_int,
+    _logger: Option<Logger>,
+) -> c_int {
+    // SAFETY: as above.
+    unsafe { begin(context, mask, Some(Communicator { number, size: size as u32, rank: rank as u32 })) }
+}
+
+/// A communicator was made.
+///
+/// # Safety
+/// Both pointers must be good to write to.
+unsafe fn begin(context: *mut *mut c_void, mask: *mut c_int, communicator: Option<Communicator>) -> c_int {
+    let observed = host::guarded(|| observer::begin(communicator));
+    let at = NEXT_CONTEXT.fetch_add(1, Ordering::Relaxed).min(MOST_COMMUNICATORS);
+    if let Some(slot) = COMMUNICATORS.get(at) {
+        slot.store(communicator.map_or(0, |communicator| communicator.number), Ordering::Relaxed);
+    }
+    // SAFETY: the caller vouches for it. A null context would never be finalized.
+    unsafe {
+        context.write(ptr::without_provenance_mut(at + 1));
+        mask.write(if observed { (event::COLLECTIVE | event::KERNEL_CHANNEL) as c_int } else { 0 });
+    }
+    SUCCESS
+}
+
+/// # Safety
+/// `handle` must be good to write to, and `description` an event's description by `layout`.
+unsafe fn start_event(
+    layout: &Layout,
+    context: *mut c_void,
+    handle: *mut *mut c_void,
+    description: *const c_void,
+) -> c_int {
+    // SAFETY: the caller vouches for both.
+    unsafe {
+        // First of all: NCCL hands back whatever it finds there.
+        handle.write(ptr::null_mut());
+        let bits = host::guarded(|| started(layout.description(description), context));
+        handle.write(ptr::without_provenance_mut(bits as usize));
+    }
+    SUCCESS
+}
+
+/// Leaves an entry of an event that starts; its handle, or 0.
+fn started(description: Description, context: *mut c_void) -> u64 {
+    let at = agent::clock::now();
+    match description {
+        Description::Collective(collective) => {
+            let of_context =
+                || Some(COMMUNICATORS.get(context.addr().checked_sub(1)?)?.load(Ordering::Relaxed));
+            let Some(communicator) = collective.communicator.or_else(of_context) else { return 0 };
+            let handle = Handle::new(Kind::Collective);
+            trail::append(Entry::Enqueued {
+                handle,
+                communicator,
+                function: collective.function,
+                seq: collective.seq,
+                bytes: collective.bytes,
+                channels: collective.channels,
+                at,
+            });
+            handle.to_bits()
+        }
+        Description::KernelChannel(channel) => {
+            let Some((parent, Kind::Collective)) = Handle::from_bits(channel.parent) else { return 0 };
+            let handle = Handle::new(Kind::Channel);
+            trail::append(Entry::Began { handle, parent, gpu: channel.gpu, at });
+            handle.to_bits()
+        }
+        Description::Other => 0,
+    }
+}
+
+/// # Safety
+/// `arguments` must be the arguments of `state`, by `layout`.
+unsafe fn record_event_state(
+    layout: &Layout,
+    handle: *mut c_void,
+    state: c_int,
+    arguments: *const c_void,
+) -> c_int {
+    if state == KERNEL_CHANNEL_STOP {
+        // SAFETY: the caller vouches for it.
+        let gpu = unsafe { layout.stop_time(arguments) };
+        host::guarded(|| ended(handle, gpu));
+    }
+    SUCCESS
+}
+
+/// The end of a collective is the end of its enqueueing, which says nothing where its kernel is told of; that of a
+/// channel was told before, with the GPU's time, where the interface has it.
+fn stop_event(layout: &Layout, handle: *mut c_void) -> c_int {
+    host::guarded(|| match Handle::from_bits(handle.addr() as u64) {
+        Some((_, Kind::Channel)) if !layout.has_gpu_time() => ended(handle, None),
+        Some((handle, Kind::Collective)) if !layout.has_kernels() => {
+            trail::append(Entry::Issued { handle, at: agent::clock::now() });
+        }
+        _ => {}
+    });
+    SUCCESS
+}
+
+fn ended(handle: *mut c_void, gpu: Option<u64>) {
+    if let Some((handle, Kind::Channel)) = Handle::from_bits(handle.addr() as u64) {
+        trail::append(Entry::Ended { handle, gpu, at: agent::clock::now() });
+    }
+}
+
+/// A communicator is gone. What it left in the rings is still read.
+unsafe extern "C" fn finalize(_context: *mut c_void) -> c_int {
+    SUCCESS
+}

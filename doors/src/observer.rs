@@ -1,0 +1,156 @@
+//! The thread that turns what callbacks left behind into records.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use agent::{Agent, Config, Job, Recorder};
+use wire::batch::BY_NCCL;
+use wire::event::Source;
+
+use crate::collect::{Collective, Collector, Ran};
+use crate::gpu_clock::GpuClock;
+use crate::host;
+use crate::place::{Placer, Timed};
+use crate::trail::{self, Entry};
+
+/// How often rings are emptied (see the arithmetic of [`trail`]).
+const TICK: Duration = Duration::from_millis(20);
+
+/// A communicator as NCCL describes it when it is made, from interface 4 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Communicator {
+    /// The same on all its ranks.
+    pub(crate) number: u64,
+    /// How many ranks it has.
+    pub(crate) size: u32,
+    /// Which of them this process is.
+    pub(crate) rank: u32,
+}
+
+static IS_OBSERVED: OnceLock<bool> = OnceLock::new();
+static THREAD: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
+static STOP: AtomicBool = AtomicBool::new(false);
+/// Communicators of all ranks of the job, which the thread has not heard of yet.
+static WORLDS: Mutex<Vec<Communicator>> = Mutex::new(Vec::new());
+
+/// A communicator was made. True when this process is observed: when the environment says where a server is.
+pub(crate) fn begin(communicator: Option<Communicator>) -> bool {
+    let is_observed = *IS_OBSERVED.get_or_init(|| start().unwrap_or(false));
+    if let Some(communicator) = communicator.filter(|_| is_observed) {
+        WORLDS.lock().unwrap_or_else(PoisonError::into_inner).push(communicator);
+    }
+    is_observed
+}
+
+/// `None` where there is nothing to do or no way to do it; what is wrong is said once.
+fn start() -> Option<bool> {
+    let job = Job { name: program_name(), sample_unit: String::new(), parameters: 0 };
+    let config = match Config::from_env(job) {
+        Ok(config) => config?,
+        Err(error) => {
+            agent::warn(&format!("not observing this job: {error}"));
+            return None;
+        }
+    };
+    let trouble = gpu::nccl::mapped().and_then(|nccl| Some((nccl.version, nccl.known_trouble?)));
+    if let Some((version, trouble)) = trouble.filter(|(_, trouble)| trouble.keeps_plugin_off) {
+        agent::warn(&format!("not observing this job: NCCL {version}: {}", trouble.what));
+        return None;
+    }
+    host::watch_forks();
+    let world_size = config.world_size;
+    let agent = Agent::start(Config { origin: BY_NCCL.into(), ..config });
+    if !agent.is_enabled() {
+        return None;
+    }
+    let observe = move || Observer::new(&agent, world_size).run(agent);
+    let thread = thread::Builder::new().name("paceline-observe".into()).spawn(observe);
+    let thread = thread.map_err(|error| agent::warn(&format!("not observing this job: {error}"))).ok()?;
+    *THREAD.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+    host::at_exit(finish);
+    Some(true)
+}
+
+/// The script of a Python job, else the program.
+fn program_name() -> String {
+    let words: Vec<String> = std::env::args().collect();
+    let script = words.iter().find(|word| word.ends_with(".py")).or(words.first());
+    let stem = script.and_then(|word| Path::new(word).file_stem()).unwrap_or_default();
+    stem.to_string_lossy().into_owned()
+}
+
+/// The process ends: what is left is sent, for five seconds at most.
+fn finish() {
+    STOP.store(true, Ordering::Release);
+    let thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(thread) = thread {
+        thread.thread().unpark();
+        // It does not panic, and if it did, its host must not.
+        let _outcome = thread.join();
+    }
+}
+
+/// The state of the thread.
+struct Observer {
+    recorder: Recorder,
+    world_size: u32,
+    entries: Vec<Entry>,
+    collector: Collector,
+    clock: GpuClock,
+    placer: Placer,
+}
+
+impl Observer {
+    fn new(agent: &Agent, world_size: u32) -> Self {
+        Self {
+            recorder: agent.recorder(),
+            world_size,
+            entries: Vec::new(),
+            collector: Collector::default(),
+            clock: GpuClock::default(),
+            placer: Placer::default(),
+        }
+    }
+
+    fn run(mut self, agent: Agent) {
+        while !STOP.load(Ordering::Acquire) {
+            self.turn();
+            thread::park_timeout(TICK);
+        }
+        self.turn();
+        agent.finish(Ok(()));
+    }
+
+    fn turn(&mut self) {
+        for communicator in WORLDS.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            if communicator.size == self.world_size {
+                self.placer.name_world(communicator.number);
+            }
+        }
+        let _lost = trail::take(&mut self.entries);
+        for entry in self.entries.drain(..) {
+            if let Entry::Began { gpu: Some(gpu), at, .. } | Entry::Ended { gpu: Some(gpu), at, .. } = entry {
+                self.clock.seen(gpu, at);
+            }
+            self.collector.take(entry);
+        }
+        for collective in self.collector.ended() {
+            if let Some(timed) = timed(collective, &self.clock) {
+                self.placer.take(&timed, |event| self.recorder.record(event));
+            }
+        }
+    }
+}
+
+/// On the host's clock.
+fn timed(collective: Collective, clock: &GpuClock) -> Option<Timed> {
+    let (start, end, source) = match collective.ran {
+        Ran::Gpu { begin, end } => (clock.to_host(begin)?, clock.to_host(end)?, Source::DeviceEvent),
+        Ran::Host { begin, end } => (begin, end, Source::HostClock),
+        Ran::Unknown { issued } => (collective.launch, issued, Source::Derived),
+    };
+    Some(Timed { collective, start, end, source })
+}

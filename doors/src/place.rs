@@ -1,0 +1,280 @@
+//! Collectives to records: which step each belongs to, on all communicators of a rank.
+//!
+//! The communicator whose collectives take the longest to repeat says what a step is: others repeat once a layer or
+//! once a micro-batch. What runs on the others belongs to the step that ends next.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use wire::clock::MonoNanos;
+use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
+use wire::ids::{Bucket, Comm, Seq, Step};
+
+use crate::collect::Collective;
+use crate::steps::{Place, StepFinder};
+
+/// With several communicators, the first that repeats may be one that does so once a layer: so long the others are
+/// waited for,
+const SETTLING_NANOS: i64 = 2_000_000_000;
+/// and so long those that do not repeat.
+const MOST_SETTLING_NANOS: i64 = 30_000_000_000;
+/// Communicators repeat with the step when they take this share of the longest time to do so.
+const ALIKE: f64 = 0.8;
+/// Collectives of other communicators that wait for their step.
+const MOST_WAITING: usize = 16_384;
+/// Communicators that are told apart; a job with tensor, pipeline and expert parallelism has fewer than ten a rank.
+const MOST_COMMUNICATORS: usize = 256;
+/// A collective that began so long after the one before had ended was waiting for its gradients, not for its turn.
+const IDLE_NANOS: i64 = 20_000;
+/// `Seq` numbers collectives of all functions, NCCL those of one.
+const FUNCTION_BITS: u32 = 4;
+
+/// A collective, with the time its kernel ran on the host's clock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Timed {
+    /// What it is.
+    pub collective: Collective,
+    /// Its kernel began.
+    pub start: MonoNanos,
+    /// Its kernel ended.
+    pub end: MonoNanos,
+    /// Whose clock said so.
+    pub source: Source,
+}
+
+/// Puts collectives into steps.
+#[derive(Debug, Default)]
+pub struct Placer {
+    finders: BTreeMap<u64, StepFinder>,
+    names: BTreeMap<u64, Comm>,
+    /// The communicator that says what a step is.
+    anchor: Option<u64>,
+    /// Since when something repeats and no anchor is chosen.
+    repeats_since: Option<MonoNanos>,
+    /// The longest step that an anchor had: what repeats in less than half of it is no step.
+    longest_nanos: i64,
+    current: Option<Current>,
+    /// When the step before ended, and when its last collective was enqueued; `None` before the first.
+    before: Option<(MonoNanos, MonoNanos)>,
+    waiting: VecDeque<Timed>,
+}
+
+/// The step that is being put together.
+#[derive(Debug)]
+struct Current {
+    step: Step,
+    begin: MonoNanos,
+    /// The device computed at least until then: a collective that found its stream idle was waiting for gradients.
+    computed_until: MonoNanos,
+    previous_end: MonoNanos,
+}
+
+impl Placer {
+    /// Says that all ranks are in this communicator: it is the run's communicator 0.
+    pub fn name_world(&mut self, communicator: u64) {
+        if !self.names.values().any(|name| *name == Comm(0)) {
+            self.names.insert(communicator, Comm(0));
+        }
+    }
+
+    /// Takes in a collective, in the order of its communicator, and hands out the records that it completes.
+    pub fn take(&mut self, timed: &Timed, mut record: impl FnMut(Event)) {
+        let communicator = timed.collective.communicator;
+        if self.finders.len() >= MOST_COMMUNICATORS && !self.finders.contains_key(&communicator) {
+            return;
+        }
+        let place = self.finders.entry(communicator).or_default().place(&timed.collective);
+        self.choose_anchor(timed.collective.launch);
+        if self.anchor != Some(communicator) {
+            if self.waiting.len() == MOST_WAITING {
+                self.waiting.pop_front();
+            }
+            self.waiting.push_back(*timed);
+            return;
+        }
+        match place {
+            Some(place) => self.anchored(timed, place, &mut record),
+            None => (self.current, self.before) = (None, None),
+        }
+    }
+
+    /// The slowest of those that repeat; it stays for as long as it does. Among several that repeat with the step,
+    /// all ranks must choose alike: the world, else the one with the lowest number.
+    fn choose_anchor(&mut self, now: MonoNanos) {
+        let repeats = |number: &u64| self.finders.get(number).and_then(StepFinder::step_nanos);
+        if self.anchor.as_ref().and_then(repeats).is_some() {
+            return;
+        }
+        self.anchor = None;
+        let found: Vec<(u64, i64)> =
+            self.finders.keys().filter_map(|number| Some((*number, repeats(number)?))).collect();
+        let Some(longest) = found.iter().map(|&(_, nanos)| nanos).max() else { return };
+        let waited = now - *self.repeats_since.get_or_insert(now);
+        let busy = self.finders.values().filter(|finder| finder.is_busy()).count();
+        let all_repeat = found.len() >= busy || waited >= MOST_SETTLING_NANOS;
+        let is_settled = busy <= 1 || waited >= SETTLING_NANOS.max(2 * longest) && all_repeat;
+        if !is_settled || 2 * longest < self.longest_nanos {
+            return;
+        }
+        let with_the_step = found.iter().filter(|&&(_, nanos)| nanos as f64 >= ALIKE * longest as f64);
+        let is_world = |number: &u64| self.names.get(number) == Some(&Comm(0));
+        self.anchor =
+            with_the_step.map(|&(number, _)| number).min_by_key(|number| (!is_world(number), *number));
+        self.longest_nanos = self.longest_nanos.max(longest);
+        (self.repeats_since, self.current, self.before) = (None, None, None);
+    }
+
+    fn anchored(&mut self, timed: &Timed, place: Place, record: &mut impl FnMut(Event)) {
+        if place.bucket == Bucket(0) {
+            let begin = self.before.map_or(timed.collective.launch, |(end, _)| end);
+            self.current =
+                Some(Current { step: place.step, begin, computed_until: begin, previous_end: begin });
+        }
+        // Steps are found in the middle of one, which is left out.
+        let Some(current) = self.current.as_mut().filter(|current| current.step == place.step) else {
+            return;
+        };
+        if timed.start - current.previous_end > IDLE_NANOS {
+            current.computed_until = timed.start;
+        }
+        current.computed_until = current.computed_until.max(timed.collective.launch.min(timed.start));
+        current.previous_end = current.previous_end.max(timed.end);
+        // Of the first step only its end is known: the next one begins there.
+        if self.before.is_some() {
+            record(Event::Bucket(self.bucket(timed, place.step, place.bucket)));
+        }
+        if place.is_last {
+            self.end_step(timed.collective.launch, record);
+        }
+    }
+
+    fn end_step(&mut self, last_launch: MonoNanos, record: &mut impl FnMut(Event)) {
+        let Some(Current { step, begin, computed_until, previous_end: end }) = self.current.take() else {
+            return;
+        };
+        let before = self.before.replace((end, last_launch));
+        let (enqueued, later): (VecDeque<Timed>, VecDeque<Timed>) =
+            self.waiting.drain(..).partition(|timed| timed.collective.launch <= last_launch);
+        self.waiting = later;
+        let Some((_, last_launch_before)) = before else { return };
+        let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
+        for timed in enqueued.iter().filter(|timed| timed.collective.launch > last_launch_before) {
+            let count = counts.entry(timed.collective.communicator).or_default();
+            record(Event::Bucket(self.bucket(timed, step, Bucket(*count))));
+            *count += 1;
+        }
+        let kind = SpanKind::Backward;
+        record(Event::Span(Span { step, kind, begin, end: computed_until, cpu_nanos: 0 }));
+        record(Event::Step(StepRecord { step, begin, end, samples: 0, shadow: false }));
+    }
+
+    fn bucket(&mut self, timed: &Timed, step: Step, bucket: Bucket) -> BucketRecord {
+        let Timed { collective, start, end, source } = *timed;
+        let seq = (collective.seq << FUNCTION_BITS) | collective.function as u64;
+        BucketRecord {
+            step,
+            comm: self.name(collective.communicator),
+            seq: Seq(seq),
+            bucket,
+            bytes: collective.bytes,
+            ready: collective.launch,
+            launch: collective.launch,
+            // Two clocks: a kernel that began at once may seem to have begun a little before its launch.
+            start: start.max(collective.launch),
+            end: end.max(start).max(collective.launch),
+            source,
+        }
+    }
+
+    /// A communicator's name in the run: the same on all its ranks, and never that of the world.
+    fn name(&mut self, communicator: u64) -> Comm {
+        *self.names.entry(communicator).or_insert_with(|| {
+            let folded = (communicator ^ (communicator >> 32)) as u32;
+            Comm(folded.max(1))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collect::Ran;
+    use crate::trail::Function;
+
+    const DATA: u64 = 0x1_0000_0001;
+    const TENSOR: u64 = 77;
+
+    fn timed(communicator: u64, seq: u64, bytes: u64, micros: [i64; 3]) -> Timed {
+        let [launch, start, end] = micros.map(|micros| MonoNanos(micros * 1_000));
+        let ran = Ran::Host { begin: start, end };
+        let function = Function::AllReduce;
+        let collective = Collective { communicator, function, seq, bytes, launch, ran };
+        Timed { collective, start, end, source: Source::DeviceEvent }
+    }
+
+    /// Steps of 100 ms: two layers of tensor parallelism, then two buckets, of which the second waits for its turn.
+    fn job(steps: u64) -> Vec<Event> {
+        let (mut placer, mut events) = (Placer::default(), Vec::new());
+        placer.name_world(DATA);
+        for step in 0..steps {
+            let at = step as i64 * 100_000;
+            for one in [
+                timed(TENSOR, 2 * step, 8, [at + 10_000, at + 20_000, at + 21_000]),
+                timed(TENSOR, 2 * step + 1, 8, [at + 12_000, at + 30_000, at + 31_000]),
+                timed(DATA, 2 * step, 100, [at + 14_000, at + 60_000, at + 80_000]),
+                timed(DATA, 2 * step + 1, 50, [at + 15_000, at + 80_001, at + 90_000]),
+            ] {
+                placer.take(&one, |event| events.push(event));
+            }
+        }
+        events
+    }
+
+    #[test]
+    fn a_step_has_its_buckets_of_all_communicators_and_ends_with_the_last() {
+        let events = job(80);
+        let ends: Vec<(Step, i64, i64)> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Step(step) => Some((step.step, step.end - step.begin, step.end.0)),
+                _ => None,
+            })
+            .collect();
+        assert!(ends.len() > 30, "{ends:?}");
+        for &(step, length, end) in &ends {
+            assert_eq!((length, end), (100_000_000, step.0 as i64 * 100_000_000 + 90_000_000));
+            let of_step = events.iter().filter(|event| event.step() == step);
+            let mut comms: Vec<(Comm, u32)> = of_step
+                .filter_map(|event| match event {
+                    Event::Bucket(bucket) => Some((bucket.comm, bucket.bucket.0)),
+                    _ => None,
+                })
+                .collect();
+            comms.sort_unstable();
+            assert_eq!(
+                comms,
+                [(Comm(0), 0), (Comm(0), 1), (Comm(TENSOR as u32), 0), (Comm(TENSOR as u32), 1)]
+            );
+        }
+    }
+
+    #[test]
+    fn compute_is_known_to_last_until_a_collective_that_found_its_stream_idle() {
+        let mut spans = job(80).into_iter().filter_map(|event| match event {
+            Event::Span(span) => Some((span.begin.0 % 100_000_000, span.end.0 % 100_000_000)),
+            _ => None,
+        });
+        // The second bucket waited for the first, which says nothing of compute.
+        assert!(spans.all(|span| span == (90_000_000, 60_000_000)));
+    }
+
+    #[test]
+    fn one_seq_never_names_two_collectives() {
+        let mut seen = std::collections::BTreeSet::new();
+        for event in job(80) {
+            if let Event::Bucket(bucket) = event {
+                assert!(seen.insert((bucket.comm, bucket.seq)), "{bucket:?}");
+            }
+        }
+        assert!(!seen.is_empty());
+    }
+}

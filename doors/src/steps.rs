@@ -1,0 +1,362 @@
+//! Training steps that nobody marks, found in the order of collectives.
+//!
+//! A training step issues the same collectives as the one before. What repeats is the step; where it begins is told by
+//! time, since between two steps lies a forward pass in which nothing is reduced. How a step is numbered must not
+//! depend on when a rank found out: its number comes from NCCL's own count, which is the same on all ranks.
+
+use std::collections::VecDeque;
+
+use wire::clock::MonoNanos;
+use wire::ids::{Bucket, Step};
+
+use crate::collect::Collective;
+use crate::trail::Function;
+
+/// Collectives that are remembered while no period is found: a step may have a third of them.
+const HISTORY: usize = 8_192;
+/// A period must be seen so often,
+const REPEATS: usize = 3;
+/// and for so long: one layer's collectives repeat as well, for the time of one pass.
+const FIRST_PATIENCE_NANOS: i64 = 1_000_000_000;
+/// What turned out to be less than a step is looked at for twice as long the next time, up to this.
+const MOST_PATIENCE_NANOS: i64 = 60_000_000_000;
+/// A gap between collectives begins a step when it is longer than any other by this factor.
+const CLEAR_GAP: f64 = 1.5;
+
+/// Collectives that look alike are the same one of another step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Token {
+    function: Function,
+    bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    token: Token,
+    seq: u64,
+    launch: MonoNanos,
+}
+
+/// Where a collective belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The step.
+    pub step: Step,
+    /// Its position among the step's collectives.
+    pub bucket: Bucket,
+    /// The last of its step.
+    pub is_last: bool,
+}
+
+/// Finds the steps in one communicator's collectives.
+#[derive(Debug)]
+pub struct StepFinder {
+    history: VecDeque<Seen>,
+    period: Option<Period>,
+    patience_nanos: i64,
+    seen: usize,
+}
+
+impl Default for StepFinder {
+    fn default() -> Self {
+        Self { history: VecDeque::new(), period: None, patience_nanos: FIRST_PATIENCE_NANOS, seen: 0 }
+    }
+}
+
+/// What repeats.
+#[derive(Debug)]
+struct Period {
+    /// The collectives of a step, the first one first.
+    tokens: Vec<Token>,
+    /// Which is expected next.
+    next: usize,
+    /// The step it is in.
+    step: Step,
+    /// How many of its tokens are of the first one's function,
+    per_step: u64,
+    /// and the number that the first one had when it was found, less whole steps.
+    phase: u64,
+    /// How long a step took while it was looked for.
+    step_nanos: i64,
+}
+
+impl Period {
+    /// Takes a collective that is what was expected.
+    fn place(&mut self, seen: &Seen) -> Option<Place> {
+        if self.tokens[self.next] != seen.token {
+            return None;
+        }
+        if self.next == 0 {
+            self.step = Step(seen.seq.saturating_sub(self.phase) / self.per_step);
+        }
+        let at = self.next;
+        self.next = (at + 1) % self.tokens.len();
+        Some(Place { step: self.step, bucket: Bucket(at as u32), is_last: self.next == 0 })
+    }
+}
+
+impl StepFinder {
+    /// Takes in the next collective; says where it belongs once steps are known. When a collective comes that does
+    /// not belong there, steps are looked for anew.
+    pub fn place(&mut self, collective: &Collective) -> Option<Place> {
+        self.seen += 1;
+        let token = Token { function: collective.function, bytes: collective.bytes };
+        let seen = Seen { token, seq: collective.seq, launch: collective.launch };
+        if let Some(period) = &mut self.period {
+            let place = period.place(&seen);
+            if place.is_none() {
+                self.period = None;
+                self.patience_nanos = (2 * self.patience_nanos).min(MOST_PATIENCE_NANOS);
+            }
+            return place;
+        }
+        if self.history.len() == HISTORY {
+            self.history.pop_front();
+        }
+        self.history.push_back(seen);
+        // Looking costs a pass over the history: seldom when that is long.
+        if self.history.len().is_multiple_of(1 + self.history.len() / 64) {
+            self.period = self.find();
+            if self.period.is_some() {
+                self.history.clear();
+            }
+        }
+        None
+    }
+
+    /// Whether it has had enough collectives for something to repeat.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.seen >= REPEATS
+    }
+
+    /// How long a step takes; `None` while steps are not known.
+    #[must_use]
+    pub fn step_nanos(&self) -> Option<i64> {
+        self.period.as_ref().map(|period| period.step_nanos)
+    }
+
+    /// The smallest period of the newest collectives, looked for over ever more of them.
+    fn find(&self) -> Option<Period> {
+        let newest = self.history.back()?.launch;
+        let patient = |seen: &&Seen| newest - seen.launch < self.patience_nanos;
+        let watched = self.history.iter().rev().take_while(patient).count() + 1;
+        // A full history is all there will ever be.
+        let mut watched = if self.history.len() == HISTORY { watched.min(HISTORY) } else { watched };
+        let periods = smallest_periods(self.history.iter().rev().map(|seen| seen.token));
+        while watched <= self.history.len() {
+            let length = periods[watched - 1];
+            if watched >= REPEATS * length {
+                let repeats: Vec<Seen> =
+                    self.history.range(self.history.len() - watched / length * length..).copied().collect();
+                return Some(begun_at_the_gap(&repeats, length));
+            }
+            watched *= 2;
+        }
+        None
+    }
+}
+
+/// For each beginning of `tokens`, the length of its smallest period (Knuth, Morris, Pratt 1977).
+fn smallest_periods(tokens: impl Iterator<Item = Token>) -> Vec<usize> {
+    let tokens: Vec<Token> = tokens.collect();
+    // border[n]: the longest proper beginning of the first n that is also their end.
+    let mut border = vec![0; tokens.len() + 1];
+    for length in 2..=tokens.len() {
+        let mut fits: usize = border[length - 1];
+        while fits > 0 && tokens[fits] != tokens[length - 1] {
+            fits = border[fits];
+        }
+        border[length] = fits + usize::from(tokens[fits] == tokens[length - 1]);
+    }
+    (1..=tokens.len()).map(|length| length - border[length]).collect()
+}
+
+/// The period of `length` that `repeats` are whole times of, begun after its longest gap.
+fn begun_at_the_gap(repeats: &[Seen], length: usize) -> Period {
+    let first = first_after_gap(repeats, length).unwrap_or_else(|| least_rotation(&repeats[..length]));
+    let mut tokens: Vec<Token> = repeats[..length].iter().map(|seen| seen.token).collect();
+    tokens.rotate_left(first);
+    let function = tokens[0].function;
+    let per_step = tokens.iter().filter(|token| token.function == function).count() as u64;
+    let (begin, last) = (&repeats[first], &repeats[repeats.len() - length + first]);
+    let steps_between = (repeats.len() / length - 1) as i64;
+    Period {
+        // The newest collective is the last of a whole repeat, as `repeats` has it.
+        next: (length - first) % length,
+        step: Step(last.seq / per_step),
+        phase: begin.seq % per_step,
+        step_nanos: (last.launch - begin.launch) / steps_between,
+        per_step,
+        tokens,
+    }
+}
+
+/// The position of the token that follows the longest gap, if one is clearly the longest.
+fn first_after_gap(repeats: &[Seen], length: usize) -> Option<usize> {
+    // Gaps before the first token of all are not known; of every position the shortest counts, which no hiccup makes.
+    let mut gaps: Vec<(f64, usize)> = (0..length)
+        .map(|position| {
+            let at = (position..repeats.len()).step_by(length).filter(|&at| at > 0);
+            let gap =
+                at.map(|at| (repeats[at].launch - repeats[at - 1].launch) as f64).fold(f64::MAX, f64::min);
+            (gap, position)
+        })
+        .collect();
+    gaps.sort_by(|a, b| b.0.total_cmp(&a.0));
+    match gaps.as_slice() {
+        [_] => Some(0),
+        [longest, second, ..] if longest.0 > CLEAR_GAP * second.0 => Some(longest.1),
+        _ => None,
+    }
+}
+
+/// Without a clear gap all ranks must still agree: on the rotation that comes first in order.
+fn least_rotation(period: &[Seen]) -> usize {
+    let rotation = |first: usize| period[first..].iter().chain(&period[..first]).map(|seen| seen.token);
+    (0..period.len()).min_by(|&a, &b| rotation(a).cmp(rotation(b))).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::collect::Ran;
+
+    /// A step's collectives: function, bytes, milliseconds after the one before.
+    type Shape = [(Function, u64, i64)];
+
+    const DDP: [(Function, u64, i64); 3] =
+        [(Function::AllReduce, 100, 60), (Function::AllReduce, 400, 10), (Function::AllReduce, 50, 12)];
+
+    struct Job {
+        seqs: [u64; 16],
+        time: i64,
+    }
+
+    impl Job {
+        fn new() -> Self {
+            Self { seqs: [0; 16], time: 0 }
+        }
+
+        fn next(&mut self, (function, bytes, millis): (Function, u64, i64)) -> Collective {
+            self.time += millis * 1_000_000;
+            let seq = self.seqs[function as usize];
+            self.seqs[function as usize] += 1;
+            let at = MonoNanos(self.time);
+            Collective {
+                communicator: 1,
+                function,
+                seq,
+                bytes,
+                launch: at,
+                ran: Ran::Host { begin: at, end: at },
+            }
+        }
+
+        fn run(&mut self, finder: &mut StepFinder, shape: &Shape, steps: usize) -> Vec<Place> {
+            let all = (0..steps).flat_map(|_| shape.iter().copied());
+            all.filter_map(|one| finder.place(&self.next(one))).collect()
+        }
+    }
+
+    #[test]
+    fn steps_begin_after_the_forward_pass_whatever_came_before() {
+        let (mut job, mut finder) = (Job::new(), StepFinder::default());
+        // Parameters are broadcast, and the first step has its buckets in another order.
+        job.run(&mut finder, &[(Function::Broadcast, 9, 1), (Function::AllReduce, 550, 80)], 1);
+        let places = job.run(&mut finder, &DDP, 60);
+        assert!(finder.step_nanos() == Some(82_000_000) && places.len() > 100, "{places:?}");
+        let (first, rest) = places.split_first().expect("places");
+        for (before, after) in std::iter::once(first).chain(rest).zip(rest) {
+            assert_eq!(after.bucket.0, (before.bucket.0 + 1) % 3);
+            assert_eq!(after.step.0 - before.step.0, u64::from(before.is_last));
+            assert_eq!(before.is_last, before.bucket.0 == 2);
+        }
+    }
+
+    #[test]
+    fn ranks_that_find_out_at_different_times_number_steps_alike() {
+        let places = |slow: i64| {
+            let (mut job, mut finder) =
+                (Job::new(), StepFinder { patience_nanos: slow, ..Default::default() });
+            let mut by_seq = Vec::new();
+            for at in 0..300 {
+                let one = job.next(DDP[at % 3]);
+                by_seq.extend(finder.place(&one).map(|place| (one.seq, place)));
+            }
+            by_seq
+        };
+        let (early, late) = (places(300_000_000), places(5_000_000_000));
+        assert!(early.len() > late.len() && !late.is_empty());
+        assert_eq!(early[early.len() - late.len()..], late);
+    }
+
+    #[test]
+    fn layers_repeat_too_and_are_taken_back_when_the_step_shows() {
+        let mut shape = vec![(Function::AllReduce, 8, 20); 64];
+        shape.push((Function::ReduceScatter, 1_000, 5));
+        shape[0].2 = 200;
+        let (mut job, mut finder) = (Job::new(), StepFinder::default());
+        job.run(&mut finder, &shape, 40);
+        let places = job.run(&mut finder, &shape, 20);
+        assert_eq!(places.len(), 20 * 65, "every collective has its place");
+        assert_eq!(places.iter().filter(|place| place.is_last).count(), 20);
+    }
+
+    #[test]
+    fn without_a_clear_gap_the_order_decides() {
+        let even = DDP.map(|(function, bytes, _)| (function, bytes, 10));
+        let phase = |skip: usize| {
+            let (mut job, mut finder) = (Job::new(), StepFinder::default());
+            let mut last = None;
+            for at in skip..600 {
+                let one = job.next(even[at % 3]);
+                last = finder.place(&one).map(|place| (one.bytes, place.bucket)).or(last);
+            }
+            last
+        };
+        assert!(phase(0).is_some());
+        assert_eq!(phase(0), phase(1));
+        assert_eq!(phase(0), phase(2));
+    }
+
+    const FUNCTIONS: [Function; 4] =
+        [Function::AllReduce, Function::AllGather, Function::ReduceScatter, Function::Broadcast];
+
+    fn any_shape() -> impl Strategy<Value = Vec<(Function, u64, i64)>> {
+        let one = (0..FUNCTIONS.len(), 1..4_u64, 1..10_i64);
+        let one = one.prop_map(|(function, bytes, millis)| (FUNCTIONS[function], bytes, millis));
+        proptest::collection::vec(one, 0..40)
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_step_consists_of_it_is_found(before in any_shape(), mut shape in any_shape()) {
+            // One of its own kind, so that nothing shorter repeats, after a forward pass.
+            shape.insert(0, (Function::AllReduce, 1_000, 200));
+            let (mut job, mut finder) = (Job::new(), StepFinder::default());
+            job.run(&mut finder, &before, 1);
+            job.run(&mut finder, &shape, 30);
+            let places = job.run(&mut finder, &shape, 10);
+            prop_assert_eq!(places.len(), 10 * shape.len());
+            for (at, place) in places.iter().enumerate() {
+                prop_assert_eq!(place.bucket.0 as usize, at % shape.len());
+                prop_assert_eq!(place.is_last, (at + 1) % shape.len() == 0);
+                prop_assert_eq!(place.step.0 - places[0].step.0, (at / shape.len()) as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_repeat_has_no_steps() {
+        let (mut job, mut finder) = (Job::new(), StepFinder::default());
+        let mut bytes = 1_u64;
+        for _ in 0..20_000 {
+            bytes = bytes.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            assert_eq!(finder.place(&job.next((Function::AllReduce, bytes >> 40, 1))), None);
+        }
+        assert_eq!(finder.history.len(), HISTORY);
+    }
+}

@@ -1,0 +1,169 @@
+//! What callbacks leave behind: entries in a ring per thread. Appending takes no lock, allocates nothing (but the
+//! thread's ring, once) and never waits.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rtrb::{Consumer, Producer, RingBuffer};
+use wire::clock::MonoNanos;
+
+/// Slots of one thread's ring: 16,384 x 72 bytes = 1.1 MiB. It is emptied every 20 ms; in that time a proxy thread
+/// that serves 32 channels of 100 collectives leaves 9,600 entries.
+const RING_SLOTS: usize = 16_384;
+/// Threads that may leave entries: NCCL has one or two per communicator.
+const MOST_RINGS: usize = 256;
+
+/// Names one event of NCCL's. It is a number and never a pointer: NCCL ends a collective before its kernels begin, so
+/// that whoever keeps objects behind its handles will sooner or later follow one that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle(u64);
+
+/// What a handle names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A collective.
+    Collective = 1,
+    /// The part of a collective's kernel that serves one channel.
+    Channel = 2,
+}
+
+impl Handle {
+    const KIND_BITS: u32 = 4;
+
+    /// A handle that no other event of this process has.
+    #[must_use]
+    pub fn new(kind: Kind) -> Self {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        Self((SERIAL.fetch_add(1, Ordering::Relaxed) << Self::KIND_BITS) | kind as u64)
+    }
+
+    /// As NCCL carries it around; never 0.
+    #[must_use]
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// What NCCL hands back. `None` where it is not one of ours.
+    #[must_use]
+    pub fn from_bits(bits: u64) -> Option<(Self, Kind)> {
+        let kind = match bits & ((1 << Self::KIND_BITS) - 1) {
+            1 => Kind::Collective,
+            2 => Kind::Channel,
+            _ => return None,
+        };
+        Some((Self(bits), kind))
+    }
+}
+
+/// What a collective does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Function {
+    /// One rank's values to all.
+    Broadcast = 0,
+    /// Sums to one rank.
+    Reduce = 1,
+    /// Every rank's part to all.
+    AllGather = 2,
+    /// Sums, a part to each rank.
+    ReduceScatter = 3,
+    /// Sums to all.
+    AllReduce = 4,
+    /// Anything newer.
+    Other = 15,
+}
+
+/// What one callback was told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Entry {
+    /// A collective was enqueued by the thread that called NCCL.
+    Enqueued {
+        /// Names it.
+        handle: Handle,
+        /// The communicator, by the number that is the same on all ranks.
+        communicator: u64,
+        /// What it does.
+        function: Function,
+        /// The how manieth of its function on its communicator, the same on all ranks.
+        seq: u64,
+        /// Payload of this rank, in bytes.
+        bytes: u64,
+        /// How many channels it is spread over; some may do nothing.
+        channels: u8,
+        /// When.
+        at: MonoNanos,
+    },
+    /// A collective is enqueued, in a release of NCCL that tells nothing of its kernel.
+    Issued {
+        /// Names it.
+        handle: Handle,
+        /// When.
+        at: MonoNanos,
+    },
+    /// A channel of a collective's kernel began on the GPU.
+    Began {
+        /// Names it.
+        handle: Handle,
+        /// Its collective.
+        parent: Handle,
+        /// `%globaltimer` of the GPU, in nanoseconds; `None` before NCCL 2.27.
+        gpu: Option<u64>,
+        /// When the host saw it.
+        at: MonoNanos,
+    },
+    /// A channel ended on the GPU.
+    Ended {
+        /// Names it.
+        handle: Handle,
+        /// As in [`Entry::Began`].
+        gpu: Option<u64>,
+        /// When the host saw it.
+        at: MonoNanos,
+    },
+}
+
+static RINGS: Mutex<Vec<Consumer<Entry>>> = Mutex::new(Vec::new());
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static RING: RefCell<Option<Producer<Entry>>> = const { RefCell::new(None) };
+}
+
+/// Leaves an entry; when there is no room it is counted as lost.
+pub fn append(entry: Entry) {
+    let pushed = RING.try_with(|ring| {
+        let Ok(mut ring) = ring.try_borrow_mut() else { return false };
+        if ring.is_none() {
+            *ring = register();
+        }
+        ring.as_mut().is_some_and(|ring| ring.push(entry).is_ok())
+    });
+    if !pushed.unwrap_or(false) {
+        LOST.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn register() -> Option<Producer<Entry>> {
+    let mut rings = RINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    if rings.len() >= MOST_RINGS {
+        return None;
+    }
+    let (producer, consumer) = RingBuffer::new(RING_SLOTS);
+    rings.push(consumer);
+    Some(producer)
+}
+
+/// Takes all entries, those of one thread in their order; forgets threads that ended. Returns how many were lost
+/// since the process began.
+pub fn take(entries: &mut Vec<Entry>) -> u64 {
+    let mut rings = RINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    rings.retain_mut(|ring| {
+        let is_over = ring.is_abandoned();
+        if let Ok(chunk) = ring.read_chunk(ring.slots()) {
+            entries.extend(chunk);
+        }
+        !is_over
+    });
+    LOST.load(Ordering::Relaxed)
+}

@@ -1,0 +1,86 @@
+//! NVIDIA's own libraries, taken from Debian and the Python package index, below `target/nvidia`: what a GPU job has,
+//! on a machine without a GPU. None of it is in this repository: their licenses keep them out.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use crate::fetch;
+
+/// Tests of one program run side by side; what one of them fetches the others have too.
+static FETCHING: Mutex<()> = Mutex::new(());
+
+fn folder(name: &str) -> PathBuf {
+    fetch::folder("nvidia").join(name)
+}
+
+/// The folder that has the driver's own `libcuda.so.1` and `libnvidia-ml.so.1`, which find no device without the
+/// kernel's part; `None`, with the reason on standard error, where Debian cannot be reached.
+///
+/// # Errors
+/// When files cannot be written.
+pub fn driver() -> anyhow::Result<Option<PathBuf>> {
+    let _one_at_a_time = FETCHING.lock();
+    let root = folder("driver");
+    let there = fetch::once("NVIDIA's driver library", &root, "Debian non-free", || debian(&root))?;
+    Ok(there.then(|| root.join("usr/lib/x86_64-linux-gnu/nvidia/current")))
+}
+
+/// The unpacked wheel of `package` (for instance `nvidia-cuda-cupti-cu12`); `None`, with the reason on standard error,
+/// where the package index cannot be reached.
+///
+/// # Errors
+/// When files cannot be written.
+pub fn wheel(package: &str, version: &str) -> anyhow::Result<Option<PathBuf>> {
+    let _one_at_a_time = FETCHING.lock();
+    let root = folder(&format!("{package}-{version}"));
+    // Debian's Python has pip in virtual environments only.
+    let python = folder("python");
+    let made = || fetch::succeed(Path::new("python3"), &["-m", "venv", &python.to_string_lossy()]);
+    if !fetch::once("a Python environment", &python, "1", made)? {
+        return Ok(None);
+    }
+    let there = fetch::once(package, &root, version, || {
+        let (pinned, to) = (format!("{package}=={version}"), root.to_string_lossy());
+        let install = ["install", "--quiet", "--disable-pip-version-check", "--no-deps"];
+        let bounds = ["--retries", "1", "--timeout", "20", "--target", &to, &pinned];
+        fetch::succeed(&python.join("bin/pip"), &[&install[..], &bounds].concat())
+    })?;
+    Ok(there.then_some(root))
+}
+
+/// Debian's packages for the release that runs here, through lists of their own: the machine's are left alone.
+fn debian(root: &Path) -> Result<(), String> {
+    let said = |error: std::io::Error| error.to_string();
+    let release = fs::read_to_string("/etc/os-release").map_err(said)?;
+    let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let codename = codename.filter(|_| release.contains("\nID=debian")).ok_or("this is no Debian")?;
+    let keys = "/usr/share/keyrings/debian-archive-keyring.gpg";
+    let source = format!("deb [signed-by={keys}] http://deb.debian.org/debian {codename} non-free\n");
+    for part in ["lists/partial", "cache/archives/partial"] {
+        fs::create_dir_all(root.join(part)).map_err(said)?;
+    }
+    fs::write(root.join("sources.list"), source).map_err(said)?;
+    let at = root.display();
+    let apt = [
+        "--chdir".into(),
+        root.display().to_string(),
+        "apt-get".into(),
+        "-qq".into(),
+        format!("-oDir::Etc::SourceList={at}/sources.list"),
+        "-oDir::Etc::SourceParts=-".into(),
+        format!("-oDir::State::Lists={at}/lists"),
+        format!("-oDir::Cache={at}/cache"),
+        "-oAcquire::Retries=1".into(),
+        "-oAcquire::http::Timeout=20".into(),
+    ];
+    for words in [&["update"][..], &["download", "libcuda1", "libnvidia-ml1"]] {
+        let words: Vec<&str> = apt.iter().map(String::as_str).chain(words.iter().copied()).collect();
+        fetch::succeed(Path::new("env"), &words)?;
+    }
+    let files = fs::read_dir(root).map_err(said)?.flatten().map(|entry| entry.path());
+    for package in files.filter(|path| path.extension().is_some_and(|extension| extension == "deb")) {
+        fetch::succeed(Path::new("dpkg-deb"), &["-x", &package.to_string_lossy(), &root.to_string_lossy()])?;
+    }
+    Ok(())
+}

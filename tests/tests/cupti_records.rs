@@ -1,0 +1,156 @@
+//! CUPTI's activity records of several CUDA releases, filled by a C program with NVIDIA's own headers of that release,
+//! and read by ours.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+use gpu::cupti::records::{Place, Record, Times};
+use paceline_tests::{fetch, nvidia};
+
+/// (CUPTI's package and version, CUDA's headers' package and version).
+const RELEASES: [[&str; 4]; 4] = [
+    ["nvidia-cuda-cupti-cu12", "12.1.105", "nvidia-cuda-runtime-cu12", "12.1.105"],
+    ["nvidia-cuda-cupti-cu12", "12.8.90", "nvidia-cuda-runtime-cu12", "12.8.90"],
+    ["nvidia-cuda-cupti", "13.0.85", "nvidia-cuda-runtime", "13.0.96"],
+    ["nvidia-cuda-cupti", "13.4.92", "nvidia-cuda-runtime", "13.4.92"],
+];
+
+/// What `crt/host_defines.h` says to other compilers than NVIDIA's, which come in a much larger package.
+const HOST_DEFINES: &str = "
+#define __host__
+#define __device__
+#define __device_builtin__
+#define __cudart_builtin__
+#define __device_builtin_texture_type__
+#define __device_builtin_surface_type__
+#define __builtin_align__(n) __attribute__((aligned(n)))
+#define __align__(n) __attribute__((aligned(n)))
+#define CUDARTAPI
+#define CUDARTAPI_CDECL
+#define CUDA_CB
+";
+
+#[test]
+fn records_of_all_releases_are_read_by_their_common_prefix() -> anyhow::Result<()> {
+    for [cupti, version, runtime, runtime_version] in RELEASES {
+        let (Some(cupti), Some(runtime)) =
+            (nvidia::wheel(cupti, version)?, nvidia::wheel(runtime, runtime_version)?)
+        else {
+            return Ok(());
+        };
+        let headers = [header_folder(&cupti, "cupti_activity.h")?, header_folder(&runtime, "cuda.h")?];
+        let records = filled(&headers).with_context(|| format!("CUPTI {version}"))?;
+        assert_eq!(records, expected(), "CUPTI {version}");
+    }
+    Ok(())
+}
+
+/// What the C program puts into the records.
+fn expected() -> [Record; 6] {
+    let times = Times { start: 0x0102_0304_0506_0708, end: 0x1112_1314_1516_1718 };
+    let place = Place { device: 3, context: 4, stream: 5 };
+    [
+        Record::Kernel { times, place, correlation: 6, name: String::new(), graph_node: 7 },
+        Record::Memcpy { times, place, correlation: 6, bytes: 1 << 33, direction: 8 },
+        Record::Memset { times, place, correlation: 6, bytes: 1 << 33 },
+        Record::ExternalCorrelation { kind: 5, id: 1 << 34, correlation: 6 },
+        Record::Overhead { times },
+        Record::Other { kind: 38 },
+    ]
+}
+
+/// The folder of a wheel that has a header.
+fn header_folder(wheel: &Path, header: &str) -> anyhow::Result<PathBuf> {
+    let mut folders = vec![wheel.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        if folder.join(header).is_file() {
+            return Ok(folder);
+        }
+        let entries = std::fs::read_dir(&folder)?.flatten().map(|entry| entry.path());
+        folders.extend(entries.filter(|path| path.is_dir()));
+    }
+    anyhow::bail!("{} has no {header}", wheel.display())
+}
+
+/// Compiles and runs a program that fills one record of each kind.
+fn filled(headers: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
+    let text = std::fs::read_to_string(headers[0].join("cupti_activity.h"))?;
+    let newest = |name: &str| newest(&text, name).with_context(|| format!("the header has no {name}"));
+    let ran = ".start = 0x0102030405060708, .end = 0x1112131415161718, .deviceId = 3, .contextId = 4, .streamId = 5, \
+               .correlationId = 6";
+    let source = [
+        "#include <stdint.h>\n#include <stdio.h>\n#include <cupti_activity.h>\n".into(),
+        "#define PUT(...) do { __VA_ARGS__; uint64_t bytes = sizeof record; fwrite(&bytes, 8, 1, stdout); \
+         fwrite(&record, bytes, 1, stdout); } while (0)\nint main(void) {\n"
+            .into(),
+        format!(
+            "PUT({} record = {{.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, .graphNodeId = 7, {ran}}});\n",
+            newest("CUpti_ActivityKernel")?
+        ),
+        format!(
+            "PUT({} record = {{.kind = CUPTI_ACTIVITY_KIND_MEMCPY, .bytes = 1ull << 33, \
+             .copyKind = CUPTI_ACTIVITY_MEMCPY_KIND_DTOD, {ran}}});\n",
+            newest("CUpti_ActivityMemcpy")?
+        ),
+        format!(
+            "PUT({} record = {{.kind = CUPTI_ACTIVITY_KIND_MEMSET, .bytes = 1ull << 33, {ran}}});\n",
+            newest("CUpti_ActivityMemset")?
+        ),
+        format!(
+            "PUT({} record = {{.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, .externalKind = \
+             CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2, .externalId = 1ull << 34, .correlationId = 6}});\n",
+            newest("CUpti_ActivityExternalCorrelation")?
+        ),
+        format!(
+            "PUT({} record = {{.kind = CUPTI_ACTIVITY_KIND_OVERHEAD, .start = 0x0102030405060708, .end = \
+             0x1112131415161718}});\n",
+            newest("CUpti_ActivityOverhead")?
+        ),
+        format!(
+            "PUT({} record = {{.kind = CUPTI_ACTIVITY_KIND_SYNCHRONIZATION}});\nreturn 0;\n}}\n",
+            newest("CUpti_ActivitySynchronization")?
+        ),
+    ]
+    .concat();
+    let folder = tempfile::tempdir()?;
+    let (file, program) = (folder.path().join("fill.c"), folder.path().join("fill"));
+    std::fs::write(&file, source)?;
+    std::fs::create_dir(folder.path().join("crt"))?;
+    std::fs::write(folder.path().join("crt/host_defines.h"), HOST_DEFINES)?;
+    let folders = headers.iter().map(PathBuf::as_path).chain([folder.path()]);
+    let includes: Vec<String> = folders.map(|folder| format!("-I{}", folder.display())).collect();
+    let (file, output) = (file.to_string_lossy(), program.to_string_lossy());
+    let arguments = [["-w", "-o"].as_slice(), &[&*output, &*file]].concat();
+    let arguments: Vec<&str> = arguments.into_iter().chain(includes.iter().map(String::as_str)).collect();
+    fetch::succeed(Path::new("cc"), &arguments).map_err(anyhow::Error::msg)?;
+    read_all(&fetch::bounded("20", &program, &[])?.stdout)
+}
+
+/// The newest form of a record: `CUpti_ActivityKernel9` and not `CUpti_ActivityKernel8`.
+fn newest(header: &str, name: &str) -> Option<String> {
+    let numbers = header.match_indices(name).filter_map(|(at, _)| {
+        let rest = &header[at + name.len()..];
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        rest[digits..].starts_with(';').then(|| rest[..digits].parse().unwrap_or(0_u32))
+    });
+    let newest = numbers.max()?;
+    Some(if newest == 0 { name.into() } else { format!("{name}{newest}") })
+}
+
+fn read_all(mut bytes: &[u8]) -> anyhow::Result<Vec<Record>> {
+    let mut records = Vec::new();
+    while let Some((length, rest)) = bytes.split_first_chunk::<8>() {
+        let length = u64::from_le_bytes(*length) as usize;
+        ensure!(rest.len() >= length, "a record is cut off");
+        let (record, rest) = rest.split_at(length);
+        records.push(read(record));
+        bytes = rest;
+    }
+    Ok(records)
+}
+
+#[allow(unsafe_code, reason = "records are read where CUPTI put them")]
+fn read(record: &[u8]) -> Record {
+    // SAFETY: the record is whole, by the headers of its release, and has no name.
+    unsafe { Record::read(record.as_ptr()) }
+}

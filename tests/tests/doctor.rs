@@ -1,0 +1,119 @@
+//! `paceline doctor` on machines that lack this or that: every part that is missing has a reason, typed for programs
+//! and in a sentence for people. Nothing here needs a GPU.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use paceline_tests::programs::program;
+use paceline_tests::{fetch, nvidia};
+use serde_json::Value;
+
+/// What it says in an environment of `variables` alone.
+fn doctor(variables: &[(&str, &OsStr)], arguments: &[&str]) -> anyhow::Result<String> {
+    let nowhere = tempfile::tempdir()?;
+    let output = Command::new(program("paceline"))
+        .arg("doctor")
+        .args(arguments)
+        .env_clear()
+        .env("HOME", nowhere.path())
+        .envs(variables.iter().copied())
+        .output()?;
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success() && complaints.is_empty(), "{:?}: {complaints}", output.status);
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+fn found(variables: &[(&str, &OsStr)]) -> anyhow::Result<Value> {
+    Ok(serde_json::from_str(&doctor(variables, &["--json"])?)?)
+}
+
+fn sentence(part: &Value) -> &str {
+    part["sentence"].as_str().unwrap_or_default()
+}
+
+#[test]
+fn with_no_library_at_all_each_part_says_where_it_was_looked_for() -> anyhow::Result<()> {
+    let found = found(&[])?;
+    if found["driver"]["status"] == "present" || found["driver"]["problem"] != "not_found" {
+        fetch::skip("doctor without a driver", "this machine has one");
+        return Ok(());
+    }
+    for part in ["driver", "nccl", "cupti"] {
+        assert_eq!(found[part]["reason"], "library", "{found}");
+        assert_eq!(found[part]["problem"], "not_found", "{found}");
+    }
+    assert_eq!(found["nvml"]["reason"], "not_found", "{found}");
+    assert!(sentence(&found["nccl"]).contains("libnccl.so.2"), "{found}");
+    assert!(sentence(&found["nccl"]).contains("PACELINE_NCCL"), "it says how to mend it: {found}");
+    let text = doctor(&[], &[])?;
+    assert!(text.contains("driver    missing: the NVIDIA driver (libcuda) is not on this machine"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn the_drivers_own_library_without_a_device_is_told_from_no_library() -> anyhow::Result<()> {
+    let Some(driver) = nvidia::driver()? else { return Ok(()) };
+    let found = found(&[("LD_LIBRARY_PATH", driver.as_os_str())])?;
+    if found["driver"]["status"] == "present" {
+        fetch::skip("doctor without a device", "this machine has one");
+        return Ok(());
+    }
+    assert_eq!(found["driver"]["reason"], "no_device", "{found}");
+    assert!(sentence(&found["driver"]).contains("CUDA_VISIBLE_DEVICES"), "{found}");
+    assert_eq!(found["nvml"]["reason"], "no_kernel_module", "{found}");
+    Ok(())
+}
+
+#[test]
+fn a_library_that_is_named_and_broken_is_not_passed_over() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let garbage = folder.path().join("libnccl.so.2");
+    std::fs::write(&garbage, "no library")?;
+    let broken = found(&[("PACELINE_NCCL", garbage.as_os_str())])?;
+    assert_eq!(broken["nccl"]["problem"], "not_loadable", "{broken}");
+    assert!(sentence(&broken["nccl"]).contains(&*garbage.to_string_lossy()), "{broken}");
+    let other = found(&[("PACELINE_NCCL", OsStr::new("libm.so.6"))])?;
+    assert_eq!(other["nccl"]["problem"], "incomplete", "{other}");
+    assert_eq!(other["nccl"]["function"], "ncclGetVersion", "{other}");
+    Ok(())
+}
+
+#[test]
+fn cupti_is_found_where_pip_puts_it_and_its_clock_is_the_hosts() -> anyhow::Result<()> {
+    let Some(driver) = nvidia::driver()? else { return Ok(()) };
+    for (package, version) in [("nvidia-cuda-cupti-cu12", "12.8.90"), ("nvidia-cuda-cupti", "13.3.75")] {
+        let Some(wheel) = nvidia::wheel(package, version)? else { return Ok(()) };
+        let packages = ("PYTHONPATH", wheel.as_os_str());
+        let found = found(&[packages, ("LD_LIBRARY_PATH", driver.as_os_str())])?;
+        assert_eq!(found["cupti"]["status"], "present", "{found}");
+        assert_eq!(found["cupti"]["origin"], "python_packages", "{found}");
+        assert_eq!(found["cupti"]["is_realtime"], true, "{found}");
+        let path = found["cupti"]["path"].as_str().context("a path")?;
+        assert!(Path::new(path).starts_with(&wheel), "{found}");
+    }
+    Ok(())
+}
+
+#[test]
+fn cupti_without_a_driver_says_what_it_needs() -> anyhow::Result<()> {
+    let Some(wheel) = nvidia::wheel("nvidia-cuda-cupti", "13.3.75")? else { return Ok(()) };
+    let found = found(&[("PYTHONPATH", wheel.as_os_str())])?;
+    if found["driver"]["problem"] != "not_found" {
+        fetch::skip("CUPTI without a driver", "this machine has one");
+        return Ok(());
+    }
+    assert_eq!(found["cupti"]["reason"], "needs_driver", "{found}");
+    Ok(())
+}
+
+#[test]
+fn who_already_observes_is_named() -> anyhow::Result<()> {
+    let injected = found(&[("NVTX_INJECTION64_PATH", OsStr::new("/opt/nsight/libToolsInjection64.so"))])?;
+    let holders = injected["holders"].as_array().context("a list")?;
+    let named =
+        |holder: &Value| holder["what"].as_str().unwrap_or_default().contains("libToolsInjection64.so");
+    assert!(holders.iter().any(named), "{injected}");
+    Ok(())
+}

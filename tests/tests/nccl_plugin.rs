@@ -1,0 +1,138 @@
+//! The library in foreign jobs, driven as NCCL drives a profiler plugin, in jobs of several processes whose collectives
+//! are real: every version of the interface, from the plugin's callbacks to the report.
+
+use std::path::Path;
+
+use anyhow::ensure;
+use paceline_tests::programs::{Job, Server, get_json, program, report, wait_until};
+use serde_json::Value;
+
+/// Steps of the stand-in: 12 ms of forward, then 11 ms of backward with three buckets.
+const STEPS: &str = "150";
+
+/// Runs the stand-in on two ranks with the library attached; its report and what it printed.
+fn observed(interface: u32, more: &[&str]) -> anyhow::Result<(Value, String)> {
+    let data = tempfile::tempdir()?;
+    let data_text = data.path().to_string_lossy();
+    let stand_in = program("nccl_stand_in");
+    let (stand_in, interface) = (stand_in.to_string_lossy(), interface.to_string());
+    let mut arguments = vec!["--attach", "-n", "2", "--data", &data_text, "--", &stand_in];
+    arguments.extend(["--interface", &interface, "--steps", STEPS]);
+    arguments.extend(more);
+    // The launcher looks for the library beside itself, where cargo puts it.
+    ensure!(program("libpaceline_agent.so").is_file());
+    let (code, printed, complaints) = Job::start(&arguments)?.finish()?;
+    ensure!(code == 0, "{printed}{complaints}");
+    Ok((report(data.path(), "latest")?, printed))
+}
+
+fn millis(report: &Value, path: &str) -> f64 {
+    report.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN) / 1e6
+}
+
+#[test]
+fn every_version_of_the_interface_gives_steps_and_buckets() -> anyhow::Result<()> {
+    for interface in 1..=6 {
+        let (report, printed) = observed(interface, &[])?;
+        ensure!(printed.contains("Observing the collectives"), "it says what it will observe: {printed}");
+        let steps = report["steps"].as_u64().unwrap_or_default();
+        // A second passes before it is sure of what a step is.
+        ensure!((60..150).contains(&steps), "interface {interface}: {steps} steps: {report}");
+        let step = millis(&report, "/local_step_time_ns/median");
+        ensure!((23.0..60.0).contains(&step), "interface {interface}: a step of {step} ms");
+        let buckets = report["buckets"].as_array().map_or(0, Vec::len);
+        ensure!(buckets == 3, "interface {interface}: {buckets} buckets: {}", report["buckets"]);
+        ensure!(
+            report["missing"]["phases"].is_string(),
+            "what NCCL cannot tell is said: {}",
+            report["missing"]
+        );
+        let no_samples = &report["missing"]["throughput"];
+        ensure!(
+            report["throughput"].is_null() && no_samples == "the job does not count its samples",
+            "{no_samples}"
+        );
+        ensure!(report["buckets"][1]["bytes"] == 4 << 18, "interface {interface}: {}", report["buckets"]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_rank_that_is_late_is_named_by_the_collectives_alone() -> anyhow::Result<()> {
+    let (report, _) = observed(5, &["--slow-rank", "1"])?;
+    let verdict = &report["verdicts"][0];
+    ensure!(verdict["culprit"]["rank"] == 1, "{}", report["verdicts"]);
+    let cost = millis(verdict, "/cost_ns_per_step");
+    ensure!((7.0..13.0).contains(&cost), "10 ms were planted, found {cost}");
+    Ok(())
+}
+
+#[test]
+fn a_forked_child_is_not_observed_and_ends() -> anyhow::Result<()> {
+    let (report, printed) = observed(6, &["--fork"])?;
+    ensure!(printed.contains("150 steps"), "{printed}");
+    ensure!(report["steps"].as_u64() > Some(60), "{report}");
+    Ok(())
+}
+
+#[test]
+fn a_server_that_dies_costs_the_job_nothing() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let stand_in = program("nccl_stand_in");
+    let stand_in = stand_in.to_string_lossy();
+    let job =
+        Job::start(&["--attach", "-n", "2", "--server", &server.address, "--", &stand_in, "--steps", STEPS])?;
+    let steps = format!("{}/api/v1/runs", server.address);
+    wait_until("steps to be known", || {
+        get_json(&steps).ok()?[0]["last_step"].as_u64().filter(|step| *step > 50)
+    })?;
+    server.kill()?;
+    let (code, printed, complaints) = job.finish()?;
+    ensure!(code == 0, "{printed}{complaints}");
+    ensure!(printed.matches("150 steps").count() == 2, "both ranks did all of their work: {printed}");
+    Ok(())
+}
+
+#[test]
+fn a_job_with_another_profiler_keeps_it() -> anyhow::Result<()> {
+    let output = std::process::Command::new(program("paceline"))
+        .args(["attach", "--data"])
+        .arg(tempfile::tempdir()?.path())
+        .args(["--", "printenv", "NCCL_PROFILER_PLUGIN"])
+        .env("NCCL_PROFILER_PLUGIN", "/opt/other/libprofiler.so")
+        .env_remove("PACELINE_SERVER")
+        .output()?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success() && printed.contains("\n/opt/other/libprofiler.so\n"), "{printed}");
+    ensure!(printed.contains("Not observed: NCCL_PROFILER_PLUGIN is /opt/other/libprofiler.so"), "{printed}");
+    Ok(())
+}
+
+#[test]
+fn without_a_server_and_without_a_job_the_library_is_inert() -> anyhow::Result<()> {
+    let library = program("libpaceline_agent.so");
+    let alone = |variables: &[(&str, &str)]| {
+        std::process::Command::new(program("nccl_stand_in"))
+            .args(["--steps", "5"])
+            .env_clear()
+            .env("NCCL_PROFILER_PLUGIN", Path::new(&library))
+            .envs(variables.iter().copied())
+            .output()
+    };
+    let unobserved = alone(&[])?;
+    let printed = String::from_utf8_lossy(&unobserved.stdout);
+    ensure!(unobserved.status.success() && printed.contains("mask 0x0"), "{printed}");
+    ensure!(unobserved.stderr.is_empty(), "{}", String::from_utf8_lossy(&unobserved.stderr));
+    // A server that is not there costs the job nothing but the time that the last records are offered it.
+    let variables = [
+        ("PACELINE_SERVER", "http://127.0.0.1:9"),
+        ("PACELINE_RUN_ID", "r"),
+        ("RANK", "0"),
+        ("WORLD_SIZE", "1"),
+    ];
+    let unheard = alone(&variables)?;
+    let printed = String::from_utf8_lossy(&unheard.stdout);
+    ensure!(unheard.status.success() && printed.contains("5 steps"), "{printed}");
+    Ok(())
+}
