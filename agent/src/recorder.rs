@@ -18,8 +18,8 @@ pub(crate) struct Lost {
 }
 
 impl Lost {
-    fn add(&self, kind: EventKind) {
-        self.counts[kind as usize].fetch_add(1, Ordering::Relaxed);
+    fn add(&self, kind: EventKind, count: u64) {
+        self.counts[kind as usize].fetch_add(count, Ordering::Relaxed);
     }
 
     pub(crate) fn count(&self, kind: EventKind) -> u64 {
@@ -55,7 +55,14 @@ impl Recorder {
         if let Some((ring, lost)) = &mut self.ring
             && ring.push(event).is_err()
         {
-            lost.add(event.kind());
+            lost.add(event.kind(), 1);
+        }
+    }
+
+    /// Counts events as lost that did not come as far as a ring.
+    pub fn lose(&self, kind: EventKind, count: u64) {
+        if let Some((_, lost)) = &self.ring {
+            lost.add(kind, count);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agent::{Agent, Config, Job, Recorder};
 use wire::batch::BY_NCCL;
-use wire::event::Source;
+use wire::event::{EventKind, Source};
 
 use crate::collect::{Collective, Collector, Ran};
 use crate::gpu_clock::GpuClock;
@@ -101,6 +101,8 @@ struct Observer {
     collector: Collector,
     clock: GpuClock,
     placer: Placer,
+    /// Entries and collectives since the process began.
+    lost: u64,
 }
 
 impl Observer {
@@ -112,6 +114,7 @@ impl Observer {
             collector: Collector::default(),
             clock: GpuClock::default(),
             placer: Placer::default(),
+            lost: 0,
         }
     }
 
@@ -130,7 +133,9 @@ impl Observer {
                 self.placer.name_world(communicator.number);
             }
         }
-        let _lost = trail::take(&mut self.entries);
+        let lost = trail::take(&mut self.entries) + self.collector.lost();
+        // Each entry that is lost may cost a collective.
+        self.recorder.lose(EventKind::Bucket, lost - std::mem::replace(&mut self.lost, lost));
         for entry in self.entries.drain(..) {
             if let Entry::Began { gpu: Some(gpu), at, .. } | Entry::Ended { gpu: Some(gpu), at, .. } = entry {
                 self.clock.seen(gpu, at);
