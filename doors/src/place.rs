@@ -162,8 +162,12 @@ impl Placer {
             record(Event::Bucket(self.bucket(timed, step, Bucket(*count))));
             *count += 1;
         }
-        let kind = SpanKind::Backward;
-        record(Event::Span(Span { step, kind, begin, end: computed_until, cpu_nanos: 0 }));
+        // What is not compute is waiting: the device has nothing else to do before the last collective is done.
+        for (kind, begin, end) in
+            [(SpanKind::Backward, begin, computed_until), (SpanKind::Blocked, computed_until, end)]
+        {
+            record(Event::Span(Span { step, kind, begin, end, cpu_nanos: 0 }));
+        }
         record(Event::Step(StepRecord { step, begin, end, samples: 0, shadow: false }));
     }
 
@@ -260,11 +264,14 @@ mod tests {
     #[test]
     fn compute_is_known_to_last_until_a_collective_that_found_its_stream_idle() {
         let mut spans = job(80).into_iter().filter_map(|event| match event {
-            Event::Span(span) => Some((span.begin.0 % 100_000_000, span.end.0 % 100_000_000)),
+            Event::Span(span) => Some((span.kind, span.begin.0 % 100_000_000, span.end.0 % 100_000_000)),
             _ => None,
         });
         // The second bucket waited for the first, which says nothing of compute.
-        assert!(spans.all(|span| span == (90_000_000, 60_000_000)));
+        while let Some(compute) = spans.next() {
+            assert_eq!(compute, (SpanKind::Backward, 90_000_000, 60_000_000));
+            assert_eq!(spans.next(), Some((SpanKind::Blocked, 60_000_000, 90_000_000)));
+        }
     }
 
     #[test]

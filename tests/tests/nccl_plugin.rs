@@ -64,6 +64,8 @@ fn a_rank_that_is_late_is_named_by_the_collectives_alone() -> anyhow::Result<()>
     ensure!(verdict["culprit"]["rank"] == 1, "{}", report["verdicts"]);
     let cost = millis(verdict, "/cost_ns_per_step");
     ensure!((7.0..13.0).contains(&cost), "10 ms were planted, found {cost}");
+    let error = report["what_if"]["simulation_error"].as_f64().unwrap_or(f64::NAN);
+    ensure!(error < 0.05, "a step can be replayed: {}", report["what_if"]);
     Ok(())
 }
 

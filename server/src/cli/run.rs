@@ -52,7 +52,7 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
     };
     let outcome = launch::launch(&job).await?;
     if let Some(server) = own {
-        print(&closing_report(&server.hub, &run).await)?;
+        print(&closing_report(&server.hub, &run, attach).await)?;
         if arguments.keep_serving {
             print(&format!("\nThe dashboard stays at {address}/runs/{run} until Ctrl-C.\n"))?;
             until_interrupted().await?;
@@ -99,9 +99,14 @@ pub(super) fn new_run_id(name: &str) -> anyhow::Result<RunId> {
     Ok(RunId::new(format!("{}-{when}-{unique:04x}", if safe.is_empty() { "run" } else { &safe }))?)
 }
 
-async fn closing_report(hub: &Hub, run: &RunId) -> String {
+async fn closing_report(hub: &Hub, run: &RunId, attached: bool) -> String {
     match ended_report(hub, run, usize::MAX).await {
         Some(report) => format!("\n{}", text::report(&report)),
+        None if attached => {
+            "\nNCCL told of no collective: does the job use NCCL on more than one rank, and has each rank \
+            RANK and WORLD_SIZE (torchrun), or what mpirun or srun set?\n"
+                .into()
+        }
         None => "\nThe job sent no records: does it use the reducer or an agent?\n".into(),
     }
 }
