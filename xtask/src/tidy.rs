@@ -11,11 +11,12 @@ use serde_json::Value;
 use crate::system::{cargo, root};
 
 /// Who may import whom, by crate (ARCHITECTURE.md). `tests` may import anything; nothing imports it.
-const MAY_IMPORT: [(&str, &[&str]); 12] = [
+const MAY_IMPORT: [(&str, &[&str]); 13] = [
     ("paceline-wire", &[]),
     ("paceline-agent", &["paceline-wire"]),
     ("paceline-reducer", &["paceline-agent", "paceline-wire"]),
     ("paceline-analysis", &["paceline-wire"]),
+    ("paceline-fakegpu", &[]),
     ("paceline-gpu", &[]),
     ("paceline-doors", &["paceline-agent", "paceline-gpu", "paceline-wire"]),
     ("paceline", &["paceline-analysis", "paceline-gpu", "paceline-wire"]),

@@ -1,0 +1,279 @@
+//! The state of all devices: operations, in streams, with what each waits for.
+
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::time;
+
+/// An operation, by the order in which it was enqueued.
+pub(crate) type OpId = usize;
+
+/// Memory, by its address: device memory and host memory are one.
+#[derive(Clone, Copy)]
+pub(crate) struct Address(pub(crate) u64);
+
+impl Address {
+    pub(crate) fn bytes(self, len: usize) -> &'static mut [u8] {
+        // SAFETY: whoever enqueues an operation on memory keeps it until the operation is done, as with CUDA.
+        unsafe { std::slice::from_raw_parts_mut(self.0 as *mut u8, len) }
+    }
+
+    pub(crate) fn floats(self, len: usize) -> &'static mut [f32] {
+        // SAFETY: as above; CUDA's memory is aligned to 256 bytes, and offsets into it are those of floats.
+        unsafe { std::slice::from_raw_parts_mut(self.0 as *mut f32, len) }
+    }
+}
+
+/// What an operation does.
+pub(crate) enum Work {
+    /// Nothing: an event is recorded, or waited for.
+    Mark,
+    /// Bytes from one place to another.
+    Copy { to: Address, from: Address, len: usize },
+    /// Bytes that were read when the copy was enqueued: pageable memory, which may be gone by now.
+    Put { to: Address, bytes: Vec<u8> },
+    /// Every byte the same.
+    Fill { to: Address, value: u8, len: usize },
+    /// Takes so long.
+    Spin { nanos: i64 },
+    /// Writes the device's clock.
+    Stamp { to: Address },
+    /// `to = from * factor`, or `to += from * factor`.
+    Scale { to: Address, from: Address, len: usize, factor: f32, adds: bool },
+    /// One rank's part of a collective.
+    Collective { communicator: u64, seq: u64 },
+}
+
+struct Op {
+    work: Option<Work>,
+    after: Vec<OpId>,
+    enqueued: i64,
+    done: Option<(i64, i64)>,
+}
+
+/// One rank's part of a collective, as it was called.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) op: OpId,
+    pub(crate) from: Address,
+    pub(crate) to: Address,
+    pub(crate) len: usize,
+    pub(crate) kind: Kind,
+}
+
+/// What a collective does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Sum,
+    Average,
+    Broadcast { root: usize },
+}
+
+/// The ranks of one communicator.
+#[derive(Default)]
+pub(crate) struct World {
+    pub(crate) size: usize,
+    pub(crate) joined: usize,
+    /// By sequence number, then by rank.
+    parts: BTreeMap<u64, BTreeMap<usize, Part>>,
+    pub(crate) aborted: bool,
+    /// What a rank is told when it asks for errors.
+    pub(crate) errors: BTreeMap<usize, i32>,
+}
+
+#[derive(Default)]
+pub(crate) struct Machine {
+    ops: Vec<Op>,
+    open: Vec<OpId>,
+    /// The newest operation of each stream.
+    pub(crate) streams: BTreeMap<u64, Option<OpId>>,
+    pub(crate) events: BTreeMap<u64, Option<OpId>>,
+    pub(crate) allocations: BTreeMap<u64, Box<[u128]>>,
+    pub(crate) worlds: BTreeMap<u64, World>,
+    next_handle: u64,
+}
+
+static MACHINE: Mutex<Option<Machine>> = Mutex::new(None);
+static CHANGED: Condvar = Condvar::new();
+
+/// The machine, to be changed; whoever waits for it is told.
+pub(crate) fn with<T>(change: impl FnOnce(&mut Machine) -> T) -> T {
+    let mut machine = lock();
+    let result = change(machine.get_or_insert_default());
+    machine.get_or_insert_default().settle();
+    drop(machine);
+    CHANGED.notify_all();
+    result
+}
+
+/// Waits until there is an answer.
+pub(crate) fn wait<T>(mut answer: impl FnMut(&mut Machine) -> Option<T>) -> T {
+    let mut machine = lock();
+    loop {
+        if let Some(answer) = answer(machine.get_or_insert_default()) {
+            return answer;
+        }
+        machine = CHANGED.wait(machine).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+fn lock() -> MutexGuard<'static, Option<Machine>> {
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Machine {
+    /// A number that is no other handle, and never 0.
+    pub(crate) fn handle(&mut self) -> u64 {
+        self.next_handle += 16;
+        self.next_handle
+    }
+
+    /// Puts an operation behind all others of its stream.
+    pub(crate) fn enqueue(&mut self, stream: u64, work: Work) -> OpId {
+        let op = self.ops.len();
+        let before = self.streams.entry(stream).or_default().replace(op);
+        self.ops.push(Op {
+            work: Some(work),
+            after: before.into_iter().collect(),
+            enqueued: time::host(),
+            done: None,
+        });
+        self.open.push(op);
+        op
+    }
+
+    /// The stream goes on after `other` too.
+    pub(crate) fn enqueue_after(&mut self, stream: u64, other: OpId) {
+        let op = self.enqueue(stream, Work::Mark);
+        self.ops[op].after.push(other);
+    }
+
+    pub(crate) fn add_part(&mut self, communicator: u64, seq: u64, rank: usize, part: Part) {
+        let world = self.worlds.entry(communicator).or_default();
+        world.parts.entry(seq).or_default().insert(rank, part);
+    }
+
+    /// When it ran; `None` while that is not known.
+    pub(crate) fn done(&self, op: OpId) -> Option<(i64, i64)> {
+        self.ops[op].done
+    }
+
+    /// Finishes whatever can be finished.
+    fn settle(&mut self) {
+        loop {
+            let open = std::mem::take(&mut self.open);
+            let before = open.len();
+            let mut left = Vec::with_capacity(before);
+            for op in open {
+                if !self.try_finish(op) {
+                    left.push(op);
+                }
+            }
+            let progress = left.len() < before;
+            self.open = left;
+            if !progress {
+                return;
+            }
+        }
+    }
+
+    /// The earliest that it can start; `None` while something before it is open.
+    fn start(&self, op: OpId) -> Option<i64> {
+        let Op { after, enqueued, .. } = &self.ops[op];
+        after.iter().try_fold(*enqueued, |start, &before| Some(start.max(self.ops[before].done?.1)))
+    }
+
+    fn try_finish(&mut self, op: OpId) -> bool {
+        if self.ops[op].done.is_some() {
+            return true;
+        }
+        let Some(start) = self.start(op) else { return false };
+        let Some(work) = self.ops[op].work.take() else { return true };
+        if let Work::Collective { communicator, seq } = work {
+            self.ops[op].work = Some(work);
+            return self.try_finish_collective(communicator, seq)
+                || self.abort_if_asked(communicator, op, start);
+        }
+        let cost = perform(work, start);
+        self.ops[op].done = Some((start, start + cost));
+        true
+    }
+
+    fn abort_if_asked(&mut self, communicator: u64, op: OpId, start: i64) -> bool {
+        let aborted = self.worlds.get(&communicator).is_some_and(|world| world.aborted);
+        if aborted {
+            self.ops[op].done = Some((start, start));
+        }
+        aborted
+    }
+
+    /// Once all ranks have come: each one's kernel began when its stream was there, and all end together.
+    fn try_finish_collective(&mut self, communicator: u64, seq: u64) -> bool {
+        let Some(world) = self.worlds.get(&communicator) else { return false };
+        let Some(parts) = world.parts.get(&seq).filter(|parts| parts.len() == world.size) else {
+            return false;
+        };
+        let parts: Vec<(usize, Part)> = parts.iter().map(|(&rank, &part)| (rank, part)).collect();
+        let starts: Option<Vec<i64>> = parts.iter().map(|(_, part)| self.start(part.op)).collect();
+        let Some(starts) = starts else { return false };
+        let bytes = parts[0].1.len * size_of::<f32>();
+        let end = starts.iter().max().copied().unwrap_or(0) + time::collective(bytes);
+        reduce(&parts);
+        for ((_, part), start) in parts.iter().zip(starts) {
+            self.ops[part.op].done = Some((start, end));
+        }
+        true
+    }
+}
+
+/// Does the work; returns what it cost.
+fn perform(work: Work, start: i64) -> i64 {
+    match work {
+        Work::Mark | Work::Collective { .. } => 0,
+        Work::Copy { to, from, len } => {
+            to.bytes(len).copy_from_slice(from.bytes(len));
+            time::copy(len)
+        }
+        Work::Put { to, bytes } => {
+            to.bytes(bytes.len()).copy_from_slice(&bytes);
+            time::copy(bytes.len())
+        }
+        Work::Fill { to, value, len } => {
+            to.bytes(len).fill(value);
+            time::kernel()
+        }
+        Work::Spin { nanos } => nanos,
+        Work::Stamp { to } => {
+            to.bytes(8).copy_from_slice(&(start + time::GLOBAL_TIMER_AHEAD).to_le_bytes());
+            time::kernel()
+        }
+        Work::Scale { to, from, len, factor, adds } => {
+            for (to, from) in to.floats(len).iter_mut().zip(from.floats(len)) {
+                *to = if adds { *to + *from * factor } else { *from * factor };
+            }
+            time::kernel()
+        }
+    }
+}
+
+/// In order of rank, so that all runs give the same bits.
+fn reduce(parts: &[(usize, Part)]) {
+    let (_, first) = parts[0];
+    let result: Vec<f32> = match first.kind {
+        Kind::Broadcast { root } => {
+            let root = parts.iter().find(|(rank, _)| *rank == root).map_or(first, |(_, part)| *part);
+            root.from.floats(root.len).to_vec()
+        }
+        Kind::Sum | Kind::Average => {
+            let mut sum = vec![0.0; first.len];
+            for (_, part) in parts {
+                sum.iter_mut().zip(&*part.from.floats(part.len)).for_each(|(sum, value)| *sum += *value);
+            }
+            let count = if first.kind == Kind::Average { parts.len() as f32 } else { 1.0 };
+            sum.iter().map(|sum| sum / count).collect()
+        }
+    };
+    for (_, part) in parts {
+        part.to.floats(part.len).copy_from_slice(&result);
+    }
+}

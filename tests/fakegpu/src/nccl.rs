@@ -1,0 +1,181 @@
+//! libnccl: communicators over the threads of this process.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use crate::machine::{self, Address, Kind, Part, Work, World};
+use crate::time;
+
+const SUCCESS: c_int = 0;
+const INVALID_ARGUMENT: c_int = 4;
+const IN_PROGRESS: c_int = 7;
+const FLOAT: c_int = 7;
+const SUM: c_int = 0;
+const AVERAGE: c_int = 4;
+
+/// One rank's communicator; what `ncclComm_t` points to.
+pub struct Communicator {
+    world: u64,
+    rank: usize,
+    next_seq: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UniqueId {
+    bytes: [u8; 128],
+}
+
+/// # Safety
+/// `to` must be good to write to.
+unsafe fn give<T>(to: *mut T, value: T) -> c_int {
+    // SAFETY: the caller vouches for it.
+    unsafe { to.write(value) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
+    unsafe { give(version, 22_809) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> c_int {
+    let mut bytes = [0; 128];
+    bytes[..8].copy_from_slice(&machine::with(machine::Machine::handle).to_le_bytes());
+    unsafe { give(id, UniqueId { bytes }) }
+}
+
+/// Joins at once; the communicator is ready, as `ncclCommGetAsyncError` says, when all ranks have.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommInitRankConfig(
+    communicator: *mut *mut Communicator,
+    size: c_int,
+    id: UniqueId,
+    rank: c_int,
+    _config: *mut c_void,
+) -> c_int {
+    if size < 1 || !(0..size).contains(&rank) {
+        return INVALID_ARGUMENT;
+    }
+    let mut number = [0; 8];
+    number.copy_from_slice(&id.bytes[..8]);
+    let world = u64::from_le_bytes(number);
+    machine::with(|machine| {
+        let joined: &mut World = machine.worlds.entry(world).or_default();
+        joined.size = size as usize;
+        joined.joined += 1;
+    });
+    let new = Box::new(Communicator { world, rank: rank as usize, next_seq: 0 });
+    unsafe { give(communicator, Box::into_raw(new)) };
+    IN_PROGRESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommGetAsyncError(communicator: *mut Communicator, error: *mut c_int) -> c_int {
+    let Communicator { world, rank, .. } = unsafe { &*communicator };
+    let answer = machine::with(|machine| {
+        let world = machine.worlds.entry(*world).or_default();
+        match world.errors.get(rank) {
+            Some(&error) => error,
+            None if world.joined < world.size => IN_PROGRESS,
+            None => SUCCESS,
+        }
+    });
+    unsafe { give(error, answer) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommCount(communicator: *const Communicator, count: *mut c_int) -> c_int {
+    let world = unsafe { (*communicator).world };
+    unsafe { give(count, machine::with(|machine| machine.worlds.entry(world).or_default().size) as c_int) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommUserRank(communicator: *const Communicator, rank: *mut c_int) -> c_int {
+    unsafe { give(rank, (*communicator).rank as c_int) }
+}
+
+/// Ends the collectives that wait for somebody, and frees the communicator.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommAbort(communicator: *mut Communicator) -> c_int {
+    let communicator = unsafe { Box::from_raw(communicator) };
+    machine::with(|machine| machine.worlds.entry(communicator.world).or_default().aborted = true);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommFinalize(_communicator: *mut Communicator) -> c_int {
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommDestroy(communicator: *mut Communicator) -> c_int {
+    drop(unsafe { Box::from_raw(communicator) });
+    SUCCESS
+}
+
+/// # Safety
+/// As NCCL's.
+unsafe fn collective(
+    communicator: *mut Communicator,
+    (from, to, len): (*const c_void, *mut c_void, usize),
+    kind: Kind,
+    stream: *mut c_void,
+) -> c_int {
+    let communicator = unsafe { &mut *communicator };
+    let (world, rank, seq) = (communicator.world, communicator.rank, communicator.next_seq);
+    communicator.next_seq += 1;
+    time::spend(time::CALL);
+    machine::with(|machine| {
+        let op = machine.enqueue(stream.addr() as u64, Work::Collective { communicator: world, seq });
+        let (from, to) = (Address(from.addr() as u64), Address(to.addr() as u64));
+        machine.add_part(world, seq, rank, Part { op, from, to, len, kind });
+    });
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclAllReduce(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    datatype: c_int,
+    operation: c_int,
+    communicator: *mut Communicator,
+    stream: *mut c_void,
+) -> c_int {
+    let kind = match (datatype, operation) {
+        (FLOAT, SUM) => Kind::Sum,
+        (FLOAT, AVERAGE) => Kind::Average,
+        _ => return INVALID_ARGUMENT,
+    };
+    unsafe { collective(communicator, (from, to, count), kind, stream) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclBroadcast(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    datatype: c_int,
+    root: c_int,
+    communicator: *mut Communicator,
+    stream: *mut c_void,
+) -> c_int {
+    if datatype != FLOAT {
+        return INVALID_ARGUMENT;
+    }
+    unsafe { collective(communicator, (from, to, count), Kind::Broadcast { root: root as usize }, stream) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclGetErrorString(_code: c_int) -> *const c_char {
+    c"an error of the fake NCCL".as_ptr()
+}
+
+/// For tests: from now on a rank of this communicator is told of an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fakegpu_nccl_fail(communicator: *mut Communicator, rank: c_int, error: c_int) {
+    let world = unsafe { (*communicator).world };
+    machine::with(|machine| machine.worlds.entry(world).or_default().errors.insert(rank as usize, error));
+}

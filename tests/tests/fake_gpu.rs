@@ -1,0 +1,227 @@
+//! The stand-in for a GPU: that its times are the ones that can be worked out by hand, and that what looks for a GPU finds
+//! it. Nothing here is a figure of any GPU.
+#![allow(unsafe_code, reason = "it calls the stand-in as CUDA and NCCL are called")]
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::process::Command;
+use std::ptr;
+use std::sync::OnceLock;
+
+use anyhow::{Context as _, ensure};
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use paceline_tests::programs::program;
+use serde_json::Value;
+
+type Handle = *mut c_void;
+
+fn library() -> &'static Library {
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    // SAFETY: the stand-in has no initialisers.
+    LIBRARY.get_or_init(|| unsafe {
+        Library::open(Some(program("libfakegpu.so")), RTLD_NOW | RTLD_LOCAL).expect("it is built")
+    })
+}
+
+/// A function of CUDA's or NCCL's, called with these arguments; its result must be 0 unless it is asked for.
+macro_rules! call {
+    ($name:ident($($argument:expr => $type:ty),*)) => {{
+        let result = answer!($name($($argument => $type),*));
+        assert_eq!(result, 0, stringify!($name));
+    }};
+}
+
+macro_rules! answer {
+    ($name:ident($($argument:expr => $type:ty),*)) => {{
+        // SAFETY: the types are those of cuda.h and nccl.h.
+        unsafe {
+            let function = library()
+                .get::<unsafe extern "C" fn($($type),*) -> c_int>(stringify!($name).as_bytes())
+                .expect("the stand-in has it");
+            function($($argument),*)
+        }
+    }};
+}
+
+fn made(make: impl FnOnce(*mut Handle)) -> Handle {
+    let mut handle = ptr::null_mut();
+    make(&raw mut handle);
+    handle
+}
+
+fn stream() -> Handle {
+    made(|stream| call!(cuStreamCreate(stream => *mut Handle, 1 => c_uint)))
+}
+
+fn event() -> Handle {
+    made(|event| call!(cuEventCreate(event => *mut Handle, 0 => c_uint)))
+}
+
+fn record(stream: Handle) -> Handle {
+    let event = event();
+    call!(cuEventRecord(event => Handle, stream => Handle));
+    event
+}
+
+fn launch(kernel: &std::ffi::CStr, argument: u64, stream: Handle) {
+    let function = made(|function| {
+        call!(cuModuleGetFunction(function => *mut Handle, ptr::null_mut() => Handle, kernel.as_ptr() => *const c_char));
+    });
+    let mut argument = argument;
+    let mut arguments = [(&raw mut argument).cast::<c_void>()];
+    call!(cuLaunchKernel(
+        function => Handle,
+        1 => c_uint, 1 => c_uint, 1 => c_uint,
+        1 => c_uint, 1 => c_uint, 1 => c_uint,
+        0 => c_uint,
+        stream => Handle,
+        arguments.as_mut_ptr() => *mut Handle,
+        ptr::null_mut() => *mut Handle
+    ));
+}
+
+/// Nanoseconds between two events, as exactly as a float of milliseconds has them.
+fn elapsed(from: Handle, to: Handle) -> i64 {
+    let mut millis = f32::NAN;
+    call!(cuEventElapsedTime(&raw mut millis => *mut f32, from => Handle, to => Handle));
+    (f64::from(millis) * 1e6).round() as i64
+}
+
+#[test]
+fn streams_run_side_by_side_and_wait_for_events() {
+    let (compute, comm) = (stream(), stream());
+    let begin = record(compute);
+    launch(c"spin_ns", 1_000_000, compute);
+    let ready = record(compute);
+    call!(cuStreamWaitEvent(comm => Handle, ready => Handle, 0 => c_uint));
+    launch(c"spin_ns", 500_000, comm);
+    let reduced = record(comm);
+    launch(c"spin_ns", 2_000_000, compute);
+    let done = record(compute);
+    // The first kernel is launched one call (a microsecond) after the first event is recorded.
+    assert_eq!(elapsed(begin, ready), 1_001_000);
+    assert_eq!(elapsed(ready, reduced), 500_000);
+    assert_eq!(elapsed(reduced, done), 1_500_000, "the second kernel began where the first ended");
+    let mut stamp = 0_u64;
+    launch(c"stamp", (&raw mut stamp).addr() as u64, comm);
+    assert_eq!(stamp, 7_000_000_000 + 2_000 + 1_500_000, "the GPU's clock, at the end of the other stream");
+}
+
+const FLOATS: usize = 1 << 18;
+/// 20 us and a nanosecond for each five bytes.
+const ALL_REDUCE: i64 = 20_000 + (4 * FLOATS as i64) / 5;
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct UniqueId([u8; 128]);
+
+/// Joins a communicator and waits until all have.
+fn join(id: UniqueId, rank: c_int) -> Handle {
+    let communicator = made(|communicator| {
+        let joined = answer!(ncclCommInitRankConfig(
+            communicator => *mut Handle, 2 => c_int, id => UniqueId, rank => c_int, ptr::null_mut() => Handle
+        ));
+        assert_eq!(joined, 7, "in progress: it does not block");
+    });
+    while async_error(communicator) == 7 {
+        std::thread::yield_now();
+    }
+    communicator
+}
+
+fn async_error(communicator: Handle) -> c_int {
+    let mut error = -1;
+    call!(ncclCommGetAsyncError(communicator => Handle, &raw mut error => *mut c_int));
+    error
+}
+
+fn unique_id() -> UniqueId {
+    let mut id = UniqueId([0; 128]);
+    call!(ncclGetUniqueId(&raw mut id => *mut UniqueId));
+    id
+}
+
+fn all_reduce(address: u64, communicator: Handle, stream: Handle) {
+    let buffer = address as *mut c_void;
+    call!(ncclAllReduce(
+        buffer.cast_const() => *const c_void, buffer => Handle, FLOATS => usize, 7 => c_int, 0 => c_int,
+        communicator => Handle, stream => Handle
+    ));
+}
+
+fn device_floats(values: &[f32], stream: Handle) -> u64 {
+    let (mut address, bytes) = (0, size_of_val(values));
+    call!(cuMemAlloc_v2(&raw mut address => *mut u64, bytes => usize));
+    call!(cuMemcpyHtoDAsync_v2(
+        address => u64, values.as_ptr().cast() => *const c_void, bytes => usize, stream => Handle
+    ));
+    address
+}
+
+#[test]
+fn a_collective_ends_for_all_when_the_last_has_come() {
+    let id = unique_id();
+    let rank = move |rank: c_int| {
+        let (communicator, stream) = (join(id, rank), stream());
+        let address = device_floats(&vec![1.0 + rank as f32; FLOATS], stream);
+        launch(c"spin_ns", if rank == 1 { 3_000_000 } else { 1_000_000 }, stream);
+        let start = record(stream);
+        all_reduce(address, communicator, stream);
+        let end = record(stream);
+        let mut sums = vec![0.0_f32; FLOATS];
+        call!(cuMemcpyDtoHAsync_v2(
+            sums.as_mut_ptr().cast() => Handle, address => u64, 4 * FLOATS => usize, stream => Handle
+        ));
+        assert!(sums.iter().all(|&sum| sum == 3.0));
+        elapsed(start, end)
+    };
+    let [first, last] = [0, 1].map(|number| std::thread::spawn(move || rank(number)));
+    let (first, last) = (first.join().expect("rank 0"), last.join().expect("rank 1"));
+    assert_eq!(last, ALL_REDUCE);
+    assert!((first - ALL_REDUCE - 2_000_000).abs() <= 1, "a float of milliseconds: {first}");
+}
+
+#[test]
+fn a_rank_that_never_comes_is_waited_for_until_someone_gives_up() {
+    let id = unique_id();
+    let other = std::thread::spawn(move || join(id, 1).addr());
+    let (communicator, stream) = (join(id, 0), stream());
+    other.join().expect("rank 1 joins");
+    let address = device_floats(&vec![1.0; FLOATS], stream);
+    all_reduce(address, communicator, stream);
+    let end = record(stream);
+    let is_done = || answer!(cuEventQuery(end => Handle));
+    assert_eq!(is_done(), 600, "CUDA_ERROR_NOT_READY");
+    assert_eq!(async_error(communicator), 0);
+    // SAFETY: the stand-in's own switch.
+    let fail = unsafe { library().get::<unsafe extern "C" fn(Handle, c_int, c_int)>(b"fakegpu_nccl_fail") };
+    // SAFETY: as above.
+    unsafe { fail.expect("the switch")(communicator, 0, 6) };
+    assert_eq!(async_error(communicator), 6, "ncclRemoteError");
+    call!(ncclCommAbort(communicator => Handle));
+    assert_eq!(is_done(), 0);
+}
+
+#[test]
+fn doctor_finds_its_devices_and_its_nccl() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    for name in ["libcuda.so.1", "libnccl.so.2"] {
+        std::os::unix::fs::symlink(program("libfakegpu.so"), folder.path().join(name))?;
+    }
+    let output = Command::new(program("paceline"))
+        .args(["doctor", "--json"])
+        .env_clear()
+        .env("LD_LIBRARY_PATH", folder.path())
+        .output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout)?;
+    let devices = found["driver"]["devices"].as_array().with_context(|| format!("no devices: {found}"))?;
+    ensure!(devices.len() == 2 && devices[1]["pci_bus_id"] == "0000:02:00.0", "{found}");
+    ensure!(devices[0]["name"] == "Fake GPU" && devices[0]["compute_capability"][0] == 9, "{found}");
+    ensure!(found["driver"]["cuda"] == serde_json::json!([12, 4]), "{found}");
+    let nccl = &found["nccl"];
+    ensure!(
+        nccl["version"]["minor"] == 28 && nccl["profiler_api"] == 5 && nccl["gpu_times"] == true,
+        "{found}"
+    );
+    Ok(())
+}
