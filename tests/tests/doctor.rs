@@ -109,6 +109,31 @@ fn cupti_without_a_driver_says_what_it_needs() -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_release_of_nccl_says_what_its_profiler_interface_tells() -> anyhow::Result<()> {
+    let releases = [
+        ("nvidia-nccl-cu12", "2.20.5", Value::Null, false),
+        ("nvidia-nccl-cu13", "2.28.9", Value::from(5), true),
+    ];
+    for (package, release, interface, gpu_times) in releases {
+        let Some(wheel) = nvidia::wheel(package, release)? else { return Ok(()) };
+        let found = found(&[("PYTHONPATH", wheel.as_os_str())])?;
+        let nccl = &found["nccl"];
+        let version = ["major", "minor", "patch"].map(|part| nccl["version"][part].to_string()).join(".");
+        assert_eq!(
+            (version.as_str(), &nccl["origin"]),
+            (release, &Value::from("python_packages")),
+            "{found}"
+        );
+        assert_eq!(
+            (&nccl["profiler_api"], &nccl["gpu_times"]),
+            (&interface, &Value::from(gpu_times)),
+            "{found}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
 fn who_already_observes_is_named() -> anyhow::Result<()> {
     let injected = found(&[("NVTX_INJECTION64_PATH", OsStr::new("/opt/nsight/libToolsInjection64.so"))])?;
     let holders = injected["holders"].as_array().context("a list")?;
