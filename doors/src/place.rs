@@ -23,8 +23,10 @@ const ALIKE: f64 = 0.8;
 const MOST_WAITING: usize = 16_384;
 /// Communicators that are told apart; a job with tensor, pipeline and expert parallelism has fewer than ten a rank.
 const MOST_COMMUNICATORS: usize = 256;
-/// A collective that began so long after the one before had ended was waiting for its gradients, not for its turn.
-const IDLE_NANOS: i64 = 20_000;
+/// A collective that began so long after the one before had ended was waiting for its gradients. One that waited for its
+/// turn follows within some ten microseconds, and later where whoever runs it was off the processor; gradients of a
+/// bucket take milliseconds.
+const IDLE_NANOS: i64 = 200_000;
 /// `Seq` numbers collectives of all functions, NCCL those of one.
 const FUNCTION_BITS: u32 = 4;
 
