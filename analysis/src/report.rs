@@ -56,8 +56,9 @@ pub struct Baseline {
     pub costs: StepCosts,
 }
 
-const ONLY_COLLECTIVES: &str = "NCCL tells of collectives only: compute is taken to last until the last one of a step that \
-    found its stream idle, as backward; input, forward and optimizer are in it, or in other";
+/// Why there are no phases in a job that is observed through NCCL.
+const ONLY_COLLECTIVES: &str = "NCCL tells of collectives only: compute is taken to last until the last one of a step \
+    that found its stream idle; input, forward and optimizer are in it, and all of it is called backward";
 
 /// Batches per rank within this of each other are the same: the last of an epoch is often shorter.
 pub const SAME_BATCH: f64 = 0.05;
@@ -181,8 +182,9 @@ fn ranks_of<'a>(steps: &'a [&StepAnalysis]) -> impl Iterator<Item = (usize, &'a 
     steps.iter().flat_map(|step| step.present())
 }
 
-/// Samples per second over all ranks, `None` of a job that counts none: by the server's clock from the first step's end to the last's, so that
-/// time between steps counts; by the sum of local step times where clocks are not aligned.
+/// Samples per second over all ranks, `None` of a job that counts none: by the server's clock from the first step's
+/// end to the last's, so that time between steps counts; by the sum of local step times where clocks are not
+/// aligned.
 #[must_use]
 pub fn throughput(steps: &[&StepAnalysis]) -> Option<f64> {
     let (first, rest) = steps.split_first()?;

@@ -141,7 +141,8 @@ impl Outcome {
             "load_before": self.load, "planted": planted, "verdict": self.found.verdict,
             "is_first": self.found.is_first, "right_rank": self.right_rank(),
             "right_cause": self.right_cause(), "cost_error": self.cost_error(),
-            "false_alarm": self.false_alarm(), "step_ms": self.found.step_millis, "simulation_error": self.found.simulation_error,
+            "false_alarm": self.false_alarm(), "step_ms": self.found.step_millis,
+            "simulation_error": self.found.simulation_error,
         })
     }
 }
