@@ -26,21 +26,19 @@ pub(crate) struct Communicator {
     pub(crate) number: u64,
     /// How many ranks it has.
     pub(crate) size: u32,
-    /// Which of them this process is.
-    pub(crate) rank: u32,
 }
 
 static IS_OBSERVED: OnceLock<bool> = OnceLock::new();
 static THREAD: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 static STOP: AtomicBool = AtomicBool::new(false);
-/// Communicators of all ranks of the job, which the thread has not heard of yet.
-static WORLDS: Mutex<Vec<Communicator>> = Mutex::new(Vec::new());
+/// Communicators that the thread has not heard of yet.
+static NEW_COMMUNICATORS: Mutex<Vec<Communicator>> = Mutex::new(Vec::new());
 
 /// A communicator was made. True when this process is observed: when the environment says where a server is.
 pub(crate) fn begin(communicator: Option<Communicator>) -> bool {
     let is_observed = *IS_OBSERVED.get_or_init(|| start().unwrap_or(false));
     if let Some(communicator) = communicator.filter(|_| is_observed) {
-        WORLDS.lock().unwrap_or_else(PoisonError::into_inner).push(communicator);
+        NEW_COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner).push(communicator);
     }
     is_observed
 }
@@ -128,7 +126,7 @@ impl Observer {
     }
 
     fn turn(&mut self) {
-        for communicator in WORLDS.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        for communicator in NEW_COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             if communicator.size == self.world_size {
                 self.placer.name_world(communicator.number);
             }

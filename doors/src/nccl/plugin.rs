@@ -119,11 +119,11 @@ unsafe extern "C" fn init_v4(
     number: u64,
     _nodes: c_int,
     size: c_int,
-    rank: c_int,
+    _rank: c_int,
     _logger: Option<Logger>,
 ) -> c_int {
     // SAFETY: as above.
-    unsafe { begin(context, mask, Some(Communicator { number, size: size as u32, rank: rank as u32 })) }
+    unsafe { begin(context, mask, Some(Communicator { number, size: size as u32 })) }
 }
 
 unsafe extern "C" fn init_v5(
@@ -133,11 +133,11 @@ unsafe extern "C" fn init_v5(
     _name: *const c_char,
     _nodes: c_int,
     size: c_int,
-    rank: c_int,
+    _rank: c_int,
     _logger: Option<Logger>,
 ) -> c_int {
     // SAFETY: as above.
-    unsafe { begin(context, mask, Some(Communicator { number, size: size as u32, rank: rank as u32 })) }
+    unsafe { begin(context, mask, Some(Communicator { number, size: size as u32 })) }
 }
 
 /// A communicator was made.

@@ -60,7 +60,8 @@ fn of_release(nccl: &NcclFacts) -> String {
     match nccl.profiler_api {
         None => format!("Not observed: {release} has no profiler interface; 2.23 and later have"),
         Some(1 | 2) => format!(
-            "Observing when collectives of {release} are enqueued; when they run it does not say, 2.26 and later do"
+            "Observing the steps of {release}: it says when collectives are enqueued and not when they run (2.26 and \
+             later do), so that waits, overlap and bandwidth are those of enqueueing and mean nothing"
         ),
         Some(3) => {
             format!("Observing the collectives of {release}, by the host's clock, late by the time of a poll")

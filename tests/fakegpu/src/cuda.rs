@@ -1,6 +1,5 @@
-//! libcuda: the calls that cudarc's streams, events, memory and launches make.
+//! libcuda: devices, streams, events, copies and launches, as far as something calls them.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Mutex, PoisonError};
@@ -85,11 +84,6 @@ pub unsafe extern "C" fn cuDeviceGetPCIBusId(name: *mut c_char, len: c_int, devi
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: c_int) -> c_int {
-    unsafe { give(uuid, [device as u8; 16]) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, _device: c_int) -> c_int {
     unsafe { give(bytes, MEMORY) }
 }
@@ -98,54 +92,6 @@ pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, _device: c_int) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) -> c_int {
     unsafe { give(value, if attribute == 75 { 9 } else { 0 }) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> c_int {
-    unsafe {
-        give(free, MEMORY);
-        give(total, MEMORY)
-    }
-}
-
-thread_local! {
-    static CONTEXT: Cell<Handle> = const { Cell::new(std::ptr::null_mut()) };
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int) -> c_int {
-    unsafe { give(context, handle(device as u64 + 1)) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuDevicePrimaryCtxRelease_v2(_device: c_int) -> c_int {
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuCtxGetCurrent(context: *mut Handle) -> c_int {
-    unsafe { give(context, CONTEXT.get()) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuCtxSetCurrent(context: Handle) -> c_int {
-    CONTEXT.set(context);
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) -> c_int {
-    unsafe {
-        give(least, 0);
-        give(greatest, -5)
-    }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuCtxSynchronize() -> c_int {
-    let streams: Vec<u64> = machine::with(|machine| machine.streams.keys().copied().collect());
-    streams.into_iter().for_each(wait_for_stream);
-    SUCCESS
 }
 
 fn wait_for_stream(stream: u64) {
@@ -167,26 +113,6 @@ pub unsafe extern "C" fn cuStreamCreate(stream: *mut Handle, _flags: c_uint) -> 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamCreateWithPriority(
-    stream: *mut Handle,
-    flags: c_uint,
-    _priority: c_int,
-) -> c_int {
-    unsafe { cuStreamCreate(stream, flags) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuStreamDestroy_v2(_stream: Handle) -> c_int {
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuStreamSynchronize(stream: Handle) -> c_int {
-    wait_for_stream(number(stream));
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
 pub extern "C" fn cuStreamWaitEvent(stream: Handle, event: Handle, _flags: c_uint) -> c_int {
     enqueue(|machine| {
         if let Some(op) = machine.events.get(&number(event)).copied().flatten() {
@@ -197,11 +123,6 @@ pub extern "C" fn cuStreamWaitEvent(stream: Handle, event: Handle, _flags: c_uin
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamIsCapturing(_stream: Handle, status: *mut c_int) -> c_int {
-    unsafe { give(status, 0) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventCreate(event: *mut Handle, _flags: c_uint) -> c_int {
     let new = machine::with(|machine| {
         let new = machine.handle();
@@ -209,12 +130,6 @@ pub unsafe extern "C" fn cuEventCreate(event: *mut Handle, _flags: c_uint) -> c_
         new
     });
     unsafe { give(event, handle(new)) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuEventDestroy_v2(event: Handle) -> c_int {
-    machine::with(|machine| machine.events.remove(&number(event)));
-    SUCCESS
 }
 
 #[unsafe(no_mangle)]
@@ -234,16 +149,6 @@ pub extern "C" fn cuEventQuery(event: Handle) -> c_int {
         op.is_some_and(|op| machine.done(op).is_none())
     });
     if is_open { NOT_READY } else { SUCCESS }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuEventSynchronize(event: Handle) -> c_int {
-    let end = machine::wait(|machine| match machine.events.get(&number(event)).copied().flatten() {
-        None => Some(0),
-        Some(op) => machine.done(op).map(|(_, end)| end),
-    });
-    time::wait_until(end);
-    SUCCESS
 }
 
 #[unsafe(no_mangle)]
@@ -267,39 +172,12 @@ fn allocate(bytes: usize) -> u64 {
     address
 }
 
-fn free(address: u64) -> c_int {
-    // What still works on it must be done: CUDA waits too.
-    let streams: Vec<u64> = machine::with(|machine| machine.streams.keys().copied().collect());
-    let is_there = machine::with(|machine| machine.allocations.contains_key(&address));
-    if !is_there {
-        return INVALID_VALUE;
-    }
-    streams.into_iter().for_each(wait_for_stream);
-    machine::with(|machine| machine.allocations.remove(&address));
-    SUCCESS
-}
-
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> c_int {
     unsafe { give(address, allocate(bytes)) }
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemFree_v2(address: u64) -> c_int {
-    free(address)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemHostAlloc(address: *mut *mut c_void, bytes: usize, _flags: c_uint) -> c_int {
-    unsafe { give(address, handle(allocate(bytes))) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemFreeHost(address: *mut c_void) -> c_int {
-    free(number(address))
-}
-
-/// From pinned memory the copy reads when it runs; pageable memory is read now, as CUDA stages it.
+/// Pageable memory is read now, as CUDA stages it: it may be gone when the copy runs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     to: u64,
@@ -307,23 +185,12 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     len: usize,
     stream: Handle,
 ) -> c_int {
-    let from = from.addr() as u64;
-    enqueue(|machine| {
-        let pinned = machine
-            .allocations
-            .range(..=from)
-            .next_back()
-            .is_some_and(|(at, memory)| from < at + size_of_val(&**memory) as u64);
-        let work = if pinned {
-            Work::Copy { to: Address(to), from: Address(from), len }
-        } else {
-            Work::Put { to: Address(to), bytes: Address(from).bytes(len).to_vec() }
-        };
-        machine.enqueue(number(stream), work);
-    });
+    let bytes = Address(from.addr() as u64).bytes(len).to_vec();
+    enqueue(|machine| machine.enqueue(number(stream), Work::Put { to: Address(to), bytes }));
     SUCCESS
 }
 
+/// A copy to pageable memory is done when the call returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     to: *mut c_void,
@@ -333,40 +200,12 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
 ) -> c_int {
     let work = Work::Copy { to: Address(number(to)), from: Address(from), len };
     enqueue(|machine| machine.enqueue(number(stream), work));
-    let pinned = machine::with(|machine| machine.allocations.contains_key(&number(to)));
-    // A copy to pageable memory is done when the call returns.
-    if !pinned {
-        wait_for_stream(number(stream));
-    }
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, len: usize, stream: Handle) -> c_int {
-    enqueue(|machine| {
-        machine.enqueue(number(stream), Work::Copy { to: Address(to), from: Address(from), len })
-    });
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemsetD8Async(to: u64, value: u8, len: usize, stream: Handle) -> c_int {
-    enqueue(|machine| machine.enqueue(number(stream), Work::Fill { to: Address(to), value, len }));
+    wait_for_stream(number(stream));
     SUCCESS
 }
 
 /// Functions by their handles: a module is nothing but its functions' names.
 static FUNCTIONS: Mutex<BTreeMap<u64, String>> = Mutex::new(BTreeMap::new());
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, _image: *const c_void) -> c_int {
-    unsafe { give(module, handle(machine::with(Machine::handle))) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuModuleUnload(_module: Handle) -> c_int {
-    SUCCESS
-}
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetFunction(
@@ -383,7 +222,7 @@ pub unsafe extern "C" fn cuModuleGetFunction(
     unsafe { give(function, handle(new)) }
 }
 
-const KERNELS: [&str; 4] = ["spin_ns", "stamp", "scale_f32", "add_scaled_f32"];
+const KERNELS: [&str; 2] = ["spin_ns", "stamp"];
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunchKernel(
@@ -401,37 +240,11 @@ pub unsafe extern "C" fn cuLaunchKernel(
 ) -> c_int {
     let name = FUNCTIONS.lock().unwrap_or_else(PoisonError::into_inner).get(&number(function)).cloned();
     let wide = |at: usize| unsafe { parameters.add(at).read().cast::<u64>().read_unaligned() };
-    let float = |at: usize| unsafe { parameters.add(at).read().cast::<f32>().read_unaligned() };
-    let scale = |adds| Work::Scale {
-        to: Address(wide(0)),
-        from: Address(wide(1)),
-        len: wide(2) as usize,
-        factor: float(3),
-        adds,
-    };
     let work = match name.as_deref() {
         Some("spin_ns") => Work::Spin { nanos: wide(0) as i64 },
         Some("stamp") => Work::Stamp { to: Address(wide(0)) },
-        Some("scale_f32") => scale(false),
-        Some("add_scaled_f32") => scale(true),
         _ => return INVALID_VALUE,
     };
     enqueue(|machine| machine.enqueue(number(stream), work));
     SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetErrorName(_code: c_int, text: *mut *const c_char) -> c_int {
-    unsafe { give(text, c"FAKE_ERROR".as_ptr()) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetErrorString(_code: c_int, text: *mut *const c_char) -> c_int {
-    unsafe { give(text, c"an error of the fake GPU".as_ptr()) }
-}
-
-/// For tests: the calling thread computes for so long.
-#[unsafe(no_mangle)]
-pub extern "C" fn fakegpu_spend(nanos: i64) {
-    time::spend(nanos);
 }

@@ -32,14 +32,10 @@ pub(crate) enum Work {
     Copy { to: Address, from: Address, len: usize },
     /// Bytes that were read when the copy was enqueued: pageable memory, which may be gone by now.
     Put { to: Address, bytes: Vec<u8> },
-    /// Every byte the same.
-    Fill { to: Address, value: u8, len: usize },
     /// Takes so long.
     Spin { nanos: i64 },
     /// Writes the device's clock.
     Stamp { to: Address },
-    /// `to = from * factor`, or `to += from * factor`.
-    Scale { to: Address, from: Address, len: usize, factor: f32, adds: bool },
     /// One rank's part of a collective.
     Collective { communicator: u64, seq: u64 },
 }
@@ -58,15 +54,6 @@ pub(crate) struct Part {
     pub(crate) from: Address,
     pub(crate) to: Address,
     pub(crate) len: usize,
-    pub(crate) kind: Kind,
-}
-
-/// What a collective does.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Sum,
-    Average,
-    Broadcast { root: usize },
 }
 
 /// The ranks of one communicator.
@@ -238,42 +225,21 @@ fn perform(work: Work, start: i64) -> i64 {
             to.bytes(bytes.len()).copy_from_slice(&bytes);
             time::copy(bytes.len())
         }
-        Work::Fill { to, value, len } => {
-            to.bytes(len).fill(value);
-            time::kernel()
-        }
         Work::Spin { nanos } => nanos,
         Work::Stamp { to } => {
             to.bytes(8).copy_from_slice(&(start + time::GLOBAL_TIMER_AHEAD).to_le_bytes());
             time::kernel()
         }
-        Work::Scale { to, from, len, factor, adds } => {
-            for (to, from) in to.floats(len).iter_mut().zip(from.floats(len)) {
-                *to = if adds { *to + *from * factor } else { *from * factor };
-            }
-            time::kernel()
-        }
     }
 }
 
-/// In order of rank, so that all runs give the same bits.
+/// Sums in order of rank, so that all runs give the same bits.
 fn reduce(parts: &[(usize, Part)]) {
-    let (_, first) = parts[0];
-    let result: Vec<f32> = match first.kind {
-        Kind::Broadcast { root } => {
-            let root = parts.iter().find(|(rank, _)| *rank == root).map_or(first, |(_, part)| *part);
-            root.from.floats(root.len).to_vec()
-        }
-        Kind::Sum | Kind::Average => {
-            let mut sum = vec![0.0; first.len];
-            for (_, part) in parts {
-                sum.iter_mut().zip(&*part.from.floats(part.len)).for_each(|(sum, value)| *sum += *value);
-            }
-            let count = if first.kind == Kind::Average { parts.len() as f32 } else { 1.0 };
-            sum.iter().map(|sum| sum / count).collect()
-        }
-    };
+    let mut sum = vec![0.0; parts[0].1.len];
     for (_, part) in parts {
-        part.to.floats(part.len).copy_from_slice(&result);
+        sum.iter_mut().zip(&*part.from.floats(part.len)).for_each(|(sum, value)| *sum += *value);
+    }
+    for (_, part) in parts {
+        part.to.floats(part.len).copy_from_slice(&sum);
     }
 }

@@ -1,8 +1,8 @@
 //! libnccl: communicators over the threads of this process.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 
-use crate::machine::{self, Address, Kind, Part, Work, World};
+use crate::machine::{self, Address, Part, Work, World};
 use crate::time;
 
 const SUCCESS: c_int = 0;
@@ -10,7 +10,6 @@ const INVALID_ARGUMENT: c_int = 4;
 const IN_PROGRESS: c_int = 7;
 const FLOAT: c_int = 7;
 const SUM: c_int = 0;
-const AVERAGE: c_int = 4;
 
 /// One rank's communicator; what `ncclComm_t` points to.
 pub struct Communicator {
@@ -84,17 +83,6 @@ pub unsafe extern "C" fn ncclCommGetAsyncError(communicator: *mut Communicator, 
     unsafe { give(error, answer) }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclCommCount(communicator: *const Communicator, count: *mut c_int) -> c_int {
-    let world = unsafe { (*communicator).world };
-    unsafe { give(count, machine::with(|machine| machine.worlds.entry(world).or_default().size) as c_int) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclCommUserRank(communicator: *const Communicator, rank: *mut c_int) -> c_int {
-    unsafe { give(rank, (*communicator).rank as c_int) }
-}
-
 /// Ends the collectives that wait for somebody, and frees the communicator.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommAbort(communicator: *mut Communicator) -> c_int {
@@ -103,25 +91,20 @@ pub unsafe extern "C" fn ncclCommAbort(communicator: *mut Communicator) -> c_int
     SUCCESS
 }
 
+/// Sums of floats.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclCommFinalize(_communicator: *mut Communicator) -> c_int {
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclCommDestroy(communicator: *mut Communicator) -> c_int {
-    drop(unsafe { Box::from_raw(communicator) });
-    SUCCESS
-}
-
-/// # Safety
-/// As NCCL's.
-unsafe fn collective(
+pub unsafe extern "C" fn ncclAllReduce(
+    from: *const c_void,
+    to: *mut c_void,
+    len: usize,
+    datatype: c_int,
+    operation: c_int,
     communicator: *mut Communicator,
-    (from, to, len): (*const c_void, *mut c_void, usize),
-    kind: Kind,
     stream: *mut c_void,
 ) -> c_int {
+    if (datatype, operation) != (FLOAT, SUM) {
+        return INVALID_ARGUMENT;
+    }
     let communicator = unsafe { &mut *communicator };
     let (world, rank, seq) = (communicator.world, communicator.rank, communicator.next_seq);
     communicator.next_seq += 1;
@@ -129,48 +112,9 @@ unsafe fn collective(
     machine::with(|machine| {
         let op = machine.enqueue(stream.addr() as u64, Work::Collective { communicator: world, seq });
         let (from, to) = (Address(from.addr() as u64), Address(to.addr() as u64));
-        machine.add_part(world, seq, rank, Part { op, from, to, len, kind });
+        machine.add_part(world, seq, rank, Part { op, from, to, len });
     });
     SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclAllReduce(
-    from: *const c_void,
-    to: *mut c_void,
-    count: usize,
-    datatype: c_int,
-    operation: c_int,
-    communicator: *mut Communicator,
-    stream: *mut c_void,
-) -> c_int {
-    let kind = match (datatype, operation) {
-        (FLOAT, SUM) => Kind::Sum,
-        (FLOAT, AVERAGE) => Kind::Average,
-        _ => return INVALID_ARGUMENT,
-    };
-    unsafe { collective(communicator, (from, to, count), kind, stream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclBroadcast(
-    from: *const c_void,
-    to: *mut c_void,
-    count: usize,
-    datatype: c_int,
-    root: c_int,
-    communicator: *mut Communicator,
-    stream: *mut c_void,
-) -> c_int {
-    if datatype != FLOAT {
-        return INVALID_ARGUMENT;
-    }
-    unsafe { collective(communicator, (from, to, count), Kind::Broadcast { root: root as usize }, stream) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclGetErrorString(_code: c_int) -> *const c_char {
-    c"an error of the fake NCCL".as_ptr()
 }
 
 /// For tests: from now on a rank of this communicator is told of an error.
