@@ -282,7 +282,8 @@ impl Drain {
     /// Counts a frame's records as lost; its notes, which say who this is, go into the next batch.
     fn give_up(&mut self, frame: Frame, reason: DropReason) {
         self.lost.add(reason, frame.events);
-        self.pending.notes.extend(frame.notes);
+        // What a device did then is of no use by now.
+        self.pending.notes.extend(frame.notes.into_iter().filter(|note| !matches!(note, Note::Device(_))));
     }
 
     fn flush(&mut self, deadline: Instant) {

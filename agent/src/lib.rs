@@ -35,14 +35,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use wire::batch::{Bye, Layout, Note};
+use wire::device::DeviceSample;
 
 pub use config::{Config, ConfigError, Job};
-pub use marks::{StepContext, StepMarks};
+pub use marks::{HostTimes, StepContext, StepMarks, Times};
 pub use recorder::Recorder;
 
 /// How long [`Agent::finish`] waits for the server to acknowledge what is left.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
-/// Notes that wait for the drain thread: a hello, two layouts and a goodbye in the life of a job.
+/// Notes that wait for the drain thread: a hello, two layouts and a goodbye in the life of a job, and a look at the
+/// device each second.
 const NOTE_QUEUE: usize = 64;
 
 /// A process's recorder: a guard whose end flushes within five seconds.
@@ -118,7 +120,18 @@ impl Agent {
     pub fn step_marks(&self) -> StepMarks {
         let recorder = self.active.as_ref().map(|active| active.rings.first_recorder());
         let recorder = recorder.unwrap_or_else(Recorder::disabled);
-        StepMarks::new(recorder, self.active.as_ref().map_or(0, |active| active.shadow_every))
+        StepMarks::new(HostTimes(recorder), self.shadow_every())
+    }
+
+    /// Marks whose times are told, and written down, by `times`: for work that a device does later.
+    #[must_use]
+    pub fn step_marks_by<T: Times>(&self, times: T) -> StepMarks<T> {
+        StepMarks::new(times, self.shadow_every())
+    }
+
+    /// 0 without shadow steps.
+    fn shadow_every(&self) -> u64 {
+        self.active.as_ref().map_or(0, |active| active.shadow_every)
     }
 
     /// A handle for rare notes.
@@ -172,6 +185,13 @@ impl Notes {
             // Full only when 64 layouts came within one tick: the next one says the same.
             let _lost_when_full = queue.try_send(Note::Layout(layout));
         }
+    }
+
+    /// Tells the server what the device does; false when there is nobody to tell.
+    pub fn device(&self, sample: DeviceSample) -> bool {
+        let Some(queue) = &self.queue else { return false };
+        // Full while the server is away: what a device did a minute ago is not worth keeping for it.
+        !matches!(queue.try_send(Note::Device(sample)), Err(mpsc::TrySendError::Disconnected(_)))
     }
 }
 

@@ -16,43 +16,76 @@ pub struct StepContext {
     pub shadow: bool,
 }
 
+/// How marks tell the time, and who writes down what lies between two of them. On the host that is the clock
+/// ([`HostTimes`]); for work that a device does later it is a mark on the device's stream, whose time is known later.
+pub trait Times {
+    /// A point in time.
+    type Mark: Clone;
+
+    /// Where the thread is now; `None` where nothing is recorded.
+    fn mark(&mut self) -> Option<Self::Mark>;
+
+    /// One phase is over. `cpu_nanos` is the processor time that the thread used in it.
+    fn span(&mut self, step: Step, kind: SpanKind, begin: Self::Mark, end: Self::Mark, cpu_nanos: u64);
+
+    /// A step is over.
+    fn step(&mut self, context: StepContext, begin: Self::Mark, end: Self::Mark, samples: u64);
+}
+
+/// The host's monotonic clock, recorded at once.
+pub struct HostTimes(pub(crate) Recorder);
+
+impl Times for HostTimes {
+    type Mark = MonoNanos;
+
+    fn mark(&mut self) -> Option<MonoNanos> {
+        self.0.is_enabled().then(clock::now)
+    }
+
+    fn span(&mut self, step: Step, kind: SpanKind, begin: MonoNanos, end: MonoNanos, cpu_nanos: u64) {
+        self.0.record(Event::Span(Span { step, kind, begin, end, cpu_nanos }));
+    }
+
+    fn step(&mut self, context: StepContext, begin: MonoNanos, end: MonoNanos, samples: u64) {
+        let StepContext { step, shadow } = context;
+        self.0.record(Event::Step(StepRecord { step, begin, end, samples, shadow }));
+    }
+}
+
 /// Marks steps and phases. One per process, on the training thread.
-pub struct StepMarks {
-    recorder: Recorder,
+pub struct StepMarks<T: Times = HostTimes> {
+    times: T,
     shadow_every: u64,
-    last_end: Option<(Step, MonoNanos)>,
-    current: Option<Current>,
+    last_end: Option<(Step, T::Mark)>,
+    current: Option<Current<T::Mark>>,
 }
 
-struct Current {
+struct Current<M> {
     context: StepContext,
-    begin: MonoNanos,
-    phase: Option<Phase>,
+    begin: M,
+    phase: Option<Phase<M>>,
 }
 
-struct Phase {
+struct Phase<M> {
     kind: SpanKind,
-    begin: MonoNanos,
+    begin: M,
     begin_cpu: u64,
 }
 
-impl StepMarks {
-    pub(crate) fn new(recorder: Recorder, shadow_every: u64) -> Self {
-        Self { recorder, shadow_every, last_end: None, current: None }
+impl<T: Times> StepMarks<T> {
+    pub(crate) fn new(times: T, shadow_every: u64) -> Self {
+        Self { times, shadow_every, last_end: None, current: None }
     }
 
     /// Begins `step`. A step that follows the one before begins where that ended, so that time between two
     /// steps is seen (as `other`); after [`Self::pause`] it begins now. A step that was not ended is dropped.
     pub fn begin_step(&mut self, step: Step) -> StepContext {
-        let shadow = self.is_shadow(step);
-        let context = StepContext { step, shadow };
-        if self.recorder.is_enabled() {
-            let begin = match self.last_end {
-                Some((last, end)) if last.0.checked_add(1) == Some(step.0) => end,
-                _ => clock::now(),
-            };
-            self.current = Some(Current { context, begin, phase: None });
-        }
+        let context = StepContext { step, shadow: self.is_shadow(step) };
+        let begin = match &self.last_end {
+            Some((last, end)) if last.0.checked_add(1) == Some(step.0) => Some(end.clone()),
+            _ => self.times.mark(),
+        };
+        self.current = begin.map(|begin| Current { context, begin, phase: None });
         context
     }
 
@@ -61,7 +94,7 @@ impl StepMarks {
     /// each has observed neighbours that do nothing special.
     fn is_shadow(&self, step: Step) -> bool {
         let every = self.shadow_every;
-        self.recorder.is_enabled() && every >= 2 && step.0 % every == every / 2
+        every >= 2 && step.0 % every == every / 2
     }
 
     /// Ends the current phase, if any, and begins `kind`.
@@ -76,16 +109,11 @@ impl StepMarks {
 
     fn turn(&mut self, next: Option<SpanKind>) {
         let Some(current) = self.current.as_mut().filter(|current| !current.context.shadow) else { return };
-        let (now, cpu) = (clock::now(), clock::thread_cpu_nanos());
-        let next = next.map(|kind| Phase { kind, begin: now, begin_cpu: cpu });
-        if let Some(ended) = std::mem::replace(&mut current.phase, next) {
-            self.recorder.record(Event::Span(Span {
-                step: current.context.step,
-                kind: ended.kind,
-                begin: ended.begin,
-                end: now,
-                cpu_nanos: cpu.saturating_sub(ended.begin_cpu),
-            }));
+        let Some(now) = self.times.mark() else { return };
+        let cpu = clock::thread_cpu_nanos();
+        let next = next.map(|kind| Phase { kind, begin: now.clone(), begin_cpu: cpu });
+        if let Some(Phase { kind, begin, begin_cpu }) = std::mem::replace(&mut current.phase, next) {
+            self.times.span(current.context.step, kind, begin, now, cpu.saturating_sub(begin_cpu));
         }
     }
 
@@ -93,10 +121,9 @@ impl StepMarks {
     pub fn end_step(&mut self, samples: u64) {
         self.leave();
         let Some(current) = self.current.take() else { return };
-        let StepContext { step, shadow } = current.context;
-        let end = clock::now();
-        self.recorder.record(Event::Step(StepRecord { step, begin: current.begin, end, samples, shadow }));
-        self.last_end = Some((step, end));
+        let Some(end) = self.times.mark() else { return };
+        self.times.step(current.context, current.begin, end.clone(), samples);
+        self.last_end = Some((current.context.step, end));
     }
 
     /// Leaves training for a while (evaluation, a checkpoint): the next step begins when it is begun.

@@ -11,6 +11,7 @@ pub mod change_point;
 pub mod clocks;
 pub mod comm_model;
 pub mod compare;
+pub mod devices;
 pub mod frontier;
 pub mod hang;
 pub mod intervals;

@@ -6,9 +6,12 @@ use std::collections::BTreeMap;
 use wire::batch::BY_NCCL;
 use wire::ids::{Bucket, Rank, RunId};
 use wire::views::what_if::LossLedger;
-use wire::views::{BucketStats, Hang, RankClock, RankDrops, RankLedger, Report, RunState, ScalingEfficiency};
+use wire::views::{
+    BucketStats, Hang, RankClock, RankDrops, RankLedger, Report, RunState, ScalingEfficiency, Verdict,
+};
 
 use crate::clocks::ClockFit;
+use crate::devices::{self, Look};
 use crate::loss::StepCosts;
 use crate::step::{RankAnalysis, StepAnalysis};
 use crate::{comm_model, latency, loss, overhead, stats, verdict, what_if};
@@ -39,6 +42,8 @@ pub struct RunFacts {
     pub hang: Option<Hang>,
     /// A finished run of the same name on fewer ranks, if there is one.
     pub baseline: Option<Baseline>,
+    /// Looks at each rank's device, by rank.
+    pub looks: Vec<Vec<Look>>,
 }
 
 /// What a run is compared with.
@@ -168,7 +173,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         what_if,
         loss_ledger: loss_ledger(facts, &observed, &ledger, scaling_efficiency.measured),
         ledger,
-        verdicts: verdict::verdicts(&observed),
+        verdicts: verdicts(facts, &observed),
         buckets,
         comm_model,
         clocks: clocks(facts),
@@ -292,6 +297,16 @@ fn bucket_stats(steps: &[&StepAnalysis], ranks: u32) -> Vec<BucketStats> {
 
 fn model_points(buckets: &[BucketStats]) -> Vec<(u64, f64)> {
     buckets.iter().map(|bucket| (bucket.bytes, bucket.transfer_ns.median / 1e9)).collect()
+}
+
+fn verdicts(facts: &RunFacts, observed: &[&StepAnalysis]) -> Vec<Verdict> {
+    let mut verdicts = verdict::verdicts(observed);
+    let begin = observed.iter().find_map(|step| Some(step.window?.0));
+    let end = observed.iter().rev().find_map(|step| Some(step.window?.1));
+    if let Some(window) = begin.zip(end) {
+        verdicts.iter_mut().for_each(|verdict| devices::explain(verdict, &facts.looks, window));
+    }
+    verdicts
 }
 
 fn clocks(facts: &RunFacts) -> Vec<RankClock> {

@@ -6,7 +6,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use agent::{Agent, Config, Job, Recorder};
+use agent::{Agent, Config, Job, Notes, Recorder};
+use gpu::nvml::sampler::{Wanted, Watch};
 use wire::batch::BY_NCCL;
 use wire::event::{EventKind, Source};
 
@@ -64,12 +65,24 @@ fn start() -> Option<bool> {
     if !agent.is_enabled() {
         return None;
     }
-    let observe = move || Observer::new(&agent, world_size).run(agent);
+    // NCCL makes a communicator on the thread, and the device, that it is for.
+    let device = gpu::driver::current_bus_id();
+    let observe = move || {
+        let watch = device.map(|device| watch(device, agent.notes()));
+        Observer::new(&agent, world_size).run(agent, watch);
+    };
     let thread = thread::Builder::new().name("paceline-observe".into()).spawn(observe);
     let thread = thread.map_err(|error| agent::warn(&format!("not observing this job: {error}"))).ok()?;
     *THREAD.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
     host::at_exit(finish);
     Some(true)
+}
+
+/// Tells the server once a second what the device does.
+fn watch(pci_bus_id: String, notes: Notes) -> Watch {
+    Watch::start(Wanted { pci_bus_id, file: None, now: agent::clock::now }, move |sample| {
+        notes.device(sample)
+    })
 }
 
 /// The script of a Python job, else the program.
@@ -116,12 +129,13 @@ impl Observer {
         }
     }
 
-    fn run(mut self, agent: Agent) {
+    fn run(mut self, agent: Agent, watch: Option<Watch>) {
         while !STOP.load(Ordering::Acquire) {
             self.turn();
             thread::park_timeout(TICK);
         }
         self.turn();
+        drop(watch);
         agent.finish(Ok(()));
     }
 

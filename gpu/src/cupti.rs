@@ -1,5 +1,6 @@
 //! CUPTI: which one, whether its clock is the host's, and what it records.
 
+pub mod burst;
 pub mod records;
 
 use std::ffi::c_uint;
@@ -66,16 +67,20 @@ pub struct CuptiFacts {
 /// When there is none; the reason says where it was looked for.
 pub fn find() -> Result<CuptiFacts, NoCupti> {
     let library = Library::open(&WANTED)?;
-    // SAFETY: the types are those of cupti_version.h and cupti_activity.h: each writes one integer.
-    let (get_version, get_time) = unsafe {
-        (
-            library.function::<unsafe extern "C" fn(*mut c_uint) -> c_uint>("cuptiGetVersion")?,
-            library.function::<unsafe extern "C" fn(*mut u64) -> c_uint>("cuptiGetTimestamp")?,
-        )
-    };
+    // SAFETY: the type is that of cupti_version.h: one integer is written.
+    let get_version =
+        unsafe { library.function::<unsafe extern "C" fn(*mut c_uint) -> c_uint>("cuptiGetVersion")? };
     let mut version = 0;
     // SAFETY: as above.
     check("cuptiGetVersion", unsafe { get_version(&raw mut version) })?;
+    let is_realtime = clock_is_realtime(&library)?;
+    Ok(CuptiFacts { path: library.path.clone(), origin: library.origin, version, is_realtime })
+}
+
+fn clock_is_realtime(library: &Library) -> Result<bool, NoCupti> {
+    // SAFETY: the type is that of cupti_activity.h: one integer is written.
+    let get_time =
+        unsafe { library.function::<unsafe extern "C" fn(*mut u64) -> c_uint>("cuptiGetTimestamp")? };
     let mut is_realtime = false;
     for _ in 0..READINGS {
         let mut time = 0;
@@ -85,7 +90,7 @@ pub fn find() -> Result<CuptiFacts, NoCupti> {
         // One reading within its bracket is proof: another clock would be off by years, not by microseconds.
         is_realtime |= (before..=realtime_nanos()).contains(&time);
     }
-    Ok(CuptiFacts { path: library.path.clone(), origin: library.origin, version, is_realtime })
+    Ok(is_realtime)
 }
 
 fn check(function: &'static str, code: c_uint) -> Result<(), NoCupti> {

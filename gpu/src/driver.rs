@@ -7,8 +7,13 @@ use serde::Serialize;
 
 use crate::library::{Absent, Library, Origin, Wanted};
 
-const WANTED: Wanted =
-    Wanted { name: "the NVIDIA driver (libcuda)", files: &["libcuda.so.1"], variable: None, packages: &[] };
+const WANTED: Wanted = Wanted {
+    name: "the NVIDIA driver (libcuda)",
+    // The second is the toolkit's, which says that it is a stub.
+    files: &["libcuda.so.1", "libcuda.so"],
+    variable: None,
+    packages: &[],
+};
 
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR` of cuda.h.
 const CAPABILITY: [c_int; 2] = [75, 76];
@@ -183,6 +188,26 @@ impl Driver {
             devices: self.devices.clone(),
         }
     }
+}
+
+/// The PCI address of the device that the calling thread works on; `None` where this process has no driver, or the thread
+/// no context. Nothing is opened or initialised for it.
+#[must_use]
+pub fn current_bus_id() -> Option<String> {
+    let library = Library::mapped(&WANTED)?;
+    // SAFETY: the types are those of cuda.h.
+    let (current, bus) = unsafe {
+        (
+            library.function::<unsafe extern "C" fn(*mut c_int) -> c_int>("cuCtxGetDevice").ok()?,
+            library
+                .function::<unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int>("cuDeviceGetPCIBusId")
+                .ok()?,
+        )
+    };
+    let mut device = 0;
+    // SAFETY: one integer is written, or the call fails and writes nothing.
+    check("cuCtxGetDevice", unsafe { current(&raw mut device) }).ok()?;
+    text("cuDeviceGetPCIBusId", bus, device).ok()
 }
 
 /// A text that the driver writes into a buffer.

@@ -7,6 +7,9 @@
 //! * [`driver`], [`nccl`], [`cupti`], [`nvml`] ask one library each; [`probe`] asks all, and gives a typed reason for
 //!   whatever is not there.
 //!
+//! * with the feature `cuda`: [`device`] works on a GPU (streams, timed events, memory, two kernels) and
+//!   [`nccl::communicator`] reduces over several.
+//!
 //! `unsafe` lives in this crate and nowhere above it: a caller sees safe functions and values.
 #![allow(
     unsafe_code,
@@ -14,6 +17,8 @@
 )]
 
 pub mod cupti;
+#[cfg(feature = "cuda")]
+pub mod device;
 pub mod driver;
 pub mod library;
 pub mod nccl;

@@ -19,7 +19,7 @@ const RTLD_NOLOAD: i32 = 4;
 pub enum Origin {
     /// The process had it already: what the job itself uses.
     Mapped,
-    /// An environment variable names it.
+    /// An environment variable, or the program, names it.
     Named,
     /// The dynamic loader knows it.
     Loader,
@@ -93,11 +93,20 @@ impl Library {
     /// When there is none, or the one that the environment names cannot be opened: a name that someone wrote is
     /// not silently passed over.
     pub fn open(wanted: &Wanted) -> Result<Self, Absent> {
+        Self::open_or(wanted, None)
+    }
+
+    /// As [`Self::open`], with the file that a program names instead of the environment.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_or(wanted: &Wanted, named: Option<&Path>) -> Result<Self, Absent> {
         if let Some(library) = Self::mapped(wanted) {
             return Ok(library);
         }
         let opened = |handle, file: &OsStr, origin| Self::new(wanted, handle, file, origin);
-        if let Some(named) = wanted.variable.and_then(env::var_os).filter(|named| !named.is_empty()) {
+        let named = named.map(OsString::from).or_else(|| wanted.variable.and_then(env::var_os));
+        if let Some(named) = named.filter(|named| !named.is_empty()) {
             let handle = open(&named, RTLD_NOW | RTLD_LOCAL)
                 .map_err(|why| Absent::NotLoadable { name: wanted.name, why })?;
             return Ok(opened(handle, &named, Origin::Named));

@@ -1,5 +1,8 @@
 //! NCCL: which one a job would use, and what its profiler interface can tell.
 
+#[cfg(feature = "cuda")]
+pub mod communicator;
+
 use std::ffi::c_int;
 
 use serde::Serialize;
@@ -141,15 +144,7 @@ pub fn mapped() -> Option<NcclFacts> {
 }
 
 fn of(library: &Library) -> Result<NcclFacts, NoNccl> {
-    // SAFETY: the type is that of nccl.h: one integer is written.
-    let get = unsafe { library.function::<unsafe extern "C" fn(*mut c_int) -> c_int>("ncclGetVersion")? };
-    let mut code = 0;
-    // SAFETY: as above.
-    let result = unsafe { get(&raw mut code) };
-    if result != 0 {
-        return Err(NoNccl::Refused { code: result });
-    }
-    let version = Version::of_code(code);
+    let version = version_of(library)?;
     Ok(NcclFacts {
         path: library.path.clone(),
         origin: library.origin,
@@ -158,6 +153,18 @@ fn of(library: &Library) -> Result<NcclFacts, NoNccl> {
         gpu_times: version.has_gpu_times(),
         known_trouble: version.known_trouble(),
     })
+}
+
+fn version_of(library: &Library) -> Result<Version, NoNccl> {
+    // SAFETY: the type is that of nccl.h: one integer is written.
+    let get = unsafe { library.function::<unsafe extern "C" fn(*mut c_int) -> c_int>("ncclGetVersion")? };
+    let mut code = 0;
+    // SAFETY: as above.
+    let result = unsafe { get(&raw mut code) };
+    if result != 0 {
+        return Err(NoNccl::Refused { code: result });
+    }
+    Ok(Version::of_code(code))
 }
 
 #[cfg(test)]

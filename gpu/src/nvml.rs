@@ -1,6 +1,9 @@
 //! NVML, the driver's management library: what a device does at the moment, apart from any job.
 
+pub mod sampler;
+
 use std::ffi::OsStr;
+use std::path::Path;
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
@@ -60,10 +63,15 @@ pub struct NvmlFacts {
 /// # Errors
 /// When it is not there or does not start.
 pub fn find() -> Result<NvmlFacts, NoNvml> {
-    let nvml = Nvml::builder().lib_path(OsStr::new(FILE)).init()?;
+    let nvml = open(None)?;
     Ok(NvmlFacts {
         driver: nvml.sys_driver_version()?,
         version: nvml.sys_nvml_version()?,
         devices: nvml.device_count()?,
     })
+}
+
+/// NVML from a file, or the loader's.
+fn open(file: Option<&Path>) -> Result<Nvml, NoNvml> {
+    Ok(Nvml::builder().lib_path(file.map_or(OsStr::new(FILE), Path::as_os_str)).init()?)
 }

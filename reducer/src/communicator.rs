@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use wire::ids::{Rank, Seq};
 
@@ -12,9 +13,8 @@ use crate::error::CommError;
 /// Every rank calls the same methods in the same order. A call returns within the communicator's timeout,
 /// whatever the peers do. After an error every later call gives the same error.
 ///
-/// [`local`](crate::local) is the reference, [`ring`](crate::ring) the one for processes. An implementation
-/// over NCCL keeps this shape: the communication thread issues the collective on its stream and waits for its
-/// event; `data` then is the staging view of a device buffer.
+/// [`local`](crate::local) is the reference, [`ring`](crate::ring) the one for processes. Device memory is reduced
+/// beside it ([`Control`]).
 pub trait Communicator: Send {
     /// This rank.
     fn rank(&self) -> Rank;
@@ -53,6 +53,22 @@ pub trait Communicator: Send {
 
     /// A way for another thread to give up while this one is in a collective.
     fn abort_handle(&self) -> AbortHandle;
+}
+
+/// A communicator beside something faster that carries the gradients, as NCCL does between GPUs: the ranks meet over
+/// it, and it knows who is to blame when what it does not carry does not come to an end.
+pub trait Control: Communicator {
+    /// Counts a collective that is carried elsewhere, as if it were one of this communicator's.
+    ///
+    /// # Errors
+    /// When the ranks cannot go on; the collective must not be begun.
+    fn count(&mut self) -> Result<Seq, CommError>;
+
+    /// Why the ranks cannot go on, if that is known; asks nobody and does not wait.
+    fn verdict(&self) -> Option<CommError>;
+
+    /// A collective that was counted did not end after so long: finds out who kept it. From now on no rank can go on.
+    fn overdue(&mut self, seq: Seq, waited: Duration) -> CommError;
 }
 
 /// Makes every rank's current and later collectives fail with a reason.

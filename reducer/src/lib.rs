@@ -28,8 +28,12 @@
 
 pub mod bucketing;
 mod communicator;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod error;
+mod host;
 pub mod local;
+mod memory;
 mod model;
 mod reducer;
 pub mod ring;
@@ -37,8 +41,9 @@ mod share;
 mod slots;
 mod worker;
 
-pub use communicator::{AbortHandle, Collective, Communicator};
+pub use communicator::{AbortHandle, Collective, Communicator, Control};
 pub use error::{Absent, CommError, ReduceError};
+pub use host::Host;
 pub use model::{ParamId, Parameter};
 pub use reducer::{Instruments, Options, Reduced, Reducer, UnusedParameters};
 pub use share::Share;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use wire::ids::{Rank, Seq};
 
-use crate::communicator::{AbortHandle, Collective, Communicator};
+use crate::communicator::{AbortHandle, Collective, Communicator, Control};
 use crate::error::{Absent, CommError};
 
 /// One rank of a world of threads.
@@ -34,6 +34,21 @@ struct State {
     begun: Vec<u64>,
     left: Vec<bool>,
     verdict: Option<CommError>,
+}
+
+impl State {
+    /// A rank that is gone and had not begun collective `seq`.
+    fn lost_before(&self, seq: u64) -> Option<CommError> {
+        let (rank, _) = (0..).zip(&self.left).find(|(rank, left)| **left && self.begun[*rank] <= seq)?;
+        let reason = format!("it left before collective {seq}");
+        Some(CommError::RankLost { rank: Rank(rank as u32), reason })
+    }
+
+    fn timed_out(&self, seq: u64, waited: Duration) -> CommError {
+        let absent = (0..).map(Rank).zip(&self.begun).filter(|(_, begun)| **begun <= seq);
+        let absent = absent.map(|(rank, begun)| Absent { rank, begun: Some(*begun) }).collect();
+        CommError::TimedOut { seq: Seq(seq), waited, absent }
+    }
 }
 
 struct Round {
@@ -115,19 +130,13 @@ impl Local {
             if let Some(verdict) = &state.verdict {
                 return Err(verdict.clone());
             }
-            if let Some(rank) =
-                (0..).zip(&state.left).find(|(rank, left)| **left && state.begun[*rank] <= seq)
-            {
-                let reason = format!("it left before collective {seq}");
-                state.verdict = Some(CommError::RankLost { rank: Rank(rank.0 as u32), reason });
+            if let Some(lost) = state.lost_before(seq) {
+                state.verdict = Some(lost);
                 continue;
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let absent = (0..).map(Rank).zip(&state.begun).filter(|(_, begun)| **begun <= seq);
-                let absent = absent.map(|(rank, begun)| Absent { rank, begun: Some(*begun) }).collect();
-                let waited = self.shared.timeout;
-                state.verdict = Some(CommError::TimedOut { seq: Seq(seq), waited, absent });
+                state.verdict = Some(state.timed_out(seq, self.shared.timeout));
                 self.shared.changed.notify_all();
                 continue;
             }
@@ -196,6 +205,33 @@ impl Communicator for Local {
     fn abort_handle(&self) -> AbortHandle {
         let (shared, rank) = (self.shared.clone(), self.rank);
         AbortHandle::new(move |reason| shared.fail(CommError::RankFailed { rank, reason: reason.into() }))
+    }
+}
+
+impl Control for Local {
+    fn count(&mut self) -> Result<Seq, CommError> {
+        if let Some(verdict) = self.verdict() {
+            return Err(verdict);
+        }
+        let seq = Seq(self.next);
+        self.next += 1;
+        self.shared.state().begun[self.rank.0 as usize] = self.next;
+        Ok(seq)
+    }
+
+    fn verdict(&self) -> Option<CommError> {
+        let state = self.shared.state();
+        let lost = || self.next.checked_sub(1).and_then(|seq| state.lost_before(seq));
+        self.failed.clone().or_else(|| state.verdict.clone()).or_else(lost)
+    }
+
+    fn overdue(&mut self, seq: Seq, waited: Duration) -> CommError {
+        let mut state = self.shared.state();
+        let verdict = state.timed_out(seq.0, waited);
+        let verdict = state.verdict.get_or_insert(verdict).clone();
+        drop(state);
+        self.shared.changed.notify_all();
+        verdict
     }
 }
 

@@ -10,6 +10,8 @@ use wire::ids::{Rank, Step};
 use crate::bucketing::Caps;
 use crate::communicator::Communicator;
 use crate::error::ReduceError;
+use crate::host::{Host, HostCarrier};
+use crate::memory::{Carrier as _, Memory};
 use crate::model::{ParamId, Parameter, check_agreement, check_names};
 use crate::share::Share;
 use crate::slots::Slots;
@@ -68,19 +70,25 @@ impl Instruments {
     }
 }
 
-/// Averages gradients over ranks while the backward pass goes on. See the [crate] for an example.
+/// Averages gradients over ranks while the backward pass goes on. See the [crate] for an example. Gradients live on the
+/// host, or on a device (feature `cuda`, `Reducer::on_device`).
 ///
 /// A step is [`begin_step`](Self::begin_step), one [`mark_ready`](Self::mark_ready) per parameter in any order,
 /// [`finish_step`](Self::finish_step). With [`begin_accumulated_step`](Self::begin_accumulated_step) it is
 /// several rounds of marks with [`next_micro_batch`](Self::next_micro_batch) between them; only the last
 /// communicates. Any error is final: every later call gives the same one, and the other ranks are told.
-pub struct Reducer {
+pub struct Reducer<M: Memory = Host> {
+    /// First, so that it ends before the memory goes that it works on.
+    worker: Worker<M>,
     parameters: Vec<Parameter>,
     ids: HashMap<String, ParamId>,
     options: Options,
     rank: Rank,
     world_size: u32,
-    slots: Slots,
+    memory: M,
+    slots: Slots<M>,
+    /// This rank's part of the tail, which the last bucket carries.
+    tail: Vec<f32>,
     phase: Phase,
     /// Of the current micro-batch, by parameter.
     marks: Vec<Mark>,
@@ -93,7 +101,6 @@ pub struct Reducer {
     rebuilt: bool,
     next_launch: usize,
     returned: usize,
-    worker: Worker,
     recorder: Recorder,
     notes: Notes,
     failure: Option<ReduceError>,
@@ -133,24 +140,39 @@ impl Reducer {
     /// When there are no parameters, two have one name, or a rank has others than rank 0.
     pub fn new(
         parameters: Vec<Parameter>,
-        mut comm: Box<dyn Communicator>,
+        comm: Box<dyn Communicator>,
+        options: Options,
+        instruments: Instruments,
+    ) -> Result<Self, ReduceError> {
+        Self::with(parameters, Host::default(), HostCarrier::new(comm), options, instruments)
+    }
+}
+
+impl<M: Memory> Reducer<M> {
+    pub(crate) fn with(
+        parameters: Vec<Parameter>,
+        mut memory: M,
+        mut carrier: M::Carrier,
         options: Options,
         instruments: Instruments,
     ) -> Result<Self, ReduceError> {
         let ids = check_names(&parameters)?;
-        check_agreement(&parameters, &format!("{options:?}"), &mut *comm)?;
+        let comm = carrier.control();
+        check_agreement(&parameters, &format!("{options:?}"), comm)?;
         let (rank, world_size, count) = (comm.rank(), comm.world_size(), parameters.len());
         // The backward pass begins where the forward pass ended.
         let declared: Vec<ParamId> = (0..count as u32).map(ParamId).rev().collect();
-        let slots = lay_out(&declared, &parameters, options);
+        let slots = lay_out(&declared, &parameters, options, &mut memory)?;
         instruments.notes.layout(slots.describe(0, &parameters));
         Ok(Self {
-            worker: Worker::start(comm, instruments.communication, count)?,
+            worker: Worker::start(carrier, instruments.communication, count)?,
             ids,
             options,
             rank,
             world_size,
+            memory,
             slots,
+            tail: Vec::with_capacity(1 + count),
             phase: Phase::Idle(None),
             marks: vec![Mark::Awaited; count],
             written: vec![false; count],
@@ -164,6 +186,11 @@ impl Reducer {
             failure: None,
             parameters,
         })
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(crate) fn memory(&self) -> &M {
+        &self.memory
     }
 
     /// This rank.
@@ -248,9 +275,9 @@ impl Reducer {
     ///
     /// # Errors
     /// When the gradient has the wrong length or came already, or when the communication has failed meanwhile.
-    pub fn mark_ready(&mut self, id: ParamId, gradient: &[f32]) -> Result<(), ReduceError> {
+    pub fn mark_ready(&mut self, id: ParamId, gradient: M::Gradient<'_>) -> Result<(), ReduceError> {
         self.check_alive()?;
-        let marked = self.try_mark(id, gradient);
+        let marked = self.try_mark(id, &gradient);
         marked.map_err(|error| self.fail(error))
     }
 
@@ -270,7 +297,7 @@ impl Reducer {
     /// # Errors
     /// When parameters got no gradient and that is refused, when micro-batches are missing, when the shares of
     /// all ranks do not sum to 1, or when the communication has failed.
-    pub fn finish_step(&mut self) -> Result<Reduced<'_>, ReduceError> {
+    pub fn finish_step(&mut self) -> Result<Reduced<'_, M>, ReduceError> {
         self.check_alive()?;
         match self.try_finish() {
             Ok(()) => Ok(Reduced { reducer: self }),
@@ -306,12 +333,17 @@ impl Reducer {
         }
     }
 
-    fn check_alive(&self) -> Result<(), ReduceError> {
+    fn check_alive(&mut self) -> Result<(), ReduceError> {
+        if self.failure.is_none()
+            && let Some(failure) = self.memory.failure()
+        {
+            self.fail(failure.into());
+        }
         self.failure.clone().map_or(Ok(()), Err)
     }
 }
 
-impl Drop for Reducer {
+impl<M: Memory> Drop for Reducer<M> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.worker.abort("its training thread panicked");
@@ -321,21 +353,22 @@ impl Drop for Reducer {
     }
 }
 
-/// The averages of one step, borrowed from the reducer's buckets.
-pub struct Reduced<'a> {
-    reducer: &'a Reducer,
+/// The averages of one step, borrowed from the reducer's buckets. On a device they are there in the order of the stream
+/// that computes.
+pub struct Reduced<'a, M: Memory = Host> {
+    reducer: &'a Reducer<M>,
 }
 
-impl<'a> Reduced<'a> {
+impl<'a, M: Memory> Reduced<'a, M> {
     /// The gradient of a parameter, averaged over all ranks; `None` when no rank used it, so that an optimizer
     /// leaves it alone.
     #[must_use]
-    pub fn gradient(&self, id: ParamId) -> Option<&'a [f32]> {
+    pub fn gradient(&self, id: ParamId) -> Option<M::Gradient<'a>> {
         self.reducer.used[id.0 as usize].then(|| self.reducer.slots.gradient(id))
     }
 
     /// All gradients, by parameter.
-    pub fn gradients(&self) -> impl Iterator<Item = (ParamId, Option<&'a [f32]>)> + '_ {
+    pub fn gradients(&self) -> impl Iterator<Item = (ParamId, Option<M::Gradient<'a>>)> + '_ {
         (0..self.reducer.parameters.len() as u32).map(|id| (ParamId(id), self.gradient(ParamId(id))))
     }
 }

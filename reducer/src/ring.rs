@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 use wire::ids::{Rank, Seq};
 
-use crate::communicator::{AbortHandle, Collective, Communicator};
+use crate::communicator::{AbortHandle, Collective, Communicator, Control};
 use crate::error::CommError;
 pub use config::Config;
 use data::{DataRing, Fault, Waiter};
@@ -89,12 +89,7 @@ impl Ring {
         collective: Collective,
         body: impl FnOnce(&mut DataRing, &Waiter<'_>) -> Result<(), Fault>,
     ) -> Result<(), CommError> {
-        let seq = Seq(self.next_seq);
-        self.next_seq += 1;
-        self.shared.set_begun(self.next_seq);
-        if let Some(verdict) = self.shared.verdict() {
-            return Err(verdict);
-        }
+        let seq = self.count()?;
         let Some(links) = &mut self.links else { return Ok(()) };
         let waiter = Waiter { shared: &self.shared, deadline: Instant::now() + self.timeout };
         let outcome =
@@ -102,27 +97,34 @@ impl Ring {
         outcome.map_err(|fault| self.resolve(fault, seq))
     }
 
-    /// Turns what this rank saw into what all ranks report.
-    fn resolve(&self, fault: Fault, seq: Seq) -> CommError {
-        let (guess, patience) = match fault {
-            Fault::Verdict => return self.shared.verdict_or(|| self.lost(Rank(0), "it ended the run")),
-            Fault::Deadline => {
-                self.shared.send(Message::Stuck { seq, waited: self.timeout });
-                let reason = "it does not answer (stopped, or cut off from the network)";
-                (self.lost(Rank(0), reason), INQUIRY_WAIT)
-            }
-            Fault::Broken { peer, reason } => {
-                (self.lost(peer, &format!("{reason} during collective {seq}")), VERDICT_WAIT)
-            }
-            Fault::Mismatch(error) => {
-                self.shared.send(Message::Verdict(error.clone()));
-                (error, VERDICT_WAIT)
-            }
-        };
+    /// Asks the hub who keeps a collective from ending. No rank can go on after that.
+    fn inquire(&self, seq: Seq, waited: Duration) -> CommError {
+        self.shared.send(Message::Stuck { seq, waited });
+        let reason = "it does not answer (stopped, or cut off from the network)";
+        self.settle(self.lost(Rank(0), reason), INQUIRY_WAIT)
+    }
+
+    /// The hub's verdict; should it have none in time, this rank's guess, which is told to all.
+    fn settle(&self, guess: CommError, patience: Duration) -> CommError {
         if self.shared.await_verdict(patience).is_none() {
             self.shared.send(Message::Verdict(guess.clone()));
         }
         self.shared.verdict_or(|| guess)
+    }
+
+    /// Turns what this rank saw into what all ranks report.
+    fn resolve(&self, fault: Fault, seq: Seq) -> CommError {
+        match fault {
+            Fault::Verdict => self.shared.verdict_or(|| self.lost(Rank(0), "it ended the run")),
+            Fault::Deadline => self.inquire(seq, self.timeout),
+            Fault::Broken { peer, reason } => {
+                self.settle(self.lost(peer, &format!("{reason} during collective {seq}")), VERDICT_WAIT)
+            }
+            Fault::Mismatch(error) => {
+                self.shared.send(Message::Verdict(error.clone()));
+                self.settle(error, VERDICT_WAIT)
+            }
+        }
     }
 
     fn lost(&self, rank: Rank, reason: &str) -> CommError {
@@ -162,5 +164,25 @@ impl Communicator for Ring {
     fn abort_handle(&self) -> AbortHandle {
         let shared = self.shared.clone();
         AbortHandle::new(move |reason| shared.give_up(reason))
+    }
+}
+
+impl Control for Ring {
+    fn count(&mut self) -> Result<Seq, CommError> {
+        let seq = Seq(self.next_seq);
+        self.next_seq += 1;
+        self.shared.set_begun(self.next_seq);
+        self.verdict().map_or(Ok(seq), Err)
+    }
+
+    fn verdict(&self) -> Option<CommError> {
+        self.shared.verdict()
+    }
+
+    fn overdue(&mut self, seq: Seq, waited: Duration) -> CommError {
+        if self.links.is_none() {
+            return CommError::TimedOut { seq, waited, absent: Vec::new() };
+        }
+        self.inquire(seq, waited)
     }
 }

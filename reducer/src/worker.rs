@@ -1,76 +1,85 @@
 //! The communication thread: runs one collective after another while the training thread computes.
 
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 
-use agent::clock;
 use agent::{Recorder, StepContext};
 use wire::clock::MonoNanos;
-use wire::event::{BucketRecord, Event, Source, Started};
 use wire::ids::{Bucket, Rank};
 
-use crate::communicator::{AbortHandle, Communicator};
+use crate::communicator::AbortHandle;
 use crate::error::{CommError, ReduceError};
-use crate::slots::COMM;
+use crate::memory::{Carrier, Memory};
 
 /// What the training thread asks for.
-enum Job {
-    Reduce(Launch),
+enum Job<M: Memory> {
+    Reduce(Launch<M>),
     AllGather(Vec<u8>),
     Broadcast(Rank, Vec<u8>),
 }
 
 /// A bucket that is handed over.
-pub(crate) struct Launch {
-    pub(crate) context: StepContext,
-    pub(crate) bucket: Bucket,
-    pub(crate) bytes: u64,
-    pub(crate) ready: MonoNanos,
-    pub(crate) floats: Vec<f32>,
+#[doc(hidden)]
+pub struct Launch<M: Memory> {
+    /// The step it is of.
+    pub context: StepContext,
+    /// Which bucket.
+    pub bucket: Bucket,
+    /// Bytes of its gradients.
+    pub bytes: u64,
+    /// When its last gradient was written.
+    pub ready: M::Ready,
+    /// When it was handed over.
+    pub launch: MonoNanos,
+    /// Its floats.
+    pub floats: M::Bucket,
 }
 
+/// A bucket that came back, and what had told when it was ready.
+pub(crate) type Returned<M> = (Bucket, <M as Memory>::Bucket, <M as Memory>::Ready);
+
 /// What comes back.
-enum Answer {
-    Reduced(Bucket, Vec<f32>),
+enum Answer<M: Memory> {
+    Reduced(Returned<M>),
     AllGathered(Vec<Vec<u8>>),
     Broadcast(Vec<u8>),
     Failed(CommError),
 }
 
 /// The training thread's hold on the communication thread. Dropping it ends the thread.
-pub(crate) struct Worker {
+pub(crate) struct Worker<M: Memory> {
     /// None only while it is dropped.
-    jobs: Option<SyncSender<(Job, MonoNanos)>>,
-    answers: Receiver<Answer>,
+    jobs: Option<SyncSender<Job<M>>>,
+    answers: Receiver<Answer<M>>,
     thread: Option<JoinHandle<()>>,
     abort: AbortHandle,
 }
 
-impl Worker {
+impl<M: Memory> Worker<M> {
     /// Starts the thread. `buckets` bounds both queues: a step hands over each bucket once and collects all
     /// before the next begins.
     pub(crate) fn start(
-        comm: Box<dyn Communicator>,
+        mut carrier: M::Carrier,
         recorder: Recorder,
         buckets: usize,
     ) -> Result<Self, ReduceError> {
         let (job_sender, jobs) = sync_channel(buckets + 1);
         let (answer_sender, answers) = sync_channel(buckets + 1);
-        let abort = comm.abort_handle();
+        let abort = carrier.control().abort_handle();
         let thread = std::thread::Builder::new().name("paceline-comm".into());
-        let mut duty = Duty { comm, recorder };
+        let mut duty = Duty { carrier, recorder, failure: None };
         let thread = thread.spawn(move || duty.run(&jobs, &answer_sender)).map_err(|error| {
             CommError::System { doing: "starting the communication thread".into(), reason: error.to_string() }
         })?;
         Ok(Self { jobs: Some(job_sender), answers, thread: Some(thread), abort })
     }
 
-    pub(crate) fn launch(&mut self, launch: Launch) -> Result<(), ReduceError> {
+    pub(crate) fn launch(&mut self, launch: Launch<M>) -> Result<(), ReduceError> {
         self.send(Job::Reduce(launch))
     }
 
     /// The next reduced bucket that is there already.
-    pub(crate) fn try_reduced(&mut self) -> Result<Option<(Bucket, Vec<f32>)>, ReduceError> {
+    pub(crate) fn try_reduced(&mut self) -> Result<Option<Returned<M>>, ReduceError> {
         match self.answers.try_recv() {
             Ok(answer) => reduced(answer).map(Some),
             Err(TryRecvError::Empty) => Ok(None),
@@ -79,7 +88,7 @@ impl Worker {
     }
 
     /// Waits for the next reduced bucket. The communicator's timeout bounds the wait.
-    pub(crate) fn reduced(&mut self) -> Result<(Bucket, Vec<f32>), ReduceError> {
+    pub(crate) fn reduced(&mut self) -> Result<Returned<M>, ReduceError> {
         self.receive().and_then(reduced)
     }
 
@@ -105,12 +114,12 @@ impl Worker {
         self.abort.abort(reason);
     }
 
-    fn send(&mut self, job: Job) -> Result<(), ReduceError> {
-        let sent = self.jobs.as_ref().map(|jobs| jobs.send((job, clock::now())));
+    fn send(&mut self, job: Job<M>) -> Result<(), ReduceError> {
+        let sent = self.jobs.as_ref().map(|jobs| jobs.send(job));
         if matches!(sent, Some(Ok(()))) { Ok(()) } else { Err(self.thread_lost()) }
     }
 
-    fn receive(&mut self) -> Result<Answer, ReduceError> {
+    fn receive(&mut self) -> Result<Answer<M>, ReduceError> {
         match self.answers.recv() {
             Ok(answer) => Ok(answer),
             Err(_) => Err(self.thread_lost()),
@@ -129,15 +138,15 @@ impl Worker {
     }
 }
 
-fn reduced(answer: Answer) -> Result<(Bucket, Vec<f32>), ReduceError> {
+fn reduced<M: Memory>(answer: Answer<M>) -> Result<Returned<M>, ReduceError> {
     match answer {
-        Answer::Reduced(bucket, floats) => Ok((bucket, floats)),
+        Answer::Reduced(returned) => Ok(returned),
         Answer::Failed(error) => Err(error.into()),
         Answer::AllGathered(_) | Answer::Broadcast(_) => unreachable!("answers come in the order of jobs"),
     }
 }
 
-impl Drop for Worker {
+impl<M: Memory> Drop for Worker<M> {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
@@ -148,41 +157,61 @@ impl Drop for Worker {
 }
 
 /// What the communication thread owns.
-struct Duty {
-    comm: Box<dyn Communicator>,
+struct Duty<M: Memory> {
+    carrier: M::Carrier,
     recorder: Recorder,
+    /// What every job is answered with from then on.
+    failure: Option<CommError>,
 }
 
-impl Duty {
-    fn run(&mut self, jobs: &Receiver<(Job, MonoNanos)>, answers: &SyncSender<Answer>) {
-        while let Ok((job, launch)) = jobs.recv() {
-            let answer = match job {
-                Job::Reduce(bucket) => self.reduce(bucket, launch),
-                Job::AllGather(bytes) => self.comm.all_gather(&bytes).map(Answer::AllGathered),
-                Job::Broadcast(root, mut bytes) => {
-                    self.comm.broadcast(root, &mut bytes).map(|()| Answer::Broadcast(bytes))
-                }
+impl<M: Memory> Duty<M> {
+    fn run(&mut self, jobs: &Receiver<Job<M>>, answers: &SyncSender<Answer<M>>) {
+        while let Some(job) = self.next(jobs) {
+            let answer = match &self.failure {
+                Some(failure) => Err(failure.clone()),
+                None => self.answer(job),
             };
-            if answers.send(answer.unwrap_or_else(Answer::Failed)).is_err() {
-                return;
+            let answer = answer.unwrap_or_else(|error| {
+                self.failure.get_or_insert(error.clone());
+                Answer::Failed(error)
+            });
+            if answers.send(answer).is_err() {
+                break;
+            }
+        }
+        self.carrier.close(self.failure.is_none(), &mut self.recorder);
+    }
+
+    /// The next job; meanwhile looks after what was begun. `None` when there will be no more.
+    fn next(&mut self, jobs: &Receiver<Job<M>>) -> Option<Job<M>> {
+        loop {
+            let again = match self.failure {
+                Some(_) => None,
+                None => self.carrier.tend(&mut self.recorder).unwrap_or_else(|error| {
+                    self.failure = Some(error);
+                    None
+                }),
+            };
+            let Some(again) = again else { return jobs.recv().ok() };
+            match jobs.recv_timeout(again) {
+                Ok(job) => return Some(job),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
             }
         }
     }
 
-    fn reduce(&mut self, job: Launch, launch: MonoNanos) -> Result<Answer, CommError> {
-        let Launch { context: StepContext { step, shadow }, bucket, bytes, ready, mut floats } = job;
-        let observed = !shadow && self.recorder.is_enabled();
-        if !observed {
-            self.comm.all_reduce(&mut floats)?;
-            return Ok(Answer::Reduced(bucket, floats));
+    fn answer(&mut self, job: Job<M>) -> Result<Answer<M>, CommError> {
+        match job {
+            Job::Reduce(launch) => {
+                let bucket = launch.bucket;
+                let (floats, ready) = self.carrier.carry(launch, &mut self.recorder)?;
+                Ok(Answer::Reduced((bucket, floats, ready)))
+            }
+            Job::AllGather(bytes) => self.carrier.control().all_gather(&bytes).map(Answer::AllGathered),
+            Job::Broadcast(root, mut bytes) => {
+                self.carrier.control().broadcast(root, &mut bytes).map(|()| Answer::Broadcast(bytes))
+            }
         }
-        let seq = self.comm.next_seq();
-        let start = clock::now();
-        self.recorder.record(Event::Started(Started { step, comm: COMM, seq, bucket, bytes, launch }));
-        self.comm.all_reduce(&mut floats)?;
-        let (end, source) = (clock::now(), Source::HostClock);
-        let record = BucketRecord { step, comm: COMM, seq, bucket, bytes, ready, launch, start, end, source };
-        self.recorder.record(Event::Bucket(record));
-        Ok(Answer::Reduced(bucket, floats))
     }
 }

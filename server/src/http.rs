@@ -76,6 +76,7 @@ pub fn router(app: App) -> Router {
         .routes(routes!(detail::step_ranks))
         .routes(routes!(detail::heatmap))
         .routes(routes!(api::waterfall))
+        .routes(routes!(api::devices))
         .routes(routes!(scaling::scaling))
         .routes(routes!(compare::comparison))
         .routes(routes!(export::export))

@@ -6,6 +6,7 @@
 //! for a last scrape, and [`lifetime::KEEP`] later nothing of it is left. Runs that were over before this server
 //! began are not shown at all.
 
+mod devices;
 mod lifetime;
 mod own;
 
@@ -24,6 +25,7 @@ use wire::views::{Culprit, RunState};
 use crate::export::text::state_name;
 use crate::state::run::Run;
 use crate::state::snapshot::RunSnapshot;
+use devices::DeviceMetrics;
 use lifetime::Lifetimes;
 pub use own::ServerMetrics;
 
@@ -63,6 +65,7 @@ pub struct Metrics {
     rank_hung: GaugeVec,
     rank_reporting: GaugeVec,
     late_records: GaugeVec,
+    devices: DeviceMetrics,
     /// The server's own.
     pub server: ServerMetrics,
 }
@@ -291,6 +294,7 @@ impl Metrics {
                 "Records that came after their step had closed without them.",
                 ["run"]
             ),
+            devices: DeviceMetrics::new(&mut r),
             server: ServerMetrics::new(&mut r),
             lifetimes: Lifetimes::default(),
             families: r,
@@ -440,6 +444,7 @@ impl Metrics {
         for (rank, bound) in run.clock_bounds().take(MOST_RANKS_IN_FULL) {
             self.clock_bound.with_label_values(&[id, &rank.to_string()]).set(seconds(bound));
         }
+        self.devices.observe(id, run, MOST_RANKS_IN_FULL);
         if in_full {
             // A counter that begins above 0 would hide its first losses from `increase`.
             for (rank, reason) in (0..ranks).flat_map(|rank| DropReason::ALL.map(|reason| (rank, reason))) {
@@ -481,8 +486,8 @@ impl Metrics {
     }
 
     /// All gauges but the state, which outlives them.
-    fn gauges(&self) -> [&GaugeVec; 15] {
-        [
+    fn gauges(&self) -> Vec<&GaugeVec> {
+        let own = [
             &self.lateness,
             &self.overlap,
             &self.efficiency,
@@ -498,7 +503,8 @@ impl Metrics {
             &self.rank_hung,
             &self.rank_reporting,
             &self.late_records,
-        ]
+        ];
+        own.into_iter().chain(self.devices.gauges()).collect()
     }
 
     fn counters(&self) -> [&CounterVec; 7] {

@@ -4,7 +4,9 @@
 
 pub mod axe;
 pub mod browser;
+pub mod collector;
 pub mod crossover;
+pub mod fake_gpu;
 pub mod feed;
 pub mod fetch;
 pub mod holistic;

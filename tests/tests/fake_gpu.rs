@@ -5,22 +5,17 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::process::Command;
 use std::ptr;
-use std::sync::OnceLock;
 
 use anyhow::{Context as _, ensure};
-use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use gpu::cupti::burst::{Burst, NoBurst, Recorded};
+use gpu::cupti::records::Record;
+use gpu::nvml::sampler::{Wanted, Watch};
+use paceline_tests::fake_gpu::library;
 use paceline_tests::programs::program;
 use serde_json::Value;
+use wire::device::{DeviceFigure, throttle};
 
 type Handle = *mut c_void;
-
-fn library() -> &'static Library {
-    static LIBRARY: OnceLock<Library> = OnceLock::new();
-    // SAFETY: the stand-in has no initialisers.
-    LIBRARY.get_or_init(|| unsafe {
-        Library::open(Some(program("libfakegpu.so")), RTLD_NOW | RTLD_LOCAL).expect("it is built")
-    })
-}
 
 /// A function of CUDA's or NCCL's, called with these arguments; its result must be 0 unless it is asked for.
 macro_rules! call {
@@ -199,6 +194,73 @@ fn a_rank_that_never_comes_is_waited_for_until_someone_gives_up() {
     assert_eq!(async_error(communicator), 6, "ncclRemoteError");
     call!(ncclCommAbort(communicator => Handle));
     assert_eq!(is_done(), 0);
+}
+
+#[test]
+fn a_burst_records_every_kernel_and_copy_and_yields_to_another_tool() -> anyhow::Result<()> {
+    let library = paceline_tests::fake_gpu::path();
+    let stream = stream();
+    paceline_tests::fake_gpu::take_cupti(true);
+    ensure!(matches!(Burst::start(Some(&library)), Err(NoBurst::Taken)), "another tool is subscribed");
+    paceline_tests::fake_gpu::take_cupti(false);
+    let burst = Burst::start(Some(&library))?;
+    ensure!(matches!(Burst::start(Some(&library)), Err(NoBurst::UnderWay)), "one at a time");
+    launch(c"spin_ns", 3_000, stream);
+    // More records than one buffer holds.
+    (0..10_000).for_each(|_| launch(c"spin_ns", 5, stream));
+    device_floats(&[1.0; 1_000], stream);
+    let Recorded { records, dropped, foreign_buffers, is_realtime } = burst.finish()?;
+    ensure!((dropped, foreign_buffers, is_realtime) == (0, 0, true));
+    let own = records.iter().filter(|record| match record {
+        Record::Kernel { place, .. } | Record::Memcpy { place, .. } => place.stream as usize == stream.addr(),
+        _ => false,
+    });
+    let own: Vec<&Record> = own.collect();
+    ensure!(own.len() == 10_002, "{} records", own.len());
+    let Record::Kernel { times, name, .. } = own[0] else { anyhow::bail!("{:?} came first", own[0]) };
+    ensure!(name == "spin_ns" && times.end - times.start == 3_000, "{:?}", own[0]);
+    let Record::Memcpy { bytes, times, .. } = own[10_001] else {
+        anyhow::bail!("{:?} came last", own[10_001])
+    };
+    ensure!(*bytes == 4_000 && times.end - times.start == 5_400, "{:?}", own[10_001]);
+    launch(c"spin_ns", 7, stream);
+    let quiet = Burst::start(Some(&library))?.finish()?;
+    let of_stream = |record: &&Record| matches!(record, Record::Kernel { place, .. } if place.stream as usize == stream.addr());
+    ensure!(!quiet.records.iter().any(|record| of_stream(&record)), "nothing is recorded between bursts");
+    Ok(())
+}
+
+#[test]
+fn a_device_is_looked_at_as_long_as_somebody_wants_it() -> anyhow::Result<()> {
+    let (sender, looks) = std::sync::mpsc::channel();
+    let wanted = Wanted {
+        pci_bus_id: "0000:02:00.0".into(),
+        file: Some(paceline_tests::fake_gpu::path()),
+        now: agent::clock::now,
+    };
+    let watch = Watch::start(wanted.clone(), move |sample| sender.send(sample).is_ok());
+    let sample = looks.recv_timeout(std::time::Duration::from_secs(20))?;
+    ensure!(sample.device == "Fake GPU at 0000:02:00.0", "{sample:?}");
+    let expected = [
+        (DeviceFigure::UtilizationPercent, 87),
+        (DeviceFigure::MemoryUsedBytes, 4 << 30),
+        (DeviceFigure::MemoryTotalBytes, 16 << 30),
+        (DeviceFigure::PowerMilliwatts, 350_000),
+        (DeviceFigure::SmClockMegahertz, 1_200),
+        (DeviceFigure::SmClockMostMegahertz, 1_980),
+        (DeviceFigure::MemoryClockMegahertz, 3_201),
+        (DeviceFigure::TemperatureCelsius, 91),
+        (DeviceFigure::ThrottleReasons, throttle::THERMAL),
+    ];
+    // What the stand-in has no function for is left out, as on a device that cannot tell it.
+    ensure!(sample.figures.into_iter().eq(expected), "other figures");
+    drop(watch);
+    ensure!(looks.iter().count() <= 1, "it ends when it is dropped");
+    let elsewhere = Wanted { pci_bus_id: "0000:03:00.0".into(), ..wanted };
+    let (sender, looks) = std::sync::mpsc::channel();
+    drop(Watch::start(elsewhere, move |sample| sender.send(sample).is_ok()));
+    ensure!(looks.iter().next().is_none(), "there is no such device");
+    Ok(())
 }
 
 #[test]

@@ -9,6 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{ClockAnchor, Probe};
+use crate::device::DeviceSample;
 use crate::event::{Event, EventKind};
 use crate::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId};
 
@@ -46,7 +47,7 @@ pub struct Batch {
     pub probes: Vec<Probe>,
     /// What was lost since the process began, by kind and reason.
     pub drops: Vec<Drop>,
-    /// Rare notes: who this is, how the buckets are laid out, that it is over.
+    /// Rare notes: who this is, how the buckets are laid out, what the device does, that it is over.
     pub notes: Vec<Note>,
     /// The records.
     pub events: Vec<Event>,
@@ -106,6 +107,8 @@ pub enum Note {
     Layout(Layout),
     /// The process ends in good order; no batch follows.
     Bye(Bye),
+    /// What the rank's device does, once a second.
+    Device(DeviceSample),
 }
 
 /// Who a process is.

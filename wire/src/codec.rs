@@ -23,6 +23,7 @@ use crate::batch::{Batch, Bye, Drop, DropReason, Hello, Layout, LayoutBucket, MA
 #[cfg(feature = "compress")]
 use crate::batch::{MAX_PLAIN_BYTES, MAX_WIRE_BYTES, WIRE_VERSION};
 use crate::clock::{ClockAnchor, MonoNanos, Probe, ServerNanos, UnixNanos};
+use crate::device::{DeviceFigure, DeviceSample};
 use crate::event::EventKind;
 use crate::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId, RunIdError};
 use primitive::{Reader, Writer};
@@ -316,6 +317,16 @@ fn write_note(out: &mut Writer, note: &Note) {
             out.u8(u8::from(bye.completed));
             out.text(&bye.reason);
         }
+        Note::Device(sample) => {
+            out.u8(3);
+            out.i64(sample.at.0);
+            out.text(&sample.device);
+            out.varint(sample.figures.len() as u64);
+            for (figure, value) in &sample.figures {
+                out.u8(*figure as u8);
+                out.varint(*value);
+            }
+        }
     }
 }
 
@@ -346,6 +357,15 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
             })?,
         })),
         2 => Ok(Note::Bye(Bye { completed: input.u8("completed")? != 0, reason: input.text("reason")? })),
+        3 => Ok(Note::Device(DeviceSample {
+            at: MonoNanos(input.i64("device sample")?),
+            device: input.text("device")?,
+            figures: read_list(input, "device figures", DeviceFigure::ALL.len() as u64, |input| {
+                Ok((input.tag("device figure", &DeviceFigure::ALL)?, input.varint("device figure")?))
+            })?
+            .into_iter()
+            .collect(),
+        })),
         found => Err(DecodeError::Value { what: "note", at, found: u64::from(found) }),
     }
 }

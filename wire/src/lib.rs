@@ -10,6 +10,7 @@
 pub mod batch;
 pub mod clock;
 pub mod codec;
+pub mod device;
 pub mod event;
 pub mod ids;
 pub mod live;

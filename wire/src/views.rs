@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Drop;
+use crate::device::DeviceSample;
 use crate::ids::{Bucket, Rank, RunId};
 use crate::live::Part;
 use what_if::{LossLedger, WhatIf};
@@ -410,6 +411,16 @@ pub struct RankDrops {
     pub rank: Rank,
     /// What it lost.
     pub drops: Vec<Drop>,
+}
+
+/// The newest look at a rank's device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RankDevice {
+    /// The rank.
+    pub rank: Rank,
+    /// What its device said.
+    pub sample: DeviceSample,
 }
 
 /// Everything that is known about a run: what `paceline report` prints and the page shows.

@@ -4,6 +4,7 @@
 
 mod bench;
 mod demo;
+mod gpu;
 mod screenshots;
 mod system;
 mod test;
@@ -20,6 +21,7 @@ const USAGE: &str = "usage: cargo xtask <command>
   test   everything that must hold: format, lints, tidy, all tests (installs what they need)
   web    build the browser client into target/dist
   bench  measure: `bench` lists what; raw results go to benches/results
+  gpu    the checks that need a GPU; without one, packs them for a machine that has one
   screenshots   take the pictures in docs/ anew, of a real run
   tidy   the rules of this repository: who may import whom, module docs, golden files";
 
@@ -32,6 +34,7 @@ fn main() -> anyhow::Result<()> {
         Some("test") => test::run(&rest),
         Some("web") => web::run(),
         Some("bench") => bench::run(&rest),
+        Some("gpu") => gpu::run(&rest),
         Some("screenshots") => screenshots::run(&rest),
         Some("tidy") => tidy::run(),
         Some("help" | "--help" | "-h") => help(),

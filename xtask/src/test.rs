@@ -1,12 +1,11 @@
 //! `cargo xtask test`: everything that must hold before a change lands.
 
-use std::path::Path;
 use std::time::Instant;
 
 use anyhow::bail;
 
-use crate::system::{Tool, cargo, ensure_components, ensure_tools, step};
-use crate::{tidy, web};
+use crate::system::{Tool, cargo, ensure_components, ensure_tools, programs, root, step};
+use crate::{gpu, tidy, web};
 
 /// A browser that a program drives.
 pub const BROWSER: [Tool; 2] = [
@@ -64,21 +63,15 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let browser = ["--package", "paceline-web", "--profile", "web", "--target", "wasm32-unknown-unknown"];
     step("lints, browser", cargo().args(["clippy", "--target-dir", "target/web"]).args(browser).args(DENY))?;
     step("build", cargo().args(["build", "--release"]).args(native))?;
-    let units = ["--exclude", "paceline-tests"];
+    // With what the build above had: else half of it is compiled again.
+    let units = ["--exclude", "paceline-tests", "--features", "paceline-reducer/cuda"];
     step("tests of each crate", cargo().args(["test", "--release"]).args(native).args(units))?;
     // Whole training jobs share the cores: one test at a time, or they measure each other.
     let whole = ["test", "--release", "--package", "paceline-tests", "--", "--test-threads=1"];
     // What was installed above is there: a test that does not find it has failed.
     let required = [("REQUIRE_BROWSER", "1"), ("REQUIRE_PROMETHEUS", "1")];
     step("tests of the whole", cargo().args(whole).envs(required))?;
-    gpu();
+    gpu::accept(&programs(), &root().join("target/gpu-results"))?;
     eprintln!("\nAll checks passed in {:.0} s.", began.elapsed().as_secs_f64());
     Ok(())
-}
-
-/// No check of this version needs a GPU; the line says so, so that nobody takes silence for a pass.
-fn gpu() {
-    let device = Path::new("/dev/nvidiactl").exists();
-    let reason = if device { "there is none yet that needs one" } else { "no NVIDIA device on this machine" };
-    eprintln!("\nSKIP GPU checks: {reason}");
 }

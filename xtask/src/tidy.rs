@@ -14,10 +14,10 @@ use crate::system::{cargo, root};
 const MAY_IMPORT: [(&str, &[&str]); 13] = [
     ("paceline-wire", &[]),
     ("paceline-agent", &["paceline-wire"]),
-    ("paceline-reducer", &["paceline-agent", "paceline-wire"]),
+    ("paceline-reducer", &["paceline-agent", "paceline-gpu", "paceline-wire"]),
     ("paceline-analysis", &["paceline-wire"]),
     ("paceline-fakegpu", &[]),
-    ("paceline-gpu", &[]),
+    ("paceline-gpu", &["paceline-wire"]),
     ("paceline-doors", &["paceline-agent", "paceline-gpu", "paceline-wire"]),
     ("paceline", &["paceline-analysis", "paceline-gpu", "paceline-wire"]),
     ("paceline-viz", &["paceline-wire"]),

@@ -1,18 +1,20 @@
 //! What happens inside a step. Every function here may fail; its caller makes the failure final.
 
-use agent::{StepContext, clock};
-use wire::event::{Event, Span, SpanKind};
+use std::iter;
+
+use agent::StepContext;
 use wire::ids::{Bucket, Rank, Step};
 
 use super::{Mark, Open, Options, Phase, Reducer, UnusedParameters};
 use crate::bucketing::{ELEMENT_BYTES, assign};
-use crate::error::ReduceError;
+use crate::error::{CommError, ReduceError};
+use crate::memory::Memory;
 use crate::model::{ParamId, Parameter};
 use crate::share::Share;
 use crate::slots::Slots;
-use crate::worker::Launch;
+use crate::worker::{Launch, Returned};
 
-impl Reducer {
+impl<M: Memory> Reducer<M> {
     pub(super) fn check_idle(&self, call: &'static str) -> Result<(), ReduceError> {
         match self.phase {
             Phase::Idle(_) => Ok(()),
@@ -76,7 +78,7 @@ impl Reducer {
         let order: Vec<ParamId> =
             agreed.as_chunks::<4>().0.iter().map(|id| ParamId(u32::from_le_bytes(*id))).collect();
         check_order(&order, self.parameters.len())?;
-        self.slots = lay_out(&order, &self.parameters, self.options);
+        self.slots = lay_out(&order, &self.parameters, self.options, &mut self.memory)?;
         self.notes.layout(self.slots.describe(1, &self.parameters));
         Ok(())
     }
@@ -105,22 +107,17 @@ impl Reducer {
         Err(ReduceError::NoGradient { step, rank, names, of })
     }
 
-    pub(super) fn try_mark(&mut self, id: ParamId, gradient: &[f32]) -> Result<(), ReduceError> {
+    pub(super) fn try_mark(&mut self, id: ParamId, gradient: &M::Gradient<'_>) -> Result<(), ReduceError> {
         let open = self.open("mark_ready")?;
         self.check_awaited(id, open)?;
         let expected = self.slots.elements(id);
-        if gradient.len() != expected {
+        if M::len(gradient) != expected {
             let Parameter { name, shape } = self.parameters[id.0 as usize].clone();
-            return Err(ReduceError::WrongLength { name, got: gradient.len(), expected, shape });
+            return Err(ReduceError::WrongLength { name, got: M::len(gradient), expected, shape });
         }
-        let factor = open.share.factor();
-        let written = std::mem::replace(&mut self.written[id.0 as usize], true);
-        let pairs = self.slots.gradient_mut(id).iter_mut().zip(gradient);
-        if written {
-            pairs.for_each(|(sum, value)| *sum += *value * factor);
-        } else {
-            pairs.for_each(|(sum, value)| *sum = *value * factor);
-        }
+        let add = std::mem::replace(&mut self.written[id.0 as usize], true);
+        let (bucket, range) = self.slots.place_of(id);
+        self.memory.write(bucket, range, gradient, open.share.factor(), add)?;
         self.settle(id, Mark::Ready, open)
     }
 
@@ -148,7 +145,8 @@ impl Reducer {
             return Ok(());
         }
         if mark == Mark::Unused && !self.written[id.0 as usize] {
-            self.slots.gradient_mut(id).fill(0.0);
+            let (bucket, range) = self.slots.place_of(id);
+            self.memory.clear(bucket, range)?;
         }
         if mark == Mark::Ready && !self.rebuilt && self.order.len() < self.parameters.len() {
             self.order.push(id);
@@ -158,24 +156,32 @@ impl Reducer {
         if slot.pending > 0 {
             return Ok(());
         }
-        slot.ready = clock::now();
+        slot.ready = Some(self.memory.ready(open.context, slot.tail)?);
         self.launch_complete(open)
     }
 
-    /// Hands over complete buckets, strictly in order: every rank must start the same one.
+    /// Hands over complete buckets, strictly in order: every rank must start the same one. The last also carries this
+    /// rank's shares and, where that is asked, what it used.
     fn launch_complete(&mut self, open: Open) -> Result<(), ReduceError> {
         while self.next_launch < self.slots.buckets.len() && self.slots.buckets[self.next_launch].pending == 0
         {
-            if self.next_launch + 1 == self.slots.buckets.len() {
-                self.fill_tail(open);
-            }
+            let is_last = self.next_launch + 1 == self.slots.buckets.len();
             let slot = &mut self.slots.buckets[self.next_launch];
+            let mut floats = slot.floats.take().expect("a bucket is handed over once a step");
+            let mut ready = slot.ready.take().expect("its last gradient came");
+            if is_last {
+                let used = self.written.iter().map(|written| f32::from(*written));
+                self.tail.clear();
+                self.tail.extend(iter::once(open.shares).chain(used).take(slot.tail));
+                self.memory.write_tail(&mut floats, &mut ready, slot.payload, &self.tail)?;
+            }
             self.worker.launch(Launch {
                 context: open.context,
                 bucket: Bucket(self.next_launch as u32),
                 bytes: slot.bytes(),
-                ready: slot.ready,
-                floats: std::mem::take(&mut slot.floats),
+                ready,
+                launch: self.memory.now(),
+                floats,
             })?;
             self.next_launch += 1;
         }
@@ -185,16 +191,9 @@ impl Reducer {
         Ok(())
     }
 
-    /// The last bucket also carries this rank's shares and, where that is asked, what it used.
-    fn fill_tail(&mut self, open: Open) {
-        let Self { slots, written, .. } = self;
-        let (shares, used) = slots.last().tail().split_first_mut().expect("the tail holds the shares");
-        *shares = open.shares;
-        used.iter_mut().zip(written).for_each(|(used, written)| *used = f32::from(*written));
-    }
-
-    fn put_back(&mut self, (bucket, floats): (Bucket, Vec<f32>)) {
-        self.slots.buckets[bucket.0 as usize].floats = floats;
+    fn put_back(&mut self, (bucket, floats, ready): Returned<M>) {
+        self.slots.buckets[bucket.0 as usize].floats = Some(floats);
+        self.memory.returned(ready);
         self.returned += 1;
     }
 
@@ -211,45 +210,49 @@ impl Reducer {
             }
         }
         self.await_buckets(open.context)?;
-        self.read_tail(open.context.step)?;
+        self.read_tails(open.context.step)?;
         self.phase = Phase::Idle(Some(open.context.step));
         Ok(())
     }
 
     fn await_buckets(&mut self, context: StepContext) -> Result<(), ReduceError> {
-        let observed = !context.shadow && self.recorder.is_enabled();
-        let begin = observed.then(|| (clock::now(), clock::thread_cpu_nanos()));
+        self.memory.begin_wait(context, &mut self.recorder)?;
         while self.returned < self.slots.buckets.len() {
             let reduced = self.worker.reduced()?;
             self.put_back(reduced);
         }
-        if let Some((begin, begin_cpu)) = begin {
-            let (end, cpu_nanos) = (clock::now(), clock::thread_cpu_nanos().saturating_sub(begin_cpu));
-            let (step, kind) = (context.step, SpanKind::Blocked);
-            self.recorder.record(Event::Span(Span { step, kind, begin, end, cpu_nanos }));
-        }
-        Ok(())
+        Ok(self.memory.end_wait(context, &mut self.recorder)?)
     }
 
-    fn read_tail(&mut self, step: Step) -> Result<(), ReduceError> {
-        let Self { slots, used, world_size, .. } = self;
-        let (shares, counts) = slots.last().tail().split_first_mut().expect("the tail holds the shares");
+    /// On a device a step's tail is known some steps later, unless it is waited for.
+    fn read_tails(&mut self, step: Step) -> Result<(), ReduceError> {
+        let Self { memory, slots, used, world_size, options, .. } = self;
+        let find = options.unused == UnusedParameters::Find;
         // Each rank's share is rounded once and each addition once more.
-        let tolerance = 4.0 * f32::EPSILON * *world_size as f32;
-        let error = (*shares - 1.0).abs();
-        if error.is_nan() || error > tolerance.max(1e-5) {
-            return Err(ReduceError::Shares { step, sum: shares.to_string() });
-        }
+        let tolerance = (4.0 * f32::EPSILON * *world_size as f32).max(1e-5);
         used.fill(true);
-        used.iter_mut().zip(&*counts).for_each(|(used, count)| *used = *count > 0.0);
-        Ok(())
+        let last = slots.last();
+        let at = last.payload;
+        memory.read_tails(step, last.floats(), at, find, &mut |step, tail| {
+            let error = (tail[0] - 1.0).abs();
+            if error.is_nan() || error > tolerance {
+                return Err(ReduceError::Shares { step, sum: tail[0].to_string() });
+            }
+            used.iter_mut().zip(&tail[1..]).for_each(|(used, count)| *used = *count > 0.0);
+            Ok(())
+        })
     }
 }
 
-pub(super) fn lay_out(order: &[ParamId], parameters: &[Parameter], options: Options) -> Slots {
+pub(super) fn lay_out<M: Memory>(
+    order: &[ParamId],
+    parameters: &[Parameter],
+    options: Options,
+    memory: &mut M,
+) -> Result<Slots<M>, CommError> {
     let bytes = |id: &ParamId| (*id, parameters[id.0 as usize].elements() as u64 * ELEMENT_BYTES);
     let flags = if options.unused == UnusedParameters::Find { parameters.len() } else { 0 };
-    Slots::new(assign(order.iter().map(bytes), options.caps), parameters, 1 + flags)
+    Slots::new(assign(order.iter().map(bytes), options.caps), parameters, 1 + flags, memory)
 }
 
 fn check_order(order: &[ParamId], parameters: usize) -> Result<(), ReduceError> {

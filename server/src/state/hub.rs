@@ -9,9 +9,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 use wire::batch::Batch;
 use wire::clock::ServerNanos;
-use wire::ids::{RunId, Step};
+use wire::device::DeviceSample;
+use wire::ids::{Rank, RunId, Step};
 use wire::live::Waterfall;
-use wire::views::{Report, RunState};
+use wire::views::{RankDevice, Report, RunState};
 
 use super::run::{ApplyError, RECENT_STEPS, Run};
 use super::snapshot::{RunSnapshot, Snapshot};
@@ -89,6 +90,13 @@ pub enum Command {
         last: Step,
         /// `None` when there is no such run.
         reply: oneshot::Sender<Option<Report>>,
+    },
+    /// What the ranks' devices said last.
+    Devices {
+        /// Of which run.
+        run: RunId,
+        /// Empty when there is no such run, or none of its devices can be looked at.
+        reply: oneshot::Sender<Vec<RankDevice>>,
     },
     /// The report over the newest steps.
     Report {
@@ -256,6 +264,14 @@ impl Task {
             }
             Command::Steps { run: id, first, last, reply } => {
                 let _gone = reply.send(run(&id).map_or_else(Vec::new, |run| run.steps_between(first, last)));
+            }
+            Command::Devices { run: id, reply } => {
+                let look = |(rank, sample): (usize, &DeviceSample)| RankDevice {
+                    rank: Rank(rank as u32),
+                    sample: sample.clone(),
+                };
+                let _gone =
+                    reply.send(run(&id).map_or_else(Vec::new, |run| run.devices().map(look).collect()));
             }
             Command::ReportAt { run: id, last, reply } => {
                 let now = self.clock.now();

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use analysis::clocks::{self, AlignedCollective, ClockFit};
+use analysis::devices::Look;
 use analysis::hang::{self, Progress};
 use analysis::report::{self, Baseline, RunFacts};
 use analysis::step::{StepAnalysis, StepRecords};
 use analysis::{stats, waterfall};
 use wire::batch::{BY_REDUCER, Batch, Drop, DropReason, Hello, Layout, Note};
 use wire::clock::{Probe, ServerNanos};
+use wire::device::DeviceSample;
 use wire::event::Event;
 use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Seq, Step};
 use wire::live::Waterfall;
@@ -47,6 +49,25 @@ struct RankState {
     launched: Option<Seq>,
     bye: Option<bool>,
     bye_reason: String,
+    /// The newest look at its device.
+    device: Option<DeviceSample>,
+    /// What of the last looks verdicts rest on.
+    looks: VecDeque<Look>,
+}
+
+/// Looks at a device that are kept: two minutes of them.
+const MOST_LOOKS: usize = 120;
+
+impl RankState {
+    fn add_look(&mut self, sample: DeviceSample, now: ServerNanos) {
+        if let Some(look) = Look::of(&sample, now) {
+            if self.looks.len() == MOST_LOOKS {
+                self.looks.pop_front();
+            }
+            self.looks.push_back(look);
+        }
+        self.device = Some(sample);
+    }
 }
 
 /// A clock that one or more ranks stamp with: those of one host share it, and their probes.
@@ -171,6 +192,7 @@ impl Run {
                     rank.bye_reason = bye.reason;
                 }
                 Note::Bye(_) => {}
+                Note::Device(sample) => rank.add_look(sample, now),
             }
         }
         self.add_probes(batch.rank, &batch.probes);
@@ -376,6 +398,7 @@ impl Run {
             drops: self.ranks.iter().enumerate().map(drops).filter(|rank| !rank.drops.is_empty()).collect(),
             hang: self.hang.clone(),
             baseline: self.baseline.clone(),
+            looks: self.ranks.iter().map(|rank| rank.looks.iter().copied().collect()).collect(),
         }
     }
 
@@ -460,6 +483,11 @@ impl Run {
         here.map(move |(rank, state)| {
             (rank, state.last_seen.is_some_and(|seen| now - seen < REPORTING_NANOS))
         })
+    }
+
+    /// The newest look at each rank's device, for ranks that have one.
+    pub fn devices(&self) -> impl Iterator<Item = (usize, &DeviceSample)> {
+        self.ranks.iter().enumerate().filter_map(|(rank, state)| Some((rank, state.device.as_ref()?)))
     }
 
     /// Error bound of each rank's clock, in nanoseconds.

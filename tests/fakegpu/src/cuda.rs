@@ -1,5 +1,6 @@
 //! libcuda: devices, streams, events, copies and launches, as far as something calls them.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Mutex, PoisonError};
@@ -94,6 +95,61 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_in
     unsafe { give(value, if attribute == 75 { 9 } else { 0 }) }
 }
 
+/// One context for each device, and which one each thread has does not matter: all memory is one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int) -> c_int {
+    unsafe { give(context, handle(device as u64 + 1)) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuDevicePrimaryCtxRelease_v2(_device: c_int) -> c_int {
+    SUCCESS
+}
+
+thread_local! {
+    static CONTEXT: Cell<u64> = const { Cell::new(0) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxGetCurrent(context: *mut Handle) -> c_int {
+    unsafe { give(context, handle(CONTEXT.get())) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuCtxSetCurrent(context: Handle) -> c_int {
+    CONTEXT.set(number(context));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) -> c_int {
+    unsafe { give(least, 0) };
+    unsafe { give(greatest, -5) }
+}
+
+/// As CUDA writes them: one text for all codes, since nothing tells them apart.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetErrorName(_code: c_int, name: *mut *const c_char) -> c_int {
+    unsafe { give(name, c"CUDA_ERROR_OF_THE_FAKE_GPU".as_ptr()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetErrorString(_code: c_int, text: *mut *const c_char) -> c_int {
+    unsafe { give(text, c"an error of the fake GPU".as_ptr()) }
+}
+
+/// Kernels are known by their names: what a module has in it is not looked at.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, _image: *const c_void) -> c_int {
+    let new = machine::with(Machine::handle);
+    unsafe { give(module, handle(new)) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuModuleUnload(_module: Handle) -> c_int {
+    SUCCESS
+}
+
 fn wait_for_stream(stream: u64) {
     let end = machine::wait(|machine| match machine.streams.get(&stream).copied().flatten() {
         None => Some(0),
@@ -110,6 +166,27 @@ pub unsafe extern "C" fn cuStreamCreate(stream: *mut Handle, _flags: c_uint) -> 
         new
     });
     unsafe { give(stream, handle(new)) }
+}
+
+/// Streams do not compete for anything, so that none is more urgent than another.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamCreateWithPriority(
+    stream: *mut Handle,
+    flags: c_uint,
+    _priority: c_int,
+) -> c_int {
+    unsafe { cuStreamCreate(stream, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamSynchronize(stream: Handle) -> c_int {
+    wait_for_stream(number(stream));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamDestroy_v2(_stream: Handle) -> c_int {
+    SUCCESS
 }
 
 #[unsafe(no_mangle)]
@@ -130,6 +207,22 @@ pub unsafe extern "C" fn cuEventCreate(event: *mut Handle, _flags: c_uint) -> c_
         new
     });
     unsafe { give(event, handle(new)) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventDestroy_v2(event: Handle) -> c_int {
+    machine::with(|machine| machine.events.remove(&number(event)));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventSynchronize(event: Handle) -> c_int {
+    let end = machine::wait(|machine| match machine.events.get(&number(event)).copied().flatten() {
+        None => Some(0),
+        Some(op) => machine.done(op).map(|(_, end)| end),
+    });
+    time::wait_until(end);
+    SUCCESS
 }
 
 #[unsafe(no_mangle)]
@@ -165,16 +258,45 @@ pub unsafe extern "C" fn cuEventElapsedTime(millis: *mut f32, start: Handle, end
     }
 }
 
+fn memory(bytes: usize) -> Box<[u128]> {
+    vec![0_u128; bytes.div_ceil(16).max(1)].into_boxed_slice()
+}
+
 fn allocate(bytes: usize) -> u64 {
-    let memory = vec![0_u128; bytes.div_ceil(16).max(1)].into_boxed_slice();
+    let memory = memory(bytes);
     let address = memory.as_ptr().addr() as u64;
     machine::with(|machine| machine.allocations.insert(address, memory));
     address
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn cuMemFree_v2(address: u64) -> c_int {
+    machine::with(|machine| machine.allocations.remove(&address));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemHostAlloc(address: *mut Handle, bytes: usize, _flags: c_uint) -> c_int {
+    let memory = memory(bytes);
+    let start = memory.as_ptr().addr() as u64;
+    machine::with(|machine| machine.pinned.insert(start, memory));
+    unsafe { give(address, handle(start)) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemFreeHost(address: Handle) -> c_int {
+    machine::with(|machine| machine.pinned.remove(&number(address)));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> c_int {
     unsafe { give(address, allocate(bytes)) }
+}
+
+fn is_pinned(machine: &Machine, address: u64) -> bool {
+    let below = machine.pinned.range(..=address).next_back();
+    below.is_some_and(|(start, memory)| address < start + size_of_val(&**memory) as u64)
 }
 
 /// Pageable memory is read now, as CUDA stages it: it may be gone when the copy runs.
@@ -185,8 +307,15 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     len: usize,
     stream: Handle,
 ) -> c_int {
-    let bytes = Address(from.addr() as u64).bytes(len).to_vec();
-    enqueue(|machine| machine.enqueue(number(stream), Work::Put { to: Address(to), bytes }));
+    let (to, from) = (Address(to), Address(from.addr() as u64));
+    enqueue(|machine| {
+        let work = if is_pinned(machine, from.0) {
+            Work::Copy { to, from, len }
+        } else {
+            Work::Put { to, bytes: from.bytes(len).to_vec() }
+        };
+        machine.enqueue(number(stream), work)
+    });
     SUCCESS
 }
 
@@ -199,8 +328,19 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     stream: Handle,
 ) -> c_int {
     let work = Work::Copy { to: Address(number(to)), from: Address(from), len };
-    enqueue(|machine| machine.enqueue(number(stream), work));
-    wait_for_stream(number(stream));
+    let is_pinned = enqueue(|machine| {
+        machine.enqueue(number(stream), work);
+        is_pinned(machine, number(to))
+    });
+    if !is_pinned {
+        wait_for_stream(number(stream));
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemsetD8Async(to: u64, value: u8, len: usize, stream: Handle) -> c_int {
+    enqueue(|machine| machine.enqueue(number(stream), Work::Fill { to: Address(to), value, len }));
     SUCCESS
 }
 
@@ -222,7 +362,7 @@ pub unsafe extern "C" fn cuModuleGetFunction(
     unsafe { give(function, handle(new)) }
 }
 
-const KERNELS: [&str; 2] = ["spin_ns", "stamp"];
+const KERNELS: [&str; 4] = ["spin_ns", "stamp", "scale", "add_scaled"];
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunchKernel(
@@ -243,8 +383,21 @@ pub unsafe extern "C" fn cuLaunchKernel(
     let work = match name.as_deref() {
         Some("spin_ns") => Work::Spin { nanos: wide(0) as i64 },
         Some("stamp") => Work::Stamp { to: Address(wide(0)) },
+        Some(kernel @ ("scale" | "add_scaled")) => Work::Scale {
+            to: Address(wide(0)),
+            from: Address(wide(1)),
+            factor: unsafe { parameters.add(2).read().cast::<f32>().read_unaligned() },
+            len: wide(3) as usize,
+            add: kernel == "add_scaled",
+        },
         _ => return INVALID_VALUE,
     };
     enqueue(|machine| machine.enqueue(number(stream), work));
     SUCCESS
+}
+
+/// For tests: where the calling thread is in virtual time, in nanoseconds.
+#[unsafe(no_mangle)]
+pub extern "C" fn fakegpu_host_nanos() -> i64 {
+    time::host()
 }

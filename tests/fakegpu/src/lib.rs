@@ -1,4 +1,4 @@
-//! A test double of a GPU: stands in for libcuda and libnccl in one process, over host memory and virtual time.
+//! A test double of a GPU: stands in for libcuda, libnccl, libcupti and libnvidia-ml in one process, over host memory and virtual time.
 //!
 //! Nothing that is measured with it is a figure of any GPU. It is there so that the code which drives a GPU runs in
 //! tests, with event times that are known exactly: an operation costs what [`time`] says, starts when its stream, the
@@ -14,6 +14,8 @@
 #![allow(non_snake_case, reason = "as above")]
 
 mod cuda;
+mod cupti;
 mod machine;
 mod nccl;
+mod nvml;
 mod time;

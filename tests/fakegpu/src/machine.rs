@@ -1,8 +1,10 @@
 //! The state of all devices: operations, in streams, with what each waits for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CStr;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::cupti::{Completed, Requested};
 use crate::time;
 
 /// An operation, by the order in which it was enqueued.
@@ -32,6 +34,10 @@ pub(crate) enum Work {
     Copy { to: Address, from: Address, len: usize },
     /// Bytes that were read when the copy was enqueued: pageable memory, which may be gone by now.
     Put { to: Address, bytes: Vec<u8> },
+    /// The same byte everywhere.
+    Fill { to: Address, value: u8, len: usize },
+    /// Floats times a factor, written or added.
+    Scale { to: Address, from: Address, factor: f32, len: usize, add: bool },
     /// Takes so long.
     Spin { nanos: i64 },
     /// Writes the device's clock.
@@ -40,7 +46,49 @@ pub(crate) enum Work {
     Collective { communicator: u64, seq: u64 },
 }
 
+/// What CUPTI would call an activity.
+#[derive(Clone, Copy)]
+pub(crate) enum What {
+    Kernel(&'static CStr),
+    Copy(usize),
+    Fill(usize),
+}
+
+impl Work {
+    fn what(&self) -> Option<What> {
+        match self {
+            Self::Mark => None,
+            Self::Copy { len, .. } => Some(What::Copy(*len)),
+            Self::Put { bytes, .. } => Some(What::Copy(bytes.len())),
+            Self::Fill { len, .. } => Some(What::Fill(*len)),
+            Self::Scale { add: false, .. } => Some(What::Kernel(c"scale")),
+            Self::Scale { add: true, .. } => Some(What::Kernel(c"add_scaled")),
+            Self::Spin { .. } => Some(What::Kernel(c"spin_ns")),
+            Self::Stamp { .. } => Some(What::Kernel(c"stamp")),
+            Self::Collective { .. } => Some(What::Kernel(c"ncclDevKernel_AllReduce_Sum_f32_RING_LL")),
+        }
+    }
+}
+
+/// An activity that is over.
+pub(crate) struct Done {
+    pub(crate) what: What,
+    pub(crate) stream: u64,
+    pub(crate) start: i64,
+    pub(crate) end: i64,
+}
+
+/// What CUPTI was asked for, and what it has to tell.
+#[derive(Default)]
+pub(crate) struct Cupti {
+    pub(crate) subscribed: bool,
+    pub(crate) callbacks: Option<(Requested, Completed)>,
+    pub(crate) kinds: BTreeSet<u32>,
+    pub(crate) done: Vec<Done>,
+}
+
 struct Op {
+    stream: u64,
     work: Option<Work>,
     after: Vec<OpId>,
     enqueued: i64,
@@ -76,7 +124,10 @@ pub(crate) struct Machine {
     pub(crate) streams: BTreeMap<u64, Option<OpId>>,
     pub(crate) events: BTreeMap<u64, Option<OpId>>,
     pub(crate) allocations: BTreeMap<u64, Box<[u128]>>,
+    /// Host memory that copies go to and come from without a stop.
+    pub(crate) pinned: BTreeMap<u64, Box<[u128]>>,
     pub(crate) worlds: BTreeMap<u64, World>,
+    pub(crate) cupti: Cupti,
     next_handle: u64,
 }
 
@@ -120,6 +171,7 @@ impl Machine {
         let op = self.ops.len();
         let before = self.streams.entry(stream).or_default().replace(op);
         self.ops.push(Op {
+            stream,
             work: Some(work),
             after: before.into_iter().collect(),
             enqueued: time::host(),
@@ -181,9 +233,17 @@ impl Machine {
             return self.try_finish_collective(communicator, seq)
                 || self.abort_if_asked(communicator, op, start);
         }
+        let what = work.what();
         let cost = perform(work, start);
-        self.ops[op].done = Some((start, start + cost));
+        self.finish(op, what, start, start + cost);
         true
+    }
+
+    fn finish(&mut self, op: OpId, what: Option<What>, start: i64, end: i64) {
+        self.ops[op].done = Some((start, end));
+        if let Some(what) = what.filter(|_| !self.cupti.kinds.is_empty()) {
+            self.cupti.done.push(Done { what, stream: self.ops[op].stream, start, end });
+        }
     }
 
     fn abort_if_asked(&mut self, communicator: u64, op: OpId, start: i64) -> bool {
@@ -207,7 +267,8 @@ impl Machine {
         let end = starts.iter().max().copied().unwrap_or(0) + time::collective(bytes);
         reduce(&parts);
         for ((_, part), start) in parts.iter().zip(starts) {
-            self.ops[part.op].done = Some((start, end));
+            let what = self.ops[part.op].work.as_ref().and_then(Work::what);
+            self.finish(part.op, what, start, end);
         }
         true
     }
@@ -224,6 +285,15 @@ fn perform(work: Work, start: i64) -> i64 {
         Work::Put { to, bytes } => {
             to.bytes(bytes.len()).copy_from_slice(&bytes);
             time::copy(bytes.len())
+        }
+        Work::Fill { to, value, len } => {
+            to.bytes(len).fill(value);
+            time::kernel()
+        }
+        Work::Scale { to, from, factor, len, add } => {
+            let pairs = to.floats(len).iter_mut().zip(&*from.floats(len));
+            pairs.for_each(|(to, from)| *to = *from * factor + if add { *to } else { 0.0 });
+            time::kernel()
         }
         Work::Spin { nanos } => nanos,
         Work::Stamp { to } => {

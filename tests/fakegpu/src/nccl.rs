@@ -1,6 +1,6 @@
 //! libnccl: communicators over the threads of this process.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 use crate::machine::{self, Address, Part, Work, World};
 use crate::time;
@@ -91,6 +91,28 @@ pub unsafe extern "C" fn ncclCommAbort(communicator: *mut Communicator) -> c_int
     SUCCESS
 }
 
+/// There is nothing that would go on: what was begun is in streams.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommFinalize(_communicator: *mut Communicator) -> c_int {
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommDestroy(communicator: *mut Communicator) -> c_int {
+    drop(unsafe { Box::from_raw(communicator) });
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclGetErrorString(code: c_int) -> *const c_char {
+    let text = match code {
+        1 => c"unhandled cuda error",
+        6 => c"remote process exited or there was a network error",
+        _ => c"an error",
+    };
+    text.as_ptr()
+}
+
 /// Sums of floats.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclAllReduce(
@@ -117,9 +139,14 @@ pub unsafe extern "C" fn ncclAllReduce(
     SUCCESS
 }
 
-/// For tests: from now on a rank of this communicator is told of an error.
+/// For tests: from now on a rank of this communicator is told of an error; without one, of the newest there is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fakegpu_nccl_fail(communicator: *mut Communicator, rank: c_int, error: c_int) {
-    let world = unsafe { (*communicator).world };
-    machine::with(|machine| machine.worlds.entry(world).or_default().errors.insert(rank as usize, error));
+    let named = unsafe { communicator.as_ref() }.map(|communicator| communicator.world);
+    machine::with(|machine| {
+        let newest = machine.worlds.keys().next_back().copied();
+        if let Some(world) = named.or(newest) {
+            machine.worlds.entry(world).or_default().errors.insert(rank as usize, error);
+        }
+    });
 }

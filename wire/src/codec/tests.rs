@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::device::{DeviceFigure, DeviceSample};
 use crate::event::{BucketRecord, Event, Source, Span, SpanKind, Started, StepRecord};
 use crate::ids::{Seq, Step};
 
@@ -229,4 +230,15 @@ proptest! {
         plain[at] = value;
         let _ = decode_plain(&plain);
     }
+}
+
+#[test]
+fn a_look_at_a_device_comes_back_as_it_was() {
+    let sample = DeviceSample {
+        at: MonoNanos(4_999_000),
+        device: "a GPU at 0000:01:00.0".into(),
+        figures: DeviceFigure::ALL.into_iter().map(|figure| (figure, u64::MAX >> figure as u8)).collect(),
+    };
+    let batch = Batch { notes: vec![Note::Device(sample)], ..head() };
+    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
 }

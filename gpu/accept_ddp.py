@@ -1,0 +1,45 @@
+"""A plain PyTorch DDP job, which knows nothing of Paceline: it is what `accept.sh` observes."""
+
+import argparse
+import os
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=200)
+parser.add_argument("--profile", action="store_true", help="profile ten steps with torch.profiler")
+arguments = parser.parse_args()
+
+dist.init_process_group("nccl")
+torch.manual_seed(0)
+device = torch.device("cuda", 0)
+layers = [torch.nn.Linear(2048, 2048) for _ in range(12)]
+model = DistributedDataParallel(torch.nn.Sequential(*layers).to(device), bucket_cap_mb=25)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+batch = torch.randn(512, 2048, device=device)
+
+
+def train(steps):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = model(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+    torch.cuda.synchronize()
+    return loss.item()
+
+
+train(20)
+if arguments.profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        train(10)
+    print("profiled kernels:", len(profile.events()), flush=True)
+begin = time.perf_counter()
+loss = train(arguments.steps)
+seconds = (time.perf_counter() - begin) / arguments.steps
+if int(os.environ["RANK"]) == 0:
+    print(f"step seconds: {seconds:.9f} loss: {loss:.6f}", flush=True)
+dist.destroy_process_group()

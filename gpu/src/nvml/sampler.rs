@@ -1,0 +1,140 @@
+//! Looks at one device, once a second, on a thread of its own. A figure that the device does not have is left out,
+//! silently: few have all.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, park_timeout};
+use std::time::Duration;
+
+use nvml_wrapper::enum_wrappers::device::{
+    Clock, EccCounter, MemoryError, PcieUtilCounter, TemperatureSensor,
+};
+use nvml_wrapper::enums::gpm::GpmMetricId;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::gpm::{GpmSample, gpm_metrics_get};
+use nvml_wrapper::{Device, Nvml};
+use wire::clock::MonoNanos;
+use wire::device::{DeviceFigure, DeviceSample};
+
+use super::{NoNvml, open};
+
+const EVERY: Duration = Duration::from_secs(1);
+
+/// What is looked at, and how.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The device's address on the PCI bus, which is the same for NVML and for CUDA, whose ordinals differ.
+    pub pci_bus_id: String,
+    /// NVML's library, where it is not the loader's.
+    pub file: Option<PathBuf>,
+    /// The clock of the samples.
+    pub now: fn() -> MonoNanos,
+}
+
+/// A device that is being looked at, until this is dropped.
+pub struct Watch {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Starts looking; `each` gets every look, and says false when nobody wants more. Where there is no NVML, or no such
+    /// device, there are none.
+    pub fn start(wanted: Wanted, mut each: impl FnMut(DeviceSample) -> bool + Send + 'static) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::Builder::new().name("paceline-device".into()).spawn(move || {
+            // A job is not the worse for a device that cannot be looked at; `paceline doctor` says why it cannot.
+            let _why_not = look(&wanted, &stopped, &mut each);
+        });
+        Self { stop, thread: thread.ok() }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It ends within the few milliseconds of a look.
+            let _outcome = thread.join();
+        }
+    }
+}
+
+fn look(
+    wanted: &Wanted,
+    stop: &AtomicBool,
+    each: &mut dyn FnMut(DeviceSample) -> bool,
+) -> Result<(), NoNvml> {
+    let nvml = open(wanted.file.as_deref())?;
+    let device = nvml.device_by_pci_bus_id(wanted.pci_bus_id.as_str())?;
+    let name = format!("{} at {}", device.name()?, wanted.pci_bus_id);
+    let has_gpm = device.gpm_support().unwrap_or(false);
+    let mut before = None;
+    while !stop.load(Ordering::Relaxed) {
+        let after = if has_gpm { device.gpm_sample().ok() } else { None };
+        let mut figures = figures(&device)?;
+        if let (Some(before), Some(after)) = (&before, &after) {
+            figures.extend(activity(&nvml, before, after));
+        }
+        before = after;
+        if !each(DeviceSample { at: (wanted.now)(), device: name.clone(), figures }) {
+            break;
+        }
+        park_timeout(EVERY);
+    }
+    Ok(())
+}
+
+/// All figures that the device has, as they are now: some milliseconds. The error is that the device is gone.
+fn figures(device: &Device<'_>) -> Result<BTreeMap<DeviceFigure, u64>, NvmlError> {
+    use DeviceFigure as Figure;
+    let utilization = device.utilization_rates();
+    if matches!(utilization, Err(NvmlError::GpuLost)) {
+        return Err(NvmlError::GpuLost);
+    }
+    let memory = device.memory_info().ok();
+    let number = |value: Result<u32, NvmlError>| value.ok().map(u64::from);
+    let pcie = |counter| number(device.pcie_throughput(counter));
+    let all = [
+        (Figure::UtilizationPercent, number(utilization.map(|rates| rates.gpu))),
+        (Figure::MemoryUsedBytes, memory.as_ref().map(|memory| memory.used)),
+        (Figure::MemoryTotalBytes, memory.as_ref().map(|memory| memory.total)),
+        (Figure::PowerMilliwatts, number(device.power_usage())),
+        (Figure::PowerLimitMilliwatts, number(device.enforced_power_limit())),
+        (Figure::SmClockMegahertz, number(device.clock_info(Clock::SM))),
+        (Figure::SmClockMostMegahertz, number(device.max_clock_info(Clock::SM))),
+        (Figure::MemoryClockMegahertz, number(device.clock_info(Clock::Memory))),
+        (Figure::TemperatureCelsius, number(device.temperature(TemperatureSensor::Gpu))),
+        (Figure::ThrottleReasons, device.current_throttle_reasons().ok().map(|reasons| reasons.bits())),
+        (Figure::PcieSentKibibytesPerSecond, pcie(PcieUtilCounter::Send)),
+        (Figure::PcieReceivedKibibytesPerSecond, pcie(PcieUtilCounter::Receive)),
+        (
+            Figure::EccUncorrectedErrors,
+            device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile).ok(),
+        ),
+    ];
+    Ok(all.into_iter().filter_map(|(figure, value)| Some((figure, value?))).collect())
+}
+
+/// How much of the device worked between two samples, where it can tell (Hopper and newer).
+fn activity<'nvml>(
+    nvml: &'nvml Nvml,
+    before: &GpmSample<'nvml>,
+    after: &GpmSample<'nvml>,
+) -> Vec<(DeviceFigure, u64)> {
+    let wanted = [
+        (DeviceFigure::SmActivityPermille, GpmMetricId::SmUtil),
+        (DeviceFigure::TensorActivityPermille, GpmMetricId::AnyTensorUtil),
+        (DeviceFigure::DramActivityPermille, GpmMetricId::DramBwUtil),
+    ];
+    let results = gpm_metrics_get(nvml, before, after, &wanted.map(|(_, metric)| metric));
+    let results = results.into_iter().flatten();
+    let values = wanted.into_iter().zip(results);
+    values
+        .filter_map(|((figure, _), result)| Some((figure, (result.ok()?.value * 10.0).round() as u64)))
+        .collect()
+}

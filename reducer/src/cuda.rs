@@ -1,0 +1,161 @@
+//! Gradients in the memory of NVIDIA GPUs, reduced while the backward pass goes on, timed by the device itself.
+//!
+//! ```text
+//! compute stream   | kernel | scale |r0| kernel | scale |r1|             |wait| optimizer |
+//! urgent stream              (wait r0)| all-reduce 0 |e0|(wait r1)| all-reduce 1 |e1|
+//! ```
+//!
+//! Nothing here waits for the device: the host arranges work, steps ahead if it can. A gradient is scaled into its
+//! bucket by a kernel behind the one that made it; an event on the compute stream (`r`) says that the bucket is ready
+//! and lets the urgent stream begin; an event behind the collective (`e`) lets the optimizer begin. Both orders are
+//! needed anyway, so that observing costs no more than that these two events keep their times. They are read later,
+//! when the device has come past them, and placed on the host's clock ([`clock`]).
+//!
+//! Collectives are NCCL's, or *staged*: copied to pinned memory, reduced by the [`Control`] communicator, and copied
+//! back. Staged is for ranks that share a GPU, which NCCL refuses, and for where there is no NCCL. With NCCL, the control
+//! communicator is what the ranks meet over, and what finds out who is to blame when a collective does not end: NCCL
+//! itself would wait forever.
+
+mod carrier;
+mod clock;
+mod events;
+mod memory;
+mod times;
+
+use std::path::PathBuf;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use agent::Notes;
+use gpu::device::{CudaStream, Device};
+use gpu::nccl::communicator::{Communicator as NcclCommunicator, Nccl, State, UNIQUE_ID_BYTES, UniqueId};
+use gpu::nvml::sampler::{Wanted, Watch};
+use wire::clock::MonoNanos;
+use wire::ids::Rank;
+
+use crate::communicator::Control;
+use crate::error::{CommError, ReduceError};
+use crate::model::Parameter;
+use crate::reducer::{Instruments, Options, Reducer};
+use carrier::{DeviceCarrier, Way};
+pub use memory::DeviceMemory;
+pub use times::DeviceTimes;
+
+/// Points in time that wait to be read: some hundred steps' worth, should the communication thread be held up.
+const UNREAD: usize = 4_096;
+/// How often it is looked whether NCCL has all ranks.
+const POLL: Duration = Duration::from_millis(1);
+
+/// What carries gradients between GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// NCCL, found at run time: each rank has a GPU of its own.
+    Nccl,
+    /// The control communicator, through pinned host memory.
+    Staged,
+}
+
+/// A rank's GPU and how it is used.
+#[derive(Clone)]
+pub struct Cuda {
+    /// The GPU.
+    pub device: Device,
+    /// The stream on which gradients are made and averages are used.
+    pub compute: Arc<CudaStream>,
+    /// What carries gradients.
+    pub transport: Transport,
+    /// NCCL's library, where it is not to be looked for.
+    pub nccl: Option<PathBuf>,
+    /// How long a collective may take from when this rank's device has come to it.
+    pub timeout: Duration,
+    /// The clock of the records.
+    #[doc(hidden)]
+    pub now: fn() -> MonoNanos,
+}
+
+impl Cuda {
+    /// With a timeout of one minute, as the ring has.
+    #[must_use]
+    pub fn new(device: Device, compute: Arc<CudaStream>, transport: Transport) -> Self {
+        let (nccl, timeout) = (None, Duration::from_secs(60));
+        Self { device, compute, transport, nccl, timeout, now: agent::clock::now }
+    }
+}
+
+impl Reducer<DeviceMemory> {
+    /// Makes a reducer for parameters on a GPU; the ranks meet over `control`. Use [`DeviceTimes`] to mark its steps.
+    ///
+    /// # Errors
+    /// As [`Reducer::new`]; and, on every rank, when one rank's GPU or NCCL cannot be used.
+    pub fn on_device(
+        parameters: Vec<Parameter>,
+        mut control: Box<dyn Control>,
+        cuda: Cuda,
+        options: Options,
+        instruments: Instruments,
+    ) -> Result<Self, ReduceError> {
+        let give_up = control.abort_handle();
+        let made = make(&mut *control, &cuda).inspect_err(|error| give_up.abort(&error.to_string()));
+        let (sender, unread) = sync_channel(UNREAD);
+        let failure = Arc::new(OnceLock::new());
+        let carrier = DeviceCarrier::new(control, made?, &cuda, unread, failure.clone());
+        let carrier = carrier.inspect_err(|error| give_up.abort(&error.to_string()))?;
+        let watch = instruments.training.is_enabled().then(|| watch(&cuda, instruments.notes.clone()));
+        let memory = DeviceMemory::new(cuda, sender, failure, watch);
+        Self::with(parameters, memory, carrier, options, instruments)
+    }
+}
+
+/// Tells the server once a second what the device does.
+fn watch(cuda: &Cuda, notes: Notes) -> Watch {
+    let pci_bus_id = cuda.device.pci_bus_id.clone();
+    Watch::start(Wanted { pci_bus_id, file: None, now: cuda.now }, move |sample| notes.device(sample))
+}
+
+fn make(control: &mut dyn Control, cuda: &Cuda) -> Result<Way, CommError> {
+    cuda.device.bind().map_err(refused("choosing the GPU"))?;
+    match cuda.transport {
+        Transport::Staged => Ok(Way::Staged(Default::default())),
+        Transport::Nccl => join_nccl(control, cuda).map(Way::Nccl),
+    }
+}
+
+/// Makes NCCL's communicator; rank 0 names it over `control`.
+fn join_nccl(control: &mut dyn Control, cuda: &Cuda) -> Result<NcclCommunicator, CommError> {
+    let nccl = Nccl::open(cuda.nccl.as_deref()).map_err(refused("opening NCCL"))?;
+    let mut name = Vec::new();
+    if control.rank() == Rank(0) {
+        name = nccl.unique_id().map_err(refused("naming a communicator"))?.0.to_vec();
+    }
+    control.broadcast(Rank(0), &mut name)?;
+    let name: [u8; UNIQUE_ID_BYTES] = name.try_into().map_err(|name: Vec<u8>| CommError::System {
+        doing: "naming a communicator".into(),
+        reason: format!("rank 0 sent {} bytes instead of {UNIQUE_ID_BYTES}", name.len()),
+    })?;
+    let joining = nccl.join(&UniqueId(name), control.rank().0, control.world_size());
+    let joining = joining.map_err(refused("joining the other ranks"))?;
+    await_ready(&joining, control, cuda.timeout)?;
+    Ok(joining)
+}
+
+/// Waits until NCCL has done what it was asked for, unless a rank gives up meanwhile.
+fn await_ready(nccl: &NcclCommunicator, control: &dyn Control, timeout: Duration) -> Result<(), CommError> {
+    let deadline = Instant::now() + timeout;
+    while nccl.state().map_err(refused("talking to the other GPUs"))? == State::InProgress {
+        if let Some(verdict) = control.verdict() {
+            return Err(verdict);
+        }
+        if Instant::now() > deadline {
+            let reason = "NCCL did not connect the GPUs in time; NCCL_DEBUG=INFO makes it say why".into();
+            return Err(CommError::System { doing: "talking to the other GPUs".into(), reason });
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+/// The error of a library as one of this host.
+fn refused<E: ToString>(doing: &'static str) -> impl Fn(E) -> CommError {
+    move |error| CommError::System { doing: doing.into(), reason: error.to_string() }
+}

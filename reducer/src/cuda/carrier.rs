@@ -1,0 +1,327 @@
+//! The communication thread's side: puts collectives on the urgent stream, reads events that the device has come past,
+//! and sees to it that a collective which does not end does not keep the job forever.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use agent::{Recorder, StepContext};
+use gpu::device::{CudaSlice, CudaStream, Device, DeviceError, Event as DeviceEvent, Pinned};
+use gpu::nccl::communicator::Communicator as NcclCommunicator;
+use wire::clock::MonoNanos;
+use wire::event::{BucketRecord, Event, EventKind, Source, Span, Started, StepRecord};
+use wire::ids::{Bucket, Seq};
+
+use super::clock::DeviceClock;
+use super::events::{Pair, Unread};
+use super::memory::{DeviceMemory, Ready};
+use super::{Cuda, await_ready, refused};
+use crate::communicator::{Communicator, Control};
+use crate::error::CommError;
+use crate::memory::Carrier;
+use crate::slots::COMM;
+use crate::worker::Launch;
+
+/// How often events are looked at while no bucket comes.
+const TEND: Duration = Duration::from_millis(20);
+/// How long the end of a reducer waits for the device to come past its last events.
+const CLOSE: Duration = Duration::from_secs(10);
+/// More than this many points in time are not kept for a device that does not go on.
+const MOST_PENDING: usize = 16_384;
+
+/// What carries the floats.
+pub(super) enum Way {
+    Nccl(NcclCommunicator),
+    /// Pinned memory of each size of bucket.
+    Staged(BTreeMap<usize, Pinned>),
+    /// Nothing any more.
+    Broken,
+}
+
+/// A collective that was put on the stream.
+struct InFlight {
+    seq: Seq,
+    pair: Arc<Pair>,
+    /// When it was first seen that the device had come to it.
+    since: Option<Instant>,
+}
+
+/// Puts buckets on the urgent stream.
+pub struct DeviceCarrier {
+    device: Device,
+    stream: Arc<CudaStream>,
+    /// Copies the tail, which takes no longer than its way, beside the collectives instead of between them.
+    side: Arc<CudaStream>,
+    /// Behind the copy of the tail to the device.
+    uploaded: DeviceEvent,
+    control: Box<dyn Control>,
+    way: Way,
+    timeout: Duration,
+    clock: DeviceClock,
+    unread: Receiver<Unread>,
+    pending: VecDeque<Unread>,
+    in_flight: VecDeque<InFlight>,
+    /// The end of the collective that was read last.
+    free: MonoNanos,
+    /// Tells the training thread why what it waited for ended.
+    failure: Arc<OnceLock<CommError>>,
+    is_bound: bool,
+}
+
+fn working<T>(result: Result<T, DeviceError>) -> Result<T, CommError> {
+    result.map_err(refused("working on the GPU"))
+}
+
+impl DeviceCarrier {
+    pub(super) fn new(
+        control: Box<dyn Control>,
+        way: Way,
+        cuda: &Cuda,
+        unread: Receiver<Unread>,
+        failure: Arc<OnceLock<CommError>>,
+    ) -> Result<Self, CommError> {
+        Ok(Self {
+            stream: working(cuda.device.urgent_stream())?,
+            side: working(cuda.device.urgent_stream())?,
+            uploaded: working(cuda.device.event())?,
+            clock: working(DeviceClock::new(&cuda.device, cuda.now))?,
+            device: cuda.device.clone(),
+            control,
+            way,
+            timeout: cuda.timeout,
+            unread,
+            pending: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            free: MonoNanos(i64::MIN),
+            failure,
+            is_bound: false,
+        })
+    }
+
+    /// From now on nothing works; what waits on the device is let go, and learns why.
+    fn fail(&mut self, error: CommError) -> CommError {
+        let error = self.failure.get_or_init(|| error).clone();
+        self.way = Way::Broken;
+        if self.control.verdict().is_none() {
+            self.control.abort_handle().abort(&error.to_string());
+        }
+        error
+    }
+
+    fn try_carry(&mut self, launch: &mut Launch<DeviceMemory>) -> Result<(), CommError> {
+        let Launch { bucket, floats, ready: Ready { pair, tail, .. }, .. } = launch;
+        // Behind this the first bucket's memory was cleared, and with it that of all others.
+        if *bucket == Bucket(0) {
+            working(pair.ready.hold(&self.side))?;
+        }
+        let at = floats.len() - tail.as_ref().map_or(0, Pinned::len);
+        if let Some(tail) = tail {
+            working(tail.upload(&mut floats.slice_mut(at..), &self.side))?;
+            working(self.uploaded.record(&self.side))?;
+            working(self.uploaded.hold(&self.stream))?;
+        }
+        working(pair.ready.hold(&self.stream))?;
+        self.reduce(floats)?;
+        working(pair.end.record(&self.stream))?;
+        if let Some(tail) = tail {
+            working(pair.end.hold(&self.side))?;
+            working(tail.download(&floats.slice(at..), &self.side))?;
+        }
+        Ok(())
+    }
+
+    fn reduce(&mut self, floats: &mut CudaSlice<f32>) -> Result<(), CommError> {
+        let Self { control, stream, device, .. } = self;
+        match &mut self.way {
+            Way::Nccl(nccl) => {
+                control.count()?;
+                nccl.all_reduce(floats, stream).map_err(refused("starting a collective"))?;
+                await_ready(nccl, &**control, self.timeout)
+            }
+            Way::Staged(memory) => {
+                let len = floats.len();
+                if !memory.contains_key(&len) {
+                    memory.insert(len, working(device.pinned(len))?);
+                }
+                let staged = memory.get_mut(&len).expect("it was just made");
+                working(staged.download(&floats.as_view(), stream))?;
+                control.all_reduce(working(staged.floats())?)?;
+                working(staged.upload(&mut floats.as_view_mut(), stream))
+            }
+            Way::Broken => unreachable!("after a failure nothing is carried"),
+        }
+    }
+
+    /// Looks after collectives that are under way; the oldest is the one that keeps the others.
+    fn watch(&mut self) -> Result<(), CommError> {
+        while let Some(oldest) = self.in_flight.front() {
+            if !working(oldest.pair.end.is_done())? {
+                break;
+            }
+            self.in_flight.pop_front();
+        }
+        if let Some(verdict) = self.control.verdict() {
+            return Err(verdict);
+        }
+        if let Way::Nccl(nccl) = &self.way {
+            nccl.state().map_err(refused("a collective between the GPUs"))?;
+        }
+        let Some(oldest) = self.in_flight.front_mut() else { return Ok(()) };
+        if oldest.since.is_none() && working(oldest.pair.ready.is_done())? {
+            oldest.since = Some(Instant::now());
+        }
+        let (seq, waited) = (oldest.seq, oldest.since.map_or(Duration::ZERO, |since| since.elapsed()));
+        if waited > self.timeout { Err(self.control.overdue(seq, waited)) } else { Ok(()) }
+    }
+
+    /// Writes down what the device has come past.
+    fn read(&mut self, recorder: &mut Recorder) -> Result<(), CommError> {
+        while let Ok(unread) = self.unread.try_recv() {
+            self.keep(unread, recorder);
+        }
+        while let Some(oldest) = self.pending.front() {
+            if !working(oldest.last().is_done())? {
+                break;
+            }
+            if let Some(unread) = self.pending.pop_front() {
+                let kind = kind_of(&unread);
+                match working(self.event_of(unread))? {
+                    Some(event) => recorder.record(event),
+                    None => recorder.lose(kind, 1),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, unread: Unread, recorder: &mut Recorder) {
+        if self.pending.len() < MOST_PENDING {
+            self.pending.push_back(unread);
+        } else {
+            recorder.lose(kind_of(&unread), 1);
+        }
+    }
+
+    /// The record, with its times on the host's clock; `None` while that cannot be told.
+    fn event_of(&mut self, unread: Unread) -> Result<Option<Event>, DeviceError> {
+        let event = match unread {
+            Unread::Bucket(record, pair) => {
+                let (Some(ready), Some(end)) = (self.clock.place(&pair.ready)?, self.clock.place(&pair.end)?)
+                else {
+                    return Ok(None);
+                };
+                // The host may hand a bucket over before the device has its gradients, or after.
+                let launch = record.launch.max(ready);
+                // The urgent stream does one thing after another.
+                let start = launch.max(self.free);
+                self.free = end;
+                Event::Bucket(BucketRecord { ready, launch, start, end: end.max(start), ..record })
+            }
+            Unread::Span { step, kind, begin, end } => {
+                let (Some(begin), Some(end)) = (self.clock.place(&begin)?, self.clock.place(&end)?) else {
+                    return Ok(None);
+                };
+                Event::Span(Span { step, kind, begin, end: end.max(begin), cpu_nanos: 0 })
+            }
+            Unread::Step { context: StepContext { step, shadow }, begin, end, samples } => {
+                let (Some(begin), Some(end)) = (self.clock.place(&begin)?, self.clock.place(&end)?) else {
+                    return Ok(None);
+                };
+                Event::Step(StepRecord { step, begin, end: end.max(begin), samples, shadow })
+            }
+        };
+        Ok(Some(event))
+    }
+
+    fn try_tend(&mut self, recorder: &mut Recorder) -> Result<(), CommError> {
+        if !self.is_bound {
+            working(self.device.bind())?;
+            self.is_bound = true;
+        }
+        if recorder.is_enabled() {
+            working(self.clock.tend())?;
+            self.read(recorder)?;
+        }
+        self.watch()
+    }
+
+    /// Lets the device come past what it was given, for a while.
+    fn run_out(&mut self, recorder: &mut Recorder) {
+        let deadline = Instant::now() + CLOSE;
+        while Instant::now() < deadline && self.try_tend(recorder).is_ok() {
+            if self.in_flight.is_empty() && self.pending.is_empty() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn kind_of(unread: &Unread) -> EventKind {
+    match unread {
+        Unread::Bucket(..) => EventKind::Bucket,
+        Unread::Span { .. } => EventKind::Span,
+        Unread::Step { .. } => EventKind::Step,
+    }
+}
+
+impl Carrier<DeviceMemory> for DeviceCarrier {
+    fn carry(
+        &mut self,
+        mut launch: Launch<DeviceMemory>,
+        recorder: &mut Recorder,
+    ) -> Result<(CudaSlice<f32>, Ready), CommError> {
+        let Launch { context: StepContext { step, shadow }, bucket, bytes, launch: handed, .. } = launch;
+        let (seq, comm) = (self.control.next_seq(), COMM);
+        let is_recorded = !shadow && recorder.is_enabled();
+        if is_recorded {
+            recorder.record(Event::Started(Started { step, comm, seq, bucket, bytes, launch: handed }));
+        }
+        self.try_carry(&mut launch).map_err(|error| self.fail(error))?;
+        let Launch { ready, floats, .. } = launch;
+        self.in_flight.push_back(InFlight { seq, pair: ready.pair.clone(), since: None });
+        if is_recorded && ready.is_observed {
+            // The device's own times are filled in when it has come past them.
+            let known = BucketRecord {
+                step,
+                comm,
+                seq,
+                bucket,
+                bytes,
+                ready: handed,
+                launch: handed,
+                start: handed,
+                end: handed,
+                source: Source::DeviceEvent,
+            };
+            self.keep(Unread::Bucket(known, ready.pair.clone()), recorder);
+        } else if is_recorded {
+            recorder.lose(EventKind::Bucket, 1);
+        }
+        Ok((floats, ready))
+    }
+
+    fn control(&mut self) -> &mut dyn Communicator {
+        &mut *self.control
+    }
+
+    fn tend(&mut self, recorder: &mut Recorder) -> Result<Option<Duration>, CommError> {
+        self.try_tend(recorder).map_err(|error| self.fail(error))?;
+        let has_work = recorder.is_enabled() || !self.in_flight.is_empty();
+        Ok(has_work.then_some(TEND))
+    }
+
+    fn close(&mut self, healthy: bool, recorder: &mut Recorder) {
+        if healthy {
+            self.run_out(recorder);
+        }
+        // Where a collective is under way still, its rank is gone: dropping the communicator gives it up.
+        if let Way::Nccl(nccl) = std::mem::replace(&mut self.way, Way::Broken)
+            && self.in_flight.is_empty()
+        {
+            // The others learn from the control communicator if this did not work out.
+            let _outcome = nccl.finish(CLOSE);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What the ranks' devices say (`paceline_device_*`), as far as each has it.
+
+use prometheus::{GaugeVec, Opts};
+use wire::device::{DeviceFigure, throttle};
+
+use super::{Families, set_ranks};
+use crate::state::run::Run;
+
+/// A gauge for each figure, in the unit of its name, and what a figure is multiplied by to get there.
+const FIGURES: [(DeviceFigure, f64, &str, &str); 12] = [
+    (
+        DeviceFigure::UtilizationPercent,
+        1e-2,
+        "paceline_device_utilization_ratio",
+        "Share of the last second in which some kernel ran on the rank's device.",
+    ),
+    (
+        DeviceFigure::MemoryUsedBytes,
+        1.0,
+        "paceline_device_memory_used_bytes",
+        "Memory in use on the rank's device.",
+    ),
+    (DeviceFigure::MemoryTotalBytes, 1.0, "paceline_device_memory_bytes", "Memory of the rank's device."),
+    (DeviceFigure::PowerMilliwatts, 1e-3, "paceline_device_power_watts", "Power the rank's device draws."),
+    (
+        DeviceFigure::PowerLimitMilliwatts,
+        1e-3,
+        "paceline_device_power_limit_watts",
+        "Power the rank's device may draw.",
+    ),
+    (
+        DeviceFigure::SmClockMegahertz,
+        1e6,
+        "paceline_device_sm_clock_hertz",
+        "Clock of the multiprocessors of the rank's device.",
+    ),
+    (
+        DeviceFigure::MemoryClockMegahertz,
+        1e6,
+        "paceline_device_memory_clock_hertz",
+        "Clock of the memory of the rank's device.",
+    ),
+    (
+        DeviceFigure::TemperatureCelsius,
+        1.0,
+        "paceline_device_temperature_celsius",
+        "Temperature of the rank's device.",
+    ),
+    (
+        DeviceFigure::EccUncorrectedErrors,
+        1.0,
+        "paceline_device_ecc_uncorrected_errors",
+        "Uncorrected memory errors of the rank's device since its driver was loaded.",
+    ),
+    (
+        DeviceFigure::SmActivityPermille,
+        1e-3,
+        "paceline_device_sm_activity_ratio",
+        "Share of time in which a multiprocessor of the rank's device had work, the mean over all.",
+    ),
+    (
+        DeviceFigure::TensorActivityPermille,
+        1e-3,
+        "paceline_device_tensor_activity_ratio",
+        "Share of time in which tensor cores of the rank's device worked.",
+    ),
+    (
+        DeviceFigure::DramActivityPermille,
+        1e-3,
+        "paceline_device_dram_activity_ratio",
+        "Share of the memory bandwidth of the rank's device in use.",
+    ),
+];
+
+/// Gauges by run and rank.
+#[derive(Clone)]
+pub(super) struct DeviceMetrics {
+    figures: Vec<(DeviceFigure, f64, GaugeVec)>,
+    throttled: GaugeVec,
+}
+
+impl DeviceMetrics {
+    pub(super) fn new(families: &mut Families) -> Self {
+        let mut gauge = |name: &str, help: &str| {
+            let gauge = GaugeVec::new(Opts::new(name, help), &["run", "rank"]);
+            families.add(gauge.expect("the name and labels are valid"))
+        };
+        Self {
+            figures: FIGURES.map(|(figure, unit, name, help)| (figure, unit, gauge(name, help))).into(),
+            throttled: gauge(
+                "paceline_device_throttled",
+                "1 where the rank's device says that it lowered its clocks while it was busy, else 0.",
+            ),
+        }
+    }
+
+    pub(super) fn observe(&self, id: &str, run: &Run, most: usize) {
+        let ranks = run.world_size();
+        let all = |figure: DeviceFigure| {
+            let of =
+                run.devices().take(most).filter_map(move |(rank, sample)| Some((rank, sample.get(figure)?)));
+            of.collect::<Vec<_>>()
+        };
+        for (figure, unit, gauge) in &self.figures {
+            let values = all(*figure).into_iter().map(|(rank, value)| (rank, value as f64 * unit));
+            set_ranks(gauge, id, ranks, values);
+        }
+        let throttled = all(DeviceFigure::ThrottleReasons).into_iter();
+        let is_slowed = |reasons| f64::from(u8::from(!throttle::names(reasons).is_empty()));
+        set_ranks(&self.throttled, id, ranks, throttled.map(|(rank, reasons)| (rank, is_slowed(reasons))));
+    }
+
+    pub(super) fn gauges(&self) -> impl Iterator<Item = &GaugeVec> {
+        self.figures.iter().map(|(_, _, gauge)| gauge).chain([&self.throttled])
+    }
+}

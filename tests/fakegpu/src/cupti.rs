@@ -1,0 +1,161 @@
+//! libcupti: what was done on all streams, as activity records of CUDA 13.0.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::machine::{self, Done, What};
+
+const SUCCESS: c_uint = 0;
+const MAX_LIMIT_REACHED: c_uint = 12;
+const MULTIPLE_SUBSCRIBERS: c_uint = 39;
+const KERNEL: u32 = 10;
+const MEMCPY: u32 = 1;
+const MEMSET: u32 = 2;
+/// Virtual time begins in 2023, on a clock that counts from 1970.
+const EPOCH: i64 = 1_700_000_000_000_000_000;
+
+pub(crate) type Requested = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
+pub(crate) type Completed = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
+
+/// # Safety
+/// `to` must be good to write to.
+unsafe fn give<T>(to: *mut T, value: T) -> c_uint {
+    // SAFETY: the caller vouches for it.
+    unsafe { to.write(value) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuptiGetVersion(version: *mut c_uint) -> c_uint {
+    unsafe { give(version, 130_000) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuptiGetTimestamp(time: *mut u64) -> c_uint {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    unsafe { give(time, now) }
+}
+
+/// For tests: another tool comes, or goes.
+#[unsafe(no_mangle)]
+pub extern "C" fn fakegpu_cupti_take(taken: c_int) {
+    machine::with(|machine| machine.cupti.subscribed = taken != 0);
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuptiSubscribe(
+    subscriber: *mut *mut c_void,
+    _callback: *const c_void,
+    _user: *mut c_void,
+) -> c_uint {
+    let was = machine::with(|machine| std::mem::replace(&mut machine.cupti.subscribed, true));
+    if was {
+        return MULTIPLE_SUBSCRIBERS;
+    }
+    unsafe { give(subscriber, std::ptr::without_provenance_mut(1)) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiUnsubscribe(_subscriber: *mut c_void) -> c_uint {
+    machine::with(|machine| machine.cupti.subscribed = false);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiActivityRegisterCallbacks(requested: Requested, completed: Completed) -> c_uint {
+    machine::with(|machine| machine.cupti.callbacks = Some((requested, completed)));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiActivityEnable(kind: u32) -> c_uint {
+    machine::with(|machine| machine.cupti.kinds.insert(kind));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiActivityDisable(kind: u32) -> c_uint {
+    machine::with(|machine| machine.cupti.kinds.remove(&kind));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuptiActivityGetNumDroppedRecords(
+    _context: *mut c_void,
+    _stream: u32,
+    dropped: *mut usize,
+) -> c_uint {
+    unsafe { give(dropped, 0) }
+}
+
+/// Hands over all that was recorded, in as many buffers as that takes.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiActivityFlushAll(_flags: c_uint) -> c_uint {
+    let (callbacks, done) =
+        machine::with(|machine| (machine.cupti.callbacks, std::mem::take(&mut machine.cupti.done)));
+    let Some((requested, completed)) = callbacks else { return SUCCESS };
+    let mut records = done.iter().map(record).peekable();
+    while records.peek().is_some() {
+        let (mut buffer, mut size, mut most) = (std::ptr::null_mut(), 0, 0);
+        unsafe { requested(&raw mut buffer, &raw mut size, &raw mut most) };
+        let mut filled = 0;
+        while let Some(record) = records.next_if(|record| filled + record.len() <= size) {
+            unsafe { std::ptr::copy_nonoverlapping(record.as_ptr(), buffer.add(filled), record.len()) };
+            filled += record.len();
+        }
+        unsafe { completed(std::ptr::null_mut(), 0, buffer, size, filled) };
+        if filled == 0 {
+            return MAX_LIMIT_REACHED;
+        }
+    }
+    SUCCESS
+}
+
+/// # Safety
+/// As CUPTI's: `record` is null, or one of the buffer's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuptiActivityGetNextRecord(
+    buffer: *mut u8,
+    valid: usize,
+    record: *mut *mut u8,
+) -> c_uint {
+    let before = unsafe { record.read() };
+    let next = if before.is_null() {
+        buffer
+    } else {
+        unsafe { before.add(size_of_kind(before.cast::<u32>().read())) }
+    };
+    if next.addr() >= buffer.addr() + valid {
+        return MAX_LIMIT_REACHED;
+    }
+    unsafe { give(record, next) }
+}
+
+/// Sizes of CUDA 13.0's records.
+fn size_of_kind(kind: u32) -> usize {
+    match kind {
+        KERNEL => 216,
+        MEMCPY => 96,
+        _ => 88,
+    }
+}
+
+/// Fields at the offsets of cupti_activity.h.
+fn record(done: &Done) -> Vec<u8> {
+    let (kind, times, place) = match done.what {
+        What::Kernel(_) => (KERNEL, 16, 40),
+        What::Copy(_) => (MEMCPY, 16, 32),
+        What::Fill(_) => (MEMSET, 16, 32),
+    };
+    let mut bytes = vec![0; size_of_kind(kind)];
+    let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+    put(0, &kind.to_le_bytes());
+    put(times, &(EPOCH + done.start).to_le_bytes());
+    put(times + 8, &(EPOCH + done.end).to_le_bytes());
+    put(place + 8, &(done.stream as u32).to_le_bytes());
+    match done.what {
+        What::Kernel(name) => put(104, &name.as_ptr().addr().to_le_bytes()),
+        What::Copy(len) | What::Fill(len) => put(8, &len.to_le_bytes()),
+    }
+    bytes
+}

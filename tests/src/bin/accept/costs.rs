@@ -1,0 +1,70 @@
+//! What observing costs the host, call by call.
+
+use std::time::Instant;
+
+use gpu::device::{Device, Event};
+use serde_json::json;
+
+use crate::report::Outcome;
+use crate::truth::median;
+
+/// A stream takes some thousand calls before it makes the host wait; these stay below.
+const BATCH: usize = 256;
+const BATCHES: usize = 100;
+const BRACKETS: usize = 500;
+/// A bracket that is wider says little about the clock (`reducer::cuda::clock`).
+const WIDEST_NANOS: f64 = 100_000.0;
+
+/// Nanoseconds of each of `BATCHES` means over `BATCH` calls.
+fn each(mut call: impl FnMut(usize) -> anyhow::Result<()>) -> anyhow::Result<Vec<f64>> {
+    let mut means = Vec::with_capacity(BATCHES);
+    for _ in 0..BATCHES {
+        let begin = Instant::now();
+        (0..BATCH).try_for_each(&mut call)?;
+        means.push(begin.elapsed().as_nanos() as f64 / BATCH as f64);
+    }
+    Ok(means)
+}
+
+/// Recording an event with its time, asking whether it is done, reading the time between two.
+pub fn of_events(device: &Device) -> anyhow::Result<Outcome> {
+    device.bind()?;
+    let stream = device.stream()?;
+    let events: Vec<Event> = (0..BATCH).map(|_| device.event()).collect::<Result<_, _>>()?;
+    let mut record = each(|at| {
+        events[at].record(&stream)?;
+        Ok(())
+    })?;
+    events[BATCH - 1].wait()?;
+    let mut query = each(|at| Ok(events[at].is_done().map(drop)?))?;
+    let mut read = each(|at| Ok(events[at].nanos_since(&events[0]).map(drop)?))?;
+    let raw = json!({ "record_ns": record, "query_ns": query, "elapsed_ns": read });
+    let line = format!(
+        "an event costs {:.0} ns to record, {:.0} to ask for, {:.0} to read",
+        median(&mut record),
+        median(&mut query),
+        median(&mut read)
+    );
+    Ok(Outcome { pass: true, line, raw })
+}
+
+/// How closely the device's clock can be told from the host's.
+pub fn of_the_clock(device: &Device) -> anyhow::Result<Outcome> {
+    device.bind()?;
+    let (stream, event) = (device.urgent_stream()?, device.event()?);
+    let mut widths = Vec::with_capacity(BRACKETS);
+    for _ in 0..BRACKETS {
+        let before = agent::clock::now();
+        event.record(&stream)?;
+        while !event.is_done()? {}
+        widths.push((agent::clock::now().0 - before.0) as f64);
+    }
+    let raw = json!({ "bracket_ns": widths });
+    let middle = median(&mut widths);
+    let line = format!(
+        "an event lies within {:.1} us of the host's clock in the median, {:.1} at best",
+        middle / 1e3,
+        widths[0] / 1e3
+    );
+    Ok(Outcome { pass: middle <= WIDEST_NANOS, line, raw })
+}

@@ -1,0 +1,56 @@
+//! What only a GPU can show: whether the times that Paceline takes from a device are true, and what taking them costs.
+//! One line a check; raw figures go to `DATE-accept.jsonl`. Exit code 77 where there is no GPU.
+//!
+//! `accept --fake` runs it on the stand-in, to test the program itself: those are no figures of a GPU.
+#![allow(unsafe_code, reason = "kernels are launched here")]
+
+mod costs;
+mod report;
+mod training;
+mod truth;
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use gpu::device::Device;
+use gpu::probe::Probe;
+use paceline_tests::fake_gpu;
+use reducer::cuda::Transport;
+use report::Checks;
+use training::Setting;
+
+/// Automake's word for a test that was skipped.
+const SKIPPED: u8 = 77;
+
+#[allow(clippy::print_stdout, reason = "what the program is for")]
+fn main() -> anyhow::Result<ExitCode> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let fake = match &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => false,
+        ["--fake"] => true,
+        _ => bail!("usage: accept [--fake]"),
+    };
+    if fake {
+        fake_gpu::library();
+    }
+    let device = match Device::open(0) {
+        Ok(device) => device,
+        Err(reason) => {
+            println!("SKIP all checks: {reason}");
+            return Ok(ExitCode::from(SKIPPED));
+        }
+    };
+    let mut checks = Checks::begin(&serde_json::to_value(Probe::run())?);
+    checks.run("events", || truth::events_agree_with_the_device(&device));
+    checks.run("event costs", || costs::of_events(&device));
+    checks.run("clock", || costs::of_the_clock(&device));
+    let alone = Setting { transport: Transport::Staged, ranks: 1, kernel: 1_000_000, fake };
+    checks.run("staged, one rank", || training::is_recorded(&alone));
+    checks.run("overlap", || training::overlap_is_that_of_cupti(&alone));
+    let two = Setting { ranks: 2, ..alone.clone() };
+    checks.run("staged, two ranks on one GPU", || training::is_recorded(&two));
+    let nccl = Setting { transport: Transport::Nccl, ..alone };
+    checks.run("NCCL, one rank", || training::is_recorded(&nccl));
+    checks.run("overhead", || training::overhead(&nccl));
+    Ok(if checks.finish()? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,243 @@
+//! The reducer on the device: kernels of known length as the backward pass.
+
+use std::time::{Duration, Instant};
+
+use agent::{Agent, Config, Job, StepContext};
+use analysis::intervals::Intervals;
+use anyhow::{Context as _, ensure};
+use gpu::cupti::burst::{Burst, Recorded};
+use gpu::cupti::records::Record;
+use gpu::device::{CudaSlice, Device};
+use paceline_tests::collector::Collector;
+use paceline_tests::fake_gpu;
+use reducer::bucketing::Caps;
+use reducer::cuda::{Cuda, DeviceTimes, Transport};
+use reducer::{Communicator as _, Instruments, Options, ParamId, Parameter, Reducer, Share, local};
+use serde_json::{Value, json};
+use wire::event::{Event, SpanKind};
+use wire::ids::{Rank, RunId, Step};
+
+use crate::report::Outcome;
+use crate::truth::{Truth, median};
+
+const FLOATS: usize = 1 << 20;
+const PARAMETERS: u32 = 4;
+const STEPS: u64 = 60;
+/// Kernels may differ from their length by what launching them takes, a percent of it.
+const MOST_OFF: f64 = 0.02;
+const PAIRS: usize = 7;
+
+/// What a job is made of.
+#[derive(Clone)]
+pub struct Setting {
+    /// How ranks reduce.
+    pub transport: Transport,
+    /// Ranks, all on the first device.
+    pub ranks: u32,
+    /// Nanoseconds of backward before each bucket.
+    pub kernel: u64,
+    /// On the stand-in, whose time is virtual.
+    pub fake: bool,
+}
+
+/// Trains; gives the seconds of a step on rank 0, the first steps left out.
+fn train(setting: &Setting, server: Option<&str>) -> anyhow::Result<f64> {
+    let rank = |control: local::Local| -> anyhow::Result<f64> {
+        let (rank, device) = (control.rank(), Device::open(0)?);
+        let (truth, compute) = (Truth::load()?, device.stream()?);
+        let gradient: CudaSlice<f32> = compute.clone_htod(&vec![1.0 + rank.0 as f32; FLOATS])?;
+        let agent = server.map_or_else(Agent::disabled, |server| observe(server, rank, setting.ranks));
+        let mut cuda = Cuda::new(device, compute.clone(), setting.transport);
+        if setting.fake {
+            (cuda.nccl, cuda.now) = (Some(fake_gpu::path()), fake_gpu::now);
+        }
+        let parameters = (0..PARAMETERS).map(|id| Parameter::new(format!("p{id}"), [FLOATS])).collect();
+        let options = Options { caps: Caps { first_bytes: 1, other_bytes: 1 }, ..Options::default() };
+        let mut reducer =
+            Reducer::on_device(parameters, Box::new(control), cuda, options, Instruments::of(&agent))?;
+        let mut marks = agent.step_marks_by(DeviceTimes::of(&reducer, agent.recorder()));
+        let mut warm = Instant::now();
+        for step in 0..STEPS {
+            if step == STEPS / 6 {
+                compute.synchronize()?;
+                warm = Instant::now();
+            }
+            let context: StepContext = marks.begin_step(Step(step));
+            marks.enter(SpanKind::Backward);
+            reducer.begin_step(context, Share::even(setting.ranks))?;
+            for id in (0..PARAMETERS).rev() {
+                truth.spin(setting.kernel, &compute)?;
+                reducer.mark_ready(ParamId(id), gradient.as_view())?;
+            }
+            reducer.finish_step()?;
+            marks.enter(SpanKind::Optimizer);
+            truth.spin(setting.kernel / 4, &compute)?;
+            marks.end_step(1);
+        }
+        compute.synchronize()?;
+        let seconds = warm.elapsed().as_secs_f64() / (STEPS - STEPS / 6) as f64;
+        // One step more, whose result is looked at.
+        reducer.begin_step(StepContext { step: Step(STEPS), shadow: true }, Share::even(setting.ranks))?;
+        for id in (0..PARAMETERS).rev() {
+            reducer.mark_ready(ParamId(id), gradient.as_view())?;
+        }
+        let average = reducer.finish_step()?.gradient(ParamId(0)).context("it has a gradient")?;
+        let average = compute.clone_dtoh(&average)?;
+        let expected = (1..=setting.ranks).sum::<u32>() as f32 / setting.ranks as f32;
+        ensure!(average.iter().all(|&value| (value - expected).abs() < 1e-5), "the average is wrong");
+        drop(reducer);
+        agent.finish(Ok(()));
+        Ok(seconds)
+    };
+    std::thread::scope(|scope| {
+        let rank = &rank;
+        let world = local::world(setting.ranks, Duration::from_secs(60));
+        let threads: Vec<_> = world.into_iter().map(|control| scope.spawn(move || rank(control))).collect();
+        let seconds: Vec<f64> = threads
+            .into_iter()
+            .map(|thread| thread.join().map_err(|_| anyhow::anyhow!("a rank panicked"))?)
+            .collect::<anyhow::Result<_>>()?;
+        Ok(seconds[0])
+    })
+}
+
+fn observe(server: &str, rank: Rank, world_size: u32) -> Agent {
+    Agent::start(Config {
+        server: server.into(),
+        token: None,
+        run: RunId::new("accept").expect("a good name"),
+        rank,
+        local_rank: rank.0,
+        world_size,
+        job: Job { name: "accept".into(), sample_unit: "steps".into(), parameters: 0 },
+        origin: "reducer".into(),
+        spool_bytes: 16 << 20,
+        shadow_every: 0,
+    })
+}
+
+/// Averages are right, every bucket is recorded, and the backward pass is as long as its kernels.
+pub fn is_recorded(setting: &Setting) -> anyhow::Result<Outcome> {
+    let collector = Collector::start()?;
+    let seconds = train(setting, Some(&collector.address))?;
+    let events: Vec<Event> = collector.batches.try_iter().flat_map(|batch| batch.events).collect();
+    let buckets = events.iter().filter(|event| matches!(event, Event::Bucket(_))).count() as u64;
+    let expected = STEPS * u64::from(PARAMETERS) * u64::from(setting.ranks);
+    let length = |kind: SpanKind| -> Vec<f64> {
+        let of_kind = events.iter().filter_map(move |event| match event {
+            Event::Span(span) if span.kind == kind && span.step.0 > STEPS / 6 => {
+                Some((span.end.0 - span.begin.0) as f64)
+            }
+            _ => None,
+        });
+        of_kind.collect()
+    };
+    let (mut backward, mut blocked) = (length(SpanKind::Backward), length(SpanKind::Blocked));
+    // The span lasts until the optimizer begins; what of it is spent waiting is marked apart.
+    let mut own: Vec<f64> = backward.iter().zip(&blocked).map(|(all, waits)| all - waits).collect();
+    let raw = json!({
+        "step_seconds": seconds, "backward_ns": backward, "blocked_ns": blocked, "records": events.len(),
+        "buckets": events.iter().filter_map(times).collect::<Vec<Value>>(),
+    });
+    let truth = (setting.kernel * u64::from(PARAMETERS)) as f64;
+    let off = median(&mut own) / truth - 1.0;
+    let alone = setting.ranks == 1;
+    Ok(Outcome {
+        // Ranks that share a device take turns: only alone is a rank's pass as long as its kernels.
+        pass: buckets == expected && (!alone || off.abs() <= MOST_OFF),
+        line: format!(
+            "averages are right; {buckets} of {expected} buckets recorded; backward {:.3} ms ({:+.2} % of its kernels), \
+             blocked {:.3} ms of a step of {:.3}",
+            median(&mut backward) / 1e6,
+            off * 100.0,
+            median(&mut blocked) / 1e6,
+            seconds * 1e3
+        ),
+        raw,
+    })
+}
+
+/// How much of the collectives lies behind compute: as the events tell it, which take the backward pass for busy but for
+/// its wait, against every kernel as CUPTI saw it.
+pub fn overlap_is_that_of_cupti(setting: &Setting) -> anyhow::Result<Outcome> {
+    let library = setting.fake.then(fake_gpu::path);
+    let collector = Collector::start()?;
+    let burst = Burst::start(library.as_deref())?;
+    train(setting, Some(&collector.address))?;
+    let Recorded { records, dropped, is_realtime, .. } = burst.finish()?;
+    ensure!(is_realtime, "CUPTI has another clock than the host: someone registered one");
+    let ahead = if setting.fake {
+        fake_gpu::CUPTI_EPOCH
+    } else {
+        let anchor = agent::clock::anchor();
+        anchor.unix.0 - anchor.mono.0
+    };
+    let kernels = records.iter().filter_map(|record| match record {
+        Record::Kernel { times, .. } => {
+            Some((times.start.cast_signed() - ahead, times.end.cast_signed() - ahead))
+        }
+        _ => None,
+    });
+    let kernels = Intervals::union(kernels);
+    let events: Vec<Event> = collector.batches.try_iter().flat_map(|batch| batch.events).collect();
+    let spans = |wanted: SpanKind| {
+        Intervals::union(events.iter().filter_map(move |event| match event {
+            Event::Span(span) if span.kind == wanted => Some((span.begin.0, span.end.0)),
+            _ => None,
+        }))
+    };
+    let collectives = Intervals::union(events.iter().filter_map(|event| match event {
+        Event::Bucket(record) => Some((record.start.0, record.end.0)),
+        _ => None,
+    }));
+    let by_events = spans(SpanKind::Backward).subtract(&spans(SpanKind::Blocked));
+    let all = collectives.total() as f64;
+    let hidden = |compute: &Intervals| collectives.intersect(compute).total() as f64 / all;
+    let (found, exact) = (hidden(&by_events), hidden(&kernels));
+    Ok(Outcome {
+        pass: all > 0.0 && dropped == 0 && (found - exact).abs() <= 0.01,
+        line: format!("{:.2} % by events, {:.2} % by CUPTI's kernels", found * 100.0, exact * 100.0),
+        raw: json!({ "by_events": found, "by_cupti": exact, "records": records.len(), "dropped": dropped }),
+    })
+}
+
+fn times(event: &Event) -> Option<Value> {
+    let Event::Bucket(record) = event else { return None };
+    Some(json!([
+        record.step.0,
+        record.bucket.0,
+        record.ready.0,
+        record.launch.0,
+        record.start.0,
+        record.end.0
+    ]))
+}
+
+/// Step time with every record against none, in pairs.
+pub fn overhead(setting: &Setting) -> anyhow::Result<Outcome> {
+    let collector = Collector::start()?;
+    let mut pairs = Vec::with_capacity(PAIRS);
+    for pair in 0..PAIRS {
+        let on = || train(setting, Some(&collector.address));
+        let off = || train(setting, None);
+        let (on, off) = if pair % 2 == 0 {
+            (on()?, off()?)
+        } else {
+            let off = off()?;
+            (on()?, off)
+        };
+        pairs.push((on, off));
+    }
+    let mut ratios: Vec<f64> = pairs.iter().map(|(on, off)| on / off - 1.0).collect();
+    let middle = median(&mut ratios);
+    Ok(Outcome {
+        pass: middle <= 0.005,
+        line: format!(
+            "a step takes {:+.3} % with all events and records ({:+.3} to {:+.3} over {PAIRS} pairs)",
+            middle * 100.0,
+            ratios[0] * 100.0,
+            ratios[PAIRS - 1] * 100.0
+        ),
+        raw: json!({ "step_seconds_on_off": pairs }),
+    })
+}

@@ -1,0 +1,94 @@
+//! The stand-in for a GPU, loaded into the test's own process, and what it has beside CUDA and NCCL.
+#![allow(unsafe_code, reason = "it calls the stand-in as CUDA is called")]
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::path::PathBuf;
+use std::ptr;
+use std::sync::OnceLock;
+
+use cudarc::driver::CudaStream;
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use wire::clock::MonoNanos;
+
+use crate::programs::program;
+
+/// What CUPTI's clock shows when virtual time begins, in nanoseconds since 1970.
+pub const CUPTI_EPOCH: i64 = 1_700_000_000_000_000_000;
+
+/// Its file.
+#[must_use]
+pub fn path() -> PathBuf {
+    program("libfakegpu.so")
+}
+
+/// Loads it: from then on it is what this process finds as the driver.
+///
+/// # Panics
+/// When it is not built.
+pub fn library() -> &'static Library {
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    // SAFETY: the stand-in has no initialisers.
+    LIBRARY.get_or_init(|| unsafe {
+        Library::open(Some(path()), RTLD_NOW | RTLD_LOCAL).expect("the stand-in is built")
+    })
+}
+
+/// # Safety
+/// `F` must be the function's type.
+unsafe fn function<F: Copy>(name: &CStr) -> F {
+    // SAFETY: the caller vouches for the type.
+    unsafe { *library().get::<F>(name.to_bytes()).expect("the stand-in has it") }
+}
+
+/// Where the calling thread is in virtual time.
+#[must_use]
+pub fn now() -> MonoNanos {
+    // SAFETY: the stand-in declares it so.
+    let host = unsafe { function::<extern "C" fn() -> i64>(c"fakegpu_host_nanos") };
+    MonoNanos(host())
+}
+
+/// Puts a kernel on a stream that takes so long, in nanoseconds.
+pub fn spin(nanos: u64, stream: &CudaStream) {
+    type Handle = *mut c_void;
+    type Find = unsafe extern "C" fn(*mut Handle, Handle, *const c_char) -> c_int;
+    type Launch = unsafe extern "C" fn(
+        Handle,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        Handle,
+        *mut Handle,
+        *mut Handle,
+    ) -> c_int;
+    let (mut kernel, mut nanos) = (ptr::null_mut(), nanos);
+    let mut arguments = [(&raw mut nanos).cast::<c_void>()];
+    // SAFETY: the types are those of cuda.h; the kernel takes one integer, which is read before the call returns.
+    let results = unsafe {
+        let find =
+            function::<Find>(c"cuModuleGetFunction")(&raw mut kernel, ptr::null_mut(), c"spin_ns".as_ptr());
+        let (stream, arguments) = (stream.cu_stream().cast(), arguments.as_mut_ptr());
+        let launch = function::<Launch>(c"cuLaunchKernel");
+        [find, launch(kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, ptr::null_mut())]
+    };
+    assert_eq!(results, [0, 0]);
+}
+
+/// From now on a rank of the newest communicator is told of an error when it asks.
+pub fn fail_newest_communicator(rank: u32, error: i32) {
+    // SAFETY: the stand-in declares it so.
+    let fail = unsafe { function::<unsafe extern "C" fn(*mut c_void, c_int, c_int)>(c"fakegpu_nccl_fail") };
+    // SAFETY: without a communicator it takes the newest.
+    unsafe { fail(ptr::null_mut(), rank.cast_signed(), error) };
+}
+
+/// From now on another tool is subscribed to CUPTI, or none.
+pub fn take_cupti(taken: bool) {
+    // SAFETY: the stand-in declares it so.
+    let take = unsafe { function::<extern "C" fn(c_int)>(c"fakegpu_cupti_take") };
+    take(c_int::from(taken));
+}

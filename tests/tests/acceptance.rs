@@ -1,0 +1,51 @@
+//! The program and the script that check a machine with a GPU: that they say so where there is none, and that every
+//! check runs (on the stand-in, whose figures are nobody's).
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::ensure;
+use paceline_tests::programs::program;
+
+#[test]
+fn without_a_gpu_the_script_skips_with_the_reason() -> anyhow::Result<()> {
+    if Path::new("/dev/nvidiactl").exists() {
+        paceline_tests::fetch::skip("the script without a GPU", "this machine has one");
+        return Ok(());
+    }
+    let results = tempfile::tempdir()?;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("gpu").join("accept.sh");
+    let accept = program("accept");
+    let output = Command::new(script)
+        .arg(results.path())
+        .env("PACELINE_PROGRAMS", accept.parent().expect("programs lie in a folder"))
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(output.status.code() == Some(77), "{:?}: {said}", output.status);
+    ensure!(said.starts_with("SKIP all checks: ") && said.contains("driver"), "{said}");
+    ensure!(std::fs::read_dir(results.path())?.next().is_none(), "nothing was measured, nothing is written");
+    Ok(())
+}
+
+#[test]
+fn every_check_runs_on_the_stand_in() -> anyhow::Result<()> {
+    let results = tempfile::tempdir()?;
+    let output =
+        Command::new(program("accept")).arg("--fake").env("PACELINE_BENCH_OUT", results.path()).output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
+    // The stand-in costs time of this machine, so that nothing is asked of overheads.
+    let checks = [
+        "events",
+        "event costs",
+        "staged, one rank",
+        "overlap",
+        "staged, two ranks on one GPU",
+        "NCCL, one rank",
+    ];
+    for check in checks {
+        ensure!(said.contains(&format!("PASS {check}: ")), "{check}:\n{said}{complaints}");
+    }
+    ensure!(said.contains(" overhead: a step takes "), "{said}{complaints}");
+    Ok(())
+}
