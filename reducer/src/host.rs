@@ -10,7 +10,7 @@ use wire::ids::Step;
 
 use crate::communicator::Communicator;
 use crate::error::{CommError, ReduceError};
-use crate::memory::{Carrier, Memory};
+use crate::memory::{Carrier, Memory, ReadTail};
 use crate::slots::COMM;
 use crate::worker::Launch;
 
@@ -108,7 +108,7 @@ impl Memory for Host {
         last: &Vec<f32>,
         at: usize,
         _all: bool,
-        read: &mut dyn FnMut(Step, &[f32]) -> Result<(), ReduceError>,
+        read: &mut ReadTail<'_>,
     ) -> Result<(), ReduceError> {
         read(step, &last[at..])
     }

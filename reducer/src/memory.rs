@@ -15,6 +15,10 @@ use crate::communicator::Communicator;
 use crate::error::{CommError, ReduceError};
 use crate::worker::Launch;
 
+/// Looks at the reduced tail of a step.
+#[doc(hidden)]
+pub type ReadTail<'a> = dyn FnMut(Step, &[f32]) -> Result<(), ReduceError> + 'a;
+
 /// Where a reducer's gradients live: [`Host`](crate::Host), or with the feature `cuda` a device. Nothing else can be one.
 #[doc(hidden)]
 pub trait Memory: Sized + 'static {
@@ -84,7 +88,7 @@ pub trait Memory: Sized + 'static {
         last: &Self::Bucket,
         at: usize,
         all: bool,
-        read: &mut dyn FnMut(Step, &[f32]) -> Result<(), ReduceError>,
+        read: &mut ReadTail<'_>,
     ) -> Result<(), ReduceError>;
 }
 

@@ -216,8 +216,8 @@ impl Communicator {
     pub fn state(&self) -> Result<State, NcclError> {
         let mut code = SUCCESS;
         // SAFETY: one integer is written; the communicator lives.
-        self.nccl
-            .check("ncclCommGetAsyncError", unsafe { (self.nccl.async_error)(self.raw, &raw mut code) })?;
+        let asked = unsafe { (self.nccl.async_error)(self.raw, &raw mut code) };
+        self.nccl.check("ncclCommGetAsyncError", asked)?;
         match code {
             SUCCESS => Ok(State::Ready),
             IN_PROGRESS => Ok(State::InProgress),

@@ -1,7 +1,8 @@
 //! The communication thread's side: puts collectives on the urgent stream, reads events that the device has come past,
 //! and sees to it that a collective which does not end does not keep the job forever.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -141,10 +142,10 @@ impl DeviceCarrier {
             }
             Way::Staged(memory) => {
                 let len = floats.len();
-                if !memory.contains_key(&len) {
-                    memory.insert(len, working(device.pinned(len))?);
-                }
-                let staged = memory.get_mut(&len).expect("it was just made");
+                let staged = match memory.entry(len) {
+                    Entry::Occupied(there) => there.into_mut(),
+                    Entry::Vacant(room) => room.insert(working(device.pinned(len))?),
+                };
                 working(staged.download(&floats.as_view(), stream))?;
                 control.all_reduce(working(staged.floats())?)?;
                 working(staged.upload(&mut floats.as_view_mut(), stream))

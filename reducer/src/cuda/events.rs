@@ -90,10 +90,11 @@ mod tests {
         let third = take(&mut pool).unwrap();
         assert_eq!(*third, 3);
         assert!(take(&mut pool).is_none(), "all three are held");
-        drop(second);
         drop(third);
         assert!(take(&mut pool).is_none(), "the next in turn is still held");
+        drop(second);
+        assert_eq!(take(&mut pool).as_deref(), Some(&2));
         drop(again);
-        assert!(take(&mut pool).is_some());
+        assert_eq!(take(&mut pool).as_deref(), Some(&1), "that of the longest ago");
     }
 }

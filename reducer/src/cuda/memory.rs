@@ -17,7 +17,7 @@ use super::carrier::DeviceCarrier;
 use super::events::{Pair, Pool, Unread};
 use super::refused;
 use crate::error::{CommError, ReduceError};
-use crate::memory::Memory;
+use crate::memory::{Memory, ReadTail};
 
 /// How many steps the device may be behind the host before the host waits for it.
 const MOST_STEPS_BEHIND: usize = 4;
@@ -199,7 +199,7 @@ impl Memory for DeviceMemory {
         _last: &CudaSlice<f32>,
         _at: usize,
         all: bool,
-        read: &mut dyn FnMut(Step, &[f32]) -> Result<(), ReduceError>,
+        read: &mut ReadTail<'_>,
     ) -> Result<(), ReduceError> {
         while let Some(oldest) = self.tails.front_mut() {
             let is_known = match &oldest.tail {
