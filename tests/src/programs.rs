@@ -47,17 +47,29 @@ impl Server {
     /// # Errors
     /// As [`Self::start`].
     pub fn start_at(data: &Path, listen: &str) -> anyhow::Result<Self> {
-        let mut child = Command::new(program("paceline"))
-            .args(["serve", "--listen", listen, "--data"])
-            .arg(data)
-            .stdout(Stdio::piped())
-            .spawn()?;
+        let mut command = Command::new(program("paceline"));
+        command.args(["serve", "--listen", listen, "--data"]).arg(data);
+        Self::spawn(command)
+    }
+
+    /// Starts one by a command that becomes it.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn spawn(mut command: Command) -> anyhow::Result<Self> {
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
         let mut stdout = BufReader::new(child.stdout.take().context("stdout is piped")?);
         let mut line = String::new();
         stdout.read_line(&mut line)?;
         let address =
             line.trim().strip_prefix("Dashboard: ").with_context(|| format!("the server said {line:?}"))?;
         Ok(Self { child, address: address.to_owned(), _stdout: stdout })
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// `127.0.0.1:PORT`

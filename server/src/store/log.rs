@@ -137,10 +137,6 @@ impl Writer {
         let outcome = self.write(&run, &group);
         self.metrics.synced(started.elapsed());
         let answer = outcome.map_err(|error| AppendError::Disk(error.to_string()));
-        if answer.is_err() {
-            // What this log's file holds beyond `end` is unknown: the next append opens a new one.
-            self.open.remove(&run);
-        }
         for append in group {
             // A client that went away before its answer will send the batch again.
             let _gone = append.done.send(answer.clone());
@@ -155,11 +151,21 @@ impl Writer {
         let Some(log) = self.open.get_mut(run) else { return Ok(()) };
         let mut bytes = Vec::new();
         group.iter().for_each(|append| write_entry(&mut bytes, append.received, &append.frame));
-        let written = log.file.write_all(&bytes).map_err(StoreError::io(&log.path, "append"));
-        let synced = written.and_then(|()| log.file.sync_data().map_err(StoreError::io(&log.path, "sync")));
-        if let Err(error) = synced {
-            // Best effort: without it the torn tail is found, and left out, on reading.
+        if let Err(error) = log.file.write_all(&bytes) {
+            // A disk that is full: what was written of it goes, and this log goes on once there is room. (A new one for
+            // every try would leave thousands of empty files.)
+            let error = StoreError::io(&log.path, "append")(error);
+            if log.file.set_len(log.end).is_err() {
+                self.open.remove(run);
+            }
+            return Err(error);
+        }
+        if let Err(error) = log.file.sync_data() {
+            // What the file holds beyond `end` is unknown: the next append opens a new one. A torn tail is found, and
+            // left out, on reading.
+            let error = StoreError::io(&log.path, "sync")(error);
             let _still_torn = log.file.set_len(log.end);
+            self.open.remove(run);
             return Err(error);
         }
         log.end += bytes.len() as u64;

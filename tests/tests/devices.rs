@@ -1,0 +1,86 @@
+//! What devices say of themselves: as evidence, over the API, and to Prometheus.
+
+use anyhow::{Context as _, ensure};
+use paceline_tests::feed::Feed;
+use paceline_tests::programs::{Server, get_json};
+use paceline_tests::simulator::{FaultKind, Plan, Simulation};
+use wire::batch::Note;
+use wire::device::{DeviceFigure, DeviceSample, throttle};
+use wire::views::{Cause, Culprit};
+
+const SLOW: usize = 2;
+
+/// A rank that computes 10 ms longer; every batch of every rank has a look at its device. That of the slow rank says
+/// `reasons` and has this clock, in megahertz; all others have 1980.
+fn simulated(seed: u64, reasons: u64, clock: u64) -> Simulation {
+    let plan =
+        Plan { late: 80_000_000, ..Plan::small(seed).with_fault(SLOW, FaultKind::Compute, 10_000_000) };
+    let mut simulation = Simulation::run(&plan);
+    for received in &mut simulation.batches {
+        let batch = &mut received.batch;
+        let is_slow = batch.rank.0 as usize == SLOW;
+        let (reasons, clock) = if is_slow { (reasons, clock) } else { (0, 1_980) };
+        batch.notes.push(Note::Device(DeviceSample {
+            at: batch.anchor.mono,
+            device: format!("a GPU at 0000:0{}:00.0", batch.rank.0 + 1),
+            figures: [
+                (DeviceFigure::UtilizationPercent, 97),
+                (DeviceFigure::PowerMilliwatts, 512_500),
+                (DeviceFigure::SmClockMegahertz, clock),
+                (DeviceFigure::SmClockMostMegahertz, 1_980),
+                (DeviceFigure::ThrottleReasons, reasons),
+            ]
+            .into(),
+        }));
+    }
+    simulation
+}
+
+#[test]
+fn slow_compute_is_a_lowered_clock_only_where_the_device_says_so() -> anyhow::Result<()> {
+    for (reasons, clock, cause) in [
+        (throttle::THERMAL, 1_350, Cause::ClockThrottle),
+        // Lower without a reason, as between kernels; a reason without being lower, as at everybody's power limit.
+        (0, 1_350, Cause::Compute),
+        (throttle::POWER_CAP, 1_965, Cause::Compute),
+    ] {
+        for seed in 0..5 {
+            let simulation = simulated(seed, reasons, clock);
+            let report = simulation.received().report(usize::MAX, simulation.end());
+            let first = report.verdicts.first().with_context(|| format!("seed {seed}: no verdict"))?;
+            ensure!(first.culprit == Some(Culprit::Rank(SLOW as u32)), "seed {seed}: {first:?}");
+            ensure!(first.cause == cause, "seed {seed}, {reasons:#x} at {clock} MHz: {first:?}");
+            let says = first.sentence.contains("because its GPU lowered its clock (temperature)");
+            ensure!(says == (cause == Cause::ClockThrottle), "seed {seed}: {}", first.sentence);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_api_and_prometheus_have_the_newest_look() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let mut feed = Feed::new(simulated(1, throttle::THERMAL, 1_350));
+    // The job goes on: what is over has no gauges.
+    feed.send_all_but(1, &server.address)?;
+    let devices = get_json(&format!("{}/api/v1/runs/{}/devices", server.address, feed.run))?;
+    let devices = devices.as_array().context("a list")?;
+    ensure!(devices.len() == 4, "{devices:?}");
+    let slow = &devices[SLOW];
+    ensure!(slow["rank"] == 2 && slow["sample"]["device"] == "a GPU at 0000:03:00.0", "{slow}");
+    ensure!(slow["sample"]["figures"]["sm_clock_megahertz"] == 1_350, "{slow}");
+    let metrics = ureq::get(format!("{}/metrics", server.address)).call()?.body_mut().read_to_string()?;
+    let run = &feed.run;
+    for line in [
+        format!("paceline_device_throttled{{rank=\"1\",run=\"{run}\"}} 0"),
+        format!("paceline_device_throttled{{rank=\"2\",run=\"{run}\"}} 1"),
+        format!("paceline_device_sm_clock_hertz{{rank=\"2\",run=\"{run}\"}} 1350000000"),
+        format!("paceline_device_power_watts{{rank=\"0\",run=\"{run}\"}} 512.5"),
+        format!("paceline_device_utilization_ratio{{rank=\"3\",run=\"{run}\"}} 0.97"),
+    ] {
+        ensure!(metrics.contains(&line), "no {line} in:\n{metrics}");
+    }
+    ensure!(!metrics.contains("paceline_device_temperature_celsius{"), "what no device said has no series");
+    Ok(())
+}
