@@ -23,6 +23,7 @@ mod memory;
 mod times;
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -32,6 +33,7 @@ use gpu::device::{CudaStream, Device};
 use gpu::nccl::communicator::{Communicator as NcclCommunicator, Nccl, State, UNIQUE_ID_BYTES, UniqueId};
 use gpu::nvml::sampler::{Wanted, Watch};
 use wire::clock::MonoNanos;
+use wire::device::DeviceFigure;
 use wire::ids::Rank;
 
 use crate::communicator::Control;
@@ -39,6 +41,7 @@ use crate::error::{CommError, ReduceError};
 use crate::model::Parameter;
 use crate::reducer::{Instruments, Options, Reducer};
 use carrier::{DeviceCarrier, Way};
+use clock::Bound;
 pub use memory::DeviceMemory;
 pub use times::DeviceTimes;
 
@@ -67,6 +70,8 @@ pub struct Cuda {
     pub transport: Transport,
     /// NCCL's library, where it is not to be looked for.
     pub nccl: Option<PathBuf>,
+    /// NVML's library, where it is not the loader's.
+    pub nvml: Option<PathBuf>,
     /// How long a collective may take from when this rank's device has come to it.
     pub timeout: Duration,
     /// The clock of the records.
@@ -78,8 +83,8 @@ impl Cuda {
     /// With a timeout of one minute, as the ring has.
     #[must_use]
     pub fn new(device: Device, compute: Arc<CudaStream>, transport: Transport) -> Self {
-        let (nccl, timeout) = (None, Duration::from_secs(60));
-        Self { device, compute, transport, nccl, timeout, now: agent::clock::now }
+        let timeout = Duration::from_secs(60);
+        Self { device, compute, transport, nccl: None, nvml: None, timeout, now: agent::clock::now }
     }
 }
 
@@ -99,18 +104,25 @@ impl Reducer<DeviceMemory> {
         let made = make(&mut *control, &cuda).inspect_err(|error| give_up.abort(&error.to_string()));
         let (sender, unread) = sync_channel(UNREAD);
         let failure = Arc::new(OnceLock::new());
-        let carrier = DeviceCarrier::new(control, made?, &cuda, unread, failure.clone());
+        let bound = Bound::default();
+        let carrier = DeviceCarrier::new(control, made?, &cuda, unread, failure.clone(), bound.clone());
         let carrier = carrier.inspect_err(|error| give_up.abort(&error.to_string()))?;
-        let watch = instruments.training.is_enabled().then(|| watch(&cuda, instruments.notes.clone()));
+        let watch = instruments.training.is_enabled().then(|| watch(&cuda, instruments.notes.clone(), bound));
         let memory = DeviceMemory::new(cuda, sender, failure, watch);
         Self::with(parameters, memory, carrier, options, instruments)
     }
 }
 
-/// Tells the server once a second what the device does.
-fn watch(cuda: &Cuda, notes: Notes) -> Watch {
+/// Tells the server once a second what the device does, and how well its clock is known.
+fn watch(cuda: &Cuda, notes: Notes, bound: Bound) -> Watch {
     let pci_bus_id = cuda.device.pci_bus_id.clone();
-    Watch::start(Wanted { pci_bus_id, file: None, now: cuda.now }, move |sample| notes.device(sample))
+    Watch::start(Wanted { pci_bus_id, file: cuda.nvml.clone(), now: cuda.now }, move |mut sample| {
+        let nanos = bound.load(Ordering::Relaxed);
+        if nanos > 0 {
+            sample.figures.insert(DeviceFigure::ClockErrorBoundNanoseconds, nanos);
+        }
+        notes.device(sample)
+    })
 }
 
 fn make(control: &mut dyn Control, cuda: &Cuda) -> Result<Way, CommError> {

@@ -16,6 +16,8 @@ use reducer::{
     CommError, Control, Instruments, Options, ParamId, Parameter, ReduceError, Reducer, Share,
     UnusedParameters, local,
 };
+use wire::batch::Note;
+use wire::device::DeviceSample;
 use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
 use wire::ids::{Rank, RunId, Step};
 
@@ -70,6 +72,7 @@ fn ranks<T: Send>(
                 let compute = device.stream()?;
                 let cuda = Cuda {
                     nccl: Some(fake_gpu::path()),
+                    nvml: Some(fake_gpu::path()),
                     timeout,
                     now: fake_gpu::now,
                     ..Cuda::new(device, compute, transport)
@@ -103,6 +106,7 @@ struct Recorded {
     buckets: Vec<BucketRecord>,
     spans: Vec<Span>,
     steps: Vec<StepRecord>,
+    devices: Vec<DeviceSample>,
 }
 
 const STEPS: u64 = 3;
@@ -141,6 +145,10 @@ fn recorded(collector: &Collector, size: u32) -> Vec<Recorded> {
     for batch in collector.batches.try_iter() {
         assert!(batch.drops.is_empty(), "nothing is lost: {:?}", batch.drops);
         let of_rank = &mut all[batch.rank.0 as usize];
+        of_rank.devices.extend(batch.notes.into_iter().filter_map(|note| match note {
+            Note::Device(sample) => Some(sample),
+            Note::Hello(_) | Note::Layout(_) | Note::Bye(_) => None,
+        }));
         for event in batch.events {
             match event {
                 Event::Bucket(record) => of_rank.buckets.push(record),
@@ -200,6 +208,10 @@ fn check_times(kernels: &[u64]) -> anyhow::Result<()> {
     {
         ensure!(recorded.buckets.len() == STEPS as usize * buckets.len(), "rank {rank} lost buckets");
         ensure!(recorded.steps.len() == STEPS as usize, "rank {rank} lost steps");
+        let device =
+            recorded.devices.first().with_context(|| format!("rank {rank} told nothing of its device"))?;
+        let bus = if rank % 2 == 0 { "0000:01:00.0" } else { "0000:02:00.0" };
+        ensure!(device.device == format!("Fake GPU at {bus}"), "{device:?}");
         let of_step = |step| recorded.buckets.iter().filter(move |record| record.step == Step(step));
         // The first step: after it the ranks begin apart, by as much as the copy that ends it makes them.
         let first = of_step(0).next().context("the first bucket")?;

@@ -44,11 +44,13 @@ pub enum DeviceFigure {
     TensorActivityPermille = 14,
     /// Share of the memory's bandwidth in use, in thousandths (GPM).
     DramActivityPermille = 15,
+    /// How far times that were taken on the device may be off on the host's clock, in nanoseconds.
+    ClockErrorBoundNanoseconds = 16,
 }
 
 impl DeviceFigure {
     /// All figures, in the order of their numbers.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::UtilizationPercent,
         Self::MemoryUsedBytes,
         Self::MemoryTotalBytes,
@@ -65,6 +67,7 @@ impl DeviceFigure {
         Self::SmActivityPermille,
         Self::TensorActivityPermille,
         Self::DramActivityPermille,
+        Self::ClockErrorBoundNanoseconds,
     ];
 }
 

@@ -14,7 +14,7 @@ use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, Event, EventKind, Source, Span, Started, StepRecord};
 use wire::ids::{Bucket, Seq};
 
-use super::clock::DeviceClock;
+use super::clock::{Bound, DeviceClock};
 use super::events::{Pair, Unread};
 use super::memory::{DeviceMemory, Ready};
 use super::{Cuda, await_ready, refused};
@@ -81,12 +81,13 @@ impl DeviceCarrier {
         cuda: &Cuda,
         unread: Receiver<Unread>,
         failure: Arc<OnceLock<CommError>>,
+        bound: Bound,
     ) -> Result<Self, CommError> {
         Ok(Self {
             stream: working(cuda.device.urgent_stream())?,
             side: working(cuda.device.urgent_stream())?,
             uploaded: working(cuda.device.event())?,
-            clock: working(DeviceClock::new(&cuda.device, cuda.now))?,
+            clock: working(DeviceClock::new(&cuda.device, cuda.now, bound))?,
             device: cuda.device.clone(),
             control,
             way,

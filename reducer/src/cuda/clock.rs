@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpu::device::{CudaStream, Device, DeviceError, Event};
 use wire::clock::MonoNanos;
@@ -30,10 +31,15 @@ pub(super) struct DeviceClock {
     tried: Option<MonoNanos>,
     elapsed: Option<f64>,
     fit: Fit,
+    /// The newest bound, for whoever tells of the device.
+    bound: Bound,
 }
 
+/// How far placed times may be off, in nanoseconds; 0 before any could be placed.
+pub(super) type Bound = Arc<AtomicU64>;
+
 impl DeviceClock {
-    pub(super) fn new(device: &Device, now: fn() -> MonoNanos) -> Result<Self, DeviceError> {
+    pub(super) fn new(device: &Device, now: fn() -> MonoNanos, bound: Bound) -> Result<Self, DeviceError> {
         Ok(Self {
             stream: device.urgent_stream()?,
             now,
@@ -42,6 +48,7 @@ impl DeviceClock {
             tried: None,
             elapsed: None,
             fit: Fit::default(),
+            bound,
         })
     }
 
@@ -66,6 +73,8 @@ impl DeviceClock {
         std::mem::swap(&mut self.anchor, &mut self.spare);
         self.elapsed = Some(elapsed);
         self.fit.add(Bracket { elapsed, before: before.0, after: after.0 });
+        let bound = self.fit.line.map_or(0, |line| line.bound.ceil() as u64);
+        self.bound.store(bound, Ordering::Relaxed);
         Ok(())
     }
 

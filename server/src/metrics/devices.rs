@@ -7,7 +7,7 @@ use super::{Families, set_ranks};
 use crate::state::run::Run;
 
 /// A gauge for each figure, in the unit of its name, and what a figure is multiplied by to get there.
-const FIGURES: [(DeviceFigure, f64, &str, &str); 12] = [
+const FIGURES: [(DeviceFigure, f64, &str, &str); 13] = [
     (
         DeviceFigure::UtilizationPercent,
         1e-2,
@@ -69,6 +69,12 @@ const FIGURES: [(DeviceFigure, f64, &str, &str); 12] = [
         1e-3,
         "paceline_device_dram_activity_ratio",
         "Share of the memory bandwidth of the rank's device in use.",
+    ),
+    (
+        DeviceFigure::ClockErrorBoundNanoseconds,
+        1e-9,
+        "paceline_device_clock_error_bound_seconds",
+        "How far times taken on the rank's device may be off on its host's clock.",
     ),
 ];
 

@@ -43,7 +43,7 @@ pub(crate) enum Work {
     /// Writes the device's clock.
     Stamp { to: Address },
     /// One rank's part of a collective.
-    Collective { communicator: u64, seq: u64 },
+    Collective { communicator: u64, seq: u64, rank: usize },
 }
 
 /// What CUPTI would call an activity.
@@ -111,7 +111,8 @@ pub(crate) struct World {
     pub(crate) joined: usize,
     /// By sequence number, then by rank.
     parts: BTreeMap<u64, BTreeMap<usize, Part>>,
-    pub(crate) aborted: bool,
+    /// Ranks that gave up: their own kernels end. Those of the others go on waiting, as NCCL's do.
+    pub(crate) aborted: BTreeSet<usize>,
     /// What a rank is told when it asks for errors.
     pub(crate) errors: BTreeMap<usize, i32>,
 }
@@ -228,10 +229,10 @@ impl Machine {
         }
         let Some(start) = self.start(op) else { return false };
         let Some(work) = self.ops[op].work.take() else { return true };
-        if let Work::Collective { communicator, seq } = work {
+        if let Work::Collective { communicator, seq, rank } = work {
             self.ops[op].work = Some(work);
             return self.try_finish_collective(communicator, seq)
-                || self.abort_if_asked(communicator, op, start);
+                || self.abort_if_asked(communicator, rank, op, start);
         }
         let what = work.what();
         let cost = perform(work, start);
@@ -246,8 +247,8 @@ impl Machine {
         }
     }
 
-    fn abort_if_asked(&mut self, communicator: u64, op: OpId, start: i64) -> bool {
-        let aborted = self.worlds.get(&communicator).is_some_and(|world| world.aborted);
+    fn abort_if_asked(&mut self, communicator: u64, rank: usize, op: OpId, start: i64) -> bool {
+        let aborted = self.worlds.get(&communicator).is_some_and(|world| world.aborted.contains(&rank));
         if aborted {
             self.ops[op].done = Some((start, start));
         }

@@ -83,11 +83,13 @@ pub unsafe extern "C" fn ncclCommGetAsyncError(communicator: *mut Communicator, 
     unsafe { give(error, answer) }
 }
 
-/// Ends the collectives that wait for somebody, and frees the communicator.
+/// Ends this rank's collectives that wait for somebody, and frees the communicator.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommAbort(communicator: *mut Communicator) -> c_int {
     let communicator = unsafe { Box::from_raw(communicator) };
-    machine::with(|machine| machine.worlds.entry(communicator.world).or_default().aborted = true);
+    machine::with(|machine| {
+        machine.worlds.entry(communicator.world).or_default().aborted.insert(communicator.rank)
+    });
     SUCCESS
 }
 
@@ -132,7 +134,7 @@ pub unsafe extern "C" fn ncclAllReduce(
     communicator.next_seq += 1;
     time::spend(time::CALL);
     machine::with(|machine| {
-        let op = machine.enqueue(stream.addr() as u64, Work::Collective { communicator: world, seq });
+        let op = machine.enqueue(stream.addr() as u64, Work::Collective { communicator: world, seq, rank });
         let (from, to) = (Address(from.addr() as u64), Address(to.addr() as u64));
         machine.add_part(world, seq, rank, Part { op, from, to, len });
     });
