@@ -6,11 +6,15 @@ use std::process::Command;
 
 use anyhow::ensure;
 use paceline_tests::programs::program;
+use paceline_tests::{fetch, nvidia};
+
+/// There while the kernel module is loaded. (NVIDIA's libraries make /dev/nvidiactl themselves, when root asks them.)
+const MODULE: &str = "/proc/driver/nvidia/version";
 
 #[test]
 fn without_a_gpu_the_script_skips_with_the_reason() -> anyhow::Result<()> {
-    if Path::new("/dev/nvidiactl").exists() {
-        paceline_tests::fetch::skip("the script without a GPU", "this machine has one");
+    if Path::new(MODULE).exists() {
+        fetch::skip("the script without a GPU", "this machine has one");
         return Ok(());
     }
     let results = tempfile::tempdir()?;
@@ -24,6 +28,20 @@ fn without_a_gpu_the_script_skips_with_the_reason() -> anyhow::Result<()> {
     ensure!(output.status.code() == Some(77), "{:?}: {said}", output.status);
     ensure!(said.starts_with("SKIP all checks: ") && said.contains("driver"), "{said}");
     ensure!(std::fs::read_dir(results.path())?.next().is_none(), "nothing was measured, nothing is written");
+    Ok(())
+}
+
+#[test]
+fn with_the_driver_and_no_device_the_reason_is_another() -> anyhow::Result<()> {
+    let Some(driver) = nvidia::driver()? else { return Ok(()) };
+    if Path::new(MODULE).exists() {
+        fetch::skip("the driver without a device", "this machine has one");
+        return Ok(());
+    }
+    let output = Command::new(program("accept")).env("LD_LIBRARY_PATH", driver).output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(output.status.code() == Some(77), "{:?}: {said}", output.status);
+    ensure!(said.starts_with("SKIP all checks: the driver's library is here and finds no device"), "{said}");
     Ok(())
 }
 
