@@ -73,8 +73,5 @@ fn refused(app: &App, failure: Failure) -> Failure {
 
 fn deferred(app: &App, error: &AppendError) -> Failure {
     app.metrics.server.deferred.inc();
-    if let AppendError::Disk(reason) = error {
-        tracing::error!(%reason, "a batch could not be made durable; its agent keeps it and will try again");
-    }
     Failure::Busy(error.to_string())
 }

@@ -10,7 +10,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -22,6 +22,8 @@ use super::directory::{Layout, sync_directory};
 use super::sealer::{ClosedLog, Sealer};
 use crate::metrics::ServerMetrics;
 
+/// How often a disk that does not take batches is complained of.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 /// Appends waiting for the writer: 1,024 frames of at most 4 MiB; usual ones are 2 KB.
 const QUEUE: usize = 1_024;
 /// Frames written under one sync at most.
@@ -69,7 +71,7 @@ impl Log {
     /// When the thread cannot be started.
     pub fn start(layout: Layout, metrics: ServerMetrics, sealer: Sealer) -> std::io::Result<Self> {
         let (queue, waiting) = mpsc::sync_channel(QUEUE);
-        let writer = Writer { layout, metrics, sealer, open: BTreeMap::new() };
+        let writer = Writer { layout, metrics, sealer, open: BTreeMap::new(), complained: None };
         std::thread::Builder::new().name("paceline-log".into()).spawn(move || writer.run(&waiting))?;
         Ok(Self { queue })
     }
@@ -107,6 +109,8 @@ struct Writer {
     metrics: ServerMetrics,
     sealer: Sealer,
     open: BTreeMap<RunId, OpenLog>,
+    /// When it last said that the disk does not take batches.
+    complained: Option<Instant>,
 }
 
 impl Writer {
@@ -137,9 +141,20 @@ impl Writer {
         let outcome = self.write(&run, &group);
         self.metrics.synced(started.elapsed());
         let answer = outcome.map_err(|error| AppendError::Disk(error.to_string()));
+        if let Err(AppendError::Disk(reason)) = &answer {
+            self.complain(reason);
+        }
         for append in group {
             // A client that went away before its answer will send the batch again.
             let _gone = append.done.send(answer.clone());
+        }
+    }
+
+    /// Agents try again and again: said each time, it would fill the next disk.
+    fn complain(&mut self, reason: &str) {
+        if self.complained.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
+            self.complained = Some(Instant::now());
+            tracing::error!(%reason, "batches cannot be made durable; their agents keep them and try again");
         }
     }
 

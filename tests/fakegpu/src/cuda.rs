@@ -6,9 +6,9 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Mutex, PoisonError};
 
 use crate::machine::{self, Address, Machine, Work};
+use crate::out::{SUCCESS, give};
 use crate::time;
 
-const SUCCESS: c_int = 0;
 const INVALID_VALUE: c_int = 1;
 const NOT_FOUND: c_int = 500;
 const NOT_READY: c_int = 600;
@@ -30,14 +30,6 @@ fn number(handle: Handle) -> u64 {
 fn enqueue<T>(change: impl FnOnce(&mut Machine) -> T) -> T {
     time::spend(time::CALL);
     machine::with(change)
-}
-
-/// # Safety
-/// `to` must be good to write to.
-unsafe fn give<T>(to: *mut T, value: T) -> c_int {
-    // SAFETY: the caller vouches for it.
-    unsafe { to.write(value) };
-    SUCCESS
 }
 
 #[unsafe(no_mangle)]

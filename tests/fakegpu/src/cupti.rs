@@ -4,10 +4,10 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::machine::{self, Done, What};
+use crate::out::{SUCCESS, give};
 
-const SUCCESS: c_uint = 0;
-const MAX_LIMIT_REACHED: c_uint = 12;
-const MULTIPLE_SUBSCRIBERS: c_uint = 39;
+const MAX_LIMIT_REACHED: c_int = 12;
+const MULTIPLE_SUBSCRIBERS: c_int = 39;
 const KERNEL: u32 = 10;
 const MEMCPY: u32 = 1;
 const MEMSET: u32 = 2;
@@ -17,21 +17,13 @@ const EPOCH: i64 = 1_700_000_000_000_000_000;
 pub(crate) type Requested = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 pub(crate) type Completed = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
 
-/// # Safety
-/// `to` must be good to write to.
-unsafe fn give<T>(to: *mut T, value: T) -> c_uint {
-    // SAFETY: the caller vouches for it.
-    unsafe { to.write(value) };
-    SUCCESS
-}
-
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuptiGetVersion(version: *mut c_uint) -> c_uint {
+pub unsafe extern "C" fn cuptiGetVersion(version: *mut c_uint) -> c_int {
     unsafe { give(version, 130_000) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuptiGetTimestamp(time: *mut u64) -> c_uint {
+pub unsafe extern "C" fn cuptiGetTimestamp(time: *mut u64) -> c_int {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     unsafe { give(time, now) }
 }
@@ -47,7 +39,7 @@ pub unsafe extern "C" fn cuptiSubscribe(
     subscriber: *mut *mut c_void,
     _callback: *const c_void,
     _user: *mut c_void,
-) -> c_uint {
+) -> c_int {
     let was = machine::with(|machine| std::mem::replace(&mut machine.cupti.subscribed, true));
     if was {
         return MULTIPLE_SUBSCRIBERS;
@@ -56,25 +48,25 @@ pub unsafe extern "C" fn cuptiSubscribe(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiUnsubscribe(_subscriber: *mut c_void) -> c_uint {
+pub extern "C" fn cuptiUnsubscribe(_subscriber: *mut c_void) -> c_int {
     machine::with(|machine| machine.cupti.subscribed = false);
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiActivityRegisterCallbacks(requested: Requested, completed: Completed) -> c_uint {
+pub extern "C" fn cuptiActivityRegisterCallbacks(requested: Requested, completed: Completed) -> c_int {
     machine::with(|machine| machine.cupti.callbacks = Some((requested, completed)));
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiActivityEnable(kind: u32) -> c_uint {
+pub extern "C" fn cuptiActivityEnable(kind: u32) -> c_int {
     machine::with(|machine| machine.cupti.kinds.insert(kind));
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiActivityDisable(kind: u32) -> c_uint {
+pub extern "C" fn cuptiActivityDisable(kind: u32) -> c_int {
     machine::with(|machine| machine.cupti.kinds.remove(&kind));
     SUCCESS
 }
@@ -84,13 +76,13 @@ pub unsafe extern "C" fn cuptiActivityGetNumDroppedRecords(
     _context: *mut c_void,
     _stream: u32,
     dropped: *mut usize,
-) -> c_uint {
+) -> c_int {
     unsafe { give(dropped, 0) }
 }
 
 /// Hands over all that was recorded, in as many buffers as that takes.
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiActivityFlushAll(_flags: c_uint) -> c_uint {
+pub extern "C" fn cuptiActivityFlushAll(_flags: c_uint) -> c_int {
     let (callbacks, done) =
         machine::with(|machine| (machine.cupti.callbacks, std::mem::take(&mut machine.cupti.done)));
     let Some((requested, completed)) = callbacks else { return SUCCESS };
@@ -118,7 +110,7 @@ pub unsafe extern "C" fn cuptiActivityGetNextRecord(
     buffer: *mut u8,
     valid: usize,
     record: *mut *mut u8,
-) -> c_uint {
+) -> c_int {
     let before = unsafe { record.read() };
     let next = if before.is_null() {
         buffer

@@ -18,4 +18,5 @@ mod cupti;
 mod machine;
 mod nccl;
 mod nvml;
+mod out;
 mod time;

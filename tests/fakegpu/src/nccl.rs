@@ -3,9 +3,9 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::machine::{self, Address, Part, Work, World};
+use crate::out::{SUCCESS, give};
 use crate::time;
 
-const SUCCESS: c_int = 0;
 const INVALID_ARGUMENT: c_int = 4;
 const IN_PROGRESS: c_int = 7;
 const FLOAT: c_int = 7;
@@ -22,14 +22,6 @@ pub struct Communicator {
 #[derive(Clone, Copy)]
 pub struct UniqueId {
     bytes: [u8; 128],
-}
-
-/// # Safety
-/// `to` must be good to write to.
-unsafe fn give<T>(to: *mut T, value: T) -> c_int {
-    // SAFETY: the caller vouches for it.
-    unsafe { to.write(value) };
-    SUCCESS
 }
 
 #[unsafe(no_mangle)]

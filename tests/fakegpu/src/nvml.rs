@@ -2,20 +2,13 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 
-const SUCCESS: c_int = 0;
+use crate::out::{SUCCESS, give};
+
 const NOT_FOUND: c_int = 6;
 /// `nvmlClocksThrottleReasonSwThermalSlowdown`
 const THERMAL: c_ulonglong = 0x20;
 
 type Device = *mut c_void;
-
-/// # Safety
-/// `to` must be good to write to.
-unsafe fn give<T>(to: *mut T, value: T) -> c_int {
-    // SAFETY: the caller vouches for it.
-    unsafe { to.write(value) };
-    SUCCESS
-}
 
 fn is_hot(device: Device) -> bool {
     device.addr() == 2
