@@ -5,16 +5,46 @@
 //! urgent stream              (wait r0)| all-reduce 0 |e0|(wait r1)| all-reduce 1 |e1|
 //! ```
 //!
-//! Nothing here waits for the device: the host arranges work, steps ahead if it can. A gradient is scaled into its
-//! bucket by a kernel behind the one that made it; an event on the compute stream (`r`) says that the bucket is ready
-//! and lets the urgent stream begin; an event behind the collective (`e`) lets the optimizer begin. Both orders are
-//! needed anyway, so that observing costs no more than that these two events keep their times. They are read later,
-//! when the device has come past them, and placed on the host's clock ([`clock`]).
+//! The training thread does not wait for the device: it arranges work, steps ahead if it can. A gradient is scaled into
+//! its bucket by a kernel behind the one that made it; an event on the compute stream (`r`) says that the bucket is
+//! ready and lets the urgent stream begin; an event behind the collective (`e`) lets the optimizer begin. Both orders
+//! are needed anyway, so that observing costs no more than that these two events keep their times. They are read later,
+//! when the device has come past them, and placed on the host's clock.
 //!
 //! Collectives are NCCL's, or *staged*: copied to pinned memory, reduced by the [`Control`] communicator, and copied
 //! back. Staged is for ranks that share a GPU, which NCCL refuses, and for where there is no NCCL. With NCCL, the control
 //! communicator is what the ranks meet over, and what finds out who is to blame when a collective does not end: NCCL
 //! itself would wait forever.
+//!
+//! ```no_run
+//! use agent::{Agent, Job};
+//! use reducer::cuda::{Cuda, Device, DeviceTimes, Transport};
+//! use reducer::ring::{Config, Ring};
+//! use reducer::{Instruments, Options, Parameter, Reducer, Share};
+//! use wire::{event::SpanKind, ids::Step};
+//!
+//! let agent = Agent::from_env(Job { name: "m".into(), sample_unit: "tokens".into(), parameters: 1_000 });
+//! let ring = Ring::connect(&Config::from_env()?)?; // the ranks meet as torchrun's variables say
+//! let device = Device::open(0)?;
+//! let compute = device.stream()?;
+//! let cuda = Cuda::new(device.clone(), compute.clone(), Transport::Nccl);
+//! let parameters = vec![Parameter::new("weight", [1_000])];
+//! let mut reducer =
+//!     Reducer::on_device(parameters, Box::new(ring), cuda, Options::default(), Instruments::of(&agent))?;
+//! let mut marks = agent.step_marks_by(DeviceTimes::of(&reducer, agent.recorder()));
+//! let gradient = device.zeros(1_000, &compute)?; // what a backward pass makes, on `compute`
+//! let weight = reducer.id("weight").unwrap();
+//!
+//! let step = marks.begin_step(Step(0));
+//! marks.enter(SpanKind::Backward);
+//! reducer.begin_step(step, Share::even(reducer.world_size()))?;
+//! reducer.mark_ready(weight, gradient.as_view())?;
+//! let averages = reducer.finish_step()?; // there in the order of `compute`
+//! marks.enter(SpanKind::Optimizer);
+//! let _average = averages.gradient(weight);
+//! marks.end_step(64);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod carrier;
 mod clock;
@@ -29,7 +59,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use agent::Notes;
-use gpu::device::{CudaStream, Device};
+pub use gpu::device::{CudaSlice, CudaStream, CudaView, Device, DeviceError};
 use gpu::nccl::communicator::{Communicator as NcclCommunicator, Nccl, State, UNIQUE_ID_BYTES, UniqueId};
 use gpu::nvml::sampler::{Wanted, Watch};
 use wire::clock::MonoNanos;
@@ -47,8 +77,8 @@ pub use times::DeviceTimes;
 
 /// Points in time that wait to be read: some hundred steps' worth, should the communication thread be held up.
 const UNREAD: usize = 4_096;
-/// How often it is looked whether NCCL has all ranks.
-const POLL: Duration = Duration::from_millis(1);
+/// How often it is looked whether NCCL has done what it was asked for. Between two buckets that takes some microseconds.
+const POLL: Duration = Duration::from_micros(20);
 
 /// What carries gradients between GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
 
 /// The root of the workspace.
 pub fn root() -> &'static Path {
@@ -16,6 +17,13 @@ pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
     command
+}
+
+/// What cargo knows of the members of the workspace.
+pub fn cargo_metadata() -> anyhow::Result<Value> {
+    let output = cargo().args(["metadata", "--format-version", "1", "--no-deps"]).output()?;
+    ensure!(output.status.success(), "cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 /// The folder of the built programs.

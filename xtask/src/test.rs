@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 
-use crate::system::{Tool, cargo, ensure_components, ensure_tools, programs, root, step};
+use crate::system::{Tool, cargo, cargo_metadata, ensure_components, ensure_tools, programs, root, step};
 use crate::{gpu, tidy, web};
 
 /// A browser that a program drives.
@@ -63,15 +63,39 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let browser = ["--package", "paceline-web", "--profile", "web", "--target", "wasm32-unknown-unknown"];
     step("lints, browser", cargo().args(["clippy", "--target-dir", "target/web"]).args(browser).args(DENY))?;
     step("build", cargo().args(["build", "--release"]).args(native))?;
-    // With what the build above had: else half of it is compiled again.
-    let units = ["--exclude", "paceline-tests", "--features", "paceline-reducer/cuda"];
-    step("tests of each crate", cargo().args(["test", "--release"]).args(native).args(units))?;
-    // Whole training jobs share the cores: one test at a time, or they measure each other.
-    let whole = ["test", "--release", "--package", "paceline-tests", "--", "--test-threads=1"];
+    let test = |what: &str| {
+        let mut test = cargo();
+        test.args(["test", "--release"]).args(native);
+        (what.to_owned(), test)
+    };
+    let [of_crates, of_the_whole] = test_programs()?;
+    let (what, mut units) = test("tests of each crate");
+    step(&what, units.args(["--lib", "--bins"]).args(of_crates))?;
+    let (what, mut documented) = test("examples in documentation");
+    step(&what, documented.arg("--doc"))?;
     // What was installed above is there: a test that does not find it has failed.
     let required = [("REQUIRE_BROWSER", "1"), ("REQUIRE_PROMETHEUS", "1")];
-    step("tests of the whole", cargo().args(whole).envs(required))?;
+    // Whole training jobs share the cores: one test at a time, or they measure each other.
+    let (what, mut whole) = test("tests of the whole");
+    step(&what, whole.args(of_the_whole).args(["--", "--test-threads=1"]).envs(required))?;
     gpu::accept(&programs(), &root().join("target/gpu-results"))?;
     eprintln!("\nAll checks passed in {:.0} s.", began.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// The test programs of all crates but `paceline-tests`, and those of that one, as arguments for `cargo test`. They are
+/// asked for by name and not by package: a package alone is built anew, with what it depends on, since other packages of
+/// the workspace ask for more features of the same libraries.
+fn test_programs() -> anyhow::Result<[Vec<String>; 2]> {
+    let metadata = cargo_metadata()?;
+    let mut programs = [Vec::new(), Vec::new()];
+    for package in metadata["packages"].as_array().context("cargo metadata lists no packages")? {
+        let of_the_whole = package["name"] == "paceline-tests";
+        for target in package["targets"].as_array().into_iter().flatten() {
+            if let (true, Some(name)) = (target["kind"][0] == "test", target["name"].as_str()) {
+                programs[usize::from(of_the_whole)].extend(["--test".to_owned(), name.to_owned()]);
+            }
+        }
+    }
+    Ok(programs)
 }

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use serde_json::Value;
 
-use crate::system::{cargo, root};
+use crate::system::{cargo_metadata, root};
 
 /// Who may import whom, by crate (ARCHITECTURE.md). `tests` may import anything; nothing imports it.
 const MAY_IMPORT: [(&str, &[&str]); 13] = [
@@ -66,9 +65,7 @@ fn tracked_files() -> anyhow::Result<Vec<PathBuf>> {
 
 /// Dependencies between members point one way. Those for development count too: a test is code.
 fn directions() -> anyhow::Result<Vec<String>> {
-    let output = cargo().args(["metadata", "--format-version", "1", "--no-deps"]).output()?;
-    ensure!(output.status.success(), "cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let metadata = cargo_metadata()?;
     let allowed: BTreeMap<&str, &[&str]> = MAY_IMPORT.into_iter().collect();
     let mut broken = Vec::new();
     for package in metadata["packages"].as_array().context("cargo metadata lists no packages")? {
