@@ -5,6 +5,7 @@
 //! | version | change |
 //! |---|---|
 //! | 1 | the first |
+//! | 2 | [`Note::Device`]. A batch without one is written as version 1, which older servers read |
 
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +14,8 @@ use crate::device::DeviceSample;
 use crate::event::{Event, EventKind};
 use crate::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId};
 
-/// The version this crate writes, and the newest it reads.
-pub const WIRE_VERSION: u16 = 1;
+/// The newest version that this crate writes and reads.
+pub const WIRE_VERSION: u16 = 2;
 
 /// Most records in one batch: a drain of 100 ms holds far fewer (40 buckets * 3 steps/s * 0.1 s = 12), a long
 /// server outage is sent as many batches.
@@ -51,6 +52,14 @@ pub struct Batch {
     pub notes: Vec<Note>,
     /// The records.
     pub events: Vec<Event>,
+}
+
+impl Batch {
+    /// The oldest version that can say what is in it.
+    #[must_use]
+    pub fn wire_version(&self) -> u16 {
+        if self.notes.iter().any(|note| matches!(note, Note::Device(_))) { 2 } else { 1 }
+    }
 }
 
 /// Why records were lost.

@@ -142,7 +142,7 @@ pub fn encode(batch: &Batch) -> Result<Vec<u8>, std::io::Error> {
         if plain_len < COMPRESS_FROM { (STORED, plain) } else { (ZSTD, zstd::bulk::compress(&plain, 1)?) };
     let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + payload.len());
     frame.extend_from_slice(&MAGIC);
-    frame.extend_from_slice(&WIRE_VERSION.to_le_bytes());
+    frame.extend_from_slice(&batch.wire_version().to_le_bytes());
     frame.extend_from_slice(&coding.to_le_bytes());
     frame.extend_from_slice(&(plain_len as u32).to_le_bytes());
     frame.extend_from_slice(&payload);

@@ -104,6 +104,16 @@ fn version_1_is_pinned() {
     assert_eq!(hex, include_str!("golden_v1.hex").trim());
 }
 
+/// The bytes of version 2, which has looks at devices.
+#[test]
+fn version_2_is_pinned() {
+    let figures = DeviceFigure::ALL.into_iter().map(|figure| (figure, 1_000 + figure as u64)).collect();
+    let sample = DeviceSample { at: MonoNanos(4_999_000), device: "a GPU at 0000:01:00.0".into(), figures };
+    let batch = Batch { notes: vec![Note::Device(sample)], ..golden_batch() };
+    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, include_str!("golden_v2.hex").trim());
+}
+
 #[cfg(feature = "compress")]
 #[test]
 fn a_frame_round_trips_stored_and_compressed() {
@@ -240,5 +250,6 @@ fn a_look_at_a_device_comes_back_as_it_was() {
         figures: DeviceFigure::ALL.into_iter().map(|figure| (figure, u64::MAX >> figure as u8)).collect(),
     };
     let batch = Batch { notes: vec![Note::Device(sample)], ..head() };
+    assert_eq!((head().wire_version(), batch.wire_version()), (1, 2), "servers of version 1 read the rest");
     assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
 }
