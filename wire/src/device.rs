@@ -119,3 +119,20 @@ impl DeviceSample {
         self.figures.get(&figure).copied()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Note;
+
+    /// As notes lie in a sealed segment.
+    #[test]
+    fn a_sample_survives_json() {
+        let figures =
+            DeviceFigure::ALL.into_iter().map(|figure| (figure, u64::MAX - figure as u64)).collect();
+        let note = Note::Device(DeviceSample { at: MonoNanos(-7), device: "a GPU".into(), figures });
+        let json = serde_json::to_string(&note).unwrap();
+        assert!(json.contains("\"sm_clock_megahertz\":18446744073709551610"), "{json}");
+        assert_eq!(serde_json::from_str::<Note>(&json).unwrap(), note);
+    }
+}
