@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, ensure};
 use paceline_tests::feed::Feed;
-use paceline_tests::programs::{Server, get_json};
+use paceline_tests::programs::{Server, get_json, wait_until};
 use paceline_tests::simulator::{FaultKind, Plan, Simulation};
 use wire::batch::Note;
 use wire::device::{DeviceFigure, DeviceSample, throttle};
@@ -64,13 +64,20 @@ fn the_api_and_prometheus_have_the_newest_look() -> anyhow::Result<()> {
     let mut feed = Feed::new(simulated(1, throttle::THERMAL, 1_350));
     // The job goes on: what is over has no gauges.
     feed.send_all_but(1, &server.address)?;
-    let devices = get_json(&format!("{}/api/v1/runs/{}/devices", server.address, feed.run))?;
-    let devices = devices.as_array().context("a list")?;
-    ensure!(devices.len() == 4, "{devices:?}");
+    // What was taken in is shown some milliseconds later.
+    let url = format!("{}/api/v1/runs/{}/devices", server.address, feed.run);
+    let devices = wait_until("the run with its devices", || {
+        get_json(&url).ok()?.as_array().filter(|devices| devices.len() == 4).cloned()
+    })?;
     let slow = &devices[SLOW];
     ensure!(slow["rank"] == 2 && slow["sample"]["device"] == "a GPU at 0000:03:00.0", "{slow}");
     ensure!(slow["sample"]["figures"]["sm_clock_megahertz"] == 1_350, "{slow}");
-    let metrics = ureq::get(format!("{}/metrics", server.address)).call()?.body_mut().read_to_string()?;
+    let metrics = wait_until("metrics of the run", || {
+        let mut answer = ureq::get(format!("{}/metrics", server.address)).call().ok()?;
+        let text = answer.body_mut().read_to_string().ok()?;
+        let has = |rank: u32| text.contains(&format!("paceline_device_throttled{{rank=\"{rank}\""));
+        (0..4).all(has).then_some(text)
+    })?;
     let run = &feed.run;
     for line in [
         format!("paceline_device_throttled{{rank=\"1\",run=\"{run}\"}} 0"),
