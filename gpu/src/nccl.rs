@@ -144,18 +144,6 @@ pub fn mapped() -> Option<NcclFacts> {
 }
 
 fn of(library: &Library) -> Result<NcclFacts, NoNccl> {
-    let version = version_of(library)?;
-    Ok(NcclFacts {
-        path: library.path.clone(),
-        origin: library.origin,
-        version,
-        profiler_api: version.profiler_api(),
-        gpu_times: version.has_gpu_times(),
-        known_trouble: version.known_trouble(),
-    })
-}
-
-fn version_of(library: &Library) -> Result<Version, NoNccl> {
     // SAFETY: the type is that of nccl.h: one integer is written.
     let get = unsafe { library.function::<unsafe extern "C" fn(*mut c_int) -> c_int>("ncclGetVersion")? };
     let mut code = 0;
@@ -164,7 +152,15 @@ fn version_of(library: &Library) -> Result<Version, NoNccl> {
     if result != 0 {
         return Err(NoNccl::Refused { code: result });
     }
-    Ok(Version::of_code(code))
+    let version = Version::of_code(code);
+    Ok(NcclFacts {
+        path: library.path.clone(),
+        origin: library.origin,
+        version,
+        profiler_api: version.profiler_api(),
+        gpu_times: version.has_gpu_times(),
+        known_trouble: version.known_trouble(),
+    })
 }
 
 #[cfg(test)]

@@ -5,14 +5,14 @@
 //! urgent stream              (wait r0)| all-reduce 0 |e0|(wait r1)| all-reduce 1 |e1|
 //! ```
 //!
-//! The training thread does not wait for the device: it arranges work, steps ahead if it can. A gradient is scaled into
+//! With NCCL the training thread does not wait for the device: it arranges work, steps ahead if it can. A gradient is scaled into
 //! its bucket by a kernel behind the one that made it; an event on the compute stream (`r`) says that the bucket is
 //! ready and lets the urgent stream begin; an event behind the collective (`e`) lets the optimizer begin. Both orders
 //! are needed anyway, so that observing costs no more than that these two events keep their times. They are read later,
 //! when the device has come past them, and placed on the host's clock.
 //!
 //! Collectives are NCCL's, or *staged*: copied to pinned memory, reduced by the [`Control`] communicator, and copied
-//! back. Staged is for ranks that share a GPU, which NCCL refuses, and for where there is no NCCL. With NCCL, the control
+//! back, for which the end of a step waits. Staged is for ranks that share a GPU, which NCCL refuses, and for where there is no NCCL. With NCCL, the control
 //! communicator is what the ranks meet over, and what finds out who is to blame when a collective does not end: NCCL
 //! itself would wait forever.
 //!
@@ -195,6 +195,11 @@ fn await_ready(nccl: &NcclCommunicator, control: &dyn Control, timeout: Duration
         std::thread::sleep(POLL);
     }
     Ok(())
+}
+
+/// The error of a device as one of this host.
+fn working<T>(result: Result<T, DeviceError>) -> Result<T, CommError> {
+    result.map_err(refused("working on the GPU"))
 }
 
 /// The error of a library as one of this host.

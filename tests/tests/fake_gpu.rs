@@ -223,10 +223,16 @@ fn a_burst_records_every_kernel_and_copy_and_yields_to_another_tool() -> anyhow:
         anyhow::bail!("{:?} came last", own[10_001])
     };
     ensure!(*bytes == 4_000 && times.end - times.start == 5_400, "{:?}", own[10_001]);
+    let unfinished = Burst::start(Some(&library))?;
+    launch(c"spin_ns", 7, stream);
+    drop(unfinished);
     launch(c"spin_ns", 7, stream);
     let quiet = Burst::start(Some(&library))?.finish()?;
     let of_stream = |record: &&Record| matches!(record, Record::Kernel { place, .. } if place.stream as usize == stream.addr());
-    ensure!(!quiet.records.iter().any(|record| of_stream(&record)), "nothing is recorded between bursts");
+    ensure!(
+        !quiet.records.iter().any(|record| of_stream(&record)),
+        "nothing is recorded between bursts, and nothing is left of one that was not finished"
+    );
     Ok(())
 }
 

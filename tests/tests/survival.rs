@@ -10,10 +10,19 @@ use paceline::store::{directory::Layout, log, segment};
 use paceline_tests::fetch;
 use paceline_tests::programs::{Job, Server, get_json, program, report, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use wire::batch::Batch;
 use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
 use wire::event::{Event, StepRecord};
 use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Step};
+
+/// The summary of a server's one run, once that has completed.
+fn completed(server: &Server) -> anyhow::Result<Value> {
+    wait_until("the run to complete", || {
+        let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;
+        Some(runs[0].clone()).filter(|run| run["state"] == "completed")
+    })
+}
 
 #[test]
 fn a_job_does_not_notice_that_its_server_was_killed_and_no_step_is_missing() -> anyhow::Result<()> {
@@ -27,10 +36,7 @@ fn a_job_does_not_notice_that_its_server_was_killed_and_no_step_is_missing() -> 
     let server = Server::start_at(data.path(), &listen)?;
     let (code, printed, complaints) = job.finish()?;
     assert_eq!(code, 0, "{printed}{complaints}");
-    let summary = wait_until("the run to complete", || {
-        let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;
-        Some(runs[0].clone()).filter(|run| run["state"] == "completed")
-    })?;
+    let summary = completed(&server)?;
     assert_eq!(summary["steps"], 150, "{summary:#}");
     let run = summary["run"].as_str().unwrap_or_default().to_owned();
     drop(server);
@@ -79,10 +85,7 @@ fn a_full_disk_costs_the_job_nothing_and_no_step_is_missing_once_there_is_room()
     std::fs::remove_file(disk.join("ballast"))?;
     let (code, printed, complaints) = job.finish()?;
     assert_eq!(code, 0, "{printed}{complaints}");
-    let summary = wait_until("the run to complete", || {
-        let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;
-        Some(runs[0].clone()).filter(|run| run["state"] == "completed")
-    })?;
+    let summary = completed(&server)?;
     assert_eq!(summary["steps"], 400, "{summary:#}");
     Ok(())
 }

@@ -63,21 +63,19 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let browser = ["--package", "paceline-web", "--profile", "web", "--target", "wasm32-unknown-unknown"];
     step("lints, browser", cargo().args(["clippy", "--target-dir", "target/web"]).args(browser).args(DENY))?;
     step("build", cargo().args(["build", "--release"]).args(native))?;
-    let test = |what: &str| {
-        let mut test = cargo();
-        test.args(["test", "--release"]).args(native);
-        (what.to_owned(), test)
-    };
+    let test = ["test", "--release"];
     let [of_crates, of_the_whole] = test_programs()?;
-    let (what, mut units) = test("tests of each crate");
-    step(&what, units.args(["--lib", "--bins"]).args(of_crates))?;
-    let (what, mut documented) = test("examples in documentation");
-    step(&what, documented.arg("--doc"))?;
+    let units = ["--lib", "--bins"];
+    step("tests of each crate", cargo().args(test).args(native).args(units).args(of_crates))?;
+    step("examples in documentation", cargo().args(test).args(native).arg("--doc"))?;
     // What was installed above is there: a test that does not find it has failed.
     let required = [("REQUIRE_BROWSER", "1"), ("REQUIRE_PROMETHEUS", "1")];
     // Whole training jobs share the cores: one test at a time, or they measure each other.
-    let (what, mut whole) = test("tests of the whole");
-    step(&what, whole.args(of_the_whole).args(["--", "--test-threads=1"]).envs(required))?;
+    let alone = ["--", "--test-threads=1"];
+    step(
+        "tests of the whole",
+        cargo().args(test).args(native).args(of_the_whole).args(alone).envs(required),
+    )?;
     gpu::accept(&programs(), &root().join("target/gpu-results"))?;
     eprintln!("\nAll checks passed in {:.0} s.", began.elapsed().as_secs_f64());
     Ok(())

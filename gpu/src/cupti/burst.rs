@@ -119,6 +119,13 @@ struct Pool {
     filled: Vec<(Buffer, usize)>,
 }
 
+impl Pool {
+    /// Forgets what was recorded.
+    fn discard(&mut self) {
+        self.free.extend(self.filled.drain(..).map(|(buffer, _)| buffer));
+    }
+}
+
 static POOL: Mutex<Option<Pool>> = Mutex::new(None);
 static UNDER_WAY: AtomicBool = AtomicBool::new(false);
 static MAY_GIVE_NONE: AtomicBool = AtomicBool::new(false);
@@ -272,8 +279,13 @@ impl Burst {
 
 impl Drop for Burst {
     fn drop(&mut self) {
-        // Nobody is left to be told; what could not be disabled records into the pool, which is bounded.
-        let _outcome = self.disable();
+        if !self.enabled.is_empty() {
+            // Not finished. Nobody is left to be told of a failure; what stays behind then is bounded by the pool.
+            let _outcome = self.disable();
+            // SAFETY: no pointer is passed, and no lock is held that the calls it makes would take.
+            let _code = unsafe { (self.functions.flush)(FORCED) };
+            pool().get_or_insert_default().discard();
+        }
         UNDER_WAY.store(false, Ordering::Release);
     }
 }

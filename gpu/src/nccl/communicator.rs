@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtrMut as _};
 
-use super::{NoNccl, Version, WANTED, version_of};
+use super::{NoNccl, WANTED};
 use crate::library::{Absent, Library};
 
 /// Names a communicator; rank 0 makes it and the others get it from rank 0.
@@ -109,8 +109,6 @@ pub struct Nccl {
     destroy: unsafe extern "C" fn(Raw) -> c_int,
     abort: unsafe extern "C" fn(Raw) -> c_int,
     error_string: unsafe extern "C" fn(c_int) -> *const c_char,
-    /// Its release.
-    pub version: Version,
 }
 
 impl Nccl {
@@ -121,12 +119,11 @@ impl Nccl {
     /// When there is none, or it is older than 2.14, which first had communicators that do not block.
     pub fn open(path: Option<&Path>) -> Result<Arc<Self>, NoNccl> {
         let library = Library::open_or(&WANTED, path)?;
-        let version = version_of(&library)?;
-        Ok(Arc::new(Self::of(&library, version)?))
+        Ok(Arc::new(Self::of(&library)?))
     }
 
-    fn of(library: &Library, version: Version) -> Result<Self, Absent> {
-        // SAFETY: the types are those of nccl.h, which have not changed since these functions came (2.14 and before).
+    fn of(library: &Library) -> Result<Self, Absent> {
+        // SAFETY: the types are those of nccl.h, the same in 2.20 and in 2.28.
         unsafe {
             Ok(Self {
                 unique_id: library.function("ncclGetUniqueId")?,
@@ -137,7 +134,6 @@ impl Nccl {
                 destroy: library.function("ncclCommDestroy")?,
                 abort: library.function("ncclCommAbort")?,
                 error_string: library.function("ncclGetErrorString")?,
-                version,
             })
         }
     }

@@ -58,7 +58,7 @@ impl Drop for Watch {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It ends within the few milliseconds of a look.
+            // It ends with the look under way.
             let _outcome = thread.join();
         }
     }
@@ -89,7 +89,7 @@ fn look(
     Ok(())
 }
 
-/// All figures that the device has, as they are now: some milliseconds. The error is that the device is gone.
+/// All figures that the device has, as they are now. The error is that the device is gone.
 fn figures(device: &Device<'_>) -> Result<BTreeMap<DeviceFigure, u64>, NvmlError> {
     use DeviceFigure as Figure;
     let utilization = device.utilization_rates();

@@ -17,7 +17,7 @@ use wire::ids::{Bucket, Seq};
 use super::clock::{Bound, DeviceClock};
 use super::events::{Pair, Unread};
 use super::memory::{DeviceMemory, Ready};
-use super::{Cuda, await_ready, refused};
+use super::{Cuda, await_ready, refused, working};
 use crate::communicator::{Communicator, Control};
 use crate::error::CommError;
 use crate::memory::Carrier;
@@ -68,10 +68,6 @@ pub struct DeviceCarrier {
     /// Tells the training thread why what it waited for ended.
     failure: Arc<OnceLock<CommError>>,
     is_bound: bool,
-}
-
-fn working<T>(result: Result<T, DeviceError>) -> Result<T, CommError> {
-    result.map_err(refused("working on the GPU"))
 }
 
 impl DeviceCarrier {
@@ -209,8 +205,7 @@ impl DeviceCarrier {
     fn event_of(&mut self, unread: Unread) -> Result<Option<Event>, DeviceError> {
         let event = match unread {
             Unread::Bucket(record, pair) => {
-                let (Some(ready), Some(end)) = (self.clock.place(&pair.ready)?, self.clock.place(&pair.end)?)
-                else {
+                let Some((ready, end)) = self.clock.place_both(&pair.ready, &pair.end)? else {
                     return Ok(None);
                 };
                 // The host may hand a bucket over before the device has its gradients, or after.
@@ -221,16 +216,12 @@ impl DeviceCarrier {
                 Event::Bucket(BucketRecord { ready, launch, start, end: end.max(start), ..record })
             }
             Unread::Span { step, kind, begin, end } => {
-                let (Some(begin), Some(end)) = (self.clock.place(&begin)?, self.clock.place(&end)?) else {
-                    return Ok(None);
-                };
-                Event::Span(Span { step, kind, begin, end: end.max(begin), cpu_nanos: 0 })
+                let Some((begin, end)) = self.clock.place_both(&begin, &end)? else { return Ok(None) };
+                Event::Span(Span { step, kind, begin, end, cpu_nanos: 0 })
             }
             Unread::Step { context: StepContext { step, shadow }, begin, end, samples } => {
-                let (Some(begin), Some(end)) = (self.clock.place(&begin)?, self.clock.place(&end)?) else {
-                    return Ok(None);
-                };
-                Event::Step(StepRecord { step, begin, end: end.max(begin), samples, shadow })
+                let Some((begin, end)) = self.clock.place_both(&begin, &end)? else { return Ok(None) };
+                Event::Step(StepRecord { step, begin, end, samples, shadow })
             }
         };
         Ok(Some(event))

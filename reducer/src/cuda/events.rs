@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
+use agent::StepContext;
 use gpu::device::{DeviceError, Event};
 use wire::event::{BucketRecord, SpanKind};
 use wire::ids::Step;
-
-use agent::StepContext;
 
 /// Things in turn: the next is free once nobody else holds it.
 pub(super) struct Pool<T> {

@@ -15,7 +15,7 @@ use wire::ids::Step;
 use super::Cuda;
 use super::carrier::DeviceCarrier;
 use super::events::{Pair, Pool, Unread};
-use super::refused;
+use super::working;
 use crate::error::{CommError, ReduceError};
 use crate::memory::{Memory, ReadTail};
 
@@ -50,10 +50,6 @@ pub struct Ready {
     pub(super) is_observed: bool,
     /// What lies behind the gradients of the last bucket: what this rank gives, then the sum.
     pub(super) tail: Option<Pinned>,
-}
-
-fn working<T>(result: Result<T, DeviceError>) -> Result<T, CommError> {
-    result.map_err(refused("working on the GPU"))
 }
 
 impl DeviceMemory {

@@ -8,20 +8,24 @@ use serde_json::json;
 use crate::report::Outcome;
 use crate::truth::median;
 
-/// A stream takes some thousand calls before it makes the host wait; these stay below.
+/// So few that a stream takes them all without making the host wait.
 const BATCH: usize = 256;
 const BATCHES: usize = 100;
 const BRACKETS: usize = 500;
 /// A bracket that is wider says little about the clock (`reducer::cuda::clock`).
 const WIDEST_NANOS: f64 = 100_000.0;
 
-/// Nanoseconds of each of `BATCHES` means over `BATCH` calls.
-fn each(mut call: impl FnMut(usize) -> anyhow::Result<()>) -> anyhow::Result<Vec<f64>> {
+/// Nanoseconds of each of `BATCHES` means over `BATCH` calls; `settle` comes between batches and is in none.
+fn each(
+    mut call: impl FnMut(usize) -> anyhow::Result<()>,
+    settle: impl Fn() -> anyhow::Result<()>,
+) -> anyhow::Result<Vec<f64>> {
     let mut means = Vec::with_capacity(BATCHES);
     for _ in 0..BATCHES {
         let begin = Instant::now();
         (0..BATCH).try_for_each(&mut call)?;
         means.push(begin.elapsed().as_nanos() as f64 / BATCH as f64);
+        settle()?;
     }
     Ok(means)
 }
@@ -31,13 +35,10 @@ pub fn of_events(device: &Device) -> anyhow::Result<Outcome> {
     device.bind()?;
     let stream = device.stream()?;
     let events: Vec<Event> = (0..BATCH).map(|_| device.event()).collect::<Result<_, _>>()?;
-    let mut record = each(|at| {
-        events[at].record(&stream)?;
-        Ok(())
-    })?;
-    events[BATCH - 1].wait()?;
-    let mut query = each(|at| Ok(events[at].is_done().map(drop)?))?;
-    let mut read = each(|at| Ok(events[at].nanos_since(&events[0]).map(drop)?))?;
+    let last = || Ok(events[BATCH - 1].wait()?);
+    let mut record = each(|at| Ok(events[at].record(&stream)?), last)?;
+    let mut query = each(|at| Ok(events[at].is_done().map(drop)?), last)?;
+    let mut read = each(|at| Ok(events[at].nanos_since(&events[0]).map(drop)?), last)?;
     let raw = json!({ "record_ns": record, "query_ns": query, "elapsed_ns": read });
     let line = format!(
         "an event costs {:.0} ns to record, {:.0} to ask for, {:.0} to read",
