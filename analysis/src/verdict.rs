@@ -144,11 +144,8 @@ fn culprit(ranks: &[usize]) -> Culprit {
 
 fn confidence(case: &Case<'_>) -> Confidence {
     let last_share = case.last_in as f64 / case.bad.len() as f64;
-    if case.bad.len() >= HIGH_CONFIDENCE_STEPS && last_share >= 0.8 && case.excess.is_clear() {
-        Confidence::High
-    } else {
-        Confidence::Medium
-    }
+    let is_sure = last_share >= 0.8 && case.excess.is_clear() && case.shared_cores().is_none();
+    if case.bad.len() >= HIGH_CONFIDENCE_STEPS && is_sure { Confidence::High } else { Confidence::Medium }
 }
 
 pub(crate) fn cost_share(cost_nanos: u64, steps: &[&StepAnalysis]) -> f64 {

@@ -44,6 +44,13 @@ pub enum Ran {
         /// Last end.
         end: u64,
     },
+    /// By events in its stream, on the host's clock.
+    Events {
+        /// The event before it.
+        begin: MonoNanos,
+        /// The event behind it.
+        end: MonoNanos,
+    },
     /// Nobody knows: this release of NCCL tells only when it was enqueued, from its launch until this moment.
     Unknown {
         /// The call returned.
@@ -77,6 +84,7 @@ struct Progress {
     ended: u16,
     gpu: Option<(u64, u64)>,
     host: Option<(MonoNanos, MonoNanos)>,
+    events: Option<(MonoNanos, MonoNanos)>,
     issued: Option<MonoNanos>,
 }
 
@@ -106,6 +114,9 @@ impl Progress {
     }
 
     fn ran(&self) -> Option<Ran> {
+        if let Some((begin, end)) = self.events {
+            return Some(Ran::Events { begin, end });
+        }
         match (self.gpu, self.host) {
             (Some((begin, end)), _) => Some(Ran::Gpu { begin, end }),
             (None, Some((begin, end))) => Some(Ran::Host { begin, end }),
@@ -141,6 +152,9 @@ impl Collector {
                 }
             }
             Entry::Issued { handle, at } => self.progress(handle).issued = Some(at),
+            Entry::Timed { handle, begin, end } => self.progress(handle).events = Some((begin, end)),
+            // Of no collective.
+            Entry::Phase { .. } => {}
             Entry::Began { handle, parent, gpu, at } => {
                 if self.parents.len() < MOST_CHANNELS {
                     self.parents.insert(handle, parent);
@@ -176,7 +190,9 @@ impl Collector {
         let is_over = |handle: &Handle, open: &Open| {
             let all_channels = open.progress.ended >= u16::from(open.channels.max(1));
             let overtaken = youngest.get(&open.communicator).is_some_and(|younger| handle < younger);
-            open.progress.issued.is_some() || open.progress.is_quiet() && (all_channels || overtaken)
+            open.progress.issued.is_some()
+                || open.progress.events.is_some()
+                || open.progress.is_quiet() && (all_channels || overtaken)
         };
         let over: Vec<Handle> = self
             .open

@@ -11,19 +11,24 @@
 //!                                       collective
 //! ```
 //!
-//! * [`nccl`] is the door: NCCL loads this library as its profiler plugin. What a callback is told goes as one entry
-//!   into its thread's ring ([`trail`]), and that is all that happens on NCCL's threads.
+//! * [`nccl`], [`calls`] and [`nvtx`] are doors: NCCL loads this library as its profiler plugin, the loader puts its
+//!   functions before NCCL's, and NVTX takes it as the receiver of ranges.
+//!   What a callback is told goes as one entry into its thread's ring ([`trail`]), and that is all that happens on the
+//!   threads of others.
 //! * [`collect`] makes collectives of entries, [`gpu_clock`] puts the GPU's time on the host's clock, [`steps`] finds
 //!   the training steps, which nobody marks here, in the order of collectives, and [`place`] makes records of it. All
 //!   are plain functions of what they are given.
 //! * [`observer`] is the thread that does it, every few milliseconds, and hands the records to the agent.
 #![allow(unsafe_code, reason = "it is called from C, through pointers; only `nccl` and `host` do it")]
 
+pub mod calls;
 pub mod collect;
 pub mod gpu_clock;
 mod host;
 pub mod nccl;
+pub mod nvtx;
 mod observer;
 pub mod place;
 pub mod steps;
+mod table;
 pub mod trail;

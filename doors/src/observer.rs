@@ -1,7 +1,7 @@
 //! The thread that turns what callbacks left behind into records.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use gpu::nvml::sampler::{Wanted, Watch};
 use wire::batch::BY_NCCL;
 use wire::event::{EventKind, Source};
 
+use crate::calls::Measured;
 use crate::collect::{Collective, Collector, Ran};
 use crate::gpu_clock::GpuClock;
 use crate::host;
@@ -29,19 +30,45 @@ pub(crate) struct Communicator {
     pub(crate) size: u32,
 }
 
+/// Ways to hear of NCCL's collectives, the one that tells most last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Door {
+    /// Ranges around NCCL's calls: when they were enqueued.
+    Nvtx = 1,
+    /// Events around NCCL's calls.
+    Calls = 2,
+    /// NCCL itself.
+    Plugin = 3,
+}
+
+/// The best door so far; 0 before the first.
+static BEST: AtomicU8 = AtomicU8::new(0);
 static IS_OBSERVED: OnceLock<bool> = OnceLock::new();
 static THREAD: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 static STOP: AtomicBool = AtomicBool::new(false);
 /// Communicators that the thread has not heard of yet.
 static NEW_COMMUNICATORS: Mutex<Vec<Communicator>> = Mutex::new(Vec::new());
 
-/// A communicator was made. True when this process is observed: when the environment says where a server is.
-pub(crate) fn begin(communicator: Option<Communicator>) -> bool {
+/// NCCL is used: a communicator was made, or a collective called. True when this process is observed: when the environment
+/// says where a server is.
+pub(crate) fn begin(door: Door, communicator: Option<Communicator>) -> bool {
     let is_observed = *IS_OBSERVED.get_or_init(|| start().unwrap_or(false));
+    BEST.fetch_max(door as u8, Ordering::AcqRel);
     if let Some(communicator) = communicator.filter(|_| is_observed) {
         NEW_COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner).push(communicator);
     }
     is_observed
+}
+
+/// Whether this process is observed; nothing is begun for it.
+pub(crate) fn is_observed() -> bool {
+    IS_OBSERVED.get().is_some_and(|observed| *observed)
+}
+
+/// Whether no door that is open tells more than this one: a collective is told of once.
+pub(crate) fn is_best(door: Door) -> bool {
+    BEST.load(Ordering::Acquire) <= door as u8
 }
 
 /// `None` where there is nothing to do or no way to do it; what is wrong is said once.
@@ -54,11 +81,6 @@ fn start() -> Option<bool> {
             return None;
         }
     };
-    let trouble = gpu::nccl::mapped().and_then(|nccl| Some((nccl.version, nccl.known_trouble?)));
-    if let Some((version, trouble)) = trouble.filter(|(_, trouble)| trouble.keeps_plugin_off) {
-        agent::warn(&format!("not observing this job: NCCL {version}: {}", trouble.what));
-        return None;
-    }
     host::watch_forks();
     let world_size = config.world_size;
     let agent = Agent::start(Config { origin: BY_NCCL.into(), ..config });
@@ -112,6 +134,7 @@ struct Observer {
     collector: Collector,
     clock: GpuClock,
     placer: Placer,
+    measured: Measured,
     /// Entries and collectives since the process began.
     lost: u64,
 }
@@ -125,6 +148,7 @@ impl Observer {
             collector: Collector::default(),
             clock: GpuClock::default(),
             placer: Placer::default(),
+            measured: Measured::default(),
             lost: 0,
         }
     }
@@ -149,11 +173,16 @@ impl Observer {
         // Each entry that is lost may cost a collective.
         self.recorder.lose(EventKind::Bucket, lost - std::mem::replace(&mut self.lost, lost));
         for entry in self.entries.drain(..) {
-            if let Entry::Began { gpu: Some(gpu), at, .. } | Entry::Ended { gpu: Some(gpu), at, .. } = entry {
-                self.clock.seen(gpu, at);
+            match entry {
+                Entry::Began { gpu: Some(gpu), at, .. } | Entry::Ended { gpu: Some(gpu), at, .. } => {
+                    self.clock.seen(gpu, at);
+                }
+                Entry::Phase { phase, begin, end } => self.placer.take_phase(phase, begin, end),
+                _ => {}
             }
             self.collector.take(entry);
         }
+        self.measured.take(|entry| self.collector.take(entry));
         for collective in self.collector.ended() {
             if let Some(timed) = timed(collective, &self.clock) {
                 self.placer.take(&timed, |event| self.recorder.record(event));
@@ -166,6 +195,7 @@ impl Observer {
 fn timed(collective: Collective, clock: &GpuClock) -> Option<Timed> {
     let (start, end, source) = match collective.ran {
         Ran::Gpu { begin, end } => (clock.to_host(begin)?, clock.to_host(end)?, Source::DeviceEvent),
+        Ran::Events { begin, end } => (begin, end, Source::DeviceEvent),
         Ran::Host { begin, end } => (begin, end, Source::HostClock),
         Ran::Unknown { issued } => (collective.launch, issued, Source::Derived),
     };

@@ -11,6 +11,7 @@ use wire::ids::{Bucket, Comm, Seq, Step};
 
 use crate::collect::Collective;
 use crate::steps::{Place, StepFinder};
+use crate::trail::Phase;
 
 /// With several communicators, the first that repeats may be one that does so once a layer: so long the others are
 /// waited for,
@@ -21,6 +22,8 @@ const MOST_SETTLING_NANOS: i64 = 30_000_000_000;
 const ALIKE: f64 = 0.8;
 /// Collectives of other communicators that wait for their step.
 const MOST_WAITING: usize = 16_384;
+/// Phases of the host that wait for their step.
+const MOST_PHASES: usize = 1_024;
 /// Communicators that are told apart; a job with tensor, pipeline and expert parallelism has fewer than ten a rank.
 const MOST_COMMUNICATORS: usize = 256;
 /// A collective that began so long after the one before had ended was waiting for its gradients. One that waited for its
@@ -58,6 +61,7 @@ pub struct Placer {
     /// When the step before ended, and when its last collective was enqueued; `None` before the first.
     before: Option<(MonoNanos, MonoNanos)>,
     waiting: VecDeque<Timed>,
+    phases: VecDeque<(Phase, MonoNanos, MonoNanos)>,
 }
 
 /// The step that is being put together.
@@ -65,6 +69,8 @@ pub struct Placer {
 struct Current {
     step: Step,
     begin: MonoNanos,
+    /// Its first collective was enqueued.
+    first_launch: MonoNanos,
     /// The device computed at least until then: a collective that found its stream idle was waiting for gradients.
     computed_until: MonoNanos,
     previous_end: MonoNanos,
@@ -128,8 +134,13 @@ impl Placer {
     fn anchored(&mut self, timed: &Timed, place: Place, record: &mut impl FnMut(Event)) {
         if place.bucket == Bucket(0) {
             let begin = self.before.map_or(timed.collective.launch, |(end, _)| end);
-            self.current =
-                Some(Current { step: place.step, begin, computed_until: begin, previous_end: begin });
+            self.current = Some(Current {
+                step: place.step,
+                begin,
+                first_launch: timed.collective.launch,
+                computed_until: begin,
+                previous_end: begin,
+            });
         }
         // Steps are found in the middle of one, which is left out.
         let Some(current) = self.current.as_mut().filter(|current| current.step == place.step) else {
@@ -150,9 +161,9 @@ impl Placer {
     }
 
     fn end_step(&mut self, last_launch: MonoNanos, record: &mut impl FnMut(Event)) {
-        let Some(Current { step, begin, computed_until, previous_end: end }) = self.current.take() else {
-            return;
-        };
+        let Some(current) = self.current.take() else { return };
+        let Current { step, begin, computed_until, previous_end: end, .. } = current;
+        let waited = self.waited_for_host(&current);
         let before = self.before.replace((end, last_launch));
         let (enqueued, later): (VecDeque<Timed>, VecDeque<Timed>) =
             self.waiting.drain(..).partition(|timed| timed.collective.launch <= last_launch);
@@ -164,13 +175,45 @@ impl Placer {
             record(Event::Bucket(self.bucket(timed, step, Bucket(*count))));
             *count += 1;
         }
-        // What is not compute is waiting: the device has nothing else to do before the last collective is done.
-        for (kind, begin, end) in
-            [(SpanKind::Backward, begin, computed_until), (SpanKind::Blocked, computed_until, end)]
-        {
-            record(Event::Span(Span { step, kind, begin, end, cpu_nanos: 0 }));
+        let mut span = |kind, begin: MonoNanos, end: MonoNanos| {
+            if begin < end {
+                record(Event::Span(Span { step, kind, begin, end, cpu_nanos: 0 }));
+            }
+        };
+        let mut at = begin;
+        for (kind, from, to) in waited {
+            span(SpanKind::Backward, at, from);
+            span(kind, from, to);
+            at = to;
         }
+        // What is not compute is waiting: the device has nothing else to do before the last collective is done.
+        span(SpanKind::Backward, at, computed_until);
+        span(SpanKind::Blocked, computed_until, end);
         record(Event::Step(StepRecord { step, begin, end, samples: 0, shadow: false }));
+    }
+
+    /// Takes in that the host's main thread was in a phase; in the order of time.
+    pub fn take_phase(&mut self, phase: Phase, begin: MonoNanos, end: MonoNanos) {
+        if self.phases.len() == MOST_PHASES {
+            self.phases.pop_front();
+        }
+        self.phases.push_back((phase, begin, end));
+    }
+
+    /// When the device waited for the host: what the host did before it enqueued the step's first collective, and after
+    /// the device was done with the step before. A host that runs ahead does it earlier, and costs nothing.
+    fn waited_for_host(&mut self, step: &Current) -> Vec<(SpanKind, MonoNanos, MonoNanos)> {
+        let is_later = |(_, begin, _): &(Phase, MonoNanos, MonoNanos)| *begin >= step.first_launch;
+        let later = self.phases.iter().position(is_later).unwrap_or(self.phases.len());
+        let limit = step.first_launch.min(step.computed_until);
+        let of_step = self.phases.drain(..later).map(|(phase, begin, end)| {
+            let kind = match phase {
+                Phase::Input => SpanKind::Input,
+                Phase::Copy => SpanKind::H2d,
+            };
+            (kind, begin.max(step.begin), end.min(limit))
+        });
+        of_step.filter(|(_, begin, end)| begin < end).collect()
     }
 
     fn bucket(&mut self, timed: &Timed, step: Step, bucket: Bucket) -> BucketRecord {
@@ -274,6 +317,39 @@ mod tests {
             assert_eq!(compute, (SpanKind::Backward, 90_000_000, 60_000_000));
             assert_eq!(spans.next(), Some((SpanKind::Blocked, 60_000_000, 90_000_000)));
         }
+    }
+
+    /// Steps of 100 ms with one collective; the host gets its input from 2 to 12 ms, or while the device is busy still.
+    fn spans_of_input(ahead: i64) -> Vec<(SpanKind, i64, i64)> {
+        let (mut placer, mut spans) = (Placer::default(), Vec::new());
+        for step in 0..80 {
+            let at = step * 100_000;
+            let micros = |micros: i64| MonoNanos((at + micros) * 1_000);
+            placer.take_phase(Phase::Input, micros(2_000 - ahead), micros(12_000 - ahead));
+            let one = timed(DATA, step as u64, 100, [at + 14_000, at + 60_000, at + 100_000]);
+            placer.take(&one, |event| {
+                if let Event::Span(span) = event {
+                    let in_step = |time: MonoNanos| (time.0 - at * 1_000) / 1_000;
+                    spans.push((span.kind, in_step(span.begin), in_step(span.end)));
+                }
+            });
+        }
+        spans
+    }
+
+    #[test]
+    fn a_device_waits_for_input_that_comes_after_it_is_done_and_not_for_what_came_before() {
+        let waited = spans_of_input(0);
+        let expected = [
+            (SpanKind::Backward, 0, 2_000),
+            (SpanKind::Input, 2_000, 12_000),
+            (SpanKind::Backward, 12_000, 60_000),
+            (SpanKind::Blocked, 60_000, 100_000),
+        ];
+        assert_eq!(&waited[waited.len() - 4..], expected);
+        let ahead = spans_of_input(20_000);
+        assert_eq!(&ahead[ahead.len() - 2..], [(SpanKind::Backward, 0, 60_000), expected[3]]);
+        assert!(ahead.iter().all(|(kind, ..)| *kind != SpanKind::Input), "{ahead:?}");
     }
 
     #[test]

@@ -74,6 +74,16 @@ pub enum Function {
     Other = 15,
 }
 
+/// What a device waits for its host to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// The next batch is got.
+    Input,
+    /// It is copied to the device.
+    Copy,
+}
+
 /// What one callback was told.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Entry {
@@ -100,6 +110,24 @@ pub enum Entry {
         handle: Handle,
         /// When.
         at: MonoNanos,
+    },
+    /// A collective ran, by events before and behind it in its stream, on the host's clock.
+    Timed {
+        /// Names it.
+        handle: Handle,
+        /// The event before it.
+        begin: MonoNanos,
+        /// The event behind it.
+        end: MonoNanos,
+    },
+    /// The main thread was in a phase that the job marks.
+    Phase {
+        /// Which.
+        phase: Phase,
+        /// It began.
+        begin: MonoNanos,
+        /// It ended.
+        end: MonoNanos,
     },
     /// A channel of a collective's kernel began on the GPU.
     Began {
@@ -142,8 +170,13 @@ pub fn append(entry: Entry) {
         ring.as_mut().is_some_and(|ring| ring.push(entry).is_ok())
     });
     if !pushed.unwrap_or(false) {
-        LOST.fetch_add(1, Ordering::Relaxed);
+        lose();
     }
+}
+
+/// Counts something that could not be told as lost.
+pub fn lose() {
+    LOST.fetch_add(1, Ordering::Relaxed);
 }
 
 fn register() -> Option<Producer<Entry>> {

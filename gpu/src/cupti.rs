@@ -9,6 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::library::{Absent, Library, Origin, Wanted};
+use records::kind;
 
 /// The job's own must be used, which is mapped already or lies beside its NCCL.
 const WANTED: Wanted = Wanted {
@@ -19,6 +20,26 @@ const WANTED: Wanted = Wanted {
 };
 /// Readings of which the tightest counts.
 const READINGS: usize = 16;
+
+/// `CUPTI_ERROR_UNKNOWN`
+const UNKNOWN: c_uint = 999;
+
+/// What of CUPTI's headers is relied on, by the names that it has there: to be compared with the headers themselves.
+#[doc(hidden)]
+#[must_use]
+pub fn assumptions() -> Vec<(&'static str, u64)> {
+    let kinds = [
+        ("CUPTI_ACTIVITY_KIND_MEMCPY", kind::MEMCPY),
+        ("CUPTI_ACTIVITY_KIND_MEMSET", kind::MEMSET),
+        ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", kind::CONCURRENT_KERNEL),
+        ("CUPTI_ACTIVITY_KIND_OVERHEAD", kind::OVERHEAD),
+        ("CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION", kind::EXTERNAL_CORRELATION),
+        ("CUPTI_ERROR_UNKNOWN", UNKNOWN),
+        ("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED", burst::SUBSCRIBED),
+        ("CUPTI_ACTIVITY_FLAG_FLUSH_FORCED", burst::FORCED),
+    ];
+    kinds.into_iter().map(|(name, value)| (name, u64::from(value))).collect()
+}
 
 /// Why there is no CUPTI.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
@@ -96,7 +117,7 @@ fn clock_is_realtime(library: &Library) -> Result<bool, NoCupti> {
 fn check(function: &'static str, code: c_uint) -> Result<(), NoCupti> {
     match code {
         0 => Ok(()),
-        999 => Err(NoCupti::NeedsDriver),
+        UNKNOWN => Err(NoCupti::NeedsDriver),
         code => Err(NoCupti::Refused { function, code }),
     }
 }

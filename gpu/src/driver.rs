@@ -17,6 +17,35 @@ const WANTED: Wanted = Wanted {
 
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR` of cuda.h.
 const CAPABILITY: [c_int; 2] = [75, 76];
+
+/// Answers, as cuda.h has them.
+mod code {
+    use super::c_int;
+
+    pub(super) const SUCCESS: c_int = 0;
+    pub(super) const STUB_LIBRARY: c_int = 34;
+    pub(super) const NO_DEVICE: c_int = 100;
+    pub(super) const SYSTEM_NOT_READY: c_int = 802;
+    pub(super) const SYSTEM_DRIVER_MISMATCH: c_int = 803;
+    pub(super) const COMPAT_NOT_SUPPORTED: c_int = 804;
+}
+
+/// What of cuda.h is relied on here, by the names that it has there: to be compared with the header itself.
+#[doc(hidden)]
+#[must_use]
+pub fn assumptions() -> Vec<(&'static str, u64)> {
+    let codes = [
+        ("CUDA_SUCCESS", code::SUCCESS),
+        ("CUDA_ERROR_STUB_LIBRARY", code::STUB_LIBRARY),
+        ("CUDA_ERROR_NO_DEVICE", code::NO_DEVICE),
+        ("CUDA_ERROR_SYSTEM_NOT_READY", code::SYSTEM_NOT_READY),
+        ("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", code::SYSTEM_DRIVER_MISMATCH),
+        ("CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", code::COMPAT_NOT_SUPPORTED),
+        ("CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR", CAPABILITY[0]),
+        ("CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR", CAPABILITY[1]),
+    ];
+    codes.into_iter().map(|(name, code)| (name, code as u64)).chain(crate::meter::assumptions()).collect()
+}
 /// Long enough for every name that the driver has.
 const NAME_BYTES: usize = 256;
 
@@ -190,11 +219,16 @@ impl Driver {
     }
 }
 
+/// The driver's library, if this process has it already.
+pub(crate) fn mapped() -> Option<Library> {
+    Library::mapped(&WANTED)
+}
+
 /// The PCI address of the device that the calling thread works on; `None` where this process has no driver, or the thread
 /// no context. Nothing is opened or initialised for it.
 #[must_use]
 pub fn current_bus_id() -> Option<String> {
-    let library = Library::mapped(&WANTED)?;
+    let library = mapped()?;
     // SAFETY: the types are those of cuda.h.
     let (current, bus) = unsafe {
         (
@@ -223,14 +257,14 @@ fn text(
     Ok(text.to_string_lossy().into_owned())
 }
 
-/// A `CUresult` as a reason. Codes are those of cuda.h.
+/// A `CUresult` as a reason.
 fn check(function: &'static str, code: c_int) -> Result<(), NoDriver> {
     Err(match code {
-        0 => return Ok(()),
-        34 => NoDriver::Stub,
-        100 => NoDriver::NoDevice,
-        802 => NoDriver::NotReady { code },
-        803 | 804 => NoDriver::Mismatch { code },
+        code::SUCCESS => return Ok(()),
+        code::STUB_LIBRARY => NoDriver::Stub,
+        code::NO_DEVICE => NoDriver::NoDevice,
+        code::SYSTEM_NOT_READY => NoDriver::NotReady { code },
+        code::SYSTEM_DRIVER_MISMATCH | code::COMPAT_NOT_SUPPORTED => NoDriver::Mismatch { code },
         code => NoDriver::Refused { function, code },
     })
 }

@@ -6,7 +6,7 @@
 //!   answers with a code that is newer than this crate.
 //! * [`driver`], [`nccl`], [`cupti`], [`nvml`] ask one library each; [`probe`] asks all, and gives a typed reason for
 //!   whatever is not there.
-//!
+//! * [`meter`] times what others put on their streams.
 //! * with the feature `cuda`: [`device`] works on a GPU (streams, timed events, memory, two kernels) and
 //!   [`nccl::communicator`] reduces over several.
 //!
@@ -21,6 +21,7 @@ pub mod cupti;
 pub mod device;
 pub mod driver;
 pub mod library;
+pub mod meter;
 pub mod nccl;
 pub mod nvml;
 pub mod probe;

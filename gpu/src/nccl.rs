@@ -3,7 +3,7 @@
 #[cfg(feature = "cuda")]
 pub mod communicator;
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 
 use serde::Serialize;
 
@@ -81,6 +81,18 @@ impl Version {
         self.profiler_api().is_some_and(|api| api >= 4)
     }
 
+    /// True where the profiler interface tells when a collective's kernel ran, by whatever clock.
+    #[must_use]
+    pub fn tells_of_kernels(self) -> bool {
+        self.profiler_api().is_some_and(|api| api >= 3)
+    }
+
+    /// True where events around its calls say more than its profiler interface does, or may.
+    #[must_use]
+    pub fn needs_events(self) -> bool {
+        !self.tells_of_kernels() || self.known_trouble().is_some_and(|trouble| trouble.keeps_plugin_off)
+    }
+
     /// What is known to go wrong with this release's profiler interface, from NCCL's own issues.
     #[must_use]
     pub fn known_trouble(self) -> Option<Trouble> {
@@ -141,6 +153,15 @@ pub fn find() -> Result<NcclFacts, NoNccl> {
 #[must_use]
 pub fn mapped() -> Option<NcclFacts> {
     of(&Library::mapped(&WANTED)?).ok()
+}
+
+/// A function of the NCCL that this process has, by its name in nccl.h; under the name that NCCL keeps for those who put
+/// their own in its place (`pncclAllReduce` for `ncclAllReduce`), if it has it.
+#[must_use]
+pub fn original(name: &'static str, kept: &'static str) -> Option<*const c_void> {
+    let library = Library::mapped(&WANTED)?;
+    // SAFETY: any address can be held as one.
+    unsafe { library.function(kept).or_else(|_| library.function(name)).ok() }
 }
 
 fn of(library: &Library) -> Result<NcclFacts, NoNccl> {

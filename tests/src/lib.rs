@@ -9,6 +9,7 @@ pub mod crossover;
 pub mod fake_gpu;
 pub mod feed;
 pub mod fetch;
+pub mod headers;
 pub mod holistic;
 pub mod monitoring;
 pub mod nvidia;

@@ -1,11 +1,11 @@
 //! What the code for GPUs takes for granted, against NVIDIA's own: the header of several releases of NCCL, and the
 //! assembler for several generations of GPUs.
 
-use std::path::Path;
 
 use anyhow::Context as _;
 use gpu::device::KERNELS;
-use gpu::nccl::communicator::assumptions;
+use gpu::nccl::communicator;
+use paceline_tests::headers::{self, Headers};
 use paceline_tests::{fetch, nvidia};
 
 /// What nccl.h takes from CUDA's headers.
@@ -21,29 +21,28 @@ typedef struct CUstream_st *cudaStream_t;
 fn nccl_has_the_layout_and_the_codes_that_we_use() -> anyhow::Result<()> {
     for (package, release) in [("nvidia-nccl-cu12", "2.20.5"), ("nvidia-nccl-cu13", "2.28.9")] {
         let Some(wheel) = nvidia::wheel(package, release)? else { return Ok(()) };
-        let folder = tempfile::tempdir()?;
-        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text);
-        write("cuda_runtime.h", CUDA_RUNTIME)?;
-        write("cuda_fp16.h", "")?;
-        write("cuda_bf16.h", "")?;
-        let assumed = assumptions();
-        let prints =
-            assumed.iter().map(|(what, _)| format!("printf(\"%llu\\n\", (unsigned long long)({what}));"));
-        let body = prints.collect::<Vec<_>>().join("\n");
-        write(
-            "print.c",
-            &format!("#include <stdio.h>\n#include <nccl.h>\nint main(void) {{\n{body}\nreturn 0;\n}}\n"),
-        )?;
-        let at = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-        let includes =
-            [folder.path(), &wheel.join("nvidia/nccl/include")].map(|path| format!("-I{}", path.display()));
-        let arguments = ["-w", "-o", &at("print"), &at("print.c"), &includes[0], &includes[1]];
-        fetch::succeed(Path::new("cc"), &arguments).map_err(anyhow::Error::msg)?;
-        let printed = fetch::bounded("20", &folder.path().join("print"), &[])?.stdout;
-        let printed: Vec<u64> =
-            String::from_utf8(printed)?.lines().map(str::parse).collect::<Result<_, _>>()?;
-        let found: Vec<(&str, u64)> = assumed.iter().map(|(what, _)| *what).zip(printed).collect();
-        assert_eq!(found, assumed, "NCCL {release}");
+        let besides = [
+            ("cuda_runtime.h", CUDA_RUNTIME),
+            ("cuda_fp16.h", ""),
+            ("cuda_bf16.h", "#define __CUDA_BF16_TYPES_EXIST__ 1"),
+        ];
+        let folders = vec![wheel.join("nvidia/nccl/include")];
+        let nccl = Headers { include: &["nccl.h"], folders, besides: &besides };
+        let assumed = [communicator::assumptions(), doors::calls::assumptions()].concat();
+        nccl.hold(&format!("NCCL {release}"), &assumed)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn nvtx_has_the_layout_and_the_numbers_that_we_use() -> anyhow::Result<()> {
+    for (package, release) in
+        [("nvidia-nvtx-cu12", "12.1.105"), ("nvidia-nvtx-cu12", "12.8.90"), ("nvidia-nvtx", "13.0.85")]
+    {
+        let Some(wheel) = nvidia::wheel(package, release)? else { return Ok(()) };
+        let folders = vec![headers::folder_of(&wheel, "nvtx3/nvToolsExt.h")?];
+        let nvtx = Headers { include: &["nvtx3/nvToolsExt.h"], folders, besides: &[] };
+        nvtx.hold(&format!("NVTX of CUDA {release}"), &doors::nvtx::assumptions())?;
     }
     Ok(())
 }

@@ -1,10 +1,11 @@
 //! CUPTI's activity records of several CUDA releases, filled by a C program with NVIDIA's own headers of that release,
 //! and read by ours.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 use gpu::cupti::records::{Place, Record, Times};
+use paceline_tests::headers::{self, HOST_DEFINES, Headers};
 use paceline_tests::{fetch, nvidia};
 
 /// (CUPTI's package and version, CUDA's headers' package and version).
@@ -15,21 +16,6 @@ const RELEASES: [[&str; 4]; 4] = [
     ["nvidia-cuda-cupti", "13.4.92", "nvidia-cuda-runtime", "13.4.92"],
 ];
 
-/// What `crt/host_defines.h` says to other compilers than NVIDIA's, which come in a much larger package.
-const HOST_DEFINES: &str = "
-#define __host__
-#define __device__
-#define __device_builtin__
-#define __cudart_builtin__
-#define __device_builtin_texture_type__
-#define __device_builtin_surface_type__
-#define __builtin_align__(n) __attribute__((aligned(n)))
-#define __align__(n) __attribute__((aligned(n)))
-#define CUDARTAPI
-#define CUDARTAPI_CDECL
-#define CUDA_CB
-";
-
 #[test]
 fn records_of_all_releases_are_read_by_their_common_prefix() -> anyhow::Result<()> {
     for [cupti, version, runtime, runtime_version] in RELEASES {
@@ -38,9 +24,32 @@ fn records_of_all_releases_are_read_by_their_common_prefix() -> anyhow::Result<(
         else {
             return Ok(());
         };
-        let headers = [header_folder(&cupti, "cupti_activity.h")?, header_folder(&runtime, "cuda.h")?];
+        let headers =
+            [headers::folder_of(&cupti, "cupti_activity.h")?, headers::folder_of(&runtime, "cuda.h")?];
         let records = filled(&headers).with_context(|| format!("CUPTI {version}"))?;
         assert_eq!(records, expected(), "CUPTI {version}");
+    }
+    Ok(())
+}
+
+#[test]
+fn numbers_of_all_releases_are_those_that_we_use() -> anyhow::Result<()> {
+    for [cupti, version, runtime, runtime_version] in RELEASES {
+        let (Some(cupti), Some(runtime)) =
+            (nvidia::wheel(cupti, version)?, nvidia::wheel(runtime, runtime_version)?)
+        else {
+            return Ok(());
+        };
+        let of = |include| -> anyhow::Result<Headers<'_>> {
+            let folders = vec![
+                headers::folder_of(&cupti, "cupti_activity.h")?,
+                headers::folder_of(&runtime, "cuda.h")?,
+            ];
+            Ok(Headers { include, folders, besides: &[HOST_DEFINES] })
+        };
+        of(&["cupti_result.h", "cupti_activity.h"])?
+            .hold(&format!("CUPTI {version}"), &gpu::cupti::assumptions())?;
+        of(&["cuda.h"])?.hold(&format!("CUDA {runtime_version}"), &gpu::driver::assumptions())?;
     }
     Ok(())
 }
@@ -59,22 +68,9 @@ fn expected() -> [Record; 6] {
     ]
 }
 
-/// The folder of a wheel that has a header.
-fn header_folder(wheel: &Path, header: &str) -> anyhow::Result<PathBuf> {
-    let mut folders = vec![wheel.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        if folder.join(header).is_file() {
-            return Ok(folder);
-        }
-        let entries = std::fs::read_dir(&folder)?.flatten().map(|entry| entry.path());
-        folders.extend(entries.filter(|path| path.is_dir()));
-    }
-    anyhow::bail!("{} has no {header}", wheel.display())
-}
-
 /// Compiles and runs a program that fills one record of each kind.
-fn filled(headers: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
-    let text = std::fs::read_to_string(headers[0].join("cupti_activity.h"))?;
+fn filled(folders: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
+    let text = std::fs::read_to_string(folders[0].join("cupti_activity.h"))?;
     let newest = |name: &str| newest(&text, name).with_context(|| format!("the header has no {name}"));
     let ran = ".start = 0x0102030405060708, .end = 0x1112131415161718, .deviceId = 3, .contextId = 4, .streamId = 5, \
                .correlationId = 6";
@@ -116,13 +112,8 @@ fn filled(headers: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
     let (file, program) = (folder.path().join("fill.c"), folder.path().join("fill"));
     std::fs::write(&file, source)?;
     std::fs::create_dir(folder.path().join("crt"))?;
-    std::fs::write(folder.path().join("crt/host_defines.h"), HOST_DEFINES)?;
-    let folders = headers.iter().map(PathBuf::as_path).chain([folder.path()]);
-    let includes: Vec<String> = folders.map(|folder| format!("-I{}", folder.display())).collect();
-    let (file, output) = (file.to_string_lossy(), program.to_string_lossy());
-    let arguments = [["-w", "-o"].as_slice(), &[&*output, &*file]].concat();
-    let arguments: Vec<&str> = arguments.into_iter().chain(includes.iter().map(String::as_str)).collect();
-    fetch::succeed(Path::new("cc"), &arguments).map_err(anyhow::Error::msg)?;
+    std::fs::write(folder.path().join(HOST_DEFINES.0), HOST_DEFINES.1)?;
+    headers::compile(&file, &program, folders.iter().map(PathBuf::as_path).chain([folder.path()]))?;
     read_all(&fetch::bounded("20", &program, &[])?.stdout)
 }
 

@@ -9,6 +9,8 @@ use crate::frontier;
 use crate::stats;
 use crate::step::StepAnalysis;
 
+/// Ranks that compute without their processor for this share of the time share it with others.
+const SHARED_CORES: f64 = 0.2;
 /// An excess is worth a line from this share of the step on.
 const WORTH_A_LINE: f64 = 0.05;
 
@@ -181,8 +183,27 @@ impl Case<'_> {
         dates
     }
 
+    /// What share of their compute the others were off the processor, where that is much: ranks that share cores, of
+    /// which each is as fast as the others let it be. `None` too where processor time is not known, as on GPUs.
+    pub(super) fn shared_cores(&self) -> Option<f64> {
+        let others = self.bad.iter().flat_map(|step| step.present());
+        let others = others.filter(|(rank, _)| !self.ranks.contains(rank));
+        let off = others.filter_map(|(_, rank)| {
+            let compute = rank.compute_nanos as f64;
+            (compute > 0.0).then_some(1.0 - rank.compute_cpu_nanos? as f64 / compute)
+        });
+        stats::median(off).filter(|off| *off >= SHARED_CORES)
+    }
+
     pub(super) fn counter_evidence(&self) -> Vec<String> {
         let mut against = Vec::new();
+        if let Some(off) = self.shared_cores() {
+            against.push(format!(
+                "the other ranks were off the processor for {:.0} % of their compute: ranks share cores, so that what \
+                 one takes depends on the others, and the cost is uncertain",
+                off * 100.0
+            ));
+        }
         let not_last = self.bad.len() - self.last_in;
         if not_last > 0 {
             against.push(format!("in {not_last} of these steps another rank was as late or later"));

@@ -94,6 +94,22 @@ fn compute_without_processor_time_is_the_hosts_doing() {
     assert_eq!(judge(&steps)[0].cause, Cause::Host);
 }
 
+/// What a rank on a shared core takes depends on who else is on it.
+#[test]
+fn ranks_that_share_cores_make_a_cost_uncertain_and_that_is_said() {
+    let mut steps = run(200, |_, rank| (rank == 1).then_some((10 * MS, Part::Forward)));
+    let is_uncertain =
+        |verdict: &Verdict| verdict.counter_evidence.iter().any(|line| line.contains("ranks share cores"));
+    let own = &judge(&steps)[0];
+    assert_eq!((own.confidence, is_uncertain(own)), (Confidence::High, false));
+    for rank in steps.iter_mut().flat_map(|step| step.ranks.iter_mut().flatten()) {
+        rank.compute_cpu_nanos = rank.compute_cpu_nanos.map(|cpu| cpu / 2);
+    }
+    let shared = &judge(&steps)[0];
+    assert_eq!((&shared.culprit, shared.confidence), (&Some(Culprit::Rank(1)), Confidence::Medium));
+    assert!(is_uncertain(shared), "{shared:?}");
+}
+
 #[test]
 fn a_fault_that_came_and_went_is_dated_and_charged_for_its_time_only() {
     let verdicts =

@@ -2,11 +2,12 @@
 
 use std::ffi::{c_char, c_int, c_ulong, c_void};
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::layout::{self, Description, KERNEL_CHANNEL_STOP, Layout, event};
 use crate::host;
-use crate::observer::{self, Communicator};
+use crate::observer::{self, Communicator, Door};
 use crate::trail::{self, Entry, Handle, Kind};
 
 /// `ncclSuccess`.
@@ -145,7 +146,7 @@ unsafe extern "C" fn init_v5(
 /// # Safety
 /// Both pointers must be good to write to.
 unsafe fn begin(context: *mut *mut c_void, mask: *mut c_int, communicator: Option<Communicator>) -> c_int {
-    let observed = host::guarded(|| observer::begin(communicator));
+    let observed = host::guarded(|| is_sound() && observer::begin(Door::Plugin, communicator));
     let at = NEXT_CONTEXT.fetch_add(1, Ordering::Relaxed).min(MOST_COMMUNICATORS);
     if let Some(slot) = COMMUNICATORS.get(at) {
         slot.store(communicator.map_or(0, |communicator| communicator.number), Ordering::Relaxed);
@@ -156,6 +157,19 @@ unsafe fn begin(context: *mut *mut c_void, mask: *mut c_int, communicator: Optio
         mask.write(if observed { (event::COLLECTIVE | event::KERNEL_CHANNEL) as c_int } else { 0 });
     }
     SUCCESS
+}
+
+/// False where this release of NCCL is known to go wrong with a profiler; said once. (Another door may be open.)
+fn is_sound() -> bool {
+    static IS_SOUND: OnceLock<bool> = OnceLock::new();
+    *IS_SOUND.get_or_init(|| {
+        let trouble = gpu::nccl::mapped().and_then(|nccl| Some((nccl.version, nccl.known_trouble?)));
+        let trouble = trouble.filter(|(_, trouble)| trouble.keeps_plugin_off);
+        if let Some((version, trouble)) = trouble {
+            agent::warn(&format!("NCCL {version}'s profiler interface is not used: {}", trouble.what));
+        }
+        trouble.is_none()
+    })
 }
 
 /// # Safety

@@ -25,9 +25,9 @@ const MAY_REFUSE: c_uint = 27;
 /// What is recorded.
 const KINDS: [u32; 4] = [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMSET, kind::OVERHEAD];
 /// `CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED`
-const SUBSCRIBED: c_uint = 39;
+pub(super) const SUBSCRIBED: c_uint = 39;
 /// `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`
-const FORCED: c_uint = 1;
+pub(super) const FORCED: c_uint = 1;
 
 /// PyTorch's profiler (Kineto) is inside this library.
 const KINETO: Wanted = Wanted { name: "PyTorch", files: &["libtorch_cpu.so"], variable: None, packages: &[] };

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use gpu::nccl::{self, NcclFacts, NoNccl};
@@ -12,6 +12,8 @@ const LIBRARY: &str = "libpaceline_agent.so";
 /// Names it where it is not beside this program.
 const LIBRARY_VARIABLE: &str = "PACELINE_AGENT_LIBRARY";
 const PLUGIN_VARIABLE: &str = "NCCL_PROFILER_PLUGIN";
+const RANGES_VARIABLE: &str = "NVTX_INJECTION64_PATH";
+const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 
 /// The doors of a job.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,6 +24,25 @@ pub struct Doors {
     pub told: Vec<String>,
 }
 
+/// What the job's environment has for other tools already.
+#[derive(Default)]
+struct Taken {
+    plugin: Option<OsString>,
+    ranges: Option<OsString>,
+    preload: Option<OsString>,
+}
+
+impl Taken {
+    fn of_environment(library: &Path) -> Self {
+        let other = |variable| env::var_os(variable).filter(|value| !value.is_empty() && value != library);
+        Self {
+            plugin: other(PLUGIN_VARIABLE),
+            ranges: other(RANGES_VARIABLE),
+            preload: other(PRELOAD_VARIABLE),
+        }
+    }
+}
+
 impl Doors {
     /// What the environment of this process, which the job inherits, allows.
     ///
@@ -29,40 +50,65 @@ impl Doors {
     /// When there is no library to load.
     pub fn find() -> anyhow::Result<Self> {
         let library = library()?;
-        let taken = env::var_os(PLUGIN_VARIABLE).filter(|value| !value.is_empty() && *value != library);
-        Ok(Self::of(library.into(), taken, nccl::find().as_ref()))
+        let taken = Taken::of_environment(&library);
+        Ok(Self::of(&library.into(), taken, nccl::find().as_ref()))
     }
 
-    fn of(library: OsString, taken: Option<OsString>, nccl: Result<&NcclFacts, &NoNccl>) -> Self {
-        if let Some(taken) = taken {
+    fn of(library: &OsString, taken: Taken, nccl: Result<&NcclFacts, &NoNccl>) -> Self {
+        if let Some(taken) = taken.plugin {
             let other = taken.to_string_lossy();
             let told = format!(
                 "Not observed: {PLUGIN_VARIABLE} is {other}, and NCCL has one profiler: unset it to observe the job"
             );
             return Self { environment: Vec::new(), told: vec![told] };
         }
-        let told = match nccl {
+        let mut doors =
+            Self { environment: vec![(PLUGIN_VARIABLE.into(), library.clone())], told: Vec::new() };
+        doors.told.push(match nccl {
             Ok(nccl) => of_release(nccl),
             Err(reason) => format!(
                 "Observing the collectives of NCCL, if the job brings one from 2.23 on; here is none ({reason})"
             ),
-        };
-        Self { environment: vec![(PLUGIN_VARIABLE.into(), library)], told: vec![told] }
+        });
+        if nccl.is_ok_and(|nccl| nccl.version.needs_events()) {
+            // What is preloaded already stays, behind it.
+            let mut preload = library.clone();
+            taken.preload.iter().for_each(|others| {
+                preload.push(" ");
+                preload.push(others);
+            });
+            doors.environment.push((PRELOAD_VARIABLE.into(), preload));
+        }
+        match taken.ranges {
+            Some(other) => doors.told.push(format!(
+                "Not observed: the job's NVTX ranges ({RANGES_VARIABLE} is {}, and NVTX has one receiver)",
+                other.to_string_lossy()
+            )),
+            None => {
+                doors.environment.push((RANGES_VARIABLE.into(), library.clone()));
+                doors.told.push(
+                    "Observing waits for input and copies to the device, if the job marks them as NVTX ranges".into(),
+                );
+            }
+        }
+        doors
     }
 }
 
-/// What one release of NCCL lets a profiler see.
+/// What can be seen of one release of NCCL.
 fn of_release(nccl: &NcclFacts) -> String {
     let release = format!("NCCL {}", nccl.version);
+    let by_events = |why: &str| {
+        format!(
+            "Observing the collectives of {release}, by events around its calls ({PRELOAD_VARIABLE}): {why}"
+        )
+    };
     if let Some(trouble) = nccl.known_trouble.filter(|trouble| trouble.keeps_plugin_off) {
-        return format!("Not observed: {release}: {}", trouble.what);
+        return by_events(&format!("with its profiler interface {}", trouble.what));
     }
     match nccl.profiler_api {
-        None => format!("Not observed: {release} has no profiler interface; 2.23 and later have"),
-        Some(1 | 2) => format!(
-            "Observing the steps of {release}: it says when collectives are enqueued and not when they run (2.26 and \
-             later do), so that waits, overlap and bandwidth are those of enqueueing and mean nothing"
-        ),
+        None => by_events("it has no profiler interface (2.23 and later have)"),
+        Some(1 | 2) => by_events("its profiler interface does not say when they run (2.26 and later do)"),
         Some(3) => {
             format!("Observing the collectives of {release}, by the host's clock, late by the time of a poll")
         }
@@ -95,35 +141,54 @@ mod tests {
     use gpu::library::Origin;
     use gpu::nccl::Version;
 
-    fn told(code: i32) -> String {
+    fn release(code: i32) -> NcclFacts {
         let version = Version::of_code(code);
-        let nccl = NcclFacts {
+        NcclFacts {
             path: "libnccl.so.2".into(),
             origin: Origin::Loader,
             version,
             profiler_api: version.profiler_api(),
             gpu_times: version.has_gpu_times(),
             known_trouble: version.known_trouble(),
-        };
-        Doors::of("a.so".into(), None, Ok(&nccl)).told.join("\n")
+        }
+    }
+
+    fn told(code: i32) -> String {
+        Doors::of(&"a.so".into(), Taken::default(), Ok(&release(code))).told.join("\n")
     }
 
     #[test]
     fn what_a_release_of_nccl_allows_is_said() {
-        assert!(told(22105).starts_with("Not observed: NCCL 2.21.5 has no profiler interface"));
-        assert!(told(22403).contains("enqueued"));
+        assert!(told(22105).contains("2.21.5, by events around its calls (LD_PRELOAD): it has no profiler"));
+        assert!(told(22403).contains("by events around its calls"));
         assert!(told(22602).contains("host's clock"));
-        assert!(told(22707).starts_with("Not observed: NCCL 2.27.7: proxy operations fail"));
+        assert!(
+            told(22707)
+                .contains("by events around its calls (LD_PRELOAD): with its profiler interface proxy")
+        );
         assert!(told(22809).contains("GPU's own clock"));
     }
 
     #[test]
-    fn another_profiler_is_left_where_it_is() {
+    fn other_tools_keep_what_they_have() {
         let reason = nccl::NoNccl::Refused { code: 3 };
-        let doors = Doors::of("a.so".into(), Some("/opt/other.so".into()), Err(&reason));
-        assert_eq!(doors.environment, []);
-        assert!(doors.told[0].contains("/opt/other.so"));
-        let free = Doors::of("a.so".into(), None, Err(&reason));
-        assert_eq!(free.environment, [("NCCL_PROFILER_PLUGIN".into(), "a.so".into())]);
+        let of = |taken| Doors::of(&"a.so".into(), taken, Err(&reason));
+        let other = || Some("/opt/other.so".into());
+        let profiled = of(Taken { plugin: other(), ..Taken::default() });
+        assert_eq!(profiled.environment, []);
+        assert!(profiled.told[0].contains("/opt/other.so"));
+        let marked = of(Taken { ranges: other(), ..Taken::default() });
+        assert_eq!(marked.environment, [("NCCL_PROFILER_PLUGIN".into(), "a.so".into())]);
+        assert!(marked.told[1].contains("NVTX_INJECTION64_PATH is /opt/other.so"), "{:?}", marked.told);
+        let free = of(Taken::default());
+        let variables = ["NCCL_PROFILER_PLUGIN", "NVTX_INJECTION64_PATH"];
+        assert_eq!(free.environment, variables.map(|variable| (variable.into(), "a.so".into())));
+    }
+
+    #[test]
+    fn what_is_preloaded_stays_behind_the_library() {
+        let taken = Taken { preload: Some("libjemalloc.so".into()), ..Taken::default() };
+        let doors = Doors::of(&"a.so".into(), taken, Ok(&release(22005)));
+        assert!(doors.environment.contains(&("LD_PRELOAD".into(), "a.so libjemalloc.so".into())));
     }
 }

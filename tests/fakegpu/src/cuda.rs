@@ -170,6 +170,17 @@ pub unsafe extern "C" fn cuStreamCreateWithPriority(
     unsafe { cuStreamCreate(stream, flags) }
 }
 
+/// Nothing is captured.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamIsCapturing(_stream: Handle, status: *mut c_int) -> c_int {
+    unsafe { give(status, 0) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuThreadExchangeStreamCaptureMode(_mode: *mut c_int) -> c_int {
+    SUCCESS
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn cuStreamSynchronize(stream: Handle) -> c_int {
     wait_for_stream(number(stream));
@@ -226,12 +237,11 @@ pub extern "C" fn cuEventRecord(event: Handle, stream: Handle) -> c_int {
     SUCCESS
 }
 
-/// Done is what is known to end: virtual time has no "now" that all threads share.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuEventQuery(event: Handle) -> c_int {
     let is_open = machine::with(|machine| {
         let op = machine.events.get(&number(event)).copied().flatten();
-        op.is_some_and(|op| machine.done(op).is_none())
+        op.is_some_and(|op| !machine.done(op).is_some_and(|(_, end)| time::has_come(end)))
     });
     if is_open { NOT_READY } else { SUCCESS }
 }

@@ -6,7 +6,7 @@
 //! known. A collective ends when the last rank has come. Ranks are threads.
 //!
 //! Not modelled: contention for copy engines and multiprocessors, the legacy default stream's implicit waits, capture,
-//! several devices' memories (all are one), NCCL's groups.
+//! several devices' memories (all are one), the fusing of NCCL's groups into one kernel.
 #![allow(unsafe_code, reason = "its callers are C, and what they pass are pointers")]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "all read or write what a caller in C passes for that")]
 #![allow(clippy::missing_safety_doc, reason = "the functions are CUDA's and NCCL's, documented there")]

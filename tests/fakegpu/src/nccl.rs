@@ -1,5 +1,6 @@
 //! libnccl: communicators over the threads of this process.
 
+use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::machine::{self, Address, Part, Work, World};
@@ -24,9 +25,11 @@ pub struct UniqueId {
     bytes: [u8; 128],
 }
 
+/// 2.28.9, or what `FAKEGPU_NCCL_VERSION` says as one number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
-    unsafe { give(version, 22_809) }
+    let said = std::env::var("FAKEGPU_NCCL_VERSION").ok().and_then(|said| said.parse().ok());
+    unsafe { give(version, said.unwrap_or(22_809)) }
 }
 
 #[unsafe(no_mangle)]
@@ -59,6 +62,26 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
     let new = Box::new(Communicator { world, rank: rank as usize, next_seq: 0 });
     unsafe { give(communicator, Box::into_raw(new)) };
     IN_PROGRESS
+}
+
+/// As above, and waits for all ranks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommInitRank(
+    communicator: *mut *mut Communicator,
+    size: c_int,
+    id: UniqueId,
+    rank: c_int,
+) -> c_int {
+    match unsafe { ncclCommInitRankConfig(communicator, size, id, rank, std::ptr::null_mut()) } {
+        IN_PROGRESS => {
+            let world = unsafe { (**communicator).world };
+            machine::wait(|machine| {
+                let world = machine.worlds.entry(world).or_default();
+                (world.joined >= world.size).then_some(SUCCESS)
+            })
+        }
+        refused => refused,
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -124,12 +147,65 @@ pub unsafe extern "C" fn ncclAllReduce(
     let communicator = unsafe { &mut *communicator };
     let (world, rank, seq) = (communicator.world, communicator.rank, communicator.next_seq);
     communicator.next_seq += 1;
-    time::spend(time::CALL);
-    machine::with(|machine| {
-        let op = machine.enqueue(stream.addr() as u64, Work::Collective { communicator: world, seq, rank });
-        let (from, to) = (Address(from.addr() as u64), Address(to.addr() as u64));
-        machine.add_part(world, seq, rank, Part { op, from, to, len });
+    let (from, to, stream) = (from.addr() as u64, to.addr() as u64, stream.addr() as u64);
+    let call = Call { world, rank, seq, from, to, len, stream };
+    let is_grouped = GROUP.with_borrow_mut(|group| {
+        group.calls.extend((group.depth > 0).then_some(call));
+        group.depth > 0
     });
+    if !is_grouped {
+        call.enqueue();
+    }
+    SUCCESS
+}
+
+/// A collective that was called.
+#[derive(Clone, Copy)]
+struct Call {
+    world: u64,
+    rank: usize,
+    seq: u64,
+    from: u64,
+    to: u64,
+    len: usize,
+    stream: u64,
+}
+
+impl Call {
+    fn enqueue(self) {
+        let Self { world, rank, seq, from, to, len, stream } = self;
+        time::spend(time::CALL);
+        machine::with(|machine| {
+            let op = machine.enqueue(stream, Work::Collective { communicator: world, seq, rank });
+            machine.add_part(world, seq, rank, Part { op, from: Address(from), to: Address(to), len });
+        });
+    }
+}
+
+#[derive(Default)]
+struct Group {
+    depth: usize,
+    calls: Vec<Call>,
+}
+
+thread_local! {
+    static GROUP: RefCell<Group> = RefCell::default();
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclGroupStart() -> c_int {
+    GROUP.with_borrow_mut(|group| group.depth += 1);
+    SUCCESS
+}
+
+/// What was called in the outermost group is enqueued, one after the other.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclGroupEnd() -> c_int {
+    let calls = GROUP.with_borrow_mut(|group| {
+        group.depth = group.depth.saturating_sub(1);
+        if group.depth == 0 { std::mem::take(&mut group.calls) } else { Vec::new() }
+    });
+    calls.into_iter().for_each(Call::enqueue);
     SUCCESS
 }
 

@@ -1,6 +1,11 @@
 //! Virtual time, in nanoseconds: what things cost, and where each thread of the host is.
+//!
+//! With `FAKEGPU_REAL_TIME` in the environment the host's time is the machine's, so that whole jobs run as fast as they
+//! would on a device of these costs; operations still take exactly what they cost.
 
 use std::cell::Cell;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 /// A call that enqueues something. Questions cost nothing, so that polling does not move time.
 pub(crate) const CALL: i64 = 1_000;
@@ -16,20 +21,34 @@ thread_local! {
     static HOST: Cell<i64> = const { Cell::new(0) };
 }
 
+/// When real time began; `None` where time is virtual.
+fn began() -> Option<Instant> {
+    static BEGAN: OnceLock<Option<Instant>> = OnceLock::new();
+    *BEGAN.get_or_init(|| std::env::var_os("FAKEGPU_REAL_TIME").map(|_| Instant::now()))
+}
+
 /// Where the calling thread is.
 pub(crate) fn host() -> i64 {
-    HOST.get()
+    began().map_or_else(|| HOST.get(), |began| began.elapsed().as_nanos() as i64)
 }
 
-/// The calling thread spends time.
+/// The calling thread spends time, unless it does so anyway.
 pub(crate) fn spend(nanos: i64) -> i64 {
     HOST.set(HOST.get() + nanos);
-    HOST.get()
+    host()
 }
 
-/// The calling thread waited until then.
+/// The calling thread waits until then.
 pub(crate) fn wait_until(time: i64) {
     HOST.set(HOST.get().max(time));
+    if began().is_some() {
+        std::thread::sleep(Duration::from_nanos((time - host()).max(0).unsigned_abs()));
+    }
+}
+
+/// Whether a time that is known has come: virtual time has no "now" that all threads share.
+pub(crate) fn has_come(time: i64) -> bool {
+    began().is_none() || host() >= time
 }
 
 pub(crate) fn kernel() -> i64 {

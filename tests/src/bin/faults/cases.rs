@@ -39,13 +39,27 @@ pub struct Job {
     pub ranks: u32,
 }
 
-/// The jobs of real runs. On two cores, four ranks slow each other by sharing them, which is in no record: what a
-/// fault costs there is not only what the slow rank is behind.
-pub const JOBS: [Job; 3] = [
+/// The jobs of real runs.
+const JOBS: [Job; 3] = [
     Job { program: "char_lm", ranks: 2 },
     Job { program: "digits", ranks: 2 },
     Job { program: "char_lm", ranks: 4 },
 ];
+
+/// Jobs by whether each of their ranks can have a core of this machine for itself. Ranks that share cores slow each other,
+/// which is in no record: what a fault costs there is not only what the slow rank is behind.
+pub struct Jobs {
+    pub own_cores: Vec<Job>,
+    pub shared_cores: Vec<Job>,
+}
+
+impl Jobs {
+    pub fn of_this_machine() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let (own_cores, shared_cores) = JOBS.iter().partition(|job| job.ranks as usize <= cores);
+        Self { own_cores, shared_cores }
+    }
+}
 
 /// A fault in a real run.
 #[derive(Clone, Debug)]
@@ -62,10 +76,10 @@ pub struct Real {
 /// Steps of a real run.
 pub const STEPS: u64 = 200;
 
-/// The n-th real case: classes, jobs, ranks and sizes take turns, so that all combinations come up.
-pub fn real(at: usize, random: &mut Random) -> Real {
+/// The n-th real case of some jobs: classes, jobs, ranks and sizes take turns, so that all combinations come up.
+pub fn real(at: usize, jobs: &[Job], random: &mut Random) -> Real {
     let class = Class::ALL[at % Class::ALL.len()];
-    let job = JOBS[at / Class::ALL.len() % JOBS.len()];
+    let job = jobs[at / Class::ALL.len() % jobs.len()];
     let rank = random.below(u64::from(job.ranks)) as u32;
     // A slow network costs only what backward does not hide.
     let sizes = if class == Class::Network { [15.0, 30.0, 60.0] } else { [4.0, 10.0, 30.0] };

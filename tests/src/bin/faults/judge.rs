@@ -5,9 +5,31 @@ use wire::views::{Culprit, Report, Verdict};
 
 use crate::cases::Class;
 
+/// What kind of a run it was. Each has figures of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A training job whose ranks have cores of their own.
+    Real,
+    /// A training job with more ranks than cores.
+    Shared,
+    Simulated,
+}
+
+impl Kind {
+    pub const ALL: [Self; 3] = [Self::Real, Self::Shared, Self::Simulated];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Real => "real",
+            Self::Shared => "shared",
+            Self::Simulated => "simulated",
+        }
+    }
+}
+
 /// What was planted, what it truly costs, and what was found.
 pub struct Outcome {
-    pub real: bool,
+    pub kind: Kind,
     pub job: String,
     pub ranks: usize,
     /// `None` of a healthy run.
@@ -61,7 +83,7 @@ impl Found {
 
 pub fn head() -> String {
     format!(
-        "{:5} {:12} {:>5}  {:8} {:>6} {:>8} {:>9} {:>9}  {:22} {:>9} {:>7}",
+        "{:9} {:12} {:>5}  {:8} {:>6} {:>8} {:>9} {:>9}  {:22} {:>9} {:>7}",
         "", "job", "ranks", "fault", "rank", "size", "steps", "true cost", "named", "cost", "error"
     )
 }
@@ -96,7 +118,7 @@ impl Outcome {
     }
 
     pub fn line(&self) -> String {
-        let kind = if self.real { "real" } else { "sim" };
+        let kind = self.kind.name();
         let named = self.found.verdict.as_ref().map_or_else(
             || "nobody".into(),
             |verdict| {
@@ -105,7 +127,7 @@ impl Outcome {
             },
         );
         let Some(planted) = &self.planted else {
-            return format!("{kind:5} {:12} {:>5}  {:44}  {named}", self.job, self.ranks, "healthy");
+            return format!("{kind:9} {:12} {:>5}  {:44}  {named}", self.job, self.ranks, "healthy");
         };
         let cost =
             self.found.verdict.as_ref().map_or(f64::NAN, |verdict| verdict.cost_ns_per_step as f64 / 1e6);
@@ -116,7 +138,7 @@ impl Outcome {
             _ => "",
         };
         format!(
-            "{kind:5} {:12} {:>5}  {:8} {:>6} {:>5.1} ms {:>9} {:>6.1} ms  {named:22} {cost:>6.1} ms {error:>7}{wrong}",
+            "{kind:9} {:12} {:>5}  {:8} {:>6} {:>5.1} ms {:>9} {:>6.1} ms  {named:22} {cost:>6.1} ms {error:>7}{wrong}",
             self.job,
             self.ranks,
             planted.class.phase(),
@@ -137,7 +159,7 @@ impl Outcome {
             })
         });
         json!({
-            "kind": if self.real { "real" } else { "simulated" }, "job": self.job, "ranks": self.ranks,
+            "kind": self.kind.name(), "job": self.job, "ranks": self.ranks,
             "load_before": self.load, "planted": planted, "verdict": self.found.verdict,
             "is_first": self.found.is_first, "right_rank": self.right_rank(),
             "right_cause": self.right_cause(), "cost_error": self.cost_error(),

@@ -8,34 +8,34 @@ use paceline_tests::programs;
 use wire::views::Report;
 
 use crate::cases::{Job, Real, STEPS};
-use crate::judge::{Found, Outcome, Planted};
+use crate::judge::{Found, Kind, Outcome, Planted};
+use crate::kept::Records;
 use crate::toggled::Toggled;
 
 /// A healthy run, the faulty one, and as many as it takes to know what the fault truly costs.
-pub fn judge(case: &Real, keep: &mut impl FnMut(Outcome)) -> anyhow::Result<()> {
-    keep(healthy(case.job)?);
-    keep(faulty(case)?);
+pub fn judge(case: &Real, records: &Records, keep: &mut impl FnMut(Outcome)) -> anyhow::Result<()> {
+    keep(healthy(case.job, records)?);
+    keep(faulty(case, records)?);
     Ok(())
 }
 
-fn healthy(job: Job) -> anyhow::Result<Outcome> {
+fn healthy(job: Job, records: &Records) -> anyhow::Result<Outcome> {
     let load = load();
-    let data = tempfile::tempdir()?;
-    train(data.path(), job, &[])?;
-    Ok(outcome(job, None, Found::of(&report(data.path())?), load))
+    let report = records.with("healthy", |data| train(data, job, &[]), report)?;
+    Ok(outcome(job, None, Found::of(&report), load))
 }
 
-fn faulty(case: &Real) -> anyhow::Result<Outcome> {
+fn faulty(case: &Real, records: &Records) -> anyhow::Result<Outcome> {
     let load = load();
-    let data = tempfile::tempdir()?;
     let (from, to) = (case.bad.start.to_string(), case.bad.end.to_string());
-    train(data.path(), case.job, &trouble(case, &["--slow-from", &from, "--slow-to", &to]))?;
-    let report = report(data.path())?;
+    let when = trouble(case, &["--slow-from", &from, "--slow-to", &to]);
+    let report = records.with("faulty", |data| train(data, case.job, &when), report)?;
     let (first, last) = report.step_range.unwrap_or((0, STEPS));
     let bad = case.bad.end.min(last + 1).saturating_sub(case.bad.start.max(first));
     let bad_share = bad as f64 / (last + 1 - first) as f64;
-    let truth =
-        Toggled::measure(|data, every| train(data, case.job, &trouble(case, &["--slow-every", every])))?;
+    let truth = Toggled::measure(records, |data, every| {
+        train(data, case.job, &trouble(case, &["--slow-every", every]))
+    })?;
     let planted = Planted {
         class: case.class,
         slow: case.slow.clone(),
@@ -59,7 +59,9 @@ fn trouble(case: &Real, when: &[&str]) -> Vec<String> {
 }
 
 fn outcome(job: Job, planted: Option<Planted>, found: Found, load: String) -> Outcome {
-    Outcome { real: true, job: job.program.into(), ranks: job.ranks as usize, planted, found, load }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let kind = if job.ranks as usize <= cores { Kind::Real } else { Kind::Shared };
+    Outcome { kind, job: job.program.into(), ranks: job.ranks as usize, planted, found, load }
 }
 
 /// Runs a job that leaves its records in `data`; its ranks exchange cores all the time.

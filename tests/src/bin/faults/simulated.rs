@@ -3,7 +3,7 @@
 use paceline_tests::simulator::{FaultKind, Plan, Simulation};
 
 use crate::cases::{Class, Simulated};
-use crate::judge::{Found, Outcome, Planted};
+use crate::judge::{Found, Kind, Outcome, Planted};
 
 fn kind(class: Class) -> FaultKind {
     match class {
@@ -50,5 +50,5 @@ fn found(simulation: &Simulation) -> Found {
 }
 
 fn outcome(ranks: usize, planted: Option<Planted>, found: Found) -> Outcome {
-    Outcome { real: false, job: "simulated".into(), ranks, planted, found, load: String::new() }
+    Outcome { kind: Kind::Simulated, job: "simulated".into(), ranks, planted, found, load: String::new() }
 }

@@ -1,9 +1,11 @@
 //! All runs in one table, real and simulated apart.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
-use crate::cases::{Class, JOBS};
-use crate::judge::Outcome;
+use crate::cases::Class;
+use crate::judge::{Kind, Outcome};
 
 /// A cost within this share of the true one is right.
 const CLOSE: f64 = 0.15;
@@ -67,13 +69,13 @@ pub fn text(outcomes: &[Outcome]) -> String {
         "median error",
         "worst error"
     );
-    for (real, name) in [(true, "real"), (false, "simulated")] {
-        let of = || outcomes.iter().filter(move |outcome| outcome.real == real);
-        out += &Score::of(of()).line(name);
-        for job in JOBS.iter().filter(|_| real) {
-            let of_job =
-                of().filter(|outcome| outcome.job == job.program && outcome.ranks == job.ranks as usize);
-            out += &Score::of(of_job).line(&format!("  {}, {} ranks", job.program, job.ranks));
+    for kind in Kind::ALL {
+        let of = || outcomes.iter().filter(move |outcome| outcome.kind == kind);
+        out += &Score::of(of()).line(kind.name());
+        let jobs: BTreeSet<_> = of().map(|outcome| (outcome.job.as_str(), outcome.ranks)).collect();
+        for (job, ranks) in jobs.into_iter().filter(|_| kind != Kind::Simulated) {
+            let of_job = of().filter(|outcome| (outcome.job.as_str(), outcome.ranks) == (job, ranks));
+            out += &Score::of(of_job).line(&format!("  {job}, {ranks} ranks"));
         }
         for class in Class::ALL {
             let of_class = of().filter(move |outcome| {
@@ -96,13 +98,14 @@ fn alarms<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> (usize, usize) {
 }
 
 pub fn summary(outcomes: &[Outcome]) -> Value {
-    let of = |real: bool| {
-        let those = || outcomes.iter().filter(move |outcome| outcome.real == real);
+    let mut summary = json!({ "kind": "summary" });
+    for kind in Kind::ALL {
+        let those = || outcomes.iter().filter(move |outcome| outcome.kind == kind);
         let (alarms, healthy) = alarms(those());
         let mut score = Score::of(those()).to_json();
         score["healthy_runs"] = healthy.into();
         score["false_alarms"] = alarms.into();
-        score
-    };
-    json!({ "kind": "summary", "real": of(true), "simulated": of(false) })
+        summary[kind.name()] = score;
+    }
+    summary
 }

@@ -12,6 +12,7 @@ use paceline::store::directory::Layout;
 use paceline::store::replay;
 
 use crate::cases::STEPS;
+use crate::kept::Records;
 
 /// The fault comes for so many steps and goes for as many: fewer than a second of them.
 const EVERY: usize = 10;
@@ -37,14 +38,16 @@ pub struct Toggled {
 
 impl Toggled {
     /// `train` runs the job with its fault coming and going every so many steps, and leaves the records in a folder.
-    pub fn measure(mut train: impl FnMut(&Path, &str) -> anyhow::Result<()>) -> anyhow::Result<Self> {
+    pub fn measure(
+        records: &Records,
+        mut train: impl FnMut(&Path, &str) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
         let (mut differences, mut usual) = (Vec::new(), Vec::new());
         let mut runs = 0;
         loop {
             runs += 1;
-            let data = tempfile::tempdir()?;
-            train(data.path(), &EVERY.to_string())?;
-            let blocks = blocks(data.path())?;
+            let train = |data: &Path| train(data, &EVERY.to_string());
+            let blocks = records.with(&format!("toggled-{runs}"), train, blocks)?;
             // The first block with the fault is still warming up.
             for around in blocks.windows(3).skip(1).step_by(2) {
                 let without = (around[0] + around[2]) / 2.0;

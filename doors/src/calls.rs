@@ -1,0 +1,142 @@
+//! The door of calls: this library's functions stand before NCCL's own, where `LD_PRELOAD` names it.
+//!
+//! For releases of NCCL whose profiler interface tells nothing of kernels (before 2.26), goes wrong, or that have none
+//! (before 2.23). A job that is linked with NCCL, as PyTorch is, calls the functions of [`exports`]; they put an event before the
+//! collective and one behind it on its stream ([`events`]) and call NCCL's. A job that asks the loader for NCCL's
+//! functions by itself (JAX) is not seen here.
+//!
+//! What is called inside a group runs when the group ends, and has the time of the whole group. Collectives of
+//! communicators that do not block may run later than their call, and so later than the event behind them.
+
+mod events;
+mod exports;
+mod group;
+
+pub(crate) use events::Measured;
+
+use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use crate::host;
+use crate::observer::{self, Communicator, Door};
+use crate::table::{Table, mixed};
+use crate::trail::{self, Entry, Function, Handle, Kind};
+
+/// Numbers of communicators, by their address.
+static COMMUNICATORS: Table = Table::new();
+/// How often each was split.
+static SPLITS: Table = Table::new();
+/// Calls by communicator.
+static COUNTS: Table = Table::new();
+
+/// Whether events are what tells most of this NCCL's collectives.
+fn is_wanted() -> bool {
+    static IS_WANTED: OnceLock<bool> = OnceLock::new();
+    let wanted = || {
+        let version = gpu::nccl::mapped()?.version;
+        Some(version.needs_events() && observer::begin(Door::Calls, None))
+    };
+    *IS_WANTED.get_or_init(|| wanted().unwrap_or(false))
+}
+
+/// A communicator was made; its number is the same on all its ranks.
+fn made(communicator: *mut c_void, number: u64, size: Option<c_int>) {
+    host::guarded(|| {
+        if communicator.is_null() || !is_wanted() {
+            return;
+        }
+        if let Some(known) = COMMUNICATORS.of(communicator.addr() as u64) {
+            known.store(number, Ordering::Relaxed);
+        }
+        let size = size.and_then(|size| u32::try_from(size).ok());
+        if let Some(size) = size {
+            observer::begin(Door::Calls, Some(Communicator { number, size }));
+        }
+    });
+}
+
+fn number_of(communicator: *mut c_void) -> Option<u64> {
+    Some(COMMUNICATORS.of(communicator.addr() as u64)?.load(Ordering::Relaxed))
+}
+
+/// The number of what a communicator is split into: its ranks split it together, and those of one colour stay together.
+fn number_of_split(parent: *mut c_void, color: c_int) -> u64 {
+    host::guarded(|| {
+        let parent = number_of(parent)?;
+        let times = SPLITS.of(parent)?.fetch_add(1, Ordering::Relaxed);
+        Some(mixed(parent ^ mixed((times << 32) | u64::from(color.cast_unsigned()))))
+    })
+    .unwrap_or(0)
+}
+
+/// A collective, as it is called.
+#[derive(Clone, Copy)]
+struct Call {
+    function: Function,
+    count: usize,
+    datatype: c_int,
+    communicator: *mut c_void,
+    stream: *mut c_void,
+}
+
+impl Call {
+    /// Runs it between two events.
+    fn run(self, original: impl FnOnce() -> c_int) -> c_int {
+        let is_wanted = host::guarded(is_wanted);
+        if is_wanted && group::is_open() {
+            let announced = host::guarded(|| self.announce());
+            group::add(announced.map(|handle| (handle, self.stream)));
+            return original();
+        }
+        let timed = host::guarded(|| {
+            let before = is_wanted.then(|| events::before(self.stream))??;
+            Some((self.announce()?, before))
+        });
+        let result = original();
+        if let Some((handle, before)) = timed {
+            host::guarded(|| before.end(self.stream, &[handle]));
+        }
+        result
+    }
+
+    /// Leaves an entry; its handle.
+    fn announce(self) -> Option<Handle> {
+        let communicator = number_of(self.communicator)?;
+        let seq = COUNTS.count(communicator, self.function)?;
+        let (handle, function) = (Handle::new(Kind::Collective), self.function);
+        let (bytes, at) = (self.count as u64 * bytes_of(self.datatype), agent::clock::now());
+        trail::append(Entry::Enqueued { handle, communicator, function, seq, bytes, channels: 1, at });
+        Some(handle)
+    }
+}
+
+/// `ncclDataType_t`s by their numbers, and their sizes in bytes. Newer ones are of one byte (`ncclFloat8e4m3`).
+const DATATYPES: [(&str, u64); 10] = [
+    ("ncclInt8", 1),
+    ("ncclUint8", 1),
+    ("ncclInt32", 4),
+    ("ncclUint32", 4),
+    ("ncclInt64", 8),
+    ("ncclUint64", 8),
+    ("ncclFloat16", 2),
+    ("ncclFloat32", 4),
+    ("ncclFloat64", 8),
+    ("ncclBfloat16", 2),
+];
+
+fn bytes_of(datatype: c_int) -> u64 {
+    usize::try_from(datatype).ok().and_then(|at| DATATYPES.get(at)).map_or(1, |(_, bytes)| *bytes)
+}
+
+/// What of nccl.h is relied on here, by the names that it has there: to be compared with the header itself.
+#[doc(hidden)]
+#[must_use]
+pub fn assumptions() -> Vec<(&'static str, u64)> {
+    let numbers = DATATYPES.iter().enumerate().map(|(number, (name, _))| (*name, number as u64));
+    let others = [
+        ("ncclInternalError", exports::NO_NCCL as u64),
+        ("sizeof(ncclUniqueId)", size_of::<exports::UniqueId>() as u64),
+    ];
+    numbers.chain(others).collect()
+}

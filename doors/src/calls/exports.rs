@@ -1,0 +1,190 @@
+//! Functions with NCCL's names and types (nccl.h), which call NCCL's.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+
+use super::{Call, group, made, number_of_split};
+use crate::trail::Function;
+
+/// `ncclInternalError`: there is no NCCL behind this library, and nobody could have called it.
+pub(super) const NO_NCCL: c_int = 3;
+/// `NCCL_UNIQUE_ID_BYTES`
+const ID_BYTES: usize = 128;
+
+/// `ncclUniqueId`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UniqueId([u8; ID_BYTES]);
+
+impl UniqueId {
+    /// The same on all ranks that join by it (FNV-1a).
+    fn number(&self) -> u64 {
+        let add = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        self.0.iter().fold(0xcbf2_9ce4_8422_2325, add)
+    }
+}
+
+/// NCCL's function: the next one of its name, since another library may stand before it too, else the one in the NCCL
+/// that the process has.
+fn found(name: &'static str, kept: &'static str) -> Option<*const c_void> {
+    let terminated: Vec<u8> = name.bytes().chain([0]).collect();
+    // SAFETY: the name ends with a zero.
+    let next = unsafe { libc::dlsym(libc::RTLD_NEXT, terminated.as_ptr().cast()) };
+    if next.is_null() { gpu::nccl::original(name, kept) } else { Some(next.cast_const()) }
+}
+
+/// A function's address as a pointer to a function of its type.
+struct Address(*const c_void);
+// SAFETY: the address of a function is the same for all threads.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
+
+/// Declares a function before NCCL's of the same name: `$body` has NCCL's as `original`, of the same type.
+macro_rules! before {
+    ($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),*) |$original:ident| $body:expr) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As nccl.h says.
+        #[unsafe(no_mangle)]
+        #[allow(non_snake_case, reason = "NCCL's name")]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+            static FOUND: OnceLock<Option<Address>> = OnceLock::new();
+            let find = || found(stringify!($name), concat!("p", stringify!($name))).map(Address);
+            let Some(Address(address)) = FOUND.get_or_init(find) else { return NO_NCCL };
+            type Original = unsafe extern "C" fn($($type),*) -> c_int;
+            // SAFETY: NCCL's function of this name has this type.
+            let function = unsafe { std::mem::transmute::<*const c_void, Original>(*address) };
+            let $original = function;
+            $body
+        }
+    };
+}
+
+before! {
+    /// Before `ncclAllReduce`.
+    fn ncclAllReduce(
+        from: *const c_void, to: *mut c_void, count: usize, datatype: c_int, op: c_int,
+        comm: *mut c_void, stream: *mut c_void
+    )
+    |original| {
+        let call = Call { function: Function::AllReduce, count, datatype, communicator: comm, stream };
+        // SAFETY: the caller's arguments, as they are.
+        call.run(|| unsafe { original(from, to, count, datatype, op, comm, stream) })
+    }
+}
+
+before! {
+    /// Before `ncclBroadcast`.
+    fn ncclBroadcast(
+        from: *const c_void, to: *mut c_void, count: usize, datatype: c_int, root: c_int,
+        comm: *mut c_void, stream: *mut c_void
+    )
+    |original| {
+        let call = Call { function: Function::Broadcast, count, datatype, communicator: comm, stream };
+        // SAFETY: as above.
+        call.run(|| unsafe { original(from, to, count, datatype, root, comm, stream) })
+    }
+}
+
+before! {
+    /// Before `ncclReduce`.
+    fn ncclReduce(
+        from: *const c_void, to: *mut c_void, count: usize, datatype: c_int, op: c_int, root: c_int,
+        comm: *mut c_void, stream: *mut c_void
+    )
+    |original| {
+        let call = Call { function: Function::Reduce, count, datatype, communicator: comm, stream };
+        // SAFETY: as above.
+        call.run(|| unsafe { original(from, to, count, datatype, op, root, comm, stream) })
+    }
+}
+
+before! {
+    /// Before `ncclAllGather`.
+    fn ncclAllGather(
+        from: *const c_void, to: *mut c_void, count: usize, datatype: c_int,
+        comm: *mut c_void, stream: *mut c_void
+    )
+    |original| {
+        let call = Call { function: Function::AllGather, count, datatype, communicator: comm, stream };
+        // SAFETY: as above.
+        call.run(|| unsafe { original(from, to, count, datatype, comm, stream) })
+    }
+}
+
+before! {
+    /// Before `ncclReduceScatter`.
+    fn ncclReduceScatter(
+        from: *const c_void, to: *mut c_void, count: usize, datatype: c_int, op: c_int,
+        comm: *mut c_void, stream: *mut c_void
+    )
+    |original| {
+        let call = Call { function: Function::ReduceScatter, count, datatype, communicator: comm, stream };
+        // SAFETY: as above.
+        call.run(|| unsafe { original(from, to, count, datatype, op, comm, stream) })
+    }
+}
+
+before! {
+    /// Before `ncclGroupStart`.
+    fn ncclGroupStart() |original| {
+        group::start();
+        // SAFETY: as above.
+        unsafe { original() }
+    }
+}
+
+before! {
+    /// Before `ncclGroupEnd`.
+    fn ncclGroupEnd() |original| {
+        // SAFETY: as above.
+        group::end(|| unsafe { original() })
+    }
+}
+
+/// What was written there, if anything.
+///
+/// # Safety
+/// `place` must be null or good to read.
+unsafe fn written(place: *mut *mut c_void) -> *mut c_void {
+    // SAFETY: the caller vouches for it.
+    if place.is_null() { ptr::null_mut() } else { unsafe { place.read() } }
+}
+
+before! {
+    /// Before `ncclCommInitRank`.
+    fn ncclCommInitRank(place: *mut *mut c_void, size: c_int, id: UniqueId, rank: c_int) |original| {
+        // SAFETY: as above; afterwards the communicator is where the caller wants it.
+        let (result, new) = unsafe { (original(place, size, id, rank), written(place)) };
+        made(new, id.number(), Some(size));
+        result
+    }
+}
+
+before! {
+    /// Before `ncclCommInitRankConfig`.
+    fn ncclCommInitRankConfig(
+        place: *mut *mut c_void, size: c_int, id: UniqueId, rank: c_int, config: *mut c_void
+    ) |original| {
+        // SAFETY: as above.
+        let (result, new) = unsafe { (original(place, size, id, rank, config), written(place)) };
+        made(new, id.number(), Some(size));
+        result
+    }
+}
+
+before! {
+    /// Before `ncclCommSplit`.
+    fn ncclCommSplit(
+        parent: *mut c_void, color: c_int, key: c_int, place: *mut *mut c_void, config: *mut c_void
+    ) |original| {
+        let number = number_of_split(parent, color);
+        // SAFETY: as above.
+        let (result, new) = unsafe { (original(parent, color, key, place, config), written(place)) };
+        made(new, number, None);
+        result
+    }
+}

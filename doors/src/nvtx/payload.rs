@@ -1,0 +1,158 @@
+//! Payloads of NCCL's ranges, read by the schemas that NCCL registers for them: what lies where differs between releases.
+//!
+//! Layouts are those of nvToolsExtPayload.h, compatibility 1.x.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// `NVTX_PAYLOAD_TYPE_EXT`: a payload is an array of [`Part`].
+pub(super) const TYPE_EXTENDED: i32 = 0xDFBD_0009_u32.cast_signed();
+/// `NVTX_PAYLOAD_ENTRY_TYPE_SCHEMA_ID_STATIC_START`: schemas whose number their owner chooses.
+const STATIC_START: u64 = 1 << 24;
+/// NCCL has some twenty.
+const MOST_SCHEMAS: usize = 64;
+/// Entries of one schema that are looked at.
+const MOST_ENTRIES: usize = 16;
+/// Fields that lie further inside a payload are not read.
+const MOST_BYTES: u64 = 1 << 12;
+
+/// `nvtxPayloadSchemaEntry_t`
+#[repr(C)]
+pub(super) struct SchemaEntry {
+    flags: u64,
+    kind: u64,
+    name: *const c_char,
+    description: *const c_char,
+    detail: u64,
+    offset: u64,
+    semantics: *const c_void,
+    reserved: *const c_void,
+}
+
+/// `nvtxPayloadSchemaAttr_t`
+#[repr(C)]
+pub(super) struct Schema {
+    field_mask: u64,
+    name: *const c_char,
+    kind: u64,
+    flags: u64,
+    entries: *const SchemaEntry,
+    entry_count: usize,
+    static_size: usize,
+    alignment: usize,
+    id: u64,
+    extension: *const c_void,
+}
+
+/// `nvtxPayloadData_t`
+#[repr(C)]
+pub(super) struct Part {
+    schema: u64,
+    size: usize,
+    data: *const c_void,
+}
+
+/// What a payload says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    /// The communicator's number, the same on all its ranks; older releases do not say it.
+    pub(super) communicator: Option<u64>,
+    /// How much this rank passes, in bytes.
+    pub(super) bytes: Option<u64>,
+    /// How many ranks a new communicator has.
+    pub(super) ranks: Option<u32>,
+}
+
+/// Names of NCCL's entries (nvtx_payload_schemas.h), in the order of [`Places`].
+const NAMES: [&CStr; 3] = [c"NCCL communicator ID", c"Message size [bytes]", c"No. of ranks"];
+const WIDTHS: [u64; 3] = [8, 8, size_of::<c_int>() as u64];
+
+/// Where the fields of one schema lie: offset + 1, 0 where it has no such field; 16 bits each.
+#[derive(Clone, Copy)]
+struct Places(u64);
+
+impl Places {
+    fn of(self, field: usize) -> Option<u64> {
+        ((self.0 >> (16 * field)) & 0xffff).checked_sub(1)
+    }
+
+    fn with(self, field: usize, offset: u64) -> Self {
+        Self(self.0 | ((offset + 1) << (16 * field)))
+    }
+}
+
+static SCHEMAS: [AtomicU64; MOST_SCHEMAS] = [const { AtomicU64::new(0) }; MOST_SCHEMAS];
+
+fn slot(id: u64) -> Option<&'static AtomicU64> {
+    SCHEMAS.get(usize::try_from(id.checked_sub(STATIC_START)?).ok()?)
+}
+
+/// Remembers where the fields of a schema lie; its number.
+///
+/// # Safety
+/// `schema` must be a schema of nvToolsExtPayload.h, with its entries.
+pub(super) unsafe fn register(schema: *const Schema) -> u64 {
+    // SAFETY: the caller vouches for it.
+    let (schema, mut places, mut end) = (unsafe { &*schema }, Places(0), 0_u64);
+    if schema.entries.is_null() {
+        return schema.id;
+    }
+    for at in 0..schema.entry_count.min(MOST_ENTRIES) {
+        // SAFETY: there are so many entries.
+        let entry = unsafe { &*schema.entries.add(at) };
+        let width = width(entry.kind);
+        // Where an offset is left out, an entry follows the one before, as evenly as its size.
+        let offset = if entry.offset == 0 { end.next_multiple_of(width) } else { entry.offset };
+        end = offset + width;
+        // SAFETY: a name is null or a text.
+        let name = (!entry.name.is_null()).then(|| unsafe { CStr::from_ptr(entry.name) });
+        let field = NAMES.iter().position(|known| Some(*known) == name);
+        if let Some(field) = field.filter(|_| offset < MOST_BYTES) {
+            places = places.with(field, offset);
+        }
+    }
+    if let Some(slot) = slot(schema.id) {
+        slot.store(places.0, Ordering::Release);
+    }
+    schema.id
+}
+
+/// Bytes of an entry's type, as far as NCCL uses them: integers and enums.
+fn width(kind: u64) -> u64 {
+    match kind {
+        7..=10 | 17 | 18 | 22 | 23 => 8,
+        1 | 2 | 11 | 12 => 1,
+        3 | 4 | 13 | 14 => 2,
+        _ => 4,
+    }
+}
+
+/// Reads a payload.
+///
+/// # Safety
+/// `parts` must be `count` parts with data of their size.
+pub(super) unsafe fn read(parts: *const Part, count: usize) -> Said {
+    let mut said = Said::default();
+    for at in 0..count.min(4) {
+        // SAFETY: the caller vouches for them.
+        let part = unsafe { &*parts.add(at) };
+        let Some(places) = slot(part.schema).map(|slot| Places(slot.load(Ordering::Acquire))) else {
+            continue;
+        };
+        if part.data.is_null() {
+            continue;
+        }
+        let inside = |field: usize| {
+            places.of(field).filter(|offset| offset + WIDTHS[field] <= part.size as u64).map(|at| at as usize)
+        };
+        // SAFETY: as many bytes lie there, of the width that the schema says.
+        unsafe {
+            let wide = |offset: usize| part.data.byte_add(offset).cast::<u64>().read_unaligned();
+            said.communicator = inside(0).map(wide).or(said.communicator);
+            said.bytes = inside(1).map(wide).or(said.bytes);
+            let ranks = inside(2).map(|offset| part.data.byte_add(offset).cast::<c_int>().read_unaligned());
+            said.ranks = ranks.and_then(|ranks| u32::try_from(ranks).ok()).or(said.ranks);
+        }
+    }
+    said
+}

@@ -1,0 +1,119 @@
+//! What the name of a range says.
+
+use crate::trail::{Function, Phase};
+
+/// Longer names are not looked at: whoever generates names does so for every tensor.
+const MOST_BYTES: usize = 128;
+
+/// What a range is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// Nothing that is recorded.
+    Nothing,
+    /// A phase of the host's.
+    Phase(Phase),
+    /// A collective of NCCL's.
+    Call(Function),
+}
+
+impl Meaning {
+    /// Of a range of NCCL's own domain, which are named by its functions. Calls from one rank to another are no
+    /// collectives, and those that are made of them (`ncclAlltoAll`) are none either.
+    pub(super) fn of_nccl(name: &[u8]) -> Self {
+        let function = match name.strip_prefix(b"p").unwrap_or(name) {
+            b"ncclAllReduce" => Function::AllReduce,
+            b"ncclAllGather" => Function::AllGather,
+            b"ncclReduceScatter" => Function::ReduceScatter,
+            b"ncclBroadcast" => Function::Broadcast,
+            b"ncclReduce" => Function::Reduce,
+            _ => return Self::Nothing,
+        };
+        Self::Call(function)
+    }
+
+    /// Of any other range: what frameworks and people call the two phases in which a device waits for its host.
+    pub(super) fn of_job(name: &[u8]) -> Self {
+        if name.len() > MOST_BYTES {
+            return Self::Nothing;
+        }
+        // "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__" is PyTorch's.
+        let is_loader = name.windows(10).any(|part| part.eq_ignore_ascii_case(b"dataloader"));
+        let is = |names: &[&str]| names.iter().any(|one| name.eq_ignore_ascii_case(one.as_bytes()));
+        if is_loader || is(&INPUT) {
+            Self::Phase(Phase::Input)
+        } else if is(&COPIES) {
+            Self::Phase(Phase::Copy)
+        } else {
+            Self::Nothing
+        }
+    }
+
+    /// As a number that [`Self::from_code`] reads.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Self::Nothing => 0,
+            Self::Phase(Phase::Input) => 1,
+            Self::Phase(Phase::Copy) => 2,
+            Self::Call(function) => CALLS + function as u8,
+        }
+    }
+
+    pub(super) fn from_code(code: u8) -> Self {
+        let call = |function: &Function| CALLS + *function as u8 == code;
+        match code {
+            1 => Self::Phase(Phase::Input),
+            2 => Self::Phase(Phase::Copy),
+            _ => FUNCTIONS.iter().copied().find(call).map_or(Self::Nothing, Self::Call),
+        }
+    }
+}
+
+const CALLS: u8 = 16;
+const FUNCTIONS: [Function; 5] = [
+    Function::Broadcast,
+    Function::Reduce,
+    Function::AllGather,
+    Function::ReduceScatter,
+    Function::AllReduce,
+];
+const INPUT: [&str; 9] = [
+    "data",
+    "input",
+    "dataload",
+    "data_loading",
+    "data loading",
+    "load_data",
+    "next_batch",
+    "get_batch",
+    "batch-generator",
+];
+const COPIES: [&str; 5] = ["h2d", "to_device", "copy_to_device", "batch_to_device", "host_to_device"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_says_input_is_input_and_one_that_only_has_the_letters_is_not() {
+        let input = Meaning::Phase(Phase::Input);
+        let names = ["data", "Get_Batch", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"];
+        names.iter().for_each(|name| assert_eq!(Meaning::of_job(name.as_bytes()), input, "{name}"));
+        assert_eq!(Meaning::of_job(b"h2d"), Meaning::Phase(Phase::Copy));
+        let others = ["forward", "data_parallel.backward", "train_batch", "database", "", "ncclAllReduce"];
+        others
+            .iter()
+            .for_each(|name| assert_eq!(Meaning::of_job(name.as_bytes()), Meaning::Nothing, "{name}"));
+    }
+
+    #[test]
+    fn meanings_survive_being_numbers() {
+        let calls = FUNCTIONS.map(Meaning::Call);
+        let others =
+            [Meaning::Nothing, Meaning::Phase(Phase::Input), Meaning::Phase(Phase::Copy)].into_iter();
+        for meaning in calls.into_iter().chain(others) {
+            assert_eq!(Meaning::from_code(meaning.code()), meaning);
+        }
+        assert_eq!(Meaning::of_nccl(b"pncclAllReduce"), Meaning::Call(Function::AllReduce));
+        assert_eq!(Meaning::of_nccl(b"ncclGroupStart"), Meaning::Nothing);
+    }
+}

@@ -1,0 +1,191 @@
+//! A job as PyTorch with an NCCL of before the profiler interface is one: the loader finds NCCL's functions for it, so
+//! that what is preloaded stands before them. One rank, on the stand-in for a GPU, in real time.
+//!
+//! A step is two buckets: 6 ms of backward, a collective, 3 ms of backward, a collective; or, with `--grouped`, both in one
+//! group after 9 ms.
+#![allow(unsafe_code, reason = "it calls CUDA and NCCL")]
+#![allow(clippy::print_stdout, reason = "what the program is for")]
+
+use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ptr;
+
+use anyhow::{Context as _, bail, ensure};
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+
+/// Floats of the buckets.
+const BUCKETS: [usize; 2] = [1 << 20, 1 << 18];
+const BACKWARD: [u64; 2] = [6_000_000, 3_000_000];
+/// `ncclFloat32`, `ncclSum`
+const FLOAT: c_int = 7;
+const SUM: c_int = 0;
+
+type Handle = *mut c_void;
+type Init = unsafe extern "C" fn(*mut Handle, c_int, [u8; 128], c_int) -> c_int;
+type AllReduce =
+    unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Handle, Handle) -> c_int;
+type Launch = unsafe extern "C" fn(
+    Handle,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    Handle,
+    *mut Handle,
+    *mut Handle,
+) -> c_int;
+
+/// A function, as the loader binds it in a linked program: the first of its name.
+///
+/// # Safety
+/// `F` must be its type.
+unsafe fn bound<F: Copy>(name: &CStr) -> anyhow::Result<F> {
+    // SAFETY: the name is a text.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    ensure!(!found.is_null() && size_of::<F>() == size_of::<Handle>(), "no function {name:?}");
+    // SAFETY: the caller vouches for the type, and a pointer to a function is as large as any.
+    Ok(unsafe { std::mem::transmute_copy(&found) })
+}
+
+fn done(what: &str, code: c_int) -> anyhow::Result<()> {
+    if code == 0 { Ok(()) } else { bail!("{what}: {code}") }
+}
+
+struct Options {
+    steps: u64,
+    grouped: bool,
+}
+
+fn options() -> anyhow::Result<Options> {
+    let mut options = Options { steps: 200, grouped: false };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--grouped" => options.grouped = true,
+            "--steps" => options.steps = words.next().context("--steps N")?.parse()?,
+            _ => bail!("usage: old_nccl_job [--steps N] [--grouped]"),
+        }
+    }
+    Ok(options)
+}
+
+struct Job {
+    spin: Handle,
+    launch: Launch,
+    compute: Handle,
+    urgent: Handle,
+    ready: Handle,
+    communicator: Handle,
+    memory: Vec<f32>,
+}
+
+impl Job {
+    fn start() -> anyhow::Result<Self> {
+        for file in ["libcuda.so.1", "libnccl.so.2"] {
+            // SAFETY: the stand-in has no initialisers. It stays, as a linked library does.
+            let library = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_GLOBAL) }.context(file)?;
+            std::mem::forget(library);
+        }
+        let new = |name: &CStr| -> anyhow::Result<Handle> {
+            let mut made = ptr::null_mut();
+            // SAFETY: streams and events are made by functions of this type.
+            let make = unsafe { bound::<unsafe extern "C" fn(*mut Handle, c_uint) -> c_int>(name)? };
+            // SAFETY: one handle is written.
+            done("a handle", unsafe { make(&raw mut made, 0) })?;
+            Ok(made)
+        };
+        // SAFETY: the types are those of cuda.h and nccl.h, and so are the arguments.
+        unsafe {
+            let (mut context, mut spin, mut communicator) =
+                (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+            let retain: unsafe extern "C" fn(*mut Handle, c_int) -> c_int =
+                bound(c"cuDevicePrimaryCtxRetain")?;
+            let select: unsafe extern "C" fn(Handle) -> c_int = bound(c"cuCtxSetCurrent")?;
+            let find: unsafe extern "C" fn(*mut Handle, Handle, *const std::ffi::c_char) -> c_int =
+                bound(c"cuModuleGetFunction")?;
+            done("a context", retain(&raw mut context, 0))?;
+            done("a context", select(context))?;
+            done("a kernel", find(&raw mut spin, ptr::null_mut(), c"spin_ns".as_ptr()))?;
+            done(
+                "a communicator",
+                bound::<Init>(c"ncclCommInitRank")?(&raw mut communicator, 1, [7; 128], 0),
+            )?;
+            Ok(Self {
+                spin,
+                launch: bound(c"cuLaunchKernel")?,
+                compute: new(c"cuStreamCreate")?,
+                urgent: new(c"cuStreamCreate")?,
+                ready: new(c"cuEventCreate")?,
+                communicator,
+                memory: vec![1.0; BUCKETS[0]],
+            })
+        }
+    }
+
+    fn compute(&self, mut nanos: u64) -> anyhow::Result<()> {
+        let mut arguments = [(&raw mut nanos).cast::<c_void>()];
+        let (stream, arguments) = (self.compute, arguments.as_mut_ptr());
+        // SAFETY: the kernel takes one integer, which is read before the call returns.
+        let code =
+            unsafe { (self.launch)(self.spin, 1, 1, 1, 1, 1, 1, 0, stream, arguments, ptr::null_mut()) };
+        done("a kernel", code)
+    }
+
+    /// The urgent stream goes on after what the compute stream has.
+    fn join(&self) -> anyhow::Result<()> {
+        // SAFETY: the types are those of cuda.h; the handles are ours.
+        unsafe {
+            let record: unsafe extern "C" fn(Handle, Handle) -> c_int = bound(c"cuEventRecord")?;
+            let wait: unsafe extern "C" fn(Handle, Handle, c_uint) -> c_int = bound(c"cuStreamWaitEvent")?;
+            done("an event", record(self.ready, self.compute))?;
+            done("an event", wait(self.urgent, self.ready, 0))
+        }
+    }
+
+    fn all_reduce(&mut self, len: usize) -> anyhow::Result<()> {
+        let data = self.memory.as_mut_ptr().cast::<c_void>();
+        // SAFETY: the type is that of nccl.h; the memory is there until the end of the step.
+        let code = unsafe {
+            let call = bound::<AllReduce>(c"ncclAllReduce")?;
+            call(data, data, len, FLOAT, SUM, self.communicator, self.urgent)
+        };
+        done("ncclAllReduce", code)
+    }
+
+    fn step(&mut self, grouped: bool) -> anyhow::Result<()> {
+        type Plain = unsafe extern "C" fn() -> c_int;
+        if grouped {
+            self.compute(BACKWARD.iter().sum())?;
+            self.join()?;
+            // SAFETY: as above.
+            done("ncclGroupStart", unsafe { bound::<Plain>(c"ncclGroupStart")?() })?;
+        }
+        for (len, nanos) in BUCKETS.into_iter().zip(BACKWARD) {
+            if !grouped {
+                self.compute(nanos)?;
+                self.join()?;
+            }
+            self.all_reduce(len)?;
+        }
+        if grouped {
+            // SAFETY: as above.
+            done("ncclGroupEnd", unsafe { bound::<Plain>(c"ncclGroupEnd")?() })?;
+        }
+        // SAFETY: the type is that of cuda.h.
+        let wait: unsafe extern "C" fn(Handle) -> c_int = unsafe { bound(c"cuStreamSynchronize")? };
+        // SAFETY: the stream is ours.
+        done("the end of a step", unsafe { wait(self.urgent) })
+    }
+}
+
+fn main() -> anyhow::Result<()> {
+    let options = options()?;
+    let mut job = Job::start()?;
+    for _ in 0..options.steps {
+        job.step(options.grouped)?;
+    }
+    println!("{} steps", options.steps);
+    Ok(())
+}

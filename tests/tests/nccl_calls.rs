@@ -1,0 +1,120 @@
+//! The library before NCCL's own functions (LD_PRELOAD), in a job with an NCCL that has no profiler interface, on the
+//! stand-in for a GPU in real time: the times of collectives are those that the stand-in gives them.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::ensure;
+use paceline_tests::fake_gpu;
+use paceline_tests::programs::{program, report};
+use serde_json::Value;
+
+/// A collective of the stand-in: 20 us, and 5 bytes a nanosecond.
+fn collective_nanos(floats: f64) -> f64 {
+    20_000.0 + floats * 4.0 / 5.0
+}
+
+/// The stand-in under the names that a job looks for.
+fn libraries(folder: &Path) -> anyhow::Result<()> {
+    for name in ["libcuda.so.1", "libnccl.so.2"] {
+        symlink(fake_gpu::path(), folder.join(name))?;
+    }
+    Ok(())
+}
+
+/// Runs the job under `paceline run --attach`; its report and what was printed.
+fn observed(release: &str, more: &[&str]) -> anyhow::Result<(Value, String)> {
+    let (folder, data) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    libraries(folder.path())?;
+    let output = Command::new(program("paceline"))
+        .args(["run", "--attach", "-n", "1", "--data"])
+        .arg(data.path())
+        .arg("--")
+        .arg(program("old_nccl_job"))
+        .args(["--steps", "300"])
+        .args(more)
+        .env("LD_LIBRARY_PATH", folder.path())
+        .env("FAKEGPU_REAL_TIME", "1")
+        .env("FAKEGPU_NCCL_VERSION", release)
+        .env_remove("PACELINE_SERVER")
+        .output()?;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+    Ok((report(data.path(), "latest")?, printed))
+}
+
+fn number(report: &Value, path: &str) -> f64 {
+    report.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN)
+}
+
+#[test]
+fn an_nccl_without_a_profiler_interface_is_timed_by_events_around_its_calls() -> anyhow::Result<()> {
+    let (report, printed) = observed("22005", &[])?;
+    ensure!(printed.contains("by events around its calls (LD_PRELOAD): it has no profiler"), "{printed}");
+    let buckets = report["buckets"].as_array().map_or(0, Vec::len);
+    ensure!(buckets == 2, "{buckets} buckets: {report}");
+    for (at, floats) in [(0, f64::from(1 << 20)), (1, f64::from(1 << 18))] {
+        let bytes = number(&report, &format!("/buckets/{at}/bytes"));
+        ensure!(bytes == 4.0 * floats, "bucket {at}: {bytes} bytes");
+        // One rank waits for nobody. Floats of milliseconds since the last anchor lose some ten nanoseconds.
+        let found = number(&report, &format!("/buckets/{at}/transfer_ns/median"));
+        let true_nanos = collective_nanos(floats);
+        ensure!((found - true_nanos).abs() < 200.0, "bucket {at}: {found} of {true_nanos}");
+    }
+    // 9 ms of backward, and the second bucket behind it.
+    let step = number(&report, "/local_step_time_ns/median") / 1e6;
+    ensure!((9.2..11.5).contains(&step), "a step of {step} ms");
+    ensure!(report["steps"].as_u64() > Some(100), "{} steps", report["steps"]);
+    Ok(())
+}
+
+#[test]
+fn what_is_called_in_a_group_has_the_time_of_the_group() -> anyhow::Result<()> {
+    let (report, _) = observed("22403", &["--grouped"])?;
+    let both = collective_nanos(f64::from(1 << 20)) + collective_nanos(f64::from(1 << 18));
+    for at in 0..2 {
+        let found = number(&report, &format!("/buckets/{at}/transfer_ns/median"));
+        ensure!((found - both).abs() < 200.0, "bucket {at}: {found} of {both}: {}", report["buckets"]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_release_that_tells_more_itself_is_left_to_its_profiler_interface() -> anyhow::Result<()> {
+    let (folder, library) = (tempfile::tempdir()?, program("libpaceline_agent.so"));
+    libraries(folder.path())?;
+    let job = |variables: &[(&str, &str)]| {
+        Command::new(program("old_nccl_job"))
+            .args(["--steps", "20"])
+            .env("LD_PRELOAD", &library)
+            .env("LD_LIBRARY_PATH", folder.path())
+            .env("FAKEGPU_REAL_TIME", "1")
+            .envs(variables.iter().copied())
+            .output()
+    };
+    let server = [
+        ("PACELINE_SERVER", "http://127.0.0.1:9"),
+        ("PACELINE_RUN_ID", "r"),
+        ("RANK", "0"),
+        ("WORLD_SIZE", "1"),
+    ];
+    // 2.28.9 calls a profiler: nothing is observed here, and no server is missed. Nor is one without a server.
+    for variables in [&server[..], &[("FAKEGPU_NCCL_VERSION", "22005")]] {
+        let output = job(variables)?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success() && said.is_empty(), "{said}");
+        ensure!(String::from_utf8_lossy(&output.stdout).contains("20 steps"), "it did its work");
+    }
+    Ok(())
+}
+
+#[test]
+fn preloaded_into_a_program_without_nccl_the_library_does_nothing() -> anyhow::Result<()> {
+    let output = Command::new("sh")
+        .args(["-c", "echo untouched"])
+        .env("LD_PRELOAD", program("libpaceline_agent.so"))
+        .output()?;
+    ensure!(output.status.success() && output.stdout == b"untouched\n" && output.stderr.is_empty());
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! The library as the receiver of NVTX's ranges, with the real libnccl of two releases, which needs no GPU to mark its
+//! calls, and a program that is compiled with NVIDIA's own NVTX headers.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::ensure;
+use paceline_tests::headers::{self, compile};
+use paceline_tests::nvidia;
+use paceline_tests::programs::{program, report};
+use serde_json::Value;
+
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nvtx_job.c");
+
+/// The program, compiled; `None` where the package index cannot be reached.
+fn job(folder: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let Some(nvtx) = nvidia::wheel("nvidia-nvtx-cu12", "12.8.90")? else { return Ok(None) };
+    let program = folder.join("nvtx_job");
+    let include = headers::folder_of(&nvtx, "nvtx3/nvToolsExt.h")?;
+    compile(Path::new(SOURCE), &program, [include.as_path()].into_iter())?;
+    Ok(Some(program))
+}
+
+fn observed(job: &Path, nccl: &Path, variables: &[(&str, &str)]) -> anyhow::Result<(Value, String)> {
+    let data = tempfile::tempdir()?;
+    let output = Command::new(program("paceline"))
+        .args(["run", "--attach", "-n", "2", "--data"])
+        .arg(data.path())
+        .arg("--")
+        .args([job, nccl])
+        .arg("150")
+        .envs(variables.iter().copied())
+        .env_remove("PACELINE_SERVER")
+        .output()?;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success(), "{printed}{complaints}");
+    Ok((report(data.path(), "latest").unwrap_or_default(), printed))
+}
+
+#[test]
+fn calls_of_the_real_nccl_and_the_jobs_own_ranges_become_steps() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let Some(job) = job(folder.path())? else { return Ok(()) };
+    for (package, release) in [("nvidia-nccl-cu12", "2.20.5"), ("nvidia-nccl-cu13", "2.28.9")] {
+        let Some(wheel) = nvidia::wheel(package, release)? else { return Ok(()) };
+        let nccl = wheel.join("nvidia/nccl/lib/libnccl.so.2");
+        let (report, printed) = observed(&job, &nccl, &[])?;
+        ensure!(printed.contains("if the job marks them as NVTX ranges"), "{printed}");
+        let steps = report["steps"].as_f64().unwrap_or_default();
+        ensure!(steps > 50.0, "NCCL {release}: {report}\n{printed}");
+        let step = report["local_step_time_ns"]["median"].as_f64().unwrap_or_default() / 1e6;
+        ensure!((20.0..40.0).contains(&step), "NCCL {release}: a step of {step} ms");
+        let bytes = |at: usize| report["buckets"][at]["bytes"].as_u64();
+        let sizes = [bytes(0), bytes(1), bytes(2), bytes(3)];
+        ensure!(sizes == [Some(4 << 16), Some(4 << 18), Some(4 << 14), None], "NCCL {release}: {sizes:?}");
+        for rank in 0..2 {
+            let ledger = &report["ledger"][rank];
+            let input = ledger["input_ns"].as_f64().unwrap_or_default() / steps / 1e6;
+            ensure!((5.0..9.0).contains(&input), "NCCL {release}: {input} ms of input: {ledger}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn another_receiver_of_ranges_keeps_them() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let Some(job) = job(folder.path())? else { return Ok(()) };
+    let Some(wheel) = nvidia::wheel("nvidia-nccl-cu13", "2.28.9")? else { return Ok(()) };
+    let nccl = wheel.join("nvidia/nccl/lib/libnccl.so.2");
+    let other = [("NVTX_INJECTION64_PATH", "/opt/other/libreceiver.so")];
+    let (report, printed) = observed(&job, &nccl, &other)?;
+    ensure!(printed.contains("NVTX_INJECTION64_PATH is /opt/other/libreceiver.so"), "{printed}");
+    ensure!(report.is_null(), "nothing was observed: {report}");
+    Ok(())
+}
