@@ -10,6 +10,7 @@ use wire::clock::Probe;
 use wire::event::{Event, EventKind};
 use wire::ids::{BatchSeq, Comm, Incarnation, Seq};
 
+use crate::asked::Asked;
 use crate::clock;
 use crate::config::Config;
 use crate::recorder::{Lost, RING_SLOTS, Recorder};
@@ -99,6 +100,7 @@ pub(crate) struct Drain {
     rings: RingRegistry,
     notes: mpsc::Receiver<Note>,
     stop: Arc<Stop>,
+    asked: Asked,
     transport: Transport,
     spool: Spool,
     incarnation: Incarnation,
@@ -147,6 +149,7 @@ impl Drain {
         rings: RingRegistry,
         notes: mpsc::Receiver<Note>,
         stop: Arc<Stop>,
+        asked: Asked,
     ) -> Self {
         let now = Instant::now();
         let hello = Note::Hello(Hello {
@@ -175,6 +178,7 @@ impl Drain {
             rings,
             notes,
             stop,
+            asked,
         }
     }
 
@@ -259,7 +263,12 @@ impl Drain {
             && let Some(frame) = self.spool.front()
         {
             match self.transport.deliver(&frame.bytes) {
-                Delivery::Acknowledged => drop(self.spool.pop()),
+                Delivery::Acknowledged(asked) => {
+                    drop(self.spool.pop());
+                    if let Some(request) = asked {
+                        self.asked.store(request);
+                    }
+                }
                 Delivery::Refused(reason) => self.refused(&reason),
                 Delivery::Later(wait) => self.retry_at = Instant::now() + wait.min(HEARTBEAT),
                 Delivery::Unreachable => self.retry_at = Instant::now() + BACK_OFF,
@@ -283,7 +292,8 @@ impl Drain {
     fn give_up(&mut self, frame: Frame, reason: DropReason) {
         self.lost.add(reason, frame.events);
         // What a device did then is of no use by now.
-        self.pending.notes.extend(frame.notes.into_iter().filter(|note| !matches!(note, Note::Device(_))));
+        let stays = |note: &Note| !matches!(note, Note::Device(_) | Note::Burst(_));
+        self.pending.notes.extend(frame.notes.into_iter().filter(stays));
     }
 
     fn flush(&mut self, deadline: Instant) {

@@ -22,6 +22,7 @@
 //! agent.finish(Ok(()));
 //! ```
 
+mod asked;
 pub mod clock;
 mod config;
 mod drain;
@@ -34,7 +35,9 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use asked::Asked;
 use wire::batch::{Bye, Layout, Note};
+use wire::burst::{Burst, BurstRequest};
 use wire::device::DeviceSample;
 
 pub use config::{Config, ConfigError, Job};
@@ -55,6 +58,7 @@ pub struct Agent {
 struct Active {
     rings: drain::RingRegistry,
     notes: mpsc::SyncSender<Note>,
+    asked: Asked,
     drain: Option<JoinHandle<()>>,
     stop: std::sync::Arc<drain::Stop>,
     shadow_every: u64,
@@ -91,10 +95,11 @@ impl Agent {
         let rings = drain::RingRegistry::default();
         let stop = std::sync::Arc::new(drain::Stop::default());
         let (notes, note_queue) = mpsc::sync_channel(NOTE_QUEUE);
-        let drain = drain::Drain::new(config, rings.clone(), note_queue, stop.clone());
+        let asked = Asked::default();
+        let drain = drain::Drain::new(config, rings.clone(), note_queue, stop.clone(), asked.clone());
         match std::thread::Builder::new().name("paceline-drain".into()).spawn(move || drain.run()) {
             Ok(handle) => {
-                Self { active: Some(Active { rings, notes, drain: Some(handle), stop, shadow_every }) }
+                Self { active: Some(Active { rings, notes, asked, drain: Some(handle), stop, shadow_every }) }
             }
             Err(error) => {
                 warn(&format!("not recording: the drain thread did not start: {error}"));
@@ -137,7 +142,11 @@ impl Agent {
     /// A handle for rare notes.
     #[must_use]
     pub fn notes(&self) -> Notes {
-        Notes { queue: self.active.as_ref().map(|active| active.notes.clone()) }
+        let active = self.active.as_ref();
+        Notes {
+            queue: active.map(|active| active.notes.clone()),
+            asked: active.map(|active| active.asked.clone()).unwrap_or_default(),
+        }
     }
 
     /// Says goodbye and flushes: waits at most five seconds for the server.
@@ -172,10 +181,11 @@ impl Drop for Agent {
     }
 }
 
-/// Sends rare notes; cheap to clone, may be used from any thread.
+/// Sends rare notes, and hears what the server asks for; cheap to clone, may be used from any thread.
 #[derive(Clone)]
 pub struct Notes {
     queue: Option<mpsc::SyncSender<Note>>,
+    asked: Asked,
 }
 
 impl Notes {
@@ -192,6 +202,20 @@ impl Notes {
         let Some(queue) = &self.queue else { return false };
         // Full while the server is away: what a device did a minute ago is not worth keeping for it.
         !matches!(queue.try_send(Note::Device(sample)), Err(mpsc::TrySendError::Disconnected(_)))
+    }
+
+    /// The newest burst that the server asks this rank for, if its number is larger than `done`.
+    #[must_use]
+    pub fn burst_asked(&self, done: u64) -> Option<BurstRequest> {
+        self.asked.after(done)
+    }
+
+    /// Tells the server what came of a burst.
+    pub fn burst(&self, burst: Burst) {
+        if let Some(queue) = &self.queue {
+            // Full while the server is away, which asks again if it wants to know.
+            let _lost_when_full = queue.try_send(Note::Burst(burst));
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use ureq::http::Response;
 use ureq::{Agent as Client, Body};
+use wire::burst::BurstRequest;
 use wire::clock::{Probe, ServerNanos};
 
 use crate::clock;
@@ -13,8 +14,8 @@ use crate::config::Config;
 /// What became of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// It is on the server's disk.
-    Acknowledged,
+    /// It is on the server's disk; and what the server asks for, if anything.
+    Acknowledged(Option<BurstRequest>),
     /// The server lives but has no room now: try again after this long.
     Later(Duration),
     /// The server will never take it, for the given reason.
@@ -91,10 +92,12 @@ fn judge(mut response: Response<Body>) -> Delivery {
         .get("retry-after")
         .and_then(|value| value.to_str().ok()?.parse().ok())
         .map_or(DEFAULT_RETRY, Duration::from_secs);
+    let asked = response.headers().get(BurstRequest::HEADER);
+    let asked = asked.and_then(|value| BurstRequest::from_header(value.to_str().ok()?));
     // Reading the body to its end keeps the connection.
     let body = response.body_mut().read_to_string();
     match status.as_u16() {
-        200..=299 => Delivery::Acknowledged,
+        200..=299 => Delivery::Acknowledged(asked),
         429 | 503 => Delivery::Later(retry_after),
         400..=499 => Delivery::Refused(format!("{status}: {}", body.unwrap_or_default())),
         _ => Delivery::Unreachable,

@@ -49,7 +49,7 @@ pub(crate) struct Collective<'a> {
     pub(crate) seq: Seq,
     /// Who took part, ascending by rank.
     pub(crate) members: Vec<Member<'a>>,
-    /// The last start and its rank; `None` unless all ranks are there and aligned.
+    /// The last start and its rank; `None` unless all its ranks are there and aligned.
     pub(crate) latest: Option<(usize, ServerNanos)>,
     /// The shortest duration of any rank, in nanoseconds.
     pub(crate) shortest: i64,
@@ -72,8 +72,11 @@ impl<'a> Joined<'a> {
             .map(|step| vec![Wait::default(); step.as_ref().map_or(0, |step| step.buckets.len())])
             .collect();
         let mut collectives = Vec::new();
-        for (collective, positions) in matched(records, fits) {
-            let collective = collective.measured(fits, records.ranks.len());
+        let found = matched(records, fits);
+        let sizes = sizes(records, &found);
+        for (collective, positions) in found {
+            let size = sizes.get(&collective.comm).copied();
+            let collective = collective.measured(fits, size);
             for (member, position) in collective.members.iter().zip(positions) {
                 waits[member.rank][position] = member.wait;
             }
@@ -111,16 +114,28 @@ fn matched<'a>(records: &'a StepRecords, fits: &[Option<ClockFit>]) -> Vec<(Coll
     found
 }
 
+/// How many ranks each communicator has: the world is all of them; of others it is known only where no rank is missing.
+fn sizes(records: &StepRecords, found: &[(Collective<'_>, Vec<usize>)]) -> BTreeMap<Comm, usize> {
+    let mut sizes = BTreeMap::from([(Comm(0), records.ranks.len())]);
+    if records.ranks.iter().all(Option::is_some) {
+        for (collective, _) in found {
+            let size = sizes.entry(collective.comm).or_default();
+            *size = collective.members.len().max(*size);
+        }
+    }
+    sizes
+}
+
 impl<'a> Collective<'a> {
     fn new(record: &BucketRecord, world: usize) -> Self {
         let members = Vec::with_capacity(world);
         Self { comm: record.comm, seq: record.seq, members, latest: None, shortest: i64::MAX }
     }
 
-    /// With its last start, its shortest duration, and every member's waits.
-    fn measured(mut self, fits: &[Option<ClockFit>], world: usize) -> Self {
+    /// With its last start, its shortest duration, and every member's waits; `size` is how many members it has.
+    fn measured(mut self, fits: &[Option<ClockFit>], size: Option<usize>) -> Self {
         self.shortest = self.members.iter().map(|member| duration(member.record)).min().unwrap_or(0);
-        self.latest = self.last_start(world);
+        self.latest = self.last_start(size);
         let fit = |rank: usize| fits.get(rank).and_then(Option::as_ref);
         let last_fit = self.latest.and_then(|(rank, _)| fit(rank));
         for member in &mut self.members {
@@ -135,8 +150,8 @@ impl<'a> Collective<'a> {
         self
     }
 
-    fn last_start(&self, world: usize) -> Option<(usize, ServerNanos)> {
-        if self.members.len() < world {
+    fn last_start(&self, size: Option<usize>) -> Option<(usize, ServerNanos)> {
+        if self.members.len() < size? {
             return None;
         }
         let mut latest = None;

@@ -7,6 +7,7 @@
 //! * [`report::report`] turns a window of analysed steps into what a person reads.
 //! * [`clocks`] aligns the ranks; [`waterfall`] draws one step; [`hang`] says who is waited for.
 
+pub mod activity;
 pub mod change_point;
 pub mod clocks;
 pub mod comm_model;

@@ -1,20 +1,23 @@
 //! A window of analysed steps as one report.
 
 use std::borrow::Borrow;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use wire::batch::BY_NCCL;
+use wire::burst::Activity;
+use wire::event::Function;
 use wire::ids::{Bucket, Rank, RunId};
 use wire::views::what_if::LossLedger;
 use wire::views::{
-    BucketStats, Hang, RankClock, RankDrops, RankLedger, Report, RunState, ScalingEfficiency, Verdict,
+    BucketStats, Group, Hang, RankClock, RankDrops, RankLedger, Report, RunState, ScalingEfficiency, Verdict,
 };
 
 use crate::clocks::ClockFit;
 use crate::devices::{self, Look};
 use crate::loss::StepCosts;
-use crate::step::{RankAnalysis, StepAnalysis};
-use crate::{comm_model, latency, loss, overhead, stats, verdict, what_if};
+use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
+use crate::{activity, comm_model, latency, loss, overhead, stats, verdict, what_if};
 
 /// The first steps warm caches up and run on the first bucket layout; they are kept but not counted.
 pub const WARM_UP_STEPS: u64 = 2;
@@ -44,6 +47,8 @@ pub struct RunFacts {
     pub baseline: Option<Baseline>,
     /// Looks at each rank's device, by rank.
     pub looks: Vec<Vec<Look>>,
+    /// What each rank's devices did in a burst of late, by rank.
+    pub bursts: Vec<Option<Activity>>,
 }
 
 /// What a run is compared with.
@@ -147,7 +152,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
             "no finished run of the same name on fewer ranks to compare with"
         },
     );
-    let buckets = bucket_stats(&observed, facts.ranks);
+    let buckets = bucket_stats(facts, &observed);
     let comm_model = comm_model::fit(&model_points(&buckets));
     want("comm_model", comm_model.is_some(), "buckets of at least two sizes are needed");
     if let Some(reason) = verdict::insufficient(observed.len(), facts.ranks as usize) {
@@ -266,21 +271,29 @@ fn ledger(steps: &[&StepAnalysis], ranks: u32) -> Vec<RankLedger> {
     ledger
 }
 
-fn bucket_stats(steps: &[&StepAnalysis], ranks: u32) -> Vec<BucketStats> {
-    let mut by_bucket: BTreeMap<(Bucket, u64), Vec<_>> = BTreeMap::new();
-    for collective in steps.iter().flat_map(|step| &step.collectives) {
-        by_bucket.entry((collective.bucket, collective.bytes)).or_default().push(collective);
+fn bucket_stats(facts: &RunFacts, steps: &[&StepAnalysis]) -> Vec<BucketStats> {
+    // What embeds the reducer numbers its collectives by one count, and only sums.
+    let function = |seq| if facts.origin == BY_NCCL { Function::of(seq) } else { Function::AllReduce };
+    type Key = (Reverse<Group>, Bucket, u64, Function);
+    let mut by_bucket: BTreeMap<Key, Vec<&CollectiveAnalysis>> = BTreeMap::new();
+    for one in steps.iter().flat_map(|step| &step.collectives) {
+        // The largest groups first: that is where gradients are.
+        let key = (Reverse(one.group), one.bucket, one.bytes, function(one.seq));
+        by_bucket.entry(key).or_default().push(one);
     }
-    let stats_of = |((bucket, bytes), of): ((Bucket, u64), Vec<&crate::step::CollectiveAnalysis>)| {
+    let stats_of = |((Reverse(group), bucket, bytes, function), of): (Key, Vec<&CollectiveAnalysis>)| {
         let waits = of.iter().map(|c| c.wait_nanos.unwrap_or(c.wait_clock_free_nanos));
         let transfers = of.iter().map(|c| c.transfer_nanos.unwrap_or(c.transfer_clock_free_nanos));
         let wait_ns = stats::spread(waits.clone())?;
         let transfer_ns = stats::spread(transfers.clone())?;
         let duration: u64 = of.iter().map(|c| c.duration_nanos).sum();
         let hidden: u64 = of.iter().map(|c| c.hidden_nanos).sum();
-        let algbw = (transfer_ns.median > 0.0).then(|| bytes as f64 / transfer_ns.median * 1e9);
-        let factor = 2.0 * (f64::from(ranks) - 1.0) / f64::from(ranks.max(1));
+        let Group { ranks, .. } = group;
+        let full = function.full_bytes(bytes, ranks) as f64;
+        let algbw = (transfer_ns.median > 0.0).then(|| full / transfer_ns.median * 1e9);
         Some(BucketStats {
+            group,
+            function,
             bucket,
             bytes,
             collectives: of.len() as u64,
@@ -289,14 +302,17 @@ fn bucket_stats(steps: &[&StepAnalysis], ranks: u32) -> Vec<BucketStats> {
             latency: latency::histogram(waits, transfers),
             hidden_ratio: (duration > 0).then(|| hidden as f64 / duration as f64),
             algbw,
-            busbw: algbw.map(|algbw| algbw * factor),
+            busbw: algbw.zip(function.bus_factor(ranks)).map(|(algbw, factor)| algbw * factor),
         })
     };
     by_bucket.into_iter().filter_map(stats_of).collect()
 }
 
+/// Of the largest groups: a communicator of two ranks has another latency than one of all.
 fn model_points(buckets: &[BucketStats]) -> Vec<(u64, f64)> {
-    buckets.iter().map(|bucket| (bucket.bytes, bucket.transfer_ns.median / 1e9)).collect()
+    let largest = buckets.first().map(|bucket| bucket.group);
+    let of_largest = buckets.iter().filter(|bucket| Some(bucket.group) == largest);
+    of_largest.map(|bucket| (bucket.bytes, bucket.transfer_ns.median / 1e9)).collect()
 }
 
 fn verdicts(facts: &RunFacts, observed: &[&StepAnalysis]) -> Vec<Verdict> {
@@ -306,6 +322,7 @@ fn verdicts(facts: &RunFacts, observed: &[&StepAnalysis]) -> Vec<Verdict> {
     if let Some(window) = begin.zip(end) {
         verdicts.iter_mut().for_each(|verdict| devices::explain(verdict, &facts.looks, window));
     }
+    verdicts.iter_mut().for_each(|verdict| activity::explain(verdict, &facts.bursts));
     verdicts
 }
 

@@ -2,8 +2,9 @@
 
 use wire::clock::{MonoNanos, ServerNanos};
 use wire::event::{BucketRecord, Span, SpanKind, StepRecord};
-use wire::ids::{Bucket, Step};
+use wire::ids::{Bucket, Seq, Step};
 use wire::live::Part;
+use wire::views::Group;
 
 use crate::clocks::ClockFit;
 use crate::intervals::{Interval, Intervals};
@@ -76,6 +77,10 @@ impl RankAnalysis {
 /// One collective over all ranks; times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CollectiveAnalysis {
+    /// Who takes part.
+    pub group: Group,
+    /// Its number on its communicator.
+    pub seq: Seq,
     /// Which bucket.
     pub bucket: Bucket,
     /// Payload.
@@ -290,6 +295,8 @@ fn analyse_collective(collective: &Collective<'_>, sets: &[Option<RankSets>]) ->
         Some(sets[member.rank].as_ref()?.compute.total_within(own))
     });
     Some(CollectiveAnalysis {
+        group: Group::of(members.iter().map(|member| member.rank)),
+        seq: collective.seq,
         bucket: first.bucket,
         bytes: first.bytes,
         culprit: collective.latest.map(|(rank, _)| rank),

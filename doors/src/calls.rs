@@ -18,6 +18,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
+use crate::detail::{self, Detail};
 use crate::host;
 use crate::observer::{self, Communicator, Door};
 use crate::table::{Table, mixed};
@@ -70,6 +71,11 @@ fn number_of_split(parent: *mut c_void, color: c_int) -> u64 {
     .unwrap_or(0)
 }
 
+/// Does what there is to do before or behind a call, without ever failing its caller.
+fn observed<T: Default>(work: impl FnOnce() -> T) -> T {
+    host::guarded(|| detail::timed(work))
+}
+
 /// A collective, as it is called.
 #[derive(Clone, Copy)]
 struct Call {
@@ -83,19 +89,27 @@ struct Call {
 impl Call {
     /// Runs it between two events.
     fn run(self, original: impl FnOnce() -> c_int) -> c_int {
-        let is_wanted = host::guarded(is_wanted);
-        if is_wanted && group::is_open() {
-            let announced = host::guarded(|| self.announce());
-            group::add(announced.map(|handle| (handle, self.stream)));
+        if !host::guarded(is_wanted) || detail::now() == Detail::Nothing {
             return original();
         }
-        let timed = host::guarded(|| {
-            let before = is_wanted.then(|| events::before(self.stream))??;
+        if detail::now() == Detail::Enqueued {
+            let announced = observed(|| self.announce());
+            let result = original();
+            let issued = |handle| trail::append(Entry::Issued { handle, at: agent::clock::now() });
+            observed(|| announced.map(issued));
+            return result;
+        }
+        if group::is_open() {
+            group::add(observed(|| self.announce()).map(|handle| (handle, self.stream)));
+            return original();
+        }
+        let timed = observed(|| {
+            let before = events::before(self.stream)?;
             Some((self.announce()?, before))
         });
         let result = original();
         if let Some((handle, before)) = timed {
-            host::guarded(|| before.end(self.stream, &[handle]));
+            observed(|| before.end(self.stream, &[handle]));
         }
         result
     }

@@ -23,6 +23,7 @@
 
 pub mod calls;
 pub mod collect;
+mod detail;
 pub mod gpu_clock;
 mod host;
 pub mod nccl;

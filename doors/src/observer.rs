@@ -7,12 +7,14 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use agent::{Agent, Config, Job, Notes, Recorder};
+use gpu::cupti::on_demand::{self, OnDemand};
 use gpu::nvml::sampler::{Wanted, Watch};
 use wire::batch::BY_NCCL;
 use wire::event::{EventKind, Source};
 
 use crate::calls::Measured;
 use crate::collect::{Collective, Collector, Ran};
+use crate::detail::Budget;
 use crate::gpu_clock::GpuClock;
 use crate::host;
 use crate::place::{Placer, Timed};
@@ -90,8 +92,8 @@ fn start() -> Option<bool> {
     // NCCL makes a communicator on the thread, and the device, that it is for.
     let device = gpu::driver::current_bus_id();
     let observe = move || {
-        let watch = device.map(|device| watch(device, agent.notes()));
-        Observer::new(&agent, world_size).run(agent, watch);
+        let device = (device.map(|device| watch(device, agent.notes())), bursts(agent.notes()));
+        Observer::new(&agent, world_size).run(agent, device);
     };
     let thread = thread::Builder::new().name("paceline-observe".into()).spawn(observe);
     let thread = thread.map_err(|error| agent::warn(&format!("not observing this job: {error}"))).ok()?;
@@ -105,6 +107,16 @@ fn watch(pci_bus_id: String, notes: Notes) -> Watch {
     Watch::start(Wanted { pci_bus_id, file: None, now: agent::clock::now }, move |sample| {
         notes.device(sample)
     })
+}
+
+/// Records what the devices do when the server asks for it.
+fn bursts(notes: Notes) -> OnDemand {
+    let asking = notes.clone();
+    OnDemand::start(
+        on_demand::Wanted::from_env(None, agent::clock::now),
+        move |done| asking.burst_asked(done),
+        move |burst| notes.burst(burst),
+    )
 }
 
 /// The script of a Python job, else the program.
@@ -135,6 +147,7 @@ struct Observer {
     clock: GpuClock,
     placer: Placer,
     measured: Measured,
+    budget: Budget,
     /// Entries and collectives since the process began.
     lost: u64,
 }
@@ -149,17 +162,18 @@ impl Observer {
             clock: GpuClock::default(),
             placer: Placer::default(),
             measured: Measured::default(),
+            budget: Budget::from_env(),
             lost: 0,
         }
     }
 
-    fn run(mut self, agent: Agent, watch: Option<Watch>) {
+    fn run(mut self, agent: Agent, device: (Option<Watch>, OnDemand)) {
         while !STOP.load(Ordering::Acquire) {
             self.turn();
             thread::park_timeout(TICK);
         }
         self.turn();
-        drop(watch);
+        drop(device);
         agent.finish(Ok(()));
     }
 
@@ -169,6 +183,7 @@ impl Observer {
                 self.placer.name_world(communicator.number);
             }
         }
+        self.budget.keep(agent::clock::now());
         let lost = trail::take(&mut self.entries) + self.collector.lost();
         // Each entry that is lost may cost a collective.
         self.recorder.lose(EventKind::Bucket, lost - std::mem::replace(&mut self.lost, lost));

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
-use wire::ids::{Bucket, Comm, Seq, Step};
+use wire::ids::{Bucket, Comm, Step};
 
 use crate::collect::Collective;
 use crate::steps::{Place, StepFinder};
@@ -30,8 +30,6 @@ const MOST_COMMUNICATORS: usize = 256;
 /// turn follows within some ten microseconds, and later where whoever runs it was off the processor; gradients of a
 /// bucket take milliseconds.
 const IDLE_NANOS: i64 = 200_000;
-/// `Seq` numbers collectives of all functions, NCCL those of one.
-const FUNCTION_BITS: u32 = 4;
 
 /// A collective, with the time its kernel ran on the host's clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -218,11 +216,10 @@ impl Placer {
 
     fn bucket(&mut self, timed: &Timed, step: Step, bucket: Bucket) -> BucketRecord {
         let Timed { collective, start, end, source } = *timed;
-        let seq = (collective.seq << FUNCTION_BITS) | collective.function as u64;
         BucketRecord {
             step,
             comm: self.name(collective.communicator),
-            seq: Seq(seq),
+            seq: collective.function.numbered(collective.seq),
             bucket,
             bytes: collective.bytes,
             ready: collective.launch,

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rtrb::{Consumer, Producer, RingBuffer};
 use wire::clock::MonoNanos;
+pub use wire::event::Function;
 
 /// Slots of one thread's ring: 16,384 x 48 bytes = 0.8 MiB. It is emptied every 20 ms; in that time a proxy thread
 /// that serves 32 channels of 100 collectives leaves 6,400 entries.
@@ -54,24 +55,6 @@ impl Handle {
         };
         Some((Self(bits), kind))
     }
-}
-
-/// What a collective does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Function {
-    /// One rank's values to all.
-    Broadcast = 0,
-    /// Sums to one rank.
-    Reduce = 1,
-    /// Every rank's part to all.
-    AllGather = 2,
-    /// Sums, a part to each rank.
-    ReduceScatter = 3,
-    /// Sums to all.
-    AllReduce = 4,
-    /// Anything newer.
-    Other = 15,
 }
 
 /// What a device waits for its host to do.

@@ -59,16 +59,18 @@ impl AdamW {
         self.rate_factor = rate_factor;
     }
 
-    /// Moves one variable against its gradient; `index` is its place in the list the optimizer was made with.
+    /// Moves one variable against its gradient, which is multiplied by `unscale`; `index` is its place in the list the
+    /// optimizer was made with.
     ///
     /// # Errors
     /// When sizes do not match.
-    pub fn update(&self, index: usize, var: &Var, gradient: &[f32]) -> Result<()> {
+    pub fn update(&self, index: usize, var: &Var, gradient: &[f32], unscale: f32) -> Result<()> {
         let Settings { rate, beta_1, beta_2, epsilon, weight_decay } = self.settings;
         let rate = rate * self.rate_factor;
         let (unbias_1, unbias_2) = (1.0 - beta_1.powi(self.steps), 1.0 - beta_2.powi(self.steps));
         var.inplace_op1(&Update {
             gradient,
+            unscale,
             moments: &self.moments[index],
             beta_1: beta_1 as f32,
             beta_2: beta_2 as f32,
@@ -85,6 +87,7 @@ impl AdamW {
 
 struct Update<'a> {
     gradient: &'a [f32],
+    unscale: f32,
     moments: &'a RefCell<Moments>,
     beta_1: f32,
     beta_2: f32,
@@ -115,6 +118,7 @@ impl InplaceOp1 for Update<'_> {
         for (((weight, gradient), first), second) in
             weights.iter_mut().zip(self.gradient).zip(first).zip(second)
         {
+            let gradient = gradient * self.unscale;
             *first = self.beta_1 * *first + self.rest_1 * gradient;
             *second = self.beta_2 * *second + self.rest_2 * gradient * gradient;
             *weight =
@@ -140,7 +144,7 @@ mod tests {
         for step in 1..=3 {
             let gradient = [0.5 / f64::from(step), -3.0];
             optimizer.begin_step(1.0);
-            optimizer.update(0, &var, &gradient.map(|value| value as f32)).unwrap();
+            optimizer.update(0, &var, &gradient.map(|value| value as f32 * 8.0), 1.0 / 8.0).unwrap();
             for index in 0..2 {
                 expected[index] -= 0.1 * 0.01 * expected[index];
                 first[index] = 0.9 * first[index] + 0.1 * gradient[index];

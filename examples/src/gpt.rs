@@ -8,6 +8,7 @@ use candle_core::{D, DType, Device, Result, Tensor};
 use candle_nn::ops::softmax;
 
 use crate::parameters::{ParameterSet, Weights};
+use crate::precision::Precision;
 use crate::random::Random;
 
 /// How large it is.
@@ -23,6 +24,8 @@ pub struct Size {
     pub layers: usize,
     /// Attention heads; divides the width.
     pub heads: usize,
+    /// In what products are computed.
+    pub precision: Precision,
 }
 
 /// Where in the parameter set everything lies.
@@ -96,7 +99,7 @@ impl Gpt {
     /// # Errors
     /// When the heads do not divide the width, or a size is 0.
     pub fn new(size: Size, parameters: &mut ParameterSet, seed: u64) -> Result<Self> {
-        let Size { vocabulary, context, width, layers, heads } = size;
+        let Size { vocabulary, context, width, layers, heads, .. } = size;
         if heads == 0 || width == 0 || width % heads != 0 || context == 0 {
             candle_core::bail!("{heads} heads do not divide a width of {width} (context {context})");
         }
@@ -131,29 +134,30 @@ impl Gpt {
             let normed = norm(weights, &block.norm_1, &stream)?;
             stream = (stream + self.attend(weights, block, &normed, batch)?)?;
             let normed = norm(weights, &block.norm_2, &stream)?;
-            let hidden = linear(weights, &block.up, &normed)?.relu()?;
-            stream = (stream + linear(weights, &block.down, &hidden)?)?;
+            let hidden = self.linear(weights, &block.up, &normed)?.relu()?;
+            stream = (stream + self.linear(weights, &block.down, &hidden)?)?;
         }
-        norm(weights, &self.norm, &stream)?.matmul(&weights[self.head])
+        self.size.precision.matmul(&norm(weights, &self.norm, &stream)?, &weights[self.head])
     }
 
     fn attend(&self, weights: &Weights, block: &Block, input: &Tensor, batch: usize) -> Result<Tensor> {
-        let Size { context, width, heads, .. } = self.size;
-        let all = linear(weights, &block.query_key_value, input)?;
+        let Size { context, width, heads, precision, .. } = self.size;
+        let all = self.linear(weights, &block.query_key_value, input)?;
         let part = |index: usize| {
             let part = all.narrow(1, index * width, width)?;
             part.reshape((batch, context, heads, width / heads))?.transpose(1, 2)?.contiguous()
         };
         let scale = ((width / heads) as f64).powf(-0.5);
-        let scores = (part(0)? * scale)?.matmul(&part(1)?.transpose(2, 3)?.contiguous()?)?;
-        let seen = softmax(&scores.broadcast_add(&self.mask)?, D::Minus1)?.matmul(&part(2)?)?;
+        let scores = precision.matmul(&(part(0)? * scale)?, &part(1)?.transpose(2, 3)?.contiguous()?)?;
+        let seen = softmax(&scores.broadcast_add(&self.mask)?, D::Minus1)?;
+        let seen = precision.matmul(&seen, &part(2)?)?;
         let seen = seen.transpose(1, 2)?.reshape((batch * context, width))?;
-        linear(weights, &block.project, &seen)
+        self.linear(weights, &block.project, &seen)
     }
-}
 
-fn linear(weights: &Weights, layer: &Linear, input: &Tensor) -> Result<Tensor> {
-    input.matmul(&weights[layer.weight])?.broadcast_add(&weights[layer.bias])
+    fn linear(&self, weights: &Weights, layer: &Linear, input: &Tensor) -> Result<Tensor> {
+        self.size.precision.matmul(input, &weights[layer.weight])?.broadcast_add(&weights[layer.bias])
+    }
 }
 
 fn norm(weights: &Weights, layer: &Norm, input: &Tensor) -> Result<Tensor> {

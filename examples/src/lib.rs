@@ -22,6 +22,7 @@ pub mod images;
 pub mod job;
 pub mod options;
 pub mod parameters;
+pub mod precision;
 pub mod random;
 pub mod sampler;
 pub mod start;

@@ -17,6 +17,7 @@ use crate::adamw::{AdamW, Settings};
 use crate::job::Place;
 use crate::options::JobOptions;
 use crate::parameters::{GradientReady, ParameterSet, Weights};
+use crate::precision::LossScale;
 use crate::sampler::{Part, Sampler};
 use crate::trouble::Trouble;
 
@@ -61,6 +62,8 @@ pub struct Plan {
     pub rate: f64,
     /// Size of a gradient bucket where the options say nothing, in MiB.
     pub bucket_cap_mb: f64,
+    /// What the loss is multiplied by.
+    pub loss_scale: LossScale,
 }
 
 /// Trains one task on one rank.
@@ -71,6 +74,7 @@ pub struct Trainer<T: Task> {
     place: Place,
     sampler: Sampler,
     optimizer: AdamW,
+    loss_scale: LossScale,
     marks: StepMarks,
     shared: Arc<Shared>,
     ready: GradientReady,
@@ -122,6 +126,7 @@ impl<T: Task> Trainer<T> {
         let shared = Arc::new(Shared { reducer: Mutex::new(reducer), trouble: Mutex::new(trouble) });
         Ok(Self {
             optimizer: AdamW::new(Settings::with_rate(plan.rate), parameters.vars()),
+            loss_scale: plan.loss_scale.clone(),
             progress: Progress::new(options, place)?,
             name_of_units: plan.sample_unit,
             ready: hand_over(&shared, count),
@@ -177,11 +182,14 @@ impl<T: Task> Trainer<T> {
         let mut reducer = lock(&self.shared.reducer);
         let reduced = reducer.finish_step()?;
         self.marks.enter(SpanKind::Optimizer);
-        self.optimizer.begin_step((step + 1).min(WARM_UP) as f64 / WARM_UP as f64);
-        for (id, gradient) in reduced.gradients() {
-            if let Some(gradient) = gradient {
-                let index = id.0 as usize;
-                self.optimizer.update(index, &self.task.parameters().vars()[index], gradient)?;
+        let unscale = 1.0 / self.loss_scale.factor();
+        if self.loss_scale.accepts(reduced.gradients().filter_map(|(_, gradient)| gradient)) {
+            self.optimizer.begin_step((step + 1).min(WARM_UP) as f64 / WARM_UP as f64);
+            for (id, gradient) in reduced.gradients() {
+                if let Some(gradient) = gradient {
+                    let index = id.0 as usize;
+                    self.optimizer.update(index, &self.task.parameters().vars()[index], gradient, unscale)?;
+                }
             }
         }
         self.marks.end_step(part.mine.len() as u64 * self.task.units_per_sample());
@@ -199,7 +207,7 @@ impl<T: Task> Trainer<T> {
         let value = f64::from(loss.to_scalar::<f32>()?);
         self.collect_garbage();
         self.marks.enter(SpanKind::Backward);
-        loss.backward()?;
+        (loss * f64::from(self.loss_scale.factor()))?.backward()?;
         Ok(value)
     }
 
@@ -246,6 +254,13 @@ impl<T: Task> Trainer<T> {
         let hash = self.task.parameters().hash()?;
         let all = lock(&self.shared.reducer).all_gather(&hash.to_le_bytes())?;
         println!("rank {}: parameters {hash:016x}", self.place.rank);
+        if self.loss_scale.skipped() > 0 && self.place.prints() {
+            println!(
+                "{} steps left out, whose gradients were not finite; the loss is scaled by {} now",
+                self.loss_scale.skipped(),
+                self.loss_scale.factor()
+            );
+        }
         let different = (0..).zip(&all).filter(|(_, other)| **other != all[0]);
         let different: Vec<String> = different.map(|(rank, _): (u32, _)| rank.to_string()).collect();
         if !different.is_empty() {

@@ -96,6 +96,31 @@ fn char_lm_learns_the_same_on_any_number_of_ranks() {
     check(CHAR_LM, &[&TINY[..], &["--steps", "40", "--batch", "10", "--lr", "0.003"]].concat(), &[2, 4], 0.8);
 }
 
+/// In 16 bits it learns as well, on all ranks alike (`hash` asserts that). A scale that makes gradients infinite is halved
+/// until it does not, and those steps are left out.
+#[test]
+fn char_lm_learns_in_sixteen_bits_and_leaves_out_steps_that_overflow() {
+    let directory = tempfile::tempdir().unwrap();
+    for (precision, scale, left_out) in
+        [("bf16", "1", None), ("fp16", "65536", None), ("fp16", "1e12", Some(5))]
+    {
+        let path = directory.path().join(format!("{precision}-{scale}.csv"));
+        let more = ["--steps", "60", "--batch", "10", "--lr", "0.003", "--precision", precision];
+        let more = [&more[..], &["--loss-scale", scale, "--loss-out", path.to_str().unwrap()]].concat();
+        let outputs = run(CHAR_LM, 2, &[&TINY[..], &more].concat(), None);
+        hash(&outputs);
+        let curve = losses(&path);
+        let ends = curve[curve.len() - 5..].iter().sum::<f64>() / 5.0;
+        assert!(ends < curve[0] - 0.6, "{precision}, {scale}: the loss went from {} to {ends}", curve[0]);
+        let said = text(&outputs[0].stdout);
+        let skipped = said.lines().find_map(|line| line.split_once(" steps left out")?.0.parse::<u64>().ok());
+        match left_out {
+            None => assert_eq!(skipped, None, "{precision}, {scale}: {said}"),
+            Some(least) => assert!(skipped >= Some(least), "{precision}, {scale}: {said}"),
+        }
+    }
+}
+
 #[test]
 fn digits_learns_the_same_on_any_number_of_ranks_over_the_end_of_an_epoch() {
     // 1,437 images are 4 steps of 400, the last of 237: an uneven end, twice.

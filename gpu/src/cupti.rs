@@ -1,6 +1,7 @@
 //! CUPTI: which one, whether its clock is the host's, and what it records.
 
 pub mod burst;
+pub mod on_demand;
 pub mod records;
 
 use std::ffi::c_uint;

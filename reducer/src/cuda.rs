@@ -59,6 +59,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use agent::Notes;
+use gpu::cupti::on_demand::{self, OnDemand};
 pub use gpu::device::{CudaSlice, CudaStream, CudaView, Device, DeviceError};
 use gpu::nccl::communicator::{Communicator as NcclCommunicator, Nccl, State, UNIQUE_ID_BYTES, UniqueId};
 use gpu::nvml::sampler::{Wanted, Watch};
@@ -102,6 +103,8 @@ pub struct Cuda {
     pub nccl: Option<PathBuf>,
     /// NVML's library, where it is not the loader's.
     pub nvml: Option<PathBuf>,
+    /// CUPTI's library, where it is not to be looked for.
+    pub cupti: Option<PathBuf>,
     /// How long a collective may take from when this rank's device has come to it.
     pub timeout: Duration,
     /// The clock of the records.
@@ -114,7 +117,16 @@ impl Cuda {
     #[must_use]
     pub fn new(device: Device, compute: Arc<CudaStream>, transport: Transport) -> Self {
         let timeout = Duration::from_secs(60);
-        Self { device, compute, transport, nccl: None, nvml: None, timeout, now: agent::clock::now }
+        Self {
+            device,
+            compute,
+            transport,
+            nccl: None,
+            nvml: None,
+            cupti: None,
+            timeout,
+            now: agent::clock::now,
+        }
     }
 }
 
@@ -137,22 +149,40 @@ impl Reducer<DeviceMemory> {
         let bound = Bound::default();
         let carrier = DeviceCarrier::new(control, made?, &cuda, unread, failure.clone(), bound.clone());
         let carrier = carrier.inspect_err(|error| give_up.abort(&error.to_string()))?;
-        let watch = instruments.training.is_enabled().then(|| watch(&cuda, instruments.notes.clone(), bound));
-        let memory = DeviceMemory::new(cuda, sender, failure, watch);
+        let looks = instruments.training.is_enabled().then(|| Looks::start(&cuda, &instruments.notes, bound));
+        let memory = DeviceMemory::new(cuda, sender, failure, looks);
         Self::with(parameters, memory, carrier, options, instruments)
     }
 }
 
-/// Tells the server once a second what the device does, and how well its clock is known.
-fn watch(cuda: &Cuda, notes: Notes, bound: Bound) -> Watch {
-    let pci_bus_id = cuda.device.pci_bus_id.clone();
-    Watch::start(Wanted { pci_bus_id, file: cuda.nvml.clone(), now: cuda.now }, move |mut sample| {
-        let nanos = bound.load(Ordering::Relaxed);
-        if nanos > 0 {
-            sample.figures.insert(DeviceFigure::ClockErrorBoundNanoseconds, nanos);
-        }
-        notes.device(sample)
-    })
+/// Looks at the device, until this is dropped.
+pub(crate) struct Looks {
+    _each_second: Watch,
+    _when_asked: OnDemand,
+}
+
+impl Looks {
+    /// Tells the server once a second what the device does, and how well its clock is known; and when it asks, every kernel
+    /// of a short while.
+    fn start(cuda: &Cuda, notes: &Notes, bound: Bound) -> Self {
+        let (pci_bus_id, now) = (cuda.device.pci_bus_id.clone(), cuda.now);
+        let samples = notes.clone();
+        let each_second =
+            Watch::start(Wanted { pci_bus_id, file: cuda.nvml.clone(), now }, move |mut sample| {
+                let nanos = bound.load(Ordering::Relaxed);
+                if nanos > 0 {
+                    sample.figures.insert(DeviceFigure::ClockErrorBoundNanoseconds, nanos);
+                }
+                samples.device(sample)
+            });
+        let (asking, telling) = (notes.clone(), notes.clone());
+        let when_asked = OnDemand::start(
+            on_demand::Wanted::from_env(cuda.cupti.clone(), now),
+            move |done| asking.burst_asked(done),
+            move |burst| telling.burst(burst),
+        );
+        Self { _each_second: each_second, _when_asked: when_asked }
+    }
 }
 
 fn make(control: &mut dyn Control, cuda: &Cuda) -> Result<Way, CommError> {

@@ -1,5 +1,6 @@
 //! The command line: what can be said, and who does it.
 
+mod burst;
 mod check;
 mod compare;
 mod doctor;
@@ -52,6 +53,8 @@ enum Command {
     Plan(plan::PlanArguments),
     /// Run a job with several bucket caps and say which is best
     Sweep(sweep::SweepArguments),
+    /// Record every kernel of a running CUDA job for a moment, and say what its devices did
+    Burst(burst::BurstArguments),
     /// Say what this machine has for observing GPU jobs, and why the rest is missing
     Doctor(doctor::DoctorArguments),
     /// Become a rank's command, tied to the launcher's life (for `run` itself)
@@ -230,6 +233,7 @@ pub fn main(arguments: Arguments) -> ExitCode {
         Command::Check(arguments) => check::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Sweep(arguments) => sweep::sweep(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Burst(arguments) => burst::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Rank { command } => {
             crate::launch::rank::become_command(&command).map(|never| match never {})

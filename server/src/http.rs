@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod api;
 pub mod assets;
+pub mod bursts;
 pub mod compare;
 pub mod detail;
 pub mod error;
@@ -77,6 +78,7 @@ pub fn router(app: App) -> Router {
         .routes(routes!(detail::heatmap))
         .routes(routes!(api::waterfall))
         .routes(routes!(api::devices))
+        .routes(routes!(bursts::ask, bursts::newest))
         .routes(routes!(scaling::scaling))
         .routes(routes!(compare::comparison))
         .routes(routes!(export::export))

@@ -21,6 +21,18 @@ pub fn path() -> PathBuf {
     program("libfakegpu.so")
 }
 
+/// A folder, for `LD_LIBRARY_PATH`, that has it under the names of the libraries it stands in for.
+///
+/// # Errors
+/// When files cannot be written.
+pub fn installed_as(names: &[&str]) -> std::io::Result<tempfile::TempDir> {
+    let folder = tempfile::tempdir()?;
+    for name in names {
+        std::os::unix::fs::symlink(path(), folder.path().join(name))?;
+    }
+    Ok(folder)
+}
+
 /// Loads it: from then on it is what this process finds as the driver.
 ///
 /// # Panics

@@ -1,7 +1,6 @@
 //! What the code for GPUs takes for granted, against NVIDIA's own: the header of several releases of NCCL, and the
 //! assembler for several generations of GPUs.
 
-
 use anyhow::Context as _;
 use gpu::device::KERNELS;
 use gpu::nccl::communicator;

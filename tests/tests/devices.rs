@@ -4,8 +4,11 @@ use anyhow::{Context as _, ensure};
 use paceline_tests::feed::Feed;
 use paceline_tests::programs::{Server, get_json, wait_until};
 use paceline_tests::simulator::{FaultKind, Plan, Simulation};
-use wire::batch::Note;
+use wire::batch::{Batch, Note};
+use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest, KernelTime};
+use wire::clock::MonoNanos;
 use wire::device::{DeviceFigure, DeviceSample, throttle};
+use wire::ids::BatchSeq;
 use wire::views::{Cause, Culprit};
 
 const SLOW: usize = 2;
@@ -89,5 +92,74 @@ fn the_api_and_prometheus_have_the_newest_look() -> anyhow::Result<()> {
         ensure!(metrics.contains(&line), "no {line} in:\n{metrics}");
     }
     ensure!(!metrics.contains("paceline_device_temperature_celsius{"), "what no device said has no series");
+    Ok(())
+}
+
+/// One batch to the server, as an agent sends it; what the server asks for in its answer.
+fn post(address: &str, batch: &Batch) -> anyhow::Result<Option<BurstRequest>> {
+    let answer = ureq::post(format!("{address}/api/v1/ingest")).send(&wire::codec::encode(batch)?[..])?;
+    let header = answer.headers().get(BurstRequest::HEADER);
+    Ok(header.and_then(|value| BurstRequest::from_header(value.to_str().ok()?)))
+}
+
+/// A second of one kernel, a hundred times.
+fn burst(request: BurstRequest, kernel_nanos: u64) -> Note {
+    let kernel = KernelTime {
+        name: "gemm".into(),
+        calls: 100,
+        total_nanos: 100 * kernel_nanos,
+        longest_nanos: kernel_nanos,
+    };
+    let activity = Activity {
+        records: 100,
+        span_nanos: 1_500_000_000,
+        compute_nanos: kernel.total_nanos,
+        kernels: vec![kernel],
+        ..Activity::default()
+    };
+    let (from, until) = (MonoNanos(0), MonoNanos(1_500_000_000));
+    Note::Burst(Burst { request: request.number, from, until, outcome: BurstOutcome::Recorded(activity) })
+}
+
+#[test]
+fn a_verdict_of_slow_compute_asks_the_rank_and_another_one_what_their_devices_do() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let simulation = simulated(3, 0, 1_980);
+    let last_of = |rank: usize| {
+        let of_rank = simulation.batches.iter().filter(|received| received.batch.rank.0 as usize == rank);
+        of_rank.map(|received| &received.batch).max_by_key(|batch| batch.seq).cloned()
+    };
+    let lasts: Vec<Batch> = (0..4).filter_map(last_of).collect();
+    let mut feed = Feed::new(simulation);
+    feed.send_all_but(1, &server.address)?;
+    // Heartbeats, with numbers that go on from what was sent.
+    let mut beats = 0;
+    let mut beat = |rank: usize, notes: Vec<Note>| {
+        beats += 1;
+        let seq = BatchSeq(lasts[rank].seq.0 + beats);
+        let batch = Batch { seq, notes, events: Vec::new(), probes: Vec::new(), ..lasts[rank].clone() };
+        post(&server.address, &batch)
+    };
+    let asked = wait_until("the slow rank to be asked", || beat(SLOW, Vec::new()).ok()?)?;
+    ensure!(beat(0, Vec::new())? == Some(asked), "rank 0 is asked the same, to compare with");
+    ensure!(beat(1, Vec::new())?.is_none(), "rank 1 has no part in it");
+    beat(SLOW, vec![burst(asked, 12_000_000)])?;
+    beat(0, vec![burst(asked, 10_000_000)])?;
+    ensure!(beat(SLOW, Vec::new())?.is_none(), "who has answered is asked no more");
+    let url = format!("{}/api/v1/runs/{}", server.address, feed.run);
+    let said = wait_until("the evidence", || {
+        let report = get_json(&url).ok()?;
+        let evidence = report["verdicts"][0]["evidence"].as_array()?.clone();
+        evidence
+            .iter()
+            .filter_map(|line| line.as_str())
+            .find(|line| line.contains("kernel by kernel"))
+            .map(str::to_owned)
+    })?;
+    ensure!(
+        said == "kernel by kernel its device takes 20 % longer than rank 0's (a burst of 1.5 s)",
+        "{said}"
+    );
     Ok(())
 }

@@ -257,6 +257,8 @@ fn a_device_is_looked_at_as_long_as_somebody_wants_it() -> anyhow::Result<()> {
         (DeviceFigure::MemoryClockMegahertz, 3_201),
         (DeviceFigure::TemperatureCelsius, 91),
         (DeviceFigure::ThrottleReasons, throttle::THERMAL),
+        (DeviceFigure::XidErrors, 1),
+        (DeviceFigure::LastXid, 79),
     ];
     // What the stand-in has no function for is left out, as on a device that cannot tell it.
     ensure!(sample.figures.into_iter().eq(expected), "other figures");

@@ -1,8 +1,6 @@
 //! The library before NCCL's own functions (LD_PRELOAD), in a job with an NCCL that has no profiler interface, on the
 //! stand-in for a GPU in real time: the times of collectives are those that the stand-in gives them.
 
-use std::os::unix::fs::symlink;
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::ensure;
@@ -10,23 +8,16 @@ use paceline_tests::fake_gpu;
 use paceline_tests::programs::{program, report};
 use serde_json::Value;
 
+const LIBRARIES: [&str; 2] = ["libcuda.so.1", "libnccl.so.2"];
+
 /// A collective of the stand-in: 20 us, and 5 bytes a nanosecond.
 fn collective_nanos(floats: f64) -> f64 {
     20_000.0 + floats * 4.0 / 5.0
 }
 
-/// The stand-in under the names that a job looks for.
-fn libraries(folder: &Path) -> anyhow::Result<()> {
-    for name in ["libcuda.so.1", "libnccl.so.2"] {
-        symlink(fake_gpu::path(), folder.join(name))?;
-    }
-    Ok(())
-}
-
 /// Runs the job under `paceline run --attach`; its report and what was printed.
 fn observed(release: &str, more: &[&str]) -> anyhow::Result<(Value, String)> {
-    let (folder, data) = (tempfile::tempdir()?, tempfile::tempdir()?);
-    libraries(folder.path())?;
+    let (libraries, data) = (fake_gpu::installed_as(&LIBRARIES)?, tempfile::tempdir()?);
     let output = Command::new(program("paceline"))
         .args(["run", "--attach", "-n", "1", "--data"])
         .arg(data.path())
@@ -34,7 +25,7 @@ fn observed(release: &str, more: &[&str]) -> anyhow::Result<(Value, String)> {
         .arg(program("old_nccl_job"))
         .args(["--steps", "300"])
         .args(more)
-        .env("LD_LIBRARY_PATH", folder.path())
+        .env("LD_LIBRARY_PATH", libraries.path())
         .env("FAKEGPU_REAL_TIME", "1")
         .env("FAKEGPU_NCCL_VERSION", release)
         .env_remove("PACELINE_SERVER")
@@ -82,13 +73,12 @@ fn what_is_called_in_a_group_has_the_time_of_the_group() -> anyhow::Result<()> {
 
 #[test]
 fn a_release_that_tells_more_itself_is_left_to_its_profiler_interface() -> anyhow::Result<()> {
-    let (folder, library) = (tempfile::tempdir()?, program("libpaceline_agent.so"));
-    libraries(folder.path())?;
+    let (libraries, library) = (fake_gpu::installed_as(&LIBRARIES)?, program("libpaceline_agent.so"));
     let job = |variables: &[(&str, &str)]| {
         Command::new(program("old_nccl_job"))
             .args(["--steps", "20"])
             .env("LD_PRELOAD", &library)
-            .env("LD_LIBRARY_PATH", folder.path())
+            .env("LD_LIBRARY_PATH", libraries.path())
             .env("FAKEGPU_REAL_TIME", "1")
             .envs(variables.iter().copied())
             .output()

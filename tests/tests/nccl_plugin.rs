@@ -97,6 +97,30 @@ fn a_server_that_dies_costs_the_job_nothing() -> anyhow::Result<()> {
 }
 
 #[test]
+fn what_costs_more_than_it_may_is_lowered_and_said() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let output = std::process::Command::new(program("paceline"))
+        .args(["run", "--attach", "-n", "2", "--data"])
+        .arg(data.path())
+        .arg("--")
+        .arg(program("nccl_stand_in"))
+        .args(["--steps", "400"])
+        .env("PACELINE_OVERHEAD_BUDGET", "0")
+        .env_remove("PACELINE_SERVER")
+        .output()?;
+    // What ranks say on either stream is printed with their number before it.
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    for left in ["only when collectives are enqueued is observed", "nothing is observed any more"] {
+        ensure!(said.matches(left).count() == 2, "both ranks say {left:?} once: {said}");
+    }
+    // Six seconds of nine, the first of which passes before steps are known.
+    let steps = report(data.path(), "latest")?["steps"].as_u64().unwrap_or_default();
+    ensure!((100..330).contains(&steps), "{steps} steps");
+    Ok(())
+}
+
+#[test]
 fn a_job_with_another_profiler_keeps_it() -> anyhow::Result<()> {
     let output = std::process::Command::new(program("paceline"))
         .args(["attach", "--data"])

@@ -6,16 +6,18 @@
 //! |---|---|
 //! | 1 | the first |
 //! | 2 | [`Note::Device`]. A batch without one is written as version 1, which older servers read |
+//! | 3 | [`Note::Burst`], and more figures of devices. A batch without any is written as before |
 
 use serde::{Deserialize, Serialize};
 
+use crate::burst::Burst;
 use crate::clock::{ClockAnchor, Probe};
 use crate::device::DeviceSample;
 use crate::event::{Event, EventKind};
 use crate::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId};
 
 /// The newest version that this crate writes and reads.
-pub const WIRE_VERSION: u16 = 2;
+pub const WIRE_VERSION: u16 = 3;
 
 /// Most records in one batch: a drain of 100 ms holds far fewer (40 buckets * 3 steps/s * 0.1 s = 12), a long
 /// server outage is sent as many batches.
@@ -58,7 +60,14 @@ impl Batch {
     /// The oldest version that can say what is in it.
     #[must_use]
     pub fn wire_version(&self) -> u16 {
-        if self.notes.iter().any(|note| matches!(note, Note::Device(_))) { 2 } else { 1 }
+        let of_note = |note: &Note| match note {
+            Note::Hello(_) | Note::Layout(_) | Note::Bye(_) => 1,
+            Note::Device(sample) => {
+                sample.figures.keys().map(|figure| figure.wire_version()).max().unwrap_or(2)
+            }
+            Note::Burst(_) => 3,
+        };
+        self.notes.iter().map(of_note).max().unwrap_or(1)
     }
 }
 
@@ -118,6 +127,8 @@ pub enum Note {
     Bye(Bye),
     /// What the rank's device does, once a second.
     Device(DeviceSample),
+    /// What its devices did in a short while, when somebody asked.
+    Burst(Burst),
 }
 
 /// Who a process is.

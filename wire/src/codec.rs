@@ -22,6 +22,7 @@ mod table;
 use crate::batch::{Batch, Bye, Drop, DropReason, Hello, Layout, LayoutBucket, MAX_RANKS, Note};
 #[cfg(feature = "compress")]
 use crate::batch::{MAX_PLAIN_BYTES, MAX_WIRE_BYTES, WIRE_VERSION};
+use crate::burst::{Activity, Burst, BurstOutcome, KernelTime, MOST_KERNELS};
 use crate::clock::{ClockAnchor, MonoNanos, Probe, ServerNanos, UnixNanos};
 use crate::device::{DeviceFigure, DeviceSample};
 use crate::event::EventKind;
@@ -327,7 +328,74 @@ fn write_note(out: &mut Writer, note: &Note) {
                 out.varint(*value);
             }
         }
+        Note::Burst(burst) => {
+            out.u8(4);
+            write_burst(out, burst);
+        }
     }
+}
+
+fn write_burst(out: &mut Writer, burst: &Burst) {
+    out.varint(burst.request);
+    out.i64(burst.from.0);
+    out.i64(burst.until.0);
+    match &burst.outcome {
+        BurstOutcome::Refused { reason } => {
+            out.u8(0);
+            out.text(reason);
+        }
+        BurstOutcome::Recorded(activity) => {
+            out.u8(1);
+            activity_fields(activity).into_iter().for_each(|field| out.varint(field));
+            out.varint(activity.kernels.len() as u64);
+            for kernel in &activity.kernels {
+                out.text(&kernel.name);
+                [kernel.calls, kernel.total_nanos, kernel.longest_nanos]
+                    .into_iter()
+                    .for_each(|field| out.varint(field));
+            }
+        }
+    }
+}
+
+/// In the order of the wire.
+fn activity_fields(activity: &Activity) -> [u64; 8] {
+    let &Activity { records, dropped, span_nanos, compute_nanos, collective_nanos, .. } = activity;
+    let &Activity { hidden_nanos, copy_nanos, idle_nanos, .. } = activity;
+    [records, dropped, span_nanos, compute_nanos, collective_nanos, hidden_nanos, copy_nanos, idle_nanos]
+}
+
+fn read_burst(input: &mut Reader<'_>) -> Result<Burst, DecodeError> {
+    let request = input.varint("burst request")?;
+    let (from, until) = (MonoNanos(input.i64("burst")?), MonoNanos(input.i64("burst")?));
+    let outcome = if input.tag("burst outcome", &[false, true])? {
+        BurstOutcome::Recorded(read_activity(input)?)
+    } else {
+        BurstOutcome::Refused { reason: input.text("burst reason")? }
+    };
+    Ok(Burst { request, from, until, outcome })
+}
+
+fn read_activity(input: &mut Reader<'_>) -> Result<Activity, DecodeError> {
+    let mut next = || input.varint("activity");
+    Ok(Activity {
+        records: next()?,
+        dropped: next()?,
+        span_nanos: next()?,
+        compute_nanos: next()?,
+        collective_nanos: next()?,
+        hidden_nanos: next()?,
+        copy_nanos: next()?,
+        idle_nanos: next()?,
+        kernels: read_list(input, "kernels", MOST_KERNELS as u64, |input| {
+            Ok(KernelTime {
+                name: input.text("kernel name")?,
+                calls: input.varint("kernel")?,
+                total_nanos: input.varint("kernel")?,
+                longest_nanos: input.varint("kernel")?,
+            })
+        })?,
+    })
 }
 
 fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
@@ -366,6 +434,7 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
             .into_iter()
             .collect(),
         })),
+        4 => Ok(Note::Burst(read_burst(input)?)),
         found => Err(DecodeError::Value { what: "note", at, found: u64::from(found) }),
     }
 }

@@ -46,11 +46,19 @@ pub enum DeviceFigure {
     DramActivityPermille = 15,
     /// How far times that were taken on the device may be off on the host's clock, in nanoseconds.
     ClockErrorBoundNanoseconds = 16,
+    /// Sent over all NVLinks, in mebibytes a second (GPM). From here on since version 3 of the wire format.
+    NvlinkSentMebibytesPerSecond = 17,
+    /// Received over all NVLinks, in mebibytes a second (GPM).
+    NvlinkReceivedMebibytesPerSecond = 18,
+    /// Critical errors (Xid) of the device since it is looked at.
+    XidErrors = 19,
+    /// The number of the last of them, as NVIDIA's list of Xids has it.
+    LastXid = 20,
 }
 
 impl DeviceFigure {
     /// All figures, in the order of their numbers.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 21] = [
         Self::UtilizationPercent,
         Self::MemoryUsedBytes,
         Self::MemoryTotalBytes,
@@ -68,7 +76,17 @@ impl DeviceFigure {
         Self::TensorActivityPermille,
         Self::DramActivityPermille,
         Self::ClockErrorBoundNanoseconds,
+        Self::NvlinkSentMebibytesPerSecond,
+        Self::NvlinkReceivedMebibytesPerSecond,
+        Self::XidErrors,
+        Self::LastXid,
     ];
+
+    /// The version of the wire format that has it.
+    #[must_use]
+    pub fn wire_version(self) -> u16 {
+        if self < Self::NvlinkSentMebibytesPerSecond { 2 } else { 3 }
+    }
 }
 
 /// Bits of [`DeviceFigure::ThrottleReasons`], as `nvmlClocksEventReasons` of nvml.h has them.

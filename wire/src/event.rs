@@ -21,6 +21,90 @@ pub enum Source {
     Derived = 3,
 }
 
+/// What a collective does. (What embeds the reducer only sums to all ranks.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Function {
+    /// One rank's values to all.
+    Broadcast = 0,
+    /// Sums to one rank.
+    Reduce = 1,
+    /// Every rank's part to all.
+    AllGather = 2,
+    /// Sums, a part to each rank.
+    ReduceScatter = 3,
+    /// Sums to all.
+    AllReduce = 4,
+    /// Anything newer.
+    Other = 15,
+}
+
+impl Function {
+    const BITS: u32 = 4;
+
+    /// Numbers a collective of a job that knows nothing of Paceline: NCCL counts those of each function by itself, and a
+    /// [`Seq`] is one of a communicator.
+    #[must_use]
+    pub fn numbered(self, count: u64) -> Seq {
+        Seq((count << Self::BITS) | self as u64)
+    }
+
+    /// What a collective that [`Self::numbered`] has numbered does.
+    #[must_use]
+    pub fn of(seq: Seq) -> Self {
+        match seq.0 & ((1 << Self::BITS) - 1) {
+            0 => Self::Broadcast,
+            1 => Self::Reduce,
+            2 => Self::AllGather,
+            3 => Self::ReduceScatter,
+            4 => Self::AllReduce,
+            _ => Self::Other,
+        }
+    }
+
+    /// As the field writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Broadcast => "broadcast",
+            Self::Reduce => "reduce",
+            Self::AllGather => "all-gather",
+            Self::ReduceScatter => "reduce-scatter",
+            Self::AllReduce => "all-reduce",
+            Self::Other => "other",
+        }
+    }
+
+    /// Bytes that count for its bandwidth, by those that one rank passes: the full, gathered size (METRICS.md).
+    #[must_use]
+    pub fn full_bytes(self, bytes: u64, ranks: u32) -> u64 {
+        match self {
+            Self::AllGather | Self::ReduceScatter => bytes * u64::from(ranks),
+            _ => bytes,
+        }
+    }
+
+    /// busbw / algbw among so many ranks (METRICS.md, after NVIDIA's nccl-tests); `None` where that is not known.
+    #[must_use]
+    pub fn bus_factor(self, ranks: u32) -> Option<f64> {
+        let others = f64::from(ranks.saturating_sub(1)) / f64::from(ranks.max(1));
+        match self {
+            Self::AllReduce => Some(2.0 * others),
+            Self::AllGather | Self::ReduceScatter => Some(others),
+            Self::Broadcast | Self::Reduce => Some(1.0),
+            Self::Other => None,
+        }
+    }
+
+    /// Whether no rank can have done it before the last one began.
+    #[must_use]
+    pub fn waits_for_all(self) -> bool {
+        matches!(self, Self::AllReduce | Self::AllGather | Self::ReduceScatter)
+    }
+}
+
 /// What the training thread does. Time in none of these is `other` in the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

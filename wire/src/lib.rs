@@ -8,6 +8,7 @@
 //! * [`views`] and [`live`] are what a server answers: JSON for what is small, typed columns for what is dense.
 
 pub mod batch;
+pub mod burst;
 pub mod clock;
 pub mod codec;
 pub mod device;

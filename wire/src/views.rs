@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Drop;
+use crate::burst::Burst;
 use crate::device::DeviceSample;
+use crate::event::Function;
 use crate::ids::{Bucket, Rank, RunId};
 use crate::live::Part;
 use what_if::{LossLedger, WhatIf};
@@ -353,10 +355,46 @@ impl LatencyHistogram {
     }
 }
 
+/// Which ranks take part in a collective, by their shape: where tensor, pipeline and data parallelism share a job, each has
+/// groups of a shape of its own, which are told together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Group {
+    /// How many.
+    pub ranks: u32,
+    /// How far each is from the next; 0 where that is not the same for all.
+    pub stride: u32,
+}
+
+impl Group {
+    /// Of ascending ranks.
+    #[must_use]
+    pub fn of(ranks: impl IntoIterator<Item = usize>) -> Self {
+        let ranks: Vec<usize> = ranks.into_iter().collect();
+        let mut steps = ranks.windows(2).map(|two| two[1] - two[0]);
+        let stride = steps.next().filter(|first| steps.all(|step| step == *first)).unwrap_or(0);
+        Self { ranks: ranks.len() as u32, stride: stride as u32 }
+    }
+
+    /// In words, in a run of `world` ranks.
+    #[must_use]
+    pub fn name(self, world: u32) -> String {
+        match self {
+            Self { ranks, .. } if ranks == world => "all ranks".into(),
+            Self { ranks, stride: 0 } => format!("{ranks} ranks"),
+            Self { ranks, stride } => format!("{ranks} ranks, {stride} apart"),
+        }
+    }
+}
+
 /// One bucket over the observed steps and all ranks; times in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BucketStats {
+    /// Whose.
+    pub group: Group,
+    /// What it does.
+    pub function: Function,
     /// Which bucket.
     pub bucket: Bucket,
     /// Its payload, in bytes.
@@ -371,9 +409,10 @@ pub struct BucketStats {
     pub latency: LatencyHistogram,
     /// Share of its communication time that lay behind compute.
     pub hidden_ratio: Option<f64>,
-    /// bytes / median transfer, in bytes per second.
+    /// Full, gathered bytes / median transfer, in bytes per second.
     pub algbw: Option<f64>,
-    /// algbw x 2(N-1)/N, in bytes per second.
+    /// algbw x 2(N-1)/N for an all-reduce, (N-1)/N for a reduce-scatter or all-gather among the group's N ranks, in bytes
+    /// per second.
     pub busbw: Option<f64>,
 }
 
@@ -421,6 +460,16 @@ pub struct RankDevice {
     pub rank: Rank,
     /// What its device said.
     pub sample: DeviceSample,
+}
+
+/// What a rank's devices did when somebody asked last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RankBurst {
+    /// The rank.
+    pub rank: Rank,
+    /// The burst.
+    pub burst: Burst,
 }
 
 /// Everything that is known about a run: what `paceline report` prints and the page shows.

@@ -16,7 +16,7 @@ const MAY_IMPORT: [(&str, &[&str]); 13] = [
     ("paceline-reducer", &["paceline-agent", "paceline-gpu", "paceline-wire"]),
     ("paceline-analysis", &["paceline-wire"]),
     ("paceline-fakegpu", &[]),
-    ("paceline-gpu", &["paceline-wire"]),
+    ("paceline-gpu", &["paceline-analysis", "paceline-wire"]),
     ("paceline-doors", &["paceline-agent", "paceline-gpu", "paceline-wire"]),
     ("paceline", &["paceline-analysis", "paceline-gpu", "paceline-wire"]),
     ("paceline-viz", &["paceline-wire"]),

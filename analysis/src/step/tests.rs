@@ -111,6 +111,29 @@ fn a_missing_rank_is_missing_and_not_zero() {
     assert_eq!(step.ranks[0].as_ref().unwrap().lateness_nanos, None);
 }
 
+/// Two pairs of ranks reduce among themselves: a pair is complete without the other one.
+#[test]
+fn a_collective_among_some_ranks_has_waits_of_its_own() {
+    let (records, fits) = two_ranks();
+    let mut ranks = records.ranks.clone();
+    ranks.extend(records.ranks);
+    for (at, rank) in ranks.iter_mut().enumerate() {
+        let buckets = &mut rank.as_mut().unwrap().buckets;
+        buckets.iter_mut().for_each(|bucket| bucket.comm = Comm(7 + at as u32 / 2));
+    }
+    let fits: Vec<Option<ClockFit>> = fits.iter().chain(&fits).copied().collect();
+    let step = analyse(&StepRecords { step: Step(5), ranks: ranks.clone() }, &fits);
+    assert_eq!(step.collectives.len(), 2);
+    for (pair, collective) in step.collectives.iter().enumerate() {
+        assert_eq!(collective.group, Group { ranks: 2, stride: 1 });
+        assert_eq!((collective.culprit, collective.wait_nanos), (Some(2 * pair + 1), Some(10.0)));
+    }
+    // Of a step with a missing rank nobody knows who belongs to a group.
+    ranks[3] = None;
+    let step = analyse(&StepRecords { step: Step(5), ranks }, &fits);
+    assert!(step.collectives.iter().all(|collective| collective.wait_nanos.is_none()));
+}
+
 fn any_rank() -> impl Strategy<Value = Option<RankStep>> {
     let any_span = (prop::sample::select(SpanKind::ALL.to_vec()), -50_i64..200, -20_i64..100)
         .prop_map(|(kind, begin, len)| span(kind, begin, begin + len));

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::layout::{self, Description, KERNEL_CHANNEL_STOP, Layout, event};
+use crate::detail::{self, Detail};
 use crate::host;
 use crate::observer::{self, Communicator, Door};
 use crate::trail::{self, Entry, Handle, Kind};
@@ -184,7 +185,7 @@ unsafe fn start_event(
     unsafe {
         // First of all: NCCL hands back whatever it finds there.
         handle.write(ptr::null_mut());
-        let bits = host::guarded(|| started(layout.description(description), context));
+        let bits = host::guarded(|| detail::timed(|| started(layout.description(description), context)));
         handle.write(ptr::without_provenance_mut(bits as usize));
     }
     SUCCESS
@@ -193,6 +194,14 @@ unsafe fn start_event(
 /// Leaves an entry of an event that starts; its handle, or 0.
 fn started(description: Description, context: *mut c_void) -> u64 {
     let at = agent::clock::now();
+    let is_told = match detail::now() {
+        Detail::Everything => true,
+        Detail::Enqueued => matches!(description, Description::Collective(_)),
+        Detail::Nothing => false,
+    };
+    if !is_told {
+        return 0;
+    }
     match description {
         Description::Collective(collective) => {
             let of_context =
@@ -231,7 +240,7 @@ unsafe fn record_event_state(
     if state == KERNEL_CHANNEL_STOP {
         // SAFETY: the caller vouches for it.
         let gpu = unsafe { layout.stop_time(arguments) };
-        host::guarded(|| ended(handle, gpu));
+        host::guarded(|| detail::timed(|| ended(handle, gpu)));
     }
     SUCCESS
 }
@@ -241,7 +250,7 @@ unsafe fn record_event_state(
 fn stop_event(layout: &Layout, handle: *mut c_void) -> c_int {
     host::guarded(|| match Handle::from_bits(handle.addr() as u64) {
         Some((_, Kind::Channel)) if !layout.has_gpu_time() => ended(handle, None),
-        Some((handle, Kind::Collective)) if !layout.has_kernels() => {
+        Some((handle, Kind::Collective)) if !layout.has_kernels() || detail::now() > Detail::Everything => {
             trail::append(Entry::Issued { handle, at: agent::clock::now() });
         }
         _ => {}

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use super::payload::{self, Part, Said, Schema};
 use super::ranges::{self, Domain};
 use super::words::Meaning;
-use crate::host;
+use crate::{detail, host};
 
 /// `NVTX_ETID_CALLBACKS`
 const CALLBACKS: u32 = 1;
@@ -229,10 +229,15 @@ unsafe fn meaning(domain: Domain, text: *const c_char) -> Meaning {
     if domain == Domain::NCCL { Meaning::of_nccl(name) } else { Meaning::of_job(name) }
 }
 
+/// Does what a callback does, without ever failing its caller.
+fn received<T: Default>(work: impl FnOnce() -> T) -> T {
+    host::guarded(|| detail::timed(work))
+}
+
 /// # Safety
 /// `attributes` must be null or a range's.
 unsafe fn begin(domain: Domain, attributes: *const c_void) -> c_int {
-    let depth = host::guarded(|| {
+    let depth = received(|| {
         // SAFETY: the caller vouches for it; what a version adds comes after these fields.
         let attributes = unsafe { attributes.cast::<Attributes>().as_ref() };
         let attributes = attributes.filter(|given| usize::from(given.size) >= size_of::<Attributes>());
@@ -266,7 +271,7 @@ unsafe extern "C" fn push(attributes: *const c_void) -> c_int {
 }
 
 unsafe extern "C" fn push_ascii(text: *const c_char) -> c_int {
-    host::guarded(|| {
+    received(|| {
         // SAFETY: NVTX passes a text.
         let meaning = unsafe { meaning(Domain::DEFAULT, text) };
         ranges::push(Domain::DEFAULT, meaning, Said::default())
@@ -287,7 +292,7 @@ unsafe extern "C" fn domain_pop(domain: *mut c_void) -> c_int {
 }
 
 fn end(domain: Domain) -> c_int {
-    host::guarded(|| Some(ranges::pop(domain))).map_or(NO_PUSH, |depth| depth as c_int)
+    received(|| Some(ranges::pop(domain))).map_or(NO_PUSH, |depth| depth as c_int)
 }
 
 unsafe extern "C" fn schema_register(_domain: *mut c_void, schema: *const c_void) -> u64 {

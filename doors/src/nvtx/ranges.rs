@@ -6,6 +6,7 @@ use wire::clock::MonoNanos;
 
 use super::payload::Said;
 use super::words::Meaning;
+use crate::detail::{self, Detail};
 use crate::observer::{self, Communicator, Door};
 use crate::table::Table;
 use crate::trail::{self, Entry, Handle, Kind, Phase};
@@ -81,7 +82,8 @@ fn is_main_thread() -> bool {
 
 fn called(function: trail::Function, said: Said, at: MonoNanos) -> Option<Handle> {
     let bytes = said.bytes?;
-    if !observer::begin(Door::Nvtx, None) || !observer::is_best(Door::Nvtx) {
+    let is_told = observer::begin(Door::Nvtx, None) && observer::is_best(Door::Nvtx);
+    if !is_told || detail::now() == Detail::Nothing {
         return None;
     }
     // Before 2.24 or so NCCL does not say on which communicator: all count as one.
@@ -97,13 +99,14 @@ pub(super) fn pop(domain: Domain) -> usize {
     let ended = STACK.try_with(|stack| {
         let mut stack = stack.try_borrow_mut().ok()?;
         let depth = stack.depth.checked_sub(1)?;
-        stack.depth = depth;
         if depth >= MOST_DEEP {
+            stack.depth = depth;
             return Some((Open::Nothing, depth));
         }
         let at = stack.open[..=depth].iter().rposition(|(of, _)| *of == domain)?;
         let (_, ended) = stack.open[at];
         stack.open.copy_within(at + 1..=depth, at);
+        stack.depth = depth;
         Some((ended, depth))
     });
     let Ok(Some((ended, depth))) = ended else { return 0 };

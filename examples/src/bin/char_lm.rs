@@ -9,6 +9,7 @@ use examples::corpus::Corpus;
 use examples::gpt::{Gpt, Size, cross_entropy};
 use examples::options::JobOptions;
 use examples::parameters::{ParameterSet, Weights};
+use examples::precision::{FIRST_SCALE, LossScale, Precision};
 use examples::sampler::Part;
 use examples::trainer::{Plan, Task};
 use examples::{job, start};
@@ -42,6 +43,12 @@ struct Options {
     /// Learning rate
     #[arg(long, value_name = "RATE", default_value_t = 1e-3)]
     lr: f64,
+    /// In what products are computed; weights, gradients and all else are 32-bit floats
+    #[arg(long, value_enum, default_value_t)]
+    precision: Precision,
+    /// What the loss is multiplied by at first, with --precision fp16
+    #[arg(long, value_name = "FACTOR", default_value_t = FIRST_SCALE)]
+    loss_scale: f64,
     /// File or directory to learn from, instead of this program's own sources
     #[arg(long, value_name = "PATH")]
     corpus: Option<PathBuf>,
@@ -64,6 +71,7 @@ fn main() -> ExitCode {
             batch: options.batch,
             rate: options.lr,
             bucket_cap_mb: 0.5,
+            loss_scale: LossScale::new(options.precision, options.loss_scale),
         };
         job::run(&options.job, &plan, |_| CharLm::new(&options), |_, _| Ok(()))
     })
@@ -85,6 +93,7 @@ impl CharLm {
             width: options.dim,
             layers: options.layers,
             heads: options.heads,
+            precision: options.precision,
         };
         let mut parameters = ParameterSet::default();
         let model = Gpt::new(size, &mut parameters, options.job.seed)?;

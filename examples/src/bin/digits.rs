@@ -12,6 +12,7 @@ use examples::images::{Images, Split, digits};
 use examples::job::{self, Place};
 use examples::options::JobOptions;
 use examples::parameters::{ParameterSet, Weights};
+use examples::precision::{LossScale, Precision};
 use examples::random::Random;
 use examples::sampler::Part;
 use examples::trainer::{Plan, Task};
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
             rate: options.lr,
             // 32 KiB: the small network still has five buckets.
             bucket_cap_mb: if options.cifar10.is_some() { 0.25 } else { 1.0 / 32.0 },
+            loss_scale: LossScale::new(Precision::Fp32, 1.0),
         };
         job::run(&options.job, &plan, |_| Classifier::new(&options), Classifier::evaluate)
     })

@@ -8,13 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, park_timeout};
 use std::time::Duration;
 
+use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enum_wrappers::device::{
     Clock, EccCounter, MemoryError, PcieUtilCounter, TemperatureSensor,
 };
+use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::enums::gpm::GpmMetricId;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::gpm::{GpmSample, gpm_metrics_get};
-use nvml_wrapper::{Device, Nvml};
+use nvml_wrapper::{Device, EventSet, Nvml};
 use wire::clock::MonoNanos;
 use wire::device::{DeviceFigure, DeviceSample};
 
@@ -73,12 +75,17 @@ fn look(
     let device = nvml.device_by_pci_bus_id(wanted.pci_bus_id.as_str())?;
     let name = format!("{} at {}", device.name()?, wanted.pci_bus_id);
     let has_gpm = device.gpm_support().unwrap_or(false);
-    let mut before = None;
+    let errors = Errors::watch(&nvml, &device);
+    let (mut before, mut seen) = (None, Seen::default());
     while !stop.load(Ordering::Relaxed) {
         let after = if has_gpm { device.gpm_sample().ok() } else { None };
         let mut figures = figures(&device)?;
         if let (Some(before), Some(after)) = (&before, &after) {
             figures.extend(activity(&nvml, before, after));
+        }
+        if let Some(errors) = &errors {
+            seen.add(errors);
+            figures.extend(seen.figures());
         }
         before = after;
         if !each(DeviceSample { at: (wanted.now)(), device: name.clone(), figures }) {
@@ -120,21 +127,69 @@ fn figures(device: &Device<'_>) -> Result<BTreeMap<DeviceFigure, u64>, NvmlError
     Ok(all.into_iter().filter_map(|(figure, value)| Some((figure, value?))).collect())
 }
 
+/// Critical errors of a device, as its driver tells of them.
+struct Errors<'nvml>(EventSet<'nvml>);
+
+impl<'nvml> Errors<'nvml> {
+    /// `None` where the device does not tell.
+    fn watch(nvml: &'nvml Nvml, device: &Device<'nvml>) -> Option<Self> {
+        let set = nvml.create_event_set().ok()?;
+        Some(Self(device.register_events(EventTypes::CRITICAL_XID_ERROR, set).ok()?))
+    }
+
+    /// The number of the next one, without waiting for it.
+    fn next(&self) -> Option<u64> {
+        match self.0.wait(0).ok()?.event_data? {
+            XidError::Value(number) => Some(number),
+            XidError::Unknown => Some(UNKNOWN_XID),
+        }
+    }
+}
+
+/// As NVML writes a number that it does not know.
+const UNKNOWN_XID: u64 = 999;
+/// Errors that are taken at one look: a device that falls off the bus has no end of them.
+const MOST_ERRORS: usize = 64;
+
+/// Errors since the device is looked at.
+#[derive(Default)]
+struct Seen {
+    count: u64,
+    last: Option<u64>,
+}
+
+impl Seen {
+    fn add(&mut self, errors: &Errors<'_>) {
+        for number in std::iter::from_fn(|| errors.next()).take(MOST_ERRORS) {
+            self.count += 1;
+            self.last = Some(number);
+        }
+    }
+
+    fn figures(&self) -> impl Iterator<Item = (DeviceFigure, u64)> {
+        let last = self.last.map(|number| (DeviceFigure::LastXid, number));
+        std::iter::once((DeviceFigure::XidErrors, self.count)).chain(last)
+    }
+}
+
 /// How much of the device worked between two samples, where it can tell (Hopper and newer).
 fn activity<'nvml>(
     nvml: &'nvml Nvml,
     before: &GpmSample<'nvml>,
     after: &GpmSample<'nvml>,
 ) -> Vec<(DeviceFigure, u64)> {
+    // Shares are in percent and rates in MiB/s (nvml.h); each with what makes of it the unit of its figure.
     let wanted = [
-        (DeviceFigure::SmActivityPermille, GpmMetricId::SmUtil),
-        (DeviceFigure::TensorActivityPermille, GpmMetricId::AnyTensorUtil),
-        (DeviceFigure::DramActivityPermille, GpmMetricId::DramBwUtil),
+        (DeviceFigure::SmActivityPermille, GpmMetricId::SmUtil, 10.0),
+        (DeviceFigure::TensorActivityPermille, GpmMetricId::AnyTensorUtil, 10.0),
+        (DeviceFigure::DramActivityPermille, GpmMetricId::DramBwUtil, 10.0),
+        (DeviceFigure::NvlinkSentMebibytesPerSecond, GpmMetricId::NvlinkTotalTxPerSec, 1.0),
+        (DeviceFigure::NvlinkReceivedMebibytesPerSecond, GpmMetricId::NvlinkTotalRxPerSec, 1.0),
     ];
-    let results = gpm_metrics_get(nvml, before, after, &wanted.map(|(_, metric)| metric));
+    let results = gpm_metrics_get(nvml, before, after, &wanted.map(|(_, metric, _)| metric));
     let results = results.into_iter().flatten();
     let values = wanted.into_iter().zip(results);
     values
-        .filter_map(|((figure, _), result)| Some((figure, (result.ok()?.value * 10.0).round() as u64)))
+        .filter_map(|((figure, _, unit), result)| Some((figure, (result.ok()?.value * unit).round() as u64)))
         .collect()
 }

@@ -7,15 +7,14 @@ use std::sync::{Arc, OnceLock};
 
 use agent::{Recorder, StepContext};
 use gpu::device::{self, CudaSlice, CudaView, DeviceError, Event, Pinned};
-use gpu::nvml::sampler::Watch;
 use wire::clock::MonoNanos;
 use wire::event::{EventKind, SpanKind};
 use wire::ids::Step;
 
-use super::Cuda;
 use super::carrier::DeviceCarrier;
 use super::events::{Pair, Pool, Unread};
 use super::working;
+use super::{Cuda, Looks};
 use crate::error::{CommError, ReduceError};
 use crate::memory::{Memory, ReadTail};
 
@@ -39,7 +38,7 @@ pub struct DeviceMemory {
     free_tails: Vec<Pinned>,
     failure: Arc<OnceLock<CommError>>,
     /// Looks at the device as long as there is a reducer on it.
-    _watch: Option<Watch>,
+    _looks: Option<Looks>,
 }
 
 /// Tells when a bucket was ready, and goes with it to the communication thread and back.
@@ -57,7 +56,7 @@ impl DeviceMemory {
         cuda: Cuda,
         unread: SyncSender<Unread>,
         failure: Arc<OnceLock<CommError>>,
-        _watch: Option<Watch>,
+        _looks: Option<Looks>,
     ) -> Self {
         Self {
             cuda,
@@ -69,7 +68,7 @@ impl DeviceMemory {
             tails: VecDeque::new(),
             free_tails: Vec::new(),
             failure,
-            _watch,
+            _looks,
         }
     }
 

@@ -4,17 +4,20 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
 use axum::http::StatusCode;
+use axum::response::{AppendHeaders, IntoResponse as _, Response};
+use wire::burst::BurstRequest;
 use wire::codec::DecodeError;
 
 use super::App;
 use super::error::Failure;
-use crate::state::hub::Command;
+use crate::state::hub::{Checked, Command};
 use crate::state::run::ApplyError;
 use crate::store::log::AppendError;
 
 /// Takes one batch in. The answer comes when it is on disk: what was answered 200 survives a crash.
 ///
-/// Sending a batch again is harmless: it is recognised by run, rank, incarnation and number.
+/// Sending a batch again is harmless: it is recognised by run, rank, incarnation and number. The header
+/// `paceline-burst` of an answer asks the rank for a burst: its number, and how many milliseconds.
 #[utoipa::path(
     post,
     path = "/api/v1/ingest",
@@ -30,15 +33,15 @@ use crate::store::log::AppendError;
 pub async fn ingest(
     State(app): State<App>,
     body: Result<Bytes, BytesRejection>,
-) -> Result<StatusCode, Failure> {
+) -> Result<Response, Failure> {
     let received = app.clock.now();
     let frame = body.map_err(|rejection| refused(&app, unreadable(&rejection)))?;
     let batch = wire::codec::decode(&frame).map_err(|error| refused(&app, bad_batch(&error)))?;
     let batch = Box::new(batch);
-    let (batch, checked) = app.hub.ask(|reply| Command::Check { batch, reply }).await?;
-    match checked {
+    let Checked { batch, verdict, asked } = app.hub.ask(|reply| Command::Check { batch, reply }).await?;
+    match verdict {
         Ok(()) => {}
-        Err(ApplyError::Duplicate) => return Ok(StatusCode::OK),
+        Err(ApplyError::Duplicate) => return Ok(StatusCode::OK.into_response()),
         Err(error) => return Err(refused(&app, Failure::Conflict(error.to_string()))),
     }
     let (bytes, records) = (frame.len() as u64, batch.events.len() as u64);
@@ -48,7 +51,8 @@ pub async fn ingest(
     server.batches.inc();
     server.records.inc_by(records);
     server.bytes.inc_by(bytes);
-    Ok(StatusCode::OK)
+    let asked = asked.map(|request| [(BurstRequest::HEADER, request.to_header())]);
+    Ok((StatusCode::OK, asked.map(AppendHeaders), ()).into_response())
 }
 
 fn unreadable(rejection: &BytesRejection) -> Failure {

@@ -7,7 +7,7 @@ use super::{Families, set_ranks};
 use crate::state::run::Run;
 
 /// A gauge for each figure, in the unit of its name, and what a figure is multiplied by to get there.
-const FIGURES: [(DeviceFigure, f64, &str, &str); 13] = [
+const FIGURES: [(DeviceFigure, f64, &str, &str); 17] = [
     (
         DeviceFigure::UtilizationPercent,
         1e-2,
@@ -75,6 +75,30 @@ const FIGURES: [(DeviceFigure, f64, &str, &str); 13] = [
         1e-9,
         "paceline_device_clock_error_bound_seconds",
         "How far times taken on the rank's device may be off on its host's clock.",
+    ),
+    (
+        DeviceFigure::NvlinkSentMebibytesPerSecond,
+        1_048_576.0,
+        "paceline_device_nvlink_sent_bytes_per_second",
+        "Sent over all NVLinks of the rank's device.",
+    ),
+    (
+        DeviceFigure::NvlinkReceivedMebibytesPerSecond,
+        1_048_576.0,
+        "paceline_device_nvlink_received_bytes_per_second",
+        "Received over all NVLinks of the rank's device.",
+    ),
+    (
+        DeviceFigure::XidErrors,
+        1.0,
+        "paceline_device_xid_errors",
+        "Critical errors (Xid) of the rank's device since it is looked at.",
+    ),
+    (
+        DeviceFigure::LastXid,
+        1.0,
+        "paceline_device_last_xid",
+        "The number of the last critical error (Xid) of the rank's device.",
     ),
 ];
 

@@ -8,11 +8,12 @@ use analysis::step::StepAnalysis;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 use wire::batch::Batch;
+use wire::burst::{Burst, BurstRequest};
 use wire::clock::ServerNanos;
 use wire::device::DeviceSample;
 use wire::ids::{Rank, RunId, Step};
 use wire::live::Waterfall;
-use wire::views::{RankDevice, Report, RunState};
+use wire::views::{RankBurst, RankDevice, Report, RunState};
 
 use super::run::{ApplyError, RECENT_STEPS, Run};
 use super::snapshot::{RunSnapshot, Snapshot};
@@ -49,7 +50,7 @@ pub enum Command {
         /// The batch.
         batch: Box<Batch>,
         /// The batch back, with the answer.
-        reply: oneshot::Sender<(Box<Batch>, Result<(), ApplyError>)>,
+        reply: oneshot::Sender<Checked>,
     },
     /// The waterfall of one step (`None`: the newest complete one).
     Waterfall {
@@ -98,6 +99,24 @@ pub enum Command {
         /// Empty when there is no such run, or none of its devices can be looked at.
         reply: oneshot::Sender<Vec<RankDevice>>,
     },
+    /// Ask ranks for a burst.
+    AskForBurst {
+        /// Of which run.
+        run: RunId,
+        /// Which rank; `None` for all.
+        rank: Option<Rank>,
+        /// How long, in milliseconds.
+        millis: u16,
+        /// `None` when there is no such run or rank.
+        reply: oneshot::Sender<Option<BurstRequest>>,
+    },
+    /// The newest bursts.
+    Bursts {
+        /// Of which run.
+        run: RunId,
+        /// Empty when there is no such run, or none of its ranks recorded any.
+        reply: oneshot::Sender<Vec<RankBurst>>,
+    },
     /// The report over the newest steps.
     Report {
         /// Of which run.
@@ -107,6 +126,16 @@ pub enum Command {
         /// `None` when there is no such run.
         reply: oneshot::Sender<Option<Report>>,
     },
+}
+
+/// What the hub says of a batch before it is made durable.
+pub struct Checked {
+    /// The batch.
+    pub batch: Box<Batch>,
+    /// Whether it may come in.
+    pub verdict: Result<(), ApplyError>,
+    /// What its rank is asked for.
+    pub asked: Option<BurstRequest>,
 }
 
 /// A handle to the hub; clones share it.
@@ -204,6 +233,9 @@ impl Held {
                 let most = if self.run.is_over(now) { usize::MAX } else { RECENT_STEPS };
                 let began = Instant::now();
                 let report = Arc::new(self.run.report(most, now));
+                if !self.run.is_over(now) {
+                    self.run.want_evidence(&report, now);
+                }
                 self.report_took_nanos =
                     i64::try_from(began.elapsed().as_nanos()).unwrap_or(i64::MAX / REPORT_SHARE);
                 report
@@ -254,7 +286,8 @@ impl Task {
                     None if self.runs.len() >= MOST_RUNS => Err(ApplyError::TooManyRuns(MOST_RUNS)),
                     None => Ok(()),
                 };
-                let _gone = reply.send((batch, verdict));
+                let asked = run(&batch.run).and_then(|run| run.burst_asked(batch.rank, self.clock.now()));
+                let _gone = reply.send(Checked { batch, verdict, asked });
             }
             Command::Waterfall { run: id, step, reply } => {
                 let _gone = reply.send(run(&id).and_then(|run| run.waterfall(step)));
@@ -272,6 +305,20 @@ impl Task {
                 };
                 let _gone =
                     reply.send(run(&id).map_or_else(Vec::new, |run| run.devices().map(look).collect()));
+            }
+            Command::AskForBurst { run: id, rank, millis, reply } => {
+                let request = BurstRequest::at(self.clock.now(), millis);
+                let held = self.runs.get_mut(&id);
+                let is_asked = held.is_some_and(|held| held.run.ask_for_burst(rank, request));
+                let _gone = reply.send(is_asked.then_some(request));
+            }
+            Command::Bursts { run: id, reply } => {
+                let burst = |(rank, burst): (usize, &Burst)| RankBurst {
+                    rank: Rank(rank as u32),
+                    burst: burst.clone(),
+                };
+                let _gone =
+                    reply.send(run(&id).map_or_else(Vec::new, |run| run.bursts().map(burst).collect()));
             }
             Command::ReportAt { run: id, last, reply } => {
                 let now = self.clock.now();

@@ -1,6 +1,6 @@
 //! One run: its ranks, its clocks, its steps.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use analysis::clocks::{self, AlignedCollective, ClockFit};
@@ -9,13 +9,14 @@ use analysis::hang::{self, Progress};
 use analysis::report::{self, Baseline, RunFacts};
 use analysis::step::{StepAnalysis, StepRecords};
 use analysis::{stats, waterfall};
-use wire::batch::{BY_REDUCER, Batch, Drop, DropReason, Hello, Layout, Note};
+use wire::batch::{BY_NCCL, BY_REDUCER, Batch, Drop, DropReason, Hello, Layout, Note};
+use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest};
 use wire::clock::{Probe, ServerNanos};
 use wire::device::DeviceSample;
-use wire::event::Event;
+use wire::event::{BucketRecord, Event, Function, Source};
 use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Seq, Step};
 use wire::live::Waterfall;
-use wire::views::{Hang, RankDrops, Report, RunState, RunSummary};
+use wire::views::{Cause, Culprit, Hang, RankDrops, Report, RunState, RunSummary, Verdict};
 
 use super::incoming::{Closed, Incoming, Kept};
 
@@ -53,12 +54,33 @@ struct RankState {
     device: Option<DeviceSample>,
     /// What of the last looks verdicts rest on.
     looks: VecDeque<Look>,
+    /// What its devices did when somebody asked last, and when that came.
+    burst: Option<(Burst, ServerNanos)>,
+    /// A burst that it is asked for and has not answered.
+    asked: Option<BurstRequest>,
 }
 
+/// A rank is asked for a burst for so long, in milliseconds: agents send a heartbeat every two seconds.
+const ASKED_MILLIS: u64 = 10_000;
+/// A burst is evidence for so long.
+const BURST_NANOS: i64 = 300_000_000_000;
+/// And asked for as evidence for so long, in milliseconds.
+const EVIDENCE_MILLIS: u16 = 1_000;
 /// Looks at a device that are kept: two minutes of them.
 const MOST_LOOKS: usize = 120;
 
 impl RankState {
+    /// What its devices did, if that was recorded of late.
+    fn activity(&self, now: ServerNanos) -> Option<Activity> {
+        let (burst, came) = self.burst.as_ref().filter(|(_, came)| now - *came < BURST_NANOS)?;
+        match &burst.outcome {
+            BurstOutcome::Recorded(activity) if activity.records > 0 && *came <= now => {
+                Some(activity.clone())
+            }
+            _ => None,
+        }
+    }
+
     fn add_look(&mut self, sample: DeviceSample, now: ServerNanos) {
         if let Some(look) = Look::of(&sample, now) {
             if self.looks.len() == MOST_LOOKS {
@@ -119,6 +141,8 @@ pub struct Run {
     layouts: BTreeMap<u32, Layout>,
     hang: Option<Hang>,
     baseline: Option<Baseline>,
+    /// Suspects whose devices were asked what they do.
+    evidence_asked: BTreeSet<u32>,
 }
 
 impl Run {
@@ -140,6 +164,7 @@ impl Run {
             layouts: BTreeMap::new(),
             hang: None,
             baseline: None,
+            evidence_asked: BTreeSet::new(),
         }
     }
 
@@ -193,6 +218,10 @@ impl Run {
                 }
                 Note::Bye(_) => {}
                 Note::Device(sample) => rank.add_look(sample, now),
+                Note::Burst(burst) => {
+                    rank.asked = rank.asked.filter(|asked| asked.number > burst.request);
+                    rank.burst = Some((burst, now));
+                }
             }
         }
         self.add_probes(batch.rank, &batch.probes);
@@ -280,8 +309,13 @@ impl Run {
     fn tightened(&self, records: &StepRecords) -> Vec<Option<ClockFit>> {
         let mut fits = self.fits();
         let mut joined: BTreeMap<_, AlignedCollective> = BTreeMap::new();
+        let foreign = self.hello().is_some_and(|hello| hello.origin == BY_NCCL);
+        // Where only enqueueing is known, and where no rank waits for all others, it proves nothing.
+        let proves = |bucket: &&BucketRecord| {
+            bucket.source != Source::Derived && (!foreign || Function::of(bucket.seq).waits_for_all())
+        };
         for (rank, step) in records.ranks.iter().enumerate() {
-            for bucket in step.iter().flat_map(|step| step.buckets.iter().take(TIGHTEN_WITH)) {
+            for bucket in step.iter().flat_map(|step| step.buckets.iter().filter(proves).take(TIGHTEN_WITH)) {
                 if let Some(fit) = fits[rank] {
                     let times = (rank, fit.align(bucket.start), fit.align(bucket.end));
                     joined.entry((bucket.comm, bucket.seq)).or_default().push(times);
@@ -399,6 +433,7 @@ impl Run {
             hang: self.hang.clone(),
             baseline: self.baseline.clone(),
             looks: self.ranks.iter().map(|rank| rank.looks.iter().copied().collect()).collect(),
+            bursts: self.ranks.iter().map(|rank| rank.activity(now)).collect(),
         }
     }
 
@@ -488,6 +523,45 @@ impl Run {
     /// The newest look at each rank's device, for ranks that have one.
     pub fn devices(&self) -> impl Iterator<Item = (usize, &DeviceSample)> {
         self.ranks.iter().enumerate().filter_map(|(rank, state)| Some((rank, state.device.as_ref()?)))
+    }
+
+    /// Asks ranks (`None`: all) for a burst, with their next batch. False when there is no such rank.
+    pub fn ask_for_burst(&mut self, rank: Option<Rank>, request: BurstRequest) -> bool {
+        let wanted = |at: usize| rank.is_none_or(|rank| rank.0 as usize == at);
+        let ranks = self.ranks.iter_mut().enumerate().filter(|(at, _)| wanted(*at));
+        ranks.map(|(_, state)| state.asked = Some(request)).count() > 0
+    }
+
+    /// Asks the first suspect of a verdict, and a rank that is not suspected, for a burst, where both have devices and the
+    /// verdict wants to know more; once for each suspect.
+    pub fn want_evidence(&mut self, report: &Report, now: ServerNanos) {
+        let wants = |verdict: &&Verdict| {
+            matches!(verdict.cause, Cause::Compute | Cause::MoreWork | Cause::Host | Cause::ClockThrottle)
+        };
+        let suspects = report.verdicts.iter().find(wants).and_then(|verdict| verdict.culprit.as_ref());
+        let Some(suspects) = suspects.map(Culprit::ranks).filter(|ranks| !ranks.is_empty()) else { return };
+        let has_device =
+            |rank: &u32| self.ranks.get(*rank as usize).is_some_and(|rank| rank.device.is_some());
+        let peer = (0..self.world_size()).filter(|rank| !suspects.contains(rank)).find(has_device);
+        let Some((suspect, peer)) = suspects.first().copied().filter(has_device).zip(peer) else { return };
+        if self.evidence_asked.insert(suspect) {
+            let request = BurstRequest::at(now, EVIDENCE_MILLIS);
+            self.ask_for_burst(Some(Rank(suspect)), request);
+            self.ask_for_burst(Some(Rank(peer)), request);
+        }
+    }
+
+    /// The burst that a rank is asked for, unless it did not answer for too long: most jobs have nobody who could.
+    #[must_use]
+    pub fn burst_asked(&self, rank: Rank, now: ServerNanos) -> Option<BurstRequest> {
+        let asked = self.ranks.get(rank.0 as usize)?.asked?;
+        let patience = ASKED_MILLIS + u64::from(asked.millis);
+        (now.0.max(0).unsigned_abs() / 1_000_000 < asked.number + patience).then_some(asked)
+    }
+
+    /// The newest burst of each rank that has one.
+    pub fn bursts(&self) -> impl Iterator<Item = (usize, &Burst)> {
+        self.ranks.iter().enumerate().filter_map(|(rank, state)| Some((rank, &state.burst.as_ref()?.0)))
     }
 
     /// Error bound of each rank's clock, in nanoseconds.

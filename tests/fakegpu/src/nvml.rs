@@ -2,13 +2,59 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::out::{SUCCESS, give};
 
 const NOT_FOUND: c_int = 6;
 /// `nvmlClocksThrottleReasonSwThermalSlowdown`
 const THERMAL: c_ulonglong = 0x20;
 
+/// `NVML_ERROR_TIMEOUT`, `nvmlEventTypeXidCriticalError`
+const TIMEOUT: c_int = 10;
+const XID_ERROR: c_ulonglong = 8;
+/// "GPU has fallen off the bus": once in the life of the process, of the device that runs hot.
+const XID: c_ulonglong = 79;
+
 type Device = *mut c_void;
+
+/// `nvmlEventData_t`
+#[repr(C)]
+pub struct EventData {
+    device: Device,
+    kind: c_ulonglong,
+    data: c_ulonglong,
+    gpu_instance: c_uint,
+    compute_instance: c_uint,
+}
+
+static HOT_IS_WATCHED: AtomicBool = AtomicBool::new(false);
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlEventSetCreate(set: *mut Device) -> c_int {
+    unsafe { give(set, std::ptr::without_provenance_mut(1)) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlDeviceRegisterEvents(device: Device, _events: c_ulonglong, _set: Device) -> c_int {
+    HOT_IS_WATCHED.fetch_or(is_hot(device), Ordering::Relaxed);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlEventSetWait_v2(_set: Device, data: *mut EventData, _millis: c_uint) -> c_int {
+    if !HOT_IS_WATCHED.swap(false, Ordering::Relaxed) {
+        return TIMEOUT;
+    }
+    let device = std::ptr::without_provenance_mut(2);
+    let event = EventData { device, kind: XID_ERROR, data: XID, gpu_instance: 0, compute_instance: 0 };
+    unsafe { give(data, event) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlEventSetFree(_set: Device) -> c_int {
+    SUCCESS
+}
 
 fn is_hot(device: Device) -> bool {
     device.addr() == 2

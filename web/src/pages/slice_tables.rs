@@ -140,10 +140,12 @@ pub fn BucketTable(look: StepLook) -> impl IntoView {
         Column::Number("busbw"),
     ];
     let one = move |at: usize| live.run.with(|run| run.as_ref()?.report.buckets.get(at).cloned());
+    let world = move || live.run.with(|run| run.as_ref().map_or(0, |run| run.report.ranks));
     let cell = move |at: usize, column: usize| {
         let Some(bucket) = one(at) else { return String::new() };
         let bandwidth = |v: Option<f64>| v.map_or_else(|| "—".into(), |v| units::rate(v, "B/s"));
         match column {
+            0 if bucket.group.ranks < world() => format!("{} of {}", bucket.bucket, bucket.group.name(0)),
             0 => bucket.bucket.to_string(),
             1 => units::bytes(bucket.bytes),
             2 => units::count(bucket.collectives),

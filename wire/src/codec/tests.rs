@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::burst::{Activity, Burst, BurstOutcome, KernelTime};
 use crate::device::{DeviceFigure, DeviceSample};
 use crate::event::{BucketRecord, Event, Source, Span, SpanKind, Started, StepRecord};
 use crate::ids::{Seq, Step};
@@ -107,11 +108,48 @@ fn version_1_is_pinned() {
 /// The bytes of version 2, which has looks at devices.
 #[test]
 fn version_2_is_pinned() {
-    let figures = DeviceFigure::ALL.into_iter().map(|figure| (figure, 1_000 + figure as u64)).collect();
+    let figures = DeviceFigure::ALL.into_iter().filter(|figure| figure.wire_version() == 2);
+    let figures = figures.map(|figure| (figure, 1_000 + figure as u64)).collect();
     let sample = DeviceSample { at: MonoNanos(4_999_000), device: "a GPU at 0000:01:00.0".into(), figures };
     let batch = Batch { notes: vec![Note::Device(sample)], ..golden_batch() };
     let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, include_str!("golden_v2.hex").trim());
+}
+
+fn burst() -> Burst {
+    let kernel = |number: u64| KernelTime {
+        name: format!("kernel_{number}"),
+        calls: number,
+        total_nanos: 1_000 * number,
+        longest_nanos: 100 * number,
+    };
+    let activity = Activity {
+        records: 1,
+        dropped: 2,
+        span_nanos: 3,
+        compute_nanos: 4,
+        collective_nanos: 5,
+        hidden_nanos: 6,
+        copy_nanos: 7,
+        idle_nanos: 8,
+        kernels: vec![kernel(3), kernel(2)],
+    };
+    let outcome = BurstOutcome::Recorded(activity);
+    Burst { request: 9, from: MonoNanos(4_000_000), until: MonoNanos(4_999_000), outcome }
+}
+
+/// The bytes of version 3, which has bursts.
+#[test]
+fn version_3_is_pinned() {
+    let refused = Burst { outcome: BurstOutcome::Refused { reason: "no".into() }, ..burst() };
+    let figures = DeviceFigure::ALL.into_iter().map(|figure| (figure, 1_000 + figure as u64)).collect();
+    let sample = DeviceSample { at: MonoNanos(4_999_000), device: "a GPU at 0000:01:00.0".into(), figures };
+    let notes = vec![Note::Burst(burst()), Note::Burst(refused), Note::Device(sample)];
+    let batch = Batch { notes, ..golden_batch() };
+    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, include_str!("golden_v3.hex").trim());
+    assert_eq!(batch.wire_version(), 3);
+    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
 }
 
 #[cfg(feature = "compress")]
@@ -250,6 +288,6 @@ fn a_look_at_a_device_comes_back_as_it_was() {
         figures: DeviceFigure::ALL.into_iter().map(|figure| (figure, u64::MAX >> figure as u8)).collect(),
     };
     let batch = Batch { notes: vec![Note::Device(sample)], ..head() };
-    assert_eq!((head().wire_version(), batch.wire_version()), (1, 2), "servers of version 1 read the rest");
+    assert_eq!((head().wire_version(), batch.wire_version()), (1, 3), "older servers read the rest");
     assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
 }

@@ -1,6 +1,7 @@
 //! The tables of a report: what fixes would save, where time goes, buckets, clocks, losses.
 
 use wire::event::EventKind;
+use wire::event::Function;
 use wire::live::Part;
 use wire::views::what_if::{EfficiencyKind, Fix, Saving, WhatIf};
 use wire::views::{BucketStats, RankLedger, Report};
@@ -132,10 +133,19 @@ pub(super) fn buckets(report: &Report) -> Option<Section> {
         "bus bandwidth",
         "distribution",
     ];
+    // Where all ranks sum gradients and nothing else, it goes without saying.
+    let is_plain =
+        |bucket: &BucketStats| bucket.group.ranks == report.ranks && bucket.function == Function::AllReduce;
+    let name = |bucket: &BucketStats| match report.buckets.iter().all(is_plain) {
+        true => bucket.bucket.to_string(),
+        false => {
+            format!("{}, {} {}", bucket.group.name(report.ranks), bucket.function.name(), bucket.bucket)
+        }
+    };
     let row = |bucket: &BucketStats| {
         let unknown = || "not known".to_owned();
         vec![
-            bucket.bucket.to_string().into(),
+            name(bucket).into(),
             bytes(bucket.bytes).into(),
             nanos(bucket.wait_ns.median).into(),
             nanos(bucket.wait_ns.p99).into(),

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use wire::batch::{Drop, DropReason};
-use wire::event::EventKind;
+use wire::event::{EventKind, Function};
 use wire::ids::{Bucket, Rank, RunId};
 use wire::views::what_if::{EfficiencyKind, Fix, Loss, LossLedger, Phase, Saving, WhatIf};
 use wire::views::{
-    AlphaBeta, BucketStats, Cause, Culprit, Hang, LatencyHistogram, OwnOverhead, RankClock, RankDrops,
+    AlphaBeta, BucketStats, Cause, Culprit, Group, Hang, LatencyHistogram, OwnOverhead, RankClock, RankDrops,
     RankLedger, RunState, ScalingEfficiency, Spread,
 };
 
@@ -39,6 +39,8 @@ fn bucket(bucket: u32, bytes: u64) -> BucketStats {
     let latency =
         LatencyHistogram { first: 36, transfers: vec![0, 3, 140, 120, 29], waits: vec![200, 0, 9, 80, 3] };
     BucketStats {
+        group: Group { ranks: 3, stride: 1 },
+        function: Function::AllReduce,
         bucket: Bucket(bucket),
         bytes,
         collectives: 292,
@@ -231,4 +233,14 @@ fn many_ranks_are_cut_and_it_is_said() {
         html(&document).contains("936 more are not shown")
             && markdown(&document).contains("936 more are not shown")
     );
+}
+
+#[test]
+fn groups_and_functions_are_told_apart_where_a_job_has_several() {
+    let mut report = fixed();
+    report.buckets[0].group = Group { ranks: 2, stride: 1 };
+    report.buckets[0].function = Function::AllGather;
+    let text = markdown(&document(&report));
+    assert!(text.contains("2 ranks, 1 apart, all-gather 0"), "{text}");
+    assert!(text.contains("all ranks, all-reduce 1"), "{text}");
 }

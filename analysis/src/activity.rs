@@ -1,0 +1,202 @@
+//! What a device's own records of kernels and copies come to.
+
+use std::collections::HashMap;
+
+use wire::burst::{Activity, KernelTime, MOST_KERNELS};
+use wire::views::Verdict;
+
+use crate::intervals::{Interval, Intervals};
+
+/// Longer names are cut: templates have names of several kilobytes.
+const MOST_NAME_BYTES: usize = 512;
+/// What NCCL's kernels have in their names, mangled or not, since 2.18, in 2.27's symmetric memory, and before.
+const COLLECTIVES: [&str; 3] = ["ncclDevKernel", "ncclSymk", "ncclKernel"];
+
+/// What a device did, by the name of the kernel; `None` for a copy or a fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work<'a> {
+    /// The kernel.
+    pub kernel: Option<&'a str>,
+    /// When it ran, in nanoseconds of the device's clock.
+    pub ran: Interval,
+}
+
+/// Whether a kernel is a collective of NCCL's.
+#[must_use]
+pub fn is_collective(kernel: &str) -> bool {
+    COLLECTIVES.iter().any(|part| kernel.contains(part))
+}
+
+/// Sums up `work`, in any order; `dropped` records are missing from it.
+#[must_use]
+pub fn activity(work: &[Work<'_>], dropped: u64) -> Activity {
+    let of = |wanted: &dyn Fn(Option<&str>) -> bool| {
+        Intervals::union(work.iter().filter(|work| wanted(work.kernel)).map(|work| work.ran))
+    };
+    let compute = of(&|kernel| kernel.is_some_and(|kernel| !is_collective(kernel)));
+    let collectives = of(&|kernel| kernel.is_some_and(is_collective));
+    let nanos = Intervals::total;
+    let begin = work.iter().map(|work| work.ran.0).min().unwrap_or(0);
+    let end = work.iter().map(|work| work.ran.1).max().unwrap_or(0);
+    let span_nanos = (end - begin).max(0).unsigned_abs();
+    Activity {
+        records: work.len() as u64,
+        dropped,
+        span_nanos,
+        compute_nanos: nanos(&compute),
+        collective_nanos: nanos(&collectives),
+        hidden_nanos: nanos(&collectives.intersect(&compute)),
+        copy_nanos: nanos(&of(&|kernel| kernel.is_none())),
+        idle_nanos: span_nanos - nanos(&of(&|_| true)),
+        kernels: kernels(work),
+    }
+}
+
+/// Kernels that take this share longer than another rank's are slow.
+const SLOWER: f64 = 0.05;
+/// A device that idles this much more of its time than another rank's waits for its host.
+const IDLER: f64 = 0.05;
+
+/// What the bursts of a rank and of another one say about why the first is slow, each as a line of evidence; nothing where
+/// they are alike.
+#[must_use]
+pub fn differences(own: &Activity, other: &Activity, other_rank: u32) -> Vec<String> {
+    let mut found = Vec::new();
+    if let Some(ratio) = slower(own, other).filter(|ratio| *ratio > 1.0 + SLOWER) {
+        found.push(format!(
+            "kernel by kernel its device takes {:.0} % longer than rank {other_rank}'s (a burst of {:.1} s)",
+            (ratio - 1.0) * 100.0,
+            own.span_nanos as f64 / 1e9
+        ));
+    }
+    let idle = |of: &Activity| of.idle_nanos as f64 / of.span_nanos.max(1) as f64;
+    if idle(own) > idle(other) + IDLER {
+        found.push(format!(
+            "its device has nothing to do for {:.0} % of the time, rank {other_rank}'s for {:.0} %: its host gives it too \
+             little",
+            idle(own) * 100.0,
+            idle(other) * 100.0
+        ));
+    }
+    found
+}
+
+/// How much longer the kernels take that both run, weighted by the time that they take the other; `None` without any.
+fn slower(own: &Activity, other: &Activity) -> Option<f64> {
+    let mean = |kernel: &KernelTime| kernel.total_nanos as f64 / kernel.calls.max(1) as f64;
+    let compute =
+        other.kernels.iter().filter(|kernel| !is_collective(&kernel.name) && kernel.total_nanos > 0);
+    let pairs = compute.filter_map(|theirs| {
+        let ours = own.kernels.iter().find(|ours| ours.name == theirs.name)?;
+        Some((theirs.total_nanos as f64 * mean(ours) / mean(theirs), theirs.total_nanos as f64))
+    });
+    let (ours, theirs) = pairs.fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
+    (theirs > 0.0).then(|| ours / theirs)
+}
+
+/// Which other rank's burst a suspect's is compared with: the first that has one and is not suspected.
+#[must_use]
+pub fn peer(bursts: &[Option<Activity>], suspects: &[u32]) -> Option<u32> {
+    (0..bursts.len() as u32).find(|rank| !suspects.contains(rank) && bursts[*rank as usize].is_some())
+}
+
+/// Adds what bursts say to a verdict against ranks, where one of them and another rank have recorded any.
+pub fn explain(verdict: &mut Verdict, bursts: &[Option<Activity>]) {
+    let Some(culprit) = &verdict.culprit else { return };
+    let suspects = culprit.ranks();
+    let of = |rank: u32| bursts.get(rank as usize).and_then(Option::as_ref);
+    let both = suspects.first().and_then(|&first| {
+        let peer = peer(bursts, suspects)?;
+        Some((of(first)?, of(peer)?, peer))
+    });
+    if let Some((own, other, peer)) = both {
+        verdict.evidence.extend(differences(own, other, peer));
+    }
+}
+
+/// The longest together first.
+fn kernels(work: &[Work<'_>]) -> Vec<KernelTime> {
+    let mut times: HashMap<&str, (u64, u64, u64)> = HashMap::new();
+    for (kernel, (begin, end)) in work.iter().filter_map(|work| Some((work.kernel?, work.ran))) {
+        let nanos = (end - begin).max(0).unsigned_abs();
+        let (calls, total, longest) = times.entry(kernel).or_default();
+        (*calls, *total, *longest) = (*calls + 1, *total + nanos, nanos.max(*longest));
+    }
+    let mut times: Vec<_> = times.into_iter().collect();
+    times.sort_unstable_by(|(a, (_, a_total, _)), (b, (_, b_total, _))| (b_total, a).cmp(&(a_total, b)));
+    times.truncate(MOST_KERNELS);
+    let kernel = |(name, (calls, total_nanos, longest_nanos)): (&str, (u64, u64, u64))| KernelTime {
+        name: name[..name.floor_char_boundary(MOST_NAME_BYTES)].to_owned(),
+        calls,
+        total_nanos,
+        longest_nanos,
+    };
+    times.into_iter().map(kernel).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel(name: &str, begin: i64, end: i64) -> Work<'_> {
+        Work { kernel: Some(name), ran: (begin, end) }
+    }
+
+    #[test]
+    fn times_are_of_unions_and_what_compute_hides_is_told_from_what_it_does_not() {
+        let nccl = "_Z41ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE";
+        let work = [
+            kernel("gemm", 0, 60),
+            kernel("gemm", 40, 100),
+            kernel(nccl, 80, 130),
+            Work { kernel: None, ran: (150, 160) },
+        ];
+        let found = activity(&work, 3);
+        assert_eq!((found.records, found.dropped, found.span_nanos), (4, 3, 160));
+        assert_eq!((found.compute_nanos, found.collective_nanos, found.hidden_nanos), (100, 50, 20));
+        assert_eq!((found.copy_nanos, found.idle_nanos), (10, 20));
+        assert_eq!(found.overlap_ratio(), Some(0.4));
+        let gemm = KernelTime { name: "gemm".into(), calls: 2, total_nanos: 120, longest_nanos: 60 };
+        assert_eq!((found.kernels.len(), &found.kernels[0]), (2, &gemm));
+    }
+
+    #[test]
+    fn slow_kernels_and_an_idle_device_are_told_from_each_other() {
+        let nccl = "ncclDevKernel_AllReduce";
+        let usual = activity(&[kernel("gemm", 0, 90), kernel(nccl, 90, 100)], 0);
+        // A collective is longer on who waits less or more, which says nothing of the device.
+        let slow = activity(&[kernel("gemm", 0, 108), kernel(nccl, 108, 200)], 0);
+        let hungry = activity(&[kernel("gemm", 0, 90), kernel(nccl, 140, 150)], 0);
+        assert_eq!(differences(&usual, &usual, 0), Vec::<String>::new());
+        let said = differences(&slow, &usual, 3);
+        assert!(
+            said.len() == 1
+                && said[0].starts_with("kernel by kernel its device takes 20 % longer than rank 3's")
+        );
+        let said = differences(&hungry, &usual, 3);
+        assert!(
+            said.len() == 1 && said[0].contains("nothing to do for 33 % of the time, rank 3's for 0 %"),
+            "{said:?}"
+        );
+        let bursts = [None, Some(usual), None, Some(slow)];
+        assert_eq!(
+            (peer(&bursts, &[3]), peer(&bursts, &[1, 3]), peer(&bursts, &[0])),
+            (Some(1), None, Some(1))
+        );
+    }
+
+    #[test]
+    fn nothing_recorded_is_nothing_and_no_overlap() {
+        let nothing = activity(&[], 0);
+        assert_eq!((nothing.span_nanos, nothing.overlap_ratio()), (0, None));
+    }
+
+    #[test]
+    fn only_the_longest_kernels_are_named_and_their_names_are_cut() {
+        let names: Vec<String> = (0..40).map(|number| format!("{number}{}", "x".repeat(2_000))).collect();
+        let work: Vec<Work<'_>> =
+            names.iter().zip(1..).map(|(name, length)| kernel(name, 0, length)).collect();
+        let kernels = activity(&work, 0).kernels;
+        assert_eq!((kernels.len(), kernels[0].total_nanos, kernels[0].name.len()), (MOST_KERNELS, 40, 512));
+    }
+}

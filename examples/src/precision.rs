@@ -1,0 +1,120 @@
+//! Mixed precision: products of matrices in 16 bits, everything else, and the weights themselves, in 32.
+
+use candle_core::{DType, Result, Tensor};
+use clap::ValueEnum;
+
+/// In what products are computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Precision {
+    /// 32-bit floats
+    #[default]
+    Fp32,
+    /// bfloat16: the range of 32-bit floats with 8 bits of precision
+    Bf16,
+    /// 16-bit floats, with dynamic loss scaling: small gradients would become 0, large ones infinite
+    Fp16,
+}
+
+impl Precision {
+    /// A product, as a tensor of 32-bit floats.
+    ///
+    /// # Errors
+    /// When shapes do not fit.
+    pub fn matmul(self, left: &Tensor, right: &Tensor) -> Result<Tensor> {
+        let short = match self {
+            Self::Fp32 => return left.matmul(right),
+            Self::Bf16 => DType::BF16,
+            Self::Fp16 => DType::F16,
+        };
+        left.to_dtype(short)?.matmul(&right.to_dtype(short)?)?.to_dtype(DType::F32)
+    }
+}
+
+/// Good steps after which the scale is doubled.
+const PATIENCE: u32 = 2_000;
+/// The usual first scale.
+pub const FIRST_SCALE: f64 = 65_536.0;
+
+/// The factor of the loss, such that gradients fit 16 bits (Micikevicius et al. 2018): doubled now and then, halved when
+/// some gradient is not finite, in a step that all ranks then leave out. They see the same reduced gradients, to the last
+/// bit, so that they decide alike without asking each other.
+#[derive(Clone, Debug)]
+pub struct LossScale {
+    scale: f32,
+    is_dynamic: bool,
+    good: u32,
+    skipped: u64,
+}
+
+impl LossScale {
+    /// For a precision; other than 16-bit floats need none.
+    #[must_use]
+    pub fn new(precision: Precision, first: f64) -> Self {
+        let is_dynamic = precision == Precision::Fp16;
+        Self { scale: if is_dynamic { first as f32 } else { 1.0 }, is_dynamic, good: 0, skipped: 0 }
+    }
+
+    /// What the loss is multiplied by, and gradients divided by.
+    #[must_use]
+    pub fn factor(&self) -> f32 {
+        self.scale
+    }
+
+    /// Steps that were left out.
+    #[must_use]
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// Looks at the reduced gradients of a step, and changes the scale; false when the step must be left out.
+    pub fn accepts<'a>(&mut self, mut gradients: impl Iterator<Item = &'a [f32]>) -> bool {
+        if !self.is_dynamic {
+            return true;
+        }
+        let is_good = gradients.all(|gradient| gradient.iter().all(|value| value.is_finite()));
+        if is_good {
+            self.good += 1;
+            if self.good == PATIENCE {
+                (self.scale, self.good) = (self.scale * 2.0, 0);
+            }
+        } else {
+            (self.scale, self.good) = (self.scale / 2.0, 0);
+            self.skipped += 1;
+        }
+        is_good
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::*;
+
+    #[test]
+    fn a_step_with_an_infinite_gradient_is_left_out_and_halves_the_scale() {
+        let mut scale = LossScale::new(Precision::Fp16, 1_024.0);
+        let (good, bad) = ([1.0, 2.0].as_slice(), [1.0, f32::NAN].as_slice());
+        assert!(scale.accepts([good, good].into_iter()));
+        assert!(!scale.accepts([good, bad].into_iter()));
+        assert_eq!((scale.factor(), scale.skipped()), (512.0, 1));
+        (0..PATIENCE).for_each(|_| assert!(scale.accepts([good].into_iter())));
+        assert_eq!(scale.factor(), 1_024.0);
+        let mut none = LossScale::new(Precision::Bf16, 1_024.0);
+        assert!(none.accepts([bad].into_iter()), "a range of 32 bits needs no scaling");
+        assert_eq!(none.factor(), 1.0);
+    }
+
+    #[test]
+    fn products_are_as_exact_as_their_precision() {
+        let tensor = |values: Vec<f32>, shape| Tensor::from_vec(values, shape, &Device::Cpu).unwrap();
+        let left = tensor((0..64).map(|at| 1.0 + at as f32 / 1_000.0).collect(), (8, 8));
+        let right = tensor((0..64).map(|at| 1.0 - at as f32 / 3_000.0).collect(), (8, 8));
+        let exact = Precision::Fp32.matmul(&left, &right).unwrap();
+        for (precision, most) in [(Precision::Bf16, 0.05), (Precision::Fp16, 0.01)] {
+            let found = precision.matmul(&left, &right).unwrap();
+            let off = (found - &exact).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+            assert!(off > 0.0 && off < most, "{precision:?} is off by {off}");
+        }
+    }
+}

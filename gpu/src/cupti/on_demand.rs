@@ -1,0 +1,122 @@
+//! Bursts when somebody asks for one, and now and then where the environment says so, on a thread of their own.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, park_timeout};
+use std::time::{Duration, Instant};
+
+use analysis::activity::{Work, activity};
+use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest};
+use wire::clock::MonoNanos;
+
+use super::burst::{self, NoBurst, Recorded};
+use super::records::{Record, Times};
+
+/// How often it is looked whether somebody asks.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Says after how many seconds a burst comes that nobody asked for.
+const VARIABLE: &str = "PACELINE_BURST_EVERY";
+/// How long it is: some steps.
+const UNASKED_MILLIS: u16 = 200;
+
+/// How bursts are recorded.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// CUPTI's library, where it is not to be looked for.
+    pub file: Option<PathBuf>,
+    /// The host's clock.
+    pub now: fn() -> MonoNanos,
+    /// How often nobody needs to ask; `None` for never.
+    pub every: Option<Duration>,
+}
+
+impl Wanted {
+    /// As the environment says (`PACELINE_BURST_EVERY`, in seconds); at most one in a second.
+    #[must_use]
+    pub fn from_env(file: Option<PathBuf>, now: fn() -> MonoNanos) -> Self {
+        let seconds = std::env::var(VARIABLE).ok().and_then(|seconds| seconds.parse::<f64>().ok());
+        let every = seconds.filter(|seconds| (1.0..1e9).contains(seconds)).map(Duration::from_secs_f64);
+        Self { file, now, every }
+    }
+}
+
+/// Records bursts until this is dropped.
+pub struct OnDemand {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl OnDemand {
+    /// Starts waiting for requests: `asked` hands out the newest whose number is larger than the one it is given, and
+    /// `tell` gets what came of it. Nothing of CUPTI is touched before the first one.
+    pub fn start(
+        wanted: Wanted,
+        asked: impl Fn(u64) -> Option<BurstRequest> + Send + 'static,
+        mut tell: impl FnMut(Burst) + Send + 'static,
+    ) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::Builder::new().name("paceline-burst".into()).spawn(move || {
+            let (mut done, mut last) = (0, Instant::now());
+            while !stopped.load(Ordering::Relaxed) {
+                let is_due = wanted.every.is_some_and(|every| last.elapsed() >= every);
+                let unasked = is_due.then_some(BurstRequest { number: 0, millis: UNASKED_MILLIS });
+                if let Some(request) = asked(done).or(unasked) {
+                    (done, last) = (done.max(request.number), Instant::now());
+                    tell(answer(&wanted, request, &stopped));
+                }
+                park_timeout(LOOK_EVERY);
+            }
+        });
+        // A job is not the worse for a thread that did not start: nobody is answered then.
+        Self { stop, thread: thread.ok() }
+    }
+}
+
+impl Drop for OnDemand {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It cuts the burst under way short.
+            let _outcome = thread.join();
+        }
+    }
+}
+
+fn answer(wanted: &Wanted, request: BurstRequest, stop: &AtomicBool) -> Burst {
+    let from = (wanted.now)();
+    let outcome = match record(wanted, Duration::from_millis(request.millis.into()), stop) {
+        Ok(activity) => BurstOutcome::Recorded(activity),
+        Err(reason) => BurstOutcome::Refused { reason: reason.to_string() },
+    };
+    Burst { request: request.number, from, until: (wanted.now)(), outcome }
+}
+
+fn record(wanted: &Wanted, length: Duration, stop: &AtomicBool) -> Result<Activity, NoBurst> {
+    let burst = burst::Burst::start(wanted.file.as_deref())?;
+    let end = Instant::now() + length;
+    while !stop.load(Ordering::Relaxed) {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        park_timeout(left);
+    }
+    Ok(summed_up(&burst.finish()?))
+}
+
+fn summed_up(recorded: &Recorded) -> Activity {
+    let ran = |times: &Times| (times.start.cast_signed(), times.end.cast_signed());
+    let work = recorded.records.iter().filter_map(|record| match record {
+        Record::Kernel { times, name, .. } => Some(Work { kernel: Some(name), ran: ran(times) }),
+        Record::Memcpy { times, .. } | Record::Memset { times, .. } => {
+            Some(Work { kernel: None, ran: ran(times) })
+        }
+        _ => None,
+    });
+    // The device did not say when.
+    let work: Vec<Work<'_>> = work.filter(|work| work.ran.0 > 0).collect();
+    activity(&work, recorded.dropped)
+}

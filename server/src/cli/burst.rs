@@ -1,0 +1,174 @@
+//! `paceline burst`: every kernel of a short while, from a job that is running.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use serde::de::DeserializeOwned;
+use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest, MOST_MILLIS};
+use wire::views::{ApiError, RankBurst, RunSummary};
+
+use super::print;
+
+/// Ranks hear of a request with their next batch, at most two seconds later; CUPTI takes some time to hand records over.
+const PATIENCE: Duration = Duration::from_secs(8);
+const POLL: Duration = Duration::from_millis(100);
+/// Characters of a kernel's name in the table.
+const NAME_CHARS: usize = 90;
+
+/// What to record.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The devices of CUDA jobs are asked for every kernel and copy (CUPTI), for as long as --millis says and no \
+    longer. A process in which another profiler sits, or PyTorch's, which may start at any time, is left alone and says \
+    so.\n\nExample: paceline burst latest --rank 2 --millis 500"
+)]
+pub(super) struct BurstArguments {
+    /// A run's id, or `latest`
+    #[arg(default_value = "latest")]
+    run: String,
+    /// The server that the job reports to
+    #[arg(long, env = "PACELINE_SERVER", value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    server: String,
+    /// Token of the server
+    #[arg(long, env = "PACELINE_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// Only this rank [default: all]
+    #[arg(long)]
+    rank: Option<u32>,
+    /// How long to record, in milliseconds
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_MILLIS)))]
+    millis: u16,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: &BurstArguments) -> anyhow::Result<()> {
+    let server = Client::new(arguments);
+    let run = match arguments.run.as_str() {
+        "latest" => {
+            let runs: Vec<RunSummary> = server.get("/api/v1/runs")?;
+            runs.first().map(|run| run.run.to_string()).context("the server has no run yet")?
+        }
+        named => named.to_owned(),
+    };
+    let path = format!("/api/v1/runs/{run}/bursts");
+    let rank = arguments.rank.map_or_else(String::new, |rank| format!("&rank={rank}"));
+    let request: BurstRequest = server.post(&format!("{path}?millis={}{rank}", arguments.millis))?;
+    let ranks = match arguments.rank {
+        Some(_) => 1,
+        None => server.get::<RunSummary>(&format!("/api/v1/runs/{run}/summary"))?.ranks_expected as usize,
+    };
+    let deadline = Instant::now() + PATIENCE + Duration::from_millis(arguments.millis.into());
+    let answered = loop {
+        let newest: Vec<RankBurst> = server.get(&path)?;
+        let answered: Vec<RankBurst> =
+            newest.into_iter().filter(|one| one.burst.request >= request.number).collect();
+        if answered.len() >= ranks || Instant::now() > deadline {
+            break answered;
+        }
+        std::thread::sleep(POLL);
+    };
+    if answered.is_empty() {
+        bail!("no rank of {run} answered: is it running, and is it a CUDA job?");
+    }
+    if arguments.json {
+        return print(&format!("{}\n", serde_json::to_string_pretty(&answered)?));
+    }
+    let mut out = String::new();
+    for RankBurst { rank, burst } in &answered {
+        text(&mut out, rank.0, burst);
+    }
+    if answered.len() < ranks {
+        let _ = writeln!(out, "{} of {ranks} ranks did not answer.", ranks - answered.len());
+    }
+    print(&out)
+}
+
+fn text(out: &mut String, rank: u32, burst: &Burst) {
+    match &burst.outcome {
+        BurstOutcome::Refused { reason } => {
+            let _ = writeln!(out, "Rank {rank}: nothing recorded: {reason}");
+        }
+        BurstOutcome::Recorded(activity) if activity.records == 0 => {
+            let _ = writeln!(out, "Rank {rank}: nothing ran on its devices");
+        }
+        BurstOutcome::Recorded(activity) => recorded(out, rank, activity),
+    }
+}
+
+fn recorded(out: &mut String, rank: u32, activity: &Activity) {
+    let share = |nanos: u64| nanos as f64 / activity.span_nanos.max(1) as f64 * 100.0;
+    let _ = writeln!(
+        out,
+        "Rank {rank}: {} records in {:.1} ms: compute {:.1} %, collectives {:.1} %{}, copies {:.1} %, idle {:.1} %",
+        activity.records,
+        activity.span_nanos as f64 / 1e6,
+        share(activity.compute_nanos),
+        share(activity.collective_nanos),
+        activity
+            .overlap_ratio()
+            .map_or_else(String::new, |ratio| format!(" ({:.1} % of it behind compute)", ratio * 100.0)),
+        share(activity.copy_nanos),
+        share(activity.idle_nanos),
+    );
+    if activity.dropped > 0 {
+        let _ = writeln!(out, "  {} records had no room: record for less long (--millis)", activity.dropped);
+    }
+    let _ = writeln!(out, "  {:>10} {:>8} {:>12}  kernel", "total ms", "calls", "longest us");
+    for kernel in &activity.kernels {
+        let name: String = kernel.name.chars().take(NAME_CHARS).collect();
+        let (total, longest) = (kernel.total_nanos as f64 / 1e6, kernel.longest_nanos as f64 / 1e3);
+        let _ = writeln!(out, "  {total:>10.3} {:>8} {longest:>12.1}  {name}", kernel.calls);
+    }
+}
+
+/// Asks a server.
+struct Client {
+    client: ureq::Agent,
+    server: String,
+    authorization: Option<String>,
+}
+
+impl Client {
+    fn new(arguments: &BurstArguments) -> Self {
+        let config = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).proxy(None);
+        Self {
+            client: config.http_status_as_error(false).build().new_agent(),
+            server: arguments.server.trim_end_matches('/').to_owned(),
+            authorization: arguments.token.as_ref().map(|token| format!("Bearer {token}")),
+        }
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let mut request = self.client.get(format!("{}{path}", self.server));
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
+        self.read(request.call())
+    }
+
+    fn post<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let mut request = self.client.post(format!("{}{path}", self.server));
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
+        self.read(request.send_empty())
+    }
+
+    fn read<T: DeserializeOwned>(
+        &self,
+        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> anyhow::Result<T> {
+        let mut answer = answer
+            .with_context(|| format!("no server answers at {}: name it with --server URL", self.server))?;
+        let text = answer.body_mut().read_to_string()?;
+        if !answer.status().is_success() {
+            let error: Result<ApiError, _> = serde_json::from_str(&text);
+            bail!("{}", error.map_or_else(|_| format!("{}: {text}", answer.status()), |error| error.error));
+        }
+        Ok(serde_json::from_str(&text)?)
+    }
+}

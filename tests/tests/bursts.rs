@@ -1,0 +1,115 @@
+//! Bursts: a server asks, a rank records every kernel of its devices for a moment, and says what came of it. On the
+//! stand-in for a GPU in real time.
+
+use std::process::{Child, Command, Stdio};
+
+use anyhow::ensure;
+use paceline_tests::fake_gpu;
+use paceline_tests::programs::{Server, get_json, paceline, program, wait_until};
+use serde_json::Value;
+
+/// A job under way; killed when dropped.
+struct Job(Child);
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // Its rank is tied to it and dies with it.
+        let _gone = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// Starts a job that knows nothing of Paceline, on a machine with these libraries; the server knows it when this returns.
+fn start(server: &Server, libraries: &std::path::Path) -> anyhow::Result<Job> {
+    let child = Command::new(program("paceline"))
+        .args(["run", "--attach", "-n", "1", "--server", &server.address, "--"])
+        .arg(program("old_nccl_job"))
+        .args(["--steps", "100000"])
+        .env("LD_LIBRARY_PATH", libraries)
+        .env("FAKEGPU_REAL_TIME", "1")
+        .env("FAKEGPU_NCCL_VERSION", "22005")
+        .env_remove("VIRTUAL_ENV")
+        .stdout(Stdio::null())
+        .spawn()?;
+    let job = Job(child);
+    let steps = format!("{}/api/v1/runs", server.address);
+    wait_until("steps to be known", || {
+        get_json(&steps).ok()?[0]["last_step"].as_u64().filter(|step| *step > 0)
+    })?;
+    Ok(job)
+}
+
+#[test]
+fn a_rank_that_is_asked_says_what_its_device_did() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let libraries = fake_gpu::installed_as(&["libcuda.so.1", "libnccl.so.2", "libcupti.so.13"])?;
+    let job = start(&server, libraries.path())?;
+    let burst = ["burst", "latest", "--server", &server.address, "--millis", "500"];
+    let output = paceline(&[&burst[..], &["--json"]].concat())?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout)?;
+    let outcome = &found[0]["burst"]["outcome"];
+    ensure!(outcome["result"] == "recorded" && found[0]["rank"] == 0, "{found}");
+    // A step is 9 ms of compute; 0.859 ms of collective behind it and 0.230 ms in the open.
+    let nanos = |name: &str| outcome[name].as_f64().unwrap_or(f64::NAN);
+    let overlap = nanos("hidden_nanos") / nanos("collective_nanos");
+    ensure!((0.76..0.82).contains(&overlap), "overlap {overlap}: {outcome}");
+    let compute = nanos("compute_nanos") / nanos("span_nanos");
+    ensure!((0.7..0.99).contains(&compute), "compute {compute}: {outcome}");
+    ensure!((400e6..600e6).contains(&nanos("span_nanos")), "{outcome}");
+    let kernels: Vec<&str> =
+        outcome["kernels"].as_array().into_iter().flatten().filter_map(|one| one["name"].as_str()).collect();
+    ensure!(kernels == ["spin_ns", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"], "{kernels:?}");
+    let longest = outcome["kernels"][0]["longest_nanos"].as_u64();
+    ensure!(longest == Some(6_000_000), "the longest kernel takes 6 ms: {outcome}");
+    // For people; and once more, which a server that remembers the first answer must not mistake for the second.
+    let output = paceline(&[&burst[..], &["--rank", "0"]].concat())?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(said.starts_with("Rank 0: ") && said.contains("% of it behind compute"), "{said}");
+    let runs = format!("{}/api/v1/runs", server.address);
+    let id = get_json(&runs)?[0]["run"].as_str().unwrap_or_default().to_owned();
+    let newest = get_json(&format!("{runs}/{id}/bursts"))?;
+    ensure!(newest[0]["burst"]["request"].as_u64() > found[0]["burst"]["request"].as_u64(), "{newest}");
+    drop(job);
+    Ok(())
+}
+
+#[test]
+fn a_rank_that_cannot_says_why_and_what_makes_no_sense_is_refused() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let libraries = fake_gpu::installed_as(&["libcuda.so.1", "libnccl.so.2"])?;
+    let _job = start(&server, libraries.path())?;
+    let burst = |more: &[&str]| paceline(&[&["burst", "--server", &server.address], more].concat());
+    let output = burst(&[])?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(said.starts_with("Rank 0: nothing recorded: ") && said.contains("CUPTI"), "{said}");
+    // A library that is none costs the job nothing either.
+    std::fs::write(libraries.path().join("libcupti.so.13"), "no library at all")?;
+    let said = String::from_utf8_lossy(&burst(&[])?.stdout).into_owned();
+    ensure!(said.contains("CUPTI cannot be opened: ") && said.contains("libcupti.so.13"), "{said}");
+    let last_step = || get_json(&format!("{}/api/v1/runs", server.address)).ok()?[0]["last_step"].as_u64();
+    let before = last_step();
+    wait_until("the job to go on", || (last_step() > before).then_some(()))?;
+    for (more, complaint) in [
+        (&["--rank", "7"][..], "the run has no rank 7"),
+        (&["no-such-run"], "there is no run"),
+        (&["--millis", "9000"], "9000 is not in 1..=5000"),
+    ] {
+        let output = burst(more)?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(!output.status.success() && said.contains(complaint), "{more:?}: {said}");
+    }
+    let answer = ureq::post(format!("{}/api/v1/runs/latest/bursts?millis=0", server.address)).send_empty();
+    ensure!(answer.is_err(), "a run is named, and so is a time");
+    Ok(())
+}
+
+#[test]
+fn without_a_server_the_command_says_how_to_name_one() -> anyhow::Result<()> {
+    let output = paceline(&["burst", "--server", "http://127.0.0.1:9"])?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(!output.status.success() && said.contains("--server URL"), "{said}");
+    Ok(())
+}
