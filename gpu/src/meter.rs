@@ -20,6 +20,8 @@ const NON_BLOCKING: c_uint = 1;
 const RELAXED: c_int = 2;
 /// Readings of which the tightest counts.
 const READINGS: usize = 4;
+/// An idle stream comes past an event within some ten microseconds; a busy device may take longer to look.
+const PATIENCE_NANOS: i64 = 2_000_000;
 /// Anchors that are kept: events are placed by the newest that is older than they.
 const MOST_ANCHORS: usize = 4;
 
@@ -49,7 +51,6 @@ pub struct Meter {
     create: unsafe extern "C" fn(*mut Handle, c_uint) -> c_int,
     record: unsafe extern "C" fn(Handle, Handle) -> c_int,
     query: unsafe extern "C" fn(Handle) -> c_int,
-    synchronize: unsafe extern "C" fn(Handle) -> c_int,
     elapsed: unsafe extern "C" fn(*mut f32, Handle, Handle) -> c_int,
     create_stream: unsafe extern "C" fn(*mut Handle, c_uint) -> c_int,
     capturing: unsafe extern "C" fn(Handle, *mut c_int) -> c_int,
@@ -72,7 +73,6 @@ impl Meter {
                 create: library.function("cuEventCreate")?,
                 record: library.function("cuEventRecord")?,
                 query: library.function("cuEventQuery")?,
-                synchronize: library.function("cuEventSynchronize")?,
                 elapsed: library.function("cuEventElapsedTime")?,
                 create_stream: library.function("cuStreamCreate")?,
                 capturing: library.function("cuStreamIsCapturing")?,
@@ -134,6 +134,8 @@ pub struct Reader {
     meter: Meter,
     stream: usize,
     anchors: Vec<Anchor>,
+    /// Events that are no anchor's.
+    spare: Vec<Event>,
     now: fn() -> MonoNanos,
 }
 
@@ -150,46 +152,60 @@ impl Reader {
                 (meter.create_stream)(&raw mut stream, NON_BLOCKING),
             ]
         };
-        let reader = Self { meter, stream: stream.expose_provenance(), anchors: Vec::new(), now };
+        let reader =
+            Self { meter, stream: stream.expose_provenance(), anchors: Vec::new(), spare: Vec::new(), now };
         (codes == [SUCCESS; 3]).then_some(reader)
     }
 
     /// Pairs the device's clock with the host's: an event on a stream that has nothing else to do, between two readings.
-    /// Waits for the device for some ten microseconds. False where the driver refuses.
+    /// It takes some ten microseconds. False where the driver refuses, or the device does not come past it soon: one that
+    /// hangs must not hold this thread, and with it the end of the process.
     pub fn anchor(&mut self) -> bool {
         let mut tightest: Option<(i64, Anchor)> = None;
-        let mut spare = Vec::new();
         for _ in 0..READINGS {
-            let Some(event) = self.spare(&mut spare) else { return false };
+            let Some(event) = self.spare_event() else { break };
             let before = (self.now)();
-            // SAFETY: the stream is ours.
-            let is_recorded =
-                unsafe { self.meter.record(event, ptr::with_exposed_provenance_mut(self.stream)) };
-            // SAFETY: an event that is never destroyed.
-            let code = unsafe { (self.meter.synchronize)(ptr::with_exposed_provenance_mut(event.0)) };
-            if !is_recorded || code != SUCCESS {
-                return false;
+            if !self.passes(event, before) {
+                // It may be recorded again although the device has not come to it.
+                self.spare.push(event);
+                break;
             }
             let width = (self.now)() - before;
             let anchor = Anchor { event, host: MonoNanos(before.0 + width / 2) };
             match &mut tightest {
                 Some((known, best)) if width < *known => {
-                    spare.push(best.event);
+                    self.spare.push(best.event);
                     (*known, *best) = (width, anchor);
                 }
-                Some(_) => spare.push(event),
+                Some(_) => self.spare.push(event),
                 None => tightest = Some((width, anchor)),
             }
         }
+        let is_anchored = tightest.is_some();
         self.anchors.extend(tightest.map(|(_, anchor)| anchor));
-        true
+        is_anchored
     }
 
-    /// An event for an anchor: one that was read less well, the oldest anchor's, or a new one.
-    fn spare(&mut self, spare: &mut Vec<Event>) -> Option<Event> {
+    /// Records an event on the own stream, and whether the device comes past it in time.
+    fn passes(&self, event: Event, from: MonoNanos) -> bool {
+        // SAFETY: the stream is ours.
+        if !unsafe { self.meter.record(event, ptr::with_exposed_provenance_mut(self.stream)) } {
+            return false;
+        }
+        loop {
+            match self.is_past(event) {
+                Some(true) => return true,
+                Some(false) if (self.now)() - from < PATIENCE_NANOS => std::hint::spin_loop(),
+                _ => return false,
+            }
+        }
+    }
+
+    /// An event for an anchor: one that is not in use, the oldest anchor's, or a new one.
+    fn spare_event(&mut self) -> Option<Event> {
         let old =
             |anchors: &mut Vec<Anchor>| (anchors.len() >= MOST_ANCHORS).then(|| anchors.remove(0).event);
-        spare.pop().or_else(|| old(&mut self.anchors)).or_else(|| self.meter.event())
+        self.spare.pop().or_else(|| old(&mut self.anchors)).or_else(|| self.meter.event())
     }
 
     /// Whether the device has come past an event; `None` where the driver refuses.

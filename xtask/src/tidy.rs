@@ -30,6 +30,7 @@ const MAY_IMPORT: [(&str, &[&str]); 13] = [
             "paceline-reducer",
             "paceline-analysis",
             "paceline-gpu",
+            "paceline-doors",
             "paceline",
             "paceline-examples",
         ],

@@ -112,7 +112,7 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Hands out what has become known. It waits for the device once a second, for some ten microseconds.
+    /// Hands out what has become known; pairs the clocks once a second, which takes some ten microseconds.
     pub(crate) fn take(&mut self, mut entry: impl FnMut(Entry)) {
         let Some(Some((meter, context))) = DEVICE.get() else { return };
         let now = agent::clock::now();
