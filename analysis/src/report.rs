@@ -70,6 +70,10 @@ pub struct Baseline {
 const ONLY_COLLECTIVES: &str = "NCCL tells of collectives only: compute is taken to last until the last one of a step \
     that found its stream idle; input, forward and optimizer are in it, and all of it is called backward";
 
+/// Why figures of collectives are withheld.
+const ONLY_ENQUEUED: &str = "this NCCL tells when collectives are enqueued and not when they run (2.26 and later do, and so do \
+    events around the calls of a job that is linked with it)";
+
 /// Batches per rank within this of each other are the same: the last of an epoch is often shorter.
 pub const SAME_BATCH: f64 = 0.05;
 
@@ -158,7 +162,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
     if let Some(reason) = verdict::insufficient(observed.len(), facts.ranks as usize) {
         want("verdicts", false, &reason);
     }
-    Report {
+    let report = Report {
         run: facts.run.clone(),
         name: facts.name.clone(),
         state: facts.state,
@@ -185,6 +189,41 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         drops: facts.drops.clone(),
         hang: facts.hang.clone(),
         missing,
+    };
+    let mut collectives = observed.iter().flat_map(|step| &step.collectives).peekable();
+    let only_enqueued = collectives.peek().is_some() && collectives.all(|one| one.only_enqueued);
+    if only_enqueued { withheld(report) } else { report }
+}
+
+/// Of a run of which it is only known when collectives were enqueued: how long steps take, and what the host waited for.
+fn withheld(report: Report) -> Report {
+    let mut missing = report.missing;
+    for figure in [
+        "overlap_ratio",
+        "communication_fraction",
+        "tail_ns",
+        "scaling_efficiency.implied",
+        "what_if",
+        "loss_ledger",
+        "verdicts",
+        "buckets",
+        "comm_model",
+    ] {
+        missing.insert(figure.into(), ONLY_ENQUEUED.into());
+    }
+    let scaling_efficiency = ScalingEfficiency { implied: None, ..report.scaling_efficiency };
+    Report {
+        overlap_ratio: None,
+        communication_fraction: None,
+        tail_ns: None,
+        scaling_efficiency,
+        what_if: None,
+        loss_ledger: None,
+        verdicts: Vec::new(),
+        buckets: Vec::new(),
+        comm_model: None,
+        missing,
+        ..report
     }
 }
 

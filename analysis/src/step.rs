@@ -1,7 +1,7 @@
 //! One step, all ranks: ledger, overlap, waits, lateness (METRICS.md, "One bucket" and "One step").
 
 use wire::clock::{MonoNanos, ServerNanos};
-use wire::event::{BucketRecord, Span, SpanKind, StepRecord};
+use wire::event::{BucketRecord, Source, Span, SpanKind, StepRecord};
 use wire::ids::{Bucket, Seq, Step};
 use wire::live::Part;
 use wire::views::Group;
@@ -81,6 +81,8 @@ pub struct CollectiveAnalysis {
     pub group: Group,
     /// Its number on its communicator.
     pub seq: Seq,
+    /// Its times are not those it ran at: NCCL told only when it was enqueued.
+    pub only_enqueued: bool,
     /// Which bucket.
     pub bucket: Bucket,
     /// Payload.
@@ -297,6 +299,7 @@ fn analyse_collective(collective: &Collective<'_>, sets: &[Option<RankSets>]) ->
     Some(CollectiveAnalysis {
         group: Group::of(members.iter().map(|member| member.rank)),
         seq: collective.seq,
+        only_enqueued: members.iter().any(|member| member.record.source == Source::Derived),
         bucket: first.bucket,
         bytes: first.bytes,
         culprit: collective.latest.map(|(rank, _)| rank),

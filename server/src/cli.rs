@@ -101,6 +101,11 @@ struct RunArguments {
 #[command(
     after_help = "CMD starts the ranks itself, as torchrun does; they get PACELINE_SERVER, PACELINE_RUN_ID and what loads \
     libpaceline_agent.so into them. What will be observed and what cannot is printed first (see also `doctor`).\n\n\
+    NVTX ranges of the main thread count as waiting for input when DataLoader is in their name or it is one of data, \
+    input, dataload, data_loading, load_data, next_batch, get_batch, batch-generator; as copying to the device when it is \
+    one of h2d, to_device, copy_to_device, batch_to_device, host_to_device.\n\
+    PACELINE_OVERHEAD_BUDGET: percent of a processor that being observed may take before less is (0.5).\n\
+    PACELINE_BURST_EVERY: seconds between bursts that nobody asked for (none).\n\n\
     Example: paceline attach -- torchrun --nproc-per-node 8 train.py"
 )]
 struct AttachArguments {

@@ -221,6 +221,22 @@ pub fn report(data: &Path, run: &str) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
+/// Sizes of the buckets of the newest step of rank 0, in bytes and in order, as `paceline export --format csv` has them.
+///
+/// # Errors
+/// When there is no run.
+pub fn bucket_sizes(data: &Path) -> anyhow::Result<Vec<u64>> {
+    let file = data.join("buckets.csv");
+    let (data, path) = (data.to_string_lossy(), file.to_string_lossy());
+    let arguments = ["export", "latest", "--format", "csv", "--rank", "0", "--data", &data, "-o", &path];
+    let output = paceline(&arguments)?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(&file)?;
+    let rows: Vec<Vec<&str>> = text.lines().skip(1).map(|line| line.split(',').collect()).collect();
+    let newest = rows.last().context("no bucket was exported")?[0];
+    rows.iter().filter(|row| row[0] == newest).map(|row| Ok(row[4].parse()?)).collect()
+}
+
 /// GETs JSON.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::ensure;
 use paceline_tests::headers::{self, compile};
 use paceline_tests::nvidia;
-use paceline_tests::programs::{program, report};
+use paceline_tests::programs::{bucket_sizes, program, report};
 use serde_json::Value;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nvtx_job.c");
@@ -21,7 +21,12 @@ fn job(folder: &Path) -> anyhow::Result<Option<PathBuf>> {
     Ok(Some(program))
 }
 
-fn observed(job: &Path, nccl: &Path, variables: &[(&str, &str)]) -> anyhow::Result<(Value, String)> {
+/// Its report, the sizes of the collectives of one step, and what was printed.
+fn observed(
+    job: &Path,
+    nccl: &Path,
+    variables: &[(&str, &str)],
+) -> anyhow::Result<(Value, Vec<u64>, String)> {
     let data = tempfile::tempdir()?;
     let output = Command::new(program("paceline"))
         .args(["run", "--attach", "-n", "2", "--data"])
@@ -35,7 +40,9 @@ fn observed(job: &Path, nccl: &Path, variables: &[(&str, &str)]) -> anyhow::Resu
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success(), "{printed}{complaints}");
-    Ok((report(data.path(), "latest").unwrap_or_default(), printed))
+    let report = report(data.path(), "latest").unwrap_or_default();
+    let sizes = bucket_sizes(data.path()).unwrap_or_default();
+    Ok((report, sizes, printed))
 }
 
 #[test]
@@ -45,15 +52,17 @@ fn calls_of_the_real_nccl_and_the_jobs_own_ranges_become_steps() -> anyhow::Resu
     for (package, release) in [("nvidia-nccl-cu12", "2.20.5"), ("nvidia-nccl-cu13", "2.28.9")] {
         let Some(wheel) = nvidia::wheel(package, release)? else { return Ok(()) };
         let nccl = wheel.join("nvidia/nccl/lib/libnccl.so.2");
-        let (report, printed) = observed(&job, &nccl, &[])?;
+        let (report, sizes, printed) = observed(&job, &nccl, &[])?;
         ensure!(printed.contains("if the job marks them as NVTX ranges"), "{printed}");
         let steps = report["steps"].as_f64().unwrap_or_default();
         ensure!(steps > 50.0, "NCCL {release}: {report}\n{printed}");
         let step = report["local_step_time_ns"]["median"].as_f64().unwrap_or_default() / 1e6;
         ensure!((20.0..40.0).contains(&step), "NCCL {release}: a step of {step} ms");
-        let bytes = |at: usize| report["buckets"][at]["bytes"].as_u64();
-        let sizes = [bytes(0), bytes(1), bytes(2), bytes(3)];
-        ensure!(sizes == [Some(4 << 16), Some(4 << 18), Some(4 << 14), None], "NCCL {release}: {sizes:?}");
+        ensure!(sizes == [4 << 16, 4 << 18, 4 << 14], "NCCL {release}: {sizes:?}");
+        // When collectives ran is known to nobody, so that nothing is said of it.
+        let why = report["missing"]["buckets"].as_str().unwrap_or_default();
+        ensure!(report["buckets"] == serde_json::json!([]) && why.contains("not when they run"), "{report}");
+        ensure!(report["overlap_ratio"].is_null() && report["what_if"].is_null(), "{report}");
         for rank in 0..2 {
             let ledger = &report["ledger"][rank];
             let input = ledger["input_ns"].as_f64().unwrap_or_default() / steps / 1e6;
@@ -70,7 +79,7 @@ fn another_receiver_of_ranges_keeps_them() -> anyhow::Result<()> {
     let Some(wheel) = nvidia::wheel("nvidia-nccl-cu13", "2.28.9")? else { return Ok(()) };
     let nccl = wheel.join("nvidia/nccl/lib/libnccl.so.2");
     let other = [("NVTX_INJECTION64_PATH", "/opt/other/libreceiver.so")];
-    let (report, printed) = observed(&job, &nccl, &other)?;
+    let (report, _, printed) = observed(&job, &nccl, &other)?;
     ensure!(printed.contains("NVTX_INJECTION64_PATH is /opt/other/libreceiver.so"), "{printed}");
     ensure!(report.is_null(), "nothing was observed: {report}");
     Ok(())

@@ -357,6 +357,14 @@ impl LatencyHistogram {
 
 /// Which ranks take part in a collective, by their shape: where tensor, pipeline and data parallelism share a job, each has
 /// groups of a shape of its own, which are told together.
+///
+/// ```
+/// use wire::views::Group;
+/// assert_eq!(Group::of([1, 5, 9]).name(16), "3 ranks, 4 apart");
+/// assert_eq!(Group::of([0, 1]), Group::of([6, 7]));
+/// assert_eq!(Group::of([0, 1, 3]).name(8), "3 ranks");
+/// assert_eq!(Group::of(0..8).name(8), "all ranks");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Group {
@@ -370,10 +378,15 @@ impl Group {
     /// Of ascending ranks.
     #[must_use]
     pub fn of(ranks: impl IntoIterator<Item = usize>) -> Self {
-        let ranks: Vec<usize> = ranks.into_iter().collect();
-        let mut steps = ranks.windows(2).map(|two| two[1] - two[0]);
-        let stride = steps.next().filter(|first| steps.all(|step| step == *first)).unwrap_or(0);
-        Self { ranks: ranks.len() as u32, stride: stride as u32 }
+        // Asked for every collective of every step, so that nothing is allocated.
+        let (mut count, mut last, mut stride) = (0, None, None);
+        for rank in ranks {
+            if let Some(step) = last.map(|last| rank - last) {
+                stride = Some(if stride.is_none_or(|known| known == step) { step } else { 0 });
+            }
+            (count, last) = (count + 1, Some(rank));
+        }
+        Self { ranks: count, stride: stride.unwrap_or(0) as u32 }
     }
 
     /// In words, in a run of `world` ranks.

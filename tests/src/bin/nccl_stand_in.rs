@@ -213,7 +213,8 @@ fn device(
                     ("kernelCh.channelId", channel),
                     ("kernelCh.pTimer", begin + channel * 100),
                 ];
-                if handle == 0 { 0 } else { plugin.start(KERNEL_CHANNEL, &fields) }
+                // Versions 1 and 2 have no such event.
+                if handle == 0 || plugin.version < 3 { 0 } else { plugin.start(KERNEL_CHANNEL, &fields) }
             })
             .collect();
         ring.all_reduce(&mut vec![1.0; elements])?;
