@@ -71,8 +71,8 @@ const ONLY_COLLECTIVES: &str = "NCCL tells of collectives only: compute is taken
     that found its stream idle; input, forward and optimizer are in it, and all of it is called backward";
 
 /// Why figures of collectives are withheld.
-const ONLY_ENQUEUED: &str = "this NCCL tells when collectives are enqueued and not when they run (2.26 and later do, and so do \
-    events around the calls of a job that is linked with it)";
+const ONLY_ENQUEUED: &str = "it is known when collectives were enqueued and not when they ran (NCCL 2.26 and later tell, and \
+    so do events around the calls of a job that is linked with it; both cost too much where detail was lowered)";
 
 /// Batches per rank within this of each other are the same: the last of an epoch is often shorter.
 pub const SAME_BATCH: f64 = 0.05;
@@ -81,7 +81,10 @@ impl Baseline {
     /// `steps` of a run as a baseline; `None` when too little of it was observed.
     #[must_use]
     pub fn of<S: Borrow<StepAnalysis>>(run: RunId, ranks: u32, steps: &[S]) -> Option<Self> {
-        let observed = observed(steps);
+        let (observed, _left_out) = best_known(observed(steps));
+        if observed.iter().any(|step| step.is_only_enqueued()) {
+            return None;
+        }
         let throughput = throughput(&observed)?;
         let costs = StepCosts::of(&ledger(&observed, ranks), observed.len(), loss::period(&observed)?)?;
         Some(Self { run, ranks, throughput, batch: batch(&observed)?, costs })
@@ -114,8 +117,11 @@ pub fn is_observed(step: &StepAnalysis) -> bool {
 /// The report over `steps`, which must be in step order.
 #[must_use]
 pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report {
-    let observed = observed(steps);
+    let (observed, left_out) = best_known(observed(steps));
     let mut missing = BTreeMap::new();
+    if left_out > 0 {
+        missing.insert("steps".to_owned(), format!("{left_out} steps are left out: of them {ONLY_ENQUEUED}"));
+    }
     let mut want = |name: &str, is_there: bool, reason: &str| {
         if !is_there {
             missing.insert(name.to_owned(), reason.to_owned());
@@ -190,9 +196,14 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         hang: facts.hang.clone(),
         missing,
     };
-    let mut collectives = observed.iter().flat_map(|step| &step.collectives).peekable();
-    let only_enqueued = collectives.peek().is_some() && collectives.all(|one| one.only_enqueued);
-    if only_enqueued { withheld(report) } else { report }
+    if observed.iter().any(|step| step.is_only_enqueued()) { withheld(report) } else { report }
+}
+
+/// The steps of which it is known when their collectives ran, and how many others there are: a run whose detail was
+/// lowered has both, whose figures cannot be averaged. All steps where nothing is known of any.
+fn best_known(steps: Vec<&StepAnalysis>) -> (Vec<&StepAnalysis>, usize) {
+    let (enqueued, known): (Vec<_>, Vec<_>) = steps.iter().partition(|step| step.is_only_enqueued());
+    if known.is_empty() { (steps, 0) } else { (known, enqueued.len()) }
 }
 
 /// Of a run of which it is only known when collectives were enqueued: how long steps take, and what the host waited for.

@@ -108,7 +108,7 @@ impl Model {
             return Err("one rank reduces nothing: a run on two ranks or more is needed");
         }
         let comm = own.comm_model.clone().ok_or("buckets of at least two sizes are needed for a model")?;
-        let observed = || steps.iter().filter(|step| report::is_observed(step));
+        let observed = || steps.iter().filter(|step| report::is_observed(step) && !step.is_only_enqueued());
         let replays: Vec<&Replay> =
             observed().filter_map(|step| step.replay.as_ref()).filter(|replay| replay.is_trusted()).collect();
         if replays.len() * 2 <= observed().count() {

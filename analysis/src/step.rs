@@ -141,6 +141,12 @@ impl StepAnalysis {
         }
     }
 
+    /// Of some collective it is not known when it ran, but only when it was enqueued.
+    #[must_use]
+    pub fn is_only_enqueued(&self) -> bool {
+        self.collectives.iter().any(|one| one.only_enqueued)
+    }
+
     /// The ranks whose records are there.
     pub fn present(&self) -> impl Iterator<Item = (usize, &RankAnalysis)> {
         self.ranks.iter().enumerate().filter_map(|(rank, analysis)| Some((rank, analysis.as_ref()?)))

@@ -1,9 +1,9 @@
 //! The door of calls: this library's functions stand before NCCL's own, where `LD_PRELOAD` names it.
 //!
 //! For releases of NCCL whose profiler interface tells nothing of kernels (before 2.26), goes wrong, or that have none
-//! (before 2.23). A job that is linked with NCCL, as PyTorch is, calls the functions of [`exports`]; they put an event before the
-//! collective and one behind it on its stream ([`events`]) and call NCCL's. A job that asks the loader for NCCL's
-//! functions by itself (JAX) is not seen here.
+//! (before 2.23). A job that is linked with NCCL, as PyTorch is, calls the functions of [`exports`]; they put an event
+//! before the collective and one behind it on its stream ([`events`]) and call NCCL's. A job that asks the loader for
+//! NCCL's functions by itself (JAX) is not seen here.
 //!
 //! What is called inside a group runs when the group ends, and has the time of the whole group. Collectives of
 //! communicators that do not block may run later than their call, and so later than the event behind them.
@@ -20,6 +20,7 @@ use std::sync::atomic::Ordering;
 
 use crate::detail::{self, Detail};
 use crate::host;
+use crate::nccl::names::{DATATYPES, bytes_of_code};
 use crate::observer::{self, Communicator, Door};
 use crate::table::{Table, mixed};
 use crate::trail::{self, Entry, Function, Handle, Kind};
@@ -119,28 +120,12 @@ impl Call {
         let communicator = number_of(self.communicator)?;
         let seq = COUNTS.count(communicator, self.function)?;
         let (handle, function) = (Handle::new(Kind::Collective), self.function);
-        let (bytes, at) = (self.count as u64 * bytes_of(self.datatype), agent::clock::now());
+        // A negative one is none.
+        let element = usize::try_from(self.datatype).map_or(1, bytes_of_code);
+        let (bytes, at) = (self.count as u64 * element, agent::clock::now());
         trail::append(Entry::Enqueued { handle, communicator, function, seq, bytes, channels: 1, at });
         Some(handle)
     }
-}
-
-/// `ncclDataType_t`s by their numbers, and their sizes in bytes. Newer ones are of one byte (`ncclFloat8e4m3`).
-const DATATYPES: [(&str, u64); 10] = [
-    ("ncclInt8", 1),
-    ("ncclUint8", 1),
-    ("ncclInt32", 4),
-    ("ncclUint32", 4),
-    ("ncclInt64", 8),
-    ("ncclUint64", 8),
-    ("ncclFloat16", 2),
-    ("ncclFloat32", 4),
-    ("ncclFloat64", 8),
-    ("ncclBfloat16", 2),
-];
-
-fn bytes_of(datatype: c_int) -> u64 {
-    usize::try_from(datatype).ok().and_then(|at| DATATYPES.get(at)).map_or(1, |(_, bytes)| *bytes)
 }
 
 /// What of nccl.h is relied on here, by the names that it has there: to be compared with the header itself.
@@ -150,7 +135,7 @@ pub fn assumptions() -> Vec<(&'static str, u64)> {
     let numbers = DATATYPES.iter().enumerate().map(|(number, (name, _))| (*name, number as u64));
     let others = [
         ("ncclInternalError", exports::NO_NCCL as u64),
-        ("sizeof(ncclUniqueId)", size_of::<exports::UniqueId>() as u64),
+        ("sizeof(ncclUniqueId)", size_of::<gpu::nccl::UniqueId>() as u64),
     ];
     numbers.chain(others).collect()
 }

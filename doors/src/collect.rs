@@ -51,7 +51,7 @@ pub enum Ran {
         /// The event behind it.
         end: MonoNanos,
     },
-    /// Nobody knows: this release of NCCL tells only when it was enqueued, from its launch until this moment.
+    /// Nobody knows: all that is told is when it was enqueued, from its launch until this moment ([`Entry::Issued`]).
     Unknown {
         /// The call returned.
         issued: MonoNanos,
@@ -182,17 +182,18 @@ impl Collector {
 
     /// The collectives that have ended, in the order in which they were enqueued.
     pub fn ended(&mut self) -> Vec<Collective> {
-        // The youngest of each communicator whose kernel has begun: whatever is older and quiet is over.
-        let mut youngest: HashMap<u64, Handle> = HashMap::new();
-        for (&handle, open) in self.open.iter().filter(|(_, open)| open.progress.began > 0) {
-            youngest.insert(open.communicator, handle);
-        }
+        let begun = self.youngest(|progress| progress.began > 0);
+        let issued = self.youngest(|progress| progress.issued.is_some());
         let is_over = |handle: &Handle, open: &Open| {
             let all_channels = open.progress.ended >= u16::from(open.channels.max(1));
-            let overtaken = youngest.get(&open.communicator).is_some_and(|younger| handle < younger);
+            let overtaken = |by: &HashMap<u64, Handle>| {
+                by.get(&open.communicator).is_some_and(|younger| handle < younger)
+            };
             open.progress.issued.is_some()
                 || open.progress.events.is_some()
-                || open.progress.is_quiet() && (all_channels || overtaken)
+                || open.progress.is_quiet() && (all_channels || overtaken(&begun) || overtaken(&issued))
+                // Detail was lowered between its call and its kernel, of which nothing will be told.
+                || open.progress.began == 0 && overtaken(&issued)
         };
         let over: Vec<Handle> = self
             .open
@@ -208,10 +209,16 @@ impl Collector {
                 seq: open.seq,
                 bytes: open.bytes,
                 launch: open.launch,
-                ran: open.progress.ran()?,
+                ran: open.progress.ran().unwrap_or(Ran::Unknown { issued: open.launch }),
             })
         });
         ended.collect()
+    }
+
+    /// The youngest collective of each communicator of which this holds: whatever is older and quiet is over.
+    fn youngest(&self, holds: impl Fn(&Progress) -> bool) -> HashMap<u64, Handle> {
+        let those = self.open.iter().filter(|(_, open)| holds(&open.progress));
+        those.map(|(&handle, open)| (open.communicator, handle)).collect()
     }
 
     /// Collectives that were given up since the process began.
@@ -285,6 +292,14 @@ mod tests {
         let issued = Entry::Issued { handle: one, at: MonoNanos(4) };
         let (_, ended) = after([enqueued(one, 0, 8), issued]);
         assert_eq!(ended[0].ran, Ran::Unknown { issued: MonoNanos(4) });
+    }
+
+    #[test]
+    fn where_detail_is_lowered_between_a_call_and_its_kernel_no_collective_is_missing() {
+        let [one, two] = [(); 2].map(|()| Handle::new(Kind::Collective));
+        let issued = Entry::Issued { handle: two, at: MonoNanos(4) };
+        let (_, ended) = after([enqueued(one, 0, 8), enqueued(two, 1, 8), issued]);
+        assert_eq!(ended.iter().map(|one| one.seq).collect::<Vec<_>>(), [0, 1]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! five functions; what differs is where in an event's description a field lies ([`layout`]).
 
 pub mod layout;
+pub(crate) mod names;
 pub mod plugin;
 
 pub use layout::KERNEL_CHANNEL_STOP;

@@ -87,7 +87,8 @@ pub enum Entry {
         /// When.
         at: MonoNanos,
     },
-    /// A collective is enqueued, in a release of NCCL that tells nothing of its kernel.
+    /// A collective is enqueued, and nobody will tell when it runs: a release of NCCL that says nothing of kernels, a range
+    /// around the call, or a detail that was lowered.
     Issued {
         /// Names it.
         handle: Handle,

@@ -16,6 +16,7 @@
     reason = "functions of libraries that are found at run time are called here, and only here"
 )]
 
+mod background;
 pub mod cupti;
 #[cfg(feature = "cuda")]
 pub mod device;

@@ -16,6 +16,14 @@ const WANTED: Wanted = Wanted {
     packages: &["nvidia/nccl/lib"],
 };
 
+/// Names a communicator (`ncclUniqueId`); rank 0 makes it and the others get it from rank 0.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct UniqueId(pub [u8; UNIQUE_ID_BYTES]);
+
+/// `NCCL_UNIQUE_ID_BYTES` of nccl.h.
+pub const UNIQUE_ID_BYTES: usize = 128;
+
 /// Why there is no NCCL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(tag = "reason", rename_all = "snake_case")]
@@ -82,8 +90,7 @@ impl Version {
     }
 
     /// True where the profiler interface tells when a collective's kernel ran, by whatever clock.
-    #[must_use]
-    pub fn tells_of_kernels(self) -> bool {
+    fn tells_of_kernels(self) -> bool {
         self.profiler_api().is_some_and(|api| api >= 3)
     }
 

@@ -60,23 +60,27 @@ pub fn now() -> MonoNanos {
     MonoNanos(host())
 }
 
+/// Anything of CUDA's or NCCL's that is only handed on.
+pub type Handle = *mut c_void;
+/// `cuModuleGetFunction`
+pub type Find = unsafe extern "C" fn(*mut Handle, Handle, *const c_char) -> c_int;
+/// `cuLaunchKernel`
+pub type Launch = unsafe extern "C" fn(
+    Handle,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    Handle,
+    *mut Handle,
+    *mut Handle,
+) -> c_int;
+
 /// Puts a kernel on a stream that takes so long, in nanoseconds.
 pub fn spin(nanos: u64, stream: &CudaStream) {
-    type Handle = *mut c_void;
-    type Find = unsafe extern "C" fn(*mut Handle, Handle, *const c_char) -> c_int;
-    type Launch = unsafe extern "C" fn(
-        Handle,
-        c_uint,
-        c_uint,
-        c_uint,
-        c_uint,
-        c_uint,
-        c_uint,
-        c_uint,
-        Handle,
-        *mut Handle,
-        *mut Handle,
-    ) -> c_int;
     let (mut kernel, mut nanos) = (ptr::null_mut(), nanos);
     let mut arguments = [(&raw mut nanos).cast::<c_void>()];
     // SAFETY: the types are those of cuda.h; the kernel takes one integer, which is read before the call returns.

@@ -101,8 +101,10 @@ fn a_rank_that_cannot_says_why_and_what_makes_no_sense_is_refused() -> anyhow::R
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(!output.status.success() && said.contains(complaint), "{more:?}: {said}");
     }
-    let answer = ureq::post(format!("{}/api/v1/runs/latest/bursts?millis=0", server.address)).send_empty();
-    ensure!(answer.is_err(), "a run is named, and so is a time");
+    let runs = format!("{}/api/v1/runs", server.address);
+    let id = get_json(&runs)?[0]["run"].as_str().unwrap_or_default().to_owned();
+    let answer = ureq::post(format!("{runs}/{id}/bursts?millis=0")).send_empty();
+    ensure!(matches!(answer, Err(ureq::Error::StatusCode(400))), "a burst takes some time: {answer:?}");
     Ok(())
 }
 

@@ -54,7 +54,13 @@ impl Function {
     /// What a collective that [`Self::numbered`] has numbered does.
     #[must_use]
     pub fn of(seq: Seq) -> Self {
-        match seq.0 & ((1 << Self::BITS) - 1) {
+        Self::from_code((seq.0 & ((1 << Self::BITS) - 1)) as u8)
+    }
+
+    /// The one with this number, which is also its `ncclFunc_t` in NCCL's profiler interface.
+    #[must_use]
+    pub fn from_code(code: u8) -> Self {
+        match code {
             0 => Self::Broadcast,
             1 => Self::Reduce,
             2 => Self::AllGather,

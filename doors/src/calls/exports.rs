@@ -4,25 +4,17 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 
+use gpu::nccl::UniqueId;
+
 use super::{Call, group, made, number_of_split};
 use crate::trail::Function;
 
 /// `ncclInternalError`: there is no NCCL behind this library, and nobody could have called it.
 pub(super) const NO_NCCL: c_int = 3;
-/// `NCCL_UNIQUE_ID_BYTES`
-const ID_BYTES: usize = 128;
-
-/// `ncclUniqueId`
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct UniqueId([u8; ID_BYTES]);
-
-impl UniqueId {
-    /// The same on all ranks that join by it (FNV-1a).
-    fn number(&self) -> u64 {
-        let add = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        self.0.iter().fold(0xcbf2_9ce4_8422_2325, add)
-    }
+/// A communicator's number: the same on all ranks that join by this id (FNV-1a).
+fn number_of(id: &UniqueId) -> u64 {
+    let add = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    id.0.iter().fold(0xcbf2_9ce4_8422_2325, add)
 }
 
 /// NCCL's function: the next one of its name, since another library may stand before it too, else the one in the NCCL
@@ -159,7 +151,7 @@ before! {
     fn ncclCommInitRank(place: *mut *mut c_void, size: c_int, id: UniqueId, rank: c_int) |original| {
         // SAFETY: as above; afterwards the communicator is where the caller wants it.
         let (result, new) = unsafe { (original(place, size, id, rank), written(place)) };
-        made(new, id.number(), Some(size));
+        made(new, number_of(&id), Some(size));
         result
     }
 }
@@ -171,7 +163,7 @@ before! {
     ) |original| {
         // SAFETY: as above.
         let (result, new) = unsafe { (original(place, size, id, rank, config), written(place)) };
-        made(new, id.number(), Some(size));
+        made(new, number_of(&id), Some(size));
         result
     }
 }

@@ -6,6 +6,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
+use super::names::{bytes_of_code, bytes_of_name, function_of_name};
 use crate::trail::Function;
 
 /// Types of events, as bits of the activation mask.
@@ -142,10 +143,12 @@ impl Layout {
         // SAFETY: the caller vouches for it.
         unsafe {
             let (function, width) = if self.coded {
-                (of_code(read::<u8>(at, self.function)), width_of_code(read::<u8>(at, self.datatype)))
+                let function = Function::from_code(read::<u8>(at, self.function));
+                (function, bytes_of_code(read::<u8>(at, self.datatype).into()))
             } else {
-                let name = |offset| read::<*const c_char>(at, offset);
-                (of_name(text(name(self.function))), width_of_name(text(name(self.datatype))))
+                let name = |offset| text(read::<*const c_char>(at, offset));
+                let function = function_of_name(name(self.function)).unwrap_or(Function::Other);
+                (function, bytes_of_name(name(self.datatype)))
             };
             Collective {
                 communicator: self.communicator.map(|offset| read::<u64>(at, offset)),
@@ -189,47 +192,4 @@ unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
     }
     // SAFETY: the caller vouches for it.
     unsafe { CStr::from_ptr(text) }.to_bytes()
-}
-
-/// `ncclFunc_t`.
-fn of_code(code: u8) -> Function {
-    match code {
-        0 => Function::Broadcast,
-        1 => Function::Reduce,
-        2 => Function::AllGather,
-        3 => Function::ReduceScatter,
-        4 => Function::AllReduce,
-        _ => Function::Other,
-    }
-}
-
-fn of_name(name: &[u8]) -> Function {
-    match name {
-        b"Broadcast" => Function::Broadcast,
-        b"Reduce" => Function::Reduce,
-        b"AllGather" => Function::AllGather,
-        b"ReduceScatter" => Function::ReduceScatter,
-        b"AllReduce" => Function::AllReduce,
-        _ => Function::Other,
-    }
-}
-
-/// Bytes of an `ncclDataType_t`.
-fn width_of_code(code: u8) -> u64 {
-    match code {
-        6 | 9 => 2,
-        2 | 3 | 7 => 4,
-        4 | 5 | 8 => 8,
-        _ => 1,
-    }
-}
-
-/// NCCL has no name for unsigned bytes and calls them unknown.
-fn width_of_name(name: &[u8]) -> u64 {
-    match name {
-        b"ncclFloat16" | b"ncclBfloat16" => 2,
-        b"ncclInt32" | b"ncclUint32" | b"ncclFloat32" => 4,
-        b"ncclInt64" | b"ncclUint64" | b"ncclFloat64" => 8,
-        _ => 1,
-    }
 }

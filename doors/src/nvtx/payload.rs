@@ -65,6 +65,8 @@ pub(super) struct Said {
 
 /// Names of NCCL's entries (nvtx_payload_schemas.h), in the order of [`Places`].
 const NAMES: [&CStr; 3] = [c"NCCL communicator ID", c"Message size [bytes]", c"No. of ranks"];
+/// Parts of one payload that are looked at; NCCL passes one.
+const MOST_PARTS: usize = 4;
 const WIDTHS: [u64; 3] = [8, 8, size_of::<c_int>() as u64];
 
 /// Where the fields of one schema lie: offset + 1, 0 where it has no such field; 16 bits each.
@@ -133,7 +135,7 @@ fn width(kind: u64) -> u64 {
 /// `parts` must be `count` parts with data of their size.
 pub(super) unsafe fn read(parts: *const Part, count: usize) -> Said {
     let mut said = Said::default();
-    for at in 0..count.min(4) {
+    for at in 0..count.min(MOST_PARTS) {
         // SAFETY: the caller vouches for them.
         let part = unsafe { &*parts.add(at) };
         let Some(places) = slot(part.schema).map(|slot| Places(slot.load(Ordering::Acquire))) else {

@@ -86,7 +86,7 @@ fn called(function: trail::Function, said: Said, at: MonoNanos) -> Option<Handle
     if !is_told || detail::now() == Detail::Nothing {
         return None;
     }
-    // Before 2.24 or so NCCL does not say on which communicator: all count as one.
+    // Older releases do not say on which communicator: all count as one.
     let communicator = said.communicator.unwrap_or(0);
     let seq = COUNTS.count(communicator, function)?;
     let handle = Handle::new(Kind::Collective);

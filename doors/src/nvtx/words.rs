@@ -1,5 +1,6 @@
 //! What the name of a range says.
 
+use crate::nccl::names::function_of_name;
 use crate::trail::{Function, Phase};
 
 /// Longer names are not looked at: whoever generates names does so for every tensor.
@@ -20,15 +21,8 @@ impl Meaning {
     /// Of a range of NCCL's own domain, which are named by its functions. Calls from one rank to another are no
     /// collectives, and those that are made of them (`ncclAlltoAll`) are none either.
     pub(super) fn of_nccl(name: &[u8]) -> Self {
-        let function = match name.strip_prefix(b"p").unwrap_or(name) {
-            b"ncclAllReduce" => Function::AllReduce,
-            b"ncclAllGather" => Function::AllGather,
-            b"ncclReduceScatter" => Function::ReduceScatter,
-            b"ncclBroadcast" => Function::Broadcast,
-            b"ncclReduce" => Function::Reduce,
-            _ => return Self::Nothing,
-        };
-        Self::Call(function)
+        let name = name.strip_prefix(b"p").unwrap_or(name);
+        name.strip_prefix(b"nccl").and_then(function_of_name).map_or(Self::Nothing, Self::Call)
     }
 
     /// Of any other range: what frameworks and people call the two phases in which a device waits for its host.
@@ -59,23 +53,17 @@ impl Meaning {
     }
 
     pub(super) fn from_code(code: u8) -> Self {
-        let call = |function: &Function| CALLS + *function as u8 == code;
         match code {
             1 => Self::Phase(Phase::Input),
             2 => Self::Phase(Phase::Copy),
-            _ => FUNCTIONS.iter().copied().find(call).map_or(Self::Nothing, Self::Call),
+            CALLS.. => Self::Call(Function::from_code(code - CALLS)),
+            _ => Self::Nothing,
         }
     }
 }
 
+/// Numbers of calls begin here.
 const CALLS: u8 = 16;
-const FUNCTIONS: [Function; 5] = [
-    Function::Broadcast,
-    Function::Reduce,
-    Function::AllGather,
-    Function::ReduceScatter,
-    Function::AllReduce,
-];
 const INPUT: [&str; 9] = [
     "data",
     "input",
@@ -107,7 +95,7 @@ mod tests {
 
     #[test]
     fn meanings_survive_being_numbers() {
-        let calls = FUNCTIONS.map(Meaning::Call);
+        let calls = [Function::Broadcast, Function::AllReduce, Function::Other].map(Meaning::Call);
         let others =
             [Meaning::Nothing, Meaning::Phase(Phase::Input), Meaning::Phase(Phase::Copy)].into_iter();
         for meaning in calls.into_iter().chain(others) {

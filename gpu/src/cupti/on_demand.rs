@@ -1,9 +1,6 @@
 //! Bursts when somebody asks for one, and now and then where the environment says so, on a thread of their own.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{JoinHandle, park_timeout};
 use std::time::{Duration, Instant};
 
 use analysis::activity::{Work, activity};
@@ -12,6 +9,7 @@ use wire::clock::MonoNanos;
 
 use super::burst::{self, NoBurst, Recorded};
 use super::records::{Record, Times};
+use crate::background::{Background, Stop};
 
 /// How often it is looked whether somebody asks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -41,10 +39,9 @@ impl Wanted {
     }
 }
 
-/// Records bursts until this is dropped.
+/// Records bursts until this is dropped, which cuts the one under way short.
 pub struct OnDemand {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Background,
 }
 
 impl OnDemand {
@@ -55,37 +52,23 @@ impl OnDemand {
         asked: impl Fn(u64) -> Option<BurstRequest> + Send + 'static,
         mut tell: impl FnMut(Burst) + Send + 'static,
     ) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        let thread = std::thread::Builder::new().name("paceline-burst".into()).spawn(move || {
+        let work = move |stop: &Stop| {
             let (mut done, mut last) = (0, Instant::now());
-            while !stopped.load(Ordering::Relaxed) {
+            while !stop.is_asked() {
                 let is_due = wanted.every.is_some_and(|every| last.elapsed() >= every);
                 let unasked = is_due.then_some(BurstRequest { number: 0, millis: UNASKED_MILLIS });
                 if let Some(request) = asked(done).or(unasked) {
                     (done, last) = (done.max(request.number), Instant::now());
-                    tell(answer(&wanted, request, &stopped));
+                    tell(answer(&wanted, request, stop));
                 }
-                park_timeout(LOOK_EVERY);
+                stop.wait(LOOK_EVERY);
             }
-        });
-        // A job is not the worse for a thread that did not start: nobody is answered then.
-        Self { stop, thread: thread.ok() }
+        };
+        Self { _thread: Background::start("paceline-burst", work) }
     }
 }
 
-impl Drop for OnDemand {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // It cuts the burst under way short.
-            let _outcome = thread.join();
-        }
-    }
-}
-
-fn answer(wanted: &Wanted, request: BurstRequest, stop: &AtomicBool) -> Burst {
+fn answer(wanted: &Wanted, request: BurstRequest, stop: &Stop) -> Burst {
     let from = (wanted.now)();
     let outcome = match record(wanted, Duration::from_millis(request.millis.into()), stop) {
         Ok(activity) => BurstOutcome::Recorded(activity),
@@ -94,16 +77,9 @@ fn answer(wanted: &Wanted, request: BurstRequest, stop: &AtomicBool) -> Burst {
     Burst { request: request.number, from, until: (wanted.now)(), outcome }
 }
 
-fn record(wanted: &Wanted, length: Duration, stop: &AtomicBool) -> Result<Activity, NoBurst> {
+fn record(wanted: &Wanted, length: Duration, stop: &Stop) -> Result<Activity, NoBurst> {
     let burst = burst::Burst::start(wanted.file.as_deref())?;
-    let end = Instant::now() + length;
-    while !stop.load(Ordering::Relaxed) {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break;
-        }
-        park_timeout(left);
-    }
+    stop.wait(length);
     Ok(summed_up(&burst.finish()?))
 }
 

@@ -11,16 +11,8 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtrMut as _};
 
-use super::{NoNccl, WANTED};
+use super::{NoNccl, UNIQUE_ID_BYTES, UniqueId, WANTED};
 use crate::library::{Absent, Library};
-
-/// Names a communicator; rank 0 makes it and the others get it from rank 0.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct UniqueId(pub [u8; UNIQUE_ID_BYTES]);
-
-/// `NCCL_UNIQUE_ID_BYTES` of nccl.h.
-pub const UNIQUE_ID_BYTES: usize = 128;
 
 /// `ncclConfig_t` as it was in 2.17; later releases have more behind it and go by its size.
 #[repr(C)]

@@ -3,9 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{JoinHandle, park_timeout};
 use std::time::Duration;
 
 use nvml_wrapper::bitmasks::event::EventTypes;
@@ -21,6 +18,7 @@ use wire::clock::MonoNanos;
 use wire::device::{DeviceFigure, DeviceSample};
 
 use super::{NoNvml, open};
+use crate::background::{Background, Stop};
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -37,47 +35,29 @@ pub struct Wanted {
 
 /// A device that is being looked at, until this is dropped.
 pub struct Watch {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Background,
 }
 
 impl Watch {
     /// Starts looking; `each` gets every look, and says false when nobody wants more. Where there is no NVML, or no such
     /// device, there are none.
     pub fn start(wanted: Wanted, mut each: impl FnMut(DeviceSample) -> bool + Send + 'static) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        let thread = std::thread::Builder::new().name("paceline-device".into()).spawn(move || {
+        let work = move |stop: &Stop| {
             // A job is not the worse for a device that cannot be looked at; `paceline doctor` says why it cannot.
-            let _why_not = look(&wanted, &stopped, &mut each);
-        });
-        Self { stop, thread: thread.ok() }
+            let _why_not = look(&wanted, stop, &mut each);
+        };
+        Self { _thread: Background::start("paceline-device", work) }
     }
 }
 
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // It ends with the look under way.
-            let _outcome = thread.join();
-        }
-    }
-}
-
-fn look(
-    wanted: &Wanted,
-    stop: &AtomicBool,
-    each: &mut dyn FnMut(DeviceSample) -> bool,
-) -> Result<(), NoNvml> {
+fn look(wanted: &Wanted, stop: &Stop, each: &mut dyn FnMut(DeviceSample) -> bool) -> Result<(), NoNvml> {
     let nvml = open(wanted.file.as_deref())?;
     let device = nvml.device_by_pci_bus_id(wanted.pci_bus_id.as_str())?;
     let name = format!("{} at {}", device.name()?, wanted.pci_bus_id);
     let has_gpm = device.gpm_support().unwrap_or(false);
     let errors = Errors::watch(&nvml, &device);
     let (mut before, mut seen) = (None, Seen::default());
-    while !stop.load(Ordering::Relaxed) {
+    while !stop.is_asked() {
         let after = if has_gpm { device.gpm_sample().ok() } else { None };
         let mut figures = figures(&device)?;
         if let (Some(before), Some(after)) = (&before, &after) {
@@ -91,7 +71,7 @@ fn look(
         if !each(DeviceSample { at: (wanted.now)(), device: name.clone(), figures }) {
             break;
         }
-        park_timeout(EVERY);
+        stop.wait(EVERY);
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use std::ptr;
 
 use anyhow::{Context as _, bail, ensure};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use paceline_tests::fake_gpu::{Find, Handle, Launch};
 
 /// Floats of the buckets.
 const BUCKETS: [usize; 2] = [1 << 20, 1 << 18];
@@ -19,23 +20,9 @@ const BACKWARD: [u64; 2] = [6_000_000, 3_000_000];
 const FLOAT: c_int = 7;
 const SUM: c_int = 0;
 
-type Handle = *mut c_void;
 type Init = unsafe extern "C" fn(*mut Handle, c_int, [u8; 128], c_int) -> c_int;
 type AllReduce =
     unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Handle, Handle) -> c_int;
-type Launch = unsafe extern "C" fn(
-    Handle,
-    c_uint,
-    c_uint,
-    c_uint,
-    c_uint,
-    c_uint,
-    c_uint,
-    c_uint,
-    Handle,
-    *mut Handle,
-    *mut Handle,
-) -> c_int;
 
 /// A function, as the loader binds it in a linked program: the first of its name.
 ///
@@ -103,8 +90,7 @@ impl Job {
             let retain: unsafe extern "C" fn(*mut Handle, c_int) -> c_int =
                 bound(c"cuDevicePrimaryCtxRetain")?;
             let select: unsafe extern "C" fn(Handle) -> c_int = bound(c"cuCtxSetCurrent")?;
-            let find: unsafe extern "C" fn(*mut Handle, Handle, *const std::ffi::c_char) -> c_int =
-                bound(c"cuModuleGetFunction")?;
+            let find: Find = bound(c"cuModuleGetFunction")?;
             done("a context", retain(&raw mut context, 0))?;
             done("a context", select(context))?;
             done("a kernel", find(&raw mut spin, ptr::null_mut(), c"spin_ns".as_ptr()))?;

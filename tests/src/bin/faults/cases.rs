@@ -39,6 +39,14 @@ pub struct Job {
     pub ranks: u32,
 }
 
+impl Job {
+    /// Each rank can have a core of this machine for itself.
+    pub fn has_own_cores(self) -> bool {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        self.ranks as usize <= cores
+    }
+}
+
 /// The jobs of real runs.
 const JOBS: [Job; 3] = [
     Job { program: "char_lm", ranks: 2 },
@@ -46,8 +54,8 @@ const JOBS: [Job; 3] = [
     Job { program: "char_lm", ranks: 4 },
 ];
 
-/// Jobs by whether each of their ranks can have a core of this machine for itself. Ranks that share cores slow each other,
-/// which is in no record: what a fault costs there is not only what the slow rank is behind.
+/// Ranks that share cores slow each other, which is in no record: what a fault costs there is not only what the slow rank
+/// is behind.
 pub struct Jobs {
     pub own_cores: Vec<Job>,
     pub shared_cores: Vec<Job>,
@@ -55,8 +63,7 @@ pub struct Jobs {
 
 impl Jobs {
     pub fn of_this_machine() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let (own_cores, shared_cores) = JOBS.iter().partition(|job| job.ranks as usize <= cores);
+        let (own_cores, shared_cores) = JOBS.iter().partition(|job| job.has_own_cores());
         Self { own_cores, shared_cores }
     }
 }

@@ -3,9 +3,9 @@
 //! Three parts, never mixed in one figure. *Real* runs are training jobs of several processes in which one rank
 //! truly burns processor time (or, for the network, sleeps after each all-reduce). With each comes a healthy run,
 //! and one or more in which the fault comes and goes every few steps: they say what it truly costs, which is less
-//! than what was planted where a rank had time to spare. *Shared* ones are the same with more ranks than this machine has
-//! cores. *Simulated* runs are drawn by the simulator, up to 1,024 ranks, and go through the same server code. Cases are drawn from a seed, so that a short run is a fair sample of
-//! a long one.
+//! than what was planted where a rank had time to spare. *Shared* ones are the same with more ranks than this machine
+//! has cores. *Simulated* runs are drawn by the simulator, up to 1,024 ranks, and go through the same server code. Cases
+//! are drawn from a seed, so that a short run is a fair sample of a long one.
 #![allow(clippy::print_stdout, reason = "what the program is for")]
 
 mod cases;
@@ -52,8 +52,9 @@ fn main() -> anyhow::Result<()> {
         outcomes.push(outcome);
     };
     let Jobs { own_cores, shared_cores } = Jobs::of_this_machine();
-    for (kind, jobs, count) in [("real", own_cores, *real), ("shared", shared_cores, *shared)] {
-        for at in 0..if jobs.is_empty() { 0 } else { count } {
+    let parts = [("real", own_cores, *real), ("shared", shared_cores, *shared)];
+    for (kind, jobs, count) in parts.into_iter().filter(|(_, jobs, _)| !jobs.is_empty()) {
+        for at in 0..count {
             let records = Records::of_case(kept.as_deref(), &format!("{kind}-{at:03}"));
             real::judge(&cases::real(at, &jobs, &mut random), &records, &mut keep)?;
         }

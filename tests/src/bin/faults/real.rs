@@ -59,8 +59,7 @@ fn trouble(case: &Real, when: &[&str]) -> Vec<String> {
 }
 
 fn outcome(job: Job, planted: Option<Planted>, found: Found, load: String) -> Outcome {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let kind = if job.ranks as usize <= cores { Kind::Real } else { Kind::Shared };
+    let kind = if job.has_own_cores() { Kind::Real } else { Kind::Shared };
     Outcome { kind, job: job.program.into(), ranks: job.ranks as usize, planted, found, load }
 }
 
