@@ -77,6 +77,21 @@ fn observed<T: Default>(work: impl FnOnce() -> T) -> T {
     host::guarded(|| detail::timed(work))
 }
 
+/// Calls NCCL between events on each stream, and leaves entries of the calls on those that can be timed.
+fn timed(by_stream: Vec<(*mut c_void, Vec<Numbered>)>, original: impl FnOnce() -> c_int) -> c_int {
+    let begun: Vec<_> = observed(|| {
+        let begin = |(stream, calls): (*mut c_void, Vec<Numbered>)| {
+            let before = events::before(stream)?;
+            let handles: Vec<Handle> = calls.into_iter().map(Numbered::announce).collect();
+            Some((before, stream, handles))
+        };
+        by_stream.into_iter().filter_map(begin).collect()
+    });
+    let result = original();
+    observed(|| begun.into_iter().for_each(|(before, stream, handles)| before.end(stream, handles)));
+    result
+}
+
 /// A collective, as it is called.
 #[derive(Clone, Copy)]
 struct Call {
@@ -93,38 +108,47 @@ impl Call {
         if !host::guarded(is_wanted) || detail::now() == Detail::Nothing {
             return original();
         }
+        let Some(numbered) = observed(|| self.number()) else { return original() };
         if detail::now() == Detail::Enqueued {
-            let announced = observed(|| self.announce());
+            let handle = observed(|| Some(numbered.announce()));
             let result = original();
             let issued = |handle| trail::append(Entry::Issued { handle, at: agent::clock::now() });
-            observed(|| announced.map(issued));
+            observed(|| handle.map(issued));
             return result;
         }
         if group::is_open() {
-            group::add(observed(|| self.announce()).map(|handle| (handle, self.stream)));
+            observed(|| group::add(numbered));
             return original();
         }
-        let timed = observed(|| {
-            let before = events::before(self.stream)?;
-            Some((self.announce()?, before))
-        });
-        let result = original();
-        if let Some((handle, before)) = timed {
-            observed(|| before.end(self.stream, &[handle]));
-        }
-        result
+        timed(vec![(self.stream, vec![numbered])], original)
     }
 
-    /// Leaves an entry; its handle.
-    fn announce(self) -> Option<Handle> {
+    /// Counts it. Whoever counts only what can be timed is out of step with the other ranks once one of them has no event
+    /// left.
+    fn number(self) -> Option<Numbered> {
         let communicator = number_of(self.communicator)?;
-        let seq = COUNTS.count(communicator, self.function)?;
-        let (handle, function) = (Handle::new(Kind::Collective), self.function);
-        // A negative one is none.
-        let element = usize::try_from(self.datatype).map_or(1, bytes_of_code);
-        let (bytes, at) = (self.count as u64 * element, agent::clock::now());
+        Some(Numbered { call: self, communicator, seq: COUNTS.count(communicator, self.function)? })
+    }
+}
+
+/// A call by the numbers that it has on all ranks.
+#[derive(Clone, Copy)]
+struct Numbered {
+    call: Call,
+    communicator: u64,
+    seq: u64,
+}
+
+impl Numbered {
+    /// Leaves an entry; its handle.
+    fn announce(self) -> Handle {
+        let Self { call: Call { function, count, datatype, .. }, communicator, seq } = self;
+        let handle = Handle::new(Kind::Collective);
+        // A negative type is none.
+        let element = usize::try_from(datatype).map_or(1, bytes_of_code);
+        let (bytes, at) = (count as u64 * element, agent::clock::now());
         trail::append(Entry::Enqueued { handle, communicator, function, seq, bytes, channels: 1, at });
-        Some(handle)
+        handle
     }
 }
 

@@ -91,13 +91,13 @@ pub(super) fn before(stream: *mut c_void) -> Option<Before> {
 
 impl Before {
     /// Records the event behind it: what lies between is the time of all `handles`.
-    pub(super) fn end(self, stream: *mut c_void, handles: &[Handle]) {
+    pub(super) fn end(self, stream: *mut c_void, handles: Vec<Handle>) {
         // SAFETY: the stream is the one that the event before is on.
         let is_recorded = unsafe { self.meter.record(self.end, stream) };
         let mut pool = pool();
         if is_recorded {
             let Self { begin, end, enqueued, .. } = self;
-            pool.measured.push(Pair { begin, end, handles: handles.to_vec(), enqueued });
+            pool.measured.push(Pair { begin, end, handles, enqueued });
         } else {
             pool.free.extend([self.begin, self.end]);
         }

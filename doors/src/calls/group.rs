@@ -3,19 +3,15 @@
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 
-use super::events;
+use super::{Numbered, timed};
 use crate::host;
-use crate::trail::Handle;
 
 /// Collectives of one group that are timed; more are called and not observed.
 const MOST_CALLS: usize = 1_024;
 
-/// A collective that waits for the end of its group, and its stream.
-type Pending = (Handle, *mut c_void);
-
 struct Group {
     depth: usize,
-    pending: Vec<Pending>,
+    pending: Vec<Numbered>,
 }
 
 thread_local! {
@@ -35,31 +31,26 @@ pub(super) fn start() {
     host::guarded(|| with(|group| group.depth += 1));
 }
 
-pub(super) fn add(pending: Option<Pending>) {
-    with(|group| group.pending.extend(pending.filter(|_| group.pending.len() < MOST_CALLS)));
+/// A collective waits for the end of its group.
+pub(super) fn add(call: Numbered) {
+    with(|group| group.pending.extend(Some(call).filter(|_| group.pending.len() < MOST_CALLS)));
 }
 
 /// Ends a group; the outermost is put between events on each stream that it has collectives for.
 pub(super) fn end(original: impl FnOnce() -> c_int) -> c_int {
-    let pending = host::guarded(|| {
-        with(|group| {
+    let by_stream = host::guarded(|| {
+        let calls = with(|group| {
             group.depth = group.depth.saturating_sub(1);
             if group.depth == 0 { std::mem::take(&mut group.pending) } else { Vec::new() }
-        })
-    });
-    let timed = host::guarded(|| {
-        let mut streams: Vec<(*mut c_void, Vec<Handle>)> = Vec::new();
-        for (handle, stream) in pending {
-            match streams.iter_mut().find(|(known, _)| *known == stream) {
-                Some((_, handles)) => handles.push(handle),
-                None => streams.push((stream, vec![handle])),
+        });
+        let mut by_stream: Vec<(*mut c_void, Vec<Numbered>)> = Vec::new();
+        for call in calls {
+            match by_stream.iter_mut().find(|(known, _)| *known == call.call.stream) {
+                Some((_, calls)) => calls.push(call),
+                None => by_stream.push((call.call.stream, vec![call])),
             }
         }
-        let begun =
-            streams.into_iter().map(|(stream, handles)| Some((events::before(stream)?, stream, handles)));
-        begun.flatten().collect::<Vec<_>>()
+        by_stream
     });
-    let result = original();
-    host::guarded(|| timed.into_iter().for_each(|(before, stream, handles)| before.end(stream, &handles)));
-    result
+    timed(by_stream, original)
 }
