@@ -1,8 +1,8 @@
-//! AdamW (Loshchilov and Hutter 2019), in place on candle's own memory.
+//! AdamW (Loshchilov and Hutter 2019): in place on candle's own memory, and by candle's operations on a device.
 
 use std::cell::RefCell;
 
-use candle_core::{CpuStorage, InplaceOp1, Layout, Result, Var};
+use candle_core::{CpuStorage, InplaceOp1, Layout, Result, Tensor, Var};
 
 /// How it learns.
 #[derive(Clone, Copy, Debug)]
@@ -30,27 +30,68 @@ impl Settings {
     }
 }
 
-/// The optimizer's memory: two moments a parameter.
-pub struct AdamW {
+/// The optimizer: two moments a parameter, which lie where its gradient does.
+pub struct AdamW<M> {
     settings: Settings,
-    moments: Vec<RefCell<Moments>>,
+    moments: Vec<M>,
     steps: i32,
     rate_factor: f64,
 }
 
+/// The moments of one parameter.
+pub trait Moments: Sized {
+    /// Zeros.
+    ///
+    /// # Errors
+    /// When memory is out.
+    fn of(var: &Var) -> Result<Self>;
+}
+
+/// On the host, changed where they lie.
 #[derive(Default)]
-struct Moments {
+pub struct InPlace(RefCell<Slices>);
+
+#[derive(Default)]
+struct Slices {
     first: Vec<f32>,
     second: Vec<f32>,
 }
 
-impl AdamW {
-    /// For variables of these sizes.
-    #[must_use]
-    pub fn new(settings: Settings, vars: &[Var]) -> Self {
-        let zeros = |var: &Var| vec![0.0; var.elem_count()];
-        let moments = |var| RefCell::new(Moments { first: zeros(var), second: zeros(var) });
-        Self { settings, moments: vars.iter().map(moments).collect(), steps: 0, rate_factor: 1.0 }
+/// On any device, by candle's own operations.
+pub struct OfTensors(RefCell<(Tensor, Tensor)>);
+
+impl Moments for InPlace {
+    fn of(var: &Var) -> Result<Self> {
+        let zeros = || vec![0.0; var.elem_count()];
+        Ok(Self(RefCell::new(Slices { first: zeros(), second: zeros() })))
+    }
+}
+
+impl Moments for OfTensors {
+    fn of(var: &Var) -> Result<Self> {
+        Ok(Self(RefCell::new((var.zeros_like()?, var.zeros_like()?))))
+    }
+}
+
+/// What one step multiplies by.
+#[derive(Clone, Copy)]
+struct Factors {
+    beta_1: f64,
+    beta_2: f64,
+    rate: f64,
+    unbias_2: f64,
+    epsilon: f64,
+    keep: f64,
+}
+
+impl<M: Moments> AdamW<M> {
+    /// For these variables.
+    ///
+    /// # Errors
+    /// When memory is out.
+    pub fn new(settings: Settings, vars: &[Var]) -> Result<Self> {
+        let moments = vars.iter().map(M::of).collect::<Result<_>>()?;
+        Ok(Self { settings, moments, steps: 0, rate_factor: 1.0 })
     }
 
     /// Begins a step (the bias correction counts them) with this fraction of the learning rate.
@@ -59,36 +100,69 @@ impl AdamW {
         self.rate_factor = rate_factor;
     }
 
+    fn factors(&self) -> Factors {
+        let Settings { rate, beta_1, beta_2, epsilon, weight_decay } = self.settings;
+        let rate = rate * self.rate_factor;
+        let (unbias_1, unbias_2) = (1.0 - beta_1.powi(self.steps), 1.0 - beta_2.powi(self.steps));
+        Factors {
+            beta_1,
+            beta_2,
+            rate: rate / unbias_1,
+            unbias_2: 1.0 / unbias_2,
+            epsilon,
+            keep: 1.0 - rate * weight_decay,
+        }
+    }
+}
+
+impl AdamW<InPlace> {
     /// Moves one variable against its gradient, which is multiplied by `unscale`; `index` is its place in the list the
     /// optimizer was made with.
     ///
     /// # Errors
     /// When sizes do not match.
     pub fn update(&self, index: usize, var: &Var, gradient: &[f32], unscale: f32) -> Result<()> {
-        let Settings { rate, beta_1, beta_2, epsilon, weight_decay } = self.settings;
-        let rate = rate * self.rate_factor;
-        let (unbias_1, unbias_2) = (1.0 - beta_1.powi(self.steps), 1.0 - beta_2.powi(self.steps));
+        let Factors { beta_1, beta_2, rate, unbias_2, epsilon, keep } = self.factors();
         var.inplace_op1(&Update {
             gradient,
             unscale,
-            moments: &self.moments[index],
+            moments: &self.moments[index].0,
             beta_1: beta_1 as f32,
             beta_2: beta_2 as f32,
             // Not from the rounded betas: 1 - 0.999 would lose half its digits.
             rest_1: (1.0 - beta_1) as f32,
             rest_2: (1.0 - beta_2) as f32,
-            rate: (rate / unbias_1) as f32,
-            unbias_2: (1.0 / unbias_2) as f32,
+            rate: rate as f32,
+            unbias_2: unbias_2 as f32,
             epsilon: epsilon as f32,
-            keep: (1.0 - rate * weight_decay) as f32,
+            keep: keep as f32,
         })
+    }
+}
+
+impl AdamW<OfTensors> {
+    /// As on the host, of a gradient with the shape of its variable.
+    ///
+    /// # Errors
+    /// When shapes do not match, or the device fails.
+    pub fn update(&self, index: usize, var: &Var, gradient: &Tensor, unscale: f32) -> Result<()> {
+        let Factors { beta_1, beta_2, rate, unbias_2, epsilon, keep } = self.factors();
+        let gradient = (gradient * f64::from(unscale))?;
+        let mut moments = self.moments[index].0.borrow_mut();
+        let first = ((&moments.0 * beta_1)? + (&gradient * (1.0 - beta_1))?)?;
+        let second = ((&moments.1 * beta_2)? + (gradient.sqr()? * (1.0 - beta_2))?)?;
+        let deviation = ((&second * unbias_2)?.sqrt()? + epsilon)?;
+        let kept = (var.as_detached_tensor() * keep)?;
+        var.set(&(kept - ((&first * rate)? / deviation)?)?)?;
+        *moments = (first, second);
+        Ok(())
     }
 }
 
 struct Update<'a> {
     gradient: &'a [f32],
     unscale: f32,
-    moments: &'a RefCell<Moments>,
+    moments: &'a RefCell<Slices>,
     beta_1: f32,
     beta_2: f32,
     rest_1: f32,
@@ -114,7 +188,7 @@ impl InplaceOp1 for Update<'_> {
             candle_core::bail!("a gradient of {} values for {} weights", self.gradient.len(), weights.len());
         }
         let mut moments = self.moments.borrow_mut();
-        let Moments { first, second } = &mut *moments;
+        let Slices { first, second } = &mut *moments;
         for (((weight, gradient), first), second) in
             weights.iter_mut().zip(self.gradient).zip(first).zip(second)
         {
@@ -136,15 +210,20 @@ mod tests {
 
     #[test]
     fn three_steps_are_as_the_paper_says() {
-        let var = Var::from_vec(vec![1.0_f32, -2.0], 2, &Device::Cpu).unwrap();
         let settings = Settings::with_rate(0.1);
-        let mut optimizer = AdamW::new(settings, std::slice::from_ref(&var));
+        let new = || Var::from_vec(vec![1.0_f32, -2.0], 2, &Device::Cpu).unwrap();
+        let (var, other) = (new(), new());
+        let mut in_place = AdamW::<InPlace>::new(settings, std::slice::from_ref(&var)).unwrap();
+        let mut of_tensors = AdamW::<OfTensors>::new(settings, std::slice::from_ref(&other)).unwrap();
         let mut expected = [1.0_f64, -2.0];
         let (mut first, mut second) = ([0.0_f64; 2], [0.0_f64; 2]);
         for step in 1..=3 {
             let gradient = [0.5 / f64::from(step), -3.0];
-            optimizer.begin_step(1.0);
-            optimizer.update(0, &var, &gradient.map(|value| value as f32 * 8.0), 1.0 / 8.0).unwrap();
+            let scaled = gradient.map(|value| value as f32 * 8.0);
+            in_place.begin_step(1.0);
+            in_place.update(0, &var, &scaled, 1.0 / 8.0).unwrap();
+            of_tensors.begin_step(1.0);
+            of_tensors.update(0, &other, &Tensor::new(&scaled, &Device::Cpu).unwrap(), 1.0 / 8.0).unwrap();
             for index in 0..2 {
                 expected[index] -= 0.1 * 0.01 * expected[index];
                 first[index] = 0.9 * first[index] + 0.1 * gradient[index];
@@ -154,9 +233,10 @@ mod tests {
                 expected[index] -= 0.1 * mean / (square.sqrt() + settings.epsilon);
             }
         }
-        let found = var.to_vec1::<f32>().unwrap();
-        for (found, expected) in found.iter().zip(expected) {
-            assert!((f64::from(*found) - expected).abs() < 1e-6, "{found} instead of {expected}");
+        for found in [var, other].map(|var| var.to_vec1::<f32>().unwrap()) {
+            for (found, expected) in found.iter().zip(expected) {
+                assert!((f64::from(*found) - expected).abs() < 1e-6, "{found} instead of {expected}");
+            }
         }
     }
 }

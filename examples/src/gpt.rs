@@ -4,7 +4,7 @@
 //! and would silently leave parameters without a gradient. ReLU instead of GELU, which is 40 % of such a step
 //! on a processor. Every weight is the right operand of its product (see [`crate::parameters`]).
 
-use candle_core::{D, DType, Device, Result, Tensor};
+use candle_core::{D, DType, Result, Tensor};
 use candle_nn::ops::softmax;
 
 use crate::parameters::{ParameterSet, Weights};
@@ -116,7 +116,7 @@ impl Gpt {
         )?;
         let allowed = |index: usize| if index % context <= index / context { 0.0 } else { -1e9 };
         let mask: Vec<f32> = (0..context * context).map(allowed).collect();
-        let mask = Tensor::from_vec(mask, (1, 1, context, context), &Device::Cpu)?;
+        let mask = Tensor::from_vec(mask, (1, 1, context, context), parameters.device())?;
         Ok(Self { size, token, position, blocks, norm, head, mask })
     }
 

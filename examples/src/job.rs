@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use agent::{Agent, Job};
 use anyhow::{Context, Result};
+use candle_core::Device;
+use reducer::Communicator;
 use reducer::ring::{Config, Ring};
-use reducer::{Communicator, Instruments};
 use wire::ids::Rank;
+
+use crate::backend::{Backend, Cpu, Kind};
 
 use crate::options::JobOptions;
 use crate::trainer::{Plan, Task, Trainer};
@@ -28,15 +31,15 @@ impl Place {
     }
 }
 
-/// Joins the other ranks, prepares the task, trains it, compares the parameters of all ranks, and lets `end`
-/// look at the result. Whatever fails is told to the other ranks, so that they end with it too.
+/// Joins the other ranks, prepares the task on the device that `options` name, trains it, compares the parameters of all
+/// ranks, and lets `end` look at the result. Whatever fails is told to the other ranks, so that they end with it too.
 ///
 /// # Errors
 /// The first thing that went wrong, on this rank or another.
 pub fn run<T: Task>(
     options: &JobOptions,
     plan: &Plan,
-    prepare: impl FnOnce(Place) -> Result<T>,
+    prepare: impl FnOnce(&Device) -> Result<T>,
     end: impl FnOnce(&T, Place) -> Result<()>,
 ) -> Result<()> {
     let config = Config {
@@ -45,15 +48,39 @@ pub fn run<T: Task>(
         tcp_only: options.tcp,
         ..Config::from_env()?
     };
-    let place = Place { rank: config.rank, world_size: config.world_size };
     let ring = Ring::connect(&config)?;
+    match options.device {
+        Kind::Cpu => train(|| Ok(Cpu), ring, options, plan, prepare, end),
+        #[cfg(feature = "cuda")]
+        Kind::Cuda => train(|| crate::backend::Gpu::open(options), ring, options, plan, prepare, end),
+        #[cfg(not(feature = "cuda"))]
+        Kind::Cuda => {
+            let error = anyhow::anyhow!(
+                "--device cuda: this program was built for processors only; \
+                 `cargo xtask gpu` builds the one for GPUs, in target/gpu"
+            );
+            ring.abort_handle().abort(&error.to_string());
+            Err(error)
+        }
+    }
+}
+
+fn train<T: Task, B: Backend>(
+    open: impl FnOnce() -> Result<B>,
+    ring: Ring,
+    options: &JobOptions,
+    plan: &Plan,
+    prepare: impl FnOnce(&Device) -> Result<T>,
+    end: impl FnOnce(&T, Place) -> Result<()>,
+) -> Result<()> {
+    let place = Place { rank: ring.rank(), world_size: ring.world_size() };
     let give_up = ring.abort_handle();
-    let task = prepare(place).inspect_err(|error| give_up.abort(&format!("{error:#}")))?;
+    let prepared = open().and_then(|backend| Ok((prepare(&backend.device())?, backend)));
+    let (task, backend) = prepared.inspect_err(|error| give_up.abort(&format!("{error:#}")))?;
     let parameters = task.parameters().elements() as u64;
     let job = Job { name: plan.name.into(), sample_unit: plan.sample_unit.into(), parameters };
     let agent = Agent::from_env(job);
-    let instruments = Instruments::of(&agent);
-    let trained = Trainer::new(task, plan, options, place, Box::new(ring), instruments, agent.step_marks())
+    let trained = Trainer::new(task, backend, plan, options, place, ring, &agent)
         .and_then(|trainer| trainer.train(|task| end(task, place)));
     agent.finish(trained.as_ref().map(drop).map_err(|error| format!("{error:#}")));
     trained

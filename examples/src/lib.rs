@@ -13,6 +13,7 @@
 //! curve on any number of ranks, up to the order of additions.
 
 pub mod adamw;
+pub mod backend;
 pub mod cifar;
 pub mod convnet;
 mod cores;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::backend::{Carried, Kind};
 use crate::trouble::TroubleOptions;
 
 /// How long, how fast, with which buckets, and what to write.
@@ -12,6 +13,12 @@ pub struct JobOptions {
     /// Random seed for the initial parameters and the order of samples; must be equal on all ranks
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Where to train; `cuda` only where the program was built with it
+    #[arg(long, value_enum, default_value_t)]
+    pub device: Kind,
+    /// What carries gradients between GPUs [default: nccl where every rank of this host has a GPU, else staged]
+    #[arg(long, value_enum)]
+    pub transport: Option<Carried>,
     /// Size at which a gradient bucket is full, in MiB [default: such that the standard model has several]
     #[arg(long, value_name = "MIB", env = "PACELINE_BUCKET_CAP_MB")]
     pub bucket_cap_mb: Option<f64>,

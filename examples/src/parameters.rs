@@ -9,17 +9,17 @@
 use std::sync::Arc;
 
 use candle_core::backend::BackendStorage;
-use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result, Shape, Storage, Tensor, Var};
+use candle_core::{CpuStorage, CudaStorage, CustomOp1, Device, Layout, Result, Shape, Tensor, Var};
 use reducer::{ParamId, Parameter};
 
 use crate::random::Random;
 
 /// Called with each gradient when it is complete.
-pub type GradientReady = Arc<dyn Fn(ParamId, &[f32]) -> Result<()> + Send + Sync>;
+pub type GradientReady = Arc<dyn Fn(ParamId, &Tensor) -> Result<()> + Send + Sync>;
 
 /// The parameters of one model, in the order the forward pass uses them.
-#[derive(Default)]
 pub struct ParameterSet {
+    device: Device,
     vars: Vec<Var>,
     list: Vec<Parameter>,
 }
@@ -28,12 +28,24 @@ pub struct ParameterSet {
 pub type Weights = Vec<Tensor>;
 
 impl ParameterSet {
+    /// None yet; they will lie on `device`.
+    #[must_use]
+    pub fn on(device: &Device) -> Self {
+        Self { device: device.clone(), vars: Vec::new(), list: Vec::new() }
+    }
+
+    /// Where they lie.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// Adds a parameter with its first values.
     ///
     /// # Errors
     /// When the number of values is not what the shape says.
     pub fn add(&mut self, name: impl Into<String>, shape: &[usize], values: Vec<f32>) -> Result<usize> {
-        self.vars.push(Var::from_vec(values, shape, &Device::Cpu)?);
+        self.vars.push(Var::from_vec(values, shape, &self.device)?);
         self.list.push(Parameter::new(name, shape));
         Ok(self.vars.len() - 1)
     }
@@ -100,7 +112,7 @@ impl ParameterSet {
     pub fn values(&self) -> Result<Vec<f32>> {
         let mut all = Vec::with_capacity(self.elements());
         for var in &self.vars {
-            with_floats(var, |floats| all.extend_from_slice(floats))?;
+            all.extend(var.flatten_all()?.to_vec1::<f32>()?);
         }
         Ok(all)
     }
@@ -118,7 +130,7 @@ impl ParameterSet {
                     var.shape()
                 );
             };
-            var.set(&Tensor::from_slice(values, var.shape(), &Device::Cpu)?)?;
+            var.set(&Tensor::from_slice(values, var.shape(), &self.device)?)?;
             all = rest;
         }
         Ok(())
@@ -151,18 +163,13 @@ impl CustomOp1 for Hook {
         Ok((storage.try_clone(layout)?, layout.shape().clone()))
     }
 
+    fn cuda_fwd(&self, storage: &CudaStorage, layout: &Layout) -> Result<(CudaStorage, Shape)> {
+        Ok((storage.try_clone(layout)?, layout.shape().clone()))
+    }
+
     fn bwd(&self, _argument: &Tensor, _result: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
-        with_floats(gradient, |floats| (self.ready)(self.id, floats))??;
+        (self.ready)(self.id, gradient)?;
         // The reducer has it: nothing is to be added up behind this node.
         Ok(None)
     }
-}
-
-/// Lends the values of a tensor, without a copy where they lie in order.
-fn with_floats<T>(tensor: &Tensor, use_floats: impl FnOnce(&[f32]) -> T) -> Result<T> {
-    let tensor = tensor.contiguous()?;
-    let (storage, layout) = tensor.storage_and_layout();
-    let Storage::Cpu(storage) = &*storage else { candle_core::bail!("the tensor is not in host memory") };
-    let start = layout.start_offset();
-    Ok(use_floats(&storage.as_slice::<f32>()?[start..start + layout.shape().elem_count()]))
 }

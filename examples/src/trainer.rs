@@ -5,15 +5,17 @@ use std::io::{BufWriter, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use agent::{StepContext, StepMarks};
+use agent::{Agent, StepContext, StepMarks};
 use anyhow::{Context, Result, bail};
 use candle_core::Tensor;
 use reducer::bucketing::Caps;
-use reducer::{Communicator, Instruments, Options, ParamId, Reducer, Share};
+use reducer::ring::Ring;
+use reducer::{Instruments, Options, ParamId, Reducer, Share};
 use wire::event::SpanKind;
 use wire::ids::{Rank, Step};
 
 use crate::adamw::{AdamW, Settings};
+use crate::backend::Backend;
 use crate::job::Place;
 use crate::options::JobOptions;
 use crate::parameters::{GradientReady, ParameterSet, Weights};
@@ -26,25 +28,26 @@ const WARM_UP: u64 = 20;
 
 /// What a job trains.
 pub trait Task {
-    /// One rank's samples of one step.
-    type Batch;
     /// The model's parameters.
     fn parameters(&self) -> &ParameterSet;
     /// How many samples an epoch has.
     fn samples(&self) -> usize;
     /// How many units of [`Plan::sample_unit`] a sample counts.
     fn units_per_sample(&self) -> u64;
-    /// Makes the batch of a step.
+    /// Makes the batch of a step in host memory: samples, and what the model should say of them.
     ///
     /// # Errors
     /// When candle is out of memory.
-    fn load(&self, part: &Part, step: u64) -> candle_core::Result<Self::Batch>;
+    fn load(&self, part: &Part, step: u64) -> candle_core::Result<Batch>;
     /// The mean loss over the batch.
     ///
     /// # Errors
     /// When shapes do not fit.
-    fn loss(&self, weights: &Weights, batch: &Self::Batch) -> candle_core::Result<Tensor>;
+    fn loss(&self, weights: &Weights, batch: &Batch) -> candle_core::Result<Tensor>;
 }
+
+/// One rank's samples of one step, and what the model should say of them.
+pub type Batch = (Tensor, Tensor);
 
 /// What is trained for how long.
 pub struct Plan {
@@ -67,23 +70,24 @@ pub struct Plan {
 }
 
 /// Trains one task on one rank.
-pub struct Trainer<T: Task> {
+pub struct Trainer<T: Task, B: Backend> {
     task: T,
+    backend: B,
     steps: u64,
     name_of_units: &'static str,
     place: Place,
     sampler: Sampler,
-    optimizer: AdamW,
+    optimizer: AdamW<B::Moments>,
     loss_scale: LossScale,
-    marks: StepMarks,
-    shared: Arc<Shared>,
+    marks: StepMarks<B::Times>,
+    shared: Arc<Shared<B>>,
     ready: GradientReady,
     progress: Progress,
 }
 
 /// What the hooks in the backward pass need. They run on the training thread, so the lock is never contended.
-struct Shared {
-    reducer: Mutex<Reducer>,
+struct Shared<B: Backend> {
+    reducer: Mutex<Reducer<B::Memory>>,
     trouble: Mutex<Trouble>,
 }
 
@@ -91,30 +95,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<T: Task> Trainer<T> {
+impl<T: Task, B: Backend> Trainer<T, B> {
     /// Prepares everything and gives all ranks rank 0's initial parameters.
     ///
     /// # Errors
     /// When the ranks do not agree on the model, or a file cannot be written.
     pub fn new(
         task: T,
+        backend: B,
         plan: &Plan,
         options: &JobOptions,
         place: Place,
-        comm: Box<dyn Communicator>,
-        instruments: Instruments,
-        marks: StepMarks,
+        ring: Ring,
+        agent: &Agent,
     ) -> Result<Self> {
         let trouble = Trouble::new(&options.trouble, place)?;
         let parameters = task.parameters();
-        let mut reducer = Reducer::new(
+        let caps = caps(options.bucket_cap_mb.unwrap_or(plan.bucket_cap_mb))?;
+        let mut reducer = backend.reducer(
             parameters.list().to_vec(),
-            trouble.wrap(comm),
-            Options {
-                caps: caps(options.bucket_cap_mb.unwrap_or(plan.bucket_cap_mb))?,
-                ..Options::default()
-            },
-            instruments,
+            trouble.wrap(ring),
+            Options { caps, ..Options::default() },
+            Instruments::of(agent),
         )?;
         let first: Vec<u8> = parameters.values()?.into_iter().flat_map(f32::to_le_bytes).collect();
         let first = reducer.broadcast(Rank(0), first)?;
@@ -123,14 +125,16 @@ impl<T: Task> Trainer<T> {
         let count = parameters.list().len();
         let sampler = Sampler::new(task.samples(), plan.batch, place.world_size, place.rank.0, options.seed);
         let steps = plan.steps.unwrap_or(plan.epochs * sampler.steps_per_epoch());
-        let shared = Arc::new(Shared { reducer: Mutex::new(reducer), trouble: Mutex::new(trouble) });
+        let marks = B::marks(agent, &reducer);
+        let shared = Arc::new(Shared::<B> { reducer: Mutex::new(reducer), trouble: Mutex::new(trouble) });
         Ok(Self {
-            optimizer: AdamW::new(Settings::with_rate(plan.rate), parameters.vars()),
+            optimizer: AdamW::new(Settings::with_rate(plan.rate), parameters.vars())?,
             loss_scale: plan.loss_scale.clone(),
             progress: Progress::new(options, place)?,
             name_of_units: plan.sample_unit,
             ready: hand_over(&shared, count),
             task,
+            backend,
             steps,
             place,
             sampler,
@@ -170,25 +174,27 @@ impl<T: Task> Trainer<T> {
         Ok(())
     }
 
-    /// One step; gives this rank's mean loss.
-    fn step(&mut self, step: u64, part: &Part) -> Result<f64> {
+    /// One step; gives this rank's mean loss, which a device may not know yet, or `None` where it has no samples.
+    fn step(&mut self, step: u64, part: &Part) -> Result<Option<Tensor>> {
         let context = self.marks.begin_step(Step(step));
         self.marks.enter(SpanKind::Input);
         lock(&self.shared.trouble).begin_step(step, lock(&self.shared.reducer).bucket_count());
         let batch = self.task.load(part, step)?;
         lock(&self.shared.trouble).input();
+        let batch = self.copied(batch)?;
         self.marks.enter(SpanKind::Forward);
         let loss = self.forward_and_backward(context, part, &batch)?;
         let mut reducer = lock(&self.shared.reducer);
         let reduced = reducer.finish_step()?;
         self.marks.enter(SpanKind::Optimizer);
         let unscale = 1.0 / self.loss_scale.factor();
-        if self.loss_scale.accepts(reduced.gradients().filter_map(|(_, gradient)| gradient)) {
+        if self.loss_scale.accepts(|| self.backend.are_finite(&reduced))? {
             self.optimizer.begin_step((step + 1).min(WARM_UP) as f64 / WARM_UP as f64);
             for (id, gradient) in reduced.gradients() {
                 if let Some(gradient) = gradient {
                     let index = id.0 as usize;
-                    self.optimizer.update(index, &self.task.parameters().vars()[index], gradient, unscale)?;
+                    let var = &self.task.parameters().vars()[index];
+                    self.backend.update(&self.optimizer, index, var, gradient, unscale)?;
                 }
             }
         }
@@ -196,19 +202,35 @@ impl<T: Task> Trainer<T> {
         Ok(loss)
     }
 
-    fn forward_and_backward(&mut self, context: StepContext, part: &Part, batch: &T::Batch) -> Result<f64> {
+    /// On the host there is nothing to copy.
+    fn copied(&mut self, (samples, answers): Batch) -> Result<Batch> {
+        let device = self.backend.device();
+        if device.is_cpu() {
+            return Ok((samples, answers));
+        }
+        self.marks.enter(SpanKind::H2d);
+        Ok((samples.to_device(&device)?, answers.to_device(&device)?))
+    }
+
+    fn forward_and_backward(
+        &mut self,
+        context: StepContext,
+        part: &Part,
+        batch: &Batch,
+    ) -> Result<Option<Tensor>> {
         lock(&self.shared.reducer).begin_step(context, part.share())?;
         if part.share() == Share::nothing() {
             self.marks.enter(SpanKind::Backward);
-            return Ok(0.0);
+            return Ok(None);
         }
         let weights = self.task.parameters().hooked(&self.ready)?;
         let loss = self.task.loss(&weights, batch)?;
-        let value = f64::from(loss.to_scalar::<f32>()?);
+        // Not its value: who asks a device for that waits until it has come so far.
+        let value = loss.detach();
         self.collect_garbage();
         self.marks.enter(SpanKind::Backward);
         (loss * f64::from(self.loss_scale.factor()))?.backward()?;
-        Ok(value)
+        Ok(Some(value))
     }
 
     /// Planted trouble at the end of forward, and between forward and backward.
@@ -223,7 +245,7 @@ impl<T: Task> Trainer<T> {
 
     /// Puts the ranks' losses together; rank 0 prints and writes them.
     fn report(&mut self, step: u64) -> Result<()> {
-        let mine = self.progress.take();
+        let mine = self.progress.take()?;
         let all = lock(&self.shared.reducer).all_gather(&mine)?;
         if self.place.prints() {
             let units = self.progress.write(step, &all)? * self.task.units_per_sample();
@@ -279,19 +301,20 @@ fn caps(mebibytes: f64) -> Result<Caps> {
 }
 
 /// What every hook does: planted trouble, then the gradient to the reducer.
-fn hand_over(shared: &Arc<Shared>, parameters: usize) -> GradientReady {
+fn hand_over<B: Backend>(shared: &Arc<Shared<B>>, parameters: usize) -> GradientReady {
     let shared = shared.clone();
-    Arc::new(move |id: ParamId, gradient: &[f32]| {
+    Arc::new(move |id: ParamId, gradient: &Tensor| {
         lock(&shared.trouble).backward(parameters);
-        lock(&shared.reducer).mark_ready(id, gradient).map_err(candle_core::Error::wrap)
+        let marked = B::lend(gradient, |floats| lock(&shared.reducer).mark_ready(id, floats))?;
+        marked.map_err(candle_core::Error::wrap)
     })
 }
 
 /// Losses since the last report, and where they go.
 struct Progress {
     every: u64,
-    /// Sum of this rank's losses and how many samples, by step.
-    mine: Vec<(f64, f64)>,
+    /// This rank's mean loss and how many samples, by step.
+    mine: Vec<(Option<Tensor>, usize)>,
     since: Instant,
     out: Option<BufWriter<File>>,
     last: f64,
@@ -318,13 +341,19 @@ impl Progress {
         })
     }
 
-    fn note(&mut self, loss: f64, samples: usize) {
-        self.mine.push((loss * samples as f64, samples as f64));
+    fn note(&mut self, loss: Option<Tensor>, samples: usize) {
+        self.mine.push((loss, samples));
     }
 
-    fn take(&mut self) -> Vec<u8> {
-        let numbers = self.mine.drain(..).flat_map(|(sum, samples)| [sum, samples]);
-        numbers.flat_map(f64::to_le_bytes).collect()
+    /// Sums of losses and how many samples, by step.
+    fn take(&mut self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        for (loss, samples) in self.mine.drain(..) {
+            let mean = loss.map_or(Ok(0.0), |loss| loss.to_scalar::<f32>())?;
+            let samples = samples as f64;
+            bytes.extend([f64::from(mean) * samples, samples].into_iter().flat_map(f64::to_le_bytes));
+        }
+        Ok(bytes)
     }
 
     /// Averages over ranks, step by step; gives the samples of all ranks and steps.

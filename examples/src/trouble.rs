@@ -14,7 +14,7 @@ use agent::clock::thread_cpu_nanos;
 use anyhow::{Result, bail};
 use candle_core::{Device, Tensor};
 use clap::{Args, ValueEnum};
-use reducer::{AbortHandle, CommError, Communicator};
+use reducer::{AbortHandle, CommError, Communicator, Control};
 use wire::ids::{Rank, Seq};
 
 use crate::job::Place;
@@ -108,15 +108,10 @@ impl Trouble {
         Ok(Self { planted, adapter: Arc::new(AtomicU64::new(0)) })
     }
 
-    /// Puts the slow network adapter between the reducer and `comm`.
+    /// Puts the network adapter between the reducer and `comm`: on a slow rank, a slow one.
     #[must_use]
-    pub fn wrap(&self, comm: Box<dyn Communicator>) -> Box<dyn Communicator> {
-        match &self.planted {
-            Some(planted) if planted.phase == SlowPhase::Network => {
-                Box::new(SlowAdapter { comm, delay_nanos: self.adapter.clone() })
-            }
-            _ => comm,
-        }
+    pub fn wrap<C: Communicator>(&self, comm: C) -> SlowAdapter<C> {
+        SlowAdapter { comm, delay_nanos: self.adapter.clone() }
     }
 
     /// Says which step it is, and how many buckets it has.
@@ -126,7 +121,8 @@ impl Trouble {
         if planted.phase == SlowPhase::Work {
             planted.amount = planted.uneven.draw(&mut planted.work.random);
         }
-        let delay = if planted.active { planted.nanos / buckets.max(1) as f64 } else { 0.0 };
+        let is_slow = planted.active && planted.phase == SlowPhase::Network;
+        let delay = if is_slow { planted.nanos / buckets.max(1) as f64 } else { 0.0 };
         self.adapter.store(delay as u64, Ordering::Relaxed);
     }
 
@@ -243,12 +239,12 @@ impl Work {
 
 /// A communicator whose every all-reduce reaches this rank late: the other ranks have their result in time and
 /// then wait for this one in the next collective or the next step.
-struct SlowAdapter {
-    comm: Box<dyn Communicator>,
+pub struct SlowAdapter<C> {
+    comm: C,
     delay_nanos: Arc<AtomicU64>,
 }
 
-impl Communicator for SlowAdapter {
+impl<C: Communicator> Communicator for SlowAdapter<C> {
     fn rank(&self) -> Rank {
         self.comm.rank()
     }
@@ -263,7 +259,10 @@ impl Communicator for SlowAdapter {
 
     fn all_reduce(&mut self, data: &mut [f32]) -> Result<(), CommError> {
         self.comm.all_reduce(data)?;
-        std::thread::sleep(Duration::from_nanos(self.delay_nanos.load(Ordering::Relaxed)));
+        let nanos = self.delay_nanos.load(Ordering::Relaxed);
+        if nanos > 0 {
+            std::thread::sleep(Duration::from_nanos(nanos));
+        }
         Ok(())
     }
 
@@ -277,5 +276,19 @@ impl Communicator for SlowAdapter {
 
     fn abort_handle(&self) -> AbortHandle {
         self.comm.abort_handle()
+    }
+}
+
+impl<C: Control> Control for SlowAdapter<C> {
+    fn count(&mut self) -> Result<Seq, CommError> {
+        self.comm.count()
+    }
+
+    fn verdict(&self) -> Option<CommError> {
+        self.comm.verdict()
+    }
+
+    fn overdue(&mut self, seq: Seq, waited: Duration) -> CommError {
+        self.comm.overdue(seq, waited)
     }
 }

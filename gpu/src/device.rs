@@ -75,6 +75,14 @@ pub struct Device {
 }
 
 impl Device {
+    /// How many devices the process sees.
+    ///
+    /// # Errors
+    /// When the driver cannot be used.
+    pub fn count() -> Result<usize, DeviceError> {
+        Ok(Driver::open()?.devices.len())
+    }
+
     /// Opens the device with this number among those that the process sees, in its primary context, which it shares
     /// with the CUDA runtime and every framework.
     ///

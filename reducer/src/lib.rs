@@ -44,6 +44,7 @@ mod worker;
 pub use communicator::{AbortHandle, Collective, Communicator, Control};
 pub use error::{Absent, CommError, ReduceError};
 pub use host::Host;
+pub use memory::Memory;
 pub use model::{ParamId, Parameter};
 pub use reducer::{Instruments, Options, Reduced, Reducer, UnusedParameters};
 pub use share::Share;

@@ -20,7 +20,6 @@ use crate::worker::Launch;
 pub type ReadTail<'a> = dyn FnMut(Step, &[f32]) -> Result<(), ReduceError> + 'a;
 
 /// Where a reducer's gradients live: [`Host`](crate::Host), or with the feature `cuda` a device. Nothing else can be one.
-#[doc(hidden)]
 pub trait Memory: Sized + 'static {
     /// The floats of one gradient, as a backward pass hands it over and as it comes back.
     type Gradient<'a>;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use candle_core::{Result as CandleResult, Tensor};
+use candle_core::{Device, Result as CandleResult, Tensor};
 use clap::Parser;
 use examples::corpus::Corpus;
 use examples::gpt::{Gpt, Size, cross_entropy};
@@ -11,7 +11,7 @@ use examples::options::JobOptions;
 use examples::parameters::{ParameterSet, Weights};
 use examples::precision::{FIRST_SCALE, LossScale, Precision};
 use examples::sampler::Part;
-use examples::trainer::{Plan, Task};
+use examples::trainer::{Batch, Plan, Task};
 use examples::{job, start};
 
 /// Trains a small GPT to write the next character of a text.
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
             bucket_cap_mb: 0.5,
             loss_scale: LossScale::new(options.precision, options.loss_scale),
         };
-        job::run(&options.job, &plan, |_| CharLm::new(&options), |_, _| Ok(()))
+        job::run(&options.job, &plan, |device| CharLm::new(&options, device), |_, _| Ok(()))
     })
 }
 
@@ -85,7 +85,7 @@ struct CharLm {
 }
 
 impl CharLm {
-    fn new(options: &Options) -> anyhow::Result<Self> {
+    fn new(options: &Options, device: &Device) -> anyhow::Result<Self> {
         let corpus = Corpus::open(options.corpus.as_deref(), options.ctx)?;
         let size = Size {
             vocabulary: corpus.vocabulary(),
@@ -95,15 +95,13 @@ impl CharLm {
             heads: options.heads,
             precision: options.precision,
         };
-        let mut parameters = ParameterSet::default();
+        let mut parameters = ParameterSet::on(device);
         let model = Gpt::new(size, &mut parameters, options.job.seed)?;
         Ok(Self { corpus, parameters, model, context: options.ctx })
     }
 }
 
 impl Task for CharLm {
-    type Batch = (Tensor, Tensor);
-
     fn parameters(&self) -> &ParameterSet {
         &self.parameters
     }
@@ -116,11 +114,11 @@ impl Task for CharLm {
         self.context as u64
     }
 
-    fn load(&self, part: &Part, _step: u64) -> CandleResult<Self::Batch> {
+    fn load(&self, part: &Part, _step: u64) -> CandleResult<Batch> {
         self.corpus.batch(&part.mine)
     }
 
-    fn loss(&self, weights: &Weights, (seen, came): &Self::Batch) -> CandleResult<Tensor> {
+    fn loss(&self, weights: &Weights, (seen, came): &Batch) -> CandleResult<Tensor> {
         cross_entropy(&self.model.forward(weights, seen)?, came)
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use candle_core::{D, Result as CandleResult, Tensor};
+use candle_core::{D, Device, Result as CandleResult, Tensor};
 use clap::Parser;
 use examples::convnet::ConvNet;
 use examples::gpt::cross_entropy;
@@ -15,7 +15,7 @@ use examples::parameters::{ParameterSet, Weights};
 use examples::precision::{LossScale, Precision};
 use examples::random::Random;
 use examples::sampler::Part;
-use examples::trainer::{Plan, Task};
+use examples::trainer::{Batch, Plan, Task};
 use examples::{cifar, start};
 
 /// Images in one step of the evaluation.
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
             bucket_cap_mb: if options.cifar10.is_some() { 0.25 } else { 1.0 / 32.0 },
             loss_scale: LossScale::new(Precision::Fp32, 1.0),
         };
-        job::run(&options.job, &plan, |_| Classifier::new(&options), Classifier::evaluate)
+        job::run(&options.job, &plan, |device| Classifier::new(&options, device), Classifier::evaluate)
     })
 }
 
@@ -73,13 +73,13 @@ struct Classifier {
 }
 
 impl Classifier {
-    fn new(options: &Options) -> anyhow::Result<Self> {
+    fn new(options: &Options, device: &Device) -> anyhow::Result<Self> {
         let seed = options.job.seed;
         let images = match &options.cifar10 {
             Some(directory) => cifar::read(directory)?,
             None => digits(seed)?,
         };
-        let mut parameters = ParameterSet::default();
+        let mut parameters = ParameterSet::on(device);
         let Images { shape, classes, .. } = images.training;
         let model = ConvNet::new(shape, classes, &mut parameters, seed)?;
         Ok(Self { images, parameters, model, seed })
@@ -102,6 +102,8 @@ impl Classifier {
         let mut right = 0;
         for chosen in all.chunks(EVALUATED_AT_ONCE) {
             let (pixels, labels) = held_out.batch(chosen, None)?;
+            let (pixels, labels) =
+                (pixels.to_device(self.parameters.device())?, labels.to_device(self.parameters.device())?);
             let best = self.model.forward(&weights, &pixels)?.argmax(D::Minus1)?;
             right += best.eq(&labels)?.to_dtype(candle_core::DType::U32)?.sum_all()?.to_scalar::<u32>()?;
         }
@@ -110,8 +112,6 @@ impl Classifier {
 }
 
 impl Task for Classifier {
-    type Batch = (Tensor, Tensor);
-
     fn parameters(&self) -> &ParameterSet {
         &self.parameters
     }
@@ -124,13 +124,13 @@ impl Task for Classifier {
         1
     }
 
-    fn load(&self, part: &Part, _step: u64) -> CandleResult<Self::Batch> {
+    fn load(&self, part: &Part, _step: u64) -> CandleResult<Batch> {
         // How an image is moved depends on the image and the epoch only, not on the rank that has it.
         let vary = |image: u32| Random::new(self.seed ^ (u64::from(image) << 32), part.epoch);
         self.images.training.batch(&part.mine, Some(&vary))
     }
 
-    fn loss(&self, weights: &Weights, (pixels, labels): &Self::Batch) -> CandleResult<Tensor> {
+    fn loss(&self, weights: &Weights, (pixels, labels): &Batch) -> CandleResult<Tensor> {
         cross_entropy(&self.model.forward(weights, pixels)?, labels)
     }
 }

@@ -1,0 +1,134 @@
+//! Training on a GPU: candle computes on its stream, the reducer works beside it.
+
+use std::sync::Arc;
+
+use agent::{Agent, StepMarks};
+use anyhow::{Context as _, bail};
+use candle_core::backend::BackendDevice as _;
+use candle_core::op::BackpropOp;
+use candle_core::{CudaDevice, CudaStorage, Device, Result, Storage, Tensor, Var};
+use reducer::cuda::{self, Cuda, CudaStream, CudaView, DeviceMemory, DeviceTimes, Transport};
+use reducer::ring::Ring;
+use reducer::{Instruments, Options, Parameter, ReduceError, Reduced, Reducer};
+
+use super::{Backend, Carried};
+use crate::adamw::{AdamW, OfTensors};
+use crate::options::JobOptions;
+use crate::trouble::{SlowAdapter, SlowPhase};
+
+/// The GPU of this rank.
+pub struct Gpu {
+    candle: CudaDevice,
+    cuda: Cuda,
+}
+
+impl Gpu {
+    /// Opens the GPU with the number `LOCAL_RANK`, modulo how many there are.
+    ///
+    /// # Errors
+    /// When there is none, or trouble is planted that a GPU does not feel.
+    pub fn open(options: &JobOptions) -> anyhow::Result<Self> {
+        let (rank, ranks) = (local("LOCAL_RANK", "RANK", 0)?, local("LOCAL_WORLD_SIZE", "WORLD_SIZE", 1)?);
+        let devices = cuda::Device::count().context("--device cuda")?;
+        if devices == 0 {
+            bail!("--device cuda: the driver works and sees no GPU");
+        }
+        let fits = if ranks <= devices { Carried::Nccl } else { Carried::Staged };
+        let carried = options.transport.unwrap_or(fits);
+        refuse(options.trouble.slow_phase, carried)?;
+        let ordinal = rank % devices;
+        let device = cuda::Device::open(ordinal).context("--device cuda")?;
+        let candle = CudaDevice::new(ordinal).context("--device cuda")?;
+        let transport = match carried {
+            Carried::Nccl => Transport::Nccl,
+            Carried::Staged => Transport::Staged,
+        };
+        let cuda = Cuda::new(device, candle.cuda_stream(), transport);
+        Ok(Self { candle, cuda })
+    }
+
+    fn stream(&self) -> &Arc<CudaStream> {
+        &self.cuda.compute
+    }
+
+    /// A copy of a gradient as a tensor of this shape.
+    fn tensor(&self, gradient: &CudaView<'_, f32>, shape: &candle_core::Shape) -> Result<Tensor> {
+        let copied = self.stream().clone_dtod(gradient).map_err(candle_core::Error::wrap)?;
+        let storage = Storage::Cuda(CudaStorage::wrap_cuda_slice(copied, self.candle.clone()));
+        Ok(Tensor::from_storage(storage, shape, BackpropOp::none(), false))
+    }
+}
+
+/// A launcher's number on this host, else the one of the whole job.
+fn local(name: &str, of_job: &str, otherwise: usize) -> anyhow::Result<usize> {
+    let Ok(text) = std::env::var(name).or_else(|_| std::env::var(of_job)) else { return Ok(otherwise) };
+    text.parse().with_context(|| format!("{name}={text}: must be a whole number"))
+}
+
+/// Trouble burns processor time, for which a GPU that has work enough does not wait.
+fn refuse(planted: Option<SlowPhase>, carried: Carried) -> anyhow::Result<()> {
+    match planted {
+        Some(SlowPhase::Compute | SlowPhase::Work) => {
+            bail!("--slow-phase compute and work burn processor time, which a GPU does not wait for")
+        }
+        Some(SlowPhase::Network) if carried == Carried::Nccl => {
+            bail!("--slow-phase network delays what the processor carries: it needs --transport staged")
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Backend for Gpu {
+    type Memory = DeviceMemory;
+    type Times = DeviceTimes;
+    type Moments = OfTensors;
+
+    fn device(&self) -> Device {
+        Device::Cuda(self.candle.clone())
+    }
+
+    fn reducer(
+        &self,
+        parameters: Vec<Parameter>,
+        comm: SlowAdapter<Ring>,
+        options: Options,
+        instruments: Instruments,
+    ) -> std::result::Result<Reducer<DeviceMemory>, ReduceError> {
+        Reducer::on_device(parameters, Box::new(comm), self.cuda.clone(), options, instruments)
+    }
+
+    fn marks(agent: &Agent, reducer: &Reducer<DeviceMemory>) -> StepMarks<DeviceTimes> {
+        agent.step_marks_by(DeviceTimes::of(reducer, agent.recorder()))
+    }
+
+    fn lend<T>(tensor: &Tensor, take: impl FnOnce(CudaView<'_, f32>) -> T) -> Result<T> {
+        let tensor = tensor.contiguous()?;
+        let (storage, layout) = tensor.storage_and_layout();
+        let Storage::Cuda(storage) = &*storage else { candle_core::bail!("the tensor is not on a GPU") };
+        let start = layout.start_offset();
+        Ok(take(storage.as_cuda_slice::<f32>()?.slice(start..start + layout.shape().elem_count())))
+    }
+
+    /// Asks the device once: what is not finite stays so when it is multiplied by 0 and added up.
+    fn are_finite(&self, reduced: &Reduced<'_, DeviceMemory>) -> Result<bool> {
+        let mut sum = Tensor::zeros((), candle_core::DType::F32, &self.device())?;
+        for (_, gradient) in reduced.gradients() {
+            if let Some(gradient) = gradient {
+                let values = self.tensor(&gradient, &gradient.len().into())?;
+                sum = (sum + (values * 0.0)?.sum_all()?)?;
+            }
+        }
+        Ok(sum.to_scalar::<f32>()? == 0.0)
+    }
+
+    fn update(
+        &self,
+        optimizer: &AdamW<OfTensors>,
+        index: usize,
+        var: &Var,
+        gradient: CudaView<'_, f32>,
+        unscale: f32,
+    ) -> Result<()> {
+        optimizer.update(index, var, &self.tensor(&gradient, var.shape())?, unscale)
+    }
+}
