@@ -27,17 +27,23 @@ fn is_collective(kernel: &str) -> bool {
     COLLECTIVES.iter().any(|part| kernel.contains(part))
 }
 
-/// Sums up `work`, in any order; `dropped` records are missing from it.
+/// Sums up `work`, in any order; `dropped` records are missing from it. `carried` are collectives that are no kernels,
+/// since the host carries them, on the same clock.
 #[must_use]
-pub fn activity(work: &[Work<'_>], dropped: u64) -> Activity {
+pub fn activity(work: &[Work<'_>], carried: &[Interval], dropped: u64) -> Activity {
     let of = |wanted: &dyn Fn(Option<&str>) -> bool| {
         Intervals::union(work.iter().filter(|work| wanted(work.kernel)).map(|work| work.ran))
     };
     let compute = of(&|kernel| kernel.is_some_and(|kernel| !is_collective(kernel)));
-    let collectives = of(&|kernel| kernel.is_some_and(is_collective));
     let nanos = Intervals::total;
     let begin = work.iter().map(|work| work.ran.0).min().unwrap_or(0);
     let end = work.iter().map(|work| work.ran.1).max().unwrap_or(0);
+    let kernels_of_collectives =
+        work.iter().filter(|work| work.kernel.is_some_and(is_collective)).map(|work| work.ran);
+    // Whether compute ran before the first record and after the last is not known.
+    let seen =
+        carried.iter().map(|&(from, to)| (from.max(begin), to.min(end))).filter(|(from, to)| from < to);
+    let collectives = Intervals::union(kernels_of_collectives.chain(seen));
     let span_nanos = (end - begin).max(0).unsigned_abs();
     Activity {
         records: work.len() as u64,
@@ -151,7 +157,7 @@ mod tests {
             kernel(nccl, 80, 130),
             Work { kernel: None, ran: (150, 160) },
         ];
-        let found = activity(&work, 3);
+        let found = activity(&work, &[], 3);
         assert_eq!((found.records, found.dropped, found.span_nanos), (4, 3, 160));
         assert_eq!((found.compute_nanos, found.collective_nanos, found.hidden_nanos), (100, 50, 20));
         assert_eq!((found.copy_nanos, found.idle_nanos), (10, 20));
@@ -161,12 +167,20 @@ mod tests {
     }
 
     #[test]
+    fn collectives_that_the_host_carries_count_where_the_device_was_seen() {
+        let found =
+            activity(&[kernel("gemm", 100, 160), kernel("gemm", 180, 200)], &[(0, 110), (150, 190)], 0);
+        assert_eq!((found.collective_nanos, found.hidden_nanos), (10 + 40, 10 + 10 + 10));
+        assert_eq!((found.compute_nanos, found.idle_nanos), (80, 20), "the device does nothing for them");
+    }
+
+    #[test]
     fn slow_kernels_and_an_idle_device_are_told_from_each_other() {
         let nccl = "ncclDevKernel_AllReduce";
-        let usual = activity(&[kernel("gemm", 0, 90), kernel(nccl, 90, 100)], 0);
+        let usual = activity(&[kernel("gemm", 0, 90), kernel(nccl, 90, 100)], &[], 0);
         // A collective is longer on who waits less or more, which says nothing of the device.
-        let slow = activity(&[kernel("gemm", 0, 108), kernel(nccl, 108, 200)], 0);
-        let hungry = activity(&[kernel("gemm", 0, 90), kernel(nccl, 140, 150)], 0);
+        let slow = activity(&[kernel("gemm", 0, 108), kernel(nccl, 108, 200)], &[], 0);
+        let hungry = activity(&[kernel("gemm", 0, 90), kernel(nccl, 140, 150)], &[], 0);
         assert_eq!(differences(&usual, &usual, 0), Vec::<String>::new());
         let said = differences(&slow, &usual, 3);
         assert!(
@@ -187,7 +201,7 @@ mod tests {
 
     #[test]
     fn nothing_recorded_is_nothing_and_no_overlap() {
-        let nothing = activity(&[], 0);
+        let nothing = activity(&[], &[], 0);
         assert_eq!((nothing.span_nanos, nothing.overlap_ratio()), (0, None));
     }
 
@@ -196,7 +210,7 @@ mod tests {
         let names: Vec<String> = (0..40).map(|number| format!("{number}{}", "x".repeat(2_000))).collect();
         let work: Vec<Work<'_>> =
             names.iter().zip(1..).map(|(name, length)| kernel(name, 0, length)).collect();
-        let kernels = activity(&work, 0).kernels;
+        let kernels = activity(&work, &[], 0).kernels;
         assert_eq!((kernels.len(), kernels[0].total_nanos, kernels[0].name.len()), (MOST_KERNELS, 40, 512));
     }
 }

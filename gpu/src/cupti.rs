@@ -99,16 +99,22 @@ pub fn find() -> Result<CuptiFacts, NoCupti> {
     Ok(CuptiFacts { path: library.path.clone(), origin: library.origin, version, is_realtime })
 }
 
-fn clock_is_realtime(library: &Library) -> Result<bool, NoCupti> {
+/// CUPTI's clock, in nanoseconds.
+fn timestamp(library: &Library) -> Result<u64, NoCupti> {
     // SAFETY: the type is that of cupti_activity.h: one integer is written.
     let get_time =
         unsafe { library.function::<unsafe extern "C" fn(*mut u64) -> c_uint>("cuptiGetTimestamp")? };
+    let mut time = 0;
+    // SAFETY: as above.
+    check("cuptiGetTimestamp", unsafe { get_time(&raw mut time) })?;
+    Ok(time)
+}
+
+fn clock_is_realtime(library: &Library) -> Result<bool, NoCupti> {
     let mut is_realtime = false;
     for _ in 0..READINGS {
-        let mut time = 0;
         let before = realtime_nanos();
-        // SAFETY: as above.
-        check("cuptiGetTimestamp", unsafe { get_time(&raw mut time) })?;
+        let time = timestamp(library)?;
         // One reading within its bracket is proof: another clock would be off by years, not by microseconds.
         is_realtime |= (before..=realtime_nanos()).contains(&time);
     }

@@ -5,15 +5,15 @@
 //! urgent stream              (wait r0)| all-reduce 0 |e0|(wait r1)| all-reduce 1 |e1|
 //! ```
 //!
-//! With NCCL the training thread does not wait for the device: it arranges work, steps ahead if it can. A gradient is scaled into
-//! its bucket by a kernel behind the one that made it; an event on the compute stream (`r`) says that the bucket is
+//! With NCCL the training thread does not wait for the device: it arranges work, steps ahead if it can. A gradient is
+//! scaled into its bucket by a kernel behind the one that made it; an event on the compute stream (`r`) says that the bucket is
 //! ready and lets the urgent stream begin; an event behind the collective (`e`) lets the optimizer begin. Both orders
 //! are needed anyway, so that observing costs no more than that these two events keep their times. They are read later,
 //! when the device has come past them, and placed on the host's clock.
 //!
 //! Collectives are NCCL's, or *staged*: copied to pinned memory, reduced by the [`Control`] communicator, and copied
-//! back, for which the end of a step waits. Staged is for ranks that share a GPU, which NCCL refuses, and for where there is no NCCL. With NCCL, the control
-//! communicator is what the ranks meet over, and what finds out who is to blame when a collective does not end: NCCL
+//! back, for which the end of a step waits. Staged is for ranks that share a GPU, which NCCL refuses, and for where there
+//! is no NCCL. With NCCL, the control communicator is what the ranks meet over, and what finds out who is to blame when a collective does not end: NCCL
 //! itself would wait forever.
 //!
 //! ```no_run
@@ -50,6 +50,7 @@ mod carrier;
 mod clock;
 mod events;
 mod memory;
+mod recent;
 mod times;
 
 use std::path::PathBuf;
@@ -59,7 +60,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use agent::Notes;
-use gpu::cupti::on_demand::{self, OnDemand};
+use gpu::cupti::on_demand::{self, Carried, OnDemand};
 pub use gpu::device::{CudaSlice, CudaStream, CudaView, Device, DeviceError};
 use gpu::nccl::communicator::{Communicator as NcclCommunicator, Nccl, State};
 use gpu::nccl::{UNIQUE_ID_BYTES, UniqueId};
@@ -75,6 +76,7 @@ use crate::reducer::{Instruments, Options, Reducer};
 use carrier::{DeviceCarrier, Way};
 use clock::Bound;
 pub use memory::DeviceMemory;
+use recent::Recent;
 pub use times::DeviceTimes;
 
 /// Points in time that wait to be read: some hundred steps' worth, should the communication thread be held up.
@@ -148,9 +150,12 @@ impl Reducer<DeviceMemory> {
         let (sender, unread) = sync_channel(UNREAD);
         let failure = Arc::new(OnceLock::new());
         let bound = Bound::default();
-        let carrier = DeviceCarrier::new(control, made?, &cuda, unread, failure.clone(), bound.clone());
+        let recent = Recent::default();
+        let carrier =
+            DeviceCarrier::new(control, made?, &cuda, unread, failure.clone(), bound.clone(), recent.clone());
         let carrier = carrier.inspect_err(|error| give_up.abort(&error.to_string()))?;
-        let looks = instruments.training.is_enabled().then(|| Looks::start(&cuda, &instruments.notes, bound));
+        let is_observed = instruments.training.is_enabled();
+        let looks = is_observed.then(|| Looks::start(&cuda, &instruments.notes, bound, recent));
         let memory = DeviceMemory::new(cuda, sender, failure, looks);
         Self::with(parameters, memory, carrier, options, instruments)
     }
@@ -165,7 +170,7 @@ pub(crate) struct Looks {
 impl Looks {
     /// Tells the server once a second what the device does, and how well its clock is known; and when it asks, every kernel
     /// of a short while.
-    fn start(cuda: &Cuda, notes: &Notes, bound: Bound) -> Self {
+    fn start(cuda: &Cuda, notes: &Notes, bound: Bound, recent: Recent) -> Self {
         let (pci_bus_id, now) = (cuda.device.pci_bus_id.clone(), cuda.now);
         let samples = notes.clone();
         let each_second =
@@ -177,8 +182,10 @@ impl Looks {
                 samples.device(sample)
             });
         let (asking, telling) = (notes.clone(), notes.clone());
+        let carried = (cuda.transport == Transport::Staged)
+            .then(|| -> Carried { Box::new(move |from, until| recent.between(from, until)) });
         let when_asked = OnDemand::start(
-            on_demand::Wanted::from_env(cuda.cupti.clone(), now),
+            on_demand::Wanted { carried, ..on_demand::Wanted::from_env(cuda.cupti.clone(), now) },
             move |done| asking.burst_asked(done),
             move |burst| telling.burst(burst),
         );

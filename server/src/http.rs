@@ -3,9 +3,9 @@
 pub mod answer;
 pub mod api;
 pub mod assets;
-pub mod bursts;
 pub mod compare;
 pub mod detail;
+pub mod devices;
 pub mod error;
 pub mod export;
 pub mod guard;
@@ -41,7 +41,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// What a page may do: its own scripts and styles, its own server, nothing else.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; \
     style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; font-src 'self'; base-uri 'none'; \
-    form-action 'none'; frame-ancestors 'none'";
+    form-action 'self'; frame-ancestors 'none'";
 
 /// What handlers share.
 #[derive(Clone)]
@@ -77,8 +77,8 @@ pub fn router(app: App) -> Router {
         .routes(routes!(detail::step_ranks))
         .routes(routes!(detail::heatmap))
         .routes(routes!(api::waterfall))
-        .routes(routes!(api::devices))
-        .routes(routes!(bursts::ask, bursts::newest))
+        .routes(routes!(devices::devices))
+        .routes(routes!(devices::ask, devices::bursts))
         .routes(routes!(scaling::scaling))
         .routes(routes!(compare::comparison))
         .routes(routes!(export::export))
@@ -97,6 +97,7 @@ pub fn router(app: App) -> Router {
         .layer(DefaultBodyLimit::max(MOST_BODY_BYTES))
         .merge(ingest_routes)
         .route("/api/v1/openapi.json", openapi)
+        .route("/parts/runs/{run}/devices", get(devices::part))
         .route("/metrics", get(api::metrics))
         .route("/healthz", get(api::healthz))
         .route("/readyz", get(api::readyz))
@@ -107,7 +108,8 @@ pub fn router(app: App) -> Router {
         .layer(middleware::from_fn_with_state(app.guard.clone(), guard::check))
         .layer(header_layer(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY))
         .layer(header_layer(header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
-        .layer(header_layer(header::REFERRER_POLICY, "no-referrer"))
+        // Nothing to others; to this server, which page asks ([`guard`]).
+        .layer(header_layer(header::REFERRER_POLICY, "same-origin"))
         .with_state(app)
 }
 

@@ -1,6 +1,7 @@
 //! The state of all runs, owned by one task ([`hub`]); what readers get are snapshots.
 
 pub mod detail;
+pub mod devices;
 pub mod hub;
 pub mod incoming;
 pub mod run;

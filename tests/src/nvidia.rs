@@ -32,19 +32,64 @@ pub fn driver() -> anyhow::Result<Option<PathBuf>> {
 /// # Errors
 /// When files cannot be written.
 pub fn wheel(package: &str, version: &str) -> anyhow::Result<Option<PathBuf>> {
+    wheels(&format!("{package}-{version}"), package, version, &[&format!("{package}=={version}")])
+}
+
+/// What builds programs for CUDA 13.0, laid out as NVIDIA's installer does: `bin/nvcc`, `include`, `lib64`; with the
+/// driver's library to link against. `None` as above.
+///
+/// # Errors
+/// When files cannot be written.
+pub fn toolkit() -> anyhow::Result<Option<PathBuf>> {
+    let Some(driver) = driver()? else { return Ok(None) };
+    let Some(root) = wheels("cuda-13.0", "CUDA's compiler and libraries", "13.0", &TOOLKIT)? else {
+        return Ok(None);
+    };
+    let toolkit = root.join("nvidia/cu13");
+    let libraries = toolkit.join("lib");
+    let link = |from: &Path, to: &Path| match std::os::unix::fs::symlink(from, to) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    };
+    link(Path::new("lib"), &toolkit.join("lib64"))?;
+    link(&driver.join("libcuda.so.1"), &libraries.join("libcuda.so"))?;
+    for file in fs::read_dir(&libraries)?.flatten() {
+        // libcublas.so.13 is linked as libcublas.so.
+        let name = file.file_name().to_string_lossy().into_owned();
+        if let Some((short, _)) = name.split_once(".so.") {
+            link(Path::new(&name), &libraries.join(format!("{short}.so")))?;
+        }
+    }
+    Ok(Some(toolkit))
+}
+
+/// CUDA 13.0 is what PyTorch 2.11 has, whose libraries a program is given where it runs.
+const TOOLKIT: [&str; 8] = [
+    "nvidia-cuda-nvcc==13.0.88",
+    "nvidia-nvvm==13.0.88",
+    "nvidia-cuda-crt==13.0.88",
+    "nvidia-cuda-runtime==13.0.96",
+    "nvidia-cuda-cccl==13.0.85",
+    "nvidia-cublas==13.0.2.14",
+    "nvidia-cuda-nvrtc==13.0.88",
+    "nvidia-curand==10.4.0.35",
+];
+
+/// The folder `name`, into which these wheels are unpacked together.
+fn wheels(name: &str, what: &str, version: &str, pinned: &[&str]) -> anyhow::Result<Option<PathBuf>> {
     let _one_at_a_time = FETCHING.lock();
-    let root = folder(&format!("{package}-{version}"));
+    let root = folder(name);
     // Debian's Python has pip in virtual environments only.
     let python = folder("python");
     let made = || fetch::succeed(Path::new("python3"), &["-m", "venv", &python.to_string_lossy()]);
     if !fetch::once("a Python environment", &python, "1", made)? {
         return Ok(None);
     }
-    let there = fetch::once(package, &root, version, || {
-        let (pinned, to) = (format!("{package}=={version}"), root.to_string_lossy());
+    let there = fetch::once(what, &root, version, || {
+        let to = root.to_string_lossy();
         let install = ["install", "--quiet", "--disable-pip-version-check", "--no-deps"];
-        let bounds = ["--retries", "1", "--timeout", "20", "--target", &to, &pinned];
-        fetch::succeed(&python.join("bin/pip"), &[&install[..], &bounds].concat())
+        let bounds = ["--retries", "1", "--timeout", "20", "--target", &to];
+        fetch::succeed(&python.join("bin/pip"), &[&install[..], &bounds, pinned].concat())
     })?;
     Ok(there.then_some(root))
 }

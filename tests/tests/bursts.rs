@@ -109,6 +109,38 @@ fn a_rank_that_cannot_says_why_and_what_makes_no_sense_is_refused() -> anyhow::R
 }
 
 #[test]
+fn of_collectives_that_the_host_carries_a_burst_tells_what_events_tell() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let libraries = fake_gpu::installed_as(&["libcuda.so.1", "libcupti.so.13"])?;
+    let job = Command::new(program("paceline"))
+        .args(["run", "-n", "1", "--server", &server.address, "--"])
+        .arg(program("staged_job"))
+        .arg("100000")
+        .env("LD_LIBRARY_PATH", libraries.path())
+        .env("FAKEGPU_REAL_TIME", "1")
+        .stdout(Stdio::null())
+        .spawn()
+        .map(Job)?;
+    let runs = format!("{}/api/v1/runs", server.address);
+    wait_until("steps to be known", || {
+        get_json(&runs).ok()?[0]["last_step"].as_u64().filter(|step| *step > 50)
+    })?;
+    let output = paceline(&["burst", "latest", "--server", &server.address, "--millis", "1000", "--json"])?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout)?;
+    let id = get_json(&runs)?[0]["run"].as_str().unwrap_or_default().to_owned();
+    let by_events = get_json(&format!("{runs}/{id}"))?["overlap_ratio"].as_f64().unwrap_or(f64::NAN);
+    drop(job);
+    let outcome = &found[0]["burst"]["outcome"];
+    let nanos = |name: &str| outcome[name].as_f64().unwrap_or(f64::NAN);
+    let by_cupti = nanos("hidden_nanos") / nanos("collective_nanos");
+    ensure!((0.1..0.9).contains(&by_events), "{by_events} by events: some is hidden, some is not");
+    ensure!((by_cupti - by_events).abs() < 0.02, "{by_cupti} by CUPTI, {by_events} by events: {outcome}");
+    Ok(())
+}
+
+#[test]
 fn without_a_server_the_command_says_how_to_name_one() -> anyhow::Result<()> {
     let output = paceline(&["burst", "--server", "http://127.0.0.1:9"])?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

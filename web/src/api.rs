@@ -95,6 +95,12 @@ async fn shown<T: DeserializeOwned>(url: &str) -> Result<T, String> {
     view::decode(&get(url).await?).map_err(|error| error.to_string())
 }
 
+/// The devices of a run, as markup for [`crate::html`].
+pub async fn devices(run: &str) -> Result<String, String> {
+    let bytes = get(&format!("/parts/runs/{run}/devices")).await?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 fn consistent(is: bool) -> Result<(), String> {
     if is { Ok(()) } else { Err("the server sent columns that do not fit together".into()) }
 }

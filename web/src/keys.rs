@@ -44,7 +44,7 @@ const KEYS: [(&str, &[(&str, &str)]); 4] = [
         &[
             ("?", "this list"),
             ("Space", "pause, go on"),
-            ("1 … 5", "Overview, Ranks, Buckets, Scaling, Health"),
+            ("1 … 6", "Overview, Ranks, Buckets, Scaling, Devices, Health"),
             ("[ ]", "rewind by a step, and on again"),
             ("L", "back to the newest"),
             ("E", "export: traces, tables, the report"),

@@ -3,6 +3,7 @@
 pub mod buckets;
 pub mod charts;
 pub mod compare;
+pub mod devices;
 pub mod distribution;
 pub mod export;
 mod figures;

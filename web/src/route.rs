@@ -20,13 +20,16 @@ pub enum Tab {
     Buckets,
     /// Efficiency against world size.
     Scaling,
+    /// What the ranks' devices do.
+    Devices,
     /// How far the figures can be trusted.
     Health,
 }
 
 impl Tab {
     /// All tabs, left to right.
-    pub const ALL: [Self; 5] = [Self::Overview, Self::Ranks, Self::Buckets, Self::Scaling, Self::Health];
+    pub const ALL: [Self; 6] =
+        [Self::Overview, Self::Ranks, Self::Buckets, Self::Scaling, Self::Devices, Self::Health];
 
     /// What it says.
     pub fn name(self) -> &'static str {
@@ -35,19 +38,14 @@ impl Tab {
             Self::Ranks => "Ranks",
             Self::Buckets => "Buckets",
             Self::Scaling => "Scaling",
+            Self::Devices => "Devices",
             Self::Health => "Health",
         }
     }
 
     /// The last part of its path; the first tab has none.
-    fn key(self) -> &'static str {
-        match self {
-            Self::Overview => "",
-            Self::Ranks => "ranks",
-            Self::Buckets => "buckets",
-            Self::Scaling => "scaling",
-            Self::Health => "health",
-        }
+    fn key(self) -> String {
+        if self == Self::Overview { String::new() } else { self.name().to_ascii_lowercase() }
     }
 
     /// Its path under a run.

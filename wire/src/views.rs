@@ -481,6 +481,8 @@ pub struct RankDevice {
 pub struct RankBurst {
     /// The rank.
     pub rank: Rank,
+    /// How long ago it came, in milliseconds.
+    pub age_millis: u64,
     /// The burst.
     pub burst: Burst,
 }

@@ -1,18 +1,22 @@
 //! `cargo xtask gpu`: the checks that need a GPU, here or packed up for another machine.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 
 use crate::system::{cargo, programs, root, step};
 
-/// What `gpu/accept.sh` starts or loads.
+/// What `gpu/accept.sh` starts or loads, beside the job.
 const PROGRAMS: [&str; 3] = ["accept", "paceline", "libpaceline_agent.so"];
+/// A training job on candle, built for GPUs.
+const JOB: &str = "char_lm";
 /// What is easily carried to another machine.
 const MOST_BYTES: u64 = 64 << 20;
 /// The script's exit code where there is no GPU.
 const SKIPPED: i32 = 77;
+/// The oldest GPUs that the job's kernels are good for (Ampere): newer ones translate them.
+const CAPABILITY: &str = "80";
 
 /// Builds and packs the programs, then runs the checks.
 pub fn run(arguments: &[String]) -> anyhow::Result<()> {
@@ -21,12 +25,17 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     }
     let packages = ["paceline", "paceline-doors", "paceline-tests"].map(|package| ["--package", package]);
     step("building", cargo().args(["build", "--release"]).args(packages.as_flattened()))?;
+    let mut files: Vec<PathBuf> = PROGRAMS.iter().map(|program| programs().join(program)).collect();
+    files.extend(job()?);
     let packed = root().join("target/gpu");
+    if packed.exists() {
+        std::fs::remove_dir_all(&packed)?;
+    }
     std::fs::create_dir_all(&packed)?;
     let mut bytes = 0;
-    for program in PROGRAMS {
-        let from = programs().join(program);
-        bytes += std::fs::copy(&from, packed.join(program))
+    for from in files {
+        let name = from.file_name().context("a program has a name")?;
+        bytes += std::fs::copy(&from, packed.join(name))
             .with_context(|| format!("cannot copy {}", from.display()))?;
     }
     ensure!(bytes <= MOST_BYTES, "the programs have {bytes} bytes, more than {MOST_BYTES}");
@@ -35,6 +44,48 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
         bytes as f64 / f64::from(1 << 20)
     );
     accept(&packed, &root().join("benches/results"))
+}
+
+/// Builds the job for GPUs, by a toolkit of its own: in ten minutes or so, the first time. `None`, with the reason on
+/// standard error, where there is no toolkit and none to be had.
+fn job() -> anyhow::Result<Option<PathBuf>> {
+    eprintln!("\n== CUDA's compiler");
+    let output =
+        Command::new(programs().join("cuda_toolkit")).stderr(std::process::Stdio::inherit()).output()?;
+    if output.status.code() == Some(SKIPPED) {
+        return Ok(None);
+    }
+    ensure!(output.status.success(), "CUDA's compiler: failed ({})", output.status);
+    let toolkit = PathBuf::from(String::from_utf8(output.stdout)?.trim());
+    // A folder of its own: the same program without GPUs is what tests and the demo start.
+    let target = root().join("target/cuda");
+    let mut build = cargo();
+    build.args(["build", "--release", "--package", "paceline-examples", "--bin", JOB, "--features", "cuda"]);
+    step("building the job for GPUs", by(&toolkit, &mut build)?.arg("--target-dir").arg(&target))?;
+    Ok(Some(target.join("release").join(JOB)))
+}
+
+/// Checks Rust's side of the job for GPUs, with a stand-in for CUDA's compiler.
+pub fn check_job(deny: &[&str]) -> anyhow::Result<()> {
+    let stand_in = root().join("target/nvcc");
+    let compiler = stand_in.join("bin/nvcc");
+    std::fs::create_dir_all(stand_in.join("bin"))?;
+    std::fs::copy(root().join("xtask/src/nvcc.sh"), &compiler)?;
+    let mut check = cargo();
+    check.args(["clippy", "--release", "--package", "paceline-examples", "--features", "cuda"]).args(deny);
+    step("lints, jobs on GPUs", by(&stand_in, &mut check)?)
+}
+
+/// Lets a command build with the toolkit in this folder, and no other.
+fn by<'a>(toolkit: &Path, command: &'a mut Command) -> anyhow::Result<&'a mut Command> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::iter::once(toolkit.join("bin")).chain(std::env::split_paths(&path));
+    command.env("PATH", std::env::join_paths(path)?).env("CUDA_COMPUTE_CAP", CAPABILITY);
+    command.env("NVCC", toolkit.join("bin/nvcc"));
+    for variable in ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR"] {
+        command.env(variable, toolkit);
+    }
+    Ok(command)
 }
 
 /// Runs the checks; without a GPU that is a line that says so.

@@ -62,6 +62,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     step("lints", cargo().args(["clippy", "--release", "--all-targets"]).args(native).args(DENY))?;
     let browser = ["--package", "paceline-web", "--profile", "web", "--target", "wasm32-unknown-unknown"];
     step("lints, browser", cargo().args(["clippy", "--target-dir", "target/web"]).args(browser).args(DENY))?;
+    gpu::check_job(&DENY)?;
     step("build", cargo().args(["build", "--release"]).args(native))?;
     let test = ["test", "--release"];
     let [of_crates, of_the_whole] = test_programs()?;

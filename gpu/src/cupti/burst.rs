@@ -12,8 +12,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use wire::clock::MonoNanos;
+
 use super::records::{Record, kind};
-use super::{NoCupti, WANTED, check, clock_is_realtime};
+use super::{NoCupti, WANTED, check, clock_is_realtime, timestamp};
 use crate::library::{Absent, Library, Wanted};
 
 /// Words of 8 bytes, so that buffers are aligned as CUPTI wants them: 1 MiB, some six thousand kernels.
@@ -229,6 +231,17 @@ impl Burst {
             self.enabled.push(kind);
         }
         Ok(())
+    }
+
+    /// CUPTI's clock less the host's, `now`, in nanoseconds.
+    ///
+    /// # Errors
+    /// When CUPTI refuses.
+    pub fn ahead(&self, now: fn() -> MonoNanos) -> Result<i64, NoBurst> {
+        let before = now().0;
+        let time = timestamp(&self.library)?;
+        let after = now().0;
+        Ok(time.cast_signed() - (before + (after - before) / 2))
     }
 
     /// Ends it and reads what was recorded. Work that the devices have not done yet is not in it: wait for them first.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use analysis::activity::{Work, activity};
+use analysis::intervals::Interval;
 use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest};
 use wire::clock::MonoNanos;
 
@@ -18,8 +19,13 @@ const VARIABLE: &str = "PACELINE_BURST_EVERY";
 /// How long it is: some steps.
 const UNASKED_MILLIS: u16 = 200;
 
+/// Collectives are known a step or so after they ran.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// Tells which collectives ran in between that are no kernels, since the host carries them.
+pub type Carried = Box<dyn Fn(MonoNanos, MonoNanos) -> Vec<(MonoNanos, MonoNanos)> + Send>;
+
 /// How bursts are recorded.
-#[derive(Clone, Debug)]
 pub struct Wanted {
     /// CUPTI's library, where it is not to be looked for.
     pub file: Option<PathBuf>,
@@ -27,6 +33,8 @@ pub struct Wanted {
     pub now: fn() -> MonoNanos,
     /// How often nobody needs to ask; `None` for never.
     pub every: Option<Duration>,
+    /// Where the host carries collectives.
+    pub carried: Option<Carried>,
 }
 
 impl Wanted {
@@ -35,7 +43,7 @@ impl Wanted {
     pub fn from_env(file: Option<PathBuf>, now: fn() -> MonoNanos) -> Self {
         let seconds = std::env::var(VARIABLE).ok().and_then(|seconds| seconds.parse::<f64>().ok());
         let every = seconds.filter(|seconds| (1.0..1e9).contains(seconds)).map(Duration::from_secs_f64);
-        Self { file, now, every }
+        Self { file, now, every, carried: None }
     }
 }
 
@@ -70,20 +78,33 @@ impl OnDemand {
 
 fn answer(wanted: &Wanted, request: BurstRequest, stop: &Stop) -> Burst {
     let from = (wanted.now)();
-    let outcome = match record(wanted, Duration::from_millis(request.millis.into()), stop) {
-        Ok(activity) => BurstOutcome::Recorded(activity),
+    let recorded = record(wanted, Duration::from_millis(request.millis.into()), stop);
+    let until = (wanted.now)();
+    let outcome = match recorded {
+        Ok((recorded, ahead)) => {
+            BurstOutcome::Recorded(summed_up(&recorded, &carried(wanted, from, until, ahead, stop)))
+        }
         Err(reason) => BurstOutcome::Refused { reason: reason.to_string() },
     };
-    Burst { request: request.number, from, until: (wanted.now)(), outcome }
+    Burst { request: request.number, from, until, outcome }
 }
 
-fn record(wanted: &Wanted, length: Duration, stop: &Stop) -> Result<Activity, NoBurst> {
+/// What was recorded, and CUPTI's clock less the host's.
+fn record(wanted: &Wanted, length: Duration, stop: &Stop) -> Result<(Recorded, i64), NoBurst> {
     let burst = burst::Burst::start(wanted.file.as_deref())?;
     stop.wait(length);
-    Ok(summed_up(&burst.finish()?))
+    let ahead = burst.ahead(wanted.now)?;
+    Ok((burst.finish()?, ahead))
 }
 
-fn summed_up(recorded: &Recorded) -> Activity {
+/// The collectives that the host carried meanwhile, on CUPTI's clock.
+fn carried(wanted: &Wanted, from: MonoNanos, until: MonoNanos, ahead: i64, stop: &Stop) -> Vec<Interval> {
+    let Some(carried) = &wanted.carried else { return Vec::new() };
+    stop.wait(SETTLE);
+    carried(from, until).into_iter().map(|(start, end)| (start.0 + ahead, end.0 + ahead)).collect()
+}
+
+fn summed_up(recorded: &Recorded, carried: &[Interval]) -> Activity {
     let ran = |times: &Times| (times.start.cast_signed(), times.end.cast_signed());
     let work = recorded.records.iter().filter_map(|record| match record {
         Record::Kernel { times, name, .. } => Some(Work { kernel: Some(name), ran: ran(times) }),
@@ -94,5 +115,5 @@ fn summed_up(recorded: &Recorded) -> Activity {
     });
     // The device did not say when.
     let work: Vec<Work<'_>> = work.filter(|work| work.ran.0 > 0).collect();
-    activity(&work, recorded.dropped)
+    activity(&work, carried, recorded.dropped)
 }

@@ -17,6 +17,7 @@ use wire::ids::{Bucket, Seq};
 use super::clock::{Bound, DeviceClock};
 use super::events::{Pair, Unread};
 use super::memory::{DeviceMemory, Ready};
+use super::recent::Recent;
 use super::{Cuda, await_ready, refused, working};
 use crate::communicator::{Communicator, Control};
 use crate::error::CommError;
@@ -67,6 +68,8 @@ pub struct DeviceCarrier {
     free: MonoNanos,
     /// Tells the training thread why what it waited for ended.
     failure: Arc<OnceLock<CommError>>,
+    /// Of collectives that are staged, and so no kernels.
+    recent: Recent,
     is_bound: bool,
 }
 
@@ -78,6 +81,7 @@ impl DeviceCarrier {
         unread: Receiver<Unread>,
         failure: Arc<OnceLock<CommError>>,
         bound: Bound,
+        recent: Recent,
     ) -> Result<Self, CommError> {
         Ok(Self {
             stream: working(cuda.device.urgent_stream())?,
@@ -93,6 +97,7 @@ impl DeviceCarrier {
             in_flight: VecDeque::new(),
             free: MonoNanos(i64::MIN),
             failure,
+            recent,
             is_bound: false,
         })
     }
@@ -213,7 +218,11 @@ impl DeviceCarrier {
                 // The urgent stream does one thing after another.
                 let start = launch.max(self.free);
                 self.free = end;
-                Event::Bucket(BucketRecord { ready, launch, start, end: end.max(start), ..record })
+                let end = end.max(start);
+                if matches!(self.way, Way::Staged(_)) {
+                    self.recent.add(start, end);
+                }
+                Event::Bucket(BucketRecord { ready, launch, start, end, ..record })
             }
             Unread::Span { step, kind, begin, end } => {
                 let Some((begin, end)) = self.clock.place_both(&begin, &end)? else { return Ok(None) };

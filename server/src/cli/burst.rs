@@ -78,7 +78,7 @@ pub(super) fn run(arguments: &BurstArguments) -> anyhow::Result<()> {
         return print(&format!("{}\n", serde_json::to_string_pretty(&answered)?));
     }
     let mut out = String::new();
-    for RankBurst { rank, burst } in &answered {
+    for RankBurst { rank, burst, .. } in &answered {
         text(&mut out, rank.0, burst);
     }
     if answered.len() < ranks {

@@ -60,6 +60,23 @@ pub fn nanos(nanos: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
+/// Text as markup that means only itself: names come from whoever started the job.
+#[must_use]
+pub fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => plain.push_str("&amp;"),
+            '<' => plain.push_str("&lt;"),
+            '>' => plain.push_str("&gt;"),
+            '"' => plain.push_str("&quot;"),
+            '\'' => plain.push_str("&#39;"),
+            _ => plain.push(character),
+        }
+    }
+    plain
+}
+
 #[cfg(test)]
 mod tests {
     use super::nanos;

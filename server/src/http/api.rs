@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 use wire::ids::{RunId, Step};
-use wire::views::{ApiError, RankDevice, RunSummary};
+use wire::views::{ApiError, RunSummary};
 
 use super::App;
 use super::answer::binary;
@@ -68,22 +68,6 @@ pub async fn waterfall(
     let found = app.hub.ask(|reply| Command::Waterfall { run, step: wanted, reply }).await?;
     let missing = || Failure::NotFound(format!("the records of step {step} are not in memory"));
     found.map(|waterfall| binary(waterfall.encode())).ok_or_else(missing)
-}
-
-/// What each rank's device said last (utilisation, clocks, why they are lowered, power, memory), for ranks whose device
-/// can be looked at.
-#[utoipa::path(
-    get,
-    path = "/api/v1/runs/{run}/devices",
-    params(("run" = String, Path)),
-    responses((status = 200, body = Vec<RankDevice>), (status = 404, body = ApiError))
-)]
-pub async fn devices(
-    State(app): State<App>,
-    Path(run): Path<String>,
-) -> Result<Json<Vec<RankDevice>>, Failure> {
-    let run = find(&app, &run)?.summary.run.clone();
-    Ok(Json(app.hub.ask(|reply| Command::Devices { run, reply }).await?))
 }
 
 /// The server's clock, for two-way probes.

@@ -8,13 +8,13 @@ use analysis::step::StepAnalysis;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 use wire::batch::Batch;
-use wire::burst::{Burst, BurstRequest};
+use wire::burst::BurstRequest;
 use wire::clock::ServerNanos;
-use wire::device::DeviceSample;
 use wire::ids::{Rank, RunId, Step};
 use wire::live::Waterfall;
-use wire::views::{RankBurst, RankDevice, Report, RunState};
+use wire::views::{Report, RunState};
 
+use super::devices::Devices;
 use super::run::{ApplyError, RECENT_STEPS, Run};
 use super::snapshot::{RunSnapshot, Snapshot};
 use crate::clock::ServerClock;
@@ -92,12 +92,12 @@ pub enum Command {
         /// `None` when there is no such run.
         reply: oneshot::Sender<Option<Report>>,
     },
-    /// What the ranks' devices said last.
+    /// What is known of the ranks' devices.
     Devices {
         /// Of which run.
         run: RunId,
         /// Empty when there is no such run, or none of its devices can be looked at.
-        reply: oneshot::Sender<Vec<RankDevice>>,
+        reply: oneshot::Sender<Devices>,
     },
     /// Ask ranks for a burst.
     AskForBurst {
@@ -109,13 +109,6 @@ pub enum Command {
         millis: u16,
         /// `None` when there is no such run or rank.
         reply: oneshot::Sender<Option<BurstRequest>>,
-    },
-    /// The newest bursts.
-    Bursts {
-        /// Of which run.
-        run: RunId,
-        /// Empty when there is no such run, or none of its ranks recorded any.
-        reply: oneshot::Sender<Vec<RankBurst>>,
     },
     /// The report over the newest steps.
     Report {
@@ -299,26 +292,14 @@ impl Task {
                 let _gone = reply.send(run(&id).map_or_else(Vec::new, |run| run.steps_between(first, last)));
             }
             Command::Devices { run: id, reply } => {
-                let look = |(rank, sample): (usize, &DeviceSample)| RankDevice {
-                    rank: Rank(rank as u32),
-                    sample: sample.clone(),
-                };
-                let _gone =
-                    reply.send(run(&id).map_or_else(Vec::new, |run| run.devices().map(look).collect()));
+                let now = self.clock.now();
+                let _gone = reply.send(run(&id).map(|run| Devices::of(run, now)).unwrap_or_default());
             }
             Command::AskForBurst { run: id, rank, millis, reply } => {
                 let request = BurstRequest::at(self.clock.now(), millis);
                 let held = self.runs.get_mut(&id);
                 let is_asked = held.is_some_and(|held| held.run.ask_for_burst(rank, request));
                 let _gone = reply.send(is_asked.then_some(request));
-            }
-            Command::Bursts { run: id, reply } => {
-                let burst = |(rank, burst): (usize, &Burst)| RankBurst {
-                    rank: Rank(rank as u32),
-                    burst: burst.clone(),
-                };
-                let _gone =
-                    reply.send(run(&id).map_or_else(Vec::new, |run| run.bursts().map(burst).collect()));
             }
             Command::ReportAt { run: id, last, reply } => {
                 let now = self.clock.now();

@@ -559,9 +559,12 @@ impl Run {
         (now.0.max(0).unsigned_abs() / 1_000_000 < asked.number + patience).then_some(asked)
     }
 
-    /// The newest burst of each rank that has one.
-    pub fn bursts(&self) -> impl Iterator<Item = (usize, &Burst)> {
-        self.ranks.iter().enumerate().filter_map(|(rank, state)| Some((rank, &state.burst.as_ref()?.0)))
+    /// The newest burst of each rank that has one, and when it came.
+    pub fn bursts(&self) -> impl Iterator<Item = (usize, &Burst, ServerNanos)> {
+        self.ranks.iter().enumerate().filter_map(|(rank, state)| {
+            let (burst, came) = state.burst.as_ref()?;
+            Some((rank, burst, *came))
+        })
     }
 
     /// Error bound of each rank's clock, in nanoseconds.

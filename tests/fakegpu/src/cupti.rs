@@ -1,18 +1,16 @@
 //! libcupti: what was done on all streams, as activity records of CUDA 13.0.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::machine::{self, Done, What};
 use crate::out::{SUCCESS, give};
+use crate::time;
 
 const MAX_LIMIT_REACHED: c_int = 12;
 const MULTIPLE_SUBSCRIBERS: c_int = 39;
 const KERNEL: u32 = 10;
 const MEMCPY: u32 = 1;
 const MEMSET: u32 = 2;
-/// Virtual time begins in 2023, on a clock that counts from 1970.
-const EPOCH: i64 = 1_700_000_000_000_000_000;
 
 pub(crate) type Requested = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 pub(crate) type Completed = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
@@ -23,9 +21,8 @@ pub unsafe extern "C" fn cuptiGetVersion(version: *mut c_uint) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuptiGetTimestamp(time: *mut u64) -> c_int {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-    unsafe { give(time, now) }
+pub unsafe extern "C" fn cuptiGetTimestamp(to: *mut u64) -> c_int {
+    unsafe { give(to, time::wall_clock() as u64) }
 }
 
 /// For tests: another tool comes, or goes.
@@ -142,8 +139,8 @@ fn record(done: &Done) -> Vec<u8> {
     let mut bytes = vec![0; size_of_kind(kind)];
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
     put(0, &kind.to_le_bytes());
-    put(times, &(EPOCH + done.start).to_le_bytes());
-    put(times + 8, &(EPOCH + done.end).to_le_bytes());
+    put(times, &time::since_1970(done.start).to_le_bytes());
+    put(times + 8, &time::since_1970(done.end).to_le_bytes());
     put(place + 8, &(done.stream as u32).to_le_bytes());
     match done.what {
         What::Kernel(name) => put(104, &name.as_ptr().addr().to_le_bytes()),

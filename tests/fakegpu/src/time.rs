@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A call that enqueues something. Questions cost nothing, so that polling does not move time.
 pub(crate) const CALL: i64 = 1_000;
@@ -21,10 +21,27 @@ thread_local! {
     static HOST: Cell<i64> = const { Cell::new(0) };
 }
 
-/// When real time began; `None` where time is virtual.
+/// Virtual time begins in 2023, on a clock that counts from 1970.
+const VIRTUAL_EPOCH: i64 = 1_700_000_000_000_000_000;
+
+/// When real time began, by two clocks; `None` where time is virtual.
+fn real() -> Option<(Instant, i64)> {
+    static BEGAN: OnceLock<Option<(Instant, i64)>> = OnceLock::new();
+    *BEGAN.get_or_init(|| std::env::var_os("FAKEGPU_REAL_TIME").map(|_| (Instant::now(), wall_clock())))
+}
+
 fn began() -> Option<Instant> {
-    static BEGAN: OnceLock<Option<Instant>> = OnceLock::new();
-    *BEGAN.get_or_init(|| std::env::var_os("FAKEGPU_REAL_TIME").map(|_| Instant::now()))
+    real().map(|(began, _)| began)
+}
+
+/// The machine's, in nanoseconds since 1970.
+pub(crate) fn wall_clock() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
+}
+
+/// A time on a clock that counts from 1970.
+pub(crate) fn since_1970(time: i64) -> i64 {
+    real().map_or(VIRTUAL_EPOCH, |(_, began)| began) + time
 }
 
 /// Where the calling thread is.

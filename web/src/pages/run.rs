@@ -5,8 +5,8 @@ use viz::units;
 use wire::views::RunSummary;
 
 use super::{
-    buckets::Buckets, export::export, health::health, overview::overview, ranks::Ranks, scaling::scaling,
-    timeline::Timeline,
+    buckets::Buckets, devices::devices, export::export, health::health, overview::overview, ranks::Ranks,
+    scaling::scaling, timeline::Timeline,
 };
 use crate::cells::{Kept, Memo, Var, act, flag, memo, part, text};
 use crate::html::shown;
@@ -54,6 +54,7 @@ pub fn Run(id: String) -> impl IntoView {
         Tab::Ranks => view! { <Ranks /> }.into_any(),
         Tab::Buckets => view! { <Buckets /> }.into_any(),
         Tab::Scaling => scaling(),
+        Tab::Devices => devices(),
         Tab::Health => health(),
     });
     let none = move || live.no_such_run.get();
@@ -67,8 +68,8 @@ pub fn Run(id: String) -> impl IntoView {
         </Show>
         <div class="page" class:hidden=none>
             <Heading tab=tab run=run />
-            // Scaling is about whole runs: there is nothing to rewind.
-            <div class:hidden=flag(move || tab.get() == Tab::Scaling)><Timeline /></div>
+            // Scaling is about whole runs, and devices are as they are now: there is nothing to rewind.
+            <div class:hidden=flag(move || matches!(tab.get(), Tab::Scaling | Tab::Devices))><Timeline /></div>
             {body}
         </div>
     }

@@ -7,7 +7,7 @@ use wire::views::LatencyHistogram;
 
 use super::markdown::range;
 use super::{Body, Cell, Document, Section, Statement, Table};
-use crate::export::text::nanos;
+use crate::export::text::{nanos, plain};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -172,20 +172,4 @@ fn histogram(out: &mut String, histogram: &LatencyHistogram) -> fmt::Result {
         }
     }
     write!(out, "</svg></td>")
-}
-
-/// Text that means only itself: names come from whoever started the job.
-fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => plain.push_str("&amp;"),
-            '<' => plain.push_str("&lt;"),
-            '>' => plain.push_str("&gt;"),
-            '"' => plain.push_str("&quot;"),
-            '\'' => plain.push_str("&#39;"),
-            _ => plain.push(character),
-        }
-    }
-    plain
 }

@@ -1,0 +1,233 @@
+//! Devices and bursts as a part of the page.
+
+use std::fmt::{self, Write as _};
+
+use wire::burst::{Activity, BurstOutcome};
+use wire::device::{DeviceFigure as Figure, DeviceSample, throttle};
+use wire::ids::{Rank, RunId};
+use wire::views::{RankBurst, RankDevice};
+
+use crate::export::text::{nanos, plain};
+use crate::state::devices::Devices;
+
+/// Ranks that are shown; the rest is in the API.
+const MOST_RANKS: usize = 128;
+
+/// A name, what it is in a sentence, and what a device has of it; `None` where it does not tell.
+type Column = (&'static str, &'static str, fn(&DeviceSample) -> Option<String>);
+
+const COLUMNS: [Column; 12] = [
+    ("Busy", "share of the last second in which some kernel ran", |at| {
+        percent(at, Figure::UtilizationPercent)
+    }),
+    ("SMs", "share of time in which multiprocessors had work", |at| permille(at, Figure::SmActivityPermille)),
+    ("Tensor", "share of time in which tensor cores worked", |at| {
+        permille(at, Figure::TensorActivityPermille)
+    }),
+    ("DRAM", "share of the memory's bandwidth in use", |at| permille(at, Figure::DramActivityPermille)),
+    ("SM clock", "and the most it can be, in MHz", |at| {
+        of(at, Figure::SmClockMegahertz, Figure::SmClockMostMegahertz, 1.0, 0)
+    }),
+    ("Lowered by", "why clocks are lower than they could be", |at| {
+        let names = throttle::names(at.get(Figure::ThrottleReasons)?);
+        Some(if names.is_empty() { "—".to_owned() } else { names.join(", ") })
+    }),
+    ("Power", "and its limit, in watts", |at| {
+        of(at, Figure::PowerMilliwatts, Figure::PowerLimitMilliwatts, 1e-3, 0)
+    }),
+    ("Chip", "temperature", |at| Some(format!("{} °C", at.get(Figure::TemperatureCelsius)?))),
+    ("Memory", "in use, of all there is, in GiB", |at| {
+        of(at, Figure::MemoryUsedBytes, Figure::MemoryTotalBytes, 1.0 / f64::from(1 << 30), 1)
+    }),
+    ("PCIe", "sent / received, in MiB/s", |at| {
+        both(at, Figure::PcieSentKibibytesPerSecond, Figure::PcieReceivedKibibytesPerSecond, 1.0 / 1024.0)
+    }),
+    ("NVLink", "sent / received, in MiB/s", |at| {
+        both(at, Figure::NvlinkSentMebibytesPerSecond, Figure::NvlinkReceivedMebibytesPerSecond, 1.0)
+    }),
+    (
+        "Errors",
+        "critical errors (Xid) since it is looked at, the last one's number; uncorrected memory errors",
+        |at| {
+            let (xid, ecc) = (at.get(Figure::XidErrors), at.get(Figure::EccUncorrectedErrors));
+            xid.or(ecc)?;
+            let last = at.get(Figure::LastXid).map_or_else(String::new, |last| format!(" (Xid {last})"));
+            Some(format!("{}{last} / {} ECC", xid.unwrap_or(0), ecc.unwrap_or(0)))
+        },
+    ),
+];
+
+fn percent(at: &DeviceSample, figure: Figure) -> Option<String> {
+    Some(format!("{} %", at.get(figure)?))
+}
+
+fn permille(at: &DeviceSample, figure: Figure) -> Option<String> {
+    Some(format!("{:.1} %", at.get(figure)? as f64 / 10.0))
+}
+
+/// A figure and the most it can be.
+fn of(at: &DeviceSample, figure: Figure, most: Figure, unit: f64, digits: usize) -> Option<String> {
+    let value = |of: Figure| at.get(of).map(|value| format!("{:.digits$}", value as f64 * unit));
+    let now = value(figure)?;
+    Some(value(most).map_or_else(|| now.clone(), |most| format!("{now} of {most}")))
+}
+
+fn both(at: &DeviceSample, sent: Figure, received: Figure, unit: f64) -> Option<String> {
+    let value = |of: Figure| Some(format!("{:.0}", at.get(of)? as f64 * unit));
+    Some(format!("{} / {}", value(sent)?, value(received)?))
+}
+
+/// What is known of the devices of `run`.
+#[must_use]
+pub fn part(run: &RunId, devices: &Devices) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _infallible = write(&mut out, run, devices);
+    out
+}
+
+fn write(out: &mut String, run: &RunId, devices: &Devices) -> fmt::Result {
+    if devices.looks.is_empty() && devices.bursts.is_empty() {
+        return write!(
+            out,
+            "<section class=empty data-testid=no-devices><h1>No rank has told of a device</h1>\
+             <p>Ranks that train on NVIDIA GPUs do, once a second, where NVML can be opened: \
+             <code>paceline doctor</code> says whether it can.</p></section>"
+        );
+    }
+    looks(out, &devices.looks)?;
+    bursts(out, run, devices)
+}
+
+fn looks(out: &mut String, looks: &[RankDevice]) -> fmt::Result {
+    write!(
+        out,
+        "<section class=panel aria-label=Devices data-testid=devices><div class=panel-head><h2>Devices\
+         <small> what each said last (NVML, once a second)</small></h2></div>"
+    )?;
+    let told: Vec<&Column> =
+        COLUMNS.iter().filter(|(.., read)| looks.iter().any(|look| read(&look.sample).is_some())).collect();
+    write!(
+        out,
+        "<div class=rows><table><thead><tr><th scope=col class=number>Rank</th><th scope=col>Device</th>"
+    )?;
+    for (name, meaning, _) in &told {
+        write!(out, "<th scope=col class=number title=\"{meaning}\">{name}</th>")?;
+    }
+    write!(out, "</tr></thead><tbody>")?;
+    for RankDevice { rank, sample } in looks.iter().take(MOST_RANKS) {
+        write!(out, "<tr><th scope=row class=number>{rank}</th><td>{}</td>", plain(&sample.device))?;
+        for (.., read) in &told {
+            write!(out, "<td class=number>{}</td>", read(sample).unwrap_or_else(|| "—".into()))?;
+        }
+        write!(out, "</tr>")?;
+    }
+    write!(out, "</tbody></table></div>")?;
+    left_out(out, looks.len())?;
+    write!(out, "</section>")
+}
+
+fn left_out(out: &mut String, ranks: usize) -> fmt::Result {
+    match ranks.saturating_sub(MOST_RANKS) {
+        0 => Ok(()),
+        more => write!(out, "<p class=quiet>{more} ranks more are in the API.</p>"),
+    }
+}
+
+fn bursts(out: &mut String, run: &RunId, devices: &Devices) -> fmt::Result {
+    write!(
+        out,
+        "<section class=panel aria-label=Bursts data-testid=bursts><div class=panel-head><h2>Bursts\
+         <small> every kernel and copy of a moment (CUPTI)</small></h2><span class=grow></span>\
+         <form method=post action=\"/api/v1/runs/{run}/bursts?millis=1000\"><button>Record a second</button></form></div>"
+    )?;
+    if !devices.asked.is_empty() {
+        let ranks: Vec<String> = devices.asked.iter().take(MOST_RANKS).map(Rank::to_string).collect();
+        write!(
+            out,
+            "<p class=quiet role=status>Asked, and not answered yet: rank {}.</p>",
+            ranks.join(", ")
+        )?;
+    } else if devices.bursts.is_empty() {
+        write!(
+            out,
+            "<p class=quiet>None yet. Recording costs the job some percent while it lasts, and yields to other profilers.</p>"
+        )?;
+    }
+    if !devices.bursts.is_empty() {
+        outcomes(out, &devices.bursts)?;
+    }
+    left_out(out, devices.bursts.len())?;
+    write!(out, "</section>")
+}
+
+fn outcomes(out: &mut String, bursts: &[RankBurst]) -> fmt::Result {
+    write!(out, "<div class=rows><table><thead><tr><th scope=col class=number>Rank</th>")?;
+    for name in ["Came", "Length", "Compute", "Collectives", "Behind compute", "Copies", "Idle"] {
+        write!(out, "<th scope=col class=number>{name}</th>")?;
+    }
+    write!(out, "</tr></thead><tbody>")?;
+    for RankBurst { rank, age_millis, burst } in bursts.iter().take(MOST_RANKS) {
+        let came = nanos(*age_millis as f64 * 1e6);
+        write!(out, "<tr><th scope=row class=number>{rank}</th><td class=number>{came} ago</td>")?;
+        match &burst.outcome {
+            BurstOutcome::Refused { reason } => {
+                write!(out, "<td colspan=6>nothing recorded: {}</td>", plain(reason))?;
+            }
+            BurstOutcome::Recorded(activity) if activity.records == 0 => {
+                write!(out, "<td colspan=6>nothing ran on its devices</td>")?;
+            }
+            BurstOutcome::Recorded(activity) => shares(out, activity)?,
+        }
+        write!(out, "</tr>")?;
+    }
+    write!(out, "</tbody></table></div>")?;
+    let recorded = bursts.iter().take(MOST_RANKS).filter_map(|one| match &one.burst.outcome {
+        BurstOutcome::Recorded(activity) if activity.records > 0 => Some((one.rank, activity)),
+        _ => None,
+    });
+    recorded.into_iter().try_for_each(|(rank, activity)| kernels(out, rank, activity))
+}
+
+fn shares(out: &mut String, activity: &Activity) -> fmt::Result {
+    let share = |nanos: u64| format!("{:.1} %", nanos as f64 / activity.span_nanos.max(1) as f64 * 100.0);
+    let hidden =
+        activity.overlap_ratio().map_or_else(|| "—".into(), |ratio| format!("{:.1} %", ratio * 100.0));
+    let cells = [
+        nanos(activity.span_nanos as f64),
+        share(activity.compute_nanos),
+        share(activity.collective_nanos),
+        hidden,
+        share(activity.copy_nanos),
+        share(activity.idle_nanos),
+    ];
+    cells.iter().try_for_each(|cell| write!(out, "<td class=number>{cell}</td>"))
+}
+
+fn kernels(out: &mut String, rank: Rank, activity: &Activity) -> fmt::Result {
+    write!(
+        out,
+        "<details class=others><summary>Rank {rank}: top kernels of {} records</summary>",
+        activity.records
+    )?;
+    if activity.dropped > 0 {
+        write!(out, "<p class=quiet>{} records had no room and are missing.</p>", activity.dropped)?;
+    }
+    write!(
+        out,
+        "<div class=rows><table><thead><tr><th scope=col>Kernel</th><th scope=col class=number>Total</th>\
+         <th scope=col class=number>Calls</th><th scope=col class=number>Longest</th></tr></thead><tbody>"
+    )?;
+    for kernel in &activity.kernels {
+        write!(
+            out,
+            "<tr><th scope=row><code>{}</code></th><td class=number>{}</td><td class=number>{}</td>\
+             <td class=number>{}</td></tr>",
+            plain(&kernel.name),
+            nanos(kernel.total_nanos as f64),
+            kernel.calls,
+            nanos(kernel.longest_nanos as f64)
+        )?;
+    }
+    write!(out, "</tbody></table></div></details>")
+}

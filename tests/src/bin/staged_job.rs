@@ -1,0 +1,54 @@
+//! A training job whose only rank keeps its gradients on the stand-in for a GPU, in real time, and has them carried by the
+//! host: a step is two buckets, each behind 5 ms of backward, and 2 ms of optimizer.
+#![allow(clippy::print_stdout, reason = "what the program is for")]
+
+use std::time::Duration;
+
+use agent::{Agent, Job};
+use anyhow::{Context as _, bail};
+use paceline_tests::fake_gpu;
+use reducer::bucketing::Caps;
+use reducer::cuda::{Cuda, Device, DeviceTimes, Transport};
+use reducer::{Instruments, Options, ParamId, Parameter, Reducer, Share, local};
+use wire::event::SpanKind;
+use wire::ids::Step;
+
+/// Floats of a bucket: some milliseconds of copying, there and back.
+const FLOATS: usize = 4 << 20;
+const BACKWARD_NANOS: u64 = 5_000_000;
+const OPTIMIZER_NANOS: u64 = 2_000_000;
+
+fn main() -> anyhow::Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [steps] = &words[..] else { bail!("usage: staged_job STEPS") };
+    let steps: u64 = steps.parse()?;
+    let device = Device::open(0)?;
+    let compute = device.stream()?;
+    let gradient = device.zeros(FLOATS, &compute)?;
+    let agent = Agent::from_env(Job { name: "staged".into(), sample_unit: "steps".into(), parameters: 0 });
+    let parameters = (0..2).map(|id| Parameter::new(format!("p{id}"), [FLOATS])).collect();
+    let options = Options { caps: Caps { first_bytes: 1, other_bytes: 1 }, ..Options::default() };
+    let alone = local::world(1, Duration::from_secs(60)).into_iter().next().context("one rank")?;
+    let cuda = Cuda::new(device, compute.clone(), Transport::Staged);
+    let mut reducer =
+        Reducer::on_device(parameters, Box::new(alone), cuda, options, Instruments::of(&agent))?;
+    let mut marks = agent.step_marks_by(DeviceTimes::of(&reducer, agent.recorder()));
+    for step in 0..steps {
+        let context = marks.begin_step(Step(step));
+        marks.enter(SpanKind::Backward);
+        reducer.begin_step(context, Share::even(1))?;
+        for id in [1, 0] {
+            fake_gpu::spin(BACKWARD_NANOS, &compute);
+            reducer.mark_ready(ParamId(id), gradient.as_view())?;
+        }
+        reducer.finish_step()?;
+        marks.enter(SpanKind::Optimizer);
+        fake_gpu::spin(OPTIMIZER_NANOS, &compute);
+        marks.end_step(1);
+    }
+    compute.synchronize()?;
+    drop(reducer);
+    agent.finish(Ok(()));
+    println!("{steps} steps");
+    Ok(())
+}
