@@ -27,13 +27,101 @@ case $? in
 *) failed=1 ;;
 esac
 
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# The example job, linked with CUDA's libraries: those that PyTorch brings, or the system's.
+char_lm() {
+    raw=$results/$(date -u +%Y-%m-%d)-accept-char-lm.txt
+    : > "$raw"
+    gunzip -c "$programs/char_lm.gz" > "$work/char_lm" && chmod +x "$work/char_lm"
+    LD_LIBRARY_PATH=$(python3 -c '
+import glob, site
+print(":".join(glob.glob(site.getsitepackages()[0] + "/nvidia/*/lib")))' 2> /dev/null):${LD_LIBRARY_PATH:-}
+    export LD_LIBRARY_PATH
+    if ! "$work/char_lm" --version > /dev/null 2>> "$raw"; then
+        say SKIP "char_lm" "CUDA's libraries are not there: $(tail -1 "$raw")"
+        return
+    fi
+    trained cpu 2 --device cpu
+    trained staged 2 --device cuda --transport staged
+    trained nccl 1 --device cuda --transport nccl
+    trained bf16 1 --device cuda --precision bf16
+    trained fp16 1 --device cuda --precision fp16
+    python3 - "$work" << 'EOP' > "$work/losses.txt" 2>> "$raw"
+import csv, sys
+def last(name):
+    rows = list(csv.DictReader(open(f"{sys.argv[1]}/{name}.csv")))[-20:]
+    return sum(float(row["loss"]) for row in rows) / len(rows)
+cpu = last("cpu")
+for name, most in (("staged", 0.02), ("nccl", 0.02), ("bf16", 0.05), ("fp16", 0.05)):
+    found = last(name)
+    print("PASS" if abs(found / cpu - 1) <= most else "FAIL", f"char_lm {name}: loss {found:.4f}, {cpu:.4f} on the processor")
+EOP
+    while read -r word line; do say "$word" "${line%%: *}" "${line#*: }"; done < "$work/losses.txt"
+    if [ ! -s "$work/losses.txt" ]; then say FAIL "char_lm" "some run left no losses; see $raw"; fi
+    overlap
+}
+
+# Trains from the same seed over as many samples.
+trained() {
+    name=$1 ranks=$2
+    shift 2
+    {
+        echo "== $name"
+        timeout 240 paceline run -n "$ranks" --data "$work/$name" -- "$work/char_lm" --steps 200 \
+            --loss-out "$work/$name.csv" "$@" 2>&1
+        echo "== exit $?"
+    } >> "$raw"
+}
+
+# By events, which take forward and backward for busy, and by CUPTI, which sees every kernel: of a model so wide that
+# kernels take longer than their launches.
+overlap() {
+    timeout 300 paceline serve --listen 127.0.0.1:0 --data "$work/overlap" > "$work/serve.txt" 2>&1 &
+    serving=$!
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        server=$(sed -n 's/.*\(http:[^ ]*\).*/\1/p' "$work/serve.txt" | head -1)
+        [ -z "$server" ] || break
+        sleep 0.5
+    done
+    {
+        echo "== overlap"
+        timeout 240 paceline run -n 2 --server "$server" --data "$work/overlap" -- "$work/char_lm" --steps 100000 \
+            --dim 512 --layers 6 --heads 8 --batch 32 --ctx 256 --bucket-cap-mb 8 --device cuda --transport staged 2>&1
+    } >> "$raw" &
+    job=$!
+    sleep 40
+    found=$results/$(date -u +%Y-%m-%d)-accept-char-lm-bursts.json
+    timeout 60 paceline burst latest --server "$server" --millis 5000 --json > "$found" 2>> "$raw"
+    python3 - "$found" "$server" << 'EOP' > "$work/overlap.txt" 2>> "$raw"
+import json, sys, urllib.request
+def get(path):
+    return json.load(urllib.request.urlopen(f"{sys.argv[2]}/api/v1/runs{path}"))
+report = get("/" + get("")[0]["run"])
+recorded = [burst["burst"]["outcome"] for burst in json.load(open(sys.argv[1]))]
+hidden = sum(one["hidden_nanos"] for one in recorded)
+exact, by_events = hidden / sum(one["collective_nanos"] for one in recorded), report["overlap_ratio"]
+word = "PASS" if abs(exact - by_events) <= 0.01 and len(recorded) == 2 else "FAIL"
+print(word, f"{by_events:.2%} by events over {report['steps']} steps, {exact:.2%} by CUPTI's kernels in bursts of 5 s")
+EOP
+    kill "$job" "$serving" 2> /dev/null
+    wait "$job" "$serving" 2> /dev/null
+    read -r word line < "$work/overlap.txt" || { word=FAIL && line="see $raw"; }
+    say "$word" "overlap of char_lm on two staged ranks" "$line"
+}
+
+if [ -f "$programs/char_lm.gz" ]; then
+    char_lm
+else
+    say SKIP "char_lm" "it was not built for GPUs: see 'cargo xtask gpu'"
+fi
+
 if ! python3 -c 'import torch; assert torch.cuda.is_available()' 2> /dev/null; then
     say SKIP "PyTorch" "no python3 with torch that sees the GPU"
     exit $failed
 fi
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 raw=$results/$(date -u +%Y-%m-%d)-accept-torch.txt
 : > "$raw"
 
