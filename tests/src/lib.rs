@@ -6,6 +6,7 @@ pub mod axe;
 pub mod browser;
 pub mod collector;
 pub mod crossover;
+pub mod devices;
 pub mod fake_gpu;
 pub mod feed;
 pub mod fetch;

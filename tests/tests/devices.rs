@@ -1,42 +1,22 @@
 //! What devices say of themselves: as evidence, over the API, and to Prometheus.
 
 use anyhow::{Context as _, ensure};
+use paceline_tests::browser::Browser;
+use paceline_tests::devices::{self, Heartbeats};
 use paceline_tests::feed::Feed;
 use paceline_tests::programs::{Server, get_json, wait_until};
 use paceline_tests::simulator::{FaultKind, Plan, Simulation};
-use wire::batch::{Batch, Note};
-use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest, KernelTime};
-use wire::clock::MonoNanos;
-use wire::device::{DeviceFigure, DeviceSample, throttle};
-use wire::ids::BatchSeq;
+use wire::batch::Note;
+use wire::device::throttle;
 use wire::views::{Cause, Culprit};
 
 const SLOW: usize = 2;
 
-/// A rank that computes 10 ms longer; every batch of every rank has a look at its device. That of the slow rank says
-/// `reasons` and has this clock, in megahertz; all others have 1980.
+/// A rank that computes 10 ms longer, and whose device says `reasons` and has this clock, in megahertz.
 fn simulated(seed: u64, reasons: u64, clock: u64) -> Simulation {
     let plan =
         Plan { late: 80_000_000, ..Plan::small(seed).with_fault(SLOW, FaultKind::Compute, 10_000_000) };
-    let mut simulation = Simulation::run(&plan);
-    for received in &mut simulation.batches {
-        let batch = &mut received.batch;
-        let is_slow = batch.rank.0 as usize == SLOW;
-        let (reasons, clock) = if is_slow { (reasons, clock) } else { (0, 1_980) };
-        batch.notes.push(Note::Device(DeviceSample {
-            at: batch.anchor.mono,
-            device: format!("a GPU at 0000:0{}:00.0", batch.rank.0 + 1),
-            figures: [
-                (DeviceFigure::UtilizationPercent, 97),
-                (DeviceFigure::PowerMilliwatts, 512_500),
-                (DeviceFigure::SmClockMegahertz, clock),
-                (DeviceFigure::SmClockMostMegahertz, 1_980),
-                (DeviceFigure::ThrottleReasons, reasons),
-            ]
-            .into(),
-        }));
-    }
-    simulation
+    devices::looked_at(Simulation::run(&plan), SLOW, reasons, clock)
 }
 
 #[test]
@@ -95,57 +75,20 @@ fn the_api_and_prometheus_have_the_newest_look() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One batch to the server, as an agent sends it; what the server asks for in its answer.
-fn post(address: &str, batch: &Batch) -> anyhow::Result<Option<BurstRequest>> {
-    let answer = ureq::post(format!("{address}/api/v1/ingest")).send(&wire::codec::encode(batch)?[..])?;
-    let header = answer.headers().get(BurstRequest::HEADER);
-    Ok(header.and_then(|value| BurstRequest::from_header(value.to_str().ok()?)))
-}
-
-/// A second of one kernel, a hundred times.
-fn burst(request: BurstRequest, kernel_nanos: u64) -> Note {
-    let kernel = KernelTime {
-        name: "gemm".into(),
-        calls: 100,
-        total_nanos: 100 * kernel_nanos,
-        longest_nanos: kernel_nanos,
-    };
-    let activity = Activity {
-        records: 100,
-        span_nanos: 1_500_000_000,
-        compute_nanos: kernel.total_nanos,
-        kernels: vec![kernel],
-        ..Activity::default()
-    };
-    let (from, until) = (MonoNanos(0), MonoNanos(1_500_000_000));
-    Note::Burst(Burst { request: request.number, from, until, outcome: BurstOutcome::Recorded(activity) })
-}
-
 #[test]
 fn a_verdict_of_slow_compute_asks_the_rank_and_another_one_what_their_devices_do() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     let simulation = simulated(3, 0, 1_980);
-    let last_of = |rank: usize| {
-        let of_rank = simulation.batches.iter().filter(|received| received.batch.rank.0 as usize == rank);
-        of_rank.map(|received| &received.batch).max_by_key(|batch| batch.seq).cloned()
-    };
-    let lasts: Vec<Batch> = (0..4).filter_map(last_of).collect();
+    let mut beats = Heartbeats::after(&simulation);
     let mut feed = Feed::new(simulation);
     feed.send_all_but(1, &server.address)?;
-    // Heartbeats, with numbers that go on from what was sent.
-    let mut beats = 0;
-    let mut beat = |rank: usize, notes: Vec<Note>| {
-        beats += 1;
-        let seq = BatchSeq(lasts[rank].seq.0 + beats);
-        let batch = Batch { seq, notes, events: Vec::new(), probes: Vec::new(), ..lasts[rank].clone() };
-        post(&server.address, &batch)
-    };
+    let mut beat = |rank: usize, notes: Vec<Note>| beats.send(rank, notes, &server.address);
     let asked = wait_until("the slow rank to be asked", || beat(SLOW, Vec::new()).ok()?)?;
     ensure!(beat(0, Vec::new())? == Some(asked), "rank 0 is asked the same, to compare with");
     ensure!(beat(1, Vec::new())?.is_none(), "rank 1 has no part in it");
-    beat(SLOW, vec![burst(asked, 12_000_000)])?;
-    beat(0, vec![burst(asked, 10_000_000)])?;
+    beat(SLOW, vec![devices::burst(asked, "gemm", 12_000_000)])?;
+    beat(0, vec![devices::burst(asked, "gemm", 10_000_000)])?;
     ensure!(beat(SLOW, Vec::new())?.is_none(), "who has answered is asked no more");
     let url = format!("{}/api/v1/runs/{}", server.address, feed.run);
     let said = wait_until("the evidence", || {
@@ -162,4 +105,62 @@ fn a_verdict_of_slow_compute_asks_the_rank_and_another_one_what_their_devices_do
         "{said}"
     );
     Ok(())
+}
+
+/// What the Devices view of the page says, once it says this.
+fn shows(browser: &Browser, testid: &str, pattern: &str) -> anyhow::Result<String> {
+    let script = format!(
+        "const text = document.querySelector('[data-testid={testid}]')?.innerText ?? '';
+         return /{pattern}/.test(text) && [text]"
+    );
+    let text = browser.wait(&format!("{testid} to say {pattern}"), &script)?;
+    Ok(text[0].as_str().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn the_page_shows_devices_and_asks_for_bursts() -> anyhow::Result<()> {
+    let Some(browser) = Browser::start()? else { return Ok(()) };
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let simulation = simulated(4, throttle::THERMAL, 1_350);
+    let mut beats = Heartbeats::after(&simulation);
+    let mut feed = Feed::new(simulation);
+    feed.send_all_but(1, &server.address)?;
+    browser.open(&format!("{}/runs/{}/devices", server.address, feed.run))?;
+    browser.run("window.mark = true")?;
+    let told = shows(&browser, "devices", "a GPU at 0000:03:00.0")?;
+    ensure!(told.contains("1350 of 1980") && told.contains("temperature") && told.contains("97 %"), "{told}");
+    ensure!(!told.contains("NVLink"), "what no device tells of has no column: {told}");
+    shows(&browser, "bursts", "None yet")?;
+    browser.click("[data-testid=bursts] button")?;
+    shows(&browser, "bursts", "not answered yet: rank 0, 1, 2, 3")?;
+    let asked = beats.send(0, Vec::new(), &server.address)?.context("rank 0 is asked with its next batch")?;
+    // Names come from whoever started the job.
+    let kernel = "gemm<float, 4>(<img src=x onerror='window.harmed = true'>)";
+    beats.send(0, vec![devices::burst(asked, kernel, 12_000_000)], &server.address)?;
+    let told = shows(&browser, "bursts", "80.0 %")?;
+    ensure!(told.contains("not answered yet: rank 1, 2, 3") && told.contains("1.50 s"), "{told}");
+    browser.click("[data-testid=bursts] summary")?;
+    shows(&browser, "bursts", "gemm<float, 4>[^]*1.20 s")?;
+    ensure!(
+        browser.run("return [window.mark === true, window.harmed === undefined]")?
+            == serde_json::json!([true, true])
+    );
+    // The list stays unfolded, however often it is written anew.
+    beats.send(1, vec![devices::burst(asked, "other", 9_000_000)], &server.address)?;
+    shows(&browser, "bursts", "60.0 %[^]*gemm<float, 4>[^]*1.20 s")?;
+    let complaints: Vec<_> = browser.console()?.into_iter().filter(|line| line.level == "SEVERE").collect();
+    ensure!(complaints.is_empty(), "the console complains: {complaints:#?}");
+    Ok(())
+}
+
+#[test]
+fn where_no_rank_tells_of_a_device_the_page_says_what_it_takes() -> anyhow::Result<()> {
+    let Some(browser) = Browser::start()? else { return Ok(()) };
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let mut feed = Feed::new(Simulation::run(&Plan::small(5)));
+    feed.send_all_but(0, &server.address)?;
+    browser.open(&format!("{}/runs/{}/devices", server.address, feed.run))?;
+    shows(&browser, "no-devices", "No rank has told of a device[^]*paceline doctor").map(drop)
 }

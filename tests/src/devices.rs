@@ -1,0 +1,98 @@
+//! What ranks with devices say beside their records, made up: looks, and bursts that are asked for.
+
+use wire::batch::{Batch, Note};
+use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest, KernelTime};
+use wire::clock::MonoNanos;
+use wire::device::{DeviceFigure, DeviceSample};
+use wire::ids::BatchSeq;
+
+use crate::simulator::Simulation;
+
+/// The usual clock of a device, and the most that it can have, in megahertz.
+const CLOCK: u64 = 1_980;
+
+/// Every batch of every rank has a look at its device. That of `slow` says `reasons` and has this clock, in megahertz.
+#[must_use]
+pub fn looked_at(mut simulation: Simulation, slow: usize, reasons: u64, clock: u64) -> Simulation {
+    for received in &mut simulation.batches {
+        let batch = &mut received.batch;
+        let is_slow = batch.rank.0 as usize == slow;
+        let (reasons, clock) = if is_slow { (reasons, clock) } else { (0, CLOCK) };
+        batch.notes.push(Note::Device(DeviceSample {
+            at: batch.anchor.mono,
+            device: format!("a GPU at 0000:{:02x}:00.0", batch.rank.0 + 1),
+            figures: [
+                (DeviceFigure::UtilizationPercent, 97),
+                (DeviceFigure::PowerMilliwatts, 512_500),
+                (DeviceFigure::SmClockMegahertz, clock),
+                (DeviceFigure::SmClockMostMegahertz, CLOCK),
+                (DeviceFigure::ThrottleReasons, reasons),
+            ]
+            .into(),
+        }));
+    }
+    simulation
+}
+
+/// A burst of a second and a half: one kernel, a hundred times.
+#[must_use]
+pub fn burst(request: BurstRequest, kernel: &str, kernel_nanos: u64) -> Note {
+    let kernel = KernelTime {
+        name: kernel.into(),
+        calls: 100,
+        total_nanos: 100 * kernel_nanos,
+        longest_nanos: kernel_nanos,
+    };
+    let activity = Activity {
+        records: 100,
+        span_nanos: 1_500_000_000,
+        compute_nanos: kernel.total_nanos,
+        kernels: vec![kernel],
+        ..Activity::default()
+    };
+    let (from, until) = (MonoNanos(0), MonoNanos(1_500_000_000));
+    Note::Burst(Burst { request: request.number, from, until, outcome: BurstOutcome::Recorded(activity) })
+}
+
+/// Batches without records, with numbers that go on from what a simulation sent.
+pub struct Heartbeats {
+    /// The last batch of each rank.
+    lasts: Vec<Batch>,
+    sent: u64,
+}
+
+impl Heartbeats {
+    /// Of the same ranks.
+    #[must_use]
+    pub fn after(simulation: &Simulation) -> Self {
+        let mut lasts: Vec<Batch> = Vec::new();
+        for batch in simulation.batches.iter().map(|received| &received.batch) {
+            match lasts.iter_mut().find(|last| last.rank == batch.rank) {
+                Some(last) if last.seq > batch.seq => {}
+                Some(last) => *last = batch.clone(),
+                None => lasts.push(batch.clone()),
+            }
+        }
+        lasts.sort_by_key(|last| last.rank);
+        Self { lasts, sent: 0 }
+    }
+
+    /// Sends one as an agent does; what the server asks for in its answer.
+    ///
+    /// # Errors
+    /// When the server refuses it.
+    pub fn send(
+        &mut self,
+        rank: usize,
+        notes: Vec<Note>,
+        address: &str,
+    ) -> anyhow::Result<Option<BurstRequest>> {
+        self.sent += 1;
+        let seq = BatchSeq(self.lasts[rank].seq.0 + self.sent);
+        let batch = Batch { seq, notes, events: Vec::new(), probes: Vec::new(), ..self.lasts[rank].clone() };
+        let answer =
+            ureq::post(format!("{address}/api/v1/ingest")).send(&wire::codec::encode(&batch)?[..])?;
+        let header = answer.headers().get(BurstRequest::HEADER);
+        Ok(header.and_then(|value| BurstRequest::from_header(value.to_str().ok()?)))
+    }
+}
