@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use paceline_tests::browser::Browser;
+use paceline_tests::devices::{self, Heartbeats};
 use paceline_tests::feed::Feed;
 use paceline_tests::programs::{Job, Server};
 use paceline_tests::simulator::{Fault, FaultKind, Plan, Simulation};
+use wire::device::throttle;
 
 /// Rank 2 gets its input 30 ms late from step 120 on, so that the pictures show before and after.
 const JOB: [&str; 12] = [
@@ -145,6 +147,12 @@ fn states(browser: &Browser, folder: &Path) -> anyhow::Result<()> {
     shot("2-buckets-dark-1440", LAPTOP, true)?;
     open(&small, "/health", "health", "Clock")?;
     shot("2-health-light-1440", LAPTOP, false)?;
+    open(&small, "/devices", "no-devices", "doctor")?;
+    shot("2-no-devices-light-1440", LAPTOP, false)?;
+    devices_of_a_job(browser, &server)?;
+    browser.click("[data-testid=bursts] summary")?;
+    shot("4-devices-light-1440", LAPTOP, false)?;
+    shot("4-devices-dark-400", PHONE, true)?;
     open(&small, "?at=110", "verdict", "nothing stands out")?;
     shot("2-rewound-light-1440", LAPTOP, false)?;
     browser.open(&format!("{}/compare?a={small}&b={}", server.address, many.run))?;
@@ -158,6 +166,25 @@ fn states(browser: &Browser, folder: &Path) -> anyhow::Result<()> {
     server.kill()?;
     browser.text("stale-notice")?;
     shot("1024-stale-dark-1440", LAPTOP, true)
+}
+
+/// A job on four GPUs, one of which is too warm; two have answered a burst.
+fn devices_of_a_job(browser: &Browser, server: &Server) -> anyhow::Result<()> {
+    let plan = Plan { tick: 1_000_000_000, ..Plan::small(4).with_fault(2, FaultKind::Compute, 10_000_000) };
+    let simulation = devices::looked_at(Simulation::run(&plan), 2, throttle::THERMAL, 1_350);
+    let mut beats = Heartbeats::after(&simulation);
+    let mut feed = Feed::new(simulation);
+    feed.send_all_but(1, &server.address)?;
+    browser.open(&format!("{}/runs/{}/devices", server.address, feed.run))?;
+    says(browser, "bursts", "Record")?;
+    browser.click("[data-testid=bursts] button")?;
+    says(browser, "bursts", "rank 0, 1, 2, 3")?;
+    for (rank, nanos) in [(0, 9_000_000), (2, 12_000_000)] {
+        let asked = beats.send(rank, Vec::new(), &server.address)?.context("every rank is asked")?;
+        let kernel = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64";
+        beats.send(rank, vec![devices::burst(asked, kernel, nanos)], &server.address)?;
+    }
+    says(browser, "bursts", "60.0 %[^]*80.0 %")
 }
 
 const PHONE: (u32, u32) = (400, 1_200);

@@ -129,7 +129,10 @@ fn the_page_shows_devices_and_asks_for_bursts() -> anyhow::Result<()> {
     browser.open(&format!("{}/runs/{}/devices", server.address, feed.run))?;
     browser.run("window.mark = true")?;
     let told = shows(&browser, "devices", "a GPU at 0000:03:00.0")?;
-    ensure!(told.contains("1350 of 1980") && told.contains("temperature") && told.contains("97 %"), "{told}");
+    ensure!(
+        told.contains("1350 of 1980 MHz") && told.contains("temperature") && told.contains("97 %"),
+        "{told}"
+    );
     ensure!(!told.contains("NVLink"), "what no device tells of has no column: {told}");
     shows(&browser, "bursts", "None yet")?;
     browser.click("[data-testid=bursts] button")?;

@@ -6,10 +6,13 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 use paceline_tests::axe;
 use paceline_tests::browser::Browser;
+use paceline_tests::devices;
 use paceline_tests::feed::Feed;
 use paceline_tests::programs::Server;
 use paceline_tests::simulator::{Fault, FaultKind, Plan, Simulation};
 use serde_json::Value;
+use wire::burst::BurstRequest;
+use wire::device::throttle;
 
 /// The rank that is slow in the large run, and since when.
 const SLOW: (usize, u64) = (613, 20);
@@ -22,10 +25,18 @@ fn plan(ranks: usize, steps: u64, (slow, from): (usize, u64)) -> Plan {
 }
 
 /// Sends it and returns the run's id.
-fn send(server: &Server, plan: &Plan) -> anyhow::Result<String> {
-    let mut feed = Feed::new(Simulation::run(plan));
+fn send(server: &Server, simulation: Simulation) -> anyhow::Result<String> {
+    let mut feed = Feed::new(simulation);
     feed.send_all_but(0, &server.address)?;
     Ok(feed.run)
+}
+
+/// With devices, one of which has answered a burst.
+fn with_devices(plan: &Plan) -> Simulation {
+    let mut simulation = devices::looked_at(Simulation::run(plan), 2, throttle::THERMAL, 1_350);
+    let burst = devices::burst(BurstRequest { number: 1, millis: 1_000 }, "gemm", 9_000_000);
+    simulation.batches[0].batch.notes.push(burst);
+    simulation
 }
 
 struct Runs {
@@ -36,9 +47,9 @@ struct Runs {
 
 fn runs(server: &Server) -> anyhow::Result<Runs> {
     Ok(Runs {
-        large: send(server, &plan(LARGE.0, LARGE.1, SLOW))?,
-        small: send(server, &plan(4, 240, (2, 120)))?,
-        other: send(server, &plan(8, 200, (5, 0)))?,
+        large: send(server, Simulation::run(&plan(LARGE.0, LARGE.1, SLOW)))?,
+        small: send(server, with_devices(&plan(4, 240, (2, 120))))?,
+        other: send(server, Simulation::run(&plan(8, 200, (5, 0))))?,
     })
 }
 
@@ -70,11 +81,12 @@ fn fits(browser: &Browser, what: &str) -> anyhow::Result<()> {
 }
 
 /// What each view shows when it is done.
-const VIEWS: [(&str, &str, &str); 5] = [
+const VIEWS: [(&str, &str, &str); 6] = [
     ("", "verdict", "Rank"),
     ("/ranks", "level|scale", "."),
     ("/buckets", "waterfall-facts", "ranks"),
     ("/scaling", "scaling-runs", "simulated"),
+    ("/devices", "bursts", "60.0 %"),
     ("/health", "health", "Clock bound"),
 ];
 
@@ -184,9 +196,14 @@ fn drawn(browser: &Browser, chart: &str) -> anyhow::Result<()> {
 fn keyboard(browser: &Browser) -> anyhow::Result<()> {
     let path = |part: &str| format!("return location.pathname.endsWith('{part}')");
     browser.run("document.activeElement.blur()")?;
-    for (key, part) in
-        [("2", "/ranks"), ("3", "/buckets"), ("4", "/scaling"), ("5", "/health"), ("1", "-240")]
-    {
+    for (key, part) in [
+        ("2", "/ranks"),
+        ("3", "/buckets"),
+        ("4", "/scaling"),
+        ("5", "/devices"),
+        ("6", "/health"),
+        ("1", "-240"),
+    ] {
         browser.type_keys(key)?;
         browser.wait(part, &path(part))?;
     }

@@ -25,24 +25,24 @@ const COLUMNS: [Column; 12] = [
         permille(at, Figure::TensorActivityPermille)
     }),
     ("DRAM", "share of the memory's bandwidth in use", |at| permille(at, Figure::DramActivityPermille)),
-    ("SM clock", "and the most it can be, in MHz", |at| {
-        of(at, Figure::SmClockMegahertz, Figure::SmClockMostMegahertz, 1.0, 0)
+    ("SM clock", "and the most it can be", |at| {
+        of(at, Figure::SmClockMegahertz, Figure::SmClockMostMegahertz, (1.0, 0, "MHz"))
     }),
     ("Lowered by", "why clocks are lower than they could be", |at| {
         let names = throttle::names(at.get(Figure::ThrottleReasons)?);
         Some(if names.is_empty() { "—".to_owned() } else { names.join(", ") })
     }),
-    ("Power", "and its limit, in watts", |at| {
-        of(at, Figure::PowerMilliwatts, Figure::PowerLimitMilliwatts, 1e-3, 0)
+    ("Power", "and its limit", |at| {
+        of(at, Figure::PowerMilliwatts, Figure::PowerLimitMilliwatts, (1e-3, 0, "W"))
     }),
     ("Chip", "temperature", |at| Some(format!("{} °C", at.get(Figure::TemperatureCelsius)?))),
-    ("Memory", "in use, of all there is, in GiB", |at| {
-        of(at, Figure::MemoryUsedBytes, Figure::MemoryTotalBytes, 1.0 / f64::from(1 << 30), 1)
+    ("Memory", "in use, of all there is", |at| {
+        of(at, Figure::MemoryUsedBytes, Figure::MemoryTotalBytes, (1.0 / f64::from(1 << 30), 1, "GiB"))
     }),
-    ("PCIe", "sent / received, in MiB/s", |at| {
+    ("PCIe", "sent / received", |at| {
         both(at, Figure::PcieSentKibibytesPerSecond, Figure::PcieReceivedKibibytesPerSecond, 1.0 / 1024.0)
     }),
-    ("NVLink", "sent / received, in MiB/s", |at| {
+    ("NVLink", "sent / received", |at| {
         both(at, Figure::NvlinkSentMebibytesPerSecond, Figure::NvlinkReceivedMebibytesPerSecond, 1.0)
     }),
     (
@@ -65,16 +65,31 @@ fn permille(at: &DeviceSample, figure: Figure) -> Option<String> {
     Some(format!("{:.1} %", at.get(figure)? as f64 / 10.0))
 }
 
-/// A figure and the most it can be.
-fn of(at: &DeviceSample, figure: Figure, most: Figure, unit: f64, digits: usize) -> Option<String> {
-    let value = |of: Figure| at.get(of).map(|value| format!("{:.digits$}", value as f64 * unit));
+/// A figure and the most it can be, in a unit: what it is multiplied by, how many digits, its name.
+fn of(
+    at: &DeviceSample,
+    figure: Figure,
+    most: Figure,
+    (factor, digits, unit): (f64, usize, &str),
+) -> Option<String> {
+    let value = |of: Figure| at.get(of).map(|value| format!("{:.digits$}", value as f64 * factor));
     let now = value(figure)?;
-    Some(value(most).map_or_else(|| now.clone(), |most| format!("{now} of {most}")))
+    Some(value(most).map_or_else(|| format!("{now} {unit}"), |most| format!("{now} of {most} {unit}")))
 }
 
-fn both(at: &DeviceSample, sent: Figure, received: Figure, unit: f64) -> Option<String> {
-    let value = |of: Figure| Some(format!("{:.0}", at.get(of)? as f64 * unit));
-    Some(format!("{} / {}", value(sent)?, value(received)?))
+fn both(at: &DeviceSample, sent: Figure, received: Figure, mebibytes: f64) -> Option<String> {
+    let value = |of: Figure| Some(format!("{:.0}", at.get(of)? as f64 * mebibytes));
+    Some(format!("{} / {} MiB/s", value(sent)?, value(received)?))
+}
+
+/// How long ago something was, as roughly as people say it.
+fn ago(millis: u64) -> String {
+    match millis / 1_000 {
+        0 => "just now".into(),
+        seconds @ ..60 => format!("{seconds} s ago"),
+        seconds @ ..3_600 => format!("{} min ago", seconds / 60),
+        seconds => format!("{} h ago", seconds / 3_600),
+    }
 }
 
 /// What is known of the devices of `run`.
@@ -168,8 +183,7 @@ fn outcomes(out: &mut String, bursts: &[RankBurst]) -> fmt::Result {
     }
     write!(out, "</tr></thead><tbody>")?;
     for RankBurst { rank, age_millis, burst } in bursts.iter().take(MOST_RANKS) {
-        let came = nanos(*age_millis as f64 * 1e6);
-        write!(out, "<tr><th scope=row class=number>{rank}</th><td class=number>{came} ago</td>")?;
+        write!(out, "<tr><th scope=row class=number>{rank}</th><td class=number>{}</td>", ago(*age_millis))?;
         match &burst.outcome {
             BurstOutcome::Refused { reason } => {
                 write!(out, "<td colspan=6>nothing recorded: {}</td>", plain(reason))?;
