@@ -174,7 +174,7 @@ fn every_view_answers_its_question_and_keys_lead_there() -> anyhow::Result<()> {
     open(&browser, &server, &runs.small, 2, "?bucket=1")?;
     says(&browser, "buckets-table", "GB.s")?;
     drawn(&browser, "latency")?;
-    open(&browser, &server, &runs.small, 4, "")?;
+    open(&browser, &server, &runs.small, 5, "")?;
     says(&browser, "health", "4 of 4")?;
     says(&browser, "missing", "own overhead")?;
     quiet(&browser)
