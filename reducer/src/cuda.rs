@@ -98,7 +98,8 @@ pub enum Transport {
 pub struct Cuda {
     /// The GPU.
     pub device: Device,
-    /// The stream on which gradients are made and averages are used.
+    /// The stream on which gradients are made and averages are used. Only the thread that calls the reducer works on it, so
+    /// that it may be that thread's own default stream, as candle's is.
     pub compute: Arc<CudaStream>,
     /// What carries gradients.
     pub transport: Transport,
