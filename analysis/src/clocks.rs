@@ -26,15 +26,25 @@ pub struct ClockFit {
     pub offset_nanos: i64,
     /// Parts per billion that the server's clock gains on the rank's.
     pub drift_ppb: f64,
-    /// Largest error of an aligned time, in nanoseconds.
+    /// Largest error of an aligned time of the host's, in nanoseconds.
     pub bound_nanos: u64,
+    /// Largest error of a time that the rank's device told, on the host's clock; 0 where the host tells all times.
+    pub device_nanos: u64,
 }
 
 impl ClockFit {
-    /// The largest error of a time between two ranks: none when they share a clock.
+    /// Largest error of an aligned time, in nanoseconds.
+    #[must_use]
+    pub fn bound(&self) -> u64 {
+        self.bound_nanos.saturating_add(self.device_nanos)
+    }
+
+    /// The largest error of a time between two ranks: where they share a clock, that of their devices.
     #[must_use]
     pub fn bound_between(&self, other: &Self) -> u64 {
-        if self.clock == other.clock { 0 } else { self.bound_nanos.saturating_add(other.bound_nanos) }
+        let hosts =
+            if self.clock == other.clock { 0 } else { self.bound_nanos.saturating_add(other.bound_nanos) };
+        hosts.saturating_add(self.device_nanos).saturating_add(other.device_nanos)
     }
 
     /// A local time on the server's clock.
@@ -64,6 +74,7 @@ pub fn fit(clock: u32, probes: &[Probe]) -> Option<ClockFit> {
         reference,
         offset_nanos: origin.saturating_add(((line.low + line.high) / 2.0) as i64),
         drift_ppb: (line.slowest + line.fastest) / 2.0 * 1e9,
+        device_nanos: 0,
         bound_nanos: ((line.high - line.low) / 2.0 + (line.fastest - line.slowest) / 2.0 * USED_WITHIN_NANOS)
             as u64,
     })
@@ -139,7 +150,7 @@ pub type AlignedCollective = Vec<(usize, ServerNanos, ServerNanos)>;
 ///
 /// Each clock's error lies in `[-bound, bound]`. A collective raises the lower end of whoever seems to end
 /// before a start, and lowers the upper end of whoever seems to start after an end. A clock whose interval
-/// would become empty (it jumped) keeps what the probes say.
+/// would become empty (it jumped) keeps what the probes say. What devices may be off narrows nothing.
 pub fn tighten(fits: &mut [Option<ClockFit>], collectives: &[AlignedCollective]) {
     let mut errors: BTreeMap<u32, (i64, i64)> = BTreeMap::new();
     for fit in fits.iter().flatten() {
@@ -158,11 +169,14 @@ pub fn tighten(fits: &mut [Option<ClockFit>], collectives: &[AlignedCollective])
 }
 
 fn narrow(errors: &mut BTreeMap<u32, (i64, i64)>, fits: &[Option<ClockFit>], collective: &AlignedCollective) {
+    // A start that a device told may have been earlier, and an end later.
     let known: Vec<(u32, i64, i64, (i64, i64))> = collective
         .iter()
         .filter_map(|&(rank, start, end)| {
-            let clock = fits.get(rank).copied().flatten()?.clock;
-            Some((clock, start.0, end.0, *errors.get(&clock)?))
+            let fit = fits.get(rank).copied().flatten()?;
+            let device = i64::try_from(fit.device_nanos).unwrap_or(i64::MAX);
+            let (start, end) = (start.0.saturating_sub(device), end.0.saturating_add(device));
+            Some((fit.clock, start, end, *errors.get(&fit.clock)?))
         })
         .collect();
     let latest_start = known.iter().map(|&(_, start, _, (low, _))| start.saturating_add(low)).max();
@@ -244,6 +258,7 @@ mod tests {
                 offset_nanos: offset,
                 drift_ppb: 0.0,
                 bound_nanos: 1_000,
+                device_nanos: 0,
             })
         };
         // Rank 1's clock seems 600 late: it appears to start when rank 0 has already ended.
@@ -258,5 +273,15 @@ mod tests {
         assert!(fits[2].is_none());
         assert_eq!(a.bound_between(&a), 0, "a clock is exact against itself");
         assert_eq!(a.bound_between(&b), a.bound_nanos + b.bound_nanos);
+        // The 600 may as well be the devices' fault: then nothing is known of the hosts.
+        let on_device = |clock, offset| Some(ClockFit { device_nanos: 400, ..fit(clock, offset)? });
+        let mut fits = vec![on_device(0, 0), on_device(1, 0)];
+        let before = fits.clone();
+        tighten(
+            &mut fits,
+            &[vec![(0, ServerNanos(0), ServerNanos(5_000)), (1, ServerNanos(5_600), ServerNanos(6_000))]],
+        );
+        assert_eq!(fits, before);
+        assert_eq!(fits[0].unwrap().bound_between(&fits[1].unwrap()), 1_400 + 1_400);
     }
 }

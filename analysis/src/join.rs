@@ -137,14 +137,17 @@ impl<'a> Collective<'a> {
         self.shortest = self.members.iter().map(|member| duration(member.record)).min().unwrap_or(0);
         self.latest = self.last_start(size);
         let fit = |rank: usize| fits.get(rank).and_then(Option::as_ref);
-        let last_fit = self.latest.and_then(|(rank, _)| fit(rank));
+        let last_rank = self.latest.map(|(rank, _)| rank);
+        let last_fit = last_rank.and_then(fit);
+        let bound = |rank: usize| last_fit.zip(fit(rank)).map_or(0, |(last, own)| own.bound_between(last));
         for member in &mut self.members {
             let duration = duration(member.record);
             let aligned = |(_, last): (usize, ServerNanos)| Some((last - member.start?).clamp(0, duration));
             member.wait = Wait {
                 aligned: self.latest.and_then(aligned),
                 clock_free: duration - self.shortest,
-                bound: last_fit.zip(fit(member.rank)).map_or(0, |(last, own)| own.bound_between(last)),
+                // Whoever starts last knows that without a clock.
+                bound: if last_rank == Some(member.rank) { 0 } else { bound(member.rank) },
             };
         }
         self

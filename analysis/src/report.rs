@@ -379,7 +379,7 @@ fn verdicts(facts: &RunFacts, observed: &[&StepAnalysis]) -> Vec<Verdict> {
 fn clocks(facts: &RunFacts) -> Vec<RankClock> {
     let clock = |(rank, fit): (usize, &Option<ClockFit>)| RankClock {
         rank: Rank(rank as u32),
-        bound_ns: fit.map(|fit| fit.bound_nanos),
+        bound_ns: fit.as_ref().map(ClockFit::bound),
         drift_ppb: fit.map_or(0.0, |fit| fit.drift_ppb),
     };
     facts.fits.iter().enumerate().map(clock).collect()

@@ -32,7 +32,7 @@ pub fn waterfall(records: &StepRecords, fits: &[Option<ClockFit>]) -> Waterfall 
         let place = |time: MonoNanos| (fit.align(time) - origin) as f64;
         let row = out.rank.len() as u32;
         out.rank.push(rank as u32);
-        out.clock_bound.push(fit.bound_nanos as f64);
+        out.clock_bound.push(fit.bound() as f64);
         out.rank_begin.push(place(step.record.begin));
         out.rank_end.push(place(step.record.end));
         out.span_nanos = out.span_nanos.max(place(step.record.end));

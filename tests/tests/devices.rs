@@ -7,7 +7,7 @@ use paceline_tests::feed::Feed;
 use paceline_tests::programs::{Server, get_json, wait_until};
 use paceline_tests::simulator::{FaultKind, Plan, Simulation};
 use wire::batch::Note;
-use wire::device::throttle;
+use wire::device::{DeviceFigure, throttle};
 use wire::views::{Cause, Culprit};
 
 const SLOW: usize = 2;
@@ -37,6 +37,24 @@ fn slow_compute_is_a_lowered_clock_only_where_the_device_says_so() -> anyhow::Re
             ensure!(says == (cause == Cause::ClockThrottle), "seed {seed}: {}", first.sentence);
         }
     }
+    Ok(())
+}
+
+#[test]
+fn a_clock_is_as_uncertain_as_its_device() -> anyhow::Result<()> {
+    let bounds = |device: Option<u64>| -> anyhow::Result<Vec<u64>> {
+        let mut simulation = simulated(1, 0, 1_980);
+        let notes = simulation.batches.iter_mut().flat_map(|received| &mut received.batch.notes);
+        for note in notes {
+            if let (Note::Device(look), Some(nanos)) = (note, device) {
+                look.figures.insert(DeviceFigure::ClockErrorBoundNanoseconds, nanos);
+            }
+        }
+        let report = simulation.received().report(usize::MAX, simulation.end());
+        report.clocks.iter().map(|clock| clock.bound_ns.context("every clock is known")).collect()
+    };
+    let (hosts, devices) = (bounds(None)?, bounds(Some(50_000))?);
+    ensure!(hosts.len() == 4 && devices == hosts.iter().map(|bound| bound + 50_000).collect::<Vec<_>>());
     Ok(())
 }
 

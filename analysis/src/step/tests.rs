@@ -32,7 +32,14 @@ fn rank(end: i64, spans: Vec<Span>, buckets: Vec<BucketRecord>) -> Option<RankSt
 }
 
 fn exact(clock: u32, offset: i64) -> Option<ClockFit> {
-    Some(ClockFit { clock, reference: MonoNanos(0), offset_nanos: offset, drift_ppb: 0.0, bound_nanos: 0 })
+    Some(ClockFit {
+        clock,
+        reference: MonoNanos(0),
+        offset_nanos: offset,
+        drift_ppb: 0.0,
+        bound_nanos: 0,
+        device_nanos: 0,
+    })
 }
 
 /// Rank 1's clock is 1,000 ahead of rank 0's. Rank 0 waits in bucket 0 from 60 to 80 (hidden until its
@@ -151,7 +158,7 @@ proptest! {
         bounds in prop::collection::vec(prop::option::of((-100_i64..100, 0_u64..50)), 4),
     ) {
         let fits: Vec<Option<ClockFit>> = bounds.into_iter().map(|fit| fit.map(|(offset, bound_nanos)| {
-            ClockFit { clock: offset as u32 % 2, reference: MonoNanos(0), offset_nanos: offset, drift_ppb: 0.0, bound_nanos }
+            ClockFit { clock: offset as u32 % 2, reference: MonoNanos(0), offset_nanos: offset, drift_ppb: 0.0, bound_nanos, device_nanos: 0 }
         })).collect();
         let step = analyse(&StepRecords { step: Step(5), ranks }, &fits);
         for (_, rank) in step.present() {

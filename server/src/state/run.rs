@@ -12,7 +12,7 @@ use analysis::{stats, waterfall};
 use wire::batch::{BY_NCCL, BY_REDUCER, Batch, Drop, DropReason, Hello, Layout, Note};
 use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest};
 use wire::clock::{Probe, ServerNanos};
-use wire::device::DeviceSample;
+use wire::device::{DeviceFigure, DeviceSample};
 use wire::event::{BucketRecord, Event, Function, Source};
 use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Seq, Step};
 use wire::live::Waterfall;
@@ -273,7 +273,12 @@ impl Run {
 
     /// Each rank's clock as fitted from probes.
     fn fits(&self) -> Vec<Option<ClockFit>> {
-        self.ranks.iter().map(|rank| self.clocks[rank.clock? as usize].fit).collect()
+        let fit = |rank: &RankState| {
+            let device =
+                rank.device.as_ref().and_then(|look| look.get(DeviceFigure::ClockErrorBoundNanoseconds));
+            Some(ClockFit { device_nanos: device.unwrap_or(0), ..self.clocks[rank.clock? as usize].fit? })
+        };
+        self.ranks.iter().map(fit).collect()
     }
 
     /// What time alone changes: overdue steps close, hangs are seen. Returns the steps that closed.
@@ -569,7 +574,7 @@ impl Run {
 
     /// Error bound of each rank's clock, in nanoseconds.
     pub fn clock_bounds(&self) -> impl Iterator<Item = (usize, u64)> {
-        self.fits().into_iter().enumerate().filter_map(|(rank, fit)| Some((rank, fit?.bound_nanos)))
+        self.fits().into_iter().enumerate().filter_map(|(rank, fit)| Some((rank, fit?.bound())))
     }
 
     /// What each rank lost since its process began, by reason.
