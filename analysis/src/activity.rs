@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use wire::burst::{Activity, KernelTime, MOST_KERNELS};
+use wire::burst::{Activity, GAP_NANOS, KernelTime, MOST_KERNELS};
 use wire::views::Verdict;
 
 use crate::intervals::{Interval, Intervals};
@@ -45,6 +45,8 @@ pub fn activity(work: &[Work<'_>], carried: &[Interval], dropped: u64) -> Activi
         carried.iter().map(|&(from, to)| (from.max(begin), to.min(end))).filter(|(from, to)| from < to);
     let collectives = Intervals::union(kernels_of_collectives.chain(seen));
     let span_nanos = (end - begin).max(0).unsigned_abs();
+    let idle = Intervals::union([(begin, end)]).subtract(&of(&|_| true));
+    let gaps = idle.lengths().filter(|&nanos| nanos > GAP_NANOS);
     Activity {
         records: work.len() as u64,
         dropped,
@@ -53,7 +55,9 @@ pub fn activity(work: &[Work<'_>], carried: &[Interval], dropped: u64) -> Activi
         collective_nanos: nanos(&collectives),
         hidden_nanos: nanos(&collectives.intersect(&compute)),
         copy_nanos: nanos(&of(&|kernel| kernel.is_none())),
-        idle_nanos: span_nanos - nanos(&of(&|_| true)),
+        idle_nanos: nanos(&idle),
+        gaps: gaps.clone().count() as u64,
+        longest_gap_nanos: gaps.max().unwrap_or(0),
         kernels: kernels(work),
     }
 }
@@ -164,6 +168,15 @@ mod tests {
         assert_eq!(found.overlap_ratio(), Some(0.4));
         let gemm = KernelTime { name: "gemm".into(), calls: 2, total_nanos: 120, longest_nanos: 60 };
         assert_eq!((found.kernels.len(), &found.kernels[0]), (2, &gemm));
+    }
+
+    #[test]
+    fn a_gap_is_what_is_longer_than_launches_that_came_in_time() {
+        let late = GAP_NANOS as i64 + 1;
+        let work = [kernel("a", 0, 10), kernel("b", 1_010, 1_020), kernel("c", 1_020 + late, 1_030 + late)];
+        let found = activity(&work, &[], 0);
+        assert_eq!((found.idle_nanos, found.gaps), (1_000 + late.unsigned_abs(), 1));
+        assert_eq!(found.longest_gap_nanos, late.unsigned_abs());
     }
 
     #[test]

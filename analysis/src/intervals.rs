@@ -66,6 +66,11 @@ impl Intervals {
         Self(left)
     }
 
+    /// How long each of them is, in nanoseconds.
+    pub fn lengths(&self) -> impl Iterator<Item = u64> + Clone {
+        self.0.iter().map(|(begin, end)| (end - begin).unsigned_abs())
+    }
+
     /// How much of it lies in `[begin, end)`, in nanoseconds.
     #[must_use]
     pub fn total_within(&self, (begin, end): Interval) -> u64 {

@@ -47,6 +47,9 @@ pub fn burst(request: BurstRequest, kernel: &str, kernel_nanos: u64) -> Note {
         records: 100,
         span_nanos: 1_500_000_000,
         compute_nanos: kernel.total_nanos,
+        idle_nanos: 1_500_000_000 - kernel.total_nanos,
+        gaps: 12,
+        longest_gap_nanos: 400_000,
         kernels: vec![kernel],
         ..Activity::default()
     };

@@ -10,6 +10,10 @@ pub const MOST_KERNELS: usize = 20;
 /// Longest burst, in milliseconds: what is recorded must fit into memory.
 pub const MOST_MILLIS: u16 = 5_000;
 
+/// A device that has nothing to do for longer than this, in nanoseconds, waits for a launch: kernels that were launched in
+/// time follow each other within one or two microseconds.
+pub const GAP_NANOS: u64 = 5_000;
+
 /// A server asks a rank for a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -96,6 +100,10 @@ pub struct Activity {
     pub copy_nanos: u64,
     /// Nothing of all that: the device waited for its host, or for other devices between two kernels.
     pub idle_nanos: u64,
+    /// Stretches of it that are longer than [`GAP_NANOS`].
+    pub gaps: u64,
+    /// The longest of them.
+    pub longest_gap_nanos: u64,
     /// The kernels that took the longest together, at most [`MOST_KERNELS`].
     pub kernels: Vec<KernelTime>,
 }

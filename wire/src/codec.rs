@@ -359,10 +359,19 @@ fn write_burst(out: &mut Writer, burst: &Burst) {
 }
 
 /// In the order of the wire.
-fn activity_fields(activity: &Activity) -> [u64; 8] {
-    let &Activity { records, dropped, span_nanos, compute_nanos, collective_nanos, .. } = activity;
-    let &Activity { hidden_nanos, copy_nanos, idle_nanos, .. } = activity;
-    [records, dropped, span_nanos, compute_nanos, collective_nanos, hidden_nanos, copy_nanos, idle_nanos]
+fn activity_fields(activity: &Activity) -> [u64; 10] {
+    [
+        activity.records,
+        activity.dropped,
+        activity.span_nanos,
+        activity.compute_nanos,
+        activity.collective_nanos,
+        activity.hidden_nanos,
+        activity.copy_nanos,
+        activity.idle_nanos,
+        activity.gaps,
+        activity.longest_gap_nanos,
+    ]
 }
 
 fn read_burst(input: &mut Reader<'_>) -> Result<Burst, DecodeError> {
@@ -387,6 +396,8 @@ fn read_activity(input: &mut Reader<'_>) -> Result<Activity, DecodeError> {
         hidden_nanos: next()?,
         copy_nanos: next()?,
         idle_nanos: next()?,
+        gaps: next()?,
+        longest_gap_nanos: next()?,
         kernels: read_list(input, "kernels", MOST_KERNELS as u64, |input| {
             Ok(KernelTime {
                 name: input.text("kernel name")?,

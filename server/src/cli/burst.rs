@@ -114,6 +114,10 @@ fn recorded(out: &mut String, rank: u32, activity: &Activity) {
         share(activity.copy_nanos),
         share(activity.idle_nanos),
     );
+    if activity.gaps > 0 {
+        let longest = activity.longest_gap_nanos as f64 / 1e3;
+        let _ = writeln!(out, "  {} times it waited for a launch, {longest:.1} us at most", activity.gaps);
+    }
     if activity.dropped > 0 {
         let _ = writeln!(out, "  {} records had no room: record for less long (--millis)", activity.dropped);
     }

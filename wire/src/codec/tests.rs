@@ -132,6 +132,8 @@ fn burst() -> Burst {
         hidden_nanos: 6,
         copy_nanos: 7,
         idle_nanos: 8,
+        gaps: 3,
+        longest_gap_nanos: 7_000,
         kernels: vec![kernel(3), kernel(2)],
     };
     let outcome = BurstOutcome::Recorded(activity);

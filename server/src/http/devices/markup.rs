@@ -178,7 +178,9 @@ fn bursts(out: &mut String, run: &RunId, devices: &Devices) -> fmt::Result {
 
 fn outcomes(out: &mut String, bursts: &[RankBurst]) -> fmt::Result {
     write!(out, "<div class=rows><table><thead><tr><th scope=col class=number>Rank</th>")?;
-    for name in ["Came", "Length", "Compute", "Collectives", "Behind compute", "Copies", "Idle"] {
+    for name in
+        ["Came", "Length", "Compute", "Collectives", "Behind compute", "Copies", "Idle", "Launch gaps"]
+    {
         write!(out, "<th scope=col class=number>{name}</th>")?;
     }
     write!(out, "</tr></thead><tbody>")?;
@@ -186,10 +188,10 @@ fn outcomes(out: &mut String, bursts: &[RankBurst]) -> fmt::Result {
         write!(out, "<tr><th scope=row class=number>{rank}</th><td class=number>{}</td>", ago(*age_millis))?;
         match &burst.outcome {
             BurstOutcome::Refused { reason } => {
-                write!(out, "<td colspan=6>nothing recorded: {}</td>", plain(reason))?;
+                write!(out, "<td colspan=7>nothing recorded: {}</td>", plain(reason))?;
             }
             BurstOutcome::Recorded(activity) if activity.records == 0 => {
-                write!(out, "<td colspan=6>nothing ran on its devices</td>")?;
+                write!(out, "<td colspan=7>nothing ran on its devices</td>")?;
             }
             BurstOutcome::Recorded(activity) => shares(out, activity)?,
         }
@@ -214,6 +216,10 @@ fn shares(out: &mut String, activity: &Activity) -> fmt::Result {
         hidden,
         share(activity.copy_nanos),
         share(activity.idle_nanos),
+        match activity.gaps {
+            0 => "none".into(),
+            gaps => format!("{gaps}, {} at most", nanos(activity.longest_gap_nanos as f64)),
+        },
     ];
     cells.iter().try_for_each(|cell| write!(out, "<td class=number>{cell}</td>"))
 }
