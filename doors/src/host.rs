@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Once, OnceLock};
+use std::sync::{Mutex, Once, PoisonError};
 
 static FORKED: AtomicBool = AtomicBool::new(false);
 static WATCH_FORKS: Once = Once::new();
@@ -33,20 +33,21 @@ pub(crate) fn guarded<T: Default>(work: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_default()
 }
 
-static LAST_WORK: OnceLock<fn()> = OnceLock::new();
+static LAST_WORKS: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
 
-/// Calls `work` when the process ends by `exit` or by returning from `main`; the first that is given counts.
+/// Calls `work` when the process ends by `exit` or by returning from `main`, after what was given later.
 pub(crate) fn at_exit(work: fn()) {
-    if LAST_WORK.set(work).is_ok() {
+    let mut works = LAST_WORKS.lock().unwrap_or_else(PoisonError::into_inner);
+    if works.is_empty() {
         // SAFETY: the handler is a function of this library, which stays mapped for good.
         let _table_full = unsafe { libc::atexit(exiting) };
     }
+    works.push(work);
 }
 
 extern "C" fn exiting() {
     guarded(|| {
-        if let Some(work) = LAST_WORK.get() {
-            work();
-        }
+        let works = std::mem::take(&mut *LAST_WORKS.lock().unwrap_or_else(PoisonError::into_inner));
+        works.into_iter().rev().for_each(|work| work());
     });
 }

@@ -13,6 +13,7 @@
 //!
 //! * [`nccl`], [`calls`] and [`nvtx`] are doors: NCCL loads this library as its profiler plugin, the loader puts its
 //!   functions before NCCL's, and NVTX takes it as the receiver of ranges.
+//!   [`cuda`] is for jobs of which they see nothing: the driver loads this library, and only devices are looked at.
 //!   What a callback is told goes as one entry into its thread's ring ([`trail`]), and that is all that happens on the
 //!   threads of others.
 //! * [`collect`] makes collectives of entries, [`gpu_clock`] puts the GPU's time on the host's clock, [`steps`] finds
@@ -23,6 +24,7 @@
 
 pub mod calls;
 pub mod collect;
+pub mod cuda;
 mod detail;
 pub mod gpu_clock;
 mod host;

@@ -55,12 +55,23 @@ static NEW_COMMUNICATORS: Mutex<Vec<Communicator>> = Mutex::new(Vec::new());
 /// NCCL is used: a communicator was made, or a collective called. True when this process is observed: when the environment
 /// says where a server is.
 pub(crate) fn begin(door: Door, communicator: Option<Communicator>) -> bool {
-    let is_observed = *IS_OBSERVED.get_or_init(|| start().unwrap_or(false));
+    // NCCL makes a communicator on the thread, and the device, that it is for.
+    let is_observed = *IS_OBSERVED.get_or_init(|| start(gpu::driver::current_bus_id()).unwrap_or(false));
     BEST.fetch_max(door as u8, Ordering::AcqRel);
     if let Some(communicator) = communicator.filter(|_| is_observed) {
         NEW_COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner).push(communicator);
     }
     is_observed
+}
+
+/// The device at this address is used, by a process that no other door has told of so far.
+pub(crate) fn begin_for(device: String) {
+    IS_OBSERVED.get_or_init(|| start(Some(device)).unwrap_or(false));
+}
+
+/// True until the first door opens.
+pub(crate) fn is_undecided() -> bool {
+    IS_OBSERVED.get().is_none()
 }
 
 /// Whether this process is observed; nothing is begun for it.
@@ -74,7 +85,7 @@ pub(crate) fn is_best(door: Door) -> bool {
 }
 
 /// `None` where there is nothing to do or no way to do it; what is wrong is said once.
-fn start() -> Option<bool> {
+fn start(device: Option<String>) -> Option<bool> {
     let job = Job { name: program_name(), sample_unit: String::new(), parameters: 0 };
     let config = match Config::from_env(job) {
         Ok(config) => config?,
@@ -89,8 +100,6 @@ fn start() -> Option<bool> {
     if !agent.is_enabled() {
         return None;
     }
-    // NCCL makes a communicator on the thread, and the device, that it is for.
-    let device = gpu::driver::current_bus_id();
     let observe = move || {
         let device = (device.map(|device| watch(device, agent.notes())), bursts(agent.notes()));
         Observer::new(&agent, world_size).run(agent, device);

@@ -244,6 +244,35 @@ pub fn current_bus_id() -> Option<String> {
     text("cuDeviceGetPCIBusId", bus, device).ok()
 }
 
+/// The PCI address of the first device that this process has a primary context on, which frameworks and the CUDA runtime
+/// use; `None` where it has none, or the driver is not initialised. Nothing is opened, initialised or made for it.
+#[must_use]
+pub fn bus_id_in_use() -> Option<String> {
+    let library = mapped()?;
+    let functions = Functions::of(&library).ok()?;
+    // SAFETY: the type is that of cuda.h.
+    let state = unsafe {
+        library
+            .function::<unsafe extern "C" fn(c_int, *mut c_uint, *mut c_int) -> c_int>(
+                "cuDevicePrimaryCtxGetState",
+            )
+            .ok()?
+    };
+    let mut count = 0;
+    // SAFETY: one integer is written.
+    check("cuDeviceGetCount", unsafe { (functions.count)(&raw mut count) }).ok()?;
+    let used = (0..count).find_map(|ordinal| {
+        let (mut device, mut flags, mut is_active) = (0, 0, 0);
+        // SAFETY: each call writes integers to the places it is given, or fails and writes nothing.
+        unsafe {
+            check("cuDeviceGet", (functions.get)(&raw mut device, ordinal)).ok()?;
+            check("cuDevicePrimaryCtxGetState", state(device, &raw mut flags, &raw mut is_active)).ok()?;
+        }
+        (is_active != 0).then_some(device)
+    });
+    text("cuDeviceGetPCIBusId", functions.bus, used?).ok()
+}
+
 /// A text that the driver writes into a buffer.
 fn text(
     function: &'static str,

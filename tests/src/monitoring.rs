@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::Value;
 
-use crate::programs::{get_json, wait_until};
+use crate::programs::{Running, get_json, wait_until};
 
 /// The programs, as Debian names them.
 const PROGRAMS: [&str; 3] = ["prometheus", "prometheus-alertmanager", "promtool"];
@@ -62,17 +62,6 @@ impl Message {
     #[must_use]
     pub fn label(&self, name: &str) -> &str {
         self.alert["labels"][name].as_str().unwrap_or_default()
-    }
-}
-
-/// A program that dies with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Gone already, or killed now.
-        let _gone = self.0.kill();
-        let _reaped = self.0.wait();
     }
 }
 

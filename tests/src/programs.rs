@@ -108,6 +108,16 @@ pub fn resident_bytes(pid: u32) -> anyhow::Result<u64> {
     Ok(kib * 1024)
 }
 
+/// A process under way; killed when dropped. (Ranks are tied to their `paceline run`, and die with it.)
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _gone = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
 /// A `paceline run` under way; killed, with its ranks, when dropped.
 pub struct Job {
     child: Child,

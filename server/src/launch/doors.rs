@@ -13,6 +13,7 @@ const LIBRARY: &str = "libpaceline_agent.so";
 const LIBRARY_VARIABLE: &str = "PACELINE_AGENT_LIBRARY";
 const PLUGIN_VARIABLE: &str = "NCCL_PROFILER_PLUGIN";
 const RANGES_VARIABLE: &str = "NVTX_INJECTION64_PATH";
+const DRIVER_VARIABLE: &str = "CUDA_INJECTION64_PATH";
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 
 /// The doors of a job.
@@ -29,6 +30,7 @@ pub struct Doors {
 struct Taken {
     plugin: Option<OsString>,
     ranges: Option<OsString>,
+    driver: Option<OsString>,
     preload: Option<OsString>,
 }
 
@@ -38,6 +40,7 @@ impl Taken {
         Self {
             plugin: other(PLUGIN_VARIABLE),
             ranges: other(RANGES_VARIABLE),
+            driver: other(DRIVER_VARIABLE),
             preload: other(PRELOAD_VARIABLE),
         }
     }
@@ -89,6 +92,16 @@ impl Doors {
                 doors.told.push(
                     "Observing waits for input and copies to the device, if the job marks them as NVTX ranges".into(),
                 );
+            }
+        }
+        match taken.driver {
+            Some(other) => doors.told.push(format!(
+                "Not observed: devices of ranks that do not use NCCL ({DRIVER_VARIABLE} is {}, and CUDA loads one tool)",
+                other.to_string_lossy()
+            )),
+            None => {
+                doors.environment.push((DRIVER_VARIABLE.into(), library.clone()));
+                doors.told.push("Observing the devices of ranks that do not use NCCL, once they use CUDA".into());
             }
         }
         doors
@@ -178,11 +191,17 @@ mod tests {
         assert_eq!(profiled.environment, []);
         assert!(profiled.told[0].contains("/opt/other.so"));
         let marked = of(Taken { ranges: other(), ..Taken::default() });
-        assert_eq!(marked.environment, [("NCCL_PROFILER_PLUGIN".into(), "a.so".into())]);
+        let left = |variables: &[&str]| -> Vec<(OsString, OsString)> {
+            variables.iter().map(|variable| (variable.into(), "a.so".into())).collect()
+        };
+        assert_eq!(marked.environment, left(&["NCCL_PROFILER_PLUGIN", "CUDA_INJECTION64_PATH"]));
         assert!(marked.told[1].contains("NVTX_INJECTION64_PATH is /opt/other.so"), "{:?}", marked.told);
+        let debugged = of(Taken { driver: other(), ..Taken::default() });
+        assert_eq!(debugged.environment, left(&["NCCL_PROFILER_PLUGIN", "NVTX_INJECTION64_PATH"]));
+        assert!(debugged.told[2].contains("CUDA_INJECTION64_PATH is /opt/other.so"), "{:?}", debugged.told);
         let free = of(Taken::default());
-        let variables = ["NCCL_PROFILER_PLUGIN", "NVTX_INJECTION64_PATH"];
-        assert_eq!(free.environment, variables.map(|variable| (variable.into(), "a.so".into())));
+        let variables = ["NCCL_PROFILER_PLUGIN", "NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH"];
+        assert_eq!(free.environment, left(&variables));
     }
 
     #[test]

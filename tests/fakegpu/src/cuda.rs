@@ -2,8 +2,9 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::{Mutex, PoisonError};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
 
 use crate::machine::{self, Address, Machine, Work};
 use crate::out::{SUCCESS, give};
@@ -32,9 +33,31 @@ fn enqueue<T>(change: impl FnOnce(&mut Machine) -> T) -> T {
     machine::with(change)
 }
 
+/// Loads the tool that `CUDA_INJECTION64_PATH` names, once, as the driver does.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuInit(_flags: c_uint) -> c_int {
+    static INJECT: Once = Once::new();
+    INJECT.call_once(|| {
+        let Some(path) = std::env::var_os("CUDA_INJECTION64_PATH") else { return };
+        let Ok(path) = CString::new(path.into_encoded_bytes()) else { return };
+        const NOW: c_int = 2;
+        unsafe {
+            let library = dlopen(path.as_ptr(), NOW);
+            if library.is_null() {
+                return;
+            }
+            let initialize = dlsym(library, c"InitializeInjection".as_ptr());
+            if !initialize.is_null() {
+                std::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(initialize)();
+            }
+        }
+    });
     SUCCESS
+}
+
+unsafe extern "C" {
+    fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
+    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
 #[unsafe(no_mangle)]
@@ -90,7 +113,21 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_in
 /// One context for each device, and which one each thread has does not matter: all memory is one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int) -> c_int {
+    RETAINED.fetch_or(1 << device, Ordering::Relaxed);
     unsafe { give(context, handle(device as u64 + 1)) }
+}
+
+/// Devices whose context was retained, as bits.
+static RETAINED: AtomicU64 = AtomicU64::new(0);
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDevicePrimaryCtxGetState(
+    device: c_int,
+    flags: *mut c_uint,
+    active: *mut c_int,
+) -> c_int {
+    let is_active = RETAINED.load(Ordering::Relaxed) >> device & 1;
+    unsafe { [give(flags, 0), give(active, is_active as c_int)][1] }
 }
 
 #[unsafe(no_mangle)]

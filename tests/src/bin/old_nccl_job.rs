@@ -2,7 +2,7 @@
 //! that what is preloaded stands before them. One rank, on the stand-in for a GPU, in real time.
 //!
 //! A step is two buckets: 6 ms of backward, a collective, 3 ms of backward, a collective; or, with `--grouped`, both in one
-//! group after 9 ms.
+//! group after 9 ms. With `--alone` there is no NCCL, and nothing is reduced.
 #![allow(unsafe_code, reason = "it calls CUDA and NCCL")]
 #![allow(clippy::print_stdout, reason = "what the program is for")]
 
@@ -43,16 +43,18 @@ fn done(what: &str, code: c_int) -> anyhow::Result<()> {
 struct Options {
     steps: u64,
     grouped: bool,
+    alone: bool,
 }
 
 fn options() -> anyhow::Result<Options> {
-    let mut options = Options { steps: 200, grouped: false };
+    let mut options = Options { steps: 200, grouped: false, alone: false };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--grouped" => options.grouped = true,
+            "--alone" => options.alone = true,
             "--steps" => options.steps = words.next().context("--steps N")?.parse()?,
-            _ => bail!("usage: old_nccl_job [--steps N] [--grouped]"),
+            _ => bail!("usage: old_nccl_job [--steps N] [--grouped | --alone]"),
         }
     }
     Ok(options)
@@ -69,8 +71,9 @@ struct Job {
 }
 
 impl Job {
-    fn start() -> anyhow::Result<Self> {
-        for file in ["libcuda.so.1", "libnccl.so.2"] {
+    fn start(alone: bool) -> anyhow::Result<Self> {
+        let files: &[&str] = if alone { &["libcuda.so.1"] } else { &["libcuda.so.1", "libnccl.so.2"] };
+        for &file in files {
             // SAFETY: the stand-in has no initialisers. It stays, as a linked library does.
             let library = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_GLOBAL) }.context(file)?;
             std::mem::forget(library);
@@ -91,13 +94,15 @@ impl Job {
                 bound(c"cuDevicePrimaryCtxRetain")?;
             let select: unsafe extern "C" fn(Handle) -> c_int = bound(c"cuCtxSetCurrent")?;
             let find: Find = bound(c"cuModuleGetFunction")?;
+            let initialize: unsafe extern "C" fn(c_uint) -> c_int = bound(c"cuInit")?;
+            done("the driver", initialize(0))?;
             done("a context", retain(&raw mut context, 0))?;
             done("a context", select(context))?;
             done("a kernel", find(&raw mut spin, ptr::null_mut(), c"spin_ns".as_ptr()))?;
-            done(
-                "a communicator",
-                bound::<Init>(c"ncclCommInitRank")?(&raw mut communicator, 1, [7; 128], 0),
-            )?;
+            if !alone {
+                let join = bound::<Init>(c"ncclCommInitRank")?;
+                done("a communicator", join(&raw mut communicator, 1, [7; 128], 0))?;
+            }
             Ok(Self {
                 spin,
                 launch: bound(c"cuLaunchKernel")?,
@@ -153,7 +158,9 @@ impl Job {
                 self.compute(nanos)?;
                 self.join()?;
             }
-            self.all_reduce(len)?;
+            if !self.communicator.is_null() {
+                self.all_reduce(len)?;
+            }
         }
         if grouped {
             // SAFETY: as above.
@@ -168,7 +175,7 @@ impl Job {
 
 fn main() -> anyhow::Result<()> {
     let options = options()?;
-    let mut job = Job::start()?;
+    let mut job = Job::start(options.alone)?;
     for _ in 0..options.steps {
         job.step(options.grouped)?;
     }

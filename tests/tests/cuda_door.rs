@@ -1,0 +1,129 @@
+//! The library that CUDA loads into every process that uses it: in jobs without NCCL it tells of devices, and in all others
+//! it stays out of the way.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::ensure;
+use paceline_tests::collector::Collector;
+use paceline_tests::programs::{Running, Server, get_json, paceline, program, wait_until};
+use paceline_tests::{fake_gpu, nvidia};
+use serde_json::Value;
+
+/// A rank of a job, on a machine with these libraries.
+fn job(libraries: &Path, more: &[&str], variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(program("old_nccl_job"));
+    command
+        .args(more)
+        .env("CUDA_INJECTION64_PATH", program("libpaceline_agent.so"))
+        .env("LD_LIBRARY_PATH", libraries)
+        .env("FAKEGPU_REAL_TIME", "1")
+        .env("PACELINE_CUDA_DOOR_SECONDS", "0")
+        .env_remove("VIRTUAL_ENV")
+        .envs(variables.iter().copied());
+    command
+}
+
+#[test]
+fn a_job_without_nccl_shows_its_device_and_answers_bursts() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let names = ["libcuda.so.1", "libcupti.so.13", "libnvidia-ml.so.1"];
+    let libraries = fake_gpu::installed_as(&names)?;
+    let running = Command::new(program("paceline"))
+        .args(["run", "--attach", "-n", "1", "--server", &server.address, "--"])
+        .arg(program("old_nccl_job"))
+        .args(["--alone", "--steps", "1200"])
+        .env("LD_LIBRARY_PATH", libraries.path())
+        .env("FAKEGPU_REAL_TIME", "1")
+        .env("PACELINE_CUDA_DOOR_SECONDS", "1")
+        .env_remove("VIRTUAL_ENV")
+        .stdout(Stdio::null())
+        .spawn();
+    let mut running = Running(running?);
+    let runs = format!("{}/api/v1/runs", server.address);
+    let look = wait_until("a look at its device", || {
+        let id = get_json(&runs).ok()?[0]["run"].as_str()?.to_owned();
+        get_json(&format!("{runs}/{id}/devices")).ok()?.as_array()?.first().cloned()
+    })?;
+    let name = look["sample"]["device"].as_str().unwrap_or_default();
+    ensure!(look["rank"] == 0 && name.ends_with("0000:01:00.0"), "{look}");
+    let output = paceline(&["burst", "latest", "--server", &server.address, "--json"])?;
+    let found: Value = serde_json::from_slice(&output.stdout)?;
+    let kernel = &found[0]["burst"]["outcome"]["kernels"][0]["name"];
+    ensure!(kernel == "spin_ns", "{found}{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(running.0.wait()?.success(), "the job ends as it would");
+    let state = wait_until("the run's end", || {
+        get_json(&runs).ok()?[0]["state"].as_str().filter(|state| *state != "running").map(str::to_owned)
+    })?;
+    ensure!(state == "completed", "{state}");
+    Ok(())
+}
+
+#[test]
+fn of_the_processes_of_a_rank_one_counts_and_others_are_let_alone() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let libraries = fake_gpu::installed_as(&["libcuda.so.1", "libnvidia-ml.so.1"])?;
+    let rank = [
+        ("PACELINE_SERVER", server.address.as_str()),
+        ("PACELINE_RUN_ID", "several"),
+        ("RANK", "0"),
+        ("WORLD_SIZE", "1"),
+    ];
+    let first = job(libraries.path(), &["--alone", "--steps", "100000"], &rank).stdout(Stdio::null()).spawn();
+    let first = Running(first?);
+    let devices = format!("{}/api/v1/runs/several/devices", server.address);
+    wait_until("the first to be observed", || get_json(&devices).ok()?.as_array()?.first().cloned())?;
+    // Three seconds, in which it tells nobody anything.
+    let collector = Collector::start()?;
+    let [_, others @ ..] = rank;
+    let elsewhere = [&[("PACELINE_SERVER", collector.address.as_str())][..], &others].concat();
+    let second = job(libraries.path(), &["--alone", "--steps", "300"], &elsewhere).output()?;
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    ensure!(second.status.success() && said.is_empty(), "{said}");
+    ensure!(collector.batches.try_iter().next().is_none(), "the second process is observed too");
+    drop(first);
+    // A process that does not know its rank is none of the job's, and one without a server nobody's.
+    for variables in [&rank[..2], &rank[2..]] {
+        let output = job(libraries.path(), &["--alone", "--steps", "100"], variables).output()?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success() && said.is_empty(), "{said}");
+        ensure!(String::from_utf8_lossy(&output.stdout).contains("100 steps"), "it did its work");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_real_driver_loads_it_and_a_process_without_a_device_goes_on() -> anyhow::Result<()> {
+    let Some(driver) = nvidia::driver()? else { return Ok(()) };
+    let script = "import ctypes, os, sys, time
+cuda = ctypes.CDLL('libcuda.so.1')
+print('cuInit', cuda.cuInit(0))
+loaded = 'libpaceline_agent.so' in open('/proc/self/maps').read()
+threads = [open(f'/proc/self/task/{task}/comm').read().strip() for task in os.listdir('/proc/self/task')]
+print('loaded', loaded, 'paceline-cuda' in threads)
+sys.stdout.flush()
+if os.fork() == 0:
+    sys.exit(0)
+print('child', os.wait()[1])
+time.sleep(1)";
+    let output = Command::new("timeout")
+        .args(["20", "python3", "-c", script])
+        .env("CUDA_INJECTION64_PATH", program("libpaceline_agent.so"))
+        .env("LD_LIBRARY_PATH", driver)
+        .env("PACELINE_CUDA_DOOR_SECONDS", "0")
+        .env("PACELINE_SERVER", "http://127.0.0.1:9")
+        .env("PACELINE_RUN_ID", "no-device")
+        .envs([("RANK", "0"), ("WORLD_SIZE", "1")])
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success() && complaints.is_empty(), "{:?}: {said}{complaints}", output.status);
+    // On a machine with a GPU cuInit answers 0.
+    ensure!(
+        said.contains("cuInit ") && said.contains("loaded True True") && said.contains("child 0"),
+        "{said}"
+    );
+    Ok(())
+}
