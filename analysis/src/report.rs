@@ -70,6 +70,11 @@ pub struct Baseline {
 const ONLY_COLLECTIVES: &str = "NCCL tells of collectives only: compute is taken to last until the last one of a step \
     that found its stream idle; input, forward and optimizer are in it, and all of it is called backward";
 
+const NO_STEPS: &str = "no observed step yet: complete on all ranks and past the first two";
+/// Nobody marks steps in a job that is observed through NCCL.
+const NO_STEPS_FOUND: &str =
+    "no step was found: they are found where NCCL's collectives repeat, which takes some seconds";
+
 /// Why figures of collectives are withheld.
 const ONLY_ENQUEUED: &str = "it is known when collectives were enqueued and not when they ran (NCCL 2.26 and later tell, and \
     so do events around the calls of a job that is linked with it; both cost too much where detail was lowered)";
@@ -127,7 +132,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
             missing.insert(name.to_owned(), reason.to_owned());
         }
     };
-    let no_steps = "no observed step yet: complete on all ranks and past the first two";
+    let no_steps = if facts.origin == BY_NCCL && steps.is_empty() { NO_STEPS_FOUND } else { NO_STEPS };
     let throughput = throughput(&observed);
     let no_samples = if observed.len() < 2 { no_steps } else { "the job does not count its samples" };
     want("throughput", throughput.is_some(), no_samples);
