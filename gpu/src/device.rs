@@ -75,7 +75,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// How many devices the process sees.
+    /// How many devices the process sees: at least one.
     ///
     /// # Errors
     /// When the driver cannot be used.
