@@ -157,6 +157,14 @@ fn without_comments(js: &str) -> anyhow::Result<String> {
     Ok(out)
 }
 
+/// A style sheet without its comments.
+fn bare(style: &str) -> String {
+    let mut parts = style.split("/*");
+    let first = parts.next().unwrap_or_default().to_owned();
+    // One that is not closed goes on to the end.
+    parts.fold(first, |out, part| out + part.split_once("*/").map_or("", |(_, rest)| rest.trim_start()))
+}
+
 type Files = BTreeMap<String, Vec<u8>>;
 
 /// Gives every asset a name that holds its hash, and the page the names.
@@ -178,7 +186,8 @@ fn assemble(root: &Path, bound: &Bound) -> anyhow::Result<Files> {
         )
         .into_bytes(),
     );
-    let css = add("style", "css", fs::read(root.join("web/style.css")).context("cannot read web/style.css")?);
+    let style = fs::read_to_string(root.join("web/style.css")).context("cannot read web/style.css")?;
+    let css = add("style", "css", bare(&style).into_bytes());
     let icon = add("icon", "svg", fs::read(root.join("web/icon.svg")).context("cannot read web/icon.svg")?);
 
     let mut page = fs::read_to_string(root.join("web/index.html")).context("cannot read web/index.html")?;
