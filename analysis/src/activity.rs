@@ -22,7 +22,6 @@ pub struct Work<'a> {
 }
 
 /// Whether a kernel is a collective of NCCL's.
-#[must_use]
 fn is_collective(kernel: &str) -> bool {
     COLLECTIVES.iter().any(|part| kernel.contains(part))
 }
@@ -69,7 +68,6 @@ const IDLER: f64 = 0.05;
 
 /// What the bursts of a rank and of another one say about why the first is slow, each as a line of evidence; nothing where
 /// they are alike.
-#[must_use]
 fn differences(own: &Activity, other: &Activity, other_rank: u32) -> Vec<String> {
     let mut found = Vec::new();
     if let Some(ratio) = slower(own, other).filter(|ratio| *ratio > 1.0 + SLOWER) {
@@ -105,7 +103,6 @@ fn slower(own: &Activity, other: &Activity) -> Option<f64> {
 }
 
 /// Which other rank's burst a suspect's is compared with: the first that has one and is not suspected.
-#[must_use]
 fn peer(bursts: &[Option<Activity>], suspects: &[u32]) -> Option<u32> {
     (0..bursts.len() as u32).find(|rank| !suspects.contains(rank) && bursts[*rank as usize].is_some())
 }

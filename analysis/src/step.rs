@@ -81,7 +81,7 @@ pub struct CollectiveAnalysis {
     pub group: Group,
     /// Its number on its communicator.
     pub seq: Seq,
-    /// Its times are not those it ran at: NCCL told only when it was enqueued.
+    /// Its times are not those it ran at: all that was told is when it was enqueued.
     pub only_enqueued: bool,
     /// Which bucket.
     pub bucket: Bucket,

@@ -20,7 +20,7 @@
 //!   the training steps, which nobody marks here, in the order of collectives, and [`place`] makes records of it. All
 //!   are plain functions of what they are given.
 //! * [`observer`] is the thread that does it, every few milliseconds, and hands the records to the agent.
-#![allow(unsafe_code, reason = "it is called from C, through pointers; only `nccl` and `host` do it")]
+#![allow(unsafe_code, reason = "it is called from C, through pointers: by the doors, and `host`")]
 
 pub mod calls;
 pub mod collect;

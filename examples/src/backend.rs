@@ -19,7 +19,7 @@ pub use gpu::Gpu;
 
 /// Where to train.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
+pub enum DeviceKind {
     /// This rank's core
     #[default]
     Cpu,
@@ -29,7 +29,7 @@ pub enum Kind {
 
 /// What carries gradients between GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Carried {
+pub enum GradientTransport {
     /// NCCL: each rank has a GPU of its own
     Nccl,
     /// Pinned host memory, and from there as between CPUs: ranks may share a GPU

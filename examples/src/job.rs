@@ -9,8 +9,7 @@ use reducer::Communicator;
 use reducer::ring::{Config, Ring};
 use wire::ids::Rank;
 
-use crate::backend::{Backend, Cpu, Kind};
-
+use crate::backend::{Backend, Cpu, DeviceKind};
 use crate::options::JobOptions;
 use crate::trainer::{Plan, Task, Trainer};
 
@@ -50,11 +49,11 @@ pub fn run<T: Task>(
     };
     let ring = Ring::connect(&config)?;
     match options.device {
-        Kind::Cpu => train(|| Ok(Cpu), ring, options, plan, prepare, end),
+        DeviceKind::Cpu => train(|| Ok(Cpu), ring, options, plan, prepare, end),
         #[cfg(feature = "cuda")]
-        Kind::Cuda => train(|| crate::backend::Gpu::open(options), ring, options, plan, prepare, end),
+        DeviceKind::Cuda => train(|| crate::backend::Gpu::open(options), ring, options, plan, prepare, end),
         #[cfg(not(feature = "cuda"))]
-        Kind::Cuda => {
+        DeviceKind::Cuda => {
             let error = anyhow::anyhow!(
                 "--device cuda: this program was built for processors only; \
                  `cargo xtask gpu` builds the one for GPUs, in target/gpu"

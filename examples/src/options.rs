@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::backend::{Carried, Kind};
+use crate::backend::{DeviceKind, GradientTransport};
 use crate::trouble::TroubleOptions;
 
 /// How long, how fast, with which buckets, and what to write.
@@ -15,10 +15,10 @@ pub struct JobOptions {
     pub seed: u64,
     /// Where to train; `cuda` only where the program was built with it
     #[arg(long, value_enum, default_value_t)]
-    pub device: Kind,
+    pub device: DeviceKind,
     /// What carries gradients between GPUs [default: nccl where every rank of this host has a GPU, else staged]
     #[arg(long, value_enum)]
-    pub transport: Option<Carried>,
+    pub transport: Option<GradientTransport>,
     /// Size at which a gradient bucket is full, in MiB [default: such that the standard model has several]
     #[arg(long, value_name = "MIB", env = "PACELINE_BUCKET_CAP_MB")]
     pub bucket_cap_mb: Option<f64>,

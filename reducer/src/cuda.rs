@@ -6,15 +6,15 @@
 //! ```
 //!
 //! With NCCL the training thread does not wait for the device: it arranges work, steps ahead if it can. A gradient is
-//! scaled into its bucket by a kernel behind the one that made it; an event on the compute stream (`r`) says that the bucket is
-//! ready and lets the urgent stream begin; an event behind the collective (`e`) lets the optimizer begin. Both orders
-//! are needed anyway, so that observing costs no more than that these two events keep their times. They are read later,
-//! when the device has come past them, and placed on the host's clock.
+//! scaled into its bucket by a kernel behind the one that made it; an event on the compute stream (`r`) says that the
+//! bucket is ready and lets the urgent stream begin; an event behind the collective (`e`) lets the optimizer begin. Both
+//! orders are needed anyway, so that observing costs no more than that these two events keep their times. They are read
+//! later, when the device has come past them, and placed on the host's clock.
 //!
 //! Collectives are NCCL's, or *staged*: copied to pinned memory, reduced by the [`Control`] communicator, and copied
 //! back, for which the end of a step waits. Staged is for ranks that share a GPU, which NCCL refuses, and for where there
-//! is no NCCL. With NCCL, the control communicator is what the ranks meet over, and what finds out who is to blame when a collective does not end: NCCL
-//! itself would wait forever.
+//! is no NCCL. With NCCL, the control communicator is what the ranks meet over, and what finds out who is to blame when a
+//! collective does not end: NCCL itself would wait forever.
 //!
 //! ```no_run
 //! use agent::{Agent, Job};

@@ -6,6 +6,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+/// Exit code of a program that skipped what it is for: automake's.
+pub const SKIPPED: u8 = 77;
+
 /// Downloading takes a minute or two; without a network the programs give up by themselves.
 pub const INSTALL_SECONDS: &str = "420";
 

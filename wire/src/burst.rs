@@ -10,8 +10,8 @@ pub const MOST_KERNELS: usize = 20;
 /// Longest burst, in milliseconds: what is recorded must fit into memory.
 pub const MOST_MILLIS: u16 = 5_000;
 
-/// A device that has nothing to do for longer than this, in nanoseconds, waits for a launch: kernels that were launched in
-/// time follow each other within one or two microseconds.
+/// A device that has nothing to do for longer than this, in nanoseconds, is taken to wait for a launch. A choice: how
+/// closely kernels follow each other that were launched in time was not measured.
 pub const GAP_NANOS: u64 = 5_000;
 
 /// A server asks a rank for a burst.

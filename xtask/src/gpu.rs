@@ -60,8 +60,8 @@ fn compress(from: &Path, to: &Path) -> anyhow::Result<u64> {
     Ok(packer.finish()?.metadata()?.len())
 }
 
-/// Builds the job for GPUs, by a toolkit of its own: in ten minutes or so, the first time. `None`, with the reason on
-/// standard error, where there is no toolkit and none to be had.
+/// Builds the job for GPUs, by a toolkit from the Python package index: in ten minutes or so, the first time. `None`, with
+/// the reason on standard error, where that cannot be had.
 fn job() -> anyhow::Result<Option<PathBuf>> {
     eprintln!("\n== CUDA's compiler");
     let output =
@@ -75,7 +75,7 @@ fn job() -> anyhow::Result<Option<PathBuf>> {
     let target = root().join("target/cuda");
     let mut build = cargo();
     build.args(["build", "--release", "--package", "paceline-examples", "--bin", JOB, "--features", "cuda"]);
-    step("building the job for GPUs", by(&toolkit, &mut build)?.arg("--target-dir").arg(&target))?;
+    step("building the job for GPUs", with_toolkit(&toolkit, &mut build)?.arg("--target-dir").arg(&target))?;
     Ok(Some(target.join("release").join(JOB)))
 }
 
@@ -87,11 +87,11 @@ pub fn check_job(deny: &[&str]) -> anyhow::Result<()> {
     std::fs::copy(root().join("xtask/src/nvcc.sh"), &compiler)?;
     let mut check = cargo();
     check.args(["clippy", "--release", "--package", "paceline-examples", "--features", "cuda"]).args(deny);
-    step("lints, jobs on GPUs", by(&stand_in, &mut check)?)
+    step("lints, jobs on GPUs", with_toolkit(&stand_in, &mut check)?)
 }
 
 /// Lets a command build with the toolkit in this folder, and no other.
-fn by<'a>(toolkit: &Path, command: &'a mut Command) -> anyhow::Result<&'a mut Command> {
+fn with_toolkit<'a>(toolkit: &Path, command: &'a mut Command) -> anyhow::Result<&'a mut Command> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::iter::once(toolkit.join("bin")).chain(std::env::split_paths(&path));
     command.env("PATH", std::env::join_paths(path)?).env("CUDA_COMPUTE_CAP", CAPABILITY);

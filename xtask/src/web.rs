@@ -145,7 +145,7 @@ fn bind(wasm: &Path, work: &Path) -> anyhow::Result<Bound> {
 }
 
 /// The glue without its comments and indentation, which are a tenth of what is sent.
-fn without_comments(js: &str) -> anyhow::Result<String> {
+fn js_without_comments(js: &str) -> anyhow::Result<String> {
     let mut out = String::with_capacity(js.len());
     for line in js.lines().map(str::trim) {
         ensure!(line.matches('`').count() % 2 == 0, "a text of the glue goes over several lines: {line}");
@@ -158,7 +158,7 @@ fn without_comments(js: &str) -> anyhow::Result<String> {
 }
 
 /// A style sheet without its comments.
-fn bare(style: &str) -> String {
+fn css_without_comments(style: &str) -> String {
     let mut parts = style.split("/*");
     let first = parts.next().unwrap_or_default().to_owned();
     // One that is not closed goes on to the end.
@@ -176,7 +176,7 @@ fn assemble(root: &Path, bound: &Bound) -> anyhow::Result<Files> {
         name
     };
     let wasm = add("app", "wasm", bound.wasm.clone());
-    let js = add("app", "js", without_comments(&bound.js)?.into_bytes());
+    let js = add("app", "js", js_without_comments(&bound.js)?.into_bytes());
     // No inline script under the content security policy, hence a file that starts the module.
     let boot = add(
         "boot",
@@ -187,7 +187,7 @@ fn assemble(root: &Path, bound: &Bound) -> anyhow::Result<Files> {
         .into_bytes(),
     );
     let style = fs::read_to_string(root.join("web/style.css")).context("cannot read web/style.css")?;
-    let css = add("style", "css", bare(&style).into_bytes());
+    let css = add("style", "css", css_without_comments(&style).into_bytes());
     let icon = add("icon", "svg", fs::read(root.join("web/icon.svg")).context("cannot read web/icon.svg")?);
 
     let mut page = fs::read_to_string(root.join("web/index.html")).context("cannot read web/index.html")?;

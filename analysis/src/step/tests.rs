@@ -158,7 +158,7 @@ proptest! {
         bounds in prop::collection::vec(prop::option::of((-100_i64..100, 0_u64..50)), 4),
     ) {
         let fits: Vec<Option<ClockFit>> = bounds.into_iter().map(|fit| fit.map(|(offset, bound_nanos)| {
-            ClockFit { clock: offset as u32 % 2, reference: MonoNanos(0), offset_nanos: offset, drift_ppb: 0.0, bound_nanos, device_nanos: 0 }
+            ClockFit { bound_nanos, ..exact(offset as u32 % 2, offset).expect("a clock") }
         })).collect();
         let step = analyse(&StepRecords { step: Step(5), ranks }, &fits);
         for (_, rank) in step.present() {

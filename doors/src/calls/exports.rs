@@ -11,8 +11,9 @@ use crate::trail::Function;
 
 /// `ncclInternalError`: there is no NCCL behind this library, and nobody could have called it.
 pub(super) const NO_NCCL: c_int = 3;
+
 /// A communicator's number: the same on all ranks that join by this id (FNV-1a).
-fn number_of(id: &UniqueId) -> u64 {
+fn number_named(id: &UniqueId) -> u64 {
     let add = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     id.0.iter().fold(0xcbf2_9ce4_8422_2325, add)
 }
@@ -151,7 +152,7 @@ before! {
     fn ncclCommInitRank(place: *mut *mut c_void, size: c_int, id: UniqueId, rank: c_int) |original| {
         // SAFETY: as above; afterwards the communicator is where the caller wants it.
         let (result, new) = unsafe { (original(place, size, id, rank), written(place)) };
-        made(new, number_of(&id), Some(size));
+        made(new, number_named(&id), Some(size));
         result
     }
 }
@@ -163,7 +164,7 @@ before! {
     ) |original| {
         // SAFETY: as above.
         let (result, new) = unsafe { (original(place, size, id, rank, config), written(place)) };
-        made(new, number_of(&id), Some(size));
+        made(new, number_named(&id), Some(size));
         result
     }
 }

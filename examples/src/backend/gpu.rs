@@ -1,17 +1,15 @@
 //! Training on a GPU: candle computes on its stream, the reducer works beside it.
 
-use std::sync::Arc;
-
 use agent::{Agent, StepMarks};
 use anyhow::{Context as _, bail};
 use candle_core::backend::BackendDevice as _;
 use candle_core::op::BackpropOp;
 use candle_core::{CudaDevice, CudaStorage, Device, Result, Storage, Tensor, Var};
-use reducer::cuda::{self, Cuda, CudaStream, CudaView, DeviceMemory, DeviceTimes, Transport};
+use reducer::cuda::{self, Cuda, CudaView, DeviceMemory, DeviceTimes, Transport};
 use reducer::ring::Ring;
 use reducer::{Instruments, Options, Parameter, ReduceError, Reduced, Reducer};
 
-use super::{Backend, Carried};
+use super::{Backend, GradientTransport};
 use crate::adamw::{AdamW, OfTensors};
 use crate::options::JobOptions;
 use crate::trouble::{SlowAdapter, SlowPhase};
@@ -30,27 +28,23 @@ impl Gpu {
     pub fn open(options: &JobOptions) -> anyhow::Result<Self> {
         let (rank, ranks) = (local("LOCAL_RANK", "RANK", 0)?, local("LOCAL_WORLD_SIZE", "WORLD_SIZE", 1)?);
         let devices = cuda::Device::count().context("--device cuda")?;
-        let fits = if ranks <= devices { Carried::Nccl } else { Carried::Staged };
-        let carried = options.transport.unwrap_or(fits);
-        refuse(options.trouble.slow_phase, carried)?;
+        let fits = if ranks <= devices { GradientTransport::Nccl } else { GradientTransport::Staged };
+        let transport = options.transport.unwrap_or(fits);
+        refuse(options.trouble.slow_phase, transport)?;
         let ordinal = rank % devices;
         let device = cuda::Device::open(ordinal).context("--device cuda")?;
         let candle = CudaDevice::new(ordinal).context("--device cuda")?;
-        let transport = match carried {
-            Carried::Nccl => Transport::Nccl,
-            Carried::Staged => Transport::Staged,
+        let transport = match transport {
+            GradientTransport::Nccl => Transport::Nccl,
+            GradientTransport::Staged => Transport::Staged,
         };
         let cuda = Cuda::new(device, candle.cuda_stream(), transport);
         Ok(Self { candle, cuda })
     }
 
-    fn stream(&self) -> &Arc<CudaStream> {
-        &self.cuda.compute
-    }
-
     /// A copy of a gradient as a tensor of this shape.
     fn tensor(&self, gradient: &CudaView<'_, f32>, shape: &candle_core::Shape) -> Result<Tensor> {
-        let copied = self.stream().clone_dtod(gradient).map_err(candle_core::Error::wrap)?;
+        let copied = self.cuda.compute.clone_dtod(gradient).map_err(candle_core::Error::wrap)?;
         let storage = Storage::Cuda(CudaStorage::wrap_cuda_slice(copied, self.candle.clone()));
         Ok(Tensor::from_storage(storage, shape, BackpropOp::none(), false))
     }
@@ -63,12 +57,12 @@ fn local(name: &str, of_job: &str, otherwise: usize) -> anyhow::Result<usize> {
 }
 
 /// Trouble burns processor time, for which a GPU that has work enough does not wait.
-fn refuse(planted: Option<SlowPhase>, carried: Carried) -> anyhow::Result<()> {
+fn refuse(planted: Option<SlowPhase>, transport: GradientTransport) -> anyhow::Result<()> {
     match planted {
         Some(SlowPhase::Compute | SlowPhase::Work) => {
             bail!("--slow-phase compute and work burn processor time, which a GPU does not wait for")
         }
-        Some(SlowPhase::Network) if carried == Carried::Nccl => {
+        Some(SlowPhase::Network) if transport == GradientTransport::Nccl => {
             bail!("--slow-phase network delays what the processor carries: it needs --transport staged")
         }
         _ => Ok(()),

@@ -102,8 +102,8 @@ impl Classifier {
         let mut right = 0;
         for chosen in all.chunks(EVALUATED_AT_ONCE) {
             let (pixels, labels) = held_out.batch(chosen, None)?;
-            let (pixels, labels) =
-                (pixels.to_device(self.parameters.device())?, labels.to_device(self.parameters.device())?);
+            let device = self.parameters.device();
+            let (pixels, labels) = (pixels.to_device(device)?, labels.to_device(device)?);
             let best = self.model.forward(&weights, &pixels)?.argmax(D::Minus1)?;
             right += best.eq(&labels)?.to_dtype(candle_core::DType::U32)?.sum_all()?.to_scalar::<u32>()?;
         }

@@ -18,7 +18,7 @@ use super::error::Failure;
 use crate::state::devices::Devices;
 use crate::state::hub::Command;
 
-async fn known(app: &App, run: &str) -> Result<(RunId, Devices), Failure> {
+async fn devices_of(app: &App, run: &str) -> Result<(RunId, Devices), Failure> {
     let run = find(app, run)?.summary.run.clone();
     let asked = run.clone();
     Ok((run, app.hub.ask(|reply| Command::Devices { run: asked, reply }).await?))
@@ -36,7 +36,7 @@ pub async fn devices(
     State(app): State<App>,
     Path(run): Path<String>,
 ) -> Result<Json<Vec<RankDevice>>, Failure> {
-    Ok(Json(known(&app, &run).await?.1.looks))
+    Ok(Json(devices_of(&app, &run).await?.1.looks))
 }
 
 /// The newest burst of each rank that answered one: top kernels, exact overlap, idle time; or why there is none.
@@ -50,12 +50,12 @@ pub async fn bursts(
     State(app): State<App>,
     Path(run): Path<String>,
 ) -> Result<Json<Vec<RankBurst>>, Failure> {
-    Ok(Json(known(&app, &run).await?.1.bursts))
+    Ok(Json(devices_of(&app, &run).await?.1.bursts))
 }
 
 /// Both as a part of the page, which only shows it: written here, it costs the page's download nothing.
 pub async fn part(State(app): State<App>, Path(run): Path<String>) -> Result<Html<String>, Failure> {
-    let (run, devices) = known(&app, &run).await?;
+    let (run, devices) = devices_of(&app, &run).await?;
     Ok(Html(markup::part(&run, &devices)))
 }
 

@@ -127,8 +127,9 @@ impl DeviceMetrics {
     pub(super) fn observe(&self, id: &str, run: &Run, most: usize) {
         let ranks = run.world_size();
         let all = |figure: DeviceFigure| {
-            let of =
-                run.devices().take(most).filter_map(move |(rank, sample)| Some((rank, sample.get(figure)?)));
+            let looks =
+                run.devices().enumerate().filter_map(|(rank, devices)| Some((rank, devices.newest()?)));
+            let of = looks.take(most).filter_map(move |(rank, sample)| Some((rank, sample.get(figure)?)));
             of.collect::<Vec<_>>()
         };
         for (figure, unit, gauge) in &self.figures {

@@ -4,20 +4,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use analysis::clocks::{self, AlignedCollective, ClockFit};
-use analysis::devices::Look;
 use analysis::hang::{self, Progress};
 use analysis::report::{self, Baseline, RunFacts};
 use analysis::step::{StepAnalysis, StepRecords};
 use analysis::{stats, waterfall};
 use wire::batch::{BY_NCCL, BY_REDUCER, Batch, Drop, DropReason, Hello, Layout, Note};
-use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest};
+use wire::burst::BurstRequest;
 use wire::clock::{Probe, ServerNanos};
-use wire::device::{DeviceFigure, DeviceSample};
 use wire::event::{BucketRecord, Event, Function, Source};
 use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Seq, Step};
 use wire::live::Waterfall;
-use wire::views::{Cause, Culprit, Hang, RankDrops, Report, RunState, RunSummary, Verdict};
+use wire::views::{Hang, RankDrops, Report, RunState, RunSummary};
 
+use super::devices::{self, RankDevices};
 use super::incoming::{Closed, Incoming, Kept};
 
 /// Probes kept per clock: with eight ranks on it, each asking twice a second, four minutes.
@@ -50,46 +49,7 @@ struct RankState {
     launched: Option<Seq>,
     bye: Option<bool>,
     bye_reason: String,
-    /// The newest look at its device.
-    device: Option<DeviceSample>,
-    /// What of the last looks verdicts rest on.
-    looks: VecDeque<Look>,
-    /// What its devices did when somebody asked last, and when that came.
-    burst: Option<(Burst, ServerNanos)>,
-    /// A burst that it is asked for and has not answered.
-    asked: Option<BurstRequest>,
-}
-
-/// A rank is asked for a burst for so long, in milliseconds: agents send a heartbeat every two seconds.
-const ASKED_MILLIS: u64 = 10_000;
-/// A burst is evidence for so long.
-const BURST_NANOS: i64 = 300_000_000_000;
-/// And asked for as evidence for so long, in milliseconds.
-const EVIDENCE_MILLIS: u16 = 1_000;
-/// Looks at a device that are kept: two minutes of them.
-const MOST_LOOKS: usize = 120;
-
-impl RankState {
-    /// What its devices did, if that was recorded of late.
-    fn activity(&self, now: ServerNanos) -> Option<Activity> {
-        let (burst, came) = self.burst.as_ref().filter(|(_, came)| now - *came < BURST_NANOS)?;
-        match &burst.outcome {
-            BurstOutcome::Recorded(activity) if activity.records > 0 && *came <= now => {
-                Some(activity.clone())
-            }
-            _ => None,
-        }
-    }
-
-    fn add_look(&mut self, sample: DeviceSample, now: ServerNanos) {
-        if let Some(look) = Look::of(&sample, now) {
-            if self.looks.len() == MOST_LOOKS {
-                self.looks.pop_front();
-            }
-            self.looks.push_back(look);
-        }
-        self.device = Some(sample);
-    }
+    devices: RankDevices,
 }
 
 /// A clock that one or more ranks stamp with: those of one host share it, and their probes.
@@ -217,11 +177,8 @@ impl Run {
                     rank.bye_reason = bye.reason;
                 }
                 Note::Bye(_) => {}
-                Note::Device(sample) => rank.add_look(sample, now),
-                Note::Burst(burst) => {
-                    rank.asked = rank.asked.filter(|asked| asked.number > burst.request);
-                    rank.burst = Some((burst, now));
-                }
+                Note::Device(sample) => rank.devices.add_look(sample, now),
+                Note::Burst(burst) => rank.devices.add_burst(burst, now),
             }
         }
         self.add_probes(batch.rank, &batch.probes);
@@ -274,9 +231,8 @@ impl Run {
     /// Each rank's clock as fitted from probes.
     fn fits(&self) -> Vec<Option<ClockFit>> {
         let fit = |rank: &RankState| {
-            let device =
-                rank.device.as_ref().and_then(|look| look.get(DeviceFigure::ClockErrorBoundNanoseconds));
-            Some(ClockFit { device_nanos: device.unwrap_or(0), ..self.clocks[rank.clock? as usize].fit? })
+            let device_nanos = rank.devices.clock_bound_nanos();
+            Some(ClockFit { device_nanos, ..self.clocks[rank.clock? as usize].fit? })
         };
         self.ranks.iter().map(fit).collect()
     }
@@ -437,8 +393,8 @@ impl Run {
             drops: self.ranks.iter().enumerate().map(drops).filter(|rank| !rank.drops.is_empty()).collect(),
             hang: self.hang.clone(),
             baseline: self.baseline.clone(),
-            looks: self.ranks.iter().map(|rank| rank.looks.iter().copied().collect()).collect(),
-            bursts: self.ranks.iter().map(|rank| rank.activity(now)).collect(),
+            looks: self.devices().map(RankDevices::looks).collect(),
+            bursts: self.devices().map(|devices| devices.activity(now)).collect(),
         }
     }
 
@@ -525,51 +481,33 @@ impl Run {
         })
     }
 
-    /// The newest look at each rank's device, for ranks that have one.
-    pub fn devices(&self) -> impl Iterator<Item = (usize, &DeviceSample)> {
-        self.ranks.iter().enumerate().filter_map(|(rank, state)| Some((rank, state.device.as_ref()?)))
+    /// What is known of each rank's devices, by rank.
+    pub fn devices(&self) -> impl Iterator<Item = &RankDevices> {
+        self.ranks.iter().map(|rank| &rank.devices)
     }
 
     /// Asks ranks (`None`: all) for a burst, with their next batch. False when there is no such rank.
     pub fn ask_for_burst(&mut self, rank: Option<Rank>, request: BurstRequest) -> bool {
         let wanted = |at: usize| rank.is_none_or(|rank| rank.0 as usize == at);
         let ranks = self.ranks.iter_mut().enumerate().filter(|(at, _)| wanted(*at));
-        ranks.map(|(_, state)| state.asked = Some(request)).count() > 0
+        ranks.map(|(_, state)| state.devices.ask(request)).count() > 0
     }
 
-    /// Asks the first suspect of a verdict, and a rank that is not suspected, for a burst, where both have devices and the
-    /// verdict wants to know more; once for each suspect.
+    /// Asks for what a verdict wants to know of devices; once for each suspect.
     pub fn want_evidence(&mut self, report: &Report, now: ServerNanos) {
-        let wants = |verdict: &&Verdict| {
-            matches!(verdict.cause, Cause::Compute | Cause::MoreWork | Cause::Host | Cause::ClockThrottle)
-        };
-        let suspects = report.verdicts.iter().find(wants).and_then(|verdict| verdict.culprit.as_ref());
-        let Some(suspects) = suspects.map(Culprit::ranks).filter(|ranks| !ranks.is_empty()) else { return };
-        let has_device =
-            |rank: &u32| self.ranks.get(*rank as usize).is_some_and(|rank| rank.device.is_some());
-        let peer = (0..self.world_size()).filter(|rank| !suspects.contains(rank)).find(has_device);
-        let Some((suspect, peer)) = suspects.first().copied().filter(has_device).zip(peer) else { return };
+        let known: Vec<bool> = self.devices().map(|devices| devices.newest().is_some()).collect();
+        let Some((suspect, peer)) = devices::to_compare(report, &known) else { return };
         if self.evidence_asked.insert(suspect) {
-            let request = BurstRequest::at(now, EVIDENCE_MILLIS);
+            let request = devices::request_of_evidence(now);
             self.ask_for_burst(Some(Rank(suspect)), request);
             self.ask_for_burst(Some(Rank(peer)), request);
         }
     }
 
-    /// The burst that a rank is asked for, unless it did not answer for too long: most jobs have nobody who could.
+    /// The burst that a rank is asked for.
     #[must_use]
     pub fn burst_asked(&self, rank: Rank, now: ServerNanos) -> Option<BurstRequest> {
-        let asked = self.ranks.get(rank.0 as usize)?.asked?;
-        let patience = ASKED_MILLIS + u64::from(asked.millis);
-        (now.0.max(0).unsigned_abs() / 1_000_000 < asked.number + patience).then_some(asked)
-    }
-
-    /// The newest burst of each rank that has one, and when it came.
-    pub fn bursts(&self) -> impl Iterator<Item = (usize, &Burst, ServerNanos)> {
-        self.ranks.iter().enumerate().filter_map(|(rank, state)| {
-            let (burst, came) = state.burst.as_ref()?;
-            Some((rank, burst, *came))
-        })
+        self.ranks.get(rank.0 as usize)?.devices.asked(now)
     }
 
     /// Error bound of each rank's clock, in nanoseconds.

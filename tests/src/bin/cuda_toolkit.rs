@@ -4,10 +4,8 @@
 
 use std::process::ExitCode;
 
+use paceline_tests::fetch::SKIPPED;
 use paceline_tests::nvidia;
-
-/// Automake's word for what was skipped.
-const SKIPPED: u8 = 77;
 
 fn main() -> anyhow::Result<ExitCode> {
     let Some(toolkit) = nvidia::toolkit()? else { return Ok(ExitCode::from(SKIPPED)) };

@@ -26,18 +26,18 @@ const COLUMNS: [Column; 12] = [
     }),
     ("DRAM", "share of the memory's bandwidth in use", |at| permille(at, Figure::DramActivityPermille)),
     ("SM clock", "and the most it can be", |at| {
-        of(at, Figure::SmClockMegahertz, Figure::SmClockMostMegahertz, (1.0, 0, "MHz"))
+        of_most(at, Figure::SmClockMegahertz, Figure::SmClockMostMegahertz, (1.0, 0, "MHz"))
     }),
     ("Lowered by", "why clocks are lower than they could be", |at| {
         let names = throttle::names(at.get(Figure::ThrottleReasons)?);
         Some(if names.is_empty() { "—".to_owned() } else { names.join(", ") })
     }),
     ("Power", "and its limit", |at| {
-        of(at, Figure::PowerMilliwatts, Figure::PowerLimitMilliwatts, (1e-3, 0, "W"))
+        of_most(at, Figure::PowerMilliwatts, Figure::PowerLimitMilliwatts, (1e-3, 0, "W"))
     }),
     ("Chip", "temperature", |at| Some(format!("{} °C", at.get(Figure::TemperatureCelsius)?))),
     ("Memory", "in use, of all there is", |at| {
-        of(at, Figure::MemoryUsedBytes, Figure::MemoryTotalBytes, (1.0 / f64::from(1 << 30), 1, "GiB"))
+        of_most(at, Figure::MemoryUsedBytes, Figure::MemoryTotalBytes, (1.0 / f64::from(1 << 30), 1, "GiB"))
     }),
     ("PCIe", "sent / received", |at| {
         both(at, Figure::PcieSentKibibytesPerSecond, Figure::PcieReceivedKibibytesPerSecond, 1.0 / 1024.0)
@@ -66,7 +66,7 @@ fn permille(at: &DeviceSample, figure: Figure) -> Option<String> {
 }
 
 /// A figure and the most it can be, in a unit: what it is multiplied by, how many digits, its name.
-fn of(
+fn of_most(
     at: &DeviceSample,
     figure: Figure,
     most: Figure,
@@ -166,7 +166,7 @@ fn bursts(out: &mut String, run: &RunId, devices: &Devices) -> fmt::Result {
     } else if devices.bursts.is_empty() {
         write!(
             out,
-            "<p class=quiet>None yet. Recording costs the job some percent while it lasts, and yields to other profilers.</p>"
+            "<p class=quiet>None yet. Recording costs the job time while it lasts, and yields to other profilers.</p>"
         )?;
     }
     if !devices.bursts.is_empty() {

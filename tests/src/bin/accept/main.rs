@@ -15,12 +15,10 @@ use anyhow::bail;
 use gpu::device::Device;
 use gpu::probe::Probe;
 use paceline_tests::fake_gpu;
+use paceline_tests::fetch::SKIPPED;
 use reducer::cuda::Transport;
 use report::Checks;
 use training::Setting;
-
-/// Automake's word for a test that was skipped.
-const SKIPPED: u8 = 77;
 
 #[allow(clippy::print_stdout, reason = "what the program is for")]
 fn main() -> anyhow::Result<ExitCode> {

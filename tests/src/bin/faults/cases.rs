@@ -54,8 +54,8 @@ const JOBS: [Job; 3] = [
     Job { program: "char_lm", ranks: 4 },
 ];
 
-/// Ranks that share cores slow each other, which is in no record: what a fault costs there is not only what the slow rank
-/// is behind.
+/// Jobs by [`Job::has_own_cores`]. Ranks that share cores slow each other, which is in no record: what a fault costs there
+/// is not only what the slow rank is behind.
 pub struct Jobs {
     pub own_cores: Vec<Job>,
     pub shared_cores: Vec<Job>,
