@@ -145,7 +145,7 @@ pub fn BucketTable(look: StepLook) -> impl IntoView {
         let Some(bucket) = one(at) else { return String::new() };
         let bandwidth = |v: Option<f64>| v.map_or_else(|| "—".into(), |v| units::rate(v, "B/s"));
         match column {
-            0 if bucket.group.ranks < world() => format!("{} of {}", bucket.bucket, bucket.group.name(0)),
+            0 if bucket.group.ranks < world() => format!("{} · {}", bucket.bucket, bucket.group.name(0)),
             0 => bucket.bucket.to_string(),
             1 => units::bytes(bucket.bytes),
             2 => units::count(bucket.collectives),
