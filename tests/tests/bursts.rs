@@ -137,7 +137,7 @@ fn of_collectives_that_the_host_carries_a_burst_tells_what_events_tell() -> anyh
     wait_until("steps to be known", || {
         get_json(&runs).ok()?[0]["last_step"].as_u64().filter(|step| *step > 50)
     })?;
-    let output = paceline(&["burst", "latest", "--server", &server.address, "--millis", "1000", "--json"])?;
+    let output = paceline(&["burst", "latest", "--server", &server.address, "--millis", "5000", "--json"])?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let found: Value = serde_json::from_slice(&output.stdout)?;
     let run = get_json(&runs)?[0].clone();
@@ -150,7 +150,11 @@ fn of_collectives_that_the_host_carries_a_burst_tells_what_events_tell() -> anyh
     let nanos = |name: &str| outcome[name].as_f64().unwrap_or(f64::NAN);
     let by_cupti = nanos("hidden_nanos") / nanos("collective_nanos");
     ensure!((0.1..0.9).contains(&by_events), "{by_events} by events: some is hidden, some is not");
-    ensure!((by_cupti - by_events).abs() < 0.01, "{by_cupti} by CUPTI, {by_events} by events: {outcome}");
+    // On a busy machine the host may be late with a kernel: for events such a gap is compute, for CUPTI it is none.
+    ensure!(
+        (-0.03..0.01).contains(&(by_cupti - by_events)),
+        "{by_cupti} by CUPTI, {by_events} by events: {outcome}"
+    );
     Ok(())
 }
 

@@ -1,5 +1,5 @@
 //! A training job whose only rank keeps its gradients on the stand-in for a GPU, in real time, and has them carried by the
-//! host: a step is two buckets, each behind 5 ms of backward, and 2 ms of optimizer.
+//! host: a step is two buckets, each behind 8 ms of backward, and 2 ms of optimizer.
 #![allow(clippy::print_stdout, reason = "what the program is for")]
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use wire::ids::Step;
 
 /// Floats of a bucket: some milliseconds of copying, there and back.
 const FLOATS: usize = 4 << 20;
-const BACKWARD_NANOS: u64 = 5_000_000;
+const BACKWARD_NANOS: u64 = 8_000_000;
 const OPTIMIZER_NANOS: u64 = 2_000_000;
 
 fn main() -> anyhow::Result<()> {
