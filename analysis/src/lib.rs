@@ -14,6 +14,7 @@ pub mod comm_model;
 pub mod compare;
 pub mod devices;
 pub mod frontier;
+mod groups;
 pub mod hang;
 pub mod intervals;
 mod join;

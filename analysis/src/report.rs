@@ -17,7 +17,7 @@ use crate::clocks::ClockFit;
 use crate::devices::{self, Look};
 use crate::loss::StepCosts;
 use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
-use crate::{activity, comm_model, latency, loss, overhead, stats, verdict, what_if};
+use crate::{activity, comm_model, groups, latency, loss, overhead, stats, verdict, what_if};
 
 /// The first steps warm caches up and run on the first bucket layout; they are kept but not counted.
 pub const WARM_UP_STEPS: u64 = 2;
@@ -168,6 +168,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         },
     );
     let buckets = bucket_stats(facts, &observed);
+    let groups = groups::groups(&observed, |collective| function(facts, collective));
     let comm_model = comm_model::fit(&model_points(&buckets));
     want("comm_model", comm_model.is_some(), "buckets of at least two sizes are needed");
     if let Some(reason) = verdict::insufficient(observed.len(), facts.ranks as usize) {
@@ -195,6 +196,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         ledger,
         verdicts: verdicts(facts, &observed),
         buckets,
+        groups,
         comm_model,
         clocks: clocks(facts),
         drops: facts.drops.clone(),
@@ -223,6 +225,7 @@ fn withheld(report: Report) -> Report {
         "loss_ledger",
         "verdicts",
         "buckets",
+        "groups",
         "comm_model",
     ] {
         missing.insert(figure.into(), ONLY_ENQUEUED.into());
@@ -237,6 +240,7 @@ fn withheld(report: Report) -> Report {
         loss_ledger: None,
         verdicts: Vec::new(),
         buckets: Vec::new(),
+        groups: Vec::new(),
         comm_model: None,
         missing,
         ..report
@@ -326,14 +330,17 @@ fn ledger(steps: &[&StepAnalysis], ranks: u32) -> Vec<RankLedger> {
     ledger
 }
 
+/// What embeds the reducer numbers its collectives by one count, and only sums.
+fn function(facts: &RunFacts, collective: &CollectiveAnalysis) -> Function {
+    if facts.origin == BY_NCCL { Function::of(collective.seq) } else { Function::AllReduce }
+}
+
 fn bucket_stats(facts: &RunFacts, steps: &[&StepAnalysis]) -> Vec<BucketStats> {
-    // What embeds the reducer numbers its collectives by one count, and only sums.
-    let function = |seq| if facts.origin == BY_NCCL { Function::of(seq) } else { Function::AllReduce };
     type Key = (Reverse<Group>, Bucket, u64, Function);
     let mut by_bucket: BTreeMap<Key, Vec<&CollectiveAnalysis>> = BTreeMap::new();
     for one in steps.iter().flat_map(|step| &step.collectives) {
         // The largest groups first: that is where gradients are.
-        let key = (Reverse(one.group), one.bucket, one.bytes, function(one.seq));
+        let key = (Reverse(one.group), one.bucket, one.bytes, function(facts, one));
         by_bucket.entry(key).or_default().push(one);
     }
     let stats_of = |((Reverse(group), bucket, bytes, function), of): (Key, Vec<&CollectiveAnalysis>)| {

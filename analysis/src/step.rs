@@ -2,7 +2,7 @@
 
 use wire::clock::{MonoNanos, ServerNanos};
 use wire::event::{BucketRecord, Source, Span, SpanKind, StepRecord};
-use wire::ids::{Bucket, Seq, Step};
+use wire::ids::{Bucket, Comm, Seq, Step};
 use wire::live::Part;
 use wire::views::Group;
 
@@ -77,8 +77,12 @@ impl RankAnalysis {
 /// One collective over all ranks; times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CollectiveAnalysis {
-    /// Who takes part.
+    /// Who takes part, by shape.
     pub group: Group,
+    /// The lowest rank that takes part.
+    pub first: usize,
+    /// Its communicator.
+    pub comm: Comm,
     /// Its number on its communicator.
     pub seq: Seq,
     /// Its times are not those it ran at: all that was told is when it was enqueued.
@@ -304,6 +308,8 @@ fn analyse_collective(collective: &Collective<'_>, sets: &[Option<RankSets>]) ->
     });
     Some(CollectiveAnalysis {
         group: Group::of(members.iter().map(|member| member.rank)),
+        first: members[0].rank,
+        comm: collective.comm,
         seq: collective.seq,
         only_enqueued: members.iter().any(|member| member.record.source == Source::Derived),
         bucket: first.bucket,

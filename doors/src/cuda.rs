@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use agent::{Config, Job};
 
-use crate::{host, observer};
+use crate::host::{self, ExitCode};
+use crate::observer;
 
 /// How long other doors may take to open: frameworks load a model between their first use of CUDA and their first
 /// communicator. What is later joins what is observed then.
@@ -51,7 +52,7 @@ fn asking() -> MutexGuard<'static, ()> {
     ASKING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn stop_asking() {
+fn stop_asking(_code: ExitCode) {
     std::mem::forget(asking());
 }
 

@@ -1,6 +1,8 @@
 //! The process that this library finds itself in.
 
+use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
@@ -33,21 +35,45 @@ pub(crate) fn guarded<T: Default>(work: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_default()
 }
 
-static LAST_WORKS: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
+type LastWork = fn(ExitCode);
+
+/// What a process ends with, as its parent sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExitCode(u8);
+
+impl ExitCode {
+    /// Whether the process says that it did what it was for.
+    pub(crate) fn check(self) -> Result<(), String> {
+        match self.0 {
+            0 => Ok(()),
+            code => Err(format!("ended with exit code {code}")),
+        }
+    }
+}
+
+static LAST_WORKS: Mutex<Vec<LastWork>> = Mutex::new(Vec::new());
+
+unsafe extern "C" {
+    /// As `atexit`, but that the function learns what the process ends with. Only glibc has it, which all jobs have that
+    /// NVIDIA's libraries are loaded into.
+    fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+}
 
 /// Calls `work` when the process ends by `exit` or by returning from `main`, after what was given later.
-pub(crate) fn at_exit(work: fn()) {
+pub(crate) fn at_exit(work: LastWork) {
     let mut works = LAST_WORKS.lock().unwrap_or_else(PoisonError::into_inner);
     if works.is_empty() {
-        // SAFETY: the handler is a function of this library, which stays mapped for good.
-        let _table_full = unsafe { libc::atexit(exiting) };
+        // SAFETY: the handler is a function of this library, which stays mapped for good, and follows no pointer.
+        let _table_full = unsafe { on_exit(exiting, ptr::null_mut()) };
     }
     works.push(work);
 }
 
-extern "C" fn exiting() {
+extern "C" fn exiting(status: c_int, _argument: *mut c_void) {
     guarded(|| {
         let works = std::mem::take(&mut *LAST_WORKS.lock().unwrap_or_else(PoisonError::into_inner));
-        works.into_iter().rev().for_each(|work| work());
+        // A parent sees the lowest eight bits.
+        let code = ExitCode(status.to_le_bytes()[0]);
+        works.into_iter().rev().for_each(|work| work(code));
     });
 }

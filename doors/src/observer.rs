@@ -11,12 +11,13 @@ use gpu::cupti::on_demand::{self, OnDemand};
 use gpu::nvml::sampler::{Wanted, Watch};
 use wire::batch::BY_NCCL;
 use wire::event::{EventKind, Source};
+use wire::ids::Rank;
 
 use crate::calls::Measured;
 use crate::collect::{Collective, Collector, Ran};
 use crate::detail::Budget;
 use crate::gpu_clock::GpuClock;
-use crate::host;
+use crate::host::{self, ExitCode};
 use crate::place::{Placer, Timed};
 use crate::trail::{self, Entry};
 
@@ -49,6 +50,8 @@ static BEST: AtomicU8 = AtomicU8::new(0);
 static IS_OBSERVED: OnceLock<bool> = OnceLock::new();
 static THREAD: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 static STOP: AtomicBool = AtomicBool::new(false);
+/// Said when the process ends.
+static EXIT_CODE: OnceLock<ExitCode> = OnceLock::new();
 /// Communicators that the thread has not heard of yet.
 static NEW_COMMUNICATORS: Mutex<Vec<Communicator>> = Mutex::new(Vec::new());
 
@@ -95,14 +98,14 @@ fn start(device: Option<String>) -> Option<bool> {
         }
     };
     host::watch_forks();
-    let world_size = config.world_size;
+    let (rank, world_size) = (config.rank, config.world_size);
     let agent = Agent::start(Config { origin: BY_NCCL.into(), ..config });
     if !agent.is_enabled() {
         return None;
     }
     let observe = move || {
         let device = (device.map(|device| watch(device, agent.notes())), bursts(agent.notes()));
-        Observer::new(&agent, world_size).run(agent, device);
+        Observer::new(&agent, rank, world_size).run(agent, device);
     };
     let thread = thread::Builder::new().name("paceline-observe".into()).spawn(observe);
     let thread = thread.map_err(|error| agent::warn(&format!("not observing this job: {error}"))).ok()?;
@@ -137,7 +140,8 @@ fn program_name() -> String {
 }
 
 /// The process ends: what is left is sent, for five seconds at most.
-fn finish() {
+fn finish(code: ExitCode) {
+    let _first = EXIT_CODE.set(code);
     STOP.store(true, Ordering::Release);
     let thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(thread) = thread {
@@ -150,6 +154,7 @@ fn finish() {
 /// The state of the thread.
 struct Observer {
     recorder: Recorder,
+    rank: Rank,
     world_size: u32,
     entries: Vec<Entry>,
     collector: Collector,
@@ -162,9 +167,10 @@ struct Observer {
 }
 
 impl Observer {
-    fn new(agent: &Agent, world_size: u32) -> Self {
+    fn new(agent: &Agent, rank: Rank, world_size: u32) -> Self {
         Self {
             recorder: agent.recorder(),
+            rank,
             world_size,
             entries: Vec::new(),
             collector: Collector::default(),
@@ -183,7 +189,8 @@ impl Observer {
         }
         self.turn();
         drop(device);
-        agent.finish(Ok(()));
+        let rank = |how: String| format!("rank {} {how}", self.rank);
+        agent.finish(EXIT_CODE.get().map_or(Ok(()), |code| code.check().map_err(rank)));
     }
 
     fn turn(&mut self) {

@@ -98,6 +98,8 @@ pub fn router(app: App) -> Router {
         .merge(ingest_routes)
         .route("/api/v1/openapi.json", openapi)
         .route("/parts/runs/{run}/devices", get(devices::part))
+        .route("/parts/runs/{run}/groups", get(report::groups))
+        .route("/parts/runs/{run}/trust", get(report::trust))
         .route("/metrics", get(api::metrics))
         .route("/healthz", get(api::healthz))
         .route("/readyz", get(api::readyz))

@@ -18,4 +18,5 @@ pub mod programs;
 #[path = "../../benches/results.rs"]
 pub mod results;
 pub mod simulator;
+pub mod small_disk;
 pub mod stored;

@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use anyhow::ensure;
-use paceline_tests::programs::{Job, Server, bucket_sizes, get_json, program, report, wait_until};
+use paceline_tests::programs::{Job, Server, bucket_sizes, get_json, paceline, program, report, wait_until};
+use paceline_tests::small_disk::SmallDisk;
 use serde_json::Value;
 
 /// Steps of the stand-in: 12 ms of forward, then 11 ms of backward with three buckets.
@@ -73,6 +74,36 @@ fn a_rank_that_is_late_is_named_by_the_collectives_alone() -> anyhow::Result<()>
     Ok(())
 }
 
+/// Four ranks: neighbours reduce activations twice in forward, all reduce gradients.
+#[test]
+fn groups_are_told_apart_and_a_late_rank_holds_up_its_own_first() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let data_text = data.path().to_string_lossy();
+    let stand_in = program("nccl_stand_in");
+    let stand_in = stand_in.to_string_lossy();
+    let job = ["--attach", "-n", "4", "--data", &data_text, "--", &stand_in, "--steps", STEPS];
+    let (code, printed, complaints) =
+        Job::start(&[&job[..], &["--pairs", "--slow-rank", "3"]].concat())?.finish()?;
+    ensure!(code == 0, "{printed}{complaints}");
+    let report = report(data.path(), "latest")?;
+    let groups = &report["groups"];
+    ensure!(groups.as_array().map(Vec::len) == Some(2), "{groups}");
+    for (at, ranks, count, collectives) in [(0, 4, 1, 3.0), (1, 2, 2, 2.0)] {
+        let found = &groups[at];
+        ensure!(found["group"]["ranks"] == ranks && found["count"] == count, "{groups}");
+        ensure!(found["cost"]["collectives"] == collectives, "{groups}");
+    }
+    // 10 ms in two halves, each of which its neighbour waits for; the other pair waits with the gradients.
+    let [late, other] = [0, 1].map(|at| &groups[1]["members"][at]);
+    ensure!(late["first"] == 2 && late["latest"][0] == 3, "{groups}");
+    let wait = |member: &Value| millis(member, "/cost/wait_ns");
+    ensure!((3.5..7.0).contains(&wait(late)) && wait(other) < 2.0, "{groups}");
+    let text = paceline(&["report", "latest", "--data", &data_text, "--format", "markdown"])?;
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    ensure!(text.contains("| ranks 2 to 3 |") && text.contains("| 2 ranks, 1 apart, 2 groups |"), "{text}");
+    Ok(())
+}
+
 #[test]
 fn a_forked_child_is_not_observed_and_ends() -> anyhow::Result<()> {
     let (report, _, printed) = observed(6, &["--fork"])?;
@@ -97,6 +128,53 @@ fn a_server_that_dies_costs_the_job_nothing() -> anyhow::Result<()> {
     let (code, printed, complaints) = job.finish()?;
     ensure!(code == 0, "{printed}{complaints}");
     ensure!(printed.matches("150 steps").count() == 2, "both ranks did all of their work: {printed}");
+    Ok(())
+}
+
+#[test]
+fn a_server_whose_disk_is_full_to_the_end_costs_the_job_nothing() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let Some(disk) = SmallDisk::start(data.path())? else { return Ok(()) };
+    let stand_in = program("nccl_stand_in");
+    let stand_in = stand_in.to_string_lossy();
+    let job = Job::start(&[
+        "--attach",
+        "-n",
+        "2",
+        "--server",
+        &disk.server.address,
+        "--",
+        &stand_in,
+        "--steps",
+        "500",
+    ])?;
+    disk.wait_until_full()?;
+    let (code, printed, complaints) = job.finish()?;
+    ensure!(code == 0, "{printed}{complaints}");
+    ensure!(printed.matches("500 steps").count() == 2, "both ranks did all of their work: {printed}");
+    Ok(())
+}
+
+#[test]
+fn a_job_that_ends_badly_has_failed_whoever_started_its_ranks() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let job = |code: &str| {
+        std::process::Command::new(program("paceline"))
+            .args(["attach", "--data"])
+            .arg(data.path())
+            .arg("--")
+            .arg(program("nccl_stand_in"))
+            .args(["--steps", "100", "--exit-code", code])
+            .envs([("RANK", "0"), ("WORLD_SIZE", "1")])
+            .env_remove("PACELINE_SERVER")
+            .output()
+    };
+    for (code, state) in [(0, "completed"), (3, "failed")] {
+        let output = job(&code.to_string())?;
+        ensure!(output.status.code() == Some(code), "{}", String::from_utf8_lossy(&output.stderr));
+        let report = report(data.path(), "latest")?;
+        ensure!(report["state"] == state, "{report}");
+    }
     Ok(())
 }
 

@@ -1,14 +1,13 @@
 //! Processes that are killed: the server loses nothing it acknowledged, the job does not notice, and a job
 //! whose rank dies ends with an error that names it.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use paceline::store::{directory::Layout, log, segment};
-use paceline_tests::fetch;
-use paceline_tests::programs::{Job, Server, get_json, program, report, wait_until};
+use paceline_tests::programs::{Job, Server, get_json, report, wait_until};
+use paceline_tests::small_disk::SmallDisk;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use wire::batch::Batch;
@@ -47,58 +46,20 @@ fn a_job_does_not_notice_that_its_server_was_killed_and_no_step_is_missing() -> 
     Ok(())
 }
 
-/// A server whose data directory is a disk of its own, of some pages, in a mount namespace that ends with it; `None`, with
-/// the reason on standard error, where this user may not make one.
-fn server_on_a_small_disk(data: &Path) -> anyhow::Result<Option<Server>> {
-    let made = Command::new("unshare").args(["--map-root-user", "--mount", "true"]).output();
-    if !made.is_ok_and(|output| output.status.success()) {
-        fetch::skip(
-            "a full disk",
-            "this user cannot make a mount namespace (unshare --map-root-user --mount)",
-        );
-        return Ok(None);
-    }
-    let mut command = Command::new("unshare");
-    let script = "mount -t tmpfs -o size=1m none \"$1\" && head -c 1015808 /dev/zero > \"$1/ballast\" \
-                  && exec \"$0\" serve --listen 127.0.0.1:0 --data \"$1\"";
-    command.args(["--map-root-user", "--mount", "sh", "-c", script]).arg(program("paceline")).arg(data);
-    Server::spawn(command).map(Some)
-}
-
 #[test]
 fn a_full_disk_costs_the_job_nothing_and_no_step_is_missing_once_there_is_room() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
-    let Some(server) = server_on_a_small_disk(data.path())? else { return Ok(()) };
-    let job = Job::start(&["-n", "2", "--server", &server.address, "--", "char_lm", "--steps", "400"])?;
-    let deferred = || -> Option<f64> {
-        let metrics =
-            ureq::get(format!("{}/metrics", server.address)).call().ok()?.body_mut().read_to_string();
-        let metrics = metrics.ok()?;
-        let line = metrics.lines().find(|line| line.starts_with("paceline_server_deferred_total "))?;
-        line.split(' ').nth(1)?.parse().ok()
-    };
-    wait_until("the disk to be full", || deferred().filter(|deferred| *deferred >= 10.0))?;
-    let disk = Path::new("/proc").join(server.pid().to_string()).join("root");
-    let disk = disk.join(data.path().strip_prefix("/")?);
-    let files = walk(&disk)?;
+    let Some(disk) = SmallDisk::start(data.path())? else { return Ok(()) };
+    let job = Job::start(&["-n", "2", "--server", &disk.server.address, "--", "char_lm", "--steps", "400"])?;
+    disk.wait_until_full()?;
+    let files = disk.files()?;
     assert!(files.len() < 10, "a file for every try: {files:?}");
-    std::fs::remove_file(disk.join("ballast"))?;
+    disk.make_room()?;
     let (code, printed, complaints) = job.finish()?;
     assert_eq!(code, 0, "{printed}{complaints}");
-    let summary = completed(&server)?;
+    let summary = completed(&disk.server)?;
     assert_eq!(summary["steps"], 400, "{summary:#}");
     Ok(())
-}
-
-fn walk(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let (mut folders, mut files) = (vec![folder.to_path_buf()], Vec::new());
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder)? {
-            let path = entry?.path();
-            if path.is_dir() { folders.push(path) } else { files.push(path) }
-        }
-    }
-    Ok(files)
 }
 
 fn batch(run: &RunId, seq: u64) -> Batch {

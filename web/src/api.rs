@@ -95,9 +95,15 @@ async fn shown<T: DeserializeOwned>(url: &str) -> Result<T, String> {
     view::decode(&get(url).await?).map_err(|error| error.to_string())
 }
 
-/// The devices of a run, as markup for [`crate::html`].
-pub async fn devices(run: &str) -> Result<String, String> {
-    let bytes = get(&format!("/parts/runs/{run}/devices")).await?;
+/// Where a part of the page about a run is.
+pub fn part_url(run: &str, part: &str, at: Option<u64>) -> String {
+    let at = at.map_or_else(String::new, |at| format!("?at={at}"));
+    format!("/parts/runs/{run}/{part}{at}")
+}
+
+/// A part of the page, for [`crate::html`].
+pub async fn markup(url: &str) -> Result<String, String> {
+    let bytes = get(url).await?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -3,7 +3,6 @@
 pub mod buckets;
 pub mod charts;
 pub mod compare;
-pub mod devices;
 pub mod distribution;
 pub mod export;
 mod figures;
@@ -19,6 +18,7 @@ pub mod ranks;
 pub mod run;
 pub mod runs;
 pub mod scaling;
+pub mod served;
 pub mod slice_tables;
 pub mod timeline;
 pub mod verdict;

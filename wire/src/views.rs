@@ -400,6 +400,56 @@ impl Group {
     }
 }
 
+/// What collectives cost a rank in a step, the mean over steps and ranks; times in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CollectiveCost {
+    /// How many it takes part in.
+    pub collectives: f64,
+    /// Their payload, in bytes.
+    pub bytes: f64,
+    /// What they take, waits included.
+    pub comm_ns: f64,
+    /// The part of it that lies behind no compute.
+    pub exposed_ns: f64,
+    /// The part of it that is spent waiting for the last rank.
+    pub wait_ns: f64,
+}
+
+/// The collectives of one shape of group: where several kinds of parallelism share a job, one of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct GroupStats {
+    /// The shape.
+    pub group: Group,
+    /// What its collectives do.
+    pub functions: Vec<Function>,
+    /// What they cost, over all groups of this shape.
+    pub cost: CollectiveCost,
+    /// How many groups have this shape.
+    pub count: u32,
+    /// Those whose ranks wait longest, at most [`Self::MOST_MEMBERS`], the longest first.
+    pub members: Vec<GroupMember>,
+}
+
+impl GroupStats {
+    /// Groups of a shape that are told one by one.
+    pub const MOST_MEMBERS: usize = 16;
+}
+
+/// One group: ranks that have a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct GroupMember {
+    /// Its lowest rank; the others follow from the shape, where ranks are evenly apart.
+    pub first: Rank,
+    /// What its collectives cost.
+    pub cost: CollectiveCost,
+    /// The rank that the others wait for most, and its share of all waiting in the group; null where nobody waits, or
+    /// clocks are not aligned.
+    pub latest: Option<(Rank, f64)>,
+}
+
 /// One bucket over the observed steps and all ranks; times in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -533,6 +583,8 @@ pub struct Report {
     pub verdicts: Vec<Verdict>,
     /// One entry a bucket.
     pub buckets: Vec<BucketStats>,
+    /// One entry a shape of group, the largest first.
+    pub groups: Vec<GroupStats>,
     /// The latency-bandwidth model of the communicator.
     pub comm_model: Option<AlphaBeta>,
     /// One entry a rank.

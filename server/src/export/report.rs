@@ -2,8 +2,10 @@
 //! it, so that they cannot say different things.
 
 mod figures;
+mod groups;
 mod html;
 mod markdown;
+mod page;
 mod tables;
 mod terminal;
 
@@ -12,6 +14,7 @@ use wire::views::{Confidence, Persistence, Report, Verdict};
 use super::text::state_name;
 pub use html::html;
 pub use markdown::markdown;
+pub use page::{groups_part, trust_part};
 pub use terminal::terminal;
 
 /// A report for people.
@@ -116,6 +119,7 @@ pub fn document(report: &Report) -> Document {
             tables::losses(report),
             tables::ledger(report),
             tables::buckets(report),
+            groups::groups(report),
             tables::clocks(report),
             tables::drops(report),
             figures::missing(report),

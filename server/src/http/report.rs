@@ -2,17 +2,17 @@
 
 use axum::extract::{Path, Query, State};
 use axum::http::header;
-use axum::response::{IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Response};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
-use wire::ids::Step;
+use wire::ids::{RunId, Step};
 use wire::views::{ApiError, Report};
 
 use super::App;
 use super::answer::{Form, answer};
 use super::api::find;
 use super::error::Failure;
-use crate::export::report::{document, html, markdown};
+use crate::export::report::{self, document, html, markdown};
 use crate::state::hub::Command;
 
 /// What a report covers.
@@ -52,14 +52,9 @@ pub async fn report(
 ) -> Result<Response, Failure> {
     let shown = find(&app, &run)?;
     let run = shown.summary.run.clone();
-    let gone = || Failure::NotFound("the run is gone".into());
     match (query.window.as_deref(), query.at) {
         (None | Some("recent"), None) => written(query.form, &shown.report),
-        (None | Some("recent"), Some(at)) => {
-            let last = Step(at);
-            let report = app.hub.ask(|reply| Command::ReportAt { run, last, reply }).await?;
-            written(query.form, &report.ok_or_else(gone)?)
-        }
+        (None | Some("recent"), Some(at)) => written(query.form, &report_at(&app, run, at).await?),
         (Some("all"), None) => {
             let report = app.hub.ask(|reply| Command::Report { run, newest: usize::MAX, reply }).await?;
             written(query.form, &report.ok_or_else(gone)?)
@@ -67,6 +62,48 @@ pub async fn report(
         (Some("all"), Some(_)) => Err(Failure::BadRequest("window=all has no `at`".into())),
         (Some(other), _) => Err(Failure::BadRequest(format!("window={other:?}: it is `recent` or `all`"))),
     }
+}
+
+/// What collectives cost by group, as a part of the page.
+pub async fn groups(app: State<App>, run: Path<String>, query: Query<PartQuery>) -> PartResult {
+    part(app, run, query, report::groups_part).await
+}
+
+/// How far the figures can be trusted, as a part of the page.
+pub async fn trust(app: State<App>, run: Path<String>, query: Query<PartQuery>) -> PartResult {
+    part(app, run, query, report::trust_part).await
+}
+
+type PartResult = Result<Html<String>, Failure>;
+
+async fn part(
+    State(app): State<App>,
+    Path(run): Path<String>,
+    Query(query): Query<PartQuery>,
+    write: fn(&Report) -> String,
+) -> PartResult {
+    let shown = find(&app, &run)?;
+    Ok(Html(match query.at {
+        None => write(&shown.report),
+        Some(at) => write(&report_at(&app, shown.summary.run.clone(), at).await?),
+    }))
+}
+
+/// Which moment a part of the page shows.
+#[derive(Debug, Deserialize)]
+pub struct PartQuery {
+    /// As [`ReportQuery`]'s.
+    at: Option<u64>,
+}
+
+/// The report as it was when this step was the newest one.
+async fn report_at(app: &App, run: RunId, at: u64) -> Result<Report, Failure> {
+    let report = app.hub.ask(|reply| Command::ReportAt { run, last: Step(at), reply }).await?;
+    report.ok_or_else(gone)
+}
+
+fn gone() -> Failure {
+    Failure::NotFound("the run is gone".into())
 }
 
 fn written(form: ReportForm, report: &Report) -> Result<Response, Failure> {

@@ -11,6 +11,7 @@ use wire::live::Waterfall;
 
 use super::latency::latencies;
 use super::run::RunId;
+use super::served::served;
 use super::slice_tables::{BucketTable, SelectedBucket};
 use super::waterfall::{WaterfallPlot, kinds};
 use crate::api;
@@ -104,6 +105,7 @@ pub fn Buckets() -> impl IntoView {
         <SelectedBucket look=look />
         {latencies(look)}
         <BucketTable look=look />
+        {served("groups")}
     }
 }
 

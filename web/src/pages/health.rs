@@ -6,6 +6,7 @@ use wire::batch::DropReason;
 use wire::views::{Report, RunState};
 
 use super::figures::{interval, signed_percent};
+use super::served::served;
 use crate::cells::{derived, text};
 use crate::html::{Html, shown};
 use crate::live::{Live, RunView};
@@ -17,12 +18,11 @@ pub fn health() -> AnyView {
     let live = expect_context::<Live>();
     let content = text(move || {
         let Some(run) = live.run.get() else { return String::new() };
-        let html = facts(hang(Html::default(), &run.report), &run, live.now.get());
-        let html = lost_by_reason(html.raw("<div class=halves>"), &run.report);
-        missing(html, &run.report).raw("</div>").done()
+        facts(hang(Html::default(), &run.report), &run, live.now.get()).done()
     });
     view! {
         {shown("page", content)}
+        {served("trust")}
         {rank_table(live)}
     }
     .into_any()
@@ -119,44 +119,6 @@ fn written_drift(ppb: f64) -> String {
 fn lost(report: &Report, why: DropReason) -> u64 {
     let drops = report.drops.iter().flat_map(|rank| &rank.drops);
     drops.filter(|drop| drop.reason == why).map(|drop| drop.count).sum()
-}
-
-fn meaning(why: DropReason) -> &'static str {
-    match why {
-        DropReason::RingFull => {
-            "the thread's ring was full: the agent's thread got no processor for too long"
-        }
-        DropReason::SpoolFull => "the server was away for so long that the rank's spool filled up",
-        DropReason::Refused => "the server refused the batch for good: see its log",
-        DropReason::Shutdown => "the process ended before the server had acknowledged",
-    }
-}
-
-/// Records lost by reason. A gap that looks like quiet would be a lie.
-fn lost_by_reason(html: Html, report: &Report) -> Html {
-    html.raw("<section class=panel><div class=panel-head><h2>Records lost<small> since each process began</small></h2>")
-        .raw("</div><table class=roomy><thead><tr><th scope=col>Reason</th><th scope=col class=number>Records</th></tr>")
-        .raw("</thead><tbody>")
-        .each(DropReason::ALL, |html, why| {
-            html.raw("<tr><th scope=row>")
-                .text(&why.name().replace('_', " "))
-                .el("small class=explained", meaning(why))
-                .raw("</th>")
-                .number(&units::count(lost(report, why)))
-                .raw("</tr>")
-        })
-        .raw("</tbody></table></section>")
-}
-
-/// Figures that are not there, each with its reason.
-fn missing(html: Html, report: &Report) -> Html {
-    let html = html.raw("<section class=panel data-testid=missing><div class=panel-head><h2>Missing figures");
-    let html = html.raw("<small> and why</small></h2></div>");
-    let html =
-        if report.missing.is_empty() { html.el("p class=quiet", "Every figure is there.") } else { html };
-    html.raw("<dl class=reasons>")
-        .each(&report.missing, |html, (name, why)| html.el("dt", &name.replace('_', " ")).el("dd", why))
-        .raw("</dl></section>")
 }
 
 fn rank_table(live: Live) -> AnyView {

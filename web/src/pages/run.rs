@@ -5,8 +5,8 @@ use viz::units;
 use wire::views::RunSummary;
 
 use super::{
-    buckets::Buckets, devices::devices, export::export, health::health, overview::overview, ranks::Ranks,
-    scaling::scaling, timeline::Timeline,
+    buckets::Buckets, export::export, health::health, overview::overview, ranks::Ranks, scaling::scaling,
+    served::served, timeline::Timeline,
 };
 use crate::cells::{Kept, Memo, Var, act, flag, memo, part, text};
 use crate::html::shown;
@@ -54,7 +54,7 @@ pub fn Run(id: String) -> impl IntoView {
         Tab::Ranks => view! { <Ranks /> }.into_any(),
         Tab::Buckets => view! { <Buckets /> }.into_any(),
         Tab::Scaling => scaling(),
-        Tab::Devices => devices(),
+        Tab::Devices => served("devices"),
         Tab::Health => health(),
     });
     let none = move || live.no_such_run.get();

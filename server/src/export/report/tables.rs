@@ -16,15 +16,15 @@ const MOST_FIXES: usize = 8;
 /// And only those that save as much of the step.
 const LEAST_SAVING: f64 = 0.005;
 
-fn head(names: &[&str]) -> Vec<String> {
+pub(super) fn head(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-fn section(title: &'static str, about: Vec<String>, brief: bool, table: Table) -> Option<Section> {
+pub(super) fn section(title: &'static str, about: Vec<String>, brief: bool, table: Table) -> Option<Section> {
     Some(Section { title, about, body: Body::Table(table), brief })
 }
 
@@ -208,7 +208,7 @@ pub(super) fn drops(report: &Report) -> Option<Section> {
 }
 
 /// A size with its unit.
-fn bytes(bytes: u64) -> String {
+pub(super) fn bytes(bytes: u64) -> String {
     match bytes as f64 {
         small if small < 1024.0 => format!("{small:.0} B"),
         size if size < 1024.0 * 1024.0 => format!("{:.1} KiB", size / 1024.0),

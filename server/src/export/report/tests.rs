@@ -9,8 +9,8 @@ use wire::event::{EventKind, Function};
 use wire::ids::{Bucket, Rank, RunId};
 use wire::views::what_if::{EfficiencyKind, Fix, Loss, LossLedger, Phase, Saving, WhatIf};
 use wire::views::{
-    AlphaBeta, BucketStats, Cause, Culprit, Group, Hang, LatencyHistogram, OwnOverhead, RankClock, RankDrops,
-    RankLedger, RunState, ScalingEfficiency, Spread,
+    AlphaBeta, BucketStats, Cause, CollectiveCost, Culprit, Group, GroupMember, GroupStats, Hang,
+    LatencyHistogram, OwnOverhead, RankClock, RankDrops, RankLedger, RunState, ScalingEfficiency, Spread,
 };
 
 use super::*;
@@ -128,6 +128,7 @@ fn fixed() -> Report {
         ],
         verdicts: vec![verdict()],
         buckets: vec![bucket(0, 812_000), bucket(1, 4_194_304)],
+        groups: Vec::new(),
         comm_model: Some(AlphaBeta {
             alpha_seconds: 3.1e-4,
             beta_seconds_per_byte: 4e-10,
@@ -243,4 +244,29 @@ fn groups_and_functions_are_told_apart_where_a_job_has_several() {
     let text = markdown(&document(&report));
     assert!(text.contains("2 ranks, 1 apart, all-gather 0"), "{text}");
     assert!(text.contains("all ranks, all-reduce 1"), "{text}");
+    assert!(!text.contains("Groups"), "nothing is known of groups");
+    let cost =
+        CollectiveCost { collectives: 24.0, bytes: 3e6, comm_ns: 5e6, exposed_ns: 4e6, wait_ns: 1.5e6 };
+    let member = |first: u32, latest| GroupMember { first: Rank(first), cost, latest };
+    let stats = |group, functions, count, members| GroupStats { group, functions, cost, count, members };
+    report.groups = vec![
+        stats(Group { ranks: 3, stride: 1 }, vec![Function::AllReduce], 1, vec![member(0, None)]),
+        stats(
+            Group { ranks: 2, stride: 1 },
+            vec![Function::AllGather, Function::ReduceScatter],
+            20,
+            vec![member(4, Some((Rank(5), 0.8))), member(0, None)],
+        ),
+    ];
+    let text = markdown(&document(&report));
+    for row in [
+        "| all ranks | all-reduce | 24.0 | 2.9 MiB | 5.00 ms | 4.00 ms | 1.50 ms |  |",
+        "| 2 ranks, 1 apart, 20 groups | all-gather, reduce-scatter |",
+        "| ranks 4 to 5 |  | 24.0 | 2.9 MiB | 5.00 ms | 4.00 ms | 1.50 ms | rank 5 (80.0 %) |",
+    ] {
+        assert!(text.contains(row), "{row}: {text}");
+    }
+    assert!(text.contains("18 more are not shown"), "{text}");
+    let part = groups_part(&report);
+    assert!(part.contains("<td>rank 5 (80.0 %)</td>") && part.contains("18 more are not shown"), "{part}");
 }

@@ -1,4 +1,4 @@
-//! What the ranks' devices do. The server writes it ([`api::devices`]): all of it is only shown.
+//! What the server writes, since all of it is only shown: it costs the page a fetch and no code.
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -8,18 +8,19 @@ use crate::api;
 use crate::cells::{Var, effect, text};
 use crate::html::shown;
 use crate::live::Live;
+use crate::range::Range;
 
-/// The view.
-pub fn devices() -> AnyView {
-    let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
+/// The part of this name.
+pub fn served(name: &'static str) -> AnyView {
+    let (live, run, range) = (expect_context::<Live>(), expect_context::<RunId>(), expect_context::<Range>());
     let content = Var::new(String::new());
     effect(move || {
         // Devices are looked at once a second, and so is this.
         live.now.track();
-        let run = run.get();
+        let url = api::part_url(&run.get(), name, range.at.get());
         spawn_local(async move {
             // What was there stays while the server is away, which the page says elsewhere.
-            if let Ok(markup) = api::devices(&run).await {
+            if let Ok(markup) = api::markup(&url).await {
                 content.set(markup);
             }
         });

@@ -1,0 +1,233 @@
+//! What collectives cost by the group of ranks that they are among: where data, tensor, pipeline and expert parallelism
+//! share a job, each has groups of a shape of its own, and a slow rank holds up its own groups first.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use wire::event::Function;
+use wire::ids::{Comm, Rank, Step};
+use wire::views::{CollectiveCost, Group, GroupMember, GroupStats};
+
+use crate::step::{CollectiveAnalysis, StepAnalysis};
+
+/// A group: its shape, its lowest rank, and where ranks are unevenly apart, its communicator.
+type Key = (Reverse<Group>, usize, Option<Comm>);
+
+fn key(collective: &CollectiveAnalysis) -> Key {
+    let CollectiveAnalysis { group, first, comm, .. } = *collective;
+    (Reverse(group), first, (group.stride == 0).then_some(comm))
+}
+
+/// Collectives of some groups; times in nanoseconds, summed over ranks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    /// One for every rank that takes part in a step.
+    rank_steps: u64,
+    collectives: u64,
+    bytes: u64,
+    comm: u64,
+    hidden: u64,
+    wait: f64,
+}
+
+impl Sum {
+    fn add(&mut self, collective: &CollectiveAnalysis) {
+        let ranks = u64::from(collective.group.ranks);
+        self.collectives += ranks;
+        self.bytes += collective.bytes * ranks;
+        self.comm += collective.duration_nanos;
+        self.hidden += collective.hidden_nanos;
+        self.wait += wait(collective);
+    }
+
+    fn plus(self, other: &Self) -> Self {
+        Self {
+            rank_steps: self.rank_steps + other.rank_steps,
+            collectives: self.collectives + other.collectives,
+            bytes: self.bytes + other.bytes,
+            comm: self.comm + other.comm,
+            hidden: self.hidden + other.hidden,
+            wait: self.wait + other.wait,
+        }
+    }
+
+    fn cost(&self) -> CollectiveCost {
+        let mean = |sum: f64| sum / self.rank_steps as f64;
+        CollectiveCost {
+            collectives: mean(self.collectives as f64),
+            bytes: mean(self.bytes as f64),
+            comm_ns: mean(self.comm as f64),
+            exposed_ns: mean(self.comm.saturating_sub(self.hidden) as f64),
+            wait_ns: mean(self.wait),
+        }
+    }
+}
+
+/// Summed over ranks, in nanoseconds.
+fn wait(collective: &CollectiveAnalysis) -> f64 {
+    let mean = collective.wait_nanos.unwrap_or(collective.wait_clock_free_nanos);
+    mean * f64::from(collective.group.ranks)
+}
+
+/// One group over the steps.
+#[derive(Default)]
+struct Member {
+    sum: Sum,
+    last_step: Option<Step>,
+    /// By rank, what the others waited for it, in nanoseconds.
+    caused: BTreeMap<usize, f64>,
+}
+
+impl Member {
+    fn add(&mut self, step: Step, collective: &CollectiveAnalysis) {
+        if self.last_step.replace(step) != Some(step) {
+            self.sum.rank_steps += u64::from(collective.group.ranks);
+        }
+        self.sum.add(collective);
+        if let Some(culprit) = collective.culprit {
+            *self.caused.entry(culprit).or_default() += wait(collective);
+        }
+    }
+
+    fn told(&self, first: usize) -> GroupMember {
+        let latest = self.caused.iter().max_by(|a, b| a.1.total_cmp(b.1));
+        let latest = latest.filter(|(_, caused)| **caused > 0.0);
+        let latest = latest.map(|(rank, caused)| (Rank(*rank as u32), caused / self.sum.wait));
+        GroupMember { first: Rank(first as u32), cost: self.sum.cost(), latest }
+    }
+}
+
+/// By shape, the largest groups first: that is where gradients are. `function` tells what a collective does.
+pub(crate) fn groups(
+    steps: &[&StepAnalysis],
+    function: impl Fn(&CollectiveAnalysis) -> Function,
+) -> Vec<GroupStats> {
+    let mut members: BTreeMap<Key, Member> = BTreeMap::new();
+    let mut functions: BTreeMap<Group, Vec<Function>> = BTreeMap::new();
+    for (step, collective) in
+        steps.iter().flat_map(|step| step.collectives.iter().map(|collective| (step.step, collective)))
+    {
+        members.entry(key(collective)).or_default().add(step, collective);
+        let known = functions.entry(collective.group).or_default();
+        let function = function(collective);
+        if !known.contains(&function) {
+            known.push(function);
+        }
+    }
+    let stats = |(group, functions): (Group, Vec<Function>)| {
+        let of_shape = members.range((Reverse(group), 0, None)..).take_while(|(key, _)| key.0.0 == group);
+        let of_shape: Vec<_> = of_shape.collect();
+        let cost = of_shape.iter().fold(Sum::default(), |sum, (_, member)| sum.plus(&member.sum)).cost();
+        let count = of_shape.len() as u32;
+        let mut members: Vec<GroupMember> =
+            of_shape.into_iter().map(|((_, first, _), member)| member.told(*first)).collect();
+        members.sort_by(|a, b| b.cost.wait_ns.total_cmp(&a.cost.wait_ns));
+        members.truncate(GroupStats::MOST_MEMBERS);
+        GroupStats { group, functions, cost, count, members }
+    };
+    functions.into_iter().rev().map(stats).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::ids::{Bucket, Seq};
+
+    use super::*;
+
+    /// A collective of 100 ns, of which 40 lie behind compute, on each of its ranks.
+    fn collective(group: Group, first: usize, wait: f64, culprit: Option<usize>) -> CollectiveAnalysis {
+        CollectiveAnalysis {
+            group,
+            first,
+            comm: Comm(7),
+            seq: Function::AllGather.numbered(0),
+            only_enqueued: false,
+            bucket: Bucket(0),
+            bytes: 1_000,
+            culprit,
+            wait_nanos: Some(wait),
+            wait_clock_free_nanos: 0.0,
+            transfer_nanos: Some(100.0 - wait),
+            transfer_clock_free_nanos: 100.0,
+            hidden_nanos: 40 * u64::from(group.ranks),
+            duration_nanos: 100 * u64::from(group.ranks),
+        }
+    }
+
+    fn step(number: u64, collectives: Vec<CollectiveAnalysis>) -> StepAnalysis {
+        StepAnalysis {
+            step: Step(number),
+            ranks: Vec::new(),
+            collectives,
+            window: None,
+            local_nanos: 0,
+            complete: true,
+            shadow: false,
+            replay: None,
+        }
+    }
+
+    const TENSOR: Group = Group { ranks: 2, stride: 1 };
+    const DATA: Group = Group { ranks: 2, stride: 2 };
+
+    /// Four ranks: tensor parallel in pairs of neighbours, twice a step, and data parallel across. Rank 3 is late, and its
+    /// neighbour waits for it.
+    fn mesh() -> Vec<StepAnalysis> {
+        let collectives = || {
+            vec![
+                collective(TENSOR, 0, 0.0, Some(1)),
+                collective(TENSOR, 0, 2.0, Some(0)),
+                collective(TENSOR, 2, 30.0, Some(3)),
+                collective(TENSOR, 2, 10.0, Some(2)),
+                collective(DATA, 0, 1.0, None),
+                collective(DATA, 1, 5.0, Some(3)),
+            ]
+        };
+        (0..3).map(|number| step(number, collectives())).collect()
+    }
+
+    #[test]
+    fn each_shape_of_group_has_costs_of_its_own_and_names_who_is_waited_for() {
+        let steps = mesh();
+        let found = groups(&steps.iter().collect::<Vec<_>>(), |one| Function::of(one.seq));
+        let [data, tensor] = &found[..] else { panic!("two shapes: {found:?}") };
+        assert_eq!((data.group, tensor.group), (DATA, TENSOR));
+        assert_eq!((data.count, tensor.count), (2, 2));
+        assert_eq!(tensor.functions, [Function::AllGather]);
+        let cost = |collectives: f64, wait_ns: f64| CollectiveCost {
+            collectives,
+            bytes: 1_000.0 * collectives,
+            comm_ns: 100.0 * collectives,
+            exposed_ns: 60.0 * collectives,
+            wait_ns,
+        };
+        assert_eq!((tensor.cost, data.cost), (cost(2.0, 21.0), cost(1.0, 3.0)));
+        let late = GroupMember { first: Rank(2), cost: cost(2.0, 40.0), latest: Some((Rank(3), 0.75)) };
+        let other = GroupMember { first: Rank(0), cost: cost(2.0, 2.0), latest: Some((Rank(0), 1.0)) };
+        assert_eq!(tensor.members, [late, other]);
+        assert_eq!(data.members[1].latest, None, "clocks that are not aligned name nobody");
+    }
+
+    #[test]
+    fn a_group_that_works_in_some_steps_costs_what_it_costs_in_those() {
+        let mut steps = mesh();
+        steps[1].collectives.clear();
+        let found = groups(&steps.iter().collect::<Vec<_>>(), |one| Function::of(one.seq));
+        assert_eq!(found[1].cost.collectives, 2.0);
+    }
+
+    #[test]
+    fn uneven_groups_are_told_apart_by_their_communicator_and_only_the_worst_are_told() {
+        let uneven = Group { ranks: 3, stride: 0 };
+        let one = |comm: u32| CollectiveAnalysis {
+            comm: Comm(comm),
+            seq: Seq(4),
+            ..collective(uneven, 0, f64::from(comm), None)
+        };
+        let step = step(0, (0..20).map(one).collect());
+        let found = groups(&[&step], |_| Function::AllReduce);
+        assert_eq!((found.len(), found[0].count), (1, 20));
+        let waits: Vec<f64> = found[0].members.iter().map(|member| member.cost.wait_ns).collect();
+        assert_eq!(waits, (4..20).rev().map(f64::from).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,79 @@
+//! The table of groups: what collectives cost where a job has several kinds of parallelism.
+
+use wire::event::Function;
+use wire::views::{CollectiveCost, Group, GroupMember, GroupStats, Report};
+
+use super::tables::{bytes, head, percent, section};
+use super::{Cell, Section, Table};
+use crate::export::text::nanos;
+
+/// Ranks of a group that are named one by one.
+const MOST_NAMED: u32 = 8;
+
+/// A row a shape, and below it one a group; nothing where all collectives are among all ranks.
+pub(super) fn groups(report: &Report) -> Option<Section> {
+    if report.groups.iter().all(|stats| stats.group.ranks == report.ranks) {
+        return None;
+    }
+    let rows = report.groups.iter().flat_map(|stats| rows(stats, report.ranks)).collect();
+    let left_out = report.groups.iter().map(|stats| stats.count as usize - stats.members.len()).sum();
+    let names =
+        ["group", "does", "collectives", "size", "takes", "of it in the open", "waiting", "waits for"];
+    let about = "What a rank's collectives are in a step, the mean: over all groups of a shape, then for each, those whose \
+                 ranks wait longest first.";
+    let table = Table { head: head(&names), rows, left_out, ..Table::default() };
+    section("Groups", vec![about.to_owned()], false, table)
+}
+
+fn rows(stats: &GroupStats, world: u32) -> Vec<Vec<Cell>> {
+    let functions: Vec<&str> = stats.functions.iter().map(|function| Function::name(*function)).collect();
+    let shape = stats.group.name(world);
+    let of_all = |name: String, latest: String| row(name, functions.join(", "), &stats.cost, latest);
+    if let [only] = &stats.members[..] {
+        let name =
+            if stats.group.ranks == world { shape } else { format!("{shape}: {}", ranks(stats.group, only)) };
+        return vec![of_all(name, latest(only))];
+    }
+    let mut rows = vec![of_all(format!("{shape}, {} groups", stats.count), String::new())];
+    rows.extend(
+        stats
+            .members
+            .iter()
+            .map(|member| row(ranks(stats.group, member), String::new(), &member.cost, latest(member))),
+    );
+    rows
+}
+
+fn row(name: String, functions: String, cost: &CollectiveCost, latest: String) -> Vec<Cell> {
+    vec![
+        name.into(),
+        functions.into(),
+        format!("{:.1}", cost.collectives).into(),
+        bytes(cost.bytes.round() as u64).into(),
+        nanos(cost.comm_ns).into(),
+        nanos(cost.exposed_ns).into(),
+        nanos(cost.wait_ns).into(),
+        latest.into(),
+    ]
+}
+
+/// Which ranks a group has, as far as its shape says.
+fn ranks(group: Group, member: &GroupMember) -> String {
+    let Group { ranks, stride } = group;
+    let at = |position: u32| member.first.0 + position * stride;
+    match (ranks, stride) {
+        (1, _) => format!("rank {}", member.first),
+        (_, 0) => format!("{ranks} ranks from {} on", member.first),
+        (_, 1) => format!("ranks {} to {}", member.first, at(ranks - 1)),
+        (..=MOST_NAMED, _) => {
+            let named: Vec<String> = (0..ranks).map(|position| at(position).to_string()).collect();
+            format!("ranks {}", named.join(", "))
+        }
+        _ => format!("ranks {}, {}, … {}", member.first, at(1), at(ranks - 1)),
+    }
+}
+
+/// Who is waited for most, and for how much of all waiting.
+fn latest(member: &GroupMember) -> String {
+    member.latest.map_or_else(String::new, |(rank, share)| format!("rank {rank} ({})", percent(share)))
+}
