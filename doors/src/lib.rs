@@ -22,6 +22,7 @@
 //! * [`observer`] is the thread that does it, every few milliseconds, and hands the records to the agent.
 #![allow(unsafe_code, reason = "it is called from C, through pointers: by the doors, and `host`")]
 
+mod blocking;
 pub mod calls;
 pub mod collect;
 pub mod cuda;

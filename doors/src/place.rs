@@ -9,6 +9,7 @@ use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
 use wire::ids::{Bucket, Comm, Step};
 
+use crate::blocking::{Blocking, Ran};
 use crate::collect::Collective;
 use crate::steps::{Place, StepFinder};
 use crate::trail::Phase;
@@ -29,7 +30,7 @@ const MOST_COMMUNICATORS: usize = 256;
 /// A collective that began so long after the one before had ended was waiting for its gradients. One that waited for its
 /// turn follows within some ten microseconds, and later where whoever runs it was off the processor; gradients of a
 /// bucket take milliseconds.
-const IDLE_NANOS: i64 = 200_000;
+pub(crate) const IDLE_NANOS: i64 = 200_000;
 
 /// A collective, with the time its kernel ran on the host's clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,6 +61,7 @@ pub struct Placer {
     before: Option<(MonoNanos, MonoNanos)>,
     waiting: VecDeque<Timed>,
     phases: VecDeque<(Phase, MonoNanos, MonoNanos)>,
+    blocking: Blocking,
 }
 
 /// The step that is being put together.
@@ -72,6 +74,8 @@ struct Current {
     /// The device computed at least until then: a collective that found its stream idle was waiting for gradients.
     computed_until: MonoNanos,
     previous_end: MonoNanos,
+    /// Its collectives, but for those that had no room.
+    ran: Vec<Ran>,
 }
 
 impl Placer {
@@ -138,6 +142,7 @@ impl Placer {
                 first_launch: timed.collective.launch,
                 computed_until: begin,
                 previous_end: begin,
+                ran: Vec::new(),
             });
         }
         // Steps are found in the middle of one, which is left out.
@@ -149,6 +154,9 @@ impl Placer {
         }
         current.computed_until = current.computed_until.max(timed.collective.launch.min(timed.start));
         current.previous_end = current.previous_end.max(timed.end);
+        if current.ran.len() < MOST_WAITING {
+            current.ran.push(ran(timed, place.bucket));
+        }
         // Of the first step only its end is known: the next one begins there.
         if self.before.is_some() {
             record(Event::Bucket(self.bucket(timed, place.step, place.bucket)));
@@ -159,9 +167,9 @@ impl Placer {
     }
 
     fn end_step(&mut self, last_launch: MonoNanos, record: &mut impl FnMut(Event)) {
-        let Some(current) = self.current.take() else { return };
-        let Current { step, begin, computed_until, previous_end: end, .. } = current;
+        let Some(mut current) = self.current.take() else { return };
         let waited = self.waited_for_host(&current);
+        let Current { step, begin, computed_until, previous_end: end, ref mut ran, .. } = current;
         let before = self.before.replace((end, last_launch));
         let (enqueued, later): (VecDeque<Timed>, VecDeque<Timed>) =
             self.waiting.drain(..).partition(|timed| timed.collective.launch <= last_launch);
@@ -171,8 +179,10 @@ impl Placer {
         for timed in enqueued.iter().filter(|timed| timed.collective.launch > last_launch_before) {
             let count = counts.entry(timed.collective.communicator).or_default();
             record(Event::Bucket(self.bucket(timed, step, Bucket(*count))));
+            ran.push(self::ran(timed, Bucket(*count)));
             *count += 1;
         }
+        let blocked = self.blocked(ran, (begin, computed_until));
         let mut span = |kind, begin: MonoNanos, end: MonoNanos| {
             if begin < end {
                 record(Event::Span(Span { step, kind, begin, end, cpu_nanos: 0 }));
@@ -186,8 +196,24 @@ impl Placer {
         }
         // What is not compute is waiting: the device has nothing else to do before the last collective is done.
         span(SpanKind::Backward, at, computed_until);
+        blocked.into_iter().for_each(|(from, to)| span(SpanKind::Blocked, from, to));
         span(SpanKind::Blocked, computed_until, end);
         record(Event::Step(StepRecord { step, begin, end, samples: 0, shadow: false }));
+    }
+
+    /// When nothing was computed between `from` and `until`, since what runs next needed a collective's result.
+    fn blocked(
+        &mut self,
+        ran: &mut [Ran],
+        (from, until): (MonoNanos, MonoNanos),
+    ) -> Vec<(MonoNanos, MonoNanos)> {
+        ran.sort_unstable_by_key(|one| (one.start, one.end));
+        self.blocking.learn(ran);
+        let blocks = |one: &&Ran| {
+            let is_anchor = self.anchor == Some(one.communicator);
+            self.blocking.blocks(one.communicator, !is_anchor)
+        };
+        ran.iter().filter(blocks).map(|one| (one.start.max(from), one.end.min(until))).collect()
     }
 
     /// Takes in that the host's main thread was in a phase; in the order of time.
@@ -238,6 +264,11 @@ impl Placer {
             Comm(folded.max(1))
         })
     }
+}
+
+fn ran(timed: &Timed, bucket: Bucket) -> Ran {
+    let Timed { collective, start, end, .. } = *timed;
+    Ran { communicator: collective.communicator, position: bucket.0, start, end }
 }
 
 #[cfg(test)]
@@ -309,9 +340,11 @@ mod tests {
             Event::Span(span) => Some((span.kind, span.begin.0 % 100_000_000, span.end.0 % 100_000_000)),
             _ => None,
         });
-        // The second bucket waited for the first, which says nothing of compute.
+        // The second bucket waited for the first, which says nothing of compute. A layer waits for its sum.
         while let Some(compute) = spans.next() {
             assert_eq!(compute, (SpanKind::Backward, 90_000_000, 60_000_000));
+            assert_eq!(spans.next(), Some((SpanKind::Blocked, 20_000_000, 21_000_000)));
+            assert_eq!(spans.next(), Some((SpanKind::Blocked, 30_000_000, 31_000_000)));
             assert_eq!(spans.next(), Some((SpanKind::Blocked, 60_000_000, 90_000_000)));
         }
     }

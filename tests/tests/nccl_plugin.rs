@@ -98,6 +98,11 @@ fn groups_are_told_apart_and_a_late_rank_holds_up_its_own_first() -> anyhow::Res
     ensure!(late["first"] == 2 && late["latest"][0] == 3, "{groups}");
     let wait = |member: &Value| millis(member, "/cost/wait_ns");
     ensure!((3.5..7.0).contains(&wait(late)) && wait(other) < 2.0, "{groups}");
+    // A pair's waits are no compute of its neighbour's: what is left of each rank's own time names one rank.
+    let verdict = &report["verdicts"][0];
+    ensure!(verdict["culprit"]["rank"] == 3 && verdict["cause"] == "compute", "{}", report["verdicts"]);
+    let cost = millis(verdict, "/cost_ns_per_step");
+    ensure!((6.0..13.0).contains(&cost), "10 ms were planted, found {cost}");
     let text = paceline(&["report", "latest", "--data", &data_text, "--format", "markdown"])?;
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     ensure!(text.contains("| ranks 2 to 3 |") && text.contains("| 2 ranks, 1 apart, 2 groups |"), "{text}");
