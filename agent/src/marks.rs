@@ -25,6 +25,9 @@ pub trait Times {
     /// Where the thread is now; `None` where nothing is recorded.
     fn mark(&mut self) -> Option<Self::Mark>;
 
+    /// The thread is in this phase now; `None` between phases.
+    fn enter(&mut self, _phase: Option<SpanKind>) {}
+
     /// One phase is over. `cpu_nanos` is the processor time that the thread used in it.
     fn span(&mut self, step: Step, kind: SpanKind, begin: Self::Mark, end: Self::Mark, cpu_nanos: u64);
 
@@ -110,6 +113,7 @@ impl<T: Times> StepMarks<T> {
     fn turn(&mut self, next: Option<SpanKind>) {
         let Some(current) = self.current.as_mut().filter(|current| !current.context.shadow) else { return };
         let Some(now) = self.times.mark() else { return };
+        self.times.enter(next);
         let cpu = clock::thread_cpu_nanos();
         let next = next.map(|kind| Phase { kind, begin: now.clone(), begin_cpu: cpu });
         if let Some(Phase { kind, begin, begin_cpu }) = std::mem::replace(&mut current.phase, next) {

@@ -1,8 +1,10 @@
 //! What a device's own records of kernels and copies come to.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use wire::burst::{Activity, GAP_NANOS, KernelTime, MOST_KERNELS};
+use wire::event::SpanKind;
 use wire::views::Verdict;
 
 use crate::intervals::{Interval, Intervals};
@@ -17,6 +19,8 @@ const COLLECTIVES: [&str; 3] = ["ncclDevKernel", "ncclSymk", "ncclKernel"];
 pub struct Work<'a> {
     /// The kernel.
     pub kernel: Option<&'a str>,
+    /// The phase in which it was launched, where that is known.
+    pub phase: Option<SpanKind>,
     /// When it ran, in nanoseconds of the device's clock.
     pub ran: Interval,
 }
@@ -95,7 +99,8 @@ fn slower(own: &Activity, other: &Activity) -> Option<f64> {
     let compute =
         other.kernels.iter().filter(|kernel| !is_collective(&kernel.name) && kernel.total_nanos > 0);
     let pairs = compute.filter_map(|theirs| {
-        let ours = own.kernels.iter().find(|ours| ours.name == theirs.name)?;
+        let ours =
+            own.kernels.iter().find(|ours| (&ours.name, ours.phase) == (&theirs.name, theirs.phase))?;
         Some((theirs.total_nanos as f64 * mean(ours) / mean(theirs), theirs.total_nanos as f64))
     });
     let (ours, theirs) = pairs.fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
@@ -123,21 +128,26 @@ pub fn explain(verdict: &mut Verdict, bursts: &[Option<Activity>]) {
 
 /// The longest together first.
 fn kernels(work: &[Work<'_>]) -> Vec<KernelTime> {
-    let mut times: HashMap<&str, (u64, u64, u64)> = HashMap::new();
-    for (kernel, (begin, end)) in work.iter().filter_map(|work| Some((work.kernel?, work.ran))) {
+    let mut times: HashMap<(&str, Option<SpanKind>), (u64, u64, u64)> = HashMap::new();
+    for (kernel, (begin, end)) in work.iter().filter_map(|work| Some(((work.kernel?, work.phase), work.ran)))
+    {
         let nanos = (end - begin).max(0).unsigned_abs();
         let (calls, total, longest) = times.entry(kernel).or_default();
         (*calls, *total, *longest) = (*calls + 1, *total + nanos, nanos.max(*longest));
     }
     let mut times: Vec<_> = times.into_iter().collect();
-    times.sort_unstable_by(|(a, (_, a_total, _)), (b, (_, b_total, _))| (b_total, a).cmp(&(a_total, b)));
+    times.sort_unstable_by_key(|&((name, phase), (_, total, _))| {
+        (Reverse(total), name, phase.map(|phase| phase as u8))
+    });
     times.truncate(MOST_KERNELS);
-    let kernel = |(name, (calls, total_nanos, longest_nanos)): (&str, (u64, u64, u64))| KernelTime {
-        name: name[..name.floor_char_boundary(MOST_NAME_BYTES)].to_owned(),
-        calls,
-        total_nanos,
-        longest_nanos,
-    };
+    let kernel =
+        |((name, phase), (calls, total_nanos, longest_nanos)): ((&str, Option<SpanKind>), _)| KernelTime {
+            phase,
+            name: name[..name.floor_char_boundary(MOST_NAME_BYTES)].to_owned(),
+            calls,
+            total_nanos,
+            longest_nanos,
+        };
     times.into_iter().map(kernel).collect()
 }
 
@@ -146,7 +156,7 @@ mod tests {
     use super::*;
 
     fn kernel(name: &str, begin: i64, end: i64) -> Work<'_> {
-        Work { kernel: Some(name), ran: (begin, end) }
+        Work { kernel: Some(name), phase: None, ran: (begin, end) }
     }
 
     #[test]
@@ -156,15 +166,31 @@ mod tests {
             kernel("gemm", 0, 60),
             kernel("gemm", 40, 100),
             kernel(nccl, 80, 130),
-            Work { kernel: None, ran: (150, 160) },
+            Work { kernel: None, phase: None, ran: (150, 160) },
         ];
         let found = activity(&work, &[], 3);
         assert_eq!((found.records, found.dropped, found.span_nanos), (4, 3, 160));
         assert_eq!((found.compute_nanos, found.collective_nanos, found.hidden_nanos), (100, 50, 20));
         assert_eq!((found.copy_nanos, found.idle_nanos), (10, 20));
         assert_eq!(found.overlap_ratio(), Some(0.4));
-        let gemm = KernelTime { name: "gemm".into(), calls: 2, total_nanos: 120, longest_nanos: 60 };
+        let gemm =
+            KernelTime { name: "gemm".into(), phase: None, calls: 2, total_nanos: 120, longest_nanos: 60 };
         assert_eq!((found.kernels.len(), &found.kernels[0]), (2, &gemm));
+    }
+
+    #[test]
+    fn a_kernel_of_two_phases_is_told_for_each() {
+        let of = |phase, work| Work { phase: Some(phase), ..work };
+        let work = [
+            of(SpanKind::Forward, kernel("gemm", 0, 60)),
+            of(SpanKind::Backward, kernel("gemm", 60, 180)),
+            of(SpanKind::Forward, kernel("gemm", 200, 250)),
+            kernel("gemm", 300, 301),
+        ];
+        let kernels = activity(&work, &[], 0).kernels;
+        let told: Vec<_> = kernels.iter().map(|one| (one.phase, one.calls, one.total_nanos)).collect();
+        let (forward, backward) = (Some(SpanKind::Forward), Some(SpanKind::Backward));
+        assert_eq!(told, [(backward, 1, 120), (forward, 2, 110), (None, 1, 1)]);
     }
 
     #[test]

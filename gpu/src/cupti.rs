@@ -2,6 +2,7 @@
 
 pub mod burst;
 pub mod on_demand;
+pub mod phases;
 pub mod records;
 
 use std::ffi::c_uint;
@@ -35,11 +36,13 @@ pub fn assumptions() -> Vec<(&'static str, u64)> {
         ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", kind::CONCURRENT_KERNEL),
         ("CUPTI_ACTIVITY_KIND_OVERHEAD", kind::OVERHEAD),
         ("CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION", kind::EXTERNAL_CORRELATION),
+        ("CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2", phases::OURS),
         ("CUPTI_ERROR_UNKNOWN", UNKNOWN),
         ("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED", burst::SUBSCRIBED),
         ("CUPTI_ACTIVITY_FLAG_FLUSH_FORCED", burst::FORCED),
     ];
-    kinds.into_iter().map(|(name, value)| (name, u64::from(value))).collect()
+    let all = kinds.into_iter().chain(phases::LAUNCHES);
+    all.map(|(name, value)| (name, u64::from(value))).collect()
 }
 
 /// Why there is no CUPTI.

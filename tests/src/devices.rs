@@ -38,6 +38,7 @@ pub fn looked_at(mut simulation: Simulation, slow: usize, reasons: u64, clock: u
 #[must_use]
 pub fn burst(request: BurstRequest, kernel: &str, kernel_nanos: u64) -> Note {
     let kernel = KernelTime {
+        phase: Some(wire::event::SpanKind::Backward),
         name: kernel.into(),
         calls: 100,
         total_nanos: 100 * kernel_nanos,

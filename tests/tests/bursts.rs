@@ -148,6 +148,15 @@ fn of_collectives_that_the_host_carries_a_burst_tells_what_events_tell() -> anyh
     drop(job);
     let outcome = &found[0]["burst"]["outcome"];
     let nanos = |name: &str| outcome[name].as_f64().unwrap_or(f64::NAN);
+    // Two buckets' backward and one optimizer a step, each said by the thread that launched it.
+    let kernels = outcome["kernels"].as_array().cloned().unwrap_or_default();
+    let launched = |name: &str, phase: &str| {
+        let of = kernels.iter().find(|kernel| kernel["name"] == name && kernel["phase"] == phase);
+        of.and_then(|kernel| kernel["calls"].as_f64()).unwrap_or(f64::NAN)
+    };
+    let (backward, optimizer) = (launched("spin_ns", "backward"), launched("spin_ns", "optimizer"));
+    ensure!((1.9..2.1).contains(&(backward / optimizer)), "{outcome}");
+    ensure!((0.95..1.05).contains(&(launched("scale", "backward") / backward)), "{outcome}");
     let by_cupti = nanos("hidden_nanos") / nanos("collective_nanos");
     ensure!((0.1..0.9).contains(&by_events), "{by_events} by events: some is hidden, some is not");
     // On a busy machine the host may be late with a kernel: for events such a gap is compute, for CUPTI it is none.

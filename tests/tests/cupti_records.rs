@@ -47,7 +47,7 @@ fn numbers_of_all_releases_are_those_that_we_use() -> anyhow::Result<()> {
             ];
             Ok(Headers { include, folders, besides: &[HOST_DEFINES] })
         };
-        of(&["cupti_result.h", "cupti_activity.h"])?
+        of(&["cupti_result.h", "cupti_activity.h", "cupti_driver_cbid.h"])?
             .hold(&format!("CUPTI {version}"), &gpu::cupti::assumptions())?;
         of(&["cuda.h"])?.hold(&format!("CUDA {runtime_version}"), &gpu::driver::assumptions())?;
     }

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{MonoNanos, ServerNanos};
+use crate::event::SpanKind;
 
 /// Kernels that are told apart; the rest is in the sums.
 pub const MOST_KERNELS: usize = 20;
@@ -116,12 +117,15 @@ impl Activity {
     }
 }
 
-/// All runs of one kernel; times in nanoseconds.
+/// All runs of one kernel that were launched in one phase; times in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct KernelTime {
     /// As the compiler named it.
     pub name: String,
+    /// The phase of the step in which the training thread launched it; `None` where that is not known, as in jobs that mark
+    /// no phases.
+    pub phase: Option<SpanKind>,
     /// How often it ran.
     pub calls: u64,
     /// The sum of its runs.

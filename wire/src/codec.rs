@@ -25,7 +25,7 @@ use crate::batch::{MAX_PLAIN_BYTES, MAX_WIRE_BYTES, WIRE_VERSION};
 use crate::burst::{Activity, Burst, BurstOutcome, KernelTime, MOST_KERNELS};
 use crate::clock::{ClockAnchor, MonoNanos, Probe, ServerNanos, UnixNanos};
 use crate::device::{DeviceFigure, DeviceSample};
-use crate::event::EventKind;
+use crate::event::{EventKind, SpanKind};
 use crate::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId, RunIdError};
 use primitive::{Reader, Writer};
 
@@ -350,6 +350,7 @@ fn write_burst(out: &mut Writer, burst: &Burst) {
             out.varint(activity.kernels.len() as u64);
             for kernel in &activity.kernels {
                 out.text(&kernel.name);
+                out.u8(kernel.phase.map_or(0, |phase| phase as u8 + 1));
                 [kernel.calls, kernel.total_nanos, kernel.longest_nanos]
                     .into_iter()
                     .for_each(|field| out.varint(field));
@@ -385,6 +386,12 @@ fn read_burst(input: &mut Reader<'_>) -> Result<Burst, DecodeError> {
     Ok(Burst { request, from, until, outcome })
 }
 
+/// By number; 0 is for a kernel whose phase is not known.
+const PHASES: [Option<SpanKind>; 7] = {
+    let [a, b, c, d, e, f] = SpanKind::ALL;
+    [None, Some(a), Some(b), Some(c), Some(d), Some(e), Some(f)]
+};
+
 fn read_activity(input: &mut Reader<'_>) -> Result<Activity, DecodeError> {
     let mut next = || input.varint("activity");
     Ok(Activity {
@@ -401,6 +408,7 @@ fn read_activity(input: &mut Reader<'_>) -> Result<Activity, DecodeError> {
         kernels: read_list(input, "kernels", MOST_KERNELS as u64, |input| {
             Ok(KernelTime {
                 name: input.text("kernel name")?,
+                phase: input.tag("kernel phase", &PHASES)?,
                 calls: input.varint("kernel")?,
                 total_nanos: input.varint("kernel")?,
                 longest_nanos: input.varint("kernel")?,

@@ -135,6 +135,19 @@ impl SpanKind {
     /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 6] =
         [Self::Input, Self::H2d, Self::Forward, Self::Backward, Self::Optimizer, Self::Blocked];
+
+    /// As the field writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::H2d => "h2d",
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::Optimizer => "optimizer",
+            Self::Blocked => "blocked",
+        }
+    }
 }
 
 /// One stretch of the training thread.

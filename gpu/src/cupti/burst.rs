@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wire::clock::MonoNanos;
 
+use super::phases;
 use super::records::{Record, kind};
 use super::{NoCupti, WANTED, check, clock_is_realtime, timestamp};
 use crate::library::{Absent, Library, Wanted};
@@ -232,6 +233,12 @@ impl Burst {
             check("cuptiActivityEnable", unsafe { (self.functions.enable)(kind) })?;
             self.enabled.push(kind);
         }
+        if let Some(kind) = phases::begin(&self.library) {
+            // SAFETY: no pointer is passed.
+            let code = unsafe { (self.functions.enable)(kind) };
+            // Kernels without a phase are worth having too.
+            self.enabled.extend((code == 0).then_some(kind));
+        }
         Ok(())
     }
 
@@ -291,6 +298,7 @@ impl Burst {
     }
 
     fn disable(&mut self) -> Result<(), NoCupti> {
+        phases::end();
         let disable = self.functions.disable;
         // SAFETY: no pointer is passed.
         self.enabled.drain(..).try_for_each(|kind| check("cuptiActivityDisable", unsafe { disable(kind) }))

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use agent::{Recorder, StepContext, Times};
+use gpu::cupti::phases;
 use gpu::device::{CudaStream, Device, Event};
 use wire::event::{EventKind, SpanKind};
 use wire::ids::Step;
@@ -62,6 +63,10 @@ impl Times for DeviceTimes {
             self.recorder.lose(EventKind::Span, 1);
         }
         marked
+    }
+
+    fn enter(&mut self, phase: Option<SpanKind>) {
+        phases::enter(phase);
     }
 
     fn span(&mut self, step: Step, kind: SpanKind, begin: Arc<Event>, end: Arc<Event>, _host_cpu_nanos: u64) {

@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use serde::de::DeserializeOwned;
 use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest, MOST_MILLIS};
+use wire::event::SpanKind;
 use wire::views::{ApiError, RankBurst, RunSummary};
 
 use super::print;
@@ -121,11 +122,12 @@ fn recorded(out: &mut String, rank: u32, activity: &Activity) {
     if activity.dropped > 0 {
         let _ = writeln!(out, "  {} records had no room: record for less long (--millis)", activity.dropped);
     }
-    let _ = writeln!(out, "  {:>10} {:>8} {:>12}  kernel", "total ms", "calls", "longest us");
+    let _ = writeln!(out, "  {:>10} {:>8} {:>12}  {:<9}  kernel", "total ms", "calls", "longest us", "phase");
     for kernel in &activity.kernels {
         let name: String = kernel.name.chars().take(NAME_CHARS).collect();
         let (total, longest) = (kernel.total_nanos as f64 / 1e6, kernel.longest_nanos as f64 / 1e3);
-        let _ = writeln!(out, "  {total:>10.3} {:>8} {longest:>12.1}  {name}", kernel.calls);
+        let phase = kernel.phase.map_or("—", SpanKind::name);
+        let _ = writeln!(out, "  {total:>10.3} {:>8} {longest:>12.1}  {phase:<9}  {name}", kernel.calls);
     }
 }
 

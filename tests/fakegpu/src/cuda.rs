@@ -6,6 +6,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
+use crate::cupti;
 use crate::machine::{self, Address, Machine, Work};
 use crate::out::{SUCCESS, give};
 use crate::time;
@@ -431,7 +432,10 @@ pub unsafe extern "C" fn cuLaunchKernel(
         },
         _ => return INVALID_VALUE,
     };
-    enqueue(|machine| machine.enqueue(number(stream), work));
+    enqueue(|machine| {
+        let op = machine.enqueue(number(stream), work);
+        cupti::launched(machine, op);
+    });
     SUCCESS
 }
 

@@ -1,8 +1,9 @@
 //! libcupti: what was done on all streams, as activity records of CUDA 13.0.
 
+use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_void};
 
-use crate::machine::{self, Done, What};
+use crate::machine::{self, Done, Machine, OpId, What};
 use crate::out::{SUCCESS, give};
 use crate::time;
 
@@ -11,6 +12,16 @@ const MULTIPLE_SUBSCRIBERS: c_int = 39;
 const KERNEL: u32 = 10;
 const MEMCPY: u32 = 1;
 const MEMSET: u32 = 2;
+const DRIVER: u32 = 4;
+const EXTERNAL_CORRELATION: u32 = 39;
+const QUEUE_EMPTY: c_int = 18;
+/// `CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel`
+const LAUNCH_KERNEL: u32 = 307;
+
+thread_local! {
+    /// What a thread says that it is doing, by who says so, the newest last.
+    static DOING: RefCell<Vec<(u32, u64)>> = const { RefCell::new(Vec::new()) };
+}
 
 pub(crate) type Requested = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 pub(crate) type Completed = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
@@ -69,6 +80,45 @@ pub extern "C" fn cuptiActivityDisable(kind: u32) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn cuptiActivityEnableDriverApi(call: u32, enable: u8) -> c_int {
+    machine::with(|machine| match enable {
+        0 => machine.cupti.calls.remove(&call),
+        _ => machine.cupti.calls.insert(call),
+    });
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiActivityPushExternalCorrelationId(kind: u32, id: u64) -> c_int {
+    DOING.with_borrow_mut(|doing| doing.push((kind, id)));
+    SUCCESS
+}
+
+/// # Safety
+/// `last` must be null or a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuptiActivityPopExternalCorrelationId(kind: u32, last: *mut u64) -> c_int {
+    let popped = DOING.with_borrow_mut(|doing| {
+        let at = doing.iter().rposition(|(of, _)| *of == kind)?;
+        Some(doing.remove(at).1)
+    });
+    match popped {
+        None => QUEUE_EMPTY,
+        Some(_) if last.is_null() => SUCCESS,
+        Some(id) => unsafe { give(last, id) },
+    }
+}
+
+/// The calling thread launched a kernel.
+pub(crate) fn launched(machine: &mut Machine, op: OpId) {
+    let cupti = &mut machine.cupti;
+    if cupti.kinds.contains(&EXTERNAL_CORRELATION) && cupti.calls.contains(&LAUNCH_KERNEL) {
+        let doing = DOING.with_borrow(|doing| doing.last().copied());
+        cupti.launches.extend(doing.map(|(_, id)| (machine::correlation(op), id)));
+    }
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuptiActivityGetNumDroppedRecords(
     _context: *mut c_void,
     _stream: u32,
@@ -80,10 +130,12 @@ pub unsafe extern "C" fn cuptiActivityGetNumDroppedRecords(
 /// Hands over all that was recorded, in as many buffers as that takes.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityFlushAll(_flags: c_uint) -> c_int {
-    let (callbacks, done) =
-        machine::with(|machine| (machine.cupti.callbacks, std::mem::take(&mut machine.cupti.done)));
+    let (callbacks, launches, done) = machine::with(|machine| {
+        let cupti = &mut machine.cupti;
+        (cupti.callbacks, std::mem::take(&mut cupti.launches), std::mem::take(&mut cupti.done))
+    });
     let Some((requested, completed)) = callbacks else { return SUCCESS };
-    let mut records = done.iter().map(record).peekable();
+    let mut records = launches.iter().flat_map(call).chain(done.iter().map(record)).peekable();
     while records.peek().is_some() {
         let (mut buffer, mut size, mut most) = (std::ptr::null_mut(), 0, 0);
         unsafe { requested(&raw mut buffer, &raw mut size, &raw mut most) };
@@ -125,22 +177,43 @@ fn size_of_kind(kind: u32) -> usize {
     match kind {
         KERNEL => 216,
         MEMCPY => 96,
+        DRIVER => 40,
+        EXTERNAL_CORRELATION => 24,
         _ => 88,
     }
 }
 
+/// What the caller was doing, and behind it the call.
+fn call(&(correlation, id): &(u32, u64)) -> [Vec<u8>; 2] {
+    let with = |kind: u32, fields: &[(usize, &[u8])]| {
+        let mut bytes = vec![0; size_of_kind(kind)];
+        let kind = kind.to_le_bytes();
+        for (at, field) in fields.iter().copied().chain([(0, &kind[..])]) {
+            bytes[at..at + field.len()].copy_from_slice(field);
+        }
+        bytes
+    };
+    let correlation = correlation.to_le_bytes();
+    let who = 5_u32.to_le_bytes();
+    [
+        with(EXTERNAL_CORRELATION, &[(4, &who), (8, &id.to_le_bytes()), (16, &correlation)]),
+        with(DRIVER, &[(4, &LAUNCH_KERNEL.to_le_bytes()), (32, &correlation)]),
+    ]
+}
+
 /// Fields at the offsets of cupti_activity.h.
 fn record(done: &Done) -> Vec<u8> {
-    let (kind, times, place) = match done.what {
-        What::Kernel(_) => (KERNEL, 16, 40),
-        What::Copy(_) => (MEMCPY, 16, 32),
-        What::Fill(_) => (MEMSET, 16, 32),
+    let (kind, times, place, correlation) = match done.what {
+        What::Kernel(_) => (KERNEL, 16, 40, 92),
+        What::Copy(_) => (MEMCPY, 16, 32, 44),
+        What::Fill(_) => (MEMSET, 16, 32, 44),
     };
     let mut bytes = vec![0; size_of_kind(kind)];
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
     put(0, &kind.to_le_bytes());
     put(times, &time::since_1970(done.start).to_le_bytes());
     put(times + 8, &time::since_1970(done.end).to_le_bytes());
+    put(correlation, &done.correlation.to_le_bytes());
     put(place + 8, &(done.stream as u32).to_le_bytes());
     match done.what {
         What::Kernel(name) => put(104, &name.as_ptr().addr().to_le_bytes()),

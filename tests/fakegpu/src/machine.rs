@@ -76,6 +76,8 @@ pub(crate) struct Done {
     pub(crate) stream: u64,
     pub(crate) start: i64,
     pub(crate) end: i64,
+    /// Joins it with the call that launched it.
+    pub(crate) correlation: u32,
 }
 
 /// What CUPTI was asked for, and what it has to tell.
@@ -84,6 +86,10 @@ pub(crate) struct Cupti {
     pub(crate) subscribed: bool,
     pub(crate) callbacks: Option<(Requested, Completed)>,
     pub(crate) kinds: BTreeSet<u32>,
+    /// Driver functions whose calls are recorded, by CUPTI's number.
+    pub(crate) calls: BTreeSet<u32>,
+    /// Launches and the number that the caller had given to what it did then.
+    pub(crate) launches: Vec<(u32, u64)>,
     pub(crate) done: Vec<Done>,
 }
 
@@ -158,6 +164,11 @@ pub(crate) fn wait<T>(mut answer: impl FnMut(&mut Machine) -> Option<T>) -> T {
 
 fn lock() -> MutexGuard<'static, Option<Machine>> {
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The number that CUPTI gives to the call that enqueued an operation.
+pub(crate) fn correlation(op: OpId) -> u32 {
+    op as u32 + 1
 }
 
 impl Machine {
@@ -243,7 +254,8 @@ impl Machine {
     fn finish(&mut self, op: OpId, what: Option<What>, start: i64, end: i64) {
         self.ops[op].done = Some((start, end));
         if let Some(what) = what.filter(|_| !self.cupti.kinds.is_empty()) {
-            self.cupti.done.push(Done { what, stream: self.ops[op].stream, start, end });
+            let (stream, correlation) = (self.ops[op].stream, correlation(op));
+            self.cupti.done.push(Done { what, stream, start, end, correlation });
         }
     }
 

@@ -91,15 +91,18 @@ fn panel(out: &mut String, section: &Section) -> fmt::Result {
 }
 
 fn table(out: &mut String, table: &Table) -> fmt::Result {
+    let classes: Vec<&str> = (0..table.head.len()).map(|at| class(table, at)).collect();
     write!(out, "<div class=rows><table><thead><tr>")?;
-    table.head.iter().try_for_each(|name| write!(out, "<th scope=col>{name}</th>"))?;
+    for (name, class) in table.head.iter().zip(&classes) {
+        write!(out, "<th scope=col{class}>{}</th>", capitalised(name))?;
+    }
     write!(out, "</tr></thead><tbody>")?;
     for row in &table.rows {
         write!(out, "<tr>")?;
         for (at, cell) in row.iter().enumerate() {
             let Cell::Text(text) = cell else { continue };
             let (open, close) = if at == 0 { ("th scope=row", "th") } else { ("td", "td") };
-            write!(out, "<{open}>{}</{close}>", plain(text))?;
+            write!(out, "<{open}{}>{}</{close}>", classes[at], plain(text))?;
         }
         write!(out, "</tr>")?;
     }
@@ -108,4 +111,16 @@ fn table(out: &mut String, table: &Table) -> fmt::Result {
         0 => Ok(()),
         more => write!(out, "<p class=quiet>{more} more are not shown.</p>"),
     }
+}
+
+/// The attribute of a column's cells: numbers stand under each other.
+fn class(table: &Table, column: usize) -> &'static str {
+    let is_number =
+        |cell: &Cell| matches!(cell, Cell::Text(text) if text.starts_with(|c: char| c.is_ascii_digit()));
+    if column > 0 && table.rows.iter().all(|row| is_number(&row[column])) { " class=number" } else { "" }
+}
+
+fn capitalised(name: &str) -> String {
+    let mut characters = name.chars();
+    characters.next().into_iter().flat_map(char::to_uppercase).chain(characters).collect()
 }

@@ -4,6 +4,7 @@ use std::fmt::{self, Write as _};
 
 use wire::burst::{Activity, BurstOutcome};
 use wire::device::{DeviceFigure as Figure, DeviceSample, throttle};
+use wire::event::SpanKind;
 use wire::ids::{Rank, RunId};
 use wire::views::{RankBurst, RankDevice};
 
@@ -235,15 +236,17 @@ fn kernels(out: &mut String, rank: Rank, activity: &Activity) -> fmt::Result {
     }
     write!(
         out,
-        "<div class=rows><table><thead><tr><th scope=col>Kernel</th><th scope=col class=number>Total</th>\
+        "<div class=rows><table><thead><tr><th scope=col>Kernel</th><th scope=col>Launched in</th>\
+         <th scope=col class=number>Total</th>\
          <th scope=col class=number>Calls</th><th scope=col class=number>Longest</th></tr></thead><tbody>"
     )?;
     for kernel in &activity.kernels {
         write!(
             out,
-            "<tr><th scope=row><code>{}</code></th><td class=number>{}</td><td class=number>{}</td>\
+            "<tr><th scope=row><code>{}</code></th><td>{}</td><td class=number>{}</td><td class=number>{}</td>\
              <td class=number>{}</td></tr>",
             plain(&kernel.name),
+            kernel.phase.map_or("—", SpanKind::name),
             nanos(kernel.total_nanos as f64),
             kernel.calls,
             nanos(kernel.longest_nanos as f64)
