@@ -38,10 +38,10 @@ use guard::Guard;
 const MOST_BODY_BYTES: usize = 64 << 10;
 /// A request that is not answered by then is dropped; the live stream is not a request in this sense.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// What a page may do: its own scripts and styles, its own server, nothing else.
+/// What a page may do: its own scripts and styles, its own server, nothing else. (A frame takes the answer to a form.)
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; \
     style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; font-src 'self'; base-uri 'none'; \
-    form-action 'self'; frame-ancestors 'none'";
+    form-action 'self'; frame-src 'self'; frame-ancestors 'none'";
 
 /// What handlers share.
 #[derive(Clone)]

@@ -172,11 +172,19 @@ fn the_page_shows_devices_and_asks_for_bursts() -> anyhow::Result<()> {
     shows(&browser, "bursts", "60.0 %[^]*gemm<float, 4>[^]*1.20 s")?;
     let complaints: Vec<_> = browser.console()?.into_iter().filter(|line| line.level == "SEVERE").collect();
     ensure!(complaints.is_empty(), "the console complains: {complaints:#?}");
-    // Without a server a form would lead away from the page.
+    // Without a server there is nothing to ask; and a form that is sent just then does not lead away from the page.
     server.kill()?;
     browser.text("stale-notice")?;
     let button = "return getComputedStyle(document.querySelector('[data-testid=bursts] button')).visibility";
     ensure!(browser.run(button)? == "hidden" && browser.text("bursts")?.contains("60.0 %"));
+    browser.run(
+        "document.querySelector('[data-testid=bursts] form').submit(); \
+         document.querySelector('iframe').addEventListener('load', () => { window.answered = true })",
+    )?;
+    browser.wait("an answer", "return window.answered === true ? [] : null")?;
+    ensure!(
+        browser.run("return window.mark === true")? == true && browser.text("bursts")?.contains("60.0 %")
+    );
     Ok(())
 }
 

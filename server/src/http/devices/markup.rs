@@ -155,7 +155,8 @@ fn bursts(out: &mut String, run: &RunId, devices: &Devices) -> fmt::Result {
         out,
         "<section class=panel aria-label=Bursts data-testid=bursts><div class=panel-head><h2>Bursts\
          <small> every kernel and copy of a moment (CUPTI)</small></h2><span class=grow></span>\
-         <form method=post action=\"/api/v1/runs/{run}/bursts?millis=1000\"><button>Record a second</button></form></div>"
+         <form method=post target=answer action=\"/api/v1/runs/{run}/bursts?millis=1000\"><button>Record a second</button></form>\
+         <iframe name=answer title=Answer hidden></iframe></div>"
     )?;
     if !devices.asked.is_empty() {
         let ranks: Vec<String> = devices.asked.iter().take(MOST_RANKS).map(Rank::to_string).collect();
