@@ -8,6 +8,7 @@
 
 mod graph;
 mod horizon;
+mod mesh;
 
 use wire::event::SpanKind;
 use wire::ids::Bucket;
@@ -19,6 +20,7 @@ use crate::stats;
 use crate::step::StepRecords;
 use graph::{Durations, Graph, PHASES};
 use horizon::{Horizon, Line};
+use mesh::Mesh;
 
 /// Beyond this relative error of the simulation its answers are withheld (METRICS.md).
 pub const MOST_ERROR: f64 = 0.05;
@@ -110,15 +112,21 @@ pub(crate) fn phase_of(kind: SpanKind) -> Option<Phase> {
     }
 }
 
-/// Replays a step; `None` when a rank is missing, the step was not observed, or some collective was not among
-/// all ranks.
+/// Replays a step; `None` when a rank or a record is missing, or the step was not observed; where collectives are among
+/// some of the ranks also when clocks are not aligned, or there is too much of it.
 pub(crate) fn replay(
     records: &StepRecords,
     fits: &[Option<ClockFit>],
     joined: &Joined<'_>,
 ) -> Option<Replay> {
-    let graph = Graph::of(records, fits, joined)?;
-    let usual = Usual::of(&graph);
+    match Graph::of(records, fits, joined) {
+        Some(graph) => Some(replay_graph(&graph)),
+        None => Some(Mesh::of(records, fits, joined)?.replay()),
+    }
+}
+
+fn replay_graph(graph: &Graph) -> Replay {
+    let usual = Usual::of(graph);
     let lines: Vec<Line> =
         (0..graph.ranks.len()).map(|rank| graph.line(rank, &[1.0; PHASES], None)).collect();
     let horizon = Horizon::of(&lines);
@@ -126,7 +134,7 @@ pub(crate) fn replay(
     let skew = graph.ranks.iter().map(|rank| rank.begin).fold(0.0, f64::max);
     let saving = |fixed: f64| (period - fixed) as f32;
     let fix = |rank: usize| {
-        let line = graph.line(rank, &usual.scale(&graph, rank, &[rank]), Some(&usual));
+        let line = graph.line(rank, &usual.scale(graph, rank, &[rank]), Some(&usual));
         saving(graph.simulate(&horizon.replaced(rank, &line), None))
     };
     let phases = std::array::from_fn(|phase| saving(graph.evened(phase, &usual.means)));
@@ -139,33 +147,49 @@ pub(crate) fn replay(
         transfer_nanos: usual.transfers[at] as f32,
         gap_nanos: usual.gaps[at] as f32,
     });
-    let own: Vec<f64> = (0..graph.ranks.len()).map(|rank| usual.own(&graph, rank)).collect();
-    Some(Replay {
+    let own: Vec<f64> = (0..graph.ranks.len()).map(|rank| usual.own(graph, rank)).collect();
+    Replay {
         measured_nanos: graph.measured,
         simulated_nanos: period + skew,
         skew_nanos: skew,
-        ideal_nanos: graph.simulate(&usual.ideal(&graph), None),
+        ideal_nanos: graph.simulate(&usual.ideal(graph), None),
         ranks: (0..graph.ranks.len()).map(fix).collect(),
         phases,
         collectives: collectives.collect(),
         before_nanos: usual.before as f32,
         after_nanos: usual.after as f32,
-        group: group(&graph, &own).map(|ranks| {
-            let fixed = usual.without(&graph, &ranks);
+        group: slow_together(&own, graph.measured).map(|ranks| {
+            let fixed = usual.without(graph, &ranks);
             Group { saving_nanos: saving(fixed), ranks: ranks.into_iter().map(|rank| rank as u32).collect() }
         }),
-    })
+    }
 }
 
 /// The ranks above the widest gap in own work, the slowest first, if the gap is wide and they are two or more,
 /// but not more than half.
-fn group(graph: &Graph, own: &[f64]) -> Option<Vec<usize>> {
+fn slow_together(own: &[f64], step_nanos: f64) -> Option<Vec<usize>> {
     let mut by_own: Vec<usize> = (0..own.len()).collect();
     by_own.sort_by(|&a, &b| own[b].total_cmp(&own[a]));
     let gap_below = |size: usize| own[by_own[size - 1]] - own[by_own[size]];
     let size = (1..=own.len() / 2).max_by(|&a, &b| gap_below(a).total_cmp(&gap_below(b)))?;
-    let stands_apart = gap_below(size) >= GROUP_GAP_SHARE * graph.measured;
+    let stands_apart = gap_below(size) >= GROUP_GAP_SHARE * step_nanos;
     (size >= 2 && stands_apart).then(|| by_own[..size].to_vec())
+}
+
+/// What brings each phase of `rank` to the mean of the ranks that are not `among`; `totals` are sums over all ranks.
+fn to_others<'a>(
+    total: impl Fn(usize) -> &'a Durations,
+    ranks: usize,
+    totals: &Durations,
+    rank: usize,
+    among: &[usize],
+) -> Durations {
+    let others = ranks - among.len();
+    std::array::from_fn(|phase| {
+        let those: f64 = among.iter().map(|&one| total(one)[phase]).sum();
+        let own = total(rank)[phase];
+        if own > 0.0 && others > 0 { (totals[phase] - those).max(0.0) / others as f64 / own } else { 1.0 }
+    })
 }
 
 /// What is usual among the ranks of a step, in nanoseconds.
@@ -202,13 +226,8 @@ impl Usual {
 
     /// What brings each phase of `rank` to the mean of the ranks that are not `among`.
     fn scale(&self, graph: &Graph, rank: usize, among: &[usize]) -> Durations {
-        let others = graph.ranks.len() - among.len();
-        std::array::from_fn(|phase| {
-            let those: f64 = among.iter().map(|&one| graph.ranks[one].total[phase]).sum();
-            let mean = (self.means[phase] * graph.ranks.len() as f64 - those) / others.max(1) as f64;
-            let own = graph.ranks[rank].total[phase];
-            if own > 0.0 && others > 0 { mean.max(0.0) / own } else { 1.0 }
-        })
+        let totals = self.means.map(|mean| mean * graph.ranks.len() as f64);
+        to_others(|rank| &graph.ranks[rank].total, graph.ranks.len(), &totals, rank, among)
     }
 
     /// The rank's own work, with what its transfers take beyond the median rank's.

@@ -155,7 +155,8 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
     want(
         "what_if",
         what_if.is_some(),
-        "no observed step has the records of all ranks in all its collectives",
+        "no observed step can be replayed: records of some rank are missing, or collectives are among some ranks and clocks \
+         are not aligned",
     );
     want("scaling_efficiency.implied", scaling_efficiency.implied.is_some(), no_steps);
     want(

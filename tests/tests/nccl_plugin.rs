@@ -102,7 +102,9 @@ fn groups_are_told_apart_and_a_late_rank_holds_up_its_own_first() -> anyhow::Res
     let verdict = &report["verdicts"][0];
     ensure!(verdict["culprit"]["rank"] == 3 && verdict["cause"] == "compute", "{}", report["verdicts"]);
     let cost = millis(verdict, "/cost_ns_per_step");
-    ensure!((6.0..13.0).contains(&cost), "10 ms were planted, found {cost}");
+    ensure!((7.0..13.0).contains(&cost), "10 ms were planted, found {cost}");
+    let error = report["what_if"]["simulation_error"].as_f64().unwrap_or(f64::NAN);
+    ensure!(error < 0.05, "steps of groups can be replayed: {}", report["what_if"]);
     let text = paceline(&["report", "latest", "--data", &data_text, "--format", "markdown"])?;
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     ensure!(text.contains("| ranks 2 to 3 |") && text.contains("| 2 ranks, 1 apart, 2 groups |"), "{text}");

@@ -181,15 +181,15 @@ fn collectives(joined: &Joined<'_>) -> (Vec<Collective>, usize) {
 }
 
 /// Where the ranks' steps lie.
-struct Placed {
+pub(super) struct Placed {
     /// Nanoseconds to add to a rank's own times; `None` when clocks are not good enough.
-    offsets: Option<Vec<i64>>,
-    begins: Vec<f64>,
-    measured: f64,
+    pub(super) offsets: Option<Vec<i64>>,
+    pub(super) begins: Vec<f64>,
+    pub(super) measured: f64,
 }
 
 impl Placed {
-    fn of(steps: &[&RankStep], fits: &[Option<ClockFit>]) -> Self {
+    pub(super) fn of(steps: &[&RankStep], fits: &[Option<ClockFit>]) -> Self {
         let longest = steps.iter().map(|step| step.record.end - step.record.begin).max().unwrap_or(0);
         let Some(offsets) = offsets(steps, fits, longest as f64 * MOST_BOUND_SHARE) else {
             return Self { offsets: None, begins: vec![0.0; steps.len()], measured: longest as f64 };
@@ -260,7 +260,7 @@ fn rank_graph(
 }
 
 /// What a training thread does, end to end, on its own clock.
-struct Work {
+pub(super) struct Work {
     stretches: Vec<(Phase, i64, i64)>,
     blocked: Vec<(i64, i64)>,
     /// Where the thread blocks for the last time; the last backward's end if it never does.
@@ -268,7 +268,7 @@ struct Work {
 }
 
 impl Work {
-    fn of(step: &RankStep) -> Self {
+    pub(super) fn of(step: &RankStep) -> Self {
         let (from, to) = (step.record.begin.0, step.record.end.0);
         let mut spans: Vec<_> = step.spans.iter().map(|span| (span.begin.0, span.end.0, span.kind)).collect();
         spans.sort_unstable_by_key(|&(begin, end, _)| (begin, end));
@@ -293,8 +293,18 @@ impl Work {
         Self { stretches, blocked, sync }
     }
 
+    /// Whether the thread was blocked all this time, but for what two clocks differ by.
+    pub(super) fn is_blocked(&self, begin: i64, end: i64) -> bool {
+        let blocked = self.blocked.iter().map(|&(from, to)| (to.min(end) - from.max(begin)).max(0));
+        10 * blocked.sum::<i64>() >= 9 * (end - begin)
+    }
+
+    pub(super) fn last_blocked(&self) -> Option<(i64, i64)> {
+        self.blocked.last().copied()
+    }
+
     /// Own work from the begin of the step to `time`.
-    fn until(&self, time: i64) -> Durations {
+    pub(super) fn until(&self, time: i64) -> Durations {
         let mut work = [0.0; PHASES];
         for &(phase, begin, end) in self.stretches.iter().take_while(|&&(_, begin, _)| begin < time) {
             let end = end.min(time);

@@ -1,0 +1,279 @@
+//! A step with collectives among some of the ranks, played rank by rank.
+//!
+//! A rank works through its own time. It starts a collective when it has come there and the one before on the
+//! communicator is done; all of a group go on from its last start; and one that a layer needs holds its rank up until it
+//! ends. Where ranks of a group are late, so are those behind them in other groups, which is why maxima over all ranks
+//! do not do here.
+
+mod pace;
+
+use std::collections::BTreeMap;
+
+use wire::event::BucketRecord;
+use wire::ids::Comm;
+use wire::views::Group;
+
+use super::graph::{Durations, PHASES, Placed, Work};
+use super::{Replay, slow_together, to_others};
+use crate::clocks::ClockFit;
+use crate::join::{Collective, Joined, Member};
+use crate::stats;
+use crate::step::{RankStep, StepRecords};
+use pace::{Pace, Place, Places};
+
+/// A collective that began so long after the one before had ended found its stream idle, in nanoseconds: its rank had just
+/// come to it. Of others it is only known when they were enqueued.
+const IDLE_NANOS: i64 = 200_000;
+/// Parts that are played at most, all what-ifs together: some ten milliseconds a step.
+const MOST_PARTS: usize = 4_000_000;
+
+/// One rank's part of a collective; times in nanoseconds.
+struct Part {
+    rank: usize,
+    /// Which of the rank's communicators.
+    comm: usize,
+    /// Own work before it can start.
+    work: Durations,
+    /// From when it could start to when it did.
+    gap: f64,
+    /// From the last rank's start to the own end.
+    transfer: f64,
+    /// Own work until it ends, where the rank can do no more before that.
+    held_at: Option<Durations>,
+}
+
+/// One rank; times in nanoseconds.
+struct Rank {
+    begin: f64,
+    total: Durations,
+    /// Own work before it waits for the last collectives, where the step ends with them.
+    before: Durations,
+    comms: usize,
+}
+
+/// A collective of a group.
+struct Joint {
+    parts: Vec<Part>,
+    usual_gap: f64,
+    usual_transfer: f64,
+}
+
+pub(super) struct Mesh {
+    ranks: Vec<Rank>,
+    /// Each behind all that it waits for.
+    joints: Vec<Joint>,
+    /// The sum over ranks.
+    totals: Durations,
+    /// Where all ranks do the same in the same order.
+    places: Option<Places>,
+    measured: f64,
+}
+
+/// How a rank is played: what its own work takes, when it begins, and whether its collectives are no slower than usual in their
+/// groups.
+#[derive(Clone)]
+struct Played {
+    pace: Pace,
+    begin: f64,
+    as_usual: bool,
+}
+
+impl Mesh {
+    /// `None` where a rank or a record is missing, the step was not observed, clocks are not aligned, or there are too many
+    /// ranks and collectives.
+    pub(super) fn of(records: &StepRecords, fits: &[Option<ClockFit>], joined: &Joined<'_>) -> Option<Self> {
+        let steps: Vec<&RankStep> = records.ranks.iter().map(Option::as_ref).collect::<Option<_>>()?;
+        let parts: usize = joined.collectives.iter().map(|collective| collective.members.len()).sum();
+        let is_observed = steps.iter().all(|step| !step.record.shadow);
+        if !is_observed || parts * (steps.len() + PHASES + 3) > MOST_PARTS {
+            return None;
+        }
+        let placed = Placed::of(&steps, fits);
+        let offsets = placed.offsets.as_ref()?;
+        let mut ordered: Vec<(&Collective<'_>, i64)> =
+            joined.collectives.iter().map(|one| Some((one, one.latest?.1.0))).collect::<Option<_>>()?;
+        // What a collective waits for has started on all its ranks before.
+        ordered.sort_by_key(|&(_, last_start)| last_start);
+        let mut timelines: Vec<Timeline<'_>> = steps.iter().map(|step| Timeline::of(step)).collect();
+        let joints =
+            ordered.iter().map(|(collective, _)| Joint::of(collective, offsets, &mut timelines)).collect();
+        let rank = |(timeline, begin): (&Timeline<'_>, &f64)| timeline.end(*begin);
+        let ranks: Vec<Rank> = timelines.iter().zip(&placed.begins).map(rank).collect();
+        let works = ranks.iter().map(|rank| rank.total.iter().sum()).collect();
+        let places = Places::of(timelines.into_iter().map(|timeline| timeline.places).collect(), works);
+        let totals = std::array::from_fn(|phase| ranks.iter().map(|rank| rank.total[phase]).sum());
+        Some(Self { ranks, joints, totals, places, measured: placed.measured })
+    }
+
+    pub(super) fn replay(&self) -> Replay {
+        let as_measured: Vec<Played> = self.ranks.iter().map(Played::as_measured).collect();
+        let period = self.play(&as_measured);
+        let saving = |played: &[Played]| (period - self.play(played)) as f32;
+        let usual_begin = stats::lower_median(self.ranks.iter().map(|rank| rank.begin)).unwrap_or(0.0);
+        let without = |ranks: &[usize]| {
+            let mut played = as_measured.clone();
+            for &rank in ranks {
+                let begin = self.ranks[rank].begin.min(usual_begin);
+                played[rank] = Played { pace: self.as_others(rank, ranks), begin, as_usual: true };
+            }
+            saving(&played)
+        };
+        let ideal = |rank: usize| Played { pace: self.as_others(rank, &[]), begin: 0.0, as_usual: true };
+        let ideal: Vec<Played> = (0..self.ranks.len()).map(ideal).collect();
+        let skew = self.ranks.iter().map(|rank| rank.begin).fold(0.0, f64::max);
+        let own: Vec<f64> = self.ranks.iter().map(|rank| rank.total.iter().sum()).collect();
+        Replay {
+            measured_nanos: self.measured,
+            simulated_nanos: period + skew,
+            skew_nanos: skew,
+            ideal_nanos: self.play(&ideal),
+            ranks: (0..self.ranks.len()).map(|rank| without(&[rank])).collect(),
+            phases: std::array::from_fn(|phase| saving(&self.evened(phase))),
+            // Those of several groups have no order that a model of one communicator could follow.
+            collectives: Vec::new(),
+            before_nanos: 0.0,
+            after_nanos: 0.0,
+            group: slow_together(&own, self.measured).map(|ranks| super::Group {
+                saving_nanos: without(&ranks),
+                ranks: ranks.into_iter().map(|rank| rank as u32).collect(),
+            }),
+        }
+    }
+
+    /// `rank` as the mean of the ranks that are not `among`: piece by piece where they do the same, else phase by phase.
+    fn as_others(&self, rank: usize, among: &[usize]) -> Pace {
+        let total = |rank: usize| &self.ranks[rank].total;
+        let by_phases = || Pace::Scaled(to_others(total, self.ranks.len(), &self.totals, rank, among));
+        self.places.as_ref().map_or_else(by_phases, |places| places.as_others(rank, among))
+    }
+
+    /// One phase at its mean over ranks, on every rank.
+    fn evened(&self, phase: usize) -> Vec<Played> {
+        let even = |rank: &Rank| {
+            let mut scale = [1.0; PHASES];
+            if rank.total[phase] > 0.0 {
+                scale[phase] = self.totals[phase] / self.ranks.len() as f64 / rank.total[phase];
+            }
+            Played { pace: Pace::Scaled(scale), ..Played::as_measured(rank) }
+        };
+        self.ranks.iter().map(even).collect()
+    }
+
+    /// What the step adds to the run's time, from the last begin to the last end, in nanoseconds.
+    fn play(&self, played: &[Played]) -> f64 {
+        let mut held_up = vec![0.0; self.ranks.len()];
+        let mut free: Vec<Vec<f64>> =
+            self.ranks.iter().map(|rank| vec![f64::NEG_INFINITY; rank.comms]).collect();
+        for joint in &self.joints {
+            let ready = |part: &Part| {
+                let own = &played[part.rank];
+                own.begin + own.pace.of(&part.work) + held_up[part.rank]
+            };
+            let start = |part: &Part| {
+                ready(part).max(free[part.rank][part.comm])
+                    + joint.of_rank(part.gap, joint.usual_gap, played, part)
+            };
+            let last = joint.parts.iter().map(start).fold(f64::NEG_INFINITY, f64::max);
+            for part in &joint.parts {
+                let end = last + joint.of_rank(part.transfer, joint.usual_transfer, played, part);
+                free[part.rank][part.comm] = end;
+                if let Some(work) = &part.held_at {
+                    let Played { begin, pace, .. } = &played[part.rank];
+                    let held_up = &mut held_up[part.rank];
+                    *held_up = held_up.max(end - begin - pace.of(work));
+                }
+            }
+        }
+        let end = |(rank, own): (usize, &Rank)| {
+            let Played { pace, begin, .. } = &played[rank];
+            let alone = begin + pace.of(&own.total) + held_up[rank];
+            let reduced = free[rank].iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            alone.max(reduced + pace.of(&own.total) - pace.of(&own.before))
+        };
+        let ends = self.ranks.iter().enumerate().map(end).fold(f64::NEG_INFINITY, f64::max);
+        ends - played.iter().map(|played| played.begin).fold(f64::NEG_INFINITY, f64::max)
+    }
+}
+
+impl Played {
+    fn as_measured(rank: &Rank) -> Self {
+        Self { pace: Pace::AS_MEASURED, begin: rank.begin, as_usual: false }
+    }
+}
+
+impl Joint {
+    fn of(collective: &Collective<'_>, offsets: &[i64], timelines: &mut [Timeline<'_>]) -> Self {
+        let last = collective.members.iter().map(|member| member.record.start.0 + offsets[member.rank]).max();
+        let group = Group::of(collective.members.iter().map(|member| member.rank));
+        let part = |member: &Member<'_>| {
+            let end = member.record.end.0 + offsets[member.rank];
+            let transfer = (end - last.unwrap_or(end)).max(0) as f64;
+            timelines[member.rank].part(group, member.rank, member.record, transfer)
+        };
+        let parts: Vec<Part> = collective.members.iter().map(part).collect();
+        let usual = |of: fn(&Part) -> f64| stats::lower_median(parts.iter().map(of)).unwrap_or(0.0);
+        Self { usual_gap: usual(|part| part.gap), usual_transfer: usual(|part| part.transfer), parts }
+    }
+
+    fn of_rank(&self, own: f64, usual: f64, played: &[Played], part: &Part) -> f64 {
+        if played[part.rank].as_usual { own.min(usual) } else { own }
+    }
+}
+
+/// A rank's step, as its collectives are taken out of it in order.
+struct Timeline<'a> {
+    step: &'a RankStep,
+    work: Work,
+    /// By communicator, when the collective before ended, on the rank's own clock.
+    free: Vec<(Comm, i64)>,
+    /// How many collectives it had in groups of each shape, and own work up to each.
+    counts: BTreeMap<Group, u32>,
+    places: BTreeMap<Place, f64>,
+}
+
+impl<'a> Timeline<'a> {
+    fn of(step: &'a RankStep) -> Self {
+        Self {
+            step,
+            work: Work::of(step),
+            free: Vec::new(),
+            counts: BTreeMap::new(),
+            places: BTreeMap::new(),
+        }
+    }
+
+    fn part(&mut self, group: Group, rank: usize, record: &BucketRecord, transfer: f64) -> Part {
+        let (start, end) = (record.start.0, record.end.0);
+        let comm = self.free.iter().position(|(comm, _)| *comm == record.comm).unwrap_or_else(|| {
+            self.free.push((record.comm, i64::MIN));
+            self.free.len() - 1
+        });
+        let free = std::mem::replace(&mut self.free[comm].1, end);
+        let is_idle = free.saturating_add(IDLE_NANOS) < start;
+        let ready = if is_idle { start } else { record.ready.0.min(start) };
+        let work = self.work.until(ready);
+        let count = self.counts.entry(group).or_default();
+        self.places.insert((group, *count), work.iter().sum());
+        *count += 1;
+        Part {
+            rank,
+            comm,
+            work,
+            gap: (start - ready.max(free)).max(0) as f64,
+            transfer,
+            held_at: self.work.is_blocked(start, end).then(|| self.work.until(end)),
+        }
+    }
+
+    fn end(&self, begin: f64) -> Rank {
+        let end = self.step.record.end.0;
+        let total = self.work.until(end);
+        // Where a step ends blocked, it is for the last collectives; else these are not what it ends with.
+        let last = self.work.last_blocked().filter(|(_, to)| *to >= end);
+        let before = last.map_or(total, |(from, _)| self.work.until(from));
+        Rank { begin, total, before, comms: self.free.len() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

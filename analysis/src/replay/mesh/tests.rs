@@ -1,0 +1,105 @@
+//! Steps of groups whose what-ifs are worked out on paper, in milliseconds.
+
+use wire::clock::MonoNanos;
+use wire::event::{Source, Span, SpanKind, StepRecord};
+use wire::ids::{Bucket, Seq, Step};
+
+use super::*;
+use crate::replay::{Replay, replay};
+
+const MILLI: i64 = 1_000_000;
+const BACKWARD: i64 = 20;
+
+/// Forward of these lengths, at whose end neighbours need each other's results, which takes 1 ms; then backward, at whose
+/// end all reduce gradients in 2 ms, with which the step ends. All begin at 0.
+fn step(forward: &[i64]) -> StepRecords {
+    let paired = |rank: usize| forward[rank / 2 * 2].max(forward[rank / 2 * 2 + 1]) + 1;
+    let reduced = (0..forward.len()).map(paired).max().unwrap_or(0) + BACKWARD + 2;
+    let of = |(rank, &forward): (usize, &i64)| {
+        let computed = paired(rank) + BACKWARD;
+        let at = |millis: i64| MonoNanos(millis * MILLI);
+        let span =
+            |kind, begin, end| Span { step: Step(7), kind, begin: at(begin), end: at(end), cpu_nanos: 0 };
+        let bucket = |comm: u32, start: i64, end: i64| BucketRecord {
+            step: Step(7),
+            comm: Comm(comm),
+            seq: Seq(0),
+            bucket: Bucket(0),
+            bytes: 1_000,
+            // The host is ahead of its device.
+            ready: at(1),
+            launch: at(1),
+            start: at(start),
+            end: at(end),
+            source: Source::DeviceEvent,
+        };
+        let record = StepRecord { step: Step(7), begin: at(0), end: at(reduced), samples: 0, shadow: false };
+        let spans = vec![
+            span(SpanKind::Backward, 0, computed),
+            span(SpanKind::Blocked, forward, paired(rank)),
+            span(SpanKind::Blocked, computed, reduced),
+        ];
+        let pair = 7 + rank as u32 / 2;
+        Some(RankStep {
+            record,
+            spans,
+            buckets: vec![bucket(pair, forward, paired(rank)), bucket(0, computed, reduced)],
+        })
+    };
+    StepRecords { step: Step(7), ranks: forward.iter().enumerate().map(of).collect() }
+}
+
+fn replayed(records: &StepRecords, bound_nanos: u64) -> Option<Replay> {
+    let fit = ClockFit {
+        clock: 0,
+        reference: MonoNanos(0),
+        offset_nanos: 0,
+        drift_ppb: 0.0,
+        bound_nanos,
+        device_nanos: bound_nanos,
+    };
+    let fits = vec![Some(fit); records.ranks.len()];
+    replay(records, &fits, &Joined::of(records, &fits))
+}
+
+fn millis(nanos: f64) -> f64 {
+    nanos / MILLI as f64
+}
+
+#[test]
+fn a_late_rank_costs_what_its_group_passes_on() {
+    let found = replayed(&step(&[10, 10, 10, 16]), 0).unwrap();
+    assert_eq!([found.measured_nanos, found.simulated_nanos].map(millis), [39.0, 39.0]);
+    let saved: Vec<f64> = found.ranks.iter().map(|saving| millis(f64::from(*saving))).collect();
+    // As the others' mean of 12 would do no harm to those that wait.
+    assert_eq!(saved, [0.0, 0.0, 0.0, 6.0]);
+    assert_eq!(millis(found.ideal_nanos), 11.5 + 1.0 + 20.0 + 2.0);
+    assert!(found.group.is_none());
+}
+
+#[test]
+fn ranks_of_two_groups_that_are_late_together_are_found_together() {
+    let found = replayed(&step(&[10, 16, 10, 16, 10, 10]), 0).unwrap();
+    let group = found.group.unwrap();
+    assert_eq!((group.ranks, millis(f64::from(group.saving_nanos))), (vec![1, 3], 6.0));
+    assert!(found.ranks.iter().all(|saving| *saving < MILLI as f32), "{:?}", found.ranks);
+}
+
+#[test]
+fn where_ranks_do_different_things_they_are_compared_by_phases() {
+    let mut records = step(&[10, 10, 10, 16]);
+    // The last pair does without: its ranks are on their own until the end.
+    for rank in records.ranks[2..].iter_mut().flatten() {
+        rank.buckets.remove(0);
+    }
+    let found = replayed(&records, 0).unwrap();
+    // They were blocked for 1 ms, which has no cause now.
+    assert_eq!(millis(found.simulated_nanos), 38.0);
+    // Own work of rank 3 is 36 where the others' is 30; then the first pair is last, 1 ms later.
+    assert!((millis(f64::from(found.ranks[3])) - 5.0).abs() < 0.01, "{:?}", found.ranks);
+}
+
+#[test]
+fn groups_are_not_replayed_without_clocks() {
+    assert!(replayed(&step(&[10, 10, 10, 16]), 5 * MILLI as u64).is_none());
+}
