@@ -1,11 +1,15 @@
 //! The state of all devices: operations, in streams, with what each waits for.
 
+mod worlds;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::cupti::{Completed, Requested};
 use crate::time;
+pub(crate) use worlds::{Function, Part, Wish, World};
 
 /// An operation, by the order in which it was enqueued.
 pub(crate) type OpId = usize;
@@ -57,7 +61,8 @@ pub(crate) enum What {
 impl Work {
     fn what(&self) -> Option<What> {
         match self {
-            Self::Mark => None,
+            // A collective's is known when all ranks have come.
+            Self::Mark | Self::Collective { .. } => None,
             Self::Copy { len, .. } => Some(What::Copy(*len)),
             Self::Put { bytes, .. } => Some(What::Copy(bytes.len())),
             Self::Fill { len, .. } => Some(What::Fill(*len)),
@@ -65,7 +70,6 @@ impl Work {
             Self::Scale { add: true, .. } => Some(What::Kernel(c"add_scaled")),
             Self::Spin { .. } => Some(What::Kernel(c"spin_ns")),
             Self::Stamp { .. } => Some(What::Kernel(c"stamp")),
-            Self::Collective { .. } => Some(What::Kernel(c"ncclDevKernel_AllReduce_Sum_f32_RING_LL")),
         }
     }
 }
@@ -101,28 +105,6 @@ struct Op {
     done: Option<(i64, i64)>,
 }
 
-/// One rank's part of a collective, as it was called.
-#[derive(Clone, Copy)]
-pub(crate) struct Part {
-    pub(crate) op: OpId,
-    pub(crate) from: Address,
-    pub(crate) to: Address,
-    pub(crate) len: usize,
-}
-
-/// The ranks of one communicator.
-#[derive(Default)]
-pub(crate) struct World {
-    pub(crate) size: usize,
-    pub(crate) joined: usize,
-    /// By sequence number, then by rank.
-    parts: BTreeMap<u64, BTreeMap<usize, Part>>,
-    /// Ranks that gave up: their own kernels end. Those of the others go on waiting, as NCCL's do.
-    pub(crate) aborted: BTreeSet<usize>,
-    /// What a rank is told when it asks for errors.
-    pub(crate) errors: BTreeMap<usize, i32>,
-}
-
 #[derive(Default)]
 pub(crate) struct Machine {
     ops: Vec<Op>,
@@ -149,6 +131,23 @@ pub(crate) fn with<T>(change: impl FnOnce(&mut Machine) -> T) -> T {
     drop(machine);
     CHANGED.notify_all();
     result
+}
+
+/// Waits until there is an answer, or for so long in real time.
+pub(crate) fn wait_at_most<T>(
+    patience: Duration,
+    mut answer: impl FnMut(&mut Machine) -> Option<T>,
+) -> Option<T> {
+    let deadline = Instant::now() + patience;
+    let mut machine = lock();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let answer = answer(machine.get_or_insert_default());
+        if answer.is_some() || left.is_zero() {
+            return answer;
+        }
+        machine = CHANGED.wait_timeout(machine, left).unwrap_or_else(PoisonError::into_inner).0;
+    }
 }
 
 /// Waits until there is an answer.
@@ -197,11 +196,6 @@ impl Machine {
     pub(crate) fn enqueue_after(&mut self, stream: u64, other: OpId) {
         let op = self.enqueue(stream, Work::Mark);
         self.ops[op].after.push(other);
-    }
-
-    pub(crate) fn add_part(&mut self, communicator: u64, seq: u64, rank: usize, part: Part) {
-        let world = self.worlds.entry(communicator).or_default();
-        world.parts.entry(seq).or_default().insert(rank, part);
     }
 
     /// When it ran; `None` while that is not known.
@@ -258,33 +252,6 @@ impl Machine {
             self.cupti.done.push(Done { what, stream, start, end, correlation });
         }
     }
-
-    fn abort_if_asked(&mut self, communicator: u64, rank: usize, op: OpId, start: i64) -> bool {
-        let aborted = self.worlds.get(&communicator).is_some_and(|world| world.aborted.contains(&rank));
-        if aborted {
-            self.ops[op].done = Some((start, start));
-        }
-        aborted
-    }
-
-    /// Once all ranks have come: each one's kernel began when its stream was there, and all end together.
-    fn try_finish_collective(&mut self, communicator: u64, seq: u64) -> bool {
-        let Some(world) = self.worlds.get(&communicator) else { return false };
-        let Some(parts) = world.parts.get(&seq).filter(|parts| parts.len() == world.size) else {
-            return false;
-        };
-        let parts: Vec<(usize, Part)> = parts.iter().map(|(&rank, &part)| (rank, part)).collect();
-        let starts: Option<Vec<i64>> = parts.iter().map(|(_, part)| self.start(part.op)).collect();
-        let Some(starts) = starts else { return false };
-        let bytes = parts[0].1.len * size_of::<f32>();
-        let end = starts.iter().max().copied().unwrap_or(0) + time::collective(bytes);
-        reduce(&parts);
-        for ((_, part), start) in parts.iter().zip(starts) {
-            let what = self.ops[part.op].work.as_ref().and_then(Work::what);
-            self.finish(part.op, what, start, end);
-        }
-        true
-    }
 }
 
 /// Does the work; returns what it cost.
@@ -313,16 +280,5 @@ fn perform(work: Work, start: i64) -> i64 {
             to.bytes(8).copy_from_slice(&(start + time::GLOBAL_TIMER_AHEAD).to_le_bytes());
             time::kernel()
         }
-    }
-}
-
-/// Sums in order of rank, so that all runs give the same bits.
-fn reduce(parts: &[(usize, Part)]) {
-    let mut sum = vec![0.0; parts[0].1.len];
-    for (_, part) in parts {
-        sum.iter_mut().zip(&*part.from.floats(part.len)).for_each(|(sum, value)| *sum += *value);
-    }
-    for (_, part) in parts {
-        part.to.floats(part.len).copy_from_slice(&sum);
     }
 }

@@ -1,9 +1,12 @@
 //! libnccl: communicators over the threads of this process.
 
+mod split;
+
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
+use std::time::Duration;
 
-use crate::machine::{self, Address, Part, Work, World};
+use crate::machine::{self, Address, Function, Part, Work, World};
 use crate::out::{SUCCESS, give};
 use crate::time;
 
@@ -11,12 +14,21 @@ const INVALID_ARGUMENT: c_int = 4;
 const IN_PROGRESS: c_int = 7;
 const FLOAT: c_int = 7;
 const SUM: c_int = 0;
+/// How long a communicator that is given up may wait, in real time, for what NCCL would wait for without end.
+const LONGEST_ABORT: Duration = Duration::from_secs(30);
 
 /// One rank's communicator; what `ncclComm_t` points to.
 pub struct Communicator {
     world: u64,
     rank: usize,
     next_seq: u64,
+    next_split: u64,
+}
+
+impl Communicator {
+    fn new(world: u64, rank: usize) -> *mut Self {
+        Box::into_raw(Box::new(Self { world, rank, next_seq: 0, next_split: 0 }))
+    }
 }
 
 #[repr(C)]
@@ -59,8 +71,7 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
         joined.size = size as usize;
         joined.joined += 1;
     });
-    let new = Box::new(Communicator { world, rank: rank as usize, next_seq: 0 });
-    unsafe { give(communicator, Box::into_raw(new)) };
+    unsafe { give(communicator, Communicator::new(world, rank as usize)) };
     IN_PROGRESS
 }
 
@@ -91,20 +102,33 @@ pub unsafe extern "C" fn ncclCommGetAsyncError(communicator: *mut Communicator, 
         let world = machine.worlds.entry(*world).or_default();
         match world.errors.get(rank) {
             Some(&error) => error,
-            None if world.joined < world.size => IN_PROGRESS,
+            None if world.is_in_progress(*rank) => IN_PROGRESS,
             None => SUCCESS,
         }
     });
     unsafe { give(error, answer) }
 }
 
-/// Ends this rank's collectives that wait for somebody, and frees the communicator.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommUserRank(communicator: *mut Communicator, rank: *mut c_int) -> c_int {
+    unsafe { give(rank, (*communicator).rank as c_int) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommCount(communicator: *mut Communicator, count: *mut c_int) -> c_int {
+    let world = unsafe { (*communicator).world };
+    let size = machine::with(|machine| machine.worlds.entry(world).or_default().size);
+    unsafe { give(count, size as c_int) }
+}
+
+/// Ends this rank's collectives that wait for somebody, and frees the communicator once all of them are done: also those
+/// that lie in a stream behind something else, as NCCL does, which waits for them without end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommAbort(communicator: *mut Communicator) -> c_int {
-    let communicator = unsafe { Box::from_raw(communicator) };
-    machine::with(|machine| {
-        machine.worlds.entry(communicator.world).or_default().aborted.insert(communicator.rank)
-    });
+    let Communicator { world, rank, .. } = *unsafe { Box::from_raw(communicator) };
+    machine::with(|machine| machine.worlds.entry(world).or_default().aborted.insert(rank));
+    let ended = machine::wait_at_most(LONGEST_ABORT, |machine| machine.is_idle(world, rank).then_some(()));
+    ended.expect("a communicator is given up whose kernels wait for those of another: NCCL would not return");
     SUCCESS
 }
 
@@ -144,11 +168,55 @@ pub unsafe extern "C" fn ncclAllReduce(
     if (datatype, operation) != (FLOAT, SUM) {
         return INVALID_ARGUMENT;
     }
+    unsafe { submit(Function::AllReduce, from, to, len, communicator, stream) }
+}
+
+/// Sums of floats, of which each rank gets its part of `len`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclReduceScatter(
+    from: *const c_void,
+    to: *mut c_void,
+    len: usize,
+    datatype: c_int,
+    operation: c_int,
+    communicator: *mut Communicator,
+    stream: *mut c_void,
+) -> c_int {
+    if (datatype, operation) != (FLOAT, SUM) {
+        return INVALID_ARGUMENT;
+    }
+    unsafe { submit(Function::ReduceScatter, from, to, len, communicator, stream) }
+}
+
+/// Floats, `len` of each rank.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclAllGather(
+    from: *const c_void,
+    to: *mut c_void,
+    len: usize,
+    datatype: c_int,
+    communicator: *mut Communicator,
+    stream: *mut c_void,
+) -> c_int {
+    if datatype != FLOAT {
+        return INVALID_ARGUMENT;
+    }
+    unsafe { submit(Function::AllGather, from, to, len, communicator, stream) }
+}
+
+unsafe fn submit(
+    function: Function,
+    from: *const c_void,
+    to: *mut c_void,
+    len: usize,
+    communicator: *mut Communicator,
+    stream: *mut c_void,
+) -> c_int {
     let communicator = unsafe { &mut *communicator };
     let (world, rank, seq) = (communicator.world, communicator.rank, communicator.next_seq);
     communicator.next_seq += 1;
     let (from, to, stream) = (from.addr() as u64, to.addr() as u64, stream.addr() as u64);
-    let call = Call { world, rank, seq, from, to, len, stream };
+    let call = Call { world, rank, seq, function, from, to, len, stream };
     let is_grouped = GROUP.with_borrow_mut(|group| {
         group.calls.extend((group.depth > 0).then_some(call));
         group.depth > 0
@@ -165,6 +233,7 @@ struct Call {
     world: u64,
     rank: usize,
     seq: u64,
+    function: Function,
     from: u64,
     to: u64,
     len: usize,
@@ -173,11 +242,12 @@ struct Call {
 
 impl Call {
     fn enqueue(self) {
-        let Self { world, rank, seq, from, to, len, stream } = self;
+        let Self { world, rank, seq, function, from, to, len, stream } = self;
         time::spend(time::CALL);
         machine::with(|machine| {
             let op = machine.enqueue(stream, Work::Collective { communicator: world, seq, rank });
-            machine.add_part(world, seq, rank, Part { op, from: Address(from), to: Address(to), len });
+            let part = Part { op, function, from: Address(from), to: Address(to), len };
+            machine.add_part(world, seq, rank, part);
         });
     }
 }
@@ -217,6 +287,16 @@ pub unsafe extern "C" fn fakegpu_nccl_fail(communicator: *mut Communicator, rank
         let newest = machine.worlds.keys().next_back().copied();
         if let Some(world) = named.or(newest) {
             machine.worlds.entry(world).or_default().errors.insert(rank as usize, error);
+        }
+    });
+}
+
+/// For tests: as above, of the communicator before the newest, the one before that, and so on.
+#[unsafe(no_mangle)]
+pub extern "C" fn fakegpu_nccl_fail_older(back: c_int, rank: c_int, error: c_int) {
+    machine::with(|machine| {
+        if let Some(world) = machine.worlds.values_mut().rev().nth(back.max(0) as usize) {
+            world.errors.insert(rank as usize, error);
         }
     });
 }

@@ -1,0 +1,153 @@
+//! Communicators: their ranks, what each has of a collective, and what collectives do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CStr;
+
+use super::{Address, Machine, OpId, What};
+use crate::time;
+
+/// What a collective does.
+#[derive(Clone, Copy)]
+pub(crate) enum Function {
+    AllReduce,
+    ReduceScatter,
+    AllGather,
+}
+
+impl Function {
+    /// Its kernel's name.
+    fn kernel(self) -> &'static CStr {
+        match self {
+            Self::AllReduce => c"ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+            Self::ReduceScatter => c"ncclDevKernel_ReduceScatter_Sum_f32_RING_LL",
+            Self::AllGather => c"ncclDevKernel_AllGather_RING_LL",
+        }
+    }
+
+    /// Floats of all ranks' shards together, which is what it costs, of a call with `len`.
+    fn floats(self, len: usize, ranks: usize) -> usize {
+        match self {
+            Self::AllReduce => len,
+            Self::ReduceScatter | Self::AllGather => len * ranks,
+        }
+    }
+}
+
+/// One rank's part of a collective, as it was called.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) op: OpId,
+    pub(crate) function: Function,
+    pub(crate) from: Address,
+    pub(crate) to: Address,
+    /// As NCCL counts: of all floats in an all-reduce, of one rank's in the others.
+    pub(crate) len: usize,
+}
+
+/// What a rank wants of a split.
+pub(crate) struct Wish {
+    pub(crate) color: i32,
+    pub(crate) key: i32,
+    /// Where its new communicator is to be written.
+    pub(crate) place: u64,
+}
+
+/// The ranks of one communicator.
+#[derive(Default)]
+pub(crate) struct World {
+    pub(crate) size: usize,
+    pub(crate) joined: usize,
+    /// By sequence number, then by rank.
+    parts: BTreeMap<u64, BTreeMap<usize, Part>>,
+    /// By the number of the split, then by rank.
+    pub(crate) splits: BTreeMap<u64, BTreeMap<usize, Wish>>,
+    /// Ranks that gave up: their own kernels end. Those of the others go on waiting, as NCCL's do.
+    pub(crate) aborted: BTreeSet<usize>,
+    /// What a rank is told when it asks for errors.
+    pub(crate) errors: BTreeMap<usize, i32>,
+}
+
+impl World {
+    /// Of ranks that are all there.
+    pub(crate) fn complete(size: usize) -> Self {
+        Self { size, joined: size, ..Self::default() }
+    }
+
+    /// Whether something that a rank has called waits for other ranks to call it too.
+    pub(crate) fn is_in_progress(&self, rank: usize) -> bool {
+        let waits = |wishes: &BTreeMap<usize, Wish>| wishes.contains_key(&rank) && wishes.len() < self.size;
+        self.joined < self.size || self.splits.values().any(waits)
+    }
+}
+
+impl Machine {
+    pub(crate) fn add_part(&mut self, communicator: u64, seq: u64, rank: usize, part: Part) {
+        let world = self.worlds.entry(communicator).or_default();
+        world.parts.entry(seq).or_default().insert(rank, part);
+    }
+
+    /// Whether a rank has no kernels left.
+    pub(crate) fn is_idle(&self, communicator: u64, rank: usize) -> bool {
+        let parts = self.worlds.get(&communicator).into_iter().flat_map(|world| world.parts.values());
+        parts.filter_map(|parts| parts.get(&rank)).all(|part| self.done(part.op).is_some())
+    }
+
+    pub(super) fn abort_if_asked(&mut self, communicator: u64, rank: usize, op: OpId, start: i64) -> bool {
+        let aborted = self.worlds.get(&communicator).is_some_and(|world| world.aborted.contains(&rank));
+        if aborted {
+            self.ops[op].done = Some((start, start));
+        }
+        aborted
+    }
+
+    /// Once all ranks have come, and none has given up: each one's kernel began when its stream was there, and all end together.
+    pub(super) fn try_finish_collective(&mut self, communicator: u64, seq: u64) -> bool {
+        let Some(world) = self.worlds.get(&communicator) else { return false };
+        let Some(parts) = world.parts.get(&seq).filter(|parts| parts.len() == world.size) else {
+            return false;
+        };
+        let parts: Vec<(usize, Part)> = parts.iter().map(|(&rank, &part)| (rank, part)).collect();
+        let starts: Option<Vec<i64>> = parts.iter().map(|(_, part)| self.start(part.op)).collect();
+        let Some(starts) = starts.filter(|_| parts.iter().all(|(_, part)| self.done(part.op).is_none()))
+        else {
+            return false;
+        };
+        let Part { function, len, .. } = parts[0].1;
+        let bytes = function.floats(len, parts.len()) * size_of::<f32>();
+        let end = starts.iter().max().copied().unwrap_or(0) + time::collective(bytes);
+        perform(function, &parts);
+        for ((_, part), start) in parts.iter().zip(starts) {
+            self.finish(part.op, Some(What::Kernel(function.kernel())), start, end);
+        }
+        true
+    }
+}
+
+fn perform(function: Function, parts: &[(usize, Part)]) {
+    match function {
+        Function::AllReduce => {
+            let sums = sums(parts, parts[0].1.len);
+            parts.iter().for_each(|(_, part)| part.to.floats(part.len).copy_from_slice(&sums));
+        }
+        Function::ReduceScatter => {
+            let sums = sums(parts, parts[0].1.len * parts.len());
+            for (rank, part) in parts {
+                part.to.floats(part.len).copy_from_slice(&sums[rank * part.len..][..part.len]);
+            }
+        }
+        Function::AllGather => {
+            let all: Vec<f32> =
+                parts.iter().flat_map(|(_, part)| part.from.floats(part.len).to_vec()).collect();
+            parts.iter().for_each(|(_, part)| part.to.floats(all.len()).copy_from_slice(&all));
+        }
+    }
+}
+
+/// Sums in order of rank, so that all runs give the same bits.
+fn sums(parts: &[(usize, Part)], len: usize) -> Vec<f32> {
+    let mut sums = vec![0.0; len];
+    for (_, part) in parts {
+        sums.iter_mut().zip(&*part.from.floats(len)).for_each(|(sum, value)| *sum += *value);
+    }
+    sums
+}
