@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "it calls the stand-in as CUDA is called")]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::OnceLock;
 
@@ -10,6 +10,7 @@ use cudarc::driver::CudaStream;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use wire::clock::MonoNanos;
 
+use crate::fetch;
 use crate::programs::program;
 
 /// What CUPTI's clock shows when virtual time begins, in nanoseconds since 1970.
@@ -101,6 +102,43 @@ pub fn fail_newest_communicator(rank: u32, error: i32) {
     // SAFETY: without a communicator it takes the newest.
     unsafe { fail(ptr::null_mut(), rank.cast_signed(), error) };
 }
+
+/// From now on a rank of a communicator is told of an error when it asks. Communicators are counted from the newest, 0,
+/// back to older ones; the rank is that of its group.
+pub fn fail_older_communicator(back: u32, rank: u32, error: i32) {
+    // SAFETY: the stand-in declares it so.
+    let fail = unsafe { function::<extern "C" fn(c_int, c_int, c_int)>(c"fakegpu_nccl_fail_older") };
+    fail(back.cast_signed(), rank.cast_signed(), error);
+}
+
+/// A library in `folder` that has the functions of NCCL 2.17 and none of 2.18; nothing that they are asked for is done.
+///
+/// # Errors
+/// When there is no C compiler.
+pub fn nccl_before_groups(folder: &Path) -> anyhow::Result<PathBuf> {
+    let (source, library) = (folder.join("old.c"), folder.join("libnccl_2_17.so"));
+    std::fs::write(&source, NCCL_2_17)?;
+    let arguments = ["-w", "-shared", "-fPIC", "-o", &library.to_string_lossy(), &source.to_string_lossy()];
+    fetch::succeed(Path::new("cc"), &arguments).map_err(anyhow::Error::msg)?;
+    Ok(library)
+}
+
+const NCCL_2_17: &str = r#"
+typedef struct { char bytes[128]; } Id;
+static int communicator;
+int ncclGetUniqueId(Id *id) { return 0; }
+int ncclCommInitRankConfig(void **made, int size, Id id, int rank, void *config) { *made = &communicator; return 0; }
+int ncclCommGetAsyncError(void *communicator, int *error) { *error = 0; return 0; }
+int ncclCommUserRank(void *communicator, int *rank) { *rank = 0; return 0; }
+int ncclCommCount(void *communicator, int *count) { *count = 1; return 0; }
+int ncclAllReduce(void) { return 0; }
+int ncclReduceScatter(void) { return 0; }
+int ncclAllGather(void) { return 0; }
+int ncclCommFinalize(void *communicator) { return 0; }
+int ncclCommDestroy(void *communicator) { return 0; }
+int ncclCommAbort(void *communicator) { return 0; }
+const char *ncclGetErrorString(int code) { return "an error"; }
+"#;
 
 /// From now on another tool is subscribed to CUPTI, or none.
 pub fn take_cupti(taken: bool) {

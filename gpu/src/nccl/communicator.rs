@@ -3,16 +3,22 @@
 //! cudarc has NCCL too, but never finds the library that pip installs, knows no non-blocking communicators, and turns
 //! codes that are newer than itself into enums.
 
+mod split;
+
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::{ManuallyDrop, offset_of};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use cudarc::driver::{CudaSlice, CudaStream, DevicePtrMut as _};
+use cudarc::driver::{CudaStream, CudaViewMut, DevicePtrMut as _};
 
 use super::{NoNccl, UNIQUE_ID_BYTES, UniqueId, WANTED};
 use crate::library::{Absent, Library};
+use split::{CommSplit, NO_COLOR};
+pub use split::{NoSplit, Split};
 
 /// `ncclConfig_t` as it was in 2.17; later releases have more behind it and go by its size.
 #[repr(C)]
@@ -28,11 +34,34 @@ struct Config {
     split_share: c_int,
 }
 
+impl Config {
+    fn that_does_not_block() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            magic: CONFIG_MAGIC,
+            version: CONFIG_VERSION,
+            blocking: 0,
+            cga_cluster_size: UNDEFINED,
+            min_ctas: UNDEFINED,
+            max_ctas: UNDEFINED,
+            net_name: std::ptr::null(),
+            split_share: UNDEFINED,
+        }
+    }
+}
+
 const CONFIG_MAGIC: u32 = 0xcafe_beef;
 /// The release whose layout [`Config`] is, as `NCCL_VERSION` writes it.
 const CONFIG_VERSION: u32 = 21_700;
 /// `NCCL_CONFIG_UNDEF_INT`
 const UNDEFINED: c_int = c_int::MIN;
+
+/// An expression of C that is 1 where a function takes these arguments and answers with a code.
+macro_rules! has_type {
+    ($function:literal $arguments:literal) => {
+        concat!("__builtin_types_compatible_p(__typeof__(", $function, "), ncclResult_t ", $arguments, ")")
+    };
+}
 
 /// What of nccl.h this file relies on, by the names that it has there: to be compared with the header itself.
 #[doc(hidden)]
@@ -55,6 +84,23 @@ pub fn assumptions() -> Vec<(&'static str, u64)> {
         ("ncclInProgress", IN_PROGRESS as u64),
         ("ncclFloat32", FLOAT as u64),
         ("ncclSum", SUM as u64),
+        ("(unsigned)NCCL_SPLIT_NOCOLOR", u64::from(NO_COLOR.cast_unsigned())),
+        (has_type!("ncclCommSplit" "(ncclComm_t, int, int, ncclComm_t *, ncclConfig_t *)"), 1),
+        (has_type!("ncclCommUserRank" "(const ncclComm_t, int *)"), 1),
+        (has_type!("ncclCommCount" "(const ncclComm_t, int *)"), 1),
+        (
+            has_type!(
+                "ncclReduceScatter"
+                "(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t)"
+            ),
+            1,
+        ),
+        (
+            has_type!(
+                "ncclAllGather" "(const void *, void *, size_t, ncclDataType_t, ncclComm_t, cudaStream_t)"
+            ),
+            1,
+        ),
     ]
 }
 
@@ -86,6 +132,8 @@ pub enum State {
 }
 
 type Raw = *mut c_void;
+/// `ncclCommUserRank` and its like
+type Ask = unsafe extern "C" fn(Raw, *mut c_int) -> c_int;
 
 /// How often a call that goes on is asked after.
 const POLL: Duration = Duration::from_micros(200);
@@ -97,6 +145,13 @@ pub struct Nccl {
     async_error: unsafe extern "C" fn(Raw, *mut c_int) -> c_int,
     all_reduce:
         unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Raw, *mut c_void) -> c_int,
+    reduce_scatter:
+        unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Raw, *mut c_void) -> c_int,
+    all_gather: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, Raw, *mut c_void) -> c_int,
+    user_rank: Ask,
+    count: Ask,
+    /// Since 2.18.
+    split: Result<CommSplit, Absent>,
     finalize: unsafe extern "C" fn(Raw) -> c_int,
     destroy: unsafe extern "C" fn(Raw) -> c_int,
     abort: unsafe extern "C" fn(Raw) -> c_int,
@@ -122,6 +177,11 @@ impl Nccl {
                 init: library.function("ncclCommInitRankConfig")?,
                 async_error: library.function("ncclCommGetAsyncError")?,
                 all_reduce: library.function("ncclAllReduce")?,
+                reduce_scatter: library.function("ncclReduceScatter")?,
+                all_gather: library.function("ncclAllGather")?,
+                user_rank: library.function("ncclCommUserRank")?,
+                count: library.function("ncclCommCount")?,
+                split: library.function("ncclCommSplit"),
                 finalize: library.function("ncclCommFinalize")?,
                 destroy: library.function("ncclCommDestroy")?,
                 abort: library.function("ncclCommAbort")?,
@@ -147,17 +207,7 @@ impl Nccl {
     /// # Errors
     /// When NCCL refuses.
     pub fn join(self: &Arc<Self>, id: &UniqueId, rank: u32, size: u32) -> Result<Communicator, NcclError> {
-        let mut config = Config {
-            size: size_of::<Config>(),
-            magic: CONFIG_MAGIC,
-            version: CONFIG_VERSION,
-            blocking: 0,
-            cga_cluster_size: UNDEFINED,
-            min_ctas: UNDEFINED,
-            max_ctas: UNDEFINED,
-            net_name: std::ptr::null(),
-            split_share: UNDEFINED,
-        };
+        let mut config = Config::that_does_not_block();
         let mut raw = std::ptr::null_mut();
         // SAFETY: a communicator is written to `raw`; the config is read before the call returns.
         let code = unsafe {
@@ -218,7 +268,11 @@ impl Communicator {
     ///
     /// # Errors
     /// When NCCL refuses.
-    pub fn all_reduce(&self, floats: &mut CudaSlice<f32>, stream: &CudaStream) -> Result<(), NcclError> {
+    pub fn all_reduce(
+        &self,
+        floats: &mut CudaViewMut<'_, f32>,
+        stream: &CudaStream,
+    ) -> Result<(), NcclError> {
         let len = floats.len();
         let (address, _in_order) = floats.device_ptr_mut(stream);
         let data = address as *mut c_void;
@@ -229,6 +283,77 @@ impl Communicator {
         };
         self.nccl.accept("ncclAllReduce", code)
     }
+
+    /// Replaces this rank's [`Self::shard`] of `floats` by its sum over all ranks, in the order of `stream`; the rest of
+    /// them is of no use from then on. As [`Self::all_reduce`] otherwise.
+    ///
+    /// # Errors
+    /// When NCCL refuses.
+    ///
+    /// # Panics
+    /// When there are not as many floats for each rank.
+    pub fn reduce_scatter(
+        &self,
+        floats: &mut CudaViewMut<'_, f32>,
+        stream: &CudaStream,
+    ) -> Result<(), NcclError> {
+        let shard = self.shard(floats.len())?;
+        let (address, _in_order) = floats.device_ptr_mut(stream);
+        let (all, own) = (address as *mut c_void, address_of(address, &shard));
+        let (len, stream) = (shard.len(), stream.cu_stream().cast());
+        // SAFETY: as above, with `len` floats for each rank; nccl.h allows the result to be this rank's part of them.
+        let code = unsafe { (self.nccl.reduce_scatter)(all, own, len, FLOAT, SUM, self.raw, stream) };
+        self.nccl.accept("ncclReduceScatter", code)
+    }
+
+    /// Fills `floats`, in the order of `stream`, with every rank's own [`Self::shard`] of them. As [`Self::all_reduce`]
+    /// otherwise.
+    ///
+    /// # Errors
+    /// When NCCL refuses.
+    ///
+    /// # Panics
+    /// When there are not as many floats for each rank.
+    pub fn all_gather(
+        &self,
+        floats: &mut CudaViewMut<'_, f32>,
+        stream: &CudaStream,
+    ) -> Result<(), NcclError> {
+        let shard = self.shard(floats.len())?;
+        let (address, _in_order) = floats.device_ptr_mut(stream);
+        let (all, own) = (address as *mut c_void, address_of(address, &shard));
+        let (len, stream) = (shard.len(), stream.cu_stream().cast());
+        // SAFETY: as above; nccl.h allows what is sent to be this rank's part of the result.
+        let code = unsafe { (self.nccl.all_gather)(own, all, len, FLOAT, self.raw, stream) };
+        self.nccl.accept("ncclAllGather", code)
+    }
+
+    /// Which of so many floats are this rank's, when each rank has as many, in the order of ranks.
+    ///
+    /// # Errors
+    /// When NCCL does not say which rank this is; [`Self::state`] must be ready.
+    ///
+    /// # Panics
+    /// When there are not as many floats for each rank.
+    pub fn shard(&self, floats: usize) -> Result<Range<usize>, NcclError> {
+        let rank = self.ask("ncclCommUserRank", self.nccl.user_rank)?;
+        let ranks = self.ask("ncclCommCount", self.nccl.count)?;
+        assert!(floats.is_multiple_of(ranks), "{floats} floats are not as many for each of {ranks} ranks");
+        let len = floats / ranks;
+        Ok(rank * len..(rank + 1) * len)
+    }
+
+    fn ask(&self, function: &'static str, ask: Ask) -> Result<usize, NcclError> {
+        let mut answer = 0;
+        // SAFETY: one integer is written; the communicator lives.
+        self.nccl.check(function, unsafe { ask(self.raw, &raw mut answer) })?;
+        Ok(answer.cast_unsigned() as usize)
+    }
+}
+
+/// Where part of the floats at an address begins.
+fn address_of(floats: u64, part: &Range<usize>) -> *mut c_void {
+    (floats + (part.start * size_of::<f32>()) as u64) as *mut c_void
 }
 
 impl Communicator {
@@ -259,4 +384,17 @@ impl Drop for Communicator {
         // SAFETY: nothing uses it any more.
         let _code = unsafe { (self.nccl.abort)(self.raw) };
     }
+}
+
+/// Gives up several communicators of one rank, all at once. One after the other would last forever where their
+/// collectives lie on one stream: NCCL waits for a communicator's own, and before them there may be one of another
+/// communicator, which waits for a rank that is gone. (Groups of calls would do, but only since NCCL 2.22.)
+pub fn give_up(communicators: Vec<Communicator>) {
+    thread::scope(|scope| {
+        for communicator in communicators {
+            let thread = thread::Builder::new().name("paceline-abort".into());
+            // Where there are no threads any more, it is dropped here.
+            let _thread = thread.spawn_scoped(scope, move || drop(communicator));
+        }
+    });
 }

@@ -139,7 +139,8 @@ impl DeviceCarrier {
         match &mut self.way {
             Way::Nccl(nccl) => {
                 control.count()?;
-                nccl.all_reduce(floats, stream).map_err(refused("starting a collective"))?;
+                let sums = nccl.all_reduce(&mut floats.as_view_mut(), stream);
+                sums.map_err(refused("starting a collective"))?;
                 await_ready(nccl, &**control, self.timeout)
             }
             Way::Staged(memory) => {
