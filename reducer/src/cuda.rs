@@ -11,6 +11,13 @@
 //! orders are needed anyway, so that observing costs no more than that these two events keep their times. They are read
 //! later, when the device has come past them, and placed on the host's clock.
 //!
+//! With [`Cuda::ranks_per_node`] the all-reduce of the picture is three of NCCL's collectives, between the same two events,
+//! and as before one bucket of the records:
+//!
+//! ```text
+//! urgent stream   (wait r0)| reduce-scatter in the node | all-reduce across nodes | all-gather in the node |e0|
+//! ```
+//!
 //! Collectives are NCCL's, or *staged*: copied to pinned memory, reduced by the [`Control`] communicator, and copied
 //! back, for which the end of a step waits. Staged is for ranks that share a GPU, which NCCL refuses, and for where there
 //! is no NCCL. With NCCL, the control communicator is what the ranks meet over, and what finds out who is to blame when a
@@ -49,6 +56,7 @@
 mod carrier;
 mod clock;
 mod events;
+mod groups;
 mod memory;
 mod recent;
 mod times;
@@ -57,17 +65,14 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use agent::Notes;
 use gpu::cupti::on_demand::{self, Carried, OnDemand};
 pub use gpu::device::{CudaSlice, CudaStream, CudaView, Device, DeviceError};
-use gpu::nccl::communicator::{Communicator as NcclCommunicator, Nccl, State};
-use gpu::nccl::{UNIQUE_ID_BYTES, UniqueId};
 use gpu::nvml::sampler::{Wanted, Watch};
 use wire::clock::MonoNanos;
 use wire::device::DeviceFigure;
-use wire::ids::Rank;
 
 use crate::communicator::Control;
 use crate::error::{CommError, ReduceError};
@@ -75,14 +80,13 @@ use crate::model::Parameter;
 use crate::reducer::{Instruments, Options, Reducer};
 use carrier::{DeviceCarrier, Way};
 use clock::Bound;
+use groups::Groups;
 pub use memory::DeviceMemory;
 use recent::Recent;
 pub use times::DeviceTimes;
 
 /// Points in time that wait to be read: some hundred steps' worth, should the communication thread be held up.
 const UNREAD: usize = 4_096;
-/// How often it is looked whether NCCL has done what it was asked for. Between two buckets that takes some microseconds.
-const POLL: Duration = Duration::from_micros(20);
 
 /// What carries gradients between GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +107,12 @@ pub struct Cuda {
     pub compute: Arc<CudaStream>,
     /// What carries gradients.
     pub transport: Transport,
+    /// With NCCL: how many consecutive ranks have GPUs that are closer to each other than to all others, which as a rule
+    /// are those of a node; the same on all ranks. A bucket then goes by way of nodes: its sum over a node's ranks is dealt
+    /// out to them, each reduces its shard with those that have the same one on other nodes, and the shards are gathered
+    /// on each node. Between nodes goes the size of a bucket divided by this number, instead of a bucket. The world must
+    /// be a multiple; 1, and all ranks, are the same as `None`: one collective of all. Needs NCCL 2.18.
+    pub ranks_per_node: Option<u32>,
     /// NCCL's library, where it is not to be looked for.
     pub nccl: Option<PathBuf>,
     /// NVML's library, where it is not the loader's.
@@ -125,6 +135,7 @@ impl Cuda {
             device,
             compute,
             transport,
+            ranks_per_node: None,
             nccl: None,
             nvml: None,
             cupti: None,
@@ -138,16 +149,17 @@ impl Reducer<DeviceMemory> {
     /// Makes a reducer for parameters on a GPU; the ranks meet over `control`. Use [`DeviceTimes`] to mark its steps.
     ///
     /// # Errors
-    /// As [`Reducer::new`]; and, on every rank, when one rank's GPU or NCCL cannot be used.
+    /// As [`Reducer::new`]; and, on every rank, when one rank's GPU or NCCL cannot be used, or the ranks do not fill nodes of
+    /// [`Cuda::ranks_per_node`].
     pub fn on_device(
         parameters: Vec<Parameter>,
         mut control: Box<dyn Control>,
-        cuda: Cuda,
+        mut cuda: Cuda,
         options: Options,
         instruments: Instruments,
     ) -> Result<Self, ReduceError> {
         let give_up = control.abort_handle();
-        let made = make(&mut *control, &cuda).inspect_err(|error| give_up.abort(&error.to_string()));
+        let made = make(&mut *control, &mut cuda).inspect_err(|error| give_up.abort(&error.to_string()));
         let (sender, unread) = sync_channel(UNREAD);
         let failure = Arc::new(OnceLock::new());
         let bound = Bound::default();
@@ -194,46 +206,14 @@ impl Looks {
     }
 }
 
-fn make(control: &mut dyn Control, cuda: &Cuda) -> Result<Way, CommError> {
+fn make(control: &mut dyn Control, cuda: &mut Cuda) -> Result<Way, CommError> {
+    let nodes = groups::ranks_per_node(cuda.ranks_per_node, control.world_size())?;
+    cuda.ranks_per_node = nodes.filter(|_| cuda.transport == Transport::Nccl);
     cuda.device.bind().map_err(refused("choosing the GPU"))?;
     match cuda.transport {
         Transport::Staged => Ok(Way::Staged(Default::default())),
-        Transport::Nccl => join_nccl(control, cuda).map(Way::Nccl),
+        Transport::Nccl => Groups::join(control, cuda).map(Way::Nccl),
     }
-}
-
-/// Makes NCCL's communicator; rank 0 names it over `control`.
-fn join_nccl(control: &mut dyn Control, cuda: &Cuda) -> Result<NcclCommunicator, CommError> {
-    let nccl = Nccl::open(cuda.nccl.as_deref()).map_err(refused("opening NCCL"))?;
-    let mut name = Vec::new();
-    if control.rank() == Rank(0) {
-        name = nccl.unique_id().map_err(refused("naming a communicator"))?.0.to_vec();
-    }
-    control.broadcast(Rank(0), &mut name)?;
-    let name: [u8; UNIQUE_ID_BYTES] = name.try_into().map_err(|name: Vec<u8>| CommError::System {
-        doing: "naming a communicator".into(),
-        reason: format!("rank 0 sent {} bytes instead of {UNIQUE_ID_BYTES}", name.len()),
-    })?;
-    let joining = nccl.join(&UniqueId(name), control.rank().0, control.world_size());
-    let joining = joining.map_err(refused("joining the other ranks"))?;
-    await_ready(&joining, control, cuda.timeout)?;
-    Ok(joining)
-}
-
-/// Waits until NCCL has done what it was asked for, unless a rank gives up meanwhile.
-fn await_ready(nccl: &NcclCommunicator, control: &dyn Control, timeout: Duration) -> Result<(), CommError> {
-    let deadline = Instant::now() + timeout;
-    while nccl.state().map_err(refused("talking to the other GPUs"))? == State::InProgress {
-        if let Some(verdict) = control.verdict() {
-            return Err(verdict);
-        }
-        if Instant::now() > deadline {
-            let reason = "NCCL did not connect the GPUs in time; NCCL_DEBUG=INFO makes it say why".into();
-            return Err(CommError::System { doing: "talking to the other GPUs".into(), reason });
-        }
-        std::thread::sleep(POLL);
-    }
-    Ok(())
 }
 
 /// The error of a device as one of this host.

@@ -6,6 +6,7 @@ pub mod axe;
 pub mod browser;
 pub mod collector;
 pub mod crossover;
+pub mod cuda_ranks;
 pub mod devices;
 pub mod fake_gpu;
 pub mod feed;

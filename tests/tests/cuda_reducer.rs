@@ -1,89 +1,28 @@
 //! The reducer on CUDA and NCCL, on the stand-in for a GPU: gradients, event times that were worked out by hand, and what
 //! happens when a rank or NCCL fails. Nothing here is a figure of any GPU.
 
-use std::sync::{Barrier, Mutex, PoisonError};
+use std::sync::Barrier;
 use std::time::Duration;
 
 use agent::{Agent, Config, Job};
 use anyhow::{Context as _, ensure};
 use cudarc::driver::CudaSlice;
-use gpu::device::Device;
 use paceline_tests::collector::Collector;
+use paceline_tests::cuda_ranks::{FLOATS, PARAMETERS, Rig, options, ranks, step_until_error};
 use paceline_tests::fake_gpu;
-use reducer::bucketing::Caps;
-use reducer::cuda::{Cuda, DeviceMemory, DeviceTimes, Transport};
+use reducer::cuda::{DeviceTimes, Transport};
 use reducer::{
-    CommError, Control, Instruments, Options, ParamId, Parameter, ReduceError, Reducer, Share,
-    UnusedParameters, local,
+    CommError, Instruments, Options, ParamId, Parameter, ReduceError, Reducer, Share, UnusedParameters, local,
 };
 use wire::batch::Note;
 use wire::device::DeviceSample;
 use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
 use wire::ids::{Rank, RunId, Step};
 
-/// A megabyte: an all-reduce of the stand-in takes 20 us and a nanosecond for each five bytes.
-const FLOATS: usize = 250_000;
-const ALL_REDUCE: i64 = 220_000;
 /// A kernel that scales a gradient into its bucket.
 const SCALE: i64 = 2_000;
-const PARAMETERS: u32 = 3;
 /// A float of milliseconds is good to 8 ns up to 131 ms.
 const ROUNDING: i64 = 16;
-
-/// The stand-in is one machine for the whole process: tests take turns.
-static MACHINE: Mutex<()> = Mutex::new(());
-
-struct Rig {
-    control: Box<dyn Control>,
-    cuda: Cuda,
-}
-
-impl Rig {
-    fn reducer(
-        self,
-        options: Options,
-        instruments: Instruments,
-    ) -> Result<Reducer<DeviceMemory>, ReduceError> {
-        let parameters = (0..PARAMETERS).map(|id| Parameter::new(format!("p{id}"), [FLOATS])).collect();
-        Reducer::on_device(parameters, self.control, self.cuda, options, instruments)
-    }
-}
-
-/// A bucket for each parameter.
-fn options() -> Options {
-    Options { caps: Caps { first_bytes: 1, other_bytes: 1 }, ..Options::default() }
-}
-
-/// Runs `body` on as many threads as ranks; of the two devices each has half of them.
-fn ranks<T: Send>(
-    size: u32,
-    transport: Transport,
-    timeout: Duration,
-    body: impl Fn(Rig) -> anyhow::Result<T> + Sync,
-) -> anyhow::Result<Vec<T>> {
-    let _one_at_a_time = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-    fake_gpu::library();
-    std::thread::scope(|scope| {
-        let body = &body;
-        let start = |control: local::Local| {
-            scope.spawn(move || {
-                let ordinal = reducer::Communicator::rank(&control).0 as usize % 2;
-                let device = Device::open(ordinal)?;
-                let compute = device.stream()?;
-                let cuda = Cuda {
-                    nccl: Some(fake_gpu::path()),
-                    nvml: Some(fake_gpu::path()),
-                    timeout,
-                    now: fake_gpu::now,
-                    ..Cuda::new(device, compute, transport)
-                };
-                body(Rig { control: Box::new(control), cuda })
-            })
-        };
-        let threads: Vec<_> = local::world(size, Duration::from_secs(20)).into_iter().map(start).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no rank panics")).collect()
-    })
-}
 
 fn observe(server: &str, rank: Rank, world_size: u32) -> Agent {
     Agent::start(Config {
@@ -165,15 +104,27 @@ fn assert_near(found: i64, expected: i64, what: &str) {
     assert!((found - expected).abs() <= ROUNDING, "{what}: {found} instead of {expected}");
 }
 
+/// What a bucket takes on the stand-in. Behind the gradients of the last one is a float more.
+fn transfer(bucket: i64, ranks_per_node: Option<u32>) -> i64 {
+    let collective = |floats: i64| 20_000 + 4 * floats / 5;
+    let floats = FLOATS as i64 + i64::from(bucket + 1 == i64::from(PARAMETERS));
+    let Some(ranks) = ranks_per_node.map(i64::from) else { return collective(floats) };
+    // Shards have a multiple of four floats.
+    let shard = (floats + 4 * ranks - 1) / (4 * ranks) * 4;
+    let (within, across) = (collective(shard * ranks), collective(shard));
+    within + across + within
+}
+
 /// What each rank's step must be, from its backward kernels' lengths: (ready, start, end) of each bucket, and the end
-/// of the wait, all since the first kernel began.
-fn by_hand(kernels: &[i64]) -> Vec<(Vec<[i64; 3]>, i64)> {
+/// of the wait, all since the first kernel began. By way of nodes too, a bucket ends everywhere so long after the last
+/// rank of all has begun it.
+fn by_hand(kernels: &[i64], ranks_per_node: Option<u32>) -> Vec<(Vec<[i64; 3]>, i64)> {
     let ready = |kernel: i64, bucket: i64| (bucket + 1) * (kernel + SCALE);
     let mut ends = Vec::new();
     let mut free = i64::MIN;
     for bucket in 0..i64::from(PARAMETERS) {
         let last = kernels.iter().map(|&kernel| ready(kernel, bucket)).max().unwrap_or(0);
-        free = last.max(free) + ALL_REDUCE;
+        free = last.max(free) + transfer(bucket, ranks_per_node);
         ends.push(free);
     }
     let of = |&kernel: &i64| {
@@ -188,10 +139,11 @@ fn by_hand(kernels: &[i64]) -> Vec<(Vec<[i64; 3]>, i64)> {
     kernels.iter().map(of).collect()
 }
 
-fn check_times(kernels: &[u64]) -> anyhow::Result<()> {
+fn check_times(kernels: &[u64], ranks_per_node: Option<u32>) -> anyhow::Result<()> {
     let size = kernels.len() as u32;
     let collector = Collector::start()?;
-    let averages = ranks(size, Transport::Nccl, Duration::from_secs(20), |rig| {
+    let averages = ranks(size, Transport::Nccl, Duration::from_secs(20), |mut rig| {
+        rig.cuda.ranks_per_node = ranks_per_node;
         train(rig, &collector.address, size, |rank| kernels[rank.0 as usize])
     })?;
     let mean = (1..=size).map(|rank| rank as f32 / size as f32).sum::<f32>();
@@ -202,7 +154,7 @@ fn check_times(kernels: &[u64]) -> anyhow::Result<()> {
         );
     }
     let signed: Vec<i64> = kernels.iter().map(|&kernel| kernel.cast_signed()).collect();
-    let expected = by_hand(&signed);
+    let expected = by_hand(&signed, ranks_per_node);
     for (rank, (recorded, (buckets, wait_end))) in
         recorded(&collector, size).iter().zip(&expected).enumerate()
     {
@@ -248,16 +200,26 @@ fn check_times(kernels: &[u64]) -> anyhow::Result<()> {
 fn two_ranks_have_the_times_that_were_worked_out_by_hand() -> anyhow::Result<()> {
     // Rank 1 computes longer: its buckets come 200, 400 and 600 us after those of rank 0.
     let [fast, slow] = [300_000, 500_000];
-    let [(of_fast, _), (of_slow, end)] = &by_hand(&[fast, slow])[..] else { unreachable!("two ranks") };
+    let [(of_fast, _), (of_slow, end)] = &by_hand(&[fast, slow], None)[..] else { unreachable!("two ranks") };
     assert_eq!(of_fast[1], [604_000, 722_000, 1_224_000], "starts when bucket 0 is done, waits for rank 1");
     assert_eq!((of_slow[1], *end), ([1_004_000, 1_004_000, 1_224_000], 1_726_000));
-    check_times(&[fast.cast_unsigned(), slow.cast_unsigned()])
+    check_times(&[fast.cast_unsigned(), slow.cast_unsigned()], None)
 }
 
 #[test]
 fn four_ranks_too_when_transfers_stick_out_from_behind_the_backward_pass() -> anyhow::Result<()> {
     // 100 us of backward between buckets hide less than half of 220 us of transfer.
-    check_times(&[100_000, 90_000, 110_000, 95_000])
+    check_times(&[100_000, 90_000, 110_000, 95_000], None)
+}
+
+#[test]
+fn a_bucket_that_goes_by_way_of_nodes_is_one_collective_of_the_records() -> anyhow::Result<()> {
+    // A megabyte in the node, half of it across nodes, a megabyte in the node. The last rank comes 200 us after the first.
+    let kernels = [300_000, 500_000, 400_000, 350_000];
+    let expected = by_hand(&kernels, Some(2));
+    assert_eq!(expected[0].0[0], [302_000, 302_000, 502_000 + 220_000 + 120_000 + 220_000]);
+    assert_eq!(expected[3].0[1], [704_000, 1_062_000, 1_062_000 + 560_000]);
+    check_times(&kernels.map(i64::cast_unsigned), Some(2))
 }
 
 #[test]
@@ -313,29 +275,6 @@ fn results_have_the_same_bits_as_on_the_host() -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Steps until the reducer says that it cannot go on. The device is waited for after each, as a job does that looks at
-/// its loss.
-fn step_until_error(rig: Rig, spoil: impl Fn(u64)) -> anyhow::Result<ReduceError> {
-    let compute = rig.cuda.compute.clone();
-    let gradient: CudaSlice<f32> = compute.clone_htod(&vec![1.0_f32; FLOATS])?;
-    let mut reducer = rig.reducer(options(), Instruments::none())?;
-    let mut one_step = |step: u64| {
-        spoil(step);
-        reducer.begin_step(agent::StepContext { step: Step(step), shadow: false }, Share::even(2))?;
-        for id in (0..PARAMETERS).rev() {
-            reducer.mark_ready(ParamId(id), gradient.as_view())?;
-        }
-        reducer.finish_step().map(drop)
-    };
-    for step in 0..1_000 {
-        match one_step(step) {
-            Ok(()) => compute.synchronize()?,
-            Err(error) => return Ok(error),
-        }
-    }
-    anyhow::bail!("a thousand steps and no error")
 }
 
 #[test]

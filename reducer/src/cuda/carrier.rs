@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 
 use agent::{Recorder, StepContext};
 use gpu::device::{CudaSlice, CudaStream, Device, DeviceError, Event as DeviceEvent, Pinned};
-use gpu::nccl::communicator::Communicator as NcclCommunicator;
 use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, Event, EventKind, Source, Span, Started, StepRecord};
 use wire::ids::{Bucket, Seq};
 
 use super::clock::{Bound, DeviceClock};
 use super::events::{Pair, Unread};
+use super::groups::Groups;
 use super::memory::{DeviceMemory, Ready};
 use super::recent::Recent;
-use super::{Cuda, await_ready, refused, working};
+use super::{Cuda, working};
 use crate::communicator::{Communicator, Control};
 use crate::error::CommError;
 use crate::memory::Carrier;
@@ -34,7 +34,7 @@ const MOST_PENDING: usize = 16_384;
 
 /// What carries the floats.
 pub(super) enum Way {
-    Nccl(NcclCommunicator),
+    Nccl(Groups),
     /// Pinned memory of each size of bucket.
     Staged(BTreeMap<usize, Pinned>),
     /// Nothing any more.
@@ -137,11 +137,9 @@ impl DeviceCarrier {
     fn reduce(&mut self, floats: &mut CudaSlice<f32>) -> Result<(), CommError> {
         let Self { control, stream, device, .. } = self;
         match &mut self.way {
-            Way::Nccl(nccl) => {
+            Way::Nccl(groups) => {
                 control.count()?;
-                let sums = nccl.all_reduce(&mut floats.as_view_mut(), stream);
-                sums.map_err(refused("starting a collective"))?;
-                await_ready(nccl, &**control, self.timeout)
+                groups.reduce(floats, stream, &**control, self.timeout)
             }
             Way::Staged(memory) => {
                 let len = floats.len();
@@ -168,8 +166,8 @@ impl DeviceCarrier {
         if let Some(verdict) = self.control.verdict() {
             return Err(verdict);
         }
-        if let Way::Nccl(nccl) = &self.way {
-            nccl.state().map_err(refused("a collective between the GPUs"))?;
+        if let Way::Nccl(groups) = &self.way {
+            groups.check()?;
         }
         let Some(oldest) = self.in_flight.front_mut() else { return Ok(()) };
         if oldest.since.is_none() && working(oldest.pair.ready.is_done())? {
@@ -319,12 +317,11 @@ impl Carrier<DeviceMemory> for DeviceCarrier {
         if healthy {
             self.run_out(recorder);
         }
-        // Where a collective is under way still, its rank is gone: dropping the communicator gives it up.
-        if let Way::Nccl(nccl) = std::mem::replace(&mut self.way, Way::Broken)
+        // Where a collective is under way still, its rank is gone: dropping the communicators gives it up.
+        if let Way::Nccl(groups) = std::mem::replace(&mut self.way, Way::Broken)
             && self.in_flight.is_empty()
         {
-            // The others learn from the control communicator if this did not work out.
-            let _outcome = nccl.finish(CLOSE);
+            groups.finish(CLOSE);
         }
     }
 }

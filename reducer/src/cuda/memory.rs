@@ -13,6 +13,7 @@ use wire::ids::Step;
 
 use super::carrier::DeviceCarrier;
 use super::events::{Pair, Pool, Unread};
+use super::groups::multiple;
 use super::working;
 use super::{Cuda, Looks};
 use crate::error::{CommError, ReduceError};
@@ -111,6 +112,8 @@ impl Memory for DeviceMemory {
     /// In the order of the compute stream, on which it is also freed: behind everything that was done with it, since
     /// the end of a step lets that stream wait for the urgent one.
     fn allocate(&mut self, floats: usize) -> Result<CudaSlice<f32>, CommError> {
+        // What is more than that stays zero, and so does its sum.
+        let floats = floats.next_multiple_of(multiple(self.cuda.ranks_per_node));
         working(self.cuda.device.zeros(floats, &self.cuda.compute))
     }
 

@@ -1,0 +1,206 @@
+//! A rank's communicators of NCCL: among all ranks, and where buckets go by way of nodes, among the ranks of its node and
+//! among those that have its place on the other nodes.
+
+use std::time::{Duration, Instant};
+
+use gpu::device::{CudaSlice, CudaStream};
+use gpu::nccl::communicator::{self, Communicator, Nccl, State};
+use gpu::nccl::{UNIQUE_ID_BYTES, UniqueId};
+use wire::ids::Rank;
+
+use super::{Cuda, refused};
+use crate::communicator::Control;
+use crate::error::CommError;
+
+/// How often it is looked whether NCCL has done what it was asked for. Between two buckets that takes some microseconds.
+const POLL: Duration = Duration::from_micros(20);
+/// Floats that NCCL's kernels move at once where all addresses allow it: a shard has a multiple.
+const WORD: usize = 4;
+const SETTING: &str = "Cuda::ranks_per_node";
+
+/// All communicators of a rank. They are given up together, when this is dropped; [`Self::finish`] lets them end first.
+pub(super) struct Groups(
+    /// Of the world; and with nodes, within this rank's and across them. None at all once they are finished.
+    Vec<Communicator>,
+);
+
+impl Groups {
+    /// Makes them; the ranks meet over `control`.
+    pub(super) fn join(control: &mut dyn Control, cuda: &Cuda) -> Result<Self, CommError> {
+        let nccl = Nccl::open(cuda.nccl.as_deref()).map_err(refused("opening NCCL"))?;
+        let id = name(control, &nccl, cuda.ranks_per_node)?;
+        let (rank, timeout) = (control.rank().0, cuda.timeout);
+        let world = nccl.join(&id, rank, control.world_size());
+        let world = world.map_err(refused("joining the other ranks"))?;
+        await_ready(&world, control, timeout)?;
+        let mut all = vec![world];
+        if let Some(ranks) = cuda.ranks_per_node {
+            let (node, place) = (rank / ranks, rank % ranks);
+            let within = split(&all[0], (node, place), control, timeout)?;
+            all.push(within);
+            let across = split(&all[0], (place, node), control, timeout)?;
+            all.push(across);
+        }
+        Ok(Self(all))
+    }
+
+    /// Replaces floats by their sum over all ranks, in the order of `stream`. With nodes there must be
+    /// [`multiple`]s of them.
+    pub(super) fn reduce(
+        &self,
+        floats: &mut CudaSlice<f32>,
+        stream: &CudaStream,
+        control: &dyn Control,
+        timeout: Duration,
+    ) -> Result<(), CommError> {
+        let ready = |communicator: &Communicator| await_ready(communicator, control, timeout);
+        let started = |result: Result<(), _>| result.map_err(refused("starting a collective"));
+        match &self.0[..] {
+            [_world, within, across] => {
+                let shard = within.shard(floats.len()).map_err(refused("finding this rank's shard"))?;
+                started(within.reduce_scatter(&mut floats.as_view_mut(), stream))?;
+                ready(within)?;
+                started(across.all_reduce(&mut floats.slice_mut(shard), stream))?;
+                ready(across)?;
+                started(within.all_gather(&mut floats.as_view_mut(), stream))?;
+                ready(within)
+            }
+            [world, ..] => {
+                started(world.all_reduce(&mut floats.as_view_mut(), stream))?;
+                ready(world)
+            }
+            [] => unreachable!("nothing is reduced after the end"),
+        }
+    }
+
+    /// Fails with what went wrong on one of them.
+    pub(super) fn check(&self) -> Result<(), CommError> {
+        let mut all = self.0.iter();
+        all.try_for_each(|one| one.state().map(drop).map_err(refused("a collective between the GPUs")))
+    }
+
+    /// Ends them in good order, for which all ranks are waited for so long.
+    pub(super) fn finish(mut self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        for communicator in std::mem::take(&mut self.0) {
+            // The others learn from the control communicator if this did not work out.
+            let _outcome = communicator.finish(deadline.saturating_duration_since(Instant::now()));
+        }
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        communicator::give_up(std::mem::take(&mut self.0));
+    }
+}
+
+/// Ranks on each node, `None` where there is one collective of all: with one node, and with one rank on each.
+pub(super) fn ranks_per_node(wanted: Option<u32>, world: u32) -> Result<Option<u32>, CommError> {
+    let Some(ranks) = wanted else { return Ok(None) };
+    if ranks == 0 || !world.is_multiple_of(ranks) {
+        let fit: Vec<String> =
+            (1..=world).filter(|ranks| world.is_multiple_of(*ranks)).map(|ranks| ranks.to_string()).collect();
+        let reason = format!(
+            "nodes of {ranks} ranks do not make up a world of {world} ranks; take one of {}, or None to reduce \
+             over all ranks at once",
+            fit.join(", ")
+        );
+        return Err(CommError::Setting { setting: SETTING, reason });
+    }
+    Ok(Some(ranks).filter(|&ranks| 1 < ranks && ranks < world))
+}
+
+/// A bucket's memory has a multiple of so many floats, zeros behind those that it is for: as many for each rank of a node.
+pub(super) fn multiple(ranks_per_node: Option<u32>) -> usize {
+    ranks_per_node.map_or(1, |ranks| ranks as usize * WORD)
+}
+
+/// The name of a new communicator, by rank 0, with whom all must agree on what else is made.
+fn name(control: &mut dyn Control, nccl: &Nccl, ranks_per_node: Option<u32>) -> Result<UniqueId, CommError> {
+    let own = ranks_per_node.unwrap_or(0);
+    let mut said = Vec::new();
+    if control.rank() == Rank(0) {
+        let id = nccl.unique_id().map_err(refused("naming a communicator"))?;
+        said = [&id.0[..], &own.to_le_bytes()].concat();
+    }
+    control.broadcast(Rank(0), &mut said)?;
+    let Some((id, theirs)) = parts(&said) else {
+        let expected = UNIQUE_ID_BYTES + size_of::<u32>();
+        let reason = format!("rank 0 sent {} bytes instead of {expected}", said.len());
+        return Err(CommError::System { doing: "naming a communicator".into(), reason });
+    };
+    if theirs == own {
+        return Ok(id);
+    }
+    let of = |ranks| if ranks == 0 { "no nodes".to_owned() } else { format!("nodes of {ranks} ranks") };
+    let reason = format!(
+        "rank 0 reduces by way of {}, rank {} by way of {}; all ranks must have the same number",
+        of(theirs),
+        control.rank(),
+        of(own)
+    );
+    Err(CommError::Setting { setting: SETTING, reason })
+}
+
+/// A name, and ranks on each node.
+fn parts(said: &[u8]) -> Option<(UniqueId, u32)> {
+    let (id, ranks) = said.split_at_checked(UNIQUE_ID_BYTES)?;
+    Some((UniqueId(id.try_into().ok()?), u32::from_le_bytes(ranks.try_into().ok()?)))
+}
+
+/// This rank's group of those with its color, in the order of keys.
+fn split(
+    world: &Communicator,
+    (color, key): (u32, u32),
+    control: &dyn Control,
+    timeout: Duration,
+) -> Result<Communicator, CommError> {
+    let refuse = refused("dividing the ranks into nodes");
+    let begun = world.split(Some(color), key).map_err(|error| refuse(error.to_string()))?;
+    await_ready(world, control, timeout)?;
+    let made = begun.made().map_err(|error| refuse(error.to_string()))?;
+    let made = made.ok_or_else(|| refuse("NCCL made no communicator for this rank's color".into()))?;
+    await_ready(&made, control, timeout)?;
+    Ok(made)
+}
+
+/// Waits until NCCL has done what it was asked for, unless a rank gives up meanwhile.
+fn await_ready(nccl: &Communicator, control: &dyn Control, timeout: Duration) -> Result<(), CommError> {
+    let deadline = Instant::now() + timeout;
+    while nccl.state().map_err(refused("talking to the other GPUs"))? == State::InProgress {
+        if let Some(verdict) = control.verdict() {
+            return Err(verdict);
+        }
+        if Instant::now() > deadline {
+            let reason = "NCCL did not connect the GPUs in time; NCCL_DEBUG=INFO makes it say why".into();
+            return Err(CommError::System { doing: "talking to the other GPUs".into(), reason });
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_make_up_the_world_or_there_are_none() {
+        let of = |wanted, world| ranks_per_node(wanted, world).map_err(|error| error.to_string());
+        assert_eq!(of(None, 4), Ok(None));
+        assert_eq!(of(Some(2), 4), Ok(Some(2)));
+        assert_eq!(of(Some(8), 16), Ok(Some(8)));
+        assert_eq!((of(Some(1), 4), of(Some(4), 4), of(Some(1), 1)), (Ok(None), Ok(None), Ok(None)));
+        let said = "Cuda::ranks_per_node: nodes of 4 ranks do not make up a world of 6 ranks; take one of 1, 2, 3, 6, \
+                    or None to reduce over all ranks at once";
+        assert_eq!(of(Some(4), 6), Err(said.into()));
+        for ranks in [0, 12] {
+            let error = of(Some(ranks), 6).unwrap_err();
+            assert!(
+                error.contains(&format!("nodes of {ranks} ranks")) && error.contains("world of 6"),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The reducer by way of nodes, on the stand-in for a GPU: averages, settings, and ranks that fail. Its times are in
+//! `cuda_reducer.rs`.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use agent::StepContext;
+use anyhow::{Context as _, ensure};
+use paceline_tests::cuda_ranks::{Rig, options, ranks, step_until_error, step_until_error_with};
+use paceline_tests::fake_gpu;
+use reducer::bucketing::Caps;
+use reducer::cuda::Transport;
+use reducer::{
+    CommError, Instruments, Options, ParamId, Parameter, ReduceError, Reducer, Share, UnusedParameters,
+};
+use wire::ids::{Rank, Step};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Sizes that no number of ranks divides, buckets of one parameter and of several.
+const LENS: [usize; 6] = [1, 7, 100_003, 5, 3, 50_021];
+/// Samples of each rank, of 8 in all: shares, and sums of small whole numbers times them, are exact.
+const SAMPLES: [&[u64]; 2] = [&[1, 3, 2, 2], &[1, 1, 2, 1, 2, 1]];
+
+fn value(rank: u32, step: u64, id: usize, index: usize) -> f32 {
+    ((index * 7 + id * 3 + rank as usize * 11 + step as usize * 5) % 64) as f32 - 31.0
+}
+
+/// The last step's averages on each rank. One parameter is used by rank 1 alone, one by nobody.
+fn averages(samples: &[u64], ranks_per_node: Option<u32>) -> anyhow::Result<Vec<Vec<Option<Vec<f32>>>>> {
+    ranks(samples.len() as u32, Transport::Nccl, PATIENCE, |mut rig| {
+        rig.cuda.ranks_per_node = ranks_per_node;
+        let (rank, compute) = (rig.control.rank().0, rig.cuda.compute.clone());
+        let parameters = (0..).zip(LENS).map(|(id, len)| Parameter::new(format!("p{id}"), [len])).collect();
+        let caps = Caps { first_bytes: 40, other_bytes: 150_000 };
+        let options = Options { caps, unused: UnusedParameters::Find, ..Options::default() };
+        let mut reducer =
+            Reducer::on_device(parameters, rig.control, rig.cuda, options, Instruments::none())?;
+        let mut found = Vec::new();
+        // Buckets are laid out anew after the first step.
+        for step in 0..3 {
+            let share = Share::of(samples[rank as usize], 8);
+            reducer.begin_step(StepContext { step: Step(step), shadow: false }, share)?;
+            let used = (0..LENS.len()).rev().filter(|id| *id != 3 && (*id != 4 || rank == 1));
+            for id in used {
+                let values: Vec<f32> = (0..LENS[id]).map(|index| value(rank, step, id, index)).collect();
+                reducer.mark_ready(ParamId(id as u32), compute.clone_htod(&values)?.as_view())?;
+            }
+            let reduced = reducer.finish_step()?;
+            let copied =
+                reduced.gradients().map(|(_, gradient)| gradient.map(|view| compute.clone_dtoh(&view)));
+            found = copied.map(Option::transpose).collect::<Result<Vec<_>, _>>()?;
+        }
+        Ok(found)
+    })
+}
+
+/// What they are, by definition.
+fn expected(samples: &[u64]) -> Vec<Option<Vec<f32>>> {
+    let of = |id: usize, index: usize| -> f32 {
+        let used = (0..).zip(samples).filter(|(rank, _)| id != 4 || *rank == 1);
+        used.map(|(rank, &samples)| value(rank, 2, id, index) * samples as f32 / 8.0).sum()
+    };
+    let all = LENS.iter().enumerate().map(|(id, &len)| {
+        let average = (0..len).map(|index| of(id, index)).collect();
+        Some(average).filter(|_| id != 3)
+    });
+    all.collect()
+}
+
+#[test]
+fn averages_are_those_of_one_collective_whatever_sizes_buckets_have() -> anyhow::Result<()> {
+    for samples in SAMPLES {
+        let size = samples.len() as u32;
+        let expected = expected(samples);
+        for ranks_per_node in (1..=size).filter(|ranks| size.is_multiple_of(*ranks)).map(Some).chain([None]) {
+            for (rank, found) in averages(samples, ranks_per_node)?.into_iter().enumerate() {
+                for (id, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                    ensure!(
+                        found == expected,
+                        "{size} ranks in nodes of {ranks_per_node:?}: rank {rank} has another average of p{id}"
+                    );
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn refused(size: u32, of_rank: impl Fn(&mut Rig) + Sync) -> anyhow::Result<Vec<String>> {
+    ranks(size, Transport::Nccl, PATIENCE, |mut rig| {
+        of_rank(&mut rig);
+        let refused = rig.reducer(options(), Instruments::none()).err();
+        Ok(refused.context("it works")?.to_string())
+    })
+}
+
+#[test]
+fn nodes_that_do_not_make_up_the_world_are_refused_on_all_ranks() -> anyhow::Result<()> {
+    for ranks_per_node in [0, 3, 8] {
+        for error in refused(4, |rig| rig.cuda.ranks_per_node = Some(ranks_per_node))? {
+            let said = format!("nodes of {ranks_per_node} ranks do not make up a world of 4 ranks");
+            ensure!(error.contains(&said) && error.contains("take one of 1, 2, 4"), "{error}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn ranks_that_do_not_agree_on_nodes_are_told_so() -> anyhow::Result<()> {
+    let errors = refused(4, |rig| {
+        rig.cuda.ranks_per_node = (rig.control.rank() != Rank(2)).then_some(2);
+    })?;
+    let said = "Cuda::ranks_per_node: rank 0 reduces by way of nodes of 2 ranks, rank 2 by way of no nodes";
+    ensure!(errors[2].contains(said), "{}", errors[2]);
+    for rank in [0, 1, 3] {
+        ensure!(errors[rank].contains(&format!("rank 2 gave up: {said}")), "rank {rank}: {}", errors[rank]);
+    }
+    Ok(())
+}
+
+#[test]
+fn an_nccl_that_is_too_old_for_nodes_is_an_error_on_all_ranks() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let old = fake_gpu::nccl_before_groups(folder.path())?;
+    let errors = refused(4, |rig| {
+        rig.cuda.ranks_per_node = Some(2);
+        if rig.control.rank() == Rank(1) {
+            rig.cuda.nccl = Some(old.clone());
+        }
+    })?;
+    for (rank, error) in errors.iter().enumerate() {
+        ensure!(error.contains("has no function ncclCommSplit"), "rank {rank}: {error}");
+        ensure!(error.contains("groups of ranks need NCCL 2.18 or newer"), "rank {rank}: {error}");
+    }
+    Ok(())
+}
+
+/// Takes two steps, then none until the three others have given up.
+fn leave_after_two_steps(rig: Rig, given_up: &Mutex<Receiver<()>>) -> anyhow::Result<ReduceError> {
+    step_until_error(rig, |step| {
+        if step == 2 {
+            let given_up = given_up.lock().unwrap_or_else(PoisonError::into_inner);
+            (0..3).for_each(|_| given_up.recv_timeout(PATIENCE).expect("the others give up"));
+        }
+    })
+}
+
+#[test]
+fn a_rank_that_never_arrives_is_named_on_all_other_nodes_and_ranks() -> anyhow::Result<()> {
+    let (tell, told) = channel();
+    let told = Mutex::new(told);
+    let errors = ranks(4, Transport::Nccl, Duration::from_millis(300), |mut rig| {
+        rig.cuda.ranks_per_node = Some(2);
+        if rig.control.rank() != Rank(3) {
+            let error = step_until_error(rig, |_| {});
+            tell.send(())?;
+            return error;
+        }
+        leave_after_two_steps(rig, &told)
+    })?;
+    let ReduceError::Comm(CommError::TimedOut { absent, .. }) = &errors[0] else {
+        anyhow::bail!("rank 0 says: {}", errors[0])
+    };
+    ensure!(absent.len() == 1 && absent[0].rank == Rank(3), "{}", errors[0]);
+    for (rank, error) in errors.iter().enumerate() {
+        ensure!(
+            *error == errors[0] && error.to_string().contains("rank 3 did not arrive"),
+            "{rank}: {error}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn an_error_on_any_of_a_ranks_communicators_ends_all_ranks() -> anyhow::Result<()> {
+    // From the newest: across nodes ranks 1 and 3, ranks 0 and 2; nodes of ranks 2 and 3, of 0 and 1; the world.
+    for communicator in [1, 3, 4] {
+        let (tell, told) = channel();
+        let told = Mutex::new(told);
+        let errors = ranks(4, Transport::Nccl, PATIENCE, |mut rig| {
+            rig.cuda.ranks_per_node = Some(2);
+            let rank = rig.control.rank();
+            if rank == Rank(3) {
+                // So that all wait for what they have begun.
+                return leave_after_two_steps(rig, &told);
+            }
+            let fail = |step| {
+                if step == 2 && rank == Rank(0) {
+                    // ncclRemoteError
+                    fake_gpu::fail_older_communicator(communicator, 0, 6);
+                }
+            };
+            let error = step_until_error_with(rig, |_| {}, fail);
+            tell.send(())?;
+            error
+        })?;
+        let said = "NCCL answers 6 (remote process exited or there was a network error)";
+        ensure!(errors[0].to_string().contains(said), "rank 0 says: {}", errors[0]);
+        for (rank, error) in errors.iter().enumerate().skip(1) {
+            ensure!(
+                matches!(error, ReduceError::Comm(CommError::RankFailed { rank: Rank(0), reason }) if reason.contains(said)),
+                "rank {rank} says of communicator {communicator}: {error}"
+            );
+        }
+    }
+    Ok(())
+}
