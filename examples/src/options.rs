@@ -19,6 +19,9 @@ pub struct JobOptions {
     /// What carries gradients between GPUs [default: nccl where every rank of this host has a GPU, else staged]
     #[arg(long, value_enum)]
     pub transport: Option<GradientTransport>,
+    /// Reduce by way of nodes of so many consecutive ranks; the number of ranks must be a multiple. Only with NCCL
+    #[arg(long, value_name = "RANKS")]
+    pub ranks_per_node: Option<u32>,
     /// Size at which a gradient bucket is full, in MiB [default: such that the standard model has several]
     #[arg(long, value_name = "MIB", env = "PACELINE_BUCKET_CAP_MB")]
     pub bucket_cap_mb: Option<f64>,

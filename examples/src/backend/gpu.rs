@@ -31,6 +31,9 @@ impl Gpu {
         let fits = if ranks <= devices { GradientTransport::Nccl } else { GradientTransport::Staged };
         let transport = options.transport.unwrap_or(fits);
         refuse(options.trouble.slow_phase, transport)?;
+        if options.ranks_per_node.is_some() && transport == GradientTransport::Staged {
+            bail!("--ranks-per-node divides what NCCL carries: it needs --transport nccl");
+        }
         let ordinal = rank % devices;
         let device = cuda::Device::open(ordinal).context("--device cuda")?;
         let candle = CudaDevice::new(ordinal).context("--device cuda")?;
@@ -38,7 +41,8 @@ impl Gpu {
             GradientTransport::Nccl => Transport::Nccl,
             GradientTransport::Staged => Transport::Staged,
         };
-        let cuda = Cuda::new(device, candle.cuda_stream(), transport);
+        let new = Cuda::new(device, candle.cuda_stream(), transport);
+        let cuda = Cuda { ranks_per_node: options.ranks_per_node, ..new };
         Ok(Self { candle, cuda })
     }
 
