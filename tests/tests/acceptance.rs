@@ -58,6 +58,7 @@ fn every_check_runs_on_the_stand_in() -> anyhow::Result<()> {
         "event costs",
         "staged, one rank",
         "overlap",
+        "phases of kernels",
         "staged, two ranks on one GPU",
         "NCCL, one rank",
     ];

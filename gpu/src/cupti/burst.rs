@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wire::clock::MonoNanos;
+use wire::event::SpanKind;
 
 use super::phases;
 use super::records::{Record, kind};
@@ -187,6 +188,14 @@ pub struct Recorded {
     pub foreign_buffers: u64,
     /// Whether CUPTI's clock is still the host's wall clock; else times cannot be placed.
     pub is_realtime: bool,
+}
+
+impl Recorded {
+    /// The phases that kernels were launched in, by the number of the call; none of those that no thread marked.
+    #[must_use]
+    pub fn phases(&self) -> HashMap<u32, SpanKind> {
+        phases::by_correlation(&self.records)
+    }
 }
 
 /// A burst under way. Ended without [`Self::finish`], its records are thrown away.

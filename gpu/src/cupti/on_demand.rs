@@ -9,7 +9,6 @@ use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest};
 use wire::clock::MonoNanos;
 
 use super::burst::{self, NoBurst, Recorded};
-use super::phases;
 use super::records::{Record, Times};
 use crate::background::{Background, Stop};
 
@@ -107,7 +106,7 @@ fn carried(wanted: &Wanted, from: MonoNanos, until: MonoNanos, ahead: i64, stop:
 
 fn summed_up(recorded: &Recorded, carried: &[Interval]) -> Activity {
     let ran = |times: &Times| (times.start.cast_signed(), times.end.cast_signed());
-    let phases = phases::by_correlation(&recorded.records);
+    let phases = recorded.phases();
     let work = recorded.records.iter().filter_map(|record| match record {
         Record::Kernel { times, name, correlation, .. } => {
             Some(Work { kernel: Some(name), phase: phases.get(correlation).copied(), ran: ran(times) })

@@ -45,6 +45,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let alone = Setting { transport: Transport::Staged, ranks: 1, kernel: 1_000_000, fake };
     checks.run("staged, one rank", || training::is_recorded(&alone));
     checks.run("overlap", || training::overlap_is_that_of_cupti(&alone));
+    checks.run("phases of kernels", || training::kernels_are_told_by_phases(&alone));
     let two = Setting { ranks: 2, ..alone.clone() };
     checks.run("staged, two ranks on one GPU", || training::is_recorded(&two));
     let nccl = Setting { transport: Transport::Nccl, ..alone };

@@ -201,6 +201,35 @@ pub fn overlap_is_that_of_cupti(setting: &Setting) -> anyhow::Result<Outcome> {
     })
 }
 
+/// Every kernel of the backward pass and of the optimizer is known to be launched there (CUPTI's external correlation).
+pub fn kernels_are_told_by_phases(setting: &Setting) -> anyhow::Result<Outcome> {
+    let library = setting.fake.then(fake_gpu::path);
+    let collector = Collector::start()?;
+    let burst = Burst::start(library.as_deref())?;
+    train(setting, Some(&collector.address))?;
+    let recorded = burst.finish()?;
+    let phases = recorded.phases();
+    let launched = |wanted: Option<SpanKind>| {
+        let spins = recorded.records.iter().filter(|record| match record {
+            Record::Kernel { name, correlation, .. } => {
+                name.contains("spin") && phases.get(correlation).copied() == wanted
+            }
+            _ => false,
+        });
+        spins.count() as u64
+    };
+    let [backward, optimizer] = [SpanKind::Backward, SpanKind::Optimizer].map(|kind| launched(Some(kind)));
+    let nowhere = launched(None);
+    Ok(Outcome {
+        pass: (backward, optimizer, nowhere) == (STEPS * u64::from(PARAMETERS), STEPS, 0),
+        line: format!(
+            "{backward} kernels were launched in backward, {optimizer} in the optimizer, {nowhere} nowhere, in {STEPS} \
+             steps (CUPTI of CUDA 12.1 tells of none)"
+        ),
+        raw: json!({ "backward": backward, "optimizer": optimizer, "nowhere": nowhere }),
+    })
+}
+
 fn times(event: &Event) -> Option<Value> {
     let Event::Bucket(record) = event else { return None };
     Some(json!([
