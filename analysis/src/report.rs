@@ -156,7 +156,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         "what_if",
         what_if.is_some(),
         "no observed step can be replayed: records of some rank are missing, or collectives are among some ranks and clocks \
-         are not aligned",
+         are not aligned, or there are too many of them to try every rank",
     );
     want("scaling_efficiency.implied", scaling_efficiency.implied.is_some(), no_steps);
     want(

@@ -24,8 +24,9 @@ use pace::{Pace, Place, Places};
 /// A collective that began so long after the one before had ended found its stream idle, in nanoseconds: its rank had just
 /// come to it. Of others it is only known when they were enqueued.
 const IDLE_NANOS: i64 = 200_000;
-/// Parts that are played at most, all what-ifs together: some ten milliseconds a step.
-const MOST_PARTS: usize = 4_000_000;
+/// Parts that are played at most in a step, all what-ifs together. One takes 15 to 20 ns, so that this is 10 ms or so: 64 ranks
+/// with a hundred collectives each.
+const MOST_PARTS: usize = 600_000;
 
 /// One rank's part of a collective; times in nanoseconds.
 struct Part {
