@@ -47,6 +47,10 @@ fn a_job_without_nccl_shows_its_device_and_answers_bursts() -> anyhow::Result<()
         get_json(&format!("{runs}/{id}/devices")).ok()?.as_array()?.first().cloned()
     })?;
     let name = look["sample"]["device"].as_str().unwrap_or_default();
+    // No step is known, and the device works.
+    wait_until("the run to be called running", || {
+        (get_json(&runs).ok()?[0]["state"] == "running").then_some(())
+    })?;
     ensure!(look["rank"] == 0 && name.ends_with("0000:01:00.0"), "{look}");
     let output = paceline(&["burst", "latest", "--server", &server.address, "--json"])?;
     let found: Value = serde_json::from_slice(&output.stdout)?;

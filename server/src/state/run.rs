@@ -11,6 +11,7 @@ use analysis::{stats, waterfall};
 use wire::batch::{BY_NCCL, BY_REDUCER, Batch, Drop, DropReason, Hello, Layout, Note};
 use wire::burst::BurstRequest;
 use wire::clock::{Probe, ServerNanos};
+use wire::device::DeviceFigure;
 use wire::event::{BucketRecord, Event, Function, Source};
 use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Seq, Step};
 use wire::live::Waterfall;
@@ -270,7 +271,7 @@ impl Run {
     fn tightened(&self, records: &StepRecords) -> Vec<Option<ClockFit>> {
         let mut fits = self.fits();
         let mut joined: BTreeMap<_, AlignedCollective> = BTreeMap::new();
-        let foreign = self.hello().is_some_and(|hello| hello.origin == BY_NCCL);
+        let foreign = self.is_foreign();
         // Where only enqueueing is known, and where no rank waits for all others, it proves nothing.
         let proves = |bucket: &&BucketRecord| {
             bucket.source != Source::Derived && (!foreign || Function::of(bucket.seq).waits_for_all())
@@ -324,11 +325,25 @@ impl Run {
             RunState::Failed
         } else if self.hang.is_some() {
             RunState::Hung
-        } else if self.completed_steps == 0 {
+        } else if self.completed_steps == 0 && !self.is_busy_without_steps() {
             RunState::Starting
         } else {
             RunState::Running
         }
+    }
+
+    /// A foreign job of which no steps are known, since nothing tells of any or they are not found yet, whose devices work.
+    fn is_busy_without_steps(&self) -> bool {
+        let is_busy = |rank: &RankState| {
+            let look = rank.devices.newest();
+            look.and_then(|look| look.get(DeviceFigure::UtilizationPercent))
+                .is_some_and(|percent| percent > 0)
+        };
+        self.is_foreign() && self.ranks.iter().any(is_busy)
+    }
+
+    fn is_foreign(&self) -> bool {
+        self.hello().is_some_and(|hello| hello.origin == BY_NCCL)
     }
 
     /// True when nothing more is to be expected.
