@@ -45,8 +45,10 @@ pub struct Replay {
     pub ranks: Vec<f32>,
     /// Saving from evening out each phase, by [`Phase`].
     pub phases: [f32; PHASES],
-    /// In launch order.
+    /// Those among all ranks, in launch order.
     pub collectives: Vec<ReplayedCollective>,
+    /// There are others, among some of the ranks: no rank can stand for all.
+    pub has_groups: bool,
     /// Own work before the thread blocks for the last bucket, the mean over ranks.
     pub before_nanos: f32,
     /// Own work after the last bucket, the mean over ranks.
@@ -156,6 +158,7 @@ fn replay_graph(graph: &Graph) -> Replay {
         ranks: (0..graph.ranks.len()).map(fix).collect(),
         phases,
         collectives: collectives.collect(),
+        has_groups: false,
         before_nanos: usual.before as f32,
         after_nanos: usual.after as f32,
         group: slow_together(&own, graph.measured).map(|ranks| {

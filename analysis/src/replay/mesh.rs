@@ -10,11 +10,11 @@ mod pace;
 use std::collections::BTreeMap;
 
 use wire::event::BucketRecord;
-use wire::ids::Comm;
+use wire::ids::{Bucket, Comm};
 use wire::views::Group;
 
 use super::graph::{Durations, PHASES, Placed, Work};
-use super::{Replay, slow_together, to_others};
+use super::{Replay, ReplayedCollective, slow_together, to_others};
 use crate::clocks::ClockFit;
 use crate::join::{Collective, Joined, Member};
 use crate::stats;
@@ -54,6 +54,8 @@ struct Rank {
 
 /// A collective of a group.
 struct Joint {
+    bucket: Bucket,
+    bytes: u64,
     parts: Vec<Part>,
     usual_gap: f64,
     usual_transfer: f64,
@@ -86,7 +88,8 @@ impl Mesh {
         let steps: Vec<&RankStep> = records.ranks.iter().map(Option::as_ref).collect::<Option<_>>()?;
         let parts: usize = joined.collectives.iter().map(|collective| collective.members.len()).sum();
         let is_observed = steps.iter().all(|step| !step.record.shadow);
-        if !is_observed || parts * (steps.len() + PHASES + 3) > MOST_PARTS {
+        let of_all = joined.collectives.iter().filter(|one| one.members.len() == steps.len()).count();
+        if !is_observed || parts * (steps.len() + of_all + PHASES + 3) > MOST_PARTS {
             return None;
         }
         let placed = Placed::of(&steps, fits);
@@ -108,8 +111,8 @@ impl Mesh {
 
     pub(super) fn replay(&self) -> Replay {
         let as_measured: Vec<Played> = self.ranks.iter().map(Played::as_measured).collect();
-        let period = self.play(&as_measured);
-        let saving = |played: &[Played]| (period - self.play(played)) as f32;
+        let period = self.play(&as_measured, None);
+        let saving = |played: &[Played]| (period - self.play(played, None)) as f32;
         let usual_begin = stats::lower_median(self.ranks.iter().map(|rank| rank.begin)).unwrap_or(0.0);
         let without = |ranks: &[usize]| {
             let mut played = as_measured.clone();
@@ -123,22 +126,44 @@ impl Mesh {
         let ideal: Vec<Played> = (0..self.ranks.len()).map(ideal).collect();
         let skew = self.ranks.iter().map(|rank| rank.begin).fold(0.0, f64::max);
         let own: Vec<f64> = self.ranks.iter().map(|rank| rank.total.iter().sum()).collect();
+        let mean = |of: fn(&Rank) -> &Durations| {
+            stats::mean(self.ranks.iter().map(|rank| of(rank).iter().sum())).unwrap_or(0.0)
+        };
+        let before = mean(|rank| &rank.before);
         Replay {
             measured_nanos: self.measured,
             simulated_nanos: period + skew,
             skew_nanos: skew,
-            ideal_nanos: self.play(&ideal),
+            ideal_nanos: self.play(&ideal, None),
             ranks: (0..self.ranks.len()).map(|rank| without(&[rank])).collect(),
             phases: std::array::from_fn(|phase| saving(&self.evened(phase))),
-            // Those of several groups have no order that a model of one communicator could follow.
-            collectives: Vec::new(),
-            before_nanos: 0.0,
-            after_nanos: 0.0,
+            collectives: self.collectives(period),
+            has_groups: true,
+            before_nanos: before as f32,
+            after_nanos: (mean(|rank| &rank.total) - before) as f32,
             group: slow_together(&own, self.measured).map(|ranks| super::Group {
                 saving_nanos: without(&ranks),
                 ranks: ranks.into_iter().map(|rank| rank as u32).collect(),
             }),
         }
+    }
+
+    /// Those among all ranks; `period` is what the step adds with all of them as measured.
+    fn collectives(&self, period: f64) -> Vec<ReplayedCollective> {
+        let as_measured: Vec<Played> = self.ranks.iter().map(Played::as_measured).collect();
+        let tried = |(at, joint): (usize, &Joint)| {
+            let ready = stats::mean(joint.parts.iter().map(|part| part.work.iter().sum::<f64>()));
+            ReplayedCollective {
+                bucket: joint.bucket,
+                bytes: joint.bytes,
+                saving_nanos: (period - self.play(&as_measured, Some(at))) as f32,
+                ready_nanos: ready.unwrap_or(0.0) as f32,
+                transfer_nanos: joint.usual_transfer as f32,
+                gap_nanos: joint.usual_gap as f32,
+            }
+        };
+        let joints = self.joints.iter().enumerate();
+        joints.filter(|(_, joint)| joint.parts.len() == self.ranks.len()).map(tried).collect()
     }
 
     /// `rank` as the mean of the ranks that are not `among`: piece by piece where they do the same, else phase by phase.
@@ -160,24 +185,26 @@ impl Mesh {
         self.ranks.iter().map(even).collect()
     }
 
-    /// What the step adds to the run's time, from the last begin to the last end, in nanoseconds.
-    fn play(&self, played: &[Played]) -> f64 {
+    /// What the step adds to the run's time, from the last begin to the last end, in nanoseconds; a joint that is `free` takes
+    /// no time to transfer.
+    fn play(&self, played: &[Played], free: Option<usize>) -> f64 {
         let mut held_up = vec![0.0; self.ranks.len()];
-        let mut free: Vec<Vec<f64>> =
+        let mut done: Vec<Vec<f64>> =
             self.ranks.iter().map(|rank| vec![f64::NEG_INFINITY; rank.comms]).collect();
-        for joint in &self.joints {
+        for (at, joint) in self.joints.iter().enumerate() {
             let ready = |part: &Part| {
                 let own = &played[part.rank];
                 own.begin + own.pace.of(&part.work) + held_up[part.rank]
             };
             let start = |part: &Part| {
-                ready(part).max(free[part.rank][part.comm])
+                ready(part).max(done[part.rank][part.comm])
                     + joint.of_rank(part.gap, joint.usual_gap, played, part)
             };
             let last = joint.parts.iter().map(start).fold(f64::NEG_INFINITY, f64::max);
             for part in &joint.parts {
-                let end = last + joint.of_rank(part.transfer, joint.usual_transfer, played, part);
-                free[part.rank][part.comm] = end;
+                let transfer = joint.of_rank(part.transfer, joint.usual_transfer, played, part);
+                let end = if free == Some(at) { last } else { last + transfer };
+                done[part.rank][part.comm] = end;
                 if let Some(work) = &part.held_at {
                     let Played { begin, pace, .. } = &played[part.rank];
                     let held_up = &mut held_up[part.rank];
@@ -188,7 +215,7 @@ impl Mesh {
         let end = |(rank, own): (usize, &Rank)| {
             let Played { pace, begin, .. } = &played[rank];
             let alone = begin + pace.of(&own.total) + held_up[rank];
-            let reduced = free[rank].iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let reduced = done[rank].iter().copied().fold(f64::NEG_INFINITY, f64::max);
             alone.max(reduced + pace.of(&own.total) - pace.of(&own.before))
         };
         let ends = self.ranks.iter().enumerate().map(end).fold(f64::NEG_INFINITY, f64::max);
@@ -213,7 +240,14 @@ impl Joint {
         };
         let parts: Vec<Part> = collective.members.iter().map(part).collect();
         let usual = |of: fn(&Part) -> f64| stats::lower_median(parts.iter().map(of)).unwrap_or(0.0);
-        Self { usual_gap: usual(|part| part.gap), usual_transfer: usual(|part| part.transfer), parts }
+        let first = collective.members[0].record;
+        Self {
+            bucket: first.bucket,
+            bytes: first.bytes,
+            usual_gap: usual(|part| part.gap),
+            usual_transfer: usual(|part| part.transfer),
+            parts,
+        }
     }
 
     fn of_rank(&self, own: f64, usual: f64, played: &[Played], part: &Part) -> f64 {

@@ -75,6 +75,9 @@ fn a_late_rank_costs_what_its_group_passes_on() {
     assert_eq!(saved, [0.0, 0.0, 0.0, 6.0]);
     assert_eq!(millis(found.ideal_nanos), 11.5 + 1.0 + 20.0 + 2.0);
     assert!(found.group.is_none());
+    // What is among all ranks can be tried without: nothing hides it.
+    let buckets: Vec<f64> = found.collectives.iter().map(|one| millis(f64::from(one.saving_nanos))).collect();
+    assert_eq!(buckets, [2.0]);
 }
 
 #[test]
