@@ -71,14 +71,14 @@ fn wait(collective: &CollectiveAnalysis) -> f64 {
 
 /// One group over the steps.
 #[derive(Default)]
-struct Member {
+struct OverSteps {
     sum: Sum,
     last_step: Option<Step>,
     /// By rank, what the others waited for it, in nanoseconds.
     caused: BTreeMap<usize, f64>,
 }
 
-impl Member {
+impl OverSteps {
     fn add(&mut self, step: Step, collective: &CollectiveAnalysis) {
         if self.last_step.replace(step) != Some(step) {
             self.sum.rank_steps += u64::from(collective.group.ranks);
@@ -102,7 +102,7 @@ pub(crate) fn groups(
     steps: &[&StepAnalysis],
     function: impl Fn(&CollectiveAnalysis) -> Function,
 ) -> Vec<GroupStats> {
-    let mut members: BTreeMap<Key, Member> = BTreeMap::new();
+    let mut members: BTreeMap<Key, OverSteps> = BTreeMap::new();
     let mut functions: BTreeMap<Group, Vec<Function>> = BTreeMap::new();
     for (step, collective) in
         steps.iter().flat_map(|step| step.collectives.iter().map(|collective| (step.step, collective)))

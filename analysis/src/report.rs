@@ -68,7 +68,8 @@ pub struct Baseline {
 
 /// Why there are no phases in a job that is observed through NCCL.
 const ONLY_COLLECTIVES: &str = "NCCL tells of collectives only: compute is taken to last until the last one of a step \
-    that found its stream idle, but for those whose result the rank waits for; input, forward and optimizer are in it, and all of it is called backward";
+    that found its stream idle, but for those whose result the rank waits for; input, forward and optimizer are in it, and \
+    all of it is called backward";
 
 const NO_STEPS: &str = "no observed step yet: complete on all ranks and past the first two";
 /// Nobody marks steps in a job that is observed through NCCL.

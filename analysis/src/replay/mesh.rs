@@ -137,7 +137,7 @@ impl Mesh {
             ideal_nanos: self.play(&ideal, None),
             ranks: (0..self.ranks.len()).map(|rank| without(&[rank])).collect(),
             phases: std::array::from_fn(|phase| saving(&self.evened(phase))),
-            collectives: self.collectives(period),
+            collectives: self.collectives(&as_measured, period),
             has_groups: true,
             before_nanos: before as f32,
             after_nanos: (mean(|rank| &rank.total) - before) as f32,
@@ -149,14 +149,13 @@ impl Mesh {
     }
 
     /// Those among all ranks; `period` is what the step adds with all of them as measured.
-    fn collectives(&self, period: f64) -> Vec<ReplayedCollective> {
-        let as_measured: Vec<Played> = self.ranks.iter().map(Played::as_measured).collect();
+    fn collectives(&self, as_measured: &[Played], period: f64) -> Vec<ReplayedCollective> {
         let tried = |(at, joint): (usize, &Joint)| {
             let ready = stats::mean(joint.parts.iter().map(|part| part.work.iter().sum::<f64>()));
             ReplayedCollective {
                 bucket: joint.bucket,
                 bytes: joint.bytes,
-                saving_nanos: (period - self.play(&as_measured, Some(at))) as f32,
+                saving_nanos: (period - self.play(as_measured, Some(at))) as f32,
                 ready_nanos: ready.unwrap_or(0.0) as f32,
                 transfer_nanos: joint.usual_transfer as f32,
                 gap_nanos: joint.usual_gap as f32,

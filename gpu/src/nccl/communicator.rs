@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cudarc::driver::{CudaStream, CudaViewMut, DevicePtrMut as _};
+use cudarc::driver::{CudaStream, CudaViewMut, DevicePtrMut as _, SyncOnDrop};
 
 use super::{NoNccl, UNIQUE_ID_BYTES, UniqueId, WANTED};
 use crate::library::{Absent, Library};
@@ -297,10 +297,8 @@ impl Communicator {
         floats: &mut CudaViewMut<'_, f32>,
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
-        let shard = self.shard(floats.len())?;
-        let (address, _in_order) = floats.device_ptr_mut(stream);
-        let (all, own) = (address as *mut c_void, address_of(address, &shard));
-        let (len, stream) = (shard.len(), stream.cu_stream().cast());
+        let Dealt { all, own, len, _in_order } = self.dealt(floats, stream)?;
+        let stream = stream.cu_stream().cast();
         // SAFETY: as above, with `len` floats for each rank; nccl.h allows the result to be this rank's part of them.
         let code = unsafe { (self.nccl.reduce_scatter)(all, own, len, FLOAT, SUM, self.raw, stream) };
         self.nccl.accept("ncclReduceScatter", code)
@@ -319,10 +317,8 @@ impl Communicator {
         floats: &mut CudaViewMut<'_, f32>,
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
-        let shard = self.shard(floats.len())?;
-        let (address, _in_order) = floats.device_ptr_mut(stream);
-        let (all, own) = (address as *mut c_void, address_of(address, &shard));
-        let (len, stream) = (shard.len(), stream.cu_stream().cast());
+        let Dealt { all, own, len, _in_order } = self.dealt(floats, stream)?;
+        let stream = stream.cu_stream().cast();
         // SAFETY: as above; nccl.h allows what is sent to be this rank's part of the result.
         let code = unsafe { (self.nccl.all_gather)(own, all, len, FLOAT, self.raw, stream) };
         self.nccl.accept("ncclAllGather", code)
@@ -343,6 +339,17 @@ impl Communicator {
         Ok(rank * len..(rank + 1) * len)
     }
 
+    fn dealt<'a>(
+        &self,
+        floats: &'a mut CudaViewMut<'_, f32>,
+        stream: &'a CudaStream,
+    ) -> Result<Dealt<'a>, NcclError> {
+        let shard = self.shard(floats.len())?;
+        let (address, _in_order) = floats.device_ptr_mut(stream);
+        let own = address + (shard.start * size_of::<f32>()) as u64;
+        Ok(Dealt { all: address as *mut c_void, own: own as *mut c_void, len: shard.len(), _in_order })
+    }
+
     fn ask(&self, function: &'static str, ask: Ask) -> Result<usize, NcclError> {
         let mut answer = 0;
         // SAFETY: one integer is written; the communicator lives.
@@ -351,9 +358,15 @@ impl Communicator {
     }
 }
 
-/// Where part of the floats at an address begins.
-fn address_of(floats: u64, part: &Range<usize>) -> *mut c_void {
-    (floats + (part.start * size_of::<f32>()) as u64) as *mut c_void
+/// Floats of all ranks on a device, as NCCL takes them.
+struct Dealt<'a> {
+    all: *mut c_void,
+    /// This rank's shard of them.
+    own: *mut c_void,
+    /// Floats of a shard.
+    len: usize,
+    /// Held until the call is made: what comes later waits for it.
+    _in_order: SyncOnDrop<'a>,
 }
 
 impl Communicator {
