@@ -119,7 +119,7 @@ fn version_2_is_pinned() {
 fn burst() -> Burst {
     let kernel = |number: u64| KernelTime {
         name: format!("kernel_{number}"),
-        phase: (number > 1).then_some(SpanKind::Optimizer),
+        phase: (number > 2).then_some(SpanKind::Optimizer),
         calls: number,
         total_nanos: 1_000 * number,
         longest_nanos: 100 * number,
