@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use wire::event::Function;
 use wire::ids::{Comm, Rank, Step};
-use wire::views::{CollectiveCost, Group, GroupMember, GroupStats};
+use wire::views::{CollectiveCost, Group, GroupStats, OneGroup};
 
 use crate::step::{CollectiveAnalysis, StepAnalysis};
 
@@ -89,11 +89,11 @@ impl OverSteps {
         }
     }
 
-    fn told(&self, first: usize) -> GroupMember {
+    fn told(&self, first: usize) -> OneGroup {
         let latest = self.caused.iter().max_by(|a, b| a.1.total_cmp(b.1));
         let latest = latest.filter(|(_, caused)| **caused > 0.0);
         let latest = latest.map(|(rank, caused)| (Rank(*rank as u32), caused / self.sum.wait));
-        GroupMember { first: Rank(first as u32), cost: self.sum.cost(), latest }
+        OneGroup { first: Rank(first as u32), cost: self.sum.cost(), latest }
     }
 }
 
@@ -102,12 +102,12 @@ pub(crate) fn groups(
     steps: &[&StepAnalysis],
     function: impl Fn(&CollectiveAnalysis) -> Function,
 ) -> Vec<GroupStats> {
-    let mut members: BTreeMap<Key, OverSteps> = BTreeMap::new();
+    let mut groups: BTreeMap<Key, OverSteps> = BTreeMap::new();
     let mut functions: BTreeMap<Group, Vec<Function>> = BTreeMap::new();
     for (step, collective) in
         steps.iter().flat_map(|step| step.collectives.iter().map(|collective| (step.step, collective)))
     {
-        members.entry(key(collective)).or_default().add(step, collective);
+        groups.entry(key(collective)).or_default().add(step, collective);
         let known = functions.entry(collective.group).or_default();
         let function = function(collective);
         if !known.contains(&function) {
@@ -115,15 +115,15 @@ pub(crate) fn groups(
         }
     }
     let stats = |(group, functions): (Group, Vec<Function>)| {
-        let of_shape = members.range((Reverse(group), 0, None)..).take_while(|(key, _)| key.0.0 == group);
+        let of_shape = groups.range((Reverse(group), 0, None)..).take_while(|(key, _)| key.0.0 == group);
         let of_shape: Vec<_> = of_shape.collect();
-        let cost = of_shape.iter().fold(Sum::default(), |sum, (_, member)| sum.plus(&member.sum)).cost();
+        let cost = of_shape.iter().fold(Sum::default(), |sum, (_, one)| sum.plus(&one.sum)).cost();
         let count = of_shape.len() as u32;
-        let mut members: Vec<GroupMember> =
-            of_shape.into_iter().map(|((_, first, _), member)| member.told(*first)).collect();
-        members.sort_by(|a, b| b.cost.wait_ns.total_cmp(&a.cost.wait_ns));
-        members.truncate(GroupStats::MOST_MEMBERS);
-        GroupStats { group, functions, cost, count, members }
+        let mut worst: Vec<OneGroup> =
+            of_shape.into_iter().map(|((_, first, _), one)| one.told(*first)).collect();
+        worst.sort_by(|a, b| b.cost.wait_ns.total_cmp(&a.cost.wait_ns));
+        worst.truncate(GroupStats::MOST_TOLD);
+        GroupStats { group, functions, cost, count, worst }
     };
     functions.into_iter().rev().map(stats).collect()
 }
@@ -202,10 +202,10 @@ mod tests {
             wait_ns,
         };
         assert_eq!((tensor.cost, data.cost), (cost(2.0, 21.0), cost(1.0, 3.0)));
-        let late = GroupMember { first: Rank(2), cost: cost(2.0, 40.0), latest: Some((Rank(3), 0.75)) };
-        let other = GroupMember { first: Rank(0), cost: cost(2.0, 2.0), latest: Some((Rank(0), 1.0)) };
-        assert_eq!(tensor.members, [late, other]);
-        assert_eq!(data.members[1].latest, None, "clocks that are not aligned name nobody");
+        let late = OneGroup { first: Rank(2), cost: cost(2.0, 40.0), latest: Some((Rank(3), 0.75)) };
+        let other = OneGroup { first: Rank(0), cost: cost(2.0, 2.0), latest: Some((Rank(0), 1.0)) };
+        assert_eq!(tensor.worst, [late, other]);
+        assert_eq!(data.worst[1].latest, None, "clocks that are not aligned name nobody");
     }
 
     #[test]
@@ -227,7 +227,7 @@ mod tests {
         let step = step(0, (0..20).map(one).collect());
         let found = groups(&[&step], |_| Function::AllReduce);
         assert_eq!((found.len(), found[0].count), (1, 20));
-        let waits: Vec<f64> = found[0].members.iter().map(|member| member.cost.wait_ns).collect();
+        let waits: Vec<f64> = found[0].worst.iter().map(|one| one.cost.wait_ns).collect();
         assert_eq!(waits, (4..20).rev().map(f64::from).collect::<Vec<_>>());
     }
 }

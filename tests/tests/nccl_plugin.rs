@@ -94,7 +94,7 @@ fn groups_are_told_apart_and_a_late_rank_holds_up_its_own_first() -> anyhow::Res
         ensure!(found["cost"]["collectives"] == collectives, "{groups}");
     }
     // 10 ms in two halves, each of which its neighbour waits for; the other pair waits with the gradients.
-    let [late, other] = [0, 1].map(|at| &groups[1]["members"][at]);
+    let [late, other] = [0, 1].map(|at| &groups[1]["worst"][at]);
     ensure!(late["first"] == 2 && late["latest"][0] == 3, "{groups}");
     let wait = |member: &Value| millis(member, "/cost/wait_ns");
     ensure!((3.5..7.0).contains(&wait(late)) && wait(other) < 2.0, "{groups}");

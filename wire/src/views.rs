@@ -19,7 +19,7 @@ pub mod scaling;
 pub mod what_if;
 
 pub use collectives::{
-    AlphaBeta, BucketStats, CollectiveCost, Group, GroupMember, GroupStats, LatencyHistogram,
+    AlphaBeta, BucketStats, CollectiveCost, Group, GroupStats, LatencyHistogram, OneGroup,
 };
 
 /// Where a run is in its life.

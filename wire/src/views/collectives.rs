@@ -123,19 +123,19 @@ pub struct GroupStats {
     pub cost: CollectiveCost,
     /// How many groups have this shape.
     pub count: u32,
-    /// Those whose ranks wait longest, at most [`Self::MOST_MEMBERS`], the longest first.
-    pub members: Vec<GroupMember>,
+    /// Those whose ranks wait longest, at most [`Self::MOST_TOLD`], the longest first.
+    pub worst: Vec<OneGroup>,
 }
 
 impl GroupStats {
     /// Groups of a shape that are told one by one.
-    pub const MOST_MEMBERS: usize = 16;
+    pub const MOST_TOLD: usize = 16;
 }
 
 /// One group: ranks that have a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct GroupMember {
+pub struct OneGroup {
     /// Its lowest rank; the others follow from the shape, where ranks are evenly apart.
     pub first: Rank,
     /// What its collectives cost.

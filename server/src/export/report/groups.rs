@@ -1,7 +1,7 @@
 //! The table of groups: what collectives cost where a job has several kinds of parallelism.
 
 use wire::event::Function;
-use wire::views::{CollectiveCost, Group, GroupMember, GroupStats, Report};
+use wire::views::{CollectiveCost, Group, GroupStats, OneGroup, Report};
 
 use super::tables::{bytes, head, percent, section};
 use super::{Cell, Section, Table};
@@ -16,7 +16,7 @@ pub(super) fn groups(report: &Report) -> Option<Section> {
         return None;
     }
     let rows = report.groups.iter().flat_map(|stats| rows(stats, report.ranks)).collect();
-    let left_out = report.groups.iter().map(|stats| stats.count as usize - stats.members.len()).sum();
+    let left_out = report.groups.iter().map(|stats| stats.count as usize - stats.worst.len()).sum();
     let names =
         ["group", "does", "collectives", "size", "takes", "of it in the open", "waiting", "waits for"];
     let about = "What a rank's collectives are in a step, the mean: over all groups of a shape, then for each, those whose \
@@ -29,17 +29,14 @@ fn rows(stats: &GroupStats, world: u32) -> Vec<Vec<Cell>> {
     let functions: Vec<&str> = stats.functions.iter().map(|function| Function::name(*function)).collect();
     let shape = stats.group.name(world);
     let of_all = |name: String, latest: String| row(name, functions.join(", "), &stats.cost, latest);
-    if let [only] = &stats.members[..] {
+    if let [only] = &stats.worst[..] {
         let name =
             if stats.group.ranks == world { shape } else { format!("{shape}: {}", ranks(stats.group, only)) };
         return vec![of_all(name, latest(only))];
     }
     let mut rows = vec![of_all(format!("{shape}, {} groups", stats.count), String::new())];
     rows.extend(
-        stats
-            .members
-            .iter()
-            .map(|member| row(ranks(stats.group, member), String::new(), &member.cost, latest(member))),
+        stats.worst.iter().map(|one| row(ranks(stats.group, one), String::new(), &one.cost, latest(one))),
     );
     rows
 }
@@ -58,22 +55,22 @@ fn row(name: String, functions: String, cost: &CollectiveCost, latest: String) -
 }
 
 /// Which ranks a group has, as far as its shape says.
-fn ranks(group: Group, member: &GroupMember) -> String {
+fn ranks(group: Group, one: &OneGroup) -> String {
     let Group { ranks, stride } = group;
-    let at = |position: u32| member.first.0 + position * stride;
+    let at = |position: u32| one.first.0 + position * stride;
     match (ranks, stride) {
-        (1, _) => format!("rank {}", member.first),
-        (_, 0) => format!("{ranks} ranks from {} on", member.first),
-        (_, 1) => format!("ranks {} to {}", member.first, at(ranks - 1)),
+        (1, _) => format!("rank {}", one.first),
+        (_, 0) => format!("{ranks} ranks from {} on", one.first),
+        (_, 1) => format!("ranks {} to {}", one.first, at(ranks - 1)),
         (..=MOST_NAMED, _) => {
             let named: Vec<String> = (0..ranks).map(|position| at(position).to_string()).collect();
             format!("ranks {}", named.join(", "))
         }
-        _ => format!("ranks {}, {}, … {}", member.first, at(1), at(ranks - 1)),
+        _ => format!("ranks {}, {}, … {}", one.first, at(1), at(ranks - 1)),
     }
 }
 
 /// Who is waited for most, and for how much of all waiting.
-fn latest(member: &GroupMember) -> String {
-    member.latest.map_or_else(String::new, |(rank, share)| format!("rank {rank} ({})", percent(share)))
+fn latest(one: &OneGroup) -> String {
+    one.latest.map_or_else(String::new, |(rank, share)| format!("rank {rank} ({})", percent(share)))
 }

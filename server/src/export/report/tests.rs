@@ -9,8 +9,8 @@ use wire::event::{EventKind, Function};
 use wire::ids::{Bucket, Rank, RunId};
 use wire::views::what_if::{EfficiencyKind, Fix, Loss, LossLedger, Phase, Saving, WhatIf};
 use wire::views::{
-    AlphaBeta, BucketStats, Cause, CollectiveCost, Culprit, Group, GroupMember, GroupStats, Hang,
-    LatencyHistogram, OwnOverhead, RankClock, RankDrops, RankLedger, RunState, ScalingEfficiency, Spread,
+    AlphaBeta, BucketStats, Cause, CollectiveCost, Culprit, Group, GroupStats, Hang, LatencyHistogram,
+    OneGroup, OwnOverhead, RankClock, RankDrops, RankLedger, RunState, ScalingEfficiency, Spread,
 };
 
 use super::*;
@@ -247,15 +247,15 @@ fn groups_and_functions_are_told_apart_where_a_job_has_several() {
     assert!(!text.contains("Groups"), "nothing is known of groups");
     let cost =
         CollectiveCost { collectives: 24.0, bytes: 3e6, comm_ns: 5e6, exposed_ns: 4e6, wait_ns: 1.5e6 };
-    let member = |first: u32, latest| GroupMember { first: Rank(first), cost, latest };
-    let stats = |group, functions, count, members| GroupStats { group, functions, cost, count, members };
+    let one = |first: u32, latest| OneGroup { first: Rank(first), cost, latest };
+    let stats = |group, functions, count, worst| GroupStats { group, functions, cost, count, worst };
     report.groups = vec![
-        stats(Group { ranks: 3, stride: 1 }, vec![Function::AllReduce], 1, vec![member(0, None)]),
+        stats(Group { ranks: 3, stride: 1 }, vec![Function::AllReduce], 1, vec![one(0, None)]),
         stats(
             Group { ranks: 2, stride: 1 },
             vec![Function::AllGather, Function::ReduceScatter],
             20,
-            vec![member(4, Some((Rank(5), 0.8))), member(0, None)],
+            vec![one(4, Some((Rank(5), 0.8))), one(0, None)],
         ),
     ];
     let text = markdown(&document(&report));
