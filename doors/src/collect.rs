@@ -3,12 +3,14 @@
 //! Entries of one thread come in order, those of several threads in any: a kernel's beginning may be read before the
 //! collective that it belongs to. And a collective may use fewer channels than it was given, so that "all channels
 //! ended" cannot be waited for: when a younger collective of the same communicator is done, so is the older one,
-//! since a communicator's collectives run one after the other.
+//! since a communicator's collectives run one after the other. Messages of one batch run together, and take their turn as
+//! one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use wire::clock::MonoNanos;
 
+use crate::messages::{self, Message, Told};
 use crate::trail::{Entry, Function, Handle};
 
 /// Collectives under way: beyond this the oldest is given up. A job that is this far ahead of its GPU has nothing left
@@ -16,6 +18,8 @@ use crate::trail::{Entry, Function, Handle};
 const MOST_OPEN: usize = 16_384;
 /// Channels that run at once: 32 for each of 2,048 communicators.
 const MOST_CHANNELS: usize = 65_536;
+/// Communicators whose size is known, and whose messages are put together.
+const MOST_COMMUNICATORS: usize = 4_096;
 
 /// A collective that ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,9 +69,33 @@ pub enum Ran {
     },
 }
 
-/// What is known of a collective so far.
+impl Ran {
+    /// From the first begin to the last end of both; of times by different clocks, the first one's.
+    pub(crate) fn joined(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Gpu { begin, end }, Self::Gpu { begin: from, end: to }) => {
+                Self::Gpu { begin: begin.min(from), end: end.max(to) }
+            }
+            (Self::Events { begin, end }, Self::Events { begin: from, end: to }) => {
+                Self::Events { begin: begin.min(from), end: end.max(to) }
+            }
+            (Self::Host { begin, end }, Self::Host { begin: from, end: to }) => {
+                Self::Host { begin: begin.min(from), end: end.max(to) }
+            }
+            (Self::Unknown { issued }, Self::Unknown { issued: other }) => {
+                Self::Unknown { issued: issued.max(other) }
+            }
+            _ => self,
+        }
+    }
+}
+
+/// What is known of a collective, or a message, so far.
 #[derive(Debug)]
 struct Open {
+    /// The first of those that run together on its communicator; itself, but for messages.
+    turn: Handle,
+    message: Option<Message>,
     communicator: u64,
     function: Function,
     seq: u64,
@@ -134,22 +162,56 @@ pub struct Collector {
     early: HashMap<Handle, Progress>,
     /// Which collective a channel belongs to.
     parents: HashMap<Handle, Handle>,
+    /// How many ranks a communicator has.
+    sizes: HashMap<u64, u32>,
+    /// By communicator, the newest batch of messages and the first of them.
+    batches: HashMap<u64, (u16, Handle)>,
     /// Collectives that were given up.
     lost: u64,
 }
 
 impl Collector {
+    /// Takes in how many ranks a communicator has.
+    pub fn name_size(&mut self, communicator: u64, size: u32) {
+        if self.sizes.len() < MOST_COMMUNICATORS {
+            self.sizes.insert(communicator, size);
+        }
+    }
+
     /// Takes in one entry.
     pub fn take(&mut self, entry: Entry) {
         match entry {
             Entry::Enqueued { handle, communicator, function, seq, bytes, channels, at } => {
-                let progress = self.early.remove(&handle).unwrap_or_default();
-                let open = Open { communicator, function, seq, bytes, channels, launch: at, progress };
-                self.open.insert(handle, open);
-                if self.open.len() > MOST_OPEN {
-                    self.open.pop_first();
-                    self.lost += 1;
-                }
+                let (turn, message, progress) = (handle, None, self.progress_of(handle));
+                let open = Open {
+                    turn,
+                    message,
+                    communicator,
+                    function,
+                    seq,
+                    bytes,
+                    channels,
+                    launch: at,
+                    progress,
+                };
+                self.begin(handle, open);
+            }
+            Entry::Message { handle, communicator, message, bytes, channels, at } => {
+                let turn = self.turn(communicator, message.batch, handle);
+                let (function, seq) = (Function::SendReceive, u64::from(message.seq));
+                let (message, progress) = (Some(message), self.progress_of(handle));
+                let open = Open {
+                    turn,
+                    message,
+                    communicator,
+                    function,
+                    seq,
+                    bytes,
+                    channels,
+                    launch: at,
+                    progress,
+                };
+                self.begin(handle, open);
             }
             Entry::Issued { handle, at } => self.progress(handle).issued = Some(at),
             Entry::Timed { handle, begin, end } => self.progress(handle).events = Some((begin, end)),
@@ -169,6 +231,31 @@ impl Collector {
         }
     }
 
+    /// What channels said of it before it was known.
+    fn progress_of(&mut self, handle: Handle) -> Progress {
+        self.early.remove(&handle).unwrap_or_default()
+    }
+
+    fn begin(&mut self, handle: Handle, open: Open) {
+        self.open.insert(handle, open);
+        if self.open.len() > MOST_OPEN {
+            self.open.pop_first();
+            self.lost += 1;
+        }
+    }
+
+    /// The first message of a batch.
+    fn turn(&mut self, communicator: u64, batch: u16, handle: Handle) -> Handle {
+        if self.batches.len() >= MOST_COMMUNICATORS && !self.batches.contains_key(&communicator) {
+            return handle;
+        }
+        let newest = self.batches.entry(communicator).or_insert((batch, handle));
+        if newest.0 != batch {
+            *newest = (batch, handle);
+        }
+        newest.1
+    }
+
     fn progress(&mut self, handle: Handle) -> &mut Progress {
         // What is left over is of collectives that were given up, or whose entry was lost.
         if self.early.len() > MOST_OPEN {
@@ -182,43 +269,61 @@ impl Collector {
 
     /// The collectives that have ended, in the order in which they were enqueued.
     pub fn ended(&mut self) -> Vec<Collective> {
+        let mut ended = Vec::new();
+        let mut messages: BTreeMap<Handle, Vec<Told>> = BTreeMap::new();
+        for handle in self.over() {
+            let Some(open) = self.open.remove(&handle) else { continue };
+            let ran = open.progress.ran();
+            let collective = Collective {
+                communicator: open.communicator,
+                function: open.function,
+                seq: open.seq,
+                bytes: open.bytes,
+                launch: open.launch,
+                ran: ran.unwrap_or(Ran::Unknown { issued: open.launch }),
+            };
+            match open.message {
+                None => ended.push((open.turn, vec![collective])),
+                Some(message) => {
+                    messages.entry(open.turn).or_default().push(Told { message, collective, ran });
+                }
+            }
+        }
+        for (turn, told) in messages {
+            let size = told.first().and_then(|told| self.sizes.get(&told.collective.communicator));
+            ended.push((turn, messages::together(told, size.copied())));
+        }
+        ended.sort_by_key(|(turn, _)| *turn);
+        ended.into_iter().flat_map(|(_, collectives)| collectives).collect()
+    }
+
+    /// What is over, with all that runs together with it.
+    fn over(&self) -> Vec<Handle> {
         let begun = self.youngest(|progress| progress.began > 0);
         let issued = self.youngest(|progress| progress.issued.is_some());
-        let is_over = |handle: &Handle, open: &Open| {
+        let is_over = |open: &Open| {
             let all_channels = open.progress.ended >= u16::from(open.channels.max(1));
             let overtaken = |by: &HashMap<u64, Handle>| {
-                by.get(&open.communicator).is_some_and(|younger| handle < younger)
+                by.get(&open.communicator).is_some_and(|younger| open.turn < *younger)
             };
             open.progress.issued.is_some()
                 || open.progress.events.is_some()
                 || open.progress.is_quiet() && (all_channels || overtaken(&begun) || overtaken(&issued))
                 // Detail was lowered between its call and its kernel, of which nothing will be told.
                 || open.progress.began == 0 && overtaken(&issued)
+                // Nothing was sent: that takes no channel.
+                || open.progress.began == 0 && open.message.is_some() && overtaken(&begun)
         };
-        let over: Vec<Handle> = self
-            .open
-            .iter()
-            .filter(|(handle, open)| is_over(handle, open))
-            .map(|(&handle, _)| handle)
-            .collect();
-        let ended = over.into_iter().filter_map(|handle| {
-            let open = self.open.remove(&handle)?;
-            Some(Collective {
-                communicator: open.communicator,
-                function: open.function,
-                seq: open.seq,
-                bytes: open.bytes,
-                launch: open.launch,
-                ran: open.progress.ran().unwrap_or(Ran::Unknown { issued: open.launch }),
-            })
-        });
-        ended.collect()
+        let waiting: HashSet<Handle> =
+            self.open.values().filter(|open| !is_over(open)).map(|open| open.turn).collect();
+        let over = self.open.iter().filter(|(_, open)| !waiting.contains(&open.turn));
+        over.map(|(&handle, _)| handle).collect()
     }
 
-    /// The youngest collective of each communicator of which this holds: whatever is older and quiet is over.
+    /// The youngest turn of each communicator in which this holds of something: whatever is older and quiet is over.
     fn youngest(&self, holds: impl Fn(&Progress) -> bool) -> HashMap<u64, Handle> {
-        let those = self.open.iter().filter(|(_, open)| holds(&open.progress));
-        those.map(|(&handle, open)| (open.communicator, handle)).collect()
+        let those = self.open.values().filter(|open| holds(&open.progress));
+        those.map(|open| (open.communicator, open.turn)).collect()
     }
 
     /// Collectives that were given up since the process began.

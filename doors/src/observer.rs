@@ -195,6 +195,7 @@ impl Observer {
 
     fn turn(&mut self) {
         for communicator in NEW_COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            self.collector.name_size(communicator.number, communicator.size);
             if communicator.size == self.world_size {
                 self.placer.name_world(communicator.number);
             }

@@ -108,7 +108,8 @@ impl Placer {
     }
 
     /// The slowest of those that repeat; it stays for as long as it does. Among several that repeat with the step,
-    /// all ranks must choose alike: the world, else the one with the lowest number.
+    /// all ranks must choose alike: the world, else the one with the lowest number, and messages, of which each pair has
+    /// its own, last of all.
     fn choose_anchor(&mut self, now: MonoNanos) {
         let repeats = |number: &u64| self.finders.get(number).and_then(StepFinder::step_nanos);
         if self.anchor.as_ref().and_then(repeats).is_some() {
@@ -127,8 +128,10 @@ impl Placer {
         }
         let with_the_step = found.iter().filter(|&&(_, nanos)| nanos as f64 >= ALIKE * longest as f64);
         let is_world = |number: &u64| self.names.get(number) == Some(&Comm(0));
-        self.anchor =
-            with_the_step.map(|&(number, _)| number).min_by_key(|number| (!is_world(number), *number));
+        let has_messages = |number: &u64| self.finders.get(number).is_some_and(StepFinder::has_messages);
+        self.anchor = with_the_step
+            .map(|&(number, _)| number)
+            .min_by_key(|number| (!is_world(number), has_messages(number), *number));
         self.longest_nanos = self.longest_nanos.max(longest);
         (self.repeats_since, self.current, self.before) = (None, None, None);
     }

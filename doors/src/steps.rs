@@ -30,6 +30,15 @@ struct Token {
     bytes: u64,
 }
 
+impl Token {
+    /// What goes to whom depends on the samples, where experts share a model or sequences differ in length.
+    fn of(collective: &Collective) -> Self {
+        let Collective { function, bytes, .. } = *collective;
+        let is_even = !matches!(function, Function::SendReceive | Function::AllToAll);
+        Self { function, bytes: if is_even { bytes } else { 0 } }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     token: Token,
@@ -100,7 +109,7 @@ impl StepFinder {
     /// not belong there, steps are looked for anew.
     pub fn place(&mut self, collective: &Collective) -> Option<Place> {
         self.seen += 1;
-        let token = Token { function: collective.function, bytes: collective.bytes };
+        let token = Token::of(collective);
         let seen = Seen { token, seq: collective.seq, launch: collective.launch };
         if let Some(period) = &mut self.period {
             let place = period.place(&seen);
@@ -128,6 +137,13 @@ impl StepFinder {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.seen >= REPEATS
+    }
+
+    /// Whether what repeats are messages from one rank to another.
+    #[must_use]
+    pub fn has_messages(&self) -> bool {
+        let of_messages = |token: &Token| token.function == Function::SendReceive;
+        self.period.as_ref().is_some_and(|period| period.tokens.iter().any(of_messages))
     }
 
     /// How long a step takes; `None` while steps are not known.

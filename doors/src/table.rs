@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::trail::Function;
 
-const SLOTS: usize = 1_024;
+/// Communicators, and functions of each.
+const USUAL: usize = 1_024;
 
 struct Slot {
     /// Whose it is; 0 while it is nobody's.
@@ -13,9 +14,9 @@ struct Slot {
 }
 
 /// A value for each of some thousand keys.
-pub(crate) struct Table([Slot; SLOTS]);
+pub(crate) struct Table<const SLOTS: usize = USUAL>([Slot; SLOTS]);
 
-impl Table {
+impl<const SLOTS: usize> Table<SLOTS> {
     pub(crate) const fn new() -> Self {
         Self([const { Slot { key: AtomicU64::new(0), value: AtomicU64::new(0) } }; SLOTS])
     }
@@ -64,9 +65,9 @@ mod tests {
     fn a_full_table_keeps_what_it_has_and_takes_nothing_more() {
         static TABLE: Table = Table::new();
         let taken =
-            (0..SLOTS as u64).filter_map(|key| TABLE.of(key)).map(|value| value.store(9, Ordering::Relaxed));
-        assert_eq!(taken.count(), SLOTS);
-        assert!(TABLE.of(SLOTS as u64).is_none());
+            (0..USUAL as u64).filter_map(|key| TABLE.of(key)).map(|value| value.store(9, Ordering::Relaxed));
+        assert_eq!(taken.count(), USUAL);
+        assert!(TABLE.of(USUAL as u64).is_none());
         assert_eq!(TABLE.of(3).map(|value| value.load(Ordering::Relaxed)), Some(9));
     }
 }

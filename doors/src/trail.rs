@@ -9,7 +9,9 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use wire::clock::MonoNanos;
 pub use wire::event::Function;
 
-/// Slots of one thread's ring: 16,384 x 48 bytes = 0.8 MiB. It is emptied every 20 ms; in that time a proxy thread
+use crate::messages::Message;
+
+/// Slots of one thread's ring: 16,384 x 56 bytes = 0.9 MiB. It is emptied every 20 ms; in that time a proxy thread
 /// that serves 32 channels of 100 collectives leaves 6,400 entries.
 const RING_SLOTS: usize = 16_384;
 /// Threads that may leave entries: NCCL has one or two per communicator.
@@ -23,7 +25,7 @@ pub struct Handle(u64);
 /// What a handle names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A collective.
+    /// A collective, a send or a receive.
     Collective = 1,
     /// The part of a collective's kernel that serves one channel.
     Channel = 2,
@@ -87,6 +89,21 @@ pub enum Entry {
         /// When.
         at: MonoNanos,
     },
+    /// A send or a receive was enqueued.
+    Message {
+        /// Names it.
+        handle: Handle,
+        /// As in [`Entry::Enqueued`].
+        communicator: u64,
+        /// Who sends what to whom.
+        message: Message,
+        /// Payload, in bytes.
+        bytes: u64,
+        /// As in [`Entry::Enqueued`].
+        channels: u8,
+        /// When.
+        at: MonoNanos,
+    },
     /// A collective is enqueued, and nobody will tell when it runs: a release of NCCL that says nothing of kernels, a range
     /// around the call, or a detail that was lowered.
     Issued {
@@ -135,7 +152,7 @@ pub enum Entry {
     },
 }
 
-const _: () = assert!(size_of::<Entry>() == 48, "the arithmetic of RING_SLOTS");
+const _: () = assert!(size_of::<Entry>() == 56, "the arithmetic of RING_SLOTS");
 
 static RINGS: Mutex<Vec<Consumer<Entry>>> = Mutex::new(Vec::new());
 static LOST: AtomicU64 = AtomicU64::new(0);

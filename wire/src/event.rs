@@ -37,6 +37,10 @@ pub enum Function {
     ReduceScatter = 3,
     /// Sums to all.
     AllReduce = 4,
+    /// One rank's values to another.
+    SendReceive = 5,
+    /// From every rank a part to every other.
+    AllToAll = 8,
     /// Anything newer.
     Other = 15,
 }
@@ -66,6 +70,8 @@ impl Function {
             2 => Self::AllGather,
             3 => Self::ReduceScatter,
             4 => Self::AllReduce,
+            5 => Self::SendReceive,
+            8 => Self::AllToAll,
             _ => Self::Other,
         }
     }
@@ -79,6 +85,8 @@ impl Function {
             Self::AllGather => "all-gather",
             Self::ReduceScatter => "reduce-scatter",
             Self::AllReduce => "all-reduce",
+            Self::SendReceive => "send-receive",
+            Self::AllToAll => "all-to-all",
             Self::Other => "other",
         }
     }
@@ -98,8 +106,8 @@ impl Function {
         let others = f64::from(ranks.saturating_sub(1)) / f64::from(ranks.max(1));
         match self {
             Self::AllReduce => Some(2.0 * others),
-            Self::AllGather | Self::ReduceScatter => Some(others),
-            Self::Broadcast | Self::Reduce => Some(1.0),
+            Self::AllGather | Self::ReduceScatter | Self::AllToAll => Some(others),
+            Self::Broadcast | Self::Reduce | Self::SendReceive => Some(1.0),
             Self::Other => None,
         }
     }
@@ -107,7 +115,7 @@ impl Function {
     /// Whether no rank can have done it before the last one began.
     #[must_use]
     pub fn waits_for_all(self) -> bool {
-        matches!(self, Self::AllReduce | Self::AllGather | Self::ReduceScatter)
+        matches!(self, Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::AllToAll)
     }
 }
 

@@ -5,9 +5,12 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::layout::{self, Description, KERNEL_CHANNEL_STOP, Layout, event};
+use wire::clock::MonoNanos;
+
+use super::layout::{self, Description, KERNEL_CHANNEL_STOP, KernelChannel, Layout, event};
 use crate::detail::{self, Detail};
 use crate::host;
+use crate::messages::Message;
 use crate::observer::{self, Communicator, Door};
 use crate::trail::{self, Entry, Handle, Kind};
 
@@ -194,39 +197,63 @@ unsafe fn start_event(
 /// Leaves an entry of an event that starts; its handle, or 0.
 fn started(description: Description, context: *mut c_void) -> u64 {
     let at = agent::clock::now();
-    let is_told = match detail::now() {
-        Detail::Everything => true,
-        Detail::Enqueued => matches!(description, Description::Collective(_)),
-        Detail::Nothing => false,
+    let handle = match description {
+        Description::Collective(collective) => enqueued(&collective, context, at),
+        Description::Message(message) => sent(&message, context, at),
+        Description::KernelChannel(channel) => began(&channel, at),
+        Description::Group => {
+            Message::begin_batch();
+            None
+        }
+        Description::Other => None,
     };
-    if !is_told {
-        return 0;
+    handle.map_or(0, Handle::to_bits)
+}
+
+fn enqueued(collective: &layout::Collective, context: *mut c_void, at: MonoNanos) -> Option<Handle> {
+    if detail::now() == Detail::Nothing {
+        return None;
     }
-    match description {
-        Description::Collective(collective) => {
-            let of_context =
-                || Some(COMMUNICATORS.get(context.addr().checked_sub(1)?)?.load(Ordering::Relaxed));
-            let Some(communicator) = collective.communicator.or_else(of_context) else { return 0 };
-            let handle = Handle::new(Kind::Collective);
-            trail::append(Entry::Enqueued {
-                handle,
-                communicator,
-                function: collective.function,
-                seq: collective.seq,
-                bytes: collective.bytes,
-                channels: collective.channels,
-                at,
-            });
-            handle.to_bits()
-        }
-        Description::KernelChannel(channel) => {
-            let Some((parent, Kind::Collective)) = Handle::from_bits(channel.parent) else { return 0 };
-            let handle = Handle::new(Kind::Channel);
-            trail::append(Entry::Began { handle, parent, gpu: channel.gpu, at });
-            handle.to_bits()
-        }
-        Description::Other => 0,
+    let communicator = collective.communicator.or_else(|| number_of(context))?;
+    let handle = Handle::new(Kind::Collective);
+    trail::append(Entry::Enqueued {
+        handle,
+        communicator,
+        function: collective.function,
+        seq: collective.seq,
+        bytes: collective.bytes,
+        channels: collective.channels,
+        at,
+    });
+    Some(handle)
+}
+
+fn sent(message: &layout::Message, context: *mut c_void, at: MonoNanos) -> Option<Handle> {
+    let layout::Message { rank, peer, is_sent, bytes, channels, .. } = *message;
+    let communicator = message.communicator.or_else(|| number_of(context))?;
+    let way = if is_sent { (rank, peer) } else { (peer, rank) };
+    let message = Message::next(communicator, way, is_sent)?;
+    if detail::now() == Detail::Nothing {
+        return None;
     }
+    let handle = Handle::new(Kind::Collective);
+    trail::append(Entry::Message { handle, communicator, message, bytes, channels, at });
+    Some(handle)
+}
+
+fn began(channel: &KernelChannel, at: MonoNanos) -> Option<Handle> {
+    let (parent, Kind::Collective) = Handle::from_bits(channel.parent)? else { return None };
+    if detail::now() > Detail::Everything {
+        return None;
+    }
+    let handle = Handle::new(Kind::Channel);
+    trail::append(Entry::Began { handle, parent, gpu: channel.gpu, at });
+    Some(handle)
+}
+
+/// The number of the communicator that a context is for.
+fn number_of(context: *mut c_void) -> Option<u64> {
+    Some(COMMUNICATORS.get(context.addr().checked_sub(1)?)?.load(Ordering::Relaxed))
 }
 
 /// # Safety

@@ -1,0 +1,204 @@
+//! Stands in for NCCL in a job of two and more ranks: loads the profiler plugin that `NCCL_PROFILER_PLUGIN` names, as
+//! NCCL does, and calls it as the version of the interface that is asked for. The collectives are real, between real
+//! processes, on CPUs; what is simulated is the GPU: "kernels" run in a thread of their own and are stamped with a clock
+//! that is five seconds and something ahead of the host's.
+//!
+//! Descriptions are laid out by a table of NVIDIA's offsets (tests/golden/nccl_profiler.json), not by the plugin's.
+#![allow(unsafe_code, reason = "it calls a plugin through C function pointers, as NCCL does")]
+#![allow(clippy::print_stdout, reason = "what the program is for")]
+
+mod device;
+mod options;
+mod plugin;
+mod program;
+mod rings;
+
+use std::ffi::CString;
+use std::process::ExitCode;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+use anyhow::{Context as _, bail, ensure};
+use device::{Enqueued, Kernel};
+use options::Options;
+use plugin::{COLLECTIVE, GROUP, MESSAGE, Plugin};
+use program::{Item, What};
+use reducer::ring::{Config, Ring};
+
+const COMMUNICATOR: u64 = 0xfeed_0000_0000_beef;
+
+/// Who reduces together.
+pub(crate) struct Group {
+    /// As NCCL numbers communicators.
+    number: u64,
+    /// The plugin's.
+    context: usize,
+}
+
+/// A child of an observed process, as a data loader's worker is one, calls the plugin and ends: it must not be observed,
+/// and must not wait for threads that it does not have.
+fn fork_and_call(plugin: &Plugin, context: usize) -> anyhow::Result<()> {
+    // SAFETY: the child calls the plugin, which must cope, and exits.
+    match unsafe { libc::fork() } {
+        -1 => bail!("cannot fork: {}", std::io::Error::last_os_error()),
+        0 => std::process::exit(i32::from(
+            plugin.start(context, COLLECTIVE, &[("coll.commHash", COMMUNICATOR)]) != 0,
+        )),
+        child => {
+            let mut status = 0;
+            // SAFETY: it is our child, and the status is ours to write.
+            let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+            ensure!(waited == child && status == 0, "the child ended with {status:#x}");
+            Ok(())
+        }
+    }
+}
+
+/// Calls the plugin as NCCL does where collectives are enqueued.
+struct Caller<'a> {
+    plugin: &'a Plugin,
+    groups: &'a [Group],
+    rank: u32,
+    /// Collectives of each group so far.
+    seqs: Vec<u64>,
+    queue: Sender<Enqueued>,
+    /// Names, as NCCL has them; the first interface has numbers.
+    names: [CString; 4],
+}
+
+impl<'a> Caller<'a> {
+    fn new(
+        plugin: &'a Plugin,
+        groups: &'a [Group],
+        rank: u32,
+        queue: Sender<Enqueued>,
+    ) -> anyhow::Result<Self> {
+        let name = |text: &str| CString::new(text);
+        let names = [name("AllReduce")?, name("Send")?, name("Recv")?, name("ncclFloat32")?];
+        Ok(Self { plugin, groups, rank, seqs: vec![0; groups.len()], queue, names })
+    }
+
+    /// Names by their place, all-reduce, send, receive, float, or by NCCL's numbers.
+    fn name(&self, at: usize) -> u64 {
+        let coded = self.plugin.version == 1;
+        if coded { [4, 6, 7, 7][at] } else { self.names[at].as_ptr().addr() as u64 }
+    }
+
+    fn enqueue(&mut self, what: &What) -> anyhow::Result<()> {
+        let (handles, kernel, group) = match what {
+            What::Reduce { elements, group } => (
+                vec![self.reduce(*elements, *group)],
+                Kernel::Reduce { elements: *elements, ring: *group },
+                *group,
+            ),
+            What::Messages { messages, kernel } => (self.messages(messages), *kernel, program::WORLD),
+        };
+        self.queue
+            .send(Enqueued { handles, kernel, context: self.groups[group].context })
+            .context("the device stopped")
+    }
+
+    fn reduce(&mut self, elements: usize, group: usize) -> usize {
+        let Group { number, context } = self.groups[group];
+        let handle = self.plugin.start(
+            context,
+            COLLECTIVE,
+            &[
+                ("rank", self.rank.into()),
+                ("coll.commHash", number),
+                ("coll.seqNumber", self.seqs[group]),
+                ("coll.func", self.name(0)),
+                ("coll.count", elements as u64),
+                ("coll.datatype", self.name(3)),
+                // NCCL spreads small collectives over fewer channels than it was given.
+                ("coll.nChannels", if elements > 1 << 15 { 2 } else { 8 }),
+                ("coll.nMaxChannels", 8),
+            ],
+        );
+        self.plugin.stop(handle);
+        self.seqs[group] += 1;
+        handle
+    }
+
+    /// Of one plan.
+    fn messages(&self, messages: &[(u32, bool)]) -> Vec<usize> {
+        let Group { number, context } = self.groups[program::WORLD];
+        let plan = self.plugin.start_planned(context, GROUP, &[]);
+        let start = |&(peer, is_sent): &(u32, bool)| {
+            let fields = [
+                ("rank", self.rank.into()),
+                ("p2p.commHash", number),
+                ("p2p.func", self.name(if is_sent { 1 } else { 2 })),
+                ("p2p.count", program::MESSAGE as u64),
+                ("p2p.datatype", self.name(3)),
+                ("p2p.peer", peer.into()),
+                ("p2p.nChannels", 2),
+            ];
+            self.plugin.start_planned(context, MESSAGE, &fields)
+        };
+        let handles: Vec<usize> = messages.iter().map(start).collect();
+        handles.iter().for_each(|&handle| self.plugin.stop(handle));
+        self.plugin.stop(plan);
+        handles
+    }
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let options = Options::from_args()?;
+    let config = Config::from_env()?;
+    let plugin = Plugin::load(options.interface)?;
+    let contexts = train(&plugin, &options, &config)?;
+    plugin.finalize(contexts);
+    println!("{} steps", options.steps);
+    Ok(ExitCode::from(options.exit_code))
+}
+
+/// One rank's training; its contexts.
+fn train(plugin: &Plugin, options: &Options, config: &Config) -> anyhow::Result<Vec<usize>> {
+    let (rank, world_size) = (config.rank.0, config.world_size);
+    let mut rings = vec![Ring::connect(config)?];
+    let context = plugin.init(COMMUNICATOR, world_size, rank)?;
+    let mut groups = vec![Group { number: COMMUNICATOR, context }];
+    if options.pairs {
+        let own = rings::joined(&mut rings[program::WORLD], config, &rings::pairs(world_size))?;
+        rings.extend(own);
+        let number = COMMUNICATOR + 1 + u64::from(rank / 2);
+        groups.push(Group { number, context: plugin.init(number, 2, rank % 2)? });
+    }
+    if options.pipeline {
+        let own = rings::joined(&mut rings[program::WORLD], config, &rings::chain(world_size))?;
+        rings.extend(own);
+    }
+    println!("interface {}, mask {:#x}", options.interface, plugin.mask());
+    let (queue, enqueued) = channel();
+    let (done, over) = channel();
+    thread::scope(|scope| -> anyhow::Result<()> {
+        let device = scope.spawn(move || device::run(plugin, rings, &enqueued, &done));
+        let mut caller = Caller::new(plugin, &groups, rank, queue)?;
+        let program = program::of(options, rank, world_size);
+        let mut under_way = 0;
+        let mut wait = |under_way: &mut usize| -> anyhow::Result<()> {
+            for _ in 0..std::mem::take(under_way) {
+                over.recv().context("the device stopped")?;
+            }
+            Ok(())
+        };
+        for step in 0..options.steps {
+            if options.forks && step == options.steps / 2 {
+                fork_and_call(plugin, groups[program::WORLD].context)?;
+            }
+            for Item { compute, what, blocks } in &program {
+                thread::sleep(*compute);
+                caller.enqueue(what)?;
+                under_way += 1;
+                if *blocks {
+                    wait(&mut under_way)?;
+                }
+            }
+            wait(&mut under_way)?;
+        }
+        drop(caller);
+        device.join().map_err(|_| anyhow::anyhow!("the device panicked"))?
+    })?;
+    Ok(groups.into_iter().map(|group| group.context).collect())
+}

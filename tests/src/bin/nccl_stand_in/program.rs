@@ -1,0 +1,104 @@
+//! What a step does.
+
+use std::time::Duration;
+
+use wire::ids::Rank;
+
+use crate::device::Kernel;
+use crate::options::Options;
+
+/// The collectives of a step: elements, and milliseconds of backward before each.
+const BUCKETS: [(usize, u64); 3] = [(1 << 16, 6), (1 << 18, 3), (1 << 14, 2)];
+const FORWARD: Duration = Duration::from_millis(12);
+/// What a slow rank computes longer.
+const LATE: Duration = Duration::from_millis(10);
+/// Elements of what pairs reduce in forward.
+const ACTIVATIONS: usize = 1 << 12;
+/// Elements of what one rank sends another.
+pub(crate) const MESSAGE: usize = 1 << 12;
+/// A pipeline's micro-batches, and what a stage computes for each, forward and backward.
+const MICRO_BATCHES: u32 = 4;
+const STAGE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(4)];
+/// Elements of what a pipeline's ranks reduce at the end of a step: a norm.
+const NORM: usize = 1;
+/// The groups of a rank, and its rings.
+pub(crate) const WORLD: usize = 0;
+const PAIR: usize = 1;
+
+/// A part of a step: so long the rank computes, then it enqueues something.
+pub(crate) struct Item {
+    pub(crate) compute: Duration,
+    pub(crate) what: What,
+    /// What is computed next needs it.
+    pub(crate) blocks: bool,
+}
+
+pub(crate) enum What {
+    /// In a group.
+    Reduce { elements: usize, group: usize },
+    /// Among all ranks, at once: the other rank of each, and whether that receives.
+    Messages { messages: Vec<(u32, bool)>, kernel: Kernel },
+}
+
+/// In order.
+pub(crate) fn of(options: &Options, rank: u32, world_size: u32) -> Vec<Item> {
+    let late = if options.slow == Some(rank) { LATE } else { Duration::ZERO };
+    if options.pipeline {
+        return stage(rank, world_size, late);
+    }
+    let forward = FORWARD + late;
+    let layers = match (options.pairs, options.experts) {
+        (true, _) => vec![
+            What::Reduce { elements: ACTIVATIONS, group: PAIR },
+            What::Reduce { elements: ACTIVATIONS, group: PAIR },
+        ],
+        (_, true) => vec![to_all(rank, world_size), to_all(rank, world_size)],
+        _ => Vec::new(),
+    };
+    let in_layers = forward / layers.len().max(1) as u32;
+    let mut left = if layers.is_empty() { forward } else { Duration::ZERO };
+    let mut program: Vec<Item> =
+        layers.into_iter().map(|what| Item { compute: in_layers, what, blocks: true }).collect();
+    for (elements, millis) in BUCKETS {
+        let compute = std::mem::take(&mut left) + Duration::from_millis(millis);
+        program.push(Item { compute, what: What::Reduce { elements, group: WORLD }, blocks: false });
+    }
+    program
+}
+
+/// To each other rank, and from it.
+fn to_all(rank: u32, world_size: u32) -> What {
+    let others = (0..world_size).filter(|other| *other != rank);
+    let messages = others.flat_map(|other| [(other, true), (other, false)]).collect();
+    What::Messages { messages, kernel: Kernel::Reduce { elements: MESSAGE, ring: WORLD } }
+}
+
+/// All micro-batches forward, then all backward.
+fn stage(rank: u32, world_size: u32, late: Duration) -> Vec<Item> {
+    let (before, after) = (rank.checked_sub(1), Some(rank + 1).filter(|next| *next < world_size));
+    let mut program = Vec::new();
+    let mut compute = Duration::ZERO;
+    let directions = [(before, after, STAGE[0] + late / MICRO_BATCHES), (after, before, STAGE[1])];
+    for (from, to, takes) in directions {
+        for _ in 0..MICRO_BATCHES {
+            if let Some(from) = from {
+                let compute = std::mem::take(&mut compute);
+                program.push(Item { compute, what: message(rank, from, false), blocks: true });
+            }
+            compute += takes;
+            if let Some(to) = to {
+                let compute = std::mem::take(&mut compute);
+                program.push(Item { compute, what: message(rank, to, true), blocks: false });
+            }
+        }
+    }
+    program.push(Item { compute, what: What::Reduce { elements: NORM, group: WORLD }, blocks: true });
+    program
+}
+
+/// Over the ring with that neighbour: the first one has, besides the world's, that with the next only.
+fn message(rank: u32, peer: u32, is_sent: bool) -> What {
+    let ring = if peer < rank || rank == 0 { 1 } else { 2 };
+    let root = Rank(u32::from(is_sent == (rank > peer)));
+    What::Messages { messages: vec![(peer, is_sent)], kernel: Kernel::Send { ring, root } }
+}
