@@ -36,6 +36,8 @@ pub struct Collective {
     pub launch: MonoNanos,
     /// When its kernel ran.
     pub ran: Ran,
+    /// It is a message of this rank's to another, whose result this rank does not need.
+    pub is_sent: bool,
 }
 
 /// First begin to last end over the channels.
@@ -281,6 +283,7 @@ impl Collector {
                 bytes: open.bytes,
                 launch: open.launch,
                 ran: ran.unwrap_or(Ran::Unknown { issued: open.launch }),
+                is_sent: open.message.is_some_and(|message| message.is_sent),
             };
             match open.message {
                 None => ended.push((open.turn, vec![collective])),
@@ -412,5 +415,59 @@ mod tests {
         let never = (0..=MOST_OPEN as u64).map(|seq| enqueued(Handle::new(Kind::Collective), seq, 1));
         let (collector, ended) = after(never);
         assert_eq!((ended.len(), collector.lost(), collector.open.len()), (0, 1, MOST_OPEN));
+    }
+
+    /// Rank 1's, on the communicator.
+    fn message(handle: Handle, batch: u16, from: u32, to: u32) -> Entry {
+        let message = Message { from, to, seq: u32::from(batch), batch, is_sent: from == 1 };
+        Entry::Message {
+            handle,
+            communicator: COMMUNICATOR,
+            message,
+            bytes: 10,
+            channels: 1,
+            at: MonoNanos(1),
+        }
+    }
+
+    #[test]
+    fn messages_of_a_batch_are_over_together() {
+        let [sent, received, next] = [(); 3].map(|()| Handle::new(Kind::Collective));
+        let entries = [message(sent, 0, 1, 2), message(received, 0, 0, 1), message(next, 1, 1, 2)];
+        let (mut collector, ended) = after(entries.into_iter().chain(channel(sent, 10, 20)));
+        assert_eq!(ended, [], "the other one has not begun");
+        channel(received, 10, 40).into_iter().for_each(|entry| collector.take(entry));
+        let ended = collector.ended();
+        let ran: Vec<(Ran, bool)> = ended.iter().map(|one| (one.ran, one.is_sent)).collect();
+        assert_eq!(ran, [(Ran::Gpu { begin: 10, end: 20 }, true), (Ran::Gpu { begin: 10, end: 40 }, false)]);
+        assert!(ended.iter().all(|one| one.function == Function::SendReceive && one.seq == 0));
+        assert_ne!(ended[0].communicator, ended[1].communicator, "each way is its own");
+    }
+
+    #[test]
+    fn a_message_of_nothing_holds_nobody_up() {
+        let [empty, sent, next] = [(); 3].map(|()| Handle::new(Kind::Collective));
+        let entries = [message(empty, 0, 0, 1), message(sent, 0, 1, 2), message(next, 1, 1, 2)];
+        let (mut collector, ended) = after(entries.into_iter().chain(channel(sent, 10, 20)));
+        assert_eq!(ended, []);
+        collector.take(channel(next, 30, 40)[0]);
+        assert_eq!(collector.ended().len(), 1);
+        assert_eq!(collector.open.len(), 1, "the one that runs");
+    }
+
+    #[test]
+    fn with_all_others_at_once_it_is_one_all_to_all() {
+        let handles = [(); 4].map(|()| Handle::new(Kind::Collective));
+        let ways = [(1, 0), (0, 1), (1, 2), (2, 1)];
+        let entries = handles.iter().zip(ways).flat_map(|(&handle, (from, to))| {
+            [message(handle, 0, from, to)].into_iter().chain(channel(handle, 10, 20 + u64::from(to)))
+        });
+        let mut collector = Collector::default();
+        collector.name_size(COMMUNICATOR, 3);
+        entries.for_each(|entry| collector.take(entry));
+        let ended = collector.ended();
+        assert_eq!(ended.len(), 1);
+        assert_eq!((ended[0].function, ended[0].bytes), (Function::AllToAll, 20));
+        assert_eq!((ended[0].communicator, ended[0].ran), (COMMUNICATOR, Ran::Gpu { begin: 10, end: 22 }));
     }
 }

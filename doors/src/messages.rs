@@ -99,6 +99,7 @@ fn exchange(messages: &[Told]) -> Option<Collective> {
         seq: messages.iter().map(|told| told.collective.seq).max()?,
         bytes: sent.map(|told| told.collective.bytes).sum(),
         ran: messages.iter().filter_map(|told| told.ran).reduce(Ran::joined)?,
+        is_sent: false,
         ..first
     })
 }
@@ -122,6 +123,7 @@ mod tests {
             bytes,
             launch: MonoNanos(1),
             ran,
+            is_sent,
         };
         Told { message: Message { from, to, seq: 4, batch: 0, is_sent }, collective, ran: Some(ran) }
     }
@@ -142,7 +144,7 @@ mod tests {
             function: Function::AllToAll,
             bytes: 30,
             ran: Ran::Gpu { begin: 15, end: 50 },
-            ..told(0, true, 0, [0, 0]).collective
+            ..told(0, false, 0, [0, 0]).collective
         };
         assert_eq!(one, expected);
     }

@@ -158,7 +158,7 @@ impl Placer {
         current.computed_until = current.computed_until.max(timed.collective.launch.min(timed.start));
         current.previous_end = current.previous_end.max(timed.end);
         if current.ran.len() < MOST_WAITING {
-            current.ran.push(ran(timed, place.bucket));
+            current.ran.push(ran(timed, place.bucket, true));
         }
         // Of the first step only its end is known: the next one begins there.
         if self.before.is_some() {
@@ -182,10 +182,10 @@ impl Placer {
         for timed in enqueued.iter().filter(|timed| timed.collective.launch > last_launch_before) {
             let count = counts.entry(timed.collective.communicator).or_default();
             record(Event::Bucket(self.bucket(timed, step, Bucket(*count))));
-            ran.push(self::ran(timed, Bucket(*count)));
+            ran.push(self::ran(timed, Bucket(*count), false));
             *count += 1;
         }
-        let blocked = self.blocked(ran, (begin, computed_until));
+        let blocked = self.blocking.take(ran);
         let mut span = |kind, begin: MonoNanos, end: MonoNanos| {
             if begin < end {
                 record(Event::Span(Span { step, kind, begin, end, cpu_nanos: 0 }));
@@ -199,24 +199,11 @@ impl Placer {
         }
         // What is not compute is waiting: the device has nothing else to do before the last collective is done.
         span(SpanKind::Backward, at, computed_until);
-        blocked.into_iter().for_each(|(from, to)| span(SpanKind::Blocked, from, to));
+        for (from, to) in blocked {
+            span(SpanKind::Blocked, from.max(begin), to.min(computed_until));
+        }
         span(SpanKind::Blocked, computed_until, end);
         record(Event::Step(StepRecord { step, begin, end, samples: 0, shadow: false }));
-    }
-
-    /// When nothing was computed between `from` and `until`, since what runs next needed a collective's result.
-    fn blocked(
-        &mut self,
-        ran: &mut [Ran],
-        (from, until): (MonoNanos, MonoNanos),
-    ) -> Vec<(MonoNanos, MonoNanos)> {
-        ran.sort_unstable_by_key(|one| (one.start, one.end));
-        self.blocking.learn(ran);
-        let blocks = |one: &&Ran| {
-            let is_anchor = self.anchor == Some(one.communicator);
-            self.blocking.blocks(one.communicator, !is_anchor)
-        };
-        ran.iter().filter(blocks).map(|one| (one.start.max(from), one.end.min(until))).collect()
     }
 
     /// Takes in that the host's main thread was in a phase; in the order of time.
@@ -269,9 +256,10 @@ impl Placer {
     }
 }
 
-fn ran(timed: &Timed, bucket: Bucket) -> Ran {
+fn ran(timed: &Timed, bucket: Bucket, is_anchor: bool) -> Ran {
     let Timed { collective, start, end, .. } = *timed;
-    Ran { communicator: collective.communicator, position: bucket.0, start, end }
+    let Collective { communicator, function, launch, is_sent, .. } = collective;
+    Ran { kind: (communicator, function), position: bucket.0, launch, start, end, is_sent, is_anchor }
 }
 
 #[cfg(test)]
@@ -287,7 +275,7 @@ mod tests {
         let [launch, start, end] = micros.map(|micros| MonoNanos(micros * 1_000));
         let ran = Ran::Host { begin: start, end };
         let function = Function::AllReduce;
-        let collective = Collective { communicator, function, seq, bytes, launch, ran };
+        let collective = Collective { communicator, function, seq, bytes, launch, ran, is_sent: false };
         Timed { collective, start, end, source: Source::DeviceEvent }
     }
 

@@ -268,6 +268,7 @@ mod tests {
                 bytes,
                 launch: at,
                 ran: Ran::Host { begin: at, end: at },
+                is_sent: false,
             }
         }
 
@@ -319,6 +320,17 @@ mod tests {
         let places = job.run(&mut finder, &shape, 20);
         assert_eq!(places.len(), 20 * 65, "every collective has its place");
         assert_eq!(places.iter().filter(|place| place.is_last).count(), 20);
+    }
+
+    #[test]
+    fn what_is_sent_is_the_same_however_much_it_is() {
+        let mut finder = StepFinder::default();
+        let mut job = Job::new();
+        let uneven =
+            |step: u64| [(Function::AllToAll, 100 + step * 7 % 5, 30), (Function::AllReduce, 100, 5)];
+        let places: Vec<Place> = (0..100).flat_map(|step| job.run(&mut finder, &uneven(step), 1)).collect();
+        assert!(places.len() > 100 && finder.step_nanos() == Some(35_000_000), "{places:?}");
+        assert!(!finder.has_messages());
     }
 
     #[test]

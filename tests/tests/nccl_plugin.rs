@@ -111,6 +111,65 @@ fn groups_are_told_apart_and_a_late_rank_holds_up_its_own_first() -> anyhow::Res
     Ok(())
 }
 
+/// The report of four ranks of the stand-in; versions before 2.27 do not say how many ranks a communicator has.
+fn of_four(mode: &str, interface: &str) -> anyhow::Result<Value> {
+    let data = tempfile::tempdir()?;
+    let data_text = data.path().to_string_lossy();
+    let stand_in = program("nccl_stand_in");
+    let stand_in = stand_in.to_string_lossy();
+    let job = ["--attach", "-n", "4", "--data", &data_text, "--", &stand_in, "--steps", STEPS, mode];
+    let (code, printed, complaints) =
+        Job::start(&[&job[..], &["--interface", interface, "--slow-rank", "2"]].concat())?.finish()?;
+    ensure!(code == 0, "{printed}{complaints}");
+    report(data.path(), "latest")
+}
+
+/// Rank 2 computes 10 ms longer, and a fix saves that.
+fn rank_2_is_late(report: &Value) -> anyhow::Result<()> {
+    let verdict = &report["verdicts"][0];
+    ensure!(verdict["culprit"]["rank"] == 2 && verdict["cause"] == "compute", "{}", report["verdicts"]);
+    let cost = millis(verdict, "/cost_ns_per_step");
+    ensure!((7.0..13.0).contains(&cost), "10 ms were planted, found {cost}");
+    let error = report["what_if"]["simulation_error"].as_f64().unwrap_or(f64::NAN);
+    ensure!(error < 0.05, "a step can be replayed: {}", report["what_if"]);
+    Ok(())
+}
+
+/// Four stages and four micro-batches: sends between neighbours, both ways, and a norm among all.
+#[test]
+fn a_pipelines_slow_stage_is_named_by_what_neighbours_send_each_other() -> anyhow::Result<()> {
+    for interface in ["3", "6"] {
+        let report = of_four("--pipeline", interface)?;
+        let (all, neighbours) = (&report["groups"][0], &report["groups"][1]);
+        ensure!(all["functions"][0] == "all_reduce", "{}", report["groups"]);
+        ensure!(
+            neighbours["functions"].as_array().is_some_and(|of| of.len() == 1 && of[0] == "send_receive"),
+            "{}",
+            report["groups"]
+        );
+        ensure!(neighbours["group"]["ranks"] == 2 && neighbours["count"] == 3, "{}", report["groups"]);
+        // Four micro-batches, forward and back.
+        ensure!(neighbours["cost"]["collectives"] == 8.0, "{}", report["groups"]);
+        ensure!(neighbours["cost"]["bytes"] == 8.0 * 4.0 * 4096.0, "{}", report["groups"]);
+        rank_2_is_late(&report)?;
+    }
+    Ok(())
+}
+
+/// Two exchanges of each rank with all others, then gradients.
+#[test]
+fn experts_exchange_with_all_others_at_once() -> anyhow::Result<()> {
+    let report = of_four("--experts", "5")?;
+    let group = &report["groups"][0];
+    ensure!(report["groups"].as_array().map(Vec::len) == Some(1), "{}", report["groups"]);
+    ensure!(group["cost"]["collectives"] == 5.0, "{group}");
+    ensure!(
+        group["functions"].as_array().is_some_and(|of| of.iter().any(|one| one == "all_to_all")),
+        "{group}"
+    );
+    rank_2_is_late(&report)
+}
+
 #[test]
 fn a_forked_child_is_not_observed_and_ends() -> anyhow::Result<()> {
     let (report, _, printed) = observed(6, &["--fork"])?;

@@ -9,7 +9,7 @@ mod pace;
 
 use std::collections::BTreeMap;
 
-use wire::event::BucketRecord;
+use wire::event::Function;
 use wire::ids::{Bucket, Comm};
 use wire::views::Group;
 
@@ -67,8 +67,7 @@ pub(super) struct Mesh {
     joints: Vec<Joint>,
     /// The sum over ranks.
     totals: Durations,
-    /// Where all ranks do the same in the same order.
-    places: Option<Places>,
+    places: Places,
     measured: f64,
 }
 
@@ -165,11 +164,12 @@ impl Mesh {
         joints.filter(|(_, joint)| joint.parts.len() == self.ranks.len()).map(tried).collect()
     }
 
-    /// `rank` as the mean of the ranks that are not `among`: piece by piece where they do the same, else phase by phase.
+    /// `rank` as the mean of the ranks that are not `among`: piece by piece where some of them do the same in
+    /// the same order, else phase by phase.
     fn as_others(&self, rank: usize, among: &[usize]) -> Pace {
         let total = |rank: usize| &self.ranks[rank].total;
         let by_phases = || Pace::Scaled(to_others(total, self.ranks.len(), &self.totals, rank, among));
-        self.places.as_ref().map_or_else(by_phases, |places| places.as_others(rank, among))
+        self.places.as_others(rank, among).unwrap_or_else(by_phases)
     }
 
     /// One phase at its mean over ranks, on every rank.
@@ -232,10 +232,13 @@ impl Joint {
     fn of(collective: &Collective<'_>, offsets: &[i64], timelines: &mut [Timeline<'_>]) -> Self {
         let last = collective.members.iter().map(|member| member.record.start.0 + offsets[member.rank]).max();
         let group = Group::of(collective.members.iter().map(|member| member.rank));
+        let first_rank = collective.members[0].rank;
+        let is_message = Function::of(collective.seq) == Function::SendReceive;
         let part = |member: &Member<'_>| {
+            let with_earlier = is_message.then_some(member.rank > first_rank);
             let end = member.record.end.0 + offsets[member.rank];
             let transfer = (end - last.unwrap_or(end)).max(0) as f64;
-            timelines[member.rank].part(group, member.rank, member.record, transfer)
+            timelines[member.rank].part((group, with_earlier), member, transfer)
         };
         let parts: Vec<Part> = collective.members.iter().map(part).collect();
         let usual = |of: fn(&Part) -> f64| stats::lower_median(parts.iter().map(of)).unwrap_or(0.0);
@@ -260,8 +263,8 @@ struct Timeline<'a> {
     work: Work,
     /// By communicator, when the collective before ended, on the rank's own clock.
     free: Vec<(Comm, i64)>,
-    /// How many collectives it had in groups of each shape, and own work up to each.
-    counts: BTreeMap<Group, u32>,
+    /// How many collectives it had of each kind, and own work up to each.
+    counts: BTreeMap<(Group, Option<bool>), u32>,
     places: BTreeMap<Place, f64>,
 }
 
@@ -276,7 +279,13 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    fn part(&mut self, group: Group, rank: usize, record: &BucketRecord, transfer: f64) -> Part {
+    fn part(
+        &mut self,
+        (group, message_with_earlier): (Group, Option<bool>),
+        member: &Member<'_>,
+        transfer: f64,
+    ) -> Part {
+        let Member { rank, record, .. } = *member;
         let (start, end) = (record.start.0, record.end.0);
         let comm = self.free.iter().position(|(comm, _)| *comm == record.comm).unwrap_or_else(|| {
             self.free.push((record.comm, i64::MIN));
@@ -286,8 +295,8 @@ impl<'a> Timeline<'a> {
         let is_idle = free.saturating_add(IDLE_NANOS) < start;
         let ready = if is_idle { start } else { record.ready.0.min(start) };
         let work = self.work.until(ready);
-        let count = self.counts.entry(group).or_default();
-        self.places.insert((group, *count), work.iter().sum());
+        let count = self.counts.entry((group, message_with_earlier)).or_default();
+        self.places.insert(Place { group, message_with_earlier, count: *count }, work.iter().sum());
         *count += 1;
         Part {
             rank,

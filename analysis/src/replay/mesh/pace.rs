@@ -6,8 +6,16 @@ use wire::views::Group;
 
 use crate::replay::graph::{Durations, PHASES};
 
-/// A place in a step that all ranks come to: the so manyth collective in a group of this shape.
-pub(super) type Place = (Group, u32);
+/// A place in a step that ranks come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    /// A collective in a group of this shape,
+    pub(super) group: Group,
+    /// or a message with an earlier rank, or a later one: a stage of a pipeline that has both does something else than the first.
+    pub(super) message_with_earlier: Option<bool>,
+    /// the so manyth.
+    pub(super) count: u32,
+}
 
 /// How own work is played.
 #[derive(Clone)]
@@ -41,32 +49,45 @@ fn between(places: &[(f64, f64)], own: f64) -> f64 {
 pub(super) struct Places {
     ranks: Vec<BTreeMap<Place, f64>>,
     totals: Vec<f64>,
-    sums: BTreeMap<Place, f64>,
+    /// By rank, which of `kinds` it is of.
+    kind: Vec<usize>,
+    kinds: Vec<Kind>,
+}
+
+/// Ranks that come to the same places; sums over them.
+struct Kind {
+    ranks: usize,
+    places: BTreeMap<Place, f64>,
+    total: f64,
 }
 
 impl Places {
-    /// `None` where ranks come to different places: then their steps cannot be compared piece by piece.
-    pub(super) fn of(ranks: Vec<BTreeMap<Place, f64>>, totals: Vec<f64>) -> Option<Self> {
-        let first = ranks.first()?;
-        if !ranks.iter().all(|rank| rank.keys().eq(first.keys())) {
-            return None;
+    pub(super) fn of(ranks: Vec<BTreeMap<Place, f64>>, totals: Vec<f64>) -> Self {
+        let (mut kind, mut kinds) = (Vec::with_capacity(ranks.len()), Vec::<Kind>::new());
+        for (places, total) in ranks.iter().zip(&totals) {
+            let known = kinds.iter().position(|known| known.places.keys().eq(places.keys()));
+            kind.push(known.unwrap_or(kinds.len()));
+            match known.map(|known| &mut kinds[known]) {
+                Some(known) => known.add(places, *total),
+                None => kinds.push(Kind { ranks: 1, places: places.clone(), total: *total }),
+            }
         }
-        let mut sums = BTreeMap::new();
-        for (place, work) in ranks.iter().flatten() {
-            *sums.entry(*place).or_default() += work;
-        }
-        Some(Self { ranks, totals, sums })
+        Self { ranks, totals, kind, kinds }
     }
 
-    /// `rank` as the mean of those that are not `among`.
-    pub(super) fn as_others(&self, rank: usize, among: &[usize]) -> Pace {
-        let others = self.ranks.len().saturating_sub(among.len()).max(1) as f64;
+    /// `rank` as the mean of those that come to the same places and are not `among`; `None` where there are none, since then its
+    /// step cannot be compared piece by piece.
+    pub(super) fn as_others(&self, rank: usize, among: &[usize]) -> Option<Pace> {
+        let kind = &self.kinds[self.kind[rank]];
+        let alike: Vec<usize> =
+            among.iter().copied().filter(|&one| self.kind[one] == self.kind[rank]).collect();
+        let others = kind.ranks.checked_sub(alike.len()).filter(|others| *others > 0)? as f64;
         let mean = |sum: f64, those: f64| (sum - those).max(0.0) / others;
         let place = |(place, own): (&Place, &f64)| {
-            let those = among.iter().filter_map(|&one| self.ranks[one].get(place)).sum();
-            (*own, mean(self.sums[place], those))
+            let those = alike.iter().filter_map(|&one| self.ranks[one].get(place)).sum();
+            (*own, mean(kind.places[place], those))
         };
-        let total = mean(self.totals.iter().sum(), among.iter().map(|&one| self.totals[one]).sum());
+        let total = mean(kind.total, alike.iter().map(|&one| self.totals[one]).sum());
         let mut places: Vec<(f64, f64)> = self.ranks[rank].iter().map(place).collect();
         places.extend([(0.0, 0.0), (self.totals[rank], total)]);
         places.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -76,7 +97,15 @@ impl Places {
             furthest = instead.max(furthest);
             *instead = furthest;
         }
-        Pace::Through(places)
+        Some(Pace::Through(places))
+    }
+}
+
+impl Kind {
+    fn add(&mut self, places: &BTreeMap<Place, f64>, total: f64) {
+        self.ranks += 1;
+        self.total += total;
+        self.places.iter_mut().zip(places.values()).for_each(|((_, sum), work)| *sum += work);
     }
 }
 
@@ -84,14 +113,16 @@ impl Places {
 mod tests {
     use super::*;
 
-    const WORLD: Group = Group { ranks: 3, stride: 1 };
+    fn place(count: u32) -> Place {
+        Place { group: Group { ranks: 3, stride: 1 }, message_with_earlier: None, count }
+    }
 
     #[test]
     fn a_rank_is_replaced_piece_by_piece() {
-        let rank = |first: f64, second: f64| BTreeMap::from([((WORLD, 0), first), ((WORLD, 1), second)]);
+        let rank = |first: f64, second: f64| BTreeMap::from([(place(0), first), (place(1), second)]);
         let places =
             Places::of(vec![rank(10.0, 20.0), rank(30.0, 40.0), rank(14.0, 24.0)], vec![30.0, 60.0, 34.0]);
-        let pace = places.unwrap().as_others(1, &[1]);
+        let pace = places.as_others(1, &[1]).unwrap();
         let played = |own: f64| {
             let mut work = [0.0; PHASES];
             work[1] = own;
@@ -101,8 +132,11 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_come_to_different_places_are_not_compared_so() {
-        let of = |count: u32| (0..count).map(|at| ((WORLD, at), f64::from(at))).collect();
-        assert!(Places::of(vec![of(2), of(3)], vec![5.0, 5.0]).is_none());
+    fn ranks_are_compared_with_those_that_come_to_the_same_places() {
+        let of = |count: u32| (0..count).map(|at| (place(at), f64::from(at))).collect();
+        let places = Places::of(vec![of(2), of(3), of(3)], vec![5.0, 6.0, 8.0]);
+        assert!(places.as_others(0, &[0]).is_none(), "there is none");
+        let Some(Pace::Through(through)) = places.as_others(1, &[1]) else { panic!("rank 2 is") };
+        assert_eq!(through.last(), Some(&(6.0, 8.0)));
     }
 }

@@ -1,7 +1,7 @@
 //! Steps of groups whose what-ifs are worked out on paper, in milliseconds.
 
 use wire::clock::MonoNanos;
-use wire::event::{Source, Span, SpanKind, StepRecord};
+use wire::event::{BucketRecord, Source, Span, SpanKind, StepRecord};
 use wire::ids::{Bucket, Seq, Step};
 
 use super::*;

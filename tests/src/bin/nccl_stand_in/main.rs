@@ -177,7 +177,7 @@ fn train(plugin: &Plugin, options: &Options, config: &Config) -> anyhow::Result<
         let mut caller = Caller::new(plugin, &groups, rank, queue)?;
         let program = program::of(options, rank, world_size);
         let mut under_way = 0;
-        let mut wait = |under_way: &mut usize| -> anyhow::Result<()> {
+        let wait = |under_way: &mut usize| -> anyhow::Result<()> {
             for _ in 0..std::mem::take(under_way) {
                 over.recv().context("the device stopped")?;
             }
