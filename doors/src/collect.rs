@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use wire::clock::MonoNanos;
+use wire::event::Source;
 
 use crate::messages::{self, Message, Told};
 use crate::trail::{Entry, Function, Handle};
@@ -38,6 +39,19 @@ pub struct Collective {
     pub ran: Ran,
     /// It is a message of this rank's to another, whose result this rank does not need.
     pub is_sent: bool,
+}
+
+/// A collective, with the time its kernel ran on the host's clock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Timed {
+    /// What it is.
+    pub collective: Collective,
+    /// Its kernel began.
+    pub start: MonoNanos,
+    /// Its kernel ended.
+    pub end: MonoNanos,
+    /// Whose clock said so.
+    pub source: Source,
 }
 
 /// First begin to last end over the channels.

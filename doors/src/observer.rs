@@ -14,11 +14,11 @@ use wire::event::{EventKind, Source};
 use wire::ids::Rank;
 
 use crate::calls::Measured;
-use crate::collect::{Collective, Collector, Ran};
+use crate::collect::{Collective, Collector, Ran, Timed};
 use crate::detail::Budget;
 use crate::gpu_clock::GpuClock;
 use crate::host::{self, ExitCode};
-use crate::place::{Placer, Timed};
+use crate::place::Placer;
 use crate::trail::{self, Entry};
 
 /// How often rings are emptied (see the arithmetic of [`trail`]).

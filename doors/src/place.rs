@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use wire::clock::MonoNanos;
-use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
+use wire::event::{BucketRecord, Event, Span, SpanKind, StepRecord};
 use wire::ids::{Bucket, Comm, Step};
 
 use crate::blocking::{Blocking, Ran};
-use crate::collect::Collective;
+use crate::collect::{Collective, Timed};
 use crate::steps::{Place, StepFinder};
 use crate::trail::Phase;
 
@@ -31,19 +31,6 @@ const MOST_COMMUNICATORS: usize = 256;
 /// turn follows within some ten microseconds, and later where whoever runs it was off the processor; gradients of a
 /// bucket take milliseconds.
 pub(crate) const IDLE_NANOS: i64 = 200_000;
-
-/// A collective, with the time its kernel ran on the host's clock.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Timed {
-    /// What it is.
-    pub collective: Collective,
-    /// Its kernel began.
-    pub start: MonoNanos,
-    /// Its kernel ended.
-    pub end: MonoNanos,
-    /// Whose clock said so.
-    pub source: Source,
-}
 
 /// Puts collectives into steps.
 #[derive(Debug, Default)]
@@ -92,7 +79,7 @@ impl Placer {
         if self.finders.len() >= MOST_COMMUNICATORS && !self.finders.contains_key(&communicator) {
             return;
         }
-        let place = self.finders.entry(communicator).or_default().place(&timed.collective);
+        let place = self.finders.entry(communicator).or_default().place(timed);
         self.choose_anchor(timed.collective.launch);
         if self.anchor != Some(communicator) {
             if self.waiting.len() == MOST_WAITING {
@@ -264,6 +251,8 @@ fn ran(timed: &Timed, bucket: Bucket, is_anchor: bool) -> Ran {
 
 #[cfg(test)]
 mod tests {
+    use wire::event::Source;
+
     use super::*;
     use crate::collect::Ran;
     use crate::trail::Function;

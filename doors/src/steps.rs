@@ -1,7 +1,8 @@
 //! Training steps that nobody marks, found in the order of collectives.
 //!
 //! A training step issues the same collectives as the one before. What repeats is the step; where it begins is told by
-//! time, since between two steps lies a forward pass in which nothing is reduced. How a step is numbered must not
+//! time, since between two steps lies a forward pass in which nothing is reduced: of that in which nothing runs, since a rank
+//! that waits in a collective for a slow one would tell of another gap than that. How a step is numbered must not
 //! depend on when a rank found out: its number comes from NCCL's own count, which is the same on all ranks.
 
 use std::collections::VecDeque;
@@ -9,7 +10,7 @@ use std::collections::VecDeque;
 use wire::clock::MonoNanos;
 use wire::ids::{Bucket, Step};
 
-use crate::collect::Collective;
+use crate::collect::{Collective, Timed};
 use crate::trail::Function;
 
 /// Collectives that are remembered while no period is found: a step may have a third of them.
@@ -20,7 +21,7 @@ const REPEATS: usize = 3;
 const FIRST_PATIENCE_NANOS: i64 = 1_000_000_000;
 /// What turned out to be less than a step is looked at for twice as long the next time, up to this.
 const MOST_PATIENCE_NANOS: i64 = 60_000_000_000;
-/// A gap between collectives begins a step when it is longer than any other by this factor.
+/// An idle time between collectives begins a step when it is longer than any other by this factor.
 const CLEAR_GAP: f64 = 1.5;
 
 /// Collectives that look alike are the same one of another step.
@@ -44,6 +45,8 @@ struct Seen {
     token: Token,
     seq: u64,
     launch: MonoNanos,
+    /// For how long nothing ran on its communicator before it, in nanoseconds.
+    idle: i64,
 }
 
 /// Where a collective belongs.
@@ -64,11 +67,19 @@ pub struct StepFinder {
     period: Option<Period>,
     patience_nanos: i64,
     seen: usize,
+    /// When all that came so far had run.
+    ran_until: MonoNanos,
 }
 
 impl Default for StepFinder {
     fn default() -> Self {
-        Self { history: VecDeque::new(), period: None, patience_nanos: FIRST_PATIENCE_NANOS, seen: 0 }
+        Self {
+            history: VecDeque::new(),
+            period: None,
+            patience_nanos: FIRST_PATIENCE_NANOS,
+            seen: 0,
+            ran_until: MonoNanos(0),
+        }
     }
 }
 
@@ -107,10 +118,12 @@ impl Period {
 impl StepFinder {
     /// Takes in the next collective; says where it belongs once steps are known. When a collective comes that does
     /// not belong there, steps are looked for anew.
-    pub fn place(&mut self, collective: &Collective) -> Option<Place> {
+    pub fn place(&mut self, timed: &Timed) -> Option<Place> {
         self.seen += 1;
-        let token = Token::of(collective);
-        let seen = Seen { token, seq: collective.seq, launch: collective.launch };
+        let idle = timed.start - self.ran_until;
+        self.ran_until = self.ran_until.max(timed.end);
+        let Collective { seq, launch, .. } = timed.collective;
+        let seen = Seen { token: Token::of(&timed.collective), seq, launch, idle };
         if let Some(period) = &mut self.period {
             let place = period.place(&seen);
             if place.is_none() {
@@ -210,13 +223,11 @@ fn begun_at_the_gap(repeats: &[Seen], length: usize) -> Period {
 
 /// The position of the token that follows the longest gap, if one is clearly the longest.
 fn first_after_gap(repeats: &[Seen], length: usize) -> Option<usize> {
-    // Gaps before the first token of all are not known; of every position the shortest counts, which no hiccup makes.
+    // Of every position the shortest counts, which no hiccup makes.
     let mut gaps: Vec<(f64, usize)> = (0..length)
         .map(|position| {
-            let at = (position..repeats.len()).step_by(length).filter(|&at| at > 0);
-            let gap =
-                at.map(|at| (repeats[at].launch - repeats[at - 1].launch) as f64).fold(f64::MAX, f64::min);
-            (gap, position)
+            let idle = (position..repeats.len()).step_by(length).map(|at| repeats[at].idle.max(0) as f64);
+            (idle.fold(f64::MAX, f64::min), position)
         })
         .collect();
     gaps.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -236,6 +247,7 @@ fn least_rotation(period: &[Seen]) -> usize {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use wire::event::Source;
 
     use super::*;
     use crate::collect::Ran;
@@ -256,20 +268,16 @@ mod tests {
             Self { seqs: [0; 16], time: 0 }
         }
 
-        fn next(&mut self, (function, bytes, millis): (Function, u64, i64)) -> Collective {
+        /// Each takes no time.
+        fn next(&mut self, (function, bytes, millis): (Function, u64, i64)) -> Timed {
             self.time += millis * 1_000_000;
             let seq = self.seqs[function as usize];
             self.seqs[function as usize] += 1;
             let at = MonoNanos(self.time);
-            Collective {
-                communicator: 1,
-                function,
-                seq,
-                bytes,
-                launch: at,
-                ran: Ran::Host { begin: at, end: at },
-                is_sent: false,
-            }
+            let ran = Ran::Host { begin: at, end: at };
+            let collective =
+                Collective { communicator: 1, function, seq, bytes, launch: at, ran, is_sent: false };
+            Timed { collective, start: at, end: at, source: Source::HostClock }
         }
 
         fn run(&mut self, finder: &mut StepFinder, shape: &Shape, steps: usize) -> Vec<Place> {
@@ -301,7 +309,7 @@ mod tests {
             let mut by_seq = Vec::new();
             for at in 0..300 {
                 let one = job.next(DDP[at % 3]);
-                by_seq.extend(finder.place(&one).map(|place| (one.seq, place)));
+                by_seq.extend(finder.place(&one).map(|place| (one.collective.seq, place)));
             }
             by_seq
         };
@@ -323,6 +331,25 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_that_waits_for_another_finds_the_same_gap() {
+        let (mut job, mut finder) = (Job::new(), StepFinder::default());
+        // A layer's sum that takes 40 ms because a neighbour is late, 30 ms of forward before it, and 10 ms behind.
+        let places: Vec<Place> = (0..60)
+            .flat_map(|_| {
+                let mut layer = job.next((Function::AllGather, 10, 30));
+                job.time += 40_000_000;
+                layer.end = MonoNanos(job.time);
+                [layer, job.next((Function::AllReduce, 100, 10))]
+            })
+            .filter_map(|timed| finder.place(&timed))
+            .collect();
+        assert!(places.len() > 60, "{places:?}");
+        assert!(places.windows(2).all(|pair| pair[0].is_last == (pair[1].bucket == Bucket(0))));
+        let first = finder.period.expect("steps are found").tokens[0];
+        assert_eq!(first.function, Function::AllGather, "by its launch the other one would be");
+    }
+
+    #[test]
     fn what_is_sent_is_the_same_however_much_it_is() {
         let mut finder = StepFinder::default();
         let mut job = Job::new();
@@ -341,7 +368,7 @@ mod tests {
             let mut last = None;
             for at in skip..600 {
                 let one = job.next(even[at % 3]);
-                last = finder.place(&one).map(|place| (one.bytes, place.bucket)).or(last);
+                last = finder.place(&one).map(|place| (one.collective.bytes, place.bucket)).or(last);
             }
             last
         };
