@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use wire::clock::ServerNanos;
+use wire::clock::{MonoNanos, ServerNanos};
 use wire::event::BucketRecord;
 use wire::ids::{Comm, Seq};
 
@@ -57,7 +57,7 @@ pub(crate) struct Collective<'a> {
 
 /// All collectives of a step.
 pub(crate) struct Joined<'a> {
-    /// In order of communicator and sequence number.
+    /// In order of communicator, and on each in the order in which they ran: numbers of different functions do not tell.
     pub(crate) collectives: Vec<Collective<'a>>,
     /// By rank, in the order of its bucket records.
     pub(crate) waits: Vec<Vec<Wait>>,
@@ -82,7 +82,7 @@ impl<'a> Joined<'a> {
             }
             collectives.push(collective);
         }
-        collectives.sort_by_key(|collective| (collective.comm, collective.seq));
+        collectives.sort_by_key(|collective| (collective.comm, collective.first_start(), collective.seq));
         Self { collectives, waits }
     }
 }
@@ -151,6 +151,11 @@ impl<'a> Collective<'a> {
             };
         }
         self
+    }
+
+    /// By the first member's own clock: all collectives of a communicator have the same members.
+    fn first_start(&self) -> Option<MonoNanos> {
+        self.members.first().map(|member| member.record.start)
     }
 
     fn last_start(&self, size: Option<usize>) -> Option<(usize, ServerNanos)> {

@@ -47,8 +47,8 @@ pub struct Replay {
     pub phases: [f32; PHASES],
     /// Those among all ranks, in launch order.
     pub collectives: Vec<ReplayedCollective>,
-    /// There are others, among some of the ranks: no rank can stand for all.
-    pub has_groups: bool,
+    /// Why nothing is predicted from it for other world sizes, if so.
+    pub unpredictable: Option<&'static str>,
     /// Own work before the thread blocks for the last bucket, the mean over ranks.
     pub before_nanos: f32,
     /// Own work after the last bucket, the mean over ranks.
@@ -121,10 +121,12 @@ pub(crate) fn replay(
     fits: &[Option<ClockFit>],
     joined: &Joined<'_>,
 ) -> Option<Replay> {
-    match Graph::of(records, fits, joined) {
-        Some(graph) => Some(replay_graph(&graph)),
-        None => Some(Mesh::of(records, fits, joined)?.replay()),
+    let graph = Graph::of(records, fits, joined);
+    if let Some(graph) = graph.as_ref().filter(|graph| !graph.is_held_up) {
+        return Some(replay_graph(graph));
     }
+    let by_rank = Mesh::of(records, fits, joined).map(|mesh| mesh.replay());
+    by_rank.or_else(|| graph.as_ref().map(replay_graph))
 }
 
 fn replay_graph(graph: &Graph) -> Replay {
@@ -158,7 +160,7 @@ fn replay_graph(graph: &Graph) -> Replay {
         ranks: (0..graph.ranks.len()).map(fix).collect(),
         phases,
         collectives: collectives.collect(),
-        has_groups: false,
+        unpredictable: None,
         before_nanos: usual.before as f32,
         after_nanos: usual.after as f32,
         group: slow_together(&own, graph.measured).map(|ranks| {

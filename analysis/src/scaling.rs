@@ -114,10 +114,8 @@ impl Model {
         if replays.len() * 2 <= observed().count() {
             return Err("most steps cannot be replayed within 5 % of what was measured");
         }
-        if replays.iter().any(|replay| replay.has_groups) {
-            return Err(
-                "some collectives are among some of the ranks: predictions are made where all are among all",
-            );
+        if let Some(why) = replays.iter().find_map(|replay| replay.unpredictable) {
+            return Err(why);
         }
         let profile = Profile::of(&replays).ok_or("no step with all-reduces was observed")?;
         let mean =

@@ -43,6 +43,9 @@ pub(super) struct Graph {
     pub(super) ranks: Vec<RankGraph>,
     pub(super) collectives: Vec<Collective>,
     pub(super) measured: f64,
+    /// A rank waits for a collective before the last ones: what it does then is later than its own work says, which is not
+    /// played here.
+    pub(super) is_held_up: bool,
     comms: usize,
 }
 
@@ -58,13 +61,21 @@ impl Graph {
         let (collectives, comms) = collectives(joined);
         let placed = Placed::of(&steps, fits);
         let transfers = transfers(joined, &placed);
+        let works: Vec<Work> = steps.iter().map(|step| Work::of(step)).collect();
+        let own =
+            |rank: usize| joined.collectives.iter().map(move |collective| collective.members[rank].record);
         let rank = |(rank, transfer): (usize, Vec<f64>)| {
-            let own: Vec<&BucketRecord> =
-                joined.collectives.iter().map(|collective| collective.members[rank].record).collect();
-            rank_graph(steps[rank], placed.begins[rank], &own, &collectives, transfer)
+            let buckets: Vec<&BucketRecord> = own(rank).collect();
+            let end = steps[rank].record.end.0;
+            rank_graph(&works[rank], (placed.begins[rank], end), &buckets, &collectives, transfer)
         };
         let ranks = transfers.into_iter().enumerate().map(rank).collect();
-        Some(Self { ranks, collectives, measured: placed.measured, comms })
+        let holds = |work: &Work, record: &BucketRecord| {
+            let (start, end) = (record.start.0, record.end.0);
+            start < end && end <= work.sync && work.is_blocked(start, end)
+        };
+        let is_held_up = (0..steps.len()).any(|rank| own(rank).any(|record| holds(&works[rank], record)));
+        Some(Self { ranks, collectives, measured: placed.measured, is_held_up, comms })
     }
 
     /// One rank's times, its phases scaled; with `usual`, its begin is no later and its transfers and
@@ -237,13 +248,12 @@ fn transfers(joined: &Joined<'_>, placed: &Placed) -> Vec<Vec<f64>> {
 }
 
 fn rank_graph(
-    step: &RankStep,
-    begin: f64,
+    work: &Work,
+    (begin, end): (f64, i64),
     buckets: &[&BucketRecord],
     collectives: &[Collective],
     transfer: Vec<f64>,
 ) -> RankGraph {
-    let work = Work::of(step);
     let mut gap = Vec::with_capacity(buckets.len());
     for (bucket, collective) in buckets.iter().zip(collectives) {
         let free = collective.follows.map_or(i64::MIN, |before| buckets[before].end.0);
@@ -251,7 +261,7 @@ fn rank_graph(
     }
     RankGraph {
         begin,
-        total: work.until(step.record.end.0),
+        total: work.until(end),
         before: work.until(work.sync),
         ready: buckets.iter().map(|bucket| work.until(bucket.ready.0)).collect(),
         gap,

@@ -1,4 +1,4 @@
-//! A step with collectives among some of the ranks, played rank by rank.
+//! A step with collectives among some of the ranks, or that ranks wait for on the way, played rank by rank.
 //!
 //! A rank works through its own time. It starts a collective when it has come there and the one before on the
 //! communicator is done; all of a group go on from its last start; and one that a layer needs holds its rank up until it
@@ -137,7 +137,11 @@ impl Mesh {
             ranks: (0..self.ranks.len()).map(|rank| without(&[rank])).collect(),
             phases: std::array::from_fn(|phase| saving(&self.evened(phase))),
             collectives: self.collectives(&as_measured, period),
-            has_groups: true,
+            unpredictable: Some(if self.has_groups() {
+                "some collectives are among some of the ranks: predictions are made where all are among all"
+            } else {
+                "ranks wait for collectives in the middle of a step: predictions are made where they do so at its end"
+            }),
             before_nanos: before as f32,
             after_nanos: (mean(|rank| &rank.total) - before) as f32,
             group: slow_together(&own, self.measured).map(|ranks| super::Group {
@@ -145,6 +149,10 @@ impl Mesh {
                 ranks: ranks.into_iter().map(|rank| rank as u32).collect(),
             }),
         }
+    }
+
+    fn has_groups(&self) -> bool {
+        self.joints.iter().any(|joint| joint.parts.len() < self.ranks.len())
     }
 
     /// Those among all ranks; `period` is what the step adds with all of them as measured.

@@ -17,7 +17,7 @@ fn replay() -> Replay {
         gap_nanos: 0.0,
     };
     Replay {
-        has_groups: false,
+        unpredictable: None,
         measured_nanos: 115.0 * MS,
         simulated_nanos: 115.0 * MS,
         skew_nanos: 0.0,
