@@ -11,6 +11,7 @@
 mod events;
 mod exports;
 mod group;
+mod members;
 
 pub(crate) use events::Measured;
 
@@ -20,6 +21,7 @@ use std::sync::atomic::Ordering;
 
 use crate::detail::{self, Detail};
 use crate::host;
+use crate::messages::Message;
 use crate::nccl::names::{DATATYPES, bytes_of_code};
 use crate::observer::{self, Communicator, Door};
 use crate::table::{Table, mixed};
@@ -51,6 +53,7 @@ fn made(communicator: *mut c_void, number: u64, size: Option<c_int>) {
         if let Some(known) = COMMUNICATORS.of(communicator.addr() as u64) {
             known.store(number, Ordering::Relaxed);
         }
+        members::forget(communicator);
         let size = size.and_then(|size| u32::try_from(size).ok());
         if let Some(size) = size {
             observer::begin(Door::Calls, Some(Communicator { number, size }));
@@ -92,10 +95,21 @@ fn timed(by_stream: Vec<(*mut c_void, Vec<Numbered>)>, original: impl FnOnce() -
     result
 }
 
-/// A collective, as it is called.
+/// What is called.
+#[derive(Clone, Copy)]
+enum What {
+    Collective(Function),
+    /// A send to, or a receive from, a rank of the communicator.
+    Message {
+        peer: c_int,
+        is_sent: bool,
+    },
+}
+
+/// A collective or a message, as it is called.
 #[derive(Clone, Copy)]
 struct Call {
-    function: Function,
+    what: What,
     count: usize,
     datatype: c_int,
     communicator: *mut c_void,
@@ -107,6 +121,9 @@ impl Call {
     fn run(self, original: impl FnOnce() -> c_int) -> c_int {
         if !host::guarded(is_wanted) || detail::now() == Detail::Nothing {
             return original();
+        }
+        if !group::is_open() {
+            Message::begin_batch();
         }
         let Some(numbered) = observed(|| self.number()) else { return original() };
         if detail::now() == Detail::Enqueued {
@@ -127,27 +144,47 @@ impl Call {
     /// left.
     fn number(self) -> Option<Numbered> {
         let communicator = number_of(self.communicator)?;
-        Some(Numbered { call: self, communicator, seq: COUNTS.count(communicator, self.function)? })
+        let number = match self.what {
+            What::Collective(function) => Number::Collective(function, COUNTS.count(communicator, function)?),
+            What::Message { peer, is_sent } => {
+                let (own, peer) = (members::of(self.communicator, communicator)?, u32::try_from(peer).ok()?);
+                let way = if is_sent { (own, peer) } else { (peer, own) };
+                Number::Message(Message::next(communicator, way, is_sent)?)
+            }
+        };
+        Some(Numbered { call: self, communicator, number })
     }
 }
 
-/// A call by the numbers that it has on all ranks.
+/// By the numbers that it has on all ranks.
+#[derive(Clone, Copy)]
+enum Number {
+    Collective(Function, u64),
+    Message(Message),
+}
+
+/// A call by its numbers.
 #[derive(Clone, Copy)]
 struct Numbered {
     call: Call,
     communicator: u64,
-    seq: u64,
+    number: Number,
 }
 
 impl Numbered {
     /// Leaves an entry; its handle.
     fn announce(self) -> Handle {
-        let Self { call: Call { function, count, datatype, .. }, communicator, seq } = self;
+        let Self { call: Call { count, datatype, .. }, communicator, number } = self;
         let handle = Handle::new(Kind::Collective);
         // A negative type is none.
         let element = usize::try_from(datatype).map_or(1, bytes_of_code);
-        let (bytes, at) = (count as u64 * element, agent::clock::now());
-        trail::append(Entry::Enqueued { handle, communicator, function, seq, bytes, channels: 1, at });
+        let (bytes, channels, at) = (count as u64 * element, 1, agent::clock::now());
+        trail::append(match number {
+            Number::Collective(function, seq) => {
+                Entry::Enqueued { handle, communicator, function, seq, bytes, channels, at }
+            }
+            Number::Message(message) => Entry::Message { handle, communicator, message, bytes, channels, at },
+        });
         handle
     }
 }

@@ -71,6 +71,35 @@ fn what_is_called_in_a_group_has_the_time_of_the_group() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Half a job: the other stage of the pipeline is not observed.
+#[test]
+fn what_a_stage_of_a_pipeline_sends_and_receives_is_timed_too() -> anyhow::Result<()> {
+    let (report, _) = observed("22005", &["--stages", "--steps", "600"])?;
+    let (sent, received) = (f64::from(1 << 20), f64::from(1 << 18));
+    let buckets = report["buckets"].as_array().cloned().unwrap_or_default();
+    let of = |function: &str, floats: f64| -> anyhow::Result<f64> {
+        let is_it = |one: &&Value| one["function"] == function && number(one, "/bytes") == 4.0 * floats;
+        let found = buckets.iter().find(is_it);
+        Ok(number(
+            found.ok_or_else(|| anyhow::anyhow!("no {function} of {floats}: {report}"))?,
+            "/transfer_ns/median",
+        ))
+    };
+    // The other stage is there before, so that what is sent takes what it takes.
+    let found = of("send_receive", sent)?;
+    ensure!((found - collective_nanos(sent)).abs() < 200.0, "{found} of {}", collective_nanos(sent));
+    // It computes for 3 ms, and begins when it has what was sent.
+    let found = of("send_receive", received)? - 3e6;
+    let least = collective_nanos(received);
+    ensure!((least - 200.0..least + 300_000.0).contains(&found), "{found} and 3 ms, of {least}");
+    let found = of("all_reduce", received)?;
+    ensure!((least - 200.0..least + 100_000.0).contains(&found), "{found} of {least}");
+    // 6 ms of compute, and the wait is none.
+    let computed = number(&report, "/ledger/0/backward_ns") / number(&report, "/steps") / 1e6;
+    ensure!((5.9..7.0).contains(&computed), "{computed} ms of compute: {}", report["ledger"]);
+    Ok(())
+}
+
 #[test]
 fn a_release_that_tells_more_itself_is_left_to_its_profiler_interface() -> anyhow::Result<()> {
     let (libraries, library) = (fake_gpu::installed_as(&LIBRARIES)?, program("libpaceline_agent.so"));

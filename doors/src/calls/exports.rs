@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use gpu::nccl::UniqueId;
 
-use super::{Call, group, made, number_of_split};
+use super::{Call, What, group, made, number_of_split};
 use crate::trail::Function;
 
 /// `ncclInternalError`: there is no NCCL behind this library, and nobody could have called it.
@@ -20,7 +20,7 @@ fn number_named(id: &UniqueId) -> u64 {
 
 /// NCCL's function: the next one of its name, since another library may stand before it too, else the one in the NCCL
 /// that the process has.
-fn found(name: &'static str, kept: &'static str) -> Option<*const c_void> {
+pub(super) fn found(name: &'static str, kept: &'static str) -> Option<*const c_void> {
     let terminated: Vec<u8> = name.bytes().chain([0]).collect();
     // SAFETY: the name ends with a zero.
     let next = unsafe { libc::dlsym(libc::RTLD_NEXT, terminated.as_ptr().cast()) };
@@ -28,7 +28,7 @@ fn found(name: &'static str, kept: &'static str) -> Option<*const c_void> {
 }
 
 /// A function's address as a pointer to a function of its type.
-struct Address(*const c_void);
+pub(super) struct Address(pub(super) *const c_void);
 // SAFETY: the address of a function is the same for all threads.
 unsafe impl Send for Address {}
 // SAFETY: as above.
@@ -63,7 +63,7 @@ before! {
         comm: *mut c_void, stream: *mut c_void
     )
     |original| {
-        let call = Call { function: Function::AllReduce, count, datatype, communicator: comm, stream };
+        let call = Call { what: What::Collective(Function::AllReduce), count, datatype, communicator: comm, stream };
         // SAFETY: the caller's arguments, as they are.
         call.run(|| unsafe { original(from, to, count, datatype, op, comm, stream) })
     }
@@ -76,7 +76,7 @@ before! {
         comm: *mut c_void, stream: *mut c_void
     )
     |original| {
-        let call = Call { function: Function::Broadcast, count, datatype, communicator: comm, stream };
+        let call = Call { what: What::Collective(Function::Broadcast), count, datatype, communicator: comm, stream };
         // SAFETY: as above.
         call.run(|| unsafe { original(from, to, count, datatype, root, comm, stream) })
     }
@@ -89,7 +89,7 @@ before! {
         comm: *mut c_void, stream: *mut c_void
     )
     |original| {
-        let call = Call { function: Function::Reduce, count, datatype, communicator: comm, stream };
+        let call = Call { what: What::Collective(Function::Reduce), count, datatype, communicator: comm, stream };
         // SAFETY: as above.
         call.run(|| unsafe { original(from, to, count, datatype, op, root, comm, stream) })
     }
@@ -102,7 +102,7 @@ before! {
         comm: *mut c_void, stream: *mut c_void
     )
     |original| {
-        let call = Call { function: Function::AllGather, count, datatype, communicator: comm, stream };
+        let call = Call { what: What::Collective(Function::AllGather), count, datatype, communicator: comm, stream };
         // SAFETY: as above.
         call.run(|| unsafe { original(from, to, count, datatype, comm, stream) })
     }
@@ -115,9 +115,35 @@ before! {
         comm: *mut c_void, stream: *mut c_void
     )
     |original| {
-        let call = Call { function: Function::ReduceScatter, count, datatype, communicator: comm, stream };
+        let call = Call { what: What::Collective(Function::ReduceScatter), count, datatype, communicator: comm, stream };
         // SAFETY: as above.
         call.run(|| unsafe { original(from, to, count, datatype, op, comm, stream) })
+    }
+}
+
+before! {
+    /// Before `ncclSend`.
+    fn ncclSend(
+        from: *const c_void, count: usize, datatype: c_int, peer: c_int, comm: *mut c_void, stream: *mut c_void
+    )
+    |original| {
+        let what = What::Message { peer, is_sent: true };
+        let call = Call { what, count, datatype, communicator: comm, stream };
+        // SAFETY: as above.
+        call.run(|| unsafe { original(from, count, datatype, peer, comm, stream) })
+    }
+}
+
+before! {
+    /// Before `ncclRecv`.
+    fn ncclRecv(
+        to: *mut c_void, count: usize, datatype: c_int, peer: c_int, comm: *mut c_void, stream: *mut c_void
+    )
+    |original| {
+        let what = What::Message { peer, is_sent: false };
+        let call = Call { what, count, datatype, communicator: comm, stream };
+        // SAFETY: as above.
+        call.run(|| unsafe { original(to, count, datatype, peer, comm, stream) })
     }
 }
 

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 
 use super::{Numbered, timed};
 use crate::host;
+use crate::messages::Message;
 
 /// Collectives of one group that are timed; more are called and not observed.
 const MOST_CALLS: usize = 1_024;
@@ -28,7 +29,10 @@ pub(super) fn is_open() -> bool {
 }
 
 pub(super) fn start() {
-    host::guarded(|| with(|group| group.depth += 1));
+    host::guarded(|| {
+        with(|group| group.depth += 1);
+        Message::begin_batch();
+    });
 }
 
 /// A collective waits for the end of its group.

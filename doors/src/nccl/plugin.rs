@@ -230,12 +230,12 @@ fn enqueued(collective: &layout::Collective, context: *mut c_void, at: MonoNanos
 
 fn sent(message: &layout::Message, context: *mut c_void, at: MonoNanos) -> Option<Handle> {
     let layout::Message { rank, peer, is_sent, bytes, channels, .. } = *message;
-    let communicator = message.communicator.or_else(|| number_of(context))?;
-    let way = if is_sent { (rank, peer) } else { (peer, rank) };
-    let message = Message::next(communicator, way, is_sent)?;
     if detail::now() == Detail::Nothing {
         return None;
     }
+    let communicator = message.communicator.or_else(|| number_of(context))?;
+    let way = if is_sent { (rank, peer) } else { (peer, rank) };
+    let message = Message::next(communicator, way, is_sent)?;
     let handle = Handle::new(Kind::Collective);
     trail::append(Entry::Message { handle, communicator, message, bytes, channels, at });
     Some(handle)

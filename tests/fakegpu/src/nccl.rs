@@ -3,6 +3,7 @@
 mod split;
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
 
@@ -23,11 +24,13 @@ pub struct Communicator {
     rank: usize,
     next_seq: u64,
     next_split: u64,
+    /// Messages so far, by who sends and who receives.
+    messages: BTreeMap<[usize; 2], u64>,
 }
 
 impl Communicator {
     fn new(world: u64, rank: usize) -> *mut Self {
-        Box::into_raw(Box::new(Self { world, rank, next_seq: 0, next_split: 0 }))
+        Box::into_raw(Box::new(Self { world, rank, next_seq: 0, next_split: 0, messages: BTreeMap::new() }))
     }
 }
 
@@ -216,7 +219,58 @@ unsafe fn submit(
     let (world, rank, seq) = (communicator.world, communicator.rank, communicator.next_seq);
     communicator.next_seq += 1;
     let (from, to, stream) = (from.addr() as u64, to.addr() as u64, stream.addr() as u64);
-    let call = Call { world, rank, seq, function, from, to, len, stream };
+    called(Call { world, rank, seq, function, from, to, len, stream })
+}
+
+/// Floats to another rank.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclSend(
+    from: *const c_void,
+    len: usize,
+    datatype: c_int,
+    peer: c_int,
+    communicator: *mut Communicator,
+    stream: *mut c_void,
+) -> c_int {
+    unsafe { message([from.addr() as u64, 0], (len, datatype), peer, communicator, stream) }
+}
+
+/// Floats from another rank.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclRecv(
+    to: *mut c_void,
+    len: usize,
+    datatype: c_int,
+    peer: c_int,
+    communicator: *mut Communicator,
+    stream: *mut c_void,
+) -> c_int {
+    unsafe { message([0, to.addr() as u64], (len, datatype), peer, communicator, stream) }
+}
+
+/// A message is a collective of two ranks, of which the first one sends.
+unsafe fn message(
+    [from, to]: [u64; 2],
+    (len, datatype): (usize, c_int),
+    peer: c_int,
+    communicator: *mut Communicator,
+    stream: *mut c_void,
+) -> c_int {
+    let communicator = unsafe { &mut *communicator };
+    if datatype != FLOAT || peer < 0 || peer as usize == communicator.rank {
+        return INVALID_ARGUMENT;
+    }
+    let (own, peer, is_sent) = (communicator.rank, peer as usize, from != 0);
+    let way = if is_sent { [own, peer] } else { [peer, own] };
+    let count = communicator.messages.entry(way).or_default();
+    let seq = *count;
+    *count += 1;
+    let world = machine::with(|machine| machine.way(communicator.world, way));
+    let (rank, stream) = (usize::from(!is_sent), stream.addr() as u64);
+    called(Call { world, rank, seq, function: Function::Send, from, to, len, stream })
+}
+
+fn called(call: Call) -> c_int {
     let is_grouped = GROUP.with_borrow_mut(|group| {
         group.calls.extend((group.depth > 0).then_some(call));
         group.depth > 0

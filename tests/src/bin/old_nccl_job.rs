@@ -2,7 +2,9 @@
 //! that what is preloaded stands before them. One rank, on the stand-in for a GPU, in real time.
 //!
 //! A step is two buckets: 6 ms of backward, a collective, 3 ms of backward, a collective; or, with `--grouped`, both in one
-//! group after 9 ms. With `--alone` there is no NCCL, and nothing is reduced.
+//! group after 9 ms. With `--alone` there is no NCCL, and nothing is reduced. With `--stages` it is the first of two stages
+//! of a pipeline, which sends after 6 ms, and receives what the second one needs 3 ms for; that one is another process's in
+//! life, and here a thread that calls NCCL past whatever is preloaded.
 #![allow(unsafe_code, reason = "it calls CUDA and NCCL")]
 #![allow(clippy::print_stdout, reason = "what the program is for")]
 
@@ -23,14 +25,24 @@ const SUM: c_int = 0;
 type Init = unsafe extern "C" fn(*mut Handle, c_int, [u8; 128], c_int) -> c_int;
 type AllReduce =
     unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Handle, Handle) -> c_int;
+type Message = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, Handle, Handle) -> c_int;
 
 /// A function, as the loader binds it in a linked program: the first of its name.
 ///
 /// # Safety
 /// `F` must be its type.
 unsafe fn bound<F: Copy>(name: &CStr) -> anyhow::Result<F> {
+    // SAFETY: the caller vouches for the type.
+    unsafe { bound_in(libc::RTLD_DEFAULT, name) }
+}
+
+/// A function of a library, or the first of its name.
+///
+/// # Safety
+/// `F` must be its type, and `library` one that the loader has.
+unsafe fn bound_in<F: Copy>(library: Handle, name: &CStr) -> anyhow::Result<F> {
     // SAFETY: the name is a text.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
     ensure!(!found.is_null() && size_of::<F>() == size_of::<Handle>(), "no function {name:?}");
     // SAFETY: the caller vouches for the type, and a pointer to a function is as large as any.
     Ok(unsafe { std::mem::transmute_copy(&found) })
@@ -44,23 +56,28 @@ struct Options {
     steps: u64,
     grouped: bool,
     alone: bool,
+    stages: bool,
 }
 
 fn options() -> anyhow::Result<Options> {
-    let mut options = Options { steps: 200, grouped: false, alone: false };
+    let mut options = Options { steps: 200, grouped: false, alone: false, stages: false };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--grouped" => options.grouped = true,
             "--alone" => options.alone = true,
+            "--stages" => options.stages = true,
             "--steps" => options.steps = words.next().context("--steps N")?.parse()?,
-            _ => bail!("usage: old_nccl_job [--steps N] [--grouped | --alone]"),
+            _ => bail!("usage: old_nccl_job [--steps N] [--grouped | --alone | --stages]"),
         }
     }
     Ok(options)
 }
 
 struct Job {
+    /// Where NCCL's functions are looked for.
+    nccl: Handle,
+    rank: c_int,
     spin: Handle,
     launch: Launch,
     compute: Handle,
@@ -70,13 +87,22 @@ struct Job {
     memory: Vec<f32>,
 }
 
+/// Opens a library for good, as a linked program has it.
+fn open(file: &str) -> anyhow::Result<Handle> {
+    // SAFETY: the stand-in has no initialisers.
+    let library =
+        unsafe { Library::open(Some(file), RTLD_NOW | RTLD_GLOBAL) }.with_context(|| file.to_owned())?;
+    Ok(library.into_raw())
+}
+
 impl Job {
-    fn start(alone: bool) -> anyhow::Result<Self> {
-        let files: &[&str] = if alone { &["libcuda.so.1"] } else { &["libcuda.so.1", "libnccl.so.2"] };
-        for &file in files {
-            // SAFETY: the stand-in has no initialisers. It stays, as a linked library does.
-            let library = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_GLOBAL) }.context(file)?;
-            std::mem::forget(library);
+    /// One of `ranks`; without NCCL of none. The second stage calls past what is preloaded.
+    fn start(rank: c_int, ranks: c_int) -> anyhow::Result<Self> {
+        open("libcuda.so.1")?;
+        let mut nccl = libc::RTLD_DEFAULT;
+        if ranks > 0 {
+            let library = open("libnccl.so.2")?;
+            nccl = if rank == 0 { nccl } else { library };
         }
         let new = |name: &CStr| -> anyhow::Result<Handle> {
             let mut made = ptr::null_mut();
@@ -99,11 +125,13 @@ impl Job {
             done("a context", retain(&raw mut context, 0))?;
             done("a context", select(context))?;
             done("a kernel", find(&raw mut spin, ptr::null_mut(), c"spin_ns".as_ptr()))?;
-            if !alone {
-                let join = bound::<Init>(c"ncclCommInitRank")?;
-                done("a communicator", join(&raw mut communicator, 1, [7; 128], 0))?;
+            if ranks > 0 {
+                let join = bound_in::<Init>(nccl, c"ncclCommInitRank")?;
+                done("a communicator", join(&raw mut communicator, ranks, [7; 128], rank))?;
             }
             Ok(Self {
+                nccl,
+                rank,
                 spin,
                 launch: bound(c"cuLaunchKernel")?,
                 compute: new(c"cuStreamCreate")?,
@@ -126,12 +154,17 @@ impl Job {
 
     /// The urgent stream goes on after what the compute stream has.
     fn join(&self) -> anyhow::Result<()> {
+        self.after(self.compute, self.urgent)
+    }
+
+    /// `then` goes on after what `first` has.
+    fn after(&self, first: Handle, then: Handle) -> anyhow::Result<()> {
         // SAFETY: the types are those of cuda.h; the handles are ours.
         unsafe {
             let record: unsafe extern "C" fn(Handle, Handle) -> c_int = bound(c"cuEventRecord")?;
             let wait: unsafe extern "C" fn(Handle, Handle, c_uint) -> c_int = bound(c"cuStreamWaitEvent")?;
-            done("an event", record(self.ready, self.compute))?;
-            done("an event", wait(self.urgent, self.ready, 0))
+            done("an event", record(self.ready, first))?;
+            done("an event", wait(then, self.ready, 0))
         }
     }
 
@@ -139,10 +172,40 @@ impl Job {
         let data = self.memory.as_mut_ptr().cast::<c_void>();
         // SAFETY: the type is that of nccl.h; the memory is there until the end of the step.
         let code = unsafe {
-            let call = bound::<AllReduce>(c"ncclAllReduce")?;
+            let call = bound_in::<AllReduce>(self.nccl, c"ncclAllReduce")?;
             call(data, data, len, FLOAT, SUM, self.communicator, self.urgent)
         };
         done("ncclAllReduce", code)
+    }
+
+    /// To the other stage, or from it.
+    fn message(&mut self, name: &CStr, len: usize) -> anyhow::Result<()> {
+        let data = self.memory.as_mut_ptr().cast::<c_void>();
+        // SAFETY: as above.
+        let code = unsafe {
+            let call = bound_in::<Message>(self.nccl, name)?;
+            call(data, len, FLOAT, 1 - self.rank, self.communicator, self.urgent)
+        };
+        done("a message", code)
+    }
+
+    /// A step of the first stage, or of the second; then both reduce something.
+    fn stage(&mut self) -> anyhow::Result<()> {
+        let [sent, received] = BUCKETS;
+        if self.rank == 0 {
+            self.compute(BACKWARD[0])?;
+            self.join()?;
+            self.message(c"ncclSend", sent)?;
+            self.message(c"ncclRecv", received)?;
+        } else {
+            self.message(c"ncclRecv", sent)?;
+            self.after(self.urgent, self.compute)?;
+            self.compute(BACKWARD[1])?;
+            self.join()?;
+            self.message(c"ncclSend", received)?;
+        }
+        self.all_reduce(received)?;
+        self.finish()
     }
 
     fn step(&mut self, grouped: bool) -> anyhow::Result<()> {
@@ -166,6 +229,10 @@ impl Job {
             // SAFETY: as above.
             done("ncclGroupEnd", unsafe { bound::<Plain>(c"ncclGroupEnd")?() })?;
         }
+        self.finish()
+    }
+
+    fn finish(&self) -> anyhow::Result<()> {
         // SAFETY: the type is that of cuda.h.
         let wait: unsafe extern "C" fn(Handle) -> c_int = unsafe { bound(c"cuStreamSynchronize")? };
         // SAFETY: the stream is ours.
@@ -173,12 +240,24 @@ impl Job {
     }
 }
 
+/// The second stage.
+fn other_stage(steps: u64) -> anyhow::Result<()> {
+    let mut job = Job::start(1, 2)?;
+    (0..steps).try_for_each(|_| job.stage())
+}
+
 fn main() -> anyhow::Result<()> {
     let options = options()?;
-    let mut job = Job::start(options.alone)?;
-    for _ in 0..options.steps {
-        job.step(options.grouped)?;
+    let steps = options.steps;
+    if options.stages {
+        let other = std::thread::spawn(move || other_stage(steps));
+        let mut job = Job::start(0, 2)?;
+        (0..steps).try_for_each(|_| job.stage())?;
+        other.join().map_err(|_| anyhow::anyhow!("the other stage panicked"))??;
+    } else {
+        let mut job = Job::start(0, if options.alone { 0 } else { 1 })?;
+        (0..steps).try_for_each(|_| job.step(options.grouped))?;
     }
-    println!("{} steps", options.steps);
+    println!("{steps} steps");
     Ok(())
 }

@@ -12,6 +12,8 @@ pub(crate) enum Function {
     AllReduce,
     ReduceScatter,
     AllGather,
+    /// From the first of two ranks to the second.
+    Send,
 }
 
 impl Function {
@@ -21,13 +23,14 @@ impl Function {
             Self::AllReduce => c"ncclDevKernel_AllReduce_Sum_f32_RING_LL",
             Self::ReduceScatter => c"ncclDevKernel_ReduceScatter_Sum_f32_RING_LL",
             Self::AllGather => c"ncclDevKernel_AllGather_RING_LL",
+            Self::Send => c"ncclDevKernel_SendRecv",
         }
     }
 
     /// Floats of all ranks' shards together, which is what it costs, of a call with `len`.
     fn floats(self, len: usize, ranks: usize) -> usize {
         match self {
-            Self::AllReduce => len,
+            Self::AllReduce | Self::Send => len,
             Self::ReduceScatter | Self::AllGather => len * ranks,
         }
     }
@@ -59,6 +62,8 @@ pub(crate) struct World {
     pub(crate) joined: usize,
     /// By sequence number, then by rank.
     parts: BTreeMap<u64, BTreeMap<usize, Part>>,
+    /// Of messages, by who sends and who receives: a communicator of the two.
+    ways: BTreeMap<[usize; 2], u64>,
     /// By the number of the split, then by rank.
     pub(crate) splits: BTreeMap<u64, BTreeMap<usize, Wish>>,
     /// Ranks that gave up: their own kernels end. Those of the others go on waiting, as NCCL's do.
@@ -81,6 +86,17 @@ impl World {
 }
 
 impl Machine {
+    /// The communicator that carries messages from one rank to another.
+    pub(crate) fn way(&mut self, communicator: u64, way: [usize; 2]) -> u64 {
+        let known = self.worlds.entry(communicator).or_default().ways.get(&way).copied();
+        known.unwrap_or_else(|| {
+            let made = self.handle();
+            self.worlds.insert(made, World::complete(2));
+            self.worlds.entry(communicator).or_default().ways.insert(way, made);
+            made
+        })
+    }
+
     pub(crate) fn add_part(&mut self, communicator: u64, seq: u64, rank: usize, part: Part) {
         let world = self.worlds.entry(communicator).or_default();
         world.parts.entry(seq).or_default().insert(rank, part);
@@ -139,6 +155,10 @@ fn perform(function: Function, parts: &[(usize, Part)]) {
             let all: Vec<f32> =
                 parts.iter().flat_map(|(_, part)| part.from.floats(part.len).to_vec()).collect();
             parts.iter().for_each(|(_, part)| part.to.floats(all.len()).copy_from_slice(&all));
+        }
+        Function::Send => {
+            let sent = parts[0].1.from.floats(parts[0].1.len).to_vec();
+            parts[1].1.to.floats(sent.len()).copy_from_slice(&sent);
         }
     }
 }

@@ -1,0 +1,50 @@
+//! A communicator's own rank and its size, which messages are numbered by: NCCL is asked, once, when the first is called.
+
+use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use super::exports::{Address, found};
+use crate::observer::{self, Communicator, Door};
+use crate::table::Table;
+
+/// Own ranks plus one, by the address of their communicator.
+static RANKS: Table = Table::new();
+
+/// Another communicator was made where this one was.
+pub(super) fn forget(communicator: *mut c_void) {
+    if let Some(known) = RANKS.of(communicator.addr() as u64) {
+        known.store(0, Ordering::Relaxed);
+    }
+}
+
+type Ask = unsafe extern "C" fn(*mut c_void, *mut c_int) -> c_int;
+
+/// The own rank; the observing thread hears of the size.
+pub(super) fn of(communicator: *mut c_void, number: u64) -> Option<u32> {
+    let known = RANKS.of(communicator.addr() as u64)?;
+    if let Some(rank) = known.load(Ordering::Relaxed).checked_sub(1) {
+        return Some(rank as u32);
+    }
+    static FUNCTIONS: OnceLock<[Option<Address>; 2]> = OnceLock::new();
+    let find = || {
+        [("ncclCommUserRank", "pncclCommUserRank"), ("ncclCommCount", "pncclCommCount")]
+            .map(|(name, kept)| found(name, kept).map(Address))
+    };
+    let [rank, size] =
+        FUNCTIONS.get_or_init(find).each_ref().map(|function| ask(function.as_ref(), communicator));
+    if let Some(size) = size {
+        observer::begin(Door::Calls, Some(Communicator { number, size }));
+    }
+    known.store(u64::from(rank?) + 1, Ordering::Relaxed);
+    rank
+}
+
+fn ask(function: Option<&Address>, communicator: *mut c_void) -> Option<u32> {
+    // SAFETY: both functions have this type in nccl.h.
+    let function = unsafe { std::mem::transmute::<*const c_void, Ask>(function?.0) };
+    let mut answer = -1;
+    // SAFETY: the communicator is one that NCCL is given in this call; one integer is written.
+    let result = unsafe { function(communicator, &raw mut answer) };
+    (result == 0).then(|| u32::try_from(answer).ok())?
+}
