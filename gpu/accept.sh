@@ -173,6 +173,20 @@ kernels=$(sed -n 's/.*profiled kernels: \([0-9]*\).*/\1/p' "$work/profiled.txt" 
 if [ "${kernels:-0}" -gt 0 ]; then word=PASS; else word=FAIL; fi
 say $word "torch.profiler works beside it" "${kernels:-0} kernels"
 
+# Four micro-batches, there and back: what the stages send each other, and one norm.
+job pipeline --attach -- sh -c "NCCL_HOSTID=\$RANK exec python3 $here/accept_pipeline.py"
+paceline report latest --data "$work/pipeline" --json > "$results/$(date -u +%Y-%m-%d)-accept-pipeline.json" 2>> "$raw"
+python3 - "$results/$(date -u +%Y-%m-%d)-accept-pipeline.json" << 'EOF' > "$work/messages.txt" 2>> "$raw"
+import json, sys
+report = json.load(open(sys.argv[1]))
+messages = [bucket for bucket in report["buckets"] if bucket["function"] == "send_receive"]
+collectives = sum(group["cost"]["collectives"] for group in report["groups"])
+print("PASS" if len(messages) == 4 and collectives == 9 and report["steps"] >= 100 else "FAIL",
+      f"{report['steps']} steps of {collectives:g} collectives and messages, {len(messages)} to a stage and back")
+EOF
+read -r word line < "$work/messages.txt" || { word=FAIL && line="see $raw"; }
+say "$word" "sends and receives of two pipeline stages" "$line"
+
 pairs=""
 for pair in 1 2 3; do
     job "off$pair" -- sh -c "$script"
