@@ -106,6 +106,18 @@ impl Config {
         Self::from_variables(job, |name| std::env::var(name).ok().filter(|value| !value.is_empty()))
     }
 
+    /// As [`Self::from_env`], for one of several ranks that this process is: the environment knows none of them.
+    ///
+    /// # Errors
+    /// As [`Self::from_env`].
+    pub fn from_env_as(job: Job, rank: Rank, world_size: u32) -> Result<Option<Self>, ConfigError> {
+        Self::from_variables(job, |name| match name {
+            "RANK" | "LOCAL_RANK" => Some(rank.to_string()),
+            "WORLD_SIZE" => Some(world_size.to_string()),
+            _ => std::env::var(name).ok().filter(|value| !value.is_empty()),
+        })
+    }
+
     fn from_variables(job: Job, get: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, ConfigError> {
         let Some(server) = get("PACELINE_SERVER") else { return Ok(None) };
         if !server.starts_with("http://") {

@@ -25,7 +25,7 @@ use crate::messages::Message;
 use crate::nccl::names::{DATATYPES, bytes_of_code};
 use crate::observer::{self, Communicator, Door};
 use crate::table::{Table, mixed};
-use crate::trail::{self, Entry, Function, Handle, Kind};
+use crate::trail::{self, Entry, Function, Handle, Kind, Seat};
 
 /// Numbers of communicators, by their address.
 static COMMUNICATORS: Table = Table::new();
@@ -39,7 +39,7 @@ fn is_wanted() -> bool {
     static IS_WANTED: OnceLock<bool> = OnceLock::new();
     let wanted = || {
         let version = gpu::nccl::mapped()?.version;
-        Some(version.needs_events() && observer::begin(Door::Calls, None))
+        Some(version.needs_events() && observer::begin(Door::Calls, None).is_some())
     };
     *IS_WANTED.get_or_init(|| wanted().unwrap_or(false))
 }
@@ -56,7 +56,7 @@ fn made(communicator: *mut c_void, number: u64, size: Option<c_int>) {
         members::forget(communicator);
         let size = size.and_then(|size| u32::try_from(size).ok());
         if let Some(size) = size {
-            observer::begin(Door::Calls, Some(Communicator { number, size }));
+            observer::begin(Door::Calls, Some(Communicator { number, size, rank: None }));
         }
     });
 }
@@ -175,7 +175,7 @@ impl Numbered {
     /// Leaves an entry; its handle.
     fn announce(self) -> Handle {
         let Self { call: Call { count, datatype, .. }, communicator, number } = self;
-        let handle = Handle::new(Kind::Collective);
+        let handle = Handle::new(Kind::Collective, Seat::FIRST);
         // A negative type is none.
         let element = usize::try_from(datatype).map_or(1, bytes_of_code);
         let (bytes, channels, at) = (count as u64 * element, 1, agent::clock::now());

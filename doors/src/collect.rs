@@ -353,7 +353,7 @@ impl Collector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trail::Kind;
+    use crate::trail::{Kind, Seat};
 
     const COMMUNICATOR: u64 = 7;
 
@@ -364,7 +364,7 @@ mod tests {
 
     /// A channel that ran from `begin` to `end` on the GPU.
     fn channel(parent: Handle, begin: u64, end: u64) -> [Entry; 2] {
-        let handle = Handle::new(Kind::Channel);
+        let handle = Handle::new(Kind::Channel, Seat::FIRST);
         let at = MonoNanos(end.cast_signed());
         [Entry::Began { handle, parent, gpu: Some(begin), at }, Entry::Ended { handle, gpu: Some(end), at }]
     }
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_collective_runs_from_its_first_channels_begin_to_its_last_ones_end() {
-        let one = Handle::new(Kind::Collective);
+        let one = Handle::new(Kind::Collective, Seat::FIRST);
         let entries =
             [[enqueued(one, 3, 2)].as_slice(), &channel(one, 10, 40), &channel(one, 12, 45)].concat();
         let (collector, ended) = after(entries);
@@ -389,14 +389,14 @@ mod tests {
 
     #[test]
     fn a_kernel_may_be_heard_of_before_its_collective() {
-        let one = Handle::new(Kind::Collective);
+        let one = Handle::new(Kind::Collective, Seat::FIRST);
         let entries = [channel(one, 10, 40).as_slice(), &[enqueued(one, 0, 1)]].concat();
         assert_eq!(after(entries).1.len(), 1);
     }
 
     #[test]
     fn a_collective_with_idle_channels_is_over_once_a_younger_one_runs() {
-        let [one, two] = [(); 2].map(|()| Handle::new(Kind::Collective));
+        let [one, two] = [(); 2].map(|()| Handle::new(Kind::Collective, Seat::FIRST));
         let entries = [[enqueued(one, 0, 8)].as_slice(), &channel(one, 10, 40)].concat();
         let (mut collector, ended) = after(entries);
         assert_eq!(ended, [], "a channel may still come");
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn without_kernels_all_that_is_known_is_when_it_was_enqueued() {
-        let one = Handle::new(Kind::Collective);
+        let one = Handle::new(Kind::Collective, Seat::FIRST);
         let issued = Entry::Issued { handle: one, at: MonoNanos(4) };
         let (_, ended) = after([enqueued(one, 0, 8), issued]);
         assert_eq!(ended[0].ran, Ran::Unknown { issued: MonoNanos(4) });
@@ -418,7 +418,7 @@ mod tests {
 
     #[test]
     fn where_detail_is_lowered_between_a_call_and_its_kernel_no_collective_is_missing() {
-        let [one, two] = [(); 2].map(|()| Handle::new(Kind::Collective));
+        let [one, two] = [(); 2].map(|()| Handle::new(Kind::Collective, Seat::FIRST));
         let issued = Entry::Issued { handle: two, at: MonoNanos(4) };
         let (_, ended) = after([enqueued(one, 0, 8), enqueued(two, 1, 8), issued]);
         assert_eq!(ended.iter().map(|one| one.seq).collect::<Vec<_>>(), [0, 1]);
@@ -426,7 +426,8 @@ mod tests {
 
     #[test]
     fn a_collective_that_never_runs_is_given_up_in_the_end_and_counted() {
-        let never = (0..=MOST_OPEN as u64).map(|seq| enqueued(Handle::new(Kind::Collective), seq, 1));
+        let never =
+            (0..=MOST_OPEN as u64).map(|seq| enqueued(Handle::new(Kind::Collective, Seat::FIRST), seq, 1));
         let (collector, ended) = after(never);
         assert_eq!((ended.len(), collector.lost(), collector.open.len()), (0, 1, MOST_OPEN));
     }
@@ -446,7 +447,7 @@ mod tests {
 
     #[test]
     fn messages_of_a_batch_are_over_together() {
-        let [sent, received, next] = [(); 3].map(|()| Handle::new(Kind::Collective));
+        let [sent, received, next] = [(); 3].map(|()| Handle::new(Kind::Collective, Seat::FIRST));
         let entries = [message(sent, 0, 1, 2), message(received, 0, 0, 1), message(next, 1, 1, 2)];
         let (mut collector, ended) = after(entries.into_iter().chain(channel(sent, 10, 20)));
         assert_eq!(ended, [], "the other one has not begun");
@@ -460,7 +461,7 @@ mod tests {
 
     #[test]
     fn a_message_of_nothing_holds_nobody_up() {
-        let [empty, sent, next] = [(); 3].map(|()| Handle::new(Kind::Collective));
+        let [empty, sent, next] = [(); 3].map(|()| Handle::new(Kind::Collective, Seat::FIRST));
         let entries = [message(empty, 0, 0, 1), message(sent, 0, 1, 2), message(next, 1, 1, 2)];
         let (mut collector, ended) = after(entries.into_iter().chain(channel(sent, 10, 20)));
         assert_eq!(ended, []);
@@ -471,7 +472,7 @@ mod tests {
 
     #[test]
     fn with_all_others_at_once_it_is_one_all_to_all() {
-        let handles = [(); 4].map(|()| Handle::new(Kind::Collective));
+        let handles = [(); 4].map(|()| Handle::new(Kind::Collective, Seat::FIRST));
         let ways = [(1, 0), (0, 1), (1, 2), (2, 1)];
         let entries = handles.iter().zip(ways).flat_map(|(&handle, (from, to))| {
             [message(handle, 0, from, to)].into_iter().chain(channel(handle, 10, 20 + u64::from(to)))

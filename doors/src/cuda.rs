@@ -76,7 +76,7 @@ fn wait(name: &str) {
         thread::sleep(LOOK_EVERY);
         let device = {
             let _asking = asking();
-            gpu::driver::bus_id_in_use()
+            gpu::driver::in_use()
         };
         if let Some(device) = device {
             if let Some(claim) = claim(name) {

@@ -1,28 +1,30 @@
 //! The thread that turns what callbacks left behind into records.
 
+mod rank;
+mod seats;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use agent::{Agent, Config, Job, Notes, Recorder};
-use gpu::cupti::on_demand::{self, OnDemand};
-use gpu::nvml::sampler::{Wanted, Watch};
+use agent::{Agent, Config, ConfigError, Job};
+use gpu::driver::Current;
 use wire::batch::BY_NCCL;
-use wire::event::{EventKind, Source};
-use wire::ids::Rank;
+use wire::clock::MonoNanos;
 
 use crate::calls::Measured;
-use crate::collect::{Collective, Collector, Ran, Timed};
 use crate::detail::Budget;
-use crate::gpu_clock::GpuClock;
 use crate::host::{self, ExitCode};
-use crate::place::Placer;
-use crate::trail::{self, Entry};
+use crate::trail::{self, Entry, Seat};
+use rank::Observed;
 
 /// How often rings are emptied (see the arithmetic of [`trail`]).
 const TICK: Duration = Duration::from_millis(20);
+/// Which ranks a process is that no launcher told is known once no communicator was made for so long: one of all ranks may come
+/// after those of some.
+const SETTLED_NANOS: i64 = 2_000_000_000;
 
 /// A communicator as NCCL describes it when it is made, from interface 4 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub(crate) struct Communicator {
     pub(crate) number: u64,
     /// How many ranks it has.
     pub(crate) size: u32,
+    /// Which of them it was made for, where that is told.
+    pub(crate) rank: Option<u32>,
 }
 
 /// Ways to hear of NCCL's collectives, the one that tells most last.
@@ -45,41 +49,104 @@ pub(crate) enum Door {
     Plugin = 3,
 }
 
+/// Who says which rank this process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ranks {
+    /// Nobody observes it.
+    None,
+    /// The launcher: it is one.
+    ByLauncher,
+    /// The communicators that it makes: it is as many as it drives devices, and knows their numbers from NCCL.
+    ByCommunicators,
+}
+
 /// The best door so far; 0 before the first.
 static BEST: AtomicU8 = AtomicU8::new(0);
-static IS_OBSERVED: OnceLock<bool> = OnceLock::new();
+static RANKS: OnceLock<Ranks> = OnceLock::new();
 static THREAD: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 static STOP: AtomicBool = AtomicBool::new(false);
 /// Said when the process ends.
 static EXIT_CODE: OnceLock<ExitCode> = OnceLock::new();
 /// Communicators that the thread has not heard of yet.
-static NEW_COMMUNICATORS: Mutex<Vec<Communicator>> = Mutex::new(Vec::new());
+static NEW_COMMUNICATORS: Mutex<Vec<(Seat, Communicator)>> = Mutex::new(Vec::new());
 
-/// NCCL is used: a communicator was made, or a collective called. True when this process is observed: when the environment
-/// says where a server is.
-pub(crate) fn begin(door: Door, communicator: Option<Communicator>) -> bool {
-    // NCCL makes a communicator on the thread, and the device, that it is for.
-    let is_observed = *IS_OBSERVED.get_or_init(|| start(gpu::driver::current_bus_id()).unwrap_or(false));
-    BEST.fetch_max(door as u8, Ordering::AcqRel);
-    if let Some(communicator) = communicator.filter(|_| is_observed) {
-        NEW_COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner).push(communicator);
+/// NCCL is used: a communicator was made, on its thread and its device, or a collective called. Which of this process's ranks it
+/// is for; `None` where that is not observed, since the environment does not say where a server is, or another rank of the
+/// process is.
+pub(crate) fn begin(door: Door, communicator: Option<Communicator>) -> Option<Seat> {
+    if RANKS.get().is_none() {
+        decide(door, communicator)?;
     }
-    is_observed
+    let ranks = *RANKS.get()?;
+    BEST.fetch_max(door as u8, Ordering::AcqRel);
+    let seat = match (ranks, &communicator) {
+        (Ranks::None, _) => return None,
+        (_, None) => Seat::FIRST,
+        (Ranks::ByLauncher, Some(communicator)) => seats::of_the_only_rank(communicator)?,
+        (Ranks::ByCommunicators, Some(communicator)) => {
+            seats::of_device(communicator, gpu::driver::current())?
+        }
+    };
+    if let Some(communicator) = communicator {
+        NEW_COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner).push((seat, communicator));
+    }
+    Some(seat)
 }
 
-/// The device at this address is used, by a process that no other door has told of so far.
-pub(crate) fn begin_for(device: String) {
-    IS_OBSERVED.get_or_init(|| start(Some(device)).unwrap_or(false));
+/// Finds out who says which rank this is, and starts observing it; `None` where a door that is not open yet may tell more.
+fn decide(door: Door, communicator: Option<Communicator>) -> Option<()> {
+    let refused = |error: ConfigError| {
+        agent::warn(&format!("not observing this job: {error}"));
+        Ranks::None
+    };
+    let is_one = |config: &Config| communicator.is_none_or(|one| one.size <= config.world_size);
+    let knows_rank = communicator.is_some_and(|one| one.rank.is_some());
+    let launched = |config: Config| {
+        let device = gpu::driver::current();
+        move || start(Ranks::ByLauncher, Some((config, device)))
+    };
+    match Config::from_env(job()) {
+        Ok(None) => RANKS.get_or_init(|| Ranks::None),
+        Ok(Some(config)) if is_one(&config) => RANKS.get_or_init(launched(config)),
+        Ok(Some(_)) | Err(ConfigError::Missing { .. }) if knows_rank => {
+            RANKS.get_or_init(|| match Config::from_env_as(job(), wire::ids::Rank(0), 1) {
+                Ok(Some(_)) => start(Ranks::ByCommunicators, None),
+                Ok(None) => Ranks::None,
+                Err(error) => refused(error),
+            })
+        }
+        Ok(Some(_)) | Err(ConfigError::Missing { .. }) if door < Door::Plugin && plugin_will_tell() => {
+            return None;
+        }
+        Ok(Some(config)) => RANKS.get_or_init(launched(config)),
+        Err(error) => RANKS.get_or_init(|| refused(error)),
+    };
+    Some(())
+}
+
+/// Whether this NCCL calls its profiler with the ranks of communicators, and this library is that.
+fn plugin_will_tell() -> bool {
+    let is_named = std::env::var_os("NCCL_PROFILER_PLUGIN").is_some();
+    let version = || gpu::nccl::mapped().map(|nccl| nccl.version);
+    is_named && version().is_some_and(|version| version.profiler_api() >= Some(4) && !version.needs_events())
+}
+
+/// The device is used, by a process that no other door has told of so far.
+pub(crate) fn begin_for(device: Current) {
+    RANKS.get_or_init(|| match Config::from_env(job()) {
+        Ok(Some(config)) => start(Ranks::ByLauncher, Some((config, Some(device)))),
+        _ => Ranks::None,
+    });
 }
 
 /// True until the first door opens.
 pub(crate) fn is_undecided() -> bool {
-    IS_OBSERVED.get().is_none()
+    RANKS.get().is_none()
 }
 
 /// Whether this process is observed; nothing is begun for it.
 pub(crate) fn is_observed() -> bool {
-    IS_OBSERVED.get().is_some_and(|observed| *observed)
+    RANKS.get().is_some_and(|ranks| *ranks != Ranks::None)
 }
 
 /// Whether no door that is open tells more than this one: a collective is told of once.
@@ -87,48 +154,36 @@ pub(crate) fn is_best(door: Door) -> bool {
     BEST.load(Ordering::Acquire) <= door as u8
 }
 
-/// `None` where there is nothing to do or no way to do it; what is wrong is said once.
-fn start(device: Option<String>) -> Option<bool> {
-    let job = Job { name: program_name(), sample_unit: String::new(), parameters: 0 };
-    let config = match Config::from_env(job) {
-        Ok(config) => config?,
+fn job() -> Job {
+    Job { name: program_name(), sample_unit: String::new(), parameters: 0 }
+}
+
+/// Starts the thread, and recording where the rank is known already; [`Ranks::None`] where there is no way to do it, which is said.
+fn start(ranks: Ranks, known: Option<(Config, Option<Current>)>) -> Ranks {
+    host::watch_forks();
+    let mut observed = Vec::new();
+    if let Some((config, device)) = known {
+        let (rank, world_size) = (config.rank, config.world_size);
+        let agent = Agent::start(Config { origin: BY_NCCL.into(), ..config });
+        if !agent.is_enabled() {
+            return Ranks::None;
+        }
+        let mut first = Observed::default();
+        first.begin((rank, world_size), agent, device.map(|device| device.bus_id), None);
+        observed.push(first);
+    }
+    let thread = thread::Builder::new().name("paceline-observe".into());
+    match thread.spawn(move || Observer::new(observed).run()) {
+        Ok(thread) => {
+            *THREAD.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+            host::at_exit(finish);
+            ranks
+        }
         Err(error) => {
             agent::warn(&format!("not observing this job: {error}"));
-            return None;
+            Ranks::None
         }
-    };
-    host::watch_forks();
-    let (rank, world_size) = (config.rank, config.world_size);
-    let agent = Agent::start(Config { origin: BY_NCCL.into(), ..config });
-    if !agent.is_enabled() {
-        return None;
     }
-    let observe = move || {
-        let device = (device.map(|device| watch(device, agent.notes())), bursts(agent.notes()));
-        Observer::new(&agent, rank, world_size).run(agent, device);
-    };
-    let thread = thread::Builder::new().name("paceline-observe".into()).spawn(observe);
-    let thread = thread.map_err(|error| agent::warn(&format!("not observing this job: {error}"))).ok()?;
-    *THREAD.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
-    host::at_exit(finish);
-    Some(true)
-}
-
-/// Tells the server once a second what the device does.
-fn watch(pci_bus_id: String, notes: Notes) -> Watch {
-    Watch::start(Wanted { pci_bus_id, file: None, now: agent::clock::now }, move |sample| {
-        notes.device(sample)
-    })
-}
-
-/// Records what the devices do when the server asks for it.
-fn bursts(notes: Notes) -> OnDemand {
-    let asking = notes.clone();
-    OnDemand::start(
-        on_demand::Wanted::from_env(None, agent::clock::now),
-        move |done| asking.burst_asked(done),
-        move |burst| notes.burst(burst),
-    )
 }
 
 /// The script of a Python job, else the program.
@@ -153,83 +208,94 @@ fn finish(code: ExitCode) {
 
 /// The state of the thread.
 struct Observer {
-    recorder: Recorder,
-    rank: Rank,
-    world_size: u32,
+    /// By seat. Empty at first where no launcher says which rank this is.
+    ranks: Vec<Observed>,
     entries: Vec<Entry>,
-    collector: Collector,
-    clock: GpuClock,
-    placer: Placer,
     measured: Measured,
     budget: Budget,
-    /// Entries and collectives since the process began.
+    /// When the newest communicator was heard of, while it is not known which ranks this process is.
+    unsettled: Option<MonoNanos>,
+    /// Entries that had no room since the process began.
     lost: u64,
 }
 
 impl Observer {
-    fn new(agent: &Agent, rank: Rank, world_size: u32) -> Self {
+    fn new(ranks: Vec<Observed>) -> Self {
         Self {
-            recorder: agent.recorder(),
-            rank,
-            world_size,
+            ranks,
             entries: Vec::new(),
-            collector: Collector::default(),
-            clock: GpuClock::default(),
-            placer: Placer::default(),
             measured: Measured::default(),
             budget: Budget::from_env(),
+            unsettled: None,
             lost: 0,
         }
     }
 
-    fn run(mut self, agent: Agent, device: (Option<Watch>, OnDemand)) {
+    fn run(mut self) {
         while !STOP.load(Ordering::Acquire) {
             self.turn();
             thread::park_timeout(TICK);
         }
+        // Of a short job, too, it is told which ranks there were.
+        self.unsettled = self.unsettled.map(|_| MonoNanos(0));
         self.turn();
-        drop(device);
-        let rank = |how: String| format!("rank {} {how}", self.rank);
-        agent.finish(EXIT_CODE.get().map_or(Ok(()), |code| code.check().map_err(rank)));
+        let outcome = |rank: wire::ids::Rank| {
+            let failed = |how: String| format!("rank {rank} {how}");
+            EXIT_CODE.get().map_or(Ok(()), |code| code.check().map_err(failed))
+        };
+        // Each waits for the server by itself.
+        thread::scope(|scope| {
+            for rank in self.ranks {
+                scope.spawn(move || rank.finish(outcome));
+            }
+        });
     }
 
     fn turn(&mut self) {
-        for communicator in NEW_COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            self.collector.name_size(communicator.number, communicator.size);
-            if communicator.size == self.world_size {
-                self.placer.name_world(communicator.number);
-            }
-        }
+        self.join();
         self.budget.keep(agent::clock::now());
-        let lost = trail::take(&mut self.entries) + self.collector.lost();
-        // Each entry that is lost may cost a collective.
-        self.recorder.lose(EventKind::Bucket, lost - std::mem::replace(&mut self.lost, lost));
+        let lost = trail::take(&mut self.entries);
+        let newly = lost - std::mem::replace(&mut self.lost, lost);
+        // Nobody knows whose they were.
+        self.ranks.iter_mut().take(1).for_each(|rank| rank.lose(newly));
         for entry in self.entries.drain(..) {
-            match entry {
-                Entry::Began { gpu: Some(gpu), at, .. } | Entry::Ended { gpu: Some(gpu), at, .. } => {
-                    self.clock.seen(gpu, at);
+            match entry.seat() {
+                Some(seat) => {
+                    if let Some(rank) = self.ranks.get_mut(usize::from(seat.0)) {
+                        rank.take(entry);
+                    }
                 }
-                Entry::Phase { phase, begin, end } => self.placer.take_phase(phase, begin, end),
-                _ => {}
+                None => self.ranks.iter_mut().for_each(|rank| rank.take(entry)),
             }
-            self.collector.take(entry);
         }
-        self.measured.take(|entry| self.collector.take(entry));
-        for collective in self.collector.ended() {
-            if let Some(timed) = timed(collective, &self.clock) {
-                self.placer.take(&timed, |event| self.recorder.record(event));
+        if let Some(first) = self.ranks.first_mut() {
+            self.measured.take(|entry| first.take(entry));
+        }
+        self.ranks.iter_mut().for_each(Observed::place);
+        let now = agent::clock::now();
+        let has_records = self.ranks.iter().any(Observed::is_unrecorded);
+        if self.unsettled.is_some_and(|since| now - since > SETTLED_NANOS || has_records) {
+            self.unsettled = None;
+            seats::settle(&mut self.ranks, &job());
+        }
+        if self.unsettled.is_none() && self.ranks.iter().any(Observed::is_unrecorded) {
+            seats::complain();
+        }
+        self.ranks.iter_mut().for_each(Observed::record);
+    }
+
+    /// Hears of communicators that were made.
+    fn join(&mut self) {
+        for (seat, communicator) in NEW_COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner).drain(..)
+        {
+            let at = usize::from(seat.0);
+            if self.ranks.len() <= at {
+                self.ranks.resize_with(at + 1, Observed::default);
+            }
+            self.ranks[at].join(communicator);
+            if !self.ranks[at].is_recorded() {
+                self.unsettled = Some(agent::clock::now());
             }
         }
     }
-}
-
-/// On the host's clock.
-fn timed(collective: Collective, clock: &GpuClock) -> Option<Timed> {
-    let (start, end, source) = match collective.ran {
-        Ran::Gpu { begin, end } => (clock.to_host(begin)?, clock.to_host(end)?, Source::DeviceEvent),
-        Ran::Events { begin, end } => (begin, end, Source::DeviceEvent),
-        Ran::Host { begin, end } => (begin, end, Source::HostClock),
-        Ran::Unknown { issued } => (collective.launch, issued, Source::Derived),
-    };
-    Some(Timed { collective, start, end, source })
 }

@@ -17,6 +17,16 @@ const RING_SLOTS: usize = 16_384;
 /// Threads that may leave entries: NCCL has one or two per communicator.
 const MOST_RINGS: usize = 256;
 
+/// One of the ranks that this process is, by the order in which they were met. Nearly all processes are one; where a process
+/// drives several GPUs, as JAX does, it is as many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat(pub u8);
+
+impl Seat {
+    /// The only one, mostly.
+    pub const FIRST: Self = Self(0);
+}
+
 /// Names one event of NCCL's. It is a number and never a pointer: NCCL ends a collective before its kernels begin, so
 /// that whoever keeps objects behind its handles will sooner or later follow one that is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,12 +43,20 @@ pub enum Kind {
 
 impl Handle {
     const KIND_BITS: u32 = 4;
+    const SEAT_BITS: u32 = 8;
 
     /// A handle that no other event of this process has.
     #[must_use]
-    pub fn new(kind: Kind) -> Self {
+    pub fn new(kind: Kind, seat: Seat) -> Self {
         static SERIAL: AtomicU64 = AtomicU64::new(1);
-        Self((SERIAL.fetch_add(1, Ordering::Relaxed) << Self::KIND_BITS) | kind as u64)
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed) << (Self::KIND_BITS + Self::SEAT_BITS);
+        Self(serial | u64::from(seat.0) << Self::KIND_BITS | kind as u64)
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub fn seat(self) -> Seat {
+        Seat((self.0 >> Self::KIND_BITS) as u8)
     }
 
     /// As NCCL carries it around; never 0.
@@ -152,6 +170,22 @@ pub enum Entry {
     },
 }
 
+impl Entry {
+    /// Which of this process's ranks it is about; `None` for all.
+    #[must_use]
+    pub fn seat(&self) -> Option<Seat> {
+        match self {
+            Self::Enqueued { handle, .. }
+            | Self::Message { handle, .. }
+            | Self::Issued { handle, .. }
+            | Self::Timed { handle, .. }
+            | Self::Began { handle, .. }
+            | Self::Ended { handle, .. } => Some(handle.seat()),
+            Self::Phase { .. } => None,
+        }
+    }
+}
+
 const _: () = assert!(size_of::<Entry>() == 56, "the arithmetic of RING_SLOTS");
 
 static RINGS: Mutex<Vec<Consumer<Entry>>> = Mutex::new(Vec::new());
@@ -210,7 +244,7 @@ mod tests {
 
     #[test]
     fn what_a_full_ring_cannot_take_is_counted_and_a_thread_that_ended_is_forgotten() {
-        let entry = Entry::Issued { handle: Handle::new(Kind::Collective), at: MonoNanos(1) };
+        let entry = Entry::Issued { handle: Handle::new(Kind::Collective, Seat::FIRST), at: MonoNanos(1) };
         let leave = move || (0..RING_SLOTS + 10).for_each(|_| append(entry));
         std::thread::spawn(leave).join().expect("it does not panic");
         let mut entries = Vec::new();
@@ -220,8 +254,9 @@ mod tests {
 
     #[test]
     fn a_handle_says_what_it_names_and_a_strangers_says_nothing() {
-        let handle = Handle::new(Kind::Channel);
+        let handle = Handle::new(Kind::Channel, Seat(7));
         assert_eq!(Handle::from_bits(handle.to_bits()), Some((handle, Kind::Channel)));
+        assert_eq!(handle.seat(), Seat(7));
         assert_eq!(Handle::from_bits(0), None);
         assert_eq!(Handle::from_bits(0x7f00_1234_5678), None);
     }

@@ -224,10 +224,27 @@ pub(crate) fn mapped() -> Option<Library> {
     Library::mapped(&WANTED)
 }
 
-/// The PCI address of the device that the calling thread works on; `None` where this process has no driver, or the thread
-/// no context. Nothing is opened or initialised for it.
+/// A device as the process that uses it knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Current {
+    /// Its number among those that this process sees.
+    pub ordinal: u32,
+    /// Its PCI address.
+    pub bus_id: String,
+}
+
+impl Current {
+    /// A device's handle is its number.
+    fn of(device: c_int, bus: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int) -> Option<Self> {
+        let bus_id = text("cuDeviceGetPCIBusId", bus, device).ok()?;
+        Some(Self { ordinal: u32::try_from(device).ok()?, bus_id })
+    }
+}
+
+/// The device that the calling thread works on; `None` where this process has no driver, or the thread no context. Nothing is
+/// opened or initialised for it.
 #[must_use]
-pub fn current_bus_id() -> Option<String> {
+pub fn current() -> Option<Current> {
     let library = mapped()?;
     // SAFETY: the types are those of cuda.h.
     let (current, bus) = unsafe {
@@ -241,13 +258,13 @@ pub fn current_bus_id() -> Option<String> {
     let mut device = 0;
     // SAFETY: one integer is written, or the call fails and writes nothing.
     check("cuCtxGetDevice", unsafe { current(&raw mut device) }).ok()?;
-    text("cuDeviceGetPCIBusId", bus, device).ok()
+    Current::of(device, bus)
 }
 
-/// The PCI address of the first device that this process has a primary context on, which frameworks and the CUDA runtime
-/// use; `None` where it has none, or the driver is not initialised. Nothing is opened, initialised or made for it.
+/// The first device that this process has a primary context on, which frameworks and the CUDA runtime use; `None` where it has
+/// none, or the driver is not initialised. Nothing is opened, initialised or made for it.
 #[must_use]
-pub fn bus_id_in_use() -> Option<String> {
+pub fn in_use() -> Option<Current> {
     let library = mapped()?;
     let functions = Functions::of(&library).ok()?;
     // SAFETY: the type is that of cuda.h.
@@ -270,7 +287,7 @@ pub fn bus_id_in_use() -> Option<String> {
         }
         (is_active != 0).then_some(device)
     });
-    text("cuDeviceGetPCIBusId", functions.bus, used?).ok()
+    Current::of(used?, functions.bus)
 }
 
 /// A text that the driver writes into a buffer.

@@ -100,7 +100,9 @@ struct RunArguments {
 #[derive(Debug, Args)]
 #[command(
     after_help = "CMD starts the ranks itself, as torchrun does; they get PACELINE_SERVER, PACELINE_RUN_ID and what loads \
-    libpaceline_agent.so into them. What will be observed and what cannot is printed first (see also `doctor`).\n\n\
+    libpaceline_agent.so into them. What will be observed and what cannot is printed first (see also `doctor`).\n\
+    From NCCL 2.27 on no launcher needs to say which rank a process is, and one that drives several GPUs, as JAX does, is as \
+    many.\n\n\
     NVTX ranges of the main thread count as waiting for input when DataLoader is in their name or it is one of data, \
     input, dataload, data_loading, load_data, next_batch, get_batch, batch-generator; as copying to the device when it is \
     one of h2d, to_device, copy_to_device, batch_to_device, host_to_device.\n\

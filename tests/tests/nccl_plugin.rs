@@ -2,8 +2,10 @@
 //! are real: every version of the interface, from the plugin's callbacks to the report.
 
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::ensure;
+use paceline_tests::fake_gpu;
 use paceline_tests::programs::{Job, Server, bucket_sizes, get_json, paceline, program, report, wait_until};
 use paceline_tests::small_disk::SmallDisk;
 use serde_json::Value;
@@ -170,6 +172,60 @@ fn experts_exchange_with_all_others_at_once() -> anyhow::Result<()> {
     rank_2_is_late(&report)
 }
 
+/// A process with two devices, as JAX drives them; the driver is the stand-in. `launched` by `paceline run`, which says that each
+/// process is one rank, or by itself.
+fn with_two_devices(processes: Option<&str>, variables: &[(&str, &str)]) -> anyhow::Result<(Value, String)> {
+    let (data, driver) = (tempfile::tempdir()?, fake_gpu::installed_as(&["libcuda.so.1"])?);
+    let mut job = Command::new(program("paceline"));
+    match processes {
+        Some(processes) => job.args(["run", "--attach", "-n", processes]),
+        None => job.arg("attach"),
+    };
+    let output = job
+        .arg("--data")
+        .arg(data.path())
+        .arg("--")
+        .arg(program("nccl_stand_in"))
+        .args(["--steps", STEPS, "--together", "2", "--slow-rank", "1"])
+        .env("LD_LIBRARY_PATH", driver.path())
+        .env("FAKEGPU_REAL_TIME", "1")
+        .env_remove("PACELINE_SERVER")
+        .envs(variables.iter().copied())
+        .output()?;
+    let said =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    ensure!(output.status.success(), "{said}");
+    Ok((report(data.path(), "latest")?, said))
+}
+
+#[test]
+fn a_process_that_drives_several_gpus_is_as_many_ranks() -> anyhow::Result<()> {
+    // No launcher says anything; or one says of two processes that they are two ranks, and NCCL knows of four.
+    for (processes, ranks) in [(None, 2), (Some("2"), 4)] {
+        let (report, said) = with_two_devices(processes, &[])?;
+        ensure!(report["ranks"] == ranks, "{report}{said}");
+        ensure!(report["steps"].as_u64() > Some(60), "{} steps: {said}", report["steps"]);
+        ensure!(report["ledger"].as_array().map(Vec::len) == Some(ranks), "{report}");
+        let verdict = &report["verdicts"][0];
+        ensure!(verdict["culprit"]["rank"] == 1, "{}", report["verdicts"]);
+        let cost = millis(verdict, "/cost_ns_per_step");
+        ensure!((7.0..13.0).contains(&cost), "10 ms were planted, found {cost}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_process_that_is_one_rank_by_its_launcher_stays_one() -> anyhow::Result<()> {
+    // It says that there are two processes, as there are two ranks in the communicator: both are here.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
+    let variables =
+        [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2")];
+    let (report, said) = with_two_devices(None, &variables)?;
+    ensure!(said.contains("only its first GPU is observed"), "{said}");
+    ensure!(report["ranks"] == 2, "{report}");
+    Ok(())
+}
+
 #[test]
 fn a_forked_child_is_not_observed_and_ends() -> anyhow::Result<()> {
     let (report, _, printed) = observed(6, &["--fork"])?;
@@ -225,7 +281,7 @@ fn a_server_whose_disk_is_full_to_the_end_costs_the_job_nothing() -> anyhow::Res
 fn a_job_that_ends_badly_has_failed_whoever_started_its_ranks() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let job = |code: &str| {
-        std::process::Command::new(program("paceline"))
+        Command::new(program("paceline"))
             .args(["attach", "--data"])
             .arg(data.path())
             .arg("--")
@@ -247,7 +303,7 @@ fn a_job_that_ends_badly_has_failed_whoever_started_its_ranks() -> anyhow::Resul
 #[test]
 fn what_costs_more_than_it_may_is_lowered_and_said() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
-    let output = std::process::Command::new(program("paceline"))
+    let output = Command::new(program("paceline"))
         .args(["run", "--attach", "-n", "2", "--data"])
         .arg(data.path())
         .arg("--")
@@ -275,7 +331,7 @@ fn what_costs_more_than_it_may_is_lowered_and_said() -> anyhow::Result<()> {
 
 #[test]
 fn a_job_with_another_profiler_keeps_it() -> anyhow::Result<()> {
-    let output = std::process::Command::new(program("paceline"))
+    let output = Command::new(program("paceline"))
         .args(["attach", "--data"])
         .arg(tempfile::tempdir()?.path())
         .args(["--", "printenv", "NCCL_PROFILER_PLUGIN"])
@@ -292,7 +348,7 @@ fn a_job_with_another_profiler_keeps_it() -> anyhow::Result<()> {
 fn without_a_server_and_without_a_job_the_library_is_inert() -> anyhow::Result<()> {
     let library = program("libpaceline_agent.so");
     let alone = |variables: &[(&str, &str)]| {
-        std::process::Command::new(program("nccl_stand_in"))
+        Command::new(program("nccl_stand_in"))
             .args(["--steps", "5"])
             .env_clear()
             .env("NCCL_PROFILER_PLUGIN", Path::new(&library))

@@ -34,7 +34,7 @@ pub(super) fn of(communicator: *mut c_void, number: u64) -> Option<u32> {
     let [rank, size] =
         FUNCTIONS.get_or_init(find).each_ref().map(|function| ask(function.as_ref(), communicator));
     if let Some(size) = size {
-        observer::begin(Door::Calls, Some(Communicator { number, size }));
+        observer::begin(Door::Calls, Some(Communicator { number, size, rank: None }));
     }
     known.store(u64::from(rank?) + 1, Ordering::Relaxed);
     rank

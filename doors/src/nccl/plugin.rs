@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_ulong, c_void};
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use wire::clock::MonoNanos;
 
@@ -12,7 +12,7 @@ use crate::detail::{self, Detail};
 use crate::host;
 use crate::messages::Message;
 use crate::observer::{self, Communicator, Door};
-use crate::trail::{self, Entry, Handle, Kind};
+use crate::trail::{self, Entry, Handle, Kind, Seat};
 
 /// `ncclSuccess`.
 const SUCCESS: c_int = 0;
@@ -107,9 +107,18 @@ table!(V4, ncclProfiler_v4, init_v4: InitV4);
 table!(V5, ncclProfiler_v5, init_v5: InitV5);
 table!(V6, ncclProfiler_v6, init_v5: InitV5);
 
-/// Numbers of communicators, by context less one. A context is such an index, never a pointer: there is nothing to
-/// free and nothing to follow.
-static COMMUNICATORS: [AtomicU64; MOST_COMMUNICATORS] = [const { AtomicU64::new(0) }; MOST_COMMUNICATORS];
+/// A rank's part of a communicator.
+struct Member {
+    number: AtomicU64,
+    seat: AtomicU8,
+}
+
+/// No rank that is observed.
+const NOBODY: u8 = u8::MAX;
+
+/// By context less one. A context is such an index, never a pointer: there is nothing to free and nothing to follow.
+static COMMUNICATORS: [Member; MOST_COMMUNICATORS] =
+    [const { Member { number: AtomicU64::new(0), seat: AtomicU8::new(NOBODY) } }; MOST_COMMUNICATORS];
 static NEXT_CONTEXT: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" fn init_v1(context: *mut *mut c_void, mask: *mut c_int) -> c_int {
@@ -124,11 +133,13 @@ unsafe extern "C" fn init_v4(
     number: u64,
     _nodes: c_int,
     size: c_int,
-    _rank: c_int,
+    rank: c_int,
     _logger: Option<Logger>,
 ) -> c_int {
     // SAFETY: as above.
-    unsafe { begin(context, mask, Some(Communicator { number, size: size as u32 })) }
+    unsafe {
+        begin(context, mask, Some(Communicator { number, size: size as u32, rank: u32::try_from(rank).ok() }))
+    }
 }
 
 unsafe extern "C" fn init_v5(
@@ -138,11 +149,13 @@ unsafe extern "C" fn init_v5(
     _name: *const c_char,
     _nodes: c_int,
     size: c_int,
-    _rank: c_int,
+    rank: c_int,
     _logger: Option<Logger>,
 ) -> c_int {
     // SAFETY: as above.
-    unsafe { begin(context, mask, Some(Communicator { number, size: size as u32 })) }
+    unsafe {
+        begin(context, mask, Some(Communicator { number, size: size as u32, rank: u32::try_from(rank).ok() }))
+    }
 }
 
 /// A communicator was made.
@@ -150,15 +163,19 @@ unsafe extern "C" fn init_v5(
 /// # Safety
 /// Both pointers must be good to write to.
 unsafe fn begin(context: *mut *mut c_void, mask: *mut c_int, communicator: Option<Communicator>) -> c_int {
-    let observed = host::guarded(|| is_sound() && observer::begin(Door::Plugin, communicator));
+    let seat = host::guarded(|| is_sound().then(|| observer::begin(Door::Plugin, communicator))?);
     let at = NEXT_CONTEXT.fetch_add(1, Ordering::Relaxed).min(MOST_COMMUNICATORS);
     if let Some(slot) = COMMUNICATORS.get(at) {
-        slot.store(communicator.map_or(0, |communicator| communicator.number), Ordering::Relaxed);
+        slot.number.store(communicator.map_or(0, |communicator| communicator.number), Ordering::Relaxed);
+        slot.seat.store(seat.map_or(NOBODY, |seat| seat.0), Ordering::Relaxed);
     }
+    // The mask is one for all communicators of the process.
+    let is_wanted = host::guarded(|| is_sound() && observer::is_observed());
+    let wanted = if is_wanted { (event::COLLECTIVE | event::KERNEL_CHANNEL) as c_int } else { 0 };
     // SAFETY: the caller vouches for it. A null context would never be finalized.
     unsafe {
         context.write(ptr::without_provenance_mut(at + 1));
-        mask.write(if observed { (event::COLLECTIVE | event::KERNEL_CHANNEL) as c_int } else { 0 });
+        mask.write(wanted);
     }
     SUCCESS
 }
@@ -214,8 +231,9 @@ fn enqueued(collective: &layout::Collective, context: *mut c_void, at: MonoNanos
     if detail::now() == Detail::Nothing {
         return None;
     }
-    let communicator = collective.communicator.or_else(|| number_of(context))?;
-    let handle = Handle::new(Kind::Collective);
+    let (number, seat) = member(context)?;
+    let communicator = collective.communicator.unwrap_or(number);
+    let handle = Handle::new(Kind::Collective, seat);
     trail::append(Entry::Enqueued {
         handle,
         communicator,
@@ -233,10 +251,11 @@ fn sent(message: &layout::Message, context: *mut c_void, at: MonoNanos) -> Optio
     if detail::now() == Detail::Nothing {
         return None;
     }
-    let communicator = message.communicator.or_else(|| number_of(context))?;
+    let (number, seat) = member(context)?;
+    let communicator = message.communicator.unwrap_or(number);
     let way = if is_sent { (rank, peer) } else { (peer, rank) };
     let message = Message::next(communicator, way, is_sent)?;
-    let handle = Handle::new(Kind::Collective);
+    let handle = Handle::new(Kind::Collective, seat);
     trail::append(Entry::Message { handle, communicator, message, bytes, channels, at });
     Some(handle)
 }
@@ -246,14 +265,16 @@ fn began(channel: &KernelChannel, at: MonoNanos) -> Option<Handle> {
     if detail::now() > Detail::Everything {
         return None;
     }
-    let handle = Handle::new(Kind::Channel);
+    let handle = Handle::new(Kind::Channel, parent.seat());
     trail::append(Entry::Began { handle, parent, gpu: channel.gpu, at });
     Some(handle)
 }
 
-/// The number of the communicator that a context is for.
-fn number_of(context: *mut c_void) -> Option<u64> {
-    Some(COMMUNICATORS.get(context.addr().checked_sub(1)?)?.load(Ordering::Relaxed))
+/// What a context is for: the communicator's number, and which of this process's ranks; `None` where that is not observed.
+fn member(context: *mut c_void) -> Option<(u64, Seat)> {
+    let member = COMMUNICATORS.get(context.addr().checked_sub(1)?)?;
+    let seat = Some(member.seat.load(Ordering::Relaxed)).filter(|seat| *seat != NOBODY)?;
+    Some((member.number.load(Ordering::Relaxed), Seat(seat)))
 }
 
 /// # Safety

@@ -9,7 +9,7 @@ use super::words::Meaning;
 use crate::detail::{self, Detail};
 use crate::observer::{self, Communicator, Door};
 use crate::table::Table;
-use crate::trail::{self, Entry, Handle, Kind, Phase};
+use crate::trail::{self, Entry, Handle, Kind, Phase, Seat};
 
 /// Ranges inside each other that are kept; deeper ones are counted, so that each end finds its own.
 const MOST_DEEP: usize = 64;
@@ -82,14 +82,14 @@ fn is_main_thread() -> bool {
 
 fn called(function: trail::Function, said: Said, at: MonoNanos) -> Option<Handle> {
     let bytes = said.bytes?;
-    let is_told = observer::begin(Door::Nvtx, None) && observer::is_best(Door::Nvtx);
+    let is_told = observer::begin(Door::Nvtx, None).is_some() && observer::is_best(Door::Nvtx);
     if !is_told || detail::now() == Detail::Nothing {
         return None;
     }
     // Older releases do not say on which communicator: all count as one.
     let communicator = said.communicator.unwrap_or(0);
     let seq = COUNTS.count(communicator, function)?;
-    let handle = Handle::new(Kind::Collective);
+    let handle = Handle::new(Kind::Collective, Seat::FIRST);
     trail::append(Entry::Enqueued { handle, communicator, function, seq, bytes, channels: 1, at });
     Some(handle)
 }
@@ -125,6 +125,9 @@ pub(super) fn pop(domain: Domain) -> usize {
 /// A range of NCCL's told of a communicator: one was made.
 pub(super) fn communicator(said: Said) {
     if let Some(size) = said.ranks {
-        observer::begin(Door::Nvtx, Some(Communicator { number: said.communicator.unwrap_or(0), size }));
+        observer::begin(
+            Door::Nvtx,
+            Some(Communicator { number: said.communicator.unwrap_or(0), size, rank: None }),
+        );
     }
 }

@@ -9,7 +9,7 @@ use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest};
 use wire::clock::MonoNanos;
 
 use super::burst::{self, NoBurst, Recorded};
-use super::records::{Record, Times};
+use super::records::{Place, Record, Times};
 use crate::background::{Background, Stop};
 
 /// How often it is looked whether somebody asks.
@@ -35,6 +35,8 @@ pub struct Wanted {
     pub every: Option<Duration>,
     /// Where the host carries collectives.
     pub carried: Option<Carried>,
+    /// The number of the device that counts, where the process uses several; `None` for all.
+    pub device: Option<u32>,
 }
 
 impl Wanted {
@@ -43,7 +45,7 @@ impl Wanted {
     pub fn from_env(file: Option<PathBuf>, now: fn() -> MonoNanos) -> Self {
         let seconds = std::env::var(VARIABLE).ok().and_then(|seconds| seconds.parse::<f64>().ok());
         let every = seconds.filter(|seconds| (1.0..1e9).contains(seconds)).map(Duration::from_secs_f64);
-        Self { file, now, every, carried: None }
+        Self { file, now, every, carried: None, device: None }
     }
 }
 
@@ -81,9 +83,11 @@ fn answer(wanted: &Wanted, request: BurstRequest, stop: &Stop) -> Burst {
     let recorded = record(wanted, Duration::from_millis(request.millis.into()), stop);
     let until = (wanted.now)();
     let outcome = match recorded {
-        Ok((recorded, ahead)) => {
-            BurstOutcome::Recorded(summed_up(&recorded, &carried(wanted, from, until, ahead, stop)))
-        }
+        Ok((recorded, ahead)) => BurstOutcome::Recorded(summed_up(
+            &recorded,
+            wanted.device,
+            &carried(wanted, from, until, ahead, stop),
+        )),
         Err(reason) => BurstOutcome::Refused { reason: reason.to_string() },
     };
     Burst { request: request.number, from, until, outcome }
@@ -104,14 +108,15 @@ fn carried(wanted: &Wanted, from: MonoNanos, until: MonoNanos, ahead: i64, stop:
     carried(from, until).into_iter().map(|(start, end)| (start.0 + ahead, end.0 + ahead)).collect()
 }
 
-fn summed_up(recorded: &Recorded, carried: &[Interval]) -> Activity {
+fn summed_up(recorded: &Recorded, device: Option<u32>, carried: &[Interval]) -> Activity {
+    let counts = |place: &Place| device.is_none_or(|device| device == place.device);
     let ran = |times: &Times| (times.start.cast_signed(), times.end.cast_signed());
     let phases = recorded.phases();
     let work = recorded.records.iter().filter_map(|record| match record {
-        Record::Kernel { times, name, correlation, .. } => {
+        Record::Kernel { times, place, name, correlation, .. } if counts(place) => {
             Some(Work { kernel: Some(name), phase: phases.get(correlation).copied(), ran: ran(times) })
         }
-        Record::Memcpy { times, .. } | Record::Memset { times, .. } => {
+        Record::Memcpy { times, place, .. } | Record::Memset { times, place, .. } if counts(place) => {
             Some(Work { kernel: None, phase: None, ran: ran(times) })
         }
         _ => None,

@@ -103,8 +103,8 @@ async fn closing_report(hub: &Hub, run: &RunId, attached: bool) -> String {
     match ended_report(hub, run, usize::MAX).await {
         Some(report) => format!("\n{}", text::report(&report)),
         None if attached => {
-            "\nNCCL told of no collective: does the job use NCCL on more than one rank, and has each rank \
-            RANK and WORLD_SIZE (torchrun), or what mpirun or srun set?\n"
+            "\nNCCL told of no collective: does the job use NCCL on more than one rank, and with an NCCL \
+            before 2.27, has each process RANK and WORLD_SIZE (torchrun), or what mpirun or srun set?\n"
                 .into()
         }
         None => "\nThe job sent no records: does it use the reducer or an agent?\n".into(),

@@ -151,6 +151,15 @@ pub extern "C" fn cuCtxSetCurrent(context: Handle) -> c_int {
     SUCCESS
 }
 
+/// 201 (`CUDA_ERROR_INVALID_CONTEXT`) where the thread has none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxGetDevice(device: *mut c_int) -> c_int {
+    match CONTEXT.get() {
+        0 => 201,
+        context => unsafe { give(device, context as c_int - 1) },
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) -> c_int {
     unsafe { give(least, 0) };

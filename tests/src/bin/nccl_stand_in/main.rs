@@ -8,12 +8,14 @@
 #![allow(clippy::print_stdout, reason = "what the program is for")]
 
 mod device;
+mod devices;
 mod options;
 mod plugin;
 mod program;
 mod rings;
 
 use std::ffi::CString;
+use std::net::TcpListener;
 use std::process::ExitCode;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -24,6 +26,7 @@ use options::Options;
 use plugin::{COLLECTIVE, GROUP, MESSAGE, Plugin};
 use program::{Item, What};
 use reducer::ring::{Config, Ring};
+use wire::ids::Rank;
 
 const COMMUNICATOR: u64 = 0xfeed_0000_0000_beef;
 
@@ -147,10 +150,36 @@ fn main() -> anyhow::Result<ExitCode> {
     let options = Options::from_args()?;
     let config = Config::from_env()?;
     let plugin = Plugin::load(options.interface)?;
-    let contexts = train(&plugin, &options, &config)?;
+    let contexts = match options.together {
+        Some(ranks) => together(&plugin, &options, &config, ranks)?,
+        None => train(&plugin, &options, &config)?,
+    };
     plugin.finalize(contexts);
     println!("{} steps", options.steps);
     Ok(ExitCode::from(options.exit_code))
+}
+
+/// The training of several ranks, each on a thread and a device of its own.
+fn together(plugin: &Plugin, options: &Options, config: &Config, ranks: u32) -> anyhow::Result<Vec<usize>> {
+    let master = match config.world_size {
+        1 => TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string(),
+        _ => config.master.clone(),
+    };
+    let of = |ordinal: u32| {
+        let (master, world_size) = (master.clone(), config.world_size * ranks);
+        let rank = Rank(config.rank.0 * ranks + ordinal);
+        let config = Config { rank, world_size, master, tcp_only: true, ..config.clone() };
+        devices::take(ordinal)?;
+        train(plugin, options, &config)
+    };
+    let of = &of;
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..ranks).map(|ordinal| scope.spawn(move || of(ordinal))).collect();
+        let joined = threads
+            .into_iter()
+            .map(|thread| thread.join().map_err(|_| anyhow::anyhow!("a rank panicked"))?);
+        Ok(joined.collect::<anyhow::Result<Vec<_>>>()?.concat())
+    })
 }
 
 /// One rank's training; its contexts.

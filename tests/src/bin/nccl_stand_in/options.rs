@@ -3,7 +3,7 @@
 use anyhow::{Context as _, bail};
 
 const USAGE: &str = "usage: nccl_stand_in [--interface 1..6] [--steps N] [--slow-rank R] [--fork] [--exit-code N] \
-                     [--pairs | --pipeline | --experts]";
+                     [--pairs | --pipeline | --experts] [--together N]";
 
 /// See [`USAGE`].
 pub(crate) struct Options {
@@ -20,6 +20,8 @@ pub(crate) struct Options {
     pub(crate) pipeline: bool,
     /// Ranks send samples to each other.
     pub(crate) experts: bool,
+    /// Ranks that a process is, each on a device of its own.
+    pub(crate) together: Option<u32>,
     pub(crate) exit_code: u8,
 }
 
@@ -33,6 +35,7 @@ impl Options {
             pairs: false,
             pipeline: false,
             experts: false,
+            together: None,
             exit_code: 0,
         };
         let mut words = std::env::args().skip(1);
@@ -46,6 +49,7 @@ impl Options {
                 "--interface" => options.interface = number()?,
                 "--steps" => options.steps = number()?.into(),
                 "--slow-rank" => options.slow = Some(number()?),
+                "--together" => options.together = Some(number()?),
                 "--exit-code" => options.exit_code = number()?.try_into()?,
                 _ => bail!(USAGE),
             }
