@@ -96,10 +96,14 @@ pub(super) fn complain() {
     });
 }
 
-/// The ranks by seat, and the world's size: those of the largest communicator, if it has every seat once.
+/// The ranks by seat, and the world's size: those of the largest communicator, if it has every seat.
 fn ranks(joined: &[&[Communicator]]) -> Option<(Vec<u32>, u32)> {
-    let world = joined.iter().copied().flatten().max_by_key(|communicator| communicator.size)?;
-    let in_world = |seat: &&[Communicator]| seat.iter().find(|one| one.number == world.number)?.rank;
+    let told = joined.iter().copied().flatten().filter(|communicator| communicator.rank.is_some());
+    let world = told.max_by_key(|communicator| communicator.size)?;
+    // Other doors tell of the same communicators, and not which rank they are made for.
+    let in_world = |seat: &&[Communicator]| {
+        seat.iter().filter(|one| one.number == world.number).find_map(|one| one.rank)
+    };
     Some((joined.iter().map(in_world).collect::<Option<_>>()?, world.size))
 }
 
@@ -115,7 +119,8 @@ mod tests {
     fn ranks_are_those_of_the_communicator_that_has_all() {
         let (pair, world) = (|rank| member(1, 2, rank), |rank| member(9, 4, rank));
         // Two of four are in this process, in another order than they came.
-        let joined = [vec![pair(0), world(3)], vec![pair(1), world(2)]];
+        let untold = Communicator { rank: None, ..world(2) };
+        let joined = [vec![pair(0), world(3)], vec![pair(1), untold, world(2)]];
         let joined: Vec<&[Communicator]> = joined.iter().map(Vec::as_slice).collect();
         assert_eq!(ranks(&joined), Some((vec![3, 2], 4)));
     }
