@@ -20,6 +20,9 @@ const TAIL_SHARE: f64 = 0.7;
 /// A phase explains an imbalance when evening it out saves this much of what evening out all does.
 const PHASE_EXPLAINS: f64 = 0.5;
 
+/// Slower compute makes steps slower by this share of it, or was hidden.
+const RISES_ALONG: f64 = 0.5;
+
 /// All of them; `explained` nanoseconds a step are charged to single ranks already.
 pub(super) fn verdicts(steps: &[&StepAnalysis], explained: u64) -> Vec<Verdict> {
     [transfers(steps), turns(steps, explained), drift(steps)].into_iter().flatten().collect()
@@ -65,7 +68,7 @@ fn transfers(steps: &[&StepAnalysis]) -> Option<Verdict> {
     };
     let mut verdict = against_all(steps, exposed, cause, |cost, share| {
         format!(
-            "All ranks spend {cost} of every step ({share:.0} %) in all-reduce transfers that nothing hides; {what}."
+            "All ranks spend {cost} of every step ({share:.0} %) in transfers that nothing hides; {what}."
         )
     })?;
     verdict.evidence = vec![
@@ -135,7 +138,8 @@ fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Verdict> {
     Some(verdict)
 }
 
-/// Compute that became slower on all ranks at once: a throttled device, a noisy neighbour, a changed input.
+/// Compute that became slower on all ranks at once: a throttled device, a noisy neighbour, a changed input. Where steps did not,
+/// it costs nothing; or it is only that what ranks do while they wait is known better, of a job that marks no phases.
 fn drift(steps: &[&StepAnalysis]) -> Option<Verdict> {
     let compute = |step: &StepAnalysis| {
         stats::median(step.present().map(|(_, rank)| rank.compute_nanos as f64)).unwrap_or(0.0)
@@ -143,6 +147,9 @@ fn drift(steps: &[&StepAnalysis]) -> Option<Verdict> {
     let series: Vec<f64> = steps.iter().map(|step| compute(step)).collect();
     let onset = rise(steps, &series)?;
     let slower = onset.after_ns - onset.before_ns;
+    if step_rise(steps, onset.step) < RISES_ALONG * slower {
+        return None;
+    }
     let since_then = steps.iter().filter(|step| step.step.0 >= onset.step).count();
     let cost = slower * since_then as f64 / steps.len() as f64;
     let mut verdict = against_all(steps, cost, Cause::Compute, |_, share| {
@@ -157,6 +164,14 @@ fn drift(steps: &[&StepAnalysis]) -> Option<Verdict> {
     verdict.counter_evidence.push("the job itself may have changed what it computes at that step".into());
     verdict.onset = Some(onset);
     Some(verdict)
+}
+
+/// By how much the median step is longer from `step` on, in nanoseconds.
+fn step_rise(steps: &[&StepAnalysis], step: u64) -> f64 {
+    let (before, after): (Vec<_>, Vec<_>) = steps.iter().partition(|one| one.step.0 < step);
+    let median =
+        |steps: Vec<&&StepAnalysis>| stats::median(steps.into_iter().map(|step| step.local_nanos as f64));
+    median(after).zip(median(before)).map_or(0.0, |(after, before)| after - before)
 }
 
 /// A verified rise of `series` by a share that matters.

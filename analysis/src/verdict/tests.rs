@@ -151,3 +151,18 @@ fn few_steps_and_few_ranks_are_insufficient_evidence() {
     assert!(insufficient(50, 4).is_none());
     assert!(insufficient(50, 1).is_some());
 }
+
+#[test]
+fn what_all_compute_longer_counts_where_steps_take_longer_too() {
+    let judged = |longer_steps: u64| {
+        let mut steps = run(400, |_, _| None);
+        for step in &mut steps[200..] {
+            step.local_nanos += longer_steps;
+            step.ranks.iter_mut().flatten().for_each(|rank| rank.compute_nanos += 5 * MS);
+        }
+        judge(&steps)
+    };
+    let [verdict] = &judged(5 * MS)[..] else { panic!("one verdict") };
+    assert!(verdict.sentence.starts_with("All ranks compute 26 % longer since step 200"), "{verdict:?}");
+    assert_eq!(judged(0), [], "it was hidden, or is only known better");
+}
