@@ -39,11 +39,16 @@ pub enum Kind {
     Collective = 1,
     /// The part of a collective's kernel that serves one channel.
     Channel = 2,
+    /// What is launched as one kernel; of it nothing is told.
+    Group = 3,
 }
 
 impl Handle {
     const KIND_BITS: u32 = 4;
     const SEAT_BITS: u32 = 8;
+
+    /// The one that all groups have.
+    pub const GROUP: Self = Self(Kind::Group as u64);
 
     /// A handle that no other event of this process has.
     #[must_use]
@@ -71,6 +76,7 @@ impl Handle {
         let kind = match bits & ((1 << Self::KIND_BITS) - 1) {
             1 => Kind::Collective,
             2 => Kind::Channel,
+            3 => Kind::Group,
             _ => return None,
         };
         Some((Self(bits), kind))

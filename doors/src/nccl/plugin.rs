@@ -218,9 +218,10 @@ fn started(description: Description, context: *mut c_void) -> u64 {
         Description::Collective(collective) => enqueued(&collective, context, at),
         Description::Message(message) => sent(&message, context, at),
         Description::KernelChannel(channel) => began(&channel, at),
+        // NCCL before 2.28 tells nothing of what is in a group without a handle.
         Description::Group => {
             Message::begin_batch();
-            None
+            Some(Handle::GROUP)
         }
         Description::Other => None,
     };

@@ -23,7 +23,7 @@ use std::thread;
 use anyhow::{Context as _, bail, ensure};
 use device::{Enqueued, Kernel};
 use options::Options;
-use plugin::{COLLECTIVE, GROUP, MESSAGE, Plugin};
+use plugin::{COLLECTIVE, Plugin};
 use program::{Item, What};
 use reducer::ring::{Config, Ring};
 use wire::ids::Rank;
@@ -103,6 +103,7 @@ impl<'a> Caller<'a> {
 
     fn reduce(&mut self, elements: usize, group: usize) -> usize {
         let Group { number, context } = self.groups[group];
+        let Some(plan) = self.plugin.start_plan(context) else { return 0 };
         let handle = self.plugin.start(
             context,
             COLLECTIVE,
@@ -119,6 +120,7 @@ impl<'a> Caller<'a> {
             ],
         );
         self.plugin.stop(handle);
+        self.plugin.stop(plan);
         self.seqs[group] += 1;
         handle
     }
@@ -126,7 +128,7 @@ impl<'a> Caller<'a> {
     /// Of one plan.
     fn messages(&self, messages: &[(u32, bool)]) -> Vec<usize> {
         let Group { number, context } = self.groups[program::WORLD];
-        let plan = self.plugin.start_planned(context, GROUP, &[]);
+        let Some(plan) = self.plugin.start_plan(context) else { return Vec::new() };
         let start = |&(peer, is_sent): &(u32, bool)| {
             let fields = [
                 ("rank", self.rank.into()),
@@ -137,7 +139,7 @@ impl<'a> Caller<'a> {
                 ("p2p.peer", peer.into()),
                 ("p2p.nChannels", 2),
             ];
-            self.plugin.start_planned(context, MESSAGE, &fields)
+            self.plugin.start_message(context, &fields)
         };
         let handles: Vec<usize> = messages.iter().map(start).collect();
         handles.iter().for_each(|&handle| self.plugin.stop(handle));

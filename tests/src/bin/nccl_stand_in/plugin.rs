@@ -10,9 +10,9 @@ use serde_json::Value;
 
 const GOLDEN: &str = include_str!("../../../golden/nccl_profiler.json");
 /// Types of events.
-pub(crate) const GROUP: u64 = 1 << 0;
+const GROUP: u64 = 1 << 0;
 pub(crate) const COLLECTIVE: u64 = 1 << 1;
-pub(crate) const MESSAGE: u64 = 1 << 2;
+const MESSAGE: u64 = 1 << 2;
 pub(crate) const KERNEL_CHANNEL: u64 = 1 << 6;
 const KERNEL_CHANNEL_STOP: c_int = 22;
 
@@ -119,10 +119,18 @@ impl Plugin {
         self.mask.load(Ordering::Relaxed)
     }
 
-    /// A plan, or a message of it: from 2.26 on NCCL tells of these to whoever asks for kernels, too.
-    pub(crate) fn start_planned(&self, context: usize, kind: u64, fields: &[(&str, u64)]) -> usize {
-        let is_asked = self.mask() & kind != 0 || self.version >= 3 && self.mask() & KERNEL_CHANNEL != 0;
-        if is_asked { self.call_start(context, kind, fields) } else { 0 }
+    /// What is launched as one kernel: NCCL tells of it to whoever asks for what is in it. Before 2.28 it tells of nothing that
+    /// is in what has no handle: `None`.
+    pub(crate) fn start_plan(&self, context: usize) -> Option<usize> {
+        let is_asked = self.mask() & (GROUP | COLLECTIVE | MESSAGE | KERNEL_CHANNEL) != 0;
+        let handle = if is_asked { self.call_start(context, GROUP, &[]) } else { 0 };
+        (handle != 0 || self.version >= 5).then_some(handle)
+    }
+
+    /// A message: from 2.26 on NCCL tells of it to whoever asks for kernels, too.
+    pub(crate) fn start_message(&self, context: usize, fields: &[(&str, u64)]) -> usize {
+        let is_asked = self.mask() & MESSAGE != 0 || self.version >= 3 && self.mask() & KERNEL_CHANNEL != 0;
+        if is_asked { self.call_start(context, MESSAGE, fields) } else { 0 }
     }
 
     /// Starts an event that the plugin asks for; its handle.
