@@ -1,10 +1,11 @@
 //! Whether a rank computes while a collective runs.
 //!
-//! Nothing tells: NCCL knows of collectives only. But when one takes longer than in the step before, what comes after it
-//! shows it. A layer that is split over ranks needs its sum before it goes on, so that the next collective comes as much
-//! later; gradients that are reduced behind the backward pass leave the next bucket where it was. Of what shows neither it is
-//! taken that gradients are carried by the communicator that says what a step is, and what a layer needs by all others; that
-//! what comes from other ranks is needed, and that nobody waits for what he only sends.
+//! Nothing tells: NCCL knows of collectives only. But when one takes longer than in the step before, what comes after
+//! it shows it. A layer that is split over ranks needs its sum before it goes on, so that the next collective comes
+//! as much later; gradients that are reduced behind the backward pass leave the next bucket where it was. Of what
+//! shows neither it is taken that gradients are carried by the communicator that says what a step is, and what a
+//! layer needs by all others; that what comes from other ranks is needed, and that nobody waits for what he only
+//! sends.
 
 use std::collections::BTreeMap;
 
@@ -132,8 +133,8 @@ impl Blocking {
     }
 }
 
-/// Since when a rank waits for something. Between two stages of a pipeline, what is received is asked for as soon as something
-/// is sent, and waits for its turn behind it; nothing is computed in the meantime.
+/// Since when a rank waits for something. Between two stages of a pipeline, what is received is asked for as soon as
+/// something is sent, and waits for its turn behind it; nothing is computed in the meantime.
 fn since(before: &[Ran], one: &Ran) -> MonoNanos {
     let mut since = one.start;
     if one.kind.1 == Function::SendReceive {

@@ -1,8 +1,8 @@
 //! The door of CUDA: the driver loads this library into a process that begins to use it (`CUDA_INJECTION64_PATH`).
 //!
-//! For what the other doors do not see: a job on one GPU, or one whose gradients something else than NCCL carries. Nothing
-//! tells of collectives here, and so of steps; what is told is what its device does, and on demand every kernel. A process
-//! in which another door opens is theirs; so that these may come first, this one waits.
+//! For what the other doors do not see: a job on one GPU, or one whose gradients something else than NCCL carries.
+//! Nothing tells of collectives here, and so of steps; what is told is what its device does, and on demand every
+//! kernel. A process in which another door opens is theirs; so that these may come first, this one waits.
 //!
 //! CUDA is initialised in every process that uses it, and a rank may have several. So only a process that knows its rank
 //! counts, and of those the first that keeps a device in use for a while: it holds a name that the kernel gives to one
@@ -27,8 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const VARIABLE: &str = "PACELINE_CUDA_DOOR_SECONDS";
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Held while the driver is asked something, and for good when the process ends: the driver is not asked while it is taken
-/// down.
+/// Held while the driver is asked something, and for good when the process ends: the driver is not asked while it is
+/// taken down.
 static ASKING: Mutex<()> = Mutex::new(());
 
 /// What the driver calls while it initialises itself, so that nothing of it may be used yet.

@@ -16,9 +16,10 @@
 //!   [`cuda`] is for jobs of which they see nothing: the driver loads this library, and only devices are looked at.
 //!   What a callback is told goes as one entry into its thread's ring ([`trail`]), and that is all that happens on the
 //!   threads of others.
-//! * [`collect`] makes collectives of entries, [`messages`] of sends and receives, [`gpu_clock`] puts the GPU's time on the host's clock, [`steps`] finds
-//!   the training steps, which nobody marks here, in the order of collectives, `blocking` whether a rank computes while
-//!   one runs, and [`place`] makes records of it. All are plain functions of what they are given.
+//! * [`collect`] makes collectives of entries, [`messages`] of sends and receives, [`gpu_clock`] puts the GPU's time on
+//!   the host's clock, [`steps`] finds the training steps, which nobody marks here, in the order of collectives,
+//!   `blocking` whether a rank computes while one runs, and [`place`] makes records of it. All are plain functions of
+//!   what they are given.
 //! * [`observer`] is the thread that does it, every few milliseconds, and hands the records to the agent.
 #![allow(unsafe_code, reason = "it is called from C, through pointers: by the doors, and `host`")]
 

@@ -1,6 +1,6 @@
-//! Sends and receives: each is told by both its ranks, and joined by what both know, who sends, who receives, and the how
-//! manieth it is between the two. Where a rank exchanges something with every other at once, which is how an all-to-all is
-//! made of them, that is one collective.
+//! Sends and receives: each is told by both its ranks, and joined by what both know, who sends, who receives, and the
+//! how manieth it is between the two. Where a rank exchanges something with every other at once, which is how an
+//! all-to-all is made of them, that is one collective.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ pub struct Message {
     pub is_sent: bool,
 }
 
-/// Messages by their way and end: some sixty all-to-alls among 64 ranks.
+/// Messages by their way and end: those of some sixty communicators of 64 ranks.
 static COUNTS: Table<8_192> = Table::new();
 
 thread_local! {
@@ -41,8 +41,8 @@ impl Message {
         BATCH.set(BATCH.get().wrapping_add(1));
     }
 
-    /// Numbers a message. Whoever counts only what is recorded is out of step with the other end once something is not. `None`
-    /// for one to oneself, which is a copy, and where there are too many ways to count.
+    /// Numbers a message. Whoever counts only what is recorded is out of step with the other end once something is
+    /// not. `None` for one to oneself, which is a copy, and where there are too many ways to count.
     pub(crate) fn next(communicator: u64, (from, to): (u32, u32), is_sent: bool) -> Option<Self> {
         let message = Self { from, to, seq: 0, batch: BATCH.get(), is_sent };
         let count = COUNTS.of(message.way(communicator) ^ u64::from(is_sent)).filter(|_| from != to)?;
@@ -65,8 +65,8 @@ pub(crate) struct Told {
     pub(crate) ran: Option<Ran>,
 }
 
-/// What was told of messages that ran together, of a communicator with so many ranks, if that is known: one all-to-all, or each
-/// by itself.
+/// What was told of messages that ran together, of a communicator with so many ranks, if that is known: one
+/// all-to-all, or each by itself.
 pub(crate) fn together(messages: Vec<Told>, size: Option<u32>) -> Vec<Collective> {
     if size.is_some_and(|size| is_exchange(&messages, size))
         && let Some(exchange) = exchange(&messages)

@@ -22,8 +22,8 @@ use rank::Observed;
 
 /// How often rings are emptied (see the arithmetic of [`trail`]).
 const TICK: Duration = Duration::from_millis(20);
-/// Which ranks a process is that no launcher told is known once no communicator was made for so long: one of all ranks may come
-/// after those of some.
+/// Which ranks a process is that no launcher told is known once no communicator was made for so long: one of all
+/// ranks may come after those of some.
 const SETTLED_NANOS: i64 = 2_000_000_000;
 
 /// A communicator as NCCL describes it when it is made, from interface 4 on.
@@ -70,9 +70,9 @@ static EXIT_CODE: OnceLock<ExitCode> = OnceLock::new();
 /// Communicators that the thread has not heard of yet.
 static NEW_COMMUNICATORS: Mutex<Vec<(Seat, Communicator)>> = Mutex::new(Vec::new());
 
-/// NCCL is used: a communicator was made, on its thread and its device, or a collective called. Which of this process's ranks it
-/// is for; `None` where that is not observed, since the environment does not say where a server is, or another rank of the
-/// process is.
+/// NCCL is used: a communicator was made, on its thread and its device, or a collective called. Which of this
+/// process's ranks it is for; `None` where that is not observed, since the environment does not say where a server
+/// is, or another rank of the process is.
 pub(crate) fn begin(door: Door, communicator: Option<Communicator>) -> Option<Seat> {
     if RANKS.get().is_none() {
         decide(door, communicator)?;
@@ -93,7 +93,8 @@ pub(crate) fn begin(door: Door, communicator: Option<Communicator>) -> Option<Se
     Some(seat)
 }
 
-/// Finds out who says which rank this is, and starts observing it; `None` where a door that is not open yet may tell more.
+/// Finds out who says which rank this is, and starts observing it; `None` where a door that is not open yet may tell
+/// more.
 fn decide(door: Door, communicator: Option<Communicator>) -> Option<()> {
     let refused = |error: ConfigError| {
         agent::warn(&format!("not observing this job: {error}"));
@@ -158,7 +159,8 @@ fn job() -> Job {
     Job { name: program_name(), sample_unit: String::new(), parameters: 0 }
 }
 
-/// Starts the thread, and recording where the rank is known already; [`Ranks::None`] where there is no way to do it, which is said.
+/// Starts the thread, and recording where the rank is known already; [`Ranks::None`] where there is no way to do it,
+/// which is said.
 fn start(ranks: Ranks, known: Option<(Config, Option<Current>)>) -> Ranks {
     host::watch_forks();
     let mut observed = Vec::new();

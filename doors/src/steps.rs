@@ -1,9 +1,9 @@
 //! Training steps that nobody marks, found in the order of collectives.
 //!
-//! A training step issues the same collectives as the one before. What repeats is the step; where it begins is told by
-//! time, since between two steps lies a forward pass in which nothing is reduced: of that in which nothing runs, since a rank
-//! that waits in a collective for a slow one would tell of another gap than that. How a step is numbered must not
-//! depend on when a rank found out: its number comes from NCCL's own count, which is the same on all ranks.
+//! A training step issues the same collectives as the one before. What repeats is the step; where it begins is told
+//! by time, since between two steps lies a forward pass in which nothing is reduced: of that in which nothing runs,
+//! since a rank that waits in a collective for a slow one would tell of another gap than that. How a step is numbered
+//! must not depend on when a rank found out: its number comes from NCCL's own count, which is the same on all ranks.
 
 use std::collections::VecDeque;
 

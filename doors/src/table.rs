@@ -13,7 +13,7 @@ struct Slot {
     value: AtomicU64,
 }
 
-/// A value for each of some thousand keys.
+/// A value for each of as many keys as there are slots.
 pub(crate) struct Table<const SLOTS: usize = USUAL>([Slot; SLOTS]);
 
 impl<const SLOTS: usize> Table<SLOTS> {

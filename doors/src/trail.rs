@@ -17,8 +17,8 @@ const RING_SLOTS: usize = 16_384;
 /// Threads that may leave entries: NCCL has one or two per communicator.
 const MOST_RINGS: usize = 256;
 
-/// One of the ranks that this process is, by the order in which they were met. Nearly all processes are one; where a process
-/// drives several GPUs, as JAX does, it is as many.
+/// One of the ranks that this process is, by the order in which they were met. Nearly all processes are one; where a
+/// process drives several GPUs, as JAX does, it is as many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat(pub u8);
 
@@ -128,8 +128,8 @@ pub enum Entry {
         /// When.
         at: MonoNanos,
     },
-    /// A collective is enqueued, and nobody will tell when it runs: a release of NCCL that says nothing of kernels, a range
-    /// around the call, or a detail that was lowered.
+    /// A collective is enqueued, and nobody will tell when it runs: a release of NCCL that says nothing of kernels, a
+    /// range around the call, or a detail that was lowered.
     Issued {
         /// Names it.
         handle: Handle,

@@ -241,8 +241,8 @@ impl Current {
     }
 }
 
-/// The device that the calling thread works on; `None` where this process has no driver, or the thread no context. Nothing is
-/// opened or initialised for it.
+/// The device that the calling thread works on; `None` where this process has no driver, or the thread no context.
+/// Nothing is opened or initialised for it.
 #[must_use]
 pub fn current() -> Option<Current> {
     let library = mapped()?;
@@ -261,8 +261,8 @@ pub fn current() -> Option<Current> {
     Current::of(device, bus)
 }
 
-/// The first device that this process has a primary context on, which frameworks and the CUDA runtime use; `None` where it has
-/// none, or the driver is not initialised. Nothing is opened, initialised or made for it.
+/// The first device that this process has a primary context on, which frameworks and the CUDA runtime use; `None`
+/// where it has none, or the driver is not initialised. Nothing is opened, initialised or made for it.
 #[must_use]
 pub fn in_use() -> Option<Current> {
     let library = mapped()?;

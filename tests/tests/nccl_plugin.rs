@@ -172,8 +172,8 @@ fn experts_exchange_with_all_others_at_once() -> anyhow::Result<()> {
     rank_2_is_late(&report)
 }
 
-/// A process with two devices, as JAX drives them; the driver is the stand-in. `launched` by `paceline run`, which says that each
-/// process is one rank, or by itself.
+/// A process with two devices, as JAX drives them; the driver is the stand-in. `launched` by `paceline run`, which
+/// says that each process is one rank, or by itself.
 fn with_two_devices(processes: Option<&str>, variables: &[(&str, &str)]) -> anyhow::Result<(Value, String)> {
     let (data, driver) = (tempfile::tempdir()?, fake_gpu::installed_as(&["libcuda.so.1"])?);
     let mut job = Command::new(program("paceline"));

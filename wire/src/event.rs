@@ -135,8 +135,8 @@ pub enum SpanKind {
     Backward = 3,
     /// The parameter update.
     Optimizer = 4,
-    /// Blocked until a collective is done: in the reducer for the last bucket, in a layer that is split over ranks for its
-    /// sum. Lies over the other kinds and wins.
+    /// Blocked until a collective is done: in the reducer for the last bucket, in a layer that is split over ranks
+    /// for its sum. Lies over the other kinds and wins.
     Blocked = 5,
 }
 

@@ -43,8 +43,8 @@ pub(super) struct Graph {
     pub(super) ranks: Vec<RankGraph>,
     pub(super) collectives: Vec<Collective>,
     pub(super) measured: f64,
-    /// A rank waits for a collective before the last ones: what it does then is later than its own work says, which is not
-    /// played here.
+    /// A rank waits for a collective before the last ones: what it does then is later than its own work says, which
+    /// is not played here.
     pub(super) is_held_up: bool,
     comms: usize,
 }

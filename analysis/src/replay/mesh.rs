@@ -21,11 +21,11 @@ use crate::stats;
 use crate::step::{RankStep, StepRecords};
 use pace::{Pace, Place, Places};
 
-/// A collective that began so long after the one before had ended found its stream idle, in nanoseconds: its rank had just
-/// come to it. Of others it is only known when they were enqueued.
+/// A collective that began so long after the one before had ended found its stream idle, in nanoseconds: its rank had
+/// just come to it. Of others it is only known when they were enqueued.
 const IDLE_NANOS: i64 = 200_000;
-/// Parts that are played at most in a step, all what-ifs together. One takes 15 to 20 ns, so that this is 10 ms or so: 64 ranks
-/// with a hundred collectives each.
+/// Parts that are played at most in a step, all what-ifs together. One takes 15 to 20 ns, so that this is 10 ms or
+/// so: 64 ranks with a hundred collectives each.
 const MOST_PARTS: usize = 600_000;
 
 /// One rank's part of a collective; times in nanoseconds.
@@ -71,8 +71,8 @@ pub(super) struct Mesh {
     measured: f64,
 }
 
-/// How a rank is played: what its own work takes, when it begins, and whether its collectives are no slower than usual in their
-/// groups.
+/// How a rank is played: what its own work takes, when it begins, and whether its collectives are no slower than
+/// usual in their groups.
 #[derive(Clone)]
 struct Played {
     pace: Pace,
@@ -81,8 +81,8 @@ struct Played {
 }
 
 impl Mesh {
-    /// `None` where a rank or a record is missing, the step was not observed, clocks are not aligned, or there are too many
-    /// ranks and collectives.
+    /// `None` where a rank or a record is missing, the step was not observed, clocks are not aligned, or there are
+    /// too many ranks and collectives.
     pub(super) fn of(records: &StepRecords, fits: &[Option<ClockFit>], joined: &Joined<'_>) -> Option<Self> {
         let steps: Vec<&RankStep> = records.ranks.iter().map(Option::as_ref).collect::<Option<_>>()?;
         let parts: usize = joined.collectives.iter().map(|collective| collective.members.len()).sum();
@@ -192,8 +192,8 @@ impl Mesh {
         self.ranks.iter().map(even).collect()
     }
 
-    /// What the step adds to the run's time, from the last begin to the last end, in nanoseconds; a joint that is `free` takes
-    /// no time to transfer.
+    /// What the step adds to the run's time, from the last begin to the last end, in nanoseconds; a joint that is
+    /// `free` takes no time to transfer.
     fn play(&self, played: &[Played], free: Option<usize>) -> f64 {
         let mut held_up = vec![0.0; self.ranks.len()];
         let mut done: Vec<Vec<f64>> =

@@ -138,8 +138,9 @@ fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Verdict> {
     Some(verdict)
 }
 
-/// Compute that became slower on all ranks at once: a throttled device, a noisy neighbour, a changed input. Where steps did not,
-/// it costs nothing; or it is only that what ranks do while they wait is known better, of a job that marks no phases.
+/// Compute that became slower on all ranks at once: a throttled device, a noisy neighbour, a changed input. Where
+/// steps did not, it costs nothing; or it is only that what ranks do while they wait is known better, of a job that
+/// marks no phases.
 fn drift(steps: &[&StepAnalysis]) -> Option<Verdict> {
     let compute = |step: &StepAnalysis| {
         stats::median(step.present().map(|(_, rank)| rank.compute_nanos as f64)).unwrap_or(0.0)

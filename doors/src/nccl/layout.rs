@@ -11,8 +11,8 @@ use crate::trail::Function;
 
 /// Types of events, as bits of the activation mask.
 pub mod event {
-    /// What is launched as one kernel. NCCL tells of it to whoever asks for what is in it, and of [`MESSAGE`] to whoever asks for
-    /// kernels.
+    /// What is launched as one kernel. NCCL tells of it to whoever asks for what is in it, and of [`MESSAGE`] to
+    /// whoever asks for kernels.
     pub const GROUP: u64 = 1 << 0;
     /// A collective, from the call to the enqueueing of its kernel.
     pub const COLLECTIVE: u64 = 1 << 1;

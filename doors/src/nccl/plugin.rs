@@ -271,7 +271,8 @@ fn began(channel: &KernelChannel, at: MonoNanos) -> Option<Handle> {
     Some(handle)
 }
 
-/// What a context is for: the communicator's number, and which of this process's ranks; `None` where that is not observed.
+/// What a context is for: the communicator's number, and which of this process's ranks; `None` where that is not
+/// observed.
 fn member(context: *mut c_void) -> Option<(u64, Seat)> {
     let member = COMMUNICATORS.get(context.addr().checked_sub(1)?)?;
     let seat = Some(member.seat.load(Ordering::Relaxed)).filter(|seat| *seat != NOBODY)?;

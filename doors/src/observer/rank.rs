@@ -46,7 +46,8 @@ struct Recorded {
 }
 
 impl Observed {
-    /// From now on its records go somewhere. With `ordinal` a burst is of that device only, since the process uses others.
+    /// From now on its records go somewhere. With `ordinal` a burst is of that device only, since the process uses
+    /// others.
     pub(super) fn begin(
         &mut self,
         (rank, world_size): (Rank, u32),

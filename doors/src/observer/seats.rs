@@ -1,7 +1,8 @@
 //! Which ranks this process is.
 //!
-//! Mostly a launcher says so: one, on one device. A process that drives several GPUs, as JAX does, is several, and no launcher
-//! knows their numbers: each communicator says which rank it is made for, and the largest one has all of them.
+//! Mostly a launcher says so: one, on one device. A process that drives several GPUs, as JAX does, is several, and no
+//! launcher knows their numbers: each communicator says which rank it is made for, and the largest one has all of
+//! them.
 
 use std::sync::{Mutex, Once, PoisonError};
 
@@ -24,7 +25,8 @@ static DEVICES: Mutex<Vec<Current>> = Mutex::new(Vec::new());
 /// Communicators of the only rank, with its rank in them.
 static KNOWN: Mutex<Vec<(u64, u32)>> = Mutex::new(Vec::new());
 
-/// The seat of a process that is one rank by its launcher; `None` for what is another rank of a communicator that it is in.
+/// The seat of a process that is one rank by its launcher; `None` for what is another rank of a communicator that it
+/// is in.
 pub(super) fn of_the_only_rank(communicator: &Communicator) -> Option<Seat> {
     let Some(rank) = communicator.rank else { return Some(Seat::FIRST) };
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);

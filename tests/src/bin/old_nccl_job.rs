@@ -1,10 +1,10 @@
 //! A job as PyTorch with an NCCL of before the profiler interface is one: the loader finds NCCL's functions for it, so
 //! that what is preloaded stands before them. One rank, on the stand-in for a GPU, in real time.
 //!
-//! A step is two buckets: 6 ms of backward, a collective, 3 ms of backward, a collective; or, with `--grouped`, both in one
-//! group after 9 ms. With `--alone` there is no NCCL, and nothing is reduced. With `--stages` it is the first of two stages
-//! of a pipeline, which sends after 6 ms, and receives what the second one needs 3 ms for; that one is another process's in
-//! life, and here a thread that calls NCCL past whatever is preloaded.
+//! A step is two buckets: 6 ms of backward, a collective, 3 ms of backward, a collective; or, with `--grouped`, both
+//! in one group after 9 ms. With `--alone` there is no NCCL, and nothing is reduced. With `--stages` it is the first
+//! of two stages of a pipeline, which sends after 6 ms, and receives what the second one needs 3 ms for; that one is
+//! another process's in life, and here a thread that calls NCCL past whatever is preloaded.
 #![allow(unsafe_code, reason = "it calls CUDA and NCCL")]
 #![allow(clippy::print_stdout, reason = "what the program is for")]
 

@@ -11,7 +11,8 @@ use crate::replay::graph::{Durations, PHASES};
 pub(super) struct Place {
     /// A collective in a group of this shape,
     pub(super) group: Group,
-    /// or a message with an earlier rank, or a later one: a stage of a pipeline that has both does something else than the first.
+    /// or a message with an earlier rank, or a later one: a stage of a pipeline that has both does something else
+    /// than the first.
     pub(super) message_with_earlier: Option<bool>,
     /// the so manyth.
     pub(super) count: u32,
@@ -75,8 +76,8 @@ impl Places {
         Self { ranks, totals, kind, kinds }
     }
 
-    /// `rank` as the mean of those that come to the same places and are not `among`; `None` where there are none, since then its
-    /// step cannot be compared piece by piece.
+    /// `rank` as the mean of those that come to the same places and are not `among`; `None` where there are none,
+    /// since then its step cannot be compared piece by piece.
     pub(super) fn as_others(&self, rank: usize, among: &[usize]) -> Option<Pace> {
         let kind = &self.kinds[self.kind[rank]];
         let alike: Vec<usize> =

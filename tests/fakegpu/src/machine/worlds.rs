@@ -116,7 +116,8 @@ impl Machine {
         aborted
     }
 
-    /// Once all ranks have come, and none has given up: each one's kernel began when its stream was there, and all end together.
+    /// Once all ranks have come, and none has given up: each one's kernel began when its stream was there, and all
+    /// end together.
     pub(super) fn try_finish_collective(&mut self, communicator: u64, seq: u64) -> bool {
         let Some(world) = self.worlds.get(&communicator) else { return false };
         let Some(parts) = world.parts.get(&seq).filter(|parts| parts.len() == world.size) else {

@@ -8,8 +8,8 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
 /// From now on this thread works on that device.
 pub(crate) fn take(ordinal: u32) -> anyhow::Result<()> {
-    // SAFETY: the stand-in has no initialisers; it stays, as a linked library does. The types are those of cuda.h, and one
-    // handle is written.
+    // SAFETY: the stand-in has no initialisers; it stays, as a linked library does. The types are those of cuda.h,
+    // and one handle is written.
     unsafe {
         let driver = Library::open(Some("libcuda.so.1"), RTLD_NOW | RTLD_GLOBAL).context("libcuda.so.1")?;
         let initialize = driver.get::<unsafe extern "C" fn(c_uint) -> c_int>(b"cuInit")?;

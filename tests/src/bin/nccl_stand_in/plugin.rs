@@ -119,8 +119,8 @@ impl Plugin {
         self.mask.load(Ordering::Relaxed)
     }
 
-    /// What is launched as one kernel: NCCL tells of it to whoever asks for what is in it. Before 2.28 it tells of nothing that
-    /// is in what has no handle: `None`.
+    /// What is launched as one kernel: NCCL tells of it to whoever asks for what is in it. Before 2.28 it tells of
+    /// nothing that is in what has no handle: `None`.
     pub(crate) fn start_plan(&self, context: usize) -> Option<usize> {
         let is_asked = self.mask() & (GROUP | COLLECTIVE | MESSAGE | KERNEL_CHANNEL) != 0;
         let handle = if is_asked { self.call_start(context, GROUP, &[]) } else { 0 };
