@@ -13,6 +13,7 @@ use wire::ids::{BatchSeq, Comm, Incarnation, Seq};
 use crate::asked::Asked;
 use crate::clock;
 use crate::config::Config;
+use crate::newest::Newest;
 use crate::recorder::{Lost, RING_SLOTS, Recorder};
 use crate::spool::{Frame, Spool};
 use crate::transport::{Delivery, Transport};
@@ -101,6 +102,7 @@ pub(crate) struct Drain {
     notes: mpsc::Receiver<Note>,
     stop: Arc<Stop>,
     asked: Asked,
+    newest: Newest,
     transport: Transport,
     spool: Spool,
     incarnation: Incarnation,
@@ -150,6 +152,7 @@ impl Drain {
         notes: mpsc::Receiver<Note>,
         stop: Arc<Stop>,
         asked: Asked,
+        newest: Newest,
     ) -> Self {
         let now = Instant::now();
         let hello = Note::Hello(Hello {
@@ -179,6 +182,7 @@ impl Drain {
             notes,
             stop,
             asked,
+            newest,
         }
     }
 
@@ -203,7 +207,9 @@ impl Drain {
 
     fn gather(&mut self) {
         self.pending.notes.extend(self.notes.try_iter());
+        let known = self.pending.events.len();
         let lost = self.rings.take(MAX_EVENTS, &mut self.pending.events);
+        self.newest.see(&self.pending.events[known..]);
         self.lost.counts[DropReason::RingFull as usize] = lost;
     }
 

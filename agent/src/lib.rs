@@ -27,6 +27,7 @@ pub mod clock;
 mod config;
 mod drain;
 mod marks;
+mod newest;
 mod recorder;
 mod spool;
 mod transport;
@@ -36,9 +37,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use asked::Asked;
+use newest::Newest;
 use wire::batch::{Bye, Layout, Note};
 use wire::burst::{Burst, BurstRequest};
 use wire::device::DeviceSample;
+use wire::ids::Step;
 
 pub use config::{Config, ConfigError, Job};
 pub use marks::{HostTimes, StepContext, StepMarks, Times};
@@ -59,6 +62,7 @@ struct Active {
     rings: drain::RingRegistry,
     notes: mpsc::SyncSender<Note>,
     asked: Asked,
+    newest: Newest,
     drain: Option<JoinHandle<()>>,
     stop: std::sync::Arc<drain::Stop>,
     shadow_every: u64,
@@ -95,11 +99,13 @@ impl Agent {
         let rings = drain::RingRegistry::default();
         let stop = std::sync::Arc::new(drain::Stop::default());
         let (notes, note_queue) = mpsc::sync_channel(NOTE_QUEUE);
-        let asked = Asked::default();
-        let drain = drain::Drain::new(config, rings.clone(), note_queue, stop.clone(), asked.clone());
+        let (asked, newest) = (Asked::default(), Newest::default());
+        let drain =
+            drain::Drain::new(config, rings.clone(), note_queue, stop.clone(), asked.clone(), newest.clone());
         match std::thread::Builder::new().name("paceline-drain".into()).spawn(move || drain.run()) {
             Ok(handle) => {
-                Self { active: Some(Active { rings, notes, asked, drain: Some(handle), stop, shadow_every }) }
+                let active = Active { rings, notes, asked, newest, drain: Some(handle), stop, shadow_every };
+                Self { active: Some(active) }
             }
             Err(error) => {
                 warn(&format!("not recording: the drain thread did not start: {error}"));
@@ -146,6 +152,7 @@ impl Agent {
         Notes {
             queue: active.map(|active| active.notes.clone()),
             asked: active.map(|active| active.asked.clone()).unwrap_or_default(),
+            newest: active.map(|active| active.newest.clone()).unwrap_or_default(),
         }
     }
 
@@ -186,6 +193,7 @@ impl Drop for Agent {
 pub struct Notes {
     queue: Option<mpsc::SyncSender<Note>>,
     asked: Asked,
+    newest: Newest,
 }
 
 impl Notes {
@@ -208,6 +216,12 @@ impl Notes {
     #[must_use]
     pub fn burst_asked(&self, done: u64) -> Option<BurstRequest> {
         self.asked.after(done)
+    }
+
+    /// The newest step that ended, and how long it took; a tenth of a second late. `None` before the first.
+    #[must_use]
+    pub fn newest_step(&self) -> Option<(Step, Duration)> {
+        self.newest.step()
     }
 
     /// Tells the server what came of a burst.

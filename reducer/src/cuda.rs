@@ -68,7 +68,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agent::Notes;
-use gpu::cupti::on_demand::{self, Carried, OnDemand};
+use gpu::cupti::on_demand::{self, Carried, Every, OnDemand};
 pub use gpu::device::{CudaSlice, CudaStream, CudaView, Device, DeviceError};
 use gpu::nvml::sampler::{Wanted, Watch};
 use wire::clock::MonoNanos;
@@ -194,11 +194,20 @@ impl Looks {
                 }
                 samples.device(sample)
             });
-        let (asking, telling) = (notes.clone(), notes.clone());
+        let (asking, telling, stepping) = (notes.clone(), notes.clone(), notes.clone());
+        let every = Every::from_env().unwrap_or_else(|error| {
+            agent::warn(&error.to_string());
+            None
+        });
         let carried = (cuda.transport == Transport::Staged)
             .then(|| -> Carried { Box::new(move |from, until| recent.between(from, until)) });
         let when_asked = OnDemand::start(
-            on_demand::Wanted { carried, ..on_demand::Wanted::from_env(cuda.cupti.clone(), now) },
+            on_demand::Wanted {
+                carried,
+                every,
+                newest_step: Box::new(move || stepping.newest_step()),
+                ..on_demand::Wanted::when_asked(cuda.cupti.clone(), now)
+            },
             move |done| asking.burst_asked(done),
             move |burst| telling.burst(burst),
         );

@@ -1,7 +1,7 @@
 //! One rank: from what was told of it to its records.
 
 use agent::{Agent, Notes, Recorder};
-use gpu::cupti::on_demand::{self, OnDemand};
+use gpu::cupti::on_demand::{self, Every, OnDemand};
 use gpu::nvml::sampler::{Wanted, Watch};
 use wire::event::{Event, EventKind, Source};
 use wire::ids::Rank;
@@ -165,9 +165,18 @@ fn watch(pci_bus_id: String, notes: Notes) -> Watch {
 
 /// Records what the devices do when the server asks for it.
 fn bursts(notes: Notes, device: Option<u32>) -> OnDemand {
-    let asking = notes.clone();
+    let (asking, stepping) = (notes.clone(), notes.clone());
+    let every = Every::from_env().unwrap_or_else(|error| {
+        agent::warn(&error.to_string());
+        None
+    });
     OnDemand::start(
-        on_demand::Wanted { device, ..on_demand::Wanted::from_env(None, agent::clock::now) },
+        on_demand::Wanted {
+            device,
+            every,
+            newest_step: Box::new(move || stepping.newest_step()),
+            ..on_demand::Wanted::when_asked(None, agent::clock::now)
+        },
         move |done| asking.burst_asked(done),
         move |burst| notes.burst(burst),
     )

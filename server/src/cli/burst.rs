@@ -117,12 +117,12 @@ fn recorded(out: &mut String, rank: u32, activity: &Activity) {
     );
     if activity.gaps > 0 {
         let longest = activity.longest_gap_nanos as f64 / 1e3;
-        let _ = writeln!(out, "  {} times it waited for a launch, {longest:.1} us at most", activity.gaps);
+        let _ = writeln!(out, "  {} times it waited for a launch, {longest:.1} µs at most", activity.gaps);
     }
     if activity.dropped > 0 {
         let _ = writeln!(out, "  {} records had no room: record for less long (--millis)", activity.dropped);
     }
-    let _ = writeln!(out, "  {:>10} {:>8} {:>12}  {:<9}  kernel", "total ms", "calls", "longest us", "phase");
+    let _ = writeln!(out, "  {:>10} {:>8} {:>12}  {:<9}  kernel", "total ms", "calls", "longest µs", "phase");
     for kernel in &activity.kernels {
         let name: String = kernel.name.chars().take(NAME_CHARS).collect();
         let (total, longest) = (kernel.total_nanos as f64 / 1e6, kernel.longest_nanos as f64 / 1e3);

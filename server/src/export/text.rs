@@ -48,7 +48,7 @@ pub fn state_name(state: RunState) -> &'static str {
 pub fn nanos(nanos: f64) -> String {
     let (value, unit) = match nanos.abs() {
         n if n < 1e3 => (nanos, "ns"),
-        n if n < 1e6 => (nanos / 1e3, "us"),
+        n if n < 1e6 => (nanos / 1e3, "µs"),
         n if n < 1e9 => (nanos / 1e6, "ms"),
         _ => (nanos / 1e9, "s"),
     };
@@ -85,7 +85,7 @@ mod tests {
     fn durations_have_three_digits_and_a_unit() {
         assert_eq!(nanos(0.0), "0 ns");
         assert_eq!(nanos(999.0), "999 ns");
-        assert_eq!(nanos(1_234.0), "1.23 us");
+        assert_eq!(nanos(1_234.0), "1.23 µs");
         assert_eq!(nanos(31_400_000.0), "31.4 ms");
         assert_eq!(nanos(2.5e9), "2.50 s");
     }

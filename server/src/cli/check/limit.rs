@@ -93,7 +93,7 @@ impl FromStr for Limit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let at = text.find(|c: char| c.is_ascii_alphabetic() || c == '%').unwrap_or(text.len());
+        let at = text.find(|c: char| c.is_alphabetic() || c == '%').unwrap_or(text.len());
         // 1e3 is a number, not a 1 in units of e3.
         let (number, unit) = match text.parse::<f64>() {
             Ok(number) => (Some(number), ""),
@@ -103,7 +103,8 @@ impl FromStr for Limit {
         let is_change = text.starts_with(['+', '-']);
         let nanos = match unit {
             "ns" => Some(1.0),
-            "us" => Some(1e3),
+            // As it is typed, and as it is printed.
+            "us" | "µs" => Some(1e3),
             "ms" => Some(1e6),
             "s" => Some(1e9),
             _ => None,
@@ -149,7 +150,7 @@ mod tests {
         assert_eq!(of("-2 %"), Ok(Limit::Relative(-0.02)));
         assert_eq!(of("+2pt"), Ok(Limit::Points(0.02)));
         assert_eq!(of("+5ms"), Ok(Limit::MoreNanos(5e6)));
-        assert_eq!(of("850us"), Ok(Limit::Nanos(850e3)));
+        assert_eq!([of("850us"), of("850 µs")], [Ok(Limit::Nanos(850e3)), Ok(Limit::Nanos(850e3))]);
         assert_eq!(of("0.7"), Ok(Limit::Plain(0.7)));
         assert_eq!(of("1e3"), Ok(Limit::Plain(1e3)));
         for wrong in ["", "fast", "+", "3 parsecs", "inf", "+3"] {
