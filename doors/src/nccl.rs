@@ -8,5 +8,5 @@ pub(crate) mod names;
 pub mod plugin;
 
 pub use layout::KERNEL_CHANNEL_STOP;
-pub use layout::event::{COLLECTIVE, KERNEL_CHANNEL};
+pub use layout::event::{COLLECTIVE, GROUP, KERNEL_CHANNEL};
 pub use plugin::ncclProfiler_v5;
