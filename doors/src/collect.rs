@@ -198,37 +198,36 @@ impl Collector {
     pub fn take(&mut self, entry: Entry) {
         match entry {
             Entry::Enqueued { handle, communicator, function, seq, bytes, channels, at } => {
-                let (turn, message, progress) = (handle, None, self.progress_of(handle));
-                let open = Open {
-                    turn,
-                    message,
+                let (turn, message, progress) = (handle, None, Progress::default());
+                self.begin(
+                    handle,
+                    Open {
+                        turn,
+                        message,
+                        communicator,
+                        function,
+                        seq,
+                        bytes,
+                        channels,
+                        launch: at,
+                        progress,
+                    },
+                );
+            }
+            Entry::Message { handle, communicator, message, bytes, channels, at } => self.begin(
+                handle,
+                Open {
+                    turn: self.turn(communicator, message.batch, handle),
+                    message: Some(message),
                     communicator,
-                    function,
-                    seq,
+                    function: Function::SendReceive,
+                    seq: message.seq.into(),
                     bytes,
                     channels,
                     launch: at,
-                    progress,
-                };
-                self.begin(handle, open);
-            }
-            Entry::Message { handle, communicator, message, bytes, channels, at } => {
-                let turn = self.turn(communicator, message.batch, handle);
-                let (function, seq) = (Function::SendReceive, u64::from(message.seq));
-                let (message, progress) = (Some(message), self.progress_of(handle));
-                let open = Open {
-                    turn,
-                    message,
-                    communicator,
-                    function,
-                    seq,
-                    bytes,
-                    channels,
-                    launch: at,
-                    progress,
-                };
-                self.begin(handle, open);
-            }
+                    progress: Progress::default(),
+                },
+            ),
             Entry::Issued { handle, at } => self.progress(handle).issued = Some(at),
             Entry::Timed { handle, begin, end } => self.progress(handle).events = Some((begin, end)),
             // Of no collective.
@@ -247,13 +246,10 @@ impl Collector {
         }
     }
 
-    /// What channels said of it before it was known.
-    fn progress_of(&mut self, handle: Handle) -> Progress {
-        self.early.remove(&handle).unwrap_or_default()
-    }
-
+    /// With what its channels said before it was known.
     fn begin(&mut self, handle: Handle, open: Open) {
-        self.open.insert(handle, open);
+        let progress = self.early.remove(&handle).unwrap_or_default();
+        self.open.insert(handle, Open { progress, ..open });
         if self.open.len() > MOST_OPEN {
             self.open.pop_first();
             self.lost += 1;

@@ -34,6 +34,17 @@ fn millis(report: &Value, path: &str) -> f64 {
     report.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN) / 1e6
 }
 
+/// This rank computes 10 ms longer, and a fix saves that.
+fn is_late(rank: u32, report: &Value) -> anyhow::Result<()> {
+    let verdict = &report["verdicts"][0];
+    ensure!(verdict["culprit"]["rank"] == rank && verdict["cause"] == "compute", "{}", report["verdicts"]);
+    let cost = millis(verdict, "/cost_ns_per_step");
+    ensure!((7.0..13.0).contains(&cost), "10 ms were planted, found {cost}");
+    let error = report["what_if"]["simulation_error"].as_f64().unwrap_or(f64::NAN);
+    ensure!(error < 0.05, "a step can be replayed: {}", report["what_if"]);
+    Ok(())
+}
+
 #[test]
 fn every_version_of_the_interface_gives_steps_and_buckets() -> anyhow::Result<()> {
     for interface in 1..=6 {
@@ -67,13 +78,7 @@ fn every_version_of_the_interface_gives_steps_and_buckets() -> anyhow::Result<()
 #[test]
 fn a_rank_that_is_late_is_named_by_the_collectives_alone() -> anyhow::Result<()> {
     let (report, _, _) = observed(5, &["--slow-rank", "1"])?;
-    let verdict = &report["verdicts"][0];
-    ensure!(verdict["culprit"]["rank"] == 1, "{}", report["verdicts"]);
-    let cost = millis(verdict, "/cost_ns_per_step");
-    ensure!((7.0..13.0).contains(&cost), "10 ms were planted, found {cost}");
-    let error = report["what_if"]["simulation_error"].as_f64().unwrap_or(f64::NAN);
-    ensure!(error < 0.05, "a step can be replayed: {}", report["what_if"]);
-    Ok(())
+    is_late(1, &report)
 }
 
 /// Four ranks: neighbours reduce activations twice in forward, all reduce gradients.
@@ -101,12 +106,7 @@ fn groups_are_told_apart_and_a_late_rank_holds_up_its_own_first() -> anyhow::Res
     let wait = |member: &Value| millis(member, "/cost/wait_ns");
     ensure!((3.5..7.0).contains(&wait(late)) && wait(other) < 2.0, "{groups}");
     // A pair's waits are no compute of its neighbour's: what is left of each rank's own time names one rank.
-    let verdict = &report["verdicts"][0];
-    ensure!(verdict["culprit"]["rank"] == 3 && verdict["cause"] == "compute", "{}", report["verdicts"]);
-    let cost = millis(verdict, "/cost_ns_per_step");
-    ensure!((7.0..13.0).contains(&cost), "10 ms were planted, found {cost}");
-    let error = report["what_if"]["simulation_error"].as_f64().unwrap_or(f64::NAN);
-    ensure!(error < 0.05, "steps of groups can be replayed: {}", report["what_if"]);
+    is_late(3, &report)?;
     let text = paceline(&["report", "latest", "--data", &data_text, "--format", "markdown"])?;
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     ensure!(text.contains("| ranks 2 to 3 |") && text.contains("| 2 ranks, 1 apart, 2 groups |"), "{text}");
@@ -126,17 +126,6 @@ fn of_four(mode: &str, interface: &str) -> anyhow::Result<Value> {
     report(data.path(), "latest")
 }
 
-/// Rank 2 computes 10 ms longer, and a fix saves that.
-fn rank_2_is_late(report: &Value) -> anyhow::Result<()> {
-    let verdict = &report["verdicts"][0];
-    ensure!(verdict["culprit"]["rank"] == 2 && verdict["cause"] == "compute", "{}", report["verdicts"]);
-    let cost = millis(verdict, "/cost_ns_per_step");
-    ensure!((7.0..13.0).contains(&cost), "10 ms were planted, found {cost}");
-    let error = report["what_if"]["simulation_error"].as_f64().unwrap_or(f64::NAN);
-    ensure!(error < 0.05, "a step can be replayed: {}", report["what_if"]);
-    Ok(())
-}
-
 /// Four stages and four micro-batches: sends between neighbours, both ways, and a norm among all.
 #[test]
 fn a_pipelines_slow_stage_is_named_by_what_neighbours_send_each_other() -> anyhow::Result<()> {
@@ -153,7 +142,7 @@ fn a_pipelines_slow_stage_is_named_by_what_neighbours_send_each_other() -> anyho
         // Four micro-batches, forward and back.
         ensure!(neighbours["cost"]["collectives"] == 8.0, "{}", report["groups"]);
         ensure!(neighbours["cost"]["bytes"] == 8.0 * 4.0 * 4096.0, "{}", report["groups"]);
-        rank_2_is_late(&report)?;
+        is_late(2, &report)?;
     }
     Ok(())
 }
@@ -169,7 +158,7 @@ fn experts_exchange_with_all_others_at_once() -> anyhow::Result<()> {
         group["functions"].as_array().is_some_and(|of| of.iter().any(|one| one == "all_to_all")),
         "{group}"
     );
-    rank_2_is_late(&report)
+    is_late(2, &report)
 }
 
 /// A process with two devices, as JAX drives them; the driver is the stand-in. `launched` by `paceline run`, which
