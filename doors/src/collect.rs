@@ -214,9 +214,8 @@ impl Collector {
                     },
                 );
             }
-            Entry::Message { handle, communicator, message, bytes, channels, at } => self.begin(
-                handle,
-                Open {
+            Entry::Message { handle, communicator, message, bytes, channels, at } => {
+                let open = Open {
                     turn: self.turn(communicator, message.batch, handle),
                     message: Some(message),
                     communicator,
@@ -226,8 +225,9 @@ impl Collector {
                     channels,
                     launch: at,
                     progress: Progress::default(),
-                },
-            ),
+                };
+                self.begin(handle, open);
+            }
             Entry::Issued { handle, at } => self.progress(handle).issued = Some(at),
             Entry::Timed { handle, begin, end } => self.progress(handle).events = Some((begin, end)),
             // Of no collective.
