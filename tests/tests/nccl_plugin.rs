@@ -195,10 +195,7 @@ fn a_process_that_drives_several_gpus_is_as_many_ranks() -> anyhow::Result<()> {
         ensure!(report["ranks"] == ranks, "{report}{said}");
         ensure!(report["steps"].as_u64() > Some(60), "{} steps: {said}", report["steps"]);
         ensure!(report["ledger"].as_array().map(Vec::len) == Some(ranks), "{report}");
-        let verdict = &report["verdicts"][0];
-        ensure!(verdict["culprit"]["rank"] == 1, "{}", report["verdicts"]);
-        let cost = millis(verdict, "/cost_ns_per_step");
-        ensure!((7.0..13.0).contains(&cost), "10 ms were planted, found {cost}");
+        ensure!(report["verdicts"][0]["culprit"]["rank"] == 1, "{}", report["verdicts"]);
     }
     Ok(())
 }

@@ -20,11 +20,13 @@ pub(crate) fn chain(world_size: u32) -> Vec<[u32; 2]> {
 /// Those of `groups` that this rank is in, in their order.
 pub(crate) fn joined(world: &mut Ring, config: &Config, groups: &[[u32; 2]]) -> anyhow::Result<Vec<Ring>> {
     let rank = config.rank.0;
-    let mut own = Vec::new();
+    let (mut own, mut held) = (Vec::new(), Vec::new());
     for group in groups {
         let mut port = Vec::new();
         if rank == group[0] {
-            port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_le_bytes().to_vec();
+            let listener = TcpListener::bind("127.0.0.1:0")?;
+            port = listener.local_addr()?.port().to_le_bytes().to_vec();
+            held.push(listener);
         }
         world.broadcast(Rank(group[0]), &mut port)?;
         if let Some(position) = group.iter().position(|member| *member == rank) {
@@ -32,6 +34,9 @@ pub(crate) fn joined(world: &mut Ring, config: &Config, groups: &[[u32; 2]]) -> 
             own.push((Rank(position as u32), format!("127.0.0.1:{port}")));
         }
     }
+    // Held so long, so that no two groups have one port; and free on all ranks before anybody connects.
+    drop(held);
+    world.barrier()?;
     let join = |(rank, master)| Ok(Ring::connect(&Config { rank, world_size: 2, master, ..config.clone() })?);
     own.into_iter().map(join).collect()
 }
