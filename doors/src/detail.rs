@@ -10,7 +10,7 @@ use wire::clock::MonoNanos;
 
 /// One call in so many is timed: reading the clock twice costs as much as leaving an entry.
 const TIMED: u32 = 16;
-/// What callbacks may take of one processor (DESIGN.md: 0.5 %).
+/// What the callbacks of a rank may take of one processor (DESIGN.md: 0.5 %).
 const BUDGET: f64 = 0.005;
 /// Names another budget, in percent.
 const VARIABLE: &str = "PACELINE_OVERHEAD_BUDGET";
@@ -78,9 +78,9 @@ impl Budget {
         Self { most, window: None, too_high: 0 }
     }
 
-    /// Lowers the detail if it is time to, and says so.
-    pub(crate) fn keep(&mut self, at: MonoNanos) {
-        let Some(cost) = self.exceeded(at, SPENT_NANOS.load(Ordering::Relaxed)) else { return };
+    /// Lowers the detail of a process that is so many ranks if it is time to, and says so.
+    pub(crate) fn keep(&mut self, at: MonoNanos, ranks: usize) {
+        let Some(cost) = self.exceeded(at, SPENT_NANOS.load(Ordering::Relaxed), ranks) else { return };
         let (lower, left) = match now() {
             Detail::Everything => {
                 (Detail::Enqueued, "only when collectives are enqueued is observed, not when they run")
@@ -96,15 +96,15 @@ impl Budget {
         ));
     }
 
-    /// The cost, as a share of one processor, once it has been too high for long enough.
-    fn exceeded(&mut self, at: MonoNanos, spent: u64) -> Option<f64> {
+    /// What a rank costs, as a share of one processor, once that has been too high for long enough.
+    fn exceeded(&mut self, at: MonoNanos, spent: u64, ranks: usize) -> Option<f64> {
         let (begin, before) = *self.window.get_or_insert((at, spent));
         let passed = at - begin;
         if passed < WINDOW_NANOS {
             return None;
         }
         self.window = Some((at, spent));
-        let cost = (spent - before) as f64 / passed as f64;
+        let cost = (spent - before) as f64 / passed as f64 / ranks.max(1) as f64;
         self.too_high = if cost > self.most { self.too_high + 1 } else { 0 };
         (self.too_high >= LOOKS).then(|| {
             self.too_high = 0;
@@ -118,12 +118,12 @@ mod tests {
     use super::*;
 
     /// Looks once a second; in each so many nanoseconds were spent.
-    fn looks(spent: &[u64]) -> Vec<Option<f64>> {
+    fn looks(ranks: usize, spent: &[u64]) -> Vec<Option<f64>> {
         let (mut budget, mut total) = (Budget::new(0.005), 0);
-        budget.exceeded(MonoNanos(0), 0);
+        budget.exceeded(MonoNanos(0), 0, ranks);
         let look = |(second, nanos): (i64, &u64)| {
             total += nanos;
-            budget.exceeded(MonoNanos(second * WINDOW_NANOS), total)
+            budget.exceeded(MonoNanos(second * WINDOW_NANOS), total, ranks)
         };
         (1..).zip(spent).map(look).collect()
     }
@@ -131,7 +131,8 @@ mod tests {
     #[test]
     fn only_a_cost_that_stays_too_high_lowers_the_detail() {
         let (low, high) = (4_000_000, 6_000_000);
-        assert_eq!(looks(&[high, high, low, high, high]), [None; 5]);
-        assert_eq!(looks(&[high, high, high, high]), [None, None, Some(0.006), None]);
+        assert_eq!(looks(1, &[high, high, low, high, high]), [None; 5]);
+        assert_eq!(looks(1, &[high, high, high, high]), [None, None, Some(0.006), None]);
+        assert_eq!(looks(2, &[high, high, high, high]), [None; 4], "of two ranks each takes half of it");
     }
 }

@@ -255,7 +255,7 @@ impl Observer {
 
     fn turn(&mut self) {
         self.join();
-        self.budget.keep(agent::clock::now());
+        self.budget.keep(agent::clock::now(), self.ranks.len());
         let lost = trail::take(&mut self.entries);
         let newly = lost - std::mem::replace(&mut self.lost, lost);
         // Nobody knows whose they were.

@@ -80,8 +80,9 @@ pub(super) fn settle(observed: &mut [Observed], job: &Job) {
         observed.iter_mut().zip(ranks).enumerate().filter(|(_, (observed, _))| !observed.is_recorded());
     for (at, (observed, rank)) in unknown {
         let Ok(Some(config)) = Config::from_env_as(job.clone(), Rank(rank), world_size) else { continue };
-        let agent = Agent::start(Config { origin: BY_NCCL.into(), ..config });
         let device = devices.get(at);
+        let local_rank = device.map_or(config.local_rank, |device| device.ordinal);
+        let agent = Agent::start(Config { origin: BY_NCCL.into(), local_rank, ..config });
         let bus_id = device.map(|device| device.bus_id.clone());
         observed.begin((Rank(rank), world_size), agent, bus_id, device.map(|device| device.ordinal));
     }
