@@ -103,7 +103,7 @@ impl Config {
     /// # Errors
     /// When a variable is missing or makes no sense.
     pub fn from_env(job: Job) -> Result<Option<Self>, ConfigError> {
-        Self::from_variables(job, |name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+        Self::from_variables(job, of_environment)
     }
 
     /// As [`Self::from_env`], for one of several ranks that this process is: the environment knows none of them.
@@ -114,7 +114,7 @@ impl Config {
         Self::from_variables(job, |name| match name {
             "RANK" | "LOCAL_RANK" => Some(rank.to_string()),
             "WORLD_SIZE" => Some(world_size.to_string()),
-            _ => std::env::var(name).ok().filter(|value| !value.is_empty()),
+            _ => of_environment(name),
         })
     }
 
@@ -155,6 +155,11 @@ impl Config {
             shadow_every: number("PACELINE_SHADOW_EVERY", Some(DEFAULT_SHADOW_EVERY), u64::MAX)?,
         }))
     }
+}
+
+/// A variable that is set to something.
+fn of_environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 #[cfg(test)]

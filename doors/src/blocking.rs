@@ -123,6 +123,7 @@ impl Blocking {
         }
     }
 
+    /// Whether nothing is computed while it runs.
     fn blocks(&self, one: &Ran) -> bool {
         // The gap stays as it is where what comes next waits for the end, and is eaten up where it does not.
         match self.evidence.get(&one.kind).and_then(Evidence::slope) {

@@ -10,9 +10,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use agent::{Agent, Config, ConfigError, Job};
-use gpu::driver::Current;
+use gpu::driver::UsedDevice;
 use wire::batch::BY_NCCL;
 use wire::clock::MonoNanos;
+use wire::ids::Rank;
 
 use crate::calls::Measured;
 use crate::detail::Budget;
@@ -104,14 +105,14 @@ fn decide(door: Door, communicator: Option<Communicator>) -> Option<()> {
     let knows_rank = communicator.is_some_and(|one| one.rank.is_some());
     let launched = |config: Config| {
         let device = gpu::driver::current();
-        move || start(Ranks::ByLauncher, Some((config, device)))
+        move || start(Some((config, device)))
     };
     match Config::from_env(job()) {
         Ok(None) => RANKS.get_or_init(|| Ranks::None),
         Ok(Some(config)) if is_one(&config) => RANKS.get_or_init(launched(config)),
         Ok(Some(_)) | Err(ConfigError::Missing { .. }) if knows_rank => {
-            RANKS.get_or_init(|| match Config::from_env_as(job(), wire::ids::Rank(0), 1) {
-                Ok(Some(_)) => start(Ranks::ByCommunicators, None),
+            RANKS.get_or_init(|| match Config::from_env_as(job(), Rank(0), 1) {
+                Ok(Some(_)) => start(None),
                 Ok(None) => Ranks::None,
                 Err(error) => refused(error),
             })
@@ -133,9 +134,9 @@ fn plugin_will_tell() -> bool {
 }
 
 /// The device is used, by a process that no other door has told of so far.
-pub(crate) fn begin_for(device: Current) {
+pub(crate) fn begin_for(device: UsedDevice) {
     RANKS.get_or_init(|| match Config::from_env(job()) {
-        Ok(Some(config)) => start(Ranks::ByLauncher, Some((config, Some(device)))),
+        Ok(Some(config)) => start(Some((config, Some(device)))),
         _ => Ranks::None,
     });
 }
@@ -161,8 +162,9 @@ fn job() -> Job {
 
 /// Starts the thread, and recording where the rank is known already; [`Ranks::None`] where there is no way to do it,
 /// which is said.
-fn start(ranks: Ranks, known: Option<(Config, Option<Current>)>) -> Ranks {
+fn start(known: Option<(Config, Option<UsedDevice>)>) -> Ranks {
     host::watch_forks();
+    let ranks = if known.is_some() { Ranks::ByLauncher } else { Ranks::ByCommunicators };
     let mut observed = Vec::new();
     if let Some((config, device)) = known {
         let (rank, world_size) = (config.rank, config.world_size);
@@ -241,7 +243,7 @@ impl Observer {
         // Of a short job, too, it is told which ranks there were.
         self.unsettled = self.unsettled.map(|_| MonoNanos(0));
         self.turn();
-        let outcome = |rank: wire::ids::Rank| {
+        let outcome = |rank: Rank| {
             let failed = |how: String| format!("rank {rank} {how}");
             EXIT_CODE.get().map_or(Ok(()), |code| code.check().map_err(failed))
         };

@@ -226,14 +226,14 @@ pub(crate) fn mapped() -> Option<Library> {
 
 /// A device as the process that uses it knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Current {
+pub struct UsedDevice {
     /// Its number among those that this process sees.
     pub ordinal: u32,
     /// Its PCI address.
     pub bus_id: String,
 }
 
-impl Current {
+impl UsedDevice {
     /// A device's handle is its number.
     fn of(device: c_int, bus: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int) -> Option<Self> {
         let bus_id = text("cuDeviceGetPCIBusId", bus, device).ok()?;
@@ -244,7 +244,7 @@ impl Current {
 /// The device that the calling thread works on; `None` where this process has no driver, or the thread no context.
 /// Nothing is opened or initialised for it.
 #[must_use]
-pub fn current() -> Option<Current> {
+pub fn current() -> Option<UsedDevice> {
     let library = mapped()?;
     // SAFETY: the types are those of cuda.h.
     let (current, bus) = unsafe {
@@ -258,13 +258,13 @@ pub fn current() -> Option<Current> {
     let mut device = 0;
     // SAFETY: one integer is written, or the call fails and writes nothing.
     check("cuCtxGetDevice", unsafe { current(&raw mut device) }).ok()?;
-    Current::of(device, bus)
+    UsedDevice::of(device, bus)
 }
 
 /// The first device that this process has a primary context on, which frameworks and the CUDA runtime use; `None`
 /// where it has none, or the driver is not initialised. Nothing is opened, initialised or made for it.
 #[must_use]
-pub fn in_use() -> Option<Current> {
+pub fn in_use() -> Option<UsedDevice> {
     let library = mapped()?;
     let functions = Functions::of(&library).ok()?;
     // SAFETY: the type is that of cuda.h.
@@ -287,7 +287,7 @@ pub fn in_use() -> Option<Current> {
         }
         (is_active != 0).then_some(device)
     });
-    Current::of(used?, functions.bus)
+    UsedDevice::of(used?, functions.bus)
 }
 
 /// A text that the driver writes into a buffer.

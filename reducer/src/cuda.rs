@@ -195,16 +195,12 @@ impl Looks {
                 samples.device(sample)
             });
         let (asking, telling, stepping) = (notes.clone(), notes.clone(), notes.clone());
-        let every = Every::from_env().unwrap_or_else(|error| {
-            agent::warn(&error.to_string());
-            None
-        });
         let carried = (cuda.transport == Transport::Staged)
             .then(|| -> Carried { Box::new(move |from, until| recent.between(from, until)) });
         let when_asked = OnDemand::start(
             on_demand::Wanted {
                 carried,
-                every,
+                every: Every::from_env(agent::warn),
                 newest_step: Box::new(move || stepping.newest_step()),
                 ..on_demand::Wanted::when_asked(cuda.cupti.clone(), now)
             },

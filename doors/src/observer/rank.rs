@@ -166,14 +166,10 @@ fn watch(pci_bus_id: String, notes: Notes) -> Watch {
 /// Records what the devices do when the server asks for it.
 fn bursts(notes: Notes, device: Option<u32>) -> OnDemand {
     let (asking, stepping) = (notes.clone(), notes.clone());
-    let every = Every::from_env().unwrap_or_else(|error| {
-        agent::warn(&error.to_string());
-        None
-    });
     OnDemand::start(
         on_demand::Wanted {
             device,
-            every,
+            every: Every::from_env(agent::warn),
             newest_step: Box::new(move || stepping.newest_step()),
             ..on_demand::Wanted::when_asked(None, agent::clock::now)
         },

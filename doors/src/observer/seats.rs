@@ -7,7 +7,7 @@
 use std::sync::{Mutex, Once, PoisonError};
 
 use agent::{Agent, Config, Job};
-use gpu::driver::Current;
+use gpu::driver::UsedDevice;
 use wire::batch::BY_NCCL;
 use wire::ids::Rank;
 
@@ -21,7 +21,7 @@ const MOST_SEATS: usize = 64;
 const MOST_KNOWN: usize = 4_096;
 
 /// The devices that communicators were made on, by seat.
-static DEVICES: Mutex<Vec<Current>> = Mutex::new(Vec::new());
+static DEVICES: Mutex<Vec<UsedDevice>> = Mutex::new(Vec::new());
 /// Communicators of the only rank, with its rank in them.
 static KNOWN: Mutex<Vec<(u64, u32)>> = Mutex::new(Vec::new());
 
@@ -52,7 +52,7 @@ pub(super) fn of_the_only_rank(communicator: &Communicator) -> Option<Seat> {
 }
 
 /// The seat of a device; one more for one that is new. Without a driver all is one device's.
-pub(super) fn of_device(communicator: &Communicator, device: Option<Current>) -> Option<Seat> {
+pub(super) fn of_device(communicator: &Communicator, device: Option<UsedDevice>) -> Option<Seat> {
     let Some(device) = device else { return of_the_only_rank(communicator) };
     let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let known = devices.iter().position(|known| *known == device);

@@ -44,20 +44,21 @@ pub enum Every {
 }
 
 /// [`Every::from_env`] found something else.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[error(
     "{VARIABLE}={0:?} is neither seconds, at least one (as 60), nor steps (as \"500 steps\"): no burst comes by itself"
 )]
-pub struct NotEvery(String);
+struct NotEvery(String);
 
 impl Every {
-    /// As the environment says (`PACELINE_BURST_EVERY`); `None` for never.
-    ///
-    /// # Errors
-    /// When it makes no sense.
-    pub fn from_env() -> Result<Option<Self>, NotEvery> {
-        let said = std::env::var(VARIABLE).ok().filter(|said| !said.is_empty());
-        said.map(|said| Self::parse(&said).ok_or(NotEvery(said))).transpose()
+    /// As the environment says (`PACELINE_BURST_EVERY`); `None` for never, and where that makes no sense, which is said.
+    pub fn from_env(complain: impl FnOnce(&str)) -> Option<Self> {
+        let said = std::env::var(VARIABLE).ok().filter(|said| !said.is_empty())?;
+        let every = Self::parse(&said);
+        if every.is_none() {
+            complain(&NotEvery(said).to_string());
+        }
+        every
     }
 
     fn parse(said: &str) -> Option<Self> {
