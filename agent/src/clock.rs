@@ -3,6 +3,9 @@
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
 
+/// How often both clocks are read to pair them.
+const ANCHOR_READINGS: usize = 8;
+
 fn nanos(time: Timespec) -> i64 {
     time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
 }
@@ -19,13 +22,20 @@ pub fn thread_cpu_nanos() -> u64 {
     nanos(clock_gettime(ClockId::ThreadCPUTime)).unsigned_abs()
 }
 
-/// Both clocks, the wall clock read between two readings of the monotonic one.
+/// Both clocks, the wall clock read between two readings of the monotonic one: the tightest of some, since a process that
+/// has to wait for a processor in between is off by milliseconds.
 #[must_use]
 pub fn anchor() -> ClockAnchor {
-    let before = now();
-    let unix = UnixNanos(nanos(clock_gettime(ClockId::Realtime)));
-    let after = now();
-    ClockAnchor { mono: before + (after - before) / 2, unix }
+    let mut tightest = (i64::MAX, ClockAnchor { mono: MonoNanos(0), unix: UnixNanos(0) });
+    for _ in 0..ANCHOR_READINGS {
+        let before = now();
+        let unix = UnixNanos(nanos(clock_gettime(ClockId::Realtime)));
+        let width = now() - before;
+        if width < tightest.0 {
+            tightest = (width, ClockAnchor { mono: before + width / 2, unix });
+        }
+    }
+    tightest.1
 }
 
 /// Names the clock that [`now`] reads: the kernel's boot and its time namespace. Processes with the same name

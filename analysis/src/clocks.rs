@@ -53,6 +53,14 @@ impl ClockFit {
         let drift = (time - self.reference) as f64 * self.drift_ppb * 1e-9;
         ServerNanos((time + self.offset_nanos).0.saturating_add(drift as i64))
     }
+
+    /// The local time of one on the server's clock: the inverse of [`Self::align`].
+    #[must_use]
+    pub fn local(&self, time: ServerNanos) -> MonoNanos {
+        let since = time.0.saturating_sub(self.offset_nanos).saturating_sub(self.reference.0);
+        let drift = self.drift_ppb * 1e-9;
+        self.reference + since + -((since as f64 * drift / (1.0 + drift)) as i64)
+    }
 }
 
 /// The line through `probes`, `None` without any.
@@ -226,6 +234,8 @@ mod tests {
                 let error = (fit.align(MonoNanos(now)).0 - truth).unsigned_abs();
                 // The drift within one exchange of at most 4 ms at 50 ppm: 200 ns.
                 prop_assert!(error <= fit.bound_nanos + 200, "{error} > {} at {now}", fit.bound_nanos);
+                let back = fit.local(fit.align(MonoNanos(now))).0;
+                prop_assert!((back - now).abs() <= 1, "there and back: {now} became {back}");
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::system::{cargo_metadata, root};
 const MAY_IMPORT: [(&str, &[&str]); 13] = [
     ("paceline-wire", &[]),
     ("paceline-agent", &["paceline-wire"]),
-    ("paceline-reducer", &["paceline-agent", "paceline-gpu", "paceline-wire"]),
+    ("paceline-reducer", &["paceline-agent", "paceline-analysis", "paceline-gpu", "paceline-wire"]),
     ("paceline-analysis", &["paceline-wire"]),
     ("paceline-fakegpu", &[]),
     ("paceline-gpu", &["paceline-analysis", "paceline-wire"]),
