@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use wire::batch::BY_NCCL;
+use wire::batch::is_foreign;
 use wire::burst::Activity;
 use wire::event::Function;
 use wire::ids::{Bucket, Rank, RunId};
@@ -67,14 +67,14 @@ pub struct Baseline {
 }
 
 /// Why there are no phases in a job that is observed through NCCL.
-const ONLY_COLLECTIVES: &str = "NCCL tells of collectives only: compute is taken to last until the last one of a step \
-    that found its stream idle, but for those whose result the rank waits for; input, forward and optimizer are in it, and \
+const ONLY_COLLECTIVES: &str = "only collectives are told of: compute is taken to last until the last one of a step that \
+    found its stream idle, but for those whose result the rank waits for; input, forward and optimizer are in it, and \
     all of it is called backward";
 
 const NO_STEPS: &str = "no observed step yet: complete on all ranks and past the first two";
-/// Nobody marks steps in a job that is observed through NCCL.
+/// Nobody marks steps in a job that knows nothing of Paceline.
 const NO_STEPS_FOUND: &str =
-    "no step was found: they are found where NCCL's collectives repeat, which takes some seconds";
+    "no step was found: they are found where collectives repeat, which takes some seconds";
 
 /// Why figures of collectives are withheld.
 const ONLY_ENQUEUED: &str = "it is known when collectives were enqueued and not when they ran (NCCL 2.26 and later tell, and \
@@ -133,11 +133,11 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
             missing.insert(name.to_owned(), reason.to_owned());
         }
     };
-    let no_steps = if facts.origin == BY_NCCL && steps.is_empty() { NO_STEPS_FOUND } else { NO_STEPS };
+    let no_steps = if is_foreign(&facts.origin) && steps.is_empty() { NO_STEPS_FOUND } else { NO_STEPS };
     let throughput = throughput(&observed);
     let no_samples = if observed.len() < 2 { no_steps } else { "the job does not count its samples" };
     want("throughput", throughput.is_some(), no_samples);
-    want("phases", facts.origin != BY_NCCL, ONLY_COLLECTIVES);
+    want("phases", !is_foreign(&facts.origin), ONLY_COLLECTIVES);
     let step_time_ns = stats::spread(observed.iter().map(|step| step.step_nanos() as f64));
     want("step_time_ns", step_time_ns.is_some(), no_steps);
     let overlap_ratio = overlap(&observed);
@@ -334,7 +334,7 @@ fn ledger(steps: &[&StepAnalysis], ranks: u32) -> Vec<RankLedger> {
 
 /// What embeds the reducer numbers its collectives by one count, and only sums.
 fn function(facts: &RunFacts, collective: &CollectiveAnalysis) -> Function {
-    if facts.origin == BY_NCCL { Function::of(collective.seq) } else { Function::AllReduce }
+    if is_foreign(&facts.origin) { Function::of(collective.seq) } else { Function::AllReduce }
 }
 
 fn bucket_stats(facts: &RunFacts, steps: &[&StepAnalysis]) -> Vec<BucketStats> {

@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 
 use crate::detail::{self, Detail};
 use crate::host;
+use crate::marks;
 use crate::messages::Message;
 use crate::nccl::names::{DATATYPES, bytes_of_code};
 use crate::observer::{self, Communicator, Door};
@@ -180,9 +181,16 @@ impl Numbered {
         let element = usize::try_from(datatype).map_or(1, bytes_of_code);
         let (bytes, channels, at) = (count as u64 * element, 1, agent::clock::now());
         trail::append(match number {
-            Number::Collective(function, seq) => {
-                Entry::Enqueued { handle, communicator, function, seq, bytes, channels, at }
-            }
+            Number::Collective(function, seq) => Entry::Enqueued {
+                handle,
+                communicator,
+                function,
+                seq,
+                bytes,
+                channels,
+                begins: marks::begins(communicator),
+                at,
+            },
             Number::Message(message) => Entry::Message { handle, communicator, message, bytes, channels, at },
         });
         handle

@@ -39,6 +39,8 @@ pub struct Collective {
     pub ran: Ran,
     /// It is a message of this rank's to another, whose result this rank does not need.
     pub is_sent: bool,
+    /// It is the first of its communicator since an update of the parameters, as far as something tells of those.
+    pub begins: bool,
 }
 
 /// A collective, with the time its kernel ran on the host's clock.
@@ -117,6 +119,7 @@ struct Open {
     seq: u64,
     bytes: u64,
     channels: u8,
+    begins: bool,
     launch: MonoNanos,
     progress: Progress,
 }
@@ -197,7 +200,7 @@ impl Collector {
     /// Takes in one entry.
     pub fn take(&mut self, entry: Entry) {
         match entry {
-            Entry::Enqueued { handle, communicator, function, seq, bytes, channels, at } => {
+            Entry::Enqueued { handle, communicator, function, seq, bytes, channels, begins, at } => {
                 let (turn, message, progress) = (handle, None, Progress::default());
                 self.begin(
                     handle,
@@ -209,6 +212,7 @@ impl Collector {
                         seq,
                         bytes,
                         channels,
+                        begins,
                         launch: at,
                         progress,
                     },
@@ -223,6 +227,7 @@ impl Collector {
                     seq: message.seq.into(),
                     bytes,
                     channels,
+                    begins: false,
                     launch: at,
                     progress: Progress::default(),
                 };
@@ -294,6 +299,7 @@ impl Collector {
                 launch: open.launch,
                 ran: ran.unwrap_or(Ran::Unknown { issued: open.launch }),
                 is_sent: open.message.is_some_and(|message| message.is_sent),
+                begins: open.begins,
             };
             match open.message {
                 None => ended.push((open.turn, vec![collective])),
@@ -355,7 +361,16 @@ mod tests {
 
     fn enqueued(handle: Handle, seq: u64, channels: u8) -> Entry {
         let (communicator, function) = (COMMUNICATOR, Function::AllReduce);
-        Entry::Enqueued { handle, communicator, function, seq, bytes: 64, channels, at: MonoNanos(1) }
+        Entry::Enqueued {
+            handle,
+            communicator,
+            function,
+            seq,
+            bytes: 64,
+            channels,
+            begins: false,
+            at: MonoNanos(1),
+        }
     }
 
     /// A channel that ran from `begin` to `end` on the GPU.

@@ -60,6 +60,11 @@ pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Counts what being observed cost somewhere else.
+pub(crate) fn spend(nanos: u64) {
+    SPENT_NANOS.fetch_add(nanos, Ordering::Relaxed);
+}
+
 /// Watches the cost; held by the observing thread.
 pub(crate) struct Budget {
     most: f64,

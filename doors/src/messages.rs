@@ -124,6 +124,7 @@ mod tests {
             launch: MonoNanos(1),
             ran,
             is_sent,
+            begins: false,
         };
         Told { message: Message { from, to, seq: 4, batch: 0, is_sent }, collective, ran: Some(ran) }
     }

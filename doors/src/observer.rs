@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use agent::{Agent, Config, ConfigError, Job};
 use gpu::driver::UsedDevice;
-use wire::batch::BY_NCCL;
+use wire::batch::{BY_NCCL, BY_PYTORCH};
 use wire::clock::MonoNanos;
 use wire::ids::Rank;
 
@@ -38,16 +38,18 @@ pub(crate) struct Communicator {
     pub(crate) rank: Option<u32>,
 }
 
-/// Ways to hear of NCCL's collectives, the one that tells most last.
+/// Ways to hear of collectives, the one that tells most last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Door {
+    /// PyTorch, of those that NCCL does not carry.
+    PyTorch = 1,
     /// Ranges around NCCL's calls: when they were enqueued.
-    Nvtx = 1,
+    Nvtx = 2,
     /// Events around NCCL's calls.
-    Calls = 2,
+    Calls = 3,
     /// NCCL itself.
-    Plugin = 3,
+    Plugin = 4,
 }
 
 /// Who says which rank this process is.
@@ -71,15 +73,15 @@ static EXIT_CODE: OnceLock<ExitCode> = OnceLock::new();
 /// Communicators that the thread has not heard of yet.
 static NEW_COMMUNICATORS: Mutex<Vec<(Seat, Communicator)>> = Mutex::new(Vec::new());
 
-/// NCCL is used: a communicator was made, on its thread and its device, or a collective called. Which of this
+/// A job communicates: a communicator was made, on its thread and its device, or a collective called. Which of this
 /// process's ranks it is for; `None` where that is not observed, since the environment does not say where a server
 /// is, or another rank of the process is.
 pub(crate) fn begin(door: Door, communicator: Option<Communicator>) -> Option<Seat> {
+    BEST.fetch_max(door as u8, Ordering::AcqRel);
     if RANKS.get().is_none() {
         decide(door, communicator)?;
     }
     let ranks = *RANKS.get()?;
-    BEST.fetch_max(door as u8, Ordering::AcqRel);
     let seat = match (ranks, &communicator) {
         (Ranks::None, _) => return None,
         (_, None) => Seat::FIRST,
@@ -156,6 +158,12 @@ pub(crate) fn is_best(door: Door) -> bool {
     BEST.load(Ordering::Acquire) <= door as u8
 }
 
+/// The way in, by the best door so far; the driver's tells of no collective, and counts as NCCL's.
+fn origin() -> String {
+    let is_pytorch = BEST.load(Ordering::Acquire) == Door::PyTorch as u8;
+    if is_pytorch { BY_PYTORCH.into() } else { BY_NCCL.into() }
+}
+
 fn job() -> Job {
     Job { name: program_name(), sample_unit: String::new(), parameters: 0 }
 }
@@ -168,7 +176,7 @@ fn start(known: Option<(Config, Option<UsedDevice>)>) -> Ranks {
     let mut observed = Vec::new();
     if let Some((config, device)) = known {
         let (rank, world_size) = (config.rank, config.world_size);
-        let agent = Agent::start(Config { origin: BY_NCCL.into(), ..config });
+        let agent = Agent::start(Config { origin: origin(), ..config });
         if !agent.is_enabled() {
             return Ranks::None;
         }

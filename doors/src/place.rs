@@ -264,7 +264,8 @@ mod tests {
         let [launch, start, end] = micros.map(|micros| MonoNanos(micros * 1_000));
         let ran = Ran::Host { begin: start, end };
         let function = Function::AllReduce;
-        let collective = Collective { communicator, function, seq, bytes, launch, ran, is_sent: false };
+        let collective =
+            Collective { communicator, function, seq, bytes, launch, ran, is_sent: false, begins: false };
         Timed { collective, start, end, source: Source::DeviceEvent }
     }
 

@@ -2,8 +2,10 @@
 //!
 //! A training step issues the same collectives as the one before. What repeats is the step; where it begins is told
 //! by time, since between two steps lies a forward pass in which nothing is reduced: of that in which nothing runs,
-//! since a rank that waits in a collective for a slow one would tell of another gap than that. How a step is numbered
-//! must not depend on when a rank found out: its number comes from NCCL's own count, which is the same on all ranks.
+//! since a rank that waits in a collective for a slow one would tell of another gap than that. Where something tells of
+//! updates of the parameters, the first collective after one begins a step, and buckets that are all alike are told
+//! apart. How a step is numbered must not depend on when a rank found out: its number comes from the count of
+//! collectives, which is the same on all ranks.
 
 use std::collections::VecDeque;
 
@@ -43,6 +45,8 @@ impl Token {
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     token: Token,
+    /// As [`Collective::begins`].
+    begins: bool,
     seq: u64,
     launch: MonoNanos,
     /// For how long nothing ran on its communicator before it, in nanoseconds.
@@ -122,8 +126,8 @@ impl StepFinder {
         self.seen += 1;
         let idle = timed.start - self.ran_until;
         self.ran_until = self.ran_until.max(timed.end);
-        let Collective { seq, launch, .. } = timed.collective;
-        let seen = Seen { token: Token::of(&timed.collective), seq, launch, idle };
+        let Collective { seq, launch, begins, .. } = timed.collective;
+        let seen = Seen { token: Token::of(&timed.collective), begins, seq, launch, idle };
         if let Some(period) = &mut self.period {
             let place = period.place(&seen);
             if place.is_none() {
@@ -172,7 +176,7 @@ impl StepFinder {
         let watched = self.history.iter().rev().take_while(patient).count() + 1;
         // A full history is all there will ever be.
         let mut watched = if self.history.len() == HISTORY { watched.min(HISTORY) } else { watched };
-        let periods = smallest_periods(self.history.iter().rev().map(|seen| seen.token));
+        let periods = smallest_periods(self.history.iter().rev().map(|seen| (seen.token, seen.begins)));
         while watched <= self.history.len() {
             let length = periods[watched - 1];
             if watched >= REPEATS * length {
@@ -187,8 +191,8 @@ impl StepFinder {
 }
 
 /// For each beginning of `tokens`, the length of its smallest period (Knuth, Morris, Pratt 1977).
-fn smallest_periods(tokens: impl Iterator<Item = Token>) -> Vec<usize> {
-    let tokens: Vec<Token> = tokens.collect();
+fn smallest_periods<T: PartialEq>(tokens: impl Iterator<Item = T>) -> Vec<usize> {
+    let tokens: Vec<T> = tokens.collect();
     // border[n]: the longest proper beginning of the first n that is also their end.
     let mut border = vec![0; tokens.len() + 1];
     for length in 2..=tokens.len() {
@@ -201,9 +205,11 @@ fn smallest_periods(tokens: impl Iterator<Item = Token>) -> Vec<usize> {
     (1..=tokens.len()).map(|length| length - border[length]).collect()
 }
 
-/// The period of `length` that `repeats` are whole times of, begun after its longest gap.
+/// The period of `length` that `repeats` are whole times of, begun after the update, or its longest gap.
 fn begun_at_the_gap(repeats: &[Seen], length: usize) -> Period {
-    let first = first_after_gap(repeats, length).unwrap_or_else(|| least_rotation(&repeats[..length]));
+    let first = first_after_update(&repeats[..length])
+        .or_else(|| first_after_gap(repeats, length))
+        .unwrap_or_else(|| least_rotation(&repeats[..length]));
     let mut tokens: Vec<Token> = repeats[..length].iter().map(|seen| seen.token).collect();
     tokens.rotate_left(first);
     let function = tokens[0].function;
@@ -219,6 +225,13 @@ fn begun_at_the_gap(repeats: &[Seen], length: usize) -> Period {
         per_step,
         tokens,
     }
+}
+
+/// The position of the token that follows the only update of a step, if something tells of updates.
+fn first_after_update(period: &[Seen]) -> Option<usize> {
+    let mut updates = period.iter().enumerate().filter(|(_, seen)| seen.begins);
+    let (first, _) = updates.next()?;
+    updates.next().is_none().then_some(first)
 }
 
 /// The position of the token that follows the longest gap, if one is clearly the longest.
@@ -261,11 +274,12 @@ mod tests {
     struct Job {
         seqs: [u64; 16],
         time: i64,
+        begins: bool,
     }
 
     impl Job {
         fn new() -> Self {
-            Self { seqs: [0; 16], time: 0 }
+            Self { seqs: [0; 16], time: 0, begins: false }
         }
 
         /// Each takes no time.
@@ -275,14 +289,39 @@ mod tests {
             self.seqs[function as usize] += 1;
             let at = MonoNanos(self.time);
             let ran = Ran::Host { begin: at, end: at };
-            let collective =
-                Collective { communicator: 1, function, seq, bytes, launch: at, ran, is_sent: false };
+            let collective = Collective {
+                communicator: 1,
+                function,
+                seq,
+                bytes,
+                launch: at,
+                ran,
+                is_sent: false,
+                begins: self.begins,
+            };
             Timed { collective, start: at, end: at, source: Source::HostClock }
         }
 
         fn run(&mut self, finder: &mut StepFinder, shape: &Shape, steps: usize) -> Vec<Place> {
             let all = (0..steps).flat_map(|_| shape.iter().copied());
             all.filter_map(|one| finder.place(&self.next(one))).collect()
+        }
+    }
+
+    /// Four buckets alike, as gradients of equal layers make them; what comes before the first takes no longer.
+    #[test]
+    fn buckets_that_are_all_alike_are_told_apart_by_updates() {
+        let (mut job, mut finder, mut places) = (Job::new(), StepFinder::default(), Vec::new());
+        for collective in 0..400 {
+            // Of one step nothing tells of the update before it, since a scaled loss overflowed.
+            job.begins = collective % 4 == 0 && collective != 300;
+            places.extend(
+                finder.place(&job.next((Function::AllReduce, 100, 10))).map(|place| (collective, place)),
+            );
+        }
+        assert!(finder.step_nanos() == Some(40_000_000) && places.len() > 200, "{places:?}");
+        for (collective, place) in places {
+            assert_eq!((place.step.0, place.bucket.0), (collective / 4, (collective % 4) as u32));
         }
     }
 

@@ -110,6 +110,8 @@ pub enum Entry {
         bytes: u64,
         /// How many channels it is spread over; some may do nothing.
         channels: u8,
+        /// It is the first of its communicator since something told of an update of the parameters.
+        begins: bool,
         /// When.
         at: MonoNanos,
     },

@@ -150,7 +150,7 @@ pub struct Hello {
     pub sample_unit: String,
     /// Parameters of the model, 0 where the job does not say.
     pub parameters: u64,
-    /// The way in: [`BY_REDUCER`] or [`BY_NCCL`].
+    /// The way in: [`BY_REDUCER`], [`BY_NCCL`] or [`BY_PYTORCH`].
     pub origin: String,
 }
 
@@ -158,6 +158,14 @@ pub struct Hello {
 pub const BY_REDUCER: &str = "reducer";
 /// The way in of a job that knows nothing of Paceline: NCCL tells of its collectives, and of nothing else.
 pub const BY_NCCL: &str = "nccl";
+/// As [`BY_NCCL`], but that NCCL carries nothing: PyTorch tells.
+pub const BY_PYTORCH: &str = "pytorch";
+
+/// Whether a way in is that of a job that knows nothing of Paceline, whose steps nobody marks.
+#[must_use]
+pub fn is_foreign(origin: &str) -> bool {
+    matches!(origin, BY_NCCL | BY_PYTORCH)
+}
 
 /// One layout of parameters in buckets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,6 +10,7 @@ use wire::clock::MonoNanos;
 use super::layout::{self, Description, KERNEL_CHANNEL_STOP, KernelChannel, Layout, event};
 use crate::detail::{self, Detail};
 use crate::host;
+use crate::marks;
 use crate::messages::Message;
 use crate::observer::{self, Communicator, Door};
 use crate::trail::{self, Entry, Handle, Kind, Seat};
@@ -242,6 +243,7 @@ fn enqueued(collective: &layout::Collective, context: *mut c_void, at: MonoNanos
         seq: collective.seq,
         bytes: collective.bytes,
         channels: collective.channels,
+        begins: marks::begins(communicator),
         at,
     });
     Some(handle)

@@ -7,6 +7,7 @@ use wire::clock::MonoNanos;
 use super::payload::Said;
 use super::words::Meaning;
 use crate::detail::{self, Detail};
+use crate::marks;
 use crate::observer::{self, Communicator, Door};
 use crate::table::Table;
 use crate::trail::{self, Entry, Handle, Kind, Phase, Seat};
@@ -90,7 +91,8 @@ fn called(function: trail::Function, said: Said, at: MonoNanos) -> Option<Handle
     let communicator = said.communicator.unwrap_or(0);
     let seq = COUNTS.count(communicator, function)?;
     let handle = Handle::new(Kind::Collective, Seat::FIRST);
-    trail::append(Entry::Enqueued { handle, communicator, function, seq, bytes, channels: 1, at });
+    let begins = marks::begins(communicator);
+    trail::append(Entry::Enqueued { handle, communicator, function, seq, bytes, channels: 1, begins, at });
     Some(handle)
 }
 

@@ -8,7 +8,6 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use agent::{Agent, Config, Job};
 use gpu::driver::UsedDevice;
-use wire::batch::BY_NCCL;
 use wire::ids::Rank;
 
 use super::Communicator;
@@ -82,7 +81,7 @@ pub(super) fn settle(observed: &mut [Observed], job: &Job) {
         let Ok(Some(config)) = Config::from_env_as(job.clone(), Rank(rank), world_size) else { continue };
         let device = devices.get(at);
         let local_rank = device.map_or(config.local_rank, |device| device.ordinal);
-        let agent = Agent::start(Config { origin: BY_NCCL.into(), local_rank, ..config });
+        let agent = Agent::start(Config { origin: super::origin(), local_rank, ..config });
         let bus_id = device.map(|device| device.bus_id.clone());
         observed.begin((Rank(rank), world_size), agent, bus_id, device.map(|device| device.ordinal));
     }

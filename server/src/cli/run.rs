@@ -48,7 +48,7 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
         name,
         server: address.clone(),
         token: arguments.token.clone(),
-        environment: doors.map(|doors| doors.environment).unwrap_or_default(),
+        environment: doors.as_ref().map(|doors| doors.environment.clone()).unwrap_or_default(),
     };
     let outcome = launch::launch(&job).await?;
     if let Some(server) = own {
@@ -103,8 +103,8 @@ async fn closing_report(hub: &Hub, run: &RunId, attached: bool) -> String {
     match ended_report(hub, run, usize::MAX).await {
         Some(report) => format!("\n{}", text::report(&report)),
         None if attached => {
-            "\nNCCL told of no collective: does the job use NCCL on more than one rank, and with an NCCL \
-            before 2.27, has each process RANK and WORLD_SIZE (torchrun), or what mpirun or srun set?\n"
+            "\nNobody told of a collective: does the job use NCCL, or PyTorch from 2.14 on, on more than one rank, and with \
+            an NCCL before 2.27, has each process RANK and WORLD_SIZE (torchrun), or what mpirun or srun set?\n"
                 .into()
         }
         None => "\nThe job sent no records: does it use the reducer or an agent?\n".into(),

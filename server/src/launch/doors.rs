@@ -1,11 +1,13 @@
 //! What a job that knows nothing of Paceline is given so that it is observed, and what can be said of it beforehand.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use gpu::nccl::{self, NcclFacts, NoNccl};
+use tempfile::TempDir;
 
 /// The library that is loaded into such a job.
 const LIBRARY: &str = "libpaceline_agent.so";
@@ -15,14 +17,18 @@ const PLUGIN_VARIABLE: &str = "NCCL_PROFILER_PLUGIN";
 const RANGES_VARIABLE: &str = "NVTX_INJECTION64_PATH";
 const DRIVER_VARIABLE: &str = "CUDA_INJECTION64_PATH";
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
+const PYTHON_VARIABLE: &str = "PYTHONPATH";
+/// What every Python of the job runs at its start.
+const SITE: &str = include_str!("../../../doors/python/sitecustomize.py");
 
-/// The doors of a job.
-#[derive(Debug, PartialEq, Eq)]
+/// The doors of a job. They close when this is dropped.
+#[derive(Debug, Default)]
 pub struct Doors {
     /// Variables for its processes.
     pub environment: Vec<(OsString, OsString)>,
     /// What will be observed and what cannot be, a line each.
     pub told: Vec<String>,
+    python: Option<TempDir>,
 }
 
 /// What the job's environment has for other tools already.
@@ -54,7 +60,26 @@ impl Doors {
     pub fn find() -> anyhow::Result<Self> {
         let library = library()?;
         let taken = Taken::of_environment(&library);
-        Ok(Self::of(&library.into(), taken, nccl::find().as_ref()))
+        let library = library.into_os_string();
+        let mut doors = Self::of(&library, taken, nccl::find().as_ref());
+        doors.open_pytorch(library)?;
+        Ok(doors)
+    }
+
+    /// PyTorch is asked from Python, by a module in a folder that lives as long as these doors.
+    fn open_pytorch(&mut self, library: OsString) -> anyhow::Result<()> {
+        let folder = tempfile::Builder::new().prefix("paceline-python-").tempdir()?;
+        let file = folder.path().join("sitecustomize.py");
+        fs::write(&file, SITE).with_context(|| format!("cannot write {}", file.display()))?;
+        let found_first = before(folder.path().as_os_str(), env::var_os(PYTHON_VARIABLE), ":");
+        self.environment.push((PYTHON_VARIABLE.into(), found_first));
+        self.environment.push((LIBRARY_VARIABLE.into(), library));
+        self.told.push(
+            "Observing collectives of PyTorch 2.14 and later that NCCL does not carry, and waits for its data loaders"
+                .into(),
+        );
+        self.python = Some(folder);
+        Ok(())
     }
 
     fn of(library: &OsString, taken: Taken, nccl: Result<&NcclFacts, &NoNccl>) -> Self {
@@ -63,10 +88,10 @@ impl Doors {
             let told = format!(
                 "Not observed: {PLUGIN_VARIABLE} is {other}, and NCCL has one profiler: unset it to observe the job"
             );
-            return Self { environment: Vec::new(), told: vec![told] };
+            return Self { told: vec![told], ..Self::default() };
         }
         let mut doors =
-            Self { environment: vec![(PLUGIN_VARIABLE.into(), library.clone())], told: Vec::new() };
+            Self { environment: vec![(PLUGIN_VARIABLE.into(), library.clone())], ..Self::default() };
         doors.told.push(match nccl {
             Ok(nccl) => of_release(nccl),
             Err(reason) => format!(
@@ -74,13 +99,7 @@ impl Doors {
             ),
         });
         if nccl.is_ok_and(|nccl| nccl.version.needs_events()) {
-            // What is preloaded already stays, behind it.
-            let mut preload = library.clone();
-            taken.preload.iter().for_each(|others| {
-                preload.push(" ");
-                preload.push(others);
-            });
-            doors.environment.push((PRELOAD_VARIABLE.into(), preload));
+            doors.environment.push((PRELOAD_VARIABLE.into(), before(library, taken.preload, " ")));
         }
         match taken.ranges {
             Some(other) => doors.told.push(format!(
@@ -106,6 +125,16 @@ impl Doors {
         }
         doors
     }
+}
+
+/// What is there already stays, behind it.
+fn before(first: &OsStr, others: Option<OsString>, separator: &str) -> OsString {
+    let mut list = first.to_owned();
+    if let Some(others) = others.filter(|others| !others.is_empty()) {
+        list.push(separator);
+        list.push(others);
+    }
+    list
 }
 
 /// What can be seen of one release of NCCL.

@@ -8,7 +8,7 @@ use analysis::hang::{self, Progress};
 use analysis::report::{self, Baseline, RunFacts};
 use analysis::step::{StepAnalysis, StepRecords};
 use analysis::{stats, waterfall};
-use wire::batch::{BY_NCCL, BY_REDUCER, Batch, Drop, DropReason, Hello, Layout, Note};
+use wire::batch::{BY_REDUCER, Batch, Drop, DropReason, Hello, Layout, Note, is_foreign};
 use wire::burst::BurstRequest;
 use wire::clock::{Probe, ServerNanos};
 use wire::device::DeviceFigure;
@@ -343,7 +343,7 @@ impl Run {
     }
 
     fn is_foreign(&self) -> bool {
-        self.hello().is_some_and(|hello| hello.origin == BY_NCCL)
+        self.hello().is_some_and(|hello| is_foreign(&hello.origin))
     }
 
     /// True when nothing more is to be expected.

@@ -1,0 +1,246 @@
+"""Lets `paceline attach` see the collectives of PyTorch that something else than NCCL carries, and waits for input.
+
+Python runs this module, which stands before the job's own `sitecustomize`, at its start. It waits until the job imports
+`torch.distributed`, and tells libpaceline_agent.so of each collective: when it was issued, and when it was done. The job
+computes what it computes without it: nothing is replaced but the functions that make process groups and the step of a
+data loader, by ones that call them; all else are hooks that PyTorch has for it. What goes wrong here is said once, and then nothing is observed.
+"""
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+LIBRARY = "PACELINE_AGENT_LIBRARY"
+# Ours among the hooks of a process group.
+HOOK = 0x9ACE11E
+
+# Numbers of wire's `Function`, and whose bytes are those of this rank: what it gives, or what it gets.
+COLLECTIVES = {
+    "ALLREDUCE": (4, "input_tensors"),
+    "ALLREDUCE_COALESCED": (4, "input_tensors"),
+    "ALLGATHER": (2, "input_tensors"),
+    "ALLGATHER_BASE": (2, "input_tensors"),
+    "ALLGATHER_COALESCED": (2, "input_tensors"),
+    "ALLGATHER_INTO_TENSOR_COALESCED": (2, "input_tensors"),
+    "REDUCE_SCATTER": (3, "output_tensors"),
+    "REDUCE_SCATTER_BASE": (3, "output_tensors"),
+    "REDUCE_SCATTER_TENSOR_COALESCED": (3, "output_tensors"),
+    "BROADCAST": (0, "input_tensors"),
+    "REDUCE": (1, "input_tensors"),
+    "ALLTOALL": (8, "input_tensors"),
+    "ALLTOALL_BASE": (8, "input_tensors"),
+    "BARRIER": (15, "input_tensors"),
+}
+
+said = set()
+
+
+def say(what):
+    if what not in said:
+        said.add(what)
+        sys.stderr.write("paceline: " + what + "\n")
+
+
+def guarded(work, *arguments):
+    """An observer never fails its host."""
+    try:
+        return work(*arguments)
+    except Exception as error:  # whatever it is, it is not the job's
+        say("not observing PyTorch any further: %s: %s" % (type(error).__name__, error))
+        return None
+
+
+class Imported:
+    """Finds a module as all others do, and then calls a function with it."""
+
+    def __init__(self, watched):
+        self.watched = watched
+
+    def find_spec(self, name, path=None, target=None):
+        then = self.watched.pop(name, None)
+        if then is None:
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
+        execute = getattr(getattr(spec, "loader", None), "exec_module", None)
+        if execute is not None:
+
+            def execute_and_tell(module):
+                execute(module)
+                guarded(then, module)
+
+            guarded(setattr, spec.loader, "exec_module", execute_and_tell)
+        return spec
+
+
+def library():
+    import ctypes
+
+    # Its calls are short and never wait: they keep the interpreter's lock.
+    agent = ctypes.PyDLL(os.environ[LIBRARY])
+    u64, i64, u32, u8 = ctypes.c_uint64, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint8
+    for name, result, arguments in (
+        ("group", i64, [u64, u32, u32]),
+        ("issued", u64, [i64, u8, u64, i64, u64]),
+        ("ended", None, [i64, u64, i64, u64]),
+        ("updated", None, []),
+        ("input", None, [i64, i64]),
+    ):
+        function = getattr(agent, "paceline_pytorch_" + name)
+        function.restype, function.argtypes = result, arguments
+    return agent
+
+
+def observe_groups(c10d):
+    """Process groups are observed as soon as they are made, by whichever of the public functions."""
+    import functools
+    import weakref
+
+    observed = weakref.WeakSet()
+
+    def observing(make):
+        @functools.wraps(make)
+        def made(*arguments, **named):
+            group = make(*arguments, **named)
+            guarded(observe_group, c10d, c10d.group.WORLD if group is None else group, observed)
+            return group
+
+        return made
+
+    for name in ("init_process_group", "new_group", "split_group"):
+        if hasattr(c10d, name):
+            setattr(c10d, name, observing(getattr(c10d, name)))
+
+
+def observe_group(c10d, group, observed):
+    import hashlib
+
+    # A rank that is not in the new group got something else.
+    if not isinstance(group, c10d.ProcessGroup) or group in observed:
+        return
+    observed.add(group)
+    # NCCL's own doors tell more of it.
+    if "nccl" in c10d.get_backend_config(group):
+        return
+    if not hasattr(group, "register_post_hook"):
+        say("not observing collectives that NCCL does not carry: PyTorch tells of them from 2.14 on")
+        return
+    members = "%s of %s" % (group.group_name, c10d.get_process_group_ranks(group))
+    number = int.from_bytes(hashlib.blake2b(members.encode(), digest_size=8).digest(), "little")
+    agent = library()
+    name = agent.paceline_pytorch_group(number, group.size(), group.rank())
+    if name >= 0:
+        hooks = Hooks(agent, name)
+        group.register_pre_hook(HOOK, hooks.before)
+        group.register_post_hook(HOOK, hooks.after)
+
+
+class Hooks:
+    """What PyTorch calls before and after it issues a collective of one group."""
+
+    def __init__(self, agent, group):
+        from time import monotonic_ns
+
+        self.agent, self.group, self.now = agent, group, monotonic_ns
+        # By the number of PyTorch's name: asking for the name itself takes longer than all else.
+        self.collectives = {}
+        # By number: when it was issued, what it is, its bytes, and what finding that out took.
+        self.issuing = {}
+        self.works = True
+
+    def before(self, told):
+        if self.works:
+            self.works = guarded(self.begin, told) or False
+
+    def after(self, told):
+        if self.works:
+            self.works = guarded(self.issue, told) or False
+
+    def begin(self, told):
+        at = self.now()
+        if not self.collectives:
+            names = type(told.name).__members__
+            self.collectives = {int(names[name]): what for name, what in COLLECTIVES.items() if name in names}
+        function, of = self.collectives.get(int(told.name), (None, None))
+        if function is not None:
+            size = sum(tensor.numel() * tensor.element_size() for tensor in getattr(told, of))
+            self.issuing[told.op_id] = (at, function, size, self.now() - at)
+        return True
+
+    def issue(self, told):
+        begin = self.now()
+        at, function, size, spent = self.issuing.pop(told.op_id, (None, None, None, 0))
+        if at is None or told.work is None:
+            return True
+        try:
+            future = told.work.get_future()
+        except RuntimeError:
+            # Not all have one: sends, and what a backend puts together of others.
+            return True
+        agent, group, now = self.agent, self.group, self.now
+        name = agent.paceline_pytorch_issued(group, function, size, at, spent + now() - begin)
+        if name:
+
+            def ended(_):
+                at = now()
+                agent.paceline_pytorch_ended(group, name, at, now() - at)
+
+            future.add_done_callback(ended)
+        return True
+
+
+def observe_input(dataloader):
+    """The main thread waits for a batch in one place, whatever the data loader is."""
+    import functools
+    from threading import current_thread, main_thread
+    from time import monotonic_ns
+
+    agent, iterator = library(), dataloader._BaseDataLoaderIter
+    following = iterator.__next__
+
+    @functools.wraps(following)
+    def timed(self):
+        begin = monotonic_ns()
+        try:
+            return following(self)
+        finally:
+            if current_thread() is main_thread():
+                agent.paceline_pytorch_input(begin, monotonic_ns())
+
+    iterator.__next__ = timed
+
+
+def observe_updates(optimizer):
+    """What is reduced after an update is of the next step."""
+    agent = library()
+
+    def updated(*_):
+        agent.paceline_pytorch_updated()
+
+    optimizer.register_optimizer_step_post_hook(updated)
+
+
+def run_the_jobs_own():
+    """The `sitecustomize` that this one stands before, if there is any."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder or ".") != here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+if os.environ.get(LIBRARY):
+    sys.meta_path.insert(
+        0,
+        Imported(
+            {
+                "torch.distributed.distributed_c10d": observe_groups,
+                "torch.optim.optimizer": observe_updates,
+                "torch.utils.data.dataloader": observe_input,
+            }
+        ),
+    )
+run_the_jobs_own()
