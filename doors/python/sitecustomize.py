@@ -176,7 +176,7 @@ class Hooks:
         try:
             future = told.work.get_future()
         except RuntimeError:
-            # Not all have one: sends, and what a backend puts together of others.
+            say("not observing %s, of whose end nobody tells" % told.name.name)
             return True
         agent, group, now = self.agent, self.group, self.now
         name = agent.paceline_pytorch_issued(group, function, size, at, spent + now() - begin)
@@ -213,10 +213,13 @@ def observe_input(dataloader):
 
 def observe_updates(optimizer):
     """What is reduced after an update is of the next step."""
-    agent = library()
+    # It is not whole yet.
+    agent, torch = library(), sys.modules["torch"]
 
     def updated(*_):
-        agent.paceline_pytorch_updated()
+        # A compiled update stays in one piece, and tells nothing.
+        if not torch.compiler.is_compiling():
+            agent.paceline_pytorch_updated()
 
     optimizer.register_optimizer_step_post_hook(updated)
 

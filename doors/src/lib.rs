@@ -13,9 +13,11 @@
 //!
 //! * [`nccl`], [`calls`] and [`nvtx`] are doors: NCCL loads this library as its profiler plugin, the loader puts its
 //!   functions before NCCL's, and NVTX takes it as the receiver of ranges.
-//!   [`cuda`] is for jobs of which they see nothing: the driver loads this library, and only devices are looked at.
+//!   [`pytorch`] is called from Python, for collectives that something else carries. [`cuda`] is for jobs of which they see
+//!   nothing: the driver loads this library, and only devices are looked at.
 //!   What a callback is told goes as one entry into its thread's ring ([`trail`]), and that is all that happens on the
 //!   threads of others.
+//! * `marks` remembers which collectives follow an update of the parameters, where PyTorch tells of those.
 //! * [`collect`] makes collectives of entries, [`messages`] of sends and receives, [`gpu_clock`] puts the GPU's time on
 //!   the host's clock, [`steps`] finds the training steps, which nobody marks here, in the order of collectives,
 //!   `blocking` whether a rank computes while one runs, and [`place`] makes records of it. All are plain functions of

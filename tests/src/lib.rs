@@ -21,3 +21,4 @@ pub mod results;
 pub mod simulator;
 pub mod small_disk;
 pub mod stored;
+pub mod torch;

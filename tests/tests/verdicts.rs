@@ -1,5 +1,6 @@
-//! Real training jobs with planted trouble: the report names the rank and the cause, and charges about what
-//! was planted. Exact costs are measured by a bench on a quiet machine; a shared one is only held to half.
+//! Real training jobs with planted trouble: the report names the rank and the cause, no other rank, and charges about what
+//! was planted. Exact costs are measured by a bench on a quiet machine; a shared one is only held to half, and may have
+//! trouble of its own that costs more.
 
 use std::path::Path;
 
@@ -21,10 +22,12 @@ fn check_fault(rank: u32, phase: &str) -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let rank_text = rank.to_string();
     let report = train(data.path(), &["--slow-rank", &rank_text, "--slow-phase", phase, "--slow-ms", "30"])?;
-    let first = &report["verdicts"][0];
-    assert_eq!(first["culprit"], json!({ "rank": rank }), "{report:#}");
-    assert_eq!(first["cause"], phase, "{report:#}");
-    let cost = first["cost_ns_per_step"].as_f64().unwrap_or(0.0) / 1e6;
+    let verdicts = report["verdicts"].as_array().into_iter().flatten();
+    let against_ranks: Vec<&Value> = verdicts.filter(|verdict| verdict["culprit"] != "all").collect();
+    let [found] = against_ranks[..] else { panic!("one rank is slow: {report:#}") };
+    assert_eq!(found["culprit"], json!({ "rank": rank }), "{report:#}");
+    assert_eq!(found["cause"], phase, "{report:#}");
+    let cost = found["cost_ns_per_step"].as_f64().unwrap_or(0.0) / 1e6;
     assert!((15.0..=60.0).contains(&cost), "planted 30 ms, found {cost} ms: {report:#}");
     check_ledger(&report);
     Ok(())

@@ -1,5 +1,7 @@
 //! `paceline run` and `paceline attach`
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -29,7 +31,7 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
     let program = launch::find_program(&arguments.command[0])?;
     let name = match &arguments.name {
         Some(name) => name.clone(),
-        None => program.file_stem().map_or_else(|| "run".into(), |stem| stem.to_string_lossy().into_owned()),
+        None => name_of(&arguments.command),
     };
     let run = new_run_id(&name)?;
     let (own, address) = match &arguments.server {
@@ -64,6 +66,14 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
         print(&distant_report(&job).await)?;
     }
     Ok(outcome)
+}
+
+/// A Python job is called after its script, whatever starts it; any other after its program.
+fn name_of(command: &[OsString]) -> String {
+    let is_script = |word: &&OsString| Path::new(word).extension().is_some_and(|extension| extension == "py");
+    let named = command.iter().find(is_script).or(command.first());
+    let stem = named.and_then(|word| Path::new(word).file_stem());
+    stem.map_or_else(|| "run".into(), |stem| stem.to_string_lossy().into_owned())
 }
 
 /// A server of our own; or, where one is running on the same data directory, that one.

@@ -1,0 +1,172 @@
+//! Real PyTorch, whose gradients gloo carries: `paceline attach` observes a plain script, and no script is harmed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anyhow::{Context as _, ensure};
+use paceline_tests::programs::{program, report};
+use paceline_tests::torch;
+use serde_json::{Value, json};
+
+/// Longer than any of these jobs takes.
+const JOB_SECONDS: &str = "240";
+/// How PyTorch ends now and then on a busy machine, whoever watches: a thread of gloo's is left over at its exit
+/// (pytorch/pytorch, pull request 179291).
+const ABORTED: &str = "terminate called without an active exception";
+const ATTEMPTS: usize = 4;
+
+fn script(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pytorch");
+    folder.join(name).to_string_lossy().into_owned()
+}
+
+/// What it prints of what it computed, without the words of whoever started it.
+fn result_of(output: &Output) -> anyhow::Result<String> {
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = printed.lines().find_map(|line| Some(line[line.find("loss ")?..].to_owned()));
+    line.with_context(|| format!("{printed}{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// Runs a job until PyTorch itself does not end it.
+fn run(mut job: impl FnMut() -> Command) -> anyhow::Result<Output> {
+    for _ in 0..ATTEMPTS {
+        let command = job();
+        let mut bounded = Command::new("timeout");
+        bounded.args(["-k", "5", JOB_SECONDS]).arg(command.get_program()).args(command.get_args());
+        let variables = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        let output = bounded.envs(variables).output()?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() {
+            return Ok(output);
+        }
+        ensure!(said.contains(ABORTED), "{}{said}", String::from_utf8_lossy(&output.stdout));
+    }
+    anyhow::bail!("{ATTEMPTS} times: {ABORTED}")
+}
+
+fn torchrun(arguments: &[&str]) -> Vec<String> {
+    let start =
+        [torch::program("torchrun").to_string_lossy().into_owned(), "--nproc-per-node".into(), "2".into()];
+    start.into_iter().chain(arguments.iter().map(|&argument| argument.to_owned())).collect()
+}
+
+fn attached(data: &Path, job: &[String]) -> Command {
+    let mut command = Command::new(program("paceline"));
+    command.args(["attach", "--data", &data.to_string_lossy(), "--"]).args(job);
+    command
+}
+
+fn bytes_of_buckets(report: &Value) -> u64 {
+    let buckets = report["buckets"].as_array().into_iter().flatten();
+    buckets
+        .filter(|bucket| bucket["function"] == "all_reduce")
+        .filter_map(|bucket| bucket["bytes"].as_u64())
+        .sum()
+}
+
+#[test]
+fn a_plain_ddp_script_is_observed_with_no_line_changed_and_computes_the_same() -> anyhow::Result<()> {
+    if !torch::is_installed()? {
+        return Ok(());
+    }
+    let job = torchrun(&[&script("plain_ddp.py"), "8"]);
+    let alone = run(|| {
+        let mut command = Command::new(&job[0]);
+        command.args(&job[1..]);
+        command
+    })?;
+    let data = tempfile::tempdir()?;
+    let watched = run(|| {
+        let mut command = attached(data.path(), &job);
+        command.envs([("SLOW_RANK", "1"), ("SLOW_SECONDS", "0.06")]);
+        command
+    })?;
+    ensure!(result_of(&alone)? == result_of(&watched)?, "being observed changes no bit: {watched:?}");
+    let report = report(data.path(), "latest")?;
+    ensure!(report["ranks"] == 2, "{report:#}");
+    // 8 times 16 iterations, but for those in which it is found out what a step is.
+    let steps = report["steps"].as_u64().unwrap_or_default();
+    ensure!((90..128).contains(&steps), "{steps} steps: {report:#}");
+    // Eight layers of 1,024 inputs and outputs, and their biases, in floats: each byte of gradient once a step.
+    ensure!(bytes_of_buckets(&report) == 8 * (1_024 * 1_024 + 1_024) * 4, "{:#}", report["buckets"]);
+    ensure!(report["overlap_ratio"].as_f64().is_some_and(|overlap| overlap > 0.2), "{report:#}");
+    let verdicts = report["verdicts"].as_array().into_iter().flatten();
+    let slow: Vec<&Value> = verdicts.filter(|verdict| verdict["culprit"] != "all").collect();
+    let [slow] = slow[..] else { anyhow::bail!("one rank is slow: {report:#}") };
+    let cost = slow["cost_ns_per_step"].as_f64().unwrap_or(f64::NAN) / 1e6;
+    ensure!(slow["culprit"] == json!({ "rank": 1 }), "{slow:#}");
+    ensure!((30.0..90.0).contains(&cost), "60 ms were planted, {cost} ms found: {slow:#}");
+    Ok(())
+}
+
+/// Runs Python with what `attach` puts before its modules, and this library.
+fn python(code: &str, library: &Path, folders: &[&Path]) -> anyhow::Result<Output> {
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../doors/python");
+    let path = std::env::join_paths([&*ours].into_iter().chain(folders.iter().copied()))?;
+    let output = Command::new("timeout")
+        .args(["-k", "5", JOB_SECONDS])
+        .arg(python_program())
+        .args(["-c", code])
+        .envs([("PYTHONPATH", &*path), ("PACELINE_AGENT_LIBRARY", library.as_os_str())])
+        .output()?;
+    Ok(output)
+}
+
+/// PyTorch's where there is one.
+fn python_program() -> PathBuf {
+    Some(torch::program("python")).filter(|python| python.is_file()).unwrap_or_else(|| "python3".into())
+}
+
+#[test]
+fn the_jobs_own_sitecustomize_is_run_and_the_job_sees_none_of_ours() -> anyhow::Result<()> {
+    let own = tempfile::tempdir()?;
+    std::fs::write(own.path().join("sitecustomize.py"), "OWN = True\nprint('the own one')\n")?;
+    let code = "import sitecustomize, sys; print(sitecustomize.OWN, sum('doors' in p for p in sys.path))";
+    let output = python(code, Path::new("/dev/null"), &[own.path()])?;
+    let (said, complaints) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(said == "the own one\nTrue 0\n" && complaints.is_empty(), "{said}{complaints}");
+    Ok(())
+}
+
+#[test]
+fn a_library_that_is_none_is_said_once_and_costs_the_job_nothing() -> anyhow::Result<()> {
+    if !torch::is_installed()? {
+        return Ok(());
+    }
+    let code = "
+import torch, torch.distributed as dist, tempfile
+dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)
+group = dist.new_group([0])
+ones = torch.ones(4)
+dist.all_reduce(ones, group=group)
+batches = list(torch.utils.data.DataLoader(torch.arange(6.0), batch_size=2))
+weight = torch.ones(1, requires_grad=True)
+weight.sum().backward()
+torch.optim.SGD([weight], lr=0.5).step()
+print(ones.sum().item(), len(batches), weight.item())
+dist.destroy_process_group()
+";
+    let broken = tempfile::NamedTempFile::new()?;
+    std::fs::write(broken.path(), "no library at all")?;
+    let output = python(code, broken.path(), &[])?;
+    let (said, complaints) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(said == "4.0 3 0.5\n" && output.status.success(), "{said}{complaints}");
+    let ours: Vec<&str> = complaints.lines().filter(|line| line.starts_with("paceline: ")).collect();
+    ensure!(ours.len() == 1 && ours[0].contains("file too short"), "{complaints}");
+    Ok(())
+}
+
+#[test]
+fn processes_that_no_launcher_numbered_are_known_by_their_group() -> anyhow::Result<()> {
+    if !torch::is_installed()? {
+        return Ok(());
+    }
+    let data = tempfile::tempdir()?;
+    let python = torch::program("python").to_string_lossy().into_owned();
+    run(|| attached(data.path(), &[python.clone(), script("spawned.py"), "400".into()]))?;
+    let report = report(data.path(), "latest")?;
+    ensure!(report["ranks"] == 3 && report["steps"].as_u64().is_some_and(|steps| steps > 100), "{report:#}");
+    Ok(())
+}

@@ -1,0 +1,29 @@
+"""Ranks that their own first process starts: no launcher tells which they are, only the group that they make."""
+
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from torch.nn.parallel import DistributedDataParallel
+
+RANKS = 3
+
+
+def train(rank, meeting, steps):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=RANKS)
+    model = DistributedDataParallel(torch.nn.Linear(512, 512))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.ones(64, 512)).mean().backward()
+        optimizer.step()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    with tempfile.NamedTemporaryFile() as meeting:
+        torch.multiprocessing.spawn(train, args=(meeting.name + ".store", int(sys.argv[1])), nprocs=RANKS)
