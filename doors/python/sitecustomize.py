@@ -14,6 +14,8 @@ import sys
 LIBRARY = "PACELINE_AGENT_LIBRARY"
 # Ours among the hooks of a process group.
 HOOK = 0x9ACE11E
+# Collectives that are being issued at one time; threads may issue some each.
+MOST_ISSUING = 256
 
 # Numbers of wire's `Function`, and whose bytes are those of this rank: what it gives, or what it gets.
 COLLECTIVES = {
@@ -92,48 +94,55 @@ def library():
     return agent
 
 
-def observe_groups(c10d):
+class Groups:
     """Process groups are observed as soon as they are made, by whichever of the public functions."""
-    import functools
-    import weakref
 
-    observed = weakref.WeakSet()
+    def __init__(self, c10d):
+        import weakref
 
-    def observing(make):
+        self.c10d = c10d
+        self.known = weakref.WeakSet()
+        self.uses_nccl = False
+        for name in ("init_process_group", "new_group", "split_group"):
+            if hasattr(c10d, name):
+                setattr(c10d, name, self.observing(getattr(c10d, name)))
+
+    def observing(self, make):
+        import functools
+
         @functools.wraps(make)
         def made(*arguments, **named):
             group = make(*arguments, **named)
-            guarded(observe_group, c10d, c10d.group.WORLD if group is None else group, observed)
+            guarded(self.observe, self.c10d.group.WORLD if group is None else group)
             return group
 
         return made
 
-    for name in ("init_process_group", "new_group", "split_group"):
-        if hasattr(c10d, name):
-            setattr(c10d, name, observing(getattr(c10d, name)))
+    def observe(self, group):
+        # A rank that is not in the new group got something else.
+        if not isinstance(group, self.c10d.ProcessGroup) or group in self.known:
+            return
+        self.known.add(group)
+        # Of such a job NCCL's own doors tell, and other groups only agree on this and that.
+        self.uses_nccl = self.uses_nccl or "nccl" in self.c10d.get_backend_config(group)
+        if self.uses_nccl:
+            return
+        if not hasattr(group, "register_post_hook"):
+            say("not observing collectives that NCCL does not carry: PyTorch tells of them from 2.14 on")
+            return
+        agent = library()
+        name = agent.paceline_pytorch_group(self.number_of(group), group.size(), group.rank())
+        if name >= 0:
+            hooks = Hooks(agent, name)
+            group.register_pre_hook(HOOK, hooks.before)
+            group.register_post_hook(HOOK, hooks.after)
 
+    def number_of(self, group):
+        """The same on all its ranks."""
+        import hashlib
 
-def observe_group(c10d, group, observed):
-    import hashlib
-
-    # A rank that is not in the new group got something else.
-    if not isinstance(group, c10d.ProcessGroup) or group in observed:
-        return
-    observed.add(group)
-    # NCCL's own doors tell more of it.
-    if "nccl" in c10d.get_backend_config(group):
-        return
-    if not hasattr(group, "register_post_hook"):
-        say("not observing collectives that NCCL does not carry: PyTorch tells of them from 2.14 on")
-        return
-    members = "%s of %s" % (group.group_name, c10d.get_process_group_ranks(group))
-    number = int.from_bytes(hashlib.blake2b(members.encode(), digest_size=8).digest(), "little")
-    agent = library()
-    name = agent.paceline_pytorch_group(number, group.size(), group.rank())
-    if name >= 0:
-        hooks = Hooks(agent, name)
-        group.register_pre_hook(HOOK, hooks.before)
-        group.register_post_hook(HOOK, hooks.after)
+        members = "%s of %s" % (group.group_name, self.c10d.get_process_group_ranks(group))
+        return int.from_bytes(hashlib.blake2b(members.encode(), digest_size=8).digest(), "little")
 
 
 class Hooks:
@@ -163,6 +172,9 @@ class Hooks:
             names = type(told.name).__members__
             self.collectives = {int(names[name]): what for name, what in COLLECTIVES.items() if name in names}
         function, of = self.collectives.get(int(told.name), (None, None))
+        # Those that failed are never asked for again.
+        if len(self.issuing) == MOST_ISSUING:
+            self.issuing.clear()
         if function is not None:
             size = sum(tensor.numel() * tensor.element_size() for tensor in getattr(told, of))
             self.issuing[told.op_id] = (at, function, size, self.now() - at)
@@ -240,7 +252,7 @@ if os.environ.get(LIBRARY):
         0,
         Imported(
             {
-                "torch.distributed.distributed_c10d": observe_groups,
+                "torch.distributed.distributed_c10d": Groups,
                 "torch.optim.optimizer": observe_updates,
                 "torch.utils.data.dataloader": observe_input,
             }
