@@ -20,5 +20,6 @@ pub mod programs;
 pub mod results;
 pub mod simulator;
 pub mod small_disk;
+pub mod spread;
 pub mod stored;
 pub mod torch;

@@ -13,6 +13,7 @@ const BENCHES: &str = "usage: cargo xtask bench NAME...
   faults     planted faults in real runs: right rank, right cause, what cost
   healthy    an hour of a healthy job under Prometheus and Alertmanager: no alert, then one
   wire       bytes and speed of batches and segments
+  pytorch    a DDP job over gloo, observed under attach now and then
   page       gradient to pixel, and frames at 1,024 ranks, in a real browser
   export     a million slices in each format, from memory and from disk
   callbacks  what NCCL's threads pay for being observed
@@ -31,6 +32,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
             "faults" => faults()?,
             "healthy" => healthy()?,
             "wire" => wire()?,
+            "pytorch" => pytorch()?,
             "page" => page()?,
             "export" => export()?,
             "callbacks" => callbacks()?,
@@ -80,6 +82,10 @@ fn faults() -> anyhow::Result<()> {
 fn healthy() -> anyhow::Result<()> {
     ensure_tools(&MONITORING)?;
     measure_jobs("healthy")
+}
+
+fn pytorch() -> anyhow::Result<()> {
+    measure_jobs("pytorch_overhead")
 }
 
 fn page() -> anyhow::Result<()> {

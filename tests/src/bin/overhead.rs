@@ -7,16 +7,14 @@
 
 #[path = "overhead/arm.rs"]
 mod arm;
-#[path = "overhead/spread.rs"]
-mod spread;
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use arm::{Arm, Measured, Shape};
 use paceline_tests::results::{self, Results};
+use paceline_tests::spread::Spread;
 use serde_json::{Value, json};
-use spread::Spread;
 
 /// Every order of the three arms, so that none has a better place.
 const ORDERS: [[Arm; 3]; 6] = {

@@ -11,7 +11,7 @@ use nix::sys::time::TimeValLike as _;
 use paceline_tests::programs::{Server, get_json, program, wait_until};
 use serde_json::{Value, json};
 
-use crate::spread::Spread;
+use paceline_tests::spread::Spread;
 
 /// Steps between two lines of the job. A line is stamped when it is read here, since the job itself prints no
 /// more than a tenth of a millisecond.

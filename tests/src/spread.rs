@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 /// The spread of some numbers.
 pub struct Spread {
+    /// Half of them are smaller.
     pub median: f64,
     p10: f64,
     p90: f64,
@@ -15,6 +16,10 @@ pub struct Spread {
 
 impl Spread {
     /// Of at least one number.
+    ///
+    /// # Panics
+    /// Of none.
+    #[must_use]
     pub fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let last = values.len() - 1;
@@ -24,6 +29,8 @@ impl Spread {
         Self { median, p10: at(0.1), p90: at(0.9), interval }
     }
 
+    /// As a line of results has it.
+    #[must_use]
     pub fn to_json(&self) -> Value {
         json!({
             "median": self.median, "p10": self.p10, "p90": self.p90,

@@ -1,0 +1,61 @@
+//! What it costs a PyTorch job over gloo that its collectives are observed: steps with the hooks of its process group and
+//! without, in one job, in rounds; and without once more, for what noise makes of no difference at all.
+#![allow(clippy::print_stdout, reason = "what the program is for")]
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use paceline_tests::programs::program;
+use paceline_tests::results::Results;
+use paceline_tests::spread::Spread;
+use paceline_tests::torch;
+use serde_json::{Value, json};
+
+const ROUNDS: usize = 60;
+
+fn main() -> anyhow::Result<()> {
+    ensure!(torch::is_installed()?, "there is no PyTorch to measure");
+    let mut results = Results::begin("pytorch");
+    println!("DDP over gloo, 2 ranks, 4 buckets of 8 MiB, {ROUNDS} rounds of 8 steps on, off, off");
+    let rounds = rounds()?;
+    rounds.iter().for_each(|round| results.add(round.clone()));
+    println!("median of {} pairs, in % of off  [95 % interval of the median]  p10 to p90", rounds.len());
+    let against = |title: &str, arm: &str, figure: usize| {
+        let of = |round: &Value, arm: &str| round[arm][figure].as_f64().unwrap_or(f64::NAN);
+        let spread = Spread::of(rounds.iter().map(|round| of(round, arm) / of(round, "off") - 1.0).collect());
+        println!("{title:36} {spread}");
+        spread.to_json()
+    };
+    results.add(json!({
+        "what": "summary",
+        "unit": "ratio - 1",
+        "step": against("step time, on against off", "on", 0),
+        "step_noise": against("step time, off against off", "off_again", 0),
+        "cpu": against("CPU time of rank 0, on against off", "on", 1),
+        "cpu_noise": against("CPU time of rank 0, off against off", "off_again", 1),
+    }));
+    println!("raw: {}", results.finish()?.display());
+    Ok(())
+}
+
+/// What the job prints: a line a round, with nanoseconds of a step and of its processor time for each arm.
+fn rounds() -> anyhow::Result<Vec<Value>> {
+    let data = tempfile::tempdir()?;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pytorch/toggled.py");
+    let output = Command::new(program("paceline"))
+        .args(["attach", "--data", &data.path().to_string_lossy(), "--"])
+        .arg(torch::program("torchrun"))
+        .args(["--nproc-per-node", "2"])
+        .arg(script)
+        .arg(ROUNDS.to_string())
+        // The detail stays what it is.
+        .env("PACELINE_OVERHEAD_BUDGET", "100")
+        .output()?;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    let rounds: Vec<Value> =
+        printed.lines().filter_map(|line| serde_json::from_str(line.get(line.find('{')?..)?).ok()).collect();
+    ensure!(rounds.len() == ROUNDS, "{} of {ROUNDS} rounds: {printed}{complaints}", rounds.len());
+    rounds.iter().all(|round| round["on"].is_array()).then_some(rounds).context("each round has both arms")
+}
