@@ -14,6 +14,8 @@ import sys
 LIBRARY = "PACELINE_AGENT_LIBRARY"
 # Ours among the hooks of a process group.
 HOOK = 0x9ACE11E
+# What it takes a thread of PyTorch's to tell of an end, most of it to get into Python, in nanoseconds (benches/README.md).
+CALLED = 30000
 # Collectives that are being issued at one time; threads may issue some each.
 MOST_ISSUING = 256
 
@@ -149,9 +151,9 @@ class Hooks:
     """What PyTorch calls before and after it issues a collective of one group."""
 
     def __init__(self, agent, group):
-        from time import monotonic_ns
+        from time import monotonic_ns, thread_time_ns
 
-        self.agent, self.group, self.now = agent, group, monotonic_ns
+        self.agent, self.group, self.now, self.used = agent, group, monotonic_ns, thread_time_ns
         # By the number of PyTorch's name: asking for the name itself takes longer than all else.
         self.collectives = {}
         # By number: when it was issued, what it is, its bytes, and what finding that out took.
@@ -167,7 +169,7 @@ class Hooks:
             self.works = guarded(self.issue, told) or False
 
     def begin(self, told):
-        at = self.now()
+        at, used = self.now(), self.used()
         if not self.collectives:
             names = type(told.name).__members__
             self.collectives = {int(names[name]): what for name, what in COLLECTIVES.items() if name in names}
@@ -177,11 +179,11 @@ class Hooks:
             self.issuing.clear()
         if function is not None:
             size = sum(tensor.numel() * tensor.element_size() for tensor in getattr(told, of))
-            self.issuing[told.op_id] = (at, function, size, self.now() - at)
+            self.issuing[told.op_id] = (at, function, size, self.used() - used)
         return True
 
     def issue(self, told):
-        begin = self.now()
+        used = self.used()
         at, function, size, spent = self.issuing.pop(told.op_id, (None, None, None, 0))
         if at is None or told.work is None:
             return True
@@ -191,12 +193,11 @@ class Hooks:
             say("not observing %s, of whose end nobody tells" % told.name.name)
             return True
         agent, group, now = self.agent, self.group, self.now
-        name = agent.paceline_pytorch_issued(group, function, size, at, spent + now() - begin)
+        name = agent.paceline_pytorch_issued(group, function, size, at, spent + self.used() - used)
         if name:
 
             def ended(_):
-                at = now()
-                agent.paceline_pytorch_ended(group, name, at, now() - at)
+                agent.paceline_pytorch_ended(group, name, now(), CALLED)
 
             future.add_done_callback(ended)
         return True

@@ -53,6 +53,8 @@ fn torchrun(arguments: &[&str]) -> Vec<String> {
 fn attached(data: &Path, job: &[String]) -> Command {
     let mut command = Command::new(program("paceline"));
     command.args(["attach", "--data", &data.to_string_lossy(), "--"]).args(job);
+    // However busy the machine is, and whatever that costs.
+    command.env("PACELINE_OVERHEAD_BUDGET", "100");
     command
 }
 
