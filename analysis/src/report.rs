@@ -66,7 +66,7 @@ pub struct Baseline {
     pub costs: StepCosts,
 }
 
-/// Why there are no phases in a job that is observed through NCCL.
+/// Why there are no phases in a job that knows nothing of Paceline.
 const ONLY_COLLECTIVES: &str = "only collectives are told of: compute is taken to last until the last one of a step that \
     found its stream idle, but for those whose result the rank waits for; input, forward and optimizer are in it, and \
     all of it is called backward";

@@ -2,7 +2,8 @@
 //!
 //! Nothing in such a process can be asked by a library. But PyTorch calls whoever asks for it before and after it issues a
 //! collective, from Python; so `paceline attach` puts a `sitecustomize` (`doors/python`) before the job's own, which asks,
-//! and calls these functions. They are called with the interpreter's lock held, so that no two run at once.
+//! and calls these functions. They are called with the interpreter's lock held, so that no two run at once and none waits
+//! for another.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,7 @@ use crate::observer::{self, Communicator, Door};
 use crate::table::Table;
 use crate::trail::{self, Entry, Function, Handle, Kind, Phase, Seat};
 
-/// Collectives under way in one group: beyond this, the end of the oldest is not waited for.
+/// Collectives under way in one group: while there are so many, of others only the issue is told.
 const MOST_UNDER_WAY: usize = 1_024;
 /// Groups that are told apart.
 const MOST_GROUPS: usize = 256;
@@ -80,7 +81,7 @@ pub extern "C" fn paceline_pytorch_group(number: u64, size: u32, rank: u32) -> i
     host::guarded(|| Some(joined().unwrap_or(-1))).unwrap_or(-1)
 }
 
-/// A collective was issued at `at` (`CLOCK_MONOTONIC`), with `bytes` of this rank's; `function` is an [`Function`]'s number.
+/// A collective was issued at `at` (`CLOCK_MONOTONIC`), with `bytes` of this rank's; `function` is a [`Function`]'s number.
 /// Until now it cost the job `spent` nanoseconds to tell of it. Its name for [`paceline_pytorch_ended`]; 0 where nobody
 /// wants to know its end.
 #[unsafe(no_mangle)]

@@ -137,7 +137,7 @@ fn a_library_that_is_none_is_said_once_and_costs_the_job_nothing() -> anyhow::Re
         return Ok(());
     }
     let code = "
-import torch, torch.distributed as dist, tempfile
+import torch, torch.distributed as dist
 dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)
 group = dist.new_group([0])
 ones = torch.ones(4)
