@@ -3,19 +3,24 @@
 Python runs this module, which stands before the job's own `sitecustomize`, at its start. It waits until the job imports
 `torch.distributed`, and tells libpaceline_agent.so of each collective: when it was issued, and when it was done. The job
 computes what it computes without it: nothing is replaced but the functions that make process groups and the step of a
-data loader, by ones that call them; all else are hooks that PyTorch has for it. What goes wrong here is said once, and then nothing is observed.
+data loader, by ones that call them; all else are hooks that PyTorch has for it. What goes wrong here is said once, and then
+nothing is observed.
 """
 
+import atexit
 import importlib.machinery
 import importlib.util
 import os
 import sys
+from time import monotonic_ns, thread_time_ns
 
 LIBRARY = "PACELINE_AGENT_LIBRARY"
 # Ours among the hooks of a process group.
 HOOK = 0x9ACE11E
-# What it takes a thread of PyTorch's to tell of an end, most of it to get into Python, in nanoseconds (benches/README.md).
-CALLED = 30000
+# Of these a collective on the host is done when its work says so, and waiting for it from another thread does nothing else.
+WAITED_FOR = {"gloo", "mpi"}
+# How long a wait is at most; the process waits so long at its exit, if a collective is still under way there.
+SLICE_MS = 50
 # Collectives that are being issued at one time; threads may issue some each.
 MOST_ISSUING = 256
 
@@ -125,9 +130,13 @@ class Groups:
         if not isinstance(group, self.c10d.ProcessGroup) or group in self.known:
             return
         self.known.add(group)
+        carriers = {of.split(":")[-1] for of in self.c10d.get_backend_config(group).split(",")}
         # Of such a job NCCL's own doors tell, and other groups only agree on this and that.
-        self.uses_nccl = self.uses_nccl or "nccl" in self.c10d.get_backend_config(group)
+        self.uses_nccl = self.uses_nccl or "nccl" in carriers
         if self.uses_nccl:
+            return
+        if not carriers <= WAITED_FOR:
+            say("not observing collectives of %s: it does not say when they are done" % "/".join(sorted(carriers - WAITED_FOR)))
             return
         if not hasattr(group, "register_post_hook"):
             say("not observing collectives that NCCL does not carry: PyTorch tells of them from 2.14 on")
@@ -151,9 +160,8 @@ class Hooks:
     """What PyTorch calls before and after it issues a collective of one group."""
 
     def __init__(self, agent, group):
-        from time import monotonic_ns, thread_time_ns
-
-        self.agent, self.group, self.now, self.used = agent, group, monotonic_ns, thread_time_ns
+        self.agent, self.group = agent, group
+        self.waiter = Waiter(agent, group)
         # By the number of PyTorch's name: asking for the name itself takes longer than all else.
         self.collectives = {}
         # By number: when it was issued, what it is, its bytes, and what finding that out took.
@@ -169,7 +177,7 @@ class Hooks:
             self.works = guarded(self.issue, told) or False
 
     def begin(self, told):
-        at, used = self.now(), self.used()
+        at, used = monotonic_ns(), thread_time_ns()
         if not self.collectives:
             names = type(told.name).__members__
             self.collectives = {int(names[name]): what for name, what in COLLECTIVES.items() if name in names}
@@ -177,29 +185,102 @@ class Hooks:
         # Those that failed are never asked for again.
         if len(self.issuing) == MOST_ISSUING:
             self.issuing.clear()
-        if function is not None:
-            size = sum(tensor.numel() * tensor.element_size() for tensor in getattr(told, of))
-            self.issuing[told.op_id] = (at, function, size, self.used() - used)
+        if function is None:
+            return True
+        tensors = getattr(told, of)
+        if tensors and not tensors[0].is_cpu:
+            say("not observing collectives of tensors on a device that NCCL does not carry")
+            return True
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        self.issuing[told.op_id] = (at, function, size, thread_time_ns() - used)
         return True
 
     def issue(self, told):
-        used = self.used()
+        used = thread_time_ns()
         at, function, size, spent = self.issuing.pop(told.op_id, (None, None, None, 0))
-        if at is None or told.work is None:
+        work = told.work
+        if at is None or work is None:
             return True
         try:
-            future = told.work.get_future()
+            # Of one that has none, waiting may be part of what it does.
+            work.get_future()
         except RuntimeError:
             say("not observing %s, of whose end nobody tells" % told.name.name)
             return True
-        agent, group, now = self.agent, self.group, self.now
-        name = agent.paceline_pytorch_issued(group, function, size, at, spent + self.used() - used)
+        name = self.agent.paceline_pytorch_issued(self.group, function, size, at, spent + thread_time_ns() - used)
         if name:
+            self.waiter.wait_for(name, work)
+        return True
 
-            def ended(_):
-                agent.paceline_pytorch_ended(group, name, now(), CALLED)
 
-            future.add_done_callback(ended)
+class Waiter:
+    """Waits for the collectives of one group, one after the other, on a thread of its own.
+
+    A work's future would call back, but from a thread of the carrier's. That would have to wait for the interpreter's lock,
+    and so would the collectives after this one; and a thread of C++ that asks for the lock of an interpreter which is being
+    taken down ends the process.
+    """
+
+    # All that have a thread.
+    started = []
+
+    def __init__(self, agent, group):
+        from datetime import timedelta
+        from queue import SimpleQueue
+
+        self.agent, self.group, self.under_way = agent, group, SimpleQueue()
+        self.thread = None
+        self.slice = timedelta(milliseconds=SLICE_MS)
+        self.stopping = False
+
+    def wait_for(self, name, work):
+        if self.thread is None:
+            from threading import Thread
+
+            self.thread = Thread(target=guarded, args=(self.run,), name="paceline-wait", daemon=True)
+            self.thread.start()
+            self.started.append(self)
+        if not self.stopping:
+            self.under_way.put((name, work))
+
+    @classmethod
+    def stop_all(cls):
+        for waiter in cls.started:
+            waiter.stopping = True
+            waiter.under_way.put((0, None))
+        for waiter in cls.started:
+            waiter.thread.join()
+
+    def run(self):
+        used = 0
+        try:
+            while not self.stopping:
+                name, work = self.under_way.get()
+                while not self.stopping and not self.is_done(work):
+                    pass
+                if not self.stopping:
+                    at, before, used = monotonic_ns(), used, thread_time_ns()
+                    self.agent.paceline_pytorch_ended(self.group, name, at, used - before)
+                # It holds the job's tensors, and the next one may be long in coming.
+                work = None
+        finally:
+            self.stopping = True
+            while not self.under_way.empty():
+                self.under_way.get()
+
+    def is_done(self, work):
+        """Waits for a slice of time at most."""
+        asked = monotonic_ns()
+        try:
+            work.wait(self.slice)
+        except RuntimeError:
+            if work.is_completed():
+                # It failed, which is the job's to know.
+                return True
+            if monotonic_ns() - asked < SLICE_MS * 500_000:
+                # That was no wait.
+                raise
+            return False
         return True
 
 
@@ -207,7 +288,6 @@ def observe_input(dataloader):
     """The main thread waits for a batch in one place, whatever the data loader is."""
     import functools
     from threading import current_thread, main_thread
-    from time import monotonic_ns
 
     agent, iterator = library(), dataloader._BaseDataLoaderIter
     following = iterator.__next__
@@ -249,6 +329,8 @@ def run_the_jobs_own():
 
 
 if os.environ.get(LIBRARY):
+    # Before all others, so that it runs after them.
+    atexit.register(Waiter.stop_all)
     sys.meta_path.insert(
         0,
         Imported(

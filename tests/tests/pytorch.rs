@@ -160,6 +160,65 @@ dist.destroy_process_group()
     Ok(())
 }
 
+/// With works of Python in place of gloo's: none of these needs PyTorch.
+#[test]
+fn nothing_of_ours_waits_for_a_collective_once_the_interpreter_is_taken_down() -> anyhow::Result<()> {
+    let code = "
+import gc, sys, threading, time
+
+class Agent:
+    def paceline_pytorch_ended(self, group, name, at, spent):
+        print('ended', group, name, at > 0, spent > 0)
+
+class Work:
+    def __init__(self, name, tries):
+        self.name, self.tries = name, tries
+
+    def wait(self, piece):
+        self.tries -= 1
+        if self.tries >= 0:
+            asked.set()
+            time.sleep(piece.total_seconds())
+            raise RuntimeError('not yet')
+        if self.name == 3:
+            raise RuntimeError('the other side went away')
+
+    def is_completed(self):
+        return self.tries < 0
+
+    def __del__(self):
+        print('let go', self.name, flush=True)
+        gone.release()
+
+class NoWait(Work):
+    def wait(self, piece):
+        raise RuntimeError('cannot be waited for')
+
+[waiter] = [found for found in gc.get_objects() if isinstance(found, type) and found.__name__ == 'Waiter']
+gone, asked = threading.Semaphore(0), threading.Event()
+one = waiter(Agent(), 7)
+for name, tries in (1, 0), (2, 2), (3, 0):
+    one.wait_for(name, Work(name, tries))
+    gone.acquire()
+other = waiter(Agent(), 8)
+other.wait_for(4, NoWait(4, 1))
+other.thread.join()
+other.wait_for(5, NoWait(5, 1))
+asked.clear()
+one.wait_for(6, Work(6, 1_000_000))
+asked.wait()
+";
+    let output = python(code, Path::new("/dev/null"), &[])?;
+    let (said, complaints) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let ended = |work: u32| format!("ended 7 {work} True True\nlet go {work}\n");
+    let expected = format!("{}{}{}let go 4\nlet go 5\nlet go 6\n", ended(1), ended(2), ended(3));
+    ensure!(said == expected && output.status.success(), "{said}{complaints}");
+    let ours = "paceline: not observing PyTorch any further: RuntimeError: cannot be waited for\n";
+    ensure!(complaints == ours, "{complaints}");
+    Ok(())
+}
+
 #[test]
 fn processes_that_no_launcher_numbered_are_known_by_their_group() -> anyhow::Result<()> {
     if !torch::is_installed()? {
