@@ -1,7 +1,7 @@
 //! What a device's own records of kernels and copies come to.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use wire::burst::{Activity, GAP_NANOS, KernelTime, MOST_KERNELS};
 use wire::event::SpanKind;
@@ -19,6 +19,8 @@ const COLLECTIVES: [&str; 3] = ["ncclDevKernel", "ncclSymk", "ncclKernel"];
 pub struct Work<'a> {
     /// The kernel.
     pub kernel: Option<&'a str>,
+    /// Device, context and number of its stream.
+    pub stream: (u32, u32, u32),
     /// The phase in which it was launched, where that is known.
     pub phase: Option<SpanKind>,
     /// When it ran, in nanoseconds of the device's clock.
@@ -37,7 +39,14 @@ pub fn activity(work: &[Work<'_>], carried: &[Interval], dropped: u64) -> Activi
     let of = |wanted: &dyn Fn(Option<&str>) -> bool| {
         Intervals::union(work.iter().filter(|work| wanted(work.kernel)).map(|work| work.ran))
     };
-    let compute = of(&|kernel| kernel.is_some_and(|kernel| !is_collective(kernel)));
+    let is_compute = |kernel: &str| !is_collective(kernel);
+    let compute = of(&|kernel| kernel.is_some_and(is_compute));
+    let computing: HashSet<_> =
+        work.iter().filter(|work| work.kernel.is_some_and(is_compute)).map(|work| work.stream).collect();
+    // Copies of collectives that the host carries have streams of their own.
+    let busy =
+        work.iter().filter(|work| computing.contains(&work.stream) && work.kernel.is_none_or(is_compute));
+    let busy = Intervals::union(busy.map(|work| work.ran)).with_gaps(GAP_NANOS);
     let nanos = Intervals::total;
     let begin = work.iter().map(|work| work.ran.0).min().unwrap_or(0);
     let end = work.iter().map(|work| work.ran.1).max().unwrap_or(0);
@@ -57,6 +66,7 @@ pub fn activity(work: &[Work<'_>], carried: &[Interval], dropped: u64) -> Activi
         compute_nanos: nanos(&compute),
         collective_nanos: nanos(&collectives),
         hidden_nanos: nanos(&collectives.intersect(&compute)),
+        covered_nanos: Some(nanos(&collectives.intersect(&busy))),
         copy_nanos: nanos(&of(&|kernel| kernel.is_none())),
         idle_nanos: nanos(&idle),
         gaps: gaps.clone().count() as u64,
@@ -156,18 +166,17 @@ mod tests {
     use super::*;
 
     fn kernel(name: &str, begin: i64, end: i64) -> Work<'_> {
-        Work { kernel: Some(name), phase: None, ran: (begin, end) }
+        Work { kernel: Some(name), stream: (0, 1, 7), phase: None, ran: (begin, end) }
+    }
+
+    fn copy(stream: u32, begin: i64, end: i64) -> Work<'static> {
+        Work { kernel: None, stream: (0, 1, stream), phase: None, ran: (begin, end) }
     }
 
     #[test]
     fn times_are_of_unions_and_what_compute_hides_is_told_from_what_it_does_not() {
         let nccl = "_Z41ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE";
-        let work = [
-            kernel("gemm", 0, 60),
-            kernel("gemm", 40, 100),
-            kernel(nccl, 80, 130),
-            Work { kernel: None, phase: None, ran: (150, 160) },
-        ];
+        let work = [kernel("gemm", 0, 60), kernel("gemm", 40, 100), kernel(nccl, 80, 130), copy(7, 150, 160)];
         let found = activity(&work, &[], 3);
         assert_eq!((found.records, found.dropped, found.span_nanos), (4, 3, 160));
         assert_eq!((found.compute_nanos, found.collective_nanos, found.hidden_nanos), (100, 50, 20));
@@ -208,6 +217,23 @@ mod tests {
             activity(&[kernel("gemm", 100, 160), kernel("gemm", 180, 200)], &[(0, 110), (150, 190)], 0);
         assert_eq!((found.collective_nanos, found.hidden_nanos), (10 + 40, 10 + 10 + 10));
         assert_eq!((found.compute_nanos, found.idle_nanos), (80, 20), "the device does nothing for them");
+    }
+
+    #[test]
+    fn a_stream_that_computes_covers_collectives_in_its_copies_and_short_gaps_too() {
+        let nccl = Work { stream: (0, 1, 9), ..kernel("ncclDevKernel_AllReduce", 0, 20_000) };
+        let work = [
+            kernel("gemm", 1_000, 3_000),
+            copy(7, 3_500, 4_000),
+            kernel("gemm", 8_000, 9_000),
+            // That is longer than a gap between launches that came in time.
+            kernel("gemm", 15_000, 16_000),
+            // A stage of what the host carries hides nothing.
+            copy(8, 10_000, 14_000),
+            nccl,
+        ];
+        let found = activity(&work, &[], 0);
+        assert_eq!((found.hidden_nanos, found.covered_nanos), (4_000, Some(8_000 + 1_000)));
     }
 
     #[test]

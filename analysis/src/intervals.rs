@@ -66,6 +66,19 @@ impl Intervals {
         Self(left)
     }
 
+    /// With the gaps that are no longer than `most` nanoseconds.
+    #[must_use]
+    pub fn with_gaps(&self, most: u64) -> Self {
+        let mut closed: Vec<Interval> = Vec::with_capacity(self.0.len());
+        for &(begin, end) in &self.0 {
+            match closed.last_mut() {
+                Some(last) if begin.abs_diff(last.1) <= most => last.1 = end,
+                _ => closed.push((begin, end)),
+            }
+        }
+        Self(closed)
+    }
+
     /// How long each of them is, in nanoseconds.
     pub fn lengths(&self) -> impl Iterator<Item = u64> + Clone {
         self.0.iter().map(|(begin, end)| (end - begin).unsigned_abs())
@@ -119,6 +132,9 @@ mod tests {
             prop_assert_eq!(members(ua.subtract(&ub).as_slice()), both(|x, y| x && !y));
             prop_assert_eq!(ua.clip(clip), ua.intersect(&Intervals::union([clip])));
             prop_assert_eq!(ua.total_within(clip), ua.clip(clip).total());
+            let gaps = ua.as_slice().windows(2).map(|pair| (pair[0].1, pair[1].0));
+            let short = gaps.filter(|(begin, end)| end - begin <= 3);
+            prop_assert_eq!(ua.with_gaps(3), Intervals::union(ua.as_slice().iter().copied().chain(short)));
             prop_assert_eq!(ua.total(), ma.iter().filter(|&&x| x).count() as u64);
         }
     }

@@ -41,8 +41,15 @@ pub fn assumptions() -> Vec<(&'static str, u64)> {
         ("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED", burst::SUBSCRIBED),
         ("CUPTI_ACTIVITY_FLAG_FLUSH_FORCED", burst::FORCED),
     ];
-    let all = kinds.into_iter().chain(phases::LAUNCHES);
+    let all = kinds.into_iter().chain(phases::DRIVERS).chain(phases::RUNTIMES);
     all.map(|(name, value)| (name, u64::from(value))).collect()
+}
+
+/// As [`assumptions`], of what is there from CUDA 13 on.
+#[doc(hidden)]
+#[must_use]
+pub fn assumptions_13() -> Vec<(&'static str, u64)> {
+    phases::RUNTIMES_13.map(|(name, value)| (name, u64::from(value))).to_vec()
 }
 
 /// Why there is no CUPTI.

@@ -112,6 +112,28 @@ impl Device {
         Ok(Self { scale: function("scale")?, add_scaled: function("add_scaled")?, pci_bus_id, context })
     }
 
+    /// Lets this process keep the device memory that it gives back, to take it again. For programs that allocate by cudarc
+    /// (candle does): CUDA's own pool, which that comes from, returns unused memory to the system whenever the host waits
+    /// for the device, as communication makes it do, and takes milliseconds to have it back. Nothing where the device has
+    /// no pools.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn keep_memory(&self) -> Result<(), DeviceError> {
+        if !self.context.has_async_alloc() {
+            return Ok(());
+        }
+        let mut all = u64::MAX;
+        let threshold = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+        // SAFETY: the device is open, its pool lives as long, and the threshold is an integer of 64 bits.
+        unsafe {
+            let pool = result::device::get_default_mem_pool(self.context.cu_device());
+            let pool = pool.doing("asking for the memory pool")?;
+            result::mem_pool::set_attribute(pool, threshold, (&raw mut all).cast())
+                .doing("setting the memory pool")
+        }
+    }
+
     /// A stream of its own for computing.
     ///
     /// # Errors

@@ -197,9 +197,9 @@ fn mapped_path(file: &OsStr) -> Option<PathBuf> {
 /// Where pip and Debian put Python's packages, for the environments that this process can know of.
 fn in_python_packages(wanted: &Wanted) -> Vec<PathBuf> {
     let home = env::var_os("HOME").map(|home| Path::new(&home).join(".local"));
-    let prefixes = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(env::var_os).map(PathBuf::from);
-    let prefixes: Vec<PathBuf> =
-        prefixes.chain(home).chain(["/usr/local", "/usr"].map(PathBuf::from)).collect();
+    let named = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(env::var_os).map(PathBuf::from);
+    let system = ["/usr/local", "/usr"].map(PathBuf::from);
+    let prefixes: Vec<PathBuf> = named.chain(prefix_of_python()).chain(home).chain(system).collect();
     let mut folders: Vec<PathBuf> = env::var_os("PYTHONPATH")
         .iter()
         .flat_map(|paths| env::split_paths(paths).collect::<Vec<_>>())
@@ -213,6 +213,13 @@ fn in_python_packages(wanted: &Wanted) -> Vec<PathBuf> {
         places.filter(|path| path.is_file()).collect()
     };
     folders.iter().flat_map(of_folder).collect()
+}
+
+/// Of the Python that a command would start: an environment may be used by its path alone.
+fn prefix_of_python() -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    let first = env::split_paths(&path).find(|folder| folder.join("python3").is_file())?;
+    first.parent().map(Path::to_path_buf)
 }
 
 /// `lib/python3.11/site-packages` and the like, the newest Python first.

@@ -103,7 +103,8 @@ pub struct Cuda {
     /// The GPU.
     pub device: Device,
     /// The stream on which gradients are made and averages are used. Only the thread that calls the reducer works on it, so
-    /// that it may be that thread's own default stream, as candle's is.
+    /// that it may be that thread's own default stream, as candle's is. Where memory is allocated by cudarc on it, see
+    /// [`Device::keep_memory`].
     pub compute: Arc<CudaStream>,
     /// What carries gradients.
     pub transport: Transport,

@@ -31,6 +31,49 @@ fn without_a_gpu_the_script_skips_with_the_reason() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What one of the script's programs makes of files and words.
+fn judged(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("gpu").join("accept").join(program);
+    let output = Command::new("python3").arg(program).args(arguments).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+#[test]
+fn the_scripts_own_programs_judge_what_they_are_given() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let write = |name: &str, text: &str| -> anyhow::Result<String> {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text)?;
+        Ok(path.to_string_lossy().into_owned())
+    };
+    let rows = |loss: f64| (0..30).map(|step| format!("{step},{loss}\n")).collect::<String>();
+    let cpu = write("cpu.csv", &format!("step,loss\n{}", rows(2.0)))?;
+    let near = write("near.csv", &format!("step,loss\n{}", rows(2.03)))?;
+    let losses = |found: &str, most: &str| judged("losses.py", &[&cpu, found, most]);
+    assert_eq!(losses(&near, "0.02")?, "PASS loss 2.0300, 2.0000 on the processor; 2% apart at most\n");
+    assert!(losses(&near, "0.01")?.starts_with("FAIL "));
+    assert_eq!(losses("/nowhere/nccl.csv", "0.02")?, "FAIL there is no nccl.csv of it\n");
+
+    let group = r#"{"cost": {"collectives": 9.0}}"#;
+    let bucket = r#"{"function": "send_receive"}"#;
+    let report = |messages: usize| {
+        let buckets = vec![bucket; messages].join(",");
+        format!(r#"{{"steps": 150, "groups": [{group}], "buckets": [{buckets}]}}"#)
+    };
+    let [four, three] = [write("four.json", &report(4))?, write("three.json", &report(3))?];
+    assert!(judged("messages.py", &[&four])?.starts_with("PASS 150 steps of 9 "));
+    assert!(judged("messages.py", &[&three])?.starts_with("FAIL "));
+    assert_eq!(judged("observed.py", &[&four])?, "PASS 150 steps, 4 buckets\n");
+
+    let overhead = |times: &[&str]| judged("overhead.py", times);
+    assert!(overhead(&["1", "1.003", "1"])?.starts_with("PASS +0.300% a step"));
+    assert!(overhead(&["1", "1.02", "1", "1.02", "1"])?.starts_with("FAIL "));
+    assert!(overhead(&["1", "1.06", "1.04"])?.starts_with("SKIP "), "runs differ by as much without it");
+    assert!(overhead(&["1", "1"])?.starts_with("FAIL some run told no time"));
+    Ok(())
+}
+
 #[test]
 fn with_the_driver_and_no_device_the_reason_is_another() -> anyhow::Result<()> {
     let Some(driver) = nvidia::driver()? else { return Ok(()) };

@@ -47,8 +47,12 @@ fn numbers_of_all_releases_are_those_that_we_use() -> anyhow::Result<()> {
             ];
             Ok(Headers { include, folders, besides: &[HOST_DEFINES] })
         };
-        of(&["cupti_result.h", "cupti_activity.h", "cupti_driver_cbid.h"])?
-            .hold(&format!("CUPTI {version}"), &gpu::cupti::assumptions())?;
+        let mut assumed = gpu::cupti::assumptions();
+        if !version.starts_with("12") {
+            assumed.extend(gpu::cupti::assumptions_13());
+        }
+        of(&["cupti_result.h", "cupti_activity.h", "cupti_driver_cbid.h", "cupti_runtime_cbid.h"])?
+            .hold(&format!("CUPTI {version}"), &assumed)?;
         of(&["cuda.h"])?.hold(&format!("CUDA {runtime_version}"), &gpu::driver::assumptions())?;
     }
     Ok(())

@@ -97,6 +97,22 @@ fn cupti_is_found_where_pip_puts_it_and_its_clock_is_the_hosts() -> anyhow::Resu
 }
 
 #[test]
+fn an_environment_that_is_only_first_on_the_path_is_looked_into() -> anyhow::Result<()> {
+    let Some(wheel) = nvidia::wheel("nvidia-nccl-cu13", "2.28.9")? else { return Ok(()) };
+    let environment = tempfile::tempdir()?;
+    let (programs, python) = (environment.path().join("bin"), environment.path().join("lib/python3.12"));
+    std::fs::create_dir_all(&programs)?;
+    std::fs::create_dir_all(&python)?;
+    std::fs::write(programs.join("python3"), "")?;
+    std::os::unix::fs::symlink(&wheel, python.join("site-packages"))?;
+    let found = found(&[("PATH", programs.as_os_str())])?;
+    assert_eq!(found["nccl"]["origin"], "python_packages", "{found}");
+    let path = found["nccl"]["path"].as_str().context("a path")?;
+    assert!(Path::new(path).starts_with(&wheel), "the environment links to it: {found}");
+    Ok(())
+}
+
+#[test]
 fn cupti_without_a_driver_says_what_it_needs() -> anyhow::Result<()> {
     let Some(wheel) = nvidia::wheel("nvidia-cuda-cupti", "13.3.75")? else { return Ok(()) };
     let found = found(&[("PYTHONPATH", wheel.as_os_str())])?;

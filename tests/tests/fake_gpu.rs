@@ -101,6 +101,23 @@ fn streams_run_side_by_side_and_wait_for_events() {
     assert_eq!(stamp, 7_000_000_000 + 2_000 + 1_500_000, "the GPU's clock, at the end of the other stream");
 }
 
+#[test]
+fn a_device_keeps_memory_that_is_given_back_once_it_is_told_to() -> anyhow::Result<()> {
+    library();
+    let kept = || {
+        let (mut kept, release_threshold) = (0_u64, 4);
+        let pool = made(|pool| call!(cuDeviceGetDefaultMemPool(pool => *mut Handle, 1 => c_int)));
+        let value = (&raw mut kept).cast();
+        call!(cuMemPoolGetAttribute(pool => Handle, release_threshold => c_uint, value => Handle));
+        kept
+    };
+    let device = gpu::device::Device::open(1)?;
+    assert_eq!(kept(), 0, "as CUDA has it");
+    device.keep_memory()?;
+    assert_eq!(kept(), u64::MAX);
+    Ok(())
+}
+
 const FLOATS: usize = 1 << 18;
 /// 20 us and a nanosecond for each five bytes.
 const ALL_REDUCE: i64 = 20_000 + (4 * FLOATS as i64) / 5;

@@ -156,7 +156,7 @@ fn communicators_whose_collectives_wait_for_each_other_are_given_up_together() -
         let end = rank.device.event()?;
         end.record(&rank.stream)?;
         ensure!(!end.is_done()?, "rank 1 does not come");
-        communicator::give_up(vec![rank.world, group]);
+        communicator::give_up(vec![rank.world, group], &rank.device);
         ensure!(end.is_done()?, "the device goes on");
         given_up.wait();
         Ok(())

@@ -7,6 +7,7 @@
 //! | 1 | the first |
 //! | 2 | [`Note::Device`]. A batch without one is written as version 1, which older servers read |
 //! | 3 | [`Note::Burst`], and more figures of devices. A batch without any is written as before |
+//! | 4 | [`Activity::covered_nanos`](crate::burst::Activity::covered_nanos). A batch without it is written as before |
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,7 @@ use crate::event::{Event, EventKind};
 use crate::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId};
 
 /// The newest version that this crate writes and reads.
-pub const WIRE_VERSION: u16 = 3;
+pub const WIRE_VERSION: u16 = 4;
 
 /// Most records in one batch: a drain of 100 ms holds far fewer (40 buckets * 3 steps/s * 0.1 s = 12), a long
 /// server outage is sent as many batches.
@@ -65,6 +66,7 @@ impl Batch {
             Note::Device(sample) => {
                 sample.figures.keys().map(|figure| figure.wire_version()).max().unwrap_or(2)
             }
+            Note::Burst(burst) if burst.covered().is_some() => 4,
             Note::Burst(_) => 3,
         };
         self.notes.iter().map(of_note).max().unwrap_or(1)

@@ -66,6 +66,17 @@ pub struct Burst {
     pub outcome: BurstOutcome,
 }
 
+impl Burst {
+    /// [`Activity::covered_nanos`] of what was recorded, if it was and that is known.
+    #[must_use]
+    pub fn covered(&self) -> Option<u64> {
+        match &self.outcome {
+            BurstOutcome::Recorded(activity) => activity.covered_nanos,
+            BurstOutcome::Refused { .. } => None,
+        }
+    }
+}
+
 /// What came of a burst.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -97,6 +108,10 @@ pub struct Activity {
     pub collective_nanos: u64,
     /// Both at once: communication that compute hides.
     pub hidden_nanos: u64,
+    /// A collective ran, and a stream that computes was busy: with copies and fills too, and with the gaps between them
+    /// up to [`GAP_NANOS`]. This is what events can tell, which stand around a phase and not around each kernel. `None` in
+    /// what agents sent before there was wire version 4.
+    pub covered_nanos: Option<u64>,
     /// Something was copied or filled.
     pub copy_nanos: u64,
     /// Nothing of all that: the device waited for its host, or for other devices between two kernels.
@@ -113,7 +128,17 @@ impl Activity {
     /// METRICS.md's overlap, exact: what share of communication lies behind compute; `None` without any.
     #[must_use]
     pub fn overlap_ratio(&self) -> Option<f64> {
-        (self.collective_nanos > 0).then(|| self.hidden_nanos as f64 / self.collective_nanos as f64)
+        self.share(self.hidden_nanos)
+    }
+
+    /// What share of communication lies behind streams that compute; `None` without any, or where it is not known.
+    #[must_use]
+    pub fn covered_ratio(&self) -> Option<f64> {
+        self.covered_nanos.and_then(|covered| self.share(covered))
+    }
+
+    fn share(&self, nanos: u64) -> Option<f64> {
+        (self.collective_nanos > 0).then(|| nanos as f64 / self.collective_nanos as f64)
     }
 }
 

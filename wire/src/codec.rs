@@ -329,8 +329,10 @@ fn write_note(out: &mut Writer, note: &Note) {
             }
         }
         Note::Burst(burst) => {
-            out.u8(4);
+            let covered = burst.covered();
+            out.u8(if covered.is_some() { 5 } else { 4 });
             write_burst(out, burst);
+            covered.into_iter().for_each(|nanos| out.varint(nanos));
         }
     }
 }
@@ -401,6 +403,7 @@ fn read_activity(input: &mut Reader<'_>) -> Result<Activity, DecodeError> {
         compute_nanos: next()?,
         collective_nanos: next()?,
         hidden_nanos: next()?,
+        covered_nanos: None,
         copy_nanos: next()?,
         idle_nanos: next()?,
         gaps: next()?,
@@ -454,6 +457,14 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
             .collect(),
         })),
         4 => Ok(Note::Burst(read_burst(input)?)),
+        5 => {
+            let mut burst = read_burst(input)?;
+            let covered = input.varint("burst covered")?;
+            if let BurstOutcome::Recorded(activity) = &mut burst.outcome {
+                activity.covered_nanos = Some(covered);
+            }
+            Ok(Note::Burst(burst))
+        }
         found => Err(DecodeError::Value { what: "note", at, found: u64::from(found) }),
     }
 }

@@ -36,6 +36,7 @@ impl Gpu {
         }
         let ordinal = rank % devices;
         let device = cuda::Device::open(ordinal).context("--device cuda")?;
+        device.keep_memory().context("--device cuda")?;
         let candle = CudaDevice::new(ordinal).context("--device cuda")?;
         let transport = match transport {
             GradientTransport::Nccl => Transport::Nccl,

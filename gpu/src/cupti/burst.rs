@@ -20,7 +20,8 @@ use super::records::{Record, kind};
 use super::{NoCupti, WANTED, check, clock_is_realtime, timestamp};
 use crate::library::{Absent, Library, Wanted};
 
-/// Words of 8 bytes, so that buffers are aligned as CUPTI wants them: 1 MiB, some six thousand kernels.
+/// Words of 8 bytes, so that buffers are aligned as CUPTI wants them: 1 MiB, some 3,700 kernels with
+/// their launches' phases.
 const BUFFER_WORDS: usize = 1 << 17;
 /// Buffers that are made at most: a burst that needs more loses the rest, which CUPTI counts.
 const MOST_BUFFERS: usize = 64;
@@ -301,7 +302,8 @@ impl Burst {
         // SAFETY: CUPTI has filled that many bytes; it alone knows how long each record is, and answers other than 0
         // when there are no more.
         while unsafe { (self.functions.next)(buffer.as_mut_ptr().cast(), valid, &raw mut at) } == 0 {
-            // SAFETY: a record lies there, whose names CUPTI keeps as long as the module that they are of.
+            // SAFETY: a record lies there. CUPTI shares a kernel's name among its records and says nothing of how long it
+            // keeps it; others read names as late, after modules may be gone (Kineto, at the end of its trace).
             records.push(unsafe { Record::read(at) });
         }
     }

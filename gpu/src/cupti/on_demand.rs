@@ -193,13 +193,15 @@ fn carried(wanted: &Wanted, from: MonoNanos, until: MonoNanos, ahead: i64, stop:
 fn summed_up(recorded: &Recorded, device: Option<u32>, carried: &[Interval]) -> Activity {
     let counts = |place: &Place| device.is_none_or(|device| device == place.device);
     let ran = |times: &Times| (times.start.cast_signed(), times.end.cast_signed());
+    let stream = |place: &Place| (place.device, place.context, place.stream);
     let phases = recorded.phases();
     let work = recorded.records.iter().filter_map(|record| match record {
         Record::Kernel { times, place, name, correlation, .. } if counts(place) => {
-            Some(Work { kernel: Some(name), phase: phases.get(correlation).copied(), ran: ran(times) })
+            let phase = phases.get(correlation).copied();
+            Some(Work { kernel: Some(name), stream: stream(place), phase, ran: ran(times) })
         }
         Record::Memcpy { times, place, .. } | Record::Memset { times, place, .. } if counts(place) => {
-            Some(Work { kernel: None, phase: None, ran: ran(times) })
+            Some(Work { kernel: None, stream: stream(place), phase: None, ran: ran(times) })
         }
         _ => None,
     });

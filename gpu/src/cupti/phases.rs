@@ -19,18 +19,46 @@ use crate::library::{Absent, Library};
 /// `CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2`: PyTorch's profiler uses the two before it.
 pub(super) const OURS: c_uint = 5;
 /// `CUPTI_DRIVER_TRACE_CBID_`: `cuLaunchKernel`, `cuLaunchKernelEx`, and both with a default stream for each thread.
-pub(super) const LAUNCHES: [(&str, c_uint); 4] = [
+pub(super) const DRIVERS: [(&str, c_uint); 4] = [
     ("CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel", 307),
     ("CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz", 442),
     ("CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx", 652),
     ("CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz", 653),
 ];
+/// `CUPTI_RUNTIME_TRACE_CBID_`: the same of the CUDA runtime, by which cuBLAS and NCCL launch: their kernels belong to
+/// the runtime's call.
+pub(super) const RUNTIMES: [(&str, c_uint); 4] = [
+    ("CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000", 211),
+    ("CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_ptsz_v7000", 214),
+    ("CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_v11060", 430),
+    ("CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_ptsz_v11060", 431),
+];
+/// As the runtime calls it in programs that were built with CUDA 13 or later.
+pub(super) const RUNTIMES_13: [(&str, c_uint); 2] = [
+    ("CUPTI_RUNTIME_TRACE_CBID___cudaLaunchKernel_v13000", 505),
+    ("CUPTI_RUNTIME_TRACE_CBID___cudaLaunchKernel_ptsz_v13000", 506),
+];
+
+type RecordCall = unsafe extern "C" fn(c_uint, u8) -> c_uint;
 
 #[derive(Clone, Copy)]
 struct Functions {
     push: unsafe extern "C" fn(c_uint, u64) -> c_uint,
     pop: unsafe extern "C" fn(c_uint, *mut u64) -> c_uint,
-    record_call: unsafe extern "C" fn(c_uint, u8) -> c_uint,
+    record_driver: RecordCall,
+    record_runtime: RecordCall,
+}
+
+impl Functions {
+    /// Every launch becomes a record, or none. Where a release does not have a call, CUPTI refuses it alone.
+    fn record_launches(&self, yes: bool) {
+        let runtimes = RUNTIMES.into_iter().chain(RUNTIMES_13).map(|(_, call)| (self.record_runtime, call));
+        for (record, call) in DRIVERS.map(|(_, call)| (self.record_driver, call)).into_iter().chain(runtimes)
+        {
+            // SAFETY: no pointer is passed.
+            let _refused = unsafe { record(call, yes.into()) };
+        }
+    }
 }
 
 /// Of the CUPTI that the first burst used, which stays mapped.
@@ -48,7 +76,8 @@ fn functions(library: &Library) -> Result<Functions, Absent> {
         Ok(Functions {
             push: library.function("cuptiActivityPushExternalCorrelationId")?,
             pop: library.function("cuptiActivityPopExternalCorrelationId")?,
-            record_call: library.function("cuptiActivityEnableDriverApi")?,
+            record_driver: library.function("cuptiActivityEnableDriverApi")?,
+            record_runtime: library.function("cuptiActivityEnableRuntimeApi")?,
         })
     }
 }
@@ -56,10 +85,7 @@ fn functions(library: &Library) -> Result<Functions, Absent> {
 /// A burst begins: the kind of record that it needs beside those of kernels, or `None` where this CUPTI has no such.
 pub(super) fn begin(library: &Library) -> Option<u32> {
     let functions = (*FUNCTIONS.get_or_init(|| functions(library).ok()))?;
-    for (_, call) in LAUNCHES {
-        // SAFETY: no pointer is passed. Where a driver does not have the call, CUPTI refuses it alone.
-        let _refused = unsafe { (functions.record_call)(call, 1) };
-    }
+    functions.record_launches(true);
     UNDER_WAY.store(true, Ordering::Release);
     Some(kind::EXTERNAL_CORRELATION)
 }
@@ -69,10 +95,7 @@ pub(super) fn end() {
     if UNDER_WAY.swap(false, Ordering::AcqRel)
         && let Some(Some(functions)) = FUNCTIONS.get()
     {
-        for (_, call) in LAUNCHES {
-            // SAFETY: no pointer is passed.
-            let _refused = unsafe { (functions.record_call)(call, 0) };
-        }
+        functions.record_launches(false);
     }
 }
 

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use cudarc::driver::{CudaStream, CudaViewMut, DevicePtrMut as _, SyncOnDrop};
 
 use super::{NoNccl, UNIQUE_ID_BYTES, UniqueId, WANTED};
+use crate::device::Device;
 use crate::library::{Absent, Library};
 use split::{CommSplit, NO_COLOR};
 pub use split::{NoSplit, Split};
@@ -401,13 +402,19 @@ impl Drop for Communicator {
 
 /// Gives up several communicators of one rank, all at once. One after the other would last forever where their
 /// collectives lie on one stream: NCCL waits for a communicator's own, and before them there may be one of another
-/// communicator, which waits for a rank that is gone. (Groups of calls would do, but only since NCCL 2.22.)
-pub fn give_up(communicators: Vec<Communicator>) {
+/// communicator, which waits for a rank that is gone. (Groups of calls would do, but only since NCCL 2.22.) They are on
+/// `device`: NCCL would else make a context on the first one for a thread that has none.
+pub fn give_up(communicators: Vec<Communicator>, device: &Device) {
     thread::scope(|scope| {
         for communicator in communicators {
             let thread = thread::Builder::new().name("paceline-abort".into());
+            let give_up = move || {
+                // A device that has failed cannot be chosen, and they are to go all the same.
+                let _unbound = device.bind();
+                drop(communicator);
+            };
             // Where there are no threads any more, it is dropped here.
-            let _thread = thread.spawn_scoped(scope, move || drop(communicator));
+            let _thread = thread.spawn_scoped(scope, give_up);
         }
     });
 }

@@ -279,7 +279,11 @@ impl Carrier<DeviceMemory> for DeviceCarrier {
         if is_recorded {
             recorder.record(Event::Started(Started { step, comm, seq, bucket, bytes, launch: handed }));
         }
-        self.try_carry(&mut launch).map_err(|error| self.fail(error))?;
+        if let Err(error) = self.try_carry(&mut launch) {
+            // Not given back: its stream may be CUDA's "per thread", which means another one on this thread.
+            std::mem::forget(launch.floats);
+            return Err(self.fail(error));
+        }
         let Launch { ready, floats, .. } = launch;
         self.in_flight.push_back(InFlight { seq, pair: ready.pair.clone(), since: None });
         if is_recorded && ready.is_observed {

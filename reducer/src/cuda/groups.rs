@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use gpu::device::{CudaSlice, CudaStream};
+use gpu::device::{CudaSlice, CudaStream, Device};
 use gpu::nccl::communicator::{self, Communicator, Nccl, State};
 use gpu::nccl::{UNIQUE_ID_BYTES, UniqueId};
 use wire::ids::Rank;
@@ -19,10 +19,11 @@ const WORD: usize = 4;
 const SETTING: &str = "Cuda::ranks_per_node";
 
 /// All communicators of a rank. They are given up together, when this is dropped; [`Self::finish`] lets them end first.
-pub(super) struct Groups(
+pub(super) struct Groups {
     /// Of the world; and with nodes, within this rank's and across them. None at all once they are finished.
-    Vec<Communicator>,
-);
+    all: Vec<Communicator>,
+    device: Device,
+}
 
 impl Groups {
     /// Makes them; the ranks meet over `control`.
@@ -41,7 +42,7 @@ impl Groups {
             let across = split(&all[0], (place, node), control, timeout)?;
             all.push(across);
         }
-        Ok(Self(all))
+        Ok(Self { all, device: cuda.device.clone() })
     }
 
     /// Replaces floats by their sum over all ranks, in the order of `stream`. With nodes there must be
@@ -55,7 +56,7 @@ impl Groups {
     ) -> Result<(), CommError> {
         let ready = |communicator: &Communicator| await_ready(communicator, control, timeout);
         let started = |result: Result<(), _>| result.map_err(refused("starting a collective"));
-        match &self.0[..] {
+        match &self.all[..] {
             [_world, within, across] => {
                 let shard = within.shard(floats.len()).map_err(refused("finding this rank's shard"))?;
                 started(within.reduce_scatter(&mut floats.as_view_mut(), stream))?;
@@ -75,14 +76,14 @@ impl Groups {
 
     /// Fails with what went wrong on one of them.
     pub(super) fn check(&self) -> Result<(), CommError> {
-        let mut all = self.0.iter();
+        let mut all = self.all.iter();
         all.try_for_each(|one| one.state().map(drop).map_err(refused("a collective between the GPUs")))
     }
 
     /// Ends them in good order, for which all ranks are waited for so long.
     pub(super) fn finish(mut self, patience: Duration) {
         let deadline = Instant::now() + patience;
-        for communicator in std::mem::take(&mut self.0) {
+        for communicator in std::mem::take(&mut self.all) {
             // The others learn from the control communicator if this did not work out.
             let _outcome = communicator.finish(deadline.saturating_duration_since(Instant::now()));
         }
@@ -91,7 +92,7 @@ impl Groups {
 
 impl Drop for Groups {
     fn drop(&mut self) {
-        communicator::give_up(std::mem::take(&mut self.0));
+        communicator::give_up(std::mem::take(&mut self.all), &self.device);
     }
 }
 

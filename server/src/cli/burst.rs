@@ -109,9 +109,7 @@ fn recorded(out: &mut String, rank: u32, activity: &Activity) {
         activity.span_nanos as f64 / 1e6,
         share(activity.compute_nanos),
         share(activity.collective_nanos),
-        activity
-            .overlap_ratio()
-            .map_or_else(String::new, |ratio| format!(" ({:.1} % of it behind compute)", ratio * 100.0)),
+        hidden(activity),
         share(activity.copy_nanos),
         share(activity.idle_nanos),
     );
@@ -129,6 +127,16 @@ fn recorded(out: &mut String, rank: u32, activity: &Activity) {
         let phase = kernel.phase.map_or("—", SpanKind::name);
         let _ = writeln!(out, "  {total:>10.3} {:>8} {longest:>12.1}  {phase:<9}  {name}", kernel.calls);
     }
+}
+
+/// What of collectives lay behind compute. The share with gaps is the one that compares with a step's on the page.
+fn hidden(activity: &Activity) -> String {
+    let Some(ratio) = activity.overlap_ratio() else { return String::new() };
+    let covered = activity.covered_ratio();
+    let covered = covered.map_or_else(String::new, |ratio| {
+        format!(", {:.1} % counting its copies and the gaps between its kernels", ratio * 100.0)
+    });
+    format!(" ({:.1} % of it behind compute{covered})", ratio * 100.0)
 }
 
 /// Asks a server.

@@ -105,10 +105,43 @@ pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, _device: c_int) 
     unsafe { give(bytes, MEMORY) }
 }
 
-/// Compute capability 9.0; no memory pools.
+/// Compute capability 9.0, and memory pools.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) -> c_int {
-    unsafe { give(value, if attribute == 75 { 9 } else { 0 }) }
+    let answer = match attribute {
+        75 => 9,
+        115 => 1,
+        _ => 0,
+    };
+    unsafe { give(value, answer) }
+}
+
+/// A device's pool has the number of its context.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetDefaultMemPool(pool: *mut Handle, device: c_int) -> c_int {
+    unsafe { give(pool, handle(device as u64 + 1)) }
+}
+
+/// What a pool keeps of what is given back, in bytes (`CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`): nothing, as with CUDA.
+static KEPT: [AtomicU64; DEVICES as usize] = [const { AtomicU64::new(0) }; DEVICES as usize];
+const RELEASE_THRESHOLD: c_uint = 4;
+
+fn kept(pool: Handle, attribute: c_uint) -> Option<&'static AtomicU64> {
+    let device = number(pool).checked_sub(1)? as usize;
+    KEPT.get(device).filter(|_| attribute == RELEASE_THRESHOLD)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemPoolSetAttribute(pool: Handle, attribute: c_uint, value: *mut c_void) -> c_int {
+    let Some(kept) = kept(pool, attribute) else { return INVALID_VALUE };
+    kept.store(unsafe { value.cast::<u64>().read() }, Ordering::Relaxed);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemPoolGetAttribute(pool: Handle, attribute: c_uint, value: *mut c_void) -> c_int {
+    let Some(kept) = kept(pool, attribute) else { return INVALID_VALUE };
+    unsafe { give(value.cast::<u64>(), kept.load(Ordering::Relaxed)) }
 }
 
 /// One context for each device, and which one each thread has does not matter: all memory is one.
@@ -321,6 +354,19 @@ fn allocate(bytes: usize) -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemFree_v2(address: u64) -> c_int {
     machine::with(|machine| machine.allocations.remove(&address));
+    SUCCESS
+}
+
+/// There at once: the stream comes by it later than the caller does.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAllocAsync(address: *mut u64, bytes: usize, _stream: Handle) -> c_int {
+    unsafe { give(address, allocate(bytes)) }
+}
+
+/// When the stream has come past what was enqueued before.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemFreeAsync(address: u64, stream: Handle) -> c_int {
+    machine::with(|machine| machine.enqueue(number(stream), Work::Free { address }));
     SUCCESS
 }
 

@@ -88,6 +88,12 @@ pub extern "C" fn cuptiActivityEnableDriverApi(call: u32, enable: u8) -> c_int {
     SUCCESS
 }
 
+/// Nothing is launched by way of the runtime here.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiActivityEnableRuntimeApi(_call: u32, _enable: u8) -> c_int {
+    SUCCESS
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityPushExternalCorrelationId(kind: u32, id: u64) -> c_int {
     DOING.with_borrow_mut(|doing| doing.push((kind, id)));

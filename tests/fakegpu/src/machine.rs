@@ -46,6 +46,8 @@ pub(crate) enum Work {
     Spin { nanos: i64 },
     /// Writes the device's clock.
     Stamp { to: Address },
+    /// Gives memory back that the stream needs no more.
+    Free { address: u64 },
     /// One rank's part of a collective.
     Collective { communicator: u64, seq: u64, rank: usize },
 }
@@ -62,7 +64,7 @@ impl Work {
     fn what(&self) -> Option<What> {
         match self {
             // A collective's is known when all ranks have come.
-            Self::Mark | Self::Collective { .. } => None,
+            Self::Mark | Self::Free { .. } | Self::Collective { .. } => None,
             Self::Copy { len, .. } => Some(What::Copy(*len)),
             Self::Put { bytes, .. } => Some(What::Copy(bytes.len())),
             Self::Fill { len, .. } => Some(What::Fill(*len)),
@@ -239,6 +241,9 @@ impl Machine {
             return self.try_finish_collective(communicator, seq)
                 || self.abort_if_asked(communicator, rank, op, start);
         }
+        if let Work::Free { address } = work {
+            self.allocations.remove(&address);
+        }
         let what = work.what();
         let cost = perform(work, start);
         self.finish(op, what, start, start + cost);
@@ -257,7 +262,7 @@ impl Machine {
 /// Does the work; returns what it cost.
 fn perform(work: Work, start: i64) -> i64 {
     match work {
-        Work::Mark | Work::Collective { .. } => 0,
+        Work::Mark | Work::Free { .. } | Work::Collective { .. } => 0,
         Work::Copy { to, from, len } => {
             to.bytes(len).copy_from_slice(from.bytes(len));
             time::copy(len)

@@ -131,6 +131,7 @@ fn burst() -> Burst {
         compute_nanos: 4,
         collective_nanos: 5,
         hidden_nanos: 6,
+        covered_nanos: None,
         copy_nanos: 7,
         idle_nanos: 8,
         gaps: 3,
@@ -152,6 +153,20 @@ fn version_3_is_pinned() {
     let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, include_str!("golden_v3.hex").trim());
     assert_eq!(batch.wire_version(), 3);
+    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+}
+
+/// The bytes of version 4, which has what of collectives lay behind streams that compute.
+#[test]
+fn version_4_is_pinned() {
+    let mut burst = burst();
+    if let BurstOutcome::Recorded(activity) = &mut burst.outcome {
+        activity.covered_nanos = Some(1_000);
+    }
+    let batch = Batch { notes: vec![Note::Burst(burst)], ..golden_batch() };
+    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, include_str!("golden_v4.hex").trim());
+    assert_eq!(batch.wire_version(), 4);
     assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
 }
 

@@ -180,20 +180,32 @@ fn bursts(out: &mut String, run: &RunId, devices: &Devices) -> fmt::Result {
 
 fn outcomes(out: &mut String, bursts: &[RankBurst]) -> fmt::Result {
     write!(out, "<div class=rows><table><thead><tr><th scope=col class=number>Rank</th>")?;
-    for name in
-        ["Came", "Length", "Compute", "Collectives", "Behind compute", "Copies", "Idle", "Launch gaps"]
-    {
-        write!(out, "<th scope=col class=number>{name}</th>")?;
+    for (name, meaning) in [
+        ("Came", "how long ago"),
+        ("Length", "from the first record to the last"),
+        ("Compute", "kernels that are no collectives"),
+        ("Collectives", "of the length"),
+        ("Behind kernels", "the share of collectives during which a kernel computed"),
+        (
+            "Behind compute",
+            "the same, counting the copies of streams that compute and the gaps between launches that came in time: \
+             compares with the overlap of steps",
+        ),
+        ("Copies", "copies and fills"),
+        ("Idle", "nothing of all that"),
+        ("Launch gaps", "in which the device waited for its host"),
+    ] {
+        write!(out, "<th scope=col class=number title=\"{meaning}\">{name}</th>")?;
     }
     write!(out, "</tr></thead><tbody>")?;
     for RankBurst { rank, age_millis, burst } in bursts.iter().take(MOST_RANKS) {
         write!(out, "<tr><th scope=row class=number>{rank}</th><td class=number>{}</td>", ago(*age_millis))?;
         match &burst.outcome {
             BurstOutcome::Refused { reason } => {
-                write!(out, "<td colspan=7>nothing recorded: {}</td>", plain(reason))?;
+                write!(out, "<td colspan=8>nothing recorded: {}</td>", plain(reason))?;
             }
             BurstOutcome::Recorded(activity) if activity.records == 0 => {
-                write!(out, "<td colspan=7>nothing ran on its devices</td>")?;
+                write!(out, "<td colspan=8>nothing ran on its devices</td>")?;
             }
             BurstOutcome::Recorded(activity) => shares(out, activity)?,
         }
@@ -209,13 +221,14 @@ fn outcomes(out: &mut String, bursts: &[RankBurst]) -> fmt::Result {
 
 fn shares(out: &mut String, activity: &Activity) -> fmt::Result {
     let share = |nanos: u64| format!("{:.1} %", nanos as f64 / activity.span_nanos.max(1) as f64 * 100.0);
-    let hidden =
-        activity.overlap_ratio().map_or_else(|| "—".into(), |ratio| format!("{:.1} %", ratio * 100.0));
+    let percent =
+        |ratio: Option<f64>| ratio.map_or_else(|| "—".into(), |ratio| format!("{:.1} %", ratio * 100.0));
     let cells = [
         nanos(activity.span_nanos as f64),
         share(activity.compute_nanos),
         share(activity.collective_nanos),
-        hidden,
+        percent(activity.overlap_ratio()),
+        percent(activity.covered_ratio()),
         share(activity.copy_nanos),
         share(activity.idle_nanos),
         match activity.gaps {

@@ -42,7 +42,7 @@ fn main() -> anyhow::Result<ExitCode> {
     checks.run("events", || truth::events_agree_with_the_device(&device));
     checks.run("event costs", || costs::of_events(&device));
     checks.run("clock", || costs::of_the_clock(&device));
-    let alone = Setting { transport: Transport::Staged, ranks: 1, kernel: 1_000_000, fake };
+    let alone = Setting::staged(fake);
     checks.run("staged, one rank", || training::is_recorded(&alone));
     checks.run("overlap", || training::overlap_is_that_of_cupti(&alone));
     checks.run("phases of kernels", || training::kernels_are_told_by_phases(&alone));

@@ -16,6 +16,10 @@ const SPIN_NANOS: u64 = 1_000_000;
 const SAMPLES: usize = 200;
 /// Events, stamps and the kernel's own length may differ by what launching a kernel takes.
 const MOST_APART_NANOS: f64 = 20_000.0;
+/// In all but one of so many samples: a host that is interrupted between two launches leaves the device idle between them.
+const ONE_IN: usize = 20;
+/// What the device does before, so that the host is ahead of it.
+const AHEAD_NANOS: u64 = 200_000;
 
 /// The kernels, and memory for two stamps.
 pub struct Truth {
@@ -61,6 +65,7 @@ pub fn events_agree_with_the_device(device: &Device) -> anyhow::Result<Outcome> 
     let (begin, end) = (device.event()?, device.event()?);
     let (mut by_events, mut by_stamps) = (Vec::new(), Vec::new());
     for sample in 0..=SAMPLES {
+        truth.spin(AHEAD_NANOS, &stream)?;
         begin.record(&stream)?;
         truth.stamp(0, &stream)?;
         truth.spin(SPIN_NANOS, &stream)?;
@@ -79,16 +84,19 @@ pub fn events_agree_with_the_device(device: &Device) -> anyhow::Result<Outcome> 
             by_stamps.push(truth.between_stamps()?);
         }
     }
-    let worst =
-        by_events.iter().zip(&by_stamps).map(|(event, stamp)| (event - stamp).abs()).fold(0.0, f64::max);
+    let mut apart: Vec<f64> =
+        by_events.iter().zip(&by_stamps).map(|(event, stamp)| (event - stamp).abs()).collect();
+    apart.sort_by(f64::total_cmp);
+    let (most, worst) = (apart[SAMPLES - SAMPLES / ONE_IN - 1], apart[SAMPLES - 1]);
     let least = by_stamps.iter().copied().fold(f64::INFINITY, f64::min);
     let (events, stamps) = (median(&mut by_events.clone()), median(&mut by_stamps.clone()));
     Ok(Outcome {
-        pass: worst <= MOST_APART_NANOS
+        pass: most <= MOST_APART_NANOS
             && least >= SPIN_NANOS as f64
             && stamps - SPIN_NANOS as f64 <= MOST_APART_NANOS,
         line: format!(
-            "a kernel of 1 ms is {:.4} ms by events and {:.4} by %globaltimer; at most {worst:.0} ns apart",
+            "a kernel of 1 ms is {:.4} ms by events and {:.4} by %globaltimer; {most:.0} ns apart at most in 95 %, \
+             {worst:.0} in all",
             events / 1e6,
             stamps / 1e6
         ),

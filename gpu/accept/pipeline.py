@@ -1,4 +1,4 @@
-"""A plain PyTorch job of two pipeline stages, which knows nothing of Paceline: it is what `accept.sh` observes sends and
+"""A plain PyTorch job of two pipeline stages, which knows nothing of Paceline: it is what `torch.sh` observes sends and
 receives in."""
 
 import argparse

@@ -1,4 +1,4 @@
-"""A plain PyTorch DDP job, which knows nothing of Paceline: it is what `accept.sh` observes."""
+"""A plain PyTorch DDP job, which knows nothing of Paceline: it is what `torch.sh` observes."""
 
 import argparse
 import os
@@ -9,14 +9,14 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=200)
+parser.add_argument("--steps", type=int, default=120)
 parser.add_argument("--profile", action="store_true", help="profile ten steps with torch.profiler")
 arguments = parser.parse_args()
 
 dist.init_process_group("nccl")
 torch.manual_seed(0)
 device = torch.device("cuda", 0)
-layers = [torch.nn.Linear(2048, 2048) for _ in range(12)]
+layers = [torch.nn.Linear(2048, 2048) for _ in range(4)]
 model = DistributedDataParallel(torch.nn.Sequential(*layers).to(device), bucket_cap_mb=25)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 batch = torch.randn(512, 2048, device=device)

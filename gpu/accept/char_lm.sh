@@ -1,0 +1,68 @@
+# The example job: it learns the same on a GPU, and its overlap by events is that of CUPTI.
+
+# Trains from the same seed over as many samples: NAME RANKS OPTIONS...
+trained() {
+    name=$1 ranks=$2
+    shift 2
+    {
+        echo "== $name"
+        timeout 120 paceline run -n "$ranks" --data "$work/$name" -- "$work/char_lm" --steps 200 \
+            --loss-out "$work/$name.csv" "$@" 2>&1
+        echo "== exit $?"
+    } >> "$raw"
+}
+
+# By events, which take forward and backward for busy, and by CUPTI, which sees every kernel: of a model so wide that
+# kernels take longer than their launches.
+overlap() {
+    timeout 180 paceline serve --listen 127.0.0.1:0 --data "$work/overlap" > "$work/serve.txt" 2>&1 &
+    serving=$!
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        server=$(sed -n 's/.*\(http:[^ ]*\).*/\1/p' "$work/serve.txt" | head -1)
+        [ -z "$server" ] || break
+        sleep 0.5
+    done
+    echo "== overlap" >> "$raw"
+    timeout 120 paceline run -n 2 --server "$server" --data "$work/overlap" -- "$work/char_lm" --steps 100000 \
+        --dim 512 --layers 6 --heads 8 --batch 32 --ctx 256 --bucket-cap-mb 8 --device cuda --transport staged \
+        >> "$raw" 2>&1 &
+    job=$!
+    sleep 30
+    found=$results/$today-accept-char-lm-bursts.json
+    # So short that every record has room.
+    timeout 60 paceline burst latest --server "$server" --millis 1500 --json > "$found" 2>> "$raw"
+    judge "overlap of char_lm on two staged ranks" overlap.py "$found" "$server" 2
+    kill "$job" "$serving" 2> /dev/null
+    wait "$job" "$serving" 2> /dev/null
+}
+
+learned() {
+    gunzip -c "$programs/char_lm.gz" > "$work/char_lm" && chmod +x "$work/char_lm"
+    # Its kernels are translated by the driver, which must know the toolkit that made them.
+    newest=$(paceline doctor --json 2>> "$raw" | python3 -c 'import json, sys; print(json.load(sys.stdin)["driver"]["cuda"][0])' 2>> "$raw")
+    if [ "${newest:-0}" -lt 13 ]; then
+        say SKIP "char_lm" "it was built with CUDA 13, and the driver knows CUDA ${newest:-of no version}"
+        return
+    fi
+    if ! "$work/char_lm" --version > /dev/null 2>> "$raw"; then
+        say SKIP "char_lm" "CUDA's libraries are not there: $(tail -1 "$raw")"
+        return
+    fi
+    trained cpu 2 --device cpu
+    trained staged 2 --device cuda --transport staged
+    trained nccl 1 --device cuda --transport nccl
+    trained bf16 1 --device cuda --precision bf16
+    trained fp16 1 --device cuda --precision fp16
+    for name in staged:0.02 nccl:0.02 bf16:0.05 fp16:0.05; do
+        judge "char_lm ${name%:*}" losses.py "$work/cpu.csv" "$work/${name%:*}.csv" "${name#*:}"
+    done
+    overlap
+}
+
+raw=$results/$today-accept-char-lm.txt
+: > "$raw"
+if [ -f "$programs/char_lm.gz" ]; then
+    learned
+else
+    say SKIP "char_lm" "it was not built for GPUs: see 'cargo xtask gpu'"
+fi
