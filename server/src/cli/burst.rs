@@ -129,14 +129,14 @@ fn recorded(out: &mut String, rank: u32, activity: &Activity) {
     }
 }
 
-/// What of collectives lay behind compute. The share with gaps is the one that compares with a step's on the page.
+/// What of collectives was hidden. The second share, in which the streams' copies and short gaps count, is the one that
+/// compares with a step's overlap.
 fn hidden(activity: &Activity) -> String {
     let Some(ratio) = activity.overlap_ratio() else { return String::new() };
     let covered = activity.covered_ratio();
-    let covered = covered.map_or_else(String::new, |ratio| {
-        format!(", {:.1} % counting its copies and the gaps between its kernels", ratio * 100.0)
-    });
-    format!(" ({:.1} % of it behind compute{covered})", ratio * 100.0)
+    let covered = covered
+        .map_or_else(String::new, |ratio| format!(", {:.1} % behind streams that compute", ratio * 100.0));
+    format!(" ({:.1} % of it behind kernels{covered})", ratio * 100.0)
 }
 
 /// Asks a server.
