@@ -3,8 +3,8 @@
 Python runs this module, which stands before the job's own `sitecustomize`, at its start. It waits until the job imports
 `torch.distributed`, and tells libpaceline_agent.so of each collective: when it was issued, and when it was done. The job
 computes what it computes without it: nothing is replaced but the functions that make process groups and the step of a
-data loader, by ones that call them; all else are hooks that PyTorch has for it. What goes wrong here is said once, and then
-nothing is observed.
+data loader, by ones that call them; all else are hooks that PyTorch has for it. Where something goes wrong here, that is
+said once, and that part observes no further.
 """
 
 import atexit
@@ -12,6 +12,7 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+from _thread import get_ident
 from time import monotonic_ns, thread_time_ns
 
 LIBRARY = "PACELINE_AGENT_LIBRARY"
@@ -23,6 +24,11 @@ WAITED_FOR = {"gloo", "mpi"}
 SLICE_MS = 50
 # Collectives that are being issued at one time; threads may issue some each.
 MOST_ISSUING = 256
+# What a collective is called when nobody wants to know of any more, and a group where there are too many.
+NO_MORE, TOO_MANY = 2**64 - 1, -2
+# Modules whose Python is called from here.
+CALLED = ("ctypes", "importlib", "functools", "hashlib", "threading", "torch.distributed.", "weakref")
+MAIN = get_ident()
 
 # Numbers of wire's `Function`, and whose bytes are those of this rank: what it gives, or what it gets.
 COLLECTIVES = {
@@ -48,16 +54,32 @@ said = set()
 def say(what):
     if what not in said:
         said.add(what)
-        sys.stderr.write("paceline: " + what + "\n")
+        try:
+            sys.stderr.write("paceline: " + what + "\n")
+        except Exception:  # there is none, or nobody reads it
+            pass
 
 
 def guarded(work, *arguments):
     """An observer never fails its host."""
     try:
         return work(*arguments)
-    except Exception as error:  # whatever it is, it is not the job's
+    except Exception as error:
+        if is_the_jobs(error):
+            raise
         say("not observing PyTorch any further: %s: %s" % (type(error).__name__, error))
         return None
+
+
+def is_the_jobs(error):
+    """Handlers of signals run wherever the main thread is in Python, also here: what they raise is for the job."""
+    trace = error.__traceback__ if get_ident() == MAIN else None
+    while trace is not None:
+        frame = trace.tb_frame
+        if frame.f_code.co_filename != __file__ and not str(frame.f_globals.get("__name__")).startswith(CALLED):
+            return True
+        trace = trace.tb_next
+    return False
 
 
 class Imported:
@@ -67,8 +89,7 @@ class Imported:
         self.watched = watched
 
     def find_spec(self, name, path=None, target=None):
-        then = self.watched.pop(name, None)
-        if then is None:
+        if name not in self.watched:
             return None
         others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
         spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
@@ -77,7 +98,10 @@ class Imported:
 
             def execute_and_tell(module):
                 execute(module)
-                guarded(then, module)
+                # Some loaders are those of many modules.
+                then = self.watched.pop(module.__name__, None)
+                if then is not None:
+                    guarded(then, module)
 
             guarded(setattr, spec.loader, "exec_module", execute_and_tell)
         return spec
@@ -91,6 +115,7 @@ def library():
     u64, i64, u32, u8 = ctypes.c_uint64, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint8
     for name, result, arguments in (
         ("group", i64, [u64, u32, u32]),
+        ("left", None, [i64]),
         ("issued", u64, [i64, u8, u64, i64, u64]),
         ("ended", None, [i64, u64, i64, u64]),
         ("updated", None, []),
@@ -107,7 +132,7 @@ class Groups:
     def __init__(self, c10d):
         import weakref
 
-        self.c10d = c10d
+        self.c10d, self.weakref = c10d, weakref
         self.known = weakref.WeakSet()
         self.uses_nccl = False
         for name in ("init_process_group", "new_group", "split_group"):
@@ -143,10 +168,14 @@ class Groups:
             return
         agent = library()
         name = agent.paceline_pytorch_group(self.number_of(group), group.size(), group.rank())
+        if name == TOO_MANY:
+            say("not observing process groups beyond those that there are: they are too many")
         if name >= 0:
             hooks = Hooks(agent, name)
             group.register_pre_hook(HOOK, hooks.before)
             group.register_post_hook(HOOK, hooks.after)
+            # The group alone has the hooks: with it they go.
+            self.weakref.finalize(hooks, hooks.waiter.leave).atexit = False
 
     def number_of(self, group):
         """The same on all its ranks."""
@@ -177,6 +206,8 @@ class Hooks:
             self.works = guarded(self.issue, told) or False
 
     def begin(self, told):
+        if self.waiter.stopping:
+            return False
         at, used = monotonic_ns(), thread_time_ns()
         if not self.collectives:
             names = type(told.name).__members__
@@ -208,6 +239,8 @@ class Hooks:
             say("not observing %s, of whose end nobody tells" % told.name.name)
             return True
         name = self.agent.paceline_pytorch_issued(self.group, function, size, at, spent + thread_time_ns() - used)
+        if name == NO_MORE:
+            return False
         if name:
             self.waiter.wait_for(name, work)
         return True
@@ -221,34 +254,40 @@ class Waiter:
     taken down ends the process.
     """
 
-    # All that have a thread.
-    started = []
+    # All that have not ended.
+    running = set()
 
     def __init__(self, agent, group):
         from datetime import timedelta
         from queue import SimpleQueue
+        from threading import Thread
 
         self.agent, self.group, self.under_way = agent, group, SimpleQueue()
-        self.thread = None
         self.slice = timedelta(milliseconds=SLICE_MS)
         self.stopping = False
+        self.thread = Thread(target=guarded, args=(self.run,), name="paceline-wait", daemon=True)
+        self.running.add(self)
+        self.thread.start()
 
     def wait_for(self, name, work):
-        if self.thread is None:
-            from threading import Thread
-
-            self.thread = Thread(target=guarded, args=(self.run,), name="paceline-wait", daemon=True)
-            self.thread.start()
-            self.started.append(self)
         if not self.stopping:
             self.under_way.put((name, work))
 
+    def stop(self):
+        self.stopping = True
+        self.under_way.put((0, None))
+
+    def leave(self):
+        """The group is no more."""
+        self.stop()
+        self.agent.paceline_pytorch_left(self.group)
+
     @classmethod
     def stop_all(cls):
-        for waiter in cls.started:
-            waiter.stopping = True
-            waiter.under_way.put((0, None))
-        for waiter in cls.started:
+        waiters = list(cls.running)
+        for waiter in waiters:
+            waiter.stop()
+        for waiter in waiters:
             waiter.thread.join()
 
     def run(self):
@@ -267,6 +306,7 @@ class Waiter:
             self.stopping = True
             while not self.under_way.empty():
                 self.under_way.get()
+            self.running.discard(self)
 
     def is_done(self, work):
         """Waits for a slice of time at most."""
@@ -306,12 +346,15 @@ def observe_input(dataloader):
 
 def observe_updates(optimizer):
     """What is reduced after an update is of the next step."""
+    if not hasattr(optimizer, "register_optimizer_step_post_hook"):
+        return
     # It is not whole yet.
     agent, torch = library(), sys.modules["torch"]
 
     def updated(*_):
-        # A compiled update stays in one piece, and tells nothing.
-        if not torch.compiler.is_compiling():
+        is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None)
+        # A compiled update stays in one piece, and tells nothing. Before PyTorch 2.3 nobody says whether it is compiled.
+        if is_compiling is not None and not is_compiling():
             agent.paceline_pytorch_updated()
 
     optimizer.register_optimizer_step_post_hook(updated)

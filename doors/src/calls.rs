@@ -12,6 +12,7 @@ mod events;
 mod exports;
 mod group;
 mod members;
+mod originals;
 
 pub(crate) use events::Measured;
 

@@ -19,6 +19,9 @@ use crate::trail::{Entry, Function, Handle};
 const MOST_OPEN: usize = 16_384;
 /// Channels that run at once: 32 for each of 2,048 communicators.
 const MOST_CHANNELS: usize = 65_536;
+/// A collective that others have overtaken is given up once the newest was enqueued so long after it, in nanoseconds: what
+/// threads say of it comes within a turn of the observing one.
+const STALE_NANOS: i64 = 10_000_000_000;
 /// Communicators whose size is known, and whose messages are put together.
 const MOST_COMMUNICATORS: usize = 4_096;
 
@@ -185,6 +188,8 @@ pub struct Collector {
     sizes: HashMap<u64, u32>,
     /// By communicator, the newest batch of messages and the first of them.
     batches: HashMap<u64, (u16, Handle)>,
+    /// When the newest was enqueued.
+    newest: MonoNanos,
     /// Collectives that were given up.
     lost: u64,
 }
@@ -238,10 +243,12 @@ impl Collector {
             // Of no collective.
             Entry::Phase { .. } => {}
             Entry::Began { handle, parent, gpu, at } => {
-                if self.parents.len() < MOST_CHANNELS {
-                    self.parents.insert(handle, parent);
-                    self.progress(parent).add_begin(gpu, at);
+                // What is left over is of channels whose end was lost.
+                if self.parents.len() == MOST_CHANNELS {
+                    self.parents.clear();
                 }
+                self.parents.insert(handle, parent);
+                self.progress(parent).add_begin(gpu, at);
             }
             Entry::Ended { handle, gpu, at } => {
                 if let Some(parent) = self.parents.remove(&handle) {
@@ -253,6 +260,7 @@ impl Collector {
 
     /// With what its channels said before it was known.
     fn begin(&mut self, handle: Handle, open: Open) {
+        self.newest = self.newest.max(open.launch);
         let progress = self.early.remove(&handle).unwrap_or_default();
         self.open.insert(handle, Open { progress, ..open });
         if self.open.len() > MOST_OPEN {
@@ -312,8 +320,21 @@ impl Collector {
             let size = told.first().and_then(|told| self.sizes.get(&told.collective.communicator));
             ended.push((turn, messages::together(told, size.copied())));
         }
+        self.give_up();
         ended.sort_by_key(|(turn, _)| *turn);
         ended.into_iter().flat_map(|(_, collectives)| collectives).collect()
+    }
+
+    /// Gives up what a younger one of its communicator has overtaken long ago, and whose end, or begin, was lost: it would
+    /// be asked after for ever.
+    fn give_up(&mut self) {
+        let (begun, newest) = (self.youngest(|progress| progress.began > 0), self.newest);
+        let before = self.open.len();
+        self.open.retain(|_, open| {
+            let is_overtaken = begun.get(&open.communicator).is_some_and(|younger| open.turn < *younger);
+            !is_overtaken || newest - open.launch < STALE_NANOS
+        });
+        self.lost += (before - self.open.len()) as u64;
     }
 
     /// What is over, with all that runs together with it.
@@ -433,6 +454,28 @@ mod tests {
         let issued = Entry::Issued { handle: two, at: MonoNanos(4) };
         let (_, ended) = after([enqueued(one, 0, 8), enqueued(two, 1, 8), issued]);
         assert_eq!(ended.iter().map(|one| one.seq).collect::<Vec<_>>(), [0, 1]);
+    }
+
+    #[test]
+    fn a_collective_whose_end_was_lost_is_given_up_when_others_have_long_run() {
+        let [one, two, three] = [(); 3].map(|()| Handle::new(Kind::Collective, Seat::FIRST));
+        let at = |entry, nanos| match entry {
+            Entry::Enqueued { handle, communicator, function, seq, bytes, channels, begins, .. } => {
+                let at = MonoNanos(nanos);
+                Entry::Enqueued { handle, communicator, function, seq, bytes, channels, begins, at }
+            }
+            other => other,
+        };
+        let entries = [enqueued(one, 0, 1), channel(one, 10, 20)[0], enqueued(two, 1, 1)];
+        let (mut collector, ended) = after(entries.into_iter().chain(channel(two, 30, 40)));
+        assert_eq!(ended.iter().map(|one| one.seq).collect::<Vec<_>>(), [1]);
+        assert_eq!((collector.open.len(), collector.lost()), (1, 0), "its end may be on its way");
+        // A collective that waits for its ranks is not given up: none of its communicator runs after it.
+        collector.take(at(enqueued(three, 2, 1), STALE_NANOS + 2));
+        assert_eq!(collector.ended(), []);
+        collector.take(channel(three, 50, 60)[0]);
+        assert_eq!((collector.ended(), collector.lost()), (vec![], 1));
+        assert_eq!(collector.open.keys().copied().collect::<Vec<_>>(), [three]);
     }
 
     #[test]

@@ -26,6 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Names another patience, in seconds.
 const VARIABLE: &str = "PACELINE_CUDA_DOOR_SECONDS";
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(8);
 
 /// Held while the driver is asked something, and for good when the process ends: the driver is not asked while it is
 /// taken down.
@@ -38,10 +39,11 @@ pub extern "C" fn InitializeInjection() -> c_int {
     host::guarded(|| {
         if let Some(name) = name_of_rank() {
             host::watch_forks();
+            let patience = patience();
+            let thread = thread::Builder::new().name("paceline-cuda".into());
             // Where no thread can be started, nothing is observed.
-            let _thread = thread::Builder::new()
-                .name("paceline-cuda".into())
-                .spawn(move || host::guarded(|| wait(&name)));
+            let _thread =
+                host::without_signals(|| thread.spawn(move || host::guarded(|| wait(&name, patience))));
         }
     });
     // The driver takes anything but 0 for success.
@@ -63,17 +65,23 @@ fn name_of_rank() -> Option<String> {
     Some(format!("paceline/{}/{}", config.run, config.rank))
 }
 
-fn wait(name: &str) {
-    let patience = std::env::var(VARIABLE).ok().and_then(|seconds| seconds.parse().ok());
-    let patience = patience.map_or(PATIENCE, |seconds: u32| Duration::from_secs(seconds.into()));
+fn patience() -> Duration {
+    let seconds = std::env::var(VARIABLE).ok().and_then(|seconds| seconds.parse().ok());
+    seconds.map_or(PATIENCE, |seconds: u32| Duration::from_secs(seconds.into()))
+}
+
+fn wait(name: &str, patience: Duration) {
     let began = Instant::now();
     while observer::is_undecided() && began.elapsed() < patience {
         thread::sleep(LOOK_EVERY);
     }
     // Not before, so that it comes before what the driver does then.
     host::at_exit(stop_asking);
+    let mut rest = LOOK_EVERY;
     while observer::is_undecided() {
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(rest);
+        // A process that uses no device at all is looked at ever less often.
+        rest = (rest * 2).min(LOOK_AT_LEAST_EVERY);
         let device = {
             let _asking = asking();
             gpu::driver::in_use()

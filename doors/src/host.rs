@@ -27,6 +27,26 @@ pub(crate) fn is_ours() -> bool {
     !FORKED.load(Ordering::Relaxed)
 }
 
+/// Threads that are started meanwhile take none of the process's signals: its handlers run where its own threads let them.
+/// Those that say that the thread itself went wrong stay.
+pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    let own = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT, libc::SIGTRAP];
+    // SAFETY: sets of signals are plain data, which these calls fill and read.
+    let before = unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        for signal in own {
+            libc::sigdelset(&raw mut all, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    };
+    let started = start();
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
+    started
+}
+
 /// Runs what a foreign thread asked for. A panic must not leave this library: it would end its host.
 pub(crate) fn guarded<T: Default>(work: impl FnOnce() -> T) -> T {
     if !is_ours() {

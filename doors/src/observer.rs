@@ -172,6 +172,10 @@ fn job() -> Job {
 /// which is said.
 fn start(known: Option<(Config, Option<UsedDevice>)>) -> Ranks {
     host::watch_forks();
+    host::without_signals(|| start_threads(known))
+}
+
+fn start_threads(known: Option<(Config, Option<UsedDevice>)>) -> Ranks {
     let ranks = if known.is_some() { Ranks::ByLauncher } else { Ranks::ByCommunicators };
     let mut observed = Vec::new();
     if let Some((config, device)) = known {
@@ -185,7 +189,8 @@ fn start(known: Option<(Config, Option<UsedDevice>)>) -> Ranks {
         observed.push(first);
     }
     let thread = thread::Builder::new().name("paceline-observe".into());
-    match thread.spawn(move || Observer::new(observed).run()) {
+    let budget = Budget::from_env();
+    match thread.spawn(move || Observer::new(observed, budget).run()) {
         Ok(thread) => {
             *THREAD.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
             host::at_exit(finish);
@@ -200,7 +205,7 @@ fn start(known: Option<(Config, Option<UsedDevice>)>) -> Ranks {
 
 /// The script of a Python job, else the program.
 fn program_name() -> String {
-    let words: Vec<String> = std::env::args().collect();
+    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let script = words.iter().find(|word| word.ends_with(".py")).or(words.first());
     let stem = script.and_then(|word| Path::new(word).file_stem()).unwrap_or_default();
     stem.to_string_lossy().into_owned()
@@ -232,15 +237,8 @@ struct Observer {
 }
 
 impl Observer {
-    fn new(ranks: Vec<Observed>) -> Self {
-        Self {
-            ranks,
-            entries: Vec::new(),
-            measured: Measured::default(),
-            budget: Budget::from_env(),
-            unsettled: None,
-            lost: 0,
-        }
+    fn new(ranks: Vec<Observed>, budget: Budget) -> Self {
+        Self { ranks, entries: Vec::new(), measured: Measured::default(), budget, unsettled: None, lost: 0 }
     }
 
     fn run(mut self) {

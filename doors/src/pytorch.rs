@@ -2,8 +2,8 @@
 //!
 //! Nothing in such a process can be asked by a library. But PyTorch calls whoever asks for it before and after it issues a
 //! collective, from Python; so `paceline attach` puts a `sitecustomize` (`doors/python`) before the job's own, which asks,
-//! and calls these functions. They are called with the interpreter's lock held, so that no two run at once and none waits
-//! for another.
+//! and calls these functions. They are called with the interpreter's lock held, so that none waits for another (without
+//! such a lock, in a free-threaded Python, for no longer than it takes to append an entry).
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,8 +19,12 @@ use crate::trail::{self, Entry, Function, Handle, Kind, Phase, Seat};
 
 /// Collectives under way in one group: while there are so many, of others only the issue is told.
 const MOST_UNDER_WAY: usize = 1_024;
-/// Groups that are told apart.
+/// Groups that are told apart at one time.
 const MOST_GROUPS: usize = 256;
+/// What a group is called that is not observed, since there are too many.
+const TOO_MANY: i64 = -2;
+/// What a collective is called when nobody wants to know of any more.
+const NO_MORE: u64 = u64::MAX;
 
 /// A process group.
 struct Group {
@@ -40,12 +44,17 @@ struct UnderWay {
     ended: Option<MonoNanos>,
 }
 
-static GROUPS: Mutex<Vec<Group>> = Mutex::new(Vec::new());
+/// By name; those that are no more leave theirs to others.
+static GROUPS: Mutex<Vec<Option<Group>>> = Mutex::new(Vec::new());
 /// Collectives by group and function.
 static COUNTS: Table = Table::new();
 
-fn groups() -> MutexGuard<'static, Vec<Group>> {
+fn groups() -> MutexGuard<'static, Vec<Option<Group>>> {
     GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn named(groups: &mut [Option<Group>], name: i64) -> Option<&mut Group> {
+    groups.get_mut(usize::try_from(name).ok()?)?.as_mut()
 }
 
 impl Group {
@@ -65,37 +74,53 @@ impl Group {
 }
 
 /// A process group was made: of `size` ranks, of which this is `rank`; `number` is the same on all of them. What the group
-/// is called in what follows; -1 where it is not observed.
+/// is called in what follows; negative where it is not observed.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_group(number: u64, size: u32, rank: u32) -> i64 {
     let joined = || {
         let communicator = Communicator { number, size, rank: Some(rank) };
         let seat = observer::begin(Door::PyTorch, Some(communicator))?;
         let mut groups = groups();
-        if groups.len() == MOST_GROUPS {
-            return None;
+        let free = groups.iter().position(Option::is_none).unwrap_or(groups.len());
+        if free == MOST_GROUPS {
+            return Some(TOO_MANY);
         }
-        groups.push(Group { number, seat, under_way: VecDeque::new(), free: MonoNanos(0) });
-        Some(groups.len() as i64 - 1)
+        if free == groups.len() {
+            groups.push(None);
+        }
+        groups[free] = Some(Group { number, seat, under_way: VecDeque::new(), free: MonoNanos(0) });
+        Some(free as i64)
     };
     host::guarded(|| Some(joined().unwrap_or(-1))).unwrap_or(-1)
 }
 
+/// A process group is no more.
+#[unsafe(no_mangle)]
+pub extern "C" fn paceline_pytorch_left(group: i64) {
+    host::guarded(|| {
+        let mut groups = groups();
+        if let Some(place) = usize::try_from(group).ok().and_then(|name| groups.get_mut(name)) {
+            *place = None;
+        }
+    });
+}
+
 /// A collective was issued at `at` (`CLOCK_MONOTONIC`), with `bytes` of this rank's; `function` is a [`Function`]'s number.
 /// Until now it cost the job `spent` nanoseconds to tell of it. Its name for [`paceline_pytorch_ended`]; 0 where nobody
-/// wants to know its end.
+/// wants to know its end, and [`NO_MORE`] where nobody wants to know of any other either.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_issued(group: i64, function: u8, bytes: u64, at: i64, spent: u64) -> u64 {
     host::guarded(|| {
         detail::spend(spent);
         let detail = detail::now();
-        if !observer::is_best(Door::PyTorch) || detail == Detail::Nothing {
+        if detail == Detail::Nothing {
+            return NO_MORE;
+        }
+        if !observer::is_best(Door::PyTorch) {
             return 0;
         }
         let mut groups = groups();
-        let Some(group) = usize::try_from(group).ok().and_then(|group| groups.get_mut(group)) else {
-            return 0;
-        };
+        let Some(group) = named(&mut groups, group) else { return 0 };
         let function = Function::from_code(function);
         let Some(seq) = COUNTS.count(group.number, function) else { return 0 };
         let collective = Handle::new(Kind::Collective, group.seat);
@@ -125,7 +150,7 @@ pub extern "C" fn paceline_pytorch_ended(group: i64, collective: u64, at: i64, s
     host::guarded(|| {
         detail::spend(spent);
         let mut groups = groups();
-        let Some(group) = usize::try_from(group).ok().and_then(|group| groups.get_mut(group)) else { return };
+        let Some(group) = named(&mut groups, group) else { return };
         let ended = group.under_way.iter_mut().find(|one| one.collective.to_bits() == collective);
         if let Some(ended) = ended {
             ended.ended = Some(MonoNanos(at));

@@ -37,11 +37,18 @@ overlap() {
 }
 
 learned() {
-    gunzip -c "$programs/char_lm.gz" > "$work/char_lm" && chmod +x "$work/char_lm"
+    if ! { gunzip -c "$programs/char_lm.gz" > "$work/char_lm" && chmod +x "$work/char_lm"; } 2>> "$raw"; then
+        say FAIL "char_lm" "it could not be unpacked: $(tail -1 "$raw")"
+        return
+    fi
     # Its kernels are translated by the driver, which must know the toolkit that made them.
     newest=$(paceline doctor --json 2>> "$raw" | python3 -c 'import json, sys; print(json.load(sys.stdin)["driver"]["cuda"][0])' 2>> "$raw")
-    if [ "${newest:-0}" -lt 13 ]; then
-        say SKIP "char_lm" "it was built with CUDA 13, and the driver knows CUDA ${newest:-of no version}"
+    if [ -z "$newest" ]; then
+        say FAIL "char_lm" "paceline doctor does not say which CUDA the driver knows; see $raw"
+        return
+    fi
+    if [ "$newest" -lt 13 ]; then
+        say SKIP "char_lm" "it was built with CUDA 13, and the driver knows CUDA $newest"
         return
     fi
     if ! "$work/char_lm" --version > /dev/null 2>> "$raw"; then

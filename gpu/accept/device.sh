@@ -7,7 +7,8 @@ case $(cat "$work/status") in
 0) ;;
 77) exit 77 ;;
 124) say FAIL "device" "the checks took longer than 240 s" ;;
-*) failed=1 ;;
+1) failed=1 ;;
+*) say FAIL "device" "the checks ended by themselves (exit code $(cat "$work/status"))" ;;
 esac
 # A machine may do without CUPTI, but PyTorch brings one.
 if grep -q '^SKIP overlap' "$work/accept.txt" && has_torch; then

@@ -5,11 +5,12 @@ import sys
 
 MOST = 0.005
 
-times = [float(word) for word in sys.argv[1:]]
-off, on = times[::2], times[1::2]
-if len(off) != len(on) + 1 or not on:
-    print("FAIL", f"some run told no time: {len(off)} without, {len(on)} with")
+words = sys.argv[1:]
+if "none" in words or len(words) < 3 or len(words) % 2 == 0:
+    print("FAIL", "some run told no time, of without and with in turn:", *words)
     sys.exit()
+times = [float(word) for word in words]
+off, on = times[::2], times[1::2]
 neighbours = list(zip(off, off[1:]))
 costs = sorted(time / statistics.mean(pair) - 1 for time, pair in zip(on, neighbours))
 noise = max(abs(after / before - 1) for before, after in neighbours)

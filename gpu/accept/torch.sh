@@ -38,14 +38,20 @@ observed() {
     judge "sends and receives of two pipeline stages" messages.py "$report"
 }
 
+# Of a run that told none, a word that is no time.
+seconds_or_none() {
+    found=$(seconds "$1")
+    echo "${found:-none}"
+}
+
 # Each attached job between two that are not: those differ by noise alone.
 overhead() {
     job off -- sh -c "$(python ddp.py)"
-    all=$(seconds off)
+    all=$(seconds_or_none off)
     for number in 1 2 3; do
         job "on$number" --attach -- sh -c "$(python ddp.py)"
         job "off$number" -- sh -c "$(python ddp.py)"
-        all="$all $(seconds "on$number") $(seconds "off$number")"
+        all="$all $(seconds_or_none "on$number") $(seconds_or_none "off$number")"
     done
     # shellcheck disable=SC2086 # these are words
     judge "overhead of being attached" overhead.py $all

@@ -1,6 +1,7 @@
 //! The library before NCCL's own functions (LD_PRELOAD), in a job with an NCCL that has no profiler interface, on the
 //! stand-in for a GPU in real time: the times of collectives are those that the stand-in gives them.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::ensure;
@@ -135,5 +136,45 @@ fn preloaded_into_a_program_without_nccl_the_library_does_nothing() -> anyhow::R
         .env("LD_PRELOAD", program("libpaceline_agent.so"))
         .output()?;
     ensure!(output.status.success() && output.stdout == b"untouched\n" && output.stderr.is_empty());
+    Ok(())
+}
+
+/// Compiles C into a program, or into a library where its name says so.
+fn compiled(folder: &Path, name: &str, source: &str) -> anyhow::Result<PathBuf> {
+    let (file, to) = (folder.join(format!("{name}.c")), folder.join(name));
+    std::fs::write(&file, source)?;
+    let shared: &[&str] = if name.contains(".so") { &["-shared", "-fPIC"] } else { &["-ldl"] };
+    let output = Command::new("cc").arg("-o").args([&to, &file]).args(shared).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(to)
+}
+
+/// As PyTorch's own packages are built: NCCL is in the library that calls it, which Python loads for itself alone. Its calls
+/// go to its own NCCL, whatever else the process has.
+#[test]
+fn a_job_whose_nccl_is_in_a_library_of_its_own_calls_that_one() -> anyhow::Result<()> {
+    const ALL_REDUCE: &str = "int ncclAllReduce(const void *from, void *to, unsigned long count, int type, int op, void *comm, void *stream)";
+    let folder = tempfile::tempdir()?;
+    let another = compiled(folder.path(), "libnccl.so.2", &format!("{ALL_REDUCE} {{ return 9; }}\n"))?;
+    let job = "int job(void) { return ncclAllReduce(0, 0, 1, 7, 0, 0, 0); }";
+    let own = compiled(folder.path(), "libjob.so", &format!("{ALL_REDUCE} {{ return 42; }}\n{job}\n"))?;
+    let program_of_job = compiled(
+        folder.path(),
+        "job",
+        "#include <dlfcn.h>\n#include <stdio.h>\n\
+         int main(int count, char **words) {\n\
+         void *library = 0;\n\
+         for (int at = 1; at < count; at++) library = dlopen(words[at], RTLD_NOW | RTLD_LOCAL);\n\
+         int (*job)(void) = (int (*)(void))dlsym(library, \"job\");\n\
+         printf(\"%d\\n\", job());\nreturn 0;\n}\n",
+    )?;
+    for libraries in [vec![&own], vec![&another, &own]] {
+        let output = Command::new(&program_of_job)
+            .args(&libraries)
+            .env("LD_PRELOAD", program("libpaceline_agent.so"))
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure!(said == "42\n", "{libraries:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
+    }
     Ok(())
 }

@@ -1,14 +1,18 @@
 //! Groups of NCCL's ranks, and what they do for nodes, on the stand-in: who is in which, shards, times, and giving up.
 //! Nothing here is a figure of any GPU.
 
-use std::sync::{Arc, Barrier};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use gpu::device::{CudaStream, Device};
-use gpu::nccl::communicator::{self, Communicator, Nccl, NcclError, NoSplit, State};
+use gpu::nccl::communicator::{self, Communicator, Nccl, NoSplit, State};
 use gpu::nccl::{UNIQUE_ID_BYTES, UniqueId};
 use paceline_tests::fake_gpu;
+use paceline_tests::meeting::Meeting;
+
+/// Longer than ranks take to meet; one that has failed does not come.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A rank of a world.
 struct Rank {
@@ -39,8 +43,10 @@ fn ranks<T: Send>(size: u32, body: impl Fn(Rank) -> anyhow::Result<T> + Sync) ->
     })
 }
 
-fn await_ready(communicator: &Communicator) -> Result<(), NcclError> {
+fn await_ready(communicator: &Communicator) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
     while communicator.state()? == State::InProgress {
+        ensure!(Instant::now() < deadline, "the other ranks have not come in {PATIENCE:?}");
         std::thread::yield_now();
     }
     Ok(())
@@ -117,20 +123,20 @@ fn a_shard_of_the_sum_has_the_time_that_was_worked_out_by_hand() -> anyhow::Resu
 
 #[test]
 fn a_split_waits_for_all_ranks_and_can_be_left() -> anyhow::Result<()> {
-    let (first, second) = (Barrier::new(2), Barrier::new(2));
+    let (first, second) = (Meeting::of(2), Meeting::of(2));
     ranks(2, |rank| {
         if rank.number == 1 {
-            first.wait();
+            first.wait()?;
             drop(rank.world.split(None, 0)?);
-            second.wait();
+            second.wait()?;
             return rank.group(Some(0), 0).map(drop);
         }
         let begun = rank.world.split(Some(0), 0)?;
         ensure!(rank.world.state()? == State::InProgress, "rank 1 has not come");
         let early = begun.made().err().context("rank 1 has not come")?;
         ensure!((early.function, early.code) == ("ncclCommSplit", 7), "{early}");
-        first.wait();
-        second.wait();
+        first.wait()?;
+        second.wait()?;
         // What nobody has asked for is not in the way of the next.
         await_ready(&rank.world)?;
         ensure!(rank.group(Some(0), 1)?.context("a group")?.shard(2)? == (1..2));
@@ -141,12 +147,12 @@ fn a_split_waits_for_all_ranks_and_can_be_left() -> anyhow::Result<()> {
 
 #[test]
 fn communicators_whose_collectives_wait_for_each_other_are_given_up_together() -> anyhow::Result<()> {
-    let given_up = Barrier::new(2);
+    let given_up = Meeting::of(2);
     ranks(2, |rank| {
         let group = rank.group(Some(0), rank.number)?.context("every rank has a color")?;
         if rank.number == 1 {
             // Never comes.
-            given_up.wait();
+            given_up.wait()?;
             return Ok(());
         }
         let mut floats = rank.stream.clone_htod(&[1.0_f32; 8])?;
@@ -158,7 +164,7 @@ fn communicators_whose_collectives_wait_for_each_other_are_given_up_together() -
         ensure!(!end.is_done()?, "rank 1 does not come");
         communicator::give_up(vec![rank.world, group], &rank.device);
         ensure!(end.is_done()?, "the device goes on");
-        given_up.wait();
+        given_up.wait()?;
         Ok(())
     })
     .map(drop)

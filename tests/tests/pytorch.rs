@@ -160,6 +160,61 @@ dist.destroy_process_group()
     Ok(())
 }
 
+/// A module in place of PyTorch's optimizer, as those of 2.0 to 2.2 are: nothing says whether a step is compiled.
+#[test]
+fn a_step_of_an_old_releases_optimizer_goes_on() -> anyhow::Result<()> {
+    let old = tempfile::tempdir()?;
+    let optim = old.path().join("torch/optim");
+    std::fs::create_dir_all(&optim)?;
+    std::fs::write(old.path().join("torch/__init__.py"), "from . import optim\n")?;
+    std::fs::write(optim.join("__init__.py"), "from . import optimizer\n")?;
+    let module = "hooks = []\nregister_optimizer_step_post_hook = hooks.append\n";
+    std::fs::write(optim.join("optimizer.py"), module)?;
+    let code = "
+import torch
+[hook] = torch.optim.optimizer.hooks
+print(hook(None, (), {}))
+";
+    let output = python(code, &program("libpaceline_agent.so"), &[old.path()])?;
+    let (said, complaints) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(said == "None\n" && complaints.is_empty(), "{said}{complaints}");
+    Ok(())
+}
+
+/// What the job's own handlers of signals raise is the job's, wherever they run; and nobody need hear what went wrong.
+#[test]
+fn what_a_handler_of_the_jobs_raises_reaches_the_job() -> anyhow::Result<()> {
+    let code = "
+import gc, os, signal, sys
+[hooks] = [found for found in gc.get_objects() if isinstance(found, type) and found.__name__ == 'Hooks']
+
+class Told:
+    op_id = 1
+
+    @property
+    def name(self):
+        signal.raise_signal(signal.SIGUSR1)
+
+def handler(*_):
+    raise TimeoutError('of the job')
+
+signal.signal(signal.SIGUSR1, handler)
+try:
+    hooks(None, 0).before(Told())
+except TimeoutError as error:
+    print('it is', error)
+sys.stderr.close()
+sys.stderr = None
+print(hooks(None, 0).after(None))
+";
+    let output = python(code, Path::new("/dev/null"), &[])?;
+    let (said, complaints) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(said == "it is of the job\nNone\n", "{said}{complaints}");
+    Ok(())
+}
+
 /// With works of Python in place of gloo's: none of these needs PyTorch.
 #[test]
 fn nothing_of_ours_waits_for_a_collective_once_the_interpreter_is_taken_down() -> anyhow::Result<()> {

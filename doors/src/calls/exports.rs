@@ -6,25 +6,17 @@ use std::sync::OnceLock;
 
 use gpu::nccl::UniqueId;
 
+use super::originals::found;
 use super::{Call, What, group, made, number_of_split};
 use crate::trail::Function;
 
-/// `ncclInternalError`: there is no NCCL behind this library, and nobody could have called it.
+/// `ncclInternalError`: no object of the process has this function.
 pub(super) const NO_NCCL: c_int = 3;
 
 /// A communicator's number: the same on all ranks that join by this id (FNV-1a).
 fn number_named(id: &UniqueId) -> u64 {
     let add = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     id.0.iter().fold(0xcbf2_9ce4_8422_2325, add)
-}
-
-/// NCCL's function: the next one of its name, since another library may stand before it too, else the one in the NCCL
-/// that the process has.
-pub(super) fn found(name: &'static str, kept: &'static str) -> Option<*const c_void> {
-    let terminated: Vec<u8> = name.bytes().chain([0]).collect();
-    // SAFETY: the name ends with a zero.
-    let next = unsafe { libc::dlsym(libc::RTLD_NEXT, terminated.as_ptr().cast()) };
-    if next.is_null() { gpu::nccl::original(name, kept) } else { Some(next.cast_const()) }
 }
 
 /// A function's address as a pointer to a function of its type.

@@ -4,7 +4,8 @@ use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
-use super::exports::{Address, found};
+use super::exports::Address;
+use super::originals::found;
 use crate::observer::{self, Communicator, Door};
 use crate::table::Table;
 

@@ -300,14 +300,18 @@ unsafe fn record_event_state(
 /// The end of a collective is the end of its enqueueing, which says nothing where its kernel is told of; that of a
 /// channel was told before, with the GPU's time, where the interface has it.
 fn stop_event(layout: &Layout, handle: *mut c_void) -> c_int {
-    host::guarded(|| match Handle::from_bits(handle.addr() as u64) {
+    host::guarded(|| detail::timed(|| stopped(layout, handle)));
+    SUCCESS
+}
+
+fn stopped(layout: &Layout, handle: *mut c_void) {
+    match Handle::from_bits(handle.addr() as u64) {
         Some((_, Kind::Channel)) if !layout.has_gpu_time() => ended(handle, None),
         Some((handle, Kind::Collective)) if !layout.has_kernels() || detail::now() > Detail::Everything => {
             trail::append(Entry::Issued { handle, at: agent::clock::now() });
         }
         _ => {}
-    });
-    SUCCESS
+    }
 }
 
 fn ended(handle: *mut c_void, gpu: Option<u64>) {

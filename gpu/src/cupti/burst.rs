@@ -204,6 +204,7 @@ pub struct Burst {
     library: Library,
     functions: Functions,
     enabled: Vec<u32>,
+    is_read: bool,
 }
 
 impl Burst {
@@ -222,7 +223,7 @@ impl Burst {
             return Err(NoBurst::UnderWay);
         }
         // From here on dropping it ends it.
-        let mut burst = Self { library, functions, enabled: Vec::new() };
+        let mut burst = Self { library, functions, enabled: Vec::new(), is_read: false };
         burst.begin()?;
         Ok(burst)
     }
@@ -289,6 +290,7 @@ impl Burst {
             free.push(buffer);
         }
         pool().get_or_insert_default().free.append(&mut free);
+        self.is_read = true;
         Ok(Recorded {
             records,
             dropped: dropped as u64,
@@ -312,13 +314,16 @@ impl Burst {
         phases::end();
         let disable = self.functions.disable;
         // SAFETY: no pointer is passed.
-        self.enabled.drain(..).try_for_each(|kind| check("cuptiActivityDisable", unsafe { disable(kind) }))
+        let ended =
+            self.enabled.drain(..).map(|kind| check("cuptiActivityDisable", unsafe { disable(kind) }));
+        // All of them, also where one is refused.
+        ended.fold(Ok(()), Result::and)
     }
 }
 
 impl Drop for Burst {
     fn drop(&mut self) {
-        if !self.enabled.is_empty() {
+        if !self.is_read {
             // Not finished. Nobody is left to be told of a failure; what stays behind then is bounded by the pool.
             let _outcome = self.disable();
             // SAFETY: no pointer is passed, and no lock is held that the calls it makes would take.
