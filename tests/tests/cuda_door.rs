@@ -88,12 +88,13 @@ fn of_the_processes_of_a_rank_one_counts_and_others_are_let_alone() -> anyhow::R
     ensure!(collector.batches.try_iter().next().is_none(), "the second process is observed too");
     drop(first);
     // A process that does not know its rank is none of the job's, and one without a server nobody's.
-    for variables in [&rank[..2], &rank[2..]] {
+    for variables in [&elsewhere[..2], &rank[2..]] {
         let output = job(libraries.path(), &["--alone", "--steps", "100"], variables).output()?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.success() && said.is_empty(), "{said}");
         ensure!(String::from_utf8_lossy(&output.stdout).contains("100 steps"), "it did its work");
     }
+    ensure!(collector.batches.try_iter().next().is_none(), "a process that has no rank is observed");
     Ok(())
 }
 

@@ -334,7 +334,10 @@ fn a_job_with_another_profiler_keeps_it() -> anyhow::Result<()> {
 fn without_a_server_and_without_a_job_the_library_is_inert() -> anyhow::Result<()> {
     let library = program("libpaceline_agent.so");
     let alone = |variables: &[(&str, &str)]| {
-        Command::new(program("nccl_stand_in"))
+        // Ended where it does not come to its end by itself.
+        Command::new("/usr/bin/timeout")
+            .args(["-k", "5", "60"])
+            .arg(program("nccl_stand_in"))
             .args(["--steps", "5"])
             .env_clear()
             .env("NCCL_PROFILER_PLUGIN", Path::new(&library))

@@ -40,8 +40,11 @@ fn observed(
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success(), "{printed}{complaints}");
-    let report = report(data.path(), "latest").unwrap_or_default();
-    let sizes = bucket_sizes(data.path()).unwrap_or_default();
+    if std::fs::read_dir(data.path().join("runs"))?.next().is_none() {
+        return Ok((Value::Null, Vec::new(), printed));
+    }
+    let report = report(data.path(), "latest")?;
+    let sizes = bucket_sizes(data.path())?;
     Ok((report, sizes, printed))
 }
 

@@ -38,14 +38,23 @@ fn pool() -> MutexGuard<'static, Pool> {
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Pool {
-    fn take(&mut self, meter: &Meter) -> Option<Event> {
-        self.free.pop().or_else(|| {
-            let event = (self.made < MOST_EVENTS).then(|| meter.event())??;
-            self.made += 1;
-            Some(event)
-        })
+fn event(meter: &Meter) -> Option<Event> {
+    {
+        let mut pool = pool();
+        if let Some(free) = pool.free.pop() {
+            return Some(free);
+        }
+        if pool.made == MOST_EVENTS {
+            return None;
+        }
+        pool.made += 1;
     }
+    // Asked without the lock, which other threads need.
+    let made = meter.event();
+    if made.is_none() {
+        pool().made -= 1;
+    }
+    made
 }
 
 /// The event before a collective.
@@ -68,16 +77,12 @@ pub(super) fn before(stream: *mut c_void) -> Option<Before> {
     if !is_usable() {
         return None;
     }
-    let (begin, end) = {
-        let mut pool = pool();
-        let begin = pool.take(&meter);
-        match (begin, pool.take(&meter)) {
-            (Some(begin), Some(end)) => (begin, end),
-            (left, _) => {
-                pool.free.extend(left);
-                trail::lose();
-                return None;
-            }
+    let (begin, end) = match (event(&meter), event(&meter)) {
+        (Some(begin), Some(end)) => (begin, end),
+        (left, right) => {
+            pool().free.extend(left.into_iter().chain(right));
+            trail::lose();
+            return None;
         }
     };
     let enqueued = agent::clock::now();
