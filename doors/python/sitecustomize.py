@@ -12,7 +12,6 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-from _thread import get_ident
 from time import monotonic_ns, thread_time_ns
 
 LIBRARY = "PACELINE_AGENT_LIBRARY"
@@ -26,9 +25,6 @@ SLICE_MS = 50
 MOST_ISSUING = 256
 # What a collective is called when nobody wants to know of any more, and a group where there are too many.
 NO_MORE, TOO_MANY = 2**64 - 1, -2
-# Modules whose Python is called from here.
-CALLED = ("ctypes", "importlib", "functools", "hashlib", "threading", "torch.distributed.", "weakref")
-MAIN = get_ident()
 
 # Numbers of wire's `Function`, and whose bytes are those of this rank: what it gives, or what it gets.
 COLLECTIVES = {
@@ -64,22 +60,13 @@ def guarded(work, *arguments):
     """An observer never fails its host."""
     try:
         return work(*arguments)
-    except Exception as error:
-        if is_the_jobs(error):
-            raise
-        say("not observing PyTorch any further: %s: %s" % (type(error).__name__, error))
+    except Exception as error:  # whatever it is, it is not the job's
+        give_up(error)
         return None
 
 
-def is_the_jobs(error):
-    """Handlers of signals run wherever the main thread is in Python, also here: what they raise is for the job."""
-    trace = error.__traceback__ if get_ident() == MAIN else None
-    while trace is not None:
-        frame = trace.tb_frame
-        if frame.f_code.co_filename != __file__ and not str(frame.f_globals.get("__name__")).startswith(CALLED):
-            return True
-        trace = trace.tb_next
-    return False
+def give_up(error):
+    say("not observing PyTorch any further: %s: %s" % (type(error).__name__, error))
 
 
 class Imported:
@@ -199,11 +186,26 @@ class Hooks:
 
     def before(self, told):
         if self.works:
-            self.works = guarded(self.begin, told) or False
+            self.works = self.watched(self.begin, told)
 
     def after(self, told):
         if self.works:
-            self.works = guarded(self.issue, told) or False
+            self.works = self.watched(self.issue, told)
+
+    @staticmethod
+    def watched(work, told):
+        """Guarded. But these run all the time, and so may handlers of signals in them: what those raise is the job's."""
+        try:
+            return work(told)
+        except Exception as error:
+            trace = error.__traceback__
+            while trace is not None:
+                # No Python but ours is called here.
+                if trace.tb_frame.f_code.co_filename != __file__:
+                    raise
+                trace = trace.tb_next
+            give_up(error)
+            return False
 
     def begin(self, told):
         if self.waiter.stopping:
