@@ -121,6 +121,10 @@ class Groups:
 
         self.c10d, self.weakref = c10d, weakref
         self.known = weakref.WeakSet()
+        # Those that have hooks of ours.
+        self.hooked = weakref.WeakSet()
+        # Early, so that the job's own run before it.
+        atexit.register(guarded, self.leave)
         self.uses_nccl = False
         for name in ("init_process_group", "new_group", "split_group"):
             if hasattr(c10d, name):
@@ -136,6 +140,13 @@ class Groups:
             return group
 
         return made
+
+    def leave(self):
+        """The interpreter will be taken down. PyTorch keeps groups that nobody destroys until after that, when letting go of
+        a hook of Python's ends the process."""
+        for group in list(self.hooked):
+            group.unregister_pre_hook(HOOK)
+            group.unregister_post_hook(HOOK)
 
     def observe(self, group):
         # A rank that is not in the new group got something else.
@@ -161,6 +172,7 @@ class Groups:
             hooks = Hooks(agent, name)
             group.register_pre_hook(HOOK, hooks.before)
             group.register_post_hook(HOOK, hooks.after)
+            self.hooked.add(group)
             # The group alone has the hooks: with it they go.
             self.weakref.finalize(hooks, hooks.waiter.leave).atexit = False
 

@@ -274,6 +274,19 @@ asked.wait()
     Ok(())
 }
 
+/// PyTorch keeps such a group, and what it was given, until after Python has gone.
+#[test]
+fn a_job_that_destroys_none_of_its_groups_ends_as_it_would() -> anyhow::Result<()> {
+    if !torch::is_installed()? {
+        return Ok(());
+    }
+    let data = tempfile::tempdir()?;
+    run(|| attached(data.path(), &torchrun(&[&script("leaves_groups.py")])))?;
+    let report = report(data.path(), "latest")?;
+    ensure!(report["ranks"] == 2, "{report:#}");
+    Ok(())
+}
+
 #[test]
 fn processes_that_no_launcher_numbered_are_known_by_their_group() -> anyhow::Result<()> {
     if !torch::is_installed()? {
