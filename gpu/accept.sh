@@ -5,8 +5,8 @@
 #
 # One line a check: PASS, FAIL or SKIP. Raw results go to the folder RESULTS (default: benches/results). Parts are
 # device (events, CUPTI, NCCL, costs), char_lm (the example job) and torch (unchanged PyTorch jobs); all of them unless
-# some are named, which helps where one command may not run for long. Exit code 77 where there is no GPU. Needs no Rust;
-# torch, and libraries for char_lm, are those that python3 has.
+# some are named, which helps where one command may not run for long. Without a GPU the part device ends it with exit
+# code 77, and the others say SKIP. Needs no Rust; torch, and libraries for char_lm, are those that python3 has.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 programs=${PACELINE_PROGRAMS:-$here/../target/gpu}

@@ -17,8 +17,8 @@ from time import monotonic_ns, thread_time_ns
 LIBRARY = "PACELINE_AGENT_LIBRARY"
 # Ours among the hooks of a process group.
 HOOK = 0x9ACE11E
-# Of these a collective on the host is done when its work says so, and waiting for it from another thread does nothing else.
-WAITED_FOR = {"gloo", "mpi"}
+# Of this a collective on the host is done when its work says so, and waiting for it from another thread does nothing else.
+CARRIER = "gloo"
 # How long a wait is at most; the process waits so long at its exit, if a collective is still under way there.
 SLICE_MS = 50
 # Collectives that are being issued at one time; threads may issue some each.
@@ -158,8 +158,8 @@ class Groups:
         self.uses_nccl = self.uses_nccl or "nccl" in carriers
         if self.uses_nccl:
             return
-        if not carriers <= WAITED_FOR:
-            say("not observing collectives of %s: it does not say when they are done" % "/".join(sorted(carriers - WAITED_FOR)))
+        if carriers != {CARRIER}:
+            say("not observing collectives of %s: of what NCCL does not carry only %s's are" % ("/".join(sorted(carriers)), CARRIER))
             return
         if not hasattr(group, "register_post_hook"):
             say("not observing collectives that NCCL does not carry: PyTorch tells of them from 2.14 on")

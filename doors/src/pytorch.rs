@@ -1,4 +1,4 @@
-//! The door of PyTorch, for collectives that something else than NCCL carries (gloo, MPI).
+//! The door of PyTorch, for collectives that gloo carries.
 //!
 //! Nothing in such a process can be asked by a library. But PyTorch calls whoever asks for it before and after it issues a
 //! collective, from Python; so `paceline attach` puts a `sitecustomize` (`doors/python`) before the job's own, which asks,

@@ -42,9 +42,15 @@ learned() {
         return
     fi
     # Its kernels are translated by the driver, which must know the toolkit that made them.
-    newest=$(paceline doctor --json 2>> "$raw" | python3 -c 'import json, sys; print(json.load(sys.stdin)["driver"]["cuda"][0])' 2>> "$raw")
+    newest=$(paceline doctor --json 2>> "$raw" | python3 -c '
+import json, sys
+print(json.load(sys.stdin)["driver"].get("cuda", [0])[0])' 2>> "$raw")
     if [ -z "$newest" ]; then
-        say FAIL "char_lm" "paceline doctor does not say which CUDA the driver knows; see $raw"
+        say FAIL "char_lm" "paceline doctor says nothing of the driver; see $raw"
+        return
+    fi
+    if [ "$newest" = 0 ]; then
+        say SKIP "char_lm" "there is no GPU that can be used: see 'paceline doctor'"
         return
     fi
     if [ "$newest" -lt 13 ]; then

@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "it calls the stand-in as CUDA and NCCL are called")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::path::Path;
 use std::process::Command;
 use std::ptr;
 
@@ -213,13 +214,36 @@ fn a_rank_that_never_comes_is_waited_for_until_someone_gives_up() {
     assert_eq!(is_done(), 0);
 }
 
+/// Another tool, which wants its records when it asks for them.
+fn taken_by_another_tool(library: &Path) {
+    type Requested = extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
+    type Completed = extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
+    extern "C" fn requested(_buffer: *mut *mut u8, _size: *mut usize, _most: *mut usize) {
+        panic!("its records were flushed");
+    }
+    extern "C" fn completed(
+        _context: *mut c_void,
+        _stream: u32,
+        _buffer: *mut u8,
+        _size: usize,
+        _valid: usize,
+    ) {
+    }
+    const KERNELS: c_uint = 10;
+    paceline_tests::fake_gpu::take_cupti(true);
+    call!(cuptiActivityRegisterCallbacks(requested => Requested, completed => Completed));
+    call!(cuptiActivityEnable(KERNELS => c_uint));
+    launch(c"spin_ns", 7, stream());
+    assert!(matches!(Burst::start(Some(library)), Err(NoBurst::Taken)), "another tool is subscribed");
+    call!(cuptiActivityDisable(KERNELS => c_uint));
+    paceline_tests::fake_gpu::take_cupti(false);
+}
+
 #[test]
 fn a_burst_records_every_kernel_and_copy_and_yields_to_another_tool() -> anyhow::Result<()> {
     let library = paceline_tests::fake_gpu::path();
     let stream = stream();
-    paceline_tests::fake_gpu::take_cupti(true);
-    ensure!(matches!(Burst::start(Some(&library)), Err(NoBurst::Taken)), "another tool is subscribed");
-    paceline_tests::fake_gpu::take_cupti(false);
+    taken_by_another_tool(&library);
     let burst = Burst::start(Some(&library))?;
     ensure!(matches!(Burst::start(Some(&library)), Err(NoBurst::UnderWay)), "one at a time");
     launch(c"spin_ns", 3_000, stream);

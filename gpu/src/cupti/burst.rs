@@ -204,7 +204,8 @@ pub struct Burst {
     library: Library,
     functions: Functions,
     enabled: Vec<u32>,
-    is_read: bool,
+    /// Records come to us: from when our functions are registered until what came is read.
+    is_ours: bool,
 }
 
 impl Burst {
@@ -223,7 +224,7 @@ impl Burst {
             return Err(NoBurst::UnderWay);
         }
         // From here on dropping it ends it.
-        let mut burst = Self { library, functions, enabled: Vec::new(), is_read: false };
+        let mut burst = Self { library, functions, enabled: Vec::new(), is_ours: false };
         burst.begin()?;
         Ok(burst)
     }
@@ -239,6 +240,7 @@ impl Burst {
         FOREIGN.store(0, Ordering::Relaxed);
         // SAFETY: both functions are there as long as the process, and do what CUPTI asks of them.
         check("cuptiActivityRegisterCallbacks", unsafe { (self.functions.register)(requested, completed) })?;
+        self.is_ours = true;
         for kind in KINDS {
             // SAFETY: no pointer is passed.
             check("cuptiActivityEnable", unsafe { (self.functions.enable)(kind) })?;
@@ -290,7 +292,7 @@ impl Burst {
             free.push(buffer);
         }
         pool().get_or_insert_default().free.append(&mut free);
-        self.is_read = true;
+        self.is_ours = false;
         Ok(Recorded {
             records,
             dropped: dropped as u64,
@@ -323,7 +325,8 @@ impl Burst {
 
 impl Drop for Burst {
     fn drop(&mut self) {
-        if !self.is_read {
+        // Else what would be flushed is another tool's.
+        if self.is_ours {
             // Not finished. Nobody is left to be told of a failure; what stays behind then is bounded by the pool.
             let _outcome = self.disable();
             // SAFETY: no pointer is passed, and no lock is held that the calls it makes would take.
