@@ -1,4 +1,4 @@
-"""Lets `paceline attach` see the collectives of PyTorch that something else than NCCL carries, and waits for input.
+"""Lets `paceline attach` see the collectives of PyTorch that gloo carries, and waits for input.
 
 Python runs this module, which stands before the job's own `sitecustomize`, at its start. It waits until the job imports
 `torch.distributed`, and tells libpaceline_agent.so of each collective: when it was issued, and when it was done. The job
@@ -124,7 +124,7 @@ class Groups:
         # Those that have hooks of ours.
         self.hooked = weakref.WeakSet()
         # Early, so that the job's own run before it.
-        atexit.register(guarded, self.leave)
+        atexit.register(guarded, self.take_hooks_back)
         self.uses_nccl = False
         for name in ("init_process_group", "new_group", "split_group"):
             if hasattr(c10d, name):
@@ -141,7 +141,7 @@ class Groups:
 
         return made
 
-    def leave(self):
+    def take_hooks_back(self):
         """The interpreter will be taken down. PyTorch keeps groups that nobody destroys until after that, when letting go of
         a hook of Python's ends the process."""
         for group in list(self.hooked):
@@ -159,7 +159,7 @@ class Groups:
         if self.uses_nccl:
             return
         if carriers != {CARRIER}:
-            say("not observing collectives of %s: of what NCCL does not carry only %s's are" % ("/".join(sorted(carriers)), CARRIER))
+            say("not observing collectives of %s: PyTorch's hooks tell of %s's" % ("/".join(sorted(carriers)), CARRIER))
             return
         if not hasattr(group, "register_post_hook"):
             say("not observing collectives that NCCL does not carry: PyTorch tells of them from 2.14 on")

@@ -42,7 +42,7 @@ pub(crate) struct Communicator {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Door {
-    /// PyTorch, of those that NCCL does not carry.
+    /// PyTorch, of those that gloo carries.
     PyTorch = 1,
     /// Ranges around NCCL's calls: when they were enqueued.
     Nvtx = 2,

@@ -81,15 +81,15 @@ pub extern "C" fn paceline_pytorch_group(number: u64, size: u32, rank: u32) -> i
         let communicator = Communicator { number, size, rank: Some(rank) };
         let seat = observer::begin(Door::PyTorch, Some(communicator))?;
         let mut groups = groups();
-        let free = groups.iter().position(Option::is_none).unwrap_or(groups.len());
-        if free == MOST_GROUPS {
+        let name = groups.iter().position(Option::is_none).unwrap_or(groups.len());
+        if name == MOST_GROUPS {
             return Some(TOO_MANY);
         }
-        if free == groups.len() {
+        if name == groups.len() {
             groups.push(None);
         }
-        groups[free] = Some(Group { number, seat, under_way: VecDeque::new(), free: MonoNanos(0) });
-        Some(free as i64)
+        groups[name] = Some(Group { number, seat, under_way: VecDeque::new(), free: MonoNanos(0) });
+        Some(name as i64)
     };
     host::guarded(|| Some(joined().unwrap_or(-1))).unwrap_or(-1)
 }

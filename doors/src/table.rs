@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::trail::Function;
 
-/// Slots that a key may lie in: a look into a table that is full costs no more than this. Half full, some ten are taken
-/// in a row at most.
+/// Slots that a key may lie in: a look into a table that is full costs no more than this.
 const MOST_LOOKS: usize = 64;
 /// Communicators, and functions of each.
 const USUAL: usize = 1_024;

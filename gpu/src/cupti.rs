@@ -41,7 +41,7 @@ pub fn assumptions() -> Vec<(&'static str, u64)> {
         ("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED", burst::SUBSCRIBED),
         ("CUPTI_ACTIVITY_FLAG_FLUSH_FORCED", burst::FORCED),
     ];
-    let all = kinds.into_iter().chain(phases::DRIVERS).chain(phases::RUNTIMES);
+    let all = kinds.into_iter().chain(phases::DRIVER_LAUNCHES).chain(phases::RUNTIME_LAUNCHES);
     all.map(|(name, value)| (name, u64::from(value))).collect()
 }
 
@@ -49,7 +49,7 @@ pub fn assumptions() -> Vec<(&'static str, u64)> {
 #[doc(hidden)]
 #[must_use]
 pub fn assumptions_13() -> Vec<(&'static str, u64)> {
-    phases::RUNTIMES_13.map(|(name, value)| (name, u64::from(value))).to_vec()
+    phases::RUNTIME_LAUNCHES_13.map(|(name, value)| (name, u64::from(value))).to_vec()
 }
 
 /// Why there is no CUPTI.

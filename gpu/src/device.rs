@@ -114,8 +114,8 @@ impl Device {
 
     /// Lets this process keep the device memory that it gives back, to take it again. For programs that allocate by cudarc
     /// (candle does): CUDA's own pool, which that comes from, returns unused memory to the system whenever the host waits
-    /// for the device, as communication makes it do, and takes milliseconds to have it back. Nothing where the device has
-    /// no pools.
+    /// for the device, as communication makes it do, and must ask the system for it again. (By cuda.h; what that costs was
+    /// not measured here.) Nothing where the device has no pools.
     ///
     /// # Errors
     /// When the driver refuses.

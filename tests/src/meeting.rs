@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::ensure;
 
-/// Longer than it takes on the busiest machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than threads take to meet on the busiest machine.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Is waited for once, by so many threads.
 pub struct Meeting {
@@ -24,7 +24,7 @@ impl Meeting {
     /// Comes, and waits for the others.
     ///
     /// # Errors
-    /// When half a minute has passed.
+    /// When [`PATIENCE`] has passed.
     pub fn wait(&self) -> anyhow::Result<()> {
         let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
         *missing = missing.saturating_sub(1);

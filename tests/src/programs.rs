@@ -25,6 +25,25 @@ pub fn program(name: &str) -> PathBuf {
     path
 }
 
+/// What a program printed, and what it complained of.
+#[must_use]
+pub fn said(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// What one of the programs that judge on a GPU (`gpu/accept`) says of `arguments`.
+///
+/// # Errors
+/// When it fails.
+pub fn judged(judge: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let judge = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("gpu").join("accept").join(judge);
+    let output = Command::new("python3").arg(judge).args(arguments).output()?;
+    let (printed, complaints) = said(&output);
+    ensure!(output.status.success(), "{printed}{complaints}");
+    Ok(printed)
+}
+
 /// A `paceline serve` of its own; killed when dropped.
 pub struct Server {
     child: Child,

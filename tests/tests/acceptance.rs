@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::ensure;
-use paceline_tests::programs::program;
+use paceline_tests::programs::{judged, program};
 use paceline_tests::{fetch, nvidia};
 
 /// There while the kernel module is loaded. (NVIDIA's libraries make /dev/nvidiactl themselves, when root asks them.)
@@ -29,14 +29,6 @@ fn without_a_gpu_the_script_skips_with_the_reason() -> anyhow::Result<()> {
     ensure!(said.starts_with("SKIP all checks: ") && said.contains("driver"), "{said}");
     ensure!(std::fs::read_dir(results.path())?.next().is_none(), "nothing was measured, nothing is written");
     Ok(())
-}
-
-/// What one of the script's programs makes of files and words.
-fn judged(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("gpu").join("accept").join(program);
-    let output = Command::new("python3").arg(program).args(arguments).output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?)
 }
 
 #[test]

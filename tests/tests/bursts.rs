@@ -1,12 +1,11 @@
 //! Bursts: a server asks, a rank records every kernel of its devices for a moment, and says what came of it. On the
 //! stand-in for a GPU in real time.
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 use paceline_tests::fake_gpu;
-use paceline_tests::programs::{Running, Server, get_json, paceline, program, wait_until};
+use paceline_tests::programs::{Running, Server, get_json, judged, paceline, program, wait_until};
 use serde_json::Value;
 
 /// Starts a job that knows nothing of Paceline, on a machine with these libraries; the server knows it when this returns.
@@ -196,7 +195,7 @@ fn of_collectives_that_the_host_carries_a_burst_tells_what_events_tell() -> anyh
     let url = format!("{runs}/{}/export?format=csv&steps=0..{last}", run["run"].as_str().unwrap_or_default());
     let rows = ureq::get(url).call()?.body_mut().read_to_string()?;
     let by_events = ByEvents::of(&rows, &found[0]["burst"])?;
-    let judged = judged(&output.stdout, &server.address)?;
+    let shares = judged_shares(&output.stdout, &server.address)?;
     drop(job);
     let outcome = &found[0]["burst"]["outcome"];
     let nanos = |name: &str| outcome[name].as_f64().unwrap_or(f64::NAN);
@@ -218,26 +217,23 @@ fn of_collectives_that_the_host_carries_a_burst_tells_what_events_tell() -> anyh
     // A stream that computes is busy in short gaps too.
     let busy = nanos("covered_nanos") / nanos("collective_nanos");
     ensure!((by_cupti..most + 0.01).contains(&busy), "{busy}, {by_cupti} by CUPTI, {by_events:?}: {outcome}");
-    let [events, with_gaps, strict] = judged;
+    let [events, with_gaps, strict] = shares;
     ensure!(
         (events - most).abs() < 0.001,
         "{events}, {most}: the program that judges on a GPU takes the same"
     );
-    ensure!((with_gaps - busy).abs() < 0.001 && (strict - by_cupti).abs() < 0.001, "{judged:?}, {outcome}");
+    ensure!((with_gaps - busy).abs() < 0.001 && (strict - by_cupti).abs() < 0.001, "{shares:?}, {outcome}");
     Ok(())
 }
 
 /// What the program that judges these figures on a GPU makes of them: overlap by events, with gaps, and by kernels alone.
-fn judged(bursts: &[u8], server: &str) -> anyhow::Result<[f64; 3]> {
+fn judged_shares(bursts: &[u8], server: &str) -> anyhow::Result<[f64; 3]> {
     let file = tempfile::NamedTempFile::new()?;
     std::fs::write(file.path(), bursts)?;
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("gpu").join("accept/overlap.py");
-    let output = Command::new("python3").arg(program).arg(file.path()).args([server, "1"]).output()?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = judged("overlap.py", &[&file.path().to_string_lossy(), server, "1"])?;
     let shares = said.split_whitespace().filter_map(|word| word.strip_suffix('%')?.parse::<f64>().ok());
     let shares: Vec<f64> = shares.map(|percent| percent / 100.0).collect();
-    <[f64; 3]>::try_from(shares)
-        .map_err(|_| anyhow::anyhow!("{said}{}", String::from_utf8_lossy(&output.stderr)))
+    <[f64; 3]>::try_from(shares).map_err(|_| anyhow::anyhow!(said))
 }
 
 #[test]

@@ -101,12 +101,14 @@ fn of_the_processes_of_a_rank_one_counts_and_others_are_let_alone() -> anyhow::R
 #[test]
 fn the_real_driver_loads_it_and_a_process_without_a_device_goes_on() -> anyhow::Result<()> {
     let Some(driver) = nvidia::driver()? else { return Ok(()) };
-    let script = "import ctypes, os, sys, time
+    let script = "import ctypes, os, signal, sys, time
 cuda = ctypes.CDLL('libcuda.so.1')
 print('cuInit', cuda.cuInit(0))
 loaded = 'libpaceline_agent.so' in open('/proc/self/maps').read()
-threads = [open(f'/proc/self/task/{task}/comm').read().strip() for task in os.listdir('/proc/self/task')]
-print('loaded', loaded, 'paceline-cuda' in threads)
+tasks = [open(f'/proc/self/task/{task}/status').read() for task in os.listdir('/proc/self/task')]
+[door] = [dict(line.split(':\\t') for line in task.splitlines()) for task in tasks if 'paceline-cuda' in task]
+blocks = lambda signal: int(door['SigBlk'], 16) >> signal - 1 & 1
+print('loaded', loaded, 'signals', *map(blocks, (signal.SIGTERM, signal.SIGCHLD, signal.SIGALRM, signal.SIGSEGV)))
 sys.stdout.flush()
 if os.fork() == 0:
     sys.exit(0)
@@ -126,7 +128,7 @@ time.sleep(1)";
     ensure!(output.status.success() && complaints.is_empty(), "{:?}: {said}{complaints}", output.status);
     // On a machine with a GPU cuInit answers 0.
     ensure!(
-        said.contains("cuInit ") && said.contains("loaded True True") && said.contains("child 0"),
+        said.contains("cuInit ") && said.contains("loaded True signals 1 1 1 0") && said.contains("child 0"),
         "{said}"
     );
     Ok(())

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::ensure;
 use paceline_tests::fake_gpu;
+use paceline_tests::fetch;
 use paceline_tests::programs::{program, report};
 use serde_json::Value;
 
@@ -144,8 +145,9 @@ fn compiled(folder: &Path, name: &str, source: &str) -> anyhow::Result<PathBuf> 
     let (file, to) = (folder.join(format!("{name}.c")), folder.join(name));
     std::fs::write(&file, source)?;
     let shared: &[&str] = if name.contains(".so") { &["-shared", "-fPIC"] } else { &["-ldl"] };
-    let output = Command::new("cc").arg("-o").args([&to, &file]).args(shared).output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (source, target) = (file.to_string_lossy(), to.to_string_lossy());
+    let arguments = [&["-o", &target, &source], shared].concat();
+    fetch::succeed(Path::new("cc"), &arguments).map_err(anyhow::Error::msg)?;
     Ok(to)
 }
 
@@ -153,7 +155,8 @@ fn compiled(folder: &Path, name: &str, source: &str) -> anyhow::Result<PathBuf> 
 /// go to its own NCCL, whatever else the process has.
 #[test]
 fn a_job_whose_nccl_is_in_a_library_of_its_own_calls_that_one() -> anyhow::Result<()> {
-    const ALL_REDUCE: &str = "int ncclAllReduce(const void *from, void *to, unsigned long count, int type, int op, void *comm, void *stream)";
+    const ALL_REDUCE: &str = "int ncclAllReduce(const void *from, void *to, unsigned long count, int type, int op, \
+                              void *comm, void *stream)";
     let folder = tempfile::tempdir()?;
     let another = compiled(folder.path(), "libnccl.so.2", &format!("{ALL_REDUCE} {{ return 9; }}\n"))?;
     let job = "int job(void) { return ncclAllReduce(0, 0, 1, 7, 0, 0, 0); }";

@@ -9,10 +9,7 @@ use gpu::device::{CudaStream, Device};
 use gpu::nccl::communicator::{self, Communicator, Nccl, NoSplit, State};
 use gpu::nccl::{UNIQUE_ID_BYTES, UniqueId};
 use paceline_tests::fake_gpu;
-use paceline_tests::meeting::Meeting;
-
-/// Longer than ranks take to meet; one that has failed does not come.
-const PATIENCE: Duration = Duration::from_secs(30);
+use paceline_tests::meeting::{Meeting, PATIENCE};
 
 /// A rank of a world.
 struct Rank {

@@ -335,7 +335,7 @@ fn without_a_server_and_without_a_job_the_library_is_inert() -> anyhow::Result<(
     let library = program("libpaceline_agent.so");
     let alone = |variables: &[(&str, &str)]| {
         // Ended where it does not come to its end by itself.
-        Command::new("/usr/bin/timeout")
+        Command::new("timeout")
             .args(["-k", "5", "60"])
             .arg(program("nccl_stand_in"))
             .args(["--steps", "5"])

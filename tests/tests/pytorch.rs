@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
-use paceline_tests::programs::{program, report};
+use paceline_tests::programs::{program, report, said};
 use paceline_tests::torch;
 use serde_json::{Value, json};
 
@@ -125,8 +125,7 @@ fn the_jobs_own_sitecustomize_is_run_and_the_job_sees_none_of_ours() -> anyhow::
     std::fs::write(own.path().join("sitecustomize.py"), "OWN = True\nprint('the own one')\n")?;
     let code = "import sitecustomize, sys; print(sitecustomize.OWN, sum('doors' in p for p in sys.path))";
     let output = python(code, Path::new("/dev/null"), &[own.path()])?;
-    let (said, complaints) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (said, complaints) = said(&output);
     ensure!(said == "the own one\nTrue 0\n" && complaints.is_empty(), "{said}{complaints}");
     Ok(())
 }
@@ -152,8 +151,7 @@ dist.destroy_process_group()
     let broken = tempfile::NamedTempFile::new()?;
     std::fs::write(broken.path(), "no library at all")?;
     let output = python(code, broken.path(), &[])?;
-    let (said, complaints) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (said, complaints) = said(&output);
     ensure!(said == "4.0 3 0.5\n" && output.status.success(), "{said}{complaints}");
     let ours: Vec<&str> = complaints.lines().filter(|line| line.starts_with("paceline: ")).collect();
     ensure!(ours.len() == 1 && ours[0].contains("file too short"), "{complaints}");
@@ -176,8 +174,7 @@ import torch
 print(hook(None, (), {}))
 ";
     let output = python(code, &program("libpaceline_agent.so"), &[old.path()])?;
-    let (said, complaints) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (said, complaints) = said(&output);
     ensure!(said == "None\n" && complaints.is_empty(), "{said}{complaints}");
     Ok(())
 }
@@ -186,7 +183,7 @@ print(hook(None, (), {}))
 #[test]
 fn what_a_handler_of_the_jobs_raises_reaches_the_job() -> anyhow::Result<()> {
     let code = "
-import gc, os, signal, sys
+import gc, signal, sys
 [hooks] = [found for found in gc.get_objects() if isinstance(found, type) and found.__name__ == 'Hooks']
 
 class Told:
@@ -209,8 +206,7 @@ sys.stderr = None
 print(hooks(None, 0).after(None))
 ";
     let output = python(code, Path::new("/dev/null"), &[])?;
-    let (said, complaints) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (said, complaints) = said(&output);
     ensure!(said == "it is of the job\nNone\n", "{said}{complaints}");
     Ok(())
 }
@@ -219,7 +215,7 @@ print(hooks(None, 0).after(None))
 #[test]
 fn nothing_of_ours_waits_for_a_collective_once_the_interpreter_is_taken_down() -> anyhow::Result<()> {
     let code = "
-import gc, sys, threading, time
+import gc, threading, time
 
 class Agent:
     def paceline_pytorch_ended(self, group, name, at, spent):
@@ -264,8 +260,7 @@ one.wait_for(6, Work(6, 1_000_000))
 asked.wait()
 ";
     let output = python(code, Path::new("/dev/null"), &[])?;
-    let (said, complaints) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (said, complaints) = said(&output);
     let ended = |work: u32| format!("ended 7 {work} True True\nlet go {work}\n");
     let expected = format!("{}{}{}let go 4\nlet go 5\nlet go 6\n", ended(1), ended(2), ended(3));
     ensure!(said == expected && output.status.success(), "{said}{complaints}");

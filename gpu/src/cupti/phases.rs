@@ -19,7 +19,7 @@ use crate::library::{Absent, Library};
 /// `CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2`: PyTorch's profiler uses the two before it.
 pub(super) const OURS: c_uint = 5;
 /// `CUPTI_DRIVER_TRACE_CBID_`: `cuLaunchKernel`, `cuLaunchKernelEx`, and both with a default stream for each thread.
-pub(super) const DRIVERS: [(&str, c_uint); 4] = [
+pub(super) const DRIVER_LAUNCHES: [(&str, c_uint); 4] = [
     ("CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel", 307),
     ("CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz", 442),
     ("CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx", 652),
@@ -27,14 +27,14 @@ pub(super) const DRIVERS: [(&str, c_uint); 4] = [
 ];
 /// `CUPTI_RUNTIME_TRACE_CBID_`: the same of the CUDA runtime, by which cuBLAS and NCCL launch: their kernels belong to
 /// the runtime's call.
-pub(super) const RUNTIMES: [(&str, c_uint); 4] = [
+pub(super) const RUNTIME_LAUNCHES: [(&str, c_uint); 4] = [
     ("CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000", 211),
     ("CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_ptsz_v7000", 214),
     ("CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_v11060", 430),
     ("CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_ptsz_v11060", 431),
 ];
 /// As the runtime calls it in programs that were built with CUDA 13 or later.
-pub(super) const RUNTIMES_13: [(&str, c_uint); 2] = [
+pub(super) const RUNTIME_LAUNCHES_13: [(&str, c_uint); 2] = [
     ("CUPTI_RUNTIME_TRACE_CBID___cudaLaunchKernel_v13000", 505),
     ("CUPTI_RUNTIME_TRACE_CBID___cudaLaunchKernel_ptsz_v13000", 506),
 ];
@@ -52,8 +52,12 @@ struct Functions {
 impl Functions {
     /// Every launch becomes a record, or none. Where a release does not have a call, CUPTI refuses it alone.
     fn record_launches(&self, yes: bool) {
-        let runtimes = RUNTIMES.into_iter().chain(RUNTIMES_13).map(|(_, call)| (self.record_runtime, call));
-        for (record, call) in DRIVERS.map(|(_, call)| (self.record_driver, call)).into_iter().chain(runtimes)
+        let runtimes = RUNTIME_LAUNCHES
+            .into_iter()
+            .chain(RUNTIME_LAUNCHES_13)
+            .map(|(_, call)| (self.record_runtime, call));
+        for (record, call) in
+            DRIVER_LAUNCHES.map(|(_, call)| (self.record_driver, call)).into_iter().chain(runtimes)
         {
             // SAFETY: no pointer is passed.
             let _refused = unsafe { record(call, yes.into()) };

@@ -75,7 +75,7 @@ impl Doors {
         self.environment.push((PYTHON_VARIABLE.into(), found_first));
         self.environment.push((LIBRARY_VARIABLE.into(), library));
         self.told.push(
-            "Observing collectives of PyTorch 2.14 and later that NCCL does not carry, and waits for its data loaders"
+            "Observing collectives of PyTorch 2.14 and later that gloo carries, and waits for its data loaders"
                 .into(),
         );
         self.python = Some(folder);

@@ -182,7 +182,7 @@ pub fn is_recorded(setting: &Setting) -> anyhow::Result<Outcome> {
 }
 
 /// How much of the collectives lies behind compute: as the events tell it, which take the backward pass for busy but for
-/// its wait, against every kernel as CUPTI saw it.
+/// its wait, against CUPTI's kernels and the gaps between those that were launched in time.
 pub fn overlap_is_that_of_cupti(setting: &Setting) -> anyhow::Result<Outcome> {
     let long = Setting { floats: if setting.fake { FLOATS } else { MANY_FLOATS }, ..setting.clone() };
     let collector = Collector::start()?;
@@ -201,7 +201,6 @@ pub fn overlap_is_that_of_cupti(setting: &Setting) -> anyhow::Result<Outcome> {
         _ => None,
     });
     let kernels = Intervals::union(kernels);
-    // Events stand around the whole pass: a kernel that was launched in time begins a moment after the one before.
     let busy = kernels.with_gaps(GAP_NANOS);
     let events: Vec<Event> = collector.batches.try_iter().flat_map(|batch| batch.events).collect();
     let spans = |wanted: SpanKind| {
