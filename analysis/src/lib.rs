@@ -8,6 +8,7 @@
 //! * [`clocks`] aligns the ranks; [`waterfall`] draws one step; [`hang`] says who is waited for.
 
 pub mod activity;
+pub mod baseline;
 pub mod change_point;
 pub mod clocks;
 pub mod comm_model;

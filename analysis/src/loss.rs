@@ -1,7 +1,7 @@
 //! The loss ledger (METRICS.md, "One run"): 1 - E split, from ideal to measured.
 
 use wire::live::Part;
-use wire::views::RankLedger;
+use wire::views::{RankLedger, Report};
 use wire::views::what_if::{EfficiencyKind, Loss, LossLedger};
 
 use crate::stats;
@@ -53,6 +53,12 @@ impl StepCosts {
             input: mean(&[Part::Input, Part::H2d]),
             other: mean(&[Part::Other]),
         })
+    }
+
+    /// The costs of the steps that `report` is over; `None` without observed steps.
+    #[must_use]
+    pub fn of_report(report: &Report) -> Option<Self> {
+        Self::of(&report.ledger, report.steps as usize, report.period_ns?)
     }
 
     fn losses(&self) -> [f64; 6] {

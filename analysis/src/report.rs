@@ -8,7 +8,6 @@ use wire::batch::is_foreign;
 use wire::burst::Activity;
 use wire::event::Function;
 use wire::ids::{Bucket, Rank, RunId};
-use wire::views::what_if::LossLedger;
 use wire::views::{
     BucketStats, Group, Hang, RankClock, RankDrops, RankLedger, Report, RunState, ScalingEfficiency, Verdict,
 };
@@ -43,27 +42,10 @@ pub struct RunFacts {
     pub drops: Vec<RankDrops>,
     /// Why it does not move.
     pub hang: Option<Hang>,
-    /// A finished run of the same name on fewer ranks, if there is one.
-    pub baseline: Option<Baseline>,
     /// Looks at each rank's device, by rank.
     pub looks: Vec<Vec<Look>>,
     /// What each rank's devices did in a burst of late, by rank.
     pub bursts: Vec<Option<Activity>>,
-}
-
-/// What a run is compared with.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Baseline {
-    /// Which run.
-    pub run: RunId,
-    /// Its world size.
-    pub ranks: u32,
-    /// Its samples per second, over all ranks.
-    pub throughput: f64,
-    /// Samples of one rank in one step.
-    pub batch: f64,
-    /// What its steps cost.
-    pub costs: StepCosts,
 }
 
 /// Why there are no phases in a job that knows nothing of Paceline.
@@ -80,33 +62,12 @@ const NO_STEPS_FOUND: &str =
 const ONLY_ENQUEUED: &str = "it is known when collectives were enqueued and not when they ran (NCCL 2.26 and later tell, and \
     so do events around the calls of a job that is linked with it; both cost too much where detail was lowered)";
 
-/// Batches per rank within this of each other are the same: the last of an epoch is often shorter.
-pub const SAME_BATCH: f64 = 0.05;
-
-impl Baseline {
-    /// `steps` of a run as a baseline; `None` when too little of it was observed.
-    #[must_use]
-    pub fn of<S: Borrow<StepAnalysis>>(run: RunId, ranks: u32, steps: &[S]) -> Option<Self> {
-        let (observed, _left_out) = best_known(observed(steps));
-        if observed.iter().any(|step| step.is_only_enqueued()) {
-            return None;
-        }
-        let throughput = throughput(&observed)?;
-        let costs = StepCosts::of(&ledger(&observed, ranks), observed.len(), loss::period(&observed)?)?;
-        Some(Self { run, ranks, throughput, batch: batch(&observed)?, costs })
-    }
-
-    /// True when ranks of both work through as much in a step: only then is weak scaling measured.
-    #[must_use]
-    pub fn has_batch(&self, batch: f64) -> bool {
-        (batch / self.batch - 1.0).abs() <= SAME_BATCH
-    }
-}
-
-/// Samples of one rank in one step, the mean.
+/// Samples of one rank in one step: the median over steps of the mean over ranks, as the job stated them. `None` when
+/// the job does not count its samples.
 #[must_use]
 pub fn batch(steps: &[&StepAnalysis]) -> Option<f64> {
-    stats::mean(ranks_of(steps).map(|(_, rank)| rank.samples as f64)).filter(|&samples| samples > 0.0)
+    let of_step = |step: &&StepAnalysis| stats::mean(step.present().map(|(_, rank)| rank.samples as f64));
+    stats::median(steps.iter().filter_map(of_step)).filter(|&samples| samples > 0.0)
 }
 
 /// The steps that count.
@@ -150,7 +111,8 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         .collect();
     let own_overhead = overhead::own_overhead(&lengths);
     want("own_overhead_ratio", own_overhead.is_some(), "fewer than six shadow steps between observed ones");
-    let scaling_efficiency = efficiency(facts, &observed, throughput);
+    let period_ns = loss::period(&observed);
+    let scaling_efficiency = ScalingEfficiency { implied: implied_efficiency(&observed, period_ns), measured: None };
     let ledger = ledger(&observed, facts.ranks);
     let what_if = what_if::what_if(&observed);
     want(
@@ -160,15 +122,6 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
          are not aligned, or there are too many of them to try every rank",
     );
     want("scaling_efficiency.implied", scaling_efficiency.implied.is_some(), no_steps);
-    want(
-        "scaling_efficiency.measured",
-        scaling_efficiency.measured.is_some(),
-        if facts.baseline.is_some() {
-            "the finished run on fewer ranks has another batch per rank: weak scaling cannot be compared"
-        } else {
-            "no finished run of the same name on fewer ranks to compare with"
-        },
-    );
     let buckets = bucket_stats(facts, &observed);
     let groups = groups::groups(&observed, |collective| function(facts, collective));
     let comm_model = comm_model::fit(&model_points(&buckets));
@@ -185,16 +138,19 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         step_range: observed.first().zip(observed.last()).map(|(first, last)| (first.step.0, last.step.0)),
         step_time_ns,
         local_step_time_ns: stats::spread(observed.iter().map(|step| step.local_nanos as f64)),
+        period_ns,
         throughput,
+        batch: batch(&observed),
         sample_unit: facts.sample_unit.clone(),
         overlap_ratio,
         communication_fraction: communication_fraction(&observed),
         tail_ns: stats::median(ranks_of(&observed).filter_map(|(_, rank)| Some(rank.tail_nanos? as f64))),
         scaling_efficiency,
+        baseline: None,
         own_overhead_ratio: own_overhead.map(|overhead| overhead.ratio),
         own_overhead,
         what_if,
-        loss_ledger: loss_ledger(facts, &observed, &ledger, scaling_efficiency.measured),
+        loss_ledger: period_ns.and_then(|period| Some(loss::implied(&StepCosts::of(&ledger, observed.len(), period)?))),
         ledger,
         verdicts: verdicts(facts, &observed),
         buckets,
@@ -286,31 +242,10 @@ fn communication_fraction(steps: &[&StepAnalysis]) -> Option<f64> {
     (compute + comm > 0).then(|| comm as f64 / (compute + comm) as f64)
 }
 
-/// Implied: mean_r |C_r| / T, over all steps together and with T as what each adds to the run, so that the loss
-/// ledger sums to it. Measured (weak): throughput per rank against the baseline.
-fn efficiency(facts: &RunFacts, steps: &[&StepAnalysis], throughput: Option<f64>) -> ScalingEfficiency {
-    let compute = stats::mean(ranks_of(steps).map(|(_, rank)| rank.compute_nanos as f64));
-    let implied = compute.zip(loss::period(steps)).filter(|(_, period)| *period > 0.0);
-    let comparable = facts.baseline.as_ref().zip(batch(steps)).filter(|(b, batch)| b.has_batch(*batch));
-    let measured = comparable.zip(throughput).and_then(|((baseline, _), own)| {
-        let ideal = f64::from(facts.ranks) / f64::from(baseline.ranks) * baseline.throughput;
-        (ideal > 0.0).then(|| own / ideal)
-    });
-    ScalingEfficiency { implied: implied.map(|(compute, period)| compute / period), measured }
-}
-
-/// Against the baseline where there is one, else of the implied efficiency.
-fn loss_ledger(
-    facts: &RunFacts,
-    steps: &[&StepAnalysis],
-    ledger: &[RankLedger],
-    measured: Option<f64>,
-) -> Option<LossLedger> {
-    let own = StepCosts::of(ledger, steps.len(), loss::period(steps)?)?;
-    Some(match facts.baseline.as_ref().zip(measured) {
-        Some((baseline, efficiency)) => loss::measured(&own, &baseline.costs, efficiency),
-        None => loss::implied(&own),
-    })
+/// mean_r |C_r| / T over all steps together, with T as what each adds to the run, so that the loss ledger sums to it.
+fn implied_efficiency(steps: &[&StepAnalysis], period_ns: Option<f64>) -> Option<f64> {
+    let compute = stats::mean(ranks_of(steps).map(|(_, rank)| rank.compute_nanos as f64))?;
+    period_ns.filter(|period| *period > 0.0).map(|period| compute / period)
 }
 
 fn ledger(steps: &[&StepAnalysis], ranks: u32) -> Vec<RankLedger> {

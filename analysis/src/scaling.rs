@@ -4,10 +4,10 @@
 //! the latency-bandwidth model gives, and what the ranks' unevenness costs is added.
 
 use wire::ids::RunId;
-use wire::live::Part;
 use wire::views::scaling::{CapPrediction, Scaling, ScalingPoint, ScalingPrediction};
-use wire::views::{AlphaBeta, RankLedger, Report, RunSummary};
+use wire::views::{AlphaBeta, BaselineRun, RankLedger, Report, RunSummary};
 
+use crate::baseline::{self, is_same_batch};
 use crate::replay::Replay;
 use crate::step::StepAnalysis;
 use crate::{report, stats};
@@ -22,8 +22,6 @@ const WORLDS: [u32; 15] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 
 const CAPS_KIB: [u64; 10] = [128, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 25_600, 65_536];
 /// A cap is advised from this relative gain on.
 const LEAST_GAIN: f64 = 0.01;
-/// Batches per rank that differ by less are the same; they are computed from a throughput and a median.
-const SAME_BATCH: f64 = 0.1;
 /// How much faster than a normal distribution's the unevenness may grow, at the lower end of the band.
 const HEAVY_TAIL: f64 = 1.5;
 
@@ -45,7 +43,7 @@ pub fn scaling(own: &Report, steps: &[&StepAnalysis], runs: impl Iterator<Item =
         cap_advice: None,
         missing: None,
     };
-    scaling.baseline = baseline(&mut scaling.points, own);
+    scaling.baseline = measure(&mut scaling.points, own);
     match Model::of(own, steps) {
         Ok(model) => model.fill(&mut scaling),
         Err(reason) => scaling.missing = Some(reason.into()),
@@ -58,6 +56,7 @@ fn points(runs: impl Iterator<Item = RunSummary>) -> Vec<ScalingPoint> {
         Some(ScalingPoint {
             ranks: run.ranks_expected,
             throughput: run.throughput?,
+            batch: run.batch,
             step_ns: run.step_time_nanos? as f64,
             measured: None,
             implied: run.efficiency_implied,
@@ -70,15 +69,16 @@ fn points(runs: impl Iterator<Item = RunSummary>) -> Vec<ScalingPoint> {
     points
 }
 
-/// Measures every run with the same batch per rank against the one on the fewest ranks, the newest of those.
-fn baseline(points: &mut [ScalingPoint], own: &Report) -> Option<RunId> {
-    let batch = |point: &ScalingPoint| point.throughput * point.step_ns / f64::from(point.ranks);
-    let wanted = points.iter().find(|point| point.run == own.run).map(batch)?;
-    let same = |point: &ScalingPoint| (batch(point) / wanted - 1.0).abs() <= SAME_BATCH;
-    let base = points.iter().find(|point| same(point))?.clone();
-    let per_rank = base.throughput / f64::from(base.ranks);
-    for point in points.iter_mut().filter(|point| same(point)) {
-        point.measured = Some(point.throughput / f64::from(point.ranks) / per_rank);
+/// Measures every run with this run's batch per rank against this run's baseline, or against this run where no run on
+/// fewer ranks has its batch.
+fn measure(points: &mut [ScalingPoint], own: &Report) -> Option<RunId> {
+    let batch = own.batch?;
+    let base = match &own.baseline {
+        Some(baseline) => baseline.clone(),
+        None => BaselineRun { run: own.run.clone(), ranks: own.ranks, throughput: own.throughput? },
+    };
+    for point in points.iter_mut().filter(|point| point.batch.is_some_and(|of| is_same_batch(batch, of))) {
+        point.measured = Some(baseline::efficiency(point.throughput, point.ranks, &base));
     }
     Some(base.run)
 }
@@ -90,8 +90,6 @@ pub struct Model {
     ranks: u32,
     /// Mean step time.
     measured: f64,
-    /// Useful compute of a step, the mean over ranks.
-    compute: f64,
     /// What steady differences between the ranks cost.
     steady: f64,
     /// What differences that change from step to step cost.
@@ -132,7 +130,6 @@ impl Model {
             comm,
             ranks: own.ranks,
             measured,
-            compute: own.mean_ns(&[Part::Forward, Part::Backward, Part::Optimizer]).unwrap_or(0.0),
             steady,
             turns: uneven - steady,
         })
@@ -156,26 +153,29 @@ impl Model {
         self.step(self.ranks, Latency::Ring, 1.0) / self.measured - 1.0
     }
 
-    /// The step on `ranks` ranks with the batch per rank unchanged.
+    /// The step on `ranks` ranks with the batch per rank unchanged. Efficiency is weak scaling against one rank: the
+    /// predicted step of one rank / the predicted step, so that it is 1 on one rank and never above.
     #[must_use]
     pub fn predict(&self, ranks: u32) -> ScalingPrediction {
         let step_ns = self.step(ranks, Latency::Ring, 1.0);
         let slowest = self.step(ranks, Latency::Ring, HEAVY_TAIL);
         let fastest = self.step(ranks, Latency::Tree, 0.0);
-        let off = self.error().abs();
+        let alone = self.step(1, Latency::Ring, 1.0);
+        // On one rank nothing is predicted from the communication model, so that its error widens nothing.
+        let off = if ranks == 1 { 0.0 } else { self.error().abs() };
         ScalingPrediction {
             ranks,
             step_ns,
-            efficiency: self.compute / step_ns,
-            efficiency_low: self.compute / slowest.max(step_ns) / (1.0 + off),
-            efficiency_high: (self.compute / fastest.min(step_ns) * (1.0 + off)).min(1.0),
+            efficiency: self.efficiency(ranks),
+            efficiency_low: alone / slowest.max(step_ns) / (1.0 + off),
+            efficiency_high: (alone / fastest.min(step_ns) * (1.0 + off)).min(1.0),
         }
     }
 
-    /// Weak scaling efficiency on `ranks` ranks, against one rank.
+    /// Predicted weak scaling efficiency on `ranks` ranks, against one rank; at most 1.
     #[must_use]
     pub fn efficiency(&self, ranks: u32) -> f64 {
-        self.step(1, Latency::Ring, 1.0) / self.step(ranks, Latency::Ring, 1.0)
+        (self.step(1, Latency::Ring, 1.0) / self.step(ranks, Latency::Ring, 1.0)).min(1.0)
     }
 
     /// The step time; `growth` scales how the changing unevenness grows beyond what was measured.

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A job is started once per rank with `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` set, as torchrun
-//! and mpirun wrappers do, and alone without them. The same seed and the same global batch give the same loss
+//! and mpirun wrappers do, and alone without them. With `--strong`, the same seed and batch give the same loss
 //! curve on any number of ranks, up to the order of additions.
 
 pub mod adamw;

@@ -13,6 +13,9 @@ pub struct JobOptions {
     /// Random seed for the initial parameters and the order of samples; must be equal on all ranks
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Divide --batch among the ranks (strong scaling) instead of giving each rank that many samples (weak scaling)
+    #[arg(long)]
+    pub strong: bool,
     /// Where to train; `cuda` only where the program was built with it
     #[arg(long, value_enum, default_value_t)]
     pub device: DeviceKind,

@@ -59,7 +59,7 @@ pub struct Plan {
     pub steps: Option<u64>,
     /// How many epochs, where steps are not given.
     pub epochs: u64,
-    /// Samples in one step over all ranks.
+    /// Samples in one step of one rank; over all ranks with [`JobOptions::strong`].
     pub batch: usize,
     /// Learning rate.
     pub rate: f64,
@@ -123,7 +123,8 @@ impl<T: Task, B: Backend> Trainer<T, B> {
         parameters
             .set_values(&first.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect::<Vec<_>>())?;
         let count = parameters.list().len();
-        let sampler = Sampler::new(task.samples(), plan.batch, place.world_size, place.rank.0, options.seed);
+        let batch = plan.batch * if options.strong { 1 } else { place.world_size as usize };
+        let sampler = Sampler::new(task.samples(), batch, place.world_size, place.rank.0, options.seed);
         let steps = plan.steps.unwrap_or(plan.epochs * sampler.steps_per_epoch());
         let marks = B::marks(agent, &reducer);
         let shared = Arc::new(Shared::<B> { reducer: Mutex::new(reducer), trouble: Mutex::new(trouble) });

@@ -79,6 +79,8 @@ pub struct RunSummary {
     pub step_time_nanos: Option<u64>,
     /// Samples (or tokens) per second over all ranks, over the recent steps.
     pub throughput: Option<f64>,
+    /// Samples of one rank in one step.
+    pub batch: Option<f64>,
     /// What a sample is.
     pub sample_unit: String,
     /// Overlap ratio.
@@ -122,8 +124,20 @@ impl Spread {
 pub struct ScalingEfficiency {
     /// Mean over ranks of useful compute / T.
     pub implied: Option<f64>,
-    /// Against a baseline run of the same name on fewer ranks.
+    /// Weak scaling: throughput per rank / throughput per rank of [`Report::baseline`].
     pub measured: Option<f64>,
+}
+
+/// The run that measured scaling efficiency is against.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BaselineRun {
+    /// The completed run of the same name and batch per rank on the fewest ranks; the newest of several.
+    pub run: RunId,
+    /// Its world size.
+    pub ranks: u32,
+    /// Its samples per second, over all ranks.
+    pub throughput: f64,
 }
 
 /// One rank's step ledger, summed over the observed steps. The parts sum to `step_ns` exactly.
@@ -393,8 +407,13 @@ pub struct Report {
     pub step_time_ns: Option<Spread>,
     /// The median over ranks of the local step time, over the observed steps, in nanoseconds.
     pub local_step_time_ns: Option<Spread>,
+    /// Mean time from one step to the next, in nanoseconds: what shares of the step are shares of. Shorter than the mean
+    /// of `step_time_ns` where ranks begin a step at different times, so that steps overlap.
+    pub period_ns: Option<f64>,
     /// Samples per second over all ranks.
     pub throughput: Option<f64>,
+    /// Samples of one rank in one step, as the job stated them: the median over steps of the mean over ranks.
+    pub batch: Option<f64>,
     /// What a sample is.
     pub sample_unit: String,
     /// |hidden| / |collectives| over ranks and steps.
@@ -405,6 +424,8 @@ pub struct Report {
     pub tail_ns: Option<f64>,
     /// Both kinds of scaling efficiency.
     pub scaling_efficiency: ScalingEfficiency,
+    /// What measured efficiency is against.
+    pub baseline: Option<BaselineRun>,
     /// What recording costs, as one number.
     pub own_overhead_ratio: Option<f64>,
     /// The same with its interval.

@@ -43,7 +43,6 @@ fn model() -> Model {
         },
         ranks: 4,
         measured: 115.0 * MS,
-        compute: 105.0 * MS,
         steady: 0.0,
         turns: 2.0 * MS,
     }
@@ -58,7 +57,7 @@ fn the_model_gives_back_what_was_measured() {
     let model = model();
     close(model.predict(4).step_ns, 115.0 * MS);
     assert!(model.error().abs() < 1e-9);
-    close(model.predict(4).efficiency, 105.0 / 115.0);
+    close(model.predict(4).efficiency, 110.0 / 115.0);
 }
 
 #[test]
@@ -72,7 +71,12 @@ fn more_ranks_take_a_rings_latency_and_volume_and_wait_longer() {
     let predicted = model.predict(1_024);
     assert!(predicted.efficiency_low < predicted.efficiency, "{predicted:?}");
     assert!(predicted.efficiency < predicted.efficiency_high, "{predicted:?}");
-    close(model.efficiency(1), 1.0);
+    for ranks in WORLDS {
+        let ScalingPrediction { efficiency, efficiency_low, efficiency_high, .. } = model.predict(ranks);
+        assert!(efficiency_low <= efficiency && efficiency <= efficiency_high, "{ranks}");
+        assert!(efficiency_high <= 1.0, "{ranks}");
+    }
+    close(model.predict(1).efficiency, 1.0);
 }
 
 #[test]

@@ -17,16 +17,16 @@ use examples::{job, start};
 /// Trains a small GPT to write the next character of a text.
 ///
 /// Start it once per rank with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, or alone without them. With
-/// PACELINE_SERVER set it reports what it does to a Paceline server. The same seed and batch give the same
-/// loss curve on any number of ranks.
+/// PACELINE_SERVER set it reports what it does to a Paceline server. With --strong, the same seed and batch
+/// give the same loss curve on any number of ranks.
 #[derive(Parser)]
 #[command(version)]
 struct Options {
     /// Training steps
     #[arg(long, default_value_t = 1000)]
     steps: u64,
-    /// Sequences in one step, over all ranks
-    #[arg(long, value_name = "SEQUENCES", default_value_t = 8, value_parser = positive)]
+    /// Sequences in one step of each rank; with --strong, of all ranks together
+    #[arg(long, value_name = "SEQUENCES", default_value_t = 2, value_parser = positive)]
     batch: usize,
     /// Characters the model looks back
     #[arg(long, value_name = "CHARACTERS", default_value_t = 64, value_parser = positive)]

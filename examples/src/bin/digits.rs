@@ -34,8 +34,8 @@ struct Options {
     /// Training steps, instead of epochs
     #[arg(long)]
     steps: Option<u64>,
-    /// Images in one step, over all ranks
-    #[arg(long, value_name = "IMAGES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Images in one step of each rank; with --strong, of all ranks together
+    #[arg(long, value_name = "IMAGES", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
     /// Learning rate
     #[arg(long, value_name = "RATE", default_value_t = 2e-3)]

@@ -1,13 +1,19 @@
 //! Where a command finds the report it is asked about.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use analysis::baseline;
 use anyhow::Context as _;
-use wire::views::Report;
+use wire::clock::ServerNanos;
+use wire::ids::RunId;
+use wire::views::{Report, RunSummary};
 
 use super::runs;
 use crate::clock::ServerClock;
+use crate::state::run::Run;
 use crate::store::directory::Layout;
+use crate::store::replay;
 
 /// The report of a run in the data directory (an id, or `latest`), or one that `paceline report --format json`
 /// wrote to a file whose name ends in `.json`.
@@ -19,5 +25,33 @@ pub(super) fn report(layout: &Layout, name: &str) -> anyhow::Result<Report> {
             format!("{name} is no report of this version: write it with `paceline report RUN --format json -o {name}`")
         });
     }
-    Ok(runs::find(layout, name)?.report(usize::MAX, ServerClock::start().now()))
+    Ok(of_run(layout, &runs::find(layout, name)?))
+}
+
+/// The report over all steps of a run, measured against the other runs in its data directory.
+pub(super) fn of_run(layout: &Layout, run: &Run) -> Report {
+    let now = ServerClock::start().now();
+    let mut report = run.report(usize::MAX, now);
+    let smaller = smaller_runs(layout, &report, now);
+    let summaries = smaller.iter().map(|(summary, _)| summary);
+    baseline::measure(&mut report, summaries, |id| {
+        smaller.iter().find(|(summary, _)| summary.run == *id).map(|(_, report)| report.clone())
+    });
+    report
+}
+
+/// The runs that may be the baseline of `own`. Only those of its name on fewer ranks are replayed. A run that cannot
+/// be read is no baseline; `paceline runs` says why.
+fn smaller_runs(layout: &Layout, own: &Report, now: ServerNanos) -> Vec<(RunSummary, Arc<Report>)> {
+    let is_smaller = |id: &RunId| {
+        let introduction = replay::introduction(layout, id).ok().flatten();
+        introduction.is_some_and(|run| run.name == own.name && run.world_size < own.ranks)
+    };
+    let ids = layout.runs().unwrap_or_default().into_iter().filter(|id| *id != own.run).filter(is_smaller);
+    let runs = ids.filter_map(|id| replay::run(layout, &id).ok().flatten());
+    runs.map(|run| {
+        let report = run.report(usize::MAX, now);
+        (run.summary(&report, now), Arc::new(report))
+    })
+    .collect()
 }

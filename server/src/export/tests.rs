@@ -20,6 +20,7 @@ pub(in crate::export) fn summary() -> RunSummary {
         last_step: Some(3),
         step_time_nanos: None,
         throughput: None,
+        batch: None,
         sample_unit: "tokens".into(),
         overlap_ratio: None,
         efficiency_implied: None,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use analysis::baseline;
 use analysis::step::StepAnalysis;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::MissedTickBehavior;
@@ -214,7 +215,7 @@ impl Held {
     }
 
     /// Steps are always the newest; the report is made anew when it is due or the run's state changed.
-    fn snapshot(&mut self, now: ServerNanos) -> Arc<RunSnapshot> {
+    fn snapshot(&mut self, others: &Snapshot, now: ServerNanos) -> Arc<RunSnapshot> {
         self.dirty = false;
         let every = REPORT_EVERY_NANOS.max(self.report_took_nanos * REPORT_SHARE);
         let due = self.reported_at.is_none_or(|at| now - at >= every);
@@ -225,7 +226,7 @@ impl Held {
                 self.reported_at = Some(now);
                 let most = if self.run.is_over(now) { usize::MAX } else { RECENT_STEPS };
                 let began = Instant::now();
-                let report = Arc::new(self.run.report(most, now));
+                let report = Arc::new(measured(self.run.report(most, now), others));
                 if !self.run.is_over(now) {
                     self.run.want_evidence(&report, now);
                 }
@@ -244,6 +245,13 @@ impl Held {
     }
 }
 
+/// A report with its measured scaling efficiency, which other runs decide.
+fn measured(mut report: Report, others: &Snapshot) -> Report {
+    let summaries = others.runs.values().map(|run| &run.summary);
+    baseline::measure(&mut report, summaries, |run| others.runs.get(run).map(|run| run.report.clone()));
+    report
+}
+
 struct Task {
     runs: BTreeMap<RunId, Held>,
     clock: ServerClock,
@@ -255,8 +263,6 @@ impl Task {
     async fn run(mut self, mut queue: mpsc::Receiver<Command>) {
         let mut publish = tokio::time::interval(PUBLISH_EVERY);
         publish.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let replayed: Vec<RunId> = self.runs.keys().cloned().collect();
-        replayed.iter().for_each(|id| self.find_baseline(id));
         loop {
             tokio::select! {
                 command = queue.recv() => match command {
@@ -303,18 +309,19 @@ impl Task {
             }
             Command::ReportAt { run: id, last, reply } => {
                 let now = self.clock.now();
-                let _gone = reply.send(run(&id).map(|run| run.report_at(last, RECENT_STEPS, now)));
+                let report = run(&id).map(|run| run.report_at(last, RECENT_STEPS, now));
+                let _gone = reply.send(report.map(|report| measured(report, &self.publisher.borrow())));
             }
             Command::Report { run: id, newest, reply } => {
                 let now = self.clock.now();
-                let _gone = reply.send(run(&id).map(|run| run.report(newest, now)));
+                let report = run(&id).map(|run| run.report(newest, now));
+                let _gone = reply.send(report.map(|report| measured(report, &self.publisher.borrow())));
             }
         }
     }
 
     fn take_in(&mut self, batch: Batch, received: ServerNanos) {
         let id = batch.run.clone();
-        let is_new = !self.runs.contains_key(&id);
         let held = self
             .runs
             .entry(id.clone())
@@ -323,26 +330,6 @@ impl Task {
         let Ok(closed) = held.run.apply(batch, received) else { return };
         self.metrics.observe_steps(&held.run, &closed);
         held.dirty = true;
-        if is_new {
-            self.find_baseline(&id);
-        }
-    }
-
-    /// The completed run of the same name on the fewest ranks is what a run's efficiency is measured against.
-    fn find_baseline(&mut self, id: &RunId) {
-        let now = self.clock.now();
-        let Some(own) = self.runs.get(id).map(|held| &held.run) else { return };
-        let candidates = self.runs.iter().map(|(other, held)| (other, &held.run)).filter(|(other, run)| {
-            *other != id
-                && run.name() == own.name()
-                && run.world_size() < own.world_size()
-                && run.state(now) == RunState::Completed
-        });
-        let baseline =
-            candidates.min_by_key(|(_, run)| run.world_size()).and_then(|(_, run)| run.as_baseline());
-        if let Some(held) = self.runs.get_mut(id) {
-            held.run.set_baseline(baseline);
-        }
     }
 
     fn publish(&mut self) {
@@ -357,11 +344,31 @@ impl Task {
             return;
         }
         let mut snapshot = Snapshot::clone(&self.publisher.borrow());
-        for (id, held) in self.runs.iter_mut().filter(|(_, held)| held.dirty) {
-            let shown = held.snapshot(now);
+        let mut dirty: Vec<(&RunId, &mut Held)> = self.runs.iter_mut().filter(|(_, held)| held.dirty).collect();
+        // A baseline has fewer ranks than the runs that are measured against it.
+        dirty.sort_by_key(|(_, held)| held.run.world_size());
+        let mut completed = Vec::new();
+        for (id, held) in dirty {
+            let shown = held.snapshot(&snapshot, now);
             self.metrics.observe_run(&held.run, &shown, now);
-            snapshot.runs.insert(id.clone(), shown);
+            let before = snapshot.runs.insert(id.clone(), shown.clone());
+            let is_completed = |run: &RunSnapshot| run.summary.state == RunState::Completed;
+            if is_completed(&shown) && !before.is_some_and(|before| is_completed(&before)) {
+                completed.push((shown.summary.name.clone(), shown.summary.ranks_expected));
+            }
         }
         self.publisher.send_replace(Arc::new(snapshot));
+        for (name, ranks) in completed {
+            self.measure_again(&name, ranks);
+        }
+    }
+
+    /// A run of `name` on `ranks` ranks has completed: it may be the baseline of those on more ranks.
+    fn measure_again(&mut self, name: &str, ranks: u32) {
+        let larger = |held: &&mut Held| held.run.name() == name && held.run.world_size() > ranks;
+        for held in self.runs.values_mut().filter(larger) {
+            held.dirty = true;
+            held.reported_at = None;
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use analysis::clocks::{self, AlignedCollective, ClockFit};
 use analysis::hang::{self, Progress};
-use analysis::report::{self, Baseline, RunFacts};
+use analysis::report::{self, RunFacts};
 use analysis::step::{StepAnalysis, StepRecords};
 use analysis::{stats, waterfall};
 use wire::batch::{BY_REDUCER, Batch, Drop, DropReason, Hello, Layout, Note, is_foreign};
@@ -101,7 +101,6 @@ pub struct Run {
     last_step_at: Option<ServerNanos>,
     layouts: BTreeMap<u32, Layout>,
     hang: Option<Hang>,
-    baseline: Option<Baseline>,
     /// Suspects whose devices were asked what they do.
     evidence_asked: BTreeSet<u32>,
 }
@@ -124,7 +123,6 @@ impl Run {
             last_step_at: None,
             layouts: BTreeMap::new(),
             hang: None,
-            baseline: None,
             evidence_asked: BTreeSet::new(),
         }
     }
@@ -352,11 +350,6 @@ impl Run {
         self.has_ended() || self.is_lost(now)
     }
 
-    /// Compares this run's efficiency with one on fewer ranks.
-    pub fn set_baseline(&mut self, baseline: Option<Baseline>) {
-        self.baseline = baseline;
-    }
-
     /// Its id.
     #[must_use]
     pub fn id(&self) -> &RunId {
@@ -381,13 +374,6 @@ impl Run {
         self.ranks.len() as u32
     }
 
-    /// What other runs of its name are compared with: all kept steps.
-    #[must_use]
-    pub fn as_baseline(&self) -> Option<Baseline> {
-        let steps: Vec<&StepAnalysis> = self.analysed.iter().map(Arc::as_ref).collect();
-        Baseline::of(self.id.clone(), self.world_size(), &steps)
-    }
-
     fn hello(&self) -> Option<&Hello> {
         self.ranks.iter().find_map(|rank| rank.hello.as_ref())
     }
@@ -407,7 +393,6 @@ impl Run {
             fits: self.fits(),
             drops: self.ranks.iter().enumerate().map(drops).filter(|rank| !rank.drops.is_empty()).collect(),
             hang: self.hang.clone(),
-            baseline: self.baseline.clone(),
             looks: self.devices().map(RankDevices::looks).collect(),
             bursts: self.devices().map(|devices| devices.activity(now)).collect(),
         }
@@ -441,6 +426,7 @@ impl Run {
             last_step: self.analysed.back().map(|step| step.step.0),
             step_time_nanos: report.step_time_ns.map(|spread| spread.median as u64),
             throughput: report.throughput,
+            batch: report.batch,
             sample_unit: report.sample_unit.clone(),
             overlap_ratio: report.overlap_ratio,
             efficiency_implied: report.scaling_efficiency.implied,

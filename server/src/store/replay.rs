@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use wire::batch::Note;
 use wire::ids::{RunId, Step};
 use wire::live::Waterfall;
 
@@ -46,6 +47,54 @@ pub fn waterfalls<E: From<StoreError>>(
         }
         Ok(())
     })
+}
+
+/// What a run says of itself at its start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Introduction {
+    /// Its name; runs of one name are compared.
+    pub name: String,
+    /// How many ranks it has.
+    pub world_size: u32,
+}
+
+/// How far the introduction of a run is looked for: every rank introduces itself in its first batch.
+const INTRODUCED_WITHIN: usize = 64;
+
+/// Reads a run's introduction without replaying the run; `None` when its first batches have none.
+///
+/// # Errors
+/// When its files cannot be read or hold something else.
+pub fn introduction(layout: &Layout, id: &RunId) -> Result<Option<Introduction>, StoreError> {
+    enum Found {
+        Introduction(Option<Introduction>),
+        Failed(StoreError),
+    }
+    impl From<StoreError> for Found {
+        fn from(error: StoreError) -> Self {
+            Self::Failed(error)
+        }
+    }
+    let mut seen = 0;
+    let looked = each_batch(layout, id, |segment::Received { batch, .. }| {
+        seen += 1;
+        let hello = batch.notes.iter().find_map(|note| match note {
+            Note::Hello(hello) => Some(hello.name.clone()),
+            _ => None,
+        });
+        match hello {
+            Some(name) => {
+                Err(Found::Introduction(Some(Introduction { name, world_size: batch.world_size })))
+            }
+            None if seen == INTRODUCED_WITHIN => Err(Found::Introduction(None)),
+            None => Ok(()),
+        }
+    });
+    match looked {
+        Ok(()) => Ok(None),
+        Err(Found::Introduction(found)) => Ok(found),
+        Err(Found::Failed(error)) => Err(error),
+    }
 }
 
 /// The batches of a run, in the order they came.

@@ -53,6 +53,7 @@ mod tests {
             last_step: Some(4),
             step_time_nanos: None,
             throughput: Some(1.5),
+            batch: Some(64.0),
             sample_unit: "tokens".into(),
             overlap_ratio: None,
             efficiency_implied: Some(0.5),

@@ -17,8 +17,10 @@ pub struct ScalingPoint {
     pub throughput: f64,
     /// Median step time, in nanoseconds.
     pub step_ns: f64,
+    /// Samples of one rank in one step; null when the job does not count them.
+    pub batch: Option<f64>,
     /// Measured (weak) scaling efficiency against the baseline; 1 for the baseline itself, null for runs
-    /// whose per-rank batch differs from this run's by more than 10 %.
+    /// whose batch per rank differs from this run's by more than 5 %.
     pub measured: Option<f64>,
     /// Implied efficiency.
     pub implied: Option<f64>,
@@ -34,7 +36,7 @@ pub struct ScalingPrediction {
     pub ranks: u32,
     /// Step time, in nanoseconds.
     pub step_ns: f64,
-    /// Useful compute / step time.
+    /// Weak scaling efficiency against one rank: predicted step on one rank / `step_ns`; at most 1.
     pub efficiency: f64,
     /// Lower end of the error band.
     pub efficiency_low: f64,
@@ -66,7 +68,7 @@ pub struct Scaling {
     pub ranks: u32,
     /// What a sample is.
     pub sample_unit: String,
-    /// The run that measured efficiency is against: the one on the fewest ranks.
+    /// The run that measured efficiency is against: [`super::Report::baseline`], or the run itself without one.
     pub baseline: Option<RunId>,
     /// All runs of the name with a throughput, by world size, newest first within one.
     pub points: Vec<ScalingPoint>,

@@ -24,7 +24,14 @@ pub(super) fn section(report: &Report) -> Section {
     add("overlap", percent(report.overlap_ratio));
     let implied = percent(report.scaling_efficiency.implied);
     add("efficiency", implied.map(|value| format!("{value} (implied: compute / step, no baseline run)")));
-    add("measured eff.", percent(report.scaling_efficiency.measured));
+    let measured = percent(report.scaling_efficiency.measured).zip(report.baseline.as_ref());
+    add(
+        "measured eff.",
+        measured.map(|(value, baseline)| {
+            let per_rank = baseline.throughput / f64::from(baseline.ranks);
+            format!("{value} (throughput per rank against {per_rank:.0} {unit}/s of {})", baseline.run)
+        }),
+    );
     add("own overhead", own_overhead(report));
     add("all-reduce", comm_model(report));
     let lost: u64 = report.drops.iter().flat_map(|rank| &rank.drops).map(|drop| drop.count).sum();

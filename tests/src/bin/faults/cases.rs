@@ -37,6 +37,8 @@ impl Class {
 pub struct Job {
     pub program: &'static str,
     pub ranks: u32,
+    /// Samples of a step, over all ranks.
+    pub batch: &'static str,
 }
 
 impl Job {
@@ -49,9 +51,9 @@ impl Job {
 
 /// The jobs of real runs.
 const JOBS: [Job; 3] = [
-    Job { program: "char_lm", ranks: 2 },
-    Job { program: "digits", ranks: 2 },
-    Job { program: "char_lm", ranks: 4 },
+    Job { program: "char_lm", ranks: 2, batch: "8" },
+    Job { program: "digits", ranks: 2, batch: "64" },
+    Job { program: "char_lm", ranks: 4, batch: "8" },
 ];
 
 /// Jobs by [`Job::has_own_cores`]. Ranks that share cores slow each other, which is in no record: what a fault costs there

@@ -67,6 +67,7 @@ fn outcome(job: Job, planted: Option<Planted>, found: Found, load: String) -> Ou
 fn train(data: &Path, job: Job, more: &[String]) -> anyhow::Result<()> {
     let (data, ranks, steps) = (data.to_string_lossy(), job.ranks.to_string(), STEPS.to_string());
     let mut arguments = vec!["-n", &ranks, "--data", &data, "--", job.program, "--steps", &steps];
+    arguments.extend(["--batch", job.batch, "--strong"]);
     arguments.extend(more.iter().map(String::as_str));
     let started = programs::Job::start(&arguments)?;
     let crossover = Crossover::of(&started, job.ranks as usize)?;

@@ -94,6 +94,7 @@ fn start(shape: Shape, rank: u32, port: u16, run: &str, server: Option<&str>) ->
     let mut command = Command::new(program("char_lm"));
     command
         .args(["--steps", &shape.steps.to_string(), "--log-every", &GROUP.to_string(), "--seed", "1"])
+        .args(["--batch", "8", "--strong"])
         .env("RANK", rank.to_string())
         .env("LOCAL_RANK", rank.to_string())
         .env("WORLD_SIZE", shape.ranks.to_string())
