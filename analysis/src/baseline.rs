@@ -70,11 +70,8 @@ pub fn measure<'a>(
 }
 
 fn against(report: &mut Report, baseline: &Report) -> Option<()> {
-    let run = BaselineRun {
-        run: baseline.run.clone(),
-        ranks: baseline.ranks,
-        throughput: baseline.throughput?,
-    };
+    let run =
+        BaselineRun { run: baseline.run.clone(), ranks: baseline.ranks, throughput: baseline.throughput? };
     let measured = efficiency(report.throughput?, report.ranks, &run);
     report.scaling_efficiency.measured = Some(measured);
     report.baseline = Some(run);
@@ -101,8 +98,10 @@ mod tests {
             fits: Vec::new(),
             drops: Vec::new(),
             hang: None,
+            failure: None,
             looks: Vec::new(),
             bursts: Vec::new(),
+            notable_share: crate::verdict::NOTABLE_SHARE,
         };
         report::report::<crate::step::StepAnalysis>(&facts, &[])
     }

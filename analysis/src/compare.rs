@@ -140,7 +140,15 @@ fn sentence(a: &Report, b: &Report, step: &Compared, ledger: &[Compared]) -> Str
     };
     let times = format!("{} ms against {} ms", millis(after), millis(before));
     if step.change == Change::Same {
-        return format!("The steps of {} and {} take as long as each other: {times}.", b.run, a.run);
+        let noise = step.noise.map_or_else(String::new, |noise| {
+            format!(", where chance alone makes up to {:.0} %", noise * 100.0)
+        });
+        return format!(
+            "The steps of {} and {} cannot be told apart: {times} in the median, {:+.1} %{noise}.",
+            b.run,
+            a.run,
+            difference * 100.0
+        );
     }
     let change = |row: &Compared| row.b.unwrap_or(0.0) - row.a.unwrap_or(0.0);
     let slower = after > before;
@@ -153,7 +161,7 @@ fn sentence(a: &Report, b: &Report, step: &Compared, ledger: &[Compared]) -> Str
         .map_or_else(String::new, |row| format!(", mostly in {} ({:+.1} ms)", row.name, change(row) / 1e6));
     let word = if slower { "longer" } else { "less" };
     format!(
-        "A step of {} takes {:.0} % {word} than one of {}: {times}{mostly}.",
+        "A step of {} takes {:.0} % {word} than one of {}: {times} in the median{mostly}.",
         b.run,
         difference.abs() * 100.0,
         a.run

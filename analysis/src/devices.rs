@@ -92,7 +92,9 @@ mod tests {
             cause: Cause::Compute,
             cost_ns_per_step: 5_000_000,
             cost_share: 0.1,
-            gpu_hours_per_day: 4.8,
+            device_hours_per_day: Some(4.8),
+            state: wire::views::VerdictState::Active,
+            affected_steps: 5,
             confidence: Confidence::High,
             sentence: "Rank 1 computes longer than the others and costs every step 5.0 ms (10 % of it)."
                 .into(),
@@ -100,7 +102,7 @@ mod tests {
             counter_evidence: Vec::new(),
             example_step: None,
             persistence: None,
-            steps: None,
+            steps: (2, 6),
             onset: None,
         }
     }

@@ -1,8 +1,8 @@
 //! The loss ledger (METRICS.md, "One run"): 1 - E split, from ideal to measured.
 
 use wire::live::Part;
-use wire::views::{RankLedger, Report};
 use wire::views::what_if::{EfficiencyKind, Loss, LossLedger};
+use wire::views::{RankLedger, Report};
 
 use crate::stats;
 use crate::step::StepAnalysis;

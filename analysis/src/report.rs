@@ -9,13 +9,15 @@ use wire::burst::Activity;
 use wire::event::Function;
 use wire::ids::{Bucket, Rank, RunId};
 use wire::views::{
-    BucketStats, Group, Hang, RankClock, RankDrops, RankLedger, Report, RunState, ScalingEfficiency, Verdict,
+    BucketStats, ComputedOn, Failure, Group, Hang, RankClock, RankDrops, RankLedger, Report, RunState,
+    ScalingEfficiency,
 };
 
 use crate::clocks::ClockFit;
 use crate::devices::{self, Look};
 use crate::loss::StepCosts;
 use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
+use crate::verdict::{Setting, Verdicts};
 use crate::{activity, comm_model, groups, latency, loss, overhead, stats, verdict, what_if};
 
 /// The first steps warm caches up and run on the first bucket layout; they are kept but not counted.
@@ -42,10 +44,14 @@ pub struct RunFacts {
     pub drops: Vec<RankDrops>,
     /// Why it does not move.
     pub hang: Option<Hang>,
+    /// How it failed.
+    pub failure: Option<Failure>,
     /// Looks at each rank's device, by rank.
     pub looks: Vec<Vec<Look>>,
     /// What each rank's devices did in a burst of late, by rank.
     pub bursts: Vec<Option<Activity>>,
+    /// An effect that costs less than this share of the time is a note and not a verdict; 0 to 1.
+    pub notable_share: f64,
 }
 
 /// Why there are no phases in a job that knows nothing of Paceline.
@@ -112,7 +118,8 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
     let own_overhead = overhead::own_overhead(&lengths);
     want("own_overhead_ratio", own_overhead.is_some(), "fewer than six shadow steps between observed ones");
     let period_ns = loss::period(&observed);
-    let scaling_efficiency = ScalingEfficiency { implied: implied_efficiency(&observed, period_ns), measured: None };
+    let scaling_efficiency =
+        ScalingEfficiency { implied: implied_efficiency(&observed, period_ns), measured: None };
     let ledger = ledger(&observed, facts.ranks);
     let what_if = what_if::what_if(&observed);
     want(
@@ -129,6 +136,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
     if let Some(reason) = verdict::insufficient(observed.len(), facts.ranks as usize) {
         want("verdicts", false, &reason);
     }
+    let Verdicts { verdicts, notes } = verdicts(facts, &observed);
     let report = Report {
         run: facts.run.clone(),
         name: facts.name.clone(),
@@ -150,15 +158,19 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         own_overhead_ratio: own_overhead.map(|overhead| overhead.ratio),
         own_overhead,
         what_if,
-        loss_ledger: period_ns.and_then(|period| Some(loss::implied(&StepCosts::of(&ledger, observed.len(), period)?))),
+        loss_ledger: period_ns
+            .and_then(|period| Some(loss::implied(&StepCosts::of(&ledger, observed.len(), period)?))),
         ledger,
-        verdicts: verdicts(facts, &observed),
+        verdicts,
+        notes,
+        computed_on: computed_on(facts),
         buckets,
         groups,
         comm_model,
         clocks: clocks(facts),
         drops: facts.drops.clone(),
         hang: facts.hang.clone(),
+        failure: facts.failure.clone(),
         missing,
     };
     if observed.iter().any(|step| step.is_only_enqueued()) { withheld(report) } else { report }
@@ -197,6 +209,7 @@ fn withheld(report: Report) -> Report {
         what_if: None,
         loss_ledger: None,
         verdicts: Vec::new(),
+        notes: Vec::new(),
         buckets: Vec::new(),
         groups: Vec::new(),
         comm_model: None,
@@ -314,15 +327,23 @@ fn model_points(buckets: &[BucketStats]) -> Vec<(u64, f64)> {
     of_largest.map(|bucket| (bucket.bytes, bucket.transfer_ns.median / 1e9)).collect()
 }
 
-fn verdicts(facts: &RunFacts, observed: &[&StepAnalysis]) -> Vec<Verdict> {
-    let mut verdicts = verdict::verdicts(observed);
+/// A rank whose device was seen computes on it.
+fn computed_on(facts: &RunFacts) -> ComputedOn {
+    let has_device = facts.looks.iter().any(|looks| !looks.is_empty());
+    if has_device { ComputedOn::Gpu } else { ComputedOn::Cpu }
+}
+
+fn verdicts(facts: &RunFacts, observed: &[&StepAnalysis]) -> Verdicts {
+    let setting = Setting { computed_on: computed_on(facts), notable_share: facts.notable_share };
+    let mut found = verdict::verdicts(observed, &setting);
+    let verdicts = &mut found.verdicts;
     let begin = observed.iter().find_map(|step| Some(step.window?.0));
     let end = observed.iter().rev().find_map(|step| Some(step.window?.1));
     if let Some(window) = begin.zip(end) {
         verdicts.iter_mut().for_each(|verdict| devices::explain(verdict, &facts.looks, window));
     }
     verdicts.iter_mut().for_each(|verdict| activity::explain(verdict, &facts.bursts));
-    verdicts
+    found
 }
 
 fn clocks(facts: &RunFacts) -> Vec<RankClock> {

@@ -125,14 +125,7 @@ impl Model {
         let longest = own.ledger.iter().map(own_work).fold(0.0, f64::max);
         let steady = longest - stats::mean(own.ledger.iter().map(own_work)).unwrap_or(0.0);
         let steady = steady.clamp(0.0, uneven);
-        Ok(Self {
-            profile,
-            comm,
-            ranks: own.ranks,
-            measured,
-            steady,
-            turns: uneven - steady,
-        })
+        Ok(Self { profile, comm, ranks: own.ranks, measured, steady, turns: uneven - steady })
     }
 
     fn fill(&self, scaling: &mut Scaling) {

@@ -2,57 +2,110 @@
 //!
 //! What fixing a rank saves in a step is the replay's answer (`crate::replay`); where a step cannot be replayed
 //! closely, it is what the rank's *own work* (its step less what it spent on collectives in the open, but for
-//! transfers that took it longer than the median rank) exceeds the longest of the others by. Steps are judged
-//! in blocks, so that a fault that came and went is dated and its cost is not diluted into nothing; a block
-//! only counts against a rank that was last in most of its steps, because in a healthy run everyone is last
-//! sometimes.
+//! transfers that took it longer than the median rank) exceeds the longest of the others by. [`episodes`] finds the
+//! steps that have a fault, so that it is dated and its cost is not diluted into nothing. A rank is named only when
+//! it was last in these steps far oftener than by chance, because in a healthy run every rank is last sometimes.
+//!
+//! What costs little is a *note* and not a verdict, and so is what no record tells from the ordinary unsteadiness of
+//! a processor ([`Setting`]).
 
+mod claim;
+mod course;
 mod episodes;
 mod everyone;
 mod evidence;
 mod excess;
-mod onset;
+mod processor;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-use wire::views::{Confidence, Culprit, Persistence, Verdict};
+use wire::views::{Cause, ComputedOn, Confidence, Culprit, Verdict, VerdictState};
 
+use crate::cost::Cost;
 use crate::stats;
 use crate::step::StepAnalysis;
-use episodes::Claim;
+use claim::Claim;
 use evidence::Case;
 use excess::Excess;
 
 /// Observed steps needed before a rank is named.
-const LEAST_STEPS: usize = episodes::BLOCK * episodes::LEAST_BLOCKS;
-/// And before one is sure.
-const HIGH_CONFIDENCE_STEPS: usize = 2 * LEAST_STEPS;
-/// Of the savings of the bad steps, this share is left out at either end: a step that the machine spoilt for
-/// some other reason says nothing about the rank.
-const TRIM: f64 = 0.1;
-/// A verdict is given from this share of the step time on.
+const LEAST_STEPS: usize = 20;
+/// Steps with the fault before one is sure.
+const HIGH_CONFIDENCE_STEPS: usize = 100;
+/// Steps with the fault, and the share of them that the rank must be last in, for a fault of [`OBVIOUS_SHARE`].
+const OBVIOUS_STEPS: usize = 20;
+const OBVIOUS_LAST_SHARE: f64 = 0.8;
+/// A rank that costs this share of a step is named as soon as it has done so for [`OBVIOUS_STEPS`]: no healthy rank
+/// falls so far behind in so many steps that follow each other.
+const OBVIOUS_SHARE: f64 = 0.2;
+/// In the steps with the fault the rank is last in at least this share: more than chance makes it.
+const LEAST_LAST_SHARE: f64 = 0.6;
+/// An effect is told of from this share of all time watched on.
 const LEAST_COST_SHARE: f64 = 0.02;
 /// And once the rank has cost the time of so many whole steps: the smaller an effect, the longer it is watched.
 /// Cores of one machine differ by some percent for seconds at a time, which is true and of no use to anyone.
 const LEAST_STEPS_LOST: f64 = 5.0;
 /// Standard deviations that a rank must be last more often than its turn over all steps: p < 1e-5.
 const LEAST_OFTEN_Z: f64 = 4.42;
+/// Steps that follow each other are alike: so many are one choice when the steps of a fault are chosen.
+const CHOSEN_TOGETHER: usize = 25;
 
-/// All verdicts over `steps` (observed ones, in order), worst first.
+/// What decides whether an effect is a verdict.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    /// What the ranks compute on.
+    pub computed_on: ComputedOn,
+    /// An effect that costs less than this share of all time watched is a note; 0 to 1.
+    pub notable_share: f64,
+}
+
+/// The share of time from which on people care: 5 %.
+pub const NOTABLE_SHARE: f64 = 0.05;
+
+/// What was found: each list has those that are there before those that are over, each worst first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Verdicts {
+    /// What a person should know of.
+    pub verdicts: Vec<Verdict>,
+    /// What is true and costs little.
+    pub notes: Vec<Verdict>,
+}
+
+/// All verdicts over `steps`, which must be observed ones, in order.
 #[must_use]
-pub fn verdicts(steps: &[&StepAnalysis]) -> Vec<Verdict> {
+pub fn verdicts(steps: &[&StepAnalysis], setting: &Setting) -> Verdicts {
     let ranks = steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0);
     if ranks < 2 || steps.len() < LEAST_STEPS {
-        return Vec::new();
+        return Verdicts::default();
     }
     let claims: Vec<Option<Claim>> = steps.iter().map(|step| Claim::of(step)).collect();
-    let suspects: BTreeSet<&[usize]> = claims.iter().flatten().map(|claim| claim.ranks.as_slice()).collect();
-    let mut verdicts: Vec<Verdict> =
-        suspects.into_iter().filter_map(|ranks| against(steps, &claims, ranks)).collect();
-    let explained = verdicts.iter().map(|verdict| verdict.cost_ns_per_step).sum();
-    verdicts.extend(everyone::verdicts(steps, explained));
-    verdicts.sort_by_key(|verdict| std::cmp::Reverse(verdict.cost_ns_per_step));
-    verdicts
+    let mut all: Vec<Verdict> =
+        suspects(&claims).filter_map(|ranks| against(steps, &claims, ranks, setting)).collect();
+    let lost: u64 = all.iter().map(Verdict::lost_ns).sum();
+    all.extend(everyone::verdicts(steps, lost / steps.len() as u64, setting));
+    let order =
+        |verdict: &Verdict| (verdict.state == VerdictState::Resolved, std::cmp::Reverse(verdict.lost_ns()));
+    all.sort_by_key(order);
+    let (verdicts, notes) = all.into_iter().partition(|verdict| is_notable(verdict, steps, setting));
+    Verdicts { verdicts, notes }
+}
+
+/// Ranks, or ranks together, that enough steps are held against to be worth a look.
+fn suspects(claims: &[Option<Claim>]) -> impl Iterator<Item = &[usize]> {
+    let mut held: BTreeMap<&[usize], usize> = BTreeMap::new();
+    for claim in claims.iter().flatten().filter(|claim| claim.nanos > 0.0) {
+        *held.entry(&claim.ranks).or_default() += 1;
+    }
+    held.into_iter().filter(|(_, steps)| *steps >= episodes::CHANGE_STEPS).map(|(ranks, _)| ranks)
+}
+
+/// What costs a share of all time watched that people care about; or of the steps that have it, as long as it is there,
+/// unless it is only the processor's.
+fn is_notable(verdict: &Verdict, steps: &[&StepAnalysis], setting: &Setting) -> bool {
+    let total: u64 = steps.iter().map(|step| step.period_nanos()).sum();
+    let is_there = verdict.state != VerdictState::Resolved && verdict.cause != Cause::Processor;
+    verdict.lost_ns() as f64 >= setting.notable_share * total as f64
+        || (is_there && verdict.cost_share >= setting.notable_share)
 }
 
 /// Why there may be no verdict: `None` when there are enough steps for one.
@@ -65,59 +118,93 @@ pub fn insufficient(steps: usize, ranks: usize) -> Option<String> {
         .then(|| format!("insufficient evidence: {steps} observed steps, {LEAST_STEPS} are needed"))
 }
 
-fn against(steps: &[&StepAnalysis], claims: &[Option<Claim>], ranks: &[usize]) -> Option<Verdict> {
-    let mut bad = episodes::bad_steps(steps, claims, ranks)?;
-    let stretches = onset::stretches(&bad);
-    let persistence = onset::persistence(&stretches, steps.len());
-    let onset = onset::onset(steps, ranks, &stretches);
-    if let Some(onset) = onset.filter(|onset| onset.verified && persistence != Persistence::Persistent) {
-        // A rank that happened to be last before it was slow is charged from the date on.
-        bad.retain(|&at| steps[at].step.0 >= onset.step);
-    }
-    let savings: Vec<f64> = bad.iter().map(|&at| episodes::saving(&claims[at], ranks)).collect();
-    let last_in = savings.iter().filter(|&&saved| saved > 0.0).count();
-    let last_in_all = claims.iter().filter(|claim| episodes::saving(claim, ranks) > 0.0).count();
-    let turns = |times, of| oftener_than_its_turn(times, of, steps[0].ranks.len());
-    if turns(last_in_all, steps.len()) < LEAST_OFTEN_Z
-        && turns(last_in, bad.len()) < least_often_z_of_chosen(bad.len(), steps.len())
-    {
-        return None;
-    }
-    let usual = stats::trimmed_mean(savings.iter().copied(), TRIM)?;
-    let cost = (usual * bad.len() as f64 / steps.len() as f64) as u64;
-    let share = cost_share(cost, steps);
-    if share < LEAST_COST_SHARE || share * (steps.len() as f64) < LEAST_STEPS_LOST {
-        return None;
-    }
+fn against(
+    steps: &[&StepAnalysis],
+    claims: &[Option<Claim>],
+    ranks: &[usize],
+    setting: &Setting,
+) -> Option<Verdict> {
+    let savings: Vec<f64> =
+        steps.iter().zip(claims).map(|(step, claim)| claim::saving(step, claim.as_ref(), ranks)).collect();
+    let usual_step = stats::median(steps.iter().map(|step| step.period_nanos() as f64))?;
+    let episodes = episodes::episodes(&savings, usual_step);
+    let is_last = |at: &usize| claims[*at].as_ref().is_some_and(|claim| claim.against(ranks) > 0.0);
+    let bad: Vec<usize> = episodes.iter().cloned().flatten().collect();
+    let last_in = bad.iter().filter(|at| is_last(at)).count();
     let bad_steps: Vec<&StepAnalysis> = bad.iter().map(|&at| steps[at]).collect();
+    let cost = Cost::of(&bad_steps, bad.iter().map(|&at| savings[at]))?;
+    let chosen = Chosen { last_in, bad: bad.len(), last_in_all: (0..steps.len()).filter(is_last).count() };
+    if !chosen.is_beyond_chance(steps, cost) || !is_worth_telling(steps, &bad_steps, cost) {
+        return None;
+    }
+    let persistence = course::persistence(&episodes, steps.len());
+    let state = course::state(&episodes, steps.len());
+    let mut excess = Excess::of(&bad_steps, ranks)?;
+    excess.is_processors = processor::explains(&excess, persistence, cost, setting);
+    let onset = course::onset(steps, ranks, &episodes);
     let case = Case {
         ranks,
-        watched: steps.len(),
-        last_in,
-        excess: Excess::of(&bad_steps, ranks)?,
-        onset,
-        episodes: stretches.len(),
-        persistence,
-        cost,
-        usual,
-        share,
+        steps,
         bad: &bad_steps,
+        last_in,
+        excess,
+        persistence,
+        state,
+        episodes: &episodes,
+        cost,
+        onset,
     };
     Some(Verdict {
         culprit: Some(culprit(ranks)),
         cause: case.excess.cause(),
-        cost_ns_per_step: cost,
-        cost_share: share,
-        gpu_hours_per_day: share * steps[0].ranks.len() as f64 * 24.0,
+        state,
+        cost_ns_per_step: cost.nanos as u64,
+        cost_share: cost.share,
+        affected_steps: bad.len() as u64,
+        device_hours_per_day: hours_per_day(cost.share, state, steps[0].ranks.len()),
         confidence: confidence(&case),
         sentence: case.sentence(),
         evidence: case.evidence(),
         counter_evidence: case.counter_evidence(),
-        example_step: example_step(&bad_steps, &savings),
+        example_step: example_step(&bad_steps, &bad, &savings),
         persistence: Some(persistence),
-        steps: Some((bad_steps[0].step.0, bad_steps[bad_steps.len() - 1].step.0)),
-        onset: onset.filter(|_| persistence != Persistence::Persistent),
+        steps: case.range(),
+        onset,
     })
+}
+
+/// What a day costs while the fault lasts, in hours of one rank.
+pub(crate) fn hours_per_day(share: f64, state: VerdictState, ranks: usize) -> Option<f64> {
+    (state != VerdictState::Resolved).then_some(share * ranks as f64 * 24.0)
+}
+
+fn is_worth_telling(steps: &[&StepAnalysis], bad: &[&StepAnalysis], cost: Cost) -> bool {
+    let of_watched = cost.share * bad.len() as f64 / steps.len() as f64;
+    let obvious = cost.share >= OBVIOUS_SHARE && bad.len() >= OBVIOUS_STEPS;
+    let lost = cost.share * bad.len() as f64;
+    cost.nanos > 0.0 && (obvious || of_watched >= LEAST_COST_SHARE) && (obvious || lost >= LEAST_STEPS_LOST)
+}
+
+/// In how many steps a rank was last: of those chosen for it, and of all.
+struct Chosen {
+    last_in: usize,
+    bad: usize,
+    last_in_all: usize,
+}
+
+impl Chosen {
+    fn is_beyond_chance(&self, steps: &[&StepAnalysis], cost: Cost) -> bool {
+        if self.bad == 0 || (self.last_in as f64) < LEAST_LAST_SHARE * self.bad as f64 {
+            return false;
+        }
+        let turns = |times, of| oftener_than_its_turn(times, of, steps[0].ranks.len());
+        let obvious = self.bad >= OBVIOUS_STEPS
+            && cost.share >= OBVIOUS_SHARE
+            && self.last_in as f64 >= OBVIOUS_LAST_SHARE * self.bad as f64;
+        obvious
+            || turns(self.last_in_all, steps.len()) >= LEAST_OFTEN_Z
+            || turns(self.last_in, self.bad) >= least_often_z_of_chosen(self.bad, steps.len())
+    }
 }
 
 /// How much oftener than one time in `ranks` something happened, in standard deviations of the binomial.
@@ -131,7 +218,7 @@ fn oftener_than_its_turn(times: usize, steps: usize, ranks: usize) -> f64 {
 /// blocks some always stand against a rank. With N ways to choose the blocks the p asked for is N times smaller
 /// (Bonferroni), of which the square of z is 2 ln N larger.
 fn least_often_z_of_chosen(chosen: usize, watched: usize) -> f64 {
-    let (blocks, chosen) = (watched.div_ceil(episodes::BLOCK), chosen.div_ceil(episodes::BLOCK));
+    let (blocks, chosen) = (watched.div_ceil(CHOSEN_TOGETHER), chosen.div_ceil(CHOSEN_TOGETHER));
     LEAST_OFTEN_Z.mul_add(LEAST_OFTEN_Z, 2.0 * stats::ln_choose(blocks, chosen)).sqrt()
 }
 
@@ -145,12 +232,9 @@ fn culprit(ranks: &[usize]) -> Culprit {
 fn confidence(case: &Case<'_>) -> Confidence {
     let last_share = case.last_in as f64 / case.bad.len() as f64;
     let is_sure = last_share >= 0.8 && case.excess.is_clear() && case.shared_cores().is_none();
-    if case.bad.len() >= HIGH_CONFIDENCE_STEPS && is_sure { Confidence::High } else { Confidence::Medium }
-}
-
-pub(crate) fn cost_share(cost_nanos: u64, steps: &[&StepAnalysis]) -> f64 {
-    let total: u64 = steps.iter().map(|step| step.period_nanos()).sum();
-    if total == 0 { 0.0 } else { cost_nanos as f64 * steps.len() as f64 / total as f64 }
+    let is_processors = case.excess.cause() == Cause::Processor;
+    let is_high = case.bad.len() >= HIGH_CONFIDENCE_STEPS && is_sure && !is_processors;
+    if is_high { Confidence::High } else { Confidence::Medium }
 }
 
 pub(crate) fn millis(nanos: f64) -> String {
@@ -159,9 +243,9 @@ pub(crate) fn millis(nanos: f64) -> String {
 }
 
 /// The step with the median saving shows the usual picture.
-fn example_step(steps: &[&StepAnalysis], savings: &[f64]) -> Option<u64> {
+fn example_step(steps: &[&StepAnalysis], bad: &[usize], savings: &[f64]) -> Option<u64> {
     let mut by_saving: Vec<(f64, u64)> =
-        savings.iter().copied().zip(steps.iter().map(|step| step.step.0)).collect();
+        steps.iter().zip(bad).map(|(step, &at)| (savings[at], step.step.0)).collect();
     by_saving.sort_by(|a, b| a.0.total_cmp(&b.0));
     by_saving.get(by_saving.len() / 2).map(|&(_, step)| step)
 }

@@ -1,10 +1,11 @@
 //! The replays of a window of steps as one answer (METRICS.md, "what-if").
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use wire::ids::{Bucket, Rank};
 use wire::views::what_if::{Fix, Phase, Saving, WhatIf};
 
+use crate::cost::Cost;
 use crate::replay::{MOST_ERROR, Replay};
 use crate::stats;
 use crate::step::StepAnalysis;
@@ -19,7 +20,8 @@ const LEAST_TRUSTED: f64 = 0.5;
 pub fn what_if(steps: &[&StepAnalysis]) -> Option<WhatIf> {
     let replays: Vec<&Replay> = steps.iter().filter_map(|step| step.replay.as_ref()).collect();
     let simulation_error = stats::median(replays.iter().map(|replay| replay.error()))?;
-    let trusted: Vec<&Replay> = replays.iter().copied().filter(|replay| replay.is_trusted()).collect();
+    let is_trusted = |step: &&StepAnalysis| step.replay.as_ref().is_some_and(Replay::is_trusted);
+    let trusted: Vec<&StepAnalysis> = steps.iter().copied().filter(is_trusted).collect();
     let withheld = ((trusted.len() as f64) < LEAST_TRUSTED * steps.len() as f64).then(|| {
         format!(
             "Withheld: replayed with nothing changed, {} of {} steps come out more than {:.0} % off what was \
@@ -36,7 +38,6 @@ pub fn what_if(steps: &[&StepAnalysis]) -> Option<WhatIf> {
         withheld,
         slowdown: None,
         wasted_share: None,
-        gpu_hours_per_day: None,
         ranks: Vec::new(),
         phases: Vec::new(),
         buckets: Vec::new(),
@@ -47,33 +48,35 @@ pub fn what_if(steps: &[&StepAnalysis]) -> Option<WhatIf> {
     Some(answer)
 }
 
-fn fill(answer: &mut WhatIf, replays: &[&Replay], ranks: usize) {
+fn fill(answer: &mut WhatIf, steps: &[&StepAnalysis], ranks: usize) {
+    let replays: Vec<&Replay> = steps.iter().filter_map(|step| step.replay.as_ref()).collect();
     let sum = |of: fn(&Replay) -> f64| replays.iter().map(|replay| of(replay)).sum::<f64>();
     // Ranks that begin apart make steps overlap; what is saved is saved of the run's time.
-    let total = sum(|replay| replay.simulated_nanos - replay.skew_nanos);
-    let slowdown = total / sum(|replay| replay.ideal_nanos);
-    let wasted = 1.0 - 1.0 / slowdown;
+    let slowdown =
+        sum(|replay| replay.simulated_nanos - replay.skew_nanos) / sum(|replay| replay.ideal_nanos);
     answer.slowdown = Some(slowdown);
-    answer.wasted_share = Some(wasted);
-    answer.gpu_hours_per_day = Some(wasted * ranks as f64 * 24.0);
-    let saving = |fix: Fix, nanos: f64| Saving {
-        fix,
-        nanos_per_step: nanos / replays.len() as f64,
-        share: nanos / total,
+    answer.wasted_share = Some(1.0 - 1.0 / slowdown);
+    let saving = |fix: Fix, of: &dyn Fn(&Replay) -> f64| {
+        let cost = Cost::of(steps, replays.iter().map(|replay| of(replay)))?;
+        Some(Saving { fix, nanos_per_step: cost.nanos, share: cost.share })
     };
     let of_rank = |rank: usize| {
-        let nanos = replays.iter().filter_map(|replay| replay.ranks.get(rank)).copied().map(f64::from);
-        saving(Fix::Rank(Rank(rank as u32)), nanos.sum())
+        saving(Fix::Rank(Rank(rank as u32)), &|replay| {
+            replay.ranks.get(rank).map_or(0.0, |&nanos| nanos.into())
+        })
     };
-    answer.ranks = (0..ranks).map(of_rank).collect();
+    answer.ranks = (0..ranks).filter_map(of_rank).collect();
     answer.ranks.sort_by(|a, b| b.nanos_per_step.total_cmp(&a.nanos_per_step));
     answer.ranks.truncate(MOST_RANKS);
-    let of_phase =
-        |phase: Phase| saving(Fix::Phase(phase), replays.iter().map(|replay| replay.phase(phase)).sum());
-    answer.phases = Phase::ALL.into_iter().map(of_phase).collect();
-    let mut buckets: BTreeMap<Bucket, f64> = BTreeMap::new();
-    for collective in replays.iter().flat_map(|replay| &replay.collectives) {
-        *buckets.entry(collective.bucket).or_default() += f64::from(collective.saving_nanos);
-    }
-    answer.buckets = buckets.into_iter().map(|(bucket, nanos)| saving(Fix::Bucket(bucket), nanos)).collect();
+    let of_phase = |phase: Phase| saving(Fix::Phase(phase), &|replay| replay.phase(phase));
+    answer.phases = Phase::ALL.into_iter().filter_map(of_phase).collect();
+    let collectives = || replays.iter().flat_map(|replay| &replay.collectives);
+    let buckets: BTreeSet<Bucket> = collectives().map(|collective| collective.bucket).collect();
+    let of_bucket = |bucket: Bucket| {
+        saving(Fix::Bucket(bucket), &|replay| {
+            let own = replay.collectives.iter().filter(|collective| collective.bucket == bucket);
+            own.map(|collective| f64::from(collective.saving_nanos)).sum()
+        })
+    };
+    answer.buckets = buckets.into_iter().filter_map(of_bucket).collect();
 }

@@ -93,7 +93,12 @@ fn check(program: &str, arguments: &[&str], worlds: &[u32], falls_by: f64) {
 #[test]
 fn char_lm_learns_the_same_on_any_number_of_ranks() {
     // 10 sequences over 4 ranks: uneven shares in every step.
-    check(CHAR_LM, &[&TINY[..], &["--steps", "40", "--batch", "10", "--strong", "--lr", "0.003"]].concat(), &[2, 4], 0.8);
+    check(
+        CHAR_LM,
+        &[&TINY[..], &["--steps", "40", "--batch", "10", "--strong", "--lr", "0.003"]].concat(),
+        &[2, 4],
+        0.8,
+    );
 }
 
 /// In 16 bits it learns as well, on all ranks alike (`hash` asserts that). A scale that makes gradients infinite is halved

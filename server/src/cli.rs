@@ -21,6 +21,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::export::Format;
 use crate::launch::Start;
+use crate::settings;
 use crate::store::directory;
 
 /// Always-on observability for data-parallel training: who is late, why, and what it costs.
@@ -29,6 +30,10 @@ use crate::store::directory;
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
+    /// What costs less than this share of the time is a note and not a verdict
+    #[arg(long, global = true, env = "PACELINE_VERDICT_SHARE", value_name = "SHARE", default_value = "5%",
+        value_parser = settings::share)]
+    verdict_share: f64,
 }
 
 #[derive(Debug, Subcommand)]
@@ -231,6 +236,7 @@ struct ExportArguments {
 /// Runs the command; the exit code is its outcome.
 #[must_use]
 pub fn main(arguments: Arguments) -> ExitCode {
+    settings::set_notable_share(arguments.verdict_share);
     let outcome = match arguments.command {
         Command::Run(arguments) => run::run(arguments.job, Start::Ranks(arguments.nproc), arguments.attach),
         Command::Attach(arguments) => run::run(arguments.job, Start::Launcher, true),

@@ -11,5 +11,6 @@ pub mod http;
 pub mod launch;
 pub mod metrics;
 pub mod serve;
+pub mod settings;
 pub mod state;
 pub mod store;

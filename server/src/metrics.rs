@@ -20,7 +20,7 @@ use prometheus::{CounterVec, Encoder, GaugeVec, HistogramOpts, HistogramVec, Opt
 use wire::batch::DropReason;
 use wire::clock::ServerNanos;
 use wire::live::Part;
-use wire::views::{Culprit, RunState};
+use wire::views::{Culprit, RunState, Verdict, VerdictState};
 
 use crate::export::text::state_name;
 use crate::state::run::Run;
@@ -400,7 +400,7 @@ impl Metrics {
         }
     }
 
-    /// The verdicts against ranks. One that is gone is set to 0, so that an alert on it resolves.
+    /// The verdicts against ranks. One that is resolved or gone is set to 0, so that an alert on it resolves.
     fn set_straggler_costs(&self, id: &str, shown: &RunSnapshot) {
         for family in prometheus::core::Collector::collect(&self.straggler_cost) {
             for metric in family.get_metric() {
@@ -413,7 +413,8 @@ impl Metrics {
                 }
             }
         }
-        for verdict in &shown.report.verdicts {
+        let is_there = |verdict: &&Verdict| verdict.state != VerdictState::Resolved;
+        for verdict in shown.report.verdicts.iter().filter(is_there) {
             for rank in verdict.culprit.iter().flat_map(Culprit::ranks) {
                 let labels = [id, &rank.to_string(), verdict.cause.name()];
                 self.straggler_cost.with_label_values(&labels).set(verdict.cost_share);

@@ -1,5 +1,6 @@
 //! The state of all runs, owned by one task ([`hub`]); what readers get are snapshots.
 
+mod began;
 pub mod detail;
 pub mod devices;
 pub mod hub;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::batch::Drop;
 use crate::burst::Burst;
 use crate::device::DeviceSample;
-use crate::ids::{Rank, RunId};
+use crate::ids::{Rank, RunId, Seq, Step};
 use crate::live::Part;
 use what_if::{LossLedger, WhatIf};
 
@@ -53,6 +53,24 @@ pub struct Hang {
     pub sentence: String,
 }
 
+/// How a run failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Failure {
+    /// The rank that failed first, as far as records show.
+    pub rank: Rank,
+    /// What its launcher or the rank itself said; empty when neither did.
+    pub reason: String,
+    /// The newest step that it finished.
+    pub last_step: Option<Step>,
+    /// The newest collective that it started.
+    pub last_collective: Option<Seq>,
+    /// How many other ranks ended badly.
+    pub others: u32,
+    /// One sentence for a person.
+    pub sentence: String,
+}
+
 /// One line of the list of runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -75,7 +93,7 @@ pub struct RunSummary {
     pub steps: u64,
     /// The newest completed step.
     pub last_step: Option<u64>,
-    /// Median step time, in nanoseconds.
+    /// Mean time from one step to the next ([`Report::period_ns`]), in nanoseconds.
     pub step_time_nanos: Option<u64>,
     /// Samples (or tokens) per second over all ranks, over the recent steps.
     pub throughput: Option<f64>,
@@ -87,7 +105,7 @@ pub struct RunSummary {
     pub overlap_ratio: Option<f64>,
     /// Implied scaling efficiency.
     pub efficiency_implied: Option<f64>,
-    /// The worst verdict as a sentence.
+    /// What there is to say first: how it failed, else the worst verdict.
     pub verdict: Option<String>,
     /// Why it does not move, when it does not.
     pub hang: Option<Hang>,
@@ -222,6 +240,9 @@ pub enum Cause {
     ClockThrottle,
     /// Launch gaps, preemption, garbage collection.
     Host,
+    /// Compute on a CPU that is slower for a while, by no more than such processors vary: clock frequency, a neighbour
+    /// on the same core, time stolen by the hypervisor, or cache. Not the rank's own doing as far as records show.
+    Processor,
     /// Transfers of one rank or link are slow.
     Network,
     /// Bucket sizes or the tail.
@@ -241,6 +262,7 @@ impl Cause {
             Self::MoreWork => "more_work",
             Self::ClockThrottle => "clock_throttle",
             Self::Host => "host",
+            Self::Processor => "processor",
             Self::Network => "network",
             Self::CollectiveConfiguration => "collective_configuration",
             Self::Unknown => "unknown",
@@ -276,6 +298,42 @@ pub enum Persistence {
     Recurring,
 }
 
+/// Whether a fault is there after the newest step that was watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum VerdictState {
+    /// It is there: the newest steps have it.
+    Active,
+    /// It has come back at least once, and may do so again.
+    Recurring,
+    /// It is over.
+    Resolved,
+}
+
+/// What the ranks of a run compute on, which is what hours are counted of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ComputedOn {
+    /// No device of a rank was seen: processes on CPUs.
+    #[default]
+    Cpu,
+    /// Some rank's GPU was seen.
+    Gpu,
+}
+
+impl ComputedOn {
+    /// What an hour of one rank is called.
+    #[must_use]
+    pub fn hours(self) -> &'static str {
+        match self {
+            Self::Cpu => "rank-hours",
+            Self::Gpu => "GPU-hours",
+        }
+    }
+}
+
 /// When a fault began, and how the step time bears it out.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -305,12 +363,18 @@ pub struct Verdict {
     pub culprit: Option<Culprit>,
     /// Why.
     pub cause: Cause,
-    /// What fixing it would save in each step, in nanoseconds.
+    /// Whether it is there now.
+    pub state: VerdictState,
+    /// What fixing it would save in a step that has it: the mean without the lowest and the highest tenth, in
+    /// nanoseconds.
     pub cost_ns_per_step: u64,
-    /// The same as a share of the step time, 0 to 1.
+    /// The same as a share of such a step's time ([`Report::period_ns`] over these steps), 0 to 1.
     pub cost_share: f64,
-    /// `cost_share` x ranks x 24.
-    pub gpu_hours_per_day: f64,
+    /// How many of the observed steps have it.
+    pub affected_steps: u64,
+    /// `cost_share` x ranks x 24: what a day costs while it lasts, in hours of [`Report::computed_on`]. Null once it is
+    /// resolved.
+    pub device_hours_per_day: Option<f64>,
     /// How sure.
     pub confidence: Confidence,
     /// One sentence for a person.
@@ -321,12 +385,20 @@ pub struct Verdict {
     pub counter_evidence: Vec<String>,
     /// The step that shows it best.
     pub example_step: Option<u64>,
-    /// Whether it stays, came and went, or comes back; null for verdicts against all.
+    /// Whether it stays, came and went, or comes back; null for verdicts against all ranks.
     pub persistence: Option<Persistence>,
-    /// The first and last step that are held against the culprit; null for verdicts against all.
-    pub steps: Option<(u64, u64)>,
+    /// The first and the last observed step that have it.
+    pub steps: (u64, u64),
     /// When it began, if it began while the run was watched.
     pub onset: Option<ChangePoint>,
+}
+
+impl Verdict {
+    /// What it has cost the run so far, in nanoseconds.
+    #[must_use]
+    pub fn lost_ns(&self) -> u64 {
+        self.cost_ns_per_step * self.affected_steps
+    }
 }
 
 /// How well a rank's clock is aligned to the server's.
@@ -436,8 +508,12 @@ pub struct Report {
     pub loss_ledger: Option<LossLedger>,
     /// One ledger a rank, summed over the observed steps.
     pub ledger: Vec<RankLedger>,
-    /// Worst first.
+    /// Those that are there before those that are over, each worst first.
     pub verdicts: Vec<Verdict>,
+    /// Effects that cost less than is worth a verdict: nothing is alerted, nothing fails a check.
+    pub notes: Vec<Verdict>,
+    /// What the ranks compute on.
+    pub computed_on: ComputedOn,
     /// One entry a bucket.
     pub buckets: Vec<BucketStats>,
     /// One entry a shape of group, the largest first.
@@ -450,6 +526,8 @@ pub struct Report {
     pub drops: Vec<RankDrops>,
     /// Why it does not move, when it does not.
     pub hang: Option<Hang>,
+    /// How it failed, when it did.
+    pub failure: Option<Failure>,
     /// Figures that are not there, by name, each with its reason.
     pub missing: BTreeMap<String, String>,
 }

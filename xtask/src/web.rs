@@ -54,7 +54,7 @@ pub fn run() -> anyhow::Result<()> {
 }
 
 /// What a browser downloads, compressed, at most.
-const MOST_BYTES: u64 = 250_000;
+const MOST_BYTES: u64 = 700_000;
 
 /// Fails when the bundle has grown beyond its budget.
 pub fn check_size() -> anyhow::Result<()> {

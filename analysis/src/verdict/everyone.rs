@@ -2,11 +2,11 @@
 
 use wire::live::Part;
 use wire::views::what_if::Phase;
-use wire::views::{Cause, ChangePoint, Confidence, Culprit, Verdict};
+use wire::views::{Cause, ChangePoint, ComputedOn, Confidence, Culprit, Verdict, VerdictState};
 
+use super::course::dated;
 use super::excess::Variation;
-use super::onset::dated;
-use super::{cost_share, millis};
+use super::{Setting, hours_per_day, millis, processor};
 use crate::change_point::change_point;
 use crate::replay::Replay;
 use crate::stats;
@@ -23,32 +23,37 @@ const PHASE_EXPLAINS: f64 = 0.5;
 /// Slower compute makes steps slower by this share of it, or was hidden.
 const RISES_ALONG: f64 = 0.5;
 
-/// All of them; `explained` nanoseconds a step are charged to single ranks already.
-pub(super) fn verdicts(steps: &[&StepAnalysis], explained: u64) -> Vec<Verdict> {
-    [transfers(steps), turns(steps, explained), drift(steps)].into_iter().flatten().collect()
+/// All of them; `explained` nanoseconds a step, over all steps, are charged to single ranks already.
+pub(super) fn verdicts(steps: &[&StepAnalysis], explained: u64, setting: &Setting) -> Vec<Verdict> {
+    [transfers(steps), turns(steps, explained), drift(steps, setting)].into_iter().flatten().collect()
 }
 
-/// A verdict against all, or none where it costs too little.
+/// A verdict against all ranks over `steps`, which have what it says, or none where it costs too little.
 fn against_all(
     steps: &[&StepAnalysis],
     cost: f64,
     cause: Cause,
     sentence: impl FnOnce(&str, f64) -> String,
 ) -> Option<Verdict> {
-    let share = cost_share(cost.max(0.0) as u64, steps);
+    let (first, last) = (steps.first()?, steps.last()?);
+    let period =
+        stats::mean(steps.iter().map(|step| step.period_nanos() as f64)).filter(|&mean| mean > 0.0)?;
+    let share = cost.max(0.0) / period;
     (share >= LEAST_SHARE).then(|| Verdict {
         culprit: Some(Culprit::All),
         cause,
+        state: VerdictState::Active,
         cost_ns_per_step: cost as u64,
         cost_share: share,
-        gpu_hours_per_day: share * steps[0].ranks.len() as f64 * 24.0,
+        affected_steps: steps.len() as u64,
+        device_hours_per_day: hours_per_day(share, VerdictState::Active, steps[0].ranks.len()),
         confidence: Confidence::Medium,
         sentence: sentence(&millis(cost), share * 100.0),
         evidence: Vec::new(),
         counter_evidence: Vec::new(),
-        example_step: steps.last().map(|step| step.step.0),
+        example_step: Some(last.step.0),
         persistence: None,
-        steps: None,
+        steps: (first.step.0, last.step.0),
         onset: None,
     })
 }
@@ -122,9 +127,9 @@ fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Verdict> {
             .filter(|(_, nanos)| *nanos > 0.2 * whole)
             .map(|(phase, nanos)| format!("evening out {} alone saves {}", phase.name(), millis(*nanos))),
     );
-    verdict.evidence.extend(variation.map(|variation| {
+    verdict.evidence.extend(variation.filter(|variation| cause == Cause::MoreWork && variation.is_of_work()).map(|variation| {
         format!(
-            "forward and backward of a rank correlate (r = {:.2}) and vary by {:.0} % from step to step",
+            "forward and backward of a rank rise and fall together (r = {:.2}), by {:.0} % from step to step",
             variation.correlation(),
             variation.coefficient() * 100.0
         )
@@ -141,7 +146,7 @@ fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Verdict> {
 /// Compute that became slower on all ranks at once: a throttled device, a noisy neighbour, a changed input. Where
 /// steps did not, it costs nothing; or it is only that what ranks do while they wait is known better, of a job that
 /// marks no phases.
-fn drift(steps: &[&StepAnalysis]) -> Option<Verdict> {
+fn drift(steps: &[&StepAnalysis], setting: &Setting) -> Option<Verdict> {
     let compute = |step: &StepAnalysis| {
         stats::median(step.present().map(|(_, rank)| rank.compute_nanos as f64)).unwrap_or(0.0)
     };
@@ -151,18 +156,23 @@ fn drift(steps: &[&StepAnalysis]) -> Option<Verdict> {
     if step_rise(steps, onset.step) < RISES_ALONG * slower {
         return None;
     }
-    let since_then = steps.iter().filter(|step| step.step.0 >= onset.step).count();
-    let cost = slower * since_then as f64 / steps.len() as f64;
-    let mut verdict = against_all(steps, cost, Cause::Compute, |_, share| {
+    let began = steps.partition_point(|step| step.step.0 < onset.step);
+    let is_processors =
+        setting.computed_on == ComputedOn::Cpu && slower < processor::VARIES_BY * onset.before_ns;
+    let cause = if is_processors { Cause::Processor } else { Cause::Compute };
+    let mut verdict = against_all(&steps[began..], slower, cause, |cost, share| {
         format!(
-            "All ranks compute {:.0} % longer since step {}: {} a step ({share:.0} % of all time watched).",
+            "All ranks compute {:.0} % longer since step {}: {cost} a step ({share:.0} % of it).",
             100.0 * slower / onset.before_ns,
             onset.step,
-            millis(slower)
         )
     })?;
     verdict.evidence.push(since(&onset, "the median rank's compute"));
-    verdict.counter_evidence.push("the job itself may have changed what it computes at that step".into());
+    verdict.counter_evidence.push(if is_processors {
+        "CPUs vary by as much for a while: clock frequency, neighbours, stolen time, cache".into()
+    } else {
+        "the job itself may have changed what it computes at that step".into()
+    });
     verdict.onset = Some(onset);
     Some(verdict)
 }

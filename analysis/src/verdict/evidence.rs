@@ -1,37 +1,41 @@
 //! A case against one or more ranks, in words: the sentence, what speaks for it and what against.
 
+use std::ops::Range;
+
 use wire::live::Part;
-use wire::views::{Cause, ChangePoint, Persistence};
+use wire::views::{Cause, ChangePoint, Persistence, VerdictState};
 
 use super::excess::Excess;
 use super::millis;
+use crate::cost::Cost;
 use crate::frontier;
 use crate::stats;
 use crate::step::StepAnalysis;
 
 /// Ranks that compute without their processor for this share of the time share it with others.
 const SHARED_CORES: f64 = 0.2;
+/// Episodes that are listed by their steps.
+const SHOWN_EPISODES: usize = 4;
 /// An excess is worth a line from this share of the step on.
 const WORTH_A_LINE: f64 = 0.05;
 
 /// What is held against the suspects; times in nanoseconds.
 pub(super) struct Case<'a> {
     pub(super) ranks: &'a [usize],
-    /// The steps that count against them.
-    pub(super) bad: &'a [&'a StepAnalysis],
     /// All observed steps.
-    pub(super) watched: usize,
-    /// Bad steps in which fixing them would have saved something.
+    pub(super) steps: &'a [&'a StepAnalysis],
+    /// Those that have the fault.
+    pub(super) bad: &'a [&'a StepAnalysis],
+    /// Of these, how many fixing them would have made shorter.
     pub(super) last_in: usize,
     pub(super) excess: Excess,
     pub(super) persistence: Persistence,
-    pub(super) episodes: usize,
+    pub(super) state: VerdictState,
+    /// Ranges of indices into `steps`.
+    pub(super) episodes: &'a [Range<usize>],
     pub(super) onset: Option<ChangePoint>,
-    /// Saving spread over all observed steps.
-    pub(super) cost: u64,
-    /// Saving in a bad step.
-    pub(super) usual: f64,
-    pub(super) share: f64,
+    /// Of a step that has the fault.
+    pub(super) cost: Cost,
 }
 
 impl Case<'_> {
@@ -54,47 +58,80 @@ impl Case<'_> {
         if self.is_one() { "its" } else { "their" }
     }
 
-    /// What the suspects do, singular or plural.
-    fn says(&self) -> &'static str {
-        match (self.excess.cause(), self.is_one()) {
-            (Cause::Input, true) => "waits for its input",
-            (Cause::Input, false) => "wait for their input",
-            (Cause::H2d, true) => "copies its input slowly",
-            (Cause::H2d, false) => "copy their input slowly",
-            (Cause::Compute, true) => "computes longer than the others",
-            (Cause::Compute, false) => "compute longer than the others",
-            (Cause::MoreWork, true) => "has more work than the others",
-            (Cause::MoreWork, false) => "have more work than the others",
-            (Cause::Network, true) => "gets its reduced gradients later than the others",
-            (Cause::Network, false) => "get their reduced gradients later than the others",
-            (Cause::Host, true) => "loses time on its host",
-            (Cause::Host, false) => "lose time on their hosts",
-            (_, true) => "is late, for a reason the records do not show,",
-            (_, false) => "are late, for a reason the records do not show,",
-        }
+    /// What the suspects do, or did when it is over.
+    fn says(&self) -> String {
+        let is_over = self.state == VerdictState::Resolved;
+        let (now, then, rest) = match self.excess.cause() {
+            Cause::Input => {
+                ("waits", "waited", if self.is_one() { "for its input" } else { "for their input" })
+            }
+            Cause::H2d => {
+                ("copies", "copied", if self.is_one() { "its input slowly" } else { "their input slowly" })
+            }
+            Cause::MoreWork => ("has", "had", "more work than the others"),
+            Cause::Network => (
+                "gets",
+                "got",
+                if self.is_one() {
+                    "its reduced gradients later than the others"
+                } else {
+                    "their reduced gradients later than the others"
+                },
+            ),
+            Cause::Host => {
+                ("loses", "lost", if self.is_one() { "time on its host" } else { "time on their hosts" })
+            }
+            Cause::Processor => ("computes", "computed", "on a processor that is slower for a while"),
+            Cause::Compute => ("computes", "computed", "longer than the others"),
+            _ => ("is", "was", "late, for a reason the records do not show,"),
+        };
+        let verb = match (is_over, self.is_one(), now) {
+            (true, true, _) => then,
+            (true, false, "is") => "were",
+            (true, false, _) => then,
+            (false, true, _) => now,
+            (false, false, "is") => "are",
+            (false, false, "has") => "have",
+            (false, false, "copies") => "copy",
+            (false, false, _) => now.trim_end_matches('s'),
+        };
+        format!("{verb} {rest}")
     }
 
-    fn range(&self) -> (u64, u64) {
+    pub(super) fn range(&self) -> (u64, u64) {
         (self.bad[0].step.0, self.bad[self.bad.len() - 1].step.0)
     }
 
+    /// Who does what, since when, and the cost of a step that has it.
     pub(super) fn sentence(&self) -> String {
-        let (who, says, share) = (self.who(), self.says(), self.share * 100.0);
+        let (who, says) = (self.who(), self.says());
         let (first, last) = self.range();
-        let (usual, cost, bad) = (millis(self.usual), millis(self.cost as f64), self.bad.len());
-        let s = if self.is_one() { "s" } else { "" };
-        match self.persistence {
-            Persistence::Persistent => {
-                format!("{who} {says} and cost{s} every step {cost} ({share:.0} % of it).")
+        let (cost, share) = (millis(self.cost.nanos), format!("{:.0} %", self.cost.share * 100.0));
+        let costs = match (self.state, self.is_one()) {
+            (VerdictState::Resolved, _) => "cost",
+            (_, true) => "costs",
+            (_, false) => "cost",
+        };
+        match (self.state, self.persistence) {
+            (VerdictState::Active, Persistence::Onset) => {
+                format!(
+                    "Since step {first}, {} {says} and {costs} every step {cost} ({share} of it).",
+                    lower(&who)
+                )
             }
-            Persistence::Onset => format!(
-                "Since step {first}, {} {says} and cost{s} every step {usual} \
-                 ({share:.0} % of all time watched).",
-                who.to_lowercase()
+            (VerdictState::Active, _) => {
+                format!("{who} {says} and {costs} every step {cost} ({share} of it).")
+            }
+            (VerdictState::Recurring, _) => format!(
+                "{who} {says} again and again and {costs} {cost} ({share}) in each of {} steps between {first} and {last}.",
+                self.bad.len()
             ),
-            Persistence::Transient | Persistence::Recurring => format!(
-                "{who} {says} and cost {usual} in each of {bad} steps up to {last} \
-                 ({share:.0} % of all time watched)."
+            (VerdictState::Resolved, _) if self.episodes.len() > 1 => format!(
+                "{who} {says} and {costs} {cost} ({share}) in each of {} steps between {first} and {last}; it is over.",
+                self.bad.len()
+            ),
+            (VerdictState::Resolved, _) => format!(
+                "{who} {says} from step {first} to {last} and {costs} each of them {cost} ({share} of it); it is over."
             ),
         }
     }
@@ -143,6 +180,11 @@ impl Case<'_> {
                 "more samples than the others have explain {} of it",
                 millis(excess.compute_by_samples.max(0.0))
             )),
+            (Cause::Processor, ..) => Some(
+                "CPUs vary by as much for a while: clock frequency, a neighbour on the same core, time stolen by the \
+                 hypervisor, cache; no record says that it is the rank's own doing"
+                    .into(),
+            ),
             _ => None,
         }
     }
@@ -155,19 +197,18 @@ impl Case<'_> {
     }
 
     fn dates(&self) -> Vec<String> {
-        let (first, last) = self.range();
         let mut dates = Vec::new();
-        if self.persistence == Persistence::Persistent {
-            return dates;
+        if self.episodes.len() > 1 {
+            let range = |episode: &Range<usize>| {
+                format!("{} to {}", self.steps[episode.start].step.0, self.steps[episode.end - 1].step.0)
+            };
+            let (shown, more) = self.episodes.split_at(self.episodes.len().min(SHOWN_EPISODES));
+            let mut ranges = shown.iter().map(range).collect::<Vec<_>>().join(", ");
+            if !more.is_empty() {
+                ranges += &format!(" and {} more", more.len());
+            }
+            dates.push(format!("{} episodes: steps {ranges}", self.episodes.len()));
         }
-        let times =
-            if self.episodes > 1 { format!(", in {} episodes", self.episodes) } else { String::new() };
-        dates.push(format!(
-            "it stands out in {} steps between {first} and {last}{times}; spread over all {} it costs {} a step",
-            self.bad.len(),
-            self.watched,
-            millis(self.cost as f64)
-        ));
         dates.extend(self.onset.filter(|onset| onset.verified).map(|onset| {
             format!(
                 "it began at step {} (between {} and {}): {} own work went from {} to {}, more than \
@@ -239,6 +280,10 @@ impl Case<'_> {
         }
         against
     }
+}
+
+fn lower(who: &str) -> String {
+    who.replacen('R', "r", 1)
 }
 
 /// The frontier ledger's word, when it names the same rank.

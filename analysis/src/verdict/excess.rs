@@ -31,6 +31,8 @@ pub(super) struct Excess {
     pub(super) compute_cpu: Option<f64>,
     /// Compute that the suspects' larger number of samples explains.
     pub(super) compute_by_samples: f64,
+    /// Longer compute is no more than what processors do for a while.
+    pub(super) is_processors: bool,
     /// How the worst suspect's forward and backward vary over steps, beyond what the others' do.
     pub(super) compute_variation: Option<Variation>,
 }
@@ -140,6 +142,7 @@ impl Excess {
             transfer: part(Part::ExposedTransfer)?,
             other: part(Part::Other)?,
             compute_cpu: mean_excess(&|rank| rank.compute_cpu_nanos.map(|nanos| nanos as f64)),
+            is_processors: false,
             compute_by_samples: by_samples(steps, ranks).unwrap_or(0.0),
             compute_variation: Variation::of_rank(steps, *ranks.first()?).map(|own| own.beyond(&others)),
         })
@@ -164,7 +167,10 @@ impl Excess {
     }
 
     fn compute_cause(&self) -> Cause {
-        if self.compute > 0.0 && self.compute_cpu.is_some_and(|cpu| cpu < CPU_EXPLAINS * self.compute) {
+        if self.is_processors {
+            Cause::Processor
+        } else if self.compute > 0.0 && self.compute_cpu.is_some_and(|cpu| cpu < CPU_EXPLAINS * self.compute)
+        {
             Cause::Host
         } else if self.compute_by_samples >= SAMPLES_EXPLAIN * self.compute || self.work_varies() {
             Cause::MoreWork

@@ -9,9 +9,9 @@ mod page;
 mod tables;
 mod terminal;
 
-use wire::views::{Confidence, Persistence, Report, Verdict};
+use wire::views::{ComputedOn, Confidence, Report, Verdict, VerdictState};
 
-use super::text::state_name;
+use super::text::{nanos, state_name};
 pub use html::html;
 pub use markdown::markdown;
 pub use page::{groups_part, trust_part};
@@ -26,10 +26,12 @@ pub struct Document {
     pub run: String,
     /// What it is a report of, a line each.
     pub about: Vec<String>,
-    /// A hang, or that nothing stands out; empty where a verdict says what there is to say.
+    /// How the run failed, a hang, or that nothing stands out; empty where a verdict says what there is to say.
     pub headlines: Vec<String>,
-    /// Worst first.
+    /// Those that are there before those that are over, each worst first.
     pub verdicts: Vec<Statement>,
+    /// What is true and costs little.
+    pub notes: Vec<Statement>,
     /// What they rest on.
     pub sections: Vec<Section>,
 }
@@ -103,6 +105,7 @@ impl<T: Into<String>> From<T> for Cell {
 #[must_use]
 pub fn document(report: &Report) -> Document {
     let state = state_name(report.state);
+    let of = |list: &[Verdict]| list.iter().map(|one| statement(one, report.computed_on)).collect();
     let mut about = vec![format!("{} ranks, {state}", report.ranks)];
     if let Some((first, last)) = report.step_range {
         about.push(format!("{} observed steps, {first} to {last}", report.steps));
@@ -112,7 +115,8 @@ pub fn document(report: &Report) -> Document {
         run: report.run.to_string(),
         about,
         headlines: headlines(report),
-        verdicts: report.verdicts.iter().map(statement).collect(),
+        verdicts: of(&report.verdicts),
+        notes: of(&report.notes),
         sections: [
             Some(figures::section(report)),
             tables::what_if(report),
@@ -141,30 +145,37 @@ impl Section {
 }
 
 fn headlines(report: &Report) -> Vec<String> {
-    let mut headlines: Vec<String> = report.hang.iter().map(|hang| hang.sentence.clone()).collect();
-    if report.verdicts.is_empty() && report.hang.is_none() {
+    let failure = report.failure.iter().map(|failure| failure.sentence.clone());
+    let hang = report.hang.iter().map(|hang| hang.sentence.clone());
+    let mut headlines: Vec<String> = failure.chain(hang).collect();
+    if report.verdicts.is_empty() && headlines.is_empty() {
         let none = "No rank, phase or bucket stands out.";
         headlines.push(report.missing.get("verdicts").map_or(none, String::as_str).to_owned());
     }
     headlines
 }
 
-fn statement(verdict: &Verdict) -> Statement {
+fn statement(verdict: &Verdict, computed_on: ComputedOn) -> Statement {
     let sure = match verdict.confidence {
         Confidence::High => "high confidence",
         Confidence::Medium => "medium confidence",
         Confidence::InsufficientEvidence => "insufficient evidence",
     };
     let mut details = format!("cause {}, {sure}", verdict.cause.name());
-    if let Some((persistence, (first, last))) = verdict.persistence.zip(verdict.steps) {
-        details.push_str(&match persistence {
-            Persistence::Persistent => ", in nearly all steps".to_owned(),
-            Persistence::Onset => format!(", from step {first} on"),
-            Persistence::Transient => format!(", in steps {first} to {last} only"),
-            Persistence::Recurring => format!(", again and again in steps {first} to {last}"),
-        });
-    }
-    details.push_str(&format!("; on GPUs {:.1} GPU-hours a day", verdict.gpu_hours_per_day));
+    let (first, last) = verdict.steps;
+    details.push_str(&match verdict.state {
+        VerdictState::Active => format!(", active since step {first}"),
+        VerdictState::Recurring => {
+            format!(", recurring: in {} steps from {first} to {last}", verdict.affected_steps)
+        }
+        VerdictState::Resolved => {
+            format!(", resolved: in {} steps from {first} to {last}", verdict.affected_steps)
+        }
+    });
+    details.push_str(&match verdict.device_hours_per_day {
+        Some(hours) => format!("; {hours:.1} {} a day while it lasts", computed_on.hours()),
+        None => format!("; {} lost in all", nanos(verdict.lost_ns() as f64)),
+    });
     Statement {
         sentence: verdict.sentence.clone(),
         details,
@@ -174,4 +185,4 @@ fn statement(verdict: &Verdict) -> Statement {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -15,6 +15,7 @@ use wire::ids::{Rank, RunId, Step};
 use wire::live::Waterfall;
 use wire::views::{Report, RunState};
 
+use super::began::Began;
 use super::devices::Devices;
 use super::run::{ApplyError, RECENT_STEPS, Run};
 use super::snapshot::{RunSnapshot, Snapshot};
@@ -196,6 +197,7 @@ impl Hub {
 /// A run, and what readers were last shown of it.
 struct Held {
     run: Run,
+    began: Began,
     shown: Option<Arc<RunSnapshot>>,
     reported_at: Option<ServerNanos>,
     report_took_nanos: i64,
@@ -204,7 +206,14 @@ struct Held {
 
 impl Held {
     fn new(run: Run) -> Self {
-        Self { run, shown: None, reported_at: None, report_took_nanos: 0, dirty: true }
+        Self {
+            run,
+            began: Began::default(),
+            shown: None,
+            reported_at: None,
+            report_took_nanos: 0,
+            dirty: true,
+        }
     }
 
     /// Time alone may change a live run: a rank falls silent, a hang grows older.
@@ -226,7 +235,9 @@ impl Held {
                 self.reported_at = Some(now);
                 let most = if self.run.is_over(now) { usize::MAX } else { RECENT_STEPS };
                 let began = Instant::now();
-                let report = Arc::new(measured(self.run.report(most, now), others));
+                let mut report = measured(self.run.report(most, now), others);
+                self.began.date(&mut report);
+                let report = Arc::new(report);
                 if !self.run.is_over(now) {
                     self.run.want_evidence(&report, now);
                 }
@@ -344,7 +355,8 @@ impl Task {
             return;
         }
         let mut snapshot = Snapshot::clone(&self.publisher.borrow());
-        let mut dirty: Vec<(&RunId, &mut Held)> = self.runs.iter_mut().filter(|(_, held)| held.dirty).collect();
+        let mut dirty: Vec<(&RunId, &mut Held)> =
+            self.runs.iter_mut().filter(|(_, held)| held.dirty).collect();
         // A baseline has fewer ranks than the runs that are measured against it.
         dirty.sort_by_key(|(_, held)| held.run.world_size());
         let mut completed = Vec::new();

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use analysis::clocks::{self, AlignedCollective, ClockFit};
+use analysis::failure::{self, Ended, RankEnd};
 use analysis::hang::{self, Progress};
 use analysis::report::{self, RunFacts};
 use analysis::step::{StepAnalysis, StepRecords};
@@ -15,10 +16,11 @@ use wire::device::DeviceFigure;
 use wire::event::{BucketRecord, Event, Function, Source};
 use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Seq, Step};
 use wire::live::Waterfall;
-use wire::views::{Hang, RankDrops, Report, RunState, RunSummary};
+use wire::views::{Failure, Hang, RankDrops, Report, RunState, RunSummary};
 
 use super::devices::{self, RankDevices};
 use super::incoming::{Closed, Incoming, Kept};
+use crate::settings;
 
 /// Probes kept per clock: with eight ranks on it, each asking twice a second, four minutes.
 const MOST_PROBES: usize = 4_096;
@@ -50,6 +52,9 @@ struct RankState {
     launched: Option<Seq>,
     bye: Option<bool>,
     bye_reason: String,
+    /// The goodbye is its launcher's: it ended without a word.
+    bye_by_launcher: bool,
+    last_step: Option<Step>,
     devices: RankDevices,
 }
 
@@ -155,10 +160,12 @@ impl Run {
         self.check(&batch)?;
         self.last_seen = self.last_seen.max(now);
         let rank = &mut self.ranks[batch.rank.0 as usize];
+        let mut by_launcher = false;
         if rank.incarnation != Some(batch.incarnation) {
             // A new life introduces itself; it has a new clock and launches its collectives from the start. A
             // batch that does not is the launcher's word on a life that ended without one.
-            if batch.notes.iter().any(|note| matches!(note, Note::Hello(_))) {
+            by_launcher = !batch.notes.iter().any(|note| matches!(note, Note::Hello(_)));
+            if !by_launcher {
                 *rank = RankState::default();
             }
             rank.incarnation = Some(batch.incarnation);
@@ -174,6 +181,7 @@ impl Run {
                 Note::Bye(bye) if rank.bye.is_none() => {
                     rank.bye = Some(bye.completed);
                     rank.bye_reason = bye.reason;
+                    rank.bye_by_launcher = by_launcher;
                 }
                 Note::Bye(_) => {}
                 Note::Device(sample) => rank.devices.add_look(sample, now),
@@ -186,7 +194,8 @@ impl Run {
             match event {
                 Event::Started(started) => rank.launched = rank.launched.max(Some(started.seq)),
                 Event::Bucket(bucket) => rank.launched = rank.launched.max(Some(bucket.seq)),
-                Event::Span(_) | Event::Step(_) => {}
+                Event::Step(step) => rank.last_step = rank.last_step.max(Some(step.step)),
+                Event::Span(_) => {}
             }
             self.incoming.add(batch.rank, event);
         }
@@ -307,6 +316,26 @@ impl Run {
         hang::detect(since as f64 / 1e9, median, &ranks)
     }
 
+    fn failure(&self, now: ServerNanos) -> Option<Failure> {
+        if self.state(now) != RunState::Failed {
+            return None;
+        }
+        let is_silent = |rank: &RankState| rank.last_seen.is_none_or(|seen| now - seen > REPORTING_NANOS);
+        let end = |rank: &RankState| RankEnd {
+            how: match rank.bye {
+                Some(true) => Ended::Well,
+                Some(false) if rank.bye_by_launcher => Ended::WithoutAWord,
+                Some(false) => Ended::WithAnError,
+                None if is_silent(rank) => Ended::Silent,
+                None => Ended::Well,
+            },
+            reason: rank.bye_reason.clone(),
+            last_step: rank.last_step,
+            last_collective: rank.launched,
+        };
+        failure::failure(&self.ranks.iter().map(end).collect::<Vec<_>>())
+    }
+
     fn recent_median_nanos(&self) -> Option<f64> {
         let recent = self.analysed.iter().rev().take(RECENT_STEPS);
         stats::median(recent.filter(|step| report::is_observed(step)).map(|step| step.step_nanos() as f64))
@@ -393,8 +422,10 @@ impl Run {
             fits: self.fits(),
             drops: self.ranks.iter().enumerate().map(drops).filter(|rank| !rank.drops.is_empty()).collect(),
             hang: self.hang.clone(),
+            failure: self.failure(now),
             looks: self.devices().map(RankDevices::looks).collect(),
             bursts: self.devices().map(|devices| devices.activity(now)).collect(),
+            notable_share: settings::notable_share(),
         }
     }
 
@@ -413,7 +444,8 @@ impl Run {
         let reports = |rank: &&RankState| {
             rank.last_seen.is_some_and(|seen| over || (rank.bye.is_none() && now - seen < REPORTING_NANOS))
         };
-        let reason = self.ranks.iter().map(|rank| rank.bye_reason.as_str()).find(|reason| !reason.is_empty());
+        let failure = report.failure.as_ref().map(|failure| failure.sentence.clone());
+        let verdict = || report.verdicts.first().map(|verdict| verdict.sentence.clone());
         RunSummary {
             run: self.id.clone(),
             name: report.name.clone(),
@@ -424,15 +456,13 @@ impl Run {
             ranks_reporting: self.ranks.iter().filter(reports).count() as u32,
             steps: self.completed_steps,
             last_step: self.analysed.back().map(|step| step.step.0),
-            step_time_nanos: report.step_time_ns.map(|spread| spread.median as u64),
+            step_time_nanos: report.period_ns.map(|mean| mean as u64),
             throughput: report.throughput,
             batch: report.batch,
             sample_unit: report.sample_unit.clone(),
             overlap_ratio: report.overlap_ratio,
             efficiency_implied: report.scaling_efficiency.implied,
-            verdict: report.verdicts.first().map(|verdict| verdict.sentence.clone()).or_else(|| {
-                (report.state == RunState::Failed).then_some(reason).flatten().map(str::to_owned)
-            }),
+            verdict: failure.or_else(verdict),
             hang: self.hang.clone(),
         }
     }
@@ -457,7 +487,7 @@ impl Run {
         let past = self.analysed.partition_point(|step| step.step <= last);
         let steps: Vec<&StepAnalysis> =
             self.analysed.range(past.saturating_sub(most)..past).map(Arc::as_ref).collect();
-        report::report(&RunFacts { hang: None, ..self.facts(now) }, &steps)
+        report::report(&RunFacts { hang: None, failure: None, ..self.facts(now) }, &steps)
     }
 
     /// The waterfall of one step, or of the newest complete one; `None` when its records are not in memory.

@@ -83,9 +83,7 @@ pub fn introduction(layout: &Layout, id: &RunId) -> Result<Option<Introduction>,
             _ => None,
         });
         match hello {
-            Some(name) => {
-                Err(Found::Introduction(Some(Introduction { name, world_size: batch.world_size })))
-            }
+            Some(name) => Err(Found::Introduction(Some(Introduction { name, world_size: batch.world_size }))),
             None if seen == INTRODUCED_WITHIN => Err(Found::Introduction(None)),
             None => Ok(()),
         }

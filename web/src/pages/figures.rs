@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 use viz::units::{self, signed};
-use wire::views::{OwnOverhead, Report};
+use wire::views::{OwnOverhead, Report, Spread};
 
 use crate::cells::text;
 use crate::html::{Html, shown};
@@ -27,9 +27,17 @@ fn strip(html: Html, report: Option<&Report>) -> Html {
     let below = |of: fn(&Report) -> String| report.map(of).unwrap_or_default();
     let html = figure(
         html,
-        ("step-time", "Step time", "max end - min begin over ranks; median over the observed steps"),
-        read(|r| r.step_time_ns.map(|t| units::nanos(t.median)).ok_or_else(|| reason(r, "step_time"))),
-        &below(|r| r.step_time_ns.map(|t| format!("p90 {}", units::nanos(t.p90))).unwrap_or_default()),
+        (
+            "step-time",
+            "Step time, mean",
+            "mean time from one observed step to the next: what costs are shares of",
+        ),
+        read(|r| r.period_ns.map(units::nanos).ok_or_else(|| reason(r, "step_time"))),
+        &below(|r| {
+            let spread =
+                |t: Spread| format!("median {}, p90 {}", units::nanos(t.median), units::nanos(t.p90));
+            r.step_time_ns.map(spread).unwrap_or_default()
+        }),
     );
     let html = figure(
         html,

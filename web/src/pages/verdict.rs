@@ -5,7 +5,7 @@
 
 use leptos::prelude::*;
 use viz::units;
-use wire::views::{Confidence, Persistence, Report, Verdict};
+use wire::views::{ComputedOn, Confidence, Report, Verdict, VerdictState};
 
 use super::run::RunId;
 use crate::cells::text;
@@ -16,7 +16,7 @@ use crate::route::Tab;
 /// What the panel says.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Finding {
-    /// For the style sheet: `waiting`, `hung`, `nothing`, `insufficient`, `against`.
+    /// For the style sheet: `waiting`, `failed`, `hung`, `nothing`, `insufficient`, `against`, `resolved`.
     kind: &'static str,
     sentence: String,
     below: String,
@@ -24,6 +24,9 @@ struct Finding {
     verdict: Option<Verdict>,
     /// Verdicts that are not shown in full.
     others: Vec<Verdict>,
+    /// What is true and costs little.
+    notes: Vec<Verdict>,
+    computed_on: ComputedOn,
 }
 
 fn finding(report: &Report) -> Finding {
@@ -32,8 +35,12 @@ fn finding(report: &Report) -> Finding {
         sentence: sentence.into(),
         below: below.into(),
         others: report.verdicts.clone(),
+        notes: report.notes.clone(),
         ..Finding::default()
     };
+    if let Some(failure) = &report.failure {
+        return say("failed", &failure.sentence, &failure.reason);
+    }
     if let Some(hang) = &report.hang {
         let limit = units::clock(hang.limit_seconds);
         let below = format!("A run counts as hung after {limit} without a step.");
@@ -56,11 +63,17 @@ fn finding(report: &Report) -> Finding {
     };
     let insufficient = worst.confidence == Confidence::InsufficientEvidence;
     Finding {
-        kind: if insufficient { "insufficient" } else { "against" },
+        kind: match worst.state {
+            _ if insufficient => "insufficient",
+            VerdictState::Resolved => "resolved",
+            _ => "against",
+        },
         sentence: worst.sentence.clone(),
         below: String::new(),
         verdict: Some(worst.clone()),
         others: others.to_vec(),
+        notes: report.notes.clone(),
+        computed_on: report.computed_on,
     }
 }
 
@@ -72,19 +85,25 @@ fn confidence(confidence: Confidence) -> &'static str {
     }
 }
 
-/// Whether it stays, and since when.
+/// Whether it is there, and in which steps.
 fn seen(verdict: &Verdict) -> String {
-    let steps = verdict.steps.map_or_else(String::new, |(first, last)| {
-        format!(", steps {} to {}", units::count(first), units::count(last))
-    });
-    let how = match verdict.persistence {
-        Some(Persistence::Persistent) => "in nearly all steps",
-        Some(Persistence::Onset) => "since it began",
-        Some(Persistence::Transient) => "came and went",
-        Some(Persistence::Recurring) => "comes and goes",
-        None => "by all ranks",
-    };
-    format!("{how}{steps}")
+    let (first, last) = verdict.steps;
+    let (first, last, count) =
+        (units::count(first), units::count(last), units::count(verdict.affected_steps));
+    match verdict.state {
+        VerdictState::Active => format!("active since step {first}"),
+        VerdictState::Recurring => format!("recurring, {count} steps from {first} to {last}"),
+        VerdictState::Resolved => format!("resolved, {count} steps from {first} to {last}"),
+    }
+}
+
+/// The word for a state, as the style sheet and the page know it.
+fn state(verdict: &Verdict) -> &'static str {
+    match verdict.state {
+        VerdictState::Active => "active",
+        VerdictState::Recurring => "recurring",
+        VerdictState::Resolved => "resolved",
+    }
 }
 
 /// When it began, how sure that is, and what changed.
@@ -125,44 +144,55 @@ pub fn verdicts() -> AnyView {
         let html = html
             .el("p class=sentence data-testid=verdict", &found.sentence)
             .el("p class=\"quiet below\"", &found.below);
-        let html = found.verdict.iter().fold(html, |html, verdict| grounds(html, verdict, &run.get()));
-        others(html.raw("</div>"), &found.others).done()
+        let html = found
+            .verdict
+            .iter()
+            .fold(html, |html, verdict| grounds(html, verdict, found.computed_on, &run.get()));
+        let html = others(html.raw("</div>"), &found.others, "more finding");
+        others(html, &found.notes, "note").done()
     });
     view! { <section aria-label="Verdict">{shown("", content)}</section> }.into_any()
 }
 
-fn others(html: Html, others: &[Verdict]) -> Html {
+/// A folded list; `what` names one entry of it.
+fn others(html: Html, others: &[Verdict], what: &str) -> Html {
     if others.is_empty() {
         return html;
     }
     let count = others.len();
-    let title = format!("{count} more finding{}", if count == 1 { "" } else { "s" });
+    let title = format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     html.raw("<details class=others>")
         .el("summary", &title)
         .raw("<ul>")
         .each(others, |html, verdict| {
             let cost = units::nanos(verdict.cost_ns_per_step as f64);
             let (share, sure) = (units::percent(verdict.cost_share), confidence(verdict.confidence));
-            let small = format!(" {cost} per step, {share}, confidence: {sure}");
+            let small =
+                format!(" {cost} per affected step, {share} of it; {}; confidence: {sure}", seen(verdict));
             html.raw("<li>").text(&verdict.sentence).el("small", &small).raw("</li>")
         })
         .raw("</ul></details>")
 }
 
 /// Cost, evidence and links of the verdict that is shown.
-fn grounds(html: Html, verdict: &Verdict, run: &str) -> Html {
+fn grounds(html: Html, verdict: &Verdict, computed_on: ComputedOn, run: &str) -> Html {
+    let hours = format!(" {} per day", computed_on.hours());
+    let (lost, of) = match verdict.device_hours_per_day {
+        Some(per_day) => (units::significant(per_day), hours.as_str()),
+        None => (units::nanos(verdict.lost_ns() as f64), " in all"),
+    };
     let figures = [
-        ("Cost", "cost", units::nanos(verdict.cost_ns_per_step as f64), " per step, over all steps"),
-        ("Share", "cost-share", units::percent(verdict.cost_share), " of step time"),
-        ("Lost", "gpu-hours", units::significant(verdict.gpu_hours_per_day), " GPU-hours per day"),
+        ("Cost", "cost", units::nanos(verdict.cost_ns_per_step as f64), " per affected step"),
+        ("Share", "cost-share", units::percent(verdict.cost_share), " of an affected step"),
+        ("Lost", "lost", lost, of),
         ("Confidence", "confidence", confidence(verdict.confidence).into(), ""),
         ("Cause", "cause", verdict.cause.name().replace('_', " "), ""),
-        ("Seen", "persistence", seen(verdict), ""),
+        ("State", "verdict-state", seen(verdict), ""),
     ];
     let html = html.raw("<dl class=costs>").each(figures, |html, (name, testid, value, unit)| {
         html.raw("<div>")
             .el("dt", name)
-            .raw(&format!("<dd data-testid={testid}>"))
+            .raw(&format!("<dd data-testid={testid} data-state={}>", state(verdict)))
             .text(&value)
             .el("small", unit)
             .raw("</dd></div>")

@@ -61,13 +61,10 @@ fn answers(html: Html, report: &Report, run: &str) -> Html {
 
 fn headline(what_if: &WhatIf) -> String {
     let Some(slowdown) = what_if.slowdown else { return String::new() };
-    let wasted = what_if
-        .wasted_share
-        .map_or_else(String::new, |share| format!(" {} of it is lost", units::percent(share)));
-    let hours = what_if
-        .gpu_hours_per_day
-        .map_or_else(String::new, |hours| format!(", {} GPU-hours per day", units::significant(hours)));
-    format!("A step takes {} × its even, ideal self:{wasted}{hours}.", units::significant(slowdown))
+    let wasted = what_if.wasted_share.map_or_else(String::new, |share| {
+        format!(" {} of the time is lost, over all causes", units::percent(share))
+    });
+    format!("A step takes {} × its even, ideal self:{wasted}.", units::significant(slowdown))
 }
 
 fn group(html: Html, title: &str, savings: &[Saving], run: &str) -> Html {

@@ -15,7 +15,7 @@ pub struct ScalingPoint {
     pub ranks: u32,
     /// Samples per second over all ranks.
     pub throughput: f64,
-    /// Median step time, in nanoseconds.
+    /// Mean time from one step to the next, in nanoseconds.
     pub step_ns: f64,
     /// Samples of one rank in one step; null when the job does not count them.
     pub batch: Option<f64>,

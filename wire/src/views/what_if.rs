@@ -59,9 +59,10 @@ impl Phase {
 pub struct Saving {
     /// What is fixed.
     pub fix: Fix,
-    /// What the mean step would be shorter by, in nanoseconds.
+    /// What a step would be shorter by: the mean over the replayed steps without the lowest and the highest tenth, in
+    /// nanoseconds. The cost of a verdict is the same figure over the steps that have the fault.
     pub nanos_per_step: f64,
-    /// The same as a share of the step time, 0 to 1.
+    /// The same as a share of the step time ([`super::Report::period_ns`] over these steps), 0 to 1.
     pub share: f64,
 }
 
@@ -82,8 +83,6 @@ pub struct WhatIf {
     pub slowdown: Option<f64>,
     /// 1 - 1/S.
     pub wasted_share: Option<f64>,
-    /// `wasted_share` x ranks x 24.
-    pub gpu_hours_per_day: Option<f64>,
     /// Savings from fixing ranks, largest first; the 16 largest.
     pub ranks: Vec<Saving>,
     /// Savings from evening out a phase, in the order of a step.

@@ -14,9 +14,9 @@ pub(super) fn section(report: &Report) -> Section {
     let percent = |value: Option<f64>| value.map(|value| format!("{:.1} %", value * 100.0));
     add(
         "step time",
-        report.step_time_ns.map(|time| {
+        report.period_ns.zip(report.step_time_ns).map(|(mean, time)| {
             let (median, p90, p99) = (nanos(time.median), nanos(time.p90), nanos(time.p99));
-            format!("{median} (90 %: {p90}, 99 %: {p99})")
+            format!("{} mean (median {median}, 90 %: {p90}, 99 %: {p99})", nanos(mean))
         }),
     );
     let unit = &report.sample_unit;

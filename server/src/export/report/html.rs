@@ -36,6 +36,9 @@ fn write(out: &mut String, document: &Document) -> fmt::Result {
     for (at, verdict) in document.verdicts.iter().enumerate() {
         statement(out, verdict, if at == 0 && first_is_title { "h1" } else { "h2" })?;
     }
+    for note in &document.notes {
+        writeln!(out, "<p class=\"note\">Note: {}<br>{}</p>", plain(&note.sentence), plain(&note.details))?;
+    }
     let about: Vec<String> = document.about.iter().map(|line| plain(line)).collect();
     writeln!(out, "<p class=\"about\">{}</p>\n</header>", about.join("<br>"))?;
     document.sections.iter().try_for_each(|it| section(out, it))?;

@@ -20,6 +20,9 @@ fn write(out: &mut String, document: &Document) -> fmt::Result {
     writeln!(out, "# {} ({})", plain(&document.name), plain(&document.run))?;
     document.headlines.iter().try_for_each(|line| writeln!(out, "\n**{}**", plain(line)))?;
     document.verdicts.iter().try_for_each(|verdict| statement(out, verdict))?;
+    for note in &document.notes {
+        writeln!(out, "\nNote: {}\\\n{}", plain(&note.sentence), plain(&note.details))?;
+    }
     let about: Vec<String> = document.about.iter().map(|line| plain(line)).collect();
     writeln!(out, "\n{}", about.join("; "))?;
     document.sections.iter().try_for_each(|it| section(out, it))

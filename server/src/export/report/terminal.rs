@@ -24,6 +24,10 @@ fn write(out: &mut String, document: &Document) -> fmt::Result {
     writeln!(out)?;
     document.headlines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     document.verdicts.iter().try_for_each(|verdict| statement(out, verdict))?;
+    document
+        .notes
+        .iter()
+        .try_for_each(|note| writeln!(out, "Note: {}\n  {}", note.sentence, note.details))?;
     document.sections.iter().filter(|section| section.brief).try_for_each(|it| section(out, it))
 }
 

@@ -9,8 +9,9 @@ use wire::event::{EventKind, Function};
 use wire::ids::{Bucket, Rank, RunId};
 use wire::views::what_if::{EfficiencyKind, Fix, Loss, LossLedger, Phase, Saving, WhatIf};
 use wire::views::{
-    AlphaBeta, BucketStats, Cause, CollectiveCost, Culprit, Group, GroupStats, Hang, LatencyHistogram,
-    OneGroup, OwnOverhead, RankClock, RankDrops, RankLedger, RunState, ScalingEfficiency, Spread,
+    AlphaBeta, BucketStats, Cause, CollectiveCost, ComputedOn, Culprit, Group, GroupStats, Hang,
+    LatencyHistogram, OneGroup, OwnOverhead, Persistence, RankClock, RankDrops, RankLedger, RunState,
+    ScalingEfficiency, Spread, VerdictState,
 };
 
 use super::*;
@@ -59,7 +60,9 @@ fn verdict() -> Verdict {
         cause: Cause::Input,
         cost_ns_per_step: 30_000_000,
         cost_share: 0.48,
-        gpu_hours_per_day: 46.1,
+        device_hours_per_day: Some(46.1),
+        state: VerdictState::Active,
+        affected_steps: 150,
         confidence: Confidence::High,
         sentence: "Rank 2 waits for its input and costs every step 30 ms (48 % of it).".into(),
         evidence: vec![
@@ -69,7 +72,7 @@ fn verdict() -> Verdict {
         counter_evidence: vec!["rank 0 was last in 3 buckets".into()],
         example_step: Some(200),
         persistence: Some(Persistence::Onset),
-        steps: Some((150, 299)),
+        steps: (150, 299),
         onset: None,
     }
 }
@@ -83,7 +86,6 @@ fn what_if() -> WhatIf {
         withheld: None,
         slowdown: Some(1.92),
         wasted_share: Some(0.479),
-        gpu_hours_per_day: Some(46.0),
         ranks: vec![saving(Fix::Rank(Rank(2)), 28e6, 0.478), saving(Fix::Rank(Rank(0)), 0.0, 0.0)],
         phases: vec![saving(Fix::Phase(Phase::Input), 27.5e6, 0.469)],
         buckets: vec![saving(Fix::Bucket(Bucket(3)), 0.6e6, 0.0102)],
@@ -91,7 +93,7 @@ fn what_if() -> WhatIf {
 }
 
 /// A run as it might be, and a name that means something to Markdown and HTML.
-fn fixed() -> Report {
+pub(crate) fn fixed() -> Report {
     let drop = Drop { kind: EventKind::Bucket, reason: DropReason::RingFull, count: 17 };
     Report {
         run: RunId::new("char_lm-20261120-101500-1a2b").expect("it is a run id"),
@@ -130,6 +132,8 @@ fn fixed() -> Report {
             ledger(2, 31_000_000, 28_900),
         ],
         verdicts: vec![verdict()],
+        notes: Vec::new(),
+        computed_on: ComputedOn::Gpu,
         buckets: vec![bucket(0, 812_000), bucket(1, 4_194_304)],
         groups: Vec::new(),
         comm_model: Some(AlphaBeta {
@@ -144,6 +148,7 @@ fn fixed() -> Report {
         ],
         drops: vec![RankDrops { rank: Rank(1), drops: vec![drop] }],
         hang: None,
+        failure: None,
         missing: BTreeMap::from([(
             "scaling_efficiency.measured".to_owned(),
             "no finished run of the same name on fewer ranks to compare with".to_owned(),

@@ -63,6 +63,8 @@ pub struct Found {
     pub verdict: Option<Verdict>,
     /// It is the first of all verdicts, those against everyone too.
     pub is_first: bool,
+    /// What it has cost, spread over all observed steps, in milliseconds a step.
+    pub cost_millis: Option<f64>,
     pub step_millis: f64,
     pub simulation_error: Option<f64>,
 }
@@ -72,7 +74,9 @@ impl Found {
         let against_rank =
             |verdict: &&Verdict| verdict.culprit.as_ref().is_some_and(|culprit| !culprit.ranks().is_empty());
         let verdict = report.verdicts.iter().find(against_rank).cloned();
+        let spread = |verdict: &Verdict| verdict.lost_ns() as f64 / 1e6 / report.steps.max(1) as f64;
         Self {
+            cost_millis: verdict.as_ref().map(spread),
             is_first: verdict.is_some() && verdict.as_ref() == report.verdicts.first(),
             verdict,
             step_millis: report.local_step_time_ns.map_or(f64::NAN, |spread| spread.mean / 1e6),
@@ -104,8 +108,7 @@ impl Outcome {
 
     /// (found - true) / true.
     pub fn cost_error(&self) -> Option<f64> {
-        let found = self.found.verdict.as_ref()?.cost_ns_per_step as f64 / 1e6;
-        Some(found / self.planted.as_ref()?.cost_millis - 1.0)
+        Some(self.found.cost_millis? / self.planted.as_ref()?.cost_millis - 1.0)
     }
 
     pub fn false_alarm(&self) -> Option<bool> {
@@ -129,8 +132,7 @@ impl Outcome {
         let Some(planted) = &self.planted else {
             return format!("{kind:9} {:12} {:>5}  {:44}  {named}", self.job, self.ranks, "healthy");
         };
-        let cost =
-            self.found.verdict.as_ref().map_or(f64::NAN, |verdict| verdict.cost_ns_per_step as f64 / 1e6);
+        let cost = self.found.cost_millis.unwrap_or(f64::NAN);
         let error = self.cost_error().map_or_else(|| "-".into(), |error| format!("{:+.0} %", error * 100.0));
         let wrong = match (self.right_rank(), self.right_cause()) {
             (Some(false), _) => "  WRONG RANK",

@@ -1,0 +1,122 @@
+//! Which rank a failed run failed with: how that rank ended, and how far it had come.
+//!
+//! When one rank dies the others fail too, each with a complaint about a neighbour. The rank to look at is the one
+//! that ended without a word of its own; of several, the one that came least far.
+
+use wire::ids::{Rank, Seq, Step};
+use wire::views::Failure;
+
+/// What is known of the end of one rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RankEnd {
+    /// How the rank ended.
+    pub how: Ended,
+    /// What was said of it; empty when nothing was.
+    pub reason: String,
+    /// The newest step that it finished.
+    pub last_step: Option<Step>,
+    /// The newest collective that it started.
+    pub last_collective: Option<Seq>,
+}
+
+/// How a rank ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ended {
+    /// Its launcher says that it ended badly; it could not say so itself.
+    WithoutAWord,
+    /// Nothing has come from it for some time.
+    Silent,
+    /// It said that it failed.
+    WithAnError,
+    /// It is well, or has completed its work.
+    #[default]
+    Well,
+}
+
+/// The failure of a run with these ranks; `None` when none of them ended badly.
+#[must_use]
+pub fn failure(ranks: &[RankEnd]) -> Option<Failure> {
+    let ended_badly = || ranks.iter().enumerate().filter(|(_, end)| end.how != Ended::Well);
+    let (rank, first) = ended_badly().min_by_key(|(rank, end)| (end.how, end.last_collective, *rank))?;
+    let others = ended_badly().count() as u32 - 1;
+    Some(Failure {
+        rank: Rank(rank as u32),
+        reason: first.reason.clone(),
+        last_step: first.last_step,
+        last_collective: first.last_collective,
+        others,
+        sentence: sentence(rank, first, others),
+    })
+}
+
+fn sentence(rank: usize, end: &RankEnd, others: u32) -> String {
+    let reason = end.reason.trim_end_matches('.');
+    // A launcher's reason begins with the rank itself.
+    let what = match reason.strip_prefix(&format!("rank {rank} ")) {
+        Some(what) => what.to_owned(),
+        None if reason.is_empty() && end.how == Ended::Silent => "fell silent".into(),
+        None if reason.is_empty() => "failed and gave no reason".into(),
+        None => format!("failed: {reason}"),
+    };
+    let mut sentence = format!("Rank {rank} {what}");
+    match (end.last_step, end.last_collective) {
+        (Some(step), Some(collective)) => {
+            sentence += &format!("; it had finished step {step} and started collective {collective}");
+        }
+        (Some(step), None) => sentence += &format!("; it had finished step {step}"),
+        (None, Some(collective)) => {
+            sentence += &format!("; it had started collective {collective} of its first step")
+        }
+        (None, None) => sentence += " before its first step",
+    }
+    if others > 0 {
+        sentence += &format!(". {others} other rank{} failed with it", if others == 1 { "" } else { "s" });
+    }
+    sentence + "."
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(how: Ended, reason: &str, step: u64, collective: u64) -> RankEnd {
+        RankEnd {
+            how,
+            reason: reason.into(),
+            last_step: Some(Step(step)),
+            last_collective: Some(Seq(collective)),
+        }
+    }
+
+    #[test]
+    fn the_rank_that_died_is_named_and_not_those_that_miss_it() {
+        let ranks = [
+            end(Ended::WithAnError, "rank 1 is gone: connection closed", 211, 1_700),
+            end(Ended::WithoutAWord, "rank 1 was killed by signal 9", 211, 1_701),
+            end(Ended::WithAnError, "rank 1 is gone: connection closed", 211, 1_702),
+        ];
+        let failure = failure(&ranks).unwrap();
+        assert_eq!((failure.rank, failure.others), (Rank(1), 2));
+        assert_eq!(
+            failure.sentence,
+            "Rank 1 was killed by signal 9; it had finished step 211 and started collective 1701. 2 other ranks \
+             failed with it."
+        );
+    }
+
+    #[test]
+    fn of_those_that_say_why_the_one_that_came_least_far_is_named() {
+        let ranks = [
+            end(Ended::WithAnError, "timed out", 9, 80),
+            end(Ended::WithAnError, "out of memory", 9, 79),
+            RankEnd::default(),
+        ];
+        assert_eq!(
+            failure(&ranks).unwrap().sentence,
+            "Rank 1 failed: out of memory; it had finished step 9 and started collective 79. 1 other rank failed with it."
+        );
+        assert_eq!(failure(&[RankEnd::default()]), None);
+        let silent = RankEnd { how: Ended::Silent, ..RankEnd::default() };
+        assert_eq!(failure(&[silent]).unwrap().sentence, "Rank 0 fell silent before its first step.");
+    }
+}

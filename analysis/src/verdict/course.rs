@@ -1,0 +1,99 @@
+//! The course of a fault: whether it is there now, came and went, or comes back, and when it began.
+
+use std::ops::Range;
+
+use wire::views::{ChangePoint, Persistence, VerdictState};
+
+use super::episodes::CHANGE_STEPS;
+use crate::change_point::{Change, change_point};
+use crate::stats;
+use crate::step::StepAnalysis;
+
+/// A fault that came back is expected again until it has been away for so many times its longest pause.
+const AWAY_FOR_GOOD: usize = 2;
+
+/// How the episodes lie among `steps` steps.
+pub(super) fn persistence(episodes: &[Range<usize>], steps: usize) -> Persistence {
+    let from_the_start = episodes.first().is_some_and(|first| first.start < CHANGE_STEPS);
+    match (episodes.len(), from_the_start, is_active(episodes, steps)) {
+        (2.., ..) => Persistence::Recurring,
+        (_, true, true) => Persistence::Persistent,
+        (_, false, true) => Persistence::Onset,
+        (_, _, false) => Persistence::Transient,
+    }
+}
+
+/// The state after the last of `steps` steps.
+pub(super) fn state(episodes: &[Range<usize>], steps: usize) -> VerdictState {
+    let pauses = episodes.windows(2).map(|pair| pair[1].start - pair[0].end);
+    let away = steps - episodes.last().map_or(0, |last| last.end);
+    match pauses.max() {
+        Some(longest) if away <= AWAY_FOR_GOOD * longest => VerdictState::Recurring,
+        None if is_active(episodes, steps) => VerdictState::Active,
+        _ => VerdictState::Resolved,
+    }
+}
+
+fn is_active(episodes: &[Range<usize>], steps: usize) -> bool {
+    episodes.last().is_some_and(|last| last.end == steps)
+}
+
+/// How the suspects' own work changed when the first episode began, if it began among `steps`: the change of what
+/// it exceeds the others' by.
+pub(super) fn onset(
+    steps: &[&StepAnalysis],
+    ranks: &[usize],
+    episodes: &[Range<usize>],
+) -> Option<ChangePoint> {
+    let first = episodes.first().filter(|first| first.start >= CHANGE_STEPS)?;
+    let watched = &steps[..first.end];
+    let own = |step: &&StepAnalysis, suspect: bool| {
+        let those = step.present().filter(|(rank, _)| ranks.contains(rank) == suspect);
+        stats::mean(those.map(|(_, rank)| rank.own_nanos() as f64)).unwrap_or(0.0)
+    };
+    let excess: Vec<f64> = watched.iter().map(|step| own(step, true) - own(step, false)).collect();
+    let change = change_point(&excess)?;
+    let (before, after) = watched.split_at(first.start);
+    let own = |range: &[&StepAnalysis]| stats::median(range.iter().map(|step| own(step, true)));
+    let (before, after) = (own(before)?, own(after)?);
+    // One date: where the episode begins. How well it is known is what the change of own work says.
+    let change = Change {
+        at: first.start,
+        earliest: change.earliest.min(first.start),
+        latest: change.latest.max(first.start),
+        ..change
+    };
+    Some(dated(watched, change, before, after))
+}
+
+/// A change as a report says it.
+pub(super) fn dated(steps: &[&StepAnalysis], change: Change, before_ns: f64, after_ns: f64) -> ChangePoint {
+    let end = |step: &StepAnalysis| step.window.map(|(_, end)| end.0.max(0).unsigned_abs() / 1_000_000);
+    ChangePoint {
+        step: steps[change.at].step.0,
+        earliest: steps[change.earliest].step.0,
+        latest: steps[change.latest].step.0,
+        unix_millis: end(steps[change.at]),
+        before_ns,
+        after_ns,
+        verified: change.verified && after_ns > before_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_course_of_a_fault_says_how_it_behaves_and_whether_it_is_there() {
+        let of = |episodes: &[Range<usize>]| (persistence(episodes, 200), state(episodes, 200));
+        assert_eq!(of(&[0..200]), (Persistence::Persistent, VerdictState::Active));
+        assert_eq!(of(&[0..120]), (Persistence::Transient, VerdictState::Resolved));
+        assert_eq!(of(&[80..200]), (Persistence::Onset, VerdictState::Active));
+        assert_eq!(of(&[80..120]), (Persistence::Transient, VerdictState::Resolved));
+        assert_eq!(of(&[30..80, 120..160]), (Persistence::Recurring, VerdictState::Recurring));
+        assert_eq!(of(&[30..80, 120..200]), (Persistence::Recurring, VerdictState::Recurring));
+        let long_ago = [10..30, 50..70];
+        assert_eq!(of(&long_ago), (Persistence::Recurring, VerdictState::Resolved));
+    }
+}

@@ -1,0 +1,42 @@
+//! What a person may set for the whole process, once, when it starts.
+
+use std::sync::OnceLock;
+
+use analysis::verdict::NOTABLE_SHARE;
+
+static NOTABLE: OnceLock<f64> = OnceLock::new();
+
+/// Sets the share of time below which an effect is a note and not a verdict, 0 to 1. Later calls change nothing.
+pub fn set_notable_share(share: f64) {
+    let _set_before = NOTABLE.set(share);
+}
+
+/// The share of time below which an effect is a note and not a verdict, 0 to 1.
+#[must_use]
+pub fn notable_share() -> f64 {
+    *NOTABLE.get().unwrap_or(&NOTABLE_SHARE)
+}
+
+/// Reads `5%` or `0.05`.
+///
+/// # Errors
+/// When it is neither, or not between 0 and 1.
+pub fn share(text: &str) -> Result<f64, String> {
+    let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent, 100.0));
+    let share = number.trim().parse::<f64>().map(|number| number / scale);
+    let good = share.ok().filter(|share| (0.0..=1.0).contains(share));
+    good.ok_or_else(|| format!("{text:?} is not a share: write it as 5% or 0.05, from 0% to 100%"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_a_percentage_or_a_fraction() {
+        assert_eq!((share("5%"), share("0.05"), share("100 %")), (Ok(0.05), Ok(0.05), Ok(1.0)));
+        for bad in ["5", "-1%", "five", "", "NaN"] {
+            assert!(share(bad).unwrap_err().contains("5% or 0.05"), "{bad}");
+        }
+    }
+}
