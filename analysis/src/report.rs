@@ -66,7 +66,11 @@ const NO_STEPS_FOUND: &str =
 
 /// Why figures of collectives are withheld.
 const ONLY_ENQUEUED: &str = "it is known when collectives were enqueued and not when they ran (NCCL 2.26 and later tell, and \
-    so do events around the calls of a job that is linked with it; both cost too much where detail was lowered)";
+    so do events around the calls of a job that is linked with it)";
+
+/// Why steps of a run are left out of which others are not.
+const SAMPLED_OUT: &str = "of these only the enqueueing of collectives was recorded, since observing every step in full \
+    would cost more than the budget; all figures rest on the others, which are the same steps on every rank";
 
 /// Samples of one rank in one step: the median over steps of the mean over ranks, as the job stated them. `None` when
 /// the job does not count its samples.
@@ -93,7 +97,8 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
     let (observed, left_out) = best_known(observed(steps));
     let mut missing = BTreeMap::new();
     if left_out > 0 {
-        missing.insert("steps".to_owned(), format!("{left_out} steps are left out: of them {ONLY_ENQUEUED}"));
+        let all = left_out + observed.len();
+        missing.insert("steps".to_owned(), format!("{left_out} of {all} steps are left out: {SAMPLED_OUT}"));
     }
     let mut want = |name: &str, is_there: bool, reason: &str| {
         if !is_there {

@@ -32,12 +32,15 @@ use excess::Excess;
 const LEAST_STEPS: usize = 20;
 /// Steps with the fault before one is sure.
 const HIGH_CONFIDENCE_STEPS: usize = 100;
-/// Steps with the fault, and the share of them that the rank must be last in, for a fault of [`OBVIOUS_SHARE`].
-const OBVIOUS_STEPS: usize = 20;
-const OBVIOUS_LAST_SHARE: f64 = 0.8;
-/// A rank that costs this share of a step is named as soon as it has done so for [`OBVIOUS_STEPS`]: no healthy rank
-/// falls so far behind in so many steps that follow each other.
+/// A rank is named without further ado when it has cost this share of a step,
 const OBVIOUS_SHARE: f64 = 0.2;
+/// in so many steps,
+const OBVIOUS_STEPS: usize = 20;
+/// was last in this share of them,
+const OBVIOUS_LAST_SHARE: f64 = 0.8;
+/// and its cost is so many standard deviations of what it scatters by from step to step: no healthy rank falls so far
+/// behind in so many steps that follow each other.
+const OBVIOUS_DEVIATIONS: f64 = 2.0;
 /// In the steps with the fault the rank is last in at least this share: more than chance makes it.
 const LEAST_LAST_SHARE: f64 = 0.6;
 /// An effect is told of from this share of all time watched on.
@@ -134,7 +137,8 @@ fn against(
     let bad_steps: Vec<&StepAnalysis> = bad.iter().map(|&at| steps[at]).collect();
     let cost = Cost::of(&bad_steps, bad.iter().map(|&at| savings[at]))?;
     let chosen = Chosen { last_in, bad: bad.len(), last_in_all: (0..steps.len()).filter(is_last).count() };
-    if !chosen.is_beyond_chance(steps, cost) || !is_worth_telling(steps, &bad_steps, cost) {
+    let is_obvious = chosen.is_obvious(cost, &savings);
+    if !(is_obvious || chosen.is_beyond_chance(steps) && is_worth_telling(steps, &bad_steps, cost)) {
         return None;
     }
     let persistence = course::persistence(&episodes, steps.len());
@@ -179,10 +183,8 @@ pub(crate) fn hours_per_day(share: f64, state: VerdictState, ranks: usize) -> Op
 }
 
 fn is_worth_telling(steps: &[&StepAnalysis], bad: &[&StepAnalysis], cost: Cost) -> bool {
-    let of_watched = cost.share * bad.len() as f64 / steps.len() as f64;
-    let obvious = cost.share >= OBVIOUS_SHARE && bad.len() >= OBVIOUS_STEPS;
     let lost = cost.share * bad.len() as f64;
-    cost.nanos > 0.0 && (obvious || of_watched >= LEAST_COST_SHARE) && (obvious || lost >= LEAST_STEPS_LOST)
+    lost >= LEAST_COST_SHARE * steps.len() as f64 && lost >= LEAST_STEPS_LOST
 }
 
 /// In how many steps a rank was last: of those chosen for it, and of all.
@@ -193,17 +195,21 @@ struct Chosen {
 }
 
 impl Chosen {
-    fn is_beyond_chance(&self, steps: &[&StepAnalysis], cost: Cost) -> bool {
-        if self.bad == 0 || (self.last_in as f64) < LEAST_LAST_SHARE * self.bad as f64 {
-            return false;
-        }
+    fn is_beyond_chance(&self, steps: &[&StepAnalysis]) -> bool {
         let turns = |times, of| oftener_than_its_turn(times, of, steps[0].ranks.len());
-        let obvious = self.bad >= OBVIOUS_STEPS
+        self.last_in as f64 >= LEAST_LAST_SHARE * self.bad as f64
+            && (turns(self.last_in_all, steps.len()) >= LEAST_OFTEN_Z
+                || turns(self.last_in, self.bad) >= least_often_z_of_chosen(self.bad, steps.len()))
+    }
+
+    fn is_obvious(&self, cost: Cost, savings: &[f64]) -> bool {
+        let changes = savings.windows(2).map(|pair| (pair[1] - pair[0]).abs());
+        // For normal scatter the median |difference| of neighbours is 0.954 deviations.
+        let deviation = stats::median(changes).unwrap_or(f64::MAX) / 0.954;
+        self.bad >= OBVIOUS_STEPS
+            && self.last_in as f64 >= OBVIOUS_LAST_SHARE * self.bad as f64
             && cost.share >= OBVIOUS_SHARE
-            && self.last_in as f64 >= OBVIOUS_LAST_SHARE * self.bad as f64;
-        obvious
-            || turns(self.last_in_all, steps.len()) >= LEAST_OFTEN_Z
-            || turns(self.last_in, self.bad) >= least_often_z_of_chosen(self.bad, steps.len())
+            && cost.nanos >= OBVIOUS_DEVIATIONS * deviation
     }
 }
 

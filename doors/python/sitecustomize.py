@@ -23,8 +23,8 @@ CARRIER = "gloo"
 SLICE_MS = 50
 # Collectives that are being issued at one time; threads may issue some each.
 MOST_ISSUING = 256
-# What a collective is called when nobody wants to know of any more, and a group where there are too many.
-NO_MORE, TOO_MANY = 2**64 - 1, -2
+# What a group is called that is not observed, since there are too many.
+TOO_MANY = -2
 
 # Numbers of wire's `Function`, and whose bytes are those of this rank: what it gives, or what it gets.
 COLLECTIVES = {
@@ -253,8 +253,6 @@ class Hooks:
             say("not observing %s, of whose end nobody tells" % told.name.name)
             return True
         name = self.agent.paceline_pytorch_issued(self.group, function, size, at, spent + thread_time_ns() - used)
-        if name == NO_MORE:
-            return False
         if name:
             self.waiter.wait_for(name, work)
         return True

@@ -20,12 +20,12 @@ use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
-use crate::detail::{self, Detail};
 use crate::host;
 use crate::marks;
 use crate::messages::Message;
 use crate::nccl::names::{DATATYPES, bytes_of_code};
 use crate::observer::{self, Communicator, Door};
+use crate::sampling;
 use crate::table::{Table, mixed};
 use crate::trail::{self, Entry, Function, Handle, Kind, Seat};
 
@@ -79,7 +79,7 @@ fn number_of_split(parent: *mut c_void, color: c_int) -> u64 {
 
 /// Does what there is to do before or behind a call, without ever failing its caller.
 fn observed<T: Default>(work: impl FnOnce() -> T) -> T {
-    host::guarded(|| detail::timed(work))
+    host::guarded(|| sampling::timed(work))
 }
 
 /// Calls NCCL between events on each stream, and leaves entries of the calls on those that can be timed.
@@ -121,14 +121,14 @@ struct Call {
 impl Call {
     /// Runs it between two events.
     fn run(self, original: impl FnOnce() -> c_int) -> c_int {
-        if !host::guarded(is_wanted) || detail::now() == Detail::Nothing {
+        if !host::guarded(is_wanted) {
             return original();
         }
         if !group::is_open() {
             Message::begin_batch();
         }
         let Some(numbered) = observed(|| self.number()) else { return original() };
-        if detail::now() == Detail::Enqueued {
+        if !numbered.is_observed() {
             let handle = observed(|| Some(numbered.announce()));
             let result = original();
             let issued = |handle| trail::append(Entry::Issued { handle, at: agent::clock::now() });
@@ -174,6 +174,15 @@ struct Numbered {
 }
 
 impl Numbered {
+    fn is_observed(&self) -> bool {
+        match self.number {
+            Number::Collective(function, seq) => {
+                sampling::observes(Seat::FIRST, self.communicator, function, seq)
+            }
+            Number::Message(_) => sampling::observes_message(Seat::FIRST),
+        }
+    }
+
     /// Leaves an entry; its handle.
     fn announce(self) -> Handle {
         let Self { call: Call { count, datatype, .. }, communicator, number } = self;

@@ -22,6 +22,7 @@
 //!   the host's clock, [`steps`] finds the training steps, which nobody marks here, in the order of collectives,
 //!   `blocking` whether a rank computes while one runs, and [`place`] makes records of it. All are plain functions of
 //!   what they are given.
+//! * `sampling` says which steps are observed in full, so that it costs no more than it may.
 //! * [`observer`] is the thread that does it, every few milliseconds, and hands the records to the agent.
 #![allow(unsafe_code, reason = "it is called from C, through pointers: by the doors, and `host`")]
 
@@ -29,7 +30,6 @@ mod blocking;
 pub mod calls;
 pub mod collect;
 pub mod cuda;
-mod detail;
 pub mod gpu_clock;
 mod host;
 mod marks;
@@ -39,6 +39,7 @@ pub mod nvtx;
 mod observer;
 pub mod place;
 pub mod pytorch;
+mod sampling;
 pub mod steps;
 mod table;
 pub mod trail;

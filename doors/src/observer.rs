@@ -16,8 +16,8 @@ use wire::clock::MonoNanos;
 use wire::ids::Rank;
 
 use crate::calls::Measured;
-use crate::detail::Budget;
 use crate::host::{self, ExitCode};
+use crate::sampling::{self, Budget};
 use crate::trail::{self, Entry, Seat};
 use rank::Observed;
 
@@ -282,6 +282,8 @@ impl Observer {
             self.measured.take(|entry| first.take(entry));
         }
         self.ranks.iter_mut().for_each(Observed::place);
+        // The ranks of one process train one model: their steps consist of the same collectives.
+        sampling::publish(self.ranks.first().and_then(Observed::steps));
         let now = agent::clock::now();
         let has_records = self.ranks.iter().any(Observed::is_unrecorded);
         if self.unsettled.is_some_and(|since| now - since > SETTLED_NANOS || has_records) {

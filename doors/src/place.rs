@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use wire::clock::MonoNanos;
-use wire::event::{BucketRecord, Event, Span, SpanKind, StepRecord};
+use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
 use wire::ids::{Bucket, Comm, Step};
 
 use crate::blocking::{Blocking, Ran};
 use crate::collect::{Collective, Timed};
+use crate::sampling::Steps;
 use crate::steps::{Place, StepFinder};
 use crate::trail::Phase;
 
@@ -44,11 +45,21 @@ pub struct Placer {
     /// The longest step that an anchor had: what repeats in less than half of it is no step.
     longest_nanos: i64,
     current: Option<Current>,
-    /// When the step before ended, and when its last collective was enqueued; `None` before the first.
-    before: Option<(MonoNanos, MonoNanos)>,
+    /// The end of the step before; `None` before the first.
+    before: Option<Before>,
     waiting: VecDeque<Timed>,
     phases: VecDeque<(Phase, MonoNanos, MonoNanos)>,
     blocking: Blocking,
+}
+
+/// How a step ended.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    end: MonoNanos,
+    /// It is known when its last collective ended, and not only when it was enqueued.
+    is_end_known: bool,
+    /// When its last collective was enqueued.
+    last_launch: MonoNanos,
 }
 
 /// The step that is being put together.
@@ -56,6 +67,8 @@ pub struct Placer {
 struct Current {
     step: Step,
     begin: MonoNanos,
+    /// The step before ended at a time that is known.
+    is_begin_known: bool,
     /// Its first collective was enqueued.
     first_launch: MonoNanos,
     /// The device computed at least until then: a collective that found its stream idle was waiting for gradients.
@@ -71,6 +84,13 @@ impl Placer {
         if !self.names.values().any(|name| *name == Comm(0)) {
             self.names.insert(communicator, Comm(0));
         }
+    }
+
+    /// The collectives that make up a step, once that is known.
+    #[must_use]
+    pub(crate) fn steps(&self) -> Option<Steps> {
+        let communicator = self.anchor?;
+        self.finders.get(&communicator)?.steps(communicator)
     }
 
     /// Takes in a collective, in the order of its communicator, and hands out the records that it completes.
@@ -125,10 +145,11 @@ impl Placer {
 
     fn anchored(&mut self, timed: &Timed, place: Place, record: &mut impl FnMut(Event)) {
         if place.bucket == Bucket(0) {
-            let begin = self.before.map_or(timed.collective.launch, |(end, _)| end);
+            let begin = self.before.map_or(timed.collective.launch, |before| before.end);
             self.current = Some(Current {
                 step: place.step,
                 begin,
+                is_begin_known: self.before.is_none_or(|before| before.is_end_known),
                 first_launch: timed.collective.launch,
                 computed_until: begin,
                 previous_end: begin,
@@ -147,24 +168,28 @@ impl Placer {
         if current.ran.len() < MOST_WAITING {
             current.ran.push(ran(timed, place.bucket, true));
         }
+        // Where a step begins at no known time, its times are no more than those of the enqueueing.
+        let source = if current.is_begin_known { timed.source } else { Source::Derived };
         // Of the first step only its end is known: the next one begins there.
         if self.before.is_some() {
-            record(Event::Bucket(self.bucket(timed, place.step, place.bucket)));
+            record(Event::Bucket(BucketRecord { source, ..self.bucket(timed, place.step, place.bucket) }));
         }
         if place.is_last {
-            self.end_step(timed.collective.launch, record);
+            self.end_step(timed, record);
         }
     }
 
-    fn end_step(&mut self, last_launch: MonoNanos, record: &mut impl FnMut(Event)) {
+    fn end_step(&mut self, last: &Timed, record: &mut impl FnMut(Event)) {
+        let last_launch = last.collective.launch;
         let Some(mut current) = self.current.take() else { return };
         let waited = self.waited_for_host(&current);
         let Current { step, begin, computed_until, previous_end: end, ref mut ran, .. } = current;
-        let before = self.before.replace((end, last_launch));
+        let is_end_known = last.source != Source::Derived;
+        let before = self.before.replace(Before { end, is_end_known, last_launch });
         let (enqueued, later): (VecDeque<Timed>, VecDeque<Timed>) =
             self.waiting.drain(..).partition(|timed| timed.collective.launch <= last_launch);
         self.waiting = later;
-        let Some((_, last_launch_before)) = before else { return };
+        let Some(Before { last_launch: last_launch_before, .. }) = before else { return };
         let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
         for timed in enqueued.iter().filter(|timed| timed.collective.launch > last_launch_before) {
             let count = counts.entry(timed.collective.communicator).or_default();
@@ -251,8 +276,6 @@ fn ran(timed: &Timed, bucket: Bucket, is_anchor: bool) -> Ran {
 
 #[cfg(test)]
 mod tests {
-    use wire::event::Source;
-
     use super::*;
     use crate::collect::Ran;
     use crate::trail::Function;

@@ -10,10 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wire::clock::MonoNanos;
 
-use crate::detail::{self, Detail};
 use crate::host;
 use crate::marks;
 use crate::observer::{self, Communicator, Door};
+use crate::sampling;
 use crate::table::Table;
 use crate::trail::{self, Entry, Function, Handle, Kind, Phase, Seat};
 
@@ -23,8 +23,6 @@ const MOST_UNDER_WAY: usize = 1_024;
 const MOST_GROUPS: usize = 256;
 /// What a group is called that is not observed, since there are too many.
 const TOO_MANY: i64 = -2;
-/// What a collective is called when nobody wants to know of any more.
-const NO_MORE: u64 = u64::MAX;
 
 /// A process group.
 struct Group {
@@ -106,16 +104,12 @@ pub extern "C" fn paceline_pytorch_left(group: i64) {
 }
 
 /// A collective was issued at `at` (`CLOCK_MONOTONIC`), with `bytes` of this rank's; `function` is a [`Function`]'s number.
-/// Until now it cost the job `spent` nanoseconds to tell of it. Its name for [`paceline_pytorch_ended`]; 0 where nobody
-/// wants to know its end, and [`NO_MORE`] where nobody wants to know of any other either.
+/// Until now it cost the job `spent` nanoseconds to tell of it. Returns its name for [`paceline_pytorch_ended`], or 0
+/// where its end is not observed.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_issued(group: i64, function: u8, bytes: u64, at: i64, spent: u64) -> u64 {
     host::guarded(|| {
-        detail::spend(spent);
-        let detail = detail::now();
-        if detail == Detail::Nothing {
-            return NO_MORE;
-        }
+        sampling::spend(spent);
         if !observer::is_best(Door::PyTorch) {
             return 0;
         }
@@ -135,7 +129,8 @@ pub extern "C" fn paceline_pytorch_issued(group: i64, function: u8, bytes: u64, 
             begins: marks::begins(communicator),
             at,
         });
-        if detail == Detail::Enqueued || group.under_way.len() == MOST_UNDER_WAY {
+        let is_observed = sampling::observes(group.seat, communicator, function, seq);
+        if !is_observed || group.under_way.len() == MOST_UNDER_WAY {
             trail::append(Entry::Issued { handle: collective, at: agent::clock::now() });
             return 0;
         }
@@ -148,7 +143,7 @@ pub extern "C" fn paceline_pytorch_issued(group: i64, function: u8, bytes: u64, 
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_ended(group: i64, collective: u64, at: i64, spent: u64) {
     host::guarded(|| {
-        detail::spend(spent);
+        sampling::spend(spent);
         let mut groups = groups();
         let Some(group) = named(&mut groups, group) else { return };
         let ended = group.under_way.iter_mut().find(|one| one.collective.to_bits() == collective);

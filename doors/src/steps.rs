@@ -13,6 +13,7 @@ use wire::clock::MonoNanos;
 use wire::ids::{Bucket, Step};
 
 use crate::collect::{Collective, Timed};
+use crate::sampling::Steps;
 use crate::trail::Function;
 
 /// Collectives that are remembered while no period is found: a step may have a third of them.
@@ -161,6 +162,14 @@ impl StepFinder {
     pub fn has_messages(&self) -> bool {
         let of_messages = |token: &Token| token.function == Function::SendReceive;
         self.period.as_ref().is_some_and(|period| period.tokens.iter().any(of_messages))
+    }
+
+    /// The collectives of `communicator`, which these are, that make up a step; `None` while steps are not known.
+    #[must_use]
+    pub(crate) fn steps(&self, communicator: u64) -> Option<Steps> {
+        let Period { tokens, phase, per_step, .. } = self.period.as_ref()?;
+        let (function, collectives) = (tokens[0].function, tokens.len() as u32);
+        Some(Steps { communicator, function, phase: *phase, per_step: *per_step, collectives })
     }
 
     /// How long a step takes; `None` while steps are not known.

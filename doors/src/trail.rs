@@ -41,6 +41,8 @@ pub enum Kind {
     Channel = 2,
     /// What is launched as one kernel; of it nothing is told.
     Group = 3,
+    /// A collective of a step that is not observed in full: only its enqueueing is recorded.
+    Unobserved = 4,
 }
 
 impl Handle {
@@ -77,6 +79,7 @@ impl Handle {
             1 => Kind::Collective,
             2 => Kind::Channel,
             3 => Kind::Group,
+            4 => Kind::Unobserved,
             _ => return None,
         };
         Some((Self(bits), kind))

@@ -111,7 +111,8 @@ struct RunArguments {
     NVTX ranges of the main thread count as waiting for input when DataLoader is in their name or it is one of data, \
     input, dataload, data_loading, load_data, next_batch, get_batch, batch-generator; as copying to the device when it is \
     one of h2d, to_device, copy_to_device, batch_to_device, host_to_device.\n\
-    PACELINE_OVERHEAD_BUDGET: percent of a processor that being observed may take before less is (0.5).\n\
+    PACELINE_OVERHEAD_BUDGET: percent of a processor that being observed may take (1). Above it one step in 2, 4, ... 64 is \
+    observed, the same one on every rank.\n\
     PACELINE_BURST_EVERY: how often a burst comes that nobody asked for: seconds (60), or one step in so many (500 steps) (none).\n\
     PACELINE_CUDA_DOOR_SECONDS: how long a process may use CUDA before its device is shown though it does not use NCCL \
     (10).\n\n\

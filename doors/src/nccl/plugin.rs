@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use wire::clock::MonoNanos;
 
 use super::layout::{self, Description, KERNEL_CHANNEL_STOP, KernelChannel, Layout, event};
-use crate::detail::{self, Detail};
 use crate::host;
 use crate::marks;
 use crate::messages::Message;
 use crate::observer::{self, Communicator, Door};
+use crate::sampling;
 use crate::trail::{self, Entry, Handle, Kind, Seat};
 
 /// `ncclSuccess`.
@@ -206,7 +206,7 @@ unsafe fn start_event(
     unsafe {
         // First of all: NCCL hands back whatever it finds there.
         handle.write(ptr::null_mut());
-        let bits = host::guarded(|| detail::timed(|| started(layout.description(description), context)));
+        let bits = host::guarded(|| sampling::timed(|| started(layout.description(description), context)));
         handle.write(ptr::without_provenance_mut(bits as usize));
     }
     SUCCESS
@@ -230,12 +230,10 @@ fn started(description: Description, context: *mut c_void) -> u64 {
 }
 
 fn enqueued(collective: &layout::Collective, context: *mut c_void, at: MonoNanos) -> Option<Handle> {
-    if detail::now() == Detail::Nothing {
-        return None;
-    }
     let (number, seat) = member(context)?;
     let communicator = collective.communicator.unwrap_or(number);
-    let handle = Handle::new(Kind::Collective, seat);
+    let is_observed = sampling::observes(seat, communicator, collective.function, collective.seq);
+    let handle = Handle::new(kind(is_observed), seat);
     trail::append(Entry::Enqueued {
         handle,
         communicator,
@@ -251,23 +249,21 @@ fn enqueued(collective: &layout::Collective, context: *mut c_void, at: MonoNanos
 
 fn sent(message: &layout::Message, context: *mut c_void, at: MonoNanos) -> Option<Handle> {
     let layout::Message { rank, peer, is_sent, bytes, channels, .. } = *message;
-    if detail::now() == Detail::Nothing {
-        return None;
-    }
     let (number, seat) = member(context)?;
     let communicator = message.communicator.unwrap_or(number);
     let way = if is_sent { (rank, peer) } else { (peer, rank) };
     let message = Message::next(communicator, way, is_sent)?;
-    let handle = Handle::new(Kind::Collective, seat);
+    let handle = Handle::new(kind(sampling::observes_message(seat)), seat);
     trail::append(Entry::Message { handle, communicator, message, bytes, channels, at });
     Some(handle)
 }
 
+fn kind(is_observed: bool) -> Kind {
+    if is_observed { Kind::Collective } else { Kind::Unobserved }
+}
+
 fn began(channel: &KernelChannel, at: MonoNanos) -> Option<Handle> {
     let (parent, Kind::Collective) = Handle::from_bits(channel.parent)? else { return None };
-    if detail::now() > Detail::Everything {
-        return None;
-    }
     let handle = Handle::new(Kind::Channel, parent.seat());
     trail::append(Entry::Began { handle, parent, gpu: channel.gpu, at });
     Some(handle)
@@ -292,7 +288,7 @@ unsafe fn record_event_state(
     if state == KERNEL_CHANNEL_STOP {
         // SAFETY: the caller vouches for it.
         let gpu = unsafe { layout.stop_time(arguments) };
-        host::guarded(|| detail::timed(|| ended(handle, gpu)));
+        host::guarded(|| sampling::timed(|| ended(handle, gpu)));
     }
     SUCCESS
 }
@@ -300,18 +296,21 @@ unsafe fn record_event_state(
 /// The end of a collective is the end of its enqueueing, which says nothing where its kernel is told of; that of a
 /// channel was told before, with the GPU's time, where the interface has it.
 fn stop_event(layout: &Layout, handle: *mut c_void) -> c_int {
-    host::guarded(|| detail::timed(|| stopped(layout, handle)));
+    host::guarded(|| sampling::timed(|| stopped(layout, handle)));
     SUCCESS
 }
 
 fn stopped(layout: &Layout, handle: *mut c_void) {
     match Handle::from_bits(handle.addr() as u64) {
         Some((_, Kind::Channel)) if !layout.has_gpu_time() => ended(handle, None),
-        Some((handle, Kind::Collective)) if !layout.has_kernels() || detail::now() > Detail::Everything => {
-            trail::append(Entry::Issued { handle, at: agent::clock::now() });
-        }
+        Some((handle, Kind::Unobserved)) => issued(handle),
+        Some((handle, Kind::Collective)) if !layout.has_kernels() => issued(handle),
         _ => {}
     }
+}
+
+fn issued(handle: Handle) {
+    trail::append(Entry::Issued { handle, at: agent::clock::now() });
 }
 
 fn ended(handle: *mut c_void, gpu: Option<u64>) {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use super::payload::{self, Part, Said, Schema};
 use super::ranges::{self, Domain};
 use super::words::Meaning;
-use crate::{detail, host};
+use crate::{host, sampling};
 
 /// `NVTX_ETID_CALLBACKS`
 const CALLBACKS: u32 = 1;
@@ -231,7 +231,7 @@ unsafe fn meaning(domain: Domain, text: *const c_char) -> Meaning {
 
 /// Does what a callback does, without ever failing its caller.
 fn received<T: Default>(work: impl FnOnce() -> T) -> T {
-    host::guarded(|| detail::timed(work))
+    host::guarded(|| sampling::timed(work))
 }
 
 /// # Safety

@@ -10,6 +10,7 @@ use super::Communicator;
 use crate::collect::{Collective, Collector, Ran, Timed};
 use crate::gpu_clock::GpuClock;
 use crate::place::Placer;
+use crate::sampling::Steps;
 use crate::trail::Entry;
 
 /// Communicators of one rank that are remembered, by which its number is found.
@@ -125,6 +126,11 @@ impl Observed {
                 });
             }
         }
+    }
+
+    /// The collectives that make up a step, once that is known.
+    pub(super) fn steps(&self) -> Option<Steps> {
+        self.placer.steps()
     }
 
     /// Records what was found; what was found before its number was known is recorded then.
