@@ -162,7 +162,7 @@ fn every_view_answers_its_question_and_keys_lead_there() -> anyhow::Result<()> {
     let Some((browser, server, runs)) = start(data.path())? else { return Ok(()) };
     open(&browser, &server, &runs.small, 0, "")?;
     says(&browser, "verdict", "Rank 2")?;
-    says(&browser, "persistence", "since it began|steps 1[0-9]+")?;
+    says(&browser, "verdict-state", "active since step 1[0-9]+")?;
     says(&browser, "losses", "ideal[^]*100 %[^]*implied efficiency")?;
     says(&browser, "what-if", "rank 2[^]*%")?;
     keyboard(&browser)?;

@@ -360,6 +360,17 @@ mod tests {
         }
     }
 
+    /// A view reaches types all over the crate: none of their files may be missing from the version.
+    #[test]
+    fn the_version_is_made_of_every_source_of_the_crate() {
+        fn count(folder: &std::path::Path) -> usize {
+            let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+            entries.map(|path| if path.is_dir() { count(&path) } else { 1 }).sum()
+        }
+        let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        assert_eq!(env!("PACELINE_LIVE_SOURCES"), count(&sources).to_string());
+    }
+
     #[test]
     fn frames_round_trip() {
         assert_eq!(StepColumns::decode(&steps().encode()).unwrap(), steps());

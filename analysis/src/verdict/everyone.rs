@@ -5,6 +5,7 @@ use wire::views::what_if::Phase;
 use wire::views::{Cause, ChangePoint, ComputedOn, Confidence, Culprit, Verdict, VerdictState};
 
 use super::course::dated;
+use super::evidence::SHARED_CORES;
 use super::excess::Variation;
 use super::{Setting, hours_per_day, millis, processor};
 use crate::change_point::change_point;
@@ -106,7 +107,13 @@ fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Verdict> {
     let variation = variation(steps);
     let of =
         |wanted: Phase| evened.iter().find(|(phase, _)| *phase == wanted).map_or(0.0, |(_, nanos)| *nanos);
-    let (cause, what) = if compute >= PHASE_EXPLAINS * whole && variation.is_some_and(|v| v.is_of_work()) {
+    let off = off_processor(steps);
+    let (cause, what) = if off.is_some() {
+        (
+            Cause::Host,
+            "ranks do not have their cores for themselves, so that now one, now another is kept off its processor",
+        )
+    } else if compute >= PHASE_EXPLAINS * whole && variation.is_some_and(|v| v.is_of_work()) {
         (Cause::MoreWork, "uneven work, as with sequences of uneven length: batch by length")
     } else if of(Phase::Input) >= PHASE_EXPLAINS * whole {
         (Cause::Input, "input takes now one, now another rank longer")
@@ -134,6 +141,12 @@ fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Verdict> {
             variation.coefficient() * 100.0
         )
     }));
+    verdict.evidence.extend(off.map(|off| {
+        format!(
+            "ranks were off the processor for {:.0} % of their compute: other ranks or other processes had their cores",
+            off * 100.0
+        )
+    }));
     if explained > 0 {
         verdict.counter_evidence.push(format!(
             "{} of it are charged to the ranks named in other verdicts and left out here",
@@ -141,6 +154,16 @@ fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Verdict> {
         ));
     }
     Some(verdict)
+}
+
+/// The share of their compute that ranks were off the processor, where that is much; `None` too where processor time is
+/// not known, as on GPUs.
+fn off_processor(steps: &[&StepAnalysis]) -> Option<f64> {
+    let off = steps.iter().flat_map(|step| step.present()).filter_map(|(_, rank)| {
+        let compute = rank.compute_nanos as f64;
+        (compute > 0.0).then_some(1.0 - rank.compute_cpu_nanos? as f64 / compute)
+    });
+    stats::median(off).filter(|off| *off >= SHARED_CORES)
 }
 
 /// Compute that became slower on all ranks at once: a throttled device, a noisy neighbour, a changed input. Where

@@ -13,7 +13,7 @@ use crate::stats;
 use crate::step::StepAnalysis;
 
 /// Ranks that compute without their processor for this share of the time share it with others.
-const SHARED_CORES: f64 = 0.2;
+pub(super) const SHARED_CORES: f64 = 0.2;
 /// Episodes that are listed by their steps.
 const SHOWN_EPISODES: usize = 4;
 /// An excess is worth a line from this share of the step on.

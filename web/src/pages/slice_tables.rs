@@ -30,9 +30,14 @@ fn on_ranks(waterfall: &Waterfall, bucket: u32) -> Vec<OnRank> {
     let starts: Vec<f64> = at.iter().map(|&at| waterfall.bucket_start[at]).collect();
     let order = order(starts.len(), &|a, b| starts[a].total_cmp(&starts[b]));
     let start = |place: Option<&u32>| place.map(|&at| starts[at as usize]);
-    let (Some(last), Some(median)) = (start(order.last()), start(order.get(order.len() / 2))) else {
+    let middle = |place: usize| start(order.get(place));
+    let (Some(last), Some(low), Some(high)) =
+        (start(order.last()), middle(order.len().saturating_sub(1) / 2), middle(order.len() / 2))
+    else {
         return Vec::new();
     };
+    // Lateness is start - median start, as in the ranks' ledger: of an even number the mean of the two in the middle.
+    let median = f64::midpoint(low, high);
     at.into_iter()
         .map(|at| OnRank {
             rank: waterfall.rank[waterfall.bucket_row[at] as usize],

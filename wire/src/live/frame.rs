@@ -3,33 +3,11 @@
 use super::FrameError;
 
 const MAGIC: [u8; 4] = *b"PCLV";
-/// Changes whenever a frame's layout may have, or the shape of a view that goes as one: it is made of their
-/// sources, so that no one has to remember it. A page of another version is told to reload.
-const LIVE_VERSION: u16 = {
-    const SOURCES: [&[u8]; 10] = [
-        include_bytes!("../live.rs"),
-        include_bytes!("frame.rs"),
-        include_bytes!("tile.rs"),
-        include_bytes!("view.rs"),
-        include_bytes!("../views.rs"),
-        include_bytes!("../views/comparison.rs"),
-        include_bytes!("../views/scaling.rs"),
-        include_bytes!("../views/what_if.rs"),
-        include_bytes!("../batch.rs"),
-        include_bytes!("../ids.rs"),
-    ];
-    // FNV-1a (Fowler, Noll, Vo), folded.
-    let mut hash: u32 = 0x811c_9dc5;
-    let mut source = 0;
-    while source < SOURCES.len() {
-        let mut at = 0;
-        while at < SOURCES[source].len() {
-            hash = (hash ^ SOURCES[source][at] as u32).wrapping_mul(0x0100_0193);
-            at += 1;
-        }
-        source += 1;
-    }
-    (hash >> 16) as u16 ^ hash as u16
+/// Changes with every change to a source of this crate: the layout of a frame, or the shape of a view that goes as one,
+/// may have changed with it (`build.rs`). A page of another version is told to reload.
+const LIVE_VERSION: u16 = match u16::from_str_radix(env!("PACELINE_LIVE_VERSION"), 10) {
+    Ok(version) => version,
+    Err(_) => panic!("build.rs writes a number"),
 };
 
 macro_rules! frame_codec {

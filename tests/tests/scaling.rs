@@ -1,0 +1,88 @@
+//! Measured scaling: the same jobs on one rank and on two, and one figure of them wherever it is shown.
+
+use anyhow::{Context as _, ensure};
+use paceline_tests::browser::Browser;
+use paceline_tests::programs::{Job, Server, get_json, paceline, report, said};
+use serde_json::Value;
+
+/// A run of char_lm with two sequences per rank. Every 20 steps some are slow: mean and median of the steps differ.
+fn train(server: &Server, ranks: &str, id: &str) -> anyhow::Result<String> {
+    let start = ["-n", ranks, "--name", "scaled", "--server", &server.address, "--"];
+    let job = ["char_lm", "--steps", "120", "--batch", "2", "--dim", "64", "--layers", "2", "--seed", id];
+    let trouble = ["--slow-rank", "0", "--slow-phase", "input", "--slow-ms", "40", "--slow-every", "20"];
+    let (code, printed, complaints) = Job::start(&[&start[..], &job, &trouble].concat())?.finish()?;
+    ensure!(code == 0, "{printed}{complaints}");
+    Ok(printed)
+}
+
+fn number(value: &Value, path: &str) -> anyhow::Result<f64> {
+    value.pointer(path).and_then(Value::as_f64).with_context(|| format!("no {path} in {value:#}"))
+}
+
+fn is_close(found: f64, expected: f64) -> bool {
+    (found - expected).abs() <= 1e-9 * expected
+}
+
+#[test]
+fn report_api_page_and_comparison_give_one_figure_and_it_is_the_ratio_of_throughputs() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    train(&server, "1", "1")?;
+    let printed = train(&server, "2", "2")?;
+    let runs = get_json(&format!("{}/api/v1/runs", server.address))?;
+    let by_ranks = |ranks: u64| {
+        let runs = runs.as_array().into_iter().flatten();
+        runs.into_iter().find(|run| run["ranks_expected"] == ranks).context("two runs")
+    };
+    let (one, two) = (by_ranks(1)?, by_ranks(2)?);
+    ensure!(
+        one["batch"] == two["batch"] && one["batch"] == 128.0,
+        "64 characters in 2 sequences: {one} {two}"
+    );
+    let expected = number(two, "/throughput")? / number(one, "/throughput")? / 2.0;
+    let id = two["run"].as_str().context("a run has an id")?;
+
+    let of_api = get_json(&format!("{}/api/v1/runs/{id}", server.address))?;
+    let measured = number(&of_api, "/scaling_efficiency/measured")?;
+    ensure!(is_close(measured, expected), "{measured}, but throughputs give {expected}");
+    ensure!(of_api["baseline"]["run"] == one["run"], "{}", of_api["baseline"]);
+
+    let scaling = get_json(&format!("{}/api/v1/runs/{id}/scaling", server.address))?;
+    let point = |ranks: u64| {
+        let points = scaling["points"].as_array().into_iter().flatten();
+        points.into_iter().find(|point| point["ranks"] == ranks).context("a point for each run")
+    };
+    ensure!(is_close(number(point(2)?, "/measured")?, expected), "{:#}", scaling["points"]);
+    ensure!(
+        number(point(1)?, "/measured")? == 1.0,
+        "the baseline is its own measure: {:#}",
+        scaling["points"]
+    );
+    for prediction in scaling["predictions"].as_array().into_iter().flatten() {
+        ensure!(number(prediction, "/efficiency")? <= 1.0, "{prediction}");
+    }
+
+    let percent = format!("{:.1} %", expected * 100.0);
+    ensure!(printed.contains(&format!("measured eff.     {percent}")), "{percent}: {printed}");
+    let from_disk = report(data.path(), id)?;
+    ensure!(is_close(number(&from_disk, "/scaling_efficiency/measured")?, expected), "{from_disk:#}");
+    let data_path = data.path().to_string_lossy();
+    let baseline = one["run"].as_str().context("a run has an id")?;
+    let (compared, _) = said(&paceline(&["compare", baseline, id, "--data", &data_path])?);
+    let row = compared.lines().find(|line| line.contains("efficiency, measured")).unwrap_or_default();
+    ensure!(row.contains(&percent), "{percent}: {compared}");
+
+    let Some(browser) = Browser::start()? else { return Ok(()) };
+    browser.open(&format!("{}/runs/{id}/scaling", server.address))?;
+    let cell = "return [...document.querySelectorAll('[data-testid=scaling-runs] tr.chosen td')].map(td => td.innerText)";
+    browser.wait(
+        "the table of runs",
+        "return document.querySelector('[data-testid=scaling-runs] tr.chosen') !== null",
+    )?;
+    let cells = browser.run(cell)?;
+    ensure!(
+        cells.as_array().is_some_and(|cells| cells.iter().any(|cell| *cell == percent)),
+        "{percent}: {cells}"
+    );
+    Ok(())
+}
