@@ -3,6 +3,8 @@
 use wire::batch::BY_REDUCER;
 use wire::ids::{Rank, RunId, RunIdError};
 
+use crate::launcher::{self, LauncherError, Membership, of_environment};
+
 /// What only the job itself can say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
@@ -58,18 +60,9 @@ pub enum ConfigError {
         /// The largest that makes sense.
         most: u64,
     },
-    /// The rank is not below the world size.
-    #[error("{rank_name}={rank} is not below {size_name}={world_size}")]
-    RankOutOfRange {
-        /// The variable of the rank.
-        rank_name: &'static str,
-        /// What it holds.
-        rank: u32,
-        /// The variable of the world's size.
-        size_name: &'static str,
-        /// What it holds.
-        world_size: u32,
-    },
+    /// The launcher's variables do not say which rank this is.
+    #[error(transparent)]
+    Launcher(#[from] LauncherError),
     /// The server's address is not one this agent can speak to.
     #[error("PACELINE_SERVER={value:?} does not start with http:// (for instance http://127.0.0.1:8080)")]
     Server {
@@ -81,15 +74,6 @@ pub enum ConfigError {
     Run(#[from] RunIdError),
 }
 
-/// How launchers name a process's rank, the world's size and the rank within the host: torchrun, Open MPI, MPICH and
-/// Intel MPI, Slurm.
-const LAUNCHERS: [[&str; 3]; 4] = [
-    ["RANK", "WORLD_SIZE", "LOCAL_RANK"],
-    ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"],
-    ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"],
-    ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"],
-];
-
 /// DESIGN promises that a job loses nothing until this much is unsent, per rank.
 const DEFAULT_SPOOL_BYTES: usize = 256 << 20;
 /// 2 % of the steps tell what the other 98 % pay for being observed.
@@ -97,13 +81,13 @@ const DEFAULT_SHADOW_EVERY: u64 = 50;
 
 impl Config {
     /// Reads `PACELINE_SERVER`, `PACELINE_TOKEN`, `PACELINE_RUN_ID` (or torchrun's `TORCHELASTIC_RUN_ID`),
-    /// `PACELINE_RUN_NAME`, `PACELINE_SPOOL_BYTES` and `PACELINE_SHADOW_EVERY`; rank and world size as torchrun (`RANK`,
-    /// `WORLD_SIZE`, `LOCAL_RANK`), Open MPI, MPICH or Slurm name them. `None` when there is no `PACELINE_SERVER`.
+    /// `PACELINE_RUN_NAME`, `PACELINE_SPOOL_BYTES` and `PACELINE_SHADOW_EVERY`; rank and world size as the launcher names
+    /// them ([`launcher`]). `None` when there is no `PACELINE_SERVER`.
     ///
     /// # Errors
     /// When a variable is missing or makes no sense.
     pub fn from_env(job: Job) -> Result<Option<Self>, ConfigError> {
-        Self::from_variables(job, of_environment)
+        Self::from_variables(job, None, of_environment)
     }
 
     /// As [`Self::from_env`], for one of several ranks that this process is: the environment knows none of them.
@@ -111,14 +95,15 @@ impl Config {
     /// # Errors
     /// As [`Self::from_env`].
     pub fn from_env_as(job: Job, rank: Rank, world_size: u32) -> Result<Option<Self>, ConfigError> {
-        Self::from_variables(job, |name| match name {
-            "RANK" | "LOCAL_RANK" => Some(rank.to_string()),
-            "WORLD_SIZE" => Some(world_size.to_string()),
-            _ => of_environment(name),
-        })
+        Self::from_variables(job, Some((rank, world_size)), of_environment)
     }
 
-    fn from_variables(job: Job, get: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, ConfigError> {
+    /// `known` is the rank and the world size where the environment need not say them.
+    fn from_variables(
+        job: Job,
+        known: Option<(Rank, u32)>,
+        get: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<Self>, ConfigError> {
         let Some(server) = get("PACELINE_SERVER") else { return Ok(None) };
         if !server.starts_with("http://") {
             return Err(ConfigError::Server { value: server });
@@ -131,23 +116,23 @@ impl Config {
                 .filter(|&number| number <= most)
                 .ok_or(ConfigError::Number { variable, value, most }),
         };
-        let [rank_name, size_name, local_name] =
-            LAUNCHERS.into_iter().find(|names| get(names[0]).is_some()).unwrap_or(LAUNCHERS[0]);
-        let rank = number(rank_name, None, u64::from(u32::MAX))? as u32;
-        let world_size = number(size_name, None, u64::from(u32::MAX))? as u32;
-        if rank >= world_size {
-            return Err(ConfigError::RankOutOfRange { rank_name, rank, size_name, world_size });
-        }
-        let run = get("PACELINE_RUN_ID")
-            .or_else(|| get("TORCHELASTIC_RUN_ID"))
-            .ok_or(ConfigError::Missing { variable: "PACELINE_RUN_ID" })?;
+        let (rank, world_size, local_rank) = match known {
+            Some((rank, world_size)) => (rank.0, world_size, rank.0),
+            None => {
+                let found = launcher::membership_from(&get)?;
+                let Membership { rank, world_size, local_rank, .. } =
+                    found.ok_or(ConfigError::Missing { variable: "RANK" })?;
+                (rank, world_size, local_rank.unwrap_or(rank))
+            }
+        };
+        let run = launcher::run_id_from(&get).ok_or(ConfigError::Missing { variable: "PACELINE_RUN_ID" })?;
         let name = get("PACELINE_RUN_NAME").unwrap_or_else(|| job.name.clone());
         Ok(Some(Self {
             server: server.trim_end_matches('/').to_owned(),
             token: get("PACELINE_TOKEN"),
             run: RunId::new(run)?,
             rank: Rank(rank),
-            local_rank: number(local_name, Some(u64::from(rank)), u64::from(u32::MAX))? as u32,
+            local_rank,
             world_size,
             job: Job { name, ..job },
             origin: BY_REDUCER.into(),
@@ -157,18 +142,13 @@ impl Config {
     }
 }
 
-/// A variable that is set to something.
-fn of_environment(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn read(variables: &[(&str, &str)]) -> Result<Option<Config>, ConfigError> {
         let job = Job { name: "j".into(), sample_unit: "tokens".into(), parameters: 0 };
-        Config::from_variables(job, |name| {
+        Config::from_variables(job, None, |name| {
             variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         })
     }
@@ -180,7 +160,7 @@ mod tests {
         assert_eq!(read(&[SERVER]).unwrap_err(), ConfigError::Missing { variable: "RANK" });
         let rank = ("RANK", "3");
         let too_high = read(&[SERVER, rank, ("WORLD_SIZE", "2")]).unwrap_err();
-        assert_eq!(too_high.to_string(), "RANK=3 is not below WORLD_SIZE=2");
+        assert_eq!(too_high.to_string(), "RANK=3 is not below WORLD_SIZE=2: ranks count from 0");
         let no_number = read(&[SERVER, rank, ("WORLD_SIZE", "four")]).unwrap_err();
         assert!(no_number.to_string().starts_with("WORLD_SIZE=\"four\""), "{no_number}");
         let good = read(&[SERVER, rank, ("WORLD_SIZE", "4"), ("TORCHELASTIC_RUN_ID", "r")]);

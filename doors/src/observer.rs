@@ -9,6 +9,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use agent::launcher::LauncherError;
 use agent::{Agent, Config, ConfigError, Job};
 use gpu::driver::UsedDevice;
 use wire::batch::{BY_NCCL, BY_PYTORCH};
@@ -112,14 +113,20 @@ fn decide(door: Door, communicator: Option<Communicator>) -> Option<()> {
     match Config::from_env(job()) {
         Ok(None) => RANKS.get_or_init(|| Ranks::None),
         Ok(Some(config)) if is_one(&config) => RANKS.get_or_init(launched(config)),
-        Ok(Some(_)) | Err(ConfigError::Missing { .. }) if knows_rank => {
+        Ok(Some(_))
+        | Err(ConfigError::Missing { .. } | ConfigError::Launcher(LauncherError::Incomplete { .. }))
+            if knows_rank =>
+        {
             RANKS.get_or_init(|| match Config::from_env_as(job(), Rank(0), 1) {
                 Ok(Some(_)) => start(None),
                 Ok(None) => Ranks::None,
                 Err(error) => refused(error),
             })
         }
-        Ok(Some(_)) | Err(ConfigError::Missing { .. }) if door < Door::Plugin && plugin_will_tell() => {
+        Ok(Some(_))
+        | Err(ConfigError::Missing { .. } | ConfigError::Launcher(LauncherError::Incomplete { .. }))
+            if door < Door::Plugin && plugin_will_tell() =>
+        {
             return None;
         }
         Ok(Some(config)) => RANKS.get_or_init(launched(config)),

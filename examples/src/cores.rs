@@ -4,13 +4,16 @@
 //! the others. Bound, ranks that must share a core share it evenly: a rank that is slow by 30 ms costs 30 ms, as
 //! it would on a machine of its own, and a healthy step is a tenth quicker.
 
+use agent::launcher;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Binds this process, and all threads it starts from now on, if the launcher says how many ranks there are on
-/// this host (`LOCAL_RANK`, `LOCAL_WORLD_SIZE`). Where the kernel does not allow it, ranks wander as before.
+/// this host. Where the kernel does not allow it, ranks wander as before.
 pub(crate) fn bind() {
-    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<usize>().ok());
-    let (Some(rank), Some(ranks)) = (number("LOCAL_RANK"), number("LOCAL_WORLD_SIZE")) else { return };
+    // What makes no sense is refused where the ranks meet.
+    let Some(place) = launcher::membership().ok().flatten() else { return };
+    let (Some(rank), Some(ranks)) = (place.local_rank, place.local_world_size) else { return };
+    let (rank, ranks) = (rank as usize, ranks as usize);
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect();
     if !is_even(ranks, cores.len()) {

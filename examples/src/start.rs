@@ -34,7 +34,8 @@ pub fn main(body: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
     match body() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let rank = std::env::var("RANK").map(|rank| format!("rank {rank}: ")).unwrap_or_default();
+            let place = agent::launcher::membership().ok().flatten();
+            let rank = place.map(|place| format!("rank {}: ", place.rank)).unwrap_or_default();
             // A cause that its outer error already quotes is not said twice.
             let mut line = error.to_string();
             for cause in error.chain().skip(1).map(ToString::to_string) {

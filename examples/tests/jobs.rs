@@ -179,3 +179,52 @@ fn other_models_are_told_apart() {
         &["the ranks do not have the same model", "rank 1: parameter 0 is \"token\" with shape"],
     );
 }
+
+/// One task of a job that `srun` or `mpirun` starts: with their variables and none of torchrun's.
+fn task(variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(CHAR_LM);
+    command.args(TINY).args(["--steps", "3"]).envs(variables.iter().copied());
+    for name in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"] {
+        if variables.iter().all(|(set, _)| *set != name) {
+            command.env_remove(name);
+        }
+    }
+    command.env_remove("PACELINE_SERVER").stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn ranks_of_every_launcher_train_together() {
+    let launchers: [[&str; 2]; 3] = [
+        ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"],
+        ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"],
+        ["PMI_RANK", "PMI_SIZE"],
+    ];
+    for [rank, size] in launchers {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+        let meet = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &*port)];
+        let start = |number| task(&[&[(rank, number), (size, "2")], &meet[..]].concat()).spawn().unwrap();
+        let outputs: Vec<Output> =
+            ["0", "1"].map(start).into_iter().map(|process| process.wait_with_output().unwrap()).collect();
+        hash(&outputs);
+        let printed = text(&outputs[0].stdout);
+        assert!(printed.contains("2 ranks"), "{rank}: {printed}");
+    }
+}
+
+#[test]
+fn a_rank_that_cannot_meet_the_others_does_not_train_alone() {
+    for (variables, says) in [
+        (&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "16")][..], "scontrol show hostnames"),
+        (&[("JOB_COMPLETION_INDEX", "0")], "set WORLD_SIZE too"),
+        (
+            &[("RANK", "0"), ("WORLD_SIZE", "1"), ("SLURM_PROCID", "3"), ("SLURM_STEP_NUM_TASKS", "16")],
+            "contradicts Slurm",
+        ),
+    ] {
+        let output = task(variables).output().unwrap();
+        let complaint = text(&output.stderr);
+        assert!(!output.status.success() && complaint.contains(says), "{variables:?}: {complaint}");
+        assert!(!text(&output.stdout).contains("step"), "it trained: {}", text(&output.stdout));
+    }
+}

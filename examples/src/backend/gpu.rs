@@ -1,5 +1,6 @@
 //! Training on a GPU: candle computes on its stream, the reducer works beside it.
 
+use agent::launcher;
 use agent::{Agent, StepMarks};
 use anyhow::{Context as _, bail};
 use candle_core::backend::BackendDevice as _;
@@ -26,7 +27,7 @@ impl Gpu {
     /// # Errors
     /// When there is none, or trouble is planted that a GPU does not feel.
     pub fn open(options: &JobOptions) -> anyhow::Result<Self> {
-        let (rank, ranks) = (local("LOCAL_RANK", "RANK", 0)?, local("LOCAL_WORLD_SIZE", "WORLD_SIZE", 1)?);
+        let (rank, ranks) = local()?;
         let devices = cuda::Device::count().context("--device cuda")?;
         let fits = if ranks <= devices { GradientTransport::Nccl } else { GradientTransport::Staged };
         let transport = options.transport.unwrap_or(fits);
@@ -55,10 +56,11 @@ impl Gpu {
     }
 }
 
-/// A launcher's number on this host, else the one of the whole job.
-fn local(name: &str, of_job: &str, otherwise: usize) -> anyhow::Result<usize> {
-    let Ok(text) = std::env::var(name).or_else(|_| std::env::var(of_job)) else { return Ok(otherwise) };
-    text.parse().with_context(|| format!("{name}={text}: must be a whole number"))
+/// The rank on this host, and how many ranks it has; those of the whole job where the launcher does not say.
+fn local() -> anyhow::Result<(usize, usize)> {
+    let Some(place) = launcher::membership()? else { return Ok((0, 1)) };
+    let rank = place.local_rank.unwrap_or(place.rank);
+    Ok((rank as usize, place.local_world_size.unwrap_or(place.world_size) as usize))
 }
 
 /// Trouble burns processor time, for which a GPU that has work enough does not wait.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use agent::launcher::{self, Launcher, Membership};
 use wire::ids::{Rank, RunId};
 
 use crate::error::CommError;
@@ -26,39 +27,41 @@ pub struct Config {
 }
 
 impl Config {
-    /// As torchrun sets the environment: `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`, and
-    /// `PACELINE_RUN_ID` (or torchrun's `TORCHELASTIC_RUN_ID`). Without `WORLD_SIZE` it is a world of one. Collectives may take five minutes,
-    /// the start one minute.
+    /// Rank and world size as the launcher's environment says ([`agent::launcher`]), `MASTER_ADDR` and `MASTER_PORT` for
+    /// where the ranks meet, and the run's id. Without any launcher it is a world of one. Collectives may take five
+    /// minutes, the start one minute.
     ///
     /// # Errors
-    /// When a variable is missing or not what it should be.
+    /// When a variable is missing, is not what it should be, or contradicts another.
     pub fn from_env() -> Result<Self, CommError> {
-        Self::from_variables(|name| std::env::var(name).ok())
+        let membership = launcher::membership()
+            .map_err(|error| CommError::Setting { setting: error.variable(), reason: error.to_string() })?;
+        Self::new(membership, launcher::run_id(), |name| std::env::var(name).ok())
     }
 
-    fn from_variables(variable: impl Fn(&'static str) -> Option<String>) -> Result<Self, CommError> {
-        let run = variable("PACELINE_RUN_ID")
-            .or_else(|| variable("TORCHELASTIC_RUN_ID"))
-            .unwrap_or_else(|| "job".into());
-        let run = RunId::new(run)
+    fn new(
+        membership: Option<Membership>,
+        run: Option<String>,
+        variable: impl Fn(&'static str) -> Option<String>,
+    ) -> Result<Self, CommError> {
+        let run = RunId::new(run.unwrap_or_else(|| "job".into()))
             .map_err(|error| CommError::Setting { setting: "PACELINE_RUN_ID", reason: error.to_string() })?;
-        let (mut rank, mut world_size, mut master) = (0, 1, "127.0.0.1:0".to_owned());
-        if variable("WORLD_SIZE").is_some() {
-            let needed = |name| {
+        let (rank, world_size) = membership.map_or((0, 1), |found| (found.rank, found.world_size));
+        let mut master = "127.0.0.1:0".to_owned();
+        if world_size > 1 {
+            let needed = |name, what| {
                 variable(name).ok_or_else(|| CommError::Setting {
                     setting: name,
-                    reason: "must be set, because WORLD_SIZE is".into(),
+                    reason: format!(
+                        "must be set to {what}, where all {world_size} ranks meet; {}",
+                        how_to(membership)
+                    ),
                 })
             };
-            world_size = number("WORLD_SIZE", &needed("WORLD_SIZE")?)?;
-            rank = number("RANK", &needed("RANK")?)?;
-            if world_size > 1 {
-                let port: u16 = number("MASTER_PORT", &needed("MASTER_PORT")?)?;
-                let address = needed("MASTER_ADDR")?;
-                let is_bare_ipv6 = address.parse::<std::net::Ipv6Addr>().is_ok();
-                master =
-                    if is_bare_ipv6 { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
-            }
+            let port: u16 = number("MASTER_PORT", &needed("MASTER_PORT", "a free port of rank 0's host")?)?;
+            let address = needed("MASTER_ADDR", "rank 0's host")?;
+            let is_bare_ipv6 = address.parse::<std::net::Ipv6Addr>().is_ok();
+            master = if is_bare_ipv6 { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
         }
         let (timeout, rendezvous) = (Duration::from_secs(300), Duration::from_secs(60));
         let config = Self { run, rank: Rank(rank), world_size, master, timeout, rendezvous, tcp_only: false };
@@ -79,6 +82,20 @@ impl Config {
     }
 }
 
+/// How people of this launcher find rank 0's host.
+fn how_to(membership: Option<Membership>) -> &'static str {
+    match membership.map(|found| found.launcher) {
+        Some(Launcher::Slurm) => {
+            "in the batch script: export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1) \
+             MASTER_PORT=29500"
+        }
+        Some(Launcher::OpenMpi) => "mpirun passes them on with -x MASTER_ADDR=HOST -x MASTER_PORT=29500",
+        Some(Launcher::Pmi) => "mpirun passes them on with -genv MASTER_ADDR HOST -genv MASTER_PORT 29500",
+        Some(Launcher::Kubernetes) => "MASTER_ADDR is the DNS name of pod 0, through a headless service",
+        _ => "torchrun and `paceline run` set both",
+    }
+}
+
 fn number<T: std::str::FromStr>(setting: &'static str, text: &str) -> Result<T, CommError> {
     let wrong = || CommError::Setting { setting, reason: format!("{text:?} is not a number it can be") };
     text.trim().parse().map_err(|_| wrong())
@@ -88,29 +105,36 @@ fn number<T: std::str::FromStr>(setting: &'static str, text: &str) -> Result<T, 
 mod tests {
     use super::*;
 
-    fn check(variables: &[(&str, &str)], expected: Result<(u32, u32, &str), &str>) {
+    fn check(
+        place: Option<(u32, u32)>,
+        variables: &[(&str, &str)],
+        expected: Result<(u32, u32, &str), &str>,
+    ) {
         let get = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-        let found = Config::from_variables(get);
-        let found = found.map(|c| (c.rank.0, c.world_size, c.master)).map_err(|error| error.to_string());
-        let expected = expected.map(|(r, w, m)| (r, w, m.to_owned())).map_err(str::to_owned);
-        assert_eq!(found, expected, "{variables:?}");
+        let membership = place.map(|(rank, world_size)| Membership {
+            rank,
+            world_size,
+            local_rank: None,
+            local_world_size: None,
+            launcher: Launcher::Slurm,
+        });
+        let found = Config::new(membership, None, get);
+        match (found.map(|c| (c.rank.0, c.world_size, c.master)), expected) {
+            (Ok(found), Ok((rank, world, master))) => assert_eq!(found, (rank, world, master.to_owned())),
+            (Err(found), Err(expected)) => assert!(found.to_string().contains(expected), "{found}"),
+            (found, expected) => panic!("{found:?} instead of {expected:?}"),
+        }
     }
 
     #[test]
-    fn the_environment_is_torchruns() {
-        check(&[], Ok((0, 1, "127.0.0.1:0")));
-        check(&[("WORLD_SIZE", "1"), ("RANK", "0")], Ok((0, 1, "127.0.0.1:0")));
+    fn ranks_of_several_need_a_place_to_meet() {
+        check(None, &[], Ok((0, 1, "127.0.0.1:0")));
+        check(Some((0, 1)), &[], Ok((0, 1, "127.0.0.1:0")));
         let address = [("MASTER_ADDR", "h"), ("MASTER_PORT", "29500")];
-        check(&[&[("WORLD_SIZE", "4"), ("RANK", "3")], &address[..]].concat(), Ok((3, 4, "h:29500")));
-        let ipv6 = [("MASTER_ADDR", "::1"), ("MASTER_PORT", "80"), ("WORLD_SIZE", "2"), ("RANK", "1")];
-        check(&ipv6, Ok((1, 2, "[::1]:80")));
-        check(
-            &[&[("WORLD_SIZE", "4"), ("RANK", "4")], &address[..]].concat(),
-            Err("RANK: is 4, but ranks go from 0 to 3 (WORLD_SIZE is 4)"),
-        );
-        check(&[("WORLD_SIZE", "two")], Err("WORLD_SIZE: \"two\" is not a number it can be"));
-        check(&[("WORLD_SIZE", "0"), ("RANK", "0")], Err("WORLD_SIZE: must be at least 1"));
-        check(&[("WORLD_SIZE", "2")], Err("RANK: must be set, because WORLD_SIZE is"));
-        check(&[("WORLD_SIZE", "2"), ("RANK", "0")], Err("MASTER_PORT: must be set, because WORLD_SIZE is"));
+        check(Some((3, 4)), &address, Ok((3, 4, "h:29500")));
+        check(Some((1, 2)), &[("MASTER_ADDR", "::1"), ("MASTER_PORT", "80")], Ok((1, 2, "[::1]:80")));
+        check(Some((0, 16)), &[], Err("MASTER_PORT: must be set to a free port of rank 0's host"));
+        check(Some((0, 16)), &address[1..], Err("scontrol show hostnames"));
+        check(Some((0, 16)), &[("MASTER_ADDR", "h"), ("MASTER_PORT", "x")], Err("MASTER_PORT: \"x\""));
     }
 }
