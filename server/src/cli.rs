@@ -261,9 +261,24 @@ pub fn main(arguments: Arguments) -> ExitCode {
     })
 }
 
-#[allow(clippy::print_stderr, reason = "a command line's errors go to standard error")]
 fn complain(text: &str) {
-    eprintln!("paceline: {text}");
+    use std::io::Write as _;
+    // Nobody may be reading, or the disk it goes to may be full: that is no reason to panic, as printing by macro does.
+    let _unread = writeln!(LossyStderr, "paceline: {text}");
+}
+
+/// Standard error, whose failures are nobody's: a log line that cannot be written must not end the thread that says it.
+struct LossyStderr;
+
+impl std::io::Write for LossyStderr {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let _lost = std::io::stderr().write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Prints a command's result. A reader that has seen enough (`| head`) is no error.
@@ -291,7 +306,8 @@ fn start_logging(default: &str) {
     // A second start in one process (in tests) keeps the first.
     let _already_started = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| LossyStderr)
+        .log_internal_errors(false)
         .without_time()
         .try_init();
 }

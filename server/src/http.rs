@@ -32,6 +32,7 @@ use crate::clock::ServerClock;
 use crate::metrics::Metrics;
 use crate::state::hub::Hub;
 use crate::store::log::Log;
+use crate::vitals::Vitals;
 use guard::Guard;
 
 /// Largest body of any request but a batch.
@@ -56,6 +57,8 @@ pub struct App {
     pub clock: ServerClock,
     /// Who may come in.
     pub guard: Arc<Guard>,
+    /// Whether all parts work.
+    pub vitals: Vitals,
 }
 
 /// The OpenAPI document's head.

@@ -14,3 +14,4 @@ pub mod serve;
 pub mod settings;
 pub mod state;
 pub mod store;
+pub mod vitals;

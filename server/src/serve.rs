@@ -20,8 +20,10 @@ use crate::state::hub::Hub;
 use crate::state::snapshot::Snapshot;
 use crate::store::directory::{Held, Layout};
 use crate::store::log::Log;
-use crate::store::replay;
-use crate::store::sealer::Sealer;
+use crate::store::replay::{self, Replayed};
+use crate::store::sealer::{self, Sealer};
+use crate::store::{StoreError, recovery};
+use crate::vitals::Vitals;
 
 /// Requests under way get this long when the server stops.
 const REQUEST_GRACE: Duration = Duration::from_millis(500);
@@ -47,6 +49,8 @@ pub struct Server {
     pub address: String,
     /// The task that owns the runs.
     pub hub: Hub,
+    /// Whether all its parts work.
+    pub vitals: Vitals,
     stop: oneshot::Sender<()>,
     task: JoinHandle<std::io::Result<()>>,
     closing: JoinHandle<()>,
@@ -67,10 +71,12 @@ impl Server {
         let mut held = Held::acquire(layout.clone())?;
         let clock = held.clock;
         let metrics = Metrics::new();
-        let runs = replay_and_seal(&layout, clock).await?;
-        let (sealer, sealing) = Sealer::start(layout.clone()).context("cannot start the sealer's thread")?;
-        let log =
-            Log::start(layout, metrics.server.clone(), sealer).context("cannot start the log's thread")?;
+        let vitals = Vitals::default();
+        let replayed = replay_and_seal(&layout, clock).await?;
+        let (sealer, sealing) =
+            Sealer::start(layout.clone(), &vitals).context("cannot start the sealer's thread")?;
+        let log = Log::start(layout, metrics.server.clone(), sealer, &vitals)
+            .context("cannot start the log's thread")?;
         let listener = TcpListener::bind(options.listen)
             .await
             .with_context(|| format!("cannot listen on {}: choose another with --listen", options.listen))?;
@@ -81,16 +87,17 @@ impl Server {
             loopback_only: options.listen.ip().is_loopback(),
             token: options.token,
         };
-        let hub = Hub::start(runs, clock, metrics.clone());
+        let hub = Hub::start(replayed, clock, metrics.clone(), &vitals);
         let closing = tokio::spawn(close_ended(hub.clone(), log.clone()));
-        let app = App { hub: hub.clone(), log, metrics, clock, guard: Arc::new(guard) };
+        let app =
+            App { hub: hub.clone(), log, metrics, clock, guard: Arc::new(guard), vitals: vitals.clone() };
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = axum::serve(listener, http::router(app)).with_graceful_shutdown(async {
             // A dropped handle stops the server as well.
             let _either = stopped.await;
         });
         let task = tokio::spawn(async move { serving.await });
-        Ok(Self { address, hub, stop, task, closing, sealing, _held: held })
+        Ok(Self { address, hub, vitals, stop, task, closing, sealing, _held: held })
     }
 
     /// Stops taking requests, waits a moment for those under way, cuts live streams, and seals what has ended.
@@ -133,22 +140,28 @@ fn is_token_byte(byte: u8) -> bool {
 }
 
 /// Replays all runs and seals the logs of those that are over; nobody writes to any log yet.
-async fn replay_and_seal(
-    layout: &Layout,
-    clock: crate::clock::ServerClock,
-) -> anyhow::Result<std::collections::BTreeMap<RunId, crate::state::run::Run>> {
+async fn replay_and_seal(layout: &Layout, clock: crate::clock::ServerClock) -> anyhow::Result<Replayed> {
     let layout = layout.clone();
     let work = move || {
-        let runs = replay::all(&layout)?;
-        let now = clock.now();
-        let ended: Vec<RunId> =
-            runs.iter().filter(|(_, run)| run.is_over(now)).map(|(id, _)| id.clone()).collect();
-        if let Err(error) = replay::seal_ended(&layout, ended) {
-            tracing::warn!(%error, "a log could not be sealed; it is still read as it is");
+        recovery::cut_torn_tails(&layout)?;
+        let replayed = replay::all(&layout)?;
+        for (run, reason) in &replayed.aside {
+            tracing::error!(%run, %reason, "this run cannot be read: it is not shown, and takes no batches");
         }
-        Ok::<_, anyhow::Error>(runs)
+        let now = clock.now();
+        for (id, _) in replayed.runs.iter().filter(|(_, run)| run.is_over(now)) {
+            if let Err(error) = seal_all(&layout, id) {
+                tracing::warn!(run = %id, %error, "a log could not be sealed; it is still read as it is");
+            }
+        }
+        Ok::<_, anyhow::Error>(replayed)
     };
     tokio::task::spawn_blocking(work).await.context("reading the data directory failed")?
+}
+
+fn seal_all(layout: &Layout, run: &RunId) -> Result<(), StoreError> {
+    let folder = layout.folder(run);
+    sealer::seal(&folder, folder.newest()?)
 }
 
 /// Closes the log of each run that ends, so that it is sealed while the server lives.

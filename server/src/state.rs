@@ -5,5 +5,6 @@ pub mod detail;
 pub mod devices;
 pub mod hub;
 pub mod incoming;
+pub mod lives;
 pub mod run;
 pub mod snapshot;

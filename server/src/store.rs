@@ -6,18 +6,30 @@
 //!   lock                    locked while a server runs
 //!   runs/RUN/
 //!     log-000001.plog       batches as they came, appended and synced before they are acknowledged
-//!     segment-000001/       sealed: steps.parquet spans.parquet buckets.parquet probes.parquet notes.json
-//!     manifest.json         which segments count; replaced atomically
+//!     segment-000001/       sealed: batches, steps, spans, buckets, probes (.parquet), notes.json
+//!     manifest.json         which segments count, and their checksums; replaced atomically
 //! ```
 //!
 //! [`log`] appends with group commit; [`sealer`] turns closed logs into Parquet [`segment`]s that DuckDB, Polars
-//! or Spark read as well; [`replay`] brings runs back.
+//! or Spark read as well; [`replay`] brings runs back. Log N becomes segment N, so that numbers order both by time.
+//!
+//! What cannot be read is never passed over: every checksum is verified at every read, what does not match is
+//! reported with the run, and a file with damage stays on disk. Only the torn tail of a run's newest log is cut, by
+//! the server that starts ([`recovery`]): that write was never acknowledged.
+//!
+//! All of it is on a [`disk::Disk`], so that tests can put a faulty one under it.
 
 pub mod directory;
+pub mod disk;
+pub mod folder;
 pub mod log;
+pub mod manifest;
+pub mod recovery;
 pub mod replay;
 pub mod sealer;
 pub mod segment;
+#[cfg(test)]
+mod simulation;
 
 use std::path::{Path, PathBuf};
 

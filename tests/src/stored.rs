@@ -4,20 +4,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use paceline::store::directory::Layout;
+use paceline::store::log::format::write_entry;
 use paceline::store::segment::Received;
 
-/// A log as the server appends it: `length:u32 crc32:u32 received:i64 frame`.
+/// A log as the server appends it.
 #[must_use]
 pub fn log(batches: &[Received], frames: &[Vec<u8>]) -> Vec<u8> {
     let mut log = Vec::new();
     for (Received { at, .. }, frame) in batches.iter().zip(frames) {
-        let mut checksum = crc32fast::Hasher::new();
-        checksum.update(&at.0.to_le_bytes());
-        checksum.update(frame);
-        log.extend_from_slice(&(frame.len() as u32).to_le_bytes());
-        log.extend_from_slice(&checksum.finalize().to_le_bytes());
-        log.extend_from_slice(&at.0.to_le_bytes());
-        log.extend_from_slice(frame);
+        let offset = log.len() as u64;
+        write_entry(&mut log, offset, *at, frame);
     }
     log
 }

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use paceline::store::{directory::Layout, log, segment};
+use paceline::store::StoreError;
+use paceline::store::directory::Layout;
+use paceline::store::replay::{self, Condition};
 use paceline_tests::programs::{Job, Server, get_json, report, wait_until};
 use paceline_tests::small_disk::SmallDisk;
 use rustix::process::{Pid, Signal, kill_process};
@@ -102,11 +104,12 @@ fn send_until_dead(
 }
 
 fn batches_on_disk(data: &Path, run: &RunId) -> anyhow::Result<Vec<u64>> {
-    let path = Layout::new(data).run(run);
     let mut found = Vec::new();
-    for log_path in log::logs(&path)? {
-        found.extend(segment::read_log(&log_path)?.into_iter().map(|received| received.batch.seq.0));
-    }
+    let condition = replay::each_batch(&Layout::new(data).folder(run), |received| {
+        found.push(received.batch.seq.0);
+        Ok::<(), StoreError>(())
+    })?;
+    assert_eq!(condition, Condition::default());
     Ok(found)
 }
 

@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use wire::ids::RunId;
 use wire::views::{Report, RunState};
 
-use super::{JobArguments, print, runtime, start_logging};
+use super::{JobArguments, complain, print, runtime, start_logging};
 use crate::export::text;
 use crate::launch::doors::Doors;
 use crate::launch::{self, Job, Start};
@@ -52,6 +52,13 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
         token: arguments.token.clone(),
         environment: doors.as_ref().map(|doors| doors.environment.clone()).unwrap_or_default(),
     };
+    if let Some(server) = &own {
+        let vitals = server.vitals.clone();
+        // The job goes on: its agents keep what they can, and count the rest.
+        tokio::spawn(
+            async move { complain(&format!("nothing more is recorded: {}", vitals.failed().await)) },
+        );
+    }
     let outcome = launch::launch(&job).await?;
     if let Some(server) = own {
         print(&closing_report(&server.hub, &run, attach).await)?;

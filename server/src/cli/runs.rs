@@ -4,35 +4,51 @@ use anyhow::{Context as _, bail};
 use wire::ids::RunId;
 use wire::views::RunSummary;
 
-use super::{RunsArguments, print};
+use super::{RunsArguments, complain, print};
 use crate::clock::ServerClock;
 use crate::export::text;
 use crate::state::run::Run;
 use crate::store::directory::Layout;
-use crate::store::replay;
+use crate::store::replay::{self, Replayed, STORED_BATCHES};
 
 pub(super) fn runs(arguments: &RunsArguments) -> anyhow::Result<()> {
     let layout = Layout::new(arguments.data.path());
     let now = ServerClock::start().now();
-    let summary = |run: &Run| run.summary(&run.report(usize::MAX, now), now);
-    let mut runs: Vec<RunSummary> = replay::all(&layout)?.values().map(summary).collect();
+    let mut damaged = String::new();
+    let mut summary = |run: &Run| {
+        let report = run.report(usize::MAX, now);
+        if let Some(damage) = report.missing.get(STORED_BATCHES) {
+            damaged.push_str(&format!("{}: {damage}\n", run.id()));
+        }
+        run.summary(&report, now)
+    };
+    let Replayed { runs, aside } = replay::all(&layout)?;
+    let mut runs: Vec<RunSummary> = runs.values().map(&mut summary).collect();
     runs.sort_by_key(|run| std::cmp::Reverse(run.started_unix_millis));
+    let unreadable: String = aside
+        .iter()
+        .map(|(run, reason)| format!("{run} cannot be read and is not listed: {reason}\n"))
+        .collect();
     if arguments.json {
+        damaged.lines().chain(unreadable.lines()).for_each(complain);
         return print(&format!("{}\n", serde_json::to_string_pretty(&runs)?));
     }
-    if runs.is_empty() {
+    if runs.is_empty() && aside.is_empty() {
         return print(&format!(
             "No runs in {}. Start one with: paceline run -n 4 -- CMD\n",
             layout.root().display()
         ));
     }
-    print(&text::runs(&runs))
+    print(&format!("{}{damaged}{unreadable}", text::runs(&runs)))
 }
 
 /// Reads one run from disk by its id, or the newest one for `latest`.
 pub(super) fn find(layout: &Layout, name: &str) -> anyhow::Result<Run> {
     let run = if name == "latest" {
-        let runs = replay::all(layout)?;
+        let Replayed { runs, aside } = replay::all(layout)?;
+        for (run, reason) in aside {
+            complain(&format!("{run} cannot be read and is left out: {reason}"));
+        }
         runs.into_values().max_by_key(Run::first_seen)
     } else {
         let id = RunId::new(name).context("this is no run id")?;

@@ -1,5 +1,6 @@
 //! `paceline serve`
 
+use anyhow::bail;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{ServeArguments, print, runtime, start_logging};
@@ -19,11 +20,15 @@ pub(super) fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         let server = Server::start(options).await?;
         print(&format!("Dashboard: {}\nData:      {}\n", server.address, data.display()))?;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
+        let failure = tokio::select! {
+            _ = interrupt.recv() => None,
+            _ = terminate.recv() => None,
+            failure = server.vitals.failed() => Some(failure),
+        };
         server.stop().await;
-        Ok(())
+        match failure {
+            Some(failure) => bail!("the server ends because {failure}; what it acknowledged is on disk"),
+            None => Ok(()),
+        }
     })
 }

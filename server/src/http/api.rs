@@ -99,7 +99,9 @@ pub async fn healthz() -> &'static str {
 
 /// The process can take batches in.
 pub async fn readyz(State(app): State<App>) -> Response {
-    if app.hub.is_full() {
+    if let Some(failure) = app.vitals.failure() {
+        (StatusCode::SERVICE_UNAVAILABLE, format!("failed: {failure}\n")).into_response()
+    } else if app.hub.is_full() {
         (StatusCode::SERVICE_UNAVAILABLE, "busy: batches are waiting\n").into_response()
     } else {
         "ready\n".into_response()

@@ -16,7 +16,8 @@ use crate::store::log::AppendError;
 
 /// Takes one batch in. The answer comes when it is on disk: what was answered 200 survives a crash.
 ///
-/// Sending a batch again is harmless: it is recognised by run, rank, incarnation and number. The header
+/// Sending a batch again is harmless: it is recognised by run, rank, incarnation and number. A batch that is not stored
+/// is never answered 200. The header
 /// `paceline-burst` of an answer asks the rank for a burst: its number, and how many milliseconds.
 #[utoipa::path(
     post,
@@ -25,7 +26,7 @@ use crate::store::log::AppendError;
     responses(
         (status = 200, description = "Durable."),
         (status = 400, description = "Not a batch; the error says what is wrong and where.", body = wire::views::ApiError),
-        (status = 409, description = "It contradicts its run.", body = wire::views::ApiError),
+        (status = 409, description = "It contradicts its run, another process has its rank, or its run cannot be read.", body = wire::views::ApiError),
         (status = 413, description = "Larger than a batch may be.", body = wire::views::ApiError),
         (status = 503, description = "No room now; see Retry-After.", body = wire::views::ApiError),
     )
@@ -38,15 +39,24 @@ pub async fn ingest(
     let frame = body.map_err(|rejection| refused(&app, unreadable(&rejection)))?;
     let batch = wire::codec::decode(&frame).map_err(|error| refused(&app, bad_batch(&error)))?;
     let batch = Box::new(batch);
-    let Checked { batch, verdict, asked } = app.hub.ask(|reply| Command::Check { batch, reply }).await?;
+    let Checked { batch, verdict, is_first, asked } =
+        app.hub.ask(|reply| Command::Check { batch, reply }).await?;
     match verdict {
         Ok(()) => {}
         Err(ApplyError::Duplicate) => return Ok(StatusCode::OK.into_response()),
-        Err(error) => return Err(refused(&app, Failure::Conflict(error.to_string()))),
+        Err(error) => return Err(denied(&app, &error)),
     }
     let (bytes, records) = (frame.len() as u64, batch.events.len() as u64);
     app.log.append(batch.run.clone(), received, frame).await.map_err(|error| deferred(&app, &error))?;
-    app.hub.send(Command::Apply { batch, received }).await?;
+    if is_first {
+        // Another batch may have been the first, and made the run another.
+        match app.hub.ask(|reply| Command::Apply { batch, received, reply: Some(reply) }).await? {
+            Ok(()) | Err(ApplyError::Duplicate) => {}
+            Err(error) => return Err(denied(&app, &error)),
+        }
+    } else {
+        app.hub.send(Command::Apply { batch, received, reply: None }).await?;
+    }
     let server = &app.metrics.server;
     server.batches.inc();
     server.records.inc_by(records);
@@ -67,6 +77,16 @@ fn bad_batch(error: &DecodeError) -> Failure {
     match error {
         DecodeError::TooLarge { .. } => Failure::TooLarge(error.to_string()),
         _ => Failure::BadRequest(error.to_string()),
+    }
+}
+
+fn denied(app: &App, error: &ApplyError) -> Failure {
+    if error.is_refusal() {
+        app.metrics.server.conflicts.inc();
+        Failure::Conflict(error.to_string())
+    } else {
+        app.metrics.server.deferred.inc();
+        Failure::Busy(error.to_string())
     }
 }
 

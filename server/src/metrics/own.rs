@@ -17,6 +17,8 @@ pub struct ServerMetrics {
     pub bytes: IntCounter,
     /// Batches refused because they are no batches.
     pub refused: IntCounter,
+    /// Batches refused because they contradict what is there.
+    pub conflicts: IntCounter,
     /// Batches sent away because there was no room.
     pub deferred: IntCounter,
     /// Clients of the live stream.
@@ -32,6 +34,11 @@ impl ServerMetrics {
         let records = counter("paceline_server_records_total", "Records in durable batches.");
         let bytes = counter("paceline_server_bytes_total", "Bytes of durable batches.");
         let refused = counter("paceline_server_refused_total", "Requests to ingest that were no batches.");
+        let conflicts = counter(
+            "paceline_server_conflicts_total",
+            "Batches refused because they contradict their run, another process has their rank, or their run cannot be \
+             read.",
+        );
         let deferred = counter("paceline_server_deferred_total", "Batches told to come again later.");
         let live_clients = IntGauge::new("paceline_server_live_clients", "Clients of the live stream.");
         let syncs =
@@ -42,6 +49,7 @@ impl ServerMetrics {
             records,
             bytes,
             refused,
+            conflicts,
             deferred,
             live_clients: families.add(live_clients.expect("the name is valid")),
             syncs: families.add(Histogram::with_opts(syncs).expect("the name is valid")),

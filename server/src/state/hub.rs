@@ -21,6 +21,8 @@ use super::run::{ApplyError, RECENT_STEPS, Run};
 use super::snapshot::{RunSnapshot, Snapshot};
 use crate::clock::ServerClock;
 use crate::metrics::Metrics;
+use crate::store::replay::Replayed;
+use crate::vitals::Vitals;
 
 /// Commands waiting for the hub. Each holds at most one decoded batch of some 6 MB at its very largest; a
 /// usual one is 20 KB, so the queue is about 5 MB.
@@ -46,6 +48,8 @@ pub enum Command {
         batch: Box<Batch>,
         /// When it came.
         received: ServerNanos,
+        /// Whether it was taken in, where that is not sure: two batches may each be the first of a run.
+        reply: Option<oneshot::Sender<Result<(), ApplyError>>>,
     },
     /// May this batch come in at all? Asked before it is made durable.
     Check {
@@ -129,6 +133,8 @@ pub struct Checked {
     pub batch: Box<Batch>,
     /// Whether it may come in.
     pub verdict: Result<(), ApplyError>,
+    /// True when the server does not know its run yet.
+    pub is_first: bool,
     /// What its rank is asked for.
     pub asked: Option<BurstRequest>,
 }
@@ -146,14 +152,15 @@ pub struct Hub {
 pub struct Stopped;
 
 impl Hub {
-    /// Starts the task with `runs` that were replayed from disk.
+    /// Starts the task with the runs that were replayed from disk.
     #[must_use]
-    pub fn start(runs: BTreeMap<RunId, Run>, clock: ServerClock, metrics: Metrics) -> Self {
+    pub fn start(replayed: Replayed, clock: ServerClock, metrics: Metrics, vitals: &Vitals) -> Self {
         let (commands, queue) = mpsc::channel(QUEUE);
         let (publisher, snapshots) = watch::channel(Arc::new(Snapshot::default()));
-        let runs = runs.into_iter().map(|(id, run)| (id, Held::new(run))).collect();
-        let task = Task { runs, clock, metrics, publisher };
-        tokio::spawn(task.run(queue));
+        let runs = replayed.runs.into_iter().map(|(id, run)| (id, Held::new(run))).collect();
+        let (aside, since) = (replayed.aside, clock.now());
+        let task = Task { runs, aside, since, clock, metrics, publisher };
+        vitals.spawn_task("hub", task.run(queue));
         Self { commands, snapshots }
     }
 
@@ -265,6 +272,10 @@ fn measured(mut report: Report, others: &Snapshot) -> Report {
 
 struct Task {
     runs: BTreeMap<RunId, Held>,
+    /// Runs that cannot be read from disk, and why.
+    aside: BTreeMap<RunId, String>,
+    /// When it began to take batches.
+    since: ServerNanos,
     clock: ServerClock,
     metrics: Metrics,
     publisher: watch::Sender<Arc<Snapshot>>,
@@ -289,15 +300,14 @@ impl Task {
         let run = |id: &RunId| self.runs.get(id).map(|held| &held.run);
         // A reply that nobody waits for any more belongs to a client that went away.
         match command {
-            Command::Apply { batch, received } => self.take_in(*batch, received),
+            Command::Apply { batch, received, reply } => {
+                let taken = self.take_in(*batch, received);
+                if let Some(reply) = reply {
+                    let _gone = reply.send(taken);
+                }
+            }
             Command::Check { batch, reply } => {
-                let verdict = match run(&batch.run) {
-                    Some(run) => run.check(&batch),
-                    None if self.runs.len() >= MOST_RUNS => Err(ApplyError::TooManyRuns(MOST_RUNS)),
-                    None => Ok(()),
-                };
-                let asked = run(&batch.run).and_then(|run| run.burst_asked(batch.rank, self.clock.now()));
-                let _gone = reply.send(Checked { batch, verdict, asked });
+                let _gone = reply.send(self.check(batch));
             }
             Command::Waterfall { run: id, step, reply } => {
                 let _gone = reply.send(run(&id).and_then(|run| run.waterfall(step)));
@@ -331,16 +341,34 @@ impl Task {
         }
     }
 
-    fn take_in(&mut self, batch: Batch, received: ServerNanos) {
+    fn check(&mut self, batch: Box<Batch>) -> Checked {
+        let (now, count) = (self.clock.now(), self.runs.len());
+        let held = self.runs.get_mut(&batch.run);
+        let is_first = held.is_none();
+        let asked = held.as_ref().and_then(|held| held.run.burst_asked(batch.rank, now));
+        let verdict = match (held, self.aside.get(&batch.run)) {
+            (Some(held), _) => {
+                let verdict = held.run.admit(&batch, now, self.since);
+                held.dirty |= verdict.as_ref().is_err_and(ApplyError::is_refusal);
+                verdict
+            }
+            (None, Some(reason)) => Err(ApplyError::Aside { run: batch.run.clone(), reason: reason.clone() }),
+            (None, None) if count >= MOST_RUNS => Err(ApplyError::TooManyRuns(MOST_RUNS)),
+            (None, None) => Ok(()),
+        };
+        Checked { batch, verdict, is_first, asked }
+    }
+
+    fn take_in(&mut self, batch: Batch, received: ServerNanos) -> Result<(), ApplyError> {
         let id = batch.run.clone();
         let held = self
             .runs
             .entry(id.clone())
             .or_insert_with(|| Held::new(Run::new(id.clone(), batch.world_size, received)));
-        // A duplicate is acknowledged like the first: the agent never heard the first answer.
-        let Ok(closed) = held.run.apply(batch, received) else { return };
+        let closed = held.run.apply(batch, received)?;
         self.metrics.observe_steps(&held.run, &closed);
         held.dirty = true;
+        Ok(())
     }
 
     fn publish(&mut self) {

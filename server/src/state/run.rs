@@ -9,17 +9,18 @@ use analysis::hang::{self, Progress};
 use analysis::report::{self, RunFacts};
 use analysis::step::{StepAnalysis, StepRecords};
 use analysis::{stats, waterfall};
-use wire::batch::{BY_REDUCER, Batch, Drop, DropReason, Hello, Layout, Note, is_foreign};
+use wire::batch::{BY_REDUCER, Batch, DropReason, Hello, Layout, Note, is_foreign};
 use wire::burst::BurstRequest;
 use wire::clock::{Probe, ServerNanos};
 use wire::device::DeviceFigure;
 use wire::event::{BucketRecord, Event, Function, Source};
-use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Seq, Step};
+use wire::ids::{Incarnation, Rank, RunId, Seq, Step};
 use wire::live::Waterfall;
 use wire::views::{Failure, Hang, RankDrops, Report, RunState, RunSummary};
 
 use super::devices::{self, RankDevices};
 use super::incoming::{Closed, Incoming, Kept};
+use super::lives::{self, Denied, Lives};
 use crate::settings;
 
 /// Probes kept per clock: with eight ranks on it, each asking twice a second, four minutes.
@@ -43,12 +44,12 @@ const OVERDUE_NANOS: i64 = 10_000_000_000;
 #[derive(Default)]
 struct RankState {
     hello: Option<Hello>,
+    /// The life that all this is of.
     incarnation: Option<Incarnation>,
-    last_batch: Option<BatchSeq>,
+    lives: Lives,
     last_seen: Option<ServerNanos>,
     /// Which of the run's clocks it stamps with.
     clock: Option<u32>,
-    drops: Vec<Drop>,
     launched: Option<Seq>,
     bye: Option<bool>,
     bye_reason: String,
@@ -75,6 +76,64 @@ pub enum ApplyError {
     /// The server has as many runs as it takes.
     #[error("this server holds {0} runs, the most it takes: remove old ones from its data directory")]
     TooManyRuns(usize),
+    /// Another process has the rank, or may have ended a moment ago: the same batch may come in later.
+    #[error(
+        "rank {rank} of run {run} is taken by a process that was heard from {heard_ago_millis} ms ago; \
+         if that process has ended, rank {rank} is free in some seconds"
+    )]
+    Wait {
+        /// The run.
+        run: RunId,
+        /// The rank that both claim.
+        rank: Rank,
+        /// How long ago the other was heard from, in milliseconds.
+        heard_ago_millis: i64,
+    },
+    /// Another process has the rank and goes on.
+    #[error(
+        "two processes say that they are rank {rank} of run {run}: the first of them was heard from \
+         {heard_ago_millis} ms ago and goes on, so this one is refused. Give each process a rank of its own (RANK), and \
+         each job a run id of its own (PACELINE_RUN_ID)"
+    )]
+    Taken {
+        /// The run.
+        run: RunId,
+        /// The rank that both claim.
+        rank: Rank,
+        /// How long ago the other was heard from, in milliseconds.
+        heard_ago_millis: i64,
+    },
+    /// The rank was restarted too often.
+    #[error(
+        "rank {rank} of run {run} was restarted too often for one run: start the job with another PACELINE_RUN_ID"
+    )]
+    TooManyLives {
+        /// The run.
+        run: RunId,
+        /// The rank.
+        rank: Rank,
+    },
+    /// Nobody knows whether it came before.
+    #[error(
+        "this batch of rank {rank} of run {run} comes so late that the server cannot tell whether it came before"
+    )]
+    TooOld {
+        /// The run.
+        run: RunId,
+        /// The rank.
+        rank: Rank,
+    },
+    /// The run was set aside when the server started.
+    #[error(
+        "run {run} cannot be read from disk, so nothing is added to it: {reason}. Mend or move its directory and start the \
+         server again, or give the job another PACELINE_RUN_ID"
+    )]
+    Aside {
+        /// The run.
+        run: RunId,
+        /// Why it cannot be read.
+        reason: String,
+    },
     /// Its world size is not the run's.
     #[error(
         "rank {rank} says that run {run} has {said} ranks, the first batch of the run said {known}: \
@@ -90,6 +149,14 @@ pub enum ApplyError {
         /// What the run has.
         known: u32,
     },
+}
+
+impl ApplyError {
+    /// True when the batch is not stored and never will be.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        !matches!(self, Self::Duplicate | Self::Wait { .. })
+    }
 }
 
 /// One run.
@@ -108,6 +175,16 @@ pub struct Run {
     hang: Option<Hang>,
     /// Suspects whose devices were asked what they do.
     evidence_asked: BTreeSet<u32>,
+    /// What the disk lost, for [`Report::missing`].
+    storage_gaps: BTreeMap<&'static str, String>,
+    refused: Refused,
+}
+
+/// Batches that were refused since the server began.
+#[derive(Default)]
+struct Refused {
+    count: u64,
+    last: String,
 }
 
 impl Run {
@@ -129,50 +206,76 @@ impl Run {
             layouts: BTreeMap::new(),
             hang: None,
             evidence_asked: BTreeSet::new(),
+            storage_gaps: BTreeMap::new(),
+            refused: Refused::default(),
         }
     }
 
-    /// Says whether `batch` fits this run and is new.
+    /// Says whether `batch` may come in now. The server takes batches since `since`. A refusal is counted.
     ///
     /// # Errors
-    /// [`ApplyError::Duplicate`] when it was applied before, [`ApplyError::WorldSize`] when it contradicts.
-    pub fn check(&self, batch: &Batch) -> Result<(), ApplyError> {
-        if batch.world_size as usize != self.ranks.len() {
-            return Err(ApplyError::WorldSize {
-                run: self.id.clone(),
-                rank: batch.rank,
-                said: batch.world_size,
-                known: self.ranks.len() as u32,
-            });
-        }
-        let rank = &self.ranks[batch.rank.0 as usize];
-        let seen = rank.incarnation.is_some_and(|known| {
-            batch.incarnation < known || (batch.incarnation == known && Some(batch.seq) <= rank.last_batch)
+    /// See [`ApplyError`]. Replay does not ask: what was stored was let in when it came.
+    pub fn admit(&mut self, batch: &Batch, now: ServerNanos, since: ServerNanos) -> Result<(), ApplyError> {
+        let admitted = self.agrees(batch).and_then(|()| {
+            let lives = &mut self.ranks[batch.rank.0 as usize].lives;
+            lives.admit(batch, now, since).map_err(|denied| self.explain(batch.rank, denied))
         });
-        if seen { Err(ApplyError::Duplicate) } else { Ok(()) }
+        if let Err(error) = &admitted
+            && error.is_refusal()
+        {
+            self.refused.count += 1;
+            self.refused.last = error.to_string();
+        }
+        admitted
+    }
+
+    fn agrees(&self, batch: &Batch) -> Result<(), ApplyError> {
+        if batch.world_size as usize == self.ranks.len() {
+            return Ok(());
+        }
+        Err(ApplyError::WorldSize {
+            run: self.id.clone(),
+            rank: batch.rank,
+            said: batch.world_size,
+            known: self.ranks.len() as u32,
+        })
+    }
+
+    fn explain(&self, rank: Rank, denied: Denied) -> ApplyError {
+        let run = self.id.clone();
+        let millis = |nanos: i64| nanos / 1_000_000;
+        match denied {
+            Denied::Duplicate => ApplyError::Duplicate,
+            Denied::Wait { heard_ago } => ApplyError::Wait { run, rank, heard_ago_millis: millis(heard_ago) },
+            Denied::Taken { heard_ago } => {
+                ApplyError::Taken { run, rank, heard_ago_millis: millis(heard_ago) }
+            }
+            Denied::TooManyLives => ApplyError::TooManyLives { run, rank },
+            Denied::TooOld => ApplyError::TooOld { run, rank },
+        }
     }
 
     /// Takes a batch in; returns the steps it closed, newest last.
     ///
     /// # Errors
-    /// As [`Self::check`].
+    /// [`ApplyError::WorldSize`] when it contradicts the run, [`ApplyError::Duplicate`] and [`ApplyError::TooOld`] when
+    /// it is not new.
     pub fn apply(&mut self, batch: Batch, now: ServerNanos) -> Result<Vec<Arc<StepAnalysis>>, ApplyError> {
-        self.check(&batch)?;
-        self.last_seen = self.last_seen.max(now);
+        self.agrees(&batch)?;
         let rank = &mut self.ranks[batch.rank.0 as usize];
-        let mut by_launcher = false;
-        if rank.incarnation != Some(batch.incarnation) {
-            // A new life introduces itself; it has a new clock and launches its collectives from the start. A
-            // batch that does not is the launcher's word on a life that ended without one.
-            by_launcher = !batch.notes.iter().any(|note| matches!(note, Note::Hello(_)));
-            if !by_launcher {
-                *rank = RankState::default();
-            }
-            rank.incarnation = Some(batch.incarnation);
+        if let Err(denied) = rank.lives.is_new(&batch) {
+            return Err(self.explain(batch.rank, denied));
         }
-        rank.last_batch = Some(batch.seq);
+        self.last_seen = self.last_seen.max(now);
+        rank.lives.store(&batch, now);
+        let is_another = rank.incarnation != Some(batch.incarnation);
+        let by_launcher = is_another && lives::is_goodbye_by_another(&batch);
+        if is_another && !by_launcher {
+            // Another process: it has a new clock and launches its collectives from the start.
+            let (lives, incarnation) = (std::mem::take(&mut rank.lives), Some(batch.incarnation));
+            *rank = RankState { lives, incarnation, ..RankState::default() };
+        }
         rank.last_seen = Some(now);
-        rank.drops = batch.drops;
         for note in batch.notes {
             match note {
                 Note::Hello(hello) => rank.hello = Some(hello),
@@ -410,7 +513,7 @@ impl Run {
     fn facts(&self, now: ServerNanos) -> RunFacts {
         let drops = |(rank, state): (usize, &RankState)| RankDrops {
             rank: Rank(rank as u32),
-            drops: state.drops.clone(),
+            drops: state.lives.drops(),
         };
         RunFacts {
             run: self.id.clone(),
@@ -434,7 +537,31 @@ impl Run {
     pub fn report(&self, most: usize, now: ServerNanos) -> Report {
         let skipped = self.analysed.len().saturating_sub(most);
         let steps: Vec<&StepAnalysis> = self.analysed.iter().skip(skipped).map(Arc::as_ref).collect();
-        report::report(&self.facts(now), &steps)
+        self.with_gaps(report::report(&self.facts(now), &steps))
+    }
+
+    /// Adds what the server knows to be missing from what it stored.
+    fn with_gaps(&self, mut report: Report) -> Report {
+        let gaps = self.storage_gaps.iter().map(|(&name, reason)| (name.to_owned(), reason.clone()));
+        report.missing.extend(gaps);
+        let Refused { count, last } = &self.refused;
+        if *count > 0 {
+            let refused =
+                format!("{count} batches were refused since the server began, the last one because: {last}");
+            report.missing.insert("refused_batches".into(), refused);
+        }
+        report
+    }
+
+    /// Says what of the run's files cannot be read or checked: entries for [`Report::missing`].
+    pub fn set_storage_gaps(&mut self, gaps: BTreeMap<&'static str, String>) {
+        self.storage_gaps = gaps;
+    }
+
+    /// Batches refused since the server began.
+    #[must_use]
+    pub fn refused_batches(&self) -> u64 {
+        self.refused.count
     }
 
     /// The line of the list of runs; figures are of `report`, which must be this run's.
@@ -487,7 +614,8 @@ impl Run {
         let past = self.analysed.partition_point(|step| step.step <= last);
         let steps: Vec<&StepAnalysis> =
             self.analysed.range(past.saturating_sub(most)..past).map(Arc::as_ref).collect();
-        report::report(&RunFacts { hang: None, failure: None, ..self.facts(now) }, &steps)
+        let facts = RunFacts { hang: None, failure: None, ..self.facts(now) };
+        self.with_gaps(report::report(&facts, &steps))
     }
 
     /// The waterfall of one step, or of the newest complete one; `None` when its records are not in memory.
@@ -550,7 +678,7 @@ impl Run {
     #[must_use]
     pub fn drop_counts(&self) -> Vec<(usize, DropReason, u64)> {
         let by_reason = |state: &RankState, reason| {
-            state.drops.iter().filter(|drop| drop.reason == reason).map(|drop| drop.count).sum()
+            state.lives.drops().iter().filter(|drop| drop.reason == reason).map(|drop| drop.count).sum()
         };
         let counts =
             self.ranks.iter().enumerate().flat_map(|(rank, state)| {

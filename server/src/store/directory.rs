@@ -1,14 +1,16 @@
 //! The data directory: where things lie, who holds it, and which clock its runs are on.
 
 use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use wire::ids::RunId;
 
 use super::StoreError;
+use super::disk::{Disk, LocalDisk};
+use super::folder::RunFolder;
 use crate::clock::ServerClock;
 
 /// Where data go without `--data`: `$PACELINE_DATA`, `$XDG_DATA_HOME/paceline`, `~/.local/share/paceline`, or
@@ -22,17 +24,24 @@ pub fn default_path() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("paceline-data"))
 }
 
-/// The paths in a data directory.
+/// The paths in a data directory, and the disk they are on.
 #[derive(Clone, Debug)]
 pub struct Layout {
     root: PathBuf,
+    disk: Arc<dyn Disk>,
 }
 
 impl Layout {
-    /// Of the directory `root`, which need not exist.
+    /// The directory `root` of this machine, which need not exist.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self::on(Arc::new(LocalDisk), root)
+    }
+
+    /// The directory `root` of another disk.
+    #[must_use]
+    pub fn on(disk: Arc<dyn Disk>, root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), disk }
     }
 
     /// The directory itself.
@@ -47,18 +56,24 @@ impl Layout {
         self.root.join("runs").join(run.as_str())
     }
 
+    /// The files of one run.
+    #[must_use]
+    pub fn folder(&self, run: &RunId) -> RunFolder {
+        RunFolder { disk: self.disk.clone(), path: self.run(run), run: run.clone() }
+    }
+
     /// All runs that have a directory, in no particular order.
     ///
     /// # Errors
     /// When the directory exists and cannot be read.
     pub fn runs(&self) -> Result<Vec<RunId>, StoreError> {
         let path = self.root.join("runs");
-        if !path.exists() {
-            return Ok(Vec::new());
-        }
-        let entries = fs::read_dir(&path).map_err(StoreError::io(&path, "list runs"))?;
+        let names = match self.disk.list(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            listed => listed.map_err(StoreError::io(&path, "list runs"))?,
+        };
         // A stray file or a folder of another name is not ours and is left alone.
-        Ok(entries.filter_map(|entry| RunId::new(entry.ok()?.file_name().to_str()?).ok()).collect())
+        Ok(names.into_iter().filter_map(|name| RunId::new(name).ok()).collect())
     }
 }
 
@@ -137,7 +152,7 @@ fn read(layout: &Layout) -> Option<ServerFile> {
 fn write(layout: &Layout, file: &ServerFile) -> Result<(), StoreError> {
     let path = server_file(layout);
     let json = serde_json::to_vec_pretty(file).map_err(|error| StoreError::content(&path, error))?;
-    write_atomically(&path, &json)
+    write_atomically(&LocalDisk, &path, &json)
 }
 
 fn boot_id() -> String {
@@ -149,22 +164,12 @@ fn boot_id() -> String {
 ///
 /// # Errors
 /// When it cannot be written, synced or renamed.
-pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+pub fn write_atomically(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let temporary = path.with_extension("tmp");
-    let mut file = File::create(&temporary).map_err(StoreError::io(&temporary, "create"))?;
-    file.write_all(bytes).map_err(StoreError::io(&temporary, "write"))?;
-    file.sync_all().map_err(StoreError::io(&temporary, "sync"))?;
-    fs::rename(&temporary, path).map_err(StoreError::io(path, "replace"))?;
-    path.parent().map_or(Ok(()), sync_directory)
-}
-
-/// Makes the names in a directory durable.
-///
-/// # Errors
-/// When it cannot be opened or synced.
-pub fn sync_directory(path: &Path) -> Result<(), StoreError> {
-    let directory = File::open(path).map_err(StoreError::io(path, "open"))?;
-    directory.sync_all().map_err(StoreError::io(path, "sync"))
+    disk.write(&temporary, bytes).map_err(StoreError::io(&temporary, "write"))?;
+    disk.rename(&temporary, path).map_err(StoreError::io(path, "replace"))?;
+    let Some(folder) = path.parent() else { return Ok(()) };
+    disk.sync_folder(folder).map_err(StoreError::io(folder, "sync"))
 }
 
 #[cfg(test)]

@@ -1,29 +1,33 @@
-//! One thread that turns closed logs into segments, one after another.
+//! Turns closed logs into segments, one after another, in a thread of its own.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use wire::ids::RunId;
 
 use super::directory::Layout;
-use super::segment;
+use super::folder::{RunFolder, segment_name};
+use super::manifest::{Manifest, Sealed};
+use super::{StoreError, log, segment};
+use crate::vitals::Vitals;
 
-/// Logs waiting to be sealed. One that finds no room is sealed at the next start.
+/// Requests that wait. One that finds no room is made up for by the next of its run, or at the next start.
 const QUEUE: usize = 1_024;
 
-/// A log that nobody writes to any more.
-pub struct ClosedLog {
-    /// Its run.
+/// Logs of a run that are not written to any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// The run.
     pub run: RunId,
-    /// Where it lies.
-    pub path: PathBuf,
+    /// All logs up to this number.
+    pub last: u32,
 }
 
 /// Where closed logs are handed over. The thread ends when the last handle is gone.
 #[derive(Clone)]
 pub struct Sealer {
-    queue: SyncSender<ClosedLog>,
+    queue: SyncSender<Closed>,
 }
 
 impl Sealer {
@@ -31,26 +35,68 @@ impl Sealer {
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub fn start(layout: Layout) -> std::io::Result<(Self, JoinHandle<()>)> {
+    pub fn start(layout: Layout, vitals: &Vitals) -> std::io::Result<(Self, JoinHandle<()>)> {
         let (queue, waiting) = sync_channel(QUEUE);
-        let thread = std::thread::Builder::new().name("paceline-seal".into());
-        let handle = thread.spawn(move || seal_all(&layout, &waiting))?;
+        let handle = vitals.spawn("paceline-seal", move || seal_all(&layout, &waiting))?;
         Ok((Self { queue }, handle))
     }
 
-    /// Hands a log over; never waits.
-    pub fn seal(&self, log: ClosedLog) {
-        if let Err(error) = self.queue.try_send(log) {
-            tracing::warn!(%error, "a log is not sealed now but at the next start");
+    /// Hands logs over; never waits.
+    pub fn seal(&self, closed: Closed) {
+        if let Err(error) = self.queue.try_send(closed) {
+            tracing::warn!(%error, "logs are not sealed now but at the next start");
         }
     }
 }
 
-fn seal_all(layout: &Layout, waiting: &Receiver<ClosedLog>) {
-    for ClosedLog { run, path } in waiting {
-        match segment::seal(&layout.run(&run), &path) {
-            Ok(()) => tracing::info!(log = %path.display(), "sealed"),
-            Err(error) => tracing::warn!(%error, "a log could not be sealed; it is still read as it is"),
+fn seal_all(layout: &Layout, waiting: &Receiver<Closed>) {
+    for Closed { run, last } in waiting {
+        match seal(&layout.folder(&run), last) {
+            Ok(()) => tracing::info!(%run, last, "sealed"),
+            Err(error) => {
+                tracing::warn!(%run, %error, "a log could not be sealed; it is still read as it is")
+            }
         }
     }
+}
+
+/// Seals every log of a run up to number `last`. A log that cannot be sealed does not keep others from it.
+///
+/// Interrupted at any point it can be done again: a segment counts once the manifest names it, and its log goes only
+/// after the segment was read back. A log with damage stays.
+///
+/// # Errors
+/// The first of what went wrong; the logs concerned are still there.
+pub fn seal(folder: &RunFolder, last: u32) -> Result<(), StoreError> {
+    let logs: BTreeSet<u32> = folder.logs()?.into_iter().filter(|&number| number <= last).collect();
+    let outcomes: Vec<Result<(), StoreError>> =
+        logs.into_iter().map(|number| seal_log(folder, number)).collect();
+    outcomes.into_iter().collect()
+}
+
+fn seal_log(folder: &RunFolder, number: u32) -> Result<(), StoreError> {
+    let mut manifest = Manifest::read(folder)?;
+    let readable = manifest.find(number).filter(|sealed| segment::read(folder, sealed).is_ok());
+    let is_damaged = match readable {
+        Some(sealed) => sealed.damage.is_some(),
+        None => {
+            let (batches, damage) = log::read(folder, number, false)?;
+            let is_damaged = damage.is_some();
+            if is_damaged || !batches.is_empty() {
+                let batches = segment::without_repetitions(batches);
+                let files = segment::write(folder, number, &batches)?;
+                let name = segment_name(number);
+                let sealed = Sealed { name, batches: batches.len() as u64, files, damage };
+                manifest.put(sealed.clone());
+                manifest.write(folder)?;
+                segment::read(folder, &sealed)?;
+            }
+            is_damaged
+        }
+    };
+    if is_damaged {
+        return Ok(());
+    }
+    let path = folder.log(number);
+    folder.disk.remove(&path).map_err(StoreError::io(&path, "remove"))
 }

@@ -3,25 +3,29 @@
 use std::path::Path;
 use std::time::Instant;
 
+use paceline::store::directory::Layout;
+use paceline::store::manifest::Manifest;
+use paceline::store::sealer;
 use paceline::store::segment::{self, Received};
 use paceline_tests::stored::log;
 use serde_json::{Value, json};
 
 pub fn sizes(batching: &str, batches: &[Received], frames: &[Vec<u8>]) -> anyhow::Result<Value> {
-    let run = tempfile::tempdir()?;
-    let log_path = run.path().join("log-000001.plog");
-    std::fs::write(&log_path, log(batches, frames))?;
-    let log_bytes = log_path.metadata()?.len();
+    let data = tempfile::tempdir()?;
+    let run = Layout::new(data.path()).folder(&batches[0].batch.run);
+    std::fs::create_dir_all(&run.path)?;
+    std::fs::write(run.log(1), log(batches, frames))?;
+    let log_bytes = run.log(1).metadata()?.len();
     let began = Instant::now();
-    segment::seal(run.path(), &log_path)?;
+    sealer::seal(&run, 1)?;
     let sealed = began.elapsed().as_secs_f64();
-    let names = segment::manifest(run.path())?.segments;
+    let manifest = Manifest::read(&run)?;
     assert_eq!(
-        segment::read(&run.path().join(&names[0]))?.len(),
+        segment::read(&run, &manifest.segments[0])?.len(),
         batches.len(),
         "nothing is lost in sealing"
     );
-    let files = files(&run.path().join(&names[0]))?;
+    let files = files(&run.segment(1))?;
     let total: u64 = files.iter().map(|(_, bytes)| bytes).sum();
     let buckets: u64 =
         files.iter().filter(|(name, _)| name == "buckets.parquet").map(|(_, bytes)| bytes).sum();

@@ -1,9 +1,8 @@
 //! A table of INT64 columns as one Parquet file.
 
-use std::fs::File;
-use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, Repetition, Type as PhysicalType, ZstdLevel};
 use parquet::column::reader::ColumnReader;
 use parquet::data_type::Int64Type;
@@ -12,8 +11,6 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
-
-use crate::store::StoreError;
 
 /// `N` named columns of equal length.
 pub(super) struct Table<const N: usize> {
@@ -45,13 +42,8 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    pub(super) fn write(&self, path: &Path) -> Result<(), StoreError> {
-        let file = File::create(path).map_err(StoreError::io(path, "create"))?;
-        self.encode(&file).map_err(|error| StoreError::content(path, error))?;
-        file.sync_all().map_err(StoreError::io(path, "sync"))
-    }
-
-    fn encode(&self, file: &File) -> Result<(), ParquetError> {
+    /// A Parquet file with these columns.
+    pub(super) fn encode(&self) -> Result<Vec<u8>, ParquetError> {
         let field = |name: &&'static str| {
             let field = Type::primitive_type_builder(name, PhysicalType::INT64);
             field.with_repetition(Repetition::REQUIRED).build().map(Arc::new)
@@ -63,7 +55,7 @@ impl<const N: usize> Table<N> {
             .set_encoding(Encoding::DELTA_BINARY_PACKED)
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
             .build();
-        let mut writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))?;
+        let mut writer = SerializedFileWriter::new(Vec::new(), Arc::new(schema), Arc::new(properties))?;
         let mut group = writer.next_row_group()?;
         for column in &self.columns {
             let Some(mut out) = group.next_column()? else { break };
@@ -71,26 +63,25 @@ impl<const N: usize> Table<N> {
             out.close()?;
         }
         group.close()?;
-        writer.close().map(drop)
+        writer.into_inner()
     }
 
-    /// Reads the columns `names`; the file may have others, in any order.
-    pub(super) fn read(path: &Path, names: [&'static str; N]) -> Result<Self, StoreError> {
-        let file = File::open(path).map_err(StoreError::io(path, "open"))?;
-        let reader = SerializedFileReader::new(file).map_err(|error| StoreError::content(path, error))?;
+    /// The columns `names` of a Parquet file, which may have others, in any order.
+    pub(super) fn decode(file: Bytes, names: [&'static str; N]) -> Result<Self, String> {
+        let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
         let mut table = Self::new(names);
         for (name, column) in names.iter().zip(&mut table.columns) {
-            *column = read_column(&reader, name).map_err(|error| StoreError::content(path, error))?;
+            *column = read_column(&reader, name).map_err(|error| error.to_string())?;
         }
         let rows = table.columns[0].len();
         if table.columns.iter().any(|column| column.len() != rows) {
-            return Err(StoreError::content(path, "its columns are not equally long"));
+            return Err("its columns are not equally long".into());
         }
         Ok(table)
     }
 }
 
-fn read_column(reader: &SerializedFileReader<File>, name: &str) -> Result<Vec<i64>, ParquetError> {
+fn read_column(reader: &SerializedFileReader<Bytes>, name: &str) -> Result<Vec<i64>, ParquetError> {
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let at = schema
         .columns()

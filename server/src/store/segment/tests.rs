@@ -1,8 +1,16 @@
 //! A segment gives back what went in.
 
 use wire::batch::{Bye, Hello};
+use wire::clock::{ClockAnchor, MonoNanos, Probe, UnixNanos};
+use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
+use wire::ids::{BatchSeq, Bucket, Comm, Seq, Step};
 
 use super::*;
+use crate::store::directory::Layout;
+use crate::store::log::format::write_entry;
+use crate::store::manifest::Manifest;
+use crate::store::replay::{self, Condition};
+use crate::store::sealer::seal;
 
 fn batches() -> Vec<Received> {
     let batch = |rank: u32, seq: u64| {
@@ -71,48 +79,151 @@ fn batches() -> Vec<Received> {
     (0..6).map(|i| Received { at: ServerNanos(i), batch: batch(i as u32 % 2, i as u64 / 2) }).collect()
 }
 
+/// A run's directory that goes with the value, and a log with these batches.
+fn stored(batches: &[Received]) -> (tempfile::TempDir, RunFolder) {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = Layout::new(directory.path()).folder(&RunId::new("r").unwrap());
+    std::fs::create_dir_all(&folder.path).unwrap();
+    std::fs::write(folder.log(1), log(batches)).unwrap();
+    (directory, folder)
+}
+
+fn log(batches: &[Received]) -> Vec<u8> {
+    let mut log = Vec::new();
+    for Received { at, batch } in batches {
+        let offset = log.len() as u64;
+        write_entry(&mut log, offset, *at, &wire::codec::encode(batch).unwrap());
+    }
+    log
+}
+
+fn read_back(folder: &RunFolder) -> (Vec<Received>, Condition) {
+    let mut batches = Vec::new();
+    let condition = replay::each_batch(folder, |batch| {
+        batches.push(batch);
+        Ok::<(), StoreError>(())
+    });
+    (batches, condition.unwrap())
+}
+
 #[test]
 fn a_segment_gives_its_batches_back() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("segment-000001");
-    write(&path, &batches()).unwrap();
-    assert_eq!(read(&path).unwrap(), batches());
+    let (_directory, folder) = stored(&batches());
+    seal(&folder, 1).unwrap();
+    assert!(!folder.log(1).exists());
+    assert_eq!(read_back(&folder), (batches(), Condition::default()));
 }
 
 #[test]
 fn sealing_can_be_interrupted_and_done_again() {
-    let directory = tempfile::tempdir().unwrap();
-    let run = directory.path();
-    let log_path = run.join("log-000001.plog");
-    let mut log = Vec::new();
-    for Received { at, batch } in batches() {
-        let frame = wire::codec::encode(&batch).unwrap();
-        let mut checksum = crc32fast::Hasher::new();
-        checksum.update(&at.0.to_le_bytes());
-        checksum.update(&frame);
-        log.extend_from_slice(&(frame.len() as u32).to_le_bytes());
-        log.extend_from_slice(&checksum.finalize().to_le_bytes());
-        log.extend_from_slice(&at.0.to_le_bytes());
-        log.extend_from_slice(&frame);
-    }
+    let (_directory, folder) = stored(&batches());
     // A crash in the middle of the first try left half a segment that no manifest names.
-    fs::write(&log_path, &log).unwrap();
-    write(&run.join("segment-000001"), &batches()[..2]).unwrap();
-    seal(run, &log_path).unwrap();
+    write(&folder, 1, &batches()[..2]).unwrap();
+    seal(&folder, 1).unwrap();
     // A crash after the manifest left the log.
-    fs::write(&log_path, &log).unwrap();
-    seal(run, &log_path).unwrap();
-    assert!(!log_path.exists());
-    assert_eq!(manifest(run).unwrap().segments, ["segment-000001"]);
-    assert_eq!(read(&run.join("segment-000001")).unwrap(), batches());
+    std::fs::write(folder.log(1), log(&batches())).unwrap();
+    seal(&folder, 1).unwrap();
+    assert!(!folder.log(1).exists());
+    assert_eq!(Manifest::read(&folder).unwrap().segments.len(), 1);
+    assert_eq!(read_back(&folder), (batches(), Condition::default()));
+}
+
+/// An agent that hears no answer sends a batch again: the log has it twice, a segment once.
+#[test]
+fn a_batch_that_was_stored_twice_keeps_its_records() {
+    let twice: Vec<Received> = batches().into_iter().flat_map(|batch| [batch.clone(), batch]).collect();
+    let (_directory, folder) = stored(&twice);
+    seal(&folder, 1).unwrap();
+    assert_eq!(read_back(&folder), (batches(), Condition::default()));
+    // Older programs wrote it twice.
+    let sealed = Manifest::read(&folder).unwrap().segments.remove(0);
+    let files = write(&folder, 1, &twice).unwrap();
+    assert_eq!(read(&folder, &Sealed { files, ..sealed }).unwrap(), batches());
+}
+
+#[test]
+fn segments_and_logs_are_read_in_the_order_they_were_written() {
+    let (_directory, folder) = stored(&batches()[..2]);
+    std::fs::write(folder.log(2), log(&batches()[2..4])).unwrap();
+    std::fs::write(folder.log(3), log(&batches()[4..])).unwrap();
+    assert_eq!(read_back(&folder).0, batches());
+    // Another order of sealing than the sealer's.
+    std::fs::rename(folder.log(1), folder.path.join("aside")).unwrap();
+    seal(&folder, 2).unwrap();
+    std::fs::rename(folder.path.join("aside"), folder.log(1)).unwrap();
+    assert_eq!(read_back(&folder).0, batches());
+    seal(&folder, 3).unwrap();
+    assert_eq!(folder.logs().unwrap(), [0_u32; 0], "every log is sealed, not only the newest");
+    assert_eq!(read_back(&folder).0, batches());
+}
+
+/// A bit is flipped somewhere in a log of six batches: five are left, before sealing and after, and the file stays.
+#[test]
+fn a_flipped_bit_in_a_log_costs_one_batch_and_is_reported_for_good() {
+    let whole = log(&batches());
+    for at in (0..whole.len()).step_by(7) {
+        let (_directory, folder) = stored(&batches());
+        let mut spoilt = whole.clone();
+        spoilt[at] ^= 1 << (at % 8);
+        std::fs::write(folder.log(1), &spoilt).unwrap();
+        for sealed in [false, true, true] {
+            if sealed {
+                seal(&folder, 1).unwrap();
+            }
+            let (left, condition) = read_back(&folder);
+            assert_eq!(left.len(), 5, "byte {at}");
+            assert!(left.iter().all(|batch| batches().contains(batch)));
+            assert_eq!(condition.damage.len(), 1, "byte {at}");
+            assert_eq!(condition.damage[0].batches, 1);
+            assert!(condition.damage[0].reason.contains("log-000001.plog"), "{condition:?}");
+            assert_eq!(std::fs::read(folder.log(1)).unwrap(), spoilt, "the damaged file stays");
+        }
+    }
+}
+
+/// Wherever a bit of a segment is flipped, its batches are reported as lost, and no figure is silently another.
+#[test]
+fn a_flipped_bit_in_a_segment_is_noticed() {
+    let (_directory, folder) = stored(&batches());
+    std::fs::write(folder.log(2), log(&batches())).unwrap();
+    seal(&folder, 1).unwrap();
+    for entry in std::fs::read_dir(folder.segment(1)).unwrap() {
+        let path = entry.unwrap().path();
+        let whole = std::fs::read(&path).unwrap();
+        for at in (0..whole.len()).step_by(11) {
+            let mut spoilt = whole.clone();
+            spoilt[at] ^= 1 << (at % 8);
+            std::fs::write(&path, &spoilt).unwrap();
+            let (left, condition) = read_back(&folder);
+            assert_eq!(left, batches(), "those of the log are still there");
+            assert_eq!((condition.damage.len(), condition.damage[0].batches), (1, 6));
+            assert!(condition.damage[0].reason.contains("checksum"), "{condition:?}");
+        }
+        std::fs::write(&path, &whole).unwrap();
+    }
+}
+
+/// A segment that is damaged while its log is still there is written again.
+#[test]
+fn a_log_is_removed_only_when_its_segment_can_be_read() {
+    let (_directory, folder) = stored(&batches());
+    seal(&folder, 1).unwrap();
+    std::fs::write(folder.segment(1).join("steps.parquet"), b"PAR1").unwrap();
+    std::fs::write(folder.log(1), log(&batches())).unwrap();
+    assert_eq!(read_back(&folder), (batches(), Condition::default()));
+    seal(&folder, 1).unwrap();
+    assert!(!folder.log(1).exists());
+    assert_eq!(read_back(&folder), (batches(), Condition::default()));
 }
 
 #[test]
 fn a_segment_with_a_missing_column_says_which_file_and_column() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("segment-000001");
-    write(&path, &batches()).unwrap();
-    fs::copy(path.join("probes.parquet"), path.join("steps.parquet")).unwrap();
-    let error = read(&path).unwrap_err().to_string();
+    let (_directory, folder) = stored(&batches());
+    seal(&folder, 1).unwrap();
+    let path = folder.segment(1);
+    std::fs::copy(path.join("probes.parquet"), path.join("steps.parquet")).unwrap();
+    let unchecked =
+        Sealed { name: "segment-000001".into(), batches: 0, files: Default::default(), damage: None };
+    let error = read(&folder, &unchecked).unwrap_err().to_string();
     assert!(error.contains("steps.parquet") && error.contains("rank"), "{error}");
 }

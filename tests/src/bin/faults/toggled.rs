@@ -75,7 +75,7 @@ impl Toggled {
 
 /// Mean step time of each whole block, in milliseconds: with the fault, without it, and so on.
 fn blocks(data: &Path) -> anyhow::Result<Vec<f64>> {
-    let runs = replay::all(&Layout::new(data))?;
+    let runs = replay::all(&Layout::new(data))?.runs;
     let run = runs.values().next().context("the job left no records")?;
     let mut millis = vec![Vec::new(); STEPS as usize / EVERY];
     for step in run.newest_steps(usize::MAX) {

@@ -1,0 +1,156 @@
+//! Restarts with clocks that go back, two processes of one rank, and numbers in any order.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use wire::batch::Bye;
+use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
+use wire::ids::{Rank, RunId};
+
+use super::*;
+
+const SECOND: i64 = 1_000_000_000;
+
+fn batch(incarnation: u64, seq: u64) -> Batch {
+    Batch {
+        run: RunId::new("r").unwrap(),
+        rank: Rank(0),
+        world_size: 1,
+        incarnation: Incarnation(incarnation),
+        seq: BatchSeq(seq),
+        anchor: ClockAnchor { mono: MonoNanos(0), unix: UnixNanos(0) },
+        probes: Vec::new(),
+        drops: Vec::new(),
+        notes: Vec::new(),
+        events: Vec::new(),
+    }
+}
+
+fn goodbye(incarnation: u64, seq: u64) -> Batch {
+    let bye = Note::Bye(Bye { completed: false, reason: "killed".into() });
+    Batch { notes: vec![bye], ..batch(incarnation, seq) }
+}
+
+/// Lives, and what came of a batch at a time in seconds.
+#[derive(Default)]
+struct Rank0(Lives);
+
+impl Rank0 {
+    fn say(&mut self, seconds: f64, batch: &Batch) -> Result<(), Denied> {
+        let now = ServerNanos((seconds * SECOND as f64) as i64);
+        self.0.admit(batch, now, ServerNanos(0))?;
+        self.0.store(batch, now);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_restarted_rank_is_heard_whatever_its_clock_says() {
+    for second_life in [u64::MAX, 0, 99] {
+        let mut rank = Rank0::default();
+        rank.say(0.0, &batch(100, 0)).unwrap();
+        assert!(matches!(rank.say(1.0, &batch(second_life, 0)), Err(Denied::Wait { .. })));
+        assert!(matches!(rank.say(4.9, &batch(second_life, 0)), Err(Denied::Wait { .. })));
+        rank.say(5.1, &batch(second_life, 0)).unwrap();
+        assert_eq!(rank.say(5.2, &batch(second_life, 0)), Err(Denied::Duplicate));
+        rank.say(5.3, &batch(second_life, 1)).unwrap();
+    }
+}
+
+#[test]
+fn after_a_goodbye_the_next_life_need_not_wait() {
+    let mut rank = Rank0::default();
+    rank.say(0.0, &batch(100, 0)).unwrap();
+    rank.say(0.1, &goodbye(100, 1)).unwrap();
+    rank.say(0.2, &batch(50, 0)).unwrap();
+    // The launcher speaks for a life that cannot any more.
+    rank.say(0.3, &goodbye(7_777, 0)).unwrap();
+    rank.say(0.4, &batch(40, 0)).unwrap();
+}
+
+#[test]
+fn a_second_process_of_a_living_rank_is_refused_and_the_first_is_not() {
+    let mut rank = Rank0::default();
+    let (mut waited, mut refused) = (0, 0);
+    for tenth in 0..200 {
+        let seconds = f64::from(tenth) / 10.0;
+        rank.say(seconds, &batch(1, tenth as u64)).unwrap();
+        match rank.say(seconds + 0.05, &batch(2, 0)) {
+            Err(Denied::Wait { .. }) => waited += 1,
+            Err(Denied::Taken { heard_ago }) => {
+                assert!((heard_ago - SECOND / 20).abs() < 1_000, "{heard_ago}");
+                refused += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!((29..=32).contains(&waited) && refused == 200 - waited, "{waited} {refused}");
+    // The first ends. It was refused before, but now it is its turn.
+    rank.say(30.0, &batch(2, 17)).unwrap();
+}
+
+#[test]
+fn an_old_claim_does_not_hurt_a_restart() {
+    let mut rank = Rank0::default();
+    for second in 0..100 {
+        rank.say(f64::from(second), &batch(1, second as u64)).unwrap();
+        if second == 50 {
+            assert!(matches!(rank.say(50.1, &batch(2, 0)), Err(Denied::Wait { .. })));
+        }
+    }
+    assert!(matches!(rank.say(99.1, &batch(3, 0)), Err(Denied::Wait { .. })));
+    rank.say(104.1, &batch(3, 0)).unwrap();
+}
+
+#[test]
+fn a_server_that_was_away_does_not_take_a_rank_for_silent() {
+    let mut lives = Lives::default();
+    lives.store(&batch(1, 0), ServerNanos(0));
+    let (began, now) = (ServerNanos(60 * SECOND), ServerNanos(61 * SECOND));
+    assert!(matches!(lives.admit(&batch(2, 0), now, began), Err(Denied::Wait { .. })));
+    lives.admit(&batch(1, 1), now, began).unwrap();
+}
+
+#[test]
+fn what_lives_lost_adds_up() {
+    use wire::batch::DropReason;
+    use wire::event::EventKind;
+    let drop = |count| Drop { kind: EventKind::Bucket, reason: DropReason::RingFull, count };
+    let mut lives = Lives::default();
+    for (incarnation, seq, count) in [(1, 0, 2), (1, 1, 5), (2, 0, 3)] {
+        lives.store(&Batch { drops: vec![drop(count)], ..batch(incarnation, seq) }, ServerNanos(0));
+    }
+    assert_eq!(lives.drops(), [drop(8)]);
+}
+
+#[test]
+fn memory_is_bounded() {
+    let mut rank = Rank0::default();
+    for life in 0..MOST_LIVES as u64 {
+        rank.say(life as f64 * 10.0, &batch(life, 0)).unwrap();
+    }
+    assert_eq!(rank.say(1e6, &batch(u64::MAX, 0)), Err(Denied::TooManyLives));
+    let mut numbers = Numbers::default();
+    for number in 0..10_000 {
+        numbers.add(BatchSeq(number * 2));
+    }
+    assert_eq!(numbers.ranges.len(), MOST_RANGES);
+    assert_eq!(numbers.is_new(BatchSeq(1)), Err(Denied::TooOld));
+    assert_eq!(numbers.is_new(BatchSeq(19_997)), Ok(()));
+}
+
+proptest! {
+    /// In any order, each number is new exactly once.
+    #[test]
+    fn numbers_are_new_once(numbers in prop::collection::vec(0_u64..200, 0..300), high: bool) {
+        let mut known = BTreeSet::new();
+        let mut ranges = Numbers::default();
+        for number in numbers.into_iter().map(|number| if high { u64::MAX - number } else { number }) {
+            let number = BatchSeq(number);
+            prop_assert_eq!(ranges.is_new(number).is_ok(), known.insert(number));
+            if ranges.is_new(number).is_ok() {
+                ranges.add(number);
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The bytes of a log, and what can still be read of them after damage.
+//!
+//! ```text
+//! version 2    mark:4 length:u32 received:i64 frame_crc32:u32 head_crc32:u32 frame      little endian throughout
+//! version 1    length:u32 crc32:u32 received:i64 frame                                  the crc covers time and frame
+//! ```
+//!
+//! A log is a sequence of entries of one version. The head's checksum covers the entry's offset in the file and the
+//! head before it: bytes that once were an entry somewhere else are none here. Since a head can be trusted without
+//! its frame, a crash can be told from damage:
+//!
+//! - A *torn tail* is an entry whose trustworthy head announces more bytes than the file has, or fewer bytes than any
+//!   entry has, or zeros up to the end. Its write was never finished, so it was never acknowledged.
+//! - Everything else that does not match its checksum is *damage*. Reading goes on at the next entry that matches.
+
+use wire::batch::MAX_WIRE_BYTES;
+use wire::clock::ServerNanos;
+
+/// What each entry of version 2 begins with: as a length, more than any entry of version 1 has.
+const MARK: [u8; 4] = *b"\xb6PL2";
+const HEAD_BYTES: usize = 24;
+const HEAD_BYTES_V1: usize = 16;
+/// A frame begins with this (see [`wire::codec`]); entries of version 1 have no mark of their own.
+const FRAME_MAGIC: &[u8] = b"PCLB";
+
+/// One entry of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// When the batch came.
+    pub received: ServerNanos,
+    /// The batch's frame.
+    pub frame: Vec<u8>,
+}
+
+/// Bytes that hold no readable entry, and did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Where they begin.
+    pub at: u64,
+    /// How many they are.
+    pub bytes: u64,
+}
+
+/// What a log holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// Its readable entries, in order.
+    pub entries: Vec<Entry>,
+    /// Damage. Each gap held at least one entry.
+    pub gaps: Vec<Gap>,
+    /// Bytes of a write that was never finished, at the end.
+    pub torn: u64,
+    /// True when an older program wrote the log.
+    pub is_version_1: bool,
+}
+
+/// Appends an entry to `bytes`. `at` is where the entry will lie in its file.
+pub fn write_entry(bytes: &mut Vec<u8>, at: u64, received: ServerNanos, frame: &[u8]) {
+    let mut head = [0; HEAD_BYTES];
+    head[..4].copy_from_slice(&MARK);
+    head[4..8].copy_from_slice(&(frame.len() as u32).to_le_bytes());
+    head[8..16].copy_from_slice(&received.0.to_le_bytes());
+    head[16..20].copy_from_slice(&crc32fast::hash(frame).to_le_bytes());
+    let checksum = head_checksum(at, &head[..20]);
+    head[20..].copy_from_slice(&checksum.to_le_bytes());
+    bytes.extend_from_slice(&head);
+    bytes.extend_from_slice(frame);
+}
+
+fn head_checksum(at: u64, head: &[u8]) -> u32 {
+    let mut checksum = crc32fast::Hasher::new();
+    checksum.update(&at.to_le_bytes());
+    checksum.update(head);
+    checksum.finalize()
+}
+
+/// Reads the bytes of a log.
+#[must_use]
+pub fn read(bytes: &[u8]) -> Contents {
+    let is_version_1 = !bytes.starts_with(&MARK);
+    let reader = Reader { bytes, is_version_1 };
+    // A damaged first mark makes a log of version 2 look older, until its first whole entry.
+    let is_version_1 = is_version_1 && reader.find(0).is_none_or(|at| !bytes[at..].starts_with(&MARK));
+    let mut contents = Contents { is_version_1, ..Contents::default() };
+    let mut at = 0;
+    while at < bytes.len() {
+        match reader.look(at) {
+            Look::Whole(entry, end) => {
+                contents.entries.push(entry);
+                at = end;
+            }
+            Look::Torn => {
+                contents.torn = (bytes.len() - at) as u64;
+                break;
+            }
+            Look::Damaged { next } => {
+                contents.gaps.push(Gap { at: at as u64, bytes: (next - at) as u64 });
+                at = next;
+            }
+        }
+    }
+    contents
+}
+
+/// What lies at an offset.
+enum Look {
+    /// An entry, and where the next one begins.
+    Whole(Entry, usize),
+    /// The beginning of a write that was never finished.
+    Torn,
+    /// Anything else. The next entry begins at `next`, or the log ends there.
+    Damaged { next: usize },
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    is_version_1: bool,
+}
+
+impl Reader<'_> {
+    fn look(&self, at: usize) -> Look {
+        let rest = &self.bytes[at..];
+        if rest.len() < HEAD_BYTES || rest.iter().all(|&byte| byte == 0) {
+            return Look::Torn;
+        }
+        if let Some(head) = self.head(at) {
+            return match rest.get(HEAD_BYTES..HEAD_BYTES + head.length) {
+                None => Look::Torn,
+                Some(frame) if crc32fast::hash(frame) == head.frame_checksum => Look::Whole(
+                    Entry { received: head.received, frame: frame.to_vec() },
+                    at + HEAD_BYTES + head.length,
+                ),
+                Some(_) => Look::Damaged { next: at + HEAD_BYTES + head.length },
+            };
+        }
+        if let Some((entry, end)) = self.entry_v1(at) {
+            return Look::Whole(entry, end);
+        }
+        match self.find(at + 1) {
+            Some(next) => Look::Damaged { next },
+            None if self.is_torn_v1(at) => Look::Torn,
+            None => Look::Damaged { next: self.bytes.len() },
+        }
+    }
+
+    /// Where the first trustworthy entry from `from` on begins.
+    fn find(&self, from: usize) -> Option<usize> {
+        (from..self.bytes.len()).find(|&at| self.head(at).is_some() || self.entry_v1(at).is_some())
+    }
+
+    /// The head of an entry of version 2.
+    fn head(&self, at: usize) -> Option<Head> {
+        let head = self.bytes.get(at..at + HEAD_BYTES).filter(|head| head.starts_with(&MARK))?;
+        let length = word(head, 4)? as usize;
+        let is_right = word(head, 20)? == head_checksum(at as u64, &head[..20]) && length <= MAX_WIRE_BYTES;
+        let received = ServerNanos(i64::from_le_bytes(head[8..16].try_into().ok()?));
+        is_right.then_some(Head { length, received, frame_checksum: word(head, 16)? })
+    }
+
+    /// A whole entry of version 1, and where the next one begins.
+    fn entry_v1(&self, at: usize) -> Option<(Entry, usize)> {
+        let (head, frame) = self.head_v1(at)?;
+        let length = word(head, 0)? as usize;
+        let frame = frame.get(..length)?;
+        let mut checksum = crc32fast::Hasher::new();
+        checksum.update(&head[8..]);
+        checksum.update(frame);
+        let received = ServerNanos(i64::from_le_bytes(head[8..].try_into().ok()?));
+        let is_right = word(head, 4)? == checksum.finalize();
+        is_right.then(|| (Entry { received, frame: frame.to_vec() }, at + HEAD_BYTES_V1 + length))
+    }
+
+    /// The head of what may be an entry of version 1, and all bytes behind it.
+    fn head_v1(&self, at: usize) -> Option<(&[u8], &[u8])> {
+        let (head, frame) = self.bytes.get(at..)?.split_at_checked(HEAD_BYTES_V1)?;
+        let is_likely = self.is_version_1
+            && frame.starts_with(FRAME_MAGIC)
+            && word(head, 0).is_some_and(|length| length as usize <= MAX_WIRE_BYTES);
+        is_likely.then_some((head, frame))
+    }
+
+    /// Nothing vouches for a head of version 1. One that announces more than there is was most likely torn.
+    fn is_torn_v1(&self, at: usize) -> bool {
+        self.head_v1(at)
+            .is_some_and(|(head, frame)| word(head, 0).is_some_and(|length| length as usize > frame.len()))
+    }
+}
+
+struct Head {
+    length: usize,
+    received: ServerNanos,
+    frame_checksum: u32,
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests;
