@@ -8,7 +8,8 @@ use anyhow::Context as _;
 use crate::fetch;
 use crate::programs::{Server, program, wait_until};
 
-/// A server whose data directory is a disk of its own, of some pages, in a mount namespace that ends with it.
+/// A server whose data directory is a disk of its own, of some pages, in a mount namespace that ends with it. Its log
+/// lines go to the same disk.
 pub struct SmallDisk {
     /// The server.
     pub server: Server,
@@ -32,7 +33,7 @@ impl SmallDisk {
         }
         let mut command = Command::new("unshare");
         let script = "mount -t tmpfs -o size=1m none \"$1\" && head -c 1015808 /dev/zero > \"$1/ballast\" \
-                      && exec \"$0\" serve --listen 127.0.0.1:0 --data \"$1\"";
+                      && exec \"$0\" serve --listen 127.0.0.1:0 --data \"$1\" 2>\"$1/stderr\"";
         command.args(["--map-root-user", "--mount", "sh", "-c", script]).arg(program("paceline")).arg(data);
         let server = Server::spawn(command)?;
         let root = Path::new("/proc").join(server.pid().to_string()).join("root");

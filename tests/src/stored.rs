@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 use paceline::store::directory::Layout;
 use paceline::store::log::format::write_entry;
 use paceline::store::segment::Received;
+use wire::batch::{Batch, Bye, Note};
+use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
+use wire::event::{Event, StepRecord};
+use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Step};
 
 /// A log as the server appends it.
 #[must_use]
@@ -35,4 +39,30 @@ pub fn store(data: &Path, batches: &[Received]) -> std::io::Result<PathBuf> {
     let path = run.join("log-000001.plog");
     fs::write(&path, log(batches, &frames))?;
     Ok(path)
+}
+
+/// Batch `seq` of a run of one rank: the step of that number, of 0.9 ms.
+#[must_use]
+pub fn one_step(run: &RunId, seq: u64) -> Batch {
+    let at = MonoNanos(seq as i64 * 1_000_000);
+    let record = StepRecord { step: Step(seq), begin: at, end: at + 900_000, samples: 1, shadow: false };
+    Batch {
+        run: run.clone(),
+        rank: Rank(0),
+        world_size: 1,
+        incarnation: Incarnation(1),
+        seq: BatchSeq(seq),
+        anchor: ClockAnchor { mono: at, unix: UnixNanos(0) },
+        probes: Vec::new(),
+        drops: Vec::new(),
+        notes: Vec::new(),
+        events: vec![Event::Step(record)],
+    }
+}
+
+/// The same, and the run is over.
+#[must_use]
+pub fn one_step_and_goodbye(run: &RunId, seq: u64) -> Batch {
+    let bye = Note::Bye(Bye { completed: true, reason: String::new() });
+    Batch { notes: vec![bye], ..one_step(run, seq) }
 }

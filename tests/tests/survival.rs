@@ -10,12 +10,10 @@ use paceline::store::directory::Layout;
 use paceline::store::replay::{self, Condition};
 use paceline_tests::programs::{Job, Server, get_json, report, wait_until};
 use paceline_tests::small_disk::SmallDisk;
+use paceline_tests::stored::one_step;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use wire::batch::Batch;
-use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
-use wire::event::{Event, StepRecord};
-use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Step};
+use wire::ids::RunId;
 
 /// The summary of a server's one run, once that has completed.
 fn completed(server: &Server) -> anyhow::Result<Value> {
@@ -64,23 +62,6 @@ fn a_full_disk_costs_the_job_nothing_and_no_step_is_missing_once_there_is_room()
     Ok(())
 }
 
-fn batch(run: &RunId, seq: u64) -> Batch {
-    let at = MonoNanos(seq as i64 * 1_000_000);
-    let record = StepRecord { step: Step(seq), begin: at, end: at + 900_000, samples: 1, shadow: false };
-    Batch {
-        run: run.clone(),
-        rank: Rank(0),
-        world_size: 1,
-        incarnation: Incarnation(1),
-        seq: BatchSeq(seq),
-        anchor: ClockAnchor { mono: at, unix: UnixNanos(0) },
-        probes: Vec::new(),
-        drops: Vec::new(),
-        notes: Vec::new(),
-        events: vec![Event::Step(record)],
-    }
-}
-
 /// Sends batch after batch and notes which were acknowledged, until the server dies.
 fn send_until_dead(
     address: &str,
@@ -92,7 +73,7 @@ fn send_until_dead(
     let url = format!("{address}/api/v1/ingest");
     let client = ureq::Agent::new_with_defaults();
     for seq in from.. {
-        let frame = wire::codec::encode(&batch(run, seq)).expect("a batch can be encoded");
+        let frame = wire::codec::encode(&one_step(run, seq)).expect("a batch can be encoded");
         match client.post(&url).send(frame.as_slice()) {
             Ok(answer) if answer.status() == 200 => {
                 acknowledged.lock().expect("nobody panicked").push(seq);

@@ -56,6 +56,21 @@ impl Layout {
         self.root.join("runs").join(run.as_str())
     }
 
+    /// Makes the directory, durably, if need be.
+    ///
+    /// # Errors
+    /// When it cannot be made or synced.
+    pub fn create(&self) -> Result<(), StoreError> {
+        let runs = self.root.join("runs");
+        self.disk.create_folder(&runs).map_err(StoreError::io(&runs, "create"))?;
+        self.disk.sync_folder(&self.root).map_err(StoreError::io(&self.root, "sync"))?;
+        for above in self.root.ancestors().skip(1).filter(|above| above.is_absolute()) {
+            // Folders of others may not be ours to open; those that were just made are.
+            let _not_ours = self.disk.sync_folder(above);
+        }
+        Ok(())
+    }
+
     /// The files of one run.
     #[must_use]
     pub fn folder(&self, run: &RunId) -> RunFolder {
@@ -107,8 +122,7 @@ impl Held {
     /// # Errors
     /// [`StoreError::InUse`] when another server holds it; an I/O error when it cannot be made or written.
     pub fn acquire(layout: Layout) -> Result<Self, StoreError> {
-        let runs = layout.root.join("runs");
-        fs::create_dir_all(&runs).map_err(StoreError::io(&runs, "create"))?;
+        layout.create()?;
         let lock_path = layout.root.join("lock");
         let lock = File::create(&lock_path).map_err(StoreError::io(&lock_path, "create"))?;
         let known = read(&layout);

@@ -242,3 +242,6 @@ pub fn all(layout: &Layout) -> Result<Replayed, StoreError> {
     }
     Ok(all)
 }
+
+#[cfg(test)]
+mod tests;

@@ -52,7 +52,7 @@ impl Sealer {
 fn seal_all(layout: &Layout, waiting: &Receiver<Closed>) {
     for Closed { run, last } in waiting {
         match seal(&layout.folder(&run), last) {
-            Ok(()) => tracing::info!(%run, last, "sealed"),
+            Ok(()) => tracing::info!(%run, last, "its logs are sealed"),
             Err(error) => {
                 tracing::warn!(%run, %error, "a log could not be sealed; it is still read as it is")
             }

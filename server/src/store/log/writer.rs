@@ -98,10 +98,10 @@ impl Writer {
     /// When the run's directory cannot be listed.
     pub fn close(&mut self, run: &RunId) -> Result<Option<Closed>, StoreError> {
         let last = match self.open.remove(run) {
-            Some(log) => log.number,
-            None => self.layout.folder(run).newest()?,
+            Some(log) => Some(log.number),
+            None => self.layout.folder(run).logs()?.pop(),
         };
-        Ok((last > 0).then(|| Closed { run: run.clone(), last }))
+        Ok(last.map(|last| Closed { run: run.clone(), last }))
     }
 }
 

@@ -12,6 +12,9 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 
+/// So few rows are one miniblock of the encoding, from which compression gains nothing.
+const FEW_ROWS: usize = 32;
+
 /// `N` named columns of equal length.
 pub(super) struct Table<const N: usize> {
     names: [&'static str; N],
@@ -50,10 +53,15 @@ impl<const N: usize> Table<N> {
         };
         let fields = self.names.iter().map(field).collect::<Result<Vec<_>, _>>()?;
         let schema = Type::group_type_builder("records").with_fields(fields).build()?;
+        let compression = if self.columns[0].len() < FEW_ROWS {
+            Compression::UNCOMPRESSED
+        } else {
+            Compression::ZSTD(ZstdLevel::try_new(1)?)
+        };
         let properties = WriterProperties::builder()
             .set_dictionary_enabled(false)
             .set_encoding(Encoding::DELTA_BINARY_PACKED)
-            .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
+            .set_compression(compression)
             .build();
         let mut writer = SerializedFileWriter::new(Vec::new(), Arc::new(schema), Arc::new(properties))?;
         let mut group = writer.next_row_group()?;

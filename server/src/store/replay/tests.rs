@@ -1,0 +1,78 @@
+//! Data directories of every format version, which are under `server/tests/data/stored`.
+//!
+//! Each is of a `char_lm` of 24 steps on two ranks: `sealed` ended, the server of `logs` was killed and not started
+//! again, that of `both` was killed and started again.
+
+use std::path::Path;
+
+use super::*;
+use crate::store::sealer;
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            std::fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+/// Steps of the one run in a data directory, and what of it is missing.
+fn steps(layout: &Layout) -> (usize, Vec<&'static str>) {
+    let mut all = all(layout).unwrap();
+    assert_eq!(all.aside, BTreeMap::new());
+    let (id, run) = all.runs.pop_first().unwrap();
+    let condition = each_batch(&layout.folder(&id), |_| Ok::<(), StoreError>(())).unwrap();
+    (run.newest_steps(usize::MAX).len(), condition.to_missing().into_keys().collect())
+}
+
+/// Opens one as a server would, twice, with all of it sealed in between.
+fn check(name: &str, expected: usize, missing: &[&str]) {
+    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/stored").join(name);
+    let directory = tempfile::tempdir().unwrap();
+    copy(&stored, directory.path());
+    let layout = Layout::new(directory.path());
+    assert_eq!(steps(&layout), (expected, missing.to_vec()), "{name}");
+    let folder = layout.folder(&layout.runs().unwrap()[0]);
+    sealer::seal(&folder, folder.newest().unwrap()).unwrap();
+    assert_eq!(folder.logs().unwrap(), [0_u32; 0], "{name}");
+    assert_eq!(steps(&layout), (expected, missing.to_vec()), "{name}, sealed");
+}
+
+#[test]
+fn data_directories_of_every_version_are_read() {
+    check("v1/logs", 6, &[]);
+    check("v1/sealed", 24, &["checksums"]);
+    check("v1/both", 24, &["checksums"]);
+    check("v2/logs", 2, &[]);
+    check("v2/sealed", 24, &[]);
+    check("v2/both", 24, &[]);
+}
+
+/// Without checksums damage cannot be told, which the report says; but no damage ends the program.
+#[test]
+fn damage_to_a_segment_without_checksums_does_no_harm() {
+    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/stored/v1/sealed");
+    let directory = tempfile::tempdir().unwrap();
+    copy(&stored, directory.path());
+    let layout = Layout::new(directory.path());
+    let id = layout.runs().unwrap().remove(0);
+    for file in ["steps.parquet", "batches.parquet", "notes.json"] {
+        let path = layout.folder(&id).segment(1).join(file);
+        let whole = std::fs::read(&path).unwrap();
+        for at in (0..whole.len()).step_by(23) {
+            let mut spoilt = whole.clone();
+            spoilt[at] ^= 1 << (at % 8);
+            std::fs::write(&path, &spoilt).unwrap();
+            let Replayed { mut runs, aside } = all(&layout).unwrap();
+            match runs.remove(&id) {
+                Some(run) => assert!(run.report(1, run.first_seen()).missing.contains_key("checksums")),
+                None => assert!(aside.contains_key(&id), "{file} at {at}"),
+            }
+        }
+        std::fs::write(&path, &whole).unwrap();
+    }
+}

@@ -1,0 +1,202 @@
+//! Damage on disk, seen from outside: what is damaged is named, everything else is served, and nothing is refused or
+//! lost without a word.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context as _;
+use paceline::store::directory::Layout;
+use paceline::store::folder::RunFolder;
+use paceline_tests::programs::{Server, get_json, paceline, program, report, said, wait_until};
+use paceline_tests::stored::{one_step, one_step_and_goodbye};
+use wire::batch::Batch;
+use wire::ids::{Incarnation, RunId};
+
+/// The answer to a batch: status, and what it says.
+fn post(server: &Server, batch: &Batch) -> anyhow::Result<(u16, String)> {
+    let client = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+    let frame = wire::codec::encode(batch)?;
+    let mut answer = client.post(format!("{}/api/v1/ingest", server.address)).send(&frame[..])?;
+    Ok((answer.status().as_u16(), answer.body_mut().read_to_string()?))
+}
+
+fn send(server: &Server, batches: impl IntoIterator<Item = Batch>) -> anyhow::Result<()> {
+    for batch in batches {
+        assert_eq!(post(server, &batch)?, (200, String::new()));
+    }
+    Ok(())
+}
+
+fn folder(data: &Path, run: &RunId) -> RunFolder {
+    Layout::new(data).folder(run)
+}
+
+/// Waits until the logs of a run that ended are segments.
+fn wait_until_sealed(data: &Path, run: &RunId) -> anyhow::Result<()> {
+    let folder = folder(data, run);
+    wait_until("the run to be sealed", || {
+        (folder.path.join("manifest.json").exists() && folder.logs().ok()?.is_empty()).then_some(())
+    })
+}
+
+fn flip_in_the_middle(path: &Path) -> anyhow::Result<()> {
+    let mut bytes = std::fs::read(path)?;
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    Ok(std::fs::write(path, bytes)?)
+}
+
+fn runs(data: &Path) -> anyhow::Result<String> {
+    Ok(said(&paceline(&["runs", "--data", &data.to_string_lossy()])?).0)
+}
+
+#[test]
+fn a_run_whose_server_was_killed_in_the_middle_has_all_its_steps_when_it_ends() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let run = RunId::new("r")?;
+    for from in [0, 50, 100] {
+        let server = Server::start(data.path())?;
+        send(&server, (from..from + 49).map(|seq| one_step(&run, seq)))?;
+        if from < 100 {
+            send(&server, [one_step(&run, from + 49)])?;
+        } else {
+            send(&server, [one_step_and_goodbye(&run, 149)])?;
+            wait_until_sealed(data.path(), &run)?;
+        }
+        server.kill()?;
+    }
+    let report = report(data.path(), "r")?;
+    assert_eq!((&report["steps"], &report["step_range"]), (&148.into(), &serde_json::json!([2, 149])));
+    Ok(())
+}
+
+#[test]
+fn a_flipped_bit_in_a_log_costs_its_batch_and_is_reported_everywhere() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let run = RunId::new("r")?;
+    let server = Server::start(data.path())?;
+    send(&server, (0..60).map(|seq| one_step(&run, seq)))?;
+    server.kill()?;
+    let log = folder(data.path(), &run).log(1);
+    flip_in_the_middle(&log)?;
+
+    let server = Server::start(data.path())?;
+    send(&server, [one_step_and_goodbye(&run, 60)])?;
+    let is_told =
+        |text: &str| text.contains("damaged at least 1 stored batches") && text.contains("log-000001.plog");
+    let live = get_json(&format!("{}/api/v1/runs/r", server.address))?;
+    assert!(live["missing"]["stored_batches"].as_str().is_some_and(is_told), "{:#}", live["missing"]);
+    let trust =
+        ureq::get(format!("{}/parts/runs/r/trust", server.address)).call()?.body_mut().read_to_string()?;
+    assert!(is_told(&trust), "the Health view says {trust}");
+    wait_until("the sealing", || folder(data.path(), &run).segment(2).exists().then_some(()))?;
+    server.kill()?;
+
+    let report = report(data.path(), "r")?;
+    assert_eq!(report["steps"], 58, "{report:#}");
+    assert!(report["missing"]["stored_batches"].as_str().is_some_and(is_told), "{report:#}");
+    assert!(is_told(&runs(data.path())?));
+    assert!(log.exists(), "a damaged file stays");
+    Ok(())
+}
+
+/// The runs that a server serves, once it serves any.
+fn served(server: &Server) -> anyhow::Result<Vec<String>> {
+    let runs = wait_until("the first runs", || {
+        let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;
+        runs.as_array().filter(|runs| !runs.is_empty()).cloned()
+    })?;
+    Ok(runs.iter().filter_map(|run| run["run"].as_str().map(str::to_owned)).collect())
+}
+
+/// A data directory with two runs that have ended; returns a file of the first.
+fn two_runs(data: &Path, file: &str) -> anyhow::Result<PathBuf> {
+    let server = Server::start(data)?;
+    for run in ["bad", "good"] {
+        let run = RunId::new(run)?;
+        send(&server, (0..9).map(|seq| one_step(&run, seq)))?;
+        send(&server, [one_step_and_goodbye(&run, 9)])?;
+        wait_until_sealed(data, &run)?;
+    }
+    server.kill()?;
+    Ok(folder(data, &RunId::new("bad")?).path.join(file))
+}
+
+#[test]
+fn a_run_with_a_damaged_manifest_is_set_aside_by_name_and_its_ranks_are_refused() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    flip_in_the_middle(&two_runs(data.path(), "manifest.json")?)?;
+    let listed = runs(data.path())?;
+    assert!(listed.contains("good"), "{listed}");
+    assert!(listed.contains("bad cannot be read") && listed.contains("manifest.json"), "{listed}");
+
+    let server = Server::start(data.path())?;
+    assert_eq!(served(&server)?, ["good"]);
+    let (status, error) = post(&server, &one_step(&RunId::new("bad")?, 10))?;
+    assert_eq!(status, 409);
+    assert!(error.contains("cannot be read") && error.contains("manifest.json"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn a_damaged_segment_is_named_and_does_not_keep_a_server_from_starting() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    flip_in_the_middle(&two_runs(data.path(), "segment-000001/steps.parquet")?)?;
+    let listed = runs(data.path())?;
+    assert!(listed.contains("bad") && listed.contains("steps.parquet: it does not match"), "{listed}");
+    let server = Server::start(data.path())?;
+    assert_eq!(served(&server)?, ["good"]);
+    Ok(())
+}
+
+/// Two processes that claim to be one rank: the second waits, then is refused; and a restarted one is heard.
+#[test]
+fn a_second_process_of_a_living_rank_is_refused_and_a_restarted_one_is_not() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let run = RunId::new("r")?;
+    let server = Server::start(data.path())?;
+    let of =
+        |incarnation: u64, seq: u64| Batch { incarnation: Incarnation(incarnation), ..one_step(&run, seq) };
+    send(&server, [of(u64::MAX, 0)])?;
+    let (status, error) = post(&server, &of(5, 0))?;
+    assert_eq!(status, 503, "{error}");
+    assert!(error.contains("rank 0 of run r is taken"), "{error}");
+    // The first goes on, for longer than a process may be heard after its end.
+    let mut seq = 0;
+    let refusal = wait_until("a refusal", || {
+        seq += 1;
+        send(&server, [of(u64::MAX, seq)]).ok()?;
+        post(&server, &of(5, 0)).ok().filter(|(status, _)| *status == 409)
+    })?;
+    assert!(refusal.1.contains("two processes say that they are rank 0"), "{}", refusal.1);
+    let missing = wait_until("the report to say so", || {
+        let report = get_json(&format!("{}/api/v1/runs/r", server.address)).ok()?;
+        report["missing"]["refused_batches"].as_str().map(str::to_owned)
+    })?;
+    assert!(missing.contains("1 batches were refused"), "{missing}");
+    // Now it falls silent. The clock of its successor went back.
+    wait_until("the successor to be heard", || {
+        post(&server, &of(5, 1)).ok().filter(|(status, _)| *status == 200)
+    })?;
+    Ok(())
+}
+
+/// Whoever reads standard error is gone: every log line fails, and no thread ends.
+#[test]
+fn a_server_whose_standard_error_is_closed_goes_on_sealing() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let (reader, writer) = std::io::pipe()?;
+    let mut command = Command::new(program("paceline"));
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path()).stderr(writer);
+    let server = Server::spawn(command)?;
+    drop(reader);
+    for run in ["first", "second"] {
+        let run = RunId::new(run)?;
+        send(&server, [one_step(&run, 0), one_step_and_goodbye(&run, 1)])?;
+        // The sealer says of each that it is sealed.
+        wait_until_sealed(data.path(), &run)?;
+    }
+    let ready = ureq::get(format!("{}/readyz", server.address)).call().context("it is ready")?;
+    assert_eq!(ready.status(), 200);
+    Ok(())
+}

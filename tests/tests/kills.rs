@@ -1,0 +1,141 @@
+//! `kill -9` of every part of a real job, again and again: nothing that was acknowledged is lost.
+//!
+//! `PACELINE_KILLS` says how many kills there are in all (200).
+
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use paceline_tests::programs::{Job, Server, get_json, paceline, program, report, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+/// Ports are taken and given back all the time: an agent that looks for its dead server must not find another job's
+/// rank 0 there.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn kills() -> u64 {
+    std::env::var("PACELINE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(200)
+}
+
+/// How many batches a server has stored since it started.
+fn stored(server: &Server) -> Option<u64> {
+    let metrics =
+        ureq::get(format!("{}/metrics", server.address)).call().ok()?.body_mut().read_to_string().ok()?;
+    let line = metrics.lines().find_map(|line| line.strip_prefix("paceline_server_batches_total "))?;
+    line.parse().ok()
+}
+
+/// Which buckets there are, and how many steps were counted in each: what does not depend on time.
+fn counted(report: &Value) -> anyhow::Result<Value> {
+    let steps = &report["steps"];
+    let buckets = report["buckets"].as_array().context("a report has buckets")?;
+    for bucket in buckets {
+        ensure!(bucket["collectives"] == *steps, "{steps} steps, and of a bucket {}", bucket["collectives"]);
+    }
+    let sizes: Vec<Value> = buckets.iter().map(|bucket| json!([bucket["bucket"], bucket["bytes"]])).collect();
+    Ok(json!([
+        report["state"],
+        report["ranks"],
+        report["drops"],
+        report["missing"].get("stored_batches"),
+        sizes
+    ]))
+}
+
+/// One server after another at one address, each killed: some before they listen, some as soon as they stored a batch.
+fn kill_servers(first: Server, data: &std::path::Path, kills: u64) -> anyhow::Result<Server> {
+    let listen = first.listen().to_owned();
+    let mut server = first;
+    for kill in 0..kills {
+        // A job that has ended sends nothing more; a server is killed all the same.
+        let patience = Instant::now() + Duration::from_secs(1);
+        while stored(&server) == Some(0) && Instant::now() < patience {
+            std::thread::yield_now();
+        }
+        server.kill()?;
+        if kill % 2 == 0 {
+            let mut command = Command::new(program("paceline"));
+            command.args(["serve", "--listen", &listen, "--data"]).arg(data);
+            let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+            // Somewhere between its first instruction and its first batch.
+            std::thread::sleep(Duration::from_millis(kill % 40));
+            child.kill()?;
+            child.wait()?;
+        }
+        server = Server::start_at(data, &listen)?;
+    }
+    Ok(server)
+}
+
+#[test]
+fn a_job_whose_server_is_killed_all_the_time_has_the_report_of_an_undisturbed_one() -> anyhow::Result<()> {
+    let _alone = alone();
+    // Every second kill comes with one of a server that has just been started.
+    let kills = kills() * 6 / 10;
+    let steps = kills * 5;
+    let train = |server: &Server, steps: u64| {
+        Job::start(&["-n", "2", "--server", &server.address, "--", "char_lm", "--steps", &steps.to_string()])
+    };
+    let undisturbed = tempfile::tempdir()?;
+    let server = Server::start(undisturbed.path())?;
+    let (code, printed, complaints) = train(&server, 60)?.finish()?;
+    assert_eq!(code, 0, "{printed}{complaints}");
+    drop(server);
+
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let job = train(&server, steps)?;
+    let server = kill_servers(server, data.path(), kills)?;
+    let (code, printed, complaints) = job.finish()?;
+    assert_eq!(code, 0, "{printed}{complaints}");
+    let summary = wait_until("the run to complete", || {
+        let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;
+        Some(runs[0].clone()).filter(|run| run["state"] == "completed")
+    })?;
+    assert_eq!(summary["steps"], steps, "{summary:#}");
+    server.kill()?;
+
+    let (found, expected) = (report(data.path(), "latest")?, report(undisturbed.path(), "latest")?);
+    assert_eq!(found["step_range"], json!([2, steps - 1]));
+    assert_eq!(counted(&found)?, counted(&expected)?);
+    Ok(())
+}
+
+/// The newest run of a data directory, as `paceline runs` has it.
+fn newest(data: &str) -> anyhow::Result<Value> {
+    let output = paceline(&["runs", "--json", "--data", data])?;
+    let runs: Value = serde_json::from_slice(&output.stdout)?;
+    Ok(runs[0].clone())
+}
+
+#[test]
+fn whatever_part_of_a_job_is_killed_its_steps_up_to_then_are_there() -> anyhow::Result<()> {
+    let _alone = alone();
+    let data = tempfile::tempdir()?;
+    let data = data.path().to_string_lossy().into_owned();
+    for kill in 0..kills() / 20 {
+        let mut job = Job::start(&["-n", "2", "--data", &data, "--", "char_lm", "--steps", "100000"])?;
+        job.wait_for("step     50/")?;
+        // What was recorded reaches the server a tenth of a second later.
+        std::thread::sleep(Duration::from_millis(250 + kill));
+        if kill % 2 == 0 {
+            drop(job);
+        } else {
+            let rank = job.rank_pids()?[kill as usize / 2 % 2];
+            kill_process(Pid::from_raw(rank as i32).context("a pid is positive")?, Signal::KILL)?;
+            assert_eq!(job.finish()?.0, 137);
+        }
+        let run = newest(&data)?;
+        let (steps, last) = (run["steps"].as_u64(), run["last_step"].as_u64());
+        assert!(steps >= Some(50), "kill {kill}: {run:#}");
+        // The last step may be of one rank only.
+        assert!(last.is_some_and(|last| (last..=last + 1).contains(&steps.unwrap_or(0))), "a gap: {run:#}");
+    }
+    Ok(())
+}
