@@ -54,7 +54,7 @@ fn seal_all(layout: &Layout, waiting: &Receiver<Closed>) {
         match seal(&layout.folder(&run), last) {
             Ok(()) => tracing::info!(%run, last, "its logs are sealed"),
             Err(error) => {
-                tracing::warn!(%run, %error, "a log could not be sealed; it is still read as it is")
+                tracing::warn!(%run, %error, "a log could not be sealed; it is still read as it is");
             }
         }
     }
