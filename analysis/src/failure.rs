@@ -65,7 +65,7 @@ fn sentence(rank: usize, end: &RankEnd, others: u32) -> String {
         }
         (Some(step), None) => sentence += &format!("; it had finished step {step}"),
         (None, Some(collective)) => {
-            sentence += &format!("; it had started collective {collective} of its first step")
+            sentence += &format!("; it had started collective {collective} of its first step");
         }
         (None, None) => sentence += " before its first step",
     }

@@ -87,10 +87,11 @@ mod tests {
     #[test]
     fn the_course_of_a_fault_says_how_it_behaves_and_whether_it_is_there() {
         let of = |episodes: &[Range<usize>]| (persistence(episodes, 200), state(episodes, 200));
-        assert_eq!(of(&[0..200]), (Persistence::Persistent, VerdictState::Active));
-        assert_eq!(of(&[0..120]), (Persistence::Transient, VerdictState::Resolved));
-        assert_eq!(of(&[80..200]), (Persistence::Onset, VerdictState::Active));
-        assert_eq!(of(&[80..120]), (Persistence::Transient, VerdictState::Resolved));
+        let once = |episode: Range<usize>| of(std::slice::from_ref(&episode));
+        assert_eq!(once(0..200), (Persistence::Persistent, VerdictState::Active));
+        assert_eq!(once(0..120), (Persistence::Transient, VerdictState::Resolved));
+        assert_eq!(once(80..200), (Persistence::Onset, VerdictState::Active));
+        assert_eq!(once(80..120), (Persistence::Transient, VerdictState::Resolved));
         assert_eq!(of(&[30..80, 120..160]), (Persistence::Recurring, VerdictState::Recurring));
         assert_eq!(of(&[30..80, 120..200]), (Persistence::Recurring, VerdictState::Recurring));
         let long_ago = [10..30, 50..70];
