@@ -1,7 +1,6 @@
 //! The drain thread: rings -> batch -> spool -> server, every 100 ms.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
 use rtrb::{Consumer, RingBuffer};
@@ -35,16 +34,18 @@ const BACK_OFF: Duration = Duration::from_millis(200);
 /// Told to end.
 #[derive(Default)]
 pub(crate) struct Stop {
-    requested: AtomicBool,
+    deadline: OnceLock<Instant>,
 }
 
 impl Stop {
+    /// Asks the drain thread to end: by [`FLUSH_LIMIT`] from now, whatever it is doing.
     pub(crate) fn request(&self) {
-        self.requested.store(true, Ordering::Release);
+        self.deadline.get_or_init(|| Instant::now() + FLUSH_LIMIT);
     }
 
-    fn is_requested(&self) -> bool {
-        self.requested.load(Ordering::Acquire)
+    /// When it has to have ended; `None` while nobody asked.
+    fn deadline(&self) -> Option<Instant> {
+        self.deadline.get().copied()
     }
 }
 
@@ -114,6 +115,7 @@ pub(crate) struct Drain {
     probes_made: usize,
     retry_at: Instant,
     said_refused: bool,
+    said_unproven: bool,
 }
 
 #[derive(Default)]
@@ -177,6 +179,7 @@ impl Drain {
             probes_made: 0,
             retry_at: now,
             said_refused: false,
+            said_unproven: false,
             config,
             rings,
             notes,
@@ -187,11 +190,14 @@ impl Drain {
     }
 
     pub(crate) fn run(mut self) {
-        while !self.stop.is_requested() {
+        let deadline = loop {
+            if let Some(deadline) = self.stop.deadline() {
+                break deadline;
+            }
             self.turn();
             std::thread::park_timeout(TICK);
-        }
-        self.flush(Instant::now() + FLUSH_LIMIT);
+        };
+        self.flush(deadline);
     }
 
     fn turn(&mut self) {
@@ -253,10 +259,10 @@ impl Drain {
             events,
         };
         self.next_seq += 1;
-        let events = count_kinds(&batch.events);
+        let (events, receipt) = (count_kinds(&batch.events), batch.receipt());
         match wire::codec::encode(&batch) {
             Ok(bytes) => {
-                for lost in self.spool.push(Frame { bytes, events, notes: batch.notes }) {
+                for lost in self.spool.push(Frame { bytes, receipt, events, notes: batch.notes }) {
                     self.give_up(lost, DropReason::SpoolFull);
                 }
             }
@@ -264,11 +270,20 @@ impl Drain {
         }
     }
 
+    /// How long a request may take: until the deadline, once there is one.
+    fn patience(&self) -> Duration {
+        self.stop
+            .deadline()
+            .map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+
+    /// Sends what is in the spool, oldest first, until it is empty, the server does not take it, or time is up.
     fn send(&mut self) {
         while Instant::now() >= self.retry_at
+            && !self.patience().is_zero()
             && let Some(frame) = self.spool.front()
         {
-            match self.transport.deliver(&frame.bytes) {
+            match self.transport.deliver(&frame.bytes, &frame.receipt, self.patience()) {
                 Delivery::Acknowledged(asked) => {
                     drop(self.spool.pop());
                     if let Some(request) = asked {
@@ -278,7 +293,21 @@ impl Drain {
                 Delivery::Refused(reason) => self.refused(&reason),
                 Delivery::Later(wait) => self.retry_at = Instant::now() + wait.min(HEARTBEAT),
                 Delivery::Unreachable => self.retry_at = Instant::now() + BACK_OFF,
+                Delivery::Unproven(answer) => self.unproven(&answer),
             }
+        }
+    }
+
+    /// Records stay until a server shows that it has them.
+    fn unproven(&mut self, answer: &str) {
+        self.retry_at = Instant::now() + BACK_OFF;
+        if !self.said_unproven {
+            self.said_unproven = true;
+            warn(&format!(
+                "{} answers {answer}: it is no Paceline server of this version, and this rank's records wait \
+                 (training goes on). Check PACELINE_SERVER, and proxies on the way",
+                self.config.server
+            ));
         }
     }
 

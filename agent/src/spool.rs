@@ -8,6 +8,8 @@ use wire::event::EventKind;
 /// One encoded batch and what would be lost with it.
 pub(crate) struct Frame {
     pub(crate) bytes: Vec<u8>,
+    /// What the server's answer must show ([`wire::batch::Batch::receipt`]).
+    pub(crate) receipt: String,
     pub(crate) events: [u64; EventKind::ALL.len()],
     pub(crate) notes: Vec<Note>,
 }
@@ -55,7 +57,7 @@ mod tests {
     use super::*;
 
     fn frame(size: usize, tag: u64) -> Frame {
-        Frame { bytes: vec![0; size], events: [tag, 0, 0, 0], notes: Vec::new() }
+        Frame { bytes: vec![0; size], receipt: String::new(), events: [tag, 0, 0, 0], notes: Vec::new() }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use ureq::http::Response;
 use ureq::{Agent as Client, Body};
+use wire::batch::RECEIPT_HEADER;
 use wire::burst::BurstRequest;
 use wire::clock::{Probe, ServerNanos};
 
@@ -22,7 +23,13 @@ pub(crate) enum Delivery {
     Refused(String),
     /// Nobody answered, or it is not sure that somebody did.
     Unreachable,
+    /// Something answered that is no Paceline server, or has not stored this batch; it is kept.
+    Unproven(String),
 }
+
+/// A proxy's page of an error may be long, and goes to a terminal.
+const MOST_REASON_CHARS: usize = 300;
+const MOST_ANSWER_BYTES: u64 = 64 << 10;
 
 /// A connection to the server.
 pub(crate) struct Transport {
@@ -42,6 +49,8 @@ impl Transport {
             .timeout_global(Some(ANSWER_LIMIT))
             .timeout_connect(Some(CONNECT_LIMIT))
             .http_status_as_error(false)
+            // Who redirects has stored nothing.
+            .max_redirects(0)
             // A proxy meant for the outside world must not see, or swallow, the records of a local job.
             .proxy(None)
             .build()
@@ -54,13 +63,15 @@ impl Transport {
         }
     }
 
-    pub(crate) fn deliver(&self, frame: &[u8]) -> Delivery {
+    /// Sends a frame; `receipt` is what proves that the server has stored it. Takes no longer than `within`.
+    pub(crate) fn deliver(&self, frame: &[u8], receipt: &str, within: Duration) -> Delivery {
         let mut request = self.client.post(&self.ingest_url).content_type("application/vnd.paceline.batch");
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
         }
-        match request.send(frame) {
-            Ok(response) => judge(response),
+        let within = within.min(ANSWER_LIMIT);
+        match request.config().timeout_global(Some(within)).build().send(frame) {
+            Ok(response) => judge(response, receipt),
             Err(_) => Delivery::Unreachable,
         }
     }
@@ -85,7 +96,7 @@ impl Transport {
     }
 }
 
-fn judge(mut response: Response<Body>) -> Delivery {
+fn judge(mut response: Response<Body>, receipt: &str) -> Delivery {
     let status = response.status();
     let retry_after = response
         .headers()
@@ -94,12 +105,21 @@ fn judge(mut response: Response<Body>) -> Delivery {
         .map_or(DEFAULT_RETRY, Duration::from_secs);
     let asked = response.headers().get(BurstRequest::HEADER);
     let asked = asked.and_then(|value| BurstRequest::from_header(value.to_str().ok()?));
+    let is_proven =
+        response.headers().get(RECEIPT_HEADER).is_some_and(|shown| shown.as_bytes() == receipt.as_bytes());
     // Reading the body to its end keeps the connection.
-    let body = response.body_mut().read_to_string();
+    let body = response.body_mut().with_config().limit(MOST_ANSWER_BYTES).read_to_string();
     match status.as_u16() {
-        200..=299 => Delivery::Acknowledged(asked),
+        200..=299 if is_proven => Delivery::Acknowledged(asked),
+        200..=399 => Delivery::Unproven(format!("{status} without a receipt")),
         429 | 503 => Delivery::Later(retry_after),
-        400..=499 => Delivery::Refused(format!("{status}: {}", body.unwrap_or_default())),
+        400..=499 => Delivery::Refused(format!("{status}: {}", printable(&body.unwrap_or_default()))),
         _ => Delivery::Unreachable,
     }
+}
+
+/// What a server says, shortened, and without what a terminal obeys.
+fn printable(text: &str) -> String {
+    let visible = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().take(MOST_REASON_CHARS).map(visible).collect()
 }

@@ -84,6 +84,23 @@ impl Intervals {
         self.0.iter().map(|(begin, end)| (end - begin).unsigned_abs())
     }
 
+    /// Sums over the intervals before each one, for [`Self::total_before`].
+    #[must_use]
+    pub fn sums(&self) -> Vec<u64> {
+        let sum = |sum: &mut u64, length: u64| Some(std::mem::replace(sum, sum.saturating_add(length)));
+        self.lengths().scan(0, sum).collect()
+    }
+
+    /// How much of it lies before `time`, in nanoseconds; `sums` are [`Self::sums`]. Many such questions cost the
+    /// logarithm of its size each.
+    #[must_use]
+    pub fn total_before(&self, sums: &[u64], time: i64) -> u64 {
+        let past = self.0.partition_point(|&(begin, _)| begin < time);
+        let Some(last) = past.checked_sub(1) else { return 0 };
+        let (begin, end) = self.0[last];
+        sums[last].saturating_add(end.min(time).abs_diff(begin))
+    }
+
     /// How much of it lies in `[begin, end)`, in nanoseconds.
     #[must_use]
     pub fn total_within(&self, (begin, end): Interval) -> u64 {

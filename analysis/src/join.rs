@@ -102,7 +102,7 @@ fn matched<'a>(records: &'a StepRecords, fits: &[Option<ClockFit>]) -> Vec<(Coll
                 position
             } else {
                 *places.entry((record.comm, record.seq)).or_insert_with(|| {
-                    found.push((Collective::new(record, records.ranks.len()), Vec::new()));
+                    found.push((Collective::new(record), Vec::new()));
                     found.len() - 1
                 })
             };
@@ -127,8 +127,9 @@ fn sizes(records: &StepRecords, found: &[(Collective<'_>, Vec<usize>)]) -> BTree
 }
 
 impl<'a> Collective<'a> {
-    fn new(record: &BucketRecord, world: usize) -> Self {
-        let members = Vec::with_capacity(world);
+    /// Without room for members: a step may have many collectives of few ranks each in a large world.
+    fn new(record: &BucketRecord) -> Self {
+        let members = Vec::new();
         Self { comm: record.comm, seq: record.seq, members, latest: None, shortest: i64::MAX }
     }
 

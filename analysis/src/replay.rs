@@ -17,13 +17,18 @@ use wire::views::what_if::Phase;
 use crate::clocks::ClockFit;
 use crate::join::Joined;
 use crate::stats;
-use crate::step::StepRecords;
+use crate::step::{RankStep, StepRecords};
 use graph::{Durations, Graph, PHASES};
 use horizon::{Horizon, Line};
 use mesh::Mesh;
 
 /// Beyond this relative error of the simulation its answers are withheld (METRICS.md).
 pub const MOST_ERROR: f64 = 0.05;
+/// Collectives of a step that are tried one by one: each is a play over all of them, so that 2,048 take 4 million
+/// additions.
+const MOST_COLLECTIVES: usize = 2_048;
+/// Looks that are taken at what a rank does until each of its collectives, over all ranks: about half a second.
+const MOST_LOOKS: usize = 200_000_000;
 /// Ranks that are slow together stand apart from the rest by this share of the step.
 const GROUP_GAP_SHARE: f64 = 0.05;
 
@@ -121,12 +126,25 @@ pub(crate) fn replay(
     fits: &[Option<ClockFit>],
     joined: &Joined<'_>,
 ) -> Option<Replay> {
+    if !is_affordable(records, joined) {
+        return None;
+    }
     let graph = Graph::of(records, fits, joined);
     if let Some(graph) = graph.as_ref().filter(|graph| !graph.is_held_up) {
         return Some(replay_graph(graph));
     }
     let by_rank = Mesh::of(records, fits, joined).map(|mesh| mesh.replay());
     by_rank.or_else(|| graph.as_ref().map(replay_graph))
+}
+
+/// Whether a replay takes less than about a second.
+fn is_affordable(records: &StepRecords, joined: &Joined<'_>) -> bool {
+    let looks = |step: &RankStep| {
+        let blocked = step.spans.iter().filter(|span| span.kind == SpanKind::Blocked).count();
+        step.buckets.len().saturating_mul(2 * step.spans.len() + 1).saturating_mul(blocked + 1)
+    };
+    let looks = records.ranks.iter().flatten().map(looks).fold(0, usize::saturating_add);
+    joined.collectives.len() <= MOST_COLLECTIVES && looks <= MOST_LOOKS
 }
 
 fn replay_graph(graph: &Graph) -> Replay {

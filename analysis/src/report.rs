@@ -266,7 +266,11 @@ fn implied_efficiency(steps: &[&StepAnalysis], period_ns: Option<f64>) -> Option
     period_ns.filter(|period| *period > 0.0).map(|period| compute / period)
 }
 
+/// By rank; empty without steps, whose parts are unknown and not zero.
 fn ledger(steps: &[&StepAnalysis], ranks: u32) -> Vec<RankLedger> {
+    if steps.is_empty() {
+        return Vec::new();
+    }
     let mut ledger: Vec<RankLedger> =
         (0..ranks).map(|rank| RankLedger { rank: Rank(rank), ..RankLedger::default() }).collect();
     for (rank, analysis) in ranks_of(steps) {

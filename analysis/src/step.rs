@@ -172,6 +172,8 @@ pub(crate) struct RankSets {
     pub(crate) comm: Intervals,
     pub(crate) waiting: Intervals,
     pub(crate) compute: Intervals,
+    /// [`Intervals::sums`] of `compute`.
+    compute_sums: Vec<u64>,
     pub(crate) clock_free: bool,
 }
 
@@ -196,7 +198,8 @@ impl RankSets {
             .iter()
             .flat_map(|&kind| by_kind[kind as usize].as_slice().iter().copied());
         let compute = Intervals::union(busy).subtract(&by_kind[SpanKind::Blocked as usize]);
-        Self { step: window, by_kind, comm, waiting, compute, clock_free }
+        let compute_sums = compute.sums();
+        Self { step: window, by_kind, comm, waiting, compute, compute_sums, clock_free }
     }
 
     /// The ledger: every moment of the step goes to the first part that claims it, so it sums exactly.
@@ -223,6 +226,12 @@ impl RankSets {
         }
         parts[Part::Other as usize] = left.total();
         parts
+    }
+
+    /// How much compute there is in `[begin, end)`, in nanoseconds.
+    fn compute_within(&self, (begin, end): Interval) -> u64 {
+        let before = |time| self.compute.total_before(&self.compute_sums, time);
+        before(end.max(begin)) - before(begin)
     }
 
     /// Backward compute ends where the thread begins to wait for the last buckets; what it does after that
@@ -304,7 +313,7 @@ fn analyse_collective(collective: &Collective<'_>, sets: &[Option<RankSets>]) ->
     let aligned = || members.iter().filter_map(|member| Some((member.wait.aligned?, member.record)));
     let hidden = members.iter().filter_map(|member| {
         let own = (member.record.start.0, member.record.end.0);
-        Some(sets[member.rank].as_ref()?.compute.total_within(own))
+        Some(sets[member.rank].as_ref()?.compute_within(own))
     });
     Some(CollectiveAnalysis {
         group: Group::of(members.iter().map(|member| member.rank)),

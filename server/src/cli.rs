@@ -17,9 +17,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::export::Format;
+use crate::export::text::printable;
 use crate::launch::Start;
 use crate::settings;
 use crate::store::directory;
@@ -84,6 +86,29 @@ impl DataArgument {
     }
 }
 
+/// What clients show a server. It is never an argument itself, since arguments are there for every user to see.
+#[derive(Clone, Debug, Args)]
+struct TokenArgument {
+    /// File with the server's token, which clients show as `Authorization: Bearer TOKEN`, or once as /?token=TOKEN in a
+    /// browser [default: $PACELINE_TOKEN, if it is set]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+impl TokenArgument {
+    /// The token, if there is one.
+    fn read(&self) -> anyhow::Result<Option<String>> {
+        let Some(path) = &self.token_file else {
+            return Ok(std::env::var("PACELINE_TOKEN").ok().filter(|token| !token.is_empty()));
+        };
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the token from {}", path.display()))?;
+        let token = text.trim();
+        anyhow::ensure!(!token.is_empty(), "{} is empty: write the token into it", path.display());
+        Ok(Some(token.to_owned()))
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(
     after_help = "Each rank gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, \
@@ -137,9 +162,8 @@ struct JobArguments {
     listen: SocketAddr,
     #[command(flatten)]
     data: DataArgument,
-    /// Token of the server
-    #[arg(long, env = "PACELINE_TOKEN", hide_env_values = true)]
-    token: Option<String>,
+    #[command(flatten)]
+    token: TokenArgument,
     /// Go on serving the dashboard after the job ended, until Ctrl-C
     #[arg(long)]
     keep_serving: bool,
@@ -155,9 +179,8 @@ struct ServeArguments {
     listen: SocketAddr,
     #[command(flatten)]
     data: DataArgument,
-    /// What clients must show: as `Authorization: Bearer TOKEN`, or once as /?token=TOKEN in a browser
-    #[arg(long, env = "PACELINE_TOKEN", hide_env_values = true)]
-    token: Option<String>,
+    #[command(flatten)]
+    token: TokenArgument,
     /// A name, beside IP addresses and localhost, under which the server may be called (repeatable)
     #[arg(long = "host-name", value_name = "NAME")]
     host_names: Vec<String>,
@@ -264,7 +287,7 @@ pub fn main(arguments: Arguments) -> ExitCode {
 fn complain(text: &str) {
     use std::io::Write as _;
     // Nobody may be reading, or the disk it goes to may be full: that is no reason to panic, as printing by macro does.
-    let _unread = writeln!(LossyStderr, "paceline: {text}");
+    let _unread = writeln!(LossyStderr, "paceline: {}", printable(text));
 }
 
 /// Standard error, whose failures are nobody's: a log line that cannot be written must not end the thread that says it.
@@ -281,10 +304,10 @@ impl std::io::Write for LossyStderr {
     }
 }
 
-/// Prints a command's result. A reader that has seen enough (`| head`) is no error.
+/// Prints a command's result, in which a terminal obeys nothing that came from outside. A reader that has seen enough (`| head`) is no error.
 fn print(text: &str) -> anyhow::Result<()> {
     use std::io::Write as _;
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
+    match std::io::stdout().lock().write_all(printable(text).as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }

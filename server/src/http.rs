@@ -4,6 +4,7 @@ pub mod answer;
 pub mod api;
 pub mod assets;
 pub mod compare;
+pub mod connections;
 pub mod detail;
 pub mod devices;
 pub mod error;
@@ -22,6 +23,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware;
 use axum::routing::get;
+use tokio::sync::watch;
 use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::timeout::TimeoutLayer;
 use utoipa::OpenApi;
@@ -59,6 +61,10 @@ pub struct App {
     pub guard: Arc<Guard>,
     /// Whether all parts work.
     pub vitals: Vitals,
+    /// Memory for batches on their way.
+    pub room: ingest::Room,
+    /// Holds true once the server stops: live streams end.
+    pub stopping: watch::Receiver<bool>,
 }
 
 /// The OpenAPI document's head.

@@ -9,8 +9,9 @@
 mod devices;
 mod lifetime;
 mod own;
+mod ranks;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -28,6 +29,7 @@ use crate::state::snapshot::RunSnapshot;
 use devices::DeviceMetrics;
 use lifetime::Lifetimes;
 pub use own::ServerMetrics;
+use ranks::RankGauge;
 
 /// A run of more ranks exports per-rank series only for its worst ranks (METRICS.md).
 const MOST_RANKS_IN_FULL: usize = 512;
@@ -42,7 +44,7 @@ pub struct Metrics {
     step_seconds: HistogramVec,
     phase_seconds: CounterVec,
     straggler_wait: CounterVec,
-    lateness: GaugeVec,
+    lateness: RankGauge,
     exposed: CounterVec,
     comm: CounterVec,
     hidden: CounterVec,
@@ -53,7 +55,7 @@ pub struct Metrics {
     efficiency: GaugeVec,
     throughput: GaugeVec,
     straggler_cost: GaugeVec,
-    clock_bound: GaugeVec,
+    clock_bound: RankGauge,
     dropped: CounterVec,
     last_step: GaugeVec,
     ranks_reporting: GaugeVec,
@@ -62,9 +64,10 @@ pub struct Metrics {
     own_overhead_bound: GaugeVec,
     state: GaugeVec,
     hung: GaugeVec,
-    rank_hung: GaugeVec,
-    rank_reporting: GaugeVec,
+    rank_hung: RankGauge,
+    rank_reporting: RankGauge,
     late_records: GaugeVec,
+    unanalysed_steps: GaugeVec,
     devices: DeviceMetrics,
     /// The server's own.
     pub server: ServerMetrics,
@@ -153,13 +156,13 @@ impl Metrics {
                 "Time the other ranks waited, on average, in collectives that this rank started last.",
                 ["run", "rank"]
             ),
-            lateness: family!(
+            lateness: RankGauge::new(family!(
                 r,
                 GaugeVec,
                 "paceline_rank_lateness_seconds",
                 "Start of a rank's collectives less the median rank's, in the newest step.",
                 ["run", "rank"]
-            ),
+            )),
             exposed: family!(
                 r,
                 CounterVec,
@@ -216,13 +219,13 @@ impl Metrics {
                 "Share of the step time that fixing this rank would save.",
                 ["run", "rank", "cause"]
             ),
-            clock_bound: family!(
+            clock_bound: RankGauge::new(family!(
                 r,
                 GaugeVec,
                 "paceline_clock_error_bound_seconds",
                 "Largest error of a rank's aligned times.",
                 ["run", "rank"]
-            ),
+            )),
             dropped: family!(
                 r,
                 CounterVec,
@@ -266,20 +269,20 @@ impl Metrics {
                 "1 for the state the run is in, 0 for the others.",
                 ["run", "state"]
             ),
-            rank_hung: family!(
+            rank_hung: RankGauge::new(family!(
                 r,
                 GaugeVec,
                 "paceline_rank_hung",
                 "1 for each rank that a hung run waits for.",
                 ["run", "rank"]
-            ),
-            rank_reporting: family!(
+            )),
+            rank_reporting: RankGauge::new(family!(
                 r,
                 GaugeVec,
                 "paceline_rank_reporting",
                 "1 where a rank was heard from in the last ten seconds, else 0; none once it said goodbye.",
                 ["run", "rank"]
-            ),
+            )),
             hung: family!(
                 r,
                 GaugeVec,
@@ -294,6 +297,13 @@ impl Metrics {
                 "Records that came after their step had closed without them.",
                 ["run"]
             ),
+            unanalysed_steps: family!(
+                r,
+                GaugeVec,
+                "paceline_unanalysed_steps",
+                "Steps that no figure includes: too few ranks sent them, or they came faster than they are analysed.",
+                ["run"]
+            ),
             devices: DeviceMetrics::new(&mut r),
             server: ServerMetrics::new(&mut r),
             lifetimes: Lifetimes::default(),
@@ -306,7 +316,9 @@ impl Metrics {
         if steps.is_empty() {
             return;
         }
-        self.lifetimes.seen(run.id());
+        if !self.admits(run) {
+            return;
+        }
         let id = run.id().as_str();
         for step in steps.iter().filter(|step| step.complete && !step.shadow) {
             self.step_seconds.with_label_values(&[id]).observe(seconds(step.step_nanos()));
@@ -316,13 +328,18 @@ impl Metrics {
                 self.observe_ranks(id, step);
             }
             for collective in &step.collectives {
-                let bucket = collective.bucket.to_string();
+                let bucket = self.lifetimes.bucket_label(run.id(), collective.bucket.0);
                 let transfer = collective.transfer_nanos.unwrap_or(collective.transfer_clock_free_nanos);
                 let wait = collective.wait_nanos.unwrap_or(collective.wait_clock_free_nanos);
                 self.bucket_transfer.with_label_values(&[id, &bucket]).observe(transfer / 1e9);
                 self.bucket_wait.with_label_values(&[id, &bucket]).observe(wait / 1e9);
             }
         }
+    }
+
+    fn admits(&self, run: &Run) -> bool {
+        let ranks = run.world_size() as usize;
+        self.lifetimes.admits(run.id(), if ranks <= MOST_RANKS_IN_FULL { ranks } else { WORST_RANKS })
     }
 
     fn observe_ranks(&self, id: &str, step: &StepAnalysis) {
@@ -350,12 +367,16 @@ impl Metrics {
         let id = run.id().as_str();
         if run.is_over(now) {
             if self.lifetimes.ended(run.id(), Instant::now()) {
-                self.gauges().into_iter().for_each(|gauge| lifetime::forget(gauge, id));
+                let this = BTreeSet::from([id.to_owned()]);
+                self.run_gauges().into_iter().for_each(|gauge| lifetime::forget(gauge, &this));
+                self.rank_gauges().for_each(|gauge| gauge.forget(id));
                 self.set_state(id, shown.summary.state);
             }
             return;
         }
-        self.lifetimes.seen(run.id());
+        if !self.admits(run) {
+            return;
+        }
         self.set_state(id, shown.summary.state);
         self.set_run_gauges(id, run, shown);
         self.set_straggler_costs(id, shown);
@@ -371,7 +392,8 @@ impl Metrics {
     }
 
     fn set_run_gauges(&self, id: &str, run: &Run, shown: &RunSnapshot) {
-        let (summary, report) = (&shown.summary, &shown.report);
+        let summary = &shown.summary;
+        let Some(report) = &shown.report else { return };
         let set = |gauge: &GaugeVec, value: Option<f64>| match value {
             Some(value) => gauge.with_label_values(&[id]).set(value),
             // A figure that is not there has no series; it was never set, which is no error.
@@ -384,6 +406,7 @@ impl Metrics {
         set(&self.ranks_reporting, Some(f64::from(summary.ranks_reporting)));
         set(&self.hung, Some(f64::from(u8::from(summary.state == RunState::Hung))));
         set(&self.late_records, Some(run.late_records() as f64));
+        set(&self.unanalysed_steps, Some(run.unanalysed_steps() as f64));
         let newest = shown.steps.last();
         set(&self.last_step, newest.and_then(|step| Some(step.window?.1.0 as f64 / 1e9)));
         for (kind, value) in
@@ -414,7 +437,7 @@ impl Metrics {
             }
         }
         let is_there = |verdict: &&Verdict| verdict.state != VerdictState::Resolved;
-        for verdict in shown.report.verdicts.iter().filter(is_there) {
+        for verdict in shown.report.iter().flat_map(|report| &report.verdicts).filter(is_there) {
             for rank in verdict.culprit.iter().flat_map(Culprit::ranks) {
                 let labels = [id, &rank.to_string(), verdict.cause.name()];
                 self.straggler_cost.with_label_values(&labels).set(verdict.cost_share);
@@ -433,26 +456,25 @@ impl Metrics {
                 late.sort_by(|a, b| b.1.total_cmp(&a.1));
                 late.truncate(WORST_RANKS);
             }
-            set_ranks(&self.lateness, id, ranks, late);
+            self.lateness.set(id, late);
         }
         let in_full = ranks as usize <= MOST_RANKS_IN_FULL;
         let most = if in_full { MOST_RANKS_IN_FULL } else { WORST_RANKS };
         let reporting = run.reporting(now).filter(|&(_, reports)| in_full || !reports);
         let reporting = reporting.map(|(rank, reports)| (rank, f64::from(u8::from(reports))));
-        set_ranks(&self.rank_reporting, id, ranks, reporting.take(most));
+        self.rank_reporting.set(id, reporting.take(most));
         let hung = shown.summary.hang.iter().flat_map(|hang| &hang.ranks).map(|rank| (rank.0 as usize, 1.0));
-        set_ranks(&self.rank_hung, id, ranks, hung.take(most));
-        for (rank, bound) in run.clock_bounds().take(MOST_RANKS_IN_FULL) {
-            self.clock_bound.with_label_values(&[id, &rank.to_string()]).set(seconds(bound));
-        }
-        self.devices.observe(id, run, MOST_RANKS_IN_FULL);
+        self.rank_hung.set(id, hung.take(most));
+        let bounds = run.clock_bounds().take(most);
+        self.clock_bound.set(id, bounds.map(|(rank, bound)| (rank, seconds(bound))));
+        self.devices.observe(id, run, most);
         if in_full {
             // A counter that begins above 0 would hide its first losses from `increase`.
             for (rank, reason) in (0..ranks).flat_map(|rank| DropReason::ALL.map(|reason| (rank, reason))) {
                 self.dropped.with_label_values(&[id, &rank.to_string(), reason.name()]);
             }
         }
-        for (rank, reason, count) in run.drop_counts().into_iter().take(MOST_RANKS_IN_FULL) {
+        for (rank, reason, count) in run.drop_counts().into_iter().take(most) {
             let counter = self.dropped.with_label_values(&[id, &rank.to_string(), reason.name()]);
             // The agent counts; a restarted agent counts from zero, a counter never goes back.
             counter.inc_by((count as f64 - counter.get()).max(0.0));
@@ -465,6 +487,7 @@ impl Metrics {
     /// When a family cannot be written, which means a bug in the names above.
     pub fn encode(&self) -> Result<String, prometheus::Error> {
         self.forget_ended(Instant::now());
+        self.server.without_series.set(self.lifetimes.without() as i64);
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.families.registry.gather(), &mut text)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
@@ -478,34 +501,45 @@ impl Metrics {
 
     /// Runs that ended long enough ago leave nothing behind. Done at a scrape: without one nobody would see it.
     fn forget_ended(&self, now: Instant) {
-        for run in self.lifetimes.take_expired(now) {
-            let id = run.as_str();
-            self.gauges().into_iter().chain([&self.state]).for_each(|gauge| lifetime::forget(gauge, id));
-            self.counters().into_iter().for_each(|counter| lifetime::forget(counter, id));
-            self.histograms().into_iter().for_each(|histogram| lifetime::forget(histogram, id));
+        let gone = self.lifetimes.take_expired(now);
+        if gone.is_empty() {
+            return;
         }
+        self.run_gauges().into_iter().chain([&self.state]).for_each(|gauge| lifetime::forget(gauge, &gone));
+        self.rank_gauges().for_each(|gauge| gone.iter().for_each(|run| gauge.forget(run)));
+        self.counters().into_iter().for_each(|counter| lifetime::forget(counter, &gone));
+        self.histograms().into_iter().for_each(|histogram| lifetime::forget(histogram, &gone));
     }
 
-    /// All gauges but the state, which outlives them.
-    fn gauges(&self) -> Vec<&GaugeVec> {
-        let own = [
-            &self.lateness,
+    /// Gauges of whole runs but the state, which outlives them, and of culprits.
+    fn run_gauges(&self) -> [&GaugeVec; 12] {
+        [
             &self.overlap,
             &self.efficiency,
             &self.throughput,
             &self.straggler_cost,
-            &self.clock_bound,
             &self.last_step,
             &self.ranks_reporting,
             &self.ranks_expected,
             &self.own_overhead,
             &self.own_overhead_bound,
             &self.hung,
-            &self.rank_hung,
-            &self.rank_reporting,
             &self.late_records,
-        ];
-        own.into_iter().chain(self.devices.gauges()).collect()
+            &self.unanalysed_steps,
+        ]
+    }
+
+    /// Gauges of ranks.
+    fn rank_gauges(&self) -> impl Iterator<Item = &RankGauge> {
+        let own = [&self.lateness, &self.clock_bound, &self.rank_hung, &self.rank_reporting];
+        own.into_iter().chain(self.devices.gauges())
+    }
+
+    /// All gauges but the state.
+    #[cfg(test)]
+    fn gauges(&self) -> Vec<&GaugeVec> {
+        let ranks = self.rank_gauges().map(RankGauge::family);
+        self.run_gauges().into_iter().chain(ranks).collect()
     }
 
     fn counters(&self) -> [&CounterVec; 7] {
@@ -522,18 +556,6 @@ impl Metrics {
 
     fn histograms(&self) -> [&HistogramVec; 3] {
         [&self.step_seconds, &self.bucket_transfer, &self.bucket_wait]
-    }
-}
-
-/// Sets one gauge a rank; ranks without a value have no series.
-fn set_ranks(gauge: &GaugeVec, id: &str, ranks: u32, values: impl IntoIterator<Item = (usize, f64)>) {
-    let values: BTreeMap<usize, f64> = values.into_iter().collect();
-    for rank in 0..ranks as usize {
-        let label = rank.to_string();
-        match values.get(&rank) {
-            Some(&value) => gauge.with_label_values(&[id, &label]).set(value),
-            None => drop(gauge.remove_label_values(&[id, &label])),
-        }
     }
 }
 

@@ -1,26 +1,32 @@
 //! A running server: directory, log, hub, door; started by `paceline serve` and by `paceline run`.
 
 use std::collections::BTreeSet;
+use std::fs::{DirBuilder, Permissions};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use wire::ids::RunId;
 use wire::views::RunState;
 
+use crate::http::connections;
 use crate::http::guard::Guard;
+use crate::http::ingest::Room;
 use crate::http::{self, App};
 use crate::metrics::Metrics;
+use crate::state::collection::Collection;
 use crate::state::hub::Hub;
 use crate::state::snapshot::Snapshot;
 use crate::store::directory::{Held, Layout};
 use crate::store::log::Log;
-use crate::store::replay::{self, Replayed};
+use crate::store::replay;
 use crate::store::sealer::{self, Sealer};
 use crate::store::{StoreError, recovery};
 use crate::vitals::Vitals;
@@ -51,8 +57,8 @@ pub struct Server {
     pub hub: Hub,
     /// Whether all its parts work.
     pub vitals: Vitals,
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<std::io::Result<()>>,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
     closing: JoinHandle<()>,
     sealing: std::thread::JoinHandle<()>,
     // Last, so that the directory is released when everything else has ended.
@@ -67,12 +73,13 @@ impl Server {
     /// token.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
         check_exposure(&options)?;
+        make_private(&options.data)?;
         let layout = Layout::new(&options.data);
         let mut held = Held::acquire(layout.clone())?;
         let clock = held.clock;
         let metrics = Metrics::new();
         let vitals = Vitals::default();
-        let replayed = replay_and_seal(&layout, clock).await?;
+        let (runs, runs_at) = (replay_and_seal(&layout, clock).await?, layout.clone());
         let (sealer, sealing) =
             Sealer::start(layout.clone(), &vitals).context("cannot start the sealer's thread")?;
         let log = Log::start(layout, metrics.server.clone(), sealer, &vitals)
@@ -87,24 +94,27 @@ impl Server {
             loopback_only: options.listen.ip().is_loopback(),
             token: options.token,
         };
-        let hub = Hub::start(replayed, clock, metrics.clone(), &vitals);
+        let hub = Hub::start(runs, clock, metrics.clone(), &vitals, Some(runs_at));
         let closing = tokio::spawn(close_ended(hub.clone(), log.clone()));
-        let app =
-            App { hub: hub.clone(), log, metrics, clock, guard: Arc::new(guard), vitals: vitals.clone() };
-        let (stop, stopped) = oneshot::channel::<()>();
-        let serving = axum::serve(listener, http::router(app)).with_graceful_shutdown(async {
-            // A dropped handle stops the server as well.
-            let _either = stopped.await;
-        });
-        let task = tokio::spawn(async move { serving.await });
+        let (stop, stopping) = watch::channel(false);
+        let app = App {
+            hub: hub.clone(),
+            log,
+            metrics,
+            clock,
+            guard: Arc::new(guard),
+            vitals: vitals.clone(),
+            room: Room::default(),
+            stopping: stopping.clone(),
+        };
+        let task = tokio::spawn(connections::serve(listener, http::router(app), files_allowed(), stopping));
         Ok(Self { address, hub, vitals, stop, task, closing, sealing, _held: held })
     }
 
     /// Stops taking requests, waits a moment for those under way, cuts live streams, and seals what has ended.
     pub async fn stop(self) {
         let Self { stop, mut task, closing, sealing, hub, _held, .. } = self;
-        // It may have stopped by itself; then there is nothing to tell.
-        let _stopped_already = stop.send(());
+        stop.send_replace(true);
         if tokio::time::timeout(REQUEST_GRACE, &mut task).await.is_err() {
             task.abort();
             let _aborted = task.await;
@@ -119,10 +129,37 @@ impl Server {
     }
 }
 
+/// How many files this process may have open.
+fn files_allowed() -> usize {
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
+}
+
+/// Lets this process have as many files open as it may ask for: a connection is one, and so is a log. For a server alone:
+/// jobs inherit the limit.
+pub fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where this is refused the limit stays, and connections are bounded by it.
+    let _refused = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// What jobs say of themselves is for their user: the directory and all in it are closed to others.
+fn make_private(data: &Path) -> anyhow::Result<()> {
+    let runs = data.join("runs");
+    let context = || format!("cannot make the data directory {}", data.display());
+    DirBuilder::new().recursive(true).mode(0o700).create(&runs).with_context(context)?;
+    std::fs::set_permissions(&runs, Permissions::from_mode(0o700)).with_context(context)
+}
+
+/// Files of this process are its user's alone. For a server alone: jobs inherit it.
+pub fn close_files_to_others() {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+}
+
 fn check_exposure(options: &Options) -> anyhow::Result<()> {
     if !options.listen.ip().is_loopback() && options.token.is_none() {
         bail!(
-            "{} can be reached from other machines: give a token with --token or PACELINE_TOKEN, or listen on \
+            "{} can be reached from other machines: give a token with --token-file or PACELINE_TOKEN, or listen on \
              127.0.0.1",
             options.listen
         );
@@ -140,21 +177,24 @@ fn is_token_byte(byte: u8) -> bool {
 }
 
 /// Replays all runs and seals the logs of those that are over; nobody writes to any log yet.
-async fn replay_and_seal(layout: &Layout, clock: crate::clock::ServerClock) -> anyhow::Result<Replayed> {
+async fn replay_and_seal(layout: &Layout, clock: crate::clock::ServerClock) -> anyhow::Result<Collection> {
     let layout = layout.clone();
     let work = move || {
         recovery::cut_torn_tails(&layout)?;
-        let replayed = replay::all(&layout)?;
-        for (run, reason) in &replayed.aside {
-            tracing::error!(%run, %reason, "this run cannot be read: it is not shown, and takes no batches");
-        }
-        let now = clock.now();
-        for (id, _) in replayed.runs.iter().filter(|(_, run)| run.is_over(now)) {
+        let (mut runs, mut ended) = (Collection::default(), Vec::new());
+        replay::each(&layout, |id, replayed| match replayed {
+            Ok(run) => ended.extend(runs.add(run, clock.now()).then_some(id)),
+            Err(reason) => {
+                tracing::error!(run = %id, %reason, "this run cannot be read: it is not shown, and takes no batches");
+                runs.set_aside(id, reason);
+            }
+        })?;
+        for id in &ended {
             if let Err(error) = seal_all(&layout, id) {
                 tracing::warn!(run = %id, %error, "a log could not be sealed; it is still read as it is");
             }
         }
-        Ok::<_, anyhow::Error>(replayed)
+        Ok::<_, anyhow::Error>(runs)
     };
     tokio::task::spawn_blocking(work).await.context("reading the data directory failed")?
 }

@@ -1,10 +1,16 @@
 //! The state of all runs, owned by one task ([`hub`]); what readers get are snapshots.
 
 mod began;
+pub mod budget;
+pub mod clocks;
+pub mod collection;
 pub mod detail;
 pub mod devices;
 pub mod hub;
 pub mod incoming;
 pub mod lives;
+pub mod ranks;
 pub mod run;
 pub mod snapshot;
+pub mod steps;
+mod task;

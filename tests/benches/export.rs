@@ -12,6 +12,7 @@ use std::time::Instant;
 use paceline::export::chrome::Directory;
 use paceline::export::{Format, Writer, model};
 use paceline::state::run::Run;
+use paceline::state::steps::Placed;
 use paceline::store::directory::Layout;
 use paceline::store::{replay, sealer};
 use paceline_tests::results::Results;
@@ -71,7 +72,8 @@ fn main() -> anyhow::Result<()> {
 /// The first steps that have a million slices together, how many exactly, and how many bucket records.
 fn million(run: &Run) -> (Vec<Waterfall>, usize, usize) {
     let (mut slices, mut rows) = (0, 0);
-    let mut steps = run.waterfalls(Step(0), Step(u64::MAX));
+    let placed = run.placed_between(Step(0), Step(u64::MAX));
+    let mut steps: Vec<_> = placed.iter().map(Placed::waterfall).collect();
     let enough = steps.iter().position(|step| {
         slices += model::ranks(step, None).iter().map(model::RankStep::slices).sum::<usize>();
         rows += step.bucket_row.len();

@@ -6,8 +6,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
+use axum::response::{AppendHeaders, IntoResponse};
 use tokio::net::TcpListener;
-use wire::batch::Batch;
+use wire::batch::{Batch, RECEIPT_HEADER};
 
 /// Listens until the test ends.
 pub struct Collector {
@@ -34,10 +35,12 @@ impl Collector {
     }
 }
 
-async fn take(State(batches): State<Sender<Batch>>, body: Bytes) -> &'static str {
+async fn take(State(batches): State<Sender<Batch>>, body: Bytes) -> impl IntoResponse {
+    let mut receipt = None;
     if let Ok(batch) = wire::codec::decode(&body) {
+        receipt = Some([(RECEIPT_HEADER, batch.receipt())]);
         // Nobody takes them any more when the test has ended.
         let _ended = batches.send(batch);
     }
-    r#"{"received_nanos":0,"sent_nanos":0}"#
+    (receipt.map(AppendHeaders), r#"{"received_nanos":0,"sent_nanos":0}"#)
 }

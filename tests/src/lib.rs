@@ -13,6 +13,7 @@ pub mod feed;
 pub mod fetch;
 pub mod headers;
 pub mod holistic;
+pub mod hostile;
 pub mod meeting;
 pub mod monitoring;
 pub mod nvidia;

@@ -27,9 +27,11 @@ fn app(data: &std::path::Path) -> anyhow::Result<App> {
     let vitals = Vitals::default();
     let (sealer, _thread) = Sealer::start(Layout::new(data), &vitals)?;
     let log = Log::start(Layout::new(data), metrics.server.clone(), sealer, &vitals)?;
-    let hub = Hub::start(Default::default(), clock, metrics.clone(), &vitals);
+    let hub = Hub::start(Default::default(), clock, metrics.clone(), &vitals, None);
     let guard = Guard { loopback_only: true, ..Guard::default() };
-    Ok(App { hub, log, metrics, clock, guard: std::sync::Arc::new(guard), vitals })
+    let (guard, room) = (std::sync::Arc::new(guard), Default::default());
+    let stopping = tokio::sync::watch::channel(false).1;
+    Ok(App { hub, log, metrics, clock, guard, vitals, room, stopping })
 }
 
 fn post(body: Vec<u8>) -> Request<Body> {

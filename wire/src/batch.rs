@@ -57,7 +57,17 @@ pub struct Batch {
     pub events: Vec<Event>,
 }
 
+/// The header of an answer that says which batch is durable: [`Batch::receipt`]. An agent takes no other answer for an
+/// acknowledgement, so that a proxy or a wrong address that answers 200 makes nothing vanish.
+pub const RECEIPT_HEADER: &str = "paceline-receipt";
+
 impl Batch {
+    /// What names this batch among all: `RUN/RANK/INCARNATION/NUMBER`.
+    #[must_use]
+    pub fn receipt(&self) -> String {
+        format!("{}/{}/{}/{}", self.run, self.rank, self.incarnation, self.seq)
+    }
+
     /// The oldest version that can say what is in it.
     #[must_use]
     pub fn wire_version(&self) -> u16 {

@@ -150,6 +150,14 @@ pub fn encode(batch: &Batch) -> Result<Vec<u8>, std::io::Error> {
     Ok(frame)
 }
 
+/// How many bytes the payload of a frame has once it is decompressed, as the frame says; `None` where it is too short to
+/// say.
+#[must_use]
+pub fn plain_length(frame: &[u8]) -> Option<usize> {
+    let length = frame.get(8..12)?.try_into().ok()?;
+    Some(u32::from_le_bytes(length) as usize)
+}
+
 /// Reads a frame.
 ///
 /// # Errors

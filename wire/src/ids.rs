@@ -57,7 +57,9 @@ pub struct RunId(String);
 
 /// Why a text is not a [`RunId`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("run id {text:?}: {reason} (allowed: 1 to 64 of A-Z a-z 0-9 . _ -, not starting with a dot)")]
+#[error(
+    "run id {text:?}: {reason} (allowed: 1 to 64 of A-Z a-z 0-9 . _ -, not starting with a dot, not ending in .json, not `latest`)"
+)]
 pub struct RunIdError {
     /// What was given, cut to 80 characters.
     pub text: String,
@@ -73,7 +75,8 @@ impl RunId {
     ///
     /// # Errors
     /// When it is empty, longer than [`Self::MAX_BYTES`], starts with a dot, or holds another character
-    /// than letters, digits, `.`, `_` and `-`.
+    /// than letters, digits, `.`, `_` and `-`; and when the command line reads it as something else: `latest`, and what
+    /// ends in `.json`.
     pub fn new(text: impl Into<String>) -> Result<Self, RunIdError> {
         let text = text.into();
         let reason = if text.is_empty() {
@@ -84,6 +87,10 @@ impl RunId {
             "starts with a dot"
         } else if !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')) {
             "holds a character that is not allowed"
+        } else if text == "latest" {
+            "is the word for the newest run"
+        } else if text.ends_with(".json") {
+            "ends as the name of a report's file does"
         } else {
             return Ok(Self(text));
         };
@@ -126,7 +133,7 @@ mod tests {
         for good in ["a", "char_lm-20261120-083000-7f3a", "A.b"] {
             assert_eq!(RunId::new(good).unwrap().as_str(), good);
         }
-        for bad in ["", ".", "..", "a/b", "a b", "ä", "\0", &"x".repeat(65)] {
+        for bad in ["", ".", "..", "a/b", "a b", "ä", "\0", "latest", "x.json", &"x".repeat(65)] {
             assert!(RunId::new(bad).is_err(), "{bad:?} was accepted");
         }
     }

@@ -15,6 +15,7 @@ const BENCHES: &str = "usage: cargo xtask bench NAME...
   wire       bytes and speed of batches and segments
   pytorch    a DDP job over gloo, observed under attach now and then
   page       gradient to pixel, and frames at 1,024 ranks, in a real browser
+  ingest     batches over HTTP into a real server: records/s, answers, memory
   export     a million slices in each format, from memory and from disk
   callbacks  what NCCL's threads pay for being observed
   allreduce  the ring all-reduce over sizes and ranks
@@ -35,10 +36,11 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
             "pytorch" => pytorch()?,
             "page" => page()?,
             "export" => export()?,
+            "ingest" => ingest()?,
             "callbacks" => callbacks()?,
             "allreduce" => allreduce()?,
             "all" => {
-                let all = [record, wire, export, callbacks, allreduce, overhead, faults];
+                let all = [record, wire, export, ingest, callbacks, allreduce, overhead, faults];
                 all.iter().try_for_each(|bench| bench())?;
             }
             other => bail!("no bench {other}\n{BENCHES}"),
@@ -65,6 +67,11 @@ fn callbacks() -> anyhow::Result<()> {
 
 fn export() -> anyhow::Result<()> {
     bench("paceline-tests", "export")
+}
+
+fn ingest() -> anyhow::Result<()> {
+    step("building", cargo().args(["build", "--release", "--package", "paceline"]))?;
+    bench("paceline-tests", "ingest")
 }
 
 fn allreduce() -> anyhow::Result<()> {

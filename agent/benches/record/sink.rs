@@ -67,17 +67,17 @@ impl Shared {
             let mut body = vec![0; length];
             input.read_exact(&mut body)?;
             drop(self.gate.lock().unwrap_or_else(PoisonError::into_inner));
-            if length > 0 {
-                self.count(&body);
-            }
-            answer(connection)?;
+            let receipt = if length > 0 { self.count(&body) } else { String::new() };
+            answer(connection, &receipt)?;
         }
     }
 
-    fn count(&self, frame: &[u8]) {
+    /// Counts a batch; gives the header that acknowledges it.
+    fn count(&self, frame: &[u8]) -> String {
         let batch = wire::codec::decode(frame).expect("an agent sends good batches");
         self.came.fetch_add(batch.events.len() as u64, Ordering::Relaxed);
         self.lost.store(batch.drops.iter().map(|drop| drop.count).sum(), Ordering::Relaxed);
+        format!("{}: {}\r\n", wire::batch::RECEIPT_HEADER, batch.receipt())
     }
 }
 
@@ -97,7 +97,7 @@ fn read_head(input: &mut impl io::BufRead) -> io::Result<Option<usize>> {
 }
 
 /// Good for both: an acknowledgement, and the server's time.
-fn answer(mut connection: &TcpStream) -> io::Result<()> {
+fn answer(mut connection: &TcpStream, receipt: &str) -> io::Result<()> {
     let body = r#"{"received_nanos":1,"sent_nanos":1}"#;
-    write!(connection, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+    write!(connection, "HTTP/1.1 200 OK\r\n{receipt}content-length: {}\r\n\r\n{body}", body.len())
 }

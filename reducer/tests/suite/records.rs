@@ -48,12 +48,15 @@ fn serve(mut stream: TcpStream, batches: &Sender<Batch>) {
         line.clear();
         let mut body = vec![0; length];
         reader.read_exact(&mut body).unwrap();
+        let mut receipt = String::new();
         if length > 0 {
+            let batch = wire::codec::decode(&body).unwrap();
+            receipt = format!("{}: {}\r\n", wire::batch::RECEIPT_HEADER, batch.receipt());
             // The test has ended when nobody takes them any more.
-            let _ended = batches.send(wire::codec::decode(&body).unwrap());
+            let _ended = batches.send(batch);
         }
         let answer = r#"{"received_nanos":0,"sent_nanos":0}"#;
-        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", answer.len());
+        let head = format!("HTTP/1.1 200 OK\r\n{receipt}content-length: {}\r\n\r\n", answer.len());
         if stream.write_all(format!("{head}{answer}").as_bytes()).is_err() {
             return;
         }

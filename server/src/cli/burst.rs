@@ -10,7 +10,7 @@ use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest, MOST_MILLIS};
 use wire::event::SpanKind;
 use wire::views::{ApiError, RankBurst, RunSummary};
 
-use super::print;
+use super::{TokenArgument, print};
 
 /// Ranks hear of a request with their next batch, at most two seconds later; CUPTI takes some time to hand records over.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -32,9 +32,8 @@ pub(super) struct BurstArguments {
     /// The server that the job reports to
     #[arg(long, env = "PACELINE_SERVER", value_name = "URL", default_value = "http://127.0.0.1:8080")]
     server: String,
-    /// Token of the server
-    #[arg(long, env = "PACELINE_TOKEN", hide_env_values = true)]
-    token: Option<String>,
+    #[command(flatten)]
+    token: TokenArgument,
     /// Only this rank [default: all]
     #[arg(long)]
     rank: Option<u32>,
@@ -47,7 +46,7 @@ pub(super) struct BurstArguments {
 }
 
 pub(super) fn run(arguments: &BurstArguments) -> anyhow::Result<()> {
-    let server = Client::new(arguments);
+    let server = Client::new(arguments)?;
     let run = match arguments.run.as_str() {
         "latest" => {
             let runs: Vec<RunSummary> = server.get("/api/v1/runs")?;
@@ -147,13 +146,13 @@ struct Client {
 }
 
 impl Client {
-    fn new(arguments: &BurstArguments) -> Self {
+    fn new(arguments: &BurstArguments) -> anyhow::Result<Self> {
         let config = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).proxy(None);
-        Self {
+        Ok(Self {
             client: config.http_status_as_error(false).build().new_agent(),
             server: arguments.server.trim_end_matches('/').to_owned(),
-            authorization: arguments.token.as_ref().map(|token| format!("Bearer {token}")),
-        }
+            authorization: arguments.token.read()?.map(|token| format!("Bearer {token}")),
+        })
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {

@@ -4,13 +4,14 @@ use anyhow::Context as _;
 
 use super::{ReportArguments, ReportFormat, print, source};
 use crate::export::report::{document, html, markdown, terminal};
+use crate::export::text::printable;
 use crate::store::directory::Layout;
 
 pub(super) fn report(arguments: &ReportArguments) -> anyhow::Result<()> {
     let report = source::report(&Layout::new(arguments.data.path()), &arguments.run)?;
     let format = if arguments.json { ReportFormat::Json } else { arguments.format };
     let text = match format {
-        ReportFormat::Text => terminal(&document(&report)),
+        ReportFormat::Text => printable(&terminal(&document(&report))).into_owned(),
         ReportFormat::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),
         ReportFormat::Markdown => markdown(&document(&report)),
         ReportFormat::Html => html(&document(&report)),

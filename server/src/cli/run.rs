@@ -34,9 +34,10 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
         None => name_of(&arguments.command),
     };
     let run = new_run_id(&name)?;
+    let token = arguments.token.read()?;
     let (own, address) = match &arguments.server {
         Some(address) => (None, address.trim_end_matches('/').to_owned()),
-        None => server_for(&arguments).await?,
+        None => server_for(&arguments, token.clone()).await?,
     };
     print(&format!("Dashboard: {address}/runs/{run}\n"))?;
     for line in doors.iter().flat_map(|doors| &doors.told) {
@@ -49,7 +50,7 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
         run: run.clone(),
         name,
         server: address.clone(),
-        token: arguments.token.clone(),
+        token,
         environment: doors.as_ref().map(|doors| doors.environment.clone()).unwrap_or_default(),
     };
     if let Some(server) = &own {
@@ -84,13 +85,12 @@ fn name_of(command: &[OsString]) -> String {
 }
 
 /// A server of our own; or, where one is running on the same data directory, that one.
-async fn server_for(arguments: &JobArguments) -> anyhow::Result<(Option<Server>, String)> {
-    let options = Options {
-        listen: arguments.listen,
-        data: arguments.data.path(),
-        token: arguments.token.clone(),
-        host_names: Vec::new(),
-    };
+async fn server_for(
+    arguments: &JobArguments,
+    token: Option<String>,
+) -> anyhow::Result<(Option<Server>, String)> {
+    let options =
+        Options { listen: arguments.listen, data: arguments.data.path(), token, host_names: Vec::new() };
     match Server::start(options).await {
         Ok(server) => {
             let address = server.address.clone();
@@ -138,7 +138,9 @@ pub(super) async fn ended_report(hub: &Hub, run: &RunId, newest: usize) -> Optio
     // A job that sent nothing, or not all, is reported as it is.
     let _in_time = tokio::time::timeout(REPORT_WITHIN, over).await;
     let id = run.clone();
-    hub.ask(|reply| Command::Report { run: id, newest, reply }).await.ok().flatten()
+    let work = hub.ask(|reply| Command::Report { run: id, newest, reply }).await.ok().flatten()?;
+    let others = hub.snapshot();
+    tokio::task::spawn_blocking(move || others.measure(work.report())).await.ok()
 }
 
 /// The report of a run that another server keeps.

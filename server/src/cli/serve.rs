@@ -4,16 +4,18 @@ use anyhow::bail;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{ServeArguments, print, runtime, start_logging};
-use crate::serve::{Options, Server};
+use crate::serve::{Options, Server, close_files_to_others, raise_file_limit};
 
 pub(super) fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
     start_logging("warn,paceline=info");
+    raise_file_limit();
+    close_files_to_others();
     runtime()?.block_on(async {
         let data = arguments.data.path();
         let options = Options {
             listen: arguments.listen,
             data: data.clone(),
-            token: arguments.token,
+            token: arguments.token.read()?,
             host_names: arguments.host_names,
         };
         let (mut interrupt, mut terminate) =

@@ -9,10 +9,10 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 use wire::ids::{RunId, Step};
-use wire::views::{ApiError, RunSummary};
+use wire::views::{ApiError, Report, RunSummary};
 
 use super::App;
-use super::answer::binary;
+use super::answer::{aside, binary};
 use super::error::Failure;
 use crate::state::hub::Command;
 use crate::state::snapshot::RunSnapshot;
@@ -23,14 +23,32 @@ pub async fn runs(State(app): State<App>) -> Json<Vec<RunSummary>> {
     Json(app.hub.snapshot().summaries())
 }
 
-/// The newest snapshot of a run.
+/// The newest snapshot of a run; without a report while the run is on disk only.
 ///
 /// # Errors
-/// When there is no such run.
+/// When there is no such run, or it is set aside.
 pub fn find(app: &App, run: &str) -> Result<Arc<RunSnapshot>, Failure> {
     let id = RunId::new(run)?;
-    let found = app.hub.snapshot().runs.get(&id).cloned();
+    let snapshot = app.hub.snapshot();
+    if let Some(reason) = snapshot.aside.get(&id) {
+        return Err(Failure::Conflict(format!("run {id} is set aside and not shown: {reason}")));
+    }
+    let found = snapshot.runs.get(&id).cloned();
     found.ok_or_else(|| Failure::NotFound(format!("there is no run {id:?}; GET /api/v1/runs lists them")))
+}
+
+/// A run with its report, which is read from disk if it has left memory.
+///
+/// # Errors
+/// When there is no such run, or it cannot be read.
+pub async fn open(app: &App, run: &str) -> Result<(Arc<RunSnapshot>, Arc<Report>), Failure> {
+    let mut found = find(app, run)?;
+    if found.report.is_none() {
+        let run = found.summary.run.clone();
+        found = app.hub.ask(|reply| Command::Open { run, reply }).await?;
+    }
+    let report = found.report.clone().ok_or_else(|| Failure::Busy("the run has no report yet".into()))?;
+    Ok((found, report))
 }
 
 /// The line a run has in the list.
@@ -65,9 +83,10 @@ pub async fn waterfall(
             Failure::BadRequest(format!("{number:?} is neither a step number nor `latest`"))
         })?)),
     };
-    let found = app.hub.ask(|reply| Command::Waterfall { run, step: wanted, reply }).await?;
-    let missing = || Failure::NotFound(format!("the records of step {step} are not in memory"));
-    found.map(|waterfall| binary(waterfall.encode())).ok_or_else(missing)
+    let found = app.hub.ask(|reply| Command::Placed { run, step: wanted, reply }).await?;
+    let placed =
+        found.ok_or_else(|| Failure::NotFound(format!("the records of step {step} are not in memory")))?;
+    aside(move || placed.waterfall().encode()).await.map(binary)
 }
 
 /// The server's clock, for two-way probes.

@@ -10,7 +10,7 @@ use wire::views::comparison::Comparison;
 
 use super::App;
 use super::answer::{Form, answer};
-use super::api::find;
+use super::api::open;
 use super::error::Failure;
 
 /// Which runs.
@@ -36,6 +36,7 @@ pub async fn comparison(
     State(app): State<App>,
     Query(query): Query<CompareQuery>,
 ) -> Result<Response, Failure> {
-    let (a, b) = (find(&app, &query.a)?, find(&app, &query.b)?);
-    answer(query.form, &compare(&a.report, &b.report))
+    let (_, a) = open(&app, &query.a).await?;
+    let (_, b) = open(&app, &query.b).await?;
+    answer(query.form, &compare(&a, &b))
 }

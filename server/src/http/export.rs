@@ -12,10 +12,12 @@ use wire::live::Waterfall;
 use wire::views::{ApiError, RunSummary};
 
 use super::App;
+use super::answer::aside;
 use super::api::find;
 use super::error::Failure;
 use crate::export::{self, Format, Refusal, Writer};
 use crate::state::hub::Command;
+use crate::state::steps::Placed;
 
 /// Steps an answer holds at most. It is made in memory; the command line has no such bound.
 const MOST_STEPS: u64 = 5_000;
@@ -92,14 +94,16 @@ async fn write(
 ) -> Result<Vec<u8>, Failure> {
     let mut writer: Option<Writer<Bounded>> = None;
     let at_once = (CELLS_AT_ONCE / u64::from(summary.ranks_expected.max(1))).max(1);
-    // Nothing after the newest step, however far the range goes.
+    // Nothing lies after the newest step, however far the range goes.
     let end = last.0.min(summary.last_step.unwrap_or(0));
     let mut from = first.0;
     while from <= end {
-        let (run, to) = (summary.run.clone(), (from + at_once - 1).min(end));
-        let ask = |reply| Command::Waterfalls { run, first: Step(from), last: Step(to), reply };
-        let mut steps = app.hub.ask(ask).await?;
-        steps.retain(|step| !step.rank.is_empty());
+        let (run, to) = (summary.run.clone(), from.saturating_add(at_once - 1).min(end));
+        let ask = |reply| Command::PlacedBetween { run, first: Step(from), last: Step(to), reply };
+        let placed = app.hub.ask(ask).await?;
+        let place =
+            move || placed.iter().map(Placed::waterfall).filter(|step| !step.rank.is_empty()).collect();
+        let steps: Vec<Waterfall> = aside(place).await?;
         if !steps.is_empty() {
             let begun = match writer.take() {
                 Some(writer) => writer,
@@ -107,7 +111,10 @@ async fn write(
             };
             writer = Some(add(begun, steps).await?);
         }
-        from = to + 1;
+        from = to.saturating_add(1);
+        if to == u64::MAX {
+            break;
+        }
     }
     let missing = || {
         let newest = summary.last_step.unwrap_or(0);

@@ -10,6 +10,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 use wire::views::ApiError;
 
+use super::connections::Place;
+
 const COOKIE: &str = "paceline_token";
 
 /// The rules.
@@ -87,7 +89,12 @@ fn equal(a: &str, b: &str) -> bool {
 /// The middleware.
 pub async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     match guard.check(request.headers()) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => {
+            if let Some(place) = request.extensions().get::<Place>() {
+                place.admit();
+            }
+            next.run(request).await
+        }
         Err(Refusal::Token) => match sign_in(&guard, &request) {
             Some(response) => response,
             // Whoever checks that the server lives need not know its token; nothing else is said.
@@ -116,7 +123,12 @@ fn sign_in(guard: &Guard, request: &Request) -> Option<Response> {
         return None;
     }
     let cookie = format!("{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/");
-    Some(([(header::SET_COOKIE, cookie)], Redirect::to(request.uri().path())).into_response())
+    Some(([(header::SET_COOKIE, cookie)], Redirect::to(&own_path(request.uri().path()))).into_response())
+}
+
+/// The path on this server. One that begins with two slashes, or a slash and a backslash, names another.
+fn own_path(path: &str) -> String {
+    format!("/{}", path.trim_start_matches(['/', '\\']))
 }
 
 fn refuse(status: StatusCode, reason: &str) -> Response {
@@ -152,6 +164,15 @@ mod tests {
         for origin in ["http://evil.example", "null", "http://127.0.0.1:9"] {
             let refused = local().check(&headers(&[host, ("origin", origin)]));
             assert!(matches!(refused, Err(Refusal::Origin(_))), "{origin}");
+        }
+    }
+
+    #[test]
+    fn a_sign_in_leads_to_a_page_of_this_server() {
+        for (asked, page) in
+            [("/runs/a", "/runs/a"), ("/", "/"), ("//evil.example/", "/evil.example/"), ("/\\evil", "/evil")]
+        {
+            assert_eq!(own_path(asked), page);
         }
     }
 

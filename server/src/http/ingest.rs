@@ -1,10 +1,16 @@
 //! Batches in: decode, check, make durable, hand to the hub, and only then acknowledge.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::body::Bytes;
-use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
-use axum::http::StatusCode;
-use axum::response::{AppendHeaders, IntoResponse as _, Response};
+use axum::extract::{FromRequest as _, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{AppendHeaders, IntoResponse, Response};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use wire::batch::{Batch, MAX_PLAIN_BYTES, MAX_WIRE_BYTES, RECEIPT_HEADER};
 use wire::burst::BurstRequest;
 use wire::codec::DecodeError;
 
@@ -14,10 +20,19 @@ use crate::state::hub::{Checked, Command};
 use crate::state::run::ApplyError;
 use crate::store::log::AppendError;
 
+/// Bytes of batches on their way: two of the largest there can be (8 MiB plain, 192 MiB at the very worst once they are
+/// decoded), or 50,000 usual ones of 100 ms.
+const ROOM_BYTES: usize = 512 << 20;
+/// How long a request waits for room before it is sent away.
+const ROOM_WITHIN: Duration = Duration::from_secs(1);
+/// How long a body may take to arrive.
+const BODY_WITHIN: Duration = Duration::from_secs(10);
+
 /// Takes one batch in. The answer comes when it is on disk: what was answered 200 survives a crash.
 ///
-/// Sending a batch again is harmless: it is recognised by run, rank, incarnation and number. A batch that is not stored
-/// is never answered 200. The header
+/// The header `paceline-receipt` names the run, rank, incarnation and number of the batch: an answer without it is not
+/// this server's. A batch that is not stored is never answered 200. Sending a batch again is harmless: it is recognised
+/// by run, rank, incarnation and number. The header
 /// `paceline-burst` of an answer asks the rank for a burst: its number, and how many milliseconds.
 #[utoipa::path(
     post,
@@ -26,43 +41,115 @@ use crate::store::log::AppendError;
     responses(
         (status = 200, description = "Durable."),
         (status = 400, description = "Not a batch; the error says what is wrong and where.", body = wire::views::ApiError),
-        (status = 409, description = "It contradicts its run, another process has its rank, or its run cannot be read.", body = wire::views::ApiError),
+        (status = 409, description = "It contradicts its run.", body = wire::views::ApiError),
         (status = 413, description = "Larger than a batch may be.", body = wire::views::ApiError),
         (status = 503, description = "No room now; see Retry-After.", body = wire::views::ApiError),
     )
 )]
-pub async fn ingest(
-    State(app): State<App>,
-    body: Result<Bytes, BytesRejection>,
-) -> Result<Response, Failure> {
+pub async fn ingest(State(app): State<App>, request: Request) -> Result<Response, Failure> {
+    let _body = app.room.take(body_bytes(request.headers())).await.map_err(|full| full.counted(&app))?;
+    let frame = read(&app, request).await?;
     let received = app.clock.now();
-    let frame = body.map_err(|rejection| refused(&app, unreadable(&rejection)))?;
+    let room = app.room.take(decoded_bytes(&frame)).await.map_err(|full| full.counted(&app))?;
     let batch = wire::codec::decode(&frame).map_err(|error| refused(&app, bad_batch(&error)))?;
     let batch = Box::new(batch);
     let Checked { batch, verdict, is_first, asked } =
         app.hub.ask(|reply| Command::Check { batch, reply }).await?;
     match verdict {
         Ok(()) => {}
-        Err(ApplyError::Duplicate) => return Ok(StatusCode::OK.into_response()),
+        Err(ApplyError::Duplicate) => return Ok(receipt(&batch).into_response()),
         Err(error) => return Err(denied(&app, &error)),
     }
     let (bytes, records) = (frame.len() as u64, batch.events.len() as u64);
     app.log.append(batch.run.clone(), received, frame).await.map_err(|error| deferred(&app, &error))?;
+    let receipt = receipt(&batch);
+    let room = Some(room);
     if is_first {
         // Another batch may have been the first, and made the run another.
-        match app.hub.ask(|reply| Command::Apply { batch, received, reply: Some(reply) }).await? {
+        let apply = |reply| Command::Apply { batch, received, reply: Some(reply), room };
+        match app.hub.ask(apply).await? {
             Ok(()) | Err(ApplyError::Duplicate) => {}
             Err(error) => return Err(denied(&app, &error)),
         }
     } else {
-        app.hub.send(Command::Apply { batch, received, reply: None }).await?;
+        app.hub.send(Command::Apply { batch, received, reply: None, room }).await?;
     }
     let server = &app.metrics.server;
     server.batches.inc();
     server.records.inc_by(records);
     server.bytes.inc_by(bytes);
     let asked = asked.map(|request| [(BurstRequest::HEADER, request.to_header())]);
-    Ok((StatusCode::OK, asked.map(AppendHeaders), ()).into_response())
+    Ok((asked.map(AppendHeaders), receipt).into_response())
+}
+
+/// What proves to the agent that this server, and nobody else, has stored the batch.
+fn receipt(batch: &Batch) -> impl IntoResponse + use<> {
+    (StatusCode::OK, AppendHeaders([(RECEIPT_HEADER, batch.receipt())]))
+}
+
+async fn read(app: &App, request: Request) -> Result<Bytes, Failure> {
+    match timeout(BODY_WITHIN, Bytes::from_request(request, app)).await {
+        Ok(body) => body.map_err(|rejection| refused(app, unreadable(&rejection))),
+        Err(_) => {
+            let sentence = format!("the body did not arrive within {} s", BODY_WITHIN.as_secs());
+            Err(refused(app, Failure::BadRequest(sentence)))
+        }
+    }
+}
+
+/// Memory for batches on their way from the socket to the hub, over all requests. A batch counts as its frame, then as
+/// what it may be once it is decoded.
+#[derive(Clone)]
+pub struct Room(Arc<Semaphore>);
+
+/// There is no room now.
+struct Full;
+
+impl Full {
+    fn counted(self, app: &App) -> Failure {
+        app.metrics.server.deferred.inc();
+        Failure::Busy("the server has as many batches on their way as it has memory for".into())
+    }
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(ROOM_BYTES >> 10)))
+    }
+}
+
+impl Room {
+    /// Waits a moment for so many bytes.
+    async fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Full> {
+        let kib = (bytes.min(ROOM_BYTES) >> 10).max(1) as u32;
+        let taken = timeout(ROOM_WITHIN, self.0.clone().acquire_many_owned(kib)).await;
+        taken.ok().and_then(Result::ok).ok_or(Full)
+    }
+}
+
+/// What the body takes: as long as it says, or as long as it may be.
+fn body_bytes(headers: &HeaderMap) -> usize {
+    let said = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    said.unwrap_or(MAX_WIRE_BYTES).min(MAX_WIRE_BYTES)
+}
+
+/// What a frame may take once it is decoded: a byte of it becomes 24 at most, an empty text.
+fn decoded_bytes(frame: &[u8]) -> usize {
+    24 * wire::codec::plain_length(frame).unwrap_or(0).min(MAX_PLAIN_BYTES)
+}
+
+fn denied(app: &App, error: &ApplyError) -> Failure {
+    if let ApplyError::StepNumber { .. } = error {
+        refused(app, Failure::BadRequest(error.to_string()))
+    } else if let ApplyError::TooMuchSaid { .. } = error {
+        refused(app, Failure::TooLarge(error.to_string()))
+    } else if error.is_refusal() {
+        app.metrics.server.conflicts.inc();
+        Failure::Conflict(error.to_string())
+    } else {
+        app.metrics.server.deferred.inc();
+        Failure::Busy(error.to_string())
+    }
 }
 
 fn unreadable(rejection: &BytesRejection) -> Failure {
@@ -77,16 +164,6 @@ fn bad_batch(error: &DecodeError) -> Failure {
     match error {
         DecodeError::TooLarge { .. } => Failure::TooLarge(error.to_string()),
         _ => Failure::BadRequest(error.to_string()),
-    }
-}
-
-fn denied(app: &App, error: &ApplyError) -> Failure {
-    if error.is_refusal() {
-        app.metrics.server.conflicts.inc();
-        Failure::Conflict(error.to_string())
-    } else {
-        app.metrics.server.deferred.inc();
-        Failure::Busy(error.to_string())
     }
 }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{Query, State};
 use axum::response::Response;
@@ -15,7 +16,9 @@ use wire::live::view;
 use wire::views::{LiveView, Report};
 
 use super::App;
+use super::connections::{Place, until_stopped};
 use super::detail::kept_steps;
+use crate::state::hub::Command;
 use crate::state::snapshot::{RunSnapshot, Snapshot, columns};
 
 /// Views of a run go out at most this often; step frames as they come.
@@ -26,6 +29,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(2);
 const RUNS_EVERY: Duration = Duration::from_secs(1);
 /// A client that does not take a frame for so long is gone.
 const SEND_WITHIN: Duration = Duration::from_secs(10);
+
+/// Largest message of a client, and largest frame of one. Clients have nothing to say but that they close.
+const MOST_MESSAGE_BYTES: usize = 4 << 10;
 
 /// What to stream.
 #[derive(Debug, Deserialize)]
@@ -38,17 +44,28 @@ pub struct LiveQuery {
 pub async fn live(
     State(app): State<App>,
     Query(query): Query<LiveQuery>,
+    place: Option<Extension<Place>>,
     upgrade: WebSocketUpgrade,
 ) -> Response {
+    let upgrade = upgrade.max_message_size(MOST_MESSAGE_BYTES).max_frame_size(MOST_MESSAGE_BYTES);
     upgrade.on_upgrade(move |socket| async move {
+        // The connection keeps its place for as long as the stream lasts.
+        let _place = place;
         let (snapshots, live_clients) = (app.hub.subscribe(), app.metrics.server.live_clients.clone());
+        let stopped = until_stopped(app.stopping.clone());
         let mut client = Client { socket, snapshots, app };
-        live_clients.inc();
-        // The end of a stream is the client's end; there is nobody to tell.
-        let _closed = match query.run {
-            Some(run) => client.stream_run(&run).await,
-            None => client.stream_runs().await,
+        let stream = async {
+            match query.run {
+                Some(run) => client.stream_run(&run).await,
+                None => client.stream_runs().await,
+            }
         };
+        live_clients.inc();
+        tokio::select! {
+            // The end of a stream is the client's end; there is nobody to tell.
+            _closed = stream => {}
+            () = stopped => {}
+        }
         live_clients.dec();
     })
 }
@@ -78,6 +95,7 @@ impl Client {
         loop {
             let shown = id.as_ref().and_then(|id| self.snapshots.borrow_and_update().runs.get(id).cloned());
             match shown {
+                Some(shown) if shown.report.is_none() => self.open(&shown).await?,
                 Some(shown) => self.send_run(&shown, &mut sent).await?,
                 None if sent.is_stale() => {
                     self.view(&LiveView::NoSuchRun).await?;
@@ -89,12 +107,18 @@ impl Client {
         }
     }
 
+    /// Has the run read from disk; what comes of it is in the next snapshot.
+    async fn open(&mut self, shown: &RunSnapshot) -> Result<(), Gone> {
+        let run = shown.summary.run.clone();
+        self.app.hub.ask(|reply| Command::Open { run, reply }).await.map(drop).map_err(|_| Gone)
+    }
+
     async fn send_run(&mut self, shown: &RunSnapshot, sent: &mut Sent) -> Result<(), Gone> {
-        if sent.wants_view(shown) {
-            let (summary, report) = (Box::new(shown.summary.clone()), Box::new((*shown.report).clone()));
+        if let Some(newest) = shown.report.as_ref().filter(|report| sent.wants_view(report)) {
+            let (summary, report) = (Box::new(shown.summary.clone()), Box::new((**newest).clone()));
             self.view(&LiveView::Run { summary, report }).await?;
             sent.view_at = Some(Instant::now());
-            sent.report = Some(shown.report.clone());
+            sent.report = Some(newest.clone());
         }
         if sent.last_step.is_none() {
             let last_step = self.send_kept(shown).await?;
@@ -180,8 +204,8 @@ impl Sent {
         self.age() >= KEEP_ALIVE
     }
 
-    fn wants_view(&self, shown: &RunSnapshot) -> bool {
-        let is_new = self.report.as_ref().is_none_or(|had| !Arc::ptr_eq(had, &shown.report));
+    fn wants_view(&self, report: &Arc<Report>) -> bool {
+        let is_new = self.report.as_ref().is_none_or(|had| !Arc::ptr_eq(had, report));
         self.is_stale() || (is_new && self.age() >= VIEW_EVERY)
     }
 

@@ -9,8 +9,8 @@ use wire::ids::{RunId, Step};
 use wire::views::{ApiError, Report};
 
 use super::App;
-use super::answer::{Form, answer};
-use super::api::find;
+use super::answer::{Form, answer, aside};
+use super::api::open;
 use super::error::Failure;
 use crate::export::report::{self, document, html, markdown};
 use crate::state::hub::Command;
@@ -50,14 +50,16 @@ pub async fn report(
     Path(run): Path<String>,
     Query(query): Query<ReportQuery>,
 ) -> Result<Response, Failure> {
-    let shown = find(&app, &run)?;
+    let (shown, report) = open(&app, &run).await?;
     let run = shown.summary.run.clone();
     match (query.window.as_deref(), query.at) {
-        (None | Some("recent"), None) => written(query.form, &shown.report),
+        (None | Some("recent"), None) => written(query.form, &report),
         (None | Some("recent"), Some(at)) => written(query.form, &report_at(&app, run, at).await?),
         (Some("all"), None) => {
-            let report = app.hub.ask(|reply| Command::Report { run, newest: usize::MAX, reply }).await?;
-            written(query.form, &report.ok_or_else(gone)?)
+            let work = app.hub.ask(|reply| Command::Report { run, newest: usize::MAX, reply }).await?;
+            let work = work.ok_or_else(gone)?;
+            let others = app.hub.snapshot();
+            written(query.form, &aside(move || others.measure(work.report())).await?)
         }
         (Some("all"), Some(_)) => Err(Failure::BadRequest("window=all has no `at`".into())),
         (Some(other), _) => Err(Failure::BadRequest(format!("window={other:?}: it is `recent` or `all`"))),
@@ -82,9 +84,9 @@ async fn part(
     Query(query): Query<PartQuery>,
     write: fn(&Report) -> String,
 ) -> PartResult {
-    let shown = find(&app, &run)?;
+    let (shown, report) = open(&app, &run).await?;
     Ok(Html(match query.at {
-        None => write(&shown.report),
+        None => write(&report),
         Some(at) => write(&report_at(&app, shown.summary.run.clone(), at).await?),
     }))
 }
@@ -98,8 +100,10 @@ pub struct PartQuery {
 
 /// The report as it was when this step was the newest one.
 async fn report_at(app: &App, run: RunId, at: u64) -> Result<Report, Failure> {
-    let report = app.hub.ask(|reply| Command::ReportAt { run, last: Step(at), reply }).await?;
-    report.ok_or_else(gone)
+    let work = app.hub.ask(|reply| Command::ReportAt { run, last: Step(at), reply }).await?;
+    let work = work.ok_or_else(gone)?;
+    let others = app.hub.snapshot();
+    aside(move || others.measure(work.report())).await
 }
 
 fn gone() -> Failure {

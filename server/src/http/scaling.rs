@@ -11,7 +11,7 @@ use wire::views::scaling::Scaling;
 
 use super::App;
 use super::answer::{Form, answer, aside};
-use super::api::find;
+use super::api::open;
 use super::error::Failure;
 
 /// How to answer.
@@ -34,11 +34,11 @@ pub async fn scaling(
     Path(run): Path<String>,
     Query(query): Query<ScalingQuery>,
 ) -> Result<Response, Failure> {
-    let shown = find(&app, &run)?;
+    let (shown, report) = open(&app, &run).await?;
     let summaries = app.hub.snapshot().summaries();
     let scaling = aside(move || {
         let steps: Vec<&StepAnalysis> = shown.steps.iter().map(AsRef::as_ref).collect();
-        scaling::scaling(&shown.report, &steps, summaries.into_iter())
+        scaling::scaling(&report, &steps, summaries.into_iter())
     });
     answer(query.form, &scaling.await?)
 }

@@ -3,7 +3,8 @@
 use prometheus::{GaugeVec, Opts};
 use wire::device::{DeviceFigure, throttle};
 
-use super::{Families, set_ranks};
+use super::Families;
+use super::ranks::RankGauge;
 use crate::state::run::Run;
 
 /// A gauge for each figure, in the unit of its name, and what a figure is multiplied by to get there.
@@ -105,15 +106,15 @@ const FIGURES: [(DeviceFigure, f64, &str, &str); 17] = [
 /// Gauges by run and rank.
 #[derive(Clone)]
 pub(super) struct DeviceMetrics {
-    figures: Vec<(DeviceFigure, f64, GaugeVec)>,
-    throttled: GaugeVec,
+    figures: Vec<(DeviceFigure, f64, RankGauge)>,
+    throttled: RankGauge,
 }
 
 impl DeviceMetrics {
     pub(super) fn new(families: &mut Families) -> Self {
         let mut gauge = |name: &str, help: &str| {
             let gauge = GaugeVec::new(Opts::new(name, help), &["run", "rank"]);
-            families.add(gauge.expect("the name and labels are valid"))
+            RankGauge::new(families.add(gauge.expect("the name and labels are valid")))
         };
         Self {
             figures: FIGURES.map(|(figure, unit, name, help)| (figure, unit, gauge(name, help))).into(),
@@ -125,23 +126,21 @@ impl DeviceMetrics {
     }
 
     pub(super) fn observe(&self, id: &str, run: &Run, most: usize) {
-        let ranks = run.world_size();
         let all = |figure: DeviceFigure| {
-            let looks =
-                run.devices().enumerate().filter_map(|(rank, devices)| Some((rank, devices.newest()?)));
+            let looks = run.devices().filter_map(|(rank, devices)| Some((rank, devices.newest()?)));
             let of = looks.take(most).filter_map(move |(rank, sample)| Some((rank, sample.get(figure)?)));
             of.collect::<Vec<_>>()
         };
         for (figure, unit, gauge) in &self.figures {
             let values = all(*figure).into_iter().map(|(rank, value)| (rank, value as f64 * unit));
-            set_ranks(gauge, id, ranks, values);
+            gauge.set(id, values);
         }
         let throttled = all(DeviceFigure::ThrottleReasons).into_iter();
         let is_slowed = |reasons| f64::from(u8::from(!throttle::names(reasons).is_empty()));
-        set_ranks(&self.throttled, id, ranks, throttled.map(|(rank, reasons)| (rank, is_slowed(reasons))));
+        self.throttled.set(id, throttled.map(|(rank, reasons)| (rank, is_slowed(reasons))));
     }
 
-    pub(super) fn gauges(&self) -> impl Iterator<Item = &GaugeVec> {
+    pub(super) fn gauges(&self) -> impl Iterator<Item = &RankGauge> {
         self.figures.iter().map(|(_, _, gauge)| gauge).chain([&self.throttled])
     }
 }

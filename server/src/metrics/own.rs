@@ -23,6 +23,10 @@ pub struct ServerMetrics {
     pub deferred: IntCounter,
     /// Clients of the live stream.
     pub live_clients: IntGauge,
+    /// Runs that are set aside.
+    pub set_aside: IntGauge,
+    /// Runs without series of their own, since all runs together have as many as they may.
+    pub without_series: IntGauge,
     syncs: Histogram,
 }
 
@@ -40,7 +44,14 @@ impl ServerMetrics {
              read.",
         );
         let deferred = counter("paceline_server_deferred_total", "Batches told to come again later.");
-        let live_clients = IntGauge::new("paceline_server_live_clients", "Clients of the live stream.");
+        let mut gauge =
+            |name: &str, help: &str| families.add(IntGauge::new(name, help).expect("the name is valid"));
+        let live_clients = gauge("paceline_server_live_clients", "Clients of the live stream.");
+        let set_aside = gauge("paceline_server_runs_set_aside", "Runs that cannot be read or worked on.");
+        let without_series = gauge(
+            "paceline_server_runs_without_series",
+            "Live runs that have no series of their own, since there would be too many.",
+        );
         let syncs =
             HistogramOpts::new("paceline_server_sync_seconds", "Time to sync a group of batches to disk.")
                 .buckets(duration_buckets(1e-4));
@@ -51,7 +62,9 @@ impl ServerMetrics {
             refused,
             conflicts,
             deferred,
-            live_clients: families.add(live_clients.expect("the name is valid")),
+            live_clients,
+            set_aside,
+            without_series,
             syncs: families.add(Histogram::with_opts(syncs).expect("the name is valid")),
         }
     }

@@ -30,7 +30,12 @@ fn batch(seq: u64, notes: Vec<Note>) -> Batch {
 
 fn snapshot(run: &Run) -> RunSnapshot {
     let report = Arc::new(run.report(usize::MAX, NOW));
-    RunSnapshot { summary: run.summary(&report, NOW), report, steps: Arc::new(run.newest_steps(10)) }
+    RunSnapshot {
+        summary: run.summary(&report, NOW),
+        report: Some(report),
+        baseline: None,
+        steps: Arc::new(run.newest_steps(10)),
+    }
 }
 
 /// Applies a batch, and shows the outcome as the hub does.

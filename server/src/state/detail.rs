@@ -37,7 +37,7 @@ struct Axis {
 impl Axis {
     /// The finest power of two that covers `first..=last` with at most `most` cells.
     fn fit(first: u64, last: u64, most: u64) -> Self {
-        let cells = |per_cell: u64| last / per_cell - first / per_cell + 1;
+        let cells = |per_cell: u64| (last / per_cell - first / per_cell).saturating_add(1);
         let mut per_cell = 1;
         while cells(per_cell) > most.max(1) {
             per_cell *= 2;

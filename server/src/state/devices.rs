@@ -20,6 +20,22 @@ const EVIDENCE_MILLIS: u16 = 1_000;
 /// Looks at a device that are kept: two minutes of them.
 const MOST_LOOKS: usize = 120;
 
+/// What a look at a device takes at most: two minutes of them are kept, so that most replace an older one.
+pub(super) const LOOK_BYTES: usize = size_of::<Look>();
+/// What an entry of a map of figures takes.
+const FIGURE_BYTES: usize = 24;
+
+/// What a burst takes.
+pub(super) fn burst_bytes(burst: &Burst) -> usize {
+    let names = match &burst.outcome {
+        BurstOutcome::Recorded(activity) => {
+            activity.kernels.iter().map(|kernel| kernel.name.len() + 64).sum()
+        }
+        _ => 0,
+    };
+    size_of::<Burst>() + names
+}
+
 /// What is known of the devices of one rank.
 #[derive(Default)]
 pub struct RankDevices {
@@ -33,6 +49,14 @@ pub struct RankDevices {
 }
 
 impl RankDevices {
+    /// About how many bytes it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let newest =
+            self.newest.as_ref().map_or(0, |look| look.device.len() + look.figures.len() * FIGURE_BYTES);
+        let burst = self.burst.as_ref().map_or(0, |(burst, _)| burst_bytes(burst));
+        newest + burst + self.looks.len() * LOOK_BYTES
+    }
+
     pub(super) fn add_look(&mut self, sample: DeviceSample, now: ServerNanos) {
         if let Some(look) = Look::of(&sample, now) {
             if self.looks.len() == MOST_LOOKS {
@@ -122,7 +146,7 @@ impl Devices {
     #[must_use]
     pub fn of(run: &Run, now: ServerNanos) -> Self {
         let mut shown = Self::default();
-        for (rank, devices) in (0..).map(Rank).zip(run.devices()) {
+        for (rank, devices) in run.devices().map(|(rank, devices)| (Rank(rank as u32), devices)) {
             shown.looks.extend(devices.newest().map(|sample| RankDevice { rank, sample: sample.clone() }));
             shown.bursts.extend(devices.burst.as_ref().map(|(burst, came)| RankBurst {
                 rank,

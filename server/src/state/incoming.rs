@@ -1,15 +1,13 @@
 //! Steps on their way in: records of all ranks are gathered until a step can close.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use analysis::step::{RankStep, StepRecords};
 use wire::event::{BucketRecord, Event, Span, StepRecord};
 use wire::ids::{Rank, Step};
 
-/// Steps may be open at once per run: ranks of a synchronous job are one step apart, what lies between is
-/// transport. 256 steps of 1,024 ranks x 45 records x 88 bytes would be 1 GiB; the memory bound of
-/// [`Incoming::MOST_BYTES`] cuts in long before.
-const MOST_OPEN: usize = 256;
+use super::budget;
 
 /// What one rank has sent of one open step.
 #[derive(Default)]
@@ -33,6 +31,16 @@ pub struct Closed {
     pub bytes: usize,
 }
 
+/// What an open step takes beside its records, and what a rank in it does: a node of a map each.
+const STEP_BYTES: usize = 128;
+const RANK_BYTES: usize = size_of::<Partial>() + 32;
+
+impl Partial {
+    fn bytes(&self) -> usize {
+        RANK_BYTES + (self.spans.len() + self.buckets.len()) * size_of::<Event>()
+    }
+}
+
 /// Gathers records into steps.
 pub struct Incoming {
     world_size: usize,
@@ -40,17 +48,26 @@ pub struct Incoming {
     bytes: usize,
     /// Records for steps that closed before: counted, so that a gap does not look like quiet.
     pub late_records: u64,
+    /// Records of ranks that sent more of a step than is analysed ([`budget::RANK_STEP_RECORDS`]).
+    pub excess_records: u64,
+    /// Steps that closed when too few ranks had sent them ([`budget::LEAST_PRESENT`]).
+    pub sparse_steps: u64,
     newest_closed: Option<Step>,
 }
 
 impl Incoming {
-    /// Most bytes of records in open steps; beyond, the oldest step closes as it is.
-    pub const MOST_BYTES: usize = 256 << 20;
-
     /// For a run of `world_size` ranks.
     #[must_use]
     pub fn new(world_size: usize) -> Self {
-        Self { world_size, open: BTreeMap::new(), bytes: 0, late_records: 0, newest_closed: None }
+        Self {
+            world_size,
+            open: BTreeMap::new(),
+            bytes: 0,
+            late_records: 0,
+            excess_records: 0,
+            sparse_steps: 0,
+            newest_closed: None,
+        }
     }
 
     /// Adds one record of `rank`.
@@ -60,19 +77,40 @@ impl Incoming {
             self.late_records += 1;
             return;
         }
-        let open = self.open.entry(step).or_insert_with(|| Open { ranks: BTreeMap::new(), done: 0 });
-        let partial = open.ranks.entry(rank).or_default();
+        // A started collective is progress, not part of a step.
+        if matches!(event, Event::Started(_)) {
+            return;
+        }
+        let open = self.open.entry(step).or_insert_with(|| {
+            self.bytes += STEP_BYTES;
+            Open { ranks: BTreeMap::new(), done: 0 }
+        });
+        let partial = open.ranks.entry(rank).or_insert_with(|| {
+            self.bytes += RANK_BYTES;
+            Partial::default()
+        });
+        let is_full = partial.spans.len() + partial.buckets.len() >= budget::RANK_STEP_RECORDS;
         match event {
+            Event::Span(_) | Event::Bucket(_) if is_full => self.excess_records += 1,
             Event::Span(span) => partial.spans.push(*span),
             Event::Bucket(bucket) => partial.buckets.push(*bucket),
             Event::Step(record) if partial.record.is_none() => {
                 partial.record = Some(*record);
                 open.done += 1;
+                return;
             }
-            // A started collective is progress, not part of a step; a second end of a step is a repetition.
+            // A second end of a step is a repetition.
             Event::Step(_) | Event::Started(_) => return,
         }
-        self.bytes += size_of::<Event>();
+        if !is_full {
+            self.bytes += size_of::<Event>();
+        }
+    }
+
+    /// Bytes of all open steps.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Steps that can close now, in order: complete ones; and incomplete ones that hold up complete ones
@@ -81,7 +119,7 @@ impl Incoming {
         let mut closed = Vec::new();
         while let Some((&step, open)) = self.open.first_key_value() {
             let complete = open.done >= self.world_size;
-            if !complete && self.open.len() <= MOST_OPEN && self.bytes <= Self::MOST_BYTES {
+            if !complete && self.open.len() <= budget::OPEN_STEPS && self.bytes <= budget::OPEN_BYTES {
                 break;
             }
             closed.extend(self.close(step));
@@ -107,10 +145,19 @@ impl Incoming {
     fn close(&mut self, step: Step) -> Option<Closed> {
         let open = self.open.remove(&step)?;
         self.newest_closed = self.newest_closed.max(Some(step));
+        let bytes = STEP_BYTES + open.ranks.values().map(Partial::bytes).sum::<usize>();
+        self.bytes = self.bytes.saturating_sub(bytes);
+        if open.done == 0 {
+            return None;
+        }
+        if open.done.saturating_mul(budget::LEAST_PRESENT) < self.world_size {
+            self.sparse_steps += 1;
+            return None;
+        }
         let mut ranks: Vec<Option<RankStep>> = vec![None; self.world_size];
-        let mut bytes = 0;
-        for (rank, partial) in open.ranks {
-            bytes += (partial.spans.len() + partial.buckets.len() + 1) * size_of::<Event>();
+        for (rank, mut partial) in open.ranks {
+            partial.spans.shrink_to_fit();
+            partial.buckets.shrink_to_fit();
             let slot = ranks.get_mut(rank.0 as usize)?;
             *slot = partial.record.map(|record| RankStep {
                 record,
@@ -118,27 +165,35 @@ impl Incoming {
                 buckets: partial.buckets,
             });
         }
-        self.bytes = self.bytes.saturating_sub(bytes);
-        ranks.iter().any(Option::is_some).then_some(Closed { records: StepRecords { step, ranks }, bytes })
+        let bytes = bytes + self.world_size * size_of::<Option<RankStep>>();
+        Some(Closed { records: StepRecords { step, ranks }, bytes })
     }
 }
 
 /// Records of closed steps that are still in memory, newest last, within a bound.
 #[derive(Default)]
 pub struct Kept {
-    steps: VecDeque<(StepRecords, usize)>,
+    steps: VecDeque<(Arc<StepRecords>, usize)>,
     bytes: usize,
 }
 
 impl Kept {
-    /// Most bytes of records of closed steps per run; older ones are on disk only.
-    pub const MOST_BYTES: usize = 128 << 20;
+    /// Adds the newest step, of so many bytes.
+    pub fn push(&mut self, records: Arc<StepRecords>, bytes: usize) {
+        self.bytes += bytes;
+        self.steps.push_back((records, bytes));
+        self.shrink_to(budget::KEPT_BYTES);
+    }
 
-    /// Adds the newest step.
-    pub fn push(&mut self, closed: Closed) {
-        self.bytes += closed.bytes;
-        self.steps.push_back((closed.records, closed.bytes));
-        while self.bytes > Self::MOST_BYTES && self.steps.len() > 1 {
+    /// How many bytes they take.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Forgets the oldest steps until no more than `most` bytes are left, but not the newest one.
+    pub fn shrink_to(&mut self, most: usize) {
+        while self.bytes > most && self.steps.len() > 1 {
             if let Some((_, bytes)) = self.steps.pop_front() {
                 self.bytes -= bytes;
             }
@@ -147,8 +202,8 @@ impl Kept {
 
     /// The records of one step, or of the newest complete one.
     #[must_use]
-    pub fn find(&self, step: Option<Step>) -> Option<&StepRecords> {
-        let complete = |records: &&StepRecords| records.ranks.iter().all(Option::is_some);
+    pub fn find(&self, step: Option<Step>) -> Option<&Arc<StepRecords>> {
+        let complete = |records: &&Arc<StepRecords>| records.ranks.iter().all(Option::is_some);
         let shadow = |records: &StepRecords| records.ranks.iter().flatten().any(|rank| rank.record.shadow);
         match step {
             None => self.iter().rev().find(|records| complete(records) && !shadow(records)),
@@ -160,7 +215,7 @@ impl Kept {
     }
 
     /// All kept steps, oldest first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &StepRecords> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<StepRecords>> {
         self.steps.iter().map(|(records, _)| records)
     }
 }
@@ -205,9 +260,42 @@ mod tests {
         let closed = incoming.close_overdue();
         assert_eq!(closed.len(), 3);
         assert!(closed[0].records.ranks[1].is_none() && closed[2].records.ranks[1].is_some());
-        for step in 3..3 + MOST_OPEN as u64 + 1 {
+        for step in 3..3 + budget::OPEN_STEPS as u64 + 1 {
             incoming.add(Rank(0), &end_of(step));
         }
         assert_eq!(incoming.close_ready().len(), 1);
+    }
+
+    #[test]
+    fn a_step_that_next_to_nobody_sent_is_counted_and_costs_nothing() {
+        let mut incoming = Incoming::new(65_536);
+        for step in 0..3_000 {
+            incoming.add(Rank(0), &end_of(step));
+        }
+        assert!(incoming.close_ready().is_empty());
+        assert_eq!(incoming.sparse_steps, 3_000 - budget::OPEN_STEPS as u64);
+        assert!(incoming.bytes() < 256 << 10, "{} bytes", incoming.bytes());
+        assert!(incoming.close_all().is_empty());
+        assert_eq!(incoming.bytes(), 0, "what is added is taken away again");
+    }
+
+    #[test]
+    fn a_rank_that_sends_too_much_of_a_step_is_cut_off_and_counted() {
+        let mut incoming = Incoming::new(1);
+        let span = wire::event::Span {
+            step: Step(0),
+            kind: wire::event::SpanKind::Forward,
+            begin: MonoNanos(0),
+            end: MonoNanos(1),
+            cpu_nanos: 0,
+        };
+        for _ in 0..budget::RANK_STEP_RECORDS + 7 {
+            incoming.add(Rank(0), &Event::Span(span));
+        }
+        incoming.add(Rank(0), &end_of(0));
+        let closed = incoming.close_ready();
+        let rank = closed[0].records.ranks[0].as_ref().expect("it ended the step");
+        assert_eq!((rank.spans.len(), incoming.excess_records), (budget::RANK_STEP_RECORDS, 7));
+        assert_eq!(incoming.bytes(), 0);
     }
 }

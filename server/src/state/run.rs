@@ -1,44 +1,42 @@
 //! One run: its ranks, its clocks, its steps.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use analysis::clocks::{self, AlignedCollective, ClockFit};
+use analysis::clocks::ClockFit;
 use analysis::failure::{self, Ended, RankEnd};
 use analysis::hang::{self, Progress};
 use analysis::report::{self, RunFacts};
-use analysis::step::{StepAnalysis, StepRecords};
-use analysis::{stats, waterfall};
-use wire::batch::{BY_REDUCER, Batch, DropReason, Hello, Layout, Note, is_foreign};
+use analysis::stats;
+use analysis::step::StepAnalysis;
+use wire::batch::{BY_REDUCER, Batch, DropReason, Hello, Note, is_foreign};
 use wire::burst::BurstRequest;
 use wire::clock::{Probe, ServerNanos};
 use wire::device::DeviceFigure;
-use wire::event::{BucketRecord, Event, Function, Source};
+use wire::event::Event;
 use wire::ids::{Incarnation, Rank, RunId, Seq, Step};
 use wire::live::Waterfall;
 use wire::views::{Failure, Hang, RankDrops, Report, RunState, RunSummary};
 
+use super::budget;
+use super::clocks::Clocks;
 use super::devices::{self, RankDevices};
-use super::incoming::{Closed, Incoming, Kept};
+use super::incoming::Incoming;
 use super::lives::{self, Denied, Lives};
+use super::ranks::Ranks;
+use super::steps::{Done, Placed, Steps, Work};
 use crate::settings;
 
-/// Probes kept per clock: with eight ranks on it, each asking twice a second, four minutes.
-const MOST_PROBES: usize = 4_096;
-/// Analysed steps kept per run: 1.1 KB each with four ranks, 250 KB each with 1,024.
-const MOST_ANALYSED: usize = 20_000;
-/// And the cells (ranks x steps) they may have: 4 M x 240 bytes is 1 GB at the very most.
-const MOST_CELLS: usize = 4_000_000;
 /// The live report covers this many of the newest steps.
 pub const RECENT_STEPS: usize = 512;
 /// A rank that was not heard from for so long does not report; agents send a heartbeat every two seconds.
 const REPORTING_NANOS: i64 = 10_000_000_000;
 /// A run nobody hears from for so long, without a goodbye, has failed.
 const LOST_NANOS: i64 = 60_000_000_000;
-/// Collectives of the newest step that tighten the clocks.
-const TIGHTEN_WITH: usize = 16;
 /// Steps with a missing rank close after this long without a word from it.
 const OVERDUE_NANOS: i64 = 10_000_000_000;
+/// No run hangs before so long without a step: [`hang::detect`] asks for at least this.
+const HANG_NANOS: i64 = 10_000_000_000;
 
 /// What is known of one rank.
 #[derive(Default)]
@@ -59,12 +57,20 @@ struct RankState {
     devices: RankDevices,
 }
 
-/// A clock that one or more ranks stamp with: those of one host share it, and their probes.
-#[derive(Default)]
-struct Clock {
-    name: String,
-    probes: VecDeque<Probe>,
-    fit: Option<ClockFit>,
+impl RankState {
+    /// About how many bytes it takes.
+    fn bytes(&self) -> usize {
+        let texts = self.hello.as_ref().map_or(0, hello_bytes) + self.bye_reason.len();
+        size_of::<Self>()
+            + texts
+            + self.lives.drops().len() * size_of::<wire::batch::Drop>()
+            + self.devices.bytes()
+    }
+}
+
+fn hello_bytes(hello: &Hello) -> usize {
+    let texts = [&hello.name, &hello.host, &hello.clock, &hello.sample_unit, &hello.origin];
+    texts.into_iter().map(String::len).sum()
 }
 
 /// Why a batch was not taken in.
@@ -76,6 +82,31 @@ pub enum ApplyError {
     /// The server has as many runs as it takes.
     #[error("this server holds {0} runs, the most it takes: remove old ones from its data directory")]
     TooManyRuns(usize),
+    /// A step has an absurd number.
+    #[error(
+        "rank {rank} of run {run} sent step {step}, and steps are numbered 0 to {}: number steps by the job's own count",
+        budget::MOST_STEP
+    )]
+    StepNumber {
+        /// The run.
+        run: RunId,
+        /// Who speaks.
+        rank: Rank,
+        /// The number.
+        step: Step,
+    },
+    /// What the ranks say of themselves takes too much memory.
+    #[error(
+        "the ranks of run {run} have said {bytes} bytes about themselves and their devices, and {} is the most a run may: \
+         send shorter names, or fewer of them",
+        budget::RANK_BYTES
+    )]
+    TooMuchSaid {
+        /// The run.
+        run: RunId,
+        /// How many bytes, with the refused batch.
+        bytes: usize,
+    },
     /// Another process has the rank, or may have ended a moment ago: the same batch may come in later.
     #[error(
         "rank {rank} of run {run} is taken by a process that was heard from {heard_ago_millis} ms ago; \
@@ -162,16 +193,15 @@ impl ApplyError {
 /// One run.
 pub struct Run {
     id: RunId,
-    ranks: Vec<RankState>,
-    clocks: Vec<Clock>,
+    ranks: Ranks<RankState>,
+    rank_bytes: usize,
+    clocks: Clocks,
     first_seen: ServerNanos,
     last_seen: ServerNanos,
     incoming: Incoming,
-    kept: Kept,
-    analysed: VecDeque<Arc<StepAnalysis>>,
+    steps: Steps,
     completed_steps: u64,
     last_step_at: Option<ServerNanos>,
-    layouts: BTreeMap<u32, Layout>,
     hang: Option<Hang>,
     /// Suspects whose devices were asked what they do.
     evidence_asked: BTreeSet<u32>,
@@ -181,7 +211,7 @@ pub struct Run {
 }
 
 /// Batches that were refused since the server began.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Refused {
     count: u64,
     last: String,
@@ -191,23 +221,33 @@ impl Run {
     /// A run as its first batch describes it. `world_size` is what a decoded batch says.
     #[must_use]
     pub fn new(id: RunId, world_size: u32, now: ServerNanos) -> Self {
-        let ranks = (0..world_size).map(|_| RankState::default()).collect::<Vec<_>>();
         Self {
             id,
-            incoming: Incoming::new(ranks.len()),
-            ranks,
-            clocks: Vec::new(),
+            incoming: Incoming::new(world_size as usize),
+            ranks: Ranks::new(world_size),
+            rank_bytes: 0,
+            clocks: Clocks::default(),
             first_seen: now,
             last_seen: now,
-            kept: Kept::default(),
-            analysed: VecDeque::new(),
+            steps: Steps::default(),
             completed_steps: 0,
             last_step_at: None,
-            layouts: BTreeMap::new(),
             hang: None,
             evidence_asked: BTreeSet::new(),
             storage_gaps: BTreeMap::new(),
             refused: Refused::default(),
+        }
+    }
+
+    /// What a run of any size refuses.
+    ///
+    /// # Errors
+    /// [`ApplyError::StepNumber`] when a step has an absurd number.
+    pub fn check_alone(batch: &Batch) -> Result<(), ApplyError> {
+        let steps = batch.events.iter().map(Event::step);
+        match steps.max().filter(|step| step.0 > budget::MOST_STEP) {
+            Some(step) => Err(ApplyError::StepNumber { run: batch.run.clone(), rank: batch.rank, step }),
+            None => Ok(()),
         }
     }
 
@@ -217,7 +257,11 @@ impl Run {
     /// See [`ApplyError`]. Replay does not ask: what was stored was let in when it came.
     pub fn admit(&mut self, batch: &Batch, now: ServerNanos, since: ServerNanos) -> Result<(), ApplyError> {
         let admitted = self.agrees(batch).and_then(|()| {
-            let lives = &mut self.ranks[batch.rank.0 as usize].lives;
+            let bytes = self.rank_bytes + batch.notes.iter().map(note_bytes).sum::<usize>();
+            if bytes > budget::RANK_BYTES {
+                return Err(ApplyError::TooMuchSaid { run: self.id.clone(), bytes });
+            }
+            let lives = &mut self.ranks.speaking(batch.rank.0 as usize).lives;
             lives.admit(batch, now, since).map_err(|denied| self.explain(batch.rank, denied))
         });
         if let Err(error) = &admitted
@@ -230,14 +274,15 @@ impl Run {
     }
 
     fn agrees(&self, batch: &Batch) -> Result<(), ApplyError> {
-        if batch.world_size as usize == self.ranks.len() {
+        Self::check_alone(batch)?;
+        if batch.world_size == self.world_size() {
             return Ok(());
         }
         Err(ApplyError::WorldSize {
             run: self.id.clone(),
             rank: batch.rank,
             said: batch.world_size,
-            known: self.ranks.len() as u32,
+            known: self.world_size(),
         })
     }
 
@@ -255,18 +300,33 @@ impl Run {
         }
     }
 
-    /// Takes a batch in; returns the steps it closed, newest last.
+    /// Takes a batch in and analyses the steps that it closed; returns them, newest last.
     ///
     /// # Errors
     /// [`ApplyError::WorldSize`] when it contradicts the run, [`ApplyError::Duplicate`] and [`ApplyError::TooOld`] when
     /// it is not new.
     pub fn apply(&mut self, batch: Batch, now: ServerNanos) -> Result<Vec<Arc<StepAnalysis>>, ApplyError> {
+        self.take_in(batch, now)?;
+        let mut analysed = Vec::new();
+        while let Some(work) = self.next_work() {
+            analysed.push(self.finish(work.analyse(), now));
+        }
+        Ok(analysed)
+    }
+
+    /// Takes a batch in. Steps that it closed wait to be analysed ([`Self::next_work`]).
+    ///
+    /// # Errors
+    /// [`ApplyError::WorldSize`] when it contradicts the run, [`ApplyError::Duplicate`] and [`ApplyError::TooOld`] when
+    /// it is not new.
+    pub fn take_in(&mut self, batch: Batch, now: ServerNanos) -> Result<(), ApplyError> {
         self.agrees(&batch)?;
-        let rank = &mut self.ranks[batch.rank.0 as usize];
+        let rank = self.ranks.speaking(batch.rank.0 as usize);
         if let Err(denied) = rank.lives.is_new(&batch) {
             return Err(self.explain(batch.rank, denied));
         }
         self.last_seen = self.last_seen.max(now);
+        let bytes_before = if rank.last_seen.is_some() { rank.bytes() } else { 0 };
         rank.lives.store(&batch, now);
         let is_another = rank.incarnation != Some(batch.incarnation);
         let by_launcher = is_another && lives::is_goodbye_by_another(&batch);
@@ -279,7 +339,8 @@ impl Run {
         for note in batch.notes {
             match note {
                 Note::Hello(hello) => rank.hello = Some(hello),
-                Note::Layout(layout) => drop(self.layouts.insert(layout.generation, layout)),
+                // It is on disk for whoever reads segments; no figure needs it.
+                Note::Layout(_) => {}
                 // The rank's own word comes before its launcher's.
                 Note::Bye(bye) if rank.bye.is_none() => {
                     rank.bye = Some(bye.completed);
@@ -291,8 +352,6 @@ impl Run {
                 Note::Burst(burst) => rank.devices.add_burst(burst, now),
             }
         }
-        self.add_probes(batch.rank, &batch.probes);
-        let rank = &mut self.ranks[batch.rank.0 as usize];
         for event in &batch.events {
             match event {
                 Event::Started(started) => rank.launched = rank.launched.max(Some(started.seq)),
@@ -302,104 +361,107 @@ impl Run {
             }
             self.incoming.add(batch.rank, event);
         }
+        self.rank_bytes = (self.rank_bytes + rank.bytes()).saturating_sub(bytes_before);
+        self.add_probes(batch.rank, &batch.probes);
         let mut closed = self.incoming.close_ready();
-        if self.has_ended() {
+        if self.all_said_goodbye() {
             closed.extend(self.incoming.close_all());
         }
-        Ok(self.take_closed(closed, now))
+        self.steps.wait(closed);
+        Ok(())
     }
 
     /// Probes of a rank bear on its clock, and so on all ranks that share it.
     fn add_probes(&mut self, rank: Rank, probes: &[Probe]) {
-        let Some(first) = probes.first() else { return };
+        if probes.is_empty() {
+            return;
+        }
         let clock = self.clock_of(rank);
-        let known = &mut self.clocks[clock as usize];
-        // Ranks of one clock send in any order; the fit wants the newest last, roughly.
-        let at = known.probes.partition_point(|probe| probe.sent <= first.sent);
-        let newer = known.probes.split_off(at);
-        known.probes.extend(probes.iter().copied().chain(newer));
-        let excess = known.probes.len().saturating_sub(MOST_PROBES);
-        known.probes.drain(..excess);
-        known.fit = clocks::fit(clock, known.probes.make_contiguous());
+        self.clocks.add(clock, probes);
     }
 
     /// The number of a rank's clock; a new one for a rank whose clock has no name or an unknown one.
     fn clock_of(&mut self, rank: Rank) -> u32 {
-        let state = &self.ranks[rank.0 as usize];
-        if let Some(clock) = state.clock {
+        let state = self.ranks.get(rank.0 as usize);
+        if let Some(clock) = state.and_then(|state| state.clock) {
             return clock;
         }
-        let name = state.hello.as_ref().map_or("", |hello| hello.clock.as_str()).to_owned();
-        let known = self.clocks.iter().position(|clock| !name.is_empty() && clock.name == name);
-        let clock = known.unwrap_or_else(|| {
-            self.clocks.push(Clock { name, ..Clock::default() });
-            self.clocks.len() - 1
-        }) as u32;
-        self.ranks[rank.0 as usize].clock = Some(clock);
+        let name = state.and_then(|state| state.hello.as_ref()).map_or("", |hello| hello.clock.as_str());
+        let used: Vec<Option<u32>> = self.ranks.iter().map(|(_, rank)| rank.clock).collect();
+        let clock = self.clocks.number(name, used.into_iter());
+        self.ranks.speaking(rank.0 as usize).clock = Some(clock);
         clock
     }
 
     /// Each rank's clock as fitted from probes.
     fn fits(&self) -> Vec<Option<ClockFit>> {
-        let fit = |rank: &RankState| {
+        let fit = |rank: Option<&RankState>| {
+            let rank = rank?;
             let device_nanos = rank.devices.clock_bound_nanos();
-            Some(ClockFit { device_nanos, ..self.clocks[rank.clock? as usize].fit? })
+            Some(ClockFit { device_nanos, ..self.clocks.fit(rank.clock?)? })
         };
-        self.ranks.iter().map(fit).collect()
+        self.ranks.world().map(fit).collect()
     }
 
-    /// What time alone changes: overdue steps close, hangs are seen. Returns the steps that closed.
-    pub fn tick(&mut self, now: ServerNanos) -> Vec<Arc<StepAnalysis>> {
-        let overdue = self.last_step_at.is_some_and(|at| now - at > OVERDUE_NANOS);
-        let closed = if overdue { self.incoming.close_overdue() } else { Vec::new() };
-        let closed = self.take_closed(closed, now);
+    /// What time alone changes: overdue steps close, hangs are seen.
+    pub fn tick(&mut self, now: ServerNanos) {
+        if self.last_step_at.is_some_and(|at| now - at > OVERDUE_NANOS) {
+            let overdue = self.incoming.close_overdue();
+            self.steps.wait(overdue);
+        }
         self.hang = if self.has_ended() || self.is_lost(now) { None } else { self.detect_hang(now) };
-        closed
     }
 
-    fn take_closed(&mut self, closed: Vec<Closed>, now: ServerNanos) -> Vec<Arc<StepAnalysis>> {
-        closed.into_iter().map(|closed| self.take_step(closed, now)).collect()
+    /// The next step to analyse; `None` while one is under way or none waits.
+    pub fn next_work(&mut self) -> Option<Work> {
+        if !self.steps.is_ready() {
+            return None;
+        }
+        let placing = (self.fits(), self.is_foreign());
+        self.steps.next(|| placing)
     }
 
-    fn take_step(&mut self, closed: Closed, now: ServerNanos) -> Arc<StepAnalysis> {
-        let fits = self.tightened(&closed.records);
-        let analysis = Arc::new(analysis::step::analyse(&closed.records, &fits));
+    /// Takes a step in that was analysed.
+    pub fn finish(&mut self, done: Done, now: ServerNanos) -> Arc<StepAnalysis> {
+        let analysis = done.analysis.clone();
+        self.steps.finish(done);
         if analysis.complete {
             self.completed_steps += 1;
             self.last_step_at = Some(now);
             self.hang = None;
         }
-        self.kept.push(closed);
-        self.analysed.push_back(analysis.clone());
-        let most = MOST_ANALYSED.min(MOST_CELLS / self.ranks.len()).max(RECENT_STEPS / 4);
-        let excess = self.analysed.len().saturating_sub(most);
-        self.analysed.drain(..excess);
         analysis
     }
 
-    /// The ranks' clocks, tightened by the step's own collectives.
-    fn tightened(&self, records: &StepRecords) -> Vec<Option<ClockFit>> {
-        let mut fits = self.fits();
-        let mut joined: BTreeMap<_, AlignedCollective> = BTreeMap::new();
-        let foreign = self.is_foreign();
-        // Where only enqueueing is known, and where no rank waits for all others, it proves nothing.
-        let proves = |bucket: &&BucketRecord| {
-            bucket.source != Source::Derived && (!foreign || Function::of(bucket.seq).waits_for_all())
-        };
-        for (rank, step) in records.ranks.iter().enumerate() {
-            for bucket in step.iter().flat_map(|step| step.buckets.iter().filter(proves).take(TIGHTEN_WITH)) {
-                if let Some(fit) = fits[rank] {
-                    let times = (rank, fit.align(bucket.start), fit.align(bucket.end));
-                    joined.entry((bucket.comm, bucket.seq)).or_default().push(times);
-                }
-            }
-        }
-        clocks::tighten(&mut fits, &joined.into_values().collect::<Vec<_>>());
-        fits
+    /// True when every closed step is analysed: what a report says then is all there is.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.steps.is_settled()
+    }
+
+    /// True when a step waits to be analysed and none is under way.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.steps.is_ready()
+    }
+
+    /// About how many bytes it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.rank_bytes + self.clocks.bytes() + self.incoming.bytes() + self.steps.bytes()
+    }
+
+    /// Gives up the older half of its steps in memory.
+    pub fn halve(&mut self) {
+        self.steps.halve();
+    }
+
+    fn all_said_goodbye(&self) -> bool {
+        self.ranks.all(|rank| rank.bye.is_some())
     }
 
     fn has_ended(&self) -> bool {
-        self.ranks.iter().all(|rank| rank.bye.is_some())
+        self.all_said_goodbye() && self.is_settled()
     }
 
     fn is_lost(&self, now: ServerNanos) -> bool {
@@ -408,13 +470,16 @@ impl Run {
 
     fn detect_hang(&self, now: ServerNanos) -> Option<Hang> {
         let since = now - self.last_step_at?;
-        let progress = |rank: &RankState| Progress {
-            launched: rank.launched,
+        if since < HANG_NANOS {
+            return None;
+        }
+        let progress = |rank: Option<&RankState>| Progress {
+            launched: rank.and_then(|rank| rank.launched),
             silent_seconds: rank
-                .last_seen
+                .and_then(|rank| rank.last_seen)
                 .map_or(0, |seen| (now - seen).max(0).unsigned_abs() / 1_000_000_000),
         };
-        let ranks: Vec<Progress> = self.ranks.iter().map(progress).collect();
+        let ranks: Vec<Progress> = self.ranks.world().map(progress).collect();
         let median = self.recent_median_nanos().map(|nanos| nanos / 1e9);
         hang::detect(since as f64 / 1e9, median, &ranks)
     }
@@ -424,30 +489,36 @@ impl Run {
             return None;
         }
         let is_silent = |rank: &RankState| rank.last_seen.is_none_or(|seen| now - seen > REPORTING_NANOS);
-        let end = |rank: &RankState| RankEnd {
-            how: match rank.bye {
-                Some(true) => Ended::Well,
-                Some(false) if rank.bye_by_launcher => Ended::WithoutAWord,
-                Some(false) => Ended::WithAnError,
-                None if is_silent(rank) => Ended::Silent,
-                None => Ended::Well,
-            },
-            reason: rank.bye_reason.clone(),
-            last_step: rank.last_step,
-            last_collective: rank.launched,
+        let end = |rank: Option<&RankState>| {
+            let Some(rank) = rank else {
+                let (reason, last_step, last_collective) = (String::new(), None, None);
+                return RankEnd { how: Ended::Silent, reason, last_step, last_collective };
+            };
+            RankEnd {
+                how: match rank.bye {
+                    Some(true) => Ended::Well,
+                    Some(false) if rank.bye_by_launcher => Ended::WithoutAWord,
+                    Some(false) => Ended::WithAnError,
+                    None if is_silent(rank) => Ended::Silent,
+                    None => Ended::Well,
+                },
+                reason: rank.bye_reason.clone(),
+                last_step: rank.last_step,
+                last_collective: rank.launched,
+            }
         };
-        failure::failure(&self.ranks.iter().map(end).collect::<Vec<_>>())
+        failure::failure(&self.ranks.world().map(end).collect::<Vec<_>>())
     }
 
     fn recent_median_nanos(&self) -> Option<f64> {
-        let recent = self.analysed.iter().rev().take(RECENT_STEPS);
+        let recent = self.steps.analysed().iter().rev().take(RECENT_STEPS);
         stats::median(recent.filter(|step| report::is_observed(step)).map(|step| step.step_nanos() as f64))
     }
 
     /// Where the run is in its life.
     #[must_use]
     pub fn state(&self, now: ServerNanos) -> RunState {
-        if self.ranks.iter().any(|rank| rank.bye == Some(false)) {
+        if self.ranks.any(|rank| rank.bye == Some(false)) {
             RunState::Failed
         } else if self.has_ended() {
             RunState::Completed
@@ -469,7 +540,7 @@ impl Run {
             look.and_then(|look| look.get(DeviceFigure::UtilizationPercent))
                 .is_some_and(|percent| percent > 0)
         };
-        self.is_foreign() && self.ranks.iter().any(is_busy)
+        self.is_foreign() && self.ranks.any(is_busy)
     }
 
     fn is_foreign(&self) -> bool {
@@ -503,11 +574,11 @@ impl Run {
     /// How many ranks it has.
     #[must_use]
     pub fn world_size(&self) -> u32 {
-        self.ranks.len() as u32
+        self.ranks.world_size() as u32
     }
 
     fn hello(&self) -> Option<&Hello> {
-        self.ranks.iter().find_map(|rank| rank.hello.as_ref())
+        self.ranks.iter().find_map(|(_, rank)| rank.hello.as_ref())
     }
 
     fn facts(&self, now: ServerNanos) -> RunFacts {
@@ -523,34 +594,49 @@ impl Run {
             sample_unit: self.hello().map_or("samples", |hello| hello.sample_unit.as_str()).to_owned(),
             origin: self.hello().map_or(BY_REDUCER, |hello| hello.origin.as_str()).to_owned(),
             fits: self.fits(),
-            drops: self.ranks.iter().enumerate().map(drops).filter(|rank| !rank.drops.is_empty()).collect(),
+            drops: self.ranks.iter().map(drops).filter(|rank| !rank.drops.is_empty()).collect(),
             hang: self.hang.clone(),
             failure: self.failure(now),
-            looks: self.devices().map(RankDevices::looks).collect(),
-            bursts: self.devices().map(|devices| devices.activity(now)).collect(),
+            looks: self
+                .ranks
+                .world()
+                .map(|rank| rank.map(|rank| rank.devices.looks()).unwrap_or_default())
+                .collect(),
+            bursts: self.ranks.world().map(|rank| rank?.devices.activity(now)).collect(),
             notable_share: settings::notable_share(),
         }
     }
 
-    /// The report over the newest `most` kept steps.
+    /// What a report over the newest `most` kept steps needs.
     #[must_use]
-    pub fn report(&self, most: usize, now: ServerNanos) -> Report {
-        let skipped = self.analysed.len().saturating_sub(most);
-        let steps: Vec<&StepAnalysis> = self.analysed.iter().skip(skipped).map(Arc::as_ref).collect();
-        self.with_gaps(report::report(&self.facts(now), &steps))
+    pub fn report_work(&self, most: usize, now: ServerNanos) -> ReportWork {
+        let analysed = self.steps.analysed();
+        let skipped = analysed.len().saturating_sub(most);
+        let steps = analysed.iter().skip(skipped).cloned().collect();
+        ReportWork { facts: self.facts(now), gaps: self.gaps(), steps }
     }
 
-    /// Adds what the server knows to be missing from what it stored.
-    fn with_gaps(&self, mut report: Report) -> Report {
+    /// What a report needs over the `most` kept steps up to `last`: what was known when that step was the newest.
+    #[must_use]
+    pub fn report_work_at(&self, last: Step, most: usize, now: ServerNanos) -> ReportWork {
+        let analysed = self.steps.analysed();
+        let past = analysed.partition_point(|step| step.step <= last);
+        let steps = analysed.range(past.saturating_sub(most)..past).cloned().collect();
+        let facts = RunFacts { hang: None, failure: None, ..self.facts(now) };
+        ReportWork { facts, gaps: self.gaps(), steps }
+    }
+
+    /// What the server knows to be missing from what it stored: entries for [`Report::missing`].
+    fn gaps(&self) -> BTreeMap<String, String> {
         let gaps = self.storage_gaps.iter().map(|(&name, reason)| (name.to_owned(), reason.clone()));
-        report.missing.extend(gaps);
+        let mut gaps: BTreeMap<String, String> = gaps.collect();
         let Refused { count, last } = &self.refused;
         if *count > 0 {
             let refused =
                 format!("{count} batches were refused since the server began, the last one because: {last}");
-            report.missing.insert("refused_batches".into(), refused);
+            gaps.insert("refused_batches".into(), refused);
         }
-        report
+        gaps
     }
 
     /// Says what of the run's files cannot be read or checked: entries for [`Report::missing`].
@@ -562,6 +648,12 @@ impl Run {
     #[must_use]
     pub fn refused_batches(&self) -> u64 {
         self.refused.count
+    }
+
+    /// The report over the newest `most` kept steps.
+    #[must_use]
+    pub fn report(&self, most: usize, now: ServerNanos) -> Report {
+        self.report_work(most, now).report()
     }
 
     /// The line of the list of runs; figures are of `report`, which must be this run's.
@@ -580,9 +672,9 @@ impl Run {
             started_unix_millis: millis(self.first_seen),
             last_seen_unix_millis: millis(self.last_seen),
             ranks_expected: self.world_size(),
-            ranks_reporting: self.ranks.iter().filter(reports).count() as u32,
+            ranks_reporting: self.ranks.iter().map(|(_, rank)| rank).filter(reports).count() as u32,
             steps: self.completed_steps,
-            last_step: self.analysed.back().map(|step| step.step.0),
+            last_step: self.steps.analysed().back().map(|step| step.step.0),
             step_time_nanos: report.period_ns.map(|mean| mean as u64),
             throughput: report.throughput,
             batch: report.batch,
@@ -597,64 +689,67 @@ impl Run {
     /// The newest `most` analysed steps, oldest first.
     #[must_use]
     pub fn newest_steps(&self, most: usize) -> Vec<Arc<StepAnalysis>> {
-        self.analysed.iter().skip(self.analysed.len().saturating_sub(most)).cloned().collect()
+        let analysed = self.steps.analysed();
+        analysed.iter().skip(analysed.len().saturating_sub(most)).cloned().collect()
     }
 
     /// Kept steps from `first` to `last`, oldest first.
     #[must_use]
     pub fn steps_between(&self, first: Step, last: Step) -> Vec<Arc<StepAnalysis>> {
-        let from = self.analysed.partition_point(|step| step.step < first);
-        let past = self.analysed.partition_point(|step| step.step <= last);
-        self.analysed.range(from..past.max(from)).cloned().collect()
+        let analysed = self.steps.analysed();
+        let from = analysed.partition_point(|step| step.step < first);
+        let past = analysed.partition_point(|step| step.step <= last);
+        analysed.range(from..past.max(from)).cloned().collect()
     }
 
-    /// The report over the `most` kept steps up to `last`: what was known when that step was the newest.
+    /// One step on the ranks' clocks, or the newest complete one; `None` when its records are not in memory.
     #[must_use]
-    pub fn report_at(&self, last: Step, most: usize, now: ServerNanos) -> Report {
-        let past = self.analysed.partition_point(|step| step.step <= last);
-        let steps: Vec<&StepAnalysis> =
-            self.analysed.range(past.saturating_sub(most)..past).map(Arc::as_ref).collect();
-        let facts = RunFacts { hang: None, failure: None, ..self.facts(now) };
-        self.with_gaps(report::report(&facts, &steps))
+    pub fn placed(&self, step: Option<Step>) -> Option<Placed> {
+        Some(self.place(self.steps.find(step)?.clone()))
+    }
+
+    /// All steps from `first` to `last` whose records are in memory, for exports.
+    #[must_use]
+    pub fn placed_between(&self, first: Step, last: Step) -> Vec<Placed> {
+        self.steps.kept_between(first, last).map(|records| self.place(records.clone())).collect()
+    }
+
+    fn place(&self, records: Arc<analysis::step::StepRecords>) -> Placed {
+        Placed { records, fits: self.fits(), is_foreign: self.is_foreign() }
     }
 
     /// The waterfall of one step, or of the newest complete one; `None` when its records are not in memory.
     #[must_use]
     pub fn waterfall(&self, step: Option<Step>) -> Option<Waterfall> {
-        let records = self.kept.find(step)?;
-        Some(waterfall::waterfall(records, &self.tightened(records)))
-    }
-
-    /// The waterfalls of all kept steps from `first` to `last`, for exports.
-    #[must_use]
-    pub fn waterfalls(&self, first: Step, last: Step) -> Vec<Waterfall> {
-        let wanted = self.kept.iter().filter(|records| first <= records.step && records.step <= last);
-        wanted.map(|records| waterfall::waterfall(records, &self.tightened(records))).collect()
+        Some(self.placed(step)?.waterfall())
     }
 
     /// Ranks that have not said goodbye, and whether each was heard from lately.
     pub fn reporting(&self, now: ServerNanos) -> impl Iterator<Item = (usize, bool)> {
-        let here = self.ranks.iter().enumerate().filter(|(_, rank)| rank.bye.is_none());
+        let is_here = |rank: Option<&RankState>| rank.is_none_or(|rank| rank.bye.is_none());
+        let here = self.ranks.world().enumerate().filter(move |(_, rank)| is_here(*rank));
         here.map(move |(rank, state)| {
-            (rank, state.last_seen.is_some_and(|seen| now - seen < REPORTING_NANOS))
+            let last_seen = state.and_then(|state| state.last_seen);
+            (rank, last_seen.is_some_and(|seen| now - seen < REPORTING_NANOS))
         })
     }
 
-    /// What is known of each rank's devices, by rank.
-    pub fn devices(&self) -> impl Iterator<Item = &RankDevices> {
-        self.ranks.iter().map(|rank| &rank.devices)
+    /// What is known of the devices of each rank that has spoken, by rank.
+    pub fn devices(&self) -> impl Iterator<Item = (usize, &RankDevices)> {
+        self.ranks.iter().map(|(rank, state)| (rank, &state.devices))
     }
 
     /// Asks ranks (`None`: all) for a burst, with their next batch. False when there is no such rank.
     pub fn ask_for_burst(&mut self, rank: Option<Rank>, request: BurstRequest) -> bool {
         let wanted = |at: usize| rank.is_none_or(|rank| rank.0 as usize == at);
-        let ranks = self.ranks.iter_mut().enumerate().filter(|(at, _)| wanted(*at));
+        let ranks = self.ranks.iter_mut().filter(|(at, _)| wanted(*at));
         ranks.map(|(_, state)| state.devices.ask(request)).count() > 0
     }
 
     /// Asks for what a verdict wants to know of devices; once for each suspect.
     pub fn want_evidence(&mut self, report: &Report, now: ServerNanos) {
-        let known: Vec<bool> = self.devices().map(|devices| devices.newest().is_some()).collect();
+        let has_device = |rank: Option<&RankState>| rank.is_some_and(|rank| rank.devices.newest().is_some());
+        let known: Vec<bool> = self.ranks.world().map(has_device).collect();
         let Some((suspect, peer)) = devices::to_compare(report, &known) else { return };
         if self.evidence_asked.insert(suspect) {
             let request = devices::request_of_evidence(now);
@@ -680,17 +775,52 @@ impl Run {
         let by_reason = |state: &RankState, reason| {
             state.lives.drops().iter().filter(|drop| drop.reason == reason).map(|drop| drop.count).sum()
         };
-        let counts =
-            self.ranks.iter().enumerate().flat_map(|(rank, state)| {
-                DropReason::ALL.map(|reason| (rank, reason, by_reason(state, reason)))
-            });
+        let counts = self
+            .ranks
+            .iter()
+            .flat_map(|(rank, state)| DropReason::ALL.map(|reason| (rank, reason, by_reason(state, reason))));
         counts.filter(|&(_, _, count)| count > 0).collect()
     }
 
-    /// Records that came for steps that had closed.
+    /// Records that came for steps that had closed, or of which there were too many in a step.
     #[must_use]
     pub fn late_records(&self) -> u64 {
-        self.incoming.late_records
+        self.incoming.late_records + self.incoming.excess_records
+    }
+
+    /// Steps that were not analysed: too few ranks had sent them, or they came faster than this machine analyses them.
+    #[must_use]
+    pub fn unanalysed_steps(&self) -> u64 {
+        self.incoming.sparse_steps + self.steps.given_up()
+    }
+}
+
+/// What a report needs: making it takes up to a second for many ranks, and is done where it holds nobody up.
+pub struct ReportWork {
+    facts: RunFacts,
+    gaps: BTreeMap<String, String>,
+    steps: Vec<Arc<StepAnalysis>>,
+}
+
+impl ReportWork {
+    /// Makes the report.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let steps: Vec<&StepAnalysis> = self.steps.iter().map(Arc::as_ref).collect();
+        let mut report = report::report(&self.facts, &steps);
+        report.missing.extend(self.gaps.clone());
+        report
+    }
+}
+
+/// What a note adds to its rank's state.
+fn note_bytes(note: &Note) -> usize {
+    match note {
+        Note::Hello(hello) => hello_bytes(hello),
+        Note::Bye(bye) => bye.reason.len(),
+        Note::Device(_) => devices::LOOK_BYTES,
+        Note::Burst(burst) => devices::burst_bytes(burst),
+        Note::Layout(_) => 0,
     }
 }
 

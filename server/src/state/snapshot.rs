@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use analysis::baseline;
 use analysis::step::StepAnalysis;
 use wire::ids::RunId;
 use wire::live::{FLAG_MISSING, FLAG_SHADOW, StepColumns};
@@ -13,6 +14,8 @@ use wire::views::{Report, RunSummary};
 pub struct Snapshot {
     /// By id.
     pub runs: BTreeMap<RunId, Arc<RunSnapshot>>,
+    /// Runs that are set aside, and why.
+    pub aside: BTreeMap<RunId, String>,
 }
 
 impl Snapshot {
@@ -25,15 +28,34 @@ impl Snapshot {
     }
 }
 
+impl Snapshot {
+    /// `report` with its measured scaling efficiency, which other runs decide.
+    #[must_use]
+    pub fn measure(&self, mut report: Report) -> Report {
+        let summaries = self.runs.values().map(|run| &run.summary);
+        baseline::measure(&mut report, summaries, |run| self.runs.get(run)?.as_baseline());
+        report
+    }
+}
+
 /// One run at one moment.
 #[derive(Clone, Debug)]
 pub struct RunSnapshot {
     /// The line of the list.
     pub summary: RunSummary,
-    /// The report: over the recent steps of a live run, over all kept steps of an ended one.
-    pub report: Arc<Report>,
+    /// The report: over the recent steps of a live run, over all kept steps of an ended one. `None` while the run is on
+    /// disk only.
+    pub report: Option<Arc<Report>>,
+    /// While the run is on disk only: what of its report a baseline needs, if it may be one.
+    pub baseline: Option<Arc<Report>>,
     /// The newest steps, oldest first; live readers take what is new to them.
     pub steps: Arc<Vec<Arc<StepAnalysis>>>,
+}
+
+impl RunSnapshot {
+    fn as_baseline(&self) -> Option<Arc<Report>> {
+        self.report.clone().or_else(|| self.baseline.clone())
+    }
 }
 
 /// `steps` as columns; `reset` tells the reader to forget what it has.

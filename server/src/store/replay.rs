@@ -232,15 +232,28 @@ fn read(
 /// When the list of runs cannot be read.
 pub fn all(layout: &Layout) -> Result<Replayed, StoreError> {
     let mut all = Replayed::default();
+    each(layout, |id, replayed| match replayed {
+        Ok(run) => drop(all.runs.insert(id, run)),
+        Err(reason) => drop(all.aside.insert(id, reason)),
+    })?;
+    Ok(all)
+}
+
+/// Replays all runs one after another, so that no more than one has to be in memory; an error says why a run cannot be
+/// read.
+///
+/// # Errors
+/// When the list of runs cannot be read.
+pub fn each(layout: &Layout, mut visit: impl FnMut(RunId, Result<Run, String>)) -> Result<(), StoreError> {
     for id in layout.runs()? {
         match catch_unwind(AssertUnwindSafe(|| run(layout, &id))) {
-            Ok(Ok(Some(run))) => drop(all.runs.insert(id, run)),
+            Ok(Ok(Some(run))) => visit(id, Ok(run)),
             Ok(Ok(None)) => {}
-            Ok(Err(error)) => drop(all.aside.insert(id, error.to_string())),
-            Err(_) => drop(all.aside.insert(id, "reading it fails: this is a defect of Paceline".into())),
+            Ok(Err(error)) => visit(id, Err(error.to_string())),
+            Err(_) => visit(id, Err("reading it fails: this is a defect of Paceline".into())),
         }
     }
-    Ok(all)
+    Ok(())
 }
 
 #[cfg(test)]

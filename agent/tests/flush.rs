@@ -1,0 +1,162 @@
+//! What an agent does when the server is slow, absent, or something else altogether.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use agent::{Agent, Config, Job};
+use wire::batch::{Batch, RECEIPT_HEADER};
+use wire::clock::MonoNanos;
+use wire::event::{Event, StepRecord};
+use wire::ids::{Rank, RunId, Step};
+
+const TIME: &str = r#"{"received_nanos":1,"sent_nanos":1}"#;
+
+/// How a server answers a batch: status, headers, and how long it takes.
+type Answer = Arc<dyn Fn(&Batch) -> (String, Duration) + Send + Sync>;
+
+/// Serves on a free port until the test process ends.
+fn server(answer: Answer) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = format!("http://{}", listener.local_addr().expect("it is bound"));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let answer = answer.clone();
+            // An agent that hung up comes again on another connection.
+            std::thread::spawn(move || drop(serve(&stream, &answer)));
+        }
+    });
+    address
+}
+
+fn serve(mut stream: &TcpStream, answer: &Answer) -> std::io::Result<()> {
+    let mut input = BufReader::new(stream);
+    loop {
+        let mut length = 0;
+        let mut line = String::new();
+        while input.read_line(&mut line)? > 2 {
+            let lower = line.to_ascii_lowercase();
+            let value = lower.strip_prefix("content-length:").and_then(|value| value.trim().parse().ok());
+            length = value.unwrap_or(length);
+            line.clear();
+        }
+        if line.is_empty() {
+            return Ok(());
+        }
+        let mut body = vec![0; length];
+        input.read_exact(&mut body)?;
+        let head = if length == 0 {
+            "200 OK\r\n".to_owned()
+        } else {
+            let batch = wire::codec::decode(&body).map_err(std::io::Error::other)?;
+            let (head, takes) = answer(&batch);
+            std::thread::sleep(takes);
+            head
+        };
+        write!(stream, "HTTP/1.1 {head}content-length: {}\r\n\r\n{TIME}", TIME.len())?;
+    }
+}
+
+fn acknowledged(batch: &Batch) -> String {
+    format!("200 OK\r\n{RECEIPT_HEADER}: {}\r\n", batch.receipt())
+}
+
+fn agent(server: String) -> Agent {
+    Agent::start(Config {
+        server,
+        token: None,
+        run: RunId::new("flush").expect("it is a run id"),
+        rank: Rank(0),
+        local_rank: 0,
+        world_size: 1,
+        job: Job { name: "flush".into(), sample_unit: "samples".into(), parameters: 0 },
+        origin: "reducer".into(),
+        spool_bytes: 64 << 20,
+        shadow_every: 0,
+    })
+}
+
+fn step(number: u64) -> Event {
+    let begin = MonoNanos(number as i64);
+    Event::Step(StepRecord { step: Step(number), begin, end: begin, samples: 1, shadow: false })
+}
+
+/// After an outage the server takes 1.5 s for each batch: ten batches would take 15 s.
+#[test]
+fn a_jobs_end_waits_five_seconds_for_a_slow_server_and_no_longer() {
+    let is_away = Arc::new(AtomicBool::new(true));
+    let away = is_away.clone();
+    let address = server(Arc::new(move |batch| {
+        if away.load(Ordering::SeqCst) {
+            ("503 Service Unavailable\r\nretry-after: 0\r\n".into(), Duration::ZERO)
+        } else {
+            (acknowledged(batch), Duration::from_millis(1_500))
+        }
+    }));
+    let agent = agent(address);
+    let mut recorders: Vec<_> = (0..3).map(|_| agent.recorder()).collect();
+    // Each is more than half of a batch, which is sealed with the next turn of the drain thread.
+    for _ in 0..10 {
+        for recorder in &mut recorders {
+            (0..20_000).for_each(|number| recorder.record(step(number)));
+        }
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    is_away.store(false, Ordering::SeqCst);
+    let began = Instant::now();
+    agent.finish(Ok(()));
+    let took = began.elapsed();
+    assert!(took < Duration::from_millis(5_500), "the end took {took:?}");
+}
+
+/// A server that sends a byte now and then keeps a connection alive for ever.
+#[test]
+fn a_server_that_trickles_does_not_hold_a_job_either() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = format!("http://{}", listener.local_addr().expect("it is bound"));
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut head = "HTTP/1.1 200 OK\r\nx-slow: ".to_owned() + &"a".repeat(10_000);
+                while !head.is_empty() && stream.write_all(head.drain(..1).as_str().as_bytes()).is_ok() {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            });
+        }
+    });
+    let agent = agent(address);
+    agent.recorder().record(step(0));
+    let began = Instant::now();
+    agent.finish(Ok(()));
+    let took = began.elapsed();
+    assert!(took < Duration::from_millis(5_500), "the end took {took:?}");
+}
+
+/// What is not proven to be stored is kept, and sent to whoever proves it.
+#[test]
+fn an_answer_without_a_receipt_and_a_redirect_acknowledge_nothing() {
+    let (stored, batches) = mpsc::channel();
+    let answers = Arc::new(AtomicU64::new(0));
+    let wrong = server(Arc::new(|_: &Batch| ("200 OK\r\n".into(), Duration::ZERO)));
+    let address = server(Arc::new(move |batch| {
+        let head = match answers.fetch_add(1, Ordering::SeqCst) {
+            0 => "200 OK\r\n".into(),
+            1 => format!("307 Temporary Redirect\r\nlocation: {wrong}/api/v1/ingest\r\n"),
+            2 => format!("303 See Other\r\nlocation: {wrong}/api/v1/clock\r\n"),
+            3 => format!("200 OK\r\n{RECEIPT_HEADER}: flush/0/1/0\r\n"),
+            _ => {
+                // The test has ended when nobody takes them any more.
+                let _ended = stored.send(batch.clone());
+                acknowledged(batch)
+            }
+        };
+        (head, Duration::ZERO)
+    }));
+    let agent = agent(address);
+    agent.recorder().record(step(7));
+    agent.finish(Ok(()));
+    let events: Vec<Event> = batches.try_iter().flat_map(|batch| batch.events).collect();
+    assert_eq!(events, [step(7)], "the record is stored, once");
+}

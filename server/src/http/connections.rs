@@ -1,0 +1,173 @@
+//! Connections: how many there are, how long a request may take to arrive, and how they end when the server stops.
+//!
+//! A connection is a stranger until a request of its own has passed the [guard](super::guard). Strangers have a few
+//! places; when they are taken, the oldest stranger goes. So silent connections, however many, keep nobody out.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+use tower::ServiceExt as _;
+
+/// A request's head arrives in this time, counted from the connection or from the answer before. Agents send every
+/// two seconds.
+const HEAD_WITHIN: Duration = Duration::from_secs(20);
+/// What a connection buffers of a head: browsers send 2 KB. 16,384 agents take 16,384 x some 10 KB in practice.
+const BUFFER_BYTES: usize = 64 << 10;
+/// Places for strangers: 512 x 64 KB = 32 MB.
+const MOST_STRANGERS: usize = 512;
+/// Places for the others: a run of 16,384 ranks has as many connections, and pages have some more.
+const MOST_GUESTS: usize = 20_000;
+/// Files that are no connections: logs, segments, the page.
+const OTHER_FILES: usize = 256;
+/// How long to wait when no connection can be accepted, such as for want of file descriptors.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// Who has a place.
+struct Places {
+    most_strangers: usize,
+    strangers: Mutex<BTreeMap<u64, Arc<Notify>>>,
+    guests: Arc<Semaphore>,
+}
+
+impl Places {
+    /// Of a process that may have so many files open.
+    fn new(most_files: usize) -> Self {
+        let most = most_files.saturating_sub(OTHER_FILES).max(16);
+        let most_strangers = MOST_STRANGERS.min(most / 4);
+        Self {
+            most_strangers,
+            strangers: Mutex::default(),
+            guests: Arc::new(Semaphore::new(MOST_GUESTS.min(most - most_strangers))),
+        }
+    }
+
+    fn with_strangers<T>(&self, change: impl FnOnce(&mut BTreeMap<u64, Arc<Notify>>) -> T) -> T {
+        change(&mut self.strangers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Gives a stranger a place; what it gets tells it to go.
+    fn enter(&self, number: u64) -> Arc<Notify> {
+        let dismissed = Arc::new(Notify::new());
+        self.with_strangers(|strangers| {
+            if strangers.len() >= self.most_strangers
+                && let Some((_, oldest)) = strangers.pop_first()
+            {
+                oldest.notify_one();
+            }
+            strangers.insert(number, dismissed.clone());
+        });
+        dismissed
+    }
+
+    fn dismiss_oldest(&self) {
+        if let Some((_, oldest)) = self.with_strangers(BTreeMap::pop_first) {
+            oldest.notify_one();
+        }
+    }
+}
+
+/// A connection's place; it is free again when the last clone is dropped.
+#[derive(Clone)]
+pub struct Place(Arc<Taken>);
+
+struct Taken {
+    number: u64,
+    places: Arc<Places>,
+    guest: Mutex<Option<OwnedSemaphorePermit>>,
+}
+
+impl Place {
+    /// A request passed the guard: the connection is a stranger no more, as long as there is room.
+    pub fn admit(&self) {
+        let mut guest = self.0.guest.lock().unwrap_or_else(PoisonError::into_inner);
+        if guest.is_none() {
+            *guest = self.0.places.guests.clone().try_acquire_owned().ok();
+            if guest.is_some() {
+                self.0.places.with_strangers(|strangers| strangers.remove(&self.0.number));
+            }
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.places.with_strangers(|strangers| strangers.remove(&self.number));
+    }
+}
+
+/// Serves until `stopping` holds true, then finishes requests under way. `most_files` is how many files this process
+/// may have open.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    most_files: usize,
+    stopping: watch::Receiver<bool>,
+) {
+    let mut stopped = pin!(until_stopped(stopping.clone()));
+    let places = Arc::new(Places::new(most_files));
+    let mut connections = JoinSet::new();
+    let mut number = 0;
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    number += 1;
+                    let dismissed = places.enter(number);
+                    let place = Place(Arc::new(Taken { number, places: places.clone(), guest: Mutex::default() }));
+                    connections.spawn(attend(stream, router.clone(), place, dismissed, stopping.clone()));
+                }
+                Err(_) => {
+                    places.dismiss_oldest();
+                    tokio::time::sleep(ACCEPT_AGAIN).await;
+                }
+            },
+            Some(_ended) = connections.join_next() => {}
+            () = stopped.as_mut() => break,
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+/// Waits until `stopping` holds true; for ever where nobody can say so any more.
+pub async fn until_stopped(mut stopping: watch::Receiver<bool>) {
+    if stopping.wait_for(|stopping| *stopping).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn attend(
+    stream: TcpStream,
+    router: Router,
+    place: Place,
+    dismissed: Arc<Notify>,
+    stopping: watch::Receiver<bool>,
+) {
+    let service = router.map_request(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(place.clone());
+        request.map(Body::new)
+    });
+    let mut builder = Builder::new(TokioExecutor::new()).http1_only();
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).max_buf_size(BUFFER_BYTES);
+    let io = TokioIo::new(stream);
+    let mut connection = pin!(builder.serve_connection_with_upgrades(io, TowerToHyperService::new(service)));
+    tokio::select! {
+        // An error is the client's: it went away, or said something else than HTTP.
+        _ended = connection.as_mut() => return,
+        () = dismissed.notified() => return,
+        () = until_stopped(stopping) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ended = connection.await;
+}

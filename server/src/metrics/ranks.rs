@@ -1,0 +1,46 @@
+//! Gauges by run and rank, as far as ranks have values: what is taken away again is what was set.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus::GaugeVec;
+
+/// A gauge by run and rank.
+#[derive(Clone)]
+pub(super) struct RankGauge {
+    gauge: GaugeVec,
+    /// The ranks of each run that have a series.
+    set: Arc<Mutex<BTreeMap<String, BTreeSet<usize>>>>,
+}
+
+impl RankGauge {
+    pub(super) fn new(gauge: GaugeVec) -> Self {
+        Self { gauge, set: Arc::default() }
+    }
+
+    /// The family.
+    #[cfg(test)]
+    pub(super) fn family(&self) -> &GaugeVec {
+        &self.gauge
+    }
+
+    /// Sets one gauge a rank; ranks without a value have no series.
+    pub(super) fn set(&self, run: &str, values: impl IntoIterator<Item = (usize, f64)>) {
+        let mut now = BTreeSet::new();
+        for (rank, value) in values {
+            self.gauge.with_label_values(&[run, &rank.to_string()]).set(value);
+            now.insert(rank);
+        }
+        let mut set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = if now.is_empty() { set.remove(run) } else { set.insert(run.to_owned(), now.clone()) };
+        for rank in before.into_iter().flatten().filter(|rank| !now.contains(rank)) {
+            // It was set before; where the run has ended since, it is gone already.
+            let _gone = self.gauge.remove_label_values(&[run, &rank.to_string()]);
+        }
+    }
+
+    /// Takes all series of a run away.
+    pub(super) fn forget(&self, run: &str) {
+        self.set(run, []);
+    }
+}

@@ -1,0 +1,521 @@
+//! The task behind the [hub](super::hub): it owns all runs, applies commands, and publishes snapshots.
+//!
+//! Whatever takes longer than a moment is done on other threads: analysing a step, making a report, reading a run
+//! from disk. One run has one of each under way, and runs take turns, so that none holds up the others.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+use wire::batch::Batch;
+use wire::burst::BurstRequest;
+use wire::clock::ServerNanos;
+use wire::ids::RunId;
+use wire::views::{Report, RunState};
+
+use super::budget;
+use super::collection::{Collection, Held, Shelved};
+use super::devices::Devices;
+use super::hub::{Checked, Command};
+use super::run::{ApplyError, RECENT_STEPS, Run};
+use super::snapshot::{RunSnapshot, Snapshot};
+use super::steps::Done;
+use crate::clock::ServerClock;
+use crate::metrics::Metrics;
+use crate::store::directory::Layout;
+use crate::store::replay;
+
+/// Snapshots go out at most this often: a fifth of the 250 ms from gradient to pixel.
+const PUBLISH_EVERY: Duration = Duration::from_millis(50);
+/// Reports are made anew at most this often; they go over hundreds of steps.
+const REPORT_EVERY_NANOS: i64 = 250_000_000;
+/// And a report takes at most one part in so many of the time: one over 1,024 ranks takes some 0.1 s.
+const REPORT_SHARE: i64 = 10;
+/// And of a live run at least this often, though nothing came.
+const REPORT_AT_LEAST_EVERY_NANOS: i64 = 1_000_000_000;
+/// Steps in a snapshot: how far a live reader may fall behind. Older ones are asked for.
+const LIVE_STEPS: usize = 2_000;
+/// Reports that are made at a time.
+const MOST_REPORTING: usize = 1;
+/// Runs that are read from disk at a time: each takes up to what a run may take in memory.
+const MOST_LOADING: usize = 1;
+
+/// What came of work on another thread; an error is what a panic said.
+enum Outcome {
+    Analysed { run: RunId, done: Result<Done, String> },
+    Reported { run: RunId, report: Result<(Box<Report>, Duration), String> },
+    Loaded { run: RunId, loaded: Result<Option<Box<Run>>, String> },
+}
+
+/// How much is under way on other threads.
+#[derive(Default)]
+struct UnderWay {
+    analysing: usize,
+    reporting: usize,
+    loading: usize,
+}
+
+/// Runs that wait for their turn.
+#[derive(Default)]
+struct Lines {
+    analyse: VecDeque<RunId>,
+    report: VecDeque<RunId>,
+    load: VecDeque<RunId>,
+}
+
+pub(super) struct Task {
+    runs: Collection,
+    clock: ServerClock,
+    metrics: Metrics,
+    publisher: watch::Sender<Arc<Snapshot>>,
+    layout: Option<Layout>,
+    threads: JoinSet<Outcome>,
+    most_analysing: usize,
+    under_way: UnderWay,
+    lines: Lines,
+    waiting_for_disk: usize,
+    /// When it began to take batches.
+    since: ServerNanos,
+}
+
+impl Task {
+    pub(super) fn new(
+        runs: Collection,
+        clock: ServerClock,
+        metrics: Metrics,
+        publisher: watch::Sender<Arc<Snapshot>>,
+        layout: Option<Layout>,
+    ) -> Self {
+        // One core is left for those who ask.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            runs,
+            clock,
+            metrics,
+            publisher,
+            layout,
+            threads: JoinSet::new(),
+            most_analysing: (cores - 1).max(1),
+            under_way: UnderWay::default(),
+            lines: Lines::default(),
+            waiting_for_disk: 0,
+            since: clock.now(),
+        }
+    }
+
+    pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Command>) {
+        let mut publish = tokio::time::interval(PUBLISH_EVERY);
+        publish.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.show_replayed();
+        loop {
+            tokio::select! {
+                command = queue.recv() => match command {
+                    Some(command) => self.take(command),
+                    None => return,
+                },
+                Some(outcome) = self.threads.join_next() => {
+                    // Work catches its own panics; a thread that was cancelled has nothing to say.
+                    if let Ok(outcome) = outcome {
+                        self.settle(outcome);
+                    }
+                }
+                _ = publish.tick() => self.publish(),
+            }
+            self.start_work();
+        }
+    }
+
+    /// What is known from disk, before anything comes.
+    fn show_replayed(&mut self) {
+        let shelved = self.runs.shelved.iter().map(|(id, shelved)| (id.clone(), shelved.snapshot()));
+        let snapshot = Snapshot { runs: shelved.collect(), aside: self.runs.aside.clone() };
+        self.publisher.send_replace(Arc::new(snapshot));
+        self.metrics.server.set_aside.set(self.runs.aside.len() as i64);
+    }
+
+    /// Applies a command, once its run is in memory.
+    fn take(&mut self, command: Command) {
+        let id = command.run();
+        if let Some(reason) = self.runs.aside.get(id) {
+            if let Command::Check { batch, reply } = command {
+                let verdict = Err(ApplyError::Aside { run: batch.run.clone(), reason: reason.clone() });
+                let _gone = reply.send(Checked { batch, verdict, is_first: false, asked: None });
+            }
+            return;
+        }
+        if self.runs.shelved.contains_key(id) {
+            self.load(command);
+        } else {
+            if let Some(held) = self.runs.held.get_mut(id) {
+                held.asked_at = Instant::now();
+            }
+            self.apply(command);
+        }
+    }
+
+    /// Keeps a command until its run is read from disk. When too many wait, it is dropped, and with it the reply.
+    fn load(&mut self, command: Command) {
+        let id = command.run().clone();
+        if self.waiting_for_disk >= budget::WAITING_FOR_DISK {
+            return;
+        }
+        if let Some(shelved) = self.runs.shelved.get_mut(&id) {
+            self.waiting_for_disk += 1;
+            shelved.waiting.push(command);
+            if !std::mem::replace(&mut shelved.is_loading, true) {
+                self.lines.load.push_back(id);
+            }
+        }
+    }
+
+    fn apply(&mut self, command: Command) {
+        let now = self.clock.now();
+        let held = self.runs.held.get(command.run());
+        let run = held.map(|held| &held.run);
+        // A reply that nobody waits for any more belongs to a client that went away.
+        match command {
+            Command::Apply { batch, received, reply, room: _until_applied } => {
+                let taken = self.take_in(*batch, received);
+                if let Some(reply) = reply {
+                    let _gone = reply.send(taken);
+                }
+            }
+            Command::Check { batch, reply } => {
+                let _gone = reply.send(self.check(batch));
+            }
+            Command::Placed { step, reply, .. } => {
+                let _gone = reply.send(run.and_then(|run| run.placed(step)));
+            }
+            Command::PlacedBetween { first, last, reply, .. } => {
+                let _gone = reply.send(run.map_or_else(Vec::new, |run| run.placed_between(first, last)));
+            }
+            Command::Steps { first, last, reply, .. } => {
+                let _gone = reply.send(run.map_or_else(Vec::new, |run| run.steps_between(first, last)));
+            }
+            Command::Devices { reply, .. } => {
+                let _gone = reply.send(run.map(|run| Devices::of(run, now)).unwrap_or_default());
+            }
+            Command::AskForBurst { run: id, rank, millis, reply } => {
+                let request = BurstRequest::at(now, millis);
+                let held = self.runs.held.get_mut(&id);
+                let is_asked = held.is_some_and(|held| held.run.ask_for_burst(rank, request));
+                let _gone = reply.send(is_asked.then_some(request));
+            }
+            Command::ReportAt { last, reply, .. } => {
+                let _gone = reply.send(run.map(|run| run.report_work_at(last, RECENT_STEPS, now)));
+            }
+            Command::Open { run: id, reply } => {
+                if let Some(held) = self.runs.held.get_mut(&id) {
+                    match held.shown.clone().filter(|shown| shown.report.is_some()) {
+                        Some(shown) => drop(reply.send(shown)),
+                        None => held.openers.push(reply),
+                    }
+                }
+            }
+            Command::Report { run: id, newest, reply } => match self.runs.held.get_mut(&id) {
+                Some(held) if !held.run.is_settled() => {
+                    held.until_settled.push(Command::Report { run: id, newest, reply });
+                }
+                held => {
+                    let _gone = reply.send(held.map(|held| held.run.report_work(newest, now)));
+                }
+            },
+        }
+    }
+
+    fn check(&mut self, batch: Box<Batch>) -> Checked {
+        let (now, count) = (self.clock.now(), self.runs.len());
+        let held = self.runs.held.get_mut(&batch.run);
+        let is_first = held.is_none();
+        let asked = held.as_ref().and_then(|held| held.run.burst_asked(batch.rank, now));
+        let verdict = match held {
+            Some(held) => {
+                let verdict = held.run.admit(&batch, now, self.since);
+                if verdict.as_ref().is_err_and(ApplyError::is_refusal) {
+                    held.changed();
+                }
+                verdict
+            }
+            None if count >= budget::RUNS => Err(ApplyError::TooManyRuns(budget::RUNS)),
+            None => Run::check_alone(&batch),
+        };
+        Checked { batch, verdict, is_first, asked }
+    }
+
+    fn take_in(&mut self, batch: Batch, received: ServerNanos) -> Result<(), ApplyError> {
+        let id = batch.run.clone();
+        let held = self
+            .runs
+            .held
+            .entry(id.clone())
+            .or_insert_with(|| Held::new(Run::new(id.clone(), batch.world_size, received)));
+        held.run.take_in(batch, received)?;
+        held.changed();
+        self.queue(&id);
+        Ok(())
+    }
+
+    /// Puts a run in the line of those that have steps to analyse.
+    fn queue(&mut self, id: &RunId) {
+        if let Some(held) = self.runs.held.get_mut(id)
+            && held.run.has_work()
+            && !std::mem::replace(&mut held.is_queued, true)
+        {
+            self.lines.analyse.push_back(id.clone());
+        }
+    }
+
+    /// Hands out as much work as may be under way.
+    fn start_work(&mut self) {
+        while self.under_way.analysing < self.most_analysing
+            && let Some(id) = self.lines.analyse.pop_front()
+        {
+            self.start_analysis(id);
+        }
+        while self.under_way.reporting < MOST_REPORTING
+            && let Some(id) = self.lines.report.pop_front()
+        {
+            self.start_report(id);
+        }
+        while self.under_way.loading < MOST_LOADING
+            && let Some(id) = self.lines.load.pop_front()
+        {
+            self.start_load(id);
+        }
+    }
+
+    fn start_analysis(&mut self, run: RunId) {
+        let Some(held) = self.runs.held.get_mut(&run) else { return };
+        held.is_queued = false;
+        let Some(work) = held.run.next_work() else { return };
+        self.under_way.analysing += 1;
+        self.threads.spawn_blocking(move || Outcome::Analysed { run, done: guarded(|| work.analyse()) });
+    }
+
+    fn start_report(&mut self, run: RunId) {
+        let now = self.clock.now();
+        let Some(held) = self.runs.held.get_mut(&run) else { return };
+        held.reported_at = Some(now);
+        held.is_stale = false;
+        let most = if held.run.is_over(now) { usize::MAX } else { RECENT_STEPS };
+        let work = held.run.report_work(most, now);
+        let others = self.publisher.borrow().clone();
+        self.under_way.reporting += 1;
+        self.threads.spawn_blocking(move || {
+            let began = Instant::now();
+            let report =
+                guarded(|| others.measure(work.report())).map(|report| (Box::new(report), began.elapsed()));
+            Outcome::Reported { run, report }
+        });
+    }
+
+    fn start_load(&mut self, run: RunId) {
+        let Some(layout) = self.layout.clone() else { return };
+        self.under_way.loading += 1;
+        self.threads.spawn_blocking(move || {
+            let loaded = guarded(|| replay::run(&layout, &run).map_err(|error| error.to_string()));
+            let loaded = loaded.and_then(|loaded| loaded).map(|loaded| loaded.map(Box::new));
+            Outcome::Loaded { run, loaded }
+        });
+    }
+
+    fn settle(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Analysed { run, done } => {
+                self.under_way.analysing -= 1;
+                match done {
+                    Ok(done) => self.analysed(&run, done),
+                    Err(panic) => self.set_aside(&run, format!("analysing one of its steps fails ({panic})")),
+                }
+            }
+            Outcome::Reported { run, report } => {
+                self.under_way.reporting -= 1;
+                match report {
+                    Ok((report, took)) => self.reported(&run, report, took),
+                    Err(panic) => self.set_aside(&run, format!("making its report fails ({panic})")),
+                }
+            }
+            Outcome::Loaded { run, loaded } => {
+                self.under_way.loading -= 1;
+                match loaded {
+                    Ok(loaded) => self.loaded(&run, loaded),
+                    Err(reason) => self.set_aside(&run, reason),
+                }
+            }
+        }
+    }
+
+    fn analysed(&mut self, id: &RunId, done: Done) {
+        let now = self.clock.now();
+        let Some(held) = self.runs.held.get_mut(id) else { return };
+        let step = held.run.finish(done, now);
+        self.metrics.observe_steps(&held.run, &[step]);
+        held.changed();
+        if held.run.is_settled() {
+            std::mem::take(&mut held.until_settled).into_iter().for_each(|report| self.apply(report));
+        }
+        self.queue(id);
+    }
+
+    fn reported(&mut self, id: &RunId, mut report: Box<Report>, took: Duration) {
+        let now = self.clock.now();
+        let Some(held) = self.runs.held.get_mut(id) else { return };
+        held.is_reporting = false;
+        held.began.date(&mut report);
+        held.report_took_nanos = i64::try_from(took.as_nanos()).unwrap_or(i64::MAX / REPORT_SHARE);
+        if !held.run.is_over(now) {
+            held.run.want_evidence(&report, now);
+        }
+        held.report = Some(Arc::new(*report));
+        held.dirty = true;
+    }
+
+    fn loaded(&mut self, id: &RunId, loaded: Option<Box<Run>>) {
+        let Some(shelved) = self.runs.shelved.remove(id) else { return };
+        self.waiting_for_disk -= shelved.waiting.len();
+        if let Some(run) = loaded {
+            self.runs.held.insert(id.clone(), Held::new(*run));
+            shelved.waiting.into_iter().for_each(|command| self.take(command));
+        }
+    }
+
+    /// A run that the server cannot work on must not take the others along.
+    fn set_aside(&mut self, id: &RunId, reason: String) {
+        tracing::error!(run = %id, %reason, "this run is set aside; the others are served");
+        let waiting = self.runs.shelved.get(id).map_or(0, |shelved| shelved.waiting.len());
+        self.waiting_for_disk -= waiting;
+        self.runs.set_aside(id.clone(), reason);
+        self.metrics.server.set_aside.set(self.runs.aside.len() as i64);
+        let mut snapshot = Snapshot::clone(&self.publisher.borrow());
+        snapshot.runs.remove(id);
+        snapshot.aside.clone_from(&self.runs.aside);
+        self.publisher.send_replace(Arc::new(snapshot));
+    }
+
+    fn publish(&mut self) {
+        let now = self.clock.now();
+        for (id, held) in &mut self.runs.held {
+            held.run.tick(now);
+            if held.run.has_work() && !std::mem::replace(&mut held.is_queued, true) {
+                self.lines.analyse.push_back(id.clone());
+            }
+            held.look_at_the_clock(now);
+            if held.is_stale && !held.is_reporting && held.report_is_due(now) {
+                held.is_reporting = true;
+                self.lines.report.push_back(id.clone());
+            }
+        }
+        let shelved = self.shelve(now);
+        if shelved.is_empty() && !self.runs.held.values().any(|held| held.dirty && held.report.is_some()) {
+            return;
+        }
+        let mut snapshot = Snapshot::clone(&self.publisher.borrow());
+        let mut completed = Vec::new();
+        for (id, held) in self.runs.held.iter_mut().filter(|(_, held)| held.dirty) {
+            if let Some(shown) = held.show(now) {
+                self.metrics.observe_run(&held.run, &shown, now);
+                let before = snapshot.runs.insert(id.clone(), shown.clone());
+                let is_completed = |run: &RunSnapshot| run.summary.state == RunState::Completed;
+                if is_completed(&shown) && !before.is_some_and(|before| is_completed(&before)) {
+                    completed.push((shown.summary.name.clone(), shown.summary.ranks_expected));
+                }
+            }
+        }
+        snapshot.runs.extend(shelved);
+        self.publisher.send_replace(Arc::new(snapshot));
+        for (name, ranks) in completed {
+            self.measure_again(&name, ranks);
+        }
+    }
+
+    /// A run of `name` on `ranks` ranks has completed: it may be the baseline of those on more ranks.
+    fn measure_again(&mut self, name: &str, ranks: u32) {
+        let larger = |held: &&mut Held| held.run.name() == name && held.run.world_size() > ranks;
+        for held in self.runs.held.values_mut().filter(larger) {
+            held.changed();
+            held.reported_at = None;
+        }
+    }
+
+    /// Takes runs out of memory that are over and that nobody asked for lately; more of them where all runs take more
+    /// memory than they may, and then parts of those that live.
+    fn shelve(&mut self, now: ServerNanos) -> Vec<(RunId, Arc<RunSnapshot>)> {
+        let mut shelved = Vec::new();
+        let mut is_full = self.runs.bytes() > budget::ALL_BYTES;
+        if self.layout.is_some() {
+            let done = self.runs.held.iter().filter(|(_, held)| held.is_done(now));
+            let mut done: Vec<(Instant, RunId)> =
+                done.map(|(id, held)| (held.asked_at, id.clone())).collect();
+            done.sort();
+            let excess = done.len().saturating_sub(budget::ENDED_RUNS);
+            for (at, (asked_at, id)) in done.into_iter().enumerate() {
+                if at < excess || is_full || asked_at.elapsed() > budget::KEEP_ENDED {
+                    shelved.extend(self.shelve_one(&id));
+                    is_full = is_full && self.runs.bytes() > budget::ALL_BYTES;
+                }
+            }
+        }
+        while self.runs.bytes() > budget::ALL_BYTES && self.runs.halve_largest() {}
+        shelved
+    }
+
+    fn shelve_one(&mut self, id: &RunId) -> Option<(RunId, Arc<RunSnapshot>)> {
+        let held = self.runs.held.remove(id)?;
+        let shelved = Shelved::new(held.shown?.summary.clone(), held.report.as_deref()?);
+        let snapshot = shelved.snapshot();
+        self.runs.shelved.insert(id.clone(), shelved);
+        Some((id.clone(), snapshot))
+    }
+}
+
+impl Held {
+    /// Time alone may change a live run: a rank falls silent, a hang grows older.
+    fn look_at_the_clock(&mut self, now: ServerNanos) {
+        let aged = self.reported_at.is_none_or(|at| now - at >= REPORT_AT_LEAST_EVERY_NANOS);
+        if self.has_new_state(now) || (aged && !self.run.is_over(now)) {
+            self.changed();
+        }
+    }
+
+    fn changed(&mut self) {
+        (self.dirty, self.is_stale) = (true, true);
+    }
+
+    fn has_new_state(&self, now: ServerNanos) -> bool {
+        self.report.as_ref().map(|report| report.state) != Some(self.run.state(now))
+    }
+
+    fn report_is_due(&self, now: ServerNanos) -> bool {
+        let every = REPORT_EVERY_NANOS.max(self.report_took_nanos.saturating_mul(REPORT_SHARE));
+        self.has_new_state(now) || self.reported_at.is_none_or(|at| now - at >= every)
+    }
+
+    /// What readers see: the newest steps, and the newest report. `None` before the first report.
+    fn show(&mut self, now: ServerNanos) -> Option<Arc<RunSnapshot>> {
+        let report = self.report.clone()?;
+        self.dirty = false;
+        let snapshot = Arc::new(RunSnapshot {
+            summary: self.run.summary(&report, now),
+            report: Some(report),
+            baseline: None,
+            steps: Arc::new(self.run.newest_steps(LIVE_STEPS)),
+        });
+        self.shown = Some(snapshot.clone());
+        for opener in self.openers.drain(..) {
+            let _gone = opener.send(snapshot.clone());
+        }
+        Some(snapshot)
+    }
+}
+
+/// Does work that may panic; an error is what the panic said.
+fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".into())
+    })
+}

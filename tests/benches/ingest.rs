@@ -1,0 +1,139 @@
+//! Ingest over real HTTP into a real `paceline serve`: `cargo xtask bench ingest`.
+//!
+//! Every rank sends one batch a step: 40 collectives, seven phases and the end of the step, as fast as the server takes
+//! them, over eight kept connections. *Durable* ends with the last answer, *analysed* when every step is. Times are
+//! made up; the program, the disk and the connections are real.
+#![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use paceline_tests::hostile;
+use paceline_tests::programs::{Server, get_json};
+use paceline_tests::results::Results;
+use serde_json::json;
+use wire::batch::Batch;
+use wire::clock::MonoNanos;
+use wire::event::{Event, Span, SpanKind};
+use wire::ids::{Rank, Step};
+
+const BUCKETS: u32 = 40;
+const PHASES: u64 = 7;
+const CONNECTIONS: usize = 8;
+/// Ranks, and how many steps each sends: tens of thousands of batches.
+const SIZES: [(u32, u64); 3] = [(8, 1_000), (1_024, 16), (16_384, 2)];
+/// A server that is this far behind is not analysing in real time.
+const ANALYSED_WITHIN: Duration = Duration::from_secs(120);
+
+fn main() -> anyhow::Result<()> {
+    let mut results = Results::begin("ingest");
+    for (ranks, steps) in SIZES {
+        let measured = measure(ranks, steps)?;
+        println!("{measured:#}");
+        results.add(measured);
+    }
+    println!("raw: {}", results.finish()?.display());
+    Ok(())
+}
+
+fn measure(ranks: u32, steps: u64) -> anyhow::Result<serde_json::Value> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let records = (u64::from(BUCKETS) + PHASES + 1) * u64::from(ranks) * steps;
+    let began = Instant::now();
+    let mut answers = Vec::new();
+    let mut deferred = 0;
+    for step in 0..steps {
+        let (took, again) = send_step(&server.address, ranks, step)?;
+        answers.extend(took);
+        deferred += again;
+    }
+    let durable = began.elapsed();
+    let analysed = wait_until_analysed(&server.address, steps, began);
+    answers.sort();
+    let quantile = |share: f64| answers[((answers.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
+    let rate = |took: Duration| (records as f64 / took.as_secs_f64()).round();
+    Ok(json!({
+        "what": "ingest",
+        "ranks": ranks,
+        "steps": steps,
+        "batches": answers.len(),
+        "records": records,
+        "deferred": deferred,
+        "durable_records_per_second": rate(durable),
+        "analysed_records_per_second": analysed.map(rate),
+        "answer_millis": { "p50": quantile(0.5), "p99": quantile(0.99), "max": quantile(1.0) },
+        "server_peak_resident_bytes": peak_resident_bytes(server.pid())?,
+    }))
+}
+
+/// Sends one step of all ranks; how long each answer took, and how often the server said that it was busy.
+fn send_step(address: &str, ranks: u32, step: u64) -> anyhow::Result<(Vec<Duration>, u32)> {
+    let next = Arc::new(AtomicU32::new(0));
+    let url = format!("{address}/api/v1/ingest");
+    let send = || -> anyhow::Result<(Vec<Duration>, u32)> {
+        let client = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+        let (mut took, mut deferred) = (Vec::new(), 0);
+        loop {
+            let rank = next.fetch_add(1, Ordering::Relaxed);
+            if rank >= ranks {
+                return Ok((took, deferred));
+            }
+            let frame = wire::codec::encode(&batch(Rank(rank), ranks, step))?;
+            loop {
+                let began = Instant::now();
+                let status = client.post(&url).send(&frame[..])?.status().as_u16();
+                took.push(began.elapsed());
+                ensure!([200, 503].contains(&status), "the server answered {status}");
+                if status == 200 {
+                    break;
+                }
+                deferred += 1;
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let senders: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(send)).collect();
+        let mut all = (Vec::new(), 0);
+        for sender in senders {
+            let (took, deferred) = sender.join().map_err(|_| anyhow::anyhow!("a sender panicked"))??;
+            all.0.extend(took);
+            all.1 += deferred;
+        }
+        Ok(all)
+    })
+}
+
+fn batch(rank: Rank, ranks: u32, step: u64) -> Batch {
+    let mut batch = hostile::steps("ingest", ranks, step, step..step + 1, BUCKETS);
+    batch.rank = rank;
+    let phase = |at: u64| {
+        let begin = MonoNanos((step * 1_000 + at * 10) as i64);
+        let kind = SpanKind::ALL[at as usize % SpanKind::ALL.len()];
+        Event::Span(Span { step: Step(step), kind, begin, end: MonoNanos(begin.0 + 9), cpu_nanos: 9 })
+    };
+    batch.events.splice(0..0, (0..PHASES).map(phase));
+    batch
+}
+
+/// How long it took from the first batch until every step was analysed; `None` when it did not come to that.
+fn wait_until_analysed(address: &str, steps: u64, began: Instant) -> Option<Duration> {
+    let deadline = Instant::now() + ANALYSED_WITHIN;
+    while Instant::now() < deadline {
+        let run = get_json(&format!("{address}/api/v1/runs/ingest/summary")).ok();
+        if run.is_some_and(|run| run["steps"] == steps) {
+            return Some(began.elapsed());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    None
+}
+
+fn peak_resident_bytes(pid: u32) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).context("no VmHWM")?;
+    Ok(line.split_whitespace().nth(1).context("no number")?.parse::<u64>()? * 1024)
+}

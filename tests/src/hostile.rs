@@ -1,0 +1,97 @@
+//! Batches that are valid and unreasonable: what one sender can say to make a server spend memory or time.
+
+use wire::batch::{Batch, Bye, Hello, Layout, LayoutBucket, Note};
+use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
+use wire::event::{BucketRecord, Event, Source, StepRecord};
+use wire::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId, Seq, Step};
+
+/// A batch of rank 0 with nothing in it.
+///
+/// # Panics
+/// When `run` is no run id.
+#[must_use]
+pub fn empty(run: &str, world_size: u32, seq: u64) -> Batch {
+    Batch {
+        run: RunId::new(run).expect("a test names its runs well"),
+        rank: Rank(0),
+        world_size,
+        incarnation: Incarnation(1),
+        seq: BatchSeq(seq),
+        anchor: ClockAnchor { mono: MonoNanos(0), unix: UnixNanos(0) },
+        probes: Vec::new(),
+        drops: Vec::new(),
+        notes: Vec::new(),
+        events: Vec::new(),
+    }
+}
+
+/// The end of a step that took a microsecond.
+#[must_use]
+pub fn end_of(step: u64) -> Event {
+    let begin = MonoNanos(i64::try_from(step % (1 << 40)).unwrap_or(0) * 1_000);
+    Event::Step(StepRecord {
+        step: Step(step),
+        begin,
+        end: MonoNanos(begin.0 + 1_000),
+        samples: 1,
+        shadow: false,
+    })
+}
+
+/// One collective of a step, `at` its place in it.
+#[must_use]
+pub fn collective(step: u64, at: u32) -> Event {
+    let begin = MonoNanos((step * 1_000 + u64::from(at)) as i64);
+    Event::Bucket(BucketRecord {
+        step: Step(step),
+        comm: Comm(0),
+        seq: Seq((step << 20) + u64::from(at)),
+        bucket: Bucket(at),
+        bytes: 4,
+        ready: begin,
+        launch: begin,
+        start: begin,
+        end: MonoNanos(begin.0 + 1),
+        source: Source::HostClock,
+    })
+}
+
+/// A batch that ends `steps` steps, each with so many collectives.
+#[must_use]
+pub fn steps(run: &str, world_size: u32, seq: u64, steps: std::ops::Range<u64>, collectives: u32) -> Batch {
+    let of_step = |step| (0..collectives).map(move |at| collective(step, at)).chain([end_of(step)]);
+    Batch { events: steps.flat_map(of_step).collect(), ..empty(run, world_size, seq) }
+}
+
+/// A batch that describes many generations of a layout, as large as a batch may be.
+#[must_use]
+pub fn layouts(run: &str, seq: u64) -> Batch {
+    let bucket = |bucket| LayoutBucket { bucket: Bucket(bucket), bytes: 1, parameters: Vec::new() };
+    let layout = |generation: u32| {
+        Note::Layout(Layout { comm: Comm(0), generation, buckets: (0..40_000).map(bucket).collect() })
+    };
+    let first = seq as u32 * 32;
+    Batch { notes: (first..first + 32).map(layout).collect(), ..empty(run, 1, seq) }
+}
+
+/// A rank introduces itself under a name.
+#[must_use]
+pub fn hello(name: &str) -> Note {
+    Note::Hello(Hello {
+        name: name.into(),
+        host: name.into(),
+        clock: String::new(),
+        pid: 1,
+        local_rank: 0,
+        sample_unit: name.into(),
+        parameters: 0,
+        origin: "reducer".into(),
+    })
+}
+
+/// The goodbye of rank 0.
+#[must_use]
+pub fn goodbye(run: &str, world_size: u32, seq: u64) -> Batch {
+    let bye = Note::Bye(Bye { completed: true, reason: String::new() });
+    Batch { notes: vec![bye], ..empty(run, world_size, seq) }
+}

@@ -1,0 +1,377 @@
+//! One sender can neither fill a server nor stop it: others are served while it tries.
+#![allow(
+    clippy::print_stdout,
+    reason = "whoever changes a bound wants to see how far the figures are from it"
+)]
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use paceline_tests::hostile;
+use paceline_tests::programs::{Job, Server, get_json, paceline, program, resident_bytes, said, wait_until};
+use wire::batch::Batch;
+
+/// What a batch of another run may take while a hostile one is worked on.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+const MIB: u64 = 1 << 20;
+
+/// A server on a directory of its own.
+struct Tried {
+    server: Server,
+    data: tempfile::TempDir,
+    resident_before: u64,
+}
+
+impl Tried {
+    fn start() -> anyhow::Result<Self> {
+        let data = tempfile::tempdir()?;
+        let server = Server::start(data.path())?;
+        let resident_before = resident_bytes(server.pid())?;
+        Ok(Self { server, data, resident_before })
+    }
+
+    /// Sends a batch; the status of the answer.
+    fn send(&self, batch: &Batch) -> anyhow::Result<u16> {
+        post(&self.server.address, batch)
+    }
+
+    /// Looks at the server's memory for some seconds, while a well-behaved run is served; the most it grew by.
+    fn grown_while_others_are_served(&self, seconds: u64) -> anyhow::Result<u64> {
+        let until = Instant::now() + Duration::from_secs(seconds);
+        let (mut most, mut seq) = (0, 0);
+        while Instant::now() < until {
+            let began = Instant::now();
+            assert_eq!(self.send(&hostile::steps("bystander", 1, seq, seq..seq + 1, 4))?, 200);
+            let took = began.elapsed();
+            assert!(took < ANSWER_WITHIN, "a batch of another run took {took:?}");
+            seq += 1;
+            most = resident_bytes(self.server.pid())?.saturating_sub(self.resident_before).max(most);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        println!("grew by {} MiB", most / MIB);
+        Ok(most)
+    }
+
+    /// Restarts the server on the same directory; how much memory that takes.
+    fn restart(self) -> anyhow::Result<(Server, u64, tempfile::TempDir)> {
+        self.server.kill()?;
+        let server = Server::start(self.data.path())?;
+        let resident = resident_bytes(server.pid())?;
+        println!("restarted with {} MiB", resident / MIB);
+        Ok((server, resident, self.data))
+    }
+}
+
+fn post(address: &str, batch: &Batch) -> anyhow::Result<u16> {
+    let frame = wire::codec::encode(batch)?;
+    let url = format!("{address}/api/v1/ingest");
+    let client = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(Duration::from_secs(60)))
+        .build()
+        .new_agent();
+    Ok(client.post(url).send(&frame[..])?.status().as_u16())
+}
+
+fn metrics(address: &str) -> anyhow::Result<String> {
+    let mut answer = ureq::get(format!("{address}/metrics")).call()?;
+    Ok(answer.body_mut().with_config().limit(2 << 30).read_to_string()?)
+}
+
+#[test]
+fn a_claim_of_65536_ranks_costs_next_to_nothing() -> anyhow::Result<()> {
+    let tried = Tried::start()?;
+    tried.send(&hostile::steps("wide", 65_536, 0, 0..3_000, 0))?;
+    let grown = tried.grown_while_others_are_served(3)?;
+    assert!(grown < 128 * MIB, "one batch cost {grown} bytes");
+    let (_server, resident, _data) = tried.restart()?;
+    assert!(resident < 256 * MIB, "restarted with {resident} bytes");
+    Ok(())
+}
+
+#[test]
+fn thirty_runs_of_65536_ranks_cost_next_to_nothing() -> anyhow::Result<()> {
+    let tried = Tried::start()?;
+    for run in 0..30 {
+        tried.send(&hostile::steps(&format!("wide-{run}"), 65_536, 0, 0..1, 0))?;
+    }
+    let grown = tried.grown_while_others_are_served(3)?;
+    assert!(grown < 256 * MIB, "30 batches cost {grown} bytes");
+    Ok(())
+}
+
+#[test]
+fn layouts_are_on_disk_and_not_in_memory() -> anyhow::Result<()> {
+    let tried = Tried::start()?;
+    for seq in 0..20 {
+        tried.send(&hostile::layouts("layouts", seq))?;
+    }
+    let grown = tried.grown_while_others_are_served(1)?;
+    assert!(grown < 256 * MIB, "640 layouts cost {grown} bytes");
+    Ok(())
+}
+
+#[test]
+fn buckets_without_number_do_not_fill_the_metrics() -> anyhow::Result<()> {
+    let tried = Tried::start()?;
+    for seq in 0..3 {
+        tried.send(&hostile::steps("labels", 1, seq, seq..seq + 1, 60_000))?;
+        let last_step = || {
+            let run = get_json(&format!("{}/api/v1/runs/labels/summary", tried.server.address)).ok()?;
+            run["last_step"].as_u64().filter(|&last| last >= seq)
+        };
+        wait_until("the step to be analysed", last_step)?;
+    }
+    let text = metrics(&tried.server.address)?;
+    println!("/metrics: {} bytes", text.len());
+    assert!(text.len() < MIB as usize, "/metrics has {} bytes", text.len());
+    Ok(())
+}
+
+#[test]
+fn a_step_of_60000_collectives_holds_nobody_up() -> anyhow::Result<()> {
+    let tried = Tried::start()?;
+    tried.send(&hostile::steps("deep", 1, 0, 0..1, 60_000))?;
+    let grown = tried.grown_while_others_are_served(5)?;
+    assert!(grown < 256 * MIB, "60,000 collectives cost {grown} bytes");
+    Ok(())
+}
+
+#[test]
+fn a_thousand_collectives_a_step_stay_within_the_bound_of_a_run() -> anyhow::Result<()> {
+    let tried = Tried::start()?;
+    for seq in 0..300 {
+        let status = tried.send(&hostile::steps("many", 1, seq, seq * 60..(seq + 1) * 60, 1_000))?;
+        assert!([200, 503].contains(&status), "{status}");
+    }
+    let grown = tried.grown_while_others_are_served(3)?;
+    assert!(grown < 1_300 * MIB, "18,000 steps of 1,000 collectives cost {grown} bytes");
+    Ok(())
+}
+
+/// Connects and says `text`; the connection stays open.
+fn say(listen: &str, text: &str) -> anyhow::Result<TcpStream> {
+    let mut stream = TcpStream::connect(listen)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.write_all(text.as_bytes())?;
+    Ok(stream)
+}
+
+/// Upgrades to the live stream of a run.
+fn watch(listen: &str, run: &str) -> anyhow::Result<TcpStream> {
+    let upgrade = format!(
+        "GET /api/v1/live?run={run} HTTP/1.1\r\nhost: {listen}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    let mut stream = say(listen, &upgrade)?;
+    let mut status = [0; 12];
+    stream.read_exact(&mut status)?;
+    assert_eq!(&status, b"HTTP/1.1 101");
+    Ok(stream)
+}
+
+#[test]
+fn silent_connections_keep_nobody_out() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let mut command = std::process::Command::new("sh");
+    // As many files as most systems allow; the server cannot raise a hard limit.
+    command.args(["-c", "ulimit -n 1024 && exec \"$0\" serve --listen 127.0.0.1:0 --data \"$1\""]);
+    let server = Server::spawn({
+        command.arg(program("paceline")).arg(data.path());
+        command
+    })?;
+    let silent =
+        |at: usize| say(server.listen(), if at.is_multiple_of(2) { "" } else { "GET /healthz HTTP/1.1\r\n" });
+    let _open: Vec<TcpStream> = (0..1_100).filter_map(|at| silent(at).ok()).collect();
+    let began = Instant::now();
+    let health = format!("GET /healthz HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", server.listen());
+    let mut answer = String::new();
+    say(server.listen(), &health)?.read_to_string(&mut answer)?;
+    assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("ok\n"), "{answer}");
+    assert_eq!(post(&server.address, &hostile::steps("served", 1, 0, 0..1, 1))?, 200);
+    assert!(began.elapsed() < Duration::from_secs(2), "it took {:?}", began.elapsed());
+    Ok(())
+}
+
+#[test]
+fn messages_without_end_to_the_live_stream_cost_nothing() -> anyhow::Result<()> {
+    let tried = Tried::start()?;
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        let mut client = watch(tried.server.listen(), "nobody")?;
+        // A binary message of 60 MB, of which a part comes.
+        let mut frame = vec![0x82, 0xff];
+        frame.extend_from_slice(&(60_u64 << 20).to_be_bytes());
+        frame.extend_from_slice(&[0; 4]);
+        // The server may hang up at any point of it.
+        let _hung_up = client.write_all(&frame);
+        let _hung_up = (0..59).try_for_each(|_| client.write_all(&vec![0; 1 << 20]));
+        clients.push(client);
+    }
+    let grown = tried.grown_while_others_are_served(1)?;
+    assert!(grown < 64 * MIB, "eight messages cost {grown} bytes");
+    Ok(())
+}
+
+#[test]
+fn thousands_of_runs_are_light_in_memory_and_in_the_metrics() -> anyhow::Result<()> {
+    const RUNS: u64 = 2_000;
+    let tried = Tried::start()?;
+    let client = ureq::Agent::new_with_defaults();
+    let url = format!("{}/api/v1/ingest", tried.server.address);
+    for run in 0..RUNS {
+        let id = format!("run-{run}");
+        for batch in [hostile::steps(&id, 1, 0, 0..4, 4), hostile::goodbye(&id, 1, 1)] {
+            client.post(&url).send(&wire::codec::encode(&batch)?[..])?;
+        }
+    }
+    let ended = || {
+        let runs = get_json(&format!("{}/api/v1/runs", tried.server.address)).ok()?;
+        let ended = runs.as_array()?.iter().filter(|run| run["state"] == "completed").count() as u64;
+        (ended == RUNS).then_some(())
+    };
+    wait_until("all runs to be over", ended)?;
+    let grown = resident_bytes(tried.server.pid())?.saturating_sub(tried.resident_before);
+    let text = metrics(&tried.server.address)?;
+    println!("{} KiB a run, /metrics {} MiB", grown / RUNS / 1024, text.len() as u64 / MIB);
+    assert!(text.len() < 32 * MIB as usize, "/metrics has {} bytes", text.len());
+    let began = Instant::now();
+    let (server, resident, _data) = tried.restart()?;
+    println!("restarted in {:?}", began.elapsed());
+    assert!(resident < 64 * MIB, "restarted with {resident} bytes for {RUNS} runs that are over");
+    // A run that left memory is read when somebody asks.
+    let report = get_json(&format!("{}/api/v1/runs/run-7", server.address))?;
+    assert_eq!(report["run"], "run-7");
+    let ranks = ureq::get(format!("{}/api/v1/runs/run-7/steps/3/ranks", server.address)).call()?;
+    assert_eq!(ranks.status(), 200);
+    Ok(())
+}
+
+#[test]
+fn steps_with_absurd_numbers_are_refused_and_no_range_is_too_large_to_ask_for() -> anyhow::Result<()> {
+    let tried = Tried::start()?;
+    let last = u64::from(u32::MAX);
+    assert_eq!(tried.send(&hostile::steps("far", 1, 0, 3..4, 1))?, 200);
+    assert_eq!(tried.send(&hostile::steps("far", 1, 1, last..last + 1, 1))?, 200);
+    for step in [last + 1, u64::MAX - 1] {
+        assert_eq!(
+            tried.send(&Batch { events: vec![hostile::end_of(step)], ..hostile::empty("far", 1, 2) })?,
+            400
+        );
+    }
+    let seen = || {
+        let run = get_json(&format!("{}/api/v1/runs/far/summary", tried.server.address)).ok()?;
+        (run["last_step"].as_u64() == Some(last)).then_some(())
+    };
+    wait_until("both steps to be analysed", seen)?;
+    let most = u64::MAX;
+    let views = [
+        "steps".to_owned(),
+        format!("steps?from={most}"),
+        format!("heatmap?from=0&to={most}&columns=1"),
+        format!("heatmap?from={most}&to={most}"),
+        format!("steps/{most}/ranks"),
+        format!("export?steps={}..{most}", most - 10),
+        format!("export?steps=0..{most}"),
+        format!("export?format=csv&steps={last}..{most}"),
+        format!("?at={most}"),
+    ];
+    let client = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+    for view in views {
+        let url = format!("{}/api/v1/runs/far/{view}", tried.server.address).replace("/?", "?");
+        let began = Instant::now();
+        let status = client.get(&url).call()?.status().as_u16();
+        assert!(status < 500, "{view}: {status}");
+        assert!(began.elapsed() < Duration::from_secs(2), "{view} took {:?}", began.elapsed());
+    }
+    Ok(())
+}
+
+#[test]
+fn names_and_reasons_do_not_command_a_terminal() -> anyhow::Result<()> {
+    let tried = Tried::start()?;
+    let hostile_text = "\x1b]0;owned\x07\x1b[2Jname\u{9b}31m";
+    let mut hello = hostile::goodbye("escapes", 1, 0);
+    hello.notes.insert(0, hostile::hello(hostile_text));
+    hello
+        .notes
+        .push(wire::batch::Note::Bye(wire::batch::Bye { completed: false, reason: hostile_text.into() }));
+    hello.notes.remove(1);
+    assert_eq!(tried.send(&hello)?, 200);
+    assert_eq!(tried.send(&hostile::steps("escapes", 1, 1, 0..60, 2))?, 200);
+    tried.server.kill()?;
+    let data = tried.data.path().to_string_lossy().into_owned();
+    for arguments in [&["runs"][..], &["report", "escapes"], &["compare", "escapes", "escapes"]] {
+        let (printed, complaints) = said(&paceline(&[arguments, &["--data", &data]].concat())?);
+        let is_obeyed = |c: char| c.is_control() && c != '\n';
+        assert!(
+            !printed.contains(is_obeyed) && !complaints.contains(is_obeyed),
+            "{arguments:?}: {printed:?}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_token_is_in_nobodys_arguments() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let file = data.path().join("token");
+    std::fs::write(&file, "s3cret-token\n")?;
+    let mut command = std::process::Command::new(program("paceline"));
+    command
+        .args(["serve", "--listen", "127.0.0.1:0", "--token-file"])
+        .arg(&file)
+        .arg("--data")
+        .arg(data.path());
+    let server = Server::spawn(command)?;
+    let arguments = std::fs::read_to_string(format!("/proc/{}/cmdline", server.pid()))?;
+    assert!(!arguments.contains("s3cret"), "{arguments:?}");
+    let get = |token: &str| {
+        let client = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+        let url = format!("{}/api/v1/runs", server.address);
+        client
+            .get(url)
+            .header("authorization", format!("Bearer {token}"))
+            .call()
+            .map(|answer| answer.status().as_u16())
+    };
+    assert_eq!((get("s3cret-token")?, get("s3cret-tokem")?), (200, 401));
+    let refused = paceline(&["serve", "--token", "s3cret-token"])?;
+    assert!(!refused.status.success(), "there is no way to write the token where everybody can read it");
+    Ok(())
+}
+
+#[test]
+fn an_open_page_does_not_delay_the_end_of_a_job() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let data_text = data.path().to_string_lossy().into_owned();
+    let mut job = Job::start(&["-n", "1", "--data", &data_text, "--", "char_lm", "--steps", "60"])?;
+    let line = job.wait_for("Dashboard: http://")?;
+    let page = line.trim().trim_start_matches("Dashboard: http://");
+    let (listen, run) = page.split_once("/runs/").unwrap_or_default();
+    let mut stream = watch(listen, run)?;
+    let reader = std::thread::spawn(move || drop(stream.read_to_end(&mut Vec::new())));
+    // The closing report comes when all is analysed; what is left is to stop the server.
+    job.wait_for("Not known:")?;
+    let began = Instant::now();
+    let (code, printed, complaints) = job.finish()?;
+    assert_eq!(code, 0, "{printed}{complaints}");
+    assert!(began.elapsed() < Duration::from_secs(4), "the end took {:?}", began.elapsed());
+    reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))
+}
+
+#[test]
+fn data_is_closed_to_other_users() -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let tried = Tried::start()?;
+    assert_eq!(tried.send(&hostile::steps("private", 1, 0, 0..1, 1))?, 200);
+    let mode = |path: &str| -> anyhow::Result<u32> {
+        Ok(std::fs::metadata(tried.data.path().join(path))?.permissions().mode() & 0o777)
+    };
+    assert_eq!(mode("runs")?, 0o700);
+    assert_eq!(mode("runs/private")?, 0o700);
+    assert_eq!(mode("runs/private/log-000001.plog")?, 0o600);
+    assert_eq!(mode("server.json")?, 0o600);
+    Ok(())
+}
