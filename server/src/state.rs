@@ -10,6 +10,7 @@ pub mod hub;
 pub mod incoming;
 pub mod lives;
 pub mod ranks;
+pub mod refusal;
 pub mod run;
 pub mod snapshot;
 pub mod steps;

@@ -17,7 +17,7 @@ use wire::codec::DecodeError;
 use super::App;
 use super::error::Failure;
 use crate::state::hub::{Checked, Command};
-use crate::state::run::ApplyError;
+use crate::state::refusal::ApplyError;
 use crate::store::log::AppendError;
 
 /// Bytes of batches on their way: two of the largest there can be (8 MiB plain, 192 MiB at the very worst once they are

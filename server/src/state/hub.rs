@@ -11,7 +11,8 @@ use wire::ids::{Rank, RunId, Step};
 
 use super::collection::Collection;
 use super::devices::Devices;
-use super::run::{ApplyError, ReportWork};
+use super::refusal::ApplyError;
+use super::run::ReportWork;
 use super::snapshot::{RunSnapshot, Snapshot};
 use super::steps::Placed;
 use super::task::Task;

@@ -4,19 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use analysis::clocks::ClockFit;
-use analysis::failure::{self, Ended, RankEnd};
-use analysis::hang::{self, Progress};
-use analysis::report::{self, RunFacts};
-use analysis::stats;
 use analysis::step::StepAnalysis;
-use wire::batch::{BY_REDUCER, Batch, DropReason, Hello, Note, is_foreign};
+use wire::batch::{Batch, DropReason, Hello, Note};
 use wire::burst::BurstRequest;
 use wire::clock::{Probe, ServerNanos};
-use wire::device::DeviceFigure;
 use wire::event::Event;
 use wire::ids::{Incarnation, Rank, RunId, Seq, Step};
 use wire::live::Waterfall;
-use wire::views::{Failure, Hang, RankDrops, Report, RunState, RunSummary};
+use wire::views::{Hang, Report};
 
 use super::budget;
 use super::clocks::Clocks;
@@ -24,8 +19,13 @@ use super::devices::{self, RankDevices};
 use super::incoming::Incoming;
 use super::lives::{self, Denied, Lives};
 use super::ranks::Ranks;
+use super::refusal::ApplyError;
 use super::steps::{Done, Placed, Steps, Work};
-use crate::settings;
+
+mod life;
+mod reports;
+
+pub use reports::ReportWork;
 
 /// The live report covers this many of the newest steps.
 pub const RECENT_STEPS: usize = 512;
@@ -71,123 +71,6 @@ impl RankState {
 fn hello_bytes(hello: &Hello) -> usize {
     let texts = [&hello.name, &hello.host, &hello.clock, &hello.sample_unit, &hello.origin];
     texts.into_iter().map(String::len).sum()
-}
-
-/// Why a batch was not taken in.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ApplyError {
-    /// It came before: acknowledged again, applied once.
-    #[error("duplicate")]
-    Duplicate,
-    /// The server has as many runs as it takes.
-    #[error("this server holds {0} runs, the most it takes: remove old ones from its data directory")]
-    TooManyRuns(usize),
-    /// A step has an absurd number.
-    #[error(
-        "rank {rank} of run {run} sent step {step}, and steps are numbered 0 to {}: number steps by the job's own count",
-        budget::MOST_STEP
-    )]
-    StepNumber {
-        /// The run.
-        run: RunId,
-        /// Who speaks.
-        rank: Rank,
-        /// The number.
-        step: Step,
-    },
-    /// What the ranks say of themselves takes too much memory.
-    #[error(
-        "the ranks of run {run} have said {bytes} bytes about themselves and their devices, and {} is the most a run may: \
-         send shorter names, or fewer of them",
-        budget::RANK_BYTES
-    )]
-    TooMuchSaid {
-        /// The run.
-        run: RunId,
-        /// How many bytes, with the refused batch.
-        bytes: usize,
-    },
-    /// Another process has the rank, or may have ended a moment ago: the same batch may come in later.
-    #[error(
-        "rank {rank} of run {run} is taken by a process that was heard from {heard_ago_millis} ms ago; \
-         if that process has ended, rank {rank} is free in some seconds"
-    )]
-    Wait {
-        /// The run.
-        run: RunId,
-        /// The rank that both claim.
-        rank: Rank,
-        /// How long ago the other was heard from, in milliseconds.
-        heard_ago_millis: i64,
-    },
-    /// Another process has the rank and goes on.
-    #[error(
-        "two processes say that they are rank {rank} of run {run}: the first of them was heard from \
-         {heard_ago_millis} ms ago and goes on, so this one is refused. Give each process a rank of its own (RANK), and \
-         each job a run id of its own (PACELINE_RUN_ID)"
-    )]
-    Taken {
-        /// The run.
-        run: RunId,
-        /// The rank that both claim.
-        rank: Rank,
-        /// How long ago the other was heard from, in milliseconds.
-        heard_ago_millis: i64,
-    },
-    /// The rank was restarted too often.
-    #[error(
-        "rank {rank} of run {run} was restarted too often for one run: start the job with another PACELINE_RUN_ID"
-    )]
-    TooManyLives {
-        /// The run.
-        run: RunId,
-        /// The rank.
-        rank: Rank,
-    },
-    /// Nobody knows whether it came before.
-    #[error(
-        "this batch of rank {rank} of run {run} comes so late that the server cannot tell whether it came before"
-    )]
-    TooOld {
-        /// The run.
-        run: RunId,
-        /// The rank.
-        rank: Rank,
-    },
-    /// The run was set aside when the server started.
-    #[error(
-        "run {run} cannot be read from disk, so nothing is added to it: {reason}. Mend or move its directory and start the \
-         server again, or give the job another PACELINE_RUN_ID"
-    )]
-    Aside {
-        /// The run.
-        run: RunId,
-        /// Why it cannot be read.
-        reason: String,
-    },
-    /// Its world size is not the run's.
-    #[error(
-        "rank {rank} says that run {run} has {said} ranks, the first batch of the run said {known}: \
-         give every job a run id of its own"
-    )]
-    WorldSize {
-        /// The run.
-        run: RunId,
-        /// Who speaks.
-        rank: Rank,
-        /// What it says.
-        said: u32,
-        /// What the run has.
-        known: u32,
-    },
-}
-
-impl ApplyError {
-    /// True when the batch is not stored and never will be.
-    #[must_use]
-    pub fn is_refusal(&self) -> bool {
-        !matches!(self, Self::Duplicate | Self::Wait { .. })
-    }
 }
 
 /// One run.
@@ -456,103 +339,6 @@ impl Run {
         self.steps.halve();
     }
 
-    fn all_said_goodbye(&self) -> bool {
-        self.ranks.all(|rank| rank.bye.is_some())
-    }
-
-    fn has_ended(&self) -> bool {
-        self.all_said_goodbye() && self.is_settled()
-    }
-
-    fn is_lost(&self, now: ServerNanos) -> bool {
-        now - self.last_seen > LOST_NANOS
-    }
-
-    fn detect_hang(&self, now: ServerNanos) -> Option<Hang> {
-        let since = now - self.last_step_at?;
-        if since < HANG_NANOS {
-            return None;
-        }
-        let progress = |rank: Option<&RankState>| Progress {
-            launched: rank.and_then(|rank| rank.launched),
-            silent_seconds: rank
-                .and_then(|rank| rank.last_seen)
-                .map_or(0, |seen| (now - seen).max(0).unsigned_abs() / 1_000_000_000),
-        };
-        let ranks: Vec<Progress> = self.ranks.world().map(progress).collect();
-        let median = self.recent_median_nanos().map(|nanos| nanos / 1e9);
-        hang::detect(since as f64 / 1e9, median, &ranks)
-    }
-
-    fn failure(&self, now: ServerNanos) -> Option<Failure> {
-        if self.state(now) != RunState::Failed {
-            return None;
-        }
-        let is_silent = |rank: &RankState| rank.last_seen.is_none_or(|seen| now - seen > REPORTING_NANOS);
-        let end = |rank: Option<&RankState>| {
-            let Some(rank) = rank else {
-                let (reason, last_step, last_collective) = (String::new(), None, None);
-                return RankEnd { how: Ended::Silent, reason, last_step, last_collective };
-            };
-            RankEnd {
-                how: match rank.bye {
-                    Some(true) => Ended::Well,
-                    Some(false) if rank.bye_by_launcher => Ended::WithoutAWord,
-                    Some(false) => Ended::WithAnError,
-                    None if is_silent(rank) => Ended::Silent,
-                    None => Ended::Well,
-                },
-                reason: rank.bye_reason.clone(),
-                last_step: rank.last_step,
-                last_collective: rank.launched,
-            }
-        };
-        failure::failure(&self.ranks.world().map(end).collect::<Vec<_>>())
-    }
-
-    fn recent_median_nanos(&self) -> Option<f64> {
-        let recent = self.steps.analysed().iter().rev().take(RECENT_STEPS);
-        stats::median(recent.filter(|step| report::is_observed(step)).map(|step| step.step_nanos() as f64))
-    }
-
-    /// Where the run is in its life.
-    #[must_use]
-    pub fn state(&self, now: ServerNanos) -> RunState {
-        if self.ranks.any(|rank| rank.bye == Some(false)) {
-            RunState::Failed
-        } else if self.has_ended() {
-            RunState::Completed
-        } else if self.is_lost(now) {
-            RunState::Failed
-        } else if self.hang.is_some() {
-            RunState::Hung
-        } else if self.completed_steps == 0 && !self.is_busy_without_steps() {
-            RunState::Starting
-        } else {
-            RunState::Running
-        }
-    }
-
-    /// A foreign job of which no steps are known, since nothing tells of any or they are not found yet, whose devices work.
-    fn is_busy_without_steps(&self) -> bool {
-        let is_busy = |rank: &RankState| {
-            let look = rank.devices.newest();
-            look.and_then(|look| look.get(DeviceFigure::UtilizationPercent))
-                .is_some_and(|percent| percent > 0)
-        };
-        self.is_foreign() && self.ranks.any(is_busy)
-    }
-
-    fn is_foreign(&self) -> bool {
-        self.hello().is_some_and(|hello| is_foreign(&hello.origin))
-    }
-
-    /// True when nothing more is to be expected.
-    #[must_use]
-    pub fn is_over(&self, now: ServerNanos) -> bool {
-        self.has_ended() || self.is_lost(now)
-    }
-
     /// Its id.
     #[must_use]
     pub fn id(&self) -> &RunId {
@@ -579,111 +365,6 @@ impl Run {
 
     fn hello(&self) -> Option<&Hello> {
         self.ranks.iter().find_map(|(_, rank)| rank.hello.as_ref())
-    }
-
-    fn facts(&self, now: ServerNanos) -> RunFacts {
-        let drops = |(rank, state): (usize, &RankState)| RankDrops {
-            rank: Rank(rank as u32),
-            drops: state.lives.drops(),
-        };
-        RunFacts {
-            run: self.id.clone(),
-            name: self.name().to_owned(),
-            state: self.state(now),
-            ranks: self.world_size(),
-            sample_unit: self.hello().map_or("samples", |hello| hello.sample_unit.as_str()).to_owned(),
-            origin: self.hello().map_or(BY_REDUCER, |hello| hello.origin.as_str()).to_owned(),
-            fits: self.fits(),
-            drops: self.ranks.iter().map(drops).filter(|rank| !rank.drops.is_empty()).collect(),
-            hang: self.hang.clone(),
-            failure: self.failure(now),
-            looks: self
-                .ranks
-                .world()
-                .map(|rank| rank.map(|rank| rank.devices.looks()).unwrap_or_default())
-                .collect(),
-            bursts: self.ranks.world().map(|rank| rank?.devices.activity(now)).collect(),
-            notable_share: settings::notable_share(),
-        }
-    }
-
-    /// What a report over the newest `most` kept steps needs.
-    #[must_use]
-    pub fn report_work(&self, most: usize, now: ServerNanos) -> ReportWork {
-        let analysed = self.steps.analysed();
-        let skipped = analysed.len().saturating_sub(most);
-        let steps = analysed.iter().skip(skipped).cloned().collect();
-        ReportWork { facts: self.facts(now), gaps: self.gaps(), steps }
-    }
-
-    /// What a report needs over the `most` kept steps up to `last`: what was known when that step was the newest.
-    #[must_use]
-    pub fn report_work_at(&self, last: Step, most: usize, now: ServerNanos) -> ReportWork {
-        let analysed = self.steps.analysed();
-        let past = analysed.partition_point(|step| step.step <= last);
-        let steps = analysed.range(past.saturating_sub(most)..past).cloned().collect();
-        let facts = RunFacts { hang: None, failure: None, ..self.facts(now) };
-        ReportWork { facts, gaps: self.gaps(), steps }
-    }
-
-    /// What the server knows to be missing from what it stored: entries for [`Report::missing`].
-    fn gaps(&self) -> BTreeMap<String, String> {
-        let gaps = self.storage_gaps.iter().map(|(&name, reason)| (name.to_owned(), reason.clone()));
-        let mut gaps: BTreeMap<String, String> = gaps.collect();
-        let Refused { count, last } = &self.refused;
-        if *count > 0 {
-            let refused =
-                format!("{count} batches were refused since the server began, the last one because: {last}");
-            gaps.insert("refused_batches".into(), refused);
-        }
-        gaps
-    }
-
-    /// Says what of the run's files cannot be read or checked: entries for [`Report::missing`].
-    pub fn set_storage_gaps(&mut self, gaps: BTreeMap<&'static str, String>) {
-        self.storage_gaps = gaps;
-    }
-
-    /// Batches refused since the server began.
-    #[must_use]
-    pub fn refused_batches(&self) -> u64 {
-        self.refused.count
-    }
-
-    /// The report over the newest `most` kept steps.
-    #[must_use]
-    pub fn report(&self, most: usize, now: ServerNanos) -> Report {
-        self.report_work(most, now).report()
-    }
-
-    /// The line of the list of runs; figures are of `report`, which must be this run's.
-    #[must_use]
-    pub fn summary(&self, report: &Report, now: ServerNanos) -> RunSummary {
-        let over = self.is_over(now);
-        let reports = |rank: &&RankState| {
-            rank.last_seen.is_some_and(|seen| over || (rank.bye.is_none() && now - seen < REPORTING_NANOS))
-        };
-        let failure = report.failure.as_ref().map(|failure| failure.sentence.clone());
-        let verdict = || report.verdicts.first().map(|verdict| verdict.sentence.clone());
-        RunSummary {
-            run: self.id.clone(),
-            name: report.name.clone(),
-            state: report.state,
-            started_unix_millis: millis(self.first_seen),
-            last_seen_unix_millis: millis(self.last_seen),
-            ranks_expected: self.world_size(),
-            ranks_reporting: self.ranks.iter().map(|(_, rank)| rank).filter(reports).count() as u32,
-            steps: self.completed_steps,
-            last_step: self.steps.analysed().back().map(|step| step.step.0),
-            step_time_nanos: report.period_ns.map(|mean| mean as u64),
-            throughput: report.throughput,
-            batch: report.batch,
-            sample_unit: report.sample_unit.clone(),
-            overlap_ratio: report.overlap_ratio,
-            efficiency_implied: report.scaling_efficiency.implied,
-            verdict: failure.or_else(verdict),
-            hang: self.hang.clone(),
-        }
     }
 
     /// The newest `most` analysed steps, oldest first.
@@ -795,24 +476,6 @@ impl Run {
     }
 }
 
-/// What a report needs: making it takes up to a second for many ranks, and is done where it holds nobody up.
-pub struct ReportWork {
-    facts: RunFacts,
-    gaps: BTreeMap<String, String>,
-    steps: Vec<Arc<StepAnalysis>>,
-}
-
-impl ReportWork {
-    /// Makes the report.
-    #[must_use]
-    pub fn report(&self) -> Report {
-        let steps: Vec<&StepAnalysis> = self.steps.iter().map(Arc::as_ref).collect();
-        let mut report = report::report(&self.facts, &steps);
-        report.missing.extend(self.gaps.clone());
-        report
-    }
-}
-
 /// What a note adds to its rank's state.
 fn note_bytes(note: &Note) -> usize {
     match note {
@@ -822,8 +485,4 @@ fn note_bytes(note: &Note) -> usize {
         Note::Burst(burst) => devices::burst_bytes(burst),
         Note::Layout(_) => 0,
     }
-}
-
-fn millis(time: ServerNanos) -> u64 {
-    time.0.max(0).unsigned_abs() / 1_000_000
 }

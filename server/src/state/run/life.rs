@@ -1,0 +1,110 @@
+//! Where a run is in its life: starting, running, hung, failed or over.
+
+use analysis::failure::{self, Ended, RankEnd};
+use analysis::hang::{self, Progress};
+use analysis::{report, stats};
+use wire::batch::is_foreign;
+use wire::clock::ServerNanos;
+use wire::device::DeviceFigure;
+use wire::views::{Failure, Hang, RunState};
+
+use super::{HANG_NANOS, LOST_NANOS, RECENT_STEPS, REPORTING_NANOS, RankState, Run};
+
+impl Run {
+    pub(super) fn all_said_goodbye(&self) -> bool {
+        self.ranks.all(|rank| rank.bye.is_some())
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.all_said_goodbye() && self.is_settled()
+    }
+
+    pub(super) fn is_lost(&self, now: ServerNanos) -> bool {
+        now - self.last_seen > LOST_NANOS
+    }
+
+    pub(super) fn detect_hang(&self, now: ServerNanos) -> Option<Hang> {
+        let since = now - self.last_step_at?;
+        if since < HANG_NANOS {
+            return None;
+        }
+        let progress = |rank: Option<&RankState>| Progress {
+            launched: rank.and_then(|rank| rank.launched),
+            silent_seconds: rank
+                .and_then(|rank| rank.last_seen)
+                .map_or(0, |seen| (now - seen).max(0).unsigned_abs() / 1_000_000_000),
+        };
+        let ranks: Vec<Progress> = self.ranks.world().map(progress).collect();
+        let median = self.recent_median_nanos().map(|nanos| nanos / 1e9);
+        hang::detect(since as f64 / 1e9, median, &ranks)
+    }
+
+    pub(super) fn failure(&self, now: ServerNanos) -> Option<Failure> {
+        if self.state(now) != RunState::Failed {
+            return None;
+        }
+        let is_silent = |rank: &RankState| rank.last_seen.is_none_or(|seen| now - seen > REPORTING_NANOS);
+        let end = |rank: Option<&RankState>| {
+            let Some(rank) = rank else {
+                let (reason, last_step, last_collective) = (String::new(), None, None);
+                return RankEnd { how: Ended::Silent, reason, last_step, last_collective };
+            };
+            RankEnd {
+                how: match rank.bye {
+                    Some(true) => Ended::Well,
+                    Some(false) if rank.bye_by_launcher => Ended::WithoutAWord,
+                    Some(false) => Ended::WithAnError,
+                    None if is_silent(rank) => Ended::Silent,
+                    None => Ended::Well,
+                },
+                reason: rank.bye_reason.clone(),
+                last_step: rank.last_step,
+                last_collective: rank.launched,
+            }
+        };
+        failure::failure(&self.ranks.world().map(end).collect::<Vec<_>>())
+    }
+
+    fn recent_median_nanos(&self) -> Option<f64> {
+        let recent = self.steps.analysed().iter().rev().take(RECENT_STEPS);
+        stats::median(recent.filter(|step| report::is_observed(step)).map(|step| step.step_nanos() as f64))
+    }
+
+    /// Where the run is in its life.
+    #[must_use]
+    pub fn state(&self, now: ServerNanos) -> RunState {
+        if self.ranks.any(|rank| rank.bye == Some(false)) {
+            RunState::Failed
+        } else if self.has_ended() {
+            RunState::Completed
+        } else if self.is_lost(now) {
+            RunState::Failed
+        } else if self.hang.is_some() {
+            RunState::Hung
+        } else if self.completed_steps == 0 && !self.is_busy_without_steps() {
+            RunState::Starting
+        } else {
+            RunState::Running
+        }
+    }
+
+    /// A foreign job of which no steps are known, since nothing tells of any or they are not found yet, whose devices work.
+    fn is_busy_without_steps(&self) -> bool {
+        let is_busy = |rank: &RankState| {
+            let look = rank.devices.newest();
+            look.and_then(|look| look.get(DeviceFigure::UtilizationPercent))
+                .is_some_and(|percent| percent > 0)
+        };
+        self.is_foreign() && self.ranks.any(is_busy)
+    }
+
+    pub(super) fn is_foreign(&self) -> bool {
+        self.hello().is_some_and(|hello| is_foreign(&hello.origin))
+    }
+
+    /// True when nothing more is to be expected.
+    #[must_use]
+    pub fn is_over(&self, now: ServerNanos) -> bool {
+        self.has_ended() || self.is_lost(now)
+    }
+}

@@ -1,0 +1,143 @@
+//! What is reported of a run, and what a report needs to be made elsewhere.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use analysis::report::{self, RunFacts};
+use analysis::step::StepAnalysis;
+use wire::batch::BY_REDUCER;
+use wire::clock::ServerNanos;
+use wire::ids::{Rank, Step};
+use wire::views::{RankDrops, Report, RunSummary};
+
+use super::{REPORTING_NANOS, RankState, Refused, Run};
+use crate::settings;
+
+/// What a report needs: making it takes up to a second for many ranks, and is done where it holds nobody up.
+pub struct ReportWork {
+    facts: RunFacts,
+    gaps: BTreeMap<String, String>,
+    steps: Vec<Arc<StepAnalysis>>,
+}
+
+impl ReportWork {
+    /// Makes the report.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let steps: Vec<&StepAnalysis> = self.steps.iter().map(Arc::as_ref).collect();
+        let mut report = report::report(&self.facts, &steps);
+        report.missing.extend(self.gaps.clone());
+        report
+    }
+}
+
+impl Run {
+    fn facts(&self, now: ServerNanos) -> RunFacts {
+        let drops = |(rank, state): (usize, &RankState)| RankDrops {
+            rank: Rank(rank as u32),
+            drops: state.lives.drops(),
+        };
+        RunFacts {
+            run: self.id.clone(),
+            name: self.name().to_owned(),
+            state: self.state(now),
+            ranks: self.world_size(),
+            sample_unit: self.hello().map_or("samples", |hello| hello.sample_unit.as_str()).to_owned(),
+            origin: self.hello().map_or(BY_REDUCER, |hello| hello.origin.as_str()).to_owned(),
+            fits: self.fits(),
+            drops: self.ranks.iter().map(drops).filter(|rank| !rank.drops.is_empty()).collect(),
+            hang: self.hang.clone(),
+            failure: self.failure(now),
+            looks: self
+                .ranks
+                .world()
+                .map(|rank| rank.map(|rank| rank.devices.looks()).unwrap_or_default())
+                .collect(),
+            bursts: self.ranks.world().map(|rank| rank?.devices.activity(now)).collect(),
+            notable_share: settings::notable_share(),
+        }
+    }
+
+    /// What a report over the newest `most` kept steps needs.
+    #[must_use]
+    pub fn report_work(&self, most: usize, now: ServerNanos) -> ReportWork {
+        let analysed = self.steps.analysed();
+        let skipped = analysed.len().saturating_sub(most);
+        let steps = analysed.iter().skip(skipped).cloned().collect();
+        ReportWork { facts: self.facts(now), gaps: self.gaps(), steps }
+    }
+
+    /// What a report needs over the `most` kept steps up to `last`: what was known when that step was the newest.
+    #[must_use]
+    pub fn report_work_at(&self, last: Step, most: usize, now: ServerNanos) -> ReportWork {
+        let analysed = self.steps.analysed();
+        let past = analysed.partition_point(|step| step.step <= last);
+        let steps = analysed.range(past.saturating_sub(most)..past).cloned().collect();
+        let facts = RunFacts { hang: None, failure: None, ..self.facts(now) };
+        ReportWork { facts, gaps: self.gaps(), steps }
+    }
+
+    /// What the server knows to be missing from what it stored: entries for [`Report::missing`].
+    fn gaps(&self) -> BTreeMap<String, String> {
+        let gaps = self.storage_gaps.iter().map(|(&name, reason)| (name.to_owned(), reason.clone()));
+        let mut gaps: BTreeMap<String, String> = gaps.collect();
+        let Refused { count, last } = &self.refused;
+        if *count > 0 {
+            let refused =
+                format!("{count} batches were refused since the server began, the last one because: {last}");
+            gaps.insert("refused_batches".into(), refused);
+        }
+        gaps
+    }
+
+    /// Says what of the run's files cannot be read or checked: entries for [`Report::missing`].
+    pub fn set_storage_gaps(&mut self, gaps: BTreeMap<&'static str, String>) {
+        self.storage_gaps = gaps;
+    }
+
+    /// Batches refused since the server began.
+    #[must_use]
+    pub fn refused_batches(&self) -> u64 {
+        self.refused.count
+    }
+
+    /// The report over the newest `most` kept steps.
+    #[must_use]
+    pub fn report(&self, most: usize, now: ServerNanos) -> Report {
+        self.report_work(most, now).report()
+    }
+
+    /// The line of the list of runs; figures are of `report`, which must be this run's.
+    #[must_use]
+    pub fn summary(&self, report: &Report, now: ServerNanos) -> RunSummary {
+        let over = self.is_over(now);
+        let reports = |rank: &&RankState| {
+            rank.last_seen.is_some_and(|seen| over || (rank.bye.is_none() && now - seen < REPORTING_NANOS))
+        };
+        let failure = report.failure.as_ref().map(|failure| failure.sentence.clone());
+        let verdict = || report.verdicts.first().map(|verdict| verdict.sentence.clone());
+        RunSummary {
+            run: self.id.clone(),
+            name: report.name.clone(),
+            state: report.state,
+            started_unix_millis: millis(self.first_seen),
+            last_seen_unix_millis: millis(self.last_seen),
+            ranks_expected: self.world_size(),
+            ranks_reporting: self.ranks.iter().map(|(_, rank)| rank).filter(reports).count() as u32,
+            steps: self.completed_steps,
+            last_step: self.steps.analysed().back().map(|step| step.step.0),
+            step_time_nanos: report.period_ns.map(|mean| mean as u64),
+            throughput: report.throughput,
+            batch: report.batch,
+            sample_unit: report.sample_unit.clone(),
+            overlap_ratio: report.overlap_ratio,
+            efficiency_implied: report.scaling_efficiency.implied,
+            verdict: failure.or_else(verdict),
+            hang: self.hang.clone(),
+        }
+    }
+}
+
+fn millis(time: ServerNanos) -> u64 {
+    time.0.max(0).unsigned_abs() / 1_000_000
+}
