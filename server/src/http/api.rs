@@ -42,11 +42,15 @@ pub fn find(app: &App, run: &str) -> Result<Arc<RunSnapshot>, Failure> {
 /// # Errors
 /// When there is no such run, or it cannot be read.
 pub async fn open(app: &App, run: &str) -> Result<(Arc<RunSnapshot>, Arc<Report>), Failure> {
-    let mut found = find(app, run)?;
-    if found.report.is_none() {
-        let run = found.summary.run.clone();
-        found = app.hub.ask(|reply| Command::Open { run, reply }).await?;
+    let mut found = find(app, run);
+    // A run that the server has just read from disk, or heard of, is shown with its first report.
+    if matches!(&found, Ok(shown) if shown.report.is_none()) || matches!(&found, Err(Failure::NotFound(_))) {
+        let run = RunId::new(run)?;
+        if let Some(opened) = app.hub.ask(|reply| Command::Open { run, reply }).await? {
+            found = Ok(opened);
+        }
     }
+    let found = found?;
     let report = found.report.clone().ok_or_else(|| Failure::Busy("the run has no report yet".into()))?;
     Ok((found, report))
 }

@@ -35,7 +35,7 @@ pub(super) struct Held {
     /// When somebody last asked for it, or sent it something.
     pub(super) asked_at: Instant,
     /// Who waits for its first report.
-    pub(super) openers: Vec<oneshot::Sender<Arc<RunSnapshot>>>,
+    pub(super) openers: Vec<oneshot::Sender<Option<Arc<RunSnapshot>>>>,
     /// Reports that wait until all closed steps are analysed.
     pub(super) until_settled: Vec<Command>,
 }

@@ -107,8 +107,8 @@ pub enum Command {
     Open {
         /// Which run.
         run: RunId,
-        /// Sent once the report is there.
-        reply: oneshot::Sender<Arc<RunSnapshot>>,
+        /// Sent once the report is there; `None` when there is no such run.
+        reply: oneshot::Sender<Option<Arc<RunSnapshot>>>,
     },
     /// The report over the newest steps, once all that have closed are analysed.
     Report {

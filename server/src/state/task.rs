@@ -209,14 +209,13 @@ impl Task {
             Command::ReportAt { last, reply, .. } => {
                 let _gone = reply.send(run.map(|run| run.report_work_at(last, RECENT_STEPS, now)));
             }
-            Command::Open { run: id, reply } => {
-                if let Some(held) = self.runs.held.get_mut(&id) {
-                    match held.shown.clone().filter(|shown| shown.report.is_some()) {
-                        Some(shown) => drop(reply.send(shown)),
-                        None => held.openers.push(reply),
-                    }
-                }
-            }
+            Command::Open { run: id, reply } => match self.runs.held.get_mut(&id) {
+                Some(held) => match held.shown.clone().filter(|shown| shown.report.is_some()) {
+                    Some(shown) => drop(reply.send(Some(shown))),
+                    None => held.openers.push(reply),
+                },
+                None => drop(reply.send(None)),
+            },
             Command::Report { run: id, newest, reply } => match self.runs.held.get_mut(&id) {
                 Some(held) if !held.run.is_settled() => {
                     held.until_settled.push(Command::Report { run: id, newest, reply });
@@ -507,7 +506,7 @@ impl Held {
         });
         self.shown = Some(snapshot.clone());
         for opener in self.openers.drain(..) {
-            let _gone = opener.send(snapshot.clone());
+            let _gone = opener.send(Some(snapshot.clone()));
         }
         Some(snapshot)
     }
