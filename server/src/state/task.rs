@@ -93,7 +93,7 @@ impl Task {
     ) -> Self {
         // One core is left for those who ask.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self {
+        let task = Self {
             runs,
             clock,
             metrics,
@@ -105,13 +105,15 @@ impl Task {
             lines: Lines::default(),
             waiting_for_disk: 0,
             since: clock.now(),
-        }
+        };
+        // Before anybody can ask.
+        task.show_replayed();
+        task
     }
 
     pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Command>) {
         let mut publish = tokio::time::interval(PUBLISH_EVERY);
         publish.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        self.show_replayed();
         loop {
             tokio::select! {
                 command = queue.recv() => match command {
@@ -131,7 +133,7 @@ impl Task {
     }
 
     /// What is known from disk, before anything comes.
-    fn show_replayed(&mut self) {
+    fn show_replayed(&self) {
         let shelved = self.runs.shelved.iter().map(|(id, shelved)| (id.clone(), shelved.snapshot()));
         let snapshot = Snapshot { runs: shelved.collect(), aside: self.runs.aside.clone() };
         self.publisher.send_replace(Arc::new(snapshot));
