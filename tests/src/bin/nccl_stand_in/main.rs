@@ -150,7 +150,11 @@ impl<'a> Caller<'a> {
 
 fn main() -> anyhow::Result<ExitCode> {
     let options = Options::from_args()?;
-    let config = Config::from_env()?;
+    let mut config = Config::from_env()?;
+    if options.together.is_some() && std::env::var_os("WORLD_SIZE").is_none() {
+        // It has all ranks in one process, whatever a launcher says that starts processes for ranks.
+        (config.rank, config.world_size) = (Rank(0), 1);
+    }
     let plugin = Plugin::load(options.interface)?;
     let contexts = match options.together {
         Some(ranks) => together(&plugin, &options, &config, ranks)?,
