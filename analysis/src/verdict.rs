@@ -40,7 +40,7 @@ const OBVIOUS_STEPS: usize = 20;
 const OBVIOUS_LAST_SHARE: f64 = 0.8;
 /// and its cost is so many standard deviations of what it scatters by from step to step: no healthy rank falls so far
 /// behind in so many steps that follow each other.
-const OBVIOUS_DEVIATIONS: f64 = 2.0;
+const OBVIOUS_DEVIATIONS: f64 = 3.0;
 /// In the steps with the fault the rank is last in at least this share: more than chance makes it.
 const LEAST_LAST_SHARE: f64 = 0.6;
 /// An effect is told of from this share of all time watched on.

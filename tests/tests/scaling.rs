@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, ensure};
 use paceline_tests::browser::Browser;
-use paceline_tests::programs::{Job, Server, get_json, paceline, report, said};
+use paceline_tests::programs::{Job, Server, get_json, paceline, report, said, wait_until};
 use serde_json::Value;
 
 /// A run of char_lm with two sequences per rank. Every 20 steps some are slow: mean and median of the steps differ.
@@ -29,7 +29,10 @@ fn report_api_page_and_comparison_give_one_figure_and_it_is_the_ratio_of_through
     let server = Server::start(data.path())?;
     train(&server, "1", "1")?;
     let printed = train(&server, "2", "2")?;
-    let runs = get_json(&format!("{}/api/v1/runs", server.address))?;
+    let runs = wait_until("both runs to be over", || {
+        let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;
+        runs.as_array()?.iter().all(|run| run["state"] == "completed").then_some(runs)
+    })?;
     let by_ranks = |ranks: u64| {
         let runs = runs.as_array().into_iter().flatten();
         runs.into_iter().find(|run| run["ranks_expected"] == ranks).context("two runs")
