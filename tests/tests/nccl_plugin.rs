@@ -195,7 +195,10 @@ fn a_process_that_drives_several_gpus_is_as_many_ranks() -> anyhow::Result<()> {
         ensure!(report["ranks"] == ranks, "{report}{said}");
         ensure!(report["steps"].as_u64() > Some(60), "{} steps: {said}", report["steps"]);
         ensure!(report["ledger"].as_array().map(Vec::len) == Some(ranks), "{report}");
-        ensure!(report["verdicts"][0]["culprit"]["rank"] == 1, "{}", report["verdicts"]);
+        // Four ranks on fewer cores also pay for transfers, all alike, and that may cost more.
+        let verdicts = report["verdicts"].as_array().into_iter().flatten();
+        let named = verdicts.map(|verdict| &verdict["culprit"]).find(|culprit| **culprit != "all");
+        ensure!(named.is_some_and(|culprit| culprit["rank"] == 1), "{}", report["verdicts"]);
     }
     Ok(())
 }
