@@ -43,7 +43,7 @@ impl Stop {
         self.deadline.get_or_init(|| Instant::now() + FLUSH_LIMIT);
     }
 
-    /// When it has to have ended; `None` while nobody asked.
+    /// When it must have ended; `None` until it is asked to.
     fn deadline(&self) -> Option<Instant> {
         self.deadline.get().copied()
     }

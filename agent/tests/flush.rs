@@ -147,7 +147,7 @@ fn an_answer_without_a_receipt_and_a_redirect_acknowledge_nothing() {
             2 => format!("303 See Other\r\nlocation: {wrong}/api/v1/clock\r\n"),
             3 => format!("200 OK\r\n{RECEIPT_HEADER}: flush/0/1/0\r\n"),
             _ => {
-                // The test has ended when nobody takes them any more.
+                // Once the test has ended, the receiver is gone.
                 let _ended = stored.send(batch.clone());
                 acknowledged(batch)
             }

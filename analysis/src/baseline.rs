@@ -31,7 +31,7 @@ const OTHER_BATCH: &str = "finished runs of the same name on fewer ranks have an
     cannot be measured against them";
 const NO_SAMPLES: &str = "the job does not count its samples";
 
-/// The run that a run of `name` on `ranks` ranks with this `batch` per rank is measured against.
+/// The run that `own` is measured against, out of `runs`.
 ///
 /// # Errors
 /// Why there is none.

@@ -68,7 +68,7 @@ const NO_STEPS_FOUND: &str =
 const ONLY_ENQUEUED: &str = "it is known when collectives were enqueued and not when they ran (NCCL 2.26 and later tell, and \
     so do events around the calls of a job that is linked with it)";
 
-/// Why steps of a run are left out of which others are not.
+/// Why some steps of a run are left out.
 const SAMPLED_OUT: &str = "of these only the enqueueing of collectives was recorded, since observing every step in full \
     would cost more than the budget; all figures rest on the others, which are the same steps on every rank";
 

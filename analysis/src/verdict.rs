@@ -32,25 +32,25 @@ use excess::Excess;
 const LEAST_STEPS: usize = 20;
 /// Steps with the fault before one is sure.
 const HIGH_CONFIDENCE_STEPS: usize = 100;
-/// A rank is named without further ado when it has cost this share of a step,
+/// A fault is obvious, and is named at once, when it costs this share of a step,
 const OBVIOUS_SHARE: f64 = 0.2;
-/// in so many steps,
+/// in at least this many steps,
 const OBVIOUS_STEPS: usize = 20;
-/// was last in this share of them,
+/// with the rank last in this share of them,
 const OBVIOUS_LAST_SHARE: f64 = 0.8;
-/// and its cost is so many standard deviations of what it scatters by from step to step: no healthy rank falls so far
-/// behind in so many steps that follow each other.
+/// and at a cost of this many standard deviations of its scatter from step to step. No healthy rank falls that far
+/// behind for that long.
 const OBVIOUS_DEVIATIONS: f64 = 3.0;
 /// In the steps with the fault the rank is last in at least this share: more than chance makes it.
 const LEAST_LAST_SHARE: f64 = 0.6;
-/// An effect is told of from this share of all time watched on.
+/// An effect that costs less than this share of all time watched is not reported.
 const LEAST_COST_SHARE: f64 = 0.02;
 /// And once the rank has cost the time of so many whole steps: the smaller an effect, the longer it is watched.
 /// Cores of one machine differ by some percent for seconds at a time, which is true and of no use to anyone.
 const LEAST_STEPS_LOST: f64 = 5.0;
 /// Standard deviations that a rank must be last more often than its turn over all steps: p < 1e-5.
 const LEAST_OFTEN_Z: f64 = 4.42;
-/// Steps that follow each other are alike: so many are one choice when the steps of a fault are chosen.
+/// Neighbouring steps are alike: when the steps of a fault are chosen, this many count as one choice.
 const CHOSEN_TOGETHER: usize = 25;
 
 /// What decides whether an effect is a verdict.
@@ -68,7 +68,7 @@ pub const NOTABLE_SHARE: f64 = 0.05;
 /// What was found: each list has those that are there before those that are over, each worst first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdicts {
-    /// What a person should know of.
+    /// Worth a person's attention.
     pub verdicts: Vec<Verdict>,
     /// What is true and costs little.
     pub notes: Vec<Verdict>,
@@ -102,8 +102,8 @@ fn suspects(claims: &[Option<Claim>]) -> impl Iterator<Item = &[usize]> {
     held.into_iter().filter(|(_, steps)| *steps >= episodes::CHANGE_STEPS).map(|(ranks, _)| ranks)
 }
 
-/// What costs a share of all time watched that people care about; or of the steps that have it, as long as it is there,
-/// unless it is only the processor's.
+/// An effect is notable when it has cost a notable share of all time watched. One that lasts is notable already when it
+/// costs that share of the steps that have it, unless its cause is the processor.
 fn is_notable(verdict: &Verdict, steps: &[&StepAnalysis], setting: &Setting) -> bool {
     let total: u64 = steps.iter().map(|step| step.period_nanos()).sum();
     let is_there = verdict.state != VerdictState::Resolved && verdict.cause != Cause::Processor;

@@ -159,7 +159,7 @@ class Groups:
         if self.uses_nccl:
             return
         if carriers != {CARRIER}:
-            say("not observing collectives of %s: PyTorch's hooks tell of %s's" % ("/".join(sorted(carriers)), CARRIER))
+            say("not observing collectives of %s: PyTorch's hooks report those of %s" % ("/".join(sorted(carriers)), CARRIER))
             return
         if not hasattr(group, "register_post_hook"):
             say("not observing collectives that NCCL does not carry: PyTorch tells of them from 2.14 on")

@@ -104,7 +104,7 @@ pub extern "C" fn paceline_pytorch_left(group: i64) {
 }
 
 /// A collective was issued at `at` (`CLOCK_MONOTONIC`), with `bytes` of this rank's; `function` is a [`Function`]'s number.
-/// Until now it cost the job `spent` nanoseconds to tell of it. Returns its name for [`paceline_pytorch_ended`], or 0
+/// The caller has spent `spent` nanoseconds on observing it so far. Returns its name for [`paceline_pytorch_ended`], or 0
 /// where its end is not observed.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_issued(group: i64, function: u8, bytes: u64, at: i64, spent: u64) -> u64 {

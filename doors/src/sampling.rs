@@ -15,7 +15,7 @@ use wire::clock::MonoNanos;
 use crate::trail::{Function, Seat};
 
 /// One call in this many is timed: reading the clock twice costs as much as leaving an entry. Odd, since calls come in
-/// pairs of which one costs more.
+/// pairs, and one of a pair costs more.
 const TIMED: u32 = 17;
 /// The share of one processor that the callbacks of a rank may take: what people accept from an observer that is
 /// always on.
@@ -33,7 +33,7 @@ const MAX_EVERY: u32 = 64;
 /// A communicator that no job has.
 const NO_COMMUNICATOR: u64 = u64::MAX;
 
-/// k: one step in so many is observed in full.
+/// k: one step in k is observed in full.
 static EVERY: AtomicU32 = AtomicU32::new(1);
 static SPENT_NANOS: AtomicU64 = AtomicU64::new(0);
 static STEPS: Published = Published::new();
@@ -238,7 +238,7 @@ mod tests {
     const MIDDLE: u64 = 8_000_000;
     const HIGH: u64 = 12_000_000;
 
-    /// k after each second, in each of which so many nanoseconds were spent.
+    /// k after each second; `spent` is what each second cost, in nanoseconds.
     fn every(ranks: usize, spent: &[u64]) -> Vec<u32> {
         let (mut budget, mut total) = (Budget::new(0.01), 0);
         budget.judge(MonoNanos(0), 0, ranks);

@@ -286,11 +286,11 @@ pub fn main(arguments: Arguments) -> ExitCode {
 
 fn complain(text: &str) {
     use std::io::Write as _;
-    // Nobody may be reading, or the disk it goes to may be full: that is no reason to panic, as printing by macro does.
+    // `eprintln!` panics when its reader is gone or the disk behind it is full.
     let _unread = writeln!(LossyStderr, "paceline: {}", printable(text));
 }
 
-/// Standard error, whose failures are nobody's: a log line that cannot be written must not end the thread that says it.
+/// Standard error that swallows its own failures: a log line that cannot be written must not end the thread that logs.
 struct LossyStderr;
 
 impl std::io::Write for LossyStderr {

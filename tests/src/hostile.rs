@@ -56,7 +56,7 @@ pub fn collective(step: u64, at: u32) -> Event {
     })
 }
 
-/// A batch that ends `steps` steps, each with so many collectives.
+/// A batch that ends `steps` steps, each with `collectives` collectives.
 #[must_use]
 pub fn steps(run: &str, world_size: u32, seq: u64, steps: std::ops::Range<u64>, collectives: u32) -> Batch {
     let of_step = |step| (0..collectives).map(move |at| collective(step, at)).chain([end_of(step)]);

@@ -161,7 +161,7 @@ fn a_second_process_of_a_living_rank_is_refused_and_a_restarted_one_is_not() -> 
     let (status, error) = post(&server, &of(5, 0))?;
     assert_eq!(status, 503, "{error}");
     assert!(error.contains("rank 0 of run r is taken"), "{error}");
-    // The first goes on, for longer than a process may be heard after its end.
+    // The first keeps sending for longer than a process may be heard after its end.
     let mut seq = 0;
     let refusal = wait_until("a refusal", || {
         seq += 1;

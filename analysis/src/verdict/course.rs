@@ -9,7 +9,7 @@ use crate::change_point::{Change, change_point};
 use crate::stats;
 use crate::step::StepAnalysis;
 
-/// A fault that came back is expected again until it has been away for so many times its longest pause.
+/// A fault that came back is expected again until it has been away for this many times its longest pause.
 const AWAY_FOR_GOOD: usize = 2;
 
 /// How the episodes lie among `steps` steps.

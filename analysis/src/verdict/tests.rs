@@ -174,7 +174,7 @@ fn who_costs_half_of_the_step_is_named_at_once() {
     }
 }
 
-/// 2 ms of 27 are 7 %: a GPU that is so much slower is told of; of a CPU it is a note, and the processor's.
+/// 3 ms in a quarter of the steps: on CPUs the cause is the processor, on GPUs it is compute.
 #[test]
 fn a_core_that_is_slower_for_a_while_is_the_processors_and_a_note() {
     let slow = |n: u64, rank| rank == 1 && (100..200).contains(&n);

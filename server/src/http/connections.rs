@@ -140,7 +140,7 @@ pub async fn serve(
     while connections.join_next().await.is_some() {}
 }
 
-/// Waits until `stopping` holds true; for ever where nobody can say so any more.
+/// Waits until `stopping` holds true; forever once its sender is gone.
 pub async fn until_stopped(mut stopping: watch::Receiver<bool>) {
     if stopping.wait_for(|stopping| *stopping).await.is_err() {
         std::future::pending::<()>().await;

@@ -82,7 +82,7 @@ pub async fn ingest(State(app): State<App>, request: Request) -> Result<Response
     Ok((asked.map(AppendHeaders), receipt).into_response())
 }
 
-/// What proves to the agent that this server, and nobody else, has stored the batch.
+/// Proves to the agent that a Paceline server has stored the batch.
 fn receipt(batch: &Batch) -> impl IntoResponse + use<> {
     (StatusCode::OK, AppendHeaders([(RECEIPT_HEADER, batch.receipt())]))
 }

@@ -62,7 +62,7 @@ pub async fn live(
         };
         live_clients.inc();
         tokio::select! {
-            // The end of a stream is the client's end; there is nobody to tell.
+            // A stream that ends because its client left needs no answer.
             _closed = stream => {}
             () = stopped => {}
         }

@@ -41,8 +41,8 @@ pub const RANK_BYTES: usize = 192 << 20;
 /// 4 x 100 x 32 = 12,800 collectives. What a rank sends beyond is counted as late.
 pub const RANK_STEP_RECORDS: usize = 16_384;
 
-/// A step is analysed when at least one rank in so many has sent it. What it costs to analyse grows with all ranks of
-/// the run, so that a step of which next to nobody told would cost far more than its records did.
+/// A step is analysed when at least one rank in this many has sent it. What it costs to analyse grows with all ranks of
+/// the run, so that a step that hardly any rank sent would cost far more than its records did.
 pub const LEAST_PRESENT: usize = 64;
 
 /// Probes that a run keeps for its clocks: 1 Mi x 32 bytes = 32 MB. 16,384 ranks on 2,048 hosts have 512 a clock.
@@ -56,7 +56,7 @@ pub const CLOCK_PROBES: usize = 4_096;
 /// gives up the older half of what it holds.
 pub const ALL_BYTES: usize = 2 << 30;
 
-/// A run that is over, and that nobody asked for, stays in memory for so long. After that it is read from disk when
+/// A run that is over stays in memory for this long after the last request for it. After that it is read from disk when
 /// somebody asks.
 pub const KEEP_ENDED: Duration = Duration::from_secs(600);
 

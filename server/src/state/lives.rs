@@ -5,18 +5,18 @@
 //!
 //! A rank has one *speaker* at a time. When another life speaks up, its predecessor has most likely ended; but it may
 //! also be a second process that claims to be the same rank. So the claimant waits until the speaker has said goodbye
-//! or has been silent for [`SILENT_NANOS`]. If the speaker goes on instead, the claimant is refused.
+//! or has been silent for [`SILENT_NANOS`]. If the speaker keeps sending, the claimant is refused.
 
 use wire::batch::{Batch, Drop, Note};
 use wire::clock::ServerNanos;
 use wire::ids::{BatchSeq, Incarnation};
 
-/// A speaker that was not heard from for so long has ended: agents send something every two seconds.
+/// A speaker that has been silent for this long has ended: agents send something every two seconds.
 const SILENT_NANOS: i64 = 5_000_000_000;
-/// A speaker that is heard from so long after a claim goes on. (What a process sent just before it ended may arrive
-/// after the first words of its successor.)
+/// A speaker that is heard this long after a claim is still alive. (What a process sent just before it ended may
+/// arrive after the first batch of its successor.)
 const GOES_ON_NANOS: i64 = 3_000_000_000;
-/// A claim that was not repeated for so long is forgotten. Agents repeat it every second.
+/// A claim that was not repeated for this long is forgotten. Agents repeat it every second.
 const CLAIM_NANOS: i64 = 10_000_000_000;
 /// Lives of one rank: a restart every ten minutes for a week. Each takes some 100 bytes.
 const MOST_LIVES: usize = 1_024;
@@ -61,20 +61,20 @@ pub enum Denied {
         /// When the speaker was last heard from, before now.
         heard_ago: i64,
     },
-    /// The speaker goes on.
+    /// The speaker is still alive.
     Taken {
         /// When the speaker was last heard from, before now.
         heard_ago: i64,
     },
     /// The rank has had [`MOST_LIVES`] lives.
     TooManyLives,
-    /// It is of a life with so many gaps that nobody knows whether it came.
+    /// Its life has too many gaps to tell whether it came before.
     TooOld,
 }
 
 impl Lives {
-    /// Says whether a batch may come in, and notes that its life has spoken. The server takes batches since `since`:
-    /// nobody is silent for longer than that.
+    /// Says whether a batch may come in, and notes that its life has spoken. The server has taken
+    /// batches since `since`, and counts no silence before that.
     ///
     /// # Errors
     /// See [`Denied`].

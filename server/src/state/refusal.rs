@@ -51,10 +51,10 @@ pub enum ApplyError {
         /// How long ago the other was heard from, in milliseconds.
         heard_ago_millis: i64,
     },
-    /// Another process has the rank and goes on.
+    /// Another process has the rank and is still alive.
     #[error(
         "two processes say that they are rank {rank} of run {run}: the first of them was heard from \
-         {heard_ago_millis} ms ago and goes on, so this one is refused. Give each process a rank of its own (RANK), and \
+         {heard_ago_millis} ms ago and is still alive, so this one is refused. Give each process a rank of its own (RANK), and \
          each job a run id of its own (PACELINE_RUN_ID)"
     )]
     Taken {
@@ -75,7 +75,7 @@ pub enum ApplyError {
         /// The rank.
         rank: Rank,
     },
-    /// Nobody knows whether it came before.
+    /// It cannot be told from a duplicate any more.
     #[error(
         "this batch of rank {rank} of run {run} comes so late that the server cannot tell whether it came before"
     )]

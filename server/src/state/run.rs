@@ -463,7 +463,7 @@ impl Run {
         counts.filter(|&(_, _, count)| count > 0).collect()
     }
 
-    /// Records that came for steps that had closed, or of which there were too many in a step.
+    /// Records that came after their step had closed, or that were too many for one step.
     #[must_use]
     pub fn late_records(&self) -> u64 {
         self.incoming.late_records + self.incoming.excess_records

@@ -46,7 +46,7 @@ pub struct RunSnapshot {
     /// The report: over the recent steps of a live run, over all kept steps of an ended one. `None` while the run is on
     /// disk only.
     pub report: Option<Arc<Report>>,
-    /// While the run is on disk only: what of its report a baseline needs, if it may be one.
+    /// While the run is on disk only, and may be a baseline: the part of its report that a baseline needs.
     pub baseline: Option<Arc<Report>>,
     /// The newest steps, oldest first; live readers take what is new to them.
     pub steps: Arc<Vec<Arc<StepAnalysis>>>,

@@ -32,11 +32,11 @@ use crate::store::replay;
 
 /// Snapshots go out at most this often: a fifth of the 250 ms from gradient to pixel.
 const PUBLISH_EVERY: Duration = Duration::from_millis(50);
-/// Reports are made anew at most this often; they go over hundreds of steps.
+/// A run's report is renewed at most this often; it goes over hundreds of steps.
 const REPORT_EVERY_NANOS: i64 = 250_000_000;
-/// And a report takes at most one part in so many of the time: one over 1,024 ranks takes some 0.1 s.
+/// Reports of a run take at most one part in this many of the time: one over 1,024 ranks takes some 0.1 s.
 const REPORT_SHARE: i64 = 10;
-/// And of a live run at least this often, though nothing came.
+/// The report of a live run is renewed at least this often, even when nothing came.
 const REPORT_AT_LEAST_EVERY_NANOS: i64 = 1_000_000_000;
 /// Steps in a snapshot: how far a live reader may fall behind. Older ones are asked for.
 const LIVE_STEPS: usize = 2_000;
@@ -45,7 +45,7 @@ const MOST_REPORTING: usize = 1;
 /// Runs that are read from disk at a time: each takes up to what a run may take in memory.
 const MOST_LOADING: usize = 1;
 
-/// What came of work on another thread; an error is what a panic said.
+/// The result of work on another thread; an error is the message of a panic.
 enum Outcome {
     Analysed { run: RunId, done: Result<Done, String> },
     Reported { run: RunId, report: Result<(Box<Report>, Duration), String> },
@@ -443,8 +443,8 @@ impl Task {
         }
     }
 
-    /// Takes runs out of memory that are over and that nobody asked for lately; more of them where all runs take more
-    /// memory than they may, and then parts of those that live.
+    /// Drops from memory the runs that are over and were not asked for lately. Where all runs together exceed their
+    /// budget, drops more of those, and then parts of live runs.
     fn shelve(&mut self, now: ServerNanos) -> Vec<(RunId, Arc<RunSnapshot>)> {
         let mut shelved = Vec::new();
         let mut is_full = self.runs.bytes() > budget::ALL_BYTES;

@@ -1,7 +1,7 @@
 //! The append log: one thread writes what has come in since its last turn, syncs once, and acknowledges all.
 //!
-//! One sync takes milliseconds, so many batches share it (group commit). [`mod@format`] has the bytes of a log,
-//! [`writer`] what is done with files.
+//! One sync takes milliseconds, so many batches share it (group commit). [`mod@format`] describes the bytes of a log,
+//! [`writer`] what is done with its files.
 
 pub mod format;
 pub mod writer;
@@ -165,7 +165,7 @@ impl Thread {
     }
 }
 
-/// The batches of log `number`, and what of it cannot be read. Only the newest log may end in a torn tail.
+/// The batches of log `number`, and the damage that hides others. Only the newest log may end in a torn tail.
 ///
 /// # Errors
 /// When the file cannot be read at all.
@@ -189,8 +189,7 @@ pub fn read(
     }
     // Older programs did not cut torn tails when they started.
     if torn > 0 && !is_newest && !is_version_1 {
-        damage
-            .add(|| format!("its last {torn} bytes are the beginning of a batch, of which the rest is gone"));
+        damage.add(|| format!("its last {torn} bytes are the beginning of a batch whose rest is gone"));
     }
     Ok((batches, damage.into_log_damage(number)))
 }

@@ -74,7 +74,7 @@ impl FileSum {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogDamage {
-    /// At least so many batches are lost.
+    /// At least this many batches are lost.
     pub batches: u64,
     /// Where, in a sentence without an end.
     pub reason: String,

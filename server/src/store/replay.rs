@@ -29,7 +29,7 @@ pub struct Replayed {
     pub aside: BTreeMap<RunId, String>,
 }
 
-/// What of a run's files cannot be read, or not be checked.
+/// Which of a run's files cannot be read or checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
     /// What was acknowledged and is lost.
@@ -128,7 +128,7 @@ pub struct Introduction {
     pub world_size: u32,
 }
 
-/// How far the introduction of a run is looked for: every rank introduces itself in its first batch.
+/// The introduction is looked for in this many batches: every rank introduces itself in its first.
 const INTRODUCED_WITHIN: usize = 64;
 
 /// Reads a run's introduction without replaying the run; `None` when its first batches have none.

@@ -13,7 +13,7 @@ use wire::views::{RankDrops, Report, RunSummary};
 use super::{REPORTING_NANOS, RankState, Refused, Run};
 use crate::settings;
 
-/// What a report needs: making it takes up to a second for many ranks, and is done where it holds nobody up.
+/// What a report is made of. Making it takes up to a second for many ranks, and happens on another thread.
 pub struct ReportWork {
     facts: RunFacts,
     gaps: BTreeMap<String, String>,
@@ -90,7 +90,7 @@ impl Run {
         gaps
     }
 
-    /// Says what of the run's files cannot be read or checked: entries for [`Report::missing`].
+    /// Sets which of the run's files cannot be read or checked, and why: entries for [`Report::missing`].
     pub fn set_storage_gaps(&mut self, gaps: BTreeMap<&'static str, String>) {
         self.storage_gaps = gaps;
     }

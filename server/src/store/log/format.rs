@@ -11,7 +11,7 @@
 //!
 //! - A *torn tail* is an entry whose trustworthy head announces more bytes than the file has, or fewer bytes than any
 //!   entry has, or zeros up to the end. Its write was never finished, so it was never acknowledged.
-//! - Everything else that does not match its checksum is *damage*. Reading goes on at the next entry that matches.
+//! - Everything else that does not match its checksum is *damage*. Reading resumes at the next entry that matches.
 
 use wire::batch::MAX_WIRE_BYTES;
 use wire::clock::ServerNanos;

@@ -20,7 +20,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Steps of the one run in a data directory, and what of it is missing.
+/// Steps of the only run in a data directory, and what is missing.
 fn steps(layout: &Layout) -> (usize, Vec<&'static str>) {
     let mut all = all(layout).unwrap();
     assert_eq!(all.aside, BTreeMap::new());

@@ -18,11 +18,11 @@ use crate::store::disk::{AppendFile, Disk};
 /// Which faults there are.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// One operation in so many fails; 0 for none.
+    /// One operation in this many fails; 0 for none.
     pub errors: u32,
     /// The power goes at this operation, counted from now.
     pub power_cut_at: Option<u64>,
-    /// So many bytes may be appended before the disk is full.
+    /// How many bytes may be appended before the disk is full.
     pub room: Option<usize>,
 }
 
