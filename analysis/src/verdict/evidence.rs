@@ -60,41 +60,27 @@ impl Case<'_> {
 
     /// What the suspects do, or did when it is over.
     fn says(&self) -> String {
-        let is_over = self.state == VerdictState::Resolved;
-        let (now, then, rest) = match self.excess.cause() {
-            Cause::Input => {
-                ("waits", "waited", if self.is_one() { "for its input" } else { "for their input" })
-            }
-            Cause::H2d => {
-                ("copies", "copied", if self.is_one() { "its input slowly" } else { "their input slowly" })
-            }
-            Cause::MoreWork => ("has", "had", "more work than the others"),
+        let of = |one: &'static str, several: &'static str| if self.is_one() { one } else { several };
+        // The verb for one rank now, for several now, and for what is over; then the rest.
+        let ([one, several, past], rest) = match self.excess.cause() {
+            Cause::Input => (["waits", "wait", "waited"], of("for its input", "for their input")),
+            Cause::H2d => (["copies", "copy", "copied"], of("its input slowly", "their input slowly")),
+            Cause::MoreWork => (["has", "have", "had"], "more work than the others"),
             Cause::Network => (
-                "gets",
-                "got",
-                if self.is_one() {
-                    "its reduced gradients later than the others"
-                } else {
-                    "their reduced gradients later than the others"
-                },
+                ["gets", "get", "got"],
+                of(
+                    "its reduced gradients later than the others",
+                    "their reduced gradients later than the others",
+                ),
             ),
-            Cause::Host => {
-                ("loses", "lost", if self.is_one() { "time on its host" } else { "time on their hosts" })
+            Cause::Host => (["loses", "lose", "lost"], of("time on its host", "time on their hosts")),
+            Cause::Processor => {
+                (["computes", "compute", "computed"], "on a processor that is slower for a while")
             }
-            Cause::Processor => ("computes", "computed", "on a processor that is slower for a while"),
-            Cause::Compute => ("computes", "computed", "longer than the others"),
-            _ => ("is", "was", "late, for a reason the records do not show,"),
+            Cause::Compute => (["computes", "compute", "computed"], "longer than the others"),
+            _ => (["is", "are", of("was", "were")], "late, for a reason the records do not show,"),
         };
-        let verb = match (is_over, self.is_one(), now) {
-            (true, true, _) => then,
-            (true, false, "is") => "were",
-            (true, false, _) => then,
-            (false, true, _) => now,
-            (false, false, "is") => "are",
-            (false, false, "has") => "have",
-            (false, false, "copies") => "copy",
-            (false, false, _) => now.trim_end_matches('s'),
-        };
+        let verb = if self.state == VerdictState::Resolved { past } else { of(one, several) };
         format!("{verb} {rest}")
     }
 
