@@ -39,6 +39,19 @@ fn read_frames(contents: &Contents) -> Vec<Vec<u8>> {
     contents.entries.iter().map(|entry| entry.frame.clone()).collect()
 }
 
+/// Spoils a byte of a log with these ends. Returns which entry the byte is in, and what is read then.
+fn spoilt(mut bytes: Vec<u8>, ends: &[usize], at: prop::sample::Index, flip: u8) -> (usize, Contents) {
+    let at = at.index(bytes.len());
+    bytes[at] ^= flip;
+    (ends.iter().filter(|&&end| end <= at).count(), read(&bytes))
+}
+
+/// All frames but one.
+fn without(mut frames: Vec<Vec<u8>>, entry: usize) -> Vec<Vec<u8>> {
+    frames.remove(entry);
+    frames
+}
+
 proptest! {
     /// A crash cuts a log anywhere: every entry before the cut is read, the rest is torn, and nothing is damage.
     #[test]
@@ -60,14 +73,9 @@ proptest! {
         at in any::<prop::sample::Index>(),
         flip in 1_u8..,
     ) {
-        let (mut bytes, ends) = log(&frames);
-        let at = at.index(bytes.len());
-        bytes[at] ^= flip;
-        let spoilt = ends.iter().filter(|&&end| end <= at).count();
-        let contents = read(&bytes);
-        let mut left = frames;
-        left.remove(spoilt);
-        prop_assert_eq!(read_frames(&contents), left);
+        let (bytes, ends) = log(&frames);
+        let (spoilt, contents) = spoilt(bytes, &ends, at, flip);
+        prop_assert_eq!(read_frames(&contents), without(frames, spoilt));
         let begin = if spoilt == 0 { 0 } else { ends[spoilt - 1] };
         let gap = Gap { at: begin as u64, bytes: (ends[spoilt] - begin) as u64 };
         prop_assert_eq!(contents.gaps, vec![gap]);
@@ -81,14 +89,9 @@ proptest! {
         at in any::<prop::sample::Index>(),
         flip in 1_u8..,
     ) {
-        let (mut bytes, ends) = log_v1(&frames);
-        let at = at.index(bytes.len());
-        bytes[at] ^= flip;
-        let spoilt = ends.iter().filter(|&&end| end <= at).count();
-        let contents = read(&bytes);
-        let mut left = frames;
-        left.remove(spoilt);
-        prop_assert_eq!(read_frames(&contents), left);
+        let (bytes, ends) = log_v1(&frames);
+        let (spoilt, contents) = spoilt(bytes, &ends, at, flip);
+        prop_assert_eq!(read_frames(&contents), without(frames, spoilt));
         prop_assert!(contents.gaps.len() == 1 || spoilt + 1 == ends.len());
     }
 }
