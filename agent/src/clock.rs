@@ -22,6 +22,12 @@ pub fn thread_cpu_nanos() -> u64 {
     nanos(clock_gettime(ClockId::ThreadCPUTime)).unsigned_abs()
 }
 
+/// Processor time of all threads of this process, also of those that ended, in nanoseconds.
+#[must_use]
+pub fn process_cpu_nanos() -> u64 {
+    nanos(clock_gettime(ClockId::ProcessCPUTime)).unsigned_abs()
+}
+
 /// Both clocks, the wall clock read between two readings of the monotonic one: the tightest of some, since a process that
 /// has to wait for a processor in between is off by milliseconds.
 #[must_use]

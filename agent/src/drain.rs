@@ -12,6 +12,7 @@ use wire::ids::{BatchSeq, Comm, Incarnation, Seq};
 use crate::asked::Asked;
 use crate::clock;
 use crate::config::Config;
+use crate::host::HostSampler;
 use crate::newest::Newest;
 use crate::recorder::{Lost, RING_SLOTS, Recorder};
 use crate::spool::{Frame, Spool};
@@ -104,6 +105,7 @@ pub(crate) struct Drain {
     stop: Arc<Stop>,
     asked: Asked,
     newest: Newest,
+    host: HostSampler,
     transport: Transport,
     spool: Spool,
     incarnation: Incarnation,
@@ -168,6 +170,7 @@ impl Drain {
             origin: config.origin.clone(),
         });
         Self {
+            host: HostSampler::new(),
             transport: Transport::new(&config),
             spool: Spool::new(config.spool_bytes),
             incarnation: new_incarnation(),
@@ -202,6 +205,7 @@ impl Drain {
 
     fn turn(&mut self) {
         self.gather();
+        self.pending.notes.extend(self.host.sample().map(Note::Host));
         if Instant::now() >= self.retry_at && self.wants_probe() {
             self.probe();
         }
@@ -326,12 +330,14 @@ impl Drain {
     /// Counts a frame's records as lost; its notes, which say who this is, go into the next batch.
     fn give_up(&mut self, frame: Frame, reason: DropReason) {
         self.lost.add(reason, frame.events);
-        // What a device did then is of no use by now.
-        let stays = |note: &Note| !matches!(note, Note::Device(_) | Note::Burst(_));
+        // What a device or a host did then is of no use by now.
+        let stays = |note: &Note| !matches!(note, Note::Device(_) | Note::Burst(_) | Note::Host(_));
         self.pending.notes.extend(frame.notes.into_iter().filter(stays));
     }
 
     fn flush(&mut self, deadline: Instant) {
+        // A job may be over before the first second is.
+        self.pending.notes.extend(self.host.sample_now().map(Note::Host));
         loop {
             self.gather();
             if !self.pending.events.is_empty() || !self.pending.notes.is_empty() {

@@ -26,6 +26,7 @@ mod asked;
 pub mod clock;
 mod config;
 mod drain;
+mod host;
 pub mod launcher;
 mod marks;
 mod newest;

@@ -100,6 +100,7 @@ mod tests {
             hang: None,
             failure: None,
             looks: Vec::new(),
+            hosts: Vec::new(),
             bursts: Vec::new(),
             notable_share: crate::verdict::NOTABLE_SHARE,
         };

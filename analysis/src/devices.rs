@@ -5,6 +5,7 @@ use wire::device::{DeviceFigure, DeviceSample, throttle};
 use wire::views::{Cause, Confidence, Culprit, Verdict};
 
 use crate::stats;
+use crate::verdict::says::SLOW_COMPUTE;
 
 /// A device is held to be throttled when it says so in this share of the looks at it.
 const MOSTLY: f64 = 0.5;
@@ -73,10 +74,8 @@ pub fn explain(verdict: &mut Verdict, looks: &[Vec<Look>], window: (ServerNanos,
     let why = throttle::names(reasons).join(", ");
     verdict.cause = Cause::ClockThrottle;
     verdict.confidence = verdict.confidence.max(Confidence::Medium);
-    verdict.sentence = verdict.sentence.replace(
-        "computes longer than the others",
-        &format!("computes longer because its GPU lowered its clock ({why})"),
-    );
+    verdict.sentence =
+        verdict.sentence.replace(SLOW_COMPUTE, &format!("longer because its GPU lowered its clock ({why})"));
     verdict.evidence.push(format!(
         "its GPU says so in {slowed} of {all} looks at it: its clock is {clock:.0} MHz, {whose} {usual:.0} MHz"
     ));

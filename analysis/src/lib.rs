@@ -19,6 +19,7 @@ pub mod failure;
 pub mod frontier;
 mod groups;
 pub mod hang;
+pub mod hosts;
 pub mod intervals;
 mod join;
 pub mod latency;

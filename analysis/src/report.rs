@@ -6,15 +6,17 @@ use std::collections::BTreeMap;
 
 use wire::batch::is_foreign;
 use wire::burst::Activity;
+use wire::clock::ServerNanos;
 use wire::event::Function;
 use wire::ids::{Bucket, Rank, RunId};
 use wire::views::{
     BucketStats, ComputedOn, Failure, Group, Hang, RankClock, RankDrops, RankLedger, Report, RunState,
-    ScalingEfficiency,
+    ScalingEfficiency, Verdict,
 };
 
 use crate::clocks::ClockFit;
 use crate::devices::{self, Look};
+use crate::hosts::{self, Hosts, RankHost};
 use crate::loss::StepCosts;
 use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
 use crate::verdict::{Setting, Verdicts};
@@ -48,6 +50,8 @@ pub struct RunFacts {
     pub failure: Option<Failure>,
     /// Looks at each rank's device, by rank.
     pub looks: Vec<Vec<Look>>,
+    /// What each rank's host did to it, by rank.
+    pub hosts: Vec<Option<RankHost>>,
     /// What each rank's devices did in a burst of late, by rank.
     pub bursts: Vec<Option<Activity>>,
     /// An effect that costs less than this share of the time is a note and not a verdict; 0 to 1.
@@ -352,7 +356,22 @@ fn verdicts(facts: &RunFacts, observed: &[&StepAnalysis]) -> Verdicts {
         verdicts.iter_mut().for_each(|verdict| devices::explain(verdict, &facts.looks, window));
     }
     verdicts.iter_mut().for_each(|verdict| activity::explain(verdict, &facts.bursts));
+    let hosts = Hosts { ranks: &facts.hosts, fits: &facts.fits };
+    for verdict in found.verdicts.iter_mut().chain(&mut found.notes) {
+        if let Some(window) = window_of(verdict, observed) {
+            hosts::explain(verdict, &hosts, window);
+        }
+    }
     found
+}
+
+/// From the first step that a verdict is about to the end of the last, on the server's clock.
+fn window_of(verdict: &Verdict, observed: &[&StepAnalysis]) -> Option<(ServerNanos, ServerNanos)> {
+    let window = |number: u64| {
+        let at = observed.binary_search_by_key(&number, |step| step.step.0).ok()?;
+        observed[at].window
+    };
+    Some((window(verdict.steps.0)?.0, window(verdict.steps.1)?.1))
 }
 
 fn clocks(facts: &RunFacts) -> Vec<RankClock> {

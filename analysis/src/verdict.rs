@@ -16,6 +16,7 @@ mod everyone;
 mod evidence;
 mod excess;
 mod processor;
+pub(crate) mod says;
 
 use std::collections::BTreeMap;
 

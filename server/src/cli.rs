@@ -21,8 +21,8 @@ use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::export::Format;
-use crate::export::text::printable;
 use crate::launch::Start;
+use crate::printable::printable;
 use crate::settings;
 use crate::store::directory;
 

@@ -10,6 +10,7 @@ pub mod export;
 pub mod http;
 pub mod launch;
 pub mod metrics;
+pub mod printable;
 pub mod serve;
 pub mod settings;
 pub mod state;

@@ -56,7 +56,7 @@ impl Drop for Crossover {
 }
 
 /// Binds all threads of a process to a core. One that has ended meanwhile needs none.
-fn bind(pid: u32, core: usize) {
+pub fn bind(pid: u32, core: usize) {
     let mut one = CpuSet::new();
     one.set(core);
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();

@@ -87,7 +87,7 @@ fn recorded(collector: &Collector, size: u32) -> Vec<Recorded> {
         let of_rank = &mut all[batch.rank.0 as usize];
         of_rank.devices.extend(batch.notes.into_iter().filter_map(|note| match note {
             Note::Device(sample) => Some(sample),
-            Note::Hello(_) | Note::Layout(_) | Note::Bye(_) | Note::Burst(_) => None,
+            Note::Hello(_) | Note::Layout(_) | Note::Bye(_) | Note::Burst(_) | Note::Host(_) => None,
         }));
         for event in batch.events {
             match event {

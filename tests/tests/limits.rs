@@ -375,3 +375,21 @@ fn data_is_closed_to_other_users() -> anyhow::Result<()> {
     assert_eq!(mode("server.json")?, 0o600);
     Ok(())
 }
+
+/// `paceline run` changes no umask: its ranks would have it, too.
+#[test]
+fn a_jobs_records_are_closed_to_other_users() -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let data = tempfile::tempdir()?;
+    let data_text = data.path().to_string_lossy().into_owned();
+    let job = Job::start(&["-n", "1", "--data", &data_text, "--", "char_lm", "--steps", "20"])?;
+    let (code, printed, complaints) = job.finish()?;
+    assert_eq!(code, 0, "{printed}{complaints}");
+    for run in std::fs::read_dir(data.path().join("runs"))? {
+        for file in std::fs::read_dir(run?.path())? {
+            let file = file?;
+            assert_eq!(file.metadata()?.permissions().mode() & 0o777, 0o600, "{}", file.path().display());
+        }
+    }
+    Ok(())
+}

@@ -3,8 +3,10 @@
 //! trouble of its own that costs more.
 
 use std::path::Path;
+use std::process::Command;
 
-use paceline_tests::programs::{Job, report};
+use paceline_tests::crossover;
+use paceline_tests::programs::{Job, Running, report};
 use serde_json::{Value, json};
 
 const STEPS: &str = "180";
@@ -66,6 +68,36 @@ fn compute_trouble_on_rank_1() -> anyhow::Result<()> {
 #[test]
 fn host_trouble_on_rank_3() -> anyhow::Result<()> {
     check_fault(3, "host")
+}
+
+/// Of two ranks with a core each, one shares its core with a process that has nothing to do with the job.
+#[test]
+fn who_takes_a_ranks_core_is_said() -> anyhow::Result<()> {
+    if std::thread::available_parallelism()?.get() != 2 {
+        eprintln!("SKIP: ranks have one core each only where there are two");
+        return Ok(());
+    }
+    let busy = Running(Command::new("sh").args(["-c", "while :; do :; done"]).spawn()?);
+    crossover::bind(busy.0.id(), 1);
+    let data = tempfile::tempdir()?;
+    let arguments = ["-n", "2", "--data", &data.path().to_string_lossy(), "--", "char_lm", "--steps", "120"];
+    let (code, printed, complaints) = Job::start(&arguments)?.finish()?;
+    drop(busy);
+    assert_eq!(code, 0, "{printed}{complaints}");
+    let report = report(data.path(), "latest")?;
+    let verdict = &report["verdicts"][0];
+    assert_eq!(
+        (&verdict["culprit"], &verdict["cause"]),
+        (&json!({ "rank": 1 }), &json!("host")),
+        "{report:#}"
+    );
+    let sentence = verdict["sentence"].as_str().unwrap_or_default();
+    assert!(sentence.contains("to other processes on its cores"), "{verdict:#}");
+    let evidence = verdict["evidence"].as_array().into_iter().flatten();
+    let shares =
+        evidence.filter_map(Value::as_str).find(|line| line.starts_with("its cores (1) were used by itself"));
+    assert!(shares.is_some(), "{verdict:#}");
+    Ok(())
 }
 
 #[test]

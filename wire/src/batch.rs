@@ -8,6 +8,7 @@
 //! | 2 | [`Note::Device`]. A batch without one is written as version 1, which older servers read |
 //! | 3 | [`Note::Burst`], and more figures of devices. A batch without any is written as before |
 //! | 4 | [`Activity::covered_nanos`](crate::burst::Activity::covered_nanos). A batch without it is written as before |
+//! | 5 | [`Note::Host`], which every agent sends once a second: servers are upgraded before agents |
 
 use serde::{Deserialize, Serialize};
 
@@ -15,10 +16,11 @@ use crate::burst::Burst;
 use crate::clock::{ClockAnchor, Probe};
 use crate::device::DeviceSample;
 use crate::event::{Event, EventKind};
+use crate::host::HostSample;
 use crate::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId};
 
 /// The newest version that this crate writes and reads.
-pub const WIRE_VERSION: u16 = 4;
+pub const WIRE_VERSION: u16 = 5;
 
 /// Most records in one batch: a drain of 100 ms holds far fewer (40 buckets * 3 steps/s * 0.1 s = 12), a long
 /// server outage is sent as many batches.
@@ -78,6 +80,7 @@ impl Batch {
             }
             Note::Burst(burst) if burst.covered().is_some() => 4,
             Note::Burst(_) => 3,
+            Note::Host(_) => 5,
         };
         self.notes.iter().map(of_note).max().unwrap_or(1)
     }
@@ -141,6 +144,8 @@ pub enum Note {
     Device(DeviceSample),
     /// What its devices did in a short while, when somebody asked.
     Burst(Burst),
+    /// How the host treats the process, once a second.
+    Host(HostSample),
 }
 
 /// Who a process is.

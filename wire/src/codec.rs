@@ -26,6 +26,7 @@ use crate::burst::{Activity, Burst, BurstOutcome, KernelTime, MOST_KERNELS};
 use crate::clock::{ClockAnchor, MonoNanos, Probe, ServerNanos, UnixNanos};
 use crate::device::{DeviceFigure, DeviceSample};
 use crate::event::{EventKind, SpanKind};
+use crate::host::{HostFigure, HostSample};
 use crate::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId, RunIdError};
 use primitive::{Reader, Writer};
 
@@ -342,6 +343,16 @@ fn write_note(out: &mut Writer, note: &Note) {
             write_burst(out, burst);
             covered.into_iter().for_each(|nanos| out.varint(nanos));
         }
+        Note::Host(sample) => {
+            out.u8(6);
+            out.i64(sample.at.0);
+            out.text(&sample.cores);
+            out.varint(sample.figures.len() as u64);
+            for (figure, nanos) in &sample.figures {
+                out.u8(*figure as u8);
+                out.varint(*nanos);
+            }
+        }
     }
 }
 
@@ -473,6 +484,15 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
             }
             Ok(Note::Burst(burst))
         }
+        6 => Ok(Note::Host(HostSample {
+            at: MonoNanos(input.i64("host sample")?),
+            cores: input.text("cores")?,
+            figures: read_list(input, "host figures", HostFigure::ALL.len() as u64, |input| {
+                Ok((input.tag("host figure", &HostFigure::ALL)?, input.varint("host figure")?))
+            })?
+            .into_iter()
+            .collect(),
+        })),
         found => Err(DecodeError::Value { what: "note", at, found: u64::from(found) }),
     }
 }

@@ -13,6 +13,7 @@ pub mod clock;
 pub mod codec;
 pub mod device;
 pub mod event;
+pub mod host;
 pub mod ids;
 pub mod live;
 pub mod views;

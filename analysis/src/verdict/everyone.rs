@@ -6,7 +6,8 @@ use wire::views::{Cause, ChangePoint, ComputedOn, Confidence, Culprit, Verdict, 
 
 use super::course::dated;
 use super::evidence::SHARED_CORES;
-use super::excess::Variation;
+use super::excess::{CPU_EXPLAINS, Variation};
+use super::says::OFF_IN_TURNS;
 use super::{Setting, hours_per_day, millis, processor};
 use crate::change_point::change_point;
 use crate::replay::Replay;
@@ -109,10 +110,7 @@ fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Verdict> {
         |wanted: Phase| evened.iter().find(|(phase, _)| *phase == wanted).map_or(0.0, |(_, nanos)| *nanos);
     let off = off_processor(steps);
     let (cause, what) = if off.is_some() {
-        (
-            Cause::Host,
-            "ranks do not have their cores for themselves, so that now one, now another is kept off its processor",
-        )
+        (Cause::Host, OFF_IN_TURNS)
     } else if compute >= PHASE_EXPLAINS * whole && variation.is_some_and(|v| v.is_of_work()) {
         (Cause::MoreWork, "uneven work, as with sequences of uneven length: batch by length")
     } else if of(Phase::Input) >= PHASE_EXPLAINS * whole {
@@ -180,24 +178,50 @@ fn drift(steps: &[&StepAnalysis], setting: &Setting) -> Option<Verdict> {
         return None;
     }
     let began = steps.partition_point(|step| step.step.0 < onset.step);
+    let on_processor = processor_rise(steps, began).filter(|rise| *rise < CPU_EXPLAINS * slower);
     let is_processors =
         setting.computed_on == ComputedOn::Cpu && slower < processor::VARIES_BY * onset.before_ns;
-    let cause = if is_processors { Cause::Processor } else { Cause::Compute };
+    let cause = match on_processor {
+        Some(_) => Cause::Host,
+        None if is_processors => Cause::Processor,
+        None => Cause::Compute,
+    };
     let mut verdict = against_all(&steps[began..], slower, cause, |cost, share| {
         format!(
-            "All ranks compute {:.0} % longer since step {}: {cost} a step ({share:.0} % of it).",
+            "All ranks compute {:.0} % longer since step {}{}: {cost} a step ({share:.0} % of it).",
             100.0 * slower / onset.before_ns,
             onset.step,
+            if on_processor.is_some() { ", being kept off their processors" } else { "" },
         )
     })?;
     verdict.evidence.push(since(&onset, "the median rank's compute"));
-    verdict.counter_evidence.push(if is_processors {
-        "CPUs vary by as much for a while: clock frequency, neighbours, stolen time, cache".into()
-    } else {
-        "the job itself may have changed what it computes at that step".into()
-    });
+    verdict.evidence.extend(on_processor.map(|rise| {
+        format!(
+            "only {} of that is processor time: the threads were off the processor",
+            millis(rise.max(0.0))
+        )
+    }));
+    match cause {
+        Cause::Host => {}
+        Cause::Processor => verdict
+            .counter_evidence
+            .push("CPUs vary by as much for a while: clock frequency, neighbours, stolen time, cache".into()),
+        _ => verdict
+            .counter_evidence
+            .push("the job itself may have changed what it computes at that step".into()),
+    }
     verdict.onset = Some(onset);
     Some(verdict)
+}
+
+/// By how much more processor time the median rank's compute took from the step at `began` on, in nanoseconds; `None`
+/// where it is not known, as on GPUs.
+fn processor_rise(steps: &[&StepAnalysis], began: usize) -> Option<f64> {
+    let of_step = |step: &&StepAnalysis| {
+        stats::median(step.present().filter_map(|(_, rank)| Some(rank.compute_cpu_nanos? as f64)))
+    };
+    let median = |steps: &[&StepAnalysis]| stats::median(steps.iter().filter_map(of_step));
+    Some(median(&steps[began..])? - median(&steps[..began])?)
 }
 
 /// By how much the median step is longer from `step` on, in nanoseconds.

@@ -7,6 +7,7 @@ use wire::views::{Cause, ChangePoint, Persistence, VerdictState};
 
 use super::excess::Excess;
 use super::millis;
+use super::says::{SLOW_COMPUTE, SLOW_PROCESSOR, TO_ITS_HOST, TO_THEIR_HOSTS};
 use crate::cost::Cost;
 use crate::frontier;
 use crate::stats;
@@ -73,11 +74,9 @@ impl Case<'_> {
                     "their reduced gradients later than the others",
                 ),
             ),
-            Cause::Host => (["loses", "lose", "lost"], of("time on its host", "time on their hosts")),
-            Cause::Processor => {
-                (["computes", "compute", "computed"], "on a processor that is slower for a while")
-            }
-            Cause::Compute => (["computes", "compute", "computed"], "longer than the others"),
+            Cause::Host => (["loses", "lose", "lost"], of(TO_ITS_HOST, TO_THEIR_HOSTS)),
+            Cause::Processor => (["computes", "compute", "computed"], SLOW_PROCESSOR),
+            Cause::Compute => (["computes", "compute", "computed"], SLOW_COMPUTE),
             _ => (["is", "are", of("was", "were")], "late, for a reason the records do not show,"),
         };
         let verb = if self.state == VerdictState::Resolved { past } else { of(one, several) };

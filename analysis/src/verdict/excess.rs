@@ -7,7 +7,7 @@ use crate::stats;
 use crate::step::{RankAnalysis, StepAnalysis};
 
 /// Processor time must explain this much of a compute excess, else the thread was kept off the processor.
-const CPU_EXPLAINS: f64 = 0.5;
+pub(super) const CPU_EXPLAINS: f64 = 0.5;
 /// Forward and backward that rise and fall together this much (METRICS.md, "verdict") are driven by the work.
 pub(super) const MORE_WORK_CORRELATION: f64 = 0.9;
 /// They must vary at all, by this share of their mean.

@@ -141,7 +141,7 @@ fn every_observed_bucket_is_recorded_and_no_shadow_one() {
         assert_eq!(blocked.collect::<Vec<_>>(), observed.collect::<Vec<_>>());
         let generations = of(rank).flat_map(|batch| &batch.notes).filter_map(|note| match note {
             Note::Layout(layout) => Some((layout.generation, layout.buckets.len())),
-            Note::Hello(_) | Note::Bye(_) | Note::Device(_) | Note::Burst(_) => None,
+            Note::Hello(_) | Note::Bye(_) | Note::Device(_) | Note::Burst(_) | Note::Host(_) => None,
         });
         assert_eq!(generations.collect::<Vec<_>>(), [(0, 2), (1, 2)]);
         seqs.push(buckets.values().map(|bucket| bucket.seq).collect::<Vec<_>>());

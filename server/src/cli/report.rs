@@ -4,7 +4,7 @@ use anyhow::Context as _;
 
 use super::{ReportArguments, ReportFormat, print, source};
 use crate::export::report::{document, html, markdown, terminal};
-use crate::export::text::printable;
+use crate::printable::printable;
 use crate::store::directory::Layout;
 
 pub(super) fn report(arguments: &ReportArguments) -> anyhow::Result<()> {

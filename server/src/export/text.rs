@@ -1,6 +1,5 @@
 //! What the command line prints: reports, the list of runs, durations.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use wire::views::{Report, RunState, RunSummary};
@@ -78,28 +77,9 @@ pub fn plain(text: &str) -> String {
     plain
 }
 
-/// `text` with all characters made visible that a terminal obeys or that hide others: control characters but newlines
-/// and tabs, and marks that reverse the direction of text. Names and reasons come from whoever sends batches.
-#[must_use]
-pub fn printable(text: &str) -> Cow<'_, str> {
-    let hides = |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-    let is_bad = |c: char| (c.is_control() && c != '\n' && c != '\t') || hides(c);
-    if !text.contains(is_bad) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if is_bad(c) { out.extend(c.escape_unicode()) } else { out.push(c) }
-    }
-    Cow::Owned(out)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::borrow::Cow;
-
     use super::nanos;
-    use super::printable;
 
     #[test]
     fn durations_have_three_digits_and_a_unit() {
@@ -108,13 +88,5 @@ mod tests {
         assert_eq!(nanos(1_234.0), "1.23 µs");
         assert_eq!(nanos(31_400_000.0), "31.4 ms");
         assert_eq!(nanos(2.5e9), "2.50 s");
-    }
-
-    #[test]
-    fn what_a_terminal_obeys_is_shown_instead() {
-        let hostile = "a\x1b]0;owned\x07\u{9b}31m\r\u{202e}b";
-        let shown = printable(hostile);
-        assert_eq!(shown, "a\\u{1b}]0;owned\\u{7}\\u{9b}31m\\u{d}\\u{202e}b");
-        assert!(matches!(printable("größe, 2 µs\n\tfine"), Cow::Borrowed(_)));
     }
 }

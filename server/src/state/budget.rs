@@ -33,9 +33,9 @@ pub const ANALYSED_BYTES: usize = 512 << 20;
 /// Analysed steps of a run, so that no chart has to draw more.
 pub const ANALYSED_STEPS: usize = 20_000;
 
-/// Bytes of what ranks say of themselves. 16,384 ranks x (2 KB of state and texts + 120 looks at a device x 48 bytes)
-/// = 128 MB. A batch that would exceed it is refused.
-pub const RANK_BYTES: usize = 192 << 20;
+/// Bytes of what ranks say of themselves. 16,384 ranks x (2 KB of state and texts + 120 looks at a device x 48 bytes +
+/// 68 spans of what the host did x 48 bytes) = 180 MB. A batch that would exceed it is refused.
+pub const RANK_BYTES: usize = 256 << 20;
 
 /// Records of one rank in one step that are analysed. Tensor parallelism of 100 layers over 32 micro-batches has
 /// 4 x 100 x 32 = 12,800 collectives. What a rank sends beyond is counted as late.

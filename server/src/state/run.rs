@@ -1,9 +1,11 @@
 //! One run: its ranks, its clocks, its steps.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use analysis::clocks::ClockFit;
+use analysis::hosts::{HostHistory, RankHost};
 use analysis::step::StepAnalysis;
 use wire::batch::{Batch, DropReason, Hello, Note};
 use wire::burst::BurstRequest;
@@ -21,6 +23,7 @@ use super::lives::{self, Denied, Lives};
 use super::ranks::Ranks;
 use super::refusal::ApplyError;
 use super::steps::{Done, Placed, Steps, Work};
+use crate::printable::one_line;
 
 mod life;
 mod reports;
@@ -55,6 +58,8 @@ struct RankState {
     bye_by_launcher: bool,
     last_step: Option<Step>,
     devices: RankDevices,
+    /// Shared with reports, which are made elsewhere.
+    host: Arc<HostHistory>,
 }
 
 impl RankState {
@@ -65,12 +70,27 @@ impl RankState {
             + texts
             + self.lives.drops().len() * size_of::<wire::batch::Drop>()
             + self.devices.bytes()
+            + self.host.bytes()
+    }
+
+    fn host(&self) -> Option<RankHost> {
+        Some(RankHost { pid: self.hello.as_ref()?.pid, history: self.host.clone() })
     }
 }
 
 fn hello_bytes(hello: &Hello) -> usize {
     let texts = [&hello.name, &hello.host, &hello.clock, &hello.sample_unit, &hello.origin];
     texts.into_iter().map(String::len).sum()
+}
+
+/// Names go into lines and tables of reports.
+fn with_printable_names(mut hello: Hello) -> Hello {
+    for text in [&mut hello.name, &mut hello.host, &mut hello.sample_unit] {
+        if let Cow::Owned(changed) = one_line(text) {
+            *text = changed;
+        }
+    }
+    hello
 }
 
 /// One run.
@@ -221,18 +241,19 @@ impl Run {
         rank.last_seen = Some(now);
         for note in batch.notes {
             match note {
-                Note::Hello(hello) => rank.hello = Some(hello),
+                Note::Hello(hello) => rank.hello = Some(with_printable_names(hello)),
                 // It is on disk for whoever reads segments; no figure needs it.
                 Note::Layout(_) => {}
                 // The rank's own word comes before its launcher's.
                 Note::Bye(bye) if rank.bye.is_none() => {
                     rank.bye = Some(bye.completed);
-                    rank.bye_reason = bye.reason;
+                    rank.bye_reason = one_line(&bye.reason).into_owned();
                     rank.bye_by_launcher = by_launcher;
                 }
                 Note::Bye(_) => {}
                 Note::Device(sample) => rank.devices.add_look(sample, now),
                 Note::Burst(burst) => rank.devices.add_burst(burst, now),
+                Note::Host(sample) => Arc::make_mut(&mut rank.host).add(&sample),
             }
         }
         for event in &batch.events {
@@ -483,6 +504,8 @@ fn note_bytes(note: &Note) -> usize {
         Note::Bye(bye) => bye.reason.len(),
         Note::Device(_) => devices::LOOK_BYTES,
         Note::Burst(burst) => devices::burst_bytes(burst),
+        // Its figures take the place of older ones.
+        Note::Host(sample) => sample.cores.len(),
         Note::Layout(_) => 0,
     }
 }

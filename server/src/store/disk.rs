@@ -3,9 +3,13 @@
 //! Nothing here decides anything: what is synced when, and what a failure means, is up to the caller.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
+
+const PRIVATE_FILE: u32 = 0o600;
+const PRIVATE_FOLDER: u32 = 0o700;
 
 /// A place where files lie.
 pub trait Disk: fmt::Debug + Send + Sync {
@@ -85,7 +89,8 @@ pub trait AppendFile: Send {
     fn cut(&mut self, length: u64) -> io::Result<()>;
 }
 
-/// The disk of this machine.
+/// The disk of this machine. What it makes belongs to its user alone, whatever the process's umask is: `paceline run`
+/// leaves that to its ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalDisk;
 
@@ -101,11 +106,12 @@ impl Disk for LocalDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn AppendFile>> {
-        Ok(Box::new(OpenOptions::new().append(true).create_new(true).open(path)?))
+        Ok(Box::new(OpenOptions::new().append(true).create_new(true).mode(PRIVATE_FILE).open(path)?))
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let mut file = File::create(path)?;
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE_FILE).open(path)?;
         file.write_all(bytes)?;
         file.sync_all()
     }
@@ -125,7 +131,7 @@ impl Disk for LocalDisk {
     }
 
     fn create_folder(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(path)
+        DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path)
     }
 
     fn sync_folder(&self, path: &Path) -> io::Result<()> {

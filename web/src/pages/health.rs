@@ -86,14 +86,29 @@ fn facts(html: Html, run: &RunView, now: f64) -> Html {
         overhead.map(|o| signed_percent(o.ratio)).ok_or_else(|| reason(report, "own_overhead")),
         &overhead.map(|o| format!("95 %: {}", interval(&o))).unwrap_or_default(),
     );
-    let ranks = report.drops.len();
     figure(
         html,
         ("health-drops", "Records lost", "records that agents could not keep or deliver"),
         Ok(units::count(DropReason::ALL.map(|why| lost(report, why)).iter().sum())),
-        &if ranks == 0 { "every record arrived".into() } else { format!("on {ranks} ranks") },
+        &lost_where(report),
     )
     .raw("</dl>")
+}
+
+/// Beside what agents lost, batches may be missing that a server refused, or that a disk damaged.
+fn lost_where(report: &Report) -> String {
+    let server_lacks =
+        ["stored_batches", "refused_batches"].iter().any(|name| report.missing.contains_key(*name));
+    let of_agents = match report.drops.len() {
+        0 if server_lacks => "none by agents".into(),
+        0 => "every record arrived".into(),
+        ranks => format!("by agents of {ranks} ranks"),
+    };
+    if server_lacks {
+        format!("{of_agents}; the server lacks batches, see Missing figures")
+    } else {
+        of_agents
+    }
 }
 
 fn worst_bound(report: &Report) -> Option<(u32, f64)> {

@@ -6,6 +6,7 @@ use super::*;
 use crate::burst::{Activity, Burst, BurstOutcome, KernelTime};
 use crate::device::{DeviceFigure, DeviceSample};
 use crate::event::{BucketRecord, Event, Source, Span, SpanKind, Started, StepRecord};
+use crate::host::{HostFigure, HostSample};
 use crate::ids::{Seq, Step};
 
 fn head() -> Batch {
@@ -167,6 +168,18 @@ fn version_4_is_pinned() {
     let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, include_str!("golden_v4.hex").trim());
     assert_eq!(batch.wire_version(), 4);
+    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+}
+
+/// The bytes of version 5, which has what hosts do.
+#[test]
+fn version_5_is_pinned() {
+    let figures = HostFigure::ALL.into_iter().map(|figure| (figure, 1_000 + figure as u64)).collect();
+    let sample = HostSample { at: MonoNanos(4_999_000), cores: "0-3,8".into(), figures };
+    let batch = Batch { notes: vec![Note::Host(sample)], ..golden_batch() };
+    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, include_str!("golden_v5.hex").trim());
+    assert_eq!(batch.wire_version(), 5);
     assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
 }
 

@@ -53,6 +53,7 @@ impl Run {
                 .world()
                 .map(|rank| rank.map(|rank| rank.devices.looks()).unwrap_or_default())
                 .collect(),
+            hosts: self.ranks.world().map(|rank| rank?.host()).collect(),
             bursts: self.ranks.world().map(|rank| rank?.devices.activity(now)).collect(),
             notable_share: settings::notable_share(),
         }

@@ -56,6 +56,9 @@ const JOBS: [Job; 3] = [
     Job { program: "char_lm", ranks: 4, batch: "8" },
 ];
 
+/// The jobs of plain runs, by turns.
+pub const PLAIN: [Job; 2] = [JOBS[0], JOBS[2]];
+
 /// Jobs by [`Job::has_own_cores`]. Ranks that share cores slow each other, which is in no record: what a fault costs there
 /// is not only what the slow rank is behind.
 pub struct Jobs {
@@ -84,6 +87,9 @@ pub struct Real {
 
 /// Steps of a real run.
 pub const STEPS: u64 = 200;
+
+/// Steps of a plain one: long enough for a core to be slow for a while.
+pub const PLAIN_STEPS: u64 = 500;
 
 /// The n-th real case of some jobs: classes, jobs, ranks and sizes take turns, so that all combinations come up.
 pub fn real(at: usize, jobs: &[Job], random: &mut Random) -> Real {

@@ -12,16 +12,19 @@ pub enum Kind {
     Real,
     /// A training job with more ranks than cores.
     Shared,
+    /// A healthy job whose ranks stay where the job puts them.
+    Plain,
     Simulated,
 }
 
 impl Kind {
-    pub const ALL: [Self; 3] = [Self::Real, Self::Shared, Self::Simulated];
+    pub const ALL: [Self; 4] = [Self::Real, Self::Shared, Self::Plain, Self::Simulated];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Real => "real",
             Self::Shared => "shared",
+            Self::Plain => "plain",
             Self::Simulated => "simulated",
         }
     }
@@ -63,6 +66,8 @@ pub struct Found {
     pub verdict: Option<Verdict>,
     /// It is the first of all verdicts, those against everyone too.
     pub is_first: bool,
+    /// What is true of a rank and costs little: sentences of notes.
+    pub notes: Vec<String>,
     /// What it has cost, spread over all observed steps, in milliseconds a step.
     pub cost_millis: Option<f64>,
     pub step_millis: f64,
@@ -77,6 +82,7 @@ impl Found {
         let spread = |verdict: &Verdict| verdict.lost_ns() as f64 / 1e6 / report.steps.max(1) as f64;
         Self {
             cost_millis: verdict.as_ref().map(spread),
+            notes: report.notes.iter().filter(against_rank).map(|note| note.sentence.clone()).collect(),
             is_first: verdict.is_some() && verdict.as_ref() == report.verdicts.first(),
             verdict,
             step_millis: report.local_step_time_ns.map_or(f64::NAN, |spread| spread.mean / 1e6),
@@ -130,7 +136,11 @@ impl Outcome {
             },
         );
         let Some(planted) = &self.planted else {
-            return format!("{kind:9} {:12} {:>5}  {:44}  {named}", self.job, self.ranks, "healthy");
+            let notes = match self.found.notes.len() {
+                0 => String::new(),
+                notes => format!(", {notes} notes"),
+            };
+            return format!("{kind:9} {:12} {:>5}  {:44}  {named}{notes}", self.job, self.ranks, "healthy");
         };
         let cost = self.found.cost_millis.unwrap_or(f64::NAN);
         let error = self.cost_error().map_or_else(|| "-".into(), |error| format!("{:+.0} %", error * 100.0));
@@ -163,7 +173,7 @@ impl Outcome {
         json!({
             "kind": self.kind.name(), "job": self.job, "ranks": self.ranks,
             "load_before": self.load, "planted": planted, "verdict": self.found.verdict,
-            "is_first": self.found.is_first, "right_rank": self.right_rank(),
+            "notes": self.found.notes, "is_first": self.found.is_first, "right_rank": self.right_rank(),
             "right_cause": self.right_cause(), "cost_error": self.cost_error(),
             "false_alarm": self.false_alarm(), "step_ms": self.found.step_millis,
             "simulation_error": self.found.simulation_error,

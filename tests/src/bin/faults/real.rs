@@ -7,7 +7,7 @@ use paceline_tests::crossover::Crossover;
 use paceline_tests::programs;
 use wire::views::Report;
 
-use crate::cases::{Job, Real, STEPS};
+use crate::cases::{Job, PLAIN_STEPS, Real, STEPS};
 use crate::judge::{Found, Kind, Outcome, Planted};
 use crate::kept::Records;
 use crate::toggled::Toggled;
@@ -17,6 +17,14 @@ pub fn judge(case: &Real, records: &Records, keep: &mut impl FnMut(Outcome)) -> 
     keep(healthy(case.job, records)?);
     keep(faulty(case, records)?);
     Ok(())
+}
+
+/// A healthy run in which every rank stays on its cores.
+pub fn plain(job: Job, records: &Records) -> anyhow::Result<Outcome> {
+    let load = load();
+    let train = |data: &Path| finish(start(data, job, PLAIN_STEPS, &[])?);
+    let report = records.with("healthy", train, report)?;
+    Ok(Outcome { kind: Kind::Plain, ..outcome(job, None, Found::of(&report), load) })
 }
 
 fn healthy(job: Job, records: &Records) -> anyhow::Result<Outcome> {
@@ -65,14 +73,23 @@ fn outcome(job: Job, planted: Option<Planted>, found: Found, load: String) -> Ou
 
 /// Runs a job that leaves its records in `data`; its ranks exchange cores all the time.
 fn train(data: &Path, job: Job, more: &[String]) -> anyhow::Result<()> {
-    let (data, ranks, steps) = (data.to_string_lossy(), job.ranks.to_string(), STEPS.to_string());
+    let started = start(data, job, STEPS, more)?;
+    let crossover = Crossover::of(&started, job.ranks as usize)?;
+    finish(started)?;
+    drop(crossover);
+    Ok(())
+}
+
+fn start(data: &Path, job: Job, steps: u64, more: &[String]) -> anyhow::Result<programs::Job> {
+    let (data, ranks, steps) = (data.to_string_lossy(), job.ranks.to_string(), steps.to_string());
     let mut arguments = vec!["-n", &ranks, "--data", &data, "--", job.program, "--steps", &steps];
     arguments.extend(["--batch", job.batch, "--strong"]);
     arguments.extend(more.iter().map(String::as_str));
-    let started = programs::Job::start(&arguments)?;
-    let crossover = Crossover::of(&started, job.ranks as usize)?;
-    let (code, printed, complaints) = started.finish()?;
-    drop(crossover);
+    programs::Job::start(&arguments)
+}
+
+fn finish(job: programs::Job) -> anyhow::Result<()> {
+    let (code, printed, complaints) = job.finish()?;
     ensure!(code == 0, "the job failed: {printed}{complaints}");
     Ok(())
 }

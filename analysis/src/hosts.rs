@@ -1,0 +1,334 @@
+//! What hosts say about the ranks' processes, as evidence: a rank that loses time because others use its cores.
+
+use std::sync::Arc;
+
+use wire::clock::{MonoNanos, ServerNanos};
+use wire::host::{HostFigure, HostSample};
+use wire::views::{Cause, Culprit, Verdict};
+
+use crate::clocks::ClockFit;
+use crate::stats;
+use crate::verdict::says::{OFF_IN_TURNS, SLOW_COMPUTE, SLOW_PROCESSOR, TO_ITS_HOST, TO_THEIR_HOSTS};
+
+const FIGURES: usize = HostFigure::ALL.len();
+/// Spans of one length that are kept before the two oldest become one of twice the length: a day takes 68 spans, and
+/// the last minute has a resolution of some seconds.
+const SPANS_PER_LEVEL: usize = 4;
+/// What takes this share of the time is told, and can be what a host loses time to.
+const WORTH_TELLING: f64 = 0.05;
+/// Steal is the cause of slow compute where it explains this much of its cost.
+const STEAL_EXPLAINS: f64 = 0.5;
+
+/// What happened to a process over a while.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Span {
+    from: MonoNanos,
+    until: MonoNanos,
+    /// By figure, in seconds; NaN where it is not known, which no sum hides.
+    seconds: [f32; FIGURES],
+    /// It is made of two to the power of this many samples.
+    level: u8,
+}
+
+impl Span {
+    fn of(sample: &HostSample) -> Option<Self> {
+        let seconds = |figure| sample.get(figure).map_or(f32::NAN, |nanos| (nanos as f64 / 1e9) as f32);
+        let interval = i64::try_from(sample.get(HostFigure::Interval)?).ok()?;
+        Some(Self {
+            from: sample.at + -interval,
+            until: sample.at,
+            seconds: HostFigure::ALL.map(seconds),
+            level: 0,
+        })
+    }
+
+    fn joined(&self, next: &Self) -> Self {
+        Self {
+            from: self.from,
+            until: next.until,
+            seconds: std::array::from_fn(|figure| self.seconds[figure] + next.seconds[figure]),
+            level: self.level + 1,
+        }
+    }
+
+    /// Which share of it lies within the window.
+    fn share_within(&self, (from, until): (MonoNanos, MonoNanos)) -> f64 {
+        let length = self.until - self.from;
+        let inside = self.until.min(until) - self.from.max(from);
+        if length > 0 { (inside as f64 / length as f64).max(0.0) } else { 0.0 }
+    }
+}
+
+/// What the host did to one rank's process since it began: finer for what is recent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HostHistory {
+    cores: String,
+    spans: Vec<Span>,
+}
+
+impl HostHistory {
+    /// Takes a sample in, which must be newer than all before.
+    pub fn add(&mut self, sample: &HostSample) {
+        let Some(span) = Span::of(sample) else { return };
+        self.cores.clone_from(&sample.cores);
+        self.spans.push(span);
+        // Levels fall from the oldest span to the newest.
+        let mut end = self.spans.len();
+        while let Some(level) = self.spans[..end].last().map(|span| span.level)
+            && level < u8::MAX
+        {
+            let begin = self.spans[..end].partition_point(|span| span.level > level);
+            if end - begin <= SPANS_PER_LEVEL {
+                break;
+            }
+            let joined = self.spans[begin].joined(&self.spans[begin + 1]);
+            self.spans.splice(begin..begin + 2, [joined]);
+            end = begin + 1;
+        }
+    }
+
+    /// About how many bytes it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.cores.len() + self.spans.capacity() * size_of::<Span>()
+    }
+
+    /// Seconds in the window, on the rank's clock.
+    fn within(&self, window: (MonoNanos, MonoNanos)) -> Seconds {
+        let mut sums = [0.0; FIGURES];
+        for span in &self.spans {
+            let share = span.share_within(window);
+            if share > 0.0 {
+                sums.iter_mut().zip(span.seconds).for_each(|(sum, more)| *sum += share * f64::from(more));
+            }
+        }
+        Seconds(sums)
+    }
+}
+
+/// Sums over a window, by figure.
+struct Seconds([f64; FIGURES]);
+
+impl Seconds {
+    fn get(&self, figure: HostFigure) -> Option<f64> {
+        let seconds = self.0[figure as usize];
+        (!seconds.is_nan()).then_some(seconds)
+    }
+
+    /// Of another figure; `None` where either is not known.
+    fn share(&self, figure: HostFigure, of: HostFigure) -> Option<f64> {
+        let whole = self.get(of).filter(|whole| *whole > 0.0)?;
+        Some(self.get(figure)? / whole)
+    }
+}
+
+/// What is known of the host of one rank.
+#[derive(Clone, Debug)]
+pub struct RankHost {
+    /// The process, which may be several ranks.
+    pub pid: u32,
+    /// What its samples said.
+    pub history: Arc<HostHistory>,
+}
+
+/// All ranks' hosts and clocks, by rank.
+#[derive(Clone, Copy)]
+pub struct Hosts<'a> {
+    /// What is known of each rank's host.
+    pub ranks: &'a [Option<RankHost>],
+    /// Its clock.
+    pub fits: &'a [Option<ClockFit>],
+}
+
+impl<'a> Hosts<'a> {
+    fn get(&self, rank: usize) -> Option<(&'a RankHost, &'a ClockFit)> {
+        Some((self.ranks.get(rank)?.as_ref()?, self.fits.get(rank)?.as_ref()?))
+    }
+}
+
+/// Where the time of some ranks' cores went in a window: shares of it, the mean over these ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Shares {
+    own: f64,
+    /// Other ranks of this run, on the same cores.
+    peers: f64,
+    /// All else that ran on them.
+    others: f64,
+    stolen: f64,
+    /// Time that the threads of a process waited for a core, in seconds per second.
+    waited: f64,
+    throttled: f64,
+}
+
+impl Shares {
+    fn of_rank(hosts: &Hosts<'_>, rank: usize, window: (ServerNanos, ServerNanos)) -> Option<Self> {
+        let (host, fit) = hosts.get(rank)?;
+        let window = (fit.local(window.0), fit.local(window.1));
+        let seconds = host.history.within(window);
+        let of_cores = |figure| seconds.share(figure, HostFigure::Capacity);
+        let own = of_cores(HostFigure::Ran)?;
+        let mut processes = vec![host.pid];
+        let mut peers = 0.0;
+        for (peer, its_fit) in (0..hosts.ranks.len()).filter_map(|rank| hosts.get(rank)) {
+            // Ranks with one clock are on one host, and the window is the same for both.
+            let has_same_cores = its_fit.clock == fit.clock && peer.history.cores == host.history.cores;
+            if has_same_cores && !processes.contains(&peer.pid) {
+                processes.push(peer.pid);
+                peers += peer.history.within(window).share(HostFigure::Ran, HostFigure::Capacity)?;
+            }
+        }
+        Some(Self {
+            own,
+            peers,
+            others: (of_cores(HostFigure::Busy)? - own - peers).max(0.0),
+            stolen: of_cores(HostFigure::Stolen)?,
+            waited: seconds.share(HostFigure::Waited, HostFigure::Interval)?,
+            // Where there is no limit there is no count.
+            throttled: seconds.share(HostFigure::Throttled, HostFigure::Interval).unwrap_or(0.0),
+        })
+    }
+
+    fn of(hosts: &Hosts<'_>, ranks: &[usize], window: (ServerNanos, ServerNanos)) -> Option<Self> {
+        let known: Vec<Self> = ranks.iter().filter_map(|&rank| Self::of_rank(hosts, rank, window)).collect();
+        let mean = |of: fn(&Self) -> f64| stats::mean(known.iter().map(of));
+        Some(Self {
+            own: mean(|rank| rank.own)?,
+            peers: mean(|rank| rank.peers)?,
+            others: mean(|rank| rank.others)?,
+            stolen: mean(|rank| rank.stolen)?,
+            waited: mean(|rank| rank.waited)?,
+            throttled: mean(|rank| rank.throttled)?,
+        })
+    }
+
+    /// What takes the most time from the ranks; `None` where nothing takes much.
+    fn taker(&self) -> Option<Taker> {
+        let of_processes = |share: f64| if self.waited >= WORTH_TELLING { share } else { 0.0 };
+        let takers = [
+            (self.throttled, Taker::Limit),
+            (self.stolen, Taker::Hypervisor),
+            (of_processes(self.others), Taker::Processes),
+            (of_processes(self.peers), Taker::Ranks),
+        ];
+        let (most, taker) = takers.into_iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+        (most >= WORTH_TELLING).then_some(taker)
+    }
+
+    /// `own` is whose cores they are, and what the ranks are called that use them.
+    fn evidence(&self, (whose, own): (&str, &str), cores: &str) -> Vec<String> {
+        let mut users = vec![format!("{own} {}", percent(self.own))];
+        if self.peers > 0.0 {
+            users.push(format!("other ranks {}", percent(self.peers)));
+        }
+        users.push(format!("other processes {}", percent(self.others)));
+        users.push(format!("the hypervisor (steal) {}", percent(self.stolen)));
+        let mut evidence = vec![format!("{whose} cores{cores} were used by {}", users.join(", "))];
+        if self.waited >= WORTH_TELLING {
+            evidence.push(format!(
+                "{whose} threads waited for a core {:.2} s in each second, all threads of a process together",
+                self.waited
+            ));
+        }
+        if self.throttled >= WORTH_TELLING {
+            evidence.push(format!(
+                "{whose} CPU limit (cgroup) kept a process from running {:.2} s in each second",
+                self.throttled
+            ));
+        }
+        evidence
+    }
+}
+
+/// What takes time from ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taker {
+    Limit,
+    Hypervisor,
+    Processes,
+    Ranks,
+}
+
+impl Taker {
+    /// As what ranks lose time to; `its` is whose cores they are.
+    fn name(self, its: &str) -> String {
+        match self {
+            Self::Limit => format!("{its} CPU limit (cgroup)"),
+            Self::Hypervisor => "the hypervisor (steal)".into(),
+            Self::Processes => format!("other processes on {its} cores"),
+            Self::Ranks => format!("other ranks on {its} cores"),
+        }
+    }
+
+    /// The verb that goes with [`Self::name`].
+    fn keeps(self) -> &'static str {
+        match self {
+            Self::Limit | Self::Hypervisor => "keeps",
+            Self::Processes | Self::Ranks => "keep",
+        }
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// Says in a verdict who used the cores of its ranks in `window`, and makes it one of the host's where the hypervisor
+/// explains it. A verdict to which hosts have nothing to say stays as it was.
+pub fn explain(verdict: &mut Verdict, hosts: &Hosts<'_>, window: (ServerNanos, ServerNanos)) {
+    let (suspects, its, own) = match &verdict.culprit {
+        Some(Culprit::Rank(rank)) => (vec![*rank as usize], "its", "itself"),
+        Some(Culprit::Ranks(ranks)) => {
+            (ranks.iter().map(|&rank| rank as usize).collect(), "their", "themselves")
+        }
+        Some(Culprit::All) => ((0..hosts.ranks.len()).collect(), "their", "themselves"),
+        _ => return,
+    };
+    let Some(shares) = Shares::of(hosts, &suspects, window) else { return };
+    let taker = shares.taker();
+    if taker.is_some() || matches!(verdict.cause, Cause::Host | Cause::Processor) {
+        let cores = match suspects[..] {
+            [one] => {
+                hosts.get(one).map_or_else(String::new, |(host, _)| format!(" ({})", host.history.cores))
+            }
+            _ => String::new(),
+        };
+        verdict.evidence.extend(shares.evidence((its, own), &cores));
+    }
+    match (verdict.cause, taker) {
+        (Cause::Host, Some(taker)) => {
+            let name = taker.name(its);
+            let sentence = verdict.sentence.replace(TO_ITS_HOST, &format!("time to {name}"));
+            let sentence = sentence.replace(TO_THEIR_HOSTS, &format!("time to {name}"));
+            let turns = format!("{name} {} now one, now another off its processor", taker.keeps());
+            verdict.sentence = sentence.replace(OFF_IN_TURNS, &turns);
+        }
+        (Cause::Processor | Cause::Compute, _) if is_stolen(verdict, hosts, &suspects, &shares, window) => {
+            verdict.cause = Cause::Host;
+            for said in [SLOW_PROCESSOR, SLOW_COMPUTE] {
+                verdict.sentence = verdict.sentence.replace(said, &format!("longer while {}", stolen(its)));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn stolen(its: &str) -> String {
+    format!("the hypervisor takes {its} cores (steal)")
+}
+
+/// Whether the hypervisor takes so much more of these ranks' cores than of the others' that it explains the cost.
+fn is_stolen(
+    verdict: &Verdict,
+    hosts: &Hosts<'_>,
+    suspects: &[usize],
+    shares: &Shares,
+    window: (ServerNanos, ServerNanos),
+) -> bool {
+    let others = (0..hosts.ranks.len()).filter(|rank| !suspects.contains(rank));
+    let usual = stats::median(others.filter_map(|rank| Some(Shares::of_rank(hosts, rank, window)?.stolen)));
+    let more = shares.stolen - usual.unwrap_or(0.0);
+    verdict.cost_share > 0.0 && more >= STEAL_EXPLAINS * verdict.cost_share
+}
+
+#[cfg(test)]
+mod tests;

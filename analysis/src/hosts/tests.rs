@@ -1,0 +1,167 @@
+//! Histories of hosts, and what they make of verdicts.
+
+use std::collections::BTreeMap;
+
+use wire::views::{Confidence, VerdictState};
+
+use super::*;
+
+const SECOND: i64 = 1_000_000_000;
+
+/// Of the second that ends at `at` on one core: milliseconds by figure, but for the interval and the capacity.
+fn sample(at: i64, cores: &str, millis: &[(HostFigure, u64)]) -> HostSample {
+    let whole = [(HostFigure::Interval, 1_000), (HostFigure::Capacity, 1_000)];
+    let figures = whole.iter().chain(millis).map(|&(figure, millis)| (figure, millis * 1_000_000));
+    HostSample {
+        at: MonoNanos(at * SECOND),
+        cores: cores.into(),
+        figures: figures.collect::<BTreeMap<_, _>>(),
+    }
+}
+
+fn rank(pid: u32, cores: &str, millis: &[(HostFigure, u64)]) -> Option<RankHost> {
+    let mut history = HostHistory::default();
+    (1..=10).for_each(|at| history.add(&sample(at, cores, millis)));
+    Some(RankHost { pid, history: Arc::new(history) })
+}
+
+fn fit() -> Option<ClockFit> {
+    Some(ClockFit {
+        clock: 0,
+        reference: MonoNanos(0),
+        offset_nanos: 0,
+        drift_ppb: 0.0,
+        bound_nanos: 0,
+        device_nanos: 0,
+    })
+}
+
+fn verdict(cause: Cause, says: &str) -> Verdict {
+    Verdict {
+        culprit: Some(Culprit::Rank(1)),
+        cause,
+        cost_ns_per_step: 5_000_000,
+        cost_share: 0.1,
+        device_hours_per_day: None,
+        state: VerdictState::Active,
+        affected_steps: 5,
+        confidence: Confidence::Medium,
+        sentence: format!("Rank 1 {says} and costs every step 5.0 ms (10 % of it)."),
+        evidence: Vec::new(),
+        counter_evidence: Vec::new(),
+        example_step: None,
+        persistence: None,
+        steps: (2, 6),
+        onset: None,
+    }
+}
+
+fn explained(cause: Cause, says: &str, ranks: &[Option<RankHost>]) -> Verdict {
+    let mut verdict = verdict(cause, says);
+    let fits = vec![fit(); ranks.len()];
+    explain(&mut verdict, &Hosts { ranks, fits: &fits }, (ServerNanos(2 * SECOND), ServerNanos(7 * SECOND)));
+    verdict
+}
+
+use HostFigure::{Busy, Ran, Stolen, Throttled, Waited};
+
+const QUIET: [(HostFigure, u64); 4] = [(Ran, 900), (Busy, 910), (Stolen, 0), (Waited, 10)];
+
+#[test]
+fn the_sums_of_a_window_are_those_of_its_samples_however_old() {
+    let mut history = HostHistory::default();
+    for at in 1..=100_000 {
+        history.add(&sample(at, "0", &[(Ran, 500)]));
+    }
+    assert!(history.spans.len() <= SPANS_PER_LEVEL * 18, "{}", history.spans.len());
+    let all = history.within((MonoNanos(0), MonoNanos(100_000 * SECOND)));
+    assert_eq!(all.share(Ran, HostFigure::Capacity), Some(0.5));
+    assert_eq!(all.get(HostFigure::Interval), Some(100_000.0));
+    let recent = history.within((MonoNanos(99_999 * SECOND), MonoNanos(100_000 * SECOND)));
+    assert_eq!(recent.get(HostFigure::Interval), Some(1.0), "the newest second is there by itself");
+    assert_eq!(recent.get(Busy), None, "no sample had it");
+}
+
+#[test]
+fn other_processes_on_its_cores_are_named() {
+    let taken = [(Ran, 400), (Busy, 990), (Stolen, 0), (Waited, 580)];
+    let found =
+        explained(Cause::Host, "loses time on its host", &[rank(7, "0", &QUIET), rank(8, "1", &taken)]);
+    assert_eq!(
+        found.sentence,
+        "Rank 1 loses time to other processes on its cores and costs every step 5.0 ms (10 % of it)."
+    );
+    assert_eq!(
+        found.evidence,
+        [
+            "its cores (1) were used by itself 40 %, other processes 59 %, the hypervisor (steal) 0 %",
+            "its threads waited for a core 0.58 s in each second, all threads of a process together",
+        ]
+    );
+}
+
+#[test]
+fn ranks_that_share_its_cores_are_told_from_other_processes() {
+    let shared = [(Ran, 480), (Busy, 1_000), (Stolen, 0), (Waited, 500)];
+    // Ranks 0 and 2 are one process with two devices.
+    let ranks = [rank(7, "1", &shared), rank(8, "1", &shared), rank(7, "1", &shared)];
+    let found = explained(Cause::Host, "loses time on its host", &ranks);
+    assert!(found.sentence.contains("loses time to other ranks on its cores"), "{}", found.sentence);
+    assert!(found.evidence[0].contains("itself 48 %, other ranks 48 %, other processes 4 %"), "{found:?}");
+}
+
+#[test]
+fn a_cpu_limit_is_named() {
+    let limited = [(Ran, 500), (Busy, 520), (Stolen, 0), (Waited, 20), (Throttled, 450)];
+    let found = explained(Cause::Host, "loses time on its host", &[None, rank(8, "1", &limited)]);
+    assert!(found.sentence.contains("loses time to its CPU limit (cgroup)"), "{}", found.sentence);
+    assert_eq!(found.evidence[1], "its CPU limit (cgroup) kept a process from running 0.45 s in each second");
+}
+
+#[test]
+fn steal_makes_slow_compute_the_hosts_only_where_it_explains_it() {
+    let stolen = |millis| [(Ran, 900), (Busy, 905), (Stolen, millis), (Waited, 0)];
+    let says = "computes on a processor that is slower for a while";
+    let found = explained(Cause::Processor, says, &[rank(7, "0", &QUIET), rank(8, "1", &stolen(90))]);
+    assert_eq!(found.cause, Cause::Host);
+    assert!(
+        found.sentence.starts_with("Rank 1 computes longer while the hypervisor takes its cores (steal) and")
+    );
+    let little = explained(Cause::Processor, says, &[rank(7, "0", &QUIET), rank(8, "1", &stolen(20))]);
+    assert_eq!((little.cause, little.sentence.contains(says)), (Cause::Processor, true));
+    assert!(little.evidence[0].ends_with("the hypervisor (steal) 2 %"), "what was ruled out: {little:?}");
+    let both = explained(
+        Cause::Compute,
+        "computes longer than the others",
+        &[rank(7, "0", &stolen(90)), rank(8, "1", &stolen(90))],
+    );
+    assert_eq!(both.cause, Cause::Compute, "the others lose as much");
+}
+
+#[test]
+fn who_keeps_ranks_off_their_processors_in_turns_is_said() {
+    let taken = [(Ran, 400), (Busy, 990), (Stolen, 0), (Waited, 580)];
+    let ranks = [rank(7, "0", &QUIET), rank(8, "1", &taken)];
+    let mut all = verdict(Cause::Host, "");
+    all.culprit = Some(Culprit::All);
+    all.sentence =
+        format!("Ranks take turns at being last, which costs every step 5.0 ms (10 %): {OFF_IN_TURNS}.");
+    let fits = vec![fit(); 2];
+    explain(&mut all, &Hosts { ranks: &ranks, fits: &fits }, (ServerNanos(0), ServerNanos(10 * SECOND)));
+    assert!(
+        all.sentence
+            .ends_with("(10 %): other processes on their cores keep now one, now another off its processor."),
+        "{}",
+        all.sentence
+    );
+    let shares = "their cores were used by themselves 65 %, other processes 30 %, the hypervisor (steal) 0 %";
+    assert_eq!(all.evidence[0], shares);
+}
+
+#[test]
+fn a_host_that_says_nothing_or_nothing_of_note_changes_no_verdict() {
+    let (cause, says) = (Cause::Compute, "computes longer than the others");
+    for ranks in [vec![], vec![None, None], vec![rank(7, "0", &QUIET), rank(8, "1", &QUIET)]] {
+        assert_eq!(explained(cause, says, &ranks), verdict(cause, says));
+    }
+}

@@ -1,0 +1,52 @@
+//! Text of others made harmless to print: names and reasons come from whoever sends batches.
+
+use std::borrow::Cow;
+
+/// `text` with all characters made visible that a terminal obeys or that hide others: control characters but newlines
+/// and tabs, and marks that reverse the direction of text. Names and reasons come from whoever sends batches.
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| (c.is_control() && c != '\n' && c != '\t') || hides(c))
+}
+
+/// As [`printable`], on one line: a name or a reason with a line break could pass for a line of a report.
+#[must_use]
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c.is_control() || hides(c))
+}
+
+fn hides(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+fn escaped(text: &str, is_bad: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_bad) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_bad(c) { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use super::{one_line, printable};
+
+    #[test]
+    fn what_a_terminal_obeys_is_shown_instead() {
+        let hostile = "a\x1b]0;owned\x07\u{9b}31m\r\u{202e}b";
+        let shown = printable(hostile);
+        assert_eq!(shown, "a\\u{1b}]0;owned\\u{7}\\u{9b}31m\\r\\u{202e}b");
+        assert!(matches!(printable("größe, 2 µs\n\tfine"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn a_name_is_one_line() {
+        assert_eq!(one_line("job\nRank 0 failed\x1b[1m"), "job\\nRank 0 failed\\u{1b}[1m");
+        assert!(matches!(one_line("größe 2"), Cow::Borrowed(_)));
+    }
+}
