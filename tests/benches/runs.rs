@@ -52,9 +52,15 @@ fn send(address: &str, batch: impl Fn(&str) -> Batch + Sync) -> anyhow::Result<(
                 return Ok(());
             }
             let frame = wire::codec::encode(&batch(&format!("run-{run}")))?;
-            match client.post(&url).send(&frame[..])?.status().as_u16() {
-                200 => {}
-                _ => drop(refused.fetch_add(1, Ordering::Relaxed)),
+            loop {
+                match client.post(&url).send(&frame[..])?.status().as_u16() {
+                    200 => break,
+                    503 => std::thread::sleep(Duration::from_millis(200)),
+                    _ => {
+                        refused.fetch_add(1, Ordering::Relaxed);
+                        break;
+                    }
+                }
             }
         }
     };
