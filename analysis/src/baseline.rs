@@ -103,6 +103,7 @@ mod tests {
             hosts: Vec::new(),
             bursts: Vec::new(),
             notable_share: crate::verdict::NOTABLE_SHARE,
+            hidden_steps: Vec::new(),
         };
         report::report::<crate::step::StepAnalysis>(&facts, &[])
     }

@@ -56,6 +56,7 @@ impl Run {
             hosts: self.ranks.world().map(|rank| rank?.host()).collect(),
             bursts: self.ranks.world().map(|rank| rank?.devices.activity(now)).collect(),
             notable_share: settings::notable_share(),
+            hidden_steps: self.steps.hidden().collect(),
         }
     }
 
