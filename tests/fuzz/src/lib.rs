@@ -27,8 +27,9 @@ pub type Verdict = Result<(), String>;
 
 /// An input that takes longer hangs: all bounds of what is fuzzed come to milliseconds, and a machine may be busy.
 const MOST_TIME: Duration = Duration::from_secs(20);
-/// Shrinking ends after so many tries: a failure that is reported late is as good as a hang.
+/// Shrinking ends after so many tries, or so many milliseconds: a failure that is reported late is as good as a hang.
 const MOST_SHRINKING: u32 = 1_024;
+const MOST_SHRINKING_MILLIS: u32 = 30_000;
 
 /// Bytes that show as a byte string.
 #[derive(Clone)]
@@ -64,6 +65,7 @@ impl Corpus {
             cases,
             failure_persistence: None,
             max_shrink_iters: MOST_SHRINKING,
+            max_shrink_time: MOST_SHRINKING_MILLIS,
             rng_seed: RngSeed::Fixed(seed),
             ..Config::default()
         };
