@@ -2,6 +2,7 @@
 //! the server's, bounded, and right in what it is said to be; and no run is lost to it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, Request, StatusCode, Uri, header};
@@ -16,6 +17,8 @@ use super::{CORPUS, ensure};
 
 /// Everything that a run of 40 steps can be asked for.
 const MOST_ANSWER: usize = 16 << 20;
+/// What a snapshot may take on a busy machine.
+const WITHIN: Duration = Duration::from_secs(10);
 const WIRE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wire");
 
 const WORDS: [&str; 40] = [
@@ -154,11 +157,28 @@ fn batches() {
         if status == StatusCode::OK {
             taken.fetch_add(1, Ordering::Relaxed);
             looked_at(&tried, &name)?;
+            is_shown(&tried, &batch.run)?;
         }
-        tried.trouble().map_or(Ok(()), Err)
+        tried.app.vitals.failure().map_or(Ok(()), Err)
     });
     let taken = taken.into_inner();
     assert!(taken > 300, "only {taken} batches were taken: little is tried behind the codec");
+}
+
+/// The run is in the next snapshot, and not set aside, which the server does with runs that it fails on.
+fn is_shown(tried: &Tried, run: &RunId) -> Verdict {
+    let began = Instant::now();
+    loop {
+        let snapshot = tried.app.hub.snapshot();
+        if let Some(reason) = snapshot.aside.get(run) {
+            return Err(format!("the run is set aside: {reason}"));
+        }
+        if snapshot.runs.contains_key(run) {
+            return Ok(());
+        }
+        ensure(began.elapsed() < WITHIN, || "the run is not shown".into())?;
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn looked_at(tried: &Tried, run: &str) -> Verdict {
