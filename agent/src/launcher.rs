@@ -196,8 +196,12 @@ pub(crate) fn membership_from(
         }
     }
     match (found, incomplete) {
-        // An index needs no RANK beside it.
-        (Some(found), Some(_)) if found.launcher == Launcher::Kubernetes => Ok(Some(found)),
+        // An index needs no RANK beside it. One that is there and makes no sense is an error all the same.
+        (Some(found), Some(LauncherError::Incomplete { missing: "RANK", .. }))
+            if found.launcher == Launcher::Kubernetes =>
+        {
+            Ok(Some(found))
+        }
         (_, Some(error)) => Err(error),
         (found, None) => Ok(found),
     }
@@ -279,6 +283,8 @@ pub(crate) fn of_environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod tests {
     use super::*;

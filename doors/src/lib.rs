@@ -30,6 +30,8 @@ mod blocking;
 pub mod calls;
 pub mod collect;
 pub mod cuda;
+#[cfg(test)]
+mod edge;
 pub mod gpu_clock;
 mod host;
 mod marks;

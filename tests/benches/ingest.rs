@@ -5,11 +5,12 @@
 //! made up; the program, the disk and the connections are real.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
 use paceline_tests::hostile;
 use paceline_tests::programs::{Server, get_json};
 use paceline_tests::results::Results;
@@ -39,72 +40,90 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn measure(ranks: u32, steps: u64) -> anyhow::Result<serde_json::Value> {
-    let data = tempfile::tempdir()?;
+    let (data, cpu_before) = (tempfile::tempdir()?, children_cpu_seconds()?);
     let server = Server::start(data.path())?;
     let records = (u64::from(BUCKETS) + PHASES + 1) * u64::from(ranks) * steps;
     let began = Instant::now();
-    let mut answers = Vec::new();
-    let mut deferred = 0;
-    for step in 0..steps {
-        let (took, again) = send_step(&server.address, ranks, step)?;
-        answers.extend(took);
-        deferred += again;
-    }
+    let Sent { mut answers, deferred } = send(&server.address, ranks, steps)?;
     let durable = began.elapsed();
     let analysed = wait_until_analysed(&server.address, steps, began);
     answers.sort();
     let quantile = |share: f64| answers[((answers.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
     let rate = |took: Duration| (records as f64 / took.as_secs_f64()).round();
+    let peak_resident_bytes = peak_resident_bytes(server.pid())?;
+    server.kill()?;
     Ok(json!({
         "what": "ingest",
         "ranks": ranks,
         "steps": steps,
-        "batches": answers.len(),
+        "batches": u64::from(ranks) * steps,
         "records": records,
         "deferred": deferred,
+        "durable_seconds": durable.as_secs_f64(),
         "durable_records_per_second": rate(durable),
         "analysed_records_per_second": analysed.map(rate),
         "answer_millis": { "p50": quantile(0.5), "p99": quantile(0.99), "max": quantile(1.0) },
-        "server_peak_resident_bytes": peak_resident_bytes(server.pid())?,
+        "server_cpu_seconds": children_cpu_seconds()? - cpu_before,
+        "server_peak_resident_bytes": peak_resident_bytes,
+        "load_after": std::fs::read_to_string("/proc/loadavg")?.trim(),
     }))
 }
 
-/// Sends one step of all ranks; how long each answer took, and how often the server said that it was busy.
-fn send_step(address: &str, ranks: u32, step: u64) -> anyhow::Result<(Vec<Duration>, u32)> {
-    let next = Arc::new(AtomicU32::new(0));
-    let url = format!("{address}/api/v1/ingest");
-    let send = || -> anyhow::Result<(Vec<Duration>, u32)> {
+/// How long each answer took, and how often the server said that it was busy.
+#[derive(Default)]
+struct Sent {
+    answers: Vec<Duration>,
+    deferred: u32,
+}
+
+/// Sends all steps of all ranks. Connections wait for each other at the end of each step, as ranks do.
+fn send(address: &str, ranks: u32, steps: u64) -> anyhow::Result<Sent> {
+    let (url, together) = (format!("{address}/api/v1/ingest"), Barrier::new(CONNECTIONS));
+    let send_share = |connection: usize| {
         let client = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
-        let (mut took, mut deferred) = (Vec::new(), 0);
-        loop {
-            let rank = next.fetch_add(1, Ordering::Relaxed);
-            if rank >= ranks {
-                return Ok((took, deferred));
-            }
-            let frame = wire::codec::encode(&batch(Rank(rank), ranks, step))?;
-            loop {
-                let began = Instant::now();
-                let status = client.post(&url).send(&frame[..])?.status().as_u16();
-                took.push(began.elapsed());
-                ensure!([200, 503].contains(&status), "the server answered {status}");
-                if status == 200 {
-                    break;
-                }
-                deferred += 1;
-                std::thread::sleep(Duration::from_millis(200));
-            }
+        let (mut sent, mut failed) = (Sent::default(), None);
+        for step in 0..steps {
+            let share = (0..ranks).skip(connection).step_by(CONNECTIONS);
+            // One that failed still waits for the others, which would wait for it.
+            let work = || {
+                share
+                    .map(Rank)
+                    .try_for_each(|rank| deliver(&client, &url, &batch(rank, ranks, step), &mut sent))
+            };
+            failed = failed.or_else(|| work().err());
+            together.wait();
         }
+        failed.map_or(Ok(sent), Err)
     };
     std::thread::scope(|scope| {
-        let senders: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(send)).collect();
-        let mut all = (Vec::new(), 0);
+        let share = &send_share;
+        let senders: Vec<_> = (0..CONNECTIONS).map(|at| scope.spawn(move || share(at))).collect();
+        let mut all = Sent::default();
         for sender in senders {
-            let (took, deferred) = sender.join().map_err(|_| anyhow::anyhow!("a sender panicked"))??;
-            all.0.extend(took);
-            all.1 += deferred;
+            let sent = sender.join().map_err(|_| anyhow::anyhow!("a sender panicked"))??;
+            all.answers.extend(sent.answers);
+            all.deferred += sent.deferred;
         }
         Ok(all)
     })
+}
+
+/// Sends one batch until it is durable.
+fn deliver(client: &ureq::Agent, url: &str, batch: &Batch, sent: &mut Sent) -> anyhow::Result<()> {
+    let frame = wire::codec::encode(batch)?;
+    loop {
+        let began = Instant::now();
+        let mut answer = client.post(url).send(&frame[..])?;
+        sent.answers.push(began.elapsed());
+        // Read to its end, or the connection is not kept.
+        let text = answer.body_mut().read_to_string()?;
+        match answer.status().as_u16() {
+            200 => return Ok(()),
+            503 => sent.deferred += 1,
+            status => bail!("the server answered {status}: {text}"),
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
 
 fn batch(rank: Rank, ranks: u32, step: u64) -> Batch {
@@ -136,4 +155,10 @@ fn peak_resident_bytes(pid: u32) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).context("no VmHWM")?;
     Ok(line.split_whitespace().nth(1).context("no number")?.parse::<u64>()? * 1024)
+}
+
+/// User and system time of all servers that ended.
+fn children_cpu_seconds() -> anyhow::Result<f64> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    Ok((usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 * 1e-6)
 }

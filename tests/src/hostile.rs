@@ -63,12 +63,13 @@ pub fn steps(run: &str, world_size: u32, seq: u64, steps: std::ops::Range<u64>, 
     Batch { events: steps.flat_map(of_step).collect(), ..empty(run, world_size, seq) }
 }
 
-/// A batch that describes many generations of a layout, as large as a batch may be.
+/// A batch that describes many generations of a layout, about as many as a batch may hold: 16 MiB in memory, which is
+/// 32 x 12,000 buckets of 40 bytes.
 #[must_use]
 pub fn layouts(run: &str, seq: u64) -> Batch {
     let bucket = |bucket| LayoutBucket { bucket: Bucket(bucket), bytes: 1, parameters: Vec::new() };
     let layout = |generation: u32| {
-        Note::Layout(Layout { comm: Comm(0), generation, buckets: (0..40_000).map(bucket).collect() })
+        Note::Layout(Layout { comm: Comm(0), generation, buckets: (0..12_000).map(bucket).collect() })
     };
     let first = seq as u32 * 32;
     Batch { notes: (first..first + 32).map(layout).collect(), ..empty(run, 1, seq) }

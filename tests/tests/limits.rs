@@ -106,7 +106,7 @@ fn thirty_runs_of_65536_ranks_cost_next_to_nothing() -> anyhow::Result<()> {
 fn layouts_are_on_disk_and_not_in_memory() -> anyhow::Result<()> {
     let tried = Tried::start()?;
     for seq in 0..20 {
-        tried.send(&hostile::layouts("layouts", seq))?;
+        assert_eq!(tried.send(&hostile::layouts("layouts", seq))?, 200);
     }
     let grown = tried.grown_while_others_are_served(1)?;
     assert!(grown < 256 * MIB, "640 layouts cost {grown} bytes");

@@ -12,9 +12,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::burst::Burst;
+use crate::burst::{Burst, BurstOutcome};
 use crate::clock::{ClockAnchor, Probe};
-use crate::device::DeviceSample;
+use crate::device::{DeviceFigure, DeviceSample};
 use crate::event::{Event, EventKind};
 use crate::host::HostSample;
 use crate::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId};
@@ -68,6 +68,17 @@ impl Batch {
     #[must_use]
     pub fn receipt(&self) -> String {
         format!("{}/{}/{}/{}", self.run, self.rank, self.incarnation, self.seq)
+    }
+
+    /// About how many bytes it takes in memory.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        size_of::<Self>()
+            + size_of_val(self.probes.as_slice())
+            + size_of_val(self.drops.as_slice())
+            + size_of_val(self.notes.as_slice())
+            + size_of_val(self.events.as_slice())
+            + self.notes.iter().map(Note::held_bytes).sum::<usize>()
     }
 
     /// The oldest version that can say what is in it.
@@ -146,6 +157,34 @@ pub enum Note {
     Burst(Burst),
     /// How the host treats the process, once a second.
     Host(HostSample),
+}
+
+impl Note {
+    /// What its lists and texts take in memory, beside itself.
+    fn held_bytes(&self) -> usize {
+        match self {
+            Self::Hello(hello) => {
+                let texts = [&hello.name, &hello.host, &hello.clock, &hello.sample_unit, &hello.origin];
+                texts.into_iter().map(String::len).sum()
+            }
+            Self::Layout(layout) => {
+                let names = layout.buckets.iter().flat_map(|bucket| &bucket.parameters);
+                let names: usize = names.map(|name| size_of::<String>() + name.len()).sum();
+                size_of_val(layout.buckets.as_slice()) + names
+            }
+            Self::Bye(bye) => bye.reason.len(),
+            Self::Device(sample) => {
+                sample.device.len() + sample.figures.len() * size_of::<(DeviceFigure, u64)>()
+            }
+            Self::Burst(burst) => match &burst.outcome {
+                BurstOutcome::Refused { reason } => reason.len(),
+                BurstOutcome::Recorded(activity) => {
+                    let kernels = &activity.kernels;
+                    kernels.iter().map(|kernel| size_of_val(kernel) + kernel.name.len()).sum()
+                }
+            },
+        }
+    }
 }
 
 /// Who a process is.

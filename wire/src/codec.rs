@@ -12,12 +12,14 @@
 //!
 //! Times are stored relative to each other (ready to the record before and first to the anchor, launch to
 //! ready, start to launch, end to start). Every length is checked against a bound before anything is allocated:
-//! no input makes [`decode`] panic, and none makes it hold more than [`MAX_PLAIN_BYTES`] and four tables of
-//! [`MAX_EVENTS`](crate::batch::MAX_EVENTS) rows, 40 MB in all.
+//! no input makes [`decode`] panic, and none makes it hold more than [`MAX_DECODING_BYTES`]. What no encoder writes, and
+//! what says a thing in two ways, is an error: nothing is read as something else.
 
 mod column;
 mod primitive;
 mod table;
+
+use std::collections::BTreeMap;
 
 use crate::batch::{Batch, Bye, Drop, DropReason, Hello, Layout, LayoutBucket, MAX_RANKS, Note};
 #[cfg(feature = "compress")]
@@ -118,6 +120,12 @@ const MAX_HEAD_ITEMS: u64 = 1_024;
 const MAX_LAYOUT_ITEMS: u64 = 65_536;
 /// Longest text, in bytes.
 const MAX_TEXT_BYTES: u64 = 4_096;
+/// What all lists and texts of a batch may take in memory: the names of 65,536 parameters, in both layouts, at 128 bytes
+/// each. Without it, 8 MiB of empty names would take 200.
+const MAX_LIST_BYTES: usize = 16 << 20;
+/// The most that [`decode`] holds: 8 MiB of plain bytes, 16 MiB of lists and texts, [`MAX_EVENTS`](crate::batch::MAX_EVENTS) rows of ten columns
+/// (5 MiB) and as many records of 88 bytes (5.5 MiB), and some kilobytes.
+pub const MAX_DECODING_BYTES: usize = 36 << 20;
 
 #[cfg(feature = "compress")]
 const MAGIC: [u8; 4] = *b"PCLB";
@@ -277,7 +285,12 @@ fn read_list<T>(
     read: impl Fn(&mut Reader<'_>) -> Result<T, DecodeError>,
 ) -> Result<Vec<T>, DecodeError> {
     let count = input.count(what, most)?;
-    (0..count).map(|_| read(input)).collect()
+    input.hold(count * size_of::<T>())?;
+    let mut items = Vec::with_capacity(count);
+    for _ in 0..count {
+        items.push(read(input)?);
+    }
+    Ok(items)
 }
 
 fn read_probe(input: &mut Reader<'_>) -> Result<Probe, DecodeError> {
@@ -465,23 +478,23 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
                 })
             })?,
         })),
-        2 => Ok(Note::Bye(Bye { completed: input.u8("completed")? != 0, reason: input.text("reason")? })),
+        2 => {
+            let completed = input.tag("completed", &[false, true])?;
+            Ok(Note::Bye(Bye { completed, reason: input.text("reason")? }))
+        }
         3 => Ok(Note::Device(DeviceSample {
             at: MonoNanos(input.i64("device sample")?),
             device: input.text("device")?,
-            figures: read_list(input, "device figures", DeviceFigure::ALL.len() as u64, |input| {
-                Ok((input.tag("device figure", &DeviceFigure::ALL)?, input.varint("device figure")?))
-            })?
-            .into_iter()
-            .collect(),
+            figures: read_figures(input)?,
         })),
         4 => Ok(Note::Burst(read_burst(input)?)),
         5 => {
             let mut burst = read_burst(input)?;
             let covered = input.varint("burst covered")?;
-            if let BurstOutcome::Recorded(activity) = &mut burst.outcome {
-                activity.covered_nanos = Some(covered);
-            }
+            let BurstOutcome::Recorded(activity) = &mut burst.outcome else {
+                return Err(DecodeError::Value { what: "what a refused burst covered", at, found: covered });
+            };
+            activity.covered_nanos = Some(covered);
             Ok(Note::Burst(burst))
         }
         6 => Ok(Note::Host(HostSample {
@@ -495,6 +508,23 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
         })),
         found => Err(DecodeError::Value { what: "note", at, found: u64::from(found) }),
     }
+}
+
+/// Each figure at most once: of two, one would be lost.
+fn read_figures(input: &mut Reader<'_>) -> Result<BTreeMap<DeviceFigure, u64>, DecodeError> {
+    let at = input.position();
+    let listed = read_list(input, "device figures", DeviceFigure::ALL.len() as u64, |input| {
+        Ok((input.tag("device figure", &DeviceFigure::ALL)?, input.varint("device figure")?))
+    })?;
+    let (found, figures) = (listed.len(), BTreeMap::from_iter(listed));
+    if figures.len() != found {
+        return Err(DecodeError::Value {
+            what: "a list with a device figure twice",
+            at,
+            found: found as u64,
+        });
+    }
+    Ok(figures)
 }
 
 #[cfg(test)]

@@ -291,10 +291,13 @@ frame_codec!(
 );
 
 impl StepColumns {
-    /// Rows agree with each other; a reader may index without looking.
+    /// Rows agree with each other and steps ascend; a reader may index without looking, and search by halves.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         let steps = self.step.len();
+        if !self.step.is_sorted_by(|earlier, later| earlier < later) {
+            return false;
+        }
         let others = [self.ended_unix_nanos.len(), self.step_nanos.len(), self.samples.len()];
         others.iter().all(|&len| len == steps)
             && [self.overlap.len(), self.flags.len()].iter().all(|&len| len == steps)
@@ -396,6 +399,19 @@ mod tests {
     fn an_inconsistent_frame_is_seen() {
         assert!(steps().is_consistent());
         assert!(!StepColumns { flags: Vec::new(), ..steps() }.is_consistent());
+        let twice = |column: &Vec<f32>| [column.as_slice(), column].concat();
+        let same_step_twice = StepColumns {
+            step: vec![7, 7],
+            ended_unix_nanos: vec![1, 2],
+            samples: vec![8, 8],
+            step_nanos: twice(&steps().step_nanos),
+            overlap: twice(&steps().overlap),
+            parts: steps().parts.each_ref().map(twice),
+            flags: vec![0, 0],
+            ..steps()
+        };
+        assert!(!same_step_twice.is_consistent());
+        assert!(StepColumns { step: vec![7, 8], ..same_step_twice }.is_consistent());
         assert!(!StepRanks { lateness: vec![0.0], ..StepRanks::default() }.is_consistent());
         assert!(!Waterfall { slice_row: vec![0], ..Waterfall::default() }.is_consistent());
     }

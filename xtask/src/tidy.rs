@@ -9,17 +9,22 @@ use anyhow::{Context as _, ensure};
 
 use crate::system::{cargo_metadata, root};
 
-/// Who may import whom, by crate (ARCHITECTURE.md). `tests` may import anything; nothing imports it.
-const MAY_IMPORT: [(&str, &[&str]); 13] = [
-    ("paceline-wire", &[]),
-    ("paceline-agent", &["paceline-wire"]),
-    ("paceline-reducer", &["paceline-agent", "paceline-analysis", "paceline-gpu", "paceline-wire"]),
+/// Who may import whom, by crate (ARCHITECTURE.md). `tests` may import anything; nothing imports it. The fuzzer imports
+/// nothing of ours, so that every crate's tests may use it.
+const MAY_IMPORT: [(&str, &[&str]); 14] = [
+    ("paceline-fuzz", &[]),
+    ("paceline-wire", &["paceline-fuzz"]),
+    ("paceline-agent", &["paceline-fuzz", "paceline-wire"]),
+    (
+        "paceline-reducer",
+        &["paceline-agent", "paceline-analysis", "paceline-fuzz", "paceline-gpu", "paceline-wire"],
+    ),
     ("paceline-analysis", &["paceline-wire"]),
     ("paceline-fakegpu", &[]),
     ("paceline-gpu", &["paceline-analysis", "paceline-wire"]),
-    ("paceline-doors", &["paceline-agent", "paceline-gpu", "paceline-wire"]),
-    ("paceline", &["paceline-analysis", "paceline-gpu", "paceline-wire"]),
-    ("paceline-viz", &["paceline-wire"]),
+    ("paceline-doors", &["paceline-agent", "paceline-fuzz", "paceline-gpu", "paceline-wire"]),
+    ("paceline", &["paceline-analysis", "paceline-fuzz", "paceline-gpu", "paceline-wire"]),
+    ("paceline-viz", &["paceline-fuzz", "paceline-wire"]),
     ("paceline-web", &["paceline-viz", "paceline-analysis", "paceline-wire"]),
     ("paceline-examples", &["paceline-agent", "paceline-reducer", "paceline-wire"]),
     (

@@ -283,3 +283,6 @@ unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
     // SAFETY: the caller vouches for it.
     unsafe { CStr::from_ptr(text) }.to_bytes()
 }
+
+#[cfg(test)]
+mod fuzz;

@@ -104,12 +104,15 @@ pub(super) unsafe fn register(schema: *const Schema) -> u64 {
         let entry = unsafe { &*schema.entries.add(at) };
         let width = width(entry.kind);
         // Where an offset is left out, an entry follows the one before, as evenly as its size.
-        let offset = if entry.offset == 0 { end.next_multiple_of(width) } else { entry.offset };
-        end = offset + width;
+        let follows = || end.checked_next_multiple_of(width).unwrap_or(u64::MAX);
+        let offset = if entry.offset == 0 { follows() } else { entry.offset };
+        end = offset.saturating_add(width);
         // SAFETY: a name is null or a text.
         let name = (!entry.name.is_null()).then(|| unsafe { CStr::from_ptr(entry.name) });
         let field = NAMES.iter().position(|known| Some(*known) == name);
-        if let Some(field) = field.filter(|_| offset < MOST_BYTES) {
+        // A field of another width is another field. Of two by one name, the first is read.
+        let is_known = |&field: &usize| width == WIDTHS[field] && places.of(field).is_none();
+        if let Some(field) = field.filter(is_known).filter(|_| offset < MOST_BYTES) {
             places = places.with(field, offset);
         }
     }
@@ -158,3 +161,6 @@ pub(super) unsafe fn read(parts: *const Part, count: usize) -> Said {
     }
     said
 }
+
+#[cfg(test)]
+mod fuzz;

@@ -107,7 +107,11 @@ impl Message {
             return Err("it does not speak this protocol".into());
         }
         let Some(body) = rest.get(..len) else { return Ok(None) };
-        let message = Reader(body).message()?;
+        let mut reader = Reader(body);
+        let message = reader.message()?;
+        if !reader.0.is_empty() {
+            return Err("it sent a message that is too long".into());
+        }
         buffer.drain(..4 + len);
         Ok(Some(message))
     }
@@ -182,7 +186,7 @@ impl Writer {
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
-    fn message(mut self) -> Result<Message, String> {
+    fn message(&mut self) -> Result<Message, String> {
         Ok(match self.tag()? {
             0 => Message::Hello(self.hello()?),
             1 => {
@@ -268,6 +272,8 @@ impl Reader<'_> {
     }
 }
 
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,6 +13,8 @@ use wire::views::ApiError;
 use super::connections::Place;
 
 const COOKIE: &str = "paceline_token";
+/// Longest part of a header that an answer repeats, in characters.
+const MOST_SHOWN: usize = 100;
 
 /// The rules.
 #[derive(Clone, Debug, Default)]
@@ -38,13 +40,13 @@ impl Guard {
         let text = |name| headers.get(name).and_then(|value: &header::HeaderValue| value.to_str().ok());
         let host = text(header::HOST).unwrap_or_default();
         if !self.is_own_host(host) {
-            return Err(Refusal::Host(host.to_owned()));
+            return Err(Refusal::Host(shown(host)));
         }
         // A browser names the page a request comes from; ours and the server have one host. Programs name none.
         if let Some(origin) = text(header::ORIGIN)
             && origin.split_once("://").map(|(_, rest)| rest) != Some(host)
         {
-            return Err(Refusal::Origin(origin.to_owned()));
+            return Err(Refusal::Origin(shown(origin)));
         }
         match &self.token {
             Some(token) if !shown_tokens(headers).any(|shown| equal(shown, token)) => Err(Refusal::Token),
@@ -62,6 +64,11 @@ impl Guard {
             Err(_) => self.host_names.iter().any(|known| known.eq_ignore_ascii_case(name)),
         }
     }
+}
+
+/// What an answer repeats of a header: a header may be as long as all of a request's head.
+fn shown(text: &str) -> String {
+    text.chars().take(MOST_SHOWN).collect()
 }
 
 fn without_port(host: &str) -> &str {

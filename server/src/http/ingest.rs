@@ -20,9 +20,13 @@ use crate::state::hub::{Checked, Command};
 use crate::state::refusal::ApplyError;
 use crate::store::log::AppendError;
 
-/// Bytes of batches on their way: two of the largest there can be (8 MiB plain, 192 MiB at the very worst once they are
-/// decoded), or 50,000 usual ones of 100 ms.
+/// Bytes of batches on their way: some twenty of the largest there can be ([`MAX_HELD_BYTES`]), or 50,000 usual ones of
+/// 100 ms.
 const ROOM_BYTES: usize = 512 << 20;
+/// What a batch takes at most once it is decoded: 16 MiB of lists and texts, 65,536 records of 88 bytes.
+const MAX_HELD_BYTES: usize = 22 << 20;
+/// A byte of most batches becomes no more than this once it is decoded: a record of 88 bytes has about seven.
+const GROWTH: usize = 16;
 /// How long a request waits for room before it is sent away.
 const ROOM_WITHIN: Duration = Duration::from_secs(1);
 /// How long a body may take to arrive.
@@ -50,8 +54,12 @@ pub async fn ingest(State(app): State<App>, request: Request) -> Result<Response
     let _body = app.room.take(body_bytes(request.headers())).await.map_err(|full| full.counted(&app))?;
     let frame = read(&app, request).await?;
     let received = app.clock.now();
-    let room = app.room.take(decoded_bytes(&frame)).await.map_err(|full| full.counted(&app))?;
+    let expected = expected_bytes(&frame);
+    let mut room = app.room.take(expected).await.map_err(|full| full.counted(&app))?;
     let batch = wire::codec::decode(&frame).map_err(|error| refused(&app, bad_batch(&error)))?;
+    // Tables of equal rows and lists of empty texts are far larger than their bytes. Waiting would hold them meanwhile.
+    let more = batch.held_bytes().saturating_sub(expected);
+    room.merge(app.room.take_now(more).map_err(|full| full.counted(&app))?);
     let batch = Box::new(batch);
     let Checked { batch, verdict, is_first, asked } =
         app.hub.ask(|reply| Command::Check { batch, reply }).await?;
@@ -121,9 +129,13 @@ impl Default for Room {
 impl Room {
     /// Waits a moment for so many bytes.
     async fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Full> {
-        let kib = (bytes.min(ROOM_BYTES) >> 10).max(1) as u32;
-        let taken = timeout(ROOM_WITHIN, self.0.clone().acquire_many_owned(kib)).await;
+        let taken = timeout(ROOM_WITHIN, self.0.clone().acquire_many_owned(kib(bytes).max(1))).await;
         taken.ok().and_then(Result::ok).ok_or(Full)
+    }
+
+    /// Takes so many bytes if they are there.
+    fn take_now(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Full> {
+        self.0.clone().try_acquire_many_owned(kib(bytes)).map_err(|_| Full)
     }
 }
 
@@ -133,9 +145,14 @@ fn body_bytes(headers: &HeaderMap) -> usize {
     said.unwrap_or(MAX_WIRE_BYTES).min(MAX_WIRE_BYTES)
 }
 
-/// What a frame may take once it is decoded: a byte of it becomes 24 at most, an empty text.
-fn decoded_bytes(frame: &[u8]) -> usize {
-    24 * wire::codec::plain_length(frame).unwrap_or(0).min(MAX_PLAIN_BYTES)
+/// What a frame takes once it is decoded, as far as its length says.
+fn expected_bytes(frame: &[u8]) -> usize {
+    let plain = wire::codec::plain_length(frame).unwrap_or(0).min(MAX_PLAIN_BYTES);
+    (GROWTH * plain).min(MAX_HELD_BYTES)
+}
+
+fn kib(bytes: usize) -> u32 {
+    bytes.min(ROOM_BYTES).div_ceil(1 << 10) as u32
 }
 
 fn denied(app: &App, error: &ApplyError) -> Failure {

@@ -58,9 +58,9 @@ pub fn tile(steps: &[Arc<StepAnalysis>], asked: &Asked) -> Tile {
     let columns = Axis::fit(asked.steps.0, asked.steps.1.max(asked.steps.0), most);
     let mut out = Tile {
         step: columns.first,
-        per_column: columns.per_cell as u32,
+        per_column: fitting(columns.per_cell),
         rank: rows.first as u32,
-        per_row: rows.per_cell as u32,
+        per_row: fitting(rows.per_cell),
         rows: rows.cells as u32,
         values: vec![f32::NAN; columns.cells * rows.cells],
     };
@@ -85,6 +85,11 @@ pub fn tile(steps: &[Arc<StepAnalysis>], asked: &Asked) -> Tile {
         }
     }
     out
+}
+
+/// One cell for all 2^32 steps there can be covers one less than that.
+fn fitting(per_cell: u64) -> u32 {
+    u32::try_from(per_cell).unwrap_or(u32::MAX)
 }
 
 /// A shadow step has no marks: only its length is known.

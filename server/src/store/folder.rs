@@ -74,11 +74,14 @@ pub fn segment_name(number: u32) -> String {
 }
 
 fn log_number(name: &str) -> Option<u32> {
-    name.strip_prefix("log-")?.strip_suffix(".plog")?.parse().ok()
+    let number = name.strip_prefix("log-")?.strip_suffix(".plog")?.parse().ok()?;
+    // Another spelling of a number is another file, which is not this program's.
+    (log_name(number) == name).then_some(number)
 }
 
 /// The number in a segment's folder name.
 #[must_use]
 pub fn segment_number(name: &str) -> Option<u32> {
-    name.strip_prefix("segment-")?.parse().ok()
+    let number = name.strip_prefix("segment-")?.parse().ok()?;
+    (segment_name(number) == name).then_some(number)
 }

@@ -15,7 +15,7 @@
 //! The last line is a checksum of all bytes before it. Version 2 does not say which steps a segment holds; version 1 is
 //! a list of names without any checksum.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
@@ -172,10 +172,14 @@ impl Manifest {
     }
 
     fn checked(self) -> Result<Self, String> {
-        match self.segments.iter().find(|sealed| segment_number(&sealed.name).is_none()) {
-            Some(sealed) => Err(format!("{:?} is not the name of a segment", sealed.name)),
-            None => Ok(self),
+        if let Some(sealed) = self.segments.iter().find(|sealed| segment_number(&sealed.name).is_none()) {
+            return Err(format!("{:?} is not the name of a segment", sealed.name));
         }
+        let names: BTreeSet<&str> = self.segments.iter().map(|sealed| sealed.name.as_str()).collect();
+        if names.len() < self.segments.len() {
+            return Err("it names a segment twice".into());
+        }
+        Ok(self)
     }
 }
 

@@ -9,6 +9,8 @@
 //! * [`order`](mod@order) and [`within`](mod@within) do what the library does, in less of the download.
 //! * [`raster`] draws: [`raster::heatmap`], [`raster::area`], [`raster::line`], [`raster::gantt`].
 
+#[cfg(test)]
+mod fuzz;
 pub mod measure;
 pub mod order;
 pub mod palette;

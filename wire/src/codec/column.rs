@@ -55,8 +55,16 @@ pub(super) fn read(input: &mut Reader<'_>, what: &'static str, rows: usize) -> R
     let least = input.varint(what)?;
     let packed = input.bytes(what, (usize::from(width) * rows).div_ceil(8))?;
     let mut values = Vec::with_capacity(rows);
-    unpack(packed, width, rows, |offset| values.push(least.wrapping_add(offset << shift)));
-    Ok(values)
+    let mut beyond = None;
+    unpack(packed, width, rows, |offset| {
+        let value = least.checked_add(offset << shift);
+        beyond = beyond.or(value.is_none().then_some(offset));
+        values.push(value.unwrap_or_default());
+    });
+    match beyond {
+        None => Ok(values),
+        Some(found) => Err(DecodeError::Value { what, at, found }),
+    }
 }
 
 /// Writes a column of differences: the first is the whole value that the others start from, and stands apart.

@@ -1,6 +1,6 @@
 //! Integers, texts and bounds: the only place that touches raw bytes.
 
-use super::{DecodeError, MAX_TEXT_BYTES};
+use super::{DecodeError, MAX_LIST_BYTES, MAX_TEXT_BYTES};
 
 /// Appends primitives.
 #[derive(Default)]
@@ -53,11 +53,13 @@ impl Writer {
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// What lists and texts that were read take in memory.
+    held: usize,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self { bytes, at: 0, held: 0 }
     }
 
     pub(super) fn position(&self) -> usize {
@@ -138,11 +140,22 @@ impl<'a> Reader<'a> {
         Ok(found as usize)
     }
 
+    /// Counts what a list or a text will take in memory, before it does: an empty text is one byte here and 24 there.
+    pub(super) fn hold(&mut self, bytes: usize) -> Result<(), DecodeError> {
+        self.held = self.held.saturating_add(bytes);
+        if self.held > MAX_LIST_BYTES {
+            let (found, most) = (self.held as u64, MAX_LIST_BYTES as u64);
+            return Err(DecodeError::TooLarge { what: "memory for lists and texts", found, most });
+        }
+        Ok(())
+    }
+
     pub(super) fn text(&mut self, what: &'static str) -> Result<String, DecodeError> {
         let length = self.varint(what)?;
         if length > MAX_TEXT_BYTES {
             return Err(DecodeError::TooLarge { what, found: length, most: MAX_TEXT_BYTES });
         }
+        self.hold(length as usize)?;
         let at = self.at;
         let bytes = self.bytes(what, length as usize)?;
         std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| DecodeError::Text { what, at })

@@ -85,11 +85,12 @@ impl<const N: usize> Columns<N> {
         }
     }
 
-    fn read(input: &mut Reader<'_>, holds: [Holds; N]) -> Result<Self, DecodeError> {
+    /// `room` is how many rows the batch may still have, in this table and those behind it.
+    fn read(input: &mut Reader<'_>, holds: [Holds; N], room: &mut usize) -> Result<Self, DecodeError> {
         let rows = input.varint("rows")?;
-        if rows > MAX_EVENTS as u64 {
-            return Err(DecodeError::TooLarge { what: "rows", found: rows, most: MAX_EVENTS as u64 });
-        }
+        let left = usize::try_from(rows).ok().and_then(|rows| room.checked_sub(rows));
+        let most = *room as u64;
+        *room = left.ok_or(DecodeError::TooLarge { what: "rows", found: rows, most })?;
         let mut table = Self::new(holds);
         if rows > 0 {
             for (column, holds) in table.columns.iter_mut().zip(holds) {
@@ -205,10 +206,12 @@ pub(super) fn write_events(out: &mut Writer, anchor: MonoNanos, events: &[Event]
 }
 
 pub(super) fn read_events(input: &mut Reader<'_>, anchor: MonoNanos) -> Result<Vec<Event>, DecodeError> {
-    let (spans, steps) = (Columns::read(input, SPANS)?, Columns::read(input, STEPS)?);
-    let (started, buckets) = (Columns::read(input, STARTED)?, Columns::read(input, BUCKETS)?);
+    let mut room = MAX_EVENTS;
+    let (spans, steps) = (Columns::read(input, SPANS, &mut room)?, Columns::read(input, STEPS, &mut room)?);
+    let (started, buckets) =
+        (Columns::read(input, STARTED, &mut room)?, Columns::read(input, BUCKETS, &mut room)?);
 
-    let mut events = Vec::new();
+    let mut events = Vec::with_capacity(MAX_EVENTS - room);
     let (mut step, mut begin) = (Delta::default(), Delta::from(anchor));
     for [d_step, kind, d_begin, length, cpu_nanos] in spans.rows() {
         let begin = MonoNanos(begin.decode(d_begin) as i64);
@@ -228,7 +231,7 @@ pub(super) fn read_events(input: &mut Reader<'_>, anchor: MonoNanos) -> Result<V
             begin,
             end: after(begin, length),
             samples,
-            shadow: shadow != 0,
+            shadow: tag("shadow", &[false, true], shadow)?,
         }));
     }
     let (mut step, mut seq, mut launch) = (Delta::default(), Delta::default(), Delta::from(anchor));

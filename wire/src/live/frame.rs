@@ -24,10 +24,12 @@ macro_rules! frame_codec {
             /// Reads the frame.
             ///
             /// # Errors
-            /// When the bytes are another frame, another version, or end too early.
+            /// When the bytes are another frame, another version, end too early, or go on behind it.
             pub fn decode(bytes: &[u8]) -> Result<Self, $crate::live::FrameError> {
                 let mut input = $crate::live::frame::FrameReader::new(bytes, $kind)?;
-                Ok(Self { $($field: input.$method()?),+ })
+                let frame = Self { $($field: input.$method()?),+ };
+                input.end()?;
+                Ok(frame)
             }
         }
     };
@@ -66,6 +68,7 @@ pub(super) struct FrameReader<'a> {
 }
 
 pub(super) const TRUNCATED: FrameError = FrameError("it ends too early");
+pub(super) const FOLLOWED: FrameError = FrameError("something follows it");
 
 impl<'a> FrameReader<'a> {
     pub(super) fn new(bytes: &'a [u8], kind: u16) -> Result<Self, FrameError> {
@@ -88,8 +91,16 @@ impl<'a> FrameReader<'a> {
         Ok(taken)
     }
 
+    pub(super) fn end(&self) -> Result<(), FrameError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(FOLLOWED) }
+    }
+
     pub(super) fn flag(&mut self) -> Result<bool, FrameError> {
-        Ok(self.take(1)?[0] != 0)
+        match self.take(1)? {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            _ => Err(FrameError("a flag is neither 0 nor 1")),
+        }
     }
 
     pub(super) fn u8s(&mut self) -> Result<Vec<u8>, FrameError> {

@@ -6,7 +6,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::frame::{FrameReader, FrameWriter};
+use super::frame::{FOLLOWED, FrameReader, FrameWriter};
 use super::{FrameError, KIND_VIEW};
 
 /// Writes a view.
@@ -25,7 +25,11 @@ pub fn encode<T: Serialize>(view: &T) -> Result<Vec<u8>, FrameError> {
 /// When the bytes are another frame, another version, or not this view.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FrameError> {
     let input = FrameReader::new(bytes, KIND_VIEW)?;
-    postcard::from_bytes(input.rest).map_err(|_| FrameError("it is not the view that was asked for"))
+    match postcard::take_from_bytes(input.rest) {
+        Ok((view, [])) => Ok(view),
+        Ok(_) => Err(FOLLOWED),
+        Err(_) => Err(FrameError("it is not the view that was asked for")),
+    }
 }
 
 /// True when the bytes begin like a view, not like columns.

@@ -77,10 +77,8 @@ fn head_checksum(at: u64, head: &[u8]) -> u32 {
 /// Reads the bytes of a log.
 #[must_use]
 pub fn read(bytes: &[u8]) -> Contents {
-    let is_version_1 = !bytes.starts_with(&MARK);
+    let is_version_1 = is_version_1(bytes);
     let reader = Reader { bytes, is_version_1 };
-    // A damaged first mark makes a log of version 2 look older, until its first whole entry.
-    let is_version_1 = is_version_1 && reader.find(0).is_none_or(|at| !bytes[at..].starts_with(&MARK));
     let mut contents = Contents { is_version_1, ..Contents::default() };
     let mut at = 0;
     while at < bytes.len() {
@@ -100,6 +98,15 @@ pub fn read(bytes: &[u8]) -> Contents {
         }
     }
     contents
+}
+
+/// Whether an older program wrote the log. A damaged first mark makes one of version 2 look older; then another head, or
+/// the rest of the first one, says what it is. To look for entries of both versions would be wrong: those of version 1
+/// do not say where they lie, so that a sender can put one into a frame.
+fn is_version_1(bytes: &[u8]) -> bool {
+    let (newer, older) = (Reader { bytes, is_version_1: false }, Reader { bytes, is_version_1: true });
+    let is_newer = || newer.has_head_without_mark() || (0..bytes.len()).any(|at| newer.head(at).is_some());
+    !bytes.starts_with(&MARK) && (older.entry_v1(0).is_some() || !is_newer())
 }
 
 /// What lies at an offset.
@@ -148,8 +155,20 @@ impl Reader<'_> {
         (from..self.bytes.len()).find(|&at| self.head(at).is_some() || self.entry_v1(at).is_some())
     }
 
+    /// The first head of a log of version 2 of which only the mark is damaged.
+    fn has_head_without_mark(&self) -> bool {
+        let head = self.bytes.get(MARK.len()..HEAD_BYTES);
+        head.is_some_and(|head| {
+            let whole = [MARK.as_slice(), head].concat();
+            word(&whole, 20) == Some(head_checksum(0, &whole[..20]))
+        })
+    }
+
     /// The head of an entry of version 2.
     fn head(&self, at: usize) -> Option<Head> {
+        if self.is_version_1 {
+            return None;
+        }
         let head = self.bytes.get(at..at + HEAD_BYTES).filter(|head| head.starts_with(&MARK))?;
         let length = word(head, 4)? as usize;
         let is_right = word(head, 20)? == head_checksum(at as u64, &head[..20]) && length <= MAX_WIRE_BYTES;

@@ -87,8 +87,8 @@ impl Rebuilt {
                 batch.probes.push(Probe {
                     sent: MonoNanos(sent),
                     server_received: ServerNanos(received),
-                    server_sent: ServerNanos(received) + inside,
-                    received: MonoNanos(sent) + round,
+                    server_sent: ServerNanos(received.wrapping_add(inside)),
+                    received: MonoNanos(sent.wrapping_add(round)),
                 });
             }
         }

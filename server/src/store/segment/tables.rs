@@ -56,9 +56,10 @@ impl Tables {
         let key = batch.seq.0 as i64;
         self.batches.push([life, key, at.0, batch.anchor.mono.0, batch.anchor.unix.0]);
         for probe in &batch.probes {
-            let inside = probe.server_sent - probe.server_received;
-            let (sent, received) = (probe.sent.0, probe.server_received.0);
-            self.probes.push([life, key, sent, received, inside, probe.received - probe.sent]);
+            // Wraps, as all differences here do, so that every value survives.
+            let inside = probe.server_sent.0.wrapping_sub(probe.server_received.0);
+            let round = probe.received.0.wrapping_sub(probe.sent.0);
+            self.probes.push([life, key, probe.sent.0, probe.server_received.0, inside, round]);
         }
         let rank = i64::from(batch.rank.0);
         for event in &batch.events {

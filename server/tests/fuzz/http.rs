@@ -1,0 +1,254 @@
+//! Requests with odd paths, queries and headers, and batches with odd records: each gets an answer that is no fault of
+//! the server's, bounded, and right in what it is said to be; and no run is lost to it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::http::{HeaderValue, Method, Request, StatusCode, Uri, header};
+use fuzz::{Corpus, Verdict};
+use wire::codec::{decode_plain, encode_plain};
+use wire::ids::{BatchSeq, Rank, RunId};
+use wire::live::tile::Tile;
+use wire::live::{StepColumns, StepRanks, Waterfall, view};
+
+use super::server::{Answer, Tried, batch};
+use super::{CORPUS, ensure};
+
+/// Everything that a run of 40 steps can be asked for.
+const MOST_ANSWER: usize = 16 << 20;
+/// What a snapshot may take on a busy machine.
+const WITHIN: Duration = Duration::from_secs(10);
+const WIRE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wire");
+
+const WORDS: [&str; 40] = [
+    "18446744073709551615",
+    "18446744073709551616",
+    "9223372036854775808",
+    "4294967295",
+    "4294967296",
+    "-1",
+    "0",
+    "1",
+    "1e9",
+    "0x10",
+    "NaN",
+    "latest",
+    "recent",
+    "all",
+    "json",
+    "frame",
+    "html",
+    "markdown",
+    "perfetto",
+    "chrome",
+    "parquet",
+    "csv",
+    "max",
+    "mean",
+    "lateness",
+    "one",
+    "wide",
+    "..",
+    "0..4294967295",
+    "%00",
+    "%FF",
+    "%2e%2e",
+    "%2F",
+    "+",
+    "&",
+    "=",
+    "?",
+    "/",
+    "from",
+    "rank_from",
+];
+
+/// A line is `METHOD /path?query`, and a header behind it for some.
+fn request(line: &[u8]) -> Option<Request<Body>> {
+    let mut parts = line.splitn(3, |&byte| byte == b' ');
+    let method = Method::from_bytes(parts.next()?).ok()?;
+    let uri = Uri::try_from(parts.next()?).ok()?;
+    let mut request = Request::builder().method(method).uri(uri).header("host", "localhost");
+    if let Some(accept) = parts.next() {
+        let value = HeaderValue::from_bytes(accept).ok()?;
+        for name in ["accept", "accept-encoding", "if-none-match", "content-length", "cookie"] {
+            request = request.header(name, value.clone());
+        }
+    }
+    request.body(Body::empty()).ok()
+}
+
+fn is_answer(path: &str, answer: &Answer) -> Verdict {
+    let Answer { status, headers, body } = answer;
+    let text = || String::from_utf8_lossy(&body[..body.len().min(400)]).into_owned();
+    // What can be tried again says when; a page that was not built is no fault of a request.
+    let is_api = path.starts_with("/api") || path.starts_with("/parts");
+    let is_busy =
+        *status == StatusCode::SERVICE_UNAVAILABLE && (headers.contains_key(header::RETRY_AFTER) || !is_api);
+    ensure(!status.is_server_error() || is_busy, || format!("{path} is answered {status}: {}", text()))?;
+    ensure(body.len() < MOST_ANSWER, || format!("{path} is answered with {} bytes", body.len()))?;
+    if !status.is_success() {
+        return ensure(body.len() < 8_192 + 8 * path.len(), || format!("an error of {} bytes", body.len()));
+    }
+    let media = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match media {
+        _ if body.is_empty() => Ok(()),
+        "application/json" => {
+            let value: Result<serde_json::Value, _> = serde_json::from_slice(body);
+            ensure(value.is_ok(), || format!("{path} is answered with {}", text()))
+        }
+        "application/octet-stream" if !path.contains("/export") => is_frame(path, body),
+        _ => Ok(()),
+    }
+}
+
+/// A binary answer is a frame that the page takes, and indexes without looking.
+fn is_frame(path: &str, body: &[u8]) -> Verdict {
+    let is_consistent = view::is_view(body)
+        || StepColumns::decode(body).is_ok_and(|frame| frame.is_consistent())
+        || StepRanks::decode(body).is_ok_and(|frame| frame.is_consistent())
+        || Waterfall::decode(body).is_ok_and(|frame| frame.is_consistent())
+        || Tile::decode(body).is_ok_and(|frame| frame.is_consistent());
+    ensure(is_consistent, || format!("{path} is answered with a frame of {} bytes that is none", body.len()))
+}
+
+#[test]
+fn requests() {
+    let tried = Tried::with_runs();
+    for run in ["one", "wide"] {
+        assert_eq!(tried.get(&format!("/api/v1/runs/{run}")).status, StatusCode::OK, "the run is there");
+    }
+    let corpus = Corpus::lines(format!("{CORPUS}/requests.txt")).words(&WORDS);
+    corpus.check("request", 8_000, |line, _| {
+        let Some(request) = request(line) else { return Ok(()) };
+        let path = request.uri().to_string();
+        let is_head = request.method() == Method::HEAD;
+        let answer = tried.ask(request);
+        ensure(!is_head || answer.body.is_empty(), || format!("{path} is answered with a body"))?;
+        is_answer(&path, &answer)?;
+        tried.trouble().map_or(Ok(()), Err)
+    });
+    // Nobody was asked for anything but bursts: the runs are as they were.
+    assert!(tried.get("/api/v1/runs/one/summary").body.windows(10).any(|part| part == b"\"steps\":40"));
+}
+
+/// Batches that the codec takes, with any records in them. Each is a run of its own, which is then looked at from all
+/// sides.
+#[test]
+fn batches() {
+    let tried = Tried::start();
+    let (one, next) = (encode_plain(&batch("one", 0, 1, 0, 0..6)), AtomicU64::new(0));
+    let taken = AtomicU64::new(0);
+    let corpus = Corpus::folder(format!("{WIRE}/tests/corpus/plain"))
+        .and(Corpus::files(format!("{WIRE}/src/codec"), ".hex"))
+        .with("six steps", one.clone())
+        .with("six steps again", one)
+        .only(|bytes| decode_plain(bytes).is_ok());
+    corpus.check("batch", 2_000, |bytes, choice| {
+        let Ok(mut batch) = decode_plain(bytes) else { return Ok(()) };
+        let name = format!("run-{}", next.fetch_add(1, Ordering::Relaxed));
+        batch.run = RunId::new(&*name).map_err(|error| error.to_string())?;
+        // Steps of one rank close at once; with more ranks they wait, and that is looked at too.
+        (batch.rank, batch.seq) = (Rank(0), BatchSeq(0));
+        batch.world_size = if choice.is_multiple_of(4) { batch.world_size.min(64) } else { 1 };
+        let status = tried.send(&batch);
+        ensure(!status.is_server_error(), || format!("the batch is answered {status}"))?;
+        if status == StatusCode::OK {
+            taken.fetch_add(1, Ordering::Relaxed);
+            looked_at(&tried, &name)?;
+            is_shown(&tried, &batch.run)?;
+        }
+        tried.app.vitals.failure().map_or(Ok(()), Err)
+    });
+    let taken = taken.into_inner();
+    assert!(taken > 300, "only {taken} batches were taken: little is tried behind the codec");
+}
+
+/// The run is in the next snapshot, and not set aside, which the server does with runs that it fails on.
+fn is_shown(tried: &Tried, run: &RunId) -> Verdict {
+    let began = Instant::now();
+    loop {
+        let snapshot = tried.app.hub.snapshot();
+        if let Some(reason) = snapshot.aside.get(run) {
+            return Err(format!("the run is set aside: {reason}"));
+        }
+        if snapshot.runs.contains_key(run) {
+            return Ok(());
+        }
+        ensure(began.elapsed() < WITHIN, || "the run is not shown".into())?;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn looked_at(tried: &Tried, run: &str) -> Verdict {
+    let asked = [
+        "?window=all",
+        "?form=frame",
+        "?form=html",
+        "/steps",
+        "/steps/latest/waterfall",
+        "/heatmap?columns=1&rows=1",
+        "/heatmap?measure=exposed-wait&reduce=mean",
+        "/devices",
+        "/bursts",
+        "/scaling",
+        "/export?format=chrome",
+        "/export?format=perfetto",
+        "/export?format=csv",
+        "/summary",
+    ];
+    for path in asked.map(|path| format!("/api/v1/runs/{run}{path}")) {
+        is_answer(&path, &tried.get(&path))?;
+    }
+    for part in ["devices", "groups", "trust"] {
+        let path = format!("/parts/runs/{run}/{part}");
+        is_answer(&path, &tried.get(&path))?;
+    }
+    let path = format!("/api/v1/compare?a={run}&b={run}");
+    is_answer(&path, &tried.get(&path))
+}
+
+/// A page of another name, which the name's owner may let point here, must not come in; nor another page of the browser.
+#[test]
+fn hosts_and_origins() {
+    let tried = Tried::start();
+    let corpus = Corpus::lines(format!("{CORPUS}/hosts.txt"));
+    let words = [
+        "localhost",
+        "127.0.0.1",
+        "evil.example",
+        "[::1]",
+        ":",
+        "http://",
+        "[",
+        "]",
+        "@",
+        "8080",
+        "%",
+        "::1",
+    ];
+    corpus.words(&words).check("host", 10_000, |line, _| {
+        let mut parts = line.splitn(2, |&byte| byte == b' ');
+        let mut header = |name| Some((name, HeaderValue::from_bytes(parts.next()?).ok()?));
+        let (host, origin) = (header("host"), header("origin"));
+        let Some((_, host)) = host else { return Ok(()) };
+        let mut request = Request::get("/api/v1/clock").header("host", &host);
+        if let Some((name, value)) = &origin {
+            request = request.header(*name, value);
+        }
+        let request = request.body(Body::empty()).map_err(|error| error.to_string())?;
+        let answer = tried.ask(request);
+        is_answer("/api/v1/clock", &answer)?;
+        if !answer.status.is_success() {
+            return Ok(());
+        }
+        let host = host.to_str().map_err(|error| error.to_string())?;
+        let name = host.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches(':');
+        let is_address = host.bytes().all(|byte| byte.is_ascii_hexdigit() || b"[]:.".contains(&byte));
+        ensure(name.eq_ignore_ascii_case("localhost") || is_address, || format!("{host:?} came in"))?;
+        let origin = origin.and_then(|(_, value)| value.to_str().ok().map(str::to_owned));
+        let is_own = origin.is_none_or(|origin| origin.ends_with(&format!("://{host}")));
+        ensure(is_own, || format!("another page came in as {host:?}"))
+    });
+}

@@ -1,0 +1,154 @@
+//! Logs of both versions. Whatever happens to their bytes, each byte is an entry, damage or torn, and no entry is read
+//! that was not written there.
+
+use std::collections::BTreeSet;
+
+use fuzz::{Corpus, Verdict};
+use paceline::store::log::format::{Contents, read, write_entry};
+use wire::clock::ServerNanos;
+
+use super::{CORPUS, STORED, ensure, word};
+
+const MARK: &[u8] = b"\xb6PL2";
+const HEAD: usize = 24;
+const HEAD_V1: usize = 16;
+
+fn corpus() -> Corpus {
+    Corpus::files(STORED, ".plog").and(Corpus::folder(format!("{CORPUS}/log")))
+}
+
+fn checksum(parts: &[&[u8]]) -> u32 {
+    let mut checksum = crc32fast::Hasher::new();
+    parts.iter().for_each(|part| checksum.update(part));
+    checksum.finalize()
+}
+
+/// The entry that lies at an offset, with its time, by a reader of this test's own; and how long it is.
+fn entry_at(bytes: &[u8], at: usize, is_version_1: bool) -> Option<(i64, &[u8], usize)> {
+    let rest = bytes.get(at..)?;
+    let (head, length) = if is_version_1 { (HEAD_V1, word(rest, 0)?) } else { (HEAD, word(rest, 4)?) };
+    let end = head.checked_add(length as usize)?;
+    let (frame, time) = (rest.get(head..end)?, rest.get(8..16)?);
+    let is_right = if is_version_1 {
+        word(rest, 4)? == checksum(&[time, frame])
+    } else {
+        rest.starts_with(MARK)
+            && word(rest, 16)? == checksum(&[frame])
+            && word(rest, 20)? == checksum(&[&(at as u64).to_le_bytes(), &rest[..20]])
+    };
+    is_right.then(|| (i64::from_le_bytes(time.try_into().expect("eight bytes")), frame, end))
+}
+
+/// Makes checksums right again, so that what is behind them is reached: of heads, of frames, of both.
+fn repair(bytes: &mut [u8], choice: u64) {
+    let (heads, frames) = (choice & 1 != 0, choice & 2 != 0);
+    let mut at = 0;
+    while at + HEAD <= bytes.len() {
+        let mark = bytes[at..].windows(MARK.len()).position(|window| window == MARK);
+        let Some(found) = mark.map(|mark| at + mark).filter(|found| found + HEAD <= bytes.len()) else {
+            return;
+        };
+        let length = word(bytes, found + 4).unwrap_or(0) as usize;
+        let frame =
+            bytes.get(found + HEAD..(found + HEAD).saturating_add(length)).map(|frame| checksum(&[frame]));
+        if let (true, Some(sum)) = (frames, frame) {
+            bytes[found + 16..found + 20].copy_from_slice(&sum.to_le_bytes());
+        }
+        if heads {
+            let sum = checksum(&[&(found as u64).to_le_bytes(), &bytes[found..found + 20]]);
+            bytes[found + 20..found + 24].copy_from_slice(&sum.to_le_bytes());
+        }
+        at = found + if frame.is_some() { HEAD + length } else { MARK.len() };
+    }
+}
+
+/// Entries, gaps and what is torn lie side by side, from the first byte to the last.
+fn covers(bytes: &[u8], contents: &Contents) -> Verdict {
+    let (mut at, mut gaps, mut entries) = (0, contents.gaps.iter().peekable(), contents.entries.iter());
+    loop {
+        if let Some(gap) = gaps.next_if(|gap| gap.at == at as u64) {
+            ensure(gap.bytes > 0, || format!("an empty gap at {at}"))?;
+            at += gap.bytes as usize;
+        } else if let Some(entry) = entries.next() {
+            let found = entry_at(bytes, at, contents.is_version_1);
+            let Some((time, frame, length)) = found else { return Err(format!("no entry lies at {at}")) };
+            ensure((ServerNanos(time), frame) == (entry.received, &entry.frame), || {
+                format!("another entry at {at}")
+            })?;
+            at += length;
+        } else {
+            break;
+        }
+    }
+    ensure(gaps.next().is_none(), || "gaps are not in order, or overlap".into())?;
+    let end = at as u64 + contents.torn;
+    ensure(end == bytes.len() as u64, || format!("{end} bytes of {} are accounted for", bytes.len()))
+}
+
+/// Written again, the entries are all that is read.
+fn survives(contents: &Contents) -> Verdict {
+    let mut bytes = Vec::new();
+    for entry in &contents.entries {
+        let at = bytes.len() as u64;
+        write_entry(&mut bytes, at, entry.received, &entry.frame);
+    }
+    let again = read(&bytes);
+    ensure(again.entries == contents.entries && again.gaps.is_empty() && again.torn == 0, || {
+        format!("written again: {again:?}")
+    })
+}
+
+#[test]
+fn logs() {
+    let corpus = corpus();
+    let mut written = BTreeSet::new();
+    for (_, bytes) in corpus.entries() {
+        for entry in read(bytes).entries {
+            written.insert((entry.received, entry.frame));
+        }
+    }
+    // Where damage leaves no head of version 2, what is inside a frame looks like an entry of version 1.
+    written.insert((ServerNanos(77), b"PCLB inside".to_vec()));
+    assert!(written.len() > 20, "the corpus has only {} entries", written.len());
+    corpus.check("log", 12_000, |bytes, choice| {
+        let mut bytes = bytes.to_vec();
+        let is_repaired = !choice.is_multiple_of(4);
+        repair(&mut bytes, choice % 4);
+        let contents = read(&bytes);
+        covers(&bytes, &contents)?;
+        survives(&contents)?;
+        for entry in &contents.entries {
+            // What a sender wrote may be anything; reading it is an answer all the same.
+            let _batch = wire::codec::decode(&entry.frame);
+            let is_known = written.contains(&(entry.received, entry.frame.clone()));
+            ensure(is_repaired || is_known, || format!("an entry that nobody wrote: {entry:?}"))?;
+        }
+        Ok(())
+    });
+}
+
+/// A frame may hold anything, an entry of version 1 too, which does not say where it lies. In a log whose first mark is
+/// damaged it was read as an entry of its own.
+#[test]
+fn an_entry_inside_a_frame_is_never_read() {
+    let inner = b"PCLB of another rank";
+    let (time, mut hostile) = (7_i64.to_le_bytes(), b"PCLB\x04\0\x01\0".to_vec());
+    hostile.extend_from_slice(&(inner.len() as u32).to_le_bytes());
+    hostile.extend_from_slice(&checksum(&[&time, inner]).to_le_bytes());
+    hostile.extend_from_slice(&time);
+    hostile.extend_from_slice(inner);
+    for others in 0..3 {
+        let mut log = Vec::new();
+        for frame in std::iter::once(&hostile[..]).chain(std::iter::repeat_n(&b"PCLB good"[..], others)) {
+            let at = log.len() as u64;
+            write_entry(&mut log, at, ServerNanos(1), frame);
+        }
+        for at in 0..HEAD {
+            let mut spoilt = log.clone();
+            spoilt[at] ^= 0x10;
+            let contents = read(&spoilt);
+            let frames: Vec<_> = contents.entries.iter().map(|entry| entry.frame.as_slice()).collect();
+            assert_eq!(frames, vec![&b"PCLB good"[..]; others], "byte {at} spoilt, {others} entries behind");
+        }
+    }
+}
