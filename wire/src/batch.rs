@@ -16,7 +16,7 @@ use crate::burst::{Burst, BurstOutcome};
 use crate::clock::{ClockAnchor, Probe};
 use crate::device::{DeviceFigure, DeviceSample};
 use crate::event::{Event, EventKind};
-use crate::host::HostSample;
+use crate::host::{HostFigure, HostSample};
 use crate::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId};
 
 /// The newest version that this crate writes and reads.
@@ -176,6 +176,7 @@ impl Note {
             Self::Device(sample) => {
                 sample.device.len() + sample.figures.len() * size_of::<(DeviceFigure, u64)>()
             }
+            Self::Host(sample) => sample.cores.len() + sample.figures.len() * size_of::<(HostFigure, u64)>(),
             Self::Burst(burst) => match &burst.outcome {
                 BurstOutcome::Refused { reason } => reason.len(),
                 BurstOutcome::Recorded(activity) => {

@@ -485,7 +485,7 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
         3 => Ok(Note::Device(DeviceSample {
             at: MonoNanos(input.i64("device sample")?),
             device: input.text("device")?,
-            figures: read_figures(input)?,
+            figures: read_figures(input, "device figures", &DeviceFigure::ALL)?,
         })),
         4 => Ok(Note::Burst(read_burst(input)?)),
         5 => {
@@ -500,29 +500,24 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
         6 => Ok(Note::Host(HostSample {
             at: MonoNanos(input.i64("host sample")?),
             cores: input.text("cores")?,
-            figures: read_list(input, "host figures", HostFigure::ALL.len() as u64, |input| {
-                Ok((input.tag("host figure", &HostFigure::ALL)?, input.varint("host figure")?))
-            })?
-            .into_iter()
-            .collect(),
+            figures: read_figures(input, "host figures", &HostFigure::ALL)?,
         })),
         found => Err(DecodeError::Value { what: "note", at, found: u64::from(found) }),
     }
 }
 
 /// Each figure at most once: of two, one would be lost.
-fn read_figures(input: &mut Reader<'_>) -> Result<BTreeMap<DeviceFigure, u64>, DecodeError> {
+fn read_figures<F: Copy + Ord>(
+    input: &mut Reader<'_>,
+    what: &'static str,
+    all: &[F],
+) -> Result<BTreeMap<F, u64>, DecodeError> {
     let at = input.position();
-    let listed = read_list(input, "device figures", DeviceFigure::ALL.len() as u64, |input| {
-        Ok((input.tag("device figure", &DeviceFigure::ALL)?, input.varint("device figure")?))
-    })?;
+    let listed =
+        read_list(input, what, all.len() as u64, |input| Ok((input.tag(what, all)?, input.varint(what)?)))?;
     let (found, figures) = (listed.len(), BTreeMap::from_iter(listed));
     if figures.len() != found {
-        return Err(DecodeError::Value {
-            what: "a list with a device figure twice",
-            at,
-            found: found as u64,
-        });
+        return Err(DecodeError::Value { what: "a list with a figure twice", at, found: found as u64 });
     }
     Ok(figures)
 }

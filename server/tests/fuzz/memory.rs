@@ -55,6 +55,11 @@ impl Disk for MemoryDisk {
         Ok(Box::new(Open { disk: self.clone(), path: path.to_owned() }))
     }
 
+    fn reopen(&self, path: &Path) -> io::Result<(Box<dyn AppendFile>, u64)> {
+        let length = self.file(path, |content| content.len())?;
+        Ok((Box::new(Open { disk: self.clone(), path: path.to_owned() }), length as u64))
+    }
+
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         self.files().insert(path.to_owned(), bytes.to_vec());
         Ok(())

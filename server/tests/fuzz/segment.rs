@@ -47,7 +47,7 @@ fn batches_survive_being_sealed() {
             Received { at: ServerNanos(choice as i64), batch: Batch { run: folder.run.clone(), ..batch } };
         let sums = segment::write(&folder, 1, std::slice::from_ref(&received));
         let files = sums.map_err(|error| format!("it cannot be written: {error}"))?;
-        let sealed = Sealed { name: segment_name(1), batches: 1, files, damage: None };
+        let sealed = Sealed { name: segment_name(1), batches: 1, steps: None, files, damage: None };
         let read = segment::read(&folder, &sealed).map_err(|error| format!("it cannot be read: {error}"))?;
         let [back] = read.as_slice() else { return Err(format!("it came back as {} batches", read.len())) };
         let sorted = |received: &Received| (received.at, without_started(received.batch.clone()));
@@ -74,7 +74,7 @@ fn damaged(name: &str, inputs: &Corpus, cases: u32) {
     files.iter().for_each(|(name, bytes)| write(name, bytes));
     let sums: BTreeMap<_, _> = files.iter().map(|(name, bytes)| (name.clone(), FileSum::of(bytes))).collect();
     let good = files.remove(name).expect("a file of that name");
-    let before = Sealed { name: segment_name(1), batches: 0, files: sums, damage: None };
+    let before = Sealed { name: segment_name(1), batches: 0, steps: None, files: sums, damage: None };
     let batches = segment::read(&folder, &before).expect("it is good as it is").len();
     inputs.check(&format!("segment-{name}"), cases, |bytes, choice| -> Verdict {
         write(name, bytes);

@@ -13,6 +13,7 @@ use paceline::metrics::Metrics;
 use paceline::state::hub::Hub;
 use paceline::store::directory::Layout;
 use paceline::store::log::Log;
+use paceline::store::log::writer::Writer;
 use paceline::store::sealer::Sealer;
 use paceline::vitals::Vitals;
 use tokio::runtime::Runtime;
@@ -49,8 +50,8 @@ impl Tried {
         let (metrics, clock, vitals) = (Metrics::new(), ServerClock::start(), Vitals::default());
         let layout = Layout::on(Arc::new(MemoryDisk::default()), "/data");
         let (sealer, _thread) = Sealer::start(layout.clone(), &vitals).expect("a thread can be started");
-        let log =
-            Log::start(layout, metrics.server.clone(), sealer, &vitals).expect("a thread can be started");
+        let log = Log::start(Writer::new(layout), metrics.server.clone(), sealer, &vitals);
+        let log = log.expect("a thread can be started");
         let hub = Hub::start(Default::default(), clock, metrics.clone(), &vitals, None);
         let guard = Arc::new(Guard { loopback_only: true, ..Guard::default() });
         let (stop, stopping) = watch::channel(false);

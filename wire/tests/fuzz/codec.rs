@@ -24,7 +24,7 @@ fn frames() -> Corpus {
 
 /// Around plain bytes: what an agent sends when they are its batch.
 fn framed(plain: &[u8], is_compressed: bool) -> Vec<u8> {
-    let mut frame = b"PCLB\x04\0".to_vec();
+    let mut frame = b"PCLB\x05\0".to_vec();
     frame.extend_from_slice(&u16::from(!is_compressed).to_le_bytes());
     frame.extend_from_slice(&(plain.len() as u32).to_le_bytes());
     if is_compressed {
