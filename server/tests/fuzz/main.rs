@@ -5,6 +5,7 @@ mod live;
 mod log;
 mod manifest;
 mod memory;
+mod odd;
 mod segment;
 mod server;
 

@@ -17,6 +17,7 @@ use wire::event::Event;
 use wire::ids::RunId;
 
 use super::memory::MemoryDisk;
+use super::odd::make_odd;
 use super::{STORED, ensure};
 
 const WIRE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wire");
@@ -42,7 +43,8 @@ fn batches_survive_being_sealed() {
         .and(Corpus::files(format!("{WIRE}/src/codec"), ".hex"))
         .only(|bytes| decode_plain(bytes).is_ok());
     corpus.check("sealed-batch", 1_500, |bytes, choice| {
-        let Ok(batch) = decode_plain(bytes) else { return Ok(()) };
+        let Ok(mut batch) = decode_plain(bytes) else { return Ok(()) };
+        make_odd(&mut batch, choice);
         let received =
             Received { at: ServerNanos(choice as i64), batch: Batch { run: folder.run.clone(), ..batch } };
         let sums = segment::write(&folder, 1, std::slice::from_ref(&received));

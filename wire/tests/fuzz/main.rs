@@ -5,13 +5,19 @@
 mod codec;
 mod live;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use fuzz::Verdict;
 
 /// What `work` gives, and the most memory that it held meanwhile.
 fn measured<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let mut out = None;
-    let used = allocation_counter::measure(|| out = Some(work()));
-    (out.expect("it was called"), used.bytes_max as usize)
+    // The counter must see its own end: a panic that passes it by is counted in for ever.
+    let used = allocation_counter::measure(|| out = Some(catch_unwind(AssertUnwindSafe(work))));
+    match out.expect("it was called") {
+        Ok(given) => (given, used.bytes_max as usize),
+        Err(panic) => resume_unwind(panic),
+    }
 }
 
 fn ensure(holds: bool, what: impl FnOnce() -> String) -> Verdict {
