@@ -102,6 +102,7 @@ mod tests {
             looks: Vec::new(),
             bursts: Vec::new(),
             notable_share: crate::verdict::NOTABLE_SHARE,
+            hidden_steps: Vec::new(),
         };
         report::report::<crate::step::StepAnalysis>(&facts, &[])
     }

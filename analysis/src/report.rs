@@ -52,6 +52,8 @@ pub struct RunFacts {
     pub bursts: Vec<Option<Activity>>,
     /// An effect that costs less than this share of the time is a note and not a verdict; 0 to 1.
     pub notable_share: f64,
+    /// Steps whose records cannot be shown, in order: no verdict has one of them as its example.
+    pub hidden_steps: Vec<u64>,
 }
 
 /// Why there are no phases in a job that knows nothing of Paceline.
@@ -343,7 +345,11 @@ fn computed_on(facts: &RunFacts) -> ComputedOn {
 }
 
 fn verdicts(facts: &RunFacts, observed: &[&StepAnalysis]) -> Verdicts {
-    let setting = Setting { computed_on: computed_on(facts), notable_share: facts.notable_share };
+    let setting = Setting {
+        computed_on: computed_on(facts),
+        notable_share: facts.notable_share,
+        hidden_steps: &facts.hidden_steps,
+    };
     let mut found = verdict::verdicts(observed, &setting);
     let verdicts = &mut found.verdicts;
     let begin = observed.iter().find_map(|step| Some(step.window?.0));

@@ -55,11 +55,19 @@ const CHOSEN_TOGETHER: usize = 25;
 
 /// What decides whether an effect is a verdict.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Setting {
+pub struct Setting<'a> {
     /// What the ranks compute on.
     pub computed_on: ComputedOn,
     /// An effect that costs less than this share of all time watched is a note; 0 to 1.
     pub notable_share: f64,
+    /// Steps that cannot be shown, in order: none of them is an example.
+    pub hidden_steps: &'a [u64],
+}
+
+impl Setting<'_> {
+    fn can_show(&self, step: &StepAnalysis) -> bool {
+        self.hidden_steps.binary_search(&step.step.0).is_err()
+    }
 }
 
 /// The share of time from which on people care: 5 %.
@@ -76,7 +84,7 @@ pub struct Verdicts {
 
 /// All verdicts over `steps`, which must be observed ones, in order.
 #[must_use]
-pub fn verdicts(steps: &[&StepAnalysis], setting: &Setting) -> Verdicts {
+pub fn verdicts(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Verdicts {
     let ranks = steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0);
     if ranks < 2 || steps.len() < LEAST_STEPS {
         return Verdicts::default();
@@ -104,7 +112,7 @@ fn suspects(claims: &[Option<Claim>]) -> impl Iterator<Item = &[usize]> {
 
 /// An effect is notable when it has cost a notable share of all time watched. One that lasts is notable already when it
 /// costs that share of the steps that have it, unless its cause is the processor.
-fn is_notable(verdict: &Verdict, steps: &[&StepAnalysis], setting: &Setting) -> bool {
+fn is_notable(verdict: &Verdict, steps: &[&StepAnalysis], setting: &Setting<'_>) -> bool {
     let total: u64 = steps.iter().map(|step| step.period_nanos()).sum();
     let is_there = verdict.state != VerdictState::Resolved && verdict.cause != Cause::Processor;
     verdict.lost_ns() as f64 >= setting.notable_share * total as f64
@@ -125,7 +133,7 @@ fn against(
     steps: &[&StepAnalysis],
     claims: &[Option<Claim>],
     ranks: &[usize],
-    setting: &Setting,
+    setting: &Setting<'_>,
 ) -> Option<Verdict> {
     let savings: Vec<f64> =
         steps.iter().zip(claims).map(|(step, claim)| claim::saving(step, claim.as_ref(), ranks)).collect();
@@ -170,7 +178,7 @@ fn against(
         sentence: case.sentence(),
         evidence: case.evidence(),
         counter_evidence: case.counter_evidence(),
-        example_step: example_step(&bad_steps, &bad, &savings),
+        example_step: example_step(&bad_steps, &bad, &savings, setting),
         persistence: Some(persistence),
         steps: case.range(),
         onset,
@@ -248,10 +256,15 @@ pub(crate) fn millis(nanos: f64) -> String {
     if millis.abs() >= 10.0 { format!("{millis:.0} ms") } else { format!("{millis:.1} ms") }
 }
 
-/// The step with the median saving shows the usual picture.
-fn example_step(steps: &[&StepAnalysis], bad: &[usize], savings: &[f64]) -> Option<u64> {
-    let mut by_saving: Vec<(f64, u64)> =
-        steps.iter().zip(bad).map(|(step, &at)| (savings[at], step.step.0)).collect();
+/// The step with the median saving shows the usual picture. `None` when no step can be shown.
+fn example_step(
+    steps: &[&StepAnalysis],
+    bad: &[usize],
+    savings: &[f64],
+    setting: &Setting<'_>,
+) -> Option<u64> {
+    let shown = steps.iter().zip(bad).filter(|(step, _)| setting.can_show(step));
+    let mut by_saving: Vec<(f64, u64)> = shown.map(|(step, &at)| (savings[at], step.step.0)).collect();
     by_saving.sort_by(|a, b| a.0.total_cmp(&b.0));
     by_saving.get(by_saving.len() / 2).map(|&(_, step)| step)
 }

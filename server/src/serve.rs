@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{DirBuilder, Permissions};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,19 +17,21 @@ use tokio::task::JoinHandle;
 use wire::ids::RunId;
 use wire::views::RunState;
 
+use crate::clock::ServerClock;
 use crate::http::connections;
 use crate::http::guard::Guard;
 use crate::http::ingest::Room;
 use crate::http::{self, App};
 use crate::metrics::Metrics;
-use crate::state::collection::Collection;
+use crate::state::collection::{Collection, Replayed};
 use crate::state::hub::Hub;
 use crate::state::snapshot::Snapshot;
 use crate::store::directory::{Held, Layout};
 use crate::store::log::Log;
+use crate::store::log::writer::{Writer, most_open};
+use crate::store::recovery;
 use crate::store::replay;
-use crate::store::sealer::{self, Sealer};
-use crate::store::{StoreError, recovery};
+use crate::store::sealer::{Closed, Sealer};
 use crate::vitals::Vitals;
 
 /// Requests under way get this long when the server stops.
@@ -79,10 +82,12 @@ impl Server {
         let clock = held.clock;
         let metrics = Metrics::new();
         let vitals = Vitals::default();
-        let (runs, runs_at) = (replay_and_seal(&layout, clock).await?, layout.clone());
+        let ((runs, unsealed), runs_at) = (replay_all(&layout, clock).await?, layout.clone());
         let (sealer, sealing) =
             Sealer::start(layout.clone(), &vitals).context("cannot start the sealer's thread")?;
-        let log = Log::start(layout, metrics.server.clone(), sealer, &vitals)
+        sealer.seal_later(unsealed);
+        let writer = Writer::new(layout).holding_open(most_open(files_allowed()));
+        let log = Log::start(writer, metrics.server.clone(), sealer, &vitals)
             .context("cannot start the log's thread")?;
         let listener = TcpListener::bind(options.listen)
             .await
@@ -94,8 +99,9 @@ impl Server {
             loopback_only: options.listen.ip().is_loopback(),
             token: options.token,
         };
+        let over = runs.over();
         let hub = Hub::start(runs, clock, metrics.clone(), &vitals, Some(runs_at));
-        let closing = tokio::spawn(close_ended(hub.clone(), log.clone()));
+        let closing = tokio::spawn(close_ended(hub.clone(), log.clone(), over));
         let (stop, stopping) = watch::channel(false);
         let app = App {
             hub: hub.clone(),
@@ -176,41 +182,55 @@ fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// Replays all runs and seals the logs of those that are over; nobody writes to any log yet.
-async fn replay_and_seal(layout: &Layout, clock: crate::clock::ServerClock) -> anyhow::Result<Collection> {
+/// Replays all runs; nobody writes to any log yet. Returns the logs of those that are over, to be sealed.
+async fn replay_all(layout: &Layout, clock: ServerClock) -> anyhow::Result<(Collection, Vec<Closed>)> {
     let layout = layout.clone();
     let work = move || {
-        recovery::cut_torn_tails(&layout)?;
-        let (mut runs, mut ended) = (Collection::default(), Vec::new());
-        replay::each(&layout, |id, replayed| match replayed {
-            Ok(run) => ended.extend(runs.add(run, clock.now()).then_some(id)),
-            Err(reason) => {
+        let (mut runs, mut unsealed) = (Collection::default(), Vec::new());
+        let replayed = |id: &RunId| (id.clone(), replay_one(&layout, id, clock));
+        replay::each(&layout, replayed, |(id, replayed)| match replayed {
+            Some(Ok(run)) => {
+                if let Replayed::Over(..) = &run {
+                    unsealed.extend(logs(&layout, id));
+                }
+                runs.add(run);
+            }
+            Some(Err(reason)) => {
                 tracing::error!(run = %id, %reason, "this run cannot be read: it is not shown, and takes no batches");
                 runs.set_aside(id, reason);
             }
+            None => {}
         })?;
-        for id in &ended {
-            if let Err(error) = seal_all(&layout, id) {
-                tracing::warn!(run = %id, %error, "a log could not be sealed; it is still read as it is");
-            }
-        }
-        Ok::<_, anyhow::Error>(runs)
+        Ok::<_, anyhow::Error>((runs, unsealed))
     };
     tokio::task::spawn_blocking(work).await.context("reading the data directory failed")?
 }
 
-fn seal_all(layout: &Layout, run: &RunId) -> Result<(), StoreError> {
-    let folder = layout.folder(run);
-    sealer::seal(&folder, folder.newest()?)
+fn replay_one(layout: &Layout, id: &RunId, clock: ServerClock) -> Option<Result<Replayed, String>> {
+    recovery::cut_and_say(layout, id);
+    let of = |run| catch_unwind(AssertUnwindSafe(|| Replayed::of(run, clock.now())));
+    let run = replay::guarded_run(layout, id)?;
+    Some(run.and_then(|run| of(run).map_err(|_| "summing it up fails: this is a defect of Paceline".into())))
 }
 
-/// Closes the log of each run that ends, so that it is sealed while the server lives.
-async fn close_ended(hub: Hub, log: Log) {
+/// The logs of a run that is over, if there are any that are not sealed.
+fn logs(layout: &Layout, run: RunId) -> Option<Closed> {
+    match layout.folder(&run).logs() {
+        Ok(logs) => logs.last().map(|&last| Closed { run, last }),
+        Err(error) => {
+            tracing::warn!(%run, %error, "its logs could not be listed, and are not sealed now");
+            None
+        }
+    }
+}
+
+/// Closes the log of each run that ends, so that it is sealed while the server lives. Those that were over when it started
+/// are `closed` already.
+async fn close_ended(hub: Hub, log: Log, mut closed: BTreeSet<RunId>) {
     let mut snapshots = hub.subscribe();
-    let mut closed = BTreeSet::new();
     loop {
-        let ended = ended_runs(&snapshots.borrow_and_update());
-        for run in ended.into_iter().filter(|run| closed.insert(run.clone())) {
+        for run in ended_runs(&snapshots.borrow_and_update(), &closed) {
+            closed.insert(run.clone());
             log.close(run);
         }
         if snapshots.changed().await.is_err() {
@@ -219,8 +239,9 @@ async fn close_ended(hub: Hub, log: Log) {
     }
 }
 
-fn ended_runs(snapshot: &Snapshot) -> Vec<RunId> {
+/// Runs that have ended and whose log was not closed for it.
+fn ended_runs(snapshot: &Snapshot, closed: &BTreeSet<RunId>) -> Vec<RunId> {
     let ended = |state| matches!(state, RunState::Completed | RunState::Failed);
-    let runs = snapshot.runs.iter().filter(|(_, run)| ended(run.summary.state));
+    let runs = snapshot.runs.iter().filter(|(id, run)| ended(run.summary.state) && !closed.contains(id));
     runs.map(|(id, _)| id.clone()).collect()
 }

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! [`log`] appends with group commit; [`sealer`] turns closed logs into Parquet [`segment`]s that DuckDB, Polars
-//! or Spark read as well; [`replay`] brings runs back. Log N becomes segment N, so that numbers order both by time.
+//! or Spark read as well; [`replay`] brings runs back, [`steps`] single steps. Log N becomes segment N, so that numbers
+//! order both by time.
 //!
 //! What cannot be read is never passed over: every checksum is verified at every read, what does not match is
 //! reported with the run, and a file with damage stays on disk. Only the torn tail of a run's newest log is cut, by
@@ -21,6 +22,7 @@
 
 pub mod directory;
 pub mod disk;
+mod files;
 pub mod folder;
 pub mod log;
 pub mod manifest;
@@ -30,8 +32,34 @@ pub mod sealer;
 pub mod segment;
 #[cfg(test)]
 mod simulation;
+pub mod steps;
 
 use std::path::{Path, PathBuf};
+
+use wire::ids::Step;
+
+/// Steps from the first to the last, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepRange {
+    /// The first step.
+    pub first: Step,
+    /// The last step.
+    pub last: Step,
+}
+
+impl StepRange {
+    /// True for a step in the range.
+    #[must_use]
+    pub fn contains(self, step: Step) -> bool {
+        self.first <= step && step <= self.last
+    }
+
+    /// True when the two have a step in common.
+    #[must_use]
+    pub fn meets(self, other: Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+}
 
 /// What can go wrong on disk, with the place.
 #[derive(Debug, thiserror::Error)]

@@ -72,7 +72,7 @@ fn main() -> anyhow::Result<()> {
 /// The first steps that have a million slices together, how many exactly, and how many bucket records.
 fn million(run: &Run) -> (Vec<Waterfall>, usize, usize) {
     let (mut slices, mut rows) = (0, 0);
-    let placed = run.placed_between(Step(0), Step(u64::MAX));
+    let placed = run.between(Step(0), Step(u64::MAX), usize::MAX, None).placed;
     let mut steps: Vec<_> = placed.iter().map(Placed::waterfall).collect();
     let enough = steps.iter().position(|step| {
         slices += model::ranks(step, None).iter().map(model::RankStep::slices).sum::<usize>();

@@ -2,6 +2,7 @@
 //!
 //! Everything here is bounded in time and ends by itself: a program that a test started dies with the test.
 
+pub mod app;
 pub mod axe;
 pub mod browser;
 pub mod collector;

@@ -7,9 +7,11 @@ use std::process::Command;
 use anyhow::Context as _;
 use paceline::store::directory::Layout;
 use paceline::store::folder::RunFolder;
+use paceline::store::segment::Received;
 use paceline_tests::programs::{Server, get_json, paceline, program, report, said, wait_until};
-use paceline_tests::stored::{one_step, one_step_and_goodbye};
+use paceline_tests::stored::{one_step, one_step_and_goodbye, store};
 use wire::batch::Batch;
+use wire::clock::ServerNanos;
 use wire::ids::{Incarnation, RunId};
 
 /// The answer to a batch: status, and what it says.
@@ -37,6 +39,25 @@ fn wait_until_sealed(data: &Path, run: &RunId) -> anyhow::Result<()> {
     wait_until("the run to be sealed", || {
         (folder.path.join("manifest.json").exists() && folder.logs().ok()?.is_empty()).then_some(())
     })
+}
+
+/// A server that was killed has left the logs of runs that were over; the next one serves them at once.
+#[test]
+fn logs_of_an_earlier_server_are_sealed_while_the_next_one_serves() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let runs: Vec<RunId> = (0..20).map(|run| RunId::new(format!("r{run}"))).collect::<Result<_, _>>()?;
+    for run in &runs {
+        let batches = [one_step(run, 0), one_step(run, 1), one_step_and_goodbye(run, 2)];
+        let received = |batch| Received { at: ServerNanos(0), batch };
+        store(data.path(), &batches.map(received))?;
+    }
+    let server = Server::start(data.path())?;
+    assert_eq!(served(&server)?.len(), runs.len());
+    for run in &runs {
+        wait_until_sealed(data.path(), run)?;
+    }
+    assert_eq!(get_json(&format!("{}/api/v1/runs/r7", server.address))?["state"], "completed");
+    Ok(())
 }
 
 fn flip_in_the_middle(path: &Path) -> anyhow::Result<()> {

@@ -6,33 +6,15 @@ use std::process::{Command, Stdio};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
-use paceline::clock::ServerClock;
-use paceline::http::guard::Guard;
-use paceline::http::{App, router};
-use paceline::metrics::Metrics;
-use paceline::state::hub::Hub;
-use paceline::store::directory::Layout;
-use paceline::store::log::Log;
-use paceline::store::sealer::Sealer;
-use paceline::vitals::Vitals;
+use paceline::http::router;
+use paceline::state::collection::Collection;
+use paceline_tests::app::app;
 use paceline_tests::programs::{Job, Server, resident_bytes};
 use paceline_tests::simulator::{Plan, Simulation};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use tower::ServiceExt as _;
-
-fn app(data: &std::path::Path) -> anyhow::Result<App> {
-    let (metrics, clock) = (Metrics::new(), ServerClock::start());
-    let vitals = Vitals::default();
-    let (sealer, _thread) = Sealer::start(Layout::new(data), &vitals)?;
-    let log = Log::start(Layout::new(data), metrics.server.clone(), sealer, &vitals)?;
-    let hub = Hub::start(Default::default(), clock, metrics.clone(), &vitals, None);
-    let guard = Guard { loopback_only: true, ..Guard::default() };
-    let (guard, room) = (std::sync::Arc::new(guard), Default::default());
-    let stopping = tokio::sync::watch::channel(false).1;
-    Ok(App { hub, log, metrics, clock, guard, vitals, room, stopping })
-}
 
 fn post(body: Vec<u8>) -> Request<Body> {
     Request::post("/api/v1/ingest")
@@ -81,7 +63,7 @@ fn spoil(random: &mut ChaCha8Rng, frame: &[u8], plain: &[u8]) -> Vec<u8> {
 async fn a_million_hostile_batches_do_no_harm() -> anyhow::Result<()> {
     const INPUTS: u64 = 1_000_000;
     let data = tempfile::tempdir()?;
-    let router = router(app(data.path())?);
+    let router = router(app(data.path(), Collection::default(), None)?);
     let simulation = Simulation::run(&Plan { steps: 2, ..Plan::small(1) });
     let batch = simulation.batches.into_iter().max_by_key(|received| received.batch.events.len());
     let batch = batch.expect("a simulation has batches").batch;
@@ -112,7 +94,7 @@ async fn a_million_hostile_batches_do_no_harm() -> anyhow::Result<()> {
 #[tokio::test]
 async fn each_kind_of_bad_batch_gets_a_clear_4xx() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
-    let router = router(app(data.path())?);
+    let router = router(app(data.path(), Collection::default(), None)?);
     let simulation = Simulation::run(&Plan { steps: 2, ..Plan::small(1) });
     let good = wire::codec::encode(&simulation.batches[0].batch)?;
     let with = |at: usize, bytes: &[u8]| {
@@ -149,7 +131,7 @@ async fn each_kind_of_bad_batch_gets_a_clear_4xx() -> anyhow::Result<()> {
 #[tokio::test]
 async fn a_second_run_of_one_id_with_another_size_is_a_conflict() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
-    let router = router(app(data.path())?);
+    let router = router(app(data.path(), Collection::default(), None)?);
     let mut batch = Simulation::run(&Plan { steps: 2, ..Plan::small(1) }).batches[0].batch.clone();
     assert_eq!(router.clone().oneshot(post(wire::codec::encode(&batch)?)).await?.status(), StatusCode::OK);
     // Sent again it is acknowledged again, and applied once.
@@ -163,7 +145,7 @@ async fn a_second_run_of_one_id_with_another_size_is_a_conflict() -> anyhow::Res
 #[tokio::test]
 async fn strangers_are_turned_away() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
-    let router = router(app(data.path())?);
+    let router = router(app(data.path(), Collection::default(), None)?);
     let get = |path: &str, headers: &[(&str, &str)]| {
         let request =
             headers.iter().fold(Request::get(path), |request, (name, value)| request.header(*name, *value));

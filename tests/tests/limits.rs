@@ -8,6 +8,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use paceline_tests::hostile;
 use paceline_tests::programs::{Job, Server, get_json, paceline, program, resident_bytes, said, wait_until};
 use wire::batch::Batch;
@@ -246,6 +247,44 @@ fn thousands_of_runs_are_light_in_memory_and_in_the_metrics() -> anyhow::Result<
     let ranks = ureq::get(format!("{}/api/v1/runs/run-7/steps/3/ranks", server.address)).call()?;
     assert_eq!(ranks.status(), 200);
     Ok(())
+}
+
+/// Runs that say nothing more and never end.
+#[test]
+fn hundreds_of_runs_share_few_files() -> anyhow::Result<()> {
+    const RUNS: u64 = 400;
+    let data = tempfile::tempdir()?;
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -n 128 && exec \"$0\" serve --listen 127.0.0.1:0 --data \"$1\""]);
+    command.arg(program("paceline")).arg(data.path());
+    let server = Server::spawn(command)?;
+    let client = ureq::Agent::new_with_defaults();
+    let url = format!("{}/api/v1/ingest", server.address);
+    let mut most = 0;
+    for seq in 0..2 {
+        for run in 0..RUNS {
+            let frame = wire::codec::encode(&hostile::steps(&format!("run-{run}"), 1, seq, seq..seq + 1, 2))?;
+            client.post(&url).send(&frame[..]).with_context(|| format!("run {run}, batch {seq}"))?;
+            most = most.max(open_files(server.pid())?);
+        }
+    }
+    println!("{most} files open");
+    assert!(most < 100, "{most} files were open for {RUNS} runs");
+    let steps = |run: u64| get_json(&format!("{}/api/v1/runs/run-{run}/summary", server.address)).ok();
+    for run in [0, RUNS / 2, RUNS - 1] {
+        let both = || steps(run).filter(|summary| summary["last_step"] == 1);
+        wait_until("both steps", both)?;
+        assert!(!data.path().join(format!("runs/run-{run}/log-000002.plog")).exists(), "its log goes on");
+    }
+    // It serves on: the page, a live stream, a run's report.
+    let _stream = watch(server.listen(), "run-7")?;
+    assert_eq!(ureq::get(&server.address).call()?.status(), 200);
+    assert_eq!(get_json(&format!("{}/api/v1/runs/run-7", server.address))?["run"], "run-7");
+    Ok(())
+}
+
+fn open_files(pid: u32) -> anyhow::Result<usize> {
+    Ok(std::fs::read_dir(format!("/proc/{pid}/fd"))?.count())
 }
 
 #[test]

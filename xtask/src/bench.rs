@@ -16,6 +16,7 @@ const BENCHES: &str = "usage: cargo xtask bench NAME...
   pytorch    a DDP job over gloo, observed under attach now and then
   page       gradient to pixel, and frames at 1,024 ranks, in a real browser
   ingest     batches over HTTP into a real server: records/s, answers, memory
+  runs       10,001 small runs on one server: memory, open files, its start
   export     a million slices in each format, from memory and from disk
   callbacks  what NCCL's threads pay for being observed
   allreduce  the ring all-reduce over sizes and ranks
@@ -37,10 +38,11 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
             "page" => page()?,
             "export" => export()?,
             "ingest" => ingest()?,
+            "runs" => runs()?,
             "callbacks" => callbacks()?,
             "allreduce" => allreduce()?,
             "all" => {
-                let all = [record, wire, export, ingest, callbacks, allreduce, overhead, faults];
+                let all = [record, wire, export, ingest, runs, callbacks, allreduce, overhead, faults];
                 all.iter().try_for_each(|bench| bench())?;
             }
             other => bail!("no bench {other}\n{BENCHES}"),
@@ -72,6 +74,11 @@ fn export() -> anyhow::Result<()> {
 fn ingest() -> anyhow::Result<()> {
     step("building", cargo().args(["build", "--release", "--package", "paceline"]))?;
     bench("paceline-tests", "ingest")
+}
+
+fn runs() -> anyhow::Result<()> {
+    step("building", cargo().args(["build", "--release", "--package", "paceline"]))?;
+    bench("paceline-tests", "runs")
 }
 
 fn allreduce() -> anyhow::Result<()> {

@@ -24,9 +24,17 @@ const PHASE_EXPLAINS: f64 = 0.5;
 /// Slower compute makes steps slower by this share of it, or was hidden.
 const RISES_ALONG: f64 = 0.5;
 
-/// All of them; `explained` nanoseconds a step, over all steps, are charged to single ranks already.
-pub(super) fn verdicts(steps: &[&StepAnalysis], explained: u64, setting: &Setting) -> Vec<Verdict> {
-    [transfers(steps), turns(steps, explained), drift(steps, setting)].into_iter().flatten().collect()
+/// All of them; `explained` nanoseconds a step, over all steps, are charged to single ranks already. The newest step that
+/// can be shown is their example.
+pub(super) fn verdicts(steps: &[&StepAnalysis], explained: u64, setting: &Setting<'_>) -> Vec<Verdict> {
+    let found = [transfers(steps), turns(steps, explained), drift(steps, setting)].into_iter().flatten();
+    let newest = steps.iter().rev().find(|step| setting.can_show(step)).map(|step| step.step.0);
+    found
+        .map(|verdict| {
+            let example_step = newest.filter(|&newest| newest >= verdict.steps.0);
+            Verdict { example_step, ..verdict }
+        })
+        .collect()
 }
 
 /// A verdict against all ranks over `steps`, which have what it says, or none where it costs too little.
@@ -52,7 +60,7 @@ fn against_all(
         sentence: sentence(&millis(cost), share * 100.0),
         evidence: Vec::new(),
         counter_evidence: Vec::new(),
-        example_step: Some(last.step.0),
+        example_step: None,
         persistence: None,
         steps: (first.step.0, last.step.0),
         onset: None,
@@ -169,7 +177,7 @@ fn off_processor(steps: &[&StepAnalysis]) -> Option<f64> {
 /// Compute that became slower on all ranks at once: a throttled device, a noisy neighbour, a changed input. Where
 /// steps did not, it costs nothing; or it is only that what ranks do while they wait is known better, of a job that
 /// marks no phases.
-fn drift(steps: &[&StepAnalysis], setting: &Setting) -> Option<Verdict> {
+fn drift(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Option<Verdict> {
     let compute = |step: &StepAnalysis| {
         stats::median(step.present().map(|(_, rank)| rank.compute_nanos as f64)).unwrap_or(0.0)
     };

@@ -16,7 +16,7 @@ use crate::cost::Cost;
 pub(super) const VARIES_BY: f64 = 0.15;
 
 /// True when a fault is no more than processors do.
-pub(super) fn explains(excess: &Excess, persistence: Persistence, cost: Cost, setting: &Setting) -> bool {
+pub(super) fn explains(excess: &Excess, persistence: Persistence, cost: Cost, setting: &Setting<'_>) -> bool {
     setting.computed_on == ComputedOn::Cpu
         && excess.cause() == Cause::Compute
         && persistence != Persistence::Persistent

@@ -54,10 +54,11 @@ fn run(steps: u64, fault: impl Fn(u64, usize) -> Option<(u64, Part)>) -> Vec<Ste
     (0..steps).map(|n| step(n, [of(n, 0), of(n, 1), of(n, 2), of(n, 3)])).collect()
 }
 
-const ON_GPUS: Setting = Setting { computed_on: ComputedOn::Gpu, notable_share: NOTABLE_SHARE };
-const ON_CPUS: Setting = Setting { computed_on: ComputedOn::Cpu, notable_share: NOTABLE_SHARE };
+const ON_GPUS: Setting<'_> =
+    Setting { computed_on: ComputedOn::Gpu, notable_share: NOTABLE_SHARE, hidden_steps: &[] };
+const ON_CPUS: Setting<'_> = Setting { computed_on: ComputedOn::Cpu, ..ON_GPUS };
 
-fn found(steps: &[StepAnalysis], setting: &Setting) -> Verdicts {
+fn found(steps: &[StepAnalysis], setting: &Setting<'_>) -> Verdicts {
     verdicts(&steps.iter().collect::<Vec<_>>(), setting)
 }
 
@@ -195,6 +196,30 @@ fn what_costs_less_than_people_care_about_is_a_note() {
     assert!((0.02..0.1).contains(&verdict.cost_share), "{verdict:?}");
     assert_eq!(found(&steps, &share(verdict.cost_share + 0.01)).verdicts, []);
     assert_eq!(found(&steps, &share(verdict.cost_share + 0.01)).notes.len(), 1);
+}
+
+#[test]
+fn a_step_that_cannot_be_shown_is_no_example() {
+    let steps = run(200, |_, rank| (rank == 1).then_some((10 * MS, Part::Input)));
+    let example = |hidden_steps: &[u64]| {
+        let found = found(&steps, &Setting { hidden_steps, ..ON_GPUS });
+        (found.verdicts[0].example_step, Verdict { example_step: None, ..found.verdicts[0].clone() })
+    };
+    let (usual, verdict) = example(&[]);
+    let usual = usual.unwrap();
+    let (other, same) = example(&[usual]);
+    assert!(other.is_some_and(|other| other != usual), "{other:?} in place of {usual}");
+    assert_eq!(verdict, same, "nothing else depends on it");
+    assert_eq!(example(&(0..200).collect::<Vec<_>>()).0, None, "no step is left");
+    let mut steps = run(400, |_, _| None);
+    for step in &mut steps[200..] {
+        step.local_nanos += 5 * MS;
+        step.ranks.iter_mut().flatten().for_each(|rank| rank.compute_nanos += 5 * MS);
+    }
+    let of_all =
+        |hidden_steps: &[u64]| found(&steps, &Setting { hidden_steps, ..ON_GPUS }).verdicts[0].example_step;
+    assert_eq!((of_all(&[]), of_all(&[398, 399])), (Some(399), Some(397)));
+    assert_eq!(of_all(&(200..400).collect::<Vec<_>>()), None, "what came before does not show it");
 }
 
 /// The cost of a verdict and the what-if of its rank are one figure.

@@ -66,14 +66,17 @@ pub async fn summary(State(app): State<App>, Path(run): Path<String>) -> Result<
     Ok(Json(find(&app, &run)?.summary.clone()))
 }
 
-/// One step over all ranks on one clock, as columns (`Waterfall` of the `paceline-wire` crate).
+/// One step over all ranks on one clock, as columns (`Waterfall` of the `paceline-wire` crate). Records that have left
+/// memory are read from disk.
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{run}/steps/{step}/waterfall",
     params(("run" = String, Path), ("step" = String, Path, description = "a number, or `latest`")),
     responses(
         (status = 200, content_type = "application/octet-stream", body = Vec<u8>),
-        (status = 404, body = ApiError)
+        (status = 404, body = ApiError),
+        (status = 413, body = ApiError),
+        (status = 503, body = ApiError)
     )
 )]
 pub async fn waterfall(
@@ -87,9 +90,7 @@ pub async fn waterfall(
             Failure::BadRequest(format!("{number:?} is neither a step number nor `latest`"))
         })?)),
     };
-    let found = app.hub.ask(|reply| Command::Placed { run, step: wanted, reply }).await?;
-    let placed =
-        found.ok_or_else(|| Failure::NotFound(format!("the records of step {step} are not in memory")))?;
+    let placed = app.hub.ask(|reply| Command::Placed { run, step: wanted, reply }).await??;
     aside(move || placed.waterfall().encode()).await.map(binary)
 }
 

@@ -28,7 +28,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 const MOST_STRANGERS: usize = 512;
 /// Places for the others: a run of 16,384 ranks has as many connections, and pages have some more.
 const MOST_GUESTS: usize = 20_000;
-/// Files that are no connections: logs, segments, the page.
+/// Files that are no connections: logs (128 at most), segments, the page. Where few files are allowed, half of them.
 const OTHER_FILES: usize = 256;
 /// How long to wait when no connection can be accepted, such as for want of file descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
@@ -43,7 +43,7 @@ struct Places {
 impl Places {
     /// Of a process that may have so many files open.
     fn new(most_files: usize) -> Self {
-        let most = most_files.saturating_sub(OTHER_FILES).max(16);
+        let most = (most_files - OTHER_FILES.min(most_files / 2)).max(16);
         let most_strangers = MOST_STRANGERS.min(most / 4);
         Self {
             most_strangers,

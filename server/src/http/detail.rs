@@ -114,14 +114,17 @@ fn measures() -> String {
     format!("there are: {}", keys.join(", "))
 }
 
-/// One step rank by rank, as columns (`StepRanks` of the `paceline-wire` crate).
+/// One step rank by rank, as columns (`StepRanks` of the `paceline-wire` crate). A step that is no longer kept is read
+/// from disk and analysed again, with clocks as well known as they are now.
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{run}/steps/{step}/ranks",
     params(("run" = String, Path), ("step" = u64, Path)),
     responses(
         (status = 200, content_type = "application/octet-stream", body = Vec<u8>),
-        (status = 404, body = ApiError)
+        (status = 404, body = ApiError),
+        (status = 413, body = ApiError),
+        (status = 503, body = ApiError)
     )
 )]
 pub async fn step_ranks(
@@ -129,10 +132,13 @@ pub async fn step_ranks(
     Path((run, step)): Path<(String, u64)>,
 ) -> Result<Response, Failure> {
     let run = find(&app, &run)?.summary.run.clone();
-    let kept = kept_steps(&app, run, step, step).await?;
-    let found =
-        kept.first().ok_or_else(|| Failure::NotFound(format!("step {step} is not kept, or not yet here")))?;
-    Ok(binary(detail::ranks(found).encode()))
+    let kept = kept_steps(&app, run.clone(), step, step).await?;
+    if let Some(found) = kept.first() {
+        return Ok(binary(detail::ranks(found).encode()));
+    }
+    let step = Some(Step(step));
+    let placed = app.hub.ask(|reply| Command::Placed { run, step, reply }).await??;
+    aside(move || detail::ranks(&placed.analyse()).encode()).await.map(binary)
 }
 
 /// Kept steps, read outside the hub.

@@ -7,6 +7,7 @@ use wire::ids::RunIdError;
 use wire::views::ApiError;
 
 use crate::state::hub::Stopped;
+use crate::state::not_shown::NotShown;
 
 /// What a handler may fail with.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +48,17 @@ impl Failure {
 impl From<Stopped> for Failure {
     fn from(stopped: Stopped) -> Self {
         Self::Busy(stopped.to_string())
+    }
+}
+
+impl From<NotShown> for Failure {
+    fn from(error: NotShown) -> Self {
+        let sentence = error.to_string();
+        match error {
+            NotShown::NoRun(_) | NotShown::Gone(_) | NotShown::NotYet(_) => Self::NotFound(sentence),
+            NotShown::TooLarge(_) => Self::TooLarge(sentence),
+            NotShown::Busy(_) => Self::Busy(sentence),
+        }
     }
 }
 

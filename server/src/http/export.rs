@@ -1,30 +1,33 @@
-//! Exports of steps that are in memory.
+//! Exports of steps.
 
 use std::io::{self, ErrorKind, Write};
+use std::time::Instant;
 
 use axum::extract::{Path, Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 use utoipa::IntoParams;
 use wire::ids::Step;
-use wire::live::Waterfall;
 use wire::views::{ApiError, RunSummary};
 
 use super::App;
-use super::answer::aside;
 use super::api::find;
 use super::error::Failure;
 use crate::export::{self, Format, Refusal, Writer};
+use crate::state::budget;
 use crate::state::hub::Command;
+use crate::state::older::{Between, Older};
 use crate::state::steps::Placed;
+use crate::store::steps::{Limits, NotRead};
 
 /// Steps an answer holds at most. It is made in memory; the command line has no such bound.
 const MOST_STEPS: u64 = 5_000;
 /// And bytes: as much again as the records of a run that are in memory.
 const MOST_BYTES: usize = 256 << 20;
 /// Steps times ranks that the hub is asked for at once: a few milliseconds of its time.
-const CELLS_AT_ONCE: u64 = 512;
+const CELLS_AT_ONCE: usize = 512;
 
 /// What to export, and how.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -37,8 +40,8 @@ pub struct ExportQuery {
     rank: Option<u32>,
 }
 
-/// Steps as a file: at most 5,000 of those whose records are in memory. `paceline export` reads older ones, and any
-/// number, from disk.
+/// Steps as a file: at most 5,000, and as many as 256 MiB hold. Those that have left memory are read from disk.
+/// `paceline export` has no such bounds.
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{run}/export",
@@ -47,7 +50,8 @@ pub struct ExportQuery {
         (status = 200, content_type = "application/octet-stream", body = Vec<u8>),
         (status = 400, body = ApiError),
         (status = 404, body = ApiError),
-        (status = 413, body = ApiError)
+        (status = 413, body = ApiError),
+        (status = 503, body = ApiError)
     )
 )]
 pub async fn export(
@@ -84,7 +88,8 @@ fn refuse(refusal: Refusal) -> Failure {
     }
 }
 
-/// Asks for a few steps at a time, so that the hub, which live views wait for as well, is never held for long.
+/// Asks for a few steps at a time, so that the hub, which live views wait for as well, is never held for long. All that
+/// have left memory are read in one go.
 async fn write(
     app: &App,
     summary: &RunSummary,
@@ -92,48 +97,92 @@ async fn write(
     (first, last): (Step, Step),
     rank: Option<u32>,
 ) -> Result<Vec<u8>, Failure> {
-    let mut writer: Option<Writer<Bounded>> = None;
-    let at_once = (CELLS_AT_ONCE / u64::from(summary.ranks_expected.max(1))).max(1);
+    let mut file = File { format, summary: summary.clone(), rank, writer: None };
+    let at_once = (CELLS_AT_ONCE / summary.ranks_expected.max(1) as usize).max(1);
     // Nothing lies after the newest step, however far the range goes.
     let end = last.0.min(summary.last_step.unwrap_or(0));
     let mut from = first.0;
     while from <= end {
-        let (run, to) = (summary.run.clone(), from.saturating_add(at_once - 1).min(end));
-        let ask = |reply| Command::PlacedBetween { run, first: Step(from), last: Step(to), reply };
-        let placed = app.hub.ask(ask).await?;
-        let place =
-            move || placed.iter().map(Placed::waterfall).filter(|step| !step.rank.is_empty()).collect();
-        let steps: Vec<Waterfall> = aside(place).await?;
-        if !steps.is_empty() {
-            let begun = match writer.take() {
-                Some(writer) => writer,
-                None => Writer::begin(format, Bounded::default(), summary, rank).map_err(failed)?,
-            };
-            writer = Some(add(begun, steps).await?);
-        }
-        from = to.saturating_add(1);
-        if to == u64::MAX {
-            break;
-        }
+        let (run, first, last) = (summary.run.clone(), Step(from), Step(end));
+        let ask = |reply| Command::PlacedBetween { run, first, last, most: at_once, reply };
+        let Between { placed, older } = app.hub.ask(ask).await?;
+        let done = match (&older, placed.last()) {
+            (Some(older), _) => older.steps.last.0,
+            (None, Some(placed)) => placed.records.step.0,
+            (None, None) => break,
+        };
+        file = match older {
+            Some(older) => from_disk(file, older).await?,
+            None => blocking(move || file.add(&placed)).await?,
+        };
+        from = done + 1;
     }
     let missing = || {
         let newest = summary.last_step.unwrap_or(0);
-        let nothing = Refusal::NothingThere { run: summary.run.to_string(), first, last, newest };
-        Failure::NotFound(format!("{nothing}. Steps that have left memory: `paceline export`"))
+        Failure::NotFound(
+            Refusal::NothingThere { run: summary.run.to_string(), first, last, newest }.to_string(),
+        )
     };
-    Ok(writer.ok_or_else(missing)?.finish().map_err(failed)?.0)
+    Ok(file.writer.ok_or_else(missing)?.finish().map_err(failed)?.0)
 }
 
-/// Encodes on a thread where that holds up nobody.
-async fn add(mut writer: Writer<Bounded>, steps: Vec<Waterfall>) -> Result<Writer<Bounded>, Failure> {
-    let encode = move || {
-        steps.iter().try_for_each(|step| writer.step(step))?;
-        Ok::<_, io::Error>(writer)
+/// A file that is begun with its first step.
+struct File {
+    format: Format,
+    summary: RunSummary,
+    rank: Option<u32>,
+    writer: Option<Writer<Bounded>>,
+}
+
+impl File {
+    fn add(mut self, placed: &[Placed]) -> Result<Self, Failure> {
+        placed.iter().try_for_each(|placed| self.add_step(placed))?;
+        Ok(self)
+    }
+
+    fn add_step(&mut self, placed: &Placed) -> Result<(), Failure> {
+        let step = placed.waterfall();
+        if step.rank.is_empty() {
+            return Ok(());
+        }
+        let mut writer = match self.writer.take() {
+            Some(writer) => writer,
+            None => {
+                Writer::begin(self.format, Bounded::default(), &self.summary, self.rank).map_err(failed)?
+            }
+        };
+        writer.step(&step).map_err(failed)?;
+        self.writer = Some(writer);
+        Ok(())
+    }
+}
+
+/// Exports that read from disk, one at a time: each may hold as much as a step may take.
+static READING: Semaphore = Semaphore::const_new(1);
+
+async fn from_disk(mut file: File, older: Older) -> Result<File, Failure> {
+    let _turn = READING.acquire().await.map_err(|closed| Failure::Server(closed.to_string()))?;
+    let read = move || {
+        let limits = Limits { bytes: budget::RECALL_BYTES, until: Instant::now() + budget::RECALL_WITHIN };
+        older.each(&limits, |placed| file.add_step(placed))?;
+        Ok(file)
     };
-    tokio::task::spawn_blocking(encode)
-        .await
-        .map_err(|error| Failure::Server(error.to_string()))?
-        .map_err(failed)
+    blocking(read).await
+}
+
+/// Works on a thread where that holds up nobody.
+async fn blocking(work: impl FnOnce() -> Result<File, Failure> + Send + 'static) -> Result<File, Failure> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Failure::Server(error.to_string()))?
+}
+
+impl From<NotRead> for Failure {
+    fn from(error: NotRead) -> Self {
+        let instead = format!("{error}: name fewer steps, or use `paceline export`");
+        match error {
+            NotRead::TooLarge { .. } | NotRead::TooLong { .. } => Self::TooLarge(instead),
+            NotRead::Store(error) => Self::Server(error.to_string()),
+        }
+    }
 }
 
 fn failed(error: io::Error) -> Failure {

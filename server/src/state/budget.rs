@@ -26,6 +26,20 @@ pub const WAITING_BYTES: usize = 256 << 20;
 /// Bytes of records of analysed steps of a run, for waterfalls and exports. Older ones are read from disk.
 pub const KEPT_BYTES: usize = 128 << 20;
 
+/// Bytes of records of steps of a run that were read back from disk, so that going back and forth reads them once: seven
+/// steps of 1,024 ranks. A larger step is read each time.
+pub const RECALLED_BYTES: usize = 32 << 20;
+
+/// Bytes of records of a step that is read back from disk, of one at a time: as many as a step may have when it comes.
+/// Beside them a log (16 MiB, and as much again for its entries) or the columns of a segment are in memory.
+pub const RECALL_BYTES: usize = OPEN_BYTES;
+
+/// How long reading a step back may take. A request is answered within 30 s.
+pub const RECALL_WITHIN: Duration = Duration::from_secs(20);
+
+/// Requests for steps that wait until others are read back. Beyond, a request is answered 503.
+pub const WAITING_RECALLS: usize = 64;
+
 /// Bytes of analysed steps of a run. 1,024 ranks x 2,000 steps x 176 bytes = 360 MB, and 40 collectives x 2,000 steps
 /// x 240 bytes = 19 MB.
 pub const ANALYSED_BYTES: usize = 512 << 20;

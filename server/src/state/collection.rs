@@ -1,12 +1,12 @@
 //! All runs of a server: those in memory, those on disk only, and those that are set aside.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use wire::clock::ServerNanos;
-use wire::ids::RunId;
+use wire::ids::{RunId, Step};
 use wire::views::{RankClock, RankLedger, Report, RunState, RunSummary};
 
 use super::began::Began;
@@ -38,7 +38,35 @@ pub(super) struct Held {
     pub(super) openers: Vec<oneshot::Sender<Option<Arc<RunSnapshot>>>>,
     /// Reports that wait until all closed steps are analysed.
     pub(super) until_settled: Vec<Command>,
+    /// Example steps that were looked for on disk, the newest last, and when that was.
+    pub(super) examples: Examples,
 }
+
+/// Which example steps were looked for on disk.
+#[derive(Default)]
+pub(super) struct Examples {
+    sought: VecDeque<Step>,
+    sought_at: Option<Instant>,
+}
+
+impl Examples {
+    /// True when `step` is to be looked for now: at most one every `every`, and none again while it is remembered.
+    pub(super) fn is_due(&mut self, step: Step, every: Duration) -> bool {
+        let is_early = self.sought_at.is_some_and(|at| at.elapsed() < every);
+        if is_early || self.sought.contains(&step) {
+            return false;
+        }
+        if self.sought.len() >= MOST_EXAMPLES {
+            self.sought.pop_front();
+        }
+        self.sought.push_back(step);
+        self.sought_at = Some(Instant::now());
+        true
+    }
+}
+
+/// Example steps that are remembered: a run has some verdicts.
+const MOST_EXAMPLES: usize = 32;
 
 impl Held {
     pub(super) fn new(run: Run) -> Self {
@@ -56,6 +84,7 @@ impl Held {
             asked_at: Instant::now(),
             openers: Vec::new(),
             until_settled: Vec::new(),
+            examples: Examples::default(),
         }
     }
 
@@ -81,7 +110,7 @@ impl Held {
 const BASELINE_RANKS: u32 = 256;
 
 /// A run that has left memory. Its files have all of it.
-pub(super) struct Shelved {
+pub struct Shelved {
     pub(super) summary: RunSummary,
     baseline: Option<Arc<Report>>,
     /// What is asked of it, until it is read.
@@ -92,8 +121,10 @@ pub(super) struct Shelved {
 impl Shelved {
     /// Of a run with this report.
     pub(super) fn new(summary: RunSummary, report: &Report) -> Self {
-        let may_be_baseline =
-            summary.state == RunState::Completed && summary.ranks_expected <= BASELINE_RANKS;
+        let may_be_baseline = summary.state == RunState::Completed
+            && summary.ranks_expected <= BASELINE_RANKS
+            && summary.throughput.is_some()
+            && summary.batch.is_some();
         let baseline = may_be_baseline.then(|| Arc::new(as_baseline(report)));
         Self { summary, baseline, waiting: Vec::new(), is_loading: false }
     }
@@ -104,15 +135,39 @@ impl Shelved {
     }
 }
 
-/// What a baseline is asked for: throughput, and what steps cost. The rest of a report is some 20 KB.
+/// What a baseline is asked for: throughput, and what steps cost. The rest of a report is some 20 KB, of which reasons for
+/// what is missing are 2 KB even in the smallest.
 fn as_baseline(report: &Report) -> Report {
     Report {
         buckets: Vec::new(),
         groups: Vec::new(),
         clocks: Vec::new(),
         verdicts: Vec::new(),
+        notes: Vec::new(),
+        drops: Vec::new(),
+        missing: BTreeMap::new(),
         what_if: None,
         ..report.clone()
+    }
+}
+
+/// A run that was replayed from disk.
+pub enum Replayed {
+    /// It goes on.
+    Live(Box<Run>),
+    /// It stays on disk: only its summary is kept.
+    Over(RunId, Box<Shelved>),
+}
+
+impl Replayed {
+    /// What becomes of a run that was replayed.
+    #[must_use]
+    pub fn of(run: Run, now: ServerNanos) -> Self {
+        if !run.is_over(now) {
+            return Self::Live(Box::new(run));
+        }
+        let report = run.report(usize::MAX, now);
+        Self::Over(run.id().clone(), Box::new(Shelved::new(run.summary(&report, now), &report)))
     }
 }
 
@@ -126,18 +181,21 @@ pub struct Collection {
 }
 
 impl Collection {
-    /// Adds a run that was replayed from disk. One that is over stays there: only its summary is kept. True in that
-    /// case.
-    pub fn add(&mut self, run: Run, now: ServerNanos) -> bool {
-        let (id, is_over) = (run.id().clone(), run.is_over(now));
-        if is_over {
-            let report = run.report(usize::MAX, now);
-            self.shelved.insert(id, Shelved::new(run.summary(&report, now), &report));
-        } else {
-            self.held.insert(id, Held::new(run));
-            while self.bytes() > budget::ALL_BYTES && self.halve_largest() {}
+    /// Adds a run that was replayed from disk.
+    pub fn add(&mut self, replayed: Replayed) {
+        match replayed {
+            Replayed::Over(id, shelved) => drop(self.shelved.insert(id, *shelved)),
+            Replayed::Live(run) => {
+                self.held.insert(run.id().clone(), Held::new(*run));
+                while self.bytes() > budget::ALL_BYTES && self.halve_largest() {}
+            }
         }
-        is_over
+    }
+
+    /// Runs that are over and on disk only.
+    #[must_use]
+    pub fn over(&self) -> BTreeSet<RunId> {
+        self.shelved.keys().cloned().collect()
     }
 
     /// Sets a run aside: nothing of it is shown or taken in.

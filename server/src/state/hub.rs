@@ -11,6 +11,8 @@ use wire::ids::{Rank, RunId, Step};
 
 use super::collection::Collection;
 use super::devices::Devices;
+use super::not_shown::NotShown;
+use super::older::Between;
 use super::refusal::ApplyError;
 use super::run::ReportWork;
 use super::snapshot::{RunSnapshot, Snapshot};
@@ -51,10 +53,10 @@ pub enum Command {
         run: RunId,
         /// Of which step.
         step: Option<Step>,
-        /// `None` when there is no such run or step in memory.
-        reply: oneshot::Sender<Option<Placed>>,
+        /// The step, from disk if its records have left memory.
+        reply: oneshot::Sender<Result<Placed, NotShown>>,
     },
-    /// A range of kept steps on the ranks' clocks, for exports.
+    /// A range of steps on the ranks' clocks, for exports.
     PlacedBetween {
         /// Of which run.
         run: RunId,
@@ -62,8 +64,10 @@ pub enum Command {
         first: Step,
         /// To which step, inclusive.
         last: Step,
-        /// Empty when nothing of it is in memory.
-        reply: oneshot::Sender<Vec<Placed>>,
+        /// How many of them at most, if they are in memory.
+        most: usize,
+        /// Steps that are in memory, or what is needed to read older ones.
+        reply: oneshot::Sender<Between>,
     },
     /// Kept steps, oldest first, to read without the hub.
     Steps {

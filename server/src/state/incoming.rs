@@ -113,6 +113,12 @@ impl Incoming {
         self.bytes
     }
 
+    /// The step that is open, if it is the only one.
+    #[must_use]
+    pub fn only_open(&self) -> Option<Step> {
+        self.open.first_key_value().filter(|_| self.open.len() == 1).map(|(&step, _)| step)
+    }
+
     /// Steps that can close now, in order: complete ones; and incomplete ones that hold up complete ones
     /// after them too long, too many or too large.
     pub fn close_ready(&mut self) -> Vec<Closed> {
@@ -171,18 +177,30 @@ impl Incoming {
 }
 
 /// Records of closed steps that are still in memory, newest last, within a bound.
-#[derive(Default)]
 pub struct Kept {
     steps: VecDeque<(Arc<StepRecords>, usize)>,
     bytes: usize,
+    most: usize,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self::new(budget::KEPT_BYTES)
+    }
 }
 
 impl Kept {
-    /// Adds the newest step, of so many bytes.
+    /// None yet, and at most so many bytes of them.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self { steps: VecDeque::new(), bytes: 0, most }
+    }
+
+    /// Adds the newest step, of so many bytes. It stays also when it is larger than the bound.
     pub fn push(&mut self, records: Arc<StepRecords>, bytes: usize) {
         self.bytes += bytes;
         self.steps.push_back((records, bytes));
-        self.shrink_to(budget::KEPT_BYTES);
+        self.shrink_to(self.most);
     }
 
     /// How many bytes they take.

@@ -16,11 +16,14 @@ use wire::views::{Hang, Report};
 use super::budget;
 use super::clocks::Clocks;
 use super::devices::{self, RankDevices};
-use super::incoming::Incoming;
+use super::incoming::{Closed, Incoming};
 use super::lives::{self, Denied, Lives};
+use super::older::{Between, Older};
 use super::ranks::Ranks;
 use super::refusal::ApplyError;
 use super::steps::{Done, Placed, Steps, Work};
+use crate::store::StepRange;
+use crate::store::folder::RunFolder;
 
 mod life;
 mod reports;
@@ -383,16 +386,72 @@ impl Run {
         analysed.range(from..past.max(from)).cloned().collect()
     }
 
+    /// The same with so many bytes of records of closed steps in memory, and not [`budget::KEPT_BYTES`].
+    #[must_use]
+    pub fn keeping(mut self, bytes: usize) -> Self {
+        self.steps.keep(bytes);
+        self
+    }
+
+    /// A step as it was analysed; `None` when that is not in memory.
+    #[must_use]
+    pub fn analysed(&self, step: Step) -> Option<&Arc<StepAnalysis>> {
+        self.steps.find_analysed(step)
+    }
+
+    /// The newest step of all ranks that was observed.
+    #[must_use]
+    pub fn newest_whole(&self) -> Option<Step> {
+        let mut analysed = self.steps.analysed().iter().rev();
+        analysed.find(|step| step.complete && !step.shadow).map(|step| step.step)
+    }
+
+    /// The first and the last analysed step that is in memory.
+    #[must_use]
+    pub fn analysed_range(&self) -> Option<(Step, Step)> {
+        let analysed = self.steps.analysed();
+        Some((analysed.front()?.step, analysed.back()?.step))
+    }
+
+    /// Takes in a step that was read back from disk.
+    pub fn recall(&mut self, closed: Closed) -> Placed {
+        let records = self.steps.recall(closed);
+        self.place(records)
+    }
+
+    /// Notes that the records of these steps cannot be read from disk: no verdict offers one of them as an example, but
+    /// for those that are in memory.
+    pub fn hide(&mut self, steps: StepRange) {
+        self.steps.hide(steps);
+    }
+
+    /// True when the records of a step are in memory.
+    #[must_use]
+    pub fn has_records(&self, step: Step) -> bool {
+        self.steps.find(Some(step)).is_some()
+    }
+
     /// One step on the ranks' clocks, or the newest complete one; `None` when its records are not in memory.
     #[must_use]
     pub fn placed(&self, step: Option<Step>) -> Option<Placed> {
         Some(self.place(self.steps.find(step)?.clone()))
     }
 
-    /// All steps from `first` to `last` whose records are in memory, for exports.
+    /// The first `most` steps from `first` to `last`, for exports; or all that have left memory and are in `folder`.
     #[must_use]
-    pub fn placed_between(&self, first: Step, last: Step) -> Vec<Placed> {
-        self.steps.kept_between(first, last).map(|records| self.place(records.clone())).collect()
+    pub fn between(&self, first: Step, last: Step, most: usize, folder: Option<RunFolder>) -> Between {
+        let is_older = |step: Step| self.steps.kept_from().is_none_or(|from| step < from);
+        if let Some(folder) = folder.filter(|_| is_older(first)) {
+            let before = self.steps.kept_from().map_or(last, |from| Step(from.0.saturating_sub(1)));
+            let steps = StepRange { first, last: last.min(before) };
+            let analysed = self.steps_between(steps.first, steps.last).into_iter();
+            let incomplete = analysed.filter(|step| !step.complete).collect();
+            let (fits, is_foreign) = (self.fits(), self.is_foreign());
+            let older = Older { folder, steps, fits, is_foreign, incomplete };
+            return Between { placed: Vec::new(), older: Some(older) };
+        }
+        let kept = self.steps.kept_between(first, last).take(most);
+        Between { placed: kept.map(|records| self.place(records.clone())).collect(), older: None }
     }
 
     fn place(&self, records: Arc<analysis::step::StepRecords>) -> Placed {

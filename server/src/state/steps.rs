@@ -3,7 +3,7 @@
 //! [`Work`] is all that an analysis needs, so that it can be done elsewhere: the task that owns the runs hands it to
 //! a thread and goes on. A run has one step under way at a time, so that steps stay in order.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use analysis::clocks::{self, AlignedCollective, ClockFit};
@@ -16,6 +16,9 @@ use wire::live::Waterfall;
 
 use super::budget;
 use super::incoming::{Closed, Kept};
+use super::older::leave_out_late;
+use super::recalled::Recalled;
+use crate::store::StepRange;
 
 /// Collectives of a step that tighten the clocks.
 const TIGHTEN_WITH: usize = 16;
@@ -52,6 +55,14 @@ impl Placed {
         fits
     }
 
+    /// The step in figures: tens of milliseconds for thousands of ranks.
+    #[must_use]
+    pub fn analyse(&self) -> StepAnalysis {
+        let mut analysis = step::analyse(&self.records, &self.tightened());
+        analysis.collectives.shrink_to_fit();
+        analysis
+    }
+
     /// The step over all ranks on one clock.
     #[must_use]
     pub fn waterfall(&self) -> Waterfall {
@@ -74,13 +85,11 @@ pub struct Done {
 }
 
 impl Work {
-    /// Analyses the step: tens of milliseconds for thousands of ranks.
+    /// Analyses the step.
     #[must_use]
     pub fn analyse(self) -> Done {
-        let fits = self.placed.tightened();
-        let mut analysis = step::analyse(&self.placed.records, &fits);
-        analysis.collectives.shrink_to_fit();
-        Done { analysis: Arc::new(analysis), records: self.placed.records, bytes: self.bytes }
+        let analysis = Arc::new(self.placed.analyse());
+        Done { analysis, records: self.placed.records, bytes: self.bytes }
     }
 }
 
@@ -92,6 +101,9 @@ pub struct Steps {
     /// Bytes of the step that is being analysed.
     under_way: Option<usize>,
     kept: Kept,
+    recalled: Recalled,
+    /// Steps whose records were sought and cannot be shown.
+    hidden: BTreeSet<u64>,
     analysed: VecDeque<Arc<StepAnalysis>>,
     analysed_bytes: usize,
     /// Steps that were not analysed, since they came faster than this machine analyses them.
@@ -99,6 +111,11 @@ pub struct Steps {
 }
 
 impl Steps {
+    /// Keeps records of so many bytes in memory.
+    pub fn keep(&mut self, bytes: usize) {
+        self.kept = Kept::new(bytes);
+    }
+
     /// Takes in steps that closed, oldest first.
     pub fn wait(&mut self, closed: Vec<Closed>) {
         for closed in closed {
@@ -157,11 +174,13 @@ impl Steps {
     fn forget_oldest(&mut self) {
         if let Some(oldest) = self.analysed.pop_front() {
             self.analysed_bytes -= analysed_bytes(&oldest);
+            self.hidden.remove(&oldest.step.0);
         }
     }
 
     /// Gives up the older half of what is in memory. What is given up is on disk.
     pub fn halve(&mut self) {
+        self.recalled.clear();
         self.kept.shrink_to(self.kept.bytes() / 2);
         let (analysed, waiting) = (self.analysed_bytes / 2, self.waiting_bytes / 2);
         while self.analysed_bytes > analysed && self.analysed.len() > 1 {
@@ -175,7 +194,9 @@ impl Steps {
     /// Bytes of all of them.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.waiting_bytes + self.under_way.unwrap_or(0) + self.kept.bytes() + self.analysed_bytes
+        let records =
+            self.waiting_bytes + self.under_way.unwrap_or(0) + self.kept.bytes() + self.recalled.bytes();
+        records + self.analysed_bytes + self.hidden.len() * size_of::<u64>()
     }
 
     /// Steps that were given up unanalysed.
@@ -193,7 +214,45 @@ impl Steps {
     /// Records that are in memory, of one step or of the newest complete one.
     #[must_use]
     pub fn find(&self, step: Option<Step>) -> Option<&Arc<StepRecords>> {
-        self.kept.find(step)
+        self.kept.find(step).or_else(|| self.recalled.find(step?))
+    }
+
+    /// An analysed step that is in memory.
+    #[must_use]
+    pub fn find_analysed(&self, step: Step) -> Option<&Arc<StepAnalysis>> {
+        let at = self.analysed.partition_point(|analysed| analysed.step < step);
+        self.analysed.get(at).filter(|analysed| analysed.step == step)
+    }
+
+    /// Takes in a step that was read back from disk. Ranks whose records came too late when it was analysed stay
+    /// missing.
+    pub fn recall(&mut self, mut closed: Closed) -> Arc<StepRecords> {
+        if let Some(analysed) = self.find_analysed(closed.records.step) {
+            leave_out_late(&mut closed.records, analysed);
+        }
+        let records = Arc::new(closed.records);
+        self.recalled.push(records.clone(), closed.bytes);
+        records
+    }
+
+    /// Notes that the records of these steps cannot be shown, but for those that are in memory. Only analysed steps are
+    /// ever offered.
+    pub fn hide(&mut self, steps: StepRange) {
+        let analysed = self.analysed.iter().map(|analysed| analysed.step);
+        let gone = analysed.filter(|&step| steps.contains(step) && self.find(Some(step)).is_none());
+        let gone: Vec<u64> = gone.map(|step| step.0).collect();
+        self.hidden.extend(gone);
+    }
+
+    /// Steps whose records were sought and cannot be shown, in order.
+    pub fn hidden(&self) -> impl Iterator<Item = u64> {
+        self.hidden.iter().copied()
+    }
+
+    /// The oldest step of which the records, and those of all after it, are in memory.
+    #[must_use]
+    pub fn kept_from(&self) -> Option<Step> {
+        self.kept.iter().next().map(|records| records.step)
     }
 
     /// Records of the steps from `first` to `last` that are in memory.

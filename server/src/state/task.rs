@@ -1,7 +1,7 @@
 //! The task behind the [hub](super::hub): it owns all runs, applies commands, and publishes snapshots.
 //!
-//! Whatever takes longer than a moment is done on other threads: analysing a step, making a report, reading a run
-//! from disk. One run has one of each under way, and runs take turns, so that none holds up the others.
+//! Whatever takes longer than a moment is done on other threads: analysing a step, making a report, reading a run or a
+//! step from disk ([`recall`]). One run has one of each under way, and runs take turns, so that none holds up the others.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,6 +29,9 @@ use crate::clock::ServerClock;
 use crate::metrics::Metrics;
 use crate::store::directory::Layout;
 use crate::store::replay;
+use recall::Recall;
+
+mod recall;
 
 /// Snapshots go out at most this often: a fifth of the 250 ms from gradient to pixel.
 const PUBLISH_EVERY: Duration = Duration::from_millis(50);
@@ -44,12 +47,15 @@ const LIVE_STEPS: usize = 2_000;
 const MOST_REPORTING: usize = 1;
 /// Runs that are read from disk at a time: each takes up to what a run may take in memory.
 const MOST_LOADING: usize = 1;
+/// Steps that are read back from disk at a time: each takes up to [`budget::RECALL_BYTES`].
+const MOST_RECALLING: usize = 1;
 
 /// The result of work on another thread; an error is the message of a panic.
 enum Outcome {
     Analysed { run: RunId, done: Result<Done, String> },
     Reported { run: RunId, report: Result<(Box<Report>, Duration), String> },
     Loaded { run: RunId, loaded: Result<Option<Box<Run>>, String> },
+    Recalled { asked: Recall, read: Result<recall::Read, String> },
 }
 
 /// How much is under way on other threads.
@@ -58,14 +64,16 @@ struct UnderWay {
     analysing: usize,
     reporting: usize,
     loading: usize,
+    recalling: usize,
 }
 
-/// Runs that wait for their turn.
+/// Runs, and steps of runs, that wait for their turn.
 #[derive(Default)]
 struct Lines {
     analyse: VecDeque<RunId>,
     report: VecDeque<RunId>,
     load: VecDeque<RunId>,
+    recall: VecDeque<Recall>,
 }
 
 pub(super) struct Task {
@@ -190,11 +198,11 @@ impl Task {
             Command::Check { batch, reply } => {
                 let _gone = reply.send(self.check(batch));
             }
-            Command::Placed { step, reply, .. } => {
-                let _gone = reply.send(run.and_then(|run| run.placed(step)));
-            }
-            Command::PlacedBetween { first, last, reply, .. } => {
-                let _gone = reply.send(run.map_or_else(Vec::new, |run| run.placed_between(first, last)));
+            Command::Placed { run: id, step, reply } => self.place(id, step, reply),
+            Command::PlacedBetween { first, last, most, reply, .. } => {
+                let folder = run.and_then(|run| Some(self.layout.as_ref()?.folder(run.id())));
+                let between = run.map(|run| run.between(first, last, most, folder));
+                let _gone = reply.send(between.unwrap_or_default());
             }
             Command::Steps { first, last, reply, .. } => {
                 let _gone = reply.send(run.map_or_else(Vec::new, |run| run.steps_between(first, last)));
@@ -288,6 +296,11 @@ impl Task {
         {
             self.start_load(id);
         }
+        while self.under_way.recalling < MOST_RECALLING
+            && let Some(asked) = self.lines.recall.pop_front()
+        {
+            self.start_recall(asked);
+        }
     }
 
     fn start_analysis(&mut self, run: RunId) {
@@ -348,6 +361,10 @@ impl Task {
                     Err(reason) => self.set_aside(&run, reason),
                 }
             }
+            Outcome::Recalled { asked, read } => {
+                self.under_way.recalling -= 1;
+                self.recalled(asked, read);
+            }
         }
     }
 
@@ -374,6 +391,7 @@ impl Task {
         }
         held.report = Some(Arc::new(*report));
         held.dirty = true;
+        self.seek_example(id);
     }
 
     fn loaded(&mut self, id: &RunId, loaded: Option<Box<Run>>) {

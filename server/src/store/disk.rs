@@ -27,6 +27,12 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// When the file exists, or cannot be made.
     fn create(&self, path: &Path) -> io::Result<Box<dyn AppendFile>>;
 
+    /// Opens a file to append to it further, and says how long it is.
+    ///
+    /// # Errors
+    /// When there is no such file, or it cannot be opened.
+    fn reopen(&self, path: &Path) -> io::Result<(Box<dyn AppendFile>, u64)>;
+
     /// Makes or replaces a file and syncs its content. A crash leaves any part of it.
     ///
     /// # Errors
@@ -102,6 +108,12 @@ impl Disk for LocalDisk {
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn AppendFile>> {
         Ok(Box::new(OpenOptions::new().append(true).create_new(true).open(path)?))
+    }
+
+    fn reopen(&self, path: &Path) -> io::Result<(Box<dyn AppendFile>, u64)> {
+        let file = OpenOptions::new().append(true).open(path)?;
+        let length = file.metadata()?.len();
+        Ok((Box::new(file), length))
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {

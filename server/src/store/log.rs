@@ -15,12 +15,11 @@ use tokio::sync::oneshot;
 use wire::clock::ServerNanos;
 use wire::ids::RunId;
 
-use super::StoreError;
-use super::directory::Layout;
 use super::folder::{RunFolder, log_name};
 use super::manifest::LogDamage;
 use super::sealer::Sealer;
 use super::segment::Received;
+use super::{StepRange, StoreError};
 use crate::metrics::ServerMetrics;
 use crate::vitals::Vitals;
 use format::{Contents, Gap};
@@ -28,6 +27,9 @@ use writer::{Record, Writer};
 
 /// How often a disk that does not take batches is complained of.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
+/// Files of runs that said nothing for so long are closed, at the latest after twice this. Agents of a live run send
+/// every two seconds.
+const REST_EVERY: Duration = Duration::from_secs(15);
 /// Appends waiting for the writer: 1,024 frames of at most 4 MiB; usual ones are 2 KB.
 const QUEUE: usize = 1_024;
 /// Frames written under one sync at most.
@@ -69,13 +71,13 @@ impl Log {
     /// # Errors
     /// When the thread cannot be started.
     pub fn start(
-        layout: Layout,
+        writer: Writer,
         metrics: ServerMetrics,
         sealer: Sealer,
         vitals: &Vitals,
     ) -> std::io::Result<Self> {
         let (queue, waiting) = mpsc::sync_channel(QUEUE);
-        let thread = Thread { writer: Writer::new(layout), metrics, sealer, complained: None };
+        let thread = Thread { writer, metrics, sealer, rested: Instant::now(), complained: None };
         vitals.spawn("paceline-log", move || thread.run(&waiting))?;
         Ok(Self { queue })
     }
@@ -106,13 +108,15 @@ struct Thread {
     writer: Writer,
     metrics: ServerMetrics,
     sealer: Sealer,
+    /// When it last closed the files of runs that have nothing to say.
+    rested: Instant,
     /// When it last said that the disk does not take batches.
     complained: Option<Instant>,
 }
 
 impl Thread {
     fn run(mut self, waiting: &mpsc::Receiver<Request>) {
-        while let Ok(first) = waiting.recv() {
+        while let Some(first) = self.next(waiting) {
             let (mut by_run, mut over) = (BTreeMap::<RunId, Vec<Append>>::new(), Vec::new());
             for request in std::iter::once(first).chain(waiting.try_iter().take(GROUP - 1)) {
                 match request {
@@ -124,6 +128,21 @@ impl Thread {
                 self.commit(&run, group);
             }
             over.iter().for_each(|run| self.close(run));
+        }
+    }
+
+    /// The next request; `None` when there will be none.
+    fn next(&mut self, waiting: &mpsc::Receiver<Request>) -> Option<Request> {
+        loop {
+            if self.rested.elapsed() >= REST_EVERY {
+                self.writer.rest();
+                self.rested = Instant::now();
+            }
+            match waiting.recv_timeout(REST_EVERY) {
+                Ok(request) => return Some(request),
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => return None,
+            }
         }
     }
 
@@ -174,6 +193,19 @@ pub fn read(
     number: u32,
     is_newest: bool,
 ) -> Result<(Vec<Received>, Option<LogDamage>), StoreError> {
+    read_steps(folder, number, is_newest, None)
+}
+
+/// The same with only the records of `steps`, if it is not `None` (see [`Received::only`]).
+///
+/// # Errors
+/// As [`read`].
+pub fn read_steps(
+    folder: &RunFolder,
+    number: u32,
+    is_newest: bool,
+    steps: Option<StepRange>,
+) -> Result<(Vec<Received>, Option<LogDamage>), StoreError> {
     let path = folder.log(number);
     let bytes = folder.disk.read(&path).map_err(StoreError::io(&path, "read"))?;
     let Contents { entries, gaps, torn, is_version_1 } = format::read(&bytes);
@@ -183,7 +215,7 @@ pub fn read(
     }
     for entry in entries {
         match wire::codec::decode(&entry.frame) {
-            Ok(batch) => batches.push(Received { at: entry.received, batch }),
+            Ok(batch) => batches.extend(Received { at: entry.received, batch }.only(steps)),
             Err(error) => damage.add(|| format!("an entry holds no batch: {error}")),
         }
     }
@@ -220,6 +252,7 @@ impl Damages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::directory::Layout;
 
     #[tokio::test]
     async fn an_acknowledged_append_is_on_disk_and_a_second_life_begins_a_new_file() {
@@ -230,7 +263,7 @@ mod tests {
             let server = crate::metrics::Metrics::new().server;
             let vitals = Vitals::default();
             let (sealer, _thread) = Sealer::start(layout.clone(), &vitals).unwrap();
-            let log = Log::start(layout.clone(), server, sealer, &vitals).unwrap();
+            let log = Log::start(Writer::new(layout.clone()), server, sealer, &vitals).unwrap();
             log.append(run.clone(), ServerNanos(7), Bytes::from(vec![life])).await.unwrap();
         }
         let folder = layout.folder(&run);

@@ -2,9 +2,9 @@
 //!
 //! ```json
 //! {
-//!   "version": 2,
+//!   "version": 3,
 //!   "segments": [
-//!     { "name": "segment-000001", "batches": 12,
+//!     { "name": "segment-000001", "batches": 12, "steps": [0, 57],
 //!       "files": { "steps.parquet": { "bytes": 2080, "crc32": 3735928559 }, ... },
 //!       "damage": { "batches": 1, "reason": "412 bytes at 8192 do not match their checksum" } }
 //!   ],
@@ -12,19 +12,21 @@
 //! }
 //! ```
 //!
-//! The last line is a checksum of all bytes before it. Version 1 is a list of names without any checksum.
+//! The last line is a checksum of all bytes before it. Version 2 does not say which steps a segment holds; version 1 is
+//! a list of names without any checksum.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use wire::ids::Step;
 
-use super::StoreError;
 use super::directory::write_atomically;
 use super::folder::{RunFolder, segment_name, segment_number};
+use super::{StepRange, StoreError};
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// What stands before the checksum.
 const CHECKSUM_KEY: &str = ",\n  \"crc32\": \"";
 
@@ -45,6 +47,9 @@ pub struct Sealed {
     pub name: String,
     /// How many batches it holds; 0 where it is not known.
     pub batches: u64,
+    /// The first and the last step that it has a record of. Absent when it has none, or an older program wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<(u64, u64)>,
     /// Its files by name. Empty when an older program wrote it, without checksums.
     pub files: BTreeMap<String, FileSum>,
     /// What could not be read of its log, which is then still there.
@@ -92,6 +97,12 @@ impl Sealed {
     #[must_use]
     pub fn number(&self) -> u32 {
         segment_number(&self.name).unwrap_or(0)
+    }
+
+    /// False only where it is known to have no record of these steps.
+    #[must_use]
+    pub fn may_hold(&self, steps: StepRange) -> bool {
+        self.steps.is_none_or(|(first, last)| steps.meets(StepRange { first: Step(first), last: Step(last) }))
     }
 }
 
@@ -145,7 +156,8 @@ impl Manifest {
     fn parse(bytes: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
         if let Ok(old) = serde_json::from_str::<ManifestV1>(text) {
-            let segment = |name| Sealed { name, batches: 0, files: BTreeMap::new(), damage: None };
+            let segment =
+                |name| Sealed { name, batches: 0, steps: None, files: BTreeMap::new(), damage: None };
             return Self { version: 1, segments: old.segments.into_iter().map(segment).collect() }.checked();
         }
         let broken = "it does not match its checksum: the disk damaged it, or somebody edited it";
@@ -155,7 +167,7 @@ impl Manifest {
         }
         // What matches its checksum and cannot be read is of another program.
         let manifest: Self = serde_json::from_str(&format!("{body}\n}}"))
-            .map_err(|error| format!("this program reads versions 1 and {VERSION} of it: {error}"))?;
+            .map_err(|error| format!("this program reads versions 1 to {VERSION} of it: {error}"))?;
         manifest.checked()
     }
 
@@ -183,8 +195,15 @@ mod tests {
         let mut manifest = Manifest { version: VERSION, segments: Vec::new() };
         let files = BTreeMap::from([("steps.parquet".to_owned(), FileSum::of(b"abc"))]);
         let damage = Some(LogDamage { batches: 1, reason: "it is gone".into() });
-        manifest.put(Sealed { name: "segment-000002".into(), batches: 3, files: files.clone(), damage });
-        manifest.put(Sealed { name: "segment-000001".into(), batches: 2, files, damage: None });
+        let steps = Some((7, 40));
+        manifest.put(Sealed {
+            name: "segment-000002".into(),
+            batches: 3,
+            steps,
+            files: files.clone(),
+            damage,
+        });
+        manifest.put(Sealed { name: "segment-000001".into(), batches: 2, steps: None, files, damage: None });
         manifest
     }
 

@@ -1,5 +1,7 @@
 //! What a server mends before it begins: the torn tails that a crash left.
 
+use wire::ids::RunId;
+
 use super::StoreError;
 use super::directory::Layout;
 use super::folder::RunFolder;
@@ -12,16 +14,19 @@ use super::log::format;
 /// # Errors
 /// When the runs cannot be listed.
 pub fn cut_torn_tails(layout: &Layout) -> Result<(), StoreError> {
-    for run in layout.runs()? {
-        match cut_torn_tail(&layout.folder(&run)) {
-            Ok(0) => {}
-            Ok(torn) => {
-                tracing::info!(%run, torn, "the newest log ended within a batch that was never acknowledged");
-            }
-            Err(error) => tracing::warn!(%run, %error, "the end of the newest log could not be checked"),
-        }
-    }
+    layout.runs()?.iter().for_each(|run| cut_and_say(layout, run));
     Ok(())
+}
+
+/// Cuts the torn tail of the newest log of one run. What cannot be cut is said and left.
+pub fn cut_and_say(layout: &Layout, run: &RunId) {
+    match cut_torn_tail(&layout.folder(run)) {
+        Ok(0) => {}
+        Ok(torn) => {
+            tracing::info!(%run, torn, "the newest log ended within a batch that was never acknowledged");
+        }
+        Err(error) => tracing::warn!(%run, %error, "the end of the newest log could not be checked"),
+    }
 }
 
 /// Cuts the torn tail of a run's newest log; returns how many bytes that were.

@@ -1,17 +1,20 @@
 //! Brings runs back from disk: the same batches in the same order through the same code as when they came.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
 
 use wire::batch::Note;
 use wire::ids::{RunId, Step};
 use wire::live::Waterfall;
 
+use super::StoreError;
 use super::directory::Layout;
+use super::files::Files;
 use super::folder::RunFolder;
-use super::manifest::{LogDamage, Manifest, Sealed};
+use super::manifest::LogDamage;
 use super::segment::Received;
-use super::{StoreError, log, segment};
 use crate::state::run::Run;
 
 /// Damaged files that a report names; of more it gives the number.
@@ -173,57 +176,14 @@ pub fn each_batch<E: From<StoreError>>(
     folder: &RunFolder,
     mut visit: impl FnMut(Received) -> Result<(), E>,
 ) -> Result<Condition, E> {
-    // A server may be sealing. Logs first: what is missing there is in a manifest that is read after it.
-    let logs = folder.logs()?;
-    let mut manifest = Manifest::read(folder)?;
-    let sealed = manifest.segments.iter().map(Sealed::number);
-    let numbers: BTreeSet<u32> = logs.into_iter().chain(sealed).collect();
-    let newest = numbers.last().copied();
-    let mut condition = Condition::default();
-    for &number in &numbers {
-        let (batches, damage) = read(folder, &mut manifest, number, Some(number) == newest)?;
+    let mut files = Files::list(folder)?;
+    let mut condition = Condition { damage: Vec::new(), unchecked: files.unchecked() };
+    for number in files.numbers() {
+        let (batches, damage) = files.read(number, None)?;
         condition.damage.extend(damage);
         batches.into_iter().try_for_each(&mut visit)?;
     }
-    condition.unchecked = manifest.segments.iter().filter(|sealed| sealed.files.is_empty()).count();
     Ok(condition)
-}
-
-/// The batches of one number, from the segment if it is good, else from the log.
-fn read(
-    folder: &RunFolder,
-    manifest: &mut Manifest,
-    number: u32,
-    is_newest: bool,
-) -> Result<(Vec<Received>, Option<LogDamage>), StoreError> {
-    let from_segment = |manifest: &Manifest| {
-        let sealed = manifest.find(number)?.clone();
-        Some(
-            segment::read(folder, &sealed)
-                .map(|batches| (batches, sealed.damage.clone()))
-                .map_err(|error| (sealed, error)),
-        )
-    };
-    let damaged = match from_segment(manifest) {
-        Some(Ok(read)) => return Ok(read),
-        Some(Err(damaged)) => Some(damaged),
-        None => None,
-    };
-    match (log::read(folder, number, is_newest), damaged) {
-        (Ok(read), _) => Ok(read),
-        (Err(_), Some((sealed, error))) => {
-            let lost = LogDamage { batches: sealed.batches.max(1), reason: error.to_string() };
-            Ok((Vec::new(), Some(lost)))
-        }
-        // It may have been sealed a moment ago.
-        (Err(error), None) => {
-            *manifest = Manifest::read(folder)?;
-            match from_segment(manifest) {
-                Some(read) => read.map_err(|(_, error)| error),
-                None => Ok((Vec::new(), Some(LogDamage { batches: 1, reason: error.to_string() }))),
-            }
-        }
-    }
 }
 
 /// Replays all runs. A run that cannot be read is set aside and left as it is on disk; the others are served.
@@ -232,27 +192,59 @@ fn read(
 /// When the list of runs cannot be read.
 pub fn all(layout: &Layout) -> Result<Replayed, StoreError> {
     let mut all = Replayed::default();
-    each(layout, |id, replayed| match replayed {
-        Ok(run) => drop(all.runs.insert(id, run)),
-        Err(reason) => drop(all.aside.insert(id, reason)),
-    })?;
+    each(
+        layout,
+        |id| (id.clone(), guarded_run(layout, id)),
+        |(id, replayed)| match replayed {
+            Some(Ok(run)) => drop(all.runs.insert(id, run)),
+            Some(Err(reason)) => drop(all.aside.insert(id, reason)),
+            None => {}
+        },
+    )?;
     Ok(all)
 }
 
-/// Replays all runs one after another, so that no more than one has to be in memory; an error says why a run cannot be
-/// read.
+/// Replays one run, whatever is on disk; an error says why it cannot be read.
+#[must_use]
+pub fn guarded_run(layout: &Layout, id: &RunId) -> Option<Result<Run, String>> {
+    match catch_unwind(AssertUnwindSafe(|| run(layout, id))) {
+        Ok(Ok(run)) => run.map(Ok),
+        Ok(Err(error)) => Some(Err(error.to_string())),
+        Err(_) => Some(Err("reading it fails: this is a defect of Paceline".into())),
+    }
+}
+
+/// Runs that are replayed at a time when a server starts: each takes up to what a run may take in memory.
+const AT_ONCE: usize = 4;
+
+/// Does some work for every run, for a few at a time, and hands over what comes of it, in no particular order.
 ///
 /// # Errors
 /// When the list of runs cannot be read.
-pub fn each(layout: &Layout, mut visit: impl FnMut(RunId, Result<Run, String>)) -> Result<(), StoreError> {
-    for id in layout.runs()? {
-        match catch_unwind(AssertUnwindSafe(|| run(layout, &id))) {
-            Ok(Ok(Some(run))) => visit(id, Ok(run)),
-            Ok(Ok(None)) => {}
-            Ok(Err(error)) => visit(id, Err(error.to_string())),
-            Err(_) => visit(id, Err("reading it fails: this is a defect of Paceline".into())),
+pub fn each<T: Send>(
+    layout: &Layout,
+    work: impl Fn(&RunId) -> T + Sync,
+    mut visit: impl FnMut(T),
+) -> Result<(), StoreError> {
+    let ids = layout.runs()?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(AT_ONCE).min(ids.len());
+    let (next, work) = (AtomicUsize::new(0), &work);
+    std::thread::scope(|scope| {
+        // One of each thread may wait to be taken.
+        let (done, results) = sync_channel(threads);
+        for _ in 0..threads {
+            let (done, ids, next) = (done.clone(), &ids, &next);
+            scope.spawn(move || {
+                while let Some(id) = ids.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if done.send(work(id)).is_err() {
+                        return;
+                    }
+                }
+            });
         }
-    }
+        drop(done);
+        results.into_iter().for_each(&mut visit);
+    });
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Turns closed logs into segments, one after another, in a thread of its own.
 
-use std::collections::BTreeSet;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 
 use wire::ids::RunId;
@@ -27,7 +27,13 @@ pub struct Closed {
 /// Where closed logs are handed over. The thread ends when the last handle is gone.
 #[derive(Clone)]
 pub struct Sealer {
-    queue: SyncSender<Closed>,
+    queue: SyncSender<Request>,
+}
+
+enum Request {
+    Seal(Closed),
+    /// When there is nothing else to do.
+    Later(Vec<Closed>),
 }
 
 impl Sealer {
@@ -41,21 +47,46 @@ impl Sealer {
         Ok((Self { queue }, handle))
     }
 
+    /// Hands over logs of runs that ended under an earlier server: they are sealed when there is nothing else to do.
+    pub fn seal_later(&self, closed: Vec<Closed>) {
+        if let Err(error) = self.queue.try_send(Request::Later(closed)) {
+            tracing::warn!(%error, "logs are not sealed now but at the next start");
+        }
+    }
+
     /// Hands logs over; never waits.
     pub fn seal(&self, closed: Closed) {
-        if let Err(error) = self.queue.try_send(closed) {
+        if let Err(error) = self.queue.try_send(Request::Seal(closed)) {
             tracing::warn!(%error, "logs are not sealed now but at the next start");
         }
     }
 }
 
-fn seal_all(layout: &Layout, waiting: &Receiver<Closed>) {
-    for Closed { run, last } in waiting {
-        match seal(&layout.folder(&run), last) {
-            Ok(()) => tracing::info!(%run, last, "its logs are sealed"),
-            Err(error) => {
-                tracing::warn!(%run, %error, "a log could not be sealed; it is still read as it is");
+/// Ends when the last handle is gone; what is left for later then is left for the next start.
+fn seal_all(layout: &Layout, waiting: &Receiver<Request>) {
+    let mut later = VecDeque::new();
+    loop {
+        let request = if later.is_empty() {
+            waiting.recv().map_err(|_| TryRecvError::Disconnected)
+        } else {
+            waiting.try_recv()
+        };
+        match request {
+            Ok(Request::Seal(closed)) => seal_one(layout, closed),
+            Ok(Request::Later(more)) => later.extend(more),
+            Err(TryRecvError::Empty) => {
+                later.pop_front().into_iter().for_each(|closed| seal_one(layout, closed));
             }
+            Err(TryRecvError::Disconnected) => return,
+        }
+    }
+}
+
+fn seal_one(layout: &Layout, Closed { run, last }: Closed) {
+    match seal(&layout.folder(&run), last) {
+        Ok(()) => tracing::info!(%run, last, "its logs are sealed"),
+        Err(error) => {
+            tracing::warn!(%run, %error, "a log could not be sealed; it is still read as it is");
         }
     }
 }
@@ -85,8 +116,8 @@ fn seal_log(folder: &RunFolder, number: u32) -> Result<(), StoreError> {
             if is_damaged || !batches.is_empty() {
                 let batches = segment::without_repetitions(batches);
                 let files = segment::write(folder, number, &batches)?;
-                let name = segment_name(number);
-                let sealed = Sealed { name, batches: batches.len() as u64, files, damage };
+                let (name, steps) = (segment_name(number), segment::steps(&batches));
+                let sealed = Sealed { name, batches: batches.len() as u64, steps, files, damage };
                 manifest.put(sealed.clone());
                 manifest.write(folder)?;
                 segment::read(folder, &sealed)?;

@@ -20,11 +20,12 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use wire::batch::{Batch, Drop, Note};
 use wire::clock::ServerNanos;
+use wire::event::Event;
 use wire::ids::{Incarnation, Rank, RunId};
 
-use super::StoreError;
 use super::folder::RunFolder;
 use super::manifest::{FileSum, Sealed};
+use super::{StepRange, StoreError};
 use rebuilt::Rebuilt;
 use table::Table;
 use tables::{BATCHES, BUCKETS, PROBES, SPANS, STEPS, Tables};
@@ -36,6 +37,34 @@ pub struct Received {
     pub at: ServerNanos,
     /// The batch.
     pub batch: Batch,
+}
+
+impl Received {
+    /// What it has of `steps`: only their records. `None` when that is nothing; all of it when `steps` is `None`.
+    #[must_use]
+    pub fn only(mut self, steps: Option<StepRange>) -> Option<Self> {
+        let Some(steps) = steps else { return Some(self) };
+        let Batch { notes, probes, drops, events, .. } = &mut self.batch;
+        (*notes, *probes, *drops) = (Vec::new(), Vec::new(), Vec::new());
+        events.retain(|event| is_kept(event) && steps.contains(event.step()));
+        events.shrink_to_fit();
+        (!self.batch.events.is_empty()).then_some(self)
+    }
+}
+
+/// `Started` records are superseded by those of their buckets.
+fn is_kept(event: &Event) -> bool {
+    !matches!(event, Event::Started(_))
+}
+
+/// The first and the last step that `batches` have a record of.
+#[must_use]
+pub fn steps(batches: &[Received]) -> Option<(u64, u64)> {
+    let events = batches.iter().flat_map(|received| &received.batch.events).filter(|event| is_kept(event));
+    let all = events.map(|event| event.step().0);
+    all.fold(None, |range, step| {
+        Some(range.map_or((step, step), |(first, last): (u64, u64)| (first.min(step), last.max(step))))
+    })
 }
 
 /// One life of one rank's process.
@@ -137,13 +166,33 @@ fn encode(run: &RunId, batches: &[Received]) -> (Tables, NotesFile) {
 /// # Errors
 /// When a file is missing, does not match its checksum, or holds something else than [`write`] writes.
 pub fn read(folder: &RunFolder, sealed: &Sealed) -> Result<Vec<Received>, StoreError> {
-    let path = folder.path.join(&sealed.name);
-    // A second line of defence, for segments without checksums: the Parquet reader panics on some damage.
-    let decoded = catch_unwind(AssertUnwindSafe(|| decode(folder, &path, sealed)));
-    decoded.unwrap_or_else(|_| Err(StoreError::content(&path, "the Parquet reader cannot read it")))
+    read_steps(folder, sealed, None)
 }
 
-fn decode(folder: &RunFolder, path: &Path, sealed: &Sealed) -> Result<Vec<Received>, StoreError> {
+/// The same with only the records of `steps`, if it is not `None` (see [`Received::only`]). Other rows are passed over
+/// without being kept in memory.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_steps(
+    folder: &RunFolder,
+    sealed: &Sealed,
+    steps: Option<StepRange>,
+) -> Result<Vec<Received>, StoreError> {
+    let path = folder.path.join(&sealed.name);
+    // A second line of defence, for segments without checksums: the Parquet reader panics on some damage.
+    let decoded = catch_unwind(AssertUnwindSafe(|| decode(folder, &path, sealed, steps)));
+    let decoded =
+        decoded.unwrap_or_else(|_| Err(StoreError::content(&path, "the Parquet reader cannot read it")));
+    Ok(decoded?.into_iter().filter_map(|received| received.only(steps)).collect())
+}
+
+fn decode(
+    folder: &RunFolder,
+    path: &Path,
+    sealed: &Sealed,
+    steps: Option<StepRange>,
+) -> Result<Vec<Received>, StoreError> {
     let notes_path = path.join(NOTES);
     let notes = content(folder, path, sealed, NOTES)?;
     let file: NotesFile =
@@ -152,24 +201,42 @@ fn decode(folder: &RunFolder, path: &Path, sealed: &Sealed) -> Result<Vec<Receiv
         let reason = format!("segment version {}, this program reads 1 to {NOTES_VERSION}", file.version);
         return Err(StoreError::content(&notes_path, reason));
     }
-    let mut rebuilt = Rebuilt::new(path, &file, &table(folder, path, sealed, "batches.parquet", BATCHES)?)?;
-    rebuilt.add_notes(file.notes);
-    rebuilt.add_probes(&table(folder, path, sealed, "probes.parquet", PROBES)?);
-    rebuilt.add_spans(&table(folder, path, sealed, "spans.parquet", SPANS)?)?;
-    rebuilt.add_steps(&table(folder, path, sealed, "steps.parquet", STEPS)?);
-    rebuilt.add_buckets(&table(folder, path, sealed, "buckets.parquet", BUCKETS)?)?;
+    let place = Place { folder, path, sealed };
+    let mut rebuilt = Rebuilt::new(path, &file, &place.table("batches.parquet", BATCHES, None)?)?;
+    if steps.is_none() {
+        rebuilt.add_notes(file.notes);
+        rebuilt.add_probes(&place.table("probes.parquet", PROBES, None)?);
+    }
+    rebuilt.add_spans(&place.table("spans.parquet", SPANS, steps)?)?;
+    rebuilt.add_steps(&place.table("steps.parquet", STEPS, steps)?);
+    rebuilt.add_buckets(&place.table("buckets.parquet", BUCKETS, steps)?)?;
     Ok(rebuilt.finish())
 }
 
-fn table<const N: usize>(
-    folder: &RunFolder,
-    path: &Path,
-    sealed: &Sealed,
-    name: &str,
-    columns: [&'static str; N],
-) -> Result<Table<N>, StoreError> {
-    let content = content(folder, path, sealed, name)?;
-    Table::decode(content.into(), columns).map_err(|reason| StoreError::content(&path.join(name), reason))
+/// Where the files of a segment are.
+struct Place<'a> {
+    folder: &'a RunFolder,
+    path: &'a Path,
+    sealed: &'a Sealed,
+}
+
+impl Place<'_> {
+    /// A table, or its rows of `steps`.
+    fn table<const N: usize>(
+        &self,
+        name: &str,
+        columns: [&'static str; N],
+        steps: Option<StepRange>,
+    ) -> Result<Table<N>, StoreError> {
+        let content = content(self.folder, self.path, self.sealed, name)?.into();
+        let decoded = match steps {
+            None => Table::decode(content, columns),
+            Some(StepRange { first, last }) => {
+                Table::decode_where(content, columns, ("step", first.0 as i64..=last.0 as i64))
+            }
+        };
+        decoded.map_err(|reason| StoreError::content(&self.path.join(name), reason))
+    }
 }
 
 /// The content of a file of a segment, once it matches its checksum.

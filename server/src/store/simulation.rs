@@ -1,8 +1,8 @@
 //! Storage under simulated faults: the real log, sealer, recovery and replay, on a disk that fails in every way there
 //! is, from a seed.
 //!
-//! A seed is some lives of a server. In each it restarts, takes batches of two ranks, seals, and dies: killed, or with
-//! the power cut at any operation. In between, the disk fails, fills up, or flips bits. In the end:
+//! A seed is some lives of a server. In each it restarts, takes batches of two ranks, closes the log's file while it
+//! rests or another run wants its place, seals, and dies: killed, or with the power cut at any operation. In between, the disk fails, fills up, or flips bits. In the end:
 //!
 //! - every acknowledged batch is there, as it was sent and in order, or damage is reported;
 //! - nothing is there that was not sent;
@@ -143,11 +143,13 @@ impl World {
         self.layout.create()?;
         recovery::cut_torn_tails(&self.layout)?;
         let rotate_bytes = if self.chance(2) { 400 } else { 1 << 20 };
-        let mut writer = Writer::new(self.layout.clone()).rotating_at(rotate_bytes);
+        let mut writer = Writer::new(self.layout.clone()).rotating_at(rotate_bytes).holding_open(1);
         let mut closed: Vec<Closed> = Vec::new();
-        for _ in 0..self.random.random_range(0..12) {
-            match self.random.random_range(0..12) {
+        for _ in 0..self.random.random_range(0..16) {
+            match self.random.random_range(0..16) {
                 0 => closed.extend(writer.close(&self.run)?),
+                2 => writer.rest(),
+                3 => self.send_of_another(&mut writer),
                 // The sealer is another thread: it comes when it comes, and goes on after an error.
                 1 if !closed.is_empty() => {
                     let _still_a_log = sealer::seal(&folder, closed.remove(0).last);
@@ -156,6 +158,15 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Another run sends a batch, and so takes the place of the file that is open. What becomes of it is not judged.
+    fn send_of_another(&mut self, writer: &mut Writer) {
+        let other = RunId::new("other").expect("it is a run id");
+        let (received, batch) = sent(&other, 0, self.disk.operations());
+        let frame = wire::codec::encode(&batch).expect("it is a batch");
+        let outcome = writer.append(&other, &[Record { received, frame: frame.into() }]);
+        self.disk.note(|| format!("another run: {:?}", outcome.map(drop)));
     }
 
     /// Some ranks send a batch; all of them go into one group.

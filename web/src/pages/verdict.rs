@@ -216,17 +216,21 @@ pub fn list(html: Html, title: &str, class: &str, lines: &[String]) -> Html {
         .raw("</ul></div>")
 }
 
-/// From the verdict to the step that shows it, and to the rank.
+/// From the verdict to the step that shows it, if there is one that can be shown, and to the rank.
 fn links(html: Html, verdict: &Verdict, run: &str) -> Html {
-    let Some(step) = verdict.example_step else { return html };
     let rank = verdict.culprit.as_ref().and_then(|culprit| culprit.ranks().first());
     let rank = rank.map_or_else(String::new, |rank| format!("rank={rank}&"));
-    let to = |tab: Tab| format!("{}?{rank}step={step}", tab.path(run));
-    html.raw("<p class=actions><a class=\"button primary\" data-testid=example-step href=\"")
-        .text(&to(Tab::Buckets))
-        .raw("\">")
-        .text(&format!("See step {}", units::count(step)))
-        .raw("</a><a class=button href=\"")
-        .text(&to(Tab::Ranks))
-        .raw("\">Compare ranks</a></p>")
+    let step = verdict.example_step.map_or_else(String::new, |step| format!("step={step}"));
+    let to = |tab: Tab| format!("{}?{rank}{step}", tab.path(run));
+    let html = html.raw("<p class=actions>");
+    let html = match verdict.example_step {
+        Some(step) => html
+            .raw("<a class=\"button primary\" data-testid=example-step href=\"")
+            .text(&to(Tab::Buckets))
+            .raw("\">")
+            .text(&format!("See step {}", units::count(step)))
+            .raw("</a>"),
+        None => html,
+    };
+    html.raw("<a class=button href=\"").text(&to(Tab::Ranks)).raw("\">Compare ranks</a></p>")
 }

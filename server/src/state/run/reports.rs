@@ -55,6 +55,7 @@ impl Run {
                 .collect(),
             bursts: self.ranks.world().map(|rank| rank?.devices.activity(now)).collect(),
             notable_share: settings::notable_share(),
+            hidden_steps: self.steps.hidden().collect(),
         }
     }
 

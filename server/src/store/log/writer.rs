@@ -1,6 +1,11 @@
 //! What the log does with files: append, sync, close.
+//!
+//! A run has one log that is written to. Its file is open only while the run is busy: the files that were written to
+//! longest ago are closed, and opened again for the next batch, so that the files that are open do not grow with the
+//! runs.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 
 use bytes::Bytes;
 use wire::clock::ServerNanos;
@@ -12,6 +17,16 @@ use crate::store::directory::Layout;
 use crate::store::disk::AppendFile;
 use crate::store::folder::RunFolder;
 use crate::store::sealer::Closed;
+
+/// Files that are open at most, where the process may have enough of them. A run that sends while all are taken costs
+/// the one that was written to longest ago its place: some 20 us to open it again, where a sync takes milliseconds.
+const MOST_FILES: usize = 128;
+
+/// How many logs may have their file open in a process that may have so many files open in all: a quarter.
+#[must_use]
+pub fn most_open(files_allowed: usize) -> usize {
+    (files_allowed / 4).clamp(4, MOST_FILES)
+}
 
 /// A log of this size is closed, to be sealed into a segment, and a new one begun. Sealing and replaying hold one
 /// of them in memory, some 100 MB once it is decoded.
@@ -26,26 +41,38 @@ pub struct Record {
     pub frame: Bytes,
 }
 
+type File = Box<dyn AppendFile>;
+
+/// The log of a run that is written to.
 struct OpenLog {
-    file: Box<dyn AppendFile>,
-    folder: RunFolder,
     number: u32,
     /// Where the next entry goes: all before it is whole.
     end: u64,
+    /// `None` while it rests.
+    file: Option<File>,
+    /// When it was last written to.
+    turn: u64,
 }
 
-/// The open logs of all runs, one a run.
+/// The logs of all runs that are written to, one a run.
 pub struct Writer {
     layout: Layout,
-    open: BTreeMap<RunId, OpenLog>,
+    logs: BTreeMap<RunId, OpenLog>,
+    /// The runs whose log has its file open, by the turn in which it was last written to.
+    open: BTreeMap<u64, RunId>,
+    turn: u64,
+    /// The turn at the last [`Self::rest`].
+    rested: u64,
+    most_open: usize,
     rotate_bytes: u64,
 }
 
 impl Writer {
-    /// Without any open log.
+    /// Without any log.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
-        Self { layout, open: BTreeMap::new(), rotate_bytes: ROTATE_BYTES }
+        let (logs, open) = (BTreeMap::new(), BTreeMap::new());
+        Self { layout, logs, open, turn: 0, rested: 0, most_open: MOST_FILES, rotate_bytes: ROTATE_BYTES }
     }
 
     /// The same with logs of another size.
@@ -54,41 +81,51 @@ impl Writer {
         Self { rotate_bytes, ..self }
     }
 
+    /// The same with so many files open at most.
+    #[must_use]
+    pub fn holding_open(self, most_open: usize) -> Self {
+        Self { most_open: most_open.max(1), ..self }
+    }
+
+    /// How many files are open.
+    #[must_use]
+    pub fn open_files(&self) -> usize {
+        self.open.len()
+    }
+
     /// Appends batches of one run and syncs them. Returns the log when it is full, closed, to be sealed.
     ///
     /// # Errors
     /// When they are not all on disk. None may be acknowledged then, though some may be found there.
     pub fn append(&mut self, run: &RunId, group: &[Record]) -> Result<Option<Closed>, StoreError> {
-        let mut log = match self.open.remove(run) {
-            Some(log) => log,
-            None => OpenLog::create(self.layout.folder(run))?,
-        };
+        let folder = self.layout.folder(run);
+        let (mut log, mut file) = self.take(run, &folder)?;
         let mut bytes = Vec::new();
         for Record { received, frame } in group {
             let at = log.end + bytes.len() as u64;
             write_entry(&mut bytes, at, *received, frame);
         }
-        if let Err(error) = log.file.append(&bytes) {
+        if let Err(error) = file.append(&bytes) {
             // A disk that is full: what was written of it goes, and this log goes on once there is room. (A new one for
             // every try would leave thousands of empty files.)
-            let error = StoreError::io(&log.path(), "append")(error);
-            if log.file.cut(log.end).is_ok() {
-                self.open.insert(run.clone(), log);
+            let error = StoreError::io(&folder.log(log.number), "append")(error);
+            if file.cut(log.end).is_ok() {
+                self.put_back(run, log, file);
             }
             return Err(error);
         }
-        if let Err(error) = log.file.sync() {
+        if let Err(error) = file.sync() {
             // What is on disk beyond `end` is unknown, and so is what the kernel thinks of it: the next append begins a
             // new log.
-            let error = StoreError::io(&log.path(), "sync")(error);
-            let _cut_if_possible = log.file.cut(log.end).and_then(|()| log.file.sync());
+            let error = StoreError::io(&folder.log(log.number), "sync")(error);
+            let _cut_if_possible = file.cut(log.end).and_then(|()| file.sync());
             return Err(error);
         }
         log.end += bytes.len() as u64;
         if log.end >= self.rotate_bytes {
             return Ok(Some(Closed { run: run.clone(), last: log.number }));
         }
-        self.open.insert(run.clone(), log);
+        self.put_back(run, log, file);
         Ok(None)
     }
 
@@ -97,33 +134,150 @@ impl Writer {
     /// # Errors
     /// When the run's directory cannot be listed.
     pub fn close(&mut self, run: &RunId) -> Result<Option<Closed>, StoreError> {
-        let last = match self.open.remove(run) {
-            Some(log) => Some(log.number),
+        let last = match self.logs.remove(run) {
+            Some(log) => {
+                self.open.remove(&log.turn);
+                Some(log.number)
+            }
             None => self.layout.folder(run).logs()?.pop(),
         };
         Ok(last.map(|last| Closed { run: run.clone(), last }))
     }
-}
 
-impl OpenLog {
-    /// Begins a log with a number that no log or segment of the run has, durably.
-    fn create(folder: RunFolder) -> Result<Self, StoreError> {
-        let disk = folder.disk.as_ref();
-        disk.create_folder(&folder.path).map_err(StoreError::io(&folder.path, "create"))?;
-        let number = folder.newest()? + 1;
-        let path = folder.log(number);
-        let file = disk.create(&path).map_err(StoreError::io(&path, "create"))?;
-        for folder in [Some(folder.path.as_path()), folder.path.parent()].into_iter().flatten() {
-            if let Err(error) = disk.sync_folder(folder) {
-                // Each try would leave an empty file.
-                let _left_behind = disk.remove(&path);
-                return Err(StoreError::io(folder, "sync")(error));
-            }
+    /// Closes the files that were not written to since the last time this was called.
+    pub fn rest(&mut self) {
+        while let Some((&turn, _)) = self.open.first_key_value()
+            && turn <= self.rested
+        {
+            self.rest_oldest();
         }
-        Ok(Self { file, folder, number, end: 0 })
+        self.rested = self.turn;
     }
 
-    fn path(&self) -> std::path::PathBuf {
-        self.folder.log(self.number)
+    fn rest_oldest(&mut self) {
+        if let Some((_, run)) = self.open.pop_first()
+            && let Some(log) = self.logs.get_mut(&run)
+        {
+            log.file = None;
+        }
+    }
+
+    /// The log of a run, with its file open; a new one if need be. It is nobody's until it is [put
+    /// back](Self::put_back).
+    fn take(&mut self, run: &RunId, folder: &RunFolder) -> Result<(OpenLog, File), StoreError> {
+        if let Some(file) = self.logs.get_mut(run).and_then(|log| log.file.take())
+            && let Some(log) = self.logs.remove(run)
+        {
+            self.open.remove(&log.turn);
+            return Ok((log, file));
+        }
+        while self.open.len() >= self.most_open {
+            self.rest_oldest();
+        }
+        let known = self.logs.get(run).map(|log| (log.number, log.end));
+        let reopened = known.map_or(Ok(None), |(number, end)| reopen(folder, number, end))?;
+        match (reopened, self.logs.remove(run)) {
+            (Some(file), Some(log)) => Ok((log, file)),
+            _ => create(folder),
+        }
+    }
+
+    fn put_back(&mut self, run: &RunId, log: OpenLog, file: File) {
+        self.turn += 1;
+        self.open.insert(self.turn, run.clone());
+        self.logs.insert(run.clone(), OpenLog { file: Some(file), turn: self.turn, ..log });
+    }
+}
+
+/// Opens a log that rested. `None` when somebody else removed it or wrote to it: it is not gone on with.
+fn reopen(folder: &RunFolder, number: u32, end: u64) -> Result<Option<File>, StoreError> {
+    let path = folder.log(number);
+    match folder.disk.reopen(&path) {
+        Ok((file, length)) => Ok((length == end).then_some(file)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(StoreError::io(&path, "open")(error)),
+    }
+}
+
+/// Begins a log with a number that no log or segment of the run has, durably.
+fn create(folder: &RunFolder) -> Result<(OpenLog, File), StoreError> {
+    let disk = folder.disk.as_ref();
+    disk.create_folder(&folder.path).map_err(StoreError::io(&folder.path, "create"))?;
+    let number = folder.newest()? + 1;
+    let path = folder.log(number);
+    let file = disk.create(&path).map_err(StoreError::io(&path, "create"))?;
+    for folder in [Some(folder.path.as_path()), folder.path.parent()].into_iter().flatten() {
+        if let Err(error) = disk.sync_folder(folder) {
+            // Each try would leave an empty file.
+            let _left_behind = disk.remove(&path);
+            return Err(StoreError::io(folder, "sync")(error));
+        }
+    }
+    Ok((OpenLog { number, end: 0, file: None, turn: 0 }, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::log::format;
+
+    fn record(text: &str) -> Record {
+        Record { received: ServerNanos(1), frame: Bytes::copy_from_slice(text.as_bytes()) }
+    }
+
+    fn runs(count: usize) -> Vec<RunId> {
+        (0..count).map(|run| RunId::new(format!("r{run}")).unwrap()).collect()
+    }
+
+    /// The frames in each log of a run.
+    fn frames(layout: &Layout, run: &RunId) -> Vec<Vec<Vec<u8>>> {
+        let folder = layout.folder(run);
+        let read = |number| format::read(&folder.disk.read(&folder.log(number)).unwrap());
+        let frames = |number| read(number).entries.into_iter().map(|entry| entry.frame).collect();
+        folder.logs().unwrap().into_iter().map(frames).collect()
+    }
+
+    #[test]
+    fn many_runs_share_few_files_and_each_goes_on_with_its_log() {
+        let root = tempfile::tempdir().unwrap();
+        let layout = Layout::new(root.path());
+        let mut writer = Writer::new(layout.clone()).holding_open(3);
+        let runs = runs(10);
+        for round in ["a", "b", "c"] {
+            for run in &runs {
+                assert_eq!(writer.append(run, &[record(round)]).unwrap(), None);
+                assert!(writer.open_files() <= 3);
+            }
+        }
+        for run in &runs {
+            assert_eq!(frames(&layout, run), [[b"a", b"b", b"c"]], "{run}");
+            assert_eq!(writer.close(run).unwrap(), Some(Closed { run: run.clone(), last: 1 }));
+        }
+        assert_eq!((writer.open_files(), writer.logs.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_log_that_rests_is_not_gone_on_with_when_somebody_else_changed_it() {
+        let root = tempfile::tempdir().unwrap();
+        let layout = Layout::new(root.path());
+        let mut writer = Writer::new(layout.clone());
+        let [cut, removed, kept] = &runs(3)[..] else { unreachable!() };
+        for run in [cut, removed, kept] {
+            writer.append(run, &[record("a")]).unwrap();
+        }
+        writer.rest();
+        assert_eq!(writer.open_files(), 3, "they were written to just now");
+        writer.append(kept, &[record("b")]).unwrap();
+        writer.rest();
+        assert_eq!(writer.open_files(), 1);
+        let log = |run| layout.folder(run).log(1);
+        std::fs::write(log(cut), b"").unwrap();
+        std::fs::remove_file(log(removed)).unwrap();
+        for run in [cut, removed, kept] {
+            writer.append(run, &[record("c")]).unwrap();
+        }
+        assert_eq!(frames(&layout, cut), [vec![], vec![b"c".to_vec()]]);
+        assert_eq!(frames(&layout, removed), [[b"c"]]);
+        assert_eq!(frames(&layout, kept), [[b"a", b"b", b"c"]]);
     }
 }

@@ -1,10 +1,11 @@
 //! A table of INT64 columns as one Parquet file.
 
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, Repetition, Type as PhysicalType, ZstdLevel};
-use parquet::column::reader::ColumnReader;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::Int64Type;
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
@@ -12,8 +13,13 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 
+/// Rows of which the key is looked at at a time.
+const KEYS_AT_ONCE: usize = 1 << 16;
 /// So few rows are one miniblock of the encoding, from which compression gains nothing.
 const FEW_ROWS: usize = 32;
+
+/// A column, and the values in it that are wanted.
+pub(super) type Key = (&'static str, RangeInclusive<i64>);
 
 /// `N` named columns of equal length.
 pub(super) struct Table<const N: usize> {
@@ -76,34 +82,99 @@ impl<const N: usize> Table<N> {
 
     /// The columns `names` of a Parquet file, which may have others, in any order.
     pub(super) fn decode(file: Bytes, names: [&'static str; N]) -> Result<Self, String> {
-        let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
+        let reader = File::new(file).map_err(|error| error.to_string())?;
         let mut table = Self::new(names);
         for (name, column) in names.iter().zip(&mut table.columns) {
             *column = read_column(&reader, name).map_err(|error| error.to_string())?;
         }
-        let rows = table.columns[0].len();
-        if table.columns.iter().any(|column| column.len() != rows) {
+        table.checked()
+    }
+
+    /// The same with only the rows whose key is wanted.
+    pub(super) fn decode_where(file: Bytes, names: [&'static str; N], key: Key) -> Result<Self, String> {
+        let mut table = Self::new(names);
+        table.read_where(file, &key).map_err(|error| error.to_string())?;
+        table.checked()
+    }
+
+    fn read_where(&mut self, file: Bytes, key: &Key) -> Result<(), ParquetError> {
+        let reader = File::new(file)?;
+        for group in 0..reader.num_row_groups() {
+            let wanted = rows_where(&reader, group, key)?;
+            if wanted.is_empty() {
+                continue;
+            }
+            for (name, values) in self.names.iter().zip(&mut self.columns) {
+                let (mut column, _) = open_column(&reader, group, name)?;
+                let mut at = 0;
+                for rows in &wanted {
+                    column.skip_records(rows.start - at)?;
+                    column.read_records(rows.len(), None, None, values)?;
+                    at = rows.end;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn checked(self) -> Result<Self, String> {
+        let rows = self.columns[0].len();
+        if self.columns.iter().any(|column| column.len() != rows) {
             return Err("its columns are not equally long".into());
         }
-        Ok(table)
+        Ok(self)
     }
 }
 
-fn read_column(reader: &SerializedFileReader<Bytes>, name: &str) -> Result<Vec<i64>, ParquetError> {
+type File = SerializedFileReader<Bytes>;
+
+fn read_column(reader: &File, name: &str) -> Result<Vec<i64>, ParquetError> {
+    let mut values = Vec::new();
+    for group in 0..reader.num_row_groups() {
+        let (mut column, rows) = open_column(reader, group, name)?;
+        column.read_records(rows, None, None, &mut values)?;
+    }
+    Ok(values)
+}
+
+/// A column of a row group, and how many rows that has.
+fn open_column(
+    reader: &File,
+    group: usize,
+    name: &str,
+) -> Result<(ColumnReaderImpl<Int64Type>, usize), ParquetError> {
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let at = schema
         .columns()
         .iter()
         .position(|column| column.name() == name)
         .ok_or_else(|| ParquetError::General(format!("it has no column {name:?}")))?;
-    let mut values = Vec::new();
-    for group in 0..reader.num_row_groups() {
-        let group = reader.get_row_group(group)?;
-        let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
-        let ColumnReader::Int64ColumnReader(mut column) = group.get_column_reader(at)? else {
-            return Err(ParquetError::General(format!("its column {name:?} is not INT64")));
-        };
-        column.read_records(rows, None, None, &mut values)?;
+    let group = reader.get_row_group(group)?;
+    let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
+    match group.get_column_reader(at)? {
+        ColumnReader::Int64ColumnReader(column) => Ok((column, rows)),
+        _ => Err(ParquetError::General(format!("its column {name:?} is not INT64"))),
     }
-    Ok(values)
+}
+
+/// The rows of a group whose `key` is among `wanted`, as stretches.
+fn rows_where(reader: &File, group: usize, (key, wanted): &Key) -> Result<Vec<Range<usize>>, ParquetError> {
+    let (mut column, rows) = open_column(reader, group, key)?;
+    let (mut found, mut keys): (Vec<Range<usize>>, _) = (Vec::new(), Vec::new());
+    let mut from = 0;
+    while from < rows {
+        keys.clear();
+        column.read_records(KEYS_AT_ONCE.min(rows - from), None, None, &mut keys)?;
+        for row in (from..).zip(&keys).filter(|&(_, key)| wanted.contains(key)).map(|(row, _)| row) {
+            match found.last_mut() {
+                Some(last) if last.end == row => last.end += 1,
+                _ => found.push(row..row + 1),
+            }
+        }
+        if keys.is_empty() {
+            return Err(ParquetError::General(format!("its column {key:?} is too short")));
+        }
+        from += keys.len();
+    }
+    Ok(found)
 }

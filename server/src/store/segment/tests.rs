@@ -222,8 +222,13 @@ fn a_segment_with_a_missing_column_says_which_file_and_column() {
     seal(&folder, 1).unwrap();
     let path = folder.segment(1);
     std::fs::copy(path.join("probes.parquet"), path.join("steps.parquet")).unwrap();
-    let unchecked =
-        Sealed { name: "segment-000001".into(), batches: 0, files: Default::default(), damage: None };
+    let unchecked = Sealed {
+        name: "segment-000001".into(),
+        batches: 0,
+        steps: None,
+        files: Default::default(),
+        damage: None,
+    };
     let error = read(&folder, &unchecked).unwrap_err().to_string();
     assert!(error.contains("steps.parquet") && error.contains("rank"), "{error}");
 }

@@ -112,6 +112,11 @@ impl SimulatedDisk {
         self.state().flip_a_bit()
     }
 
+    /// How many operations there were.
+    pub fn operations(&self) -> u64 {
+        self.state().operations
+    }
+
     /// What was done, for the message of a test that fails.
     pub fn trace(&self) -> Vec<String> {
         self.state().trace.clone().unwrap_or_default()
@@ -292,6 +297,14 @@ impl Disk for SimulatedDisk {
         let file = state.make(path);
         outcome.map_err(|(error, _)| error)?;
         Ok(Box::new(SimulatedFile { disk: self.clone(), path: path.to_owned(), file }))
+    }
+
+    fn reopen(&self, path: &Path) -> io::Result<(Box<dyn AppendFile>, u64)> {
+        let mut state = self.state();
+        let file = state.file(path)?;
+        state.operate("reopen", path).map_err(|(error, _)| error)?;
+        let length = state.files[&file].seen.len() as u64;
+        Ok((Box::new(SimulatedFile { disk: self.clone(), path: path.to_owned(), file }), length))
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {

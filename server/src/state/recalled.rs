@@ -1,0 +1,69 @@
+//! Steps that were read back from disk, within a bound.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use analysis::step::StepRecords;
+use wire::ids::Step;
+
+use super::budget;
+
+/// Steps in the order they were asked for.
+#[derive(Default)]
+pub struct Recalled {
+    steps: VecDeque<(Arc<StepRecords>, usize)>,
+    bytes: usize,
+}
+
+impl Recalled {
+    /// Adds a step of so many bytes. The oldest ones go where there is no room; one that is larger than the bound is not
+    /// kept.
+    pub fn push(&mut self, records: Arc<StepRecords>, bytes: usize) {
+        if bytes > budget::RECALLED_BYTES || self.find(records.step).is_some() {
+            return;
+        }
+        self.bytes += bytes;
+        self.steps.push_back((records, bytes));
+        while self.bytes > budget::RECALLED_BYTES {
+            let Some((_, oldest)) = self.steps.pop_front() else { break };
+            self.bytes -= oldest;
+        }
+    }
+
+    /// The records of a step.
+    #[must_use]
+    pub fn find(&self, step: Step) -> Option<&Arc<StepRecords>> {
+        self.steps.iter().map(|(records, _)| records).find(|records| records.step == step)
+    }
+
+    /// How many bytes they take.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Forgets all of them.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_steps_asked_for_last_stay_within_the_bound() {
+        let mut recalled = Recalled::default();
+        let step = |number| Arc::new(StepRecords { step: Step(number), ranks: Vec::new() });
+        for number in 0..6 {
+            recalled.push(step(number), budget::RECALLED_BYTES / 4);
+        }
+        let kept: Vec<u64> = (0..6).filter(|&number| recalled.find(Step(number)).is_some()).collect();
+        assert_eq!((kept, recalled.bytes()), (vec![2, 3, 4, 5], budget::RECALLED_BYTES));
+        recalled.push(step(5), budget::RECALLED_BYTES / 4);
+        recalled.push(step(9), budget::RECALLED_BYTES + 1);
+        assert_eq!(recalled.bytes(), budget::RECALLED_BYTES, "the same step, and one that is too large");
+        assert!(recalled.find(Step(9)).is_none() && recalled.find(Step(5)).is_some());
+    }
+}

@@ -1,0 +1,160 @@
+//! Steps whose records have left memory: a thread reads them back from disk, one after another.
+//!
+//! A step that cannot be shown is remembered with its run, and the report is made anew: no verdict offers it again. So
+//! that nobody has to find that out by a click, example steps of verdicts are looked for before.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use wire::ids::{RunId, Step};
+
+use super::{Outcome, Task, guarded};
+use crate::state::budget;
+use crate::state::incoming::Closed;
+use crate::state::not_shown::NotShown;
+use crate::state::steps::Placed;
+use crate::store::StepRange;
+use crate::store::steps::{self, Limits, Lost, NotRead};
+
+/// Where a step goes.
+pub(super) type Reply = oneshot::Sender<Result<Placed, NotShown>>;
+
+/// What was read of a step.
+pub(super) type Read = Result<(Option<Closed>, Vec<Lost>), NotRead>;
+
+/// Of a live run an example step is looked for at most this often: it changes with every report, and reading a step of
+/// 1,024 ranks takes some 0.1 s.
+const EXAMPLE_EVERY: Duration = Duration::from_secs(10);
+
+/// A step that is to be read.
+pub(super) struct Recall {
+    run: RunId,
+    step: Step,
+    /// Who asked for it; nobody for an example step.
+    reply: Option<Reply>,
+}
+
+impl Task {
+    /// Answers with a step that is in memory, or has it read.
+    pub(super) fn place(&mut self, id: RunId, step: Option<Step>, reply: Reply) {
+        match self.look_up(&id, step) {
+            Ok(Found::Here(placed)) => answer(reply, Ok(placed)),
+            Ok(Found::OnDisk(_)) if self.lines.recall.len() >= budget::WAITING_RECALLS => {
+                let busy = "too many steps are being read from disk: try again in a moment".to_owned();
+                answer(reply, Err(NotShown::Busy(busy)));
+            }
+            Ok(Found::OnDisk(step)) => {
+                self.lines.recall.push_back(Recall { run: id, step, reply: Some(reply) });
+            }
+            Err(why) => answer(reply, Err(why)),
+        }
+    }
+
+    fn look_up(&self, id: &RunId, step: Option<Step>) -> Result<Found, NotShown> {
+        let held = self.runs.held.get(id).ok_or_else(|| NotShown::NoRun(id.clone()))?;
+        let run = &held.run;
+        if let Some(placed) = run.placed(step) {
+            return Ok(Found::Here(Box::new(placed)));
+        }
+        let step = step.or_else(|| run.newest_whole()).ok_or_else(|| NotShown::no_step(run))?;
+        if let Some(not_yet) = NotShown::not_yet(run, step) {
+            return Err(not_yet);
+        }
+        // The newest step may be among those that were read back.
+        match run.placed(Some(step)) {
+            Some(placed) => Ok(Found::Here(Box::new(placed))),
+            None => Ok(Found::OnDisk(step)),
+        }
+    }
+
+    /// Looks for the example step of a verdict on disk, if it is not in memory.
+    pub(super) fn seek_example(&mut self, id: &RunId) {
+        let now = self.clock.now();
+        let Some(held) = self.runs.held.get_mut(id) else { return };
+        let Some(report) = held.report.as_ref().filter(|_| self.layout.is_some()) else { return };
+        let every = if held.run.is_over(now) { Duration::ZERO } else { EXAMPLE_EVERY };
+        let examples = report.verdicts.iter().filter_map(|verdict| verdict.example_step.map(Step));
+        for step in examples.filter(|&step| !held.run.has_records(step)) {
+            if self.lines.recall.is_empty() && held.examples.is_due(step, every) {
+                self.lines.recall.push_back(Recall { run: id.clone(), step, reply: None });
+                return;
+            }
+        }
+    }
+
+    pub(super) fn start_recall(&mut self, mut asked: Recall) {
+        // Whoever asked may have gone, and somebody may have asked for the same step before.
+        if asked.reply.as_ref().is_some_and(Reply::is_closed) {
+            return;
+        }
+        if let Some(reply) = asked.reply.take() {
+            match self.look_up(&asked.run, Some(asked.step)) {
+                Ok(Found::OnDisk(_)) => asked.reply = Some(reply),
+                Ok(Found::Here(placed)) => return answer(reply, Ok(placed)),
+                Err(why) => return answer(reply, Err(why)),
+            }
+        }
+        let (Some(layout), Some(held)) = (&self.layout, self.runs.held.get(&asked.run)) else {
+            let nowhere =
+                format!("the records of step {} have left memory, and are stored nowhere", asked.step);
+            return asked.answer(Err(NotShown::Gone(nowhere)));
+        };
+        let (folder, world_size, step) = (layout.folder(&asked.run), held.run.world_size(), asked.step);
+        self.under_way.recalling += 1;
+        self.threads.spawn_blocking(move || {
+            let limits =
+                Limits { bytes: budget::RECALL_BYTES, until: Instant::now() + budget::RECALL_WITHIN };
+            let read = guarded(|| steps::one(&folder, step, world_size, &limits));
+            Outcome::Recalled { asked, read }
+        });
+    }
+
+    pub(super) fn recalled(&mut self, asked: Recall, read: Result<Read, String>) {
+        let (id, step) = (asked.run.clone(), asked.step);
+        let Some(held) = self.runs.held.get_mut(&id) else {
+            return asked.answer(Err(NotShown::NoRun(id)));
+        };
+        let mut hidden = vec![StepRange { first: step, last: step }];
+        let shown = match read {
+            Ok(Ok((Some(closed), _))) => Ok(Box::new(held.run.recall(closed))),
+            Ok(Ok((None, lost))) => {
+                hidden.extend(lost.iter().filter_map(|lost| lost.steps));
+                Err(NotShown::gone(&held.run, step, &lost))
+            }
+            Ok(Err(error)) => Err(NotShown::not_read(&held.run, step, &error)),
+            Err(panic) => Err(NotShown::Gone(format!(
+                "reading the records of step {step} fails ({panic}): this is a defect of Paceline"
+            ))),
+        };
+        if let Err(why) = &shown
+            && why.is_final()
+        {
+            tracing::warn!(run = %id, %step, %why, "a step cannot be shown");
+            hidden.into_iter().for_each(|steps| held.run.hide(steps));
+            held.changed();
+        }
+        asked.answer(shown);
+    }
+}
+
+impl Recall {
+    fn answer(self, shown: Result<Box<Placed>, NotShown>) {
+        if let Some(reply) = self.reply {
+            answer(reply, shown);
+        }
+    }
+}
+
+/// Where the records of a step are.
+enum Found {
+    Here(Box<Placed>),
+    OnDisk(Step),
+}
+
+/// A reply that nobody waits for any more belongs to a client that went away.
+fn answer(reply: Reply, shown: Result<Box<Placed>, NotShown>) {
+    let _gone = reply.send(shown.map(|placed| *placed));
+}
+
+#[cfg(test)]
+mod tests;

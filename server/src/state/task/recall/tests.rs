@@ -1,0 +1,131 @@
+//! A step is shown the same from disk as from memory, or the answer says what became of it.
+
+use std::ops::Range;
+
+use wire::batch::{Bye, Note};
+use wire::ids::Step;
+
+use super::*;
+use crate::clock::ServerClock;
+use crate::metrics::Metrics;
+use crate::state::collection::{Collection, Replayed};
+use crate::state::hub::{Command, Hub};
+use crate::state::run::Run;
+use crate::store::directory::Layout;
+use crate::store::log::writer::Writer;
+use crate::store::segment::Received;
+use crate::store::steps::tests::{RANKS, all_ranks, record};
+use crate::store::{replay, sealer};
+use crate::vitals::Vitals;
+
+/// A hub whose only run keeps the records of its newest step alone in memory, and what is needed beside it.
+struct Stage {
+    hub: Hub,
+    layout: Layout,
+    writer: Writer,
+    id: RunId,
+    _data: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let layout = Layout::new(data.path());
+        let id = RunId::new("r").unwrap();
+        let clock = ServerClock::start();
+        let mut runs = Collection::default();
+        let run = Run::new(id.clone(), RANKS, clock.now()).keeping(1);
+        runs.add(Replayed::of(run, clock.now()));
+        let hub = Hub::start(runs, clock, Metrics::new(), &Vitals::default(), Some(layout.clone()));
+        Self { hub, writer: Writer::new(layout.clone()).rotating_at(2_000), layout, id, _data: data }
+    }
+
+    /// Makes batches durable and hands them over, as the door does.
+    async fn send(&mut self, batches: Vec<Received>) {
+        for received in batches {
+            if let Some(closed) = self.writer.append(&self.id, &[record(&received)]).unwrap() {
+                sealer::seal(&self.layout.folder(&self.id), closed.last).unwrap();
+            }
+            let (batch, received) = (Box::new(received.batch), received.at);
+            let apply = |reply| Command::Apply { batch, received, reply: Some(reply), room: None };
+            self.hub.ask(apply).await.unwrap().unwrap();
+        }
+        // All that has closed is analysed.
+        let (run, newest) = (self.id.clone(), usize::MAX);
+        self.hub.ask(|reply| Command::Report { run, newest, reply }).await.unwrap().unwrap();
+    }
+
+    async fn send_steps(&mut self, steps: Range<u64>) {
+        self.send(all_ranks(steps)).await;
+    }
+
+    async fn place(&self, step: u64) -> Result<Placed, NotShown> {
+        let (run, step) = (self.id.clone(), Some(Step(step)));
+        self.hub.ask(|reply| Command::Placed { run, step, reply }).await.unwrap()
+    }
+
+    async fn why_not(&self, step: u64) -> NotShown {
+        self.place(step).await.err().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn steps_that_have_left_memory_are_shown_as_they_were() {
+    let mut stage = Stage::new();
+    stage.send_steps(0..60).await;
+    let run = replay::run(&stage.layout, &stage.id).unwrap().unwrap();
+    assert!(stage.layout.folder(&stage.id).segment(1).exists(), "some of it is sealed");
+    for step in 0..60 {
+        // Replay keeps all of this run in memory.
+        let known = run.placed(Some(Step(step))).unwrap();
+        let placed = stage.place(step).await.unwrap();
+        assert_eq!(placed.records, known.records, "step {step}");
+        assert_eq!(placed.waterfall().encode(), known.waterfall().encode(), "step {step}");
+        assert!(!placed.waterfall().rank.is_empty(), "its ranks can be placed");
+        assert_eq!(placed.analyse().ranks.len(), RANKS as usize);
+    }
+}
+
+#[tokio::test]
+async fn ranks_that_came_too_late_for_a_step_stay_missing() {
+    let mut stage = Stage::new();
+    let mut batches = all_ranks(0..6);
+    let late: Vec<Received> =
+        batches.extract_if(.., |sent| (sent.batch.rank.0, sent.batch.seq.0) == (1, 2)).collect();
+    // Its rank says goodbye without it, as the others do, and the step closes incomplete.
+    for sent in batches.iter_mut().rev().take(RANKS as usize) {
+        sent.batch.notes.push(Note::Bye(Bye { completed: true, reason: String::new() }));
+    }
+    batches.extend(late);
+    stage.send(batches).await;
+    let placed = stage.place(2).await.unwrap();
+    let there: Vec<bool> = placed.records.ranks.iter().map(Option::is_some).collect();
+    assert_eq!(there, [true, false, true], "as it was analysed");
+}
+
+#[tokio::test]
+async fn an_answer_without_a_step_says_what_became_of_it() {
+    let mut stage = Stage::new();
+    let NotShown::NotYet(sentence) = stage.why_not(3).await else { panic!("it may come") };
+    assert_eq!(sentence, "run r has no step yet that all its ranks have ended");
+    stage.send_steps(0..20).await;
+    let NotShown::NotYet(sentence) = stage.why_not(20).await else { panic!("it may come") };
+    assert_eq!(sentence, "step 20 of run r is not here: the newest one is 19");
+    stage.send_steps(40..50).await;
+    let NotShown::Gone(sentence) = stage.why_not(30).await else { panic!("it is gone") };
+    assert!(sentence.starts_with("no stored batch has the records of step 30"), "{sentence}");
+
+    // A segment whose log is gone is damaged while the server runs.
+    let folder = stage.layout.folder(&stage.id);
+    let path = folder.segment(1).join("steps.parquet");
+    let whole = std::fs::read(&path).unwrap();
+    let mut spoilt = whole.clone();
+    spoilt[whole.len() / 2] ^= 1;
+    std::fs::write(&path, spoilt).unwrap();
+    let NotShown::Gone(sentence) = stage.why_not(0).await else { panic!("it is gone") };
+    assert!(sentence.starts_with("the disk damaged the records of step 0: "), "{sentence}");
+    assert!(sentence.contains("segment-000001/steps.parquet: it does not match its checksum"), "{sentence}");
+    std::fs::remove_dir_all(&folder.path).unwrap();
+    let NotShown::Gone(sentence) = stage.why_not(5).await else { panic!("it is gone") };
+    assert!(sentence.contains("somebody removed files of run r"), "{sentence}");
+}

@@ -1,0 +1,101 @@
+//! The files of a run by number, oldest first: of each number the segment if it is good, else the log.
+
+use std::collections::BTreeSet;
+
+use wire::ids::Step;
+
+use super::folder::RunFolder;
+use super::manifest::{LogDamage, Manifest, Sealed};
+use super::segment::Received;
+use super::{StepRange, StoreError, log, segment};
+
+/// What a number holds, and what of it is lost.
+pub type Content = (Vec<Received>, Option<LogDamage>);
+
+/// The files of a run at one moment. A server may go on sealing them.
+pub struct Files<'a> {
+    folder: &'a RunFolder,
+    manifest: Manifest,
+    numbers: BTreeSet<u32>,
+}
+
+impl<'a> Files<'a> {
+    /// Lists the files of a run.
+    ///
+    /// # Errors
+    /// When they cannot be listed, or the manifest cannot be read.
+    pub fn list(folder: &'a RunFolder) -> Result<Self, StoreError> {
+        // A server may be sealing. Logs first: what is missing there is in a manifest that is read after it.
+        let logs = folder.logs()?;
+        let manifest = Manifest::read(folder)?;
+        let sealed = manifest.segments.iter().map(Sealed::number);
+        let numbers = logs.into_iter().chain(sealed).collect();
+        Ok(Self { folder, manifest, numbers })
+    }
+
+    /// The numbers of all files, oldest first.
+    #[must_use]
+    pub fn numbers(&self) -> Vec<u32> {
+        self.numbers.iter().copied().collect()
+    }
+
+    /// Segments that an older program wrote without checksums.
+    #[must_use]
+    pub fn unchecked(&self) -> usize {
+        self.manifest.segments.iter().filter(|sealed| sealed.files.is_empty()).count()
+    }
+
+    /// False only where the files of this number are known to have no record of these steps.
+    #[must_use]
+    pub fn may_hold(&self, number: u32, steps: StepRange) -> bool {
+        self.manifest.find(number).is_none_or(|sealed| sealed.may_hold(steps))
+    }
+
+    /// The steps of which the files of this number have records, where that is known.
+    #[must_use]
+    pub fn steps(&self, number: u32) -> Option<StepRange> {
+        let (first, last) = self.manifest.find(number)?.steps?;
+        Some(StepRange { first: Step(first), last: Step(last) })
+    }
+
+    /// The batches of one number, or what they have of `steps`.
+    ///
+    /// # Errors
+    /// When the manifest has changed and cannot be read, or the segment that it now names.
+    pub fn read(&mut self, number: u32, steps: Option<StepRange>) -> Result<Content, StoreError> {
+        let is_newest = self.numbers.last() == Some(&number);
+        let damaged = match self.read_segment(number, steps) {
+            Some(Ok(content)) => return Ok(content),
+            Some(Err(damaged)) => Some(damaged),
+            None => None,
+        };
+        match (log::read_steps(self.folder, number, is_newest, steps), damaged) {
+            (Ok(content), _) => Ok(content),
+            (Err(_), Some((batches, error))) => {
+                let lost = LogDamage { batches: batches.max(1), reason: error.to_string() };
+                Ok((Vec::new(), Some(lost)))
+            }
+            // It may have been sealed a moment ago.
+            (Err(error), None) => {
+                self.manifest = Manifest::read(self.folder)?;
+                match self.read_segment(number, steps) {
+                    Some(content) => content.map_err(|(_, error)| error),
+                    None => Ok((Vec::new(), Some(LogDamage { batches: 1, reason: error.to_string() }))),
+                }
+            }
+        }
+    }
+
+    /// The segment of this number; `None` when there is none that counts. An error says how many batches are lost with it.
+    fn read_segment(
+        &self,
+        number: u32,
+        steps: Option<StepRange>,
+    ) -> Option<Result<Content, (u64, StoreError)>> {
+        let sealed = self.manifest.find(number)?;
+        Some(match segment::read_steps(self.folder, sealed, steps) {
+            Ok(batches) => Ok((batches, sealed.damage.clone())),
+            Err(error) => Err((sealed.batches, error)),
+        })
+    }
+}
