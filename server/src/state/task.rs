@@ -35,12 +35,17 @@ mod recall;
 
 /// Snapshots go out at most this often: a fifth of the 250 ms from gradient to pixel.
 const PUBLISH_EVERY: Duration = Duration::from_millis(50);
+/// Publishing takes at most one part in this many of the task's time: with 10,000 live runs it takes some 40 ms.
+const PUBLISH_SHARE: u32 = 10;
 /// A run's report is renewed at most this often; it goes over hundreds of steps.
 const REPORT_EVERY_NANOS: i64 = 250_000_000;
 /// Reports of a run take at most one part in this many of the time: one over 1,024 ranks takes some 0.1 s.
 const REPORT_SHARE: i64 = 10;
-/// The report of a live run is renewed at least this often, even when nothing came.
+/// The report of a live run is renewed at least this often, even when nothing came,
 const REPORT_AT_LEAST_EVERY_NANOS: i64 = 1_000_000_000;
+/// or where there are many of them, one in this time: thousands of runs that say nothing leave the processor to those
+/// that do.
+const REPORT_ONE_EVERY_NANOS: i64 = 10_000_000;
 /// Steps in a snapshot: how far a live reader may fall behind. Older ones are asked for.
 const LIVE_STEPS: usize = 2_000;
 /// Reports that are made at a time.
@@ -134,7 +139,11 @@ impl Task {
                         self.settle(outcome);
                     }
                 }
-                _ = publish.tick() => self.publish(),
+                _ = publish.tick() => {
+                    let began = Instant::now();
+                    self.publish();
+                    publish.reset_after(PUBLISH_EVERY.max(began.elapsed() * PUBLISH_SHARE));
+                }
             }
             self.start_work();
         }
@@ -418,12 +427,14 @@ impl Task {
 
     fn publish(&mut self) {
         let now = self.clock.now();
+        let of_all = REPORT_ONE_EVERY_NANOS.saturating_mul(self.runs.held.len() as i64);
+        let every = REPORT_AT_LEAST_EVERY_NANOS.max(of_all);
         for (id, held) in &mut self.runs.held {
             held.run.tick(now);
             if held.run.has_work() && !std::mem::replace(&mut held.is_queued, true) {
                 self.lines.analyse.push_back(id.clone());
             }
-            held.look_at_the_clock(now);
+            held.look_at_the_clock(now, every);
             if held.is_stale && !held.is_reporting && held.report_is_due(now) {
                 held.is_reporting = true;
                 self.lines.report.push_back(id.clone());
@@ -493,9 +504,10 @@ impl Task {
 }
 
 impl Held {
-    /// Time alone may change a live run: a rank falls silent, a hang grows older.
-    fn look_at_the_clock(&mut self, now: ServerNanos) {
-        let aged = self.reported_at.is_none_or(|at| now - at >= REPORT_AT_LEAST_EVERY_NANOS);
+    /// Time alone may change a live run: a rank falls silent, a hang grows older. It is looked at anew `every` so many
+    /// nanoseconds.
+    fn look_at_the_clock(&mut self, now: ServerNanos, every: i64) {
+        let aged = self.reported_at.is_none_or(|at| now - at >= every);
         if self.has_new_state(now) || (aged && !self.run.is_over(now)) {
             self.changed();
         }

@@ -72,23 +72,31 @@ fn seal_all(layout: &Layout, waiting: &Receiver<Request>) {
             waiting.try_recv()
         };
         match request {
-            Ok(Request::Seal(closed)) => seal_one(layout, closed),
+            Ok(Request::Seal(closed)) => {
+                let (run, last) = (closed.run.clone(), closed.last);
+                if seal_one(layout, closed) {
+                    tracing::info!(%run, last, "its logs are sealed");
+                }
+            }
             Ok(Request::Later(more)) => later.extend(more),
             Err(TryRecvError::Empty) => {
-                later.pop_front().into_iter().for_each(|closed| seal_one(layout, closed));
+                // Of thousands of runs nobody wants to read a line each.
+                if let Some(closed) = later.pop_front() {
+                    seal_one(layout, closed);
+                }
             }
             Err(TryRecvError::Disconnected) => return,
         }
     }
 }
 
-fn seal_one(layout: &Layout, Closed { run, last }: Closed) {
-    match seal(&layout.folder(&run), last) {
-        Ok(()) => tracing::info!(%run, last, "its logs are sealed"),
-        Err(error) => {
-            tracing::warn!(%run, %error, "a log could not be sealed; it is still read as it is");
-        }
+/// Seals logs; false, with a warning, where one could not be sealed.
+fn seal_one(layout: &Layout, Closed { run, last }: Closed) -> bool {
+    let outcome = seal(&layout.folder(&run), last);
+    if let Err(error) = &outcome {
+        tracing::warn!(%run, %error, "a log could not be sealed; it is still read as it is");
     }
+    outcome.is_ok()
 }
 
 /// Seals every log of a run up to number `last`. A log that cannot be sealed does not keep others from it.
