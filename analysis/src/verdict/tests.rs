@@ -264,16 +264,23 @@ fn few_steps_and_few_ranks_are_insufficient_evidence() {
 
 #[test]
 fn what_all_compute_longer_counts_where_steps_take_longer_too() {
-    let judged = |longer_steps: u64| {
+    let judged = |longer_steps: u64, on_processor: u64| {
         let mut steps = run(400, |_, _| None);
         for step in &mut steps[200..] {
             step.local_nanos += longer_steps;
-            step.ranks.iter_mut().flatten().for_each(|rank| rank.compute_nanos += 5 * MS);
+            for rank in step.ranks.iter_mut().flatten() {
+                rank.compute_nanos += 5 * MS;
+                rank.compute_cpu_nanos = rank.compute_cpu_nanos.map(|nanos| nanos + on_processor);
+            }
         }
         judge(&steps)
     };
-    let [verdict] = &judged(5 * MS)[..] else { panic!("one verdict") };
-    assert!(verdict.sentence.starts_with("All ranks compute 26 % longer since step 200"), "{verdict:?}");
+    let [verdict] = &judged(5 * MS, 5 * MS)[..] else { panic!("one verdict") };
+    assert!(verdict.sentence.starts_with("All ranks compute 26 % longer since step 200: "), "{verdict:?}");
     assert_eq!((verdict.cost_ns_per_step.abs_diff(5 * MS) < MS, verdict.affected_steps), (true, 200));
-    assert_eq!(judged(0), [], "it was hidden, or is only known better");
+    assert_eq!(verdict.cause, Cause::Compute);
+    let [verdict] = &judged(5 * MS, MS)[..] else { panic!("one verdict") };
+    assert!(verdict.sentence.contains("since step 200, being kept off their processors: "), "{verdict:?}");
+    assert_eq!(verdict.cause, Cause::Host, "hardly any of it is processor time");
+    assert_eq!(judged(0, 5 * MS), [], "it was hidden, or is only known better");
 }

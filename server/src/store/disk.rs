@@ -121,12 +121,6 @@ impl Disk for LocalDisk {
         Ok((Box::new(file), length))
     }
 
-    fn reopen(&self, path: &Path) -> io::Result<(Box<dyn AppendFile>, u64)> {
-        let file = OpenOptions::new().append(true).open(path)?;
-        let length = file.metadata()?.len();
-        Ok((Box::new(file), length))
-    }
-
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE_FILE).open(path)?;
