@@ -50,6 +50,9 @@ fn data_directories_of_every_version_are_read() {
     check("v2/logs", 2, &[]);
     check("v2/sealed", 24, &[]);
     check("v2/both", 24, &[]);
+    check("v3/logs", 7, &[]);
+    check("v3/sealed", 24, &[]);
+    check("v3/both", 24, &[]);
 }
 
 /// Without checksums damage cannot be told, which the report says; but no damage ends the program.
