@@ -5,8 +5,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use paceline_tests::crossover;
 use paceline_tests::programs::{Job, Running, report};
+use paceline_tests::{crossover, fetch};
 use serde_json::{Value, json};
 
 const STEPS: &str = "180";
@@ -70,33 +70,37 @@ fn host_trouble_on_rank_3() -> anyhow::Result<()> {
     check_fault(3, "host")
 }
 
-/// Of two ranks with a core each, one shares its core with a process that has nothing to do with the job.
+/// Two ranks have half of the cores each, and other processes take those of one. Whoever else is on the machine may
+/// cost the job more.
 #[test]
-fn who_takes_a_ranks_core_is_said() -> anyhow::Result<()> {
-    if std::thread::available_parallelism()?.get() != 2 {
-        eprintln!("SKIP: ranks have one core each only where there are two");
+fn who_takes_a_ranks_cores_is_said() -> anyhow::Result<()> {
+    let cores = std::thread::available_parallelism()?.get();
+    if cores < 2 {
+        fetch::skip("who takes a rank's cores", "two ranks need two cores");
         return Ok(());
     }
-    let busy = Running(Command::new("sh").args(["-c", "while :; do :; done"]).spawn()?);
-    crossover::bind(busy.0.id(), 1);
+    let busy = |core: usize| -> anyhow::Result<Running> {
+        let process = Running(Command::new("sh").args(["-c", "while :; do :; done"]).spawn()?);
+        crossover::bind(process.0.id(), core);
+        Ok(process)
+    };
+    let half = cores / 2;
+    let busy = (half..2 * half).map(busy).collect::<anyhow::Result<Vec<_>>>()?;
     let data = tempfile::tempdir()?;
-    let arguments = ["-n", "2", "--data", &data.path().to_string_lossy(), "--", "char_lm", "--steps", "120"];
+    let arguments = ["-n", "2", "--data", &data.path().to_string_lossy(), "--", "char_lm", "--steps", "150"];
     let (code, printed, complaints) = Job::start(&arguments)?.finish()?;
     drop(busy);
     assert_eq!(code, 0, "{printed}{complaints}");
     let report = report(data.path(), "latest")?;
-    let verdict = &report["verdicts"][0];
-    assert_eq!(
-        (&verdict["culprit"], &verdict["cause"]),
-        (&json!({ "rank": 1 }), &json!("host")),
-        "{report:#}"
-    );
+    let found =
+        ["verdicts", "notes"].into_iter().flat_map(|list| report[list].as_array().into_iter().flatten());
+    let mut against_it =
+        found.filter(|found| found["culprit"] == json!({ "rank": 1 }) && found["cause"] == "host");
+    let verdict = against_it.next().unwrap_or_else(|| panic!("rank 1 loses time on its host: {report:#}"));
     let sentence = verdict["sentence"].as_str().unwrap_or_default();
     assert!(sentence.contains("to other processes on its cores"), "{verdict:#}");
-    let evidence = verdict["evidence"].as_array().into_iter().flatten();
-    let shares =
-        evidence.filter_map(Value::as_str).find(|line| line.starts_with("its cores (1) were used by itself"));
-    assert!(shares.is_some(), "{verdict:#}");
+    let evidence = verdict["evidence"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    assert_eq!(evidence.filter(|line| line.starts_with("its cores (")).count(), 1, "{verdict:#}");
     Ok(())
 }
 
