@@ -34,10 +34,15 @@ pub fn ceiling(value: f64) -> f64 {
         .unwrap_or(value)
 }
 
+/// No axis has room for more.
+const MAX_MARKS: usize = 64;
+
 fn values(span: Span, step: f64) -> impl Iterator<Item = f64> {
     let first = (span.start / step - 1e-9).ceil() as i64;
     let last = (span.end / step + 1e-9).floor() as i64;
-    (first..=last).map(move |n| n as f64 * step)
+    // Of a step so small that a number hardly holds it there would be no end.
+    let most = if step.is_normal() { MAX_MARKS } else { 0 };
+    (first..=last).take(most).map(move |n| n as f64 * step)
 }
 
 /// Marks of an axis in nanoseconds, all in one unit.
@@ -120,6 +125,14 @@ mod tests {
         assert_eq!(labels(&nanos(Span::new(1.1e6, 1.4e6), 4)), ["1.1 ms", "1.2 ms", "1.3 ms", "1.4 ms"]);
         assert_eq!(labels(&whole(Span::new(0.0, 3.0), 10)), ["0", "1", "2", "3"]);
         assert_eq!(labels(&rates(Span::new(0.0, 15e3), 3)), ["0", "5 k", "10 k", "15 k"]);
+    }
+
+    #[test]
+    fn an_axis_that_is_next_to_nothing_has_few_marks() {
+        let tiny = Span::new(0.0, 5e-324);
+        for marks in [nanos(tiny, 8), whole(tiny, 8), rates(tiny, 8)] {
+            assert!(marks.len() <= MAX_MARKS, "{} marks", marks.len());
+        }
     }
 
     #[test]

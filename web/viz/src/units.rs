@@ -15,7 +15,10 @@ pub fn signed(value: f64, decimals: usize) -> Fixed {
     Fixed { value, decimals, signed: true }
 }
 
-/// A number that is written with a fixed number of decimals, the half rounded away from 0; saturates beyond 2^64 units
+/// A number with more of them would not fit: 2^64 has 20 digits.
+const MOST_DECIMALS: usize = 19;
+
+/// A number that is written with a fixed number of decimals, at most 19, the half rounded away from 0; saturates beyond 2^64 units
 /// of the last one.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixed {
@@ -29,7 +32,8 @@ impl fmt::Display for Fixed {
         if self.value.is_nan() {
             return out.write_str("NaN");
         }
-        let unit = 10_u64.pow(self.decimals as u32);
+        let decimals = self.decimals.min(MOST_DECIMALS);
+        let unit = 10_u64.pow(decimals as u32);
         let units = (self.value.abs() * unit as f64).round() as u64;
         // Nothing is not negative.
         match (units, self.value < 0.0, self.signed) {
@@ -38,11 +42,7 @@ impl fmt::Display for Fixed {
             _ => {}
         }
         write!(out, "{}", units / unit)?;
-        if self.decimals > 0 {
-            write!(out, ".{:0width$}", units % unit, width = self.decimals)
-        } else {
-            Ok(())
-        }
+        if decimals > 0 { write!(out, ".{:0width$}", units % unit, width = decimals) } else { Ok(()) }
     }
 }
 
@@ -173,6 +173,13 @@ pub fn significant(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Spans far below a nanosecond, which odd frames have, want more decimals than a number holds.
+    #[test]
+    fn a_number_has_no_more_decimals_than_fit() {
+        assert_eq!(fixed(0.5, 64).to_string(), "0.5000000000000000000");
+        assert_eq!(fixed(2.0, 19).to_string(), "1.8446744073709551615", "it saturates");
+    }
 
     #[test]
     fn durations_carry_their_unit() {
