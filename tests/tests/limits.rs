@@ -427,7 +427,7 @@ fn a_jobs_records_are_closed_to_other_users() -> anyhow::Result<()> {
     for run in std::fs::read_dir(data.path().join("runs"))? {
         for file in std::fs::read_dir(run?.path())? {
             let file = file?;
-            assert_eq!(file.metadata()?.permissions().mode() & 0o777, 0o600, "{}", file.path().display());
+            assert_eq!(file.metadata()?.permissions().mode() & 0o077, 0, "{}", file.path().display());
         }
     }
     Ok(())
