@@ -39,7 +39,8 @@ pub fn program(name: &str) -> PathBuf {
 /// When a file of the environment cannot be written.
 pub fn is_installed() -> anyhow::Result<bool> {
     let folder = environment();
-    let version = format!("{PYTORCH}\n{}\n{STUBS}", NEEDED.join("\n"));
+    // Programs of a virtual environment name its folder: one that was moved is made again.
+    let version = format!("{PYTORCH}\n{}\n{STUBS}\n{}", NEEDED.join("\n"), folder.display());
     fetch::once("PyTorch", &folder, &version, || {
         fetch::succeed(Path::new("python3"), &["-m", "venv", &folder.to_string_lossy()])?;
         let install =
