@@ -33,6 +33,19 @@ pub struct ClockFit {
 }
 
 impl ClockFit {
+    /// The server's own clock, for tests.
+    #[cfg(test)]
+    pub(crate) fn exact() -> Self {
+        Self {
+            clock: 0,
+            reference: MonoNanos(0),
+            offset_nanos: 0,
+            drift_ppb: 0.0,
+            bound_nanos: 0,
+            device_nanos: 0,
+        }
+    }
+
     /// Largest error of an aligned time, in nanoseconds.
     #[must_use]
     pub fn bound(&self) -> u64 {

@@ -84,26 +84,10 @@ pub fn explain(verdict: &mut Verdict, looks: &[Vec<Look>], window: (ServerNanos,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::fixture::against_rank_1;
 
     fn verdict() -> Verdict {
-        Verdict {
-            culprit: Some(Culprit::Rank(1)),
-            cause: Cause::Compute,
-            cost_ns_per_step: 5_000_000,
-            cost_share: 0.1,
-            device_hours_per_day: Some(4.8),
-            state: wire::views::VerdictState::Active,
-            affected_steps: 5,
-            confidence: Confidence::High,
-            sentence: "Rank 1 computes longer than the others and costs every step 5.0 ms (10 % of it)."
-                .into(),
-            evidence: Vec::new(),
-            counter_evidence: Vec::new(),
-            example_step: None,
-            persistence: None,
-            steps: (2, 6),
-            onset: None,
-        }
+        against_rank_1(Cause::Compute, "computes longer than the others")
     }
 
     fn looks(clock: u64, reasons: u64) -> Vec<Look> {

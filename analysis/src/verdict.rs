@@ -15,6 +15,8 @@ mod episodes;
 mod everyone;
 mod evidence;
 mod excess;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod processor;
 pub(crate) mod says;
 

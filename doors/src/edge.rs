@@ -19,7 +19,7 @@ impl Edge {
         let mapped = used + PAGE;
         let (readable, private) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: fresh pages, of which the last one is closed, and which nobody else knows of.
+        // SAFETY: these pages are new, only this value has their address, and the last one is made unreadable.
         unsafe {
             let pages = libc::mmap(ptr::null_mut(), mapped, readable, private, -1, 0);
             assert_ne!(pages, libc::MAP_FAILED, "there is memory for {mapped} bytes");

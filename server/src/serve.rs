@@ -182,7 +182,7 @@ fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// Replays all runs; nobody writes to any log yet. Returns the logs of those that are over, to be sealed.
+/// Replays all runs, before any log is written to. Returns the logs of runs that are over, to be sealed.
 async fn replay_all(layout: &Layout, clock: ServerClock) -> anyhow::Result<(Collection, Vec<Closed>)> {
     let layout = layout.clone();
     let work = move || {

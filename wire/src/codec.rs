@@ -123,8 +123,9 @@ const MAX_TEXT_BYTES: u64 = 4_096;
 /// What all lists and texts of a batch may take in memory: the names of 65,536 parameters, in both layouts, at 128 bytes
 /// each. Without it, 8 MiB of empty names would take 200.
 const MAX_LIST_BYTES: usize = 16 << 20;
-/// The most that [`decode`] holds: 8 MiB of plain bytes, 16 MiB of lists and texts, [`MAX_EVENTS`](crate::batch::MAX_EVENTS) rows of ten columns
-/// (5 MiB) and as many records of 88 bytes (5.5 MiB), and some kilobytes.
+/// The most that [`decode`] holds: 8 MiB of plain bytes, 16 MiB of lists and texts,
+/// [`MAX_EVENTS`](crate::batch::MAX_EVENTS) rows of ten columns (5 MiB) and as many records of 88 bytes (5.5 MiB), and
+/// some kilobytes.
 pub const MAX_DECODING_BYTES: usize = 36 << 20;
 
 #[cfg(feature = "compress")]
@@ -344,11 +345,7 @@ fn write_note(out: &mut Writer, note: &Note) {
             out.u8(3);
             out.i64(sample.at.0);
             out.text(&sample.device);
-            out.varint(sample.figures.len() as u64);
-            for (figure, value) in &sample.figures {
-                out.u8(*figure as u8);
-                out.varint(*value);
-            }
+            write_figures(out, &sample.figures, |figure| figure as u8);
         }
         Note::Burst(burst) => {
             let covered = burst.covered();
@@ -360,12 +357,16 @@ fn write_note(out: &mut Writer, note: &Note) {
             out.u8(6);
             out.i64(sample.at.0);
             out.text(&sample.cores);
-            out.varint(sample.figures.len() as u64);
-            for (figure, nanos) in &sample.figures {
-                out.u8(*figure as u8);
-                out.varint(*nanos);
-            }
+            write_figures(out, &sample.figures, |figure| figure as u8);
         }
+    }
+}
+
+fn write_figures<F: Copy>(out: &mut Writer, figures: &BTreeMap<F, u64>, code: impl Fn(F) -> u8) {
+    out.varint(figures.len() as u64);
+    for (&figure, &value) in figures {
+        out.u8(code(figure));
+        out.varint(value);
     }
 }
 

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use wire::views::{Confidence, VerdictState};
-
 use super::*;
+use crate::verdict::fixture::against_rank_1;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -25,40 +24,9 @@ fn rank(pid: u32, cores: &str, millis: &[(HostFigure, u64)]) -> Option<RankHost>
     Some(RankHost { pid, history: Arc::new(history) })
 }
 
-fn fit() -> Option<ClockFit> {
-    Some(ClockFit {
-        clock: 0,
-        reference: MonoNanos(0),
-        offset_nanos: 0,
-        drift_ppb: 0.0,
-        bound_nanos: 0,
-        device_nanos: 0,
-    })
-}
-
-fn verdict(cause: Cause, says: &str) -> Verdict {
-    Verdict {
-        culprit: Some(Culprit::Rank(1)),
-        cause,
-        cost_ns_per_step: 5_000_000,
-        cost_share: 0.1,
-        device_hours_per_day: None,
-        state: VerdictState::Active,
-        affected_steps: 5,
-        confidence: Confidence::Medium,
-        sentence: format!("Rank 1 {says} and costs every step 5.0 ms (10 % of it)."),
-        evidence: Vec::new(),
-        counter_evidence: Vec::new(),
-        example_step: None,
-        persistence: None,
-        steps: (2, 6),
-        onset: None,
-    }
-}
-
 fn explained(cause: Cause, says: &str, ranks: &[Option<RankHost>]) -> Verdict {
-    let mut verdict = verdict(cause, says);
-    let fits = vec![fit(); ranks.len()];
+    let mut verdict = against_rank_1(cause, says);
+    let fits = vec![Some(ClockFit::exact()); ranks.len()];
     explain(&mut verdict, &Hosts { ranks, fits: &fits }, (ServerNanos(2 * SECOND), ServerNanos(7 * SECOND)));
     verdict
 }
@@ -142,11 +110,11 @@ fn steal_makes_slow_compute_the_hosts_only_where_it_explains_it() {
 fn who_keeps_ranks_off_their_processors_in_turns_is_said() {
     let taken = [(Ran, 400), (Busy, 990), (Stolen, 0), (Waited, 580)];
     let ranks = [rank(7, "0", &QUIET), rank(8, "1", &taken)];
-    let mut all = verdict(Cause::Host, "");
+    let mut all = against_rank_1(Cause::Host, "");
     all.culprit = Some(Culprit::All);
     all.sentence =
         format!("Ranks take turns at being last, which costs every step 5.0 ms (10 %): {OFF_IN_TURNS}.");
-    let fits = vec![fit(); 2];
+    let fits = vec![Some(ClockFit::exact()); 2];
     explain(&mut all, &Hosts { ranks: &ranks, fits: &fits }, (ServerNanos(0), ServerNanos(10 * SECOND)));
     assert!(
         all.sentence
@@ -162,6 +130,6 @@ fn who_keeps_ranks_off_their_processors_in_turns_is_said() {
 fn a_host_that_says_nothing_or_nothing_of_note_changes_no_verdict() {
     let (cause, says) = (Cause::Compute, "computes longer than the others");
     for ranks in [vec![], vec![None, None], vec![rank(7, "0", &QUIET), rank(8, "1", &QUIET)]] {
-        assert_eq!(explained(cause, says, &ranks), verdict(cause, says));
+        assert_eq!(explained(cause, says, &ranks), against_rank_1(cause, says));
     }
 }

@@ -84,14 +84,7 @@ fn step(ranks: &[Does], late: &[i64]) -> StepRecords {
 }
 
 fn exact(ranks: usize) -> Vec<Option<ClockFit>> {
-    let fit = ClockFit {
-        clock: 0,
-        reference: MonoNanos(0),
-        offset_nanos: 0,
-        drift_ppb: 0.0,
-        bound_nanos: 0,
-        device_nanos: 0,
-    };
+    let fit = ClockFit::exact();
     vec![Some(fit); ranks]
 }
 

@@ -32,14 +32,7 @@ fn rank(end: i64, spans: Vec<Span>, buckets: Vec<BucketRecord>) -> Option<RankSt
 }
 
 fn exact(clock: u32, offset: i64) -> Option<ClockFit> {
-    Some(ClockFit {
-        clock,
-        reference: MonoNanos(0),
-        offset_nanos: offset,
-        drift_ppb: 0.0,
-        bound_nanos: 0,
-        device_nanos: 0,
-    })
+    Some(ClockFit { clock, offset_nanos: offset, ..ClockFit::exact() })
 }
 
 /// Rank 1's clock is 1,000 ahead of rank 0's. Rank 0 waits in bucket 0 from 60 to 80 (hidden until its

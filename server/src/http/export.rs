@@ -88,8 +88,7 @@ fn refuse(refusal: Refusal) -> Failure {
     }
 }
 
-/// Asks for a few steps at a time, so that the hub, which live views wait for as well, is never held for long. All that
-/// have left memory are read in one go.
+/// Asks for a few steps at a time: live views wait for the hub, too. Steps that have left memory are read all together.
 async fn write(
     app: &App,
     summary: &RunSummary,
@@ -170,7 +169,7 @@ async fn from_disk(mut file: File, older: Older) -> Result<File, Failure> {
     blocking(read).await
 }
 
-/// Works on a thread where that holds up nobody.
+/// Works on a thread that may block.
 async fn blocking(work: impl FnOnce() -> Result<File, Failure> + Send + 'static) -> Result<File, Failure> {
     tokio::task::spawn_blocking(work).await.map_err(|error| Failure::Server(error.to_string()))?
 }

@@ -133,7 +133,7 @@ impl Room {
         taken.ok().and_then(Result::ok).ok_or(Full)
     }
 
-    /// Takes so many bytes if they are there.
+    /// Takes this many bytes if there is room for them.
     fn take_now(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Full> {
         self.0.clone().try_acquire_many_owned(kib(bytes)).map_err(|_| Full)
     }

@@ -135,8 +135,8 @@ impl Shelved {
     }
 }
 
-/// What a baseline is asked for: throughput, and what steps cost. The rest of a report is some 20 KB, of which reasons for
-/// what is missing are 2 KB even in the smallest.
+/// What a baseline is asked for: throughput, and what steps cost. The rest of a report takes some 20 KB; the reasons for
+/// missing figures alone take 2 KB.
 fn as_baseline(report: &Report) -> Report {
     Report {
         buckets: Vec::new(),
@@ -153,7 +153,7 @@ fn as_baseline(report: &Report) -> Report {
 
 /// A run that was replayed from disk.
 pub enum Replayed {
-    /// It goes on.
+    /// It is still running.
     Live(Box<Run>),
     /// It stays on disk: only its summary is kept.
     Over(RunId, Box<Shelved>),

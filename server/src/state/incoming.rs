@@ -190,13 +190,13 @@ impl Default for Kept {
 }
 
 impl Kept {
-    /// None yet, and at most so many bytes of them.
+    /// Without any; it keeps at most `most` bytes of records.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { steps: VecDeque::new(), bytes: 0, most }
     }
 
-    /// Adds the newest step, of so many bytes. It stays also when it is larger than the bound.
+    /// Adds the newest step, whose records take `bytes`. It stays even if it is larger than the bound.
     pub fn push(&mut self, records: Arc<StepRecords>, bytes: usize) {
         self.bytes += bytes;
         self.steps.push_back((records, bytes));

@@ -64,7 +64,7 @@ impl NotShown {
         }
         if run.analysed(step).is_some() {
             return Self::Gone(format!(
-                "the records of step {step} were stored and are gone: somebody removed files of run {}",
+                "the records of step {step} were stored, but files of run {} have been removed",
                 run.id()
             ));
         }

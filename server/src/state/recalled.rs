@@ -16,8 +16,8 @@ pub struct Recalled {
 }
 
 impl Recalled {
-    /// Adds a step of so many bytes. The oldest ones go where there is no room; one that is larger than the bound is not
-    /// kept.
+    /// Adds a step whose records take `bytes`. The oldest steps make room for it. One that is larger than the bound is
+    /// not kept.
     pub fn push(&mut self, records: Arc<StepRecords>, bytes: usize) {
         if bytes > budget::RECALLED_BYTES || self.find(records.step).is_some() {
             return;

@@ -407,7 +407,7 @@ impl Run {
         analysed.range(from..past.max(from)).cloned().collect()
     }
 
-    /// The same with so many bytes of records of closed steps in memory, and not [`budget::KEPT_BYTES`].
+    /// The same run, which keeps `bytes` of records of closed steps in memory instead of [`budget::KEPT_BYTES`].
     #[must_use]
     pub fn keeping(mut self, bytes: usize) -> Self {
         self.steps.keep(bytes);

@@ -111,7 +111,7 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Keeps records of so many bytes in memory.
+    /// Keeps this many bytes of records in memory.
     pub fn keep(&mut self, bytes: usize) {
         self.kept = Kept::new(bytes);
     }
@@ -249,7 +249,7 @@ impl Steps {
         self.hidden.iter().copied()
     }
 
-    /// The oldest step of which the records, and those of all after it, are in memory.
+    /// The oldest step whose records are in memory; those of all later steps are, too.
     #[must_use]
     pub fn kept_from(&self) -> Option<Step> {
         self.kept.iter().next().map(|records| records.step)

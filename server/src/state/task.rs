@@ -504,7 +504,7 @@ impl Task {
 }
 
 impl Held {
-    /// Time alone may change a live run: a rank falls silent, a hang grows older. It is looked at anew `every` so many
+    /// Time alone may change a live run: a rank falls silent, a hang grows older. Its report is renewed after `every`
     /// nanoseconds.
     fn look_at_the_clock(&mut self, now: ServerNanos, every: i64) {
         let aged = self.reported_at.is_none_or(|at| now - at >= every);

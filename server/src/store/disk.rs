@@ -31,7 +31,7 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// When the file exists, or cannot be made.
     fn create(&self, path: &Path) -> io::Result<Box<dyn AppendFile>>;
 
-    /// Opens a file to append to it further, and says how long it is.
+    /// Opens a file to append to it, and says how long it is.
     ///
     /// # Errors
     /// When there is no such file, or it cannot be opened.

@@ -9,7 +9,7 @@ use super::manifest::{LogDamage, Manifest, Sealed};
 use super::segment::Received;
 use super::{StepRange, StoreError, log, segment};
 
-/// What a number holds, and what of it is lost.
+/// The batches of a number, and the damage that hides others.
 pub type Content = (Vec<Received>, Option<LogDamage>);
 
 /// The files of a run at one moment. A server may go on sealing them.
@@ -51,7 +51,7 @@ impl<'a> Files<'a> {
         self.manifest.find(number).is_none_or(|sealed| sealed.may_hold(steps))
     }
 
-    /// The steps of which the files of this number have records, where that is known.
+    /// The steps that the files of this number have records of, where that is known.
     #[must_use]
     pub fn steps(&self, number: u32) -> Option<StepRange> {
         let (first, last) = self.manifest.find(number)?.steps?;

@@ -80,7 +80,7 @@ fn seal_all(layout: &Layout, waiting: &Receiver<Request>) {
             }
             Ok(Request::Later(more)) => later.extend(more),
             Err(TryRecvError::Empty) => {
-                // Of thousands of runs nobody wants to read a line each.
+                // Thousands of lines, one for each run, would hide all others.
                 if let Some(closed) = later.pop_front() {
                     seal_one(layout, closed);
                 }

@@ -1,8 +1,9 @@
 //! Storage under simulated faults: the real log, sealer, recovery and replay, on a disk that fails in every way there
 //! is, from a seed.
 //!
-//! A seed is some lives of a server. In each it restarts, takes batches of two ranks, closes the log's file while it
-//! rests or another run wants its place, seals, and dies: killed, or with the power cut at any operation. In between, the disk fails, fills up, or flips bits. In the end:
+//! A seed is some lives of a server. In each it restarts, takes batches of two ranks, closes the log's file while the
+//! run is silent or another run wants its place, seals, and dies: killed, or with the power cut at any operation. In
+//! between, the disk fails, fills up, or flips bits. In the end:
 //!
 //! - every acknowledged batch is there, as it was sent and in order, or damage is reported;
 //! - nothing is there that was not sent;

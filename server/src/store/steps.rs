@@ -35,7 +35,7 @@ pub struct Limits {
 pub struct Lost {
     /// What and where.
     pub damage: LogDamage,
-    /// The steps of which the file has records, where that is known.
+    /// The steps that the file has records of, where that is known.
     pub steps: Option<StepRange>,
 }
 

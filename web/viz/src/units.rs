@@ -18,8 +18,8 @@ pub fn signed(value: f64, decimals: usize) -> Fixed {
 /// A number with more of them would not fit: 2^64 has 20 digits.
 const MOST_DECIMALS: usize = 19;
 
-/// A number that is written with a fixed number of decimals, at most 19, the half rounded away from 0; saturates beyond 2^64 units
-/// of the last one.
+/// A number that is written with a fixed number of decimals, at most 19, the half rounded away from 0. It saturates
+/// beyond 2^64 units of the last one.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixed {
     value: f64,

@@ -50,14 +50,7 @@ fn step(forward: &[i64]) -> StepRecords {
 }
 
 fn replayed(records: &StepRecords, bound_nanos: u64) -> Option<Replay> {
-    let fit = ClockFit {
-        clock: 0,
-        reference: MonoNanos(0),
-        offset_nanos: 0,
-        drift_ppb: 0.0,
-        bound_nanos,
-        device_nanos: bound_nanos,
-    };
+    let fit = ClockFit { bound_nanos, device_nanos: bound_nanos, ..ClockFit::exact() };
     let fits = vec![Some(fit); records.ranks.len()];
     replay(records, &fits, &Joined::of(records, &fits))
 }

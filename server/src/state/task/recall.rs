@@ -1,7 +1,7 @@
 //! Steps whose records have left memory: a thread reads them back from disk, one after another.
 //!
-//! A step that cannot be shown is remembered with its run, and the report is made anew: no verdict offers it again. So
-//! that nobody has to find that out by a click, example steps of verdicts are looked for before.
+//! A step that cannot be shown is remembered with its run, and the report is renewed: no verdict offers it again. The
+//! example steps of verdicts are looked for before a person asks for them, so that no link leads nowhere.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ const EXAMPLE_EVERY: Duration = Duration::from_secs(10);
 pub(super) struct Recall {
     run: RunId,
     step: Step,
-    /// Who asked for it; nobody for an example step.
+    /// Who asked for it; `None` for an example step.
     reply: Option<Reply>,
 }
 
@@ -83,7 +83,7 @@ impl Task {
     }
 
     pub(super) fn start_recall(&mut self, mut asked: Recall) {
-        // Whoever asked may have gone, and somebody may have asked for the same step before.
+        // The client may have gone, or another one may have asked for the same step before.
         if asked.reply.as_ref().is_some_and(Reply::is_closed) {
             return;
         }
@@ -151,7 +151,7 @@ enum Found {
     OnDisk(Step),
 }
 
-/// A reply that nobody waits for any more belongs to a client that went away.
+/// A reply may fail: the client has gone, and needs none.
 fn answer(reply: Reply, shown: Result<Box<Placed>, NotShown>) {
     let _gone = reply.send(shown.map(|placed| *placed));
 }

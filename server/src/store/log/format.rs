@@ -155,7 +155,7 @@ impl Reader<'_> {
         (from..self.bytes.len()).find(|&at| self.head(at).is_some() || self.entry_v1(at).is_some())
     }
 
-    /// The first head of a log of version 2 of which only the mark is damaged.
+    /// Whether the log begins with a head of version 2 whose mark alone is damaged.
     fn has_head_without_mark(&self) -> bool {
         let head = self.bytes.get(MARK.len()..HEAD_BYTES);
         head.is_some_and(|head| {

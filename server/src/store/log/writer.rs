@@ -22,7 +22,7 @@ use crate::store::sealer::Closed;
 /// the one that was written to longest ago its place: some 20 us to open it again, where a sync takes milliseconds.
 const MOST_FILES: usize = 128;
 
-/// How many logs may have their file open in a process that may have so many files open in all: a quarter.
+/// How many logs may have their file open, in a process that may open `files_allowed` files: a quarter of them.
 #[must_use]
 pub fn most_open(files_allowed: usize) -> usize {
     (files_allowed / 4).clamp(4, MOST_FILES)
@@ -48,7 +48,7 @@ struct OpenLog {
     number: u32,
     /// Where the next entry goes: all before it is whole.
     end: u64,
-    /// `None` while it rests.
+    /// `None` while the run is silent.
     file: Option<File>,
     /// When it was last written to.
     turn: u64,
@@ -81,7 +81,7 @@ impl Writer {
         Self { rotate_bytes, ..self }
     }
 
-    /// The same with so many files open at most.
+    /// The same with at most `most_open` files open.
     #[must_use]
     pub fn holding_open(self, most_open: usize) -> Self {
         Self { most_open: most_open.max(1), ..self }
@@ -162,8 +162,8 @@ impl Writer {
         }
     }
 
-    /// The log of a run, with its file open; a new one if need be. It is nobody's until it is [put
-    /// back](Self::put_back).
+    /// The log of a run, with its file open; a new one if need be. The caller [puts it back](Self::put_back), or drops it
+    /// so that the next batch begins a new log.
     fn take(&mut self, run: &RunId, folder: &RunFolder) -> Result<(OpenLog, File), StoreError> {
         if let Some(file) = self.logs.get_mut(run).and_then(|log| log.file.take())
             && let Some(log) = self.logs.remove(run)
@@ -189,7 +189,7 @@ impl Writer {
     }
 }
 
-/// Opens a log that rested. `None` when somebody else removed it or wrote to it: it is not gone on with.
+/// Opens a log whose file was closed. `None` when it was removed or has another length: the run then gets a new log.
 fn reopen(folder: &RunFolder, number: u32, end: u64) -> Result<Option<File>, StoreError> {
     let path = folder.log(number);
     match folder.disk.reopen(&path) {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_rests_is_not_gone_on_with_when_somebody_else_changed_it() {
+    fn a_closed_log_that_was_changed_from_outside_is_left_alone() {
         let root = tempfile::tempdir().unwrap();
         let layout = Layout::new(root.path());
         let mut writer = Writer::new(layout.clone());

@@ -13,7 +13,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 
-/// Rows of which the key is looked at at a time.
+/// Keys that are read at a time.
 const KEYS_AT_ONCE: usize = 1 << 16;
 /// So few rows are one miniblock of the encoding, from which compression gains nothing.
 const FEW_ROWS: usize = 32;

@@ -1,12 +1,13 @@
 //! Planted faults: is the right rank named, with the right cause, at what cost, and is anyone named without one?
 //!
-//! Four parts, never mixed in one figure. *Real* runs are training jobs of several processes in which one rank
-//! truly burns processor time (or, for the network, sleeps after each all-reduce). With each comes a healthy run,
-//! and one or more in which the fault comes and goes every few steps: they say what it truly costs, which is less
-//! than what was planted where a rank had time to spare. *Shared* ones are the same with more ranks than this machine
-//! has cores. In both, ranks exchange cores all the time, so that a slow core is no rank's own. *Plain* runs are healthy
-//! jobs as people run them: ranks stay on the cores where the job puts them. *Simulated* runs are drawn by the simulator, up to 1,024 ranks, and go through the same server code. Cases
-//! are drawn from a seed, so that a short run is a fair sample of a long one.
+//! Four parts, never mixed in one figure. *Real* runs are training jobs of several processes in which one rank truly
+//! burns processor time (or, for the network, sleeps after each all-reduce). With each comes a healthy run, and one or
+//! more in which the fault comes and goes every few steps: they say what it truly costs, which is less than what was
+//! planted where a rank had time to spare. *Shared* ones are the same with more ranks than this machine has cores. In
+//! both, ranks exchange cores all the time, so that a slow core is no rank's own. *Plain* runs are healthy jobs as
+//! people run them: ranks stay on the cores where the job puts them. *Simulated* runs are drawn by the simulator, up to
+//! 1,024 ranks, and go through the same server code. Cases are drawn from a seed, so that a short run is a fair sample
+//! of a long one.
 #![allow(clippy::print_stdout, reason = "what the program is for")]
 
 mod cases;

@@ -127,5 +127,5 @@ async fn an_answer_without_a_step_says_what_became_of_it() {
     assert!(sentence.contains("segment-000001/steps.parquet: it does not match its checksum"), "{sentence}");
     std::fs::remove_dir_all(&folder.path).unwrap();
     let NotShown::Gone(sentence) = stage.why_not(5).await else { panic!("it is gone") };
-    assert!(sentence.contains("somebody removed files of run r"), "{sentence}");
+    assert!(sentence.contains("files of run r have been removed"), "{sentence}");
 }

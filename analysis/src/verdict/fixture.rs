@@ -1,0 +1,24 @@
+//! A verdict for tests of what later evidence makes of it.
+
+use wire::views::{Cause, Confidence, Culprit, Verdict, VerdictState};
+
+/// Against rank 1, over steps 2 to 6.
+pub(crate) fn against_rank_1(cause: Cause, says: &str) -> Verdict {
+    Verdict {
+        culprit: Some(Culprit::Rank(1)),
+        cause,
+        cost_ns_per_step: 5_000_000,
+        cost_share: 0.1,
+        device_hours_per_day: Some(4.8),
+        state: VerdictState::Active,
+        affected_steps: 5,
+        confidence: Confidence::High,
+        sentence: format!("Rank 1 {says} and costs every step 5.0 ms (10 % of it)."),
+        evidence: Vec::new(),
+        counter_evidence: Vec::new(),
+        example_step: None,
+        persistence: None,
+        steps: (2, 6),
+        onset: None,
+    }
+}
