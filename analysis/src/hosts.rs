@@ -272,8 +272,9 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// Says in a verdict who used the cores of its ranks in `window`, and makes it one of the host's where the hypervisor
-/// explains it. A verdict to which hosts have nothing to say stays as it was.
+/// Says in a verdict of the host or the processor who used the cores of its ranks in `window`. Where the hypervisor
+/// explains slow compute, makes the verdict one of the host's. Any other verdict stays as it was: who used the cores is
+/// no evidence of, say, a slow network.
 pub fn explain(verdict: &mut Verdict, hosts: &Hosts<'_>, window: (ServerNanos, ServerNanos)) {
     let (suspects, its, own) = match &verdict.culprit {
         Some(Culprit::Rank(rank)) => (vec![*rank as usize], "its", "itself"),
@@ -284,8 +285,15 @@ pub fn explain(verdict: &mut Verdict, hosts: &Hosts<'_>, window: (ServerNanos, S
         _ => return,
     };
     let Some(shares) = Shares::of(hosts, &suspects, window) else { return };
-    let taker = shares.taker();
-    if taker.is_some() || matches!(verdict.cause, Cause::Host | Cause::Processor) {
+    if matches!(verdict.cause, Cause::Processor | Cause::Compute)
+        && is_stolen(verdict, hosts, &suspects, &shares, window)
+    {
+        verdict.cause = Cause::Host;
+        for said in [SLOW_PROCESSOR, SLOW_COMPUTE] {
+            verdict.sentence = verdict.sentence.replace(said, &format!("longer while {}", stolen(its)));
+        }
+    }
+    if matches!(verdict.cause, Cause::Host | Cause::Processor) {
         let cores = match suspects[..] {
             [one] => {
                 hosts.get(one).map_or_else(String::new, |(host, _)| format!(" ({})", host.history.cores))
@@ -294,21 +302,12 @@ pub fn explain(verdict: &mut Verdict, hosts: &Hosts<'_>, window: (ServerNanos, S
         };
         verdict.evidence.extend(shares.evidence((its, own), &cores));
     }
-    match (verdict.cause, taker) {
-        (Cause::Host, Some(taker)) => {
-            let name = taker.name(its);
-            let sentence = verdict.sentence.replace(TO_ITS_HOST, &format!("time to {name}"));
-            let sentence = sentence.replace(TO_THEIR_HOSTS, &format!("time to {name}"));
-            let turns = format!("{name} {} now one, now another off its processor", taker.keeps());
-            verdict.sentence = sentence.replace(OFF_IN_TURNS, &turns);
-        }
-        (Cause::Processor | Cause::Compute, _) if is_stolen(verdict, hosts, &suspects, &shares, window) => {
-            verdict.cause = Cause::Host;
-            for said in [SLOW_PROCESSOR, SLOW_COMPUTE] {
-                verdict.sentence = verdict.sentence.replace(said, &format!("longer while {}", stolen(its)));
-            }
-        }
-        _ => {}
+    if let (Cause::Host, Some(taker)) = (verdict.cause, shares.taker()) {
+        let name = taker.name(its);
+        let sentence = verdict.sentence.replace(TO_ITS_HOST, &format!("time to {name}"));
+        let sentence = sentence.replace(TO_THEIR_HOSTS, &format!("time to {name}"));
+        let turns = format!("{name} {} now one, now another off its processor", taker.keeps());
+        verdict.sentence = sentence.replace(OFF_IN_TURNS, &turns);
     }
 }
 

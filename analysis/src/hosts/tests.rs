@@ -126,6 +126,15 @@ fn who_keeps_ranks_off_their_processors_in_turns_is_said() {
     assert_eq!(all.evidence[0], shares);
 }
 
+/// Evidence that does not support its sentence is none.
+#[test]
+fn a_busy_host_is_no_evidence_of_another_cause() {
+    let taken = [(Ran, 400), (Busy, 990), (Stolen, 0), (Waited, 580)];
+    let (cause, says) = (Cause::Network, "gets its reduced gradients later than the others");
+    let ranks = [rank(7, "0", &taken), rank(8, "1", &taken)];
+    assert_eq!(explained(cause, says, &ranks), against_rank_1(cause, says));
+}
+
 #[test]
 fn a_host_that_says_nothing_or_nothing_of_note_changes_no_verdict() {
     let (cause, says) = (Cause::Compute, "computes longer than the others");
