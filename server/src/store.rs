@@ -30,6 +30,7 @@ pub mod recovery;
 pub mod replay;
 pub mod sealer;
 pub mod segment;
+mod signed;
 #[cfg(test)]
 mod simulation;
 pub mod steps;

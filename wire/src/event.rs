@@ -191,7 +191,7 @@ pub struct StepRecord {
 }
 
 /// A collective was handed to the communicator. Sent so that a hang shows; superseded by its [`BucketRecord`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
     /// The step it belongs to.
     pub step: Step,

@@ -108,6 +108,9 @@ fn sources(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
         if text.lines().count() > MOST_LINES {
             complain("is longer than 700 lines: which two subjects does it have?");
         }
+        if is_program(path) && text.contains(concat!("#[", "test]")) {
+            complain("is a program, whose tests are not run: move what is tested to a library");
+        }
         // Written apart, so that this file keeps its own rule.
         for marker in [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")] {
             if text.contains(marker) {
@@ -116,6 +119,11 @@ fn sources(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
         }
     }
     Ok(broken)
+}
+
+/// The sources of programs. Those of `xtask` are no library's, either.
+fn is_program(path: &Path) -> bool {
+    path.starts_with("xtask") || path.ends_with("src/main.rs") || path.iter().any(|folder| folder == "bin")
 }
 
 /// A golden file that no source names is one that no test reads.

@@ -8,9 +8,9 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use wire::ids::RunId;
 
-use super::StoreError;
 use super::disk::{Disk, LocalDisk};
 use super::folder::RunFolder;
+use super::{StoreError, signed};
 use crate::clock::ServerClock;
 
 /// Where data go without `--data`: `$PACELINE_DATA`, `$XDG_DATA_HOME/paceline`, `~/.local/share/paceline`, or
@@ -94,6 +94,7 @@ impl Layout {
 
 /// What a server writes about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ServerFile {
     /// Its process id.
     pub pid: u32,
@@ -159,13 +160,21 @@ fn server_file(layout: &Layout) -> PathBuf {
     layout.root.join("server.json")
 }
 
+/// `None` where it is not there or damaged: a clock with a flipped bit is worse than one that begins again.
 fn read(layout: &Layout) -> Option<ServerFile> {
-    serde_json::from_slice(&fs::read(server_file(layout)).ok()?).ok()
+    let path = server_file(layout);
+    let text = String::from_utf8_lossy(&fs::read(&path).ok()?).into_owned();
+    // Older programs wrote no checksum. Where one is there and is wrong, it is left in as a field that nobody knows.
+    let file = serde_json::from_str(&signed::verified(&text).unwrap_or(text));
+    if let Err(error) = &file {
+        tracing::warn!(file = %path.display(), %error, "this file is damaged: the server's clock begins again");
+    }
+    file.ok()
 }
 
 fn write(layout: &Layout, file: &ServerFile) -> Result<(), StoreError> {
     let path = server_file(layout);
-    let json = serde_json::to_vec_pretty(file).map_err(|error| StoreError::content(&path, error))?;
+    let json = signed::sign(file).map_err(|error| StoreError::content(&path, error))?;
     write_atomically(&LocalDisk, &path, &json)
 }
 
@@ -200,5 +209,26 @@ mod tests {
         let clock = first.clock;
         drop(first);
         assert_eq!(Held::acquire(Layout::new(root.path())).unwrap().clock, clock);
+    }
+
+    #[test]
+    fn a_damaged_clock_is_not_believed() {
+        let root = tempfile::tempdir().unwrap();
+        let layout = Layout::new(root.path());
+        layout.create().unwrap();
+        let address = Some("http://127.0.0.1:9".into());
+        let file = ServerFile { pid: 7, address, boot_id: "b".into(), unix_minus_boot_nanos: 1_790_000_000 };
+        write(&layout, &file).unwrap();
+        assert_eq!(read(&layout), Some(file.clone()));
+        let path = server_file(&layout);
+        let whole = fs::read(&path).unwrap();
+        for bit in 0..whole.len() * 8 {
+            let mut spoilt = whole.clone();
+            spoilt[bit / 8] ^= 1 << (bit % 8);
+            fs::write(&path, &spoilt).unwrap();
+            assert_eq!(read(&layout), None, "bit {bit}");
+        }
+        fs::write(&path, serde_json::to_vec_pretty(&file).unwrap()).unwrap();
+        assert_eq!(read(&layout), Some(file), "older programs wrote no checksum");
     }
 }

@@ -24,11 +24,9 @@ use wire::ids::Step;
 
 use super::directory::write_atomically;
 use super::folder::{RunFolder, segment_name, segment_number};
-use super::{StepRange, StoreError};
+use super::{StepRange, StoreError, signed};
 
 const VERSION: u32 = 3;
-/// What stands before the checksum.
-const CHECKSUM_KEY: &str = ",\n  \"crc32\": \"";
 
 /// Which segments of a run count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,10 +145,7 @@ impl Manifest {
     }
 
     fn to_bytes(&self) -> serde_json::Result<Vec<u8>> {
-        let mut text =
-            serde_json::to_string_pretty(&Self { version: VERSION, segments: self.segments.clone() })?;
-        text.truncate(text.trim_end_matches('}').trim_end().len());
-        Ok(signed(&text).into_bytes())
+        signed::sign(&Self { version: VERSION, segments: self.segments.clone() })
     }
 
     fn parse(bytes: &[u8]) -> Result<Self, String> {
@@ -161,12 +156,9 @@ impl Manifest {
             return Self { version: 1, segments: old.segments.into_iter().map(segment).collect() }.checked();
         }
         let broken = "it does not match its checksum: the disk damaged it, or somebody edited it";
-        let (body, _) = text.rsplit_once(CHECKSUM_KEY).ok_or(broken)?;
-        if signed(body) != text {
-            return Err(broken.into());
-        }
+        let json = signed::verified(text).ok_or(broken)?;
         // What matches its checksum and cannot be read is of another program.
-        let manifest: Self = serde_json::from_str(&format!("{body}\n}}"))
+        let manifest: Self = serde_json::from_str(&json)
             .map_err(|error| format!("this program reads versions 1 to {VERSION} of it: {error}"))?;
         manifest.checked()
     }
@@ -185,10 +177,6 @@ impl Manifest {
 
 fn path(folder: &RunFolder) -> PathBuf {
     folder.path.join("manifest.json")
-}
-
-fn signed(body: &str) -> String {
-    format!("{body}{CHECKSUM_KEY}{:08x}\"\n}}\n", crc32fast::hash(body.as_bytes()))
 }
 
 #[cfg(test)]

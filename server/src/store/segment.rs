@@ -3,8 +3,8 @@
 //! Every column is INT64, delta-encoded and zstd-compressed. Batches are in the order they came; of the rest, rows
 //! of one rank's process lie together, in the order they came. Times are nanoseconds on the rank's own clock, a
 //! bucket's launch, start and end relative to the time before. The pair (`life`, `batch`) says which batch a row
-//! came in, so that replaying a segment is replaying its batches; only `Started` records, which their bucket
-//! records supersede, are left out.
+//! came in, so that replaying a segment is replaying its batches. Of the `Started` records only the newest of each
+//! process is kept, and only if its collective had not ended: bucket records supersede all others.
 //!
 //! The [manifest](super::manifest) has a checksum of every file. A file is decoded only after it matched: the Parquet
 //! reader is not made for damaged files.
@@ -20,8 +20,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use wire::batch::{Batch, Drop, Note};
 use wire::clock::ServerNanos;
-use wire::event::Event;
-use wire::ids::{Incarnation, Rank, RunId};
+use wire::event::{Event, Started};
+use wire::ids::{Incarnation, Rank, RunId, Seq};
 
 use super::folder::RunFolder;
 use super::manifest::{FileSum, Sealed};
@@ -85,6 +85,9 @@ struct NotesFile {
     world_size: u32,
     lives: Vec<Life>,
     notes: Vec<BatchNotes>,
+    /// Versions 1 and 2 have none.
+    #[serde(default)]
+    in_flight: Vec<InFlight>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -95,9 +98,17 @@ struct BatchNotes {
     drops: Vec<Drop>,
 }
 
+/// The newest collective that a process had handed over when the segment ends: where it hangs, or was killed.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct InFlight {
+    life: usize,
+    batch: u64,
+    started: Started,
+}
+
 const NOTES: &str = "notes.json";
-/// 2: each life has its world size.
-const NOTES_VERSION: u32 = 2;
+/// 2: each life has its world size. 3: collectives in flight.
+const NOTES_VERSION: u32 = 3;
 
 /// The same batches, those that came again left out: an agent that hears no answer sends a batch again.
 #[must_use]
@@ -143,6 +154,7 @@ fn encode(run: &RunId, batches: &[Received]) -> (Tables, NotesFile) {
     let mut in_order = Vec::new();
     let mut tables = Tables::default();
     let mut notes = Vec::new();
+    let mut newest: BTreeMap<usize, Newest> = BTreeMap::new();
     for Received { at, batch } in batches {
         let Batch { rank, incarnation, world_size, .. } = *batch;
         let life = Life { rank, incarnation, world_size: Some(world_size) };
@@ -155,10 +167,40 @@ fn encode(run: &RunId, batches: &[Received]) -> (Tables, NotesFile) {
             let (notes_of, drops) = (batch.notes.clone(), batch.drops.clone());
             notes.push(BatchNotes { life, batch: batch.seq.0, notes: notes_of, drops });
         }
+        newest.entry(life).or_default().add(life, batch);
     }
     tables.group();
     let world_size = batches.first().map_or(0, |first| first.batch.world_size);
-    (tables, NotesFile { version: NOTES_VERSION, run: run.clone(), world_size, lives: in_order, notes })
+    let in_flight = newest.values().filter_map(Newest::in_flight).collect();
+    let (version, run) = (NOTES_VERSION, run.clone());
+    (tables, NotesFile { version, run, world_size, lives: in_order, notes, in_flight })
+}
+
+/// The newest collectives of one life.
+#[derive(Default)]
+struct Newest {
+    started: Option<InFlight>,
+    ended: Option<Seq>,
+}
+
+impl Newest {
+    fn add(&mut self, life: usize, batch: &Batch) {
+        for event in &batch.events {
+            match *event {
+                Event::Started(started) => {
+                    if self.started.is_none_or(|newest| newest.started.seq < started.seq) {
+                        self.started = Some(InFlight { life, batch: batch.seq.0, started });
+                    }
+                }
+                Event::Bucket(bucket) => self.ended = self.ended.max(Some(bucket.seq)),
+                Event::Step(_) | Event::Span(_) => {}
+            }
+        }
+    }
+
+    fn in_flight(&self) -> Option<InFlight> {
+        self.started.filter(|newest| self.ended < Some(newest.started.seq))
+    }
 }
 
 /// The batches of a segment, in the order they came.
@@ -205,6 +247,7 @@ fn decode(
     let mut rebuilt = Rebuilt::new(path, &file, &place.table("batches.parquet", BATCHES, None)?)?;
     if steps.is_none() {
         rebuilt.add_notes(file.notes);
+        rebuilt.add_in_flight(&file.in_flight);
         rebuilt.add_probes(&place.table("probes.parquet", PROBES, None)?);
     }
     rebuilt.add_spans(&place.table("spans.parquet", SPANS, steps)?)?;

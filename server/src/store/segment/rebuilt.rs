@@ -9,7 +9,7 @@ use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
 use wire::ids::{BatchSeq, Bucket, Comm, Seq, Step};
 
 use super::table::Table;
-use super::{BatchNotes, NotesFile, Received};
+use super::{BatchNotes, InFlight, NotesFile, Received};
 use crate::store::StoreError;
 
 /// Batches under reconstruction.
@@ -77,6 +77,14 @@ impl Rebuilt {
             if let Some(batch) = self.batch(note.life as i64, note.batch as i64) {
                 batch.notes = note.notes;
                 batch.drops = note.drops;
+            }
+        }
+    }
+
+    pub(super) fn add_in_flight(&mut self, in_flight: &[InFlight]) {
+        for &InFlight { life, batch, started } in in_flight {
+            if let Some(batch) = self.batch(life as i64, batch as i64) {
+                batch.events.push(Event::Started(started));
             }
         }
     }

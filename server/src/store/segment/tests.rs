@@ -2,7 +2,7 @@
 
 use wire::batch::{Bye, Hello};
 use wire::clock::{ClockAnchor, MonoNanos, Probe, UnixNanos};
-use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
+use wire::event::{BucketRecord, Event, Source, Span, SpanKind, Started, StepRecord};
 use wire::ids::{BatchSeq, Bucket, Comm, Seq, Step};
 
 use super::*;
@@ -112,6 +112,24 @@ fn a_segment_gives_its_batches_back() {
     seal(&folder, 1).unwrap();
     assert!(!folder.log(1).exists());
     assert_eq!(read_back(&folder), (batches(), Condition::default()));
+}
+
+/// A process that was killed in a collective, or hangs in it: the figure is the same after the server's restart.
+#[test]
+fn the_newest_collective_of_a_process_is_kept_while_it_has_not_ended() {
+    let started = |seq: u64| {
+        let (step, launch) = (Step(seq / 2), MonoNanos(seq as i64));
+        Event::Started(Started { step, comm: Comm(0), seq: Seq(seq), bucket: Bucket(1), bytes: 8, launch })
+    };
+    let mut sent = batches();
+    // Both ranks' collective 4 ends in their last batch.
+    sent[4].batch.events.extend([started(3), started(4), started(5), started(6)]);
+    sent[5].batch.events.push(started(4));
+    let (_directory, folder) = stored(&sent);
+    seal(&folder, 1).unwrap();
+    let mut left = batches();
+    left[4].batch.events.insert(0, started(6));
+    assert_eq!(read_back(&folder), (left, Condition::default()));
 }
 
 #[test]
