@@ -346,9 +346,21 @@ impl Drain {
             self.send();
             let now = Instant::now();
             if self.spool.is_empty() || now >= deadline {
-                return;
+                return self.say_what_was_lost();
             }
             std::thread::sleep(self.retry_at.saturating_duration_since(now).min(deadline - now));
+        }
+    }
+
+    /// A server that was not there cannot report it.
+    fn say_what_was_lost(&self) {
+        let never_sent = |reason: DropReason| self.lost.counts[reason as usize].iter().sum::<u64>();
+        let lost = self.spool.records() + never_sent(DropReason::SpoolFull) + never_sent(DropReason::Refused);
+        if lost > 0 {
+            let (rank, server) = (self.config.rank.0, &self.config.server);
+            warn(&format!(
+                "{lost} records of rank {rank} did not reach {server} and are lost (training was not affected)"
+            ));
         }
     }
 }

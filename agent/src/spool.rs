@@ -41,6 +41,11 @@ impl Spool {
         lost
     }
 
+    /// How many records it holds.
+    pub(crate) fn records(&self) -> u64 {
+        self.frames.iter().flat_map(|frame| frame.events).sum()
+    }
+
     pub(crate) fn front(&self) -> Option<&Frame> {
         self.frames.front()
     }
@@ -66,7 +71,7 @@ mod tests {
         assert!(spool.push(frame(60, 1)).is_empty());
         let lost = spool.push(frame(60, 2));
         assert_eq!(lost.iter().map(|frame| frame.events[0]).collect::<Vec<_>>(), [1]);
-        assert_eq!(spool.front().unwrap().events[0], 2);
+        assert_eq!((spool.front().unwrap().events[0], spool.records()), (2, 2));
         assert!(spool.push(frame(40, 3)).is_empty(), "exactly full is not too full");
         // One frame larger than the whole bound is still sent: it is all there is.
         assert_eq!(spool.push(frame(500, 4)).len(), 2);

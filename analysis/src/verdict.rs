@@ -3,12 +3,14 @@
 //! What fixing a rank saves in a step is the replay's answer (`crate::replay`); where a step cannot be replayed
 //! closely, it is what the rank's *own work* (its step less what it spent on collectives in the open, but for
 //! transfers that took it longer than the median rank) exceeds the longest of the others by. [`episodes`] finds the
-//! steps that have a fault, so that it is dated and its cost is not diluted into nothing. A rank is named only when
+//! steps that have a fault, so that it is dated and its cost is not diluted into nothing; [`apart`] tells several faults
+//! of a rank from each other. A rank is named only when
 //! it was last in these steps far oftener than by chance, because in a healthy run every rank is last sometimes.
 //!
 //! What costs little is a *note* and not a verdict, and so is what no record tells from the ordinary unsteadiness of
 //! a processor ([`Setting`]).
 
+mod apart;
 mod claim;
 mod course;
 mod episodes;
@@ -21,6 +23,7 @@ mod processor;
 pub(crate) mod says;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use wire::views::{Cause, ComputedOn, Confidence, Culprit, Verdict, VerdictState};
 
@@ -94,7 +97,7 @@ pub fn verdicts(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Verdicts {
     }
     let claims: Vec<Option<Claim>> = steps.iter().map(|step| Claim::of(step)).collect();
     let mut all: Vec<Verdict> =
-        suspects(&claims).filter_map(|ranks| against(steps, &claims, ranks, setting)).collect();
+        suspects(&claims).flat_map(|ranks| against(steps, &claims, ranks, setting)).collect();
     let lost: u64 = all.iter().map(Verdict::lost_ns).sum();
     all.extend(everyone::verdicts(steps, lost / steps.len() as u64, setting));
     let order =
@@ -113,13 +116,13 @@ fn suspects(claims: &[Option<Claim>]) -> impl Iterator<Item = &[usize]> {
     held.into_iter().filter(|(_, steps)| *steps >= episodes::CHANGE_STEPS).map(|(ranks, _)| ranks)
 }
 
-/// An effect is notable when it has cost a notable share of all time watched. One that lasts is notable already when it
-/// costs that share of the steps that have it, unless its cause is the processor.
+/// An effect is notable when it has cost a notable share of all time watched. One that lasts, in every step, is notable
+/// already when it costs that share of the steps that have it, unless its cause is the processor.
 fn is_notable(verdict: &Verdict, steps: &[&StepAnalysis], setting: &Setting<'_>) -> bool {
     let total: u64 = steps.iter().map(|step| step.period_nanos()).sum();
-    let is_there = verdict.state != VerdictState::Resolved && verdict.cause != Cause::Processor;
+    let lasts = verdict.state == VerdictState::Active && verdict.cause != Cause::Processor;
     verdict.lost_ns() as f64 >= setting.notable_share * total as f64
-        || (is_there && verdict.cost_share >= setting.notable_share)
+        || (lasts && verdict.cost_share >= setting.notable_share)
 }
 
 /// Why there may be no verdict: `None` when there are enough steps for one.
@@ -132,60 +135,95 @@ pub fn insufficient(steps: usize, ranks: usize) -> Option<String> {
         .then(|| format!("insufficient evidence: {steps} observed steps, {LEAST_STEPS} are needed"))
 }
 
+/// One verdict for each fault of `ranks`.
 fn against(
     steps: &[&StepAnalysis],
     claims: &[Option<Claim>],
     ranks: &[usize],
     setting: &Setting<'_>,
-) -> Option<Verdict> {
+) -> Vec<Verdict> {
     let savings: Vec<f64> =
         steps.iter().zip(claims).map(|(step, claim)| claim::saving(step, claim.as_ref(), ranks)).collect();
-    let usual_step = stats::median(steps.iter().map(|step| step.period_nanos() as f64))?;
+    let usual_step = stats::median(steps.iter().map(|step| step.period_nanos() as f64)).unwrap_or(0.0);
     let episodes = episodes::episodes(&savings, usual_step);
-    let is_last = |at: &usize| claims[*at].as_ref().is_some_and(|claim| claim.against(ranks) > 0.0);
-    let bad: Vec<usize> = episodes.iter().cloned().flatten().collect();
-    let last_in = bad.iter().filter(|at| is_last(at)).count();
-    let bad_steps: Vec<&StepAnalysis> = bad.iter().map(|&at| steps[at]).collect();
-    let cost = Cost::of(&bad_steps, bad.iter().map(|&at| savings[at]))?;
-    let chosen = Chosen { last_in, bad: bad.len(), last_in_all: (0..steps.len()).filter(is_last).count() };
-    let is_obvious = chosen.is_obvious(cost, &savings);
-    if !(is_obvious || chosen.is_beyond_chance(steps) && is_worth_telling(steps, &bad_steps, cost)) {
-        return None;
+    let mut is_watched = vec![true; steps.len()];
+    episodes.iter().for_each(|episode| is_watched[episode.clone()].fill(false));
+    let faults = apart::faults(episodes, steps, ranks);
+    let is_last = |at: usize| claims[at].as_ref().is_some_and(|claim| claim.against(ranks) > 0.0);
+    let is_last: Vec<bool> = (0..steps.len()).map(is_last).collect();
+    let suspicion = Suspicion { ranks, savings, is_last, is_watched };
+    faults.iter().filter_map(|fault| suspicion.charge(fault, steps, setting)).collect()
+}
+
+/// What is known of ranks, step by step, before one asks why.
+struct Suspicion<'a> {
+    ranks: &'a [usize],
+    /// What fixing them would save, in nanoseconds.
+    savings: Vec<f64>,
+    /// Whether they were last.
+    is_last: Vec<bool>,
+    /// No fault of theirs was there.
+    is_watched: Vec<bool>,
+}
+
+impl Suspicion<'_> {
+    /// A verdict on one fault, whose episodes are ranges of indices into `steps`. `None` when chance explains it, or it
+    /// is not worth telling.
+    fn charge(
+        &self,
+        episodes: &[Range<usize>],
+        steps: &[&StepAnalysis],
+        setting: &Setting<'_>,
+    ) -> Option<Verdict> {
+        let ranks = self.ranks;
+        let bad: Vec<usize> = episodes.iter().cloned().flatten().collect();
+        let bad_steps: Vec<&StepAnalysis> = bad.iter().map(|&at| steps[at]).collect();
+        let cost = Cost::of(&bad_steps, bad.iter().map(|&at| self.savings[at]))?;
+        let chosen = self.chosen(&bad);
+        let is_obvious = chosen.is_obvious(cost, &self.savings);
+        let is_beyond_chance = chosen.is_beyond_chance(steps[0].ranks.len());
+        if !(is_obvious || is_beyond_chance && is_worth_telling(steps, &bad_steps, cost)) {
+            return None;
+        }
+        let persistence = course::persistence(episodes, steps.len());
+        let state = course::state(episodes, steps.len());
+        let mut excess = Excess::of(&bad_steps, ranks)?;
+        excess.is_processors = processor::explains(&excess, persistence, cost, setting);
+        let onset = course::onset(steps, ranks, episodes);
+        let (last_in, bad_of) = (chosen.last_in, bad_steps.as_slice());
+        let case =
+            Case { ranks, steps, bad: bad_of, last_in, excess, persistence, state, episodes, cost, onset };
+        Some(Verdict {
+            culprit: Some(culprit(ranks)),
+            cause: case.excess.cause(),
+            state,
+            cost_ns_per_step: cost.nanos as u64,
+            cost_share: cost.share,
+            affected_steps: bad.len() as u64,
+            device_hours_per_day: hours_per_day(cost.share, state, steps[0].ranks.len()),
+            confidence: confidence(&case),
+            sentence: case.sentence(),
+            evidence: case.evidence(),
+            counter_evidence: case.counter_evidence(),
+            example_step: example_step(&bad_steps, &bad, &self.savings, setting),
+            persistence: Some(persistence),
+            steps: case.range(),
+            onset,
+        })
     }
-    let persistence = course::persistence(&episodes, steps.len());
-    let state = course::state(&episodes, steps.len());
-    let mut excess = Excess::of(&bad_steps, ranks)?;
-    excess.is_processors = processor::explains(&excess, persistence, cost, setting);
-    let onset = course::onset(steps, ranks, &episodes);
-    let case = Case {
-        ranks,
-        steps,
-        bad: &bad_steps,
-        last_in,
-        excess,
-        persistence,
-        state,
-        episodes: &episodes,
-        cost,
-        onset,
-    };
-    Some(Verdict {
-        culprit: Some(culprit(ranks)),
-        cause: case.excess.cause(),
-        state,
-        cost_ns_per_step: cost.nanos as u64,
-        cost_share: cost.share,
-        affected_steps: bad.len() as u64,
-        device_hours_per_day: hours_per_day(cost.share, state, steps[0].ranks.len()),
-        confidence: confidence(&case),
-        sentence: case.sentence(),
-        evidence: case.evidence(),
-        counter_evidence: case.counter_evidence(),
-        example_step: example_step(&bad_steps, &bad, &savings, setting),
-        persistence: Some(persistence),
-        steps: case.range(),
-        onset,
-    })
+
+    /// Steps with other faults of these ranks say nothing about this one.
+    fn chosen(&self, bad: &[usize]) -> Chosen {
+        let last_in = bad.iter().filter(|&&at| self.is_last[at]).count();
+        let watched = || self.is_watched.iter().zip(&self.is_last).filter(|(is_watched, _)| **is_watched);
+        let last_else = watched().filter(|(_, is_last)| **is_last).count();
+        Chosen {
+            last_in,
+            bad: bad.len(),
+            last_in_all: last_in + last_else,
+            all: bad.len() + watched().count(),
+        }
+    }
 }
 
 /// What a day costs while the fault lasts, in hours of one rank.
@@ -198,19 +236,20 @@ fn is_worth_telling(steps: &[&StepAnalysis], bad: &[&StepAnalysis], cost: Cost) 
     lost >= LEAST_COST_SHARE * steps.len() as f64 && lost >= LEAST_STEPS_LOST
 }
 
-/// In how many steps a rank was last: of those chosen for it, and of all.
+/// In how many steps a rank was last: of those chosen for it, and of all but those with another fault of its own.
 struct Chosen {
     last_in: usize,
     bad: usize,
     last_in_all: usize,
+    all: usize,
 }
 
 impl Chosen {
-    fn is_beyond_chance(&self, steps: &[&StepAnalysis]) -> bool {
-        let turns = |times, of| oftener_than_its_turn(times, of, steps[0].ranks.len());
+    fn is_beyond_chance(&self, ranks: usize) -> bool {
+        let turns = |times, of| oftener_than_its_turn(times, of, ranks);
         self.last_in as f64 >= LEAST_LAST_SHARE * self.bad as f64
-            && (turns(self.last_in_all, steps.len()) >= LEAST_OFTEN_Z
-                || turns(self.last_in, self.bad) >= least_often_z_of_chosen(self.bad, steps.len()))
+            && (turns(self.last_in_all, self.all) >= LEAST_OFTEN_Z
+                || turns(self.last_in, self.bad) >= least_often_z_of_chosen(self.bad, self.all))
     }
 
     fn is_obvious(&self, cost: Cost, savings: &[f64]) -> bool {

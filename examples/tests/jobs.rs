@@ -212,6 +212,20 @@ fn ranks_of_every_launcher_train_together() {
     }
 }
 
+/// Nobody listens, or somebody who never answers: the job ends well, within seconds, and says what is lost.
+#[test]
+fn a_job_without_its_server_says_how_many_records_are_lost() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    for port in [1, silent.local_addr().unwrap().port()] {
+        let server = format!("http://127.0.0.1:{port}");
+        let mut job = task(&[("RANK", "0"), ("WORLD_SIZE", "1"), ("PACELINE_RUN_ID", "lost")]);
+        let output = job.env("PACELINE_SERVER", &server).output().unwrap();
+        let complaint = text(&output.stderr);
+        let says = format!("records of rank 0 did not reach {server} and are lost");
+        assert!(output.status.success() && complaint.contains(&says), "{complaint}");
+    }
+}
+
 #[test]
 fn a_rank_that_cannot_meet_the_others_does_not_train_alone() {
     for (variables, says) in [

@@ -89,7 +89,7 @@ fn a_cpu_limit_is_named() {
 #[test]
 fn steal_makes_slow_compute_the_hosts_only_where_it_explains_it() {
     let stolen = |millis| [(Ran, 900), (Busy, 905), (Stolen, millis), (Waited, 0)];
-    let says = "computes on a processor that is slower for a while";
+    let says = "computes on a slower processor";
     let found = explained(Cause::Processor, says, &[rank(7, "0", &QUIET), rank(8, "1", &stolen(90))]);
     assert_eq!(found.cause, Cause::Host);
     assert!(

@@ -121,27 +121,43 @@ fn changes(pairs: &[(f64, f64)]) -> Option<f64> {
     stats::mean(products).map(|mean| mean / 2.0)
 }
 
+/// How many parts of a step a fault may lie in.
+pub(super) const PARTS: usize = 5;
+
+/// Mean per step of `steps`, in nanoseconds: the suspects' mean less the others' mean.
+fn mean_excess(
+    steps: &[&StepAnalysis],
+    ranks: &[usize],
+    of: impl Fn(&RankAnalysis) -> Option<f64>,
+) -> Option<f64> {
+    stats::mean(steps.iter().filter_map(|step| {
+        let mean = |suspect: bool| {
+            let those = step.present().filter(|(rank, _)| ranks.contains(rank) == suspect);
+            stats::mean(those.filter_map(|(_, rank)| of(rank)))
+        };
+        Some(mean(true)? - mean(false)?)
+    }))
+}
+
+/// The same of input, host-to-device copies, compute, exposed transfer and the rest.
+pub(super) fn of_parts(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<[f64; PARTS]> {
+    let part = |part: Part| mean_excess(steps, ranks, |rank| Some(rank.part(part) as f64));
+    let compute = part(Part::Forward)? + part(Part::Backward)? + part(Part::Optimizer)?;
+    Some([part(Part::Input)?, part(Part::H2d)?, compute, part(Part::ExposedTransfer)?, part(Part::Other)?])
+}
+
 impl Excess {
     pub(super) fn of(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<Self> {
-        let mean_excess = |of: &dyn Fn(&RankAnalysis) -> Option<f64>| {
-            stats::mean(steps.iter().filter_map(|step| {
-                let mean = |suspect: bool| {
-                    let those = step.present().filter(|(rank, _)| ranks.contains(rank) == suspect);
-                    stats::mean(those.filter_map(|(_, rank)| of(rank)))
-                };
-                Some(mean(true)? - mean(false)?)
-            }))
-        };
-        let part = |part: Part| mean_excess(&|rank| Some(rank.part(part) as f64));
+        let [input, h2d, compute, transfer, other] = of_parts(steps, ranks)?;
         let others = (0..steps[0].ranks.len()).filter(|rank| !ranks.contains(rank));
         let others: Vec<Variation> = others.filter_map(|rank| Variation::of_rank(steps, rank)).collect();
         Some(Self {
-            input: part(Part::Input)?,
-            h2d: part(Part::H2d)?,
-            compute: part(Part::Forward)? + part(Part::Backward)? + part(Part::Optimizer)?,
-            transfer: part(Part::ExposedTransfer)?,
-            other: part(Part::Other)?,
-            compute_cpu: mean_excess(&|rank| rank.compute_cpu_nanos.map(|nanos| nanos as f64)),
+            input,
+            h2d,
+            compute,
+            transfer,
+            other,
+            compute_cpu: mean_excess(steps, ranks, |rank| rank.compute_cpu_nanos.map(|nanos| nanos as f64)),
             is_processors: false,
             compute_by_samples: by_samples(steps, ranks).unwrap_or(0.0),
             compute_variation: Variation::of_rank(steps, *ranks.first()?).map(|own| own.beyond(&others)),

@@ -133,6 +133,24 @@ fn a_fault_that_came_and_went_is_dated_charged_for_its_time_only_and_resolved() 
     assert!(verdict.sentence.starts_with("Rank 3 waited for its input from step 100 to 199"), "{verdict:?}");
 }
 
+/// Its input was slow, later its compute: the first is over, and does not come back because the other came.
+#[test]
+fn two_faults_of_a_rank_are_two_verdicts() {
+    let steps = run(400, |n, rank| match (rank, n) {
+        (1, 80..140) => Some((20 * MS, Part::Input)),
+        (1, 220..280) => Some((15 * MS, Part::Forward)),
+        _ => None,
+    });
+    let found: Vec<_> =
+        judge(&steps).iter().map(|verdict| (verdict.cause, verdict.state, verdict.steps)).collect();
+    let over = VerdictState::Resolved;
+    assert_eq!(found, [(Cause::Input, over, (80, 139)), (Cause::Compute, over, (220, 279))]);
+    let again = run(400, |n, rank| {
+        (rank == 1 && n / 40 % 2 == 1).then_some((20 * MS, if n < 200 { Part::Input } else { Part::Forward }))
+    });
+    assert_eq!(judge(&again).len(), 2, "each comes again and again");
+}
+
 #[test]
 fn a_fault_that_is_there_has_its_beginning_and_no_end() {
     for begin in [0, 60, 80, 380] {
@@ -196,6 +214,11 @@ fn what_costs_less_than_people_care_about_is_a_note() {
     assert!((0.02..0.1).contains(&verdict.cost_share), "{verdict:?}");
     assert_eq!(found(&steps, &share(verdict.cost_share + 0.01)).verdicts, []);
     assert_eq!(found(&steps, &share(verdict.cost_share + 0.01)).notes.len(), 1);
+    let now_and_then = |n| (100..115).contains(&n) || (250..265).contains(&n);
+    let steps = run(400, |n, rank| (rank == 1 && now_and_then(n)).then_some((10 * MS, Part::Forward)));
+    let Verdicts { verdicts, notes } = found(&steps, &ON_GPUS);
+    assert_eq!((verdicts, notes.len()), (vec![], 1), "a third of the step, in one of 13 steps");
+    assert_eq!(notes[0].state, VerdictState::Recurring);
 }
 
 #[test]

@@ -109,7 +109,8 @@ pub(super) fn new_run_id(name: &str) -> anyhow::Result<RunId> {
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') { c } else { '-' })
         .collect();
-    let safe = safe.trim_start_matches('.').chars().take(40).collect::<String>();
+    // A run is named on command lines, where a dash begins an option.
+    let safe = safe.trim_start_matches(['.', '-']).chars().take(40).collect::<String>();
     let now = jiff::Timestamp::now();
     let unique = (now.as_nanosecond() as u64 ^ u64::from(std::process::id()).rotate_left(20)) & 0xffff;
     let when = now.strftime("%Y%m%d-%H%M%S");

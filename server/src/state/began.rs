@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use wire::views::{Culprit, Report, VerdictState};
+use wire::views::{Cause, Culprit, Report, VerdictState};
 
-/// The first and the newest step that had the fault, by the ranks that are named.
+/// The first and the newest step that had the fault, by the ranks that are named and by its cause.
 #[derive(Debug, Default)]
 pub(super) struct Began {
-    by_ranks: BTreeMap<Vec<u32>, (u64, u64)>,
+    by_fault: BTreeMap<(Vec<u32>, Cause), (u64, u64)>,
 }
 
 impl Began {
@@ -20,16 +20,17 @@ impl Began {
             else {
                 continue;
             };
+            let fault = (ranks.to_vec(), verdict.cause);
             let (first, last) = &mut verdict.steps;
-            if let Some((began, until)) = self.by_ranks.get(ranks)
+            if let Some((began, until)) = self.by_fault.get(&fault)
                 && verdict.state != VerdictState::Resolved
                 && *until >= *first
             {
                 *first = (*began).min(*first);
             }
-            seen.insert(ranks.to_vec(), (*first, *last));
+            seen.insert(fault, (*first, *last));
         }
-        self.by_ranks = seen;
+        self.by_fault = seen;
     }
 }
 

@@ -1,0 +1,38 @@
+//! Tells faults of the same ranks apart: what delays them at one time may not be what delays them at another.
+
+use std::ops::Range;
+
+use super::excess;
+use crate::step::StepAnalysis;
+
+/// An episode is of the main fault when the main fault's part of the step exceeds the others' by at least this share of
+/// what the largest part does: means over few steps scatter.
+const SAME_FAULT: f64 = 0.5;
+
+/// The episodes of `ranks`, ranges of indices into `steps`, by the part of the step in which the ranks take longest.
+pub(super) fn faults(
+    episodes: Vec<Range<usize>>,
+    steps: &[&StepAnalysis],
+    ranks: &[usize],
+) -> Vec<Vec<Range<usize>>> {
+    if episodes.len() < 2 {
+        return vec![episodes];
+    }
+    let all: Vec<&StepAnalysis> = episodes.iter().cloned().flatten().map(|at| steps[at]).collect();
+    let Some(main) = excess::of_parts(&all, ranks).map(|parts| largest(&parts)) else {
+        return vec![episodes];
+    };
+    let mut faults: [Vec<Range<usize>>; excess::PARTS] = Default::default();
+    for episode in episodes {
+        let part = excess::of_parts(&steps[episode.clone()], ranks).map_or(main, |parts| {
+            let own = largest(&parts);
+            if parts[main] >= SAME_FAULT * parts[own] { main } else { own }
+        });
+        faults[part].push(episode);
+    }
+    faults.into_iter().filter(|fault| !fault.is_empty()).collect()
+}
+
+fn largest(parts: &[f64; excess::PARTS]) -> usize {
+    (0..excess::PARTS).max_by(|&a, &b| parts[a].total_cmp(&parts[b])).unwrap_or(0)
+}
