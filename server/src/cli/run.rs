@@ -177,8 +177,9 @@ mod tests {
 
     #[test]
     fn any_name_makes_a_run_id() {
-        for name in ["char_lm", "my model/v2 (test)", "...", "", &"x".repeat(200), "größe"] {
-            new_run_id(name).unwrap();
+        for name in ["char_lm", "my model/v2 (test)", "...", "", &"x".repeat(200), "größe", "--help"] {
+            let id = new_run_id(name).unwrap();
+            assert!(!id.as_str().starts_with('-'), "an option begins so: {id}");
         }
     }
 }
