@@ -31,6 +31,7 @@ const MAY_IMPORT: [(&str, &[&str]); 14] = [
         "paceline-tests",
         &[
             "paceline-wire",
+            "paceline-fuzz",
             "paceline-agent",
             "paceline-reducer",
             "paceline-analysis",

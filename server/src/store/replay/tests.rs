@@ -53,6 +53,9 @@ fn data_directories_of_every_version_are_read() {
     check("v3/logs", 7, &[]);
     check("v3/sealed", 24, &[]);
     check("v3/both", 24, &[]);
+    check("v4/logs", 5, &[]);
+    check("v4/sealed", 24, &[]);
+    check("v4/both", 24, &[]);
 }
 
 /// Without checksums damage cannot be told, which the report says; but no damage ends the program.
