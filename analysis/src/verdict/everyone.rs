@@ -188,7 +188,7 @@ fn drift(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Option<Verdict> {
     let began = steps.partition_point(|step| step.step.0 < onset.step);
     let on_processor = processor_rise(steps, began).filter(|rise| *rise < CPU_EXPLAINS * slower);
     let is_processors =
-        setting.computed_on == ComputedOn::Cpu && slower < processor::VARIES_BY * onset.before_ns;
+        setting.computed_on == ComputedOn::Cpu && slower < processor::ALL_VARY_BY * onset.before_ns;
     let cause = match on_processor {
         Some(_) => Cause::Host,
         None if is_processors => Cause::Processor,

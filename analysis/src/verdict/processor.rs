@@ -13,7 +13,10 @@ use crate::cost::Cost;
 
 /// What processors vary by, as a share of the step. In healthy jobs on virtual machines with two cores a rank was seen
 /// to cost up to 21 % of it for some seconds (`benches/README.md`), and 26 % for a dozen steps.
-pub(super) const VARIES_BY: f64 = 0.25;
+const VARIES_BY: f64 = 0.25;
+
+/// What the processors of all ranks vary by together, as a share of their compute: 14 % were seen.
+pub(super) const ALL_VARY_BY: f64 = 0.15;
 
 /// True when a fault is no more than processors do.
 pub(super) fn explains(excess: &Excess, persistence: Persistence, cost: Cost, setting: &Setting<'_>) -> bool {
