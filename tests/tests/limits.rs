@@ -201,13 +201,14 @@ fn messages_without_end_to_the_live_stream_cost_nothing() -> anyhow::Result<()> 
     let mut clients = Vec::new();
     for _ in 0..8 {
         let mut client = watch(tried.server.listen(), "nobody")?;
-        // A binary message of 60 MB, of which a part comes.
-        let mut frame = vec![0x82, 0xff];
-        frame.extend_from_slice(&(60_u64 << 20).to_be_bytes());
-        frame.extend_from_slice(&[0; 4]);
-        // The server may hang up at any point of it.
-        let _hung_up = client.write_all(&frame);
-        let _hung_up = (0..59).try_for_each(|_| client.write_all(&vec![0; 1 << 20]));
+        // A binary message in 60 fragments of 1 MiB, of which none is the last. The server may hang up at any of them.
+        let _hung_up = (0..60).try_for_each(|at| {
+            let mut fragment = vec![if at == 0 { 0x02 } else { 0x00 }, 0xff];
+            fragment.extend_from_slice(&(1_u64 << 20).to_be_bytes());
+            // A mask of zeros, and the payload.
+            fragment.resize(fragment.len() + 4 + (1 << 20), 0);
+            client.write_all(&fragment)
+        });
         clients.push(client);
     }
     let grown = tried.grown_while_others_are_served(1)?;
