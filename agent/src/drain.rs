@@ -352,10 +352,10 @@ impl Drain {
         }
     }
 
-    /// A server that was not there cannot report it.
+    /// Says how many records no server took: a server that was away cannot report them.
     fn say_what_was_lost(&self) {
-        let never_sent = |reason: DropReason| self.lost.counts[reason as usize].iter().sum::<u64>();
-        let lost = self.spool.records() + never_sent(DropReason::SpoolFull) + never_sent(DropReason::Refused);
+        let given_up = |reason: DropReason| self.lost.counts[reason as usize].iter().sum::<u64>();
+        let lost = self.spool.records() + given_up(DropReason::SpoolFull) + given_up(DropReason::Refused);
         if lost > 0 {
             let (rank, server) = (self.config.rank.0, &self.config.server);
             warn(&format!(

@@ -146,12 +146,12 @@ fn against(
         steps.iter().zip(claims).map(|(step, claim)| claim::saving(step, claim.as_ref(), ranks)).collect();
     let usual_step = stats::median(steps.iter().map(|step| step.period_nanos() as f64)).unwrap_or(0.0);
     let episodes = episodes::episodes(&savings, usual_step);
-    let mut is_watched = vec![true; steps.len()];
-    episodes.iter().for_each(|episode| is_watched[episode.clone()].fill(false));
+    let mut is_healthy = vec![true; steps.len()];
+    episodes.iter().for_each(|episode| is_healthy[episode.clone()].fill(false));
     let faults = apart::faults(episodes, steps, ranks);
     let is_last = |at: usize| claims[at].as_ref().is_some_and(|claim| claim.against(ranks) > 0.0);
     let is_last: Vec<bool> = (0..steps.len()).map(is_last).collect();
-    let suspicion = Suspicion { ranks, savings, is_last, is_watched };
+    let suspicion = Suspicion { ranks, savings, is_last, is_healthy };
     faults.iter().filter_map(|fault| suspicion.charge(fault, steps, setting)).collect()
 }
 
@@ -163,7 +163,7 @@ struct Suspicion<'a> {
     /// Whether they were last.
     is_last: Vec<bool>,
     /// No fault of theirs was there.
-    is_watched: Vec<bool>,
+    is_healthy: Vec<bool>,
 }
 
 impl Suspicion<'_> {
@@ -190,9 +190,9 @@ impl Suspicion<'_> {
         let mut excess = Excess::of(&bad_steps, ranks)?;
         excess.is_processors = processor::explains(&excess, persistence, cost, setting);
         let onset = course::onset(steps, ranks, episodes);
-        let (last_in, bad_of) = (chosen.last_in, bad_steps.as_slice());
+        let (bad_steps, last_in) = (bad_steps.as_slice(), chosen.last_in);
         let case =
-            Case { ranks, steps, bad: bad_of, last_in, excess, persistence, state, episodes, cost, onset };
+            Case { ranks, steps, bad: bad_steps, last_in, excess, persistence, state, episodes, cost, onset };
         Some(Verdict {
             culprit: Some(culprit(ranks)),
             cause: case.excess.cause(),
@@ -205,7 +205,7 @@ impl Suspicion<'_> {
             sentence: case.sentence(),
             evidence: case.evidence(),
             counter_evidence: case.counter_evidence(),
-            example_step: example_step(&bad_steps, &bad, &self.savings, setting),
+            example_step: example_step(bad_steps, &bad, &self.savings, setting),
             persistence: Some(persistence),
             steps: case.range(),
             onset,
@@ -215,13 +215,13 @@ impl Suspicion<'_> {
     /// Steps with other faults of these ranks say nothing about this one.
     fn chosen(&self, bad: &[usize]) -> Chosen {
         let last_in = bad.iter().filter(|&&at| self.is_last[at]).count();
-        let watched = || self.is_watched.iter().zip(&self.is_last).filter(|(is_watched, _)| **is_watched);
-        let last_else = watched().filter(|(_, is_last)| **is_last).count();
+        let healthy = || self.is_healthy.iter().zip(&self.is_last).filter(|(is_healthy, _)| **is_healthy);
+        let last_else = healthy().filter(|(_, is_last)| **is_last).count();
         Chosen {
             last_in,
             bad: bad.len(),
             last_in_all: last_in + last_else,
-            all: bad.len() + watched().count(),
+            all: bad.len() + healthy().count(),
         }
     }
 }

@@ -212,7 +212,7 @@ fn ranks_of_every_launcher_train_together() {
     }
 }
 
-/// Nobody listens, or somebody who never answers: the job ends well, within seconds, and says what is lost.
+/// No server listens, or one never answers: the job succeeds and says how many records are lost.
 #[test]
 fn a_job_without_its_server_says_how_many_records_are_lost() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -201,7 +201,7 @@ fn messages_without_end_to_the_live_stream_cost_nothing() -> anyhow::Result<()> 
     let mut clients = Vec::new();
     for _ in 0..8 {
         let mut client = watch(tried.server.listen(), "nobody")?;
-        // A binary message in 60 fragments of 1 MiB, of which none is the last. The server may hang up at any of them.
+        // 60 fragments of 1 MiB of a binary message that never ends. The server may hang up at any of them.
         let _hung_up = (0..60).try_for_each(|at| {
             let mut fragment = vec![if at == 0 { 0x02 } else { 0x00 }, 0xff];
             fragment.extend_from_slice(&(1_u64 << 20).to_be_bytes());

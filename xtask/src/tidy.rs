@@ -122,7 +122,7 @@ fn sources(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     Ok(broken)
 }
 
-/// The sources of programs. Those of `xtask` are no library's, either.
+/// Sources of programs. `xtask` has no library either.
 fn is_program(path: &Path) -> bool {
     path.starts_with("xtask") || path.ends_with("src/main.rs") || path.iter().any(|folder| folder == "bin")
 }

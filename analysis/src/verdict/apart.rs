@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::excess;
 use crate::step::StepAnalysis;
 
-/// An episode is of the main fault when the main fault's part of the step exceeds the others' by at least this share of
-/// what the largest part does: means over few steps scatter.
+/// An episode belongs to the main fault if the main fault's part has at least this share of the episode's largest
+/// excess. Means over few steps scatter, so the largest part alone does not decide.
 const SAME_FAULT: f64 = 0.5;
 
 /// The episodes of `ranks`, ranges of indices into `steps`, by the part of the step in which the ranks take longest.

@@ -12,7 +12,7 @@ use super::excess::Excess;
 use crate::cost::Cost;
 
 /// What processors vary by, as a share of the step. In healthy jobs on virtual machines with two cores a rank was seen
-/// to cost up to 21 % of it for some seconds (`benches/README.md`), and 26 % for a dozen steps.
+/// to cost up to 21 % of it for some seconds (`benches/README.md`).
 const VARIES_BY: f64 = 0.25;
 
 /// What the processors of all ranks vary by together, as a share of their compute: 14 % were seen.

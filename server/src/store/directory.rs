@@ -164,7 +164,7 @@ fn server_file(layout: &Layout) -> PathBuf {
 fn read(layout: &Layout) -> Option<ServerFile> {
     let path = server_file(layout);
     let text = String::from_utf8_lossy(&fs::read(&path).ok()?).into_owned();
-    // Older programs wrote no checksum. Where one is there and is wrong, it is left in as a field that nobody knows.
+    // Older programs wrote no checksum. A wrong checksum stays in the text, as an unknown field, which is an error.
     let file = serde_json::from_str(&signed::verified(&text).unwrap_or(text));
     if let Err(error) = &file {
         tracing::warn!(file = %path.display(), %error, "this file is damaged: the server's clock begins again");
