@@ -1,40 +1,41 @@
-//! Measured (weak) scaling efficiency: a run's throughput per rank against that of a run on fewer ranks.
+//! Measured (weak) scaling efficiency: the throughput per rank of a run against that of a run on fewer ranks.
 //!
-//! Every place that shows the figure takes it from here, so that all of them show the same one. The baseline is
-//! the completed run of the same name and the same batch per rank on the fewest ranks; of several, the newest.
-//! The batch per rank is what the job states with each step, never a product of averages.
+//! This module is the only place that computes the figure, so every view shows the same value. The baseline is the
+//! completed run of the same name and the same batch per rank on the fewest ranks; of several, the newest. The batch
+//! per rank is the number that the job states with each step, never a product of averages.
 
 use wire::ids::RunId;
 use wire::views::{BaselineRun, Report, RunState, RunSummary};
 
 use crate::loss::{self, StepCosts};
 
-/// Batches per rank are the same when they differ by no more than this share: the last step of an epoch is often
-/// shorter, and uneven shares differ by a sample.
+/// The largest relative difference between two batches per rank that count as the same. The last step of an epoch is
+/// often shorter, and uneven shares differ by one sample.
 const BATCH_TOLERANCE: f64 = 0.05;
 
-/// True when ranks of both runs work through as many samples in a step: only then is weak scaling measured.
+/// Returns true if the ranks of both runs process equally many samples per step. Weak scaling is measured only between
+/// such runs.
 #[must_use]
 pub fn is_same_batch(a: f64, b: f64) -> bool {
     (a - b).abs() <= BATCH_TOLERANCE * a.max(b)
 }
 
-/// Measured efficiency E(N) = (throughput / N) / (baseline throughput / N0).
+/// Returns the measured efficiency E(N) = (throughput / N) / (baseline throughput / N0).
 #[must_use]
 pub fn efficiency(throughput: f64, ranks: u32, baseline: &BaselineRun) -> f64 {
     throughput / f64::from(ranks) / (baseline.throughput / f64::from(baseline.ranks))
 }
 
-/// Why a run has no measured efficiency.
+/// Reasons why a run has no measured efficiency.
 const NO_RUN: &str = "no finished run of the same name on fewer ranks to compare with";
-const OTHER_BATCH: &str = "finished runs of the same name on fewer ranks have another batch per rank: weak scaling \
-    cannot be measured against them";
+const OTHER_BATCH: &str = "finished runs of the same name on fewer ranks have a different batch per rank: weak \
+    scaling cannot be measured against them";
 const NO_SAMPLES: &str = "the job does not count its samples";
 
-/// The run that `own` is measured against, out of `runs`.
+/// Chooses the run that `own` is measured against out of `runs`.
 ///
 /// # Errors
-/// Why there is none.
+/// Returns the reason if there is no such run.
 pub fn choose<'a>(
     own: &Report,
     runs: impl Iterator<Item = &'a RunSummary>,
@@ -50,8 +51,8 @@ pub fn choose<'a>(
     chosen.copied().ok_or(if smaller.is_empty() { NO_RUN } else { OTHER_BATCH })
 }
 
-/// Fills in what `report` owes to its baseline: measured efficiency and the loss ledger against it, or why there
-/// is none. `report_of` gives the report of the chosen run.
+/// Fills in the measured efficiency of `report` and the loss ledger against its baseline, or the reason why there is no
+/// baseline. `report_of` returns the report of the chosen run.
 pub fn measure<'a>(
     report: &mut Report,
     runs: impl Iterator<Item = &'a RunSummary>,

@@ -1,14 +1,16 @@
-//! The frontier ledger (METRICS.md, "One step, all ranks"): where a delay first became visible.
+//! The frontier ledger: where a delay first becomes visible (`docs/metrics.md`, "One step over all ranks").
 //!
-//! Add up each rank's parts in the order a step runs; at each boundary take the furthest any rank has come.
-//! The increments add up to the longest step, and each names the rank that set it. It needs no clocks.
+//! Each rank's parts are added up in the order in which a step runs. At each boundary, the frontier is the largest sum
+//! of any rank. The increments of the frontier add up to the longest step, and each names the rank that set it. No
+//! clocks are needed.
 
 use wire::live::Part;
 
 use crate::step::StepAnalysis;
 
-/// The order in which a step's parts are added up. `other` comes before compute: time lost between input and
-/// forward, or between forward and backward, delays the first bucket; collectives end the step's common part.
+/// The order in which a step's parts are added up. `Other` comes before compute, because time lost between input and
+/// forward, or between forward and backward, delays the first bucket. Collectives end the part of a step that ranks
+/// have in common.
 pub const ORDER: [Part; 8] = [
     Part::Input,
     Part::H2d,
@@ -20,18 +22,18 @@ pub const ORDER: [Part; 8] = [
     Part::Optimizer,
 ];
 
-/// How much one part pushed the frontier, and by whom.
+/// The amount by which one part moves the frontier, and the rank that moves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Increment {
     /// The part.
     pub part: Part,
-    /// The rank that is furthest at the end of it.
+    /// The rank that is furthest at the end of the part.
     pub rank: usize,
-    /// How far the frontier moved, in nanoseconds.
+    /// The movement of the frontier, in nanoseconds.
     pub nanos: u64,
 }
 
-/// The increments of one step, in [`ORDER`]; empty when no rank is there.
+/// Returns the increments of one step in [`ORDER`]; empty if no rank has records.
 #[must_use]
 pub fn frontier(step: &StepAnalysis) -> Vec<Increment> {
     let mut reached = vec![0_u64; step.ranks.len()];
@@ -71,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_input_is_named_where_it_appears_and_the_sum_is_the_longest_step() {
+    fn late_input_is_attributed_to_its_part_and_increments_sum_to_the_longest_step() {
         let step = StepAnalysis {
             step: Step(0),
             //              input h2d fwd bwd wait xfer opt other

@@ -1,7 +1,8 @@
-//! The collectives of a step over all ranks, joined by (communicator, sequence number), and every rank's waits in
-//! them (METRICS.md, "One bucket, one rank").
+//! Joins the collectives of a step over all ranks by (communicator, sequence number), and computes every rank's wait in
+//! each (`docs/metrics.md`, "One bucket on one rank").
 //!
-//! No clock is needed to match a collective, only to place it. A step is joined once; everything else reads that.
+//! Matching a collective needs no clock; only placing it in time does. Each step is joined once, and every other
+//! analysis reads the result.
 
 use std::collections::BTreeMap;
 
@@ -12,29 +13,29 @@ use wire::ids::{Comm, Seq};
 use crate::clocks::ClockFit;
 use crate::step::StepRecords;
 
-/// What one rank recorded of a collective.
+/// One rank's record of a collective.
 pub(crate) struct Member<'a> {
     pub(crate) rank: usize,
     pub(crate) record: &'a BucketRecord,
-    /// Its start on the server's clock; `None` where the rank's clock is not aligned.
+    /// The start on the server's clock; `None` if the rank's clock is not aligned.
     pub(crate) start: Option<ServerNanos>,
     pub(crate) wait: Wait,
 }
 
-/// The waits of one rank in one collective, in nanoseconds.
+/// The wait of one rank in one collective, in both forms, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Wait {
-    /// By aligned clocks; `None` when they are not known for all ranks, or a rank is missing.
+    /// The wait by aligned clocks; `None` if a clock is not aligned or a rank is missing.
     pub(crate) aligned: Option<i64>,
-    /// By durations: this rank's less the shortest.
+    /// The wait by durations: the duration on this rank less the shortest on any rank.
     pub(crate) clock_free: i64,
     /// The error bound of `aligned`.
     pub(crate) bound: u64,
 }
 
 impl Wait {
-    /// The wait to split by: aligned, unless the clocks are worse than what they measure. True with the
-    /// clock-free one.
+    /// Returns the wait by which to split exposed time, and whether it is the clock-free one. The aligned wait is used
+    /// unless its error bound exceeds it.
     pub(crate) fn best(&self) -> (i64, bool) {
         match self.aligned {
             Some(wait) if wait.unsigned_abs() >= self.bound => (wait, false),
@@ -43,28 +44,29 @@ impl Wait {
     }
 }
 
-/// One collective.
+/// One collective over all ranks.
 pub(crate) struct Collective<'a> {
     pub(crate) comm: Comm,
     pub(crate) seq: Seq,
-    /// Who took part, ascending by rank.
+    /// The ranks that took part, in ascending order.
     pub(crate) members: Vec<Member<'a>>,
-    /// The last start and its rank; `None` unless all its ranks are there and aligned.
+    /// The last start and its rank; `None` unless all members have records and aligned clocks.
     pub(crate) latest: Option<(usize, ServerNanos)>,
-    /// The shortest duration of any rank, in nanoseconds.
+    /// The shortest duration on any rank, in nanoseconds.
     pub(crate) shortest: i64,
 }
 
 /// All collectives of a step.
 pub(crate) struct Joined<'a> {
-    /// In order of communicator, and on each in the order in which they ran: numbers of different functions do not tell.
+    /// The collectives, ordered by communicator and then by start. Sequence numbers do not give the order, because each
+    /// function has its own.
     pub(crate) collectives: Vec<Collective<'a>>,
-    /// By rank, in the order of its bucket records.
+    /// The waits by rank, in the order of the rank's bucket records.
     pub(crate) waits: Vec<Vec<Wait>>,
 }
 
 impl<'a> Joined<'a> {
-    /// Joins a step. `fits` is indexed by rank, like the records.
+    /// Joins the records of a step. `fits` is indexed by rank, as the records are.
     pub(crate) fn of(records: &'a StepRecords, fits: &[Option<ClockFit>]) -> Self {
         let mut waits: Vec<Vec<Wait>> = records
             .ranks
@@ -87,7 +89,8 @@ impl<'a> Joined<'a> {
     }
 }
 
-/// The collectives without their waits, each with its members' positions among the bucket records of their ranks.
+/// Returns the collectives without their waits, each with the positions of its members among the bucket records of
+/// their ranks.
 fn matched<'a>(records: &'a StepRecords, fits: &[Option<ClockFit>]) -> Vec<(Collective<'a>, Vec<usize>)> {
     let mut found: Vec<(Collective<'a>, Vec<usize>)> = Vec::new();
     let mut places: BTreeMap<(Comm, Seq), usize> = BTreeMap::new();
@@ -97,7 +100,7 @@ fn matched<'a>(records: &'a StepRecords, fits: &[Option<ClockFit>]) -> Vec<(Coll
             let is_here = |(collective, _): &(Collective<'_>, _)| {
                 (collective.comm, collective.seq) == (record.comm, record.seq)
             };
-            // Ranks that do the same in the same order, which is nearly all of them, need no search.
+            // No search is needed where ranks run the same collectives in the same order, as nearly all do.
             let place = if found.get(position).is_some_and(is_here) {
                 position
             } else {
@@ -114,7 +117,8 @@ fn matched<'a>(records: &'a StepRecords, fits: &[Option<ClockFit>]) -> Vec<(Coll
     found
 }
 
-/// How many ranks each communicator has: the world is all of them; of others it is known only where no rank is missing.
+/// Returns the number of ranks in each communicator. The world has all ranks; the size of any other communicator is
+/// known only if no rank is missing.
 fn sizes(records: &StepRecords, found: &[(Collective<'_>, Vec<usize>)]) -> BTreeMap<Comm, usize> {
     let mut sizes = BTreeMap::from([(Comm(0), records.ranks.len())]);
     if records.ranks.iter().all(Option::is_some) {
@@ -127,13 +131,14 @@ fn sizes(records: &StepRecords, found: &[(Collective<'_>, Vec<usize>)]) -> BTree
 }
 
 impl<'a> Collective<'a> {
-    /// Without room for members: a step may have many collectives of few ranks each in a large world.
+    /// Allocates nothing for members: a large world may have many collectives of few ranks each.
     fn new(record: &BucketRecord) -> Self {
         let members = Vec::new();
         Self { comm: record.comm, seq: record.seq, members, latest: None, shortest: i64::MAX }
     }
 
-    /// With its last start, its shortest duration, and every member's waits; `size` is how many members it has.
+    /// Fills in the last start, the shortest duration and every member's wait. `size` is the number of ranks in the
+    /// communicator, if known.
     fn measured(mut self, fits: &[Option<ClockFit>], size: Option<usize>) -> Self {
         self.shortest = self.members.iter().map(|member| duration(member.record)).min().unwrap_or(0);
         self.latest = self.last_start(size);
@@ -147,14 +152,15 @@ impl<'a> Collective<'a> {
             member.wait = Wait {
                 aligned: self.latest.and_then(aligned),
                 clock_free: duration - self.shortest,
-                // Whoever starts last knows that without a clock.
+                // The last rank to start waits for no other rank, whatever the clocks say.
                 bound: if last_rank == Some(member.rank) { 0 } else { bound(member.rank) },
             };
         }
         self
     }
 
-    /// By the first member's own clock: all collectives of a communicator have the same members.
+    /// Returns the start on the first member's own clock. It orders the collectives of one communicator, because they
+    /// all have the same members.
     fn first_start(&self) -> Option<MonoNanos> {
         self.members.first().map(|member| member.record.start)
     }
@@ -174,7 +180,7 @@ impl<'a> Collective<'a> {
     }
 }
 
-/// How long a collective took a rank, in nanoseconds.
+/// Returns the duration of a collective on one rank, in nanoseconds.
 pub(crate) fn duration(record: &BucketRecord) -> i64 {
     (record.end - record.start).max(0)
 }

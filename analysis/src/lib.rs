@@ -1,11 +1,13 @@
-//! Pure functions: records in, reports out. No I/O, no clock, no randomness; the same records give the same
-//! report, in the server, on the command line, in the browser and in a test.
+//! Pure functions from records to reports: no I/O, no clock, no randomness. The same records give the same report in
+//! the server, on the command line, in the browser and in a test.
 //!
-//! The words and formulas are METRICS.md's; each module names the part it implements.
+//! The figures and their formulas are defined in `docs/metrics.md`.
 //!
-//! * [`step::analyse`] turns one step's records of all ranks into its ledger, overlap, waits and lateness.
-//! * [`report::report`] turns a window of analysed steps into what a person reads.
-//! * [`clocks`] aligns the ranks; [`waterfall`] draws one step; [`hang`] says who is waited for.
+//! * [`step::analyse`] turns the records of one step on all ranks into its ledger, overlap, waits and lateness.
+//! * [`report::report`] turns a window of analyzed steps into the report that users read.
+//! * [`clocks`] aligns the ranks' clocks.
+//! * [`waterfall`] draws one step.
+//! * [`hang`] names the ranks that a hung run waits for.
 
 pub mod activity;
 pub mod baseline;

@@ -1,9 +1,9 @@
-//! Order statistics. All of them skip nothing: hand them values that exist.
+//! Order statistics. None of them skips missing values: pass only values that exist.
 
 use wire::views::Spread;
 
-/// The value below which the share `q` of `sorted` lies, by linear interpolation between neighbours
-/// (Hyndman and Fan 1996, type 7). `sorted` must be ascending and not empty.
+/// Returns the value below which the share `q` of `sorted` lies, by linear interpolation between neighbors (Hyndman and
+/// Fan 1996, type 7). `sorted` must be ascending and not empty.
 #[must_use]
 pub fn quantile(sorted: &[f64], q: f64) -> f64 {
     let at = q.clamp(0.0, 1.0) * (sorted.len() - 1) as f64;
@@ -11,14 +11,15 @@ pub fn quantile(sorted: &[f64], q: f64) -> f64 {
     sorted[low] + (sorted[high] - sorted[low]) * (at - low as f64)
 }
 
-/// The middle value, `None` of nothing.
+/// Returns the median, or `None` for no values.
 #[must_use]
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let sorted = sorted(values);
     (!sorted.is_empty()).then(|| quantile(&sorted, 0.5))
 }
 
-/// The middle value, of an even number the lower of the two: of two ranks, the better. `None` of nothing.
+/// Returns the median, or the lower of the two middle values of an even number: of two ranks, the faster one. Returns
+/// `None` for no values.
 #[must_use]
 pub fn lower_median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
@@ -26,7 +27,7 @@ pub fn lower_median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     Some(*values.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
-/// The mean, `None` of nothing.
+/// Returns the mean, or `None` for no values.
 #[must_use]
 pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (mut sum, mut count) = (0.0, 0_u64);
@@ -37,7 +38,7 @@ pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| sum / count as f64)
 }
 
-/// Median, tails and mean, `None` of nothing.
+/// Returns median, tails and mean, or `None` for no values.
 #[must_use]
 pub fn spread(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
     let sorted = sorted(values);
@@ -46,7 +47,7 @@ pub fn spread(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
     Some(Spread { median: q(0.5), p10: q(0.1), p90: q(0.9), p99: q(0.99), mean })
 }
 
-/// The mean after the lowest and the highest `share` of values are left out.
+/// Returns the mean without the lowest and the highest `share` of the values.
 #[must_use]
 pub fn trimmed_mean(values: impl IntoIterator<Item = f64>, share: f64) -> Option<f64> {
     let sorted = sorted(values);
@@ -54,14 +55,14 @@ pub fn trimmed_mean(values: impl IntoIterator<Item = f64>, share: f64) -> Option
     mean(sorted[cut..sorted.len() - cut].iter().copied())
 }
 
-/// The standard deviation (of the population), `None` of nothing.
+/// Returns the standard deviation of the population, or `None` for no values.
 #[must_use]
 pub fn deviation(values: &[f64]) -> Option<f64> {
     let mean = mean(values.iter().copied())?;
     Some(self::mean(values.iter().map(|value| (value - mean).powi(2)))?.sqrt())
 }
 
-/// The value below which the share `p` of a standard normal distribution lies, for 0 < p < 1, within 5e-4
+/// Returns the value below which the share `p` of a standard normal distribution lies, for 0 < p < 1, within 5e-4
 /// (Abramowitz and Stegun 1964, 26.2.23).
 #[must_use]
 pub fn normal_quantile(p: f64) -> f64 {
@@ -74,7 +75,7 @@ pub fn normal_quantile(p: f64) -> f64 {
     if p < 0.5 { -tail(p) } else { tail(1.0 - p) }
 }
 
-/// The logarithm of the number of ways to choose `k` of `n`; 0 where there is one or none.
+/// Returns the natural logarithm of the number of ways to choose `k` of `n`; 0 if there is one way, or none.
 #[must_use]
 pub fn ln_choose(n: usize, k: usize) -> f64 {
     let k = k.min(n.saturating_sub(k));
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order_statistics_of_known_values() {
+    fn order_statistics_of_known_values_are_exact() {
         let values = || (1..=5).map(f64::from);
         assert_eq!(median(values()), Some(3.0));
         assert_eq!(median([1.0, 2.0]), Some(1.5));
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_to_choose() {
+    fn ln_choose_matches_known_binomials() {
         assert!((ln_choose(8, 2) - 28_f64.ln()).abs() < 1e-12);
         assert!((ln_choose(16, 11) - 4_368_f64.ln()).abs() < 1e-12);
         assert_eq!((ln_choose(5, 5), ln_choose(0, 0), ln_choose(3, 7)), (0.0, 0.0, 0.0));
