@@ -1,5 +1,5 @@
-//! Keeps the library mapped for good: NCCL closes its profiler with the last communicator, and a thread of ours may
-//! be in it.
+//! Links the library with `-z nodelete`, which keeps it mapped until the process ends. NCCL closes its profiler plugin
+//! together with the last communicator, while a Paceline thread may still run the plugin's code.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

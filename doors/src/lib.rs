@@ -1,30 +1,29 @@
-//! `libpaceline_agent.so`: observes a job that knows nothing of Paceline.
+//! `libpaceline_agent.so`: the agent that observes an unmodified job.
 //!
-//! It is loaded by something else, does nothing until that something calls it, and never does anything to its host:
-//! no panic leaves it, no call waits, nothing grows without bound, and a forked child of an observed process is left
-//! alone.
+//! The library only reacts to calls from its host process and never harms that process. It lets no panic escape, never
+//! blocks a caller, bounds all memory it uses, and does nothing in a forked child.
 //!
 //! ```text
-//!   NCCL's threads                      one thread of ours
-//!   nccl::plugin --entries--> trail --> collect --> place --> agent's recorder
-//!                 (rings)               one         its step
-//!                                       collective
+//!   threads of the job and of NCCL       the observer thread
+//!   nccl::plugin --entries--> call log --> collect --> place --> the agent's recorder
+//!                             (rings)      one         its step
+//!                                          collective
 //! ```
 //!
-//! * [`nccl`], [`calls`] and [`nvtx`] are doors: NCCL loads this library as its profiler plugin, the loader puts its
-//!   functions before NCCL's, and NVTX takes it as the receiver of ranges.
-//!   [`pytorch`] is called from Python, for collectives that something else carries. [`cuda`] is for jobs of which they see
-//!   nothing: the driver loads this library, and only devices are looked at.
-//!   What a callback is told goes as one entry into its thread's ring ([`trail`]), and that is all that happens on the
-//!   threads of others.
-//! * `marks` remembers which collectives follow an update of the parameters, where PyTorch tells of those.
-//! * [`collect`] makes collectives of entries, [`messages`] of sends and receives, [`gpu_clock`] puts the GPU's time on
-//!   the host's clock, [`steps`] finds the training steps, which nobody marks here, in the order of collectives,
-//!   `blocking` whether a rank computes while one runs, and [`place`] makes records of it. All are plain functions of
-//!   what they are given.
-//! * `sampling` says which steps are observed in full, so that it costs no more than it may.
-//! * [`observer`] is the thread that does it, every few milliseconds, and hands the records to the agent.
-#![allow(unsafe_code, reason = "it is called from C, through pointers: by the doors, and `host`")]
+//! * The hooks receive calls. [`nccl`]: NCCL loads the library as its profiler plugin. [`calls`]: the dynamic loader
+//!   places the library's functions in front of NCCL's. [`nvtx`]: NVTX sends its ranges to the library. [`pytorch`]:
+//!   Python code reports collectives of backends other than NCCL. [`cuda`]: the CUDA driver loads the library, for jobs
+//!   whose collectives no other hook sees; only the device is sampled.
+//! * [`trail`] is the call log. A hook appends one entry per call to a ring of the calling thread and does nothing else
+//!   on that thread.
+//! * `marks` identifies the collectives that follow an optimizer update, when PyTorch reports updates.
+//! * [`collect`] assembles collectives from entries, and [`messages`] assembles sends and receives. [`gpu_clock`]
+//!   converts the GPU's time to the host's clock. [`steps`] finds the training steps, which an unmodified job does not
+//!   mark, in the order of its collectives. `blocking` decides whether a rank computes while a collective runs.
+//!   [`place`] writes the records. The result of each depends on its inputs alone.
+//! * `sampling` selects the steps to observe in full, which keeps the overhead within its budget.
+//! * `observer` is the thread that runs all of this every few milliseconds and passes the records to the agent.
+#![allow(unsafe_code, reason = "C calls the hooks and `host` through pointers")]
 
 mod blocking;
 pub mod calls;

@@ -1,4 +1,4 @@
-//! The thread that turns what callbacks left behind into records.
+//! The observer thread, which turns the call log into records.
 
 mod rank;
 mod seats;
@@ -22,61 +22,63 @@ use crate::sampling::{self, Budget};
 use crate::trail::{self, Entry, Seat};
 use rank::Observed;
 
-/// How often rings are emptied (see the arithmetic of [`trail`]).
+/// The interval at which the observer thread empties the rings (see the sizing of the rings in [`trail`]).
 const TICK: Duration = Duration::from_millis(20);
-/// Which ranks a process is that no launcher told is known once no communicator was made for so long: one of all
-/// ranks may come after those of some.
+/// The time without a new communicator after which the ranks of this process count as known, in nanoseconds. Applies
+/// if no launcher names the ranks: the communicator of all ranks may be created after those of subgroups.
 const SETTLED_NANOS: i64 = 2_000_000_000;
 
-/// A communicator as NCCL describes it when it is made, from interface 4 on.
+/// A communicator, as NCCL describes it at creation from profiler interface 4 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Communicator {
-    /// The same on all its ranks.
+    /// Identifies the communicator; the same on all its ranks.
     pub(crate) number: u64,
-    /// How many ranks it has.
+    /// The number of ranks in the communicator.
     pub(crate) size: u32,
-    /// Which of them it was made for, where that is told.
+    /// The rank in the communicator that it was created for, if reported.
     pub(crate) rank: Option<u32>,
 }
 
-/// Ways to hear of collectives, the one that tells most last.
+/// The hooks that report collectives, the most detailed one last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Door {
-    /// PyTorch, of those that gloo carries.
+    /// PyTorch's hooks, for collectives that gloo runs.
     PyTorch = 1,
-    /// Ranges around NCCL's calls: when they were enqueued.
+    /// NVTX ranges around NCCL's calls, which give the time of enqueueing.
     Nvtx = 2,
-    /// Events around NCCL's calls.
+    /// CUDA events around NCCL's calls.
     Calls = 3,
-    /// NCCL itself.
+    /// NCCL's profiler interface.
     Plugin = 4,
 }
 
-/// Who says which rank this process is.
+/// The source of this process's rank numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ranks {
-    /// Nobody observes it.
+    /// No source: the process is not observed.
     None,
-    /// The launcher: it is one.
+    /// The launcher: the process is one rank.
     ByLauncher,
-    /// The communicators that it makes: it is as many as it drives devices, and knows their numbers from NCCL.
+    /// The process's communicators: one rank per device, with the rank numbers that NCCL reports.
     ByCommunicators,
 }
 
-/// The best door so far; 0 before the first.
+/// The most detailed hook so far, as a [`Door`]; 0 before the first.
 static BEST: AtomicU8 = AtomicU8::new(0);
 static RANKS: OnceLock<Ranks> = OnceLock::new();
 static THREAD: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 static STOP: AtomicBool = AtomicBool::new(false);
-/// Said when the process ends.
+/// The exit code of the process, set when it ends.
 static EXIT_CODE: OnceLock<ExitCode> = OnceLock::new();
-/// Communicators that the thread has not heard of yet.
+/// New communicators that the observer thread has not read yet.
 static NEW_COMMUNICATORS: Mutex<Vec<(Seat, Communicator)>> = Mutex::new(Vec::new());
 
-/// A job communicates: a communicator was made, on its thread and its device, or a collective called. Which of this
-/// process's ranks it is for; `None` where that is not observed, since the environment does not say where a server
-/// is, or another rank of the process is.
+/// Registers that the job communicates: a communicator was created on this thread and its device, or a collective was
+/// called. Returns the local rank that the communicator belongs to.
+///
+/// Returns `None` if that rank is not observed: the environment names no server, or the process observes another of its
+/// ranks only.
 pub(crate) fn begin(door: Door, communicator: Option<Communicator>) -> Option<Seat> {
     BEST.fetch_max(door as u8, Ordering::AcqRel);
     if RANKS.get().is_none() {
@@ -97,8 +99,8 @@ pub(crate) fn begin(door: Door, communicator: Option<Communicator>) -> Option<Se
     Some(seat)
 }
 
-/// Finds out who says which rank this is, and starts observing it; `None` where a door that is not open yet may tell
-/// more.
+/// Determines the source of rank numbers and starts observing. Returns `None` if the decision must wait for a more
+/// detailed hook.
 fn decide(door: Door, communicator: Option<Communicator>) -> Option<()> {
     let refused = |error: ConfigError| {
         agent::warn(&format!("not observing this job: {error}"));
@@ -135,14 +137,14 @@ fn decide(door: Door, communicator: Option<Communicator>) -> Option<()> {
     Some(())
 }
 
-/// Whether this NCCL calls its profiler with the ranks of communicators, and this library is that.
+/// Returns whether a profiler plugin is configured and this NCCL reports the ranks of communicators to it.
 fn plugin_will_tell() -> bool {
     let is_named = std::env::var_os("NCCL_PROFILER_PLUGIN").is_some();
     let version = || gpu::nccl::mapped().map(|nccl| nccl.version);
     is_named && version().is_some_and(|version| version.profiler_api() >= Some(4) && !version.needs_events())
 }
 
-/// The device is used, by a process that no other door has told of so far.
+/// Starts observing a process that uses `device` and has triggered no other hook so far.
 pub(crate) fn begin_for(device: UsedDevice) {
     RANKS.get_or_init(|| match Config::from_env(job()) {
         Ok(Some(config)) => start(Some((config, Some(device)))),
@@ -150,22 +152,22 @@ pub(crate) fn begin_for(device: UsedDevice) {
     });
 }
 
-/// True until the first door opens.
+/// Returns true until a hook decides whether this process is observed.
 pub(crate) fn is_undecided() -> bool {
     RANKS.get().is_none()
 }
 
-/// Whether this process is observed; nothing is begun for it.
+/// Returns whether this process is observed. Does not start observing.
 pub(crate) fn is_observed() -> bool {
     RANKS.get().is_some_and(|ranks| *ranks != Ranks::None)
 }
 
-/// Whether no door that is open tells more than this one: a collective is told of once.
+/// Returns whether no active hook is more detailed than `door`. Only the most detailed hook reports a collective.
 pub(crate) fn is_best(door: Door) -> bool {
     BEST.load(Ordering::Acquire) <= door as u8
 }
 
-/// The way in, by the best door so far; the driver's tells of no collective, and counts as NCCL's.
+/// Returns the name that batches give the best hook so far. The CUDA hook reports no collectives and counts as NCCL's.
 fn origin() -> String {
     let is_pytorch = BEST.load(Ordering::Acquire) == Door::PyTorch as u8;
     if is_pytorch { BY_PYTORCH.into() } else { BY_NCCL.into() }
@@ -175,8 +177,8 @@ fn job() -> Job {
     Job { name: program_name(), sample_unit: String::new(), parameters: 0 }
 }
 
-/// Starts the thread, and recording where the rank is known already; [`Ranks::None`] where there is no way to do it,
-/// which is said.
+/// Starts the observer thread, and the recorder if the rank is already known. Returns [`Ranks::None`] after a warning
+/// if either cannot start.
 fn start(known: Option<(Config, Option<UsedDevice>)>) -> Ranks {
     host::watch_forks();
     host::without_signals(|| start_threads(known))
@@ -210,7 +212,7 @@ fn start_threads(known: Option<(Config, Option<UsedDevice>)>) -> Ranks {
     }
 }
 
-/// The script of a Python job, else the program.
+/// Returns the name of the script in a Python job, otherwise the name of the program.
 fn program_name() -> String {
     let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let script = words.iter().find(|word| word.ends_with(".py")).or(words.first());
@@ -218,28 +220,28 @@ fn program_name() -> String {
     stem.to_string_lossy().into_owned()
 }
 
-/// The process ends: what is left is sent, for five seconds at most.
+/// Sends the remaining records at process exit, for five seconds at most.
 fn finish(code: ExitCode) {
     let _first = EXIT_CODE.set(code);
     STOP.store(true, Ordering::Release);
     let thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(thread) = thread {
         thread.thread().unpark();
-        // It does not panic, and if it did, its host must not.
+        // The thread does not panic. If it did, the host process must still not panic.
         let _outcome = thread.join();
     }
 }
 
-/// The state of the thread.
+/// The state of the observer thread.
 struct Observer {
-    /// By seat. Empty at first where no launcher says which rank this is.
+    /// Ranks by local rank. Initially empty where no launcher names the rank.
     ranks: Vec<Observed>,
     entries: Vec<Entry>,
     measured: Measured,
     budget: Budget,
-    /// When the newest communicator was heard of, while it is not known which ranks this process is.
+    /// When the newest communicator of an unrecorded rank was read; `None` when no rank waits for its number.
     unsettled: Option<MonoNanos>,
-    /// Entries that had no room since the process began.
+    /// Entries dropped for lack of space since the process started.
     lost: u64,
 }
 
@@ -253,14 +255,14 @@ impl Observer {
             self.turn();
             thread::park_timeout(TICK);
         }
-        // Of a short job, too, it is told which ranks there were.
+        // A short job may end before its communicators count as settled: determine the ranks now.
         self.unsettled = self.unsettled.map(|_| MonoNanos(0));
         self.turn();
         let outcome = |rank: Rank| {
             let failed = |how: String| format!("rank {rank} {how}");
             EXIT_CODE.get().map_or(Ok(()), |code| code.check().map_err(failed))
         };
-        // Each waits for the server by itself.
+        // Each rank waits for the server independently.
         thread::scope(|scope| {
             for rank in self.ranks {
                 scope.spawn(move || rank.finish(outcome));
@@ -273,7 +275,7 @@ impl Observer {
         self.budget.keep(agent::clock::now(), self.ranks.len());
         let lost = trail::take(&mut self.entries);
         let newly = lost - std::mem::replace(&mut self.lost, lost);
-        // Nobody knows whose they were.
+        // The rank that the dropped entries belong to is unknown: count them for the first one.
         self.ranks.iter_mut().take(1).for_each(|rank| rank.lose(newly));
         for entry in self.entries.drain(..) {
             match entry.seat() {
@@ -289,7 +291,7 @@ impl Observer {
             self.measured.take(|entry| first.take(entry));
         }
         self.ranks.iter_mut().for_each(Observed::place);
-        // The ranks of one process train one model: their steps consist of the same collectives.
+        // All ranks of a process train the same model, so their steps consist of the same collectives.
         sampling::publish(self.ranks.first().and_then(Observed::steps));
         let now = agent::clock::now();
         let has_records = self.ranks.iter().any(Observed::is_unrecorded);
@@ -303,7 +305,7 @@ impl Observer {
         self.ranks.iter_mut().for_each(Observed::record);
     }
 
-    /// Hears of communicators that were made.
+    /// Passes new communicators to their ranks.
     fn join(&mut self) {
         for (seat, communicator) in NEW_COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner).drain(..)
         {

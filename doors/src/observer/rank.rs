@@ -1,4 +1,4 @@
-//! One rank: from what was told of it to its records.
+//! One observed rank: from its entries in the call log to its records.
 
 use agent::{Agent, Notes, Recorder};
 use gpu::cupti::on_demand::{self, Every, OnDemand};
@@ -13,29 +13,29 @@ use crate::place::Placer;
 use crate::sampling::Steps;
 use crate::trail::Entry;
 
-/// Communicators of one rank that are remembered, by which its number is found.
+/// The largest number of communicators remembered per rank. They determine its rank number.
 const MOST_JOINED: usize = 256;
 
-/// Records of a rank whose number is not known; more are not kept.
+/// The largest number of records held while the rank number is unknown. Later records are dropped.
 const MOST_FOUND: usize = 65_536;
 
-/// A rank that is observed.
+/// An observed rank.
 #[derive(Default)]
 pub(super) struct Observed {
     collector: Collector,
     clock: GpuClock,
     placer: Placer,
-    /// As [`Self::joined`].
+    /// See [`Self::joined`].
     joined: Vec<Communicator>,
-    /// What was found and not recorded yet.
+    /// Events that are not recorded yet.
     found: Vec<Event>,
-    /// Collectives that were given up, and entries that had no room, since the process began.
+    /// Entries dropped for lack of space since the process started. The collector counts abandoned collectives itself.
     lost: u64,
-    /// `None` until its number is known.
+    /// The destination of the records; `None` until the rank number is known.
     recorded: Option<Recorded>,
 }
 
-/// Where records go.
+/// The destination of a rank's records.
 struct Recorded {
     rank: Rank,
     world_size: u32,
@@ -47,8 +47,7 @@ struct Recorded {
 }
 
 impl Observed {
-    /// From now on its records go somewhere. With `ordinal` a burst is of that device only, since the process uses
-    /// others.
+    /// Starts recording. With `ordinal`, a burst covers that device only, since the process uses other devices too.
     pub(super) fn begin(
         &mut self,
         (rank, world_size): (Rank, u32),
@@ -75,22 +74,22 @@ impl Observed {
         self.recorded.is_some()
     }
 
-    /// The size of the world in which it is recorded.
+    /// Returns the size of the world in which the rank is recorded; `None` before recording starts.
     pub(super) fn world_size(&self) -> Option<u32> {
         Some(self.recorded.as_ref()?.world_size)
     }
 
-    /// Something was found, and it is not known which rank this is.
+    /// Returns whether events wait to be recorded because the rank number is unknown.
     pub(super) fn is_unrecorded(&self) -> bool {
         !self.found.is_empty() && !self.is_recorded()
     }
 
-    /// The communicators that it was in first.
+    /// Returns the communicators that the rank joined first.
     pub(super) fn joined(&self) -> &[Communicator] {
         &self.joined
     }
 
-    /// Takes in that it is in a communicator.
+    /// Adds a communicator that the rank is a member of.
     pub(super) fn join(&mut self, communicator: Communicator) {
         self.collector.name_size(communicator.number, communicator.size);
         if self.world_size() == Some(communicator.size) {
@@ -101,7 +100,7 @@ impl Observed {
         }
     }
 
-    /// Takes in that so many entries were lost, each of which may cost a collective.
+    /// Adds dropped entries to the count of losses. Each may cost a collective.
     pub(super) fn lose(&mut self, entries: u64) {
         self.lost += entries;
     }
@@ -117,7 +116,7 @@ impl Observed {
         self.collector.take(entry);
     }
 
-    /// Makes records of what has ended.
+    /// Turns finished collectives into events.
     pub(super) fn place(&mut self) {
         for collective in self.collector.ended() {
             if let Some(timed) = timed(collective, &self.clock) {
@@ -128,12 +127,12 @@ impl Observed {
         }
     }
 
-    /// The collectives that make up a step, once that is known.
+    /// Returns the collectives that make up a step; `None` until they are known.
     pub(super) fn steps(&self) -> Option<Steps> {
         self.placer.steps()
     }
 
-    /// Records what was found; what was found before its number was known is recorded then.
+    /// Records all pending events, including those from before the rank number was known.
     pub(super) fn record(&mut self) {
         let Some(recorded) = &mut self.recorded else { return };
         self.found.drain(..).for_each(|event| recorded.recorder.record(event));
@@ -142,7 +141,7 @@ impl Observed {
         recorded.recorder.lose(EventKind::Bucket, newly);
     }
 
-    /// Sends what is left.
+    /// Sends the remaining records and ends the agent.
     pub(super) fn finish(self, outcome: impl Fn(Rank) -> Result<(), String>) {
         if let Some(Recorded { agent, rank, _watch, _bursts, .. }) = self.recorded {
             drop((_watch, _bursts));
@@ -151,7 +150,7 @@ impl Observed {
     }
 }
 
-/// On the host's clock.
+/// Converts a collective's times to the host's clock. Returns `None` while the GPU's clock is unknown.
 fn timed(collective: Collective, clock: &GpuClock) -> Option<Timed> {
     let (start, end, source) = match collective.ran {
         Ran::Gpu { begin, end } => (clock.to_host(begin)?, clock.to_host(end)?, Source::DeviceEvent),
@@ -162,14 +161,14 @@ fn timed(collective: Collective, clock: &GpuClock) -> Option<Timed> {
     Some(Timed { collective, start, end, source })
 }
 
-/// Tells the server once a second what the device does.
+/// Starts sampling the device once per second and sending the samples to the server.
 fn watch(pci_bus_id: String, notes: Notes) -> Watch {
     Watch::start(Wanted { pci_bus_id, file: None, now: agent::clock::now }, move |sample| {
         notes.device(sample)
     })
 }
 
-/// Records what the devices do when the server asks for it.
+/// Starts recording bursts when the server requests them.
 fn bursts(notes: Notes, device: Option<u32>) -> OnDemand {
     let (asking, stepping) = (notes.clone(), notes.clone());
     OnDemand::start(

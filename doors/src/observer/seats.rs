@@ -1,8 +1,8 @@
-//! Which ranks this process is.
+//! The rank numbers of this process.
 //!
-//! Mostly a launcher says so: one, on one device. A process that drives several GPUs, as JAX does, is several, and no
-//! launcher knows their numbers: each communicator says which rank it is made for, and the largest one has all of
-//! them.
+//! Usually a launcher names them: the process is one rank, on one device. A process that drives several GPUs, as JAX
+//! does, is several ranks, and no launcher knows their numbers. Each communicator reports the rank that it was created
+//! for, and the largest communicator contains all ranks.
 
 use std::sync::{Mutex, Once, PoisonError};
 
@@ -14,18 +14,18 @@ use super::Communicator;
 use super::rank::Observed;
 use crate::trail::Seat;
 
-/// Devices of one process that are told apart.
+/// The largest number of devices distinguished in one process.
 const MOST_SEATS: usize = 64;
-/// Communicators of which it is remembered which rank this process is.
+/// The largest number of communicators for which this process's rank is remembered.
 const MOST_KNOWN: usize = 4_096;
 
-/// The devices that communicators were made on, by seat.
+/// The devices that communicators were created on, by local rank.
 static DEVICES: Mutex<Vec<UsedDevice>> = Mutex::new(Vec::new());
-/// Communicators of the only rank, with its rank in them.
+/// The communicators of the only observed rank, each with the process's rank in it.
 static KNOWN: Mutex<Vec<(u64, u32)>> = Mutex::new(Vec::new());
 
-/// The seat of a process that is one rank by its launcher; `None` for what is another rank of a communicator that it
-/// is in.
+/// Returns the local rank in a process that its launcher declares to be one rank. Returns `None` if this process
+/// already has another rank in the communicator.
 pub(super) fn of_the_only_rank(communicator: &Communicator) -> Option<Seat> {
     let Some(rank) = communicator.rank else { return Some(Seat::FIRST) };
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -34,8 +34,8 @@ pub(super) fn of_the_only_rank(communicator: &Communicator) -> Option<Seat> {
             static SAID: Once = Once::new();
             SAID.call_once(|| {
                 agent::warn(
-                    "this process drives several GPUs, and its launcher says that it is one rank: only its first GPU is \
-                     observed (without RANK and WORLD_SIZE in its environment all of a single process's are)",
+                    "this process drives several GPUs, but its launcher declares one rank: only its first GPU is \
+                     observed (unset RANK and WORLD_SIZE to observe all GPUs of a single process)",
                 );
             });
             None
@@ -50,7 +50,8 @@ pub(super) fn of_the_only_rank(communicator: &Communicator) -> Option<Seat> {
     }
 }
 
-/// The seat of a device; one more for one that is new. Without a driver all is one device's.
+/// Returns the local rank of a device, and adds a new device. Without a CUDA driver, all communicators belong to one
+/// device.
 pub(super) fn of_device(communicator: &Communicator, device: Option<UsedDevice>) -> Option<Seat> {
     let Some(device) = device else { return of_the_only_rank(communicator) };
     let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,12 +66,12 @@ pub(super) fn of_device(communicator: &Communicator, device: Option<UsedDevice>)
     Some(Seat(at as u8))
 }
 
-/// Begins to record ranks whose numbers are known now. Where they are not, a communicator that tells may still come.
+/// Starts recording the ranks whose numbers are known. For other ranks, a communicator with their numbers may follow.
 pub(super) fn settle(observed: &mut [Observed], job: &Job) {
     let joined: Vec<&[Communicator]> = observed.iter().map(Observed::joined).collect();
     let Some((ranks, world_size)) = ranks(&joined) else { return };
     let devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    // What a run began with, it stays.
+    // The world size of a recorded run never changes.
     let is_another = |observed: &Observed| observed.world_size().is_some_and(|size| size != world_size);
     if observed.iter().any(is_another) {
         return;
@@ -87,22 +88,23 @@ pub(super) fn settle(observed: &mut [Observed], job: &Job) {
     }
 }
 
-/// Says, once, that steps are known and ranks are not.
+/// Warns once that steps are known but rank numbers are not.
 pub(super) fn complain() {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
         agent::warn(
-            "not observing this job: no communicator has all ranks of this process, so that nobody knows their numbers; start \
-             a process for each GPU, with RANK and WORLD_SIZE in its environment",
+            "not observing this job: no communicator contains all ranks of this process, so their numbers are unknown; \
+             start one process per GPU, each with RANK and WORLD_SIZE in its environment",
         );
     });
 }
 
-/// The ranks by seat, and the world's size: those of the largest communicator, if it has every seat.
+/// Returns the rank numbers by local rank, and the world size. Both come from the largest communicator, which must
+/// contain every local rank.
 fn ranks(joined: &[&[Communicator]]) -> Option<(Vec<u32>, u32)> {
     let told = joined.iter().copied().flatten().filter(|communicator| communicator.rank.is_some());
     let world = told.max_by_key(|communicator| communicator.size)?;
-    // Other doors tell of the same communicators, and not which rank they are made for.
+    // Other hooks report the same communicators without the rank they were created for.
     let in_world = |seat: &&[Communicator]| {
         seat.iter().filter(|one| one.number == world.number).find_map(|one| one.rank)
     };
@@ -118,9 +120,9 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_those_of_the_communicator_that_has_all() {
+    fn rank_numbers_come_from_the_communicator_of_all_local_ranks() {
         let (pair, world) = (|rank| member(1, 2, rank), |rank| member(9, 4, rank));
-        // Two of four are in this process, in another order than they came.
+        // This process has two of the four ranks, in a different order than in the first communicator.
         let untold = Communicator { rank: None, ..world(2) };
         let joined = [vec![pair(0), world(3)], vec![pair(1), untold, world(2)]];
         let joined: Vec<&[Communicator]> = joined.iter().map(Vec::as_slice).collect();
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn where_none_has_all_nobody_knows_them() {
+    fn rank_numbers_are_unknown_if_no_communicator_contains_all_local_ranks() {
         let joined = [vec![member(1, 2, 0)], vec![member(1, 2, 1)], vec![member(2, 2, 0)]];
         let joined: Vec<&[Communicator]> = joined.iter().map(Vec::as_slice).collect();
         assert_eq!(ranks(&joined), None);
