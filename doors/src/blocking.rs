@@ -1,11 +1,13 @@
-//! Whether a rank computes while a collective runs.
+//! Determines whether a rank computes while a collective runs.
 //!
-//! Nothing tells: NCCL knows of collectives only. But when one takes longer than in the step before, what comes after
-//! it shows it. A layer that is split over ranks needs its sum before it goes on, so that the next collective comes
-//! as much later; gradients that are reduced behind the backward pass leave the next bucket where it was. Of what
-//! shows neither it is taken that gradients are carried by the communicator that says what a step is, and what a
-//! layer needs by all others; that what comes from other ranks is needed, and that nobody waits for what he only
-//! sends.
+//! No hook reports this, since NCCL knows only collectives. But the rank's reaction shows it when a collective takes
+//! longer than in the step before. A layer that is split over ranks needs its sum before it continues, so the next
+//! collective starts later by the same amount. Gradients that are reduced during the backward pass do not move the next
+//! bucket.
+//!
+//! Without such evidence, the following is assumed. The anchor communicator, which defines the step, reduces gradients;
+//! the rank does not wait for them. All other communicators serve layers, which do wait. A rank waits for messages that
+//! it receives, and not for messages that it sends.
 
 use std::collections::BTreeMap;
 
@@ -14,37 +16,37 @@ use wire::event::Function;
 
 use crate::place::IDLE_NANOS;
 
-/// Places in a step that are remembered.
+/// The largest number of positions in a step that are remembered.
 const MOST_PLACES: usize = 16_384;
-/// What was seen a hundred steps ago counts for a third.
+/// The factor by which evidence decays per step. After a hundred steps it counts for a third.
 const REMEMBERED: f64 = 0.99;
-/// So many changes are needed, of those that count,
+/// The number of changes needed for a decision, after decay.
 const LEAST_CHANGES: f64 = 20.0;
-/// of so much on average: less is what a kernel varies by itself.
+/// The root mean square that changes must have for a decision, in nanoseconds. A kernel's own variation is smaller.
 const LEAST_CHANGE_NANOS: f64 = 50_000.0;
-/// How far from either answer, 0 and -1, the slope may be.
+/// The distance of the slope from 0 or -1 that still counts as that answer.
 const TOLERANCE: f64 = 0.3;
 
-/// What is found alike of all: the collectives of one function on one communicator.
+/// The collectives that share an answer: those of one function on one communicator.
 type Kind = (u64, Function);
 
 /// A collective of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ran {
     pub(crate) kind: Kind,
-    /// Its position among those of its communicator.
+    /// The index among the collectives of its communicator.
     pub(crate) position: u32,
     pub(crate) launch: MonoNanos,
     pub(crate) start: MonoNanos,
     pub(crate) end: MonoNanos,
-    /// A message of this rank's.
+    /// Whether this is a message that the rank sends.
     pub(crate) is_sent: bool,
-    /// It is of the communicator that says what a step is.
+    /// Whether the communicator defines the step.
     pub(crate) is_anchor: bool,
 }
 
 impl Ran {
-    /// Whether the rank waits for it, where nothing shows that.
+    /// Returns whether the rank is assumed to wait for the collective when there is no evidence.
     fn is_needed(&self) -> bool {
         match self.kind.1 {
             Function::SendReceive => !self.is_sent,
@@ -54,14 +56,14 @@ impl Ran {
     }
 }
 
-/// How long a collective took, and how long after it the next one began, in nanoseconds.
+/// The duration of a collective and the gap after it, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Observed {
     took: f64,
     gap: f64,
 }
 
-/// Changes from step to step: by how much the gap behind collectives changes where these take longer.
+/// Sums over changes from step to step: how the gap after a collective changes when the collective takes longer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Evidence {
     changes: f64,
@@ -70,7 +72,7 @@ struct Evidence {
 }
 
 impl Evidence {
-    /// By how much the gap changes for every nanosecond that a collective takes longer; `None` while that is not sure.
+    /// Returns the change of the gap per nanosecond that a collective takes longer; `None` without enough evidence.
     fn slope(&self) -> Option<f64> {
         let is_enough = self.changes >= LEAST_CHANGES
             && self.squares >= self.changes * LEAST_CHANGE_NANOS * LEAST_CHANGE_NANOS;
@@ -78,7 +80,7 @@ impl Evidence {
     }
 }
 
-/// What is known of each kind.
+/// The evidence about each kind of collective.
 #[derive(Debug, Default)]
 pub(crate) struct Blocking {
     before: BTreeMap<(Kind, u32), Observed>,
@@ -86,7 +88,8 @@ pub(crate) struct Blocking {
 }
 
 impl Blocking {
-    /// Takes in a step, what ran on all communicators of the rank; when it computed nothing, as far as is known now.
+    /// Adds the collectives of a step, on all communicators of the rank. Returns the intervals in which the rank
+    /// computed nothing, judged by the evidence so far.
     pub(crate) fn take(&mut self, ran: &mut [Ran]) -> Vec<(MonoNanos, MonoNanos)> {
         ran.sort_unstable_by_key(|one| (one.start, one.end));
         self.learn(ran);
@@ -104,7 +107,7 @@ impl Blocking {
             let [one, next] = pair else { continue };
             let place = (one.kind, one.position);
             let gap = next.start - one.end;
-            // What waits for its turn says nothing of what is computed.
+            // A collective that waits for its turn says nothing about compute.
             if gap <= IDLE_NANOS {
                 self.before.remove(&place);
                 continue;
@@ -123,9 +126,9 @@ impl Blocking {
         }
     }
 
-    /// Whether nothing is computed while it runs.
+    /// Returns whether nothing is computed while the collective runs.
     fn blocks(&self, one: &Ran) -> bool {
-        // The gap stays as it is where what comes next waits for the end, and is eaten up where it does not.
+        // The gap stays as it is if later work waits for the collective's end, and shrinks if it does not.
         match self.evidence.get(&one.kind).and_then(Evidence::slope) {
             Some(slope) if slope.abs() < TOLERANCE => true,
             Some(slope) if (slope + 1.0).abs() < TOLERANCE => false,
@@ -134,8 +137,8 @@ impl Blocking {
     }
 }
 
-/// Since when a rank waits for something. Between two stages of a pipeline, what is received is asked for as soon as
-/// something is sent, and waits for its turn behind it; nothing is computed in the meantime.
+/// Returns the start of the rank's wait for a collective. Between two stages of a pipeline, a receive is enqueued
+/// together with a send and runs after it; the rank computes nothing during either.
 fn since(before: &[Ran], one: &Ran) -> MonoNanos {
     let mut since = one.start;
     if one.kind.1 == Function::SendReceive {
@@ -158,13 +161,13 @@ mod tests {
     const NEXT: u64 = 8;
     const REDUCED: Function = Function::AllReduce;
 
-    /// Times in nanoseconds; of the communicator that says what a step is.
+    /// Builds a collective of the anchor communicator; times in nanoseconds.
     fn ran(kind: Kind, start: i64, end: i64) -> Ran {
         let (start, end) = (MonoNanos(start), MonoNanos(end));
         Ran { kind, position: 0, launch: MonoNanos(0), start, end, is_sent: false, is_anchor: true }
     }
 
-    /// Steps with a collective that takes 1 to 3 ms and another that comes 10 ms after the first has begun, or has ended.
+    /// Runs steps with a collective that takes 1 to 3 ms. Another one starts 10 ms after the first starts, or ends.
     fn steps(waits_for_end: bool, jitter: i64) -> Blocking {
         let mut blocking = Blocking::default();
         for step in 0..50_i64 {
@@ -179,20 +182,20 @@ mod tests {
         blocking
     }
 
-    /// Of the communicator that says what a step is, and of another.
+    /// Returns the answers for a collective of the anchor communicator and of another one.
     fn blocks(blocking: &Blocking, communicator: u64, function: Function) -> [bool; 2] {
         let one = ran((communicator, function), 0, 1);
         [blocking.blocks(&one), blocking.blocks(&Ran { is_anchor: false, ..one })]
     }
 
     #[test]
-    fn what_comes_later_by_as_much_was_waiting_for_it() {
+    fn a_collective_blocks_if_the_next_one_starts_later_by_the_same_amount() {
         assert_eq!(blocks(&steps(true, 200_000), ONE, REDUCED), [true; 2]);
         assert_eq!(blocks(&steps(false, 200_000), ONE, REDUCED), [false; 2]);
     }
 
     #[test]
-    fn what_never_changes_shows_nothing() {
+    fn durations_that_never_change_are_no_evidence() {
         for waits_for_end in [false, true] {
             assert_eq!(blocks(&steps(waits_for_end, 1_000), ONE, REDUCED), [false, true]);
             assert_eq!(blocks(&steps(waits_for_end, 200_000), NEXT, REDUCED), [false, true]);
@@ -200,14 +203,14 @@ mod tests {
     }
 
     #[test]
-    fn each_function_shows_its_own() {
+    fn evidence_applies_to_its_own_function_only() {
         let blocking = steps(false, 200_000);
-        assert_eq!(blocks(&blocking, ONE, Function::AllToAll), [true; 2], "it is needed, as far as is known");
+        assert_eq!(blocks(&blocking, ONE, Function::AllToAll), [true; 2], "assumed to be needed");
         assert_eq!(blocks(&blocking, ONE, Function::AllGather), [false, true]);
     }
 
     #[test]
-    fn collectives_that_wait_for_their_turn_show_nothing() {
+    fn collectives_that_wait_for_their_turn_are_no_evidence() {
         let mut blocking = Blocking::default();
         for step in 0..50_i64 {
             let end = step * 100_000_000 + 1_000_000 * (1 + step % 5);
@@ -218,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_received_behind_what_is_sent_is_waited_for_since_that_began() {
+    fn the_wait_for_a_receive_starts_with_the_send_before_it() {
         let message = |communicator, start, end, launch, is_sent| Ran {
             launch: MonoNanos(launch),
             is_sent,
@@ -230,8 +233,8 @@ mod tests {
             Blocking::default().take(&mut [sent, received])
         };
         let since = |at: i64| vec![(MonoNanos(at), MonoNanos(5_000_000))];
-        assert_eq!(blocked(90_000, 2_990_000), since(100_000), "the host is ahead");
-        assert_eq!(blocked(500_000, 2_990_000), since(500_000), "it computes until it asks");
-        assert_eq!(blocked(90_000, 2_000_000), since(3_000_000), "the stream was idle, so that it computed");
+        assert_eq!(blocked(90_000, 2_990_000), since(100_000), "the host runs ahead");
+        assert_eq!(blocked(500_000, 2_990_000), since(500_000), "the rank computes until it enqueues the receive");
+        assert_eq!(blocked(90_000, 2_000_000), since(3_000_000), "the stream was idle, so the rank computed");
     }
 }

@@ -1,10 +1,10 @@
-//! Entries to collectives.
+//! Assembles collectives from the entries of the call log.
 //!
-//! Entries of one thread come in order, those of several threads in any: a kernel's beginning may be read before the
-//! collective that it belongs to. And a collective may use fewer channels than it was given, so that "all channels
-//! ended" cannot be waited for: when a younger collective of the same communicator is done, so is the older one,
-//! since a communicator's collectives run one after the other. Messages of one batch run together, and take their turn as
-//! one.
+//! Entries of one thread arrive in order, but entries of different threads arrive in any order: the start of a kernel
+//! may be read before the collective it belongs to. A collective may also use fewer channels than it was given, so the
+//! end of all channels is no usable criterion. Instead, a collective counts as finished when a younger collective of
+//! the same communicator has run, since the collectives of a communicator run one after the other. Messages of one
+//! batch run together and are treated as one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -14,84 +14,84 @@ use wire::event::Source;
 use crate::messages::{self, Message, Told};
 use crate::trail::{Entry, Function, Handle};
 
-/// Collectives under way: beyond this the oldest is given up. A job that is this far ahead of its GPU has nothing left
-/// to measure.
+/// The largest number of collectives in flight. Beyond it, the oldest is abandoned: a job that is this far ahead of its
+/// GPU has nothing left to measure.
 const MOST_OPEN: usize = 16_384;
-/// Channels that run at once: 32 for each of 2,048 communicators.
+/// The largest number of channels that run at once: 32 for each of 2,048 communicators.
 const MOST_CHANNELS: usize = 65_536;
-/// A collective that others have overtaken is given up once the newest was enqueued so long after it, in nanoseconds: what
-/// threads say of it comes within a turn of the observing one.
+/// How much older than the newest collective an overtaken one must be before it is abandoned, in nanoseconds. Threads
+/// report on a collective within one pass of the observer thread.
 const STALE_NANOS: i64 = 10_000_000_000;
-/// Communicators whose size is known, and whose messages are put together.
+/// The largest number of communicators whose size is known and whose messages are joined.
 const MOST_COMMUNICATORS: usize = 4_096;
 
-/// A collective that ended.
+/// A finished collective.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Collective {
-    /// The communicator, by the number that is the same on all ranks.
+    /// Identifies the communicator; the same on all ranks.
     pub communicator: u64,
-    /// What it does.
+    /// The operation.
     pub function: Function,
-    /// The how manieth of its function on its communicator.
+    /// The index among the collectives of this function on this communicator.
     pub seq: u64,
-    /// Payload of this rank, in bytes.
+    /// The payload of this rank, in bytes.
     pub bytes: u64,
-    /// When it was enqueued.
+    /// When the collective was enqueued.
     pub launch: MonoNanos,
-    /// When its kernel ran.
+    /// When the kernel ran.
     pub ran: Ran,
-    /// It is a message of this rank's to another, whose result this rank does not need.
+    /// Whether this is a message that this rank sends, whose result it does not need.
     pub is_sent: bool,
-    /// It is the first of its communicator since an update of the parameters, as far as something tells of those.
+    /// Whether this is the communicator's first collective after an optimizer update, if updates are reported.
     pub begins: bool,
 }
 
-/// A collective, with the time its kernel ran on the host's clock.
+/// A collective and the time its kernel ran, on the host's clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timed {
-    /// What it is.
+    /// The collective.
     pub collective: Collective,
-    /// Its kernel began.
+    /// When the kernel started.
     pub start: MonoNanos,
-    /// Its kernel ended.
+    /// When the kernel ended.
     pub end: MonoNanos,
-    /// Whose clock said so.
+    /// How the times were measured.
     pub source: Source,
 }
 
-/// First begin to last end over the channels.
+/// The time a collective ran: from the first start to the last end of its channels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ran {
-    /// By the GPU's clock, in nanoseconds.
+    /// Times of the GPU's clock, in nanoseconds.
     Gpu {
-        /// First begin.
+        /// The first start.
         begin: u64,
-        /// Last end.
+        /// The last end.
         end: u64,
     },
-    /// By events in its stream, on the host's clock.
+    /// Times of CUDA events on the stream, on the host's clock.
     Events {
-        /// The event before it.
+        /// The event before the collective.
         begin: MonoNanos,
-        /// The event behind it.
+        /// The event after the collective.
         end: MonoNanos,
     },
-    /// Nobody knows: all that is told is when it was enqueued, from its launch until this moment ([`Entry::Issued`]).
+    /// Unknown: only the time of enqueueing is reported, from the launch to this time (see [`Entry::Issued`]).
     Unknown {
-        /// The call returned.
+        /// When the call returned.
         issued: MonoNanos,
     },
-    /// By the host's, as NCCL's proxy thread saw it: late by the time of a poll.
+    /// Times at which NCCL's proxy thread saw the kernel, on the host's clock. They are late by up to one poll.
     Host {
-        /// First begin.
+        /// The first start.
         begin: MonoNanos,
-        /// Last end.
+        /// The last end.
         end: MonoNanos,
     },
 }
 
 impl Ran {
-    /// From the first begin to the last end of both; of times by different clocks, the first one's.
+    /// Joins two intervals, from the first start to the last end. If their clocks differ, returns the first interval.
     pub(crate) fn joined(self, other: Self) -> Self {
         match (self, other) {
             (Self::Gpu { begin, end }, Self::Gpu { begin: from, end: to }) => {
@@ -111,10 +111,11 @@ impl Ran {
     }
 }
 
-/// What is known of a collective, or a message, so far.
+/// The state of an unfinished collective or message.
 #[derive(Debug)]
 struct Open {
-    /// The first of those that run together on its communicator; itself, but for messages.
+    /// The first operation of those that run together on the communicator. Only messages run together; a collective
+    /// names itself.
     turn: Handle,
     message: Option<Message>,
     communicator: u64,
@@ -127,7 +128,7 @@ struct Open {
     progress: Progress,
 }
 
-/// What its channels have said.
+/// What the channels of a collective have reported.
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
     began: u16,
@@ -158,7 +159,7 @@ impl Progress {
         self.host = Some((begin.min(at), end.max(at)));
     }
 
-    /// Every channel that began has ended, and one has.
+    /// Returns whether a channel has started and all started channels have ended.
     fn is_quiet(&self) -> bool {
         self.began > 0 && self.ended >= self.began
     }
@@ -175,34 +176,34 @@ impl Progress {
     }
 }
 
-/// Puts entries together.
+/// Assembles collectives from entries.
 #[derive(Debug, Default)]
 pub struct Collector {
-    /// By handle, which is the order in which they were enqueued.
+    /// Unfinished collectives by handle, which is the order in which they were enqueued.
     open: BTreeMap<Handle, Open>,
-    /// What channels said of collectives that are not known yet.
+    /// Reports of channels whose collective is not known yet.
     early: HashMap<Handle, Progress>,
-    /// Which collective a channel belongs to.
+    /// The collective of each channel.
     parents: HashMap<Handle, Handle>,
-    /// How many ranks a communicator has.
+    /// The number of ranks of each communicator.
     sizes: HashMap<u64, u32>,
-    /// By communicator, the newest batch of messages and the first of them.
+    /// The newest batch of messages of each communicator, and the first message of that batch.
     batches: HashMap<u64, (u16, Handle)>,
-    /// When the newest was enqueued.
+    /// When the newest collective was enqueued.
     newest: MonoNanos,
-    /// Collectives that were given up.
+    /// The number of abandoned collectives.
     lost: u64,
 }
 
 impl Collector {
-    /// Takes in how many ranks a communicator has.
+    /// Sets the number of ranks of a communicator.
     pub fn name_size(&mut self, communicator: u64, size: u32) {
         if self.sizes.len() < MOST_COMMUNICATORS {
             self.sizes.insert(communicator, size);
         }
     }
 
-    /// Takes in one entry.
+    /// Adds an entry.
     pub fn take(&mut self, entry: Entry) {
         match entry {
             Entry::Enqueued { handle, communicator, function, seq, bytes, channels, begins, at } => {
@@ -240,10 +241,10 @@ impl Collector {
             }
             Entry::Issued { handle, at } => self.progress(handle).issued = Some(at),
             Entry::Timed { handle, begin, end } => self.progress(handle).events = Some((begin, end)),
-            // Of no collective.
+            // A phase belongs to no collective.
             Entry::Phase { .. } => {}
             Entry::Began { handle, parent, gpu, at } => {
-                // What is left over is of channels whose end was lost.
+                // What is left over belongs to channels whose end was lost.
                 if self.parents.len() == MOST_CHANNELS {
                     self.parents.clear();
                 }
@@ -258,7 +259,7 @@ impl Collector {
         }
     }
 
-    /// With what its channels said before it was known.
+    /// Adds a collective, together with earlier reports of its channels.
     fn begin(&mut self, handle: Handle, open: Open) {
         self.newest = self.newest.max(open.launch);
         let progress = self.early.remove(&handle).unwrap_or_default();
@@ -269,7 +270,7 @@ impl Collector {
         }
     }
 
-    /// The first message of a batch.
+    /// Returns the first message of a batch.
     fn turn(&mut self, communicator: u64, batch: u16, handle: Handle) -> Handle {
         if self.batches.len() >= MOST_COMMUNICATORS && !self.batches.contains_key(&communicator) {
             return handle;
@@ -282,7 +283,7 @@ impl Collector {
     }
 
     fn progress(&mut self, handle: Handle) -> &mut Progress {
-        // What is left over is of collectives that were given up, or whose entry was lost.
+        // What is left over belongs to collectives that were abandoned, or whose entry was lost.
         if self.early.len() > MOST_OPEN {
             self.early.clear();
         }
@@ -292,7 +293,7 @@ impl Collector {
         }
     }
 
-    /// The collectives that have ended, in the order in which they were enqueued.
+    /// Removes the finished collectives and returns them in the order in which they were enqueued.
     pub fn ended(&mut self) -> Vec<Collective> {
         let mut ended = Vec::new();
         let mut messages: BTreeMap<Handle, Vec<Told>> = BTreeMap::new();
@@ -325,8 +326,8 @@ impl Collector {
         ended.into_iter().flat_map(|(_, collectives)| collectives).collect()
     }
 
-    /// Gives up what a younger one of its communicator has overtaken long ago, and whose end, or begin, was lost: it would
-    /// be asked after for ever.
+    /// Abandons collectives that a younger one of the same communicator overtook long ago. An entry of theirs was lost,
+    /// so they would stay unfinished forever.
     fn give_up(&mut self) {
         let (begun, newest) = (self.youngest(|progress| progress.began > 0), self.newest);
         let before = self.open.len();
@@ -337,7 +338,7 @@ impl Collector {
         self.lost += (before - self.open.len()) as u64;
     }
 
-    /// What is over, with all that runs together with it.
+    /// Returns the finished collectives. Those that run together finish together.
     fn over(&self) -> Vec<Handle> {
         let begun = self.youngest(|progress| progress.began > 0);
         let issued = self.youngest(|progress| progress.issued.is_some());
@@ -349,9 +350,9 @@ impl Collector {
             open.progress.issued.is_some()
                 || open.progress.events.is_some()
                 || open.progress.is_quiet() && (all_channels || overtaken(&begun) || overtaken(&issued))
-                // Detail was lowered between its call and its kernel, of which nothing will be told.
+                // Sampling started between the call and its kernel, so the kernel is not reported.
                 || open.progress.began == 0 && overtaken(&issued)
-                // Nothing was sent: that takes no channel.
+                // An empty message uses no channel.
                 || open.progress.began == 0 && open.message.is_some() && overtaken(&begun)
         };
         let waiting: HashSet<Handle> =
@@ -360,13 +361,14 @@ impl Collector {
         over.map(|(&handle, _)| handle).collect()
     }
 
-    /// The youngest turn of each communicator in which this holds of something: whatever is older and quiet is over.
+    /// Returns the youngest turn of each communicator in which `holds` is true of an operation. Everything older that
+    /// has no running channel is finished.
     fn youngest(&self, holds: impl Fn(&Progress) -> bool) -> HashMap<u64, Handle> {
         let those = self.open.values().filter(|open| holds(&open.progress));
         those.map(|open| (open.communicator, open.turn)).collect()
     }
 
-    /// Collectives that were given up since the process began.
+    /// Returns the number of collectives abandoned since the process started.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
@@ -394,7 +396,7 @@ mod tests {
         }
     }
 
-    /// A channel that ran from `begin` to `end` on the GPU.
+    /// The entries of a channel that ran from `begin` to `end` on the GPU.
     fn channel(parent: Handle, begin: u64, end: u64) -> [Entry; 2] {
         let handle = Handle::new(Kind::Channel, Seat::FIRST);
         let at = MonoNanos(end.cast_signed());
@@ -409,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collective_runs_from_its_first_channels_begin_to_its_last_ones_end() {
+    fn a_collective_runs_from_its_first_channel_start_to_its_last_channel_end() {
         let one = Handle::new(Kind::Collective, Seat::FIRST);
         let entries =
             [[enqueued(one, 3, 2)].as_slice(), &channel(one, 10, 40), &channel(one, 12, 45)].concat();
@@ -420,18 +422,18 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_may_be_heard_of_before_its_collective() {
+    fn a_kernel_may_be_reported_before_its_collective() {
         let one = Handle::new(Kind::Collective, Seat::FIRST);
         let entries = [channel(one, 10, 40).as_slice(), &[enqueued(one, 0, 1)]].concat();
         assert_eq!(after(entries).1.len(), 1);
     }
 
     #[test]
-    fn a_collective_with_idle_channels_is_over_once_a_younger_one_runs() {
+    fn a_collective_with_idle_channels_is_finished_once_a_younger_one_runs() {
         let [one, two] = [(); 2].map(|()| Handle::new(Kind::Collective, Seat::FIRST));
         let entries = [[enqueued(one, 0, 8)].as_slice(), &channel(one, 10, 40)].concat();
         let (mut collector, ended) = after(entries);
-        assert_eq!(ended, [], "a channel may still come");
+        assert_eq!(ended, [], "another channel may still start");
         collector.take(enqueued(two, 1, 8));
         assert_eq!(collector.ended(), []);
         collector.take(channel(two, 50, 60)[0]);
@@ -441,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn without_kernels_all_that_is_known_is_when_it_was_enqueued() {
+    fn without_kernel_entries_only_the_time_of_enqueueing_is_known() {
         let one = Handle::new(Kind::Collective, Seat::FIRST);
         let issued = Entry::Issued { handle: one, at: MonoNanos(4) };
         let (_, ended) = after([enqueued(one, 0, 8), issued]);
@@ -449,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn where_detail_is_lowered_between_a_call_and_its_kernel_no_collective_is_missing() {
+    fn no_collective_is_missing_when_sampling_starts_between_a_call_and_its_kernel() {
         let [one, two] = [(); 2].map(|()| Handle::new(Kind::Collective, Seat::FIRST));
         let issued = Entry::Issued { handle: two, at: MonoNanos(4) };
         let (_, ended) = after([enqueued(one, 0, 8), enqueued(two, 1, 8), issued]);
@@ -457,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collective_whose_end_was_lost_is_given_up_when_others_have_long_run() {
+    fn a_collective_whose_end_was_lost_is_abandoned_long_after_it_was_overtaken() {
         let [one, two, three] = [(); 3].map(|()| Handle::new(Kind::Collective, Seat::FIRST));
         let at = |entry, nanos| match entry {
             Entry::Enqueued { handle, communicator, function, seq, bytes, channels, begins, .. } => {
@@ -469,8 +471,8 @@ mod tests {
         let entries = [enqueued(one, 0, 1), channel(one, 10, 20)[0], enqueued(two, 1, 1)];
         let (mut collector, ended) = after(entries.into_iter().chain(channel(two, 30, 40)));
         assert_eq!(ended.iter().map(|one| one.seq).collect::<Vec<_>>(), [1]);
-        assert_eq!((collector.open.len(), collector.lost()), (1, 0), "its end may be on its way");
-        // A collective that waits for its ranks is not given up: none of its communicator runs after it.
+        assert_eq!((collector.open.len(), collector.lost()), (1, 0), "its end may still arrive");
+        // A collective that waits for other ranks is not abandoned: no later one of its communicator has run.
         collector.take(at(enqueued(three, 2, 1), STALE_NANOS + 2));
         assert_eq!(collector.ended(), []);
         collector.take(channel(three, 50, 60)[0]);
@@ -479,14 +481,14 @@ mod tests {
     }
 
     #[test]
-    fn a_collective_that_never_runs_is_given_up_in_the_end_and_counted() {
+    fn collectives_that_never_run_are_abandoned_beyond_the_bound_and_counted() {
         let never =
             (0..=MOST_OPEN as u64).map(|seq| enqueued(Handle::new(Kind::Collective, Seat::FIRST), seq, 1));
         let (collector, ended) = after(never);
         assert_eq!((ended.len(), collector.lost(), collector.open.len()), (0, 1, MOST_OPEN));
     }
 
-    /// Rank 1's, on the communicator.
+    /// A message that rank 1 sends or receives on the communicator.
     fn message(handle: Handle, batch: u16, from: u32, to: u32) -> Entry {
         let message = Message { from, to, seq: u32::from(batch), batch, is_sent: from == 1 };
         Entry::Message {
@@ -500,32 +502,32 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_a_batch_are_over_together() {
+    fn messages_of_a_batch_finish_together() {
         let [sent, received, next] = [(); 3].map(|()| Handle::new(Kind::Collective, Seat::FIRST));
         let entries = [message(sent, 0, 1, 2), message(received, 0, 0, 1), message(next, 1, 1, 2)];
         let (mut collector, ended) = after(entries.into_iter().chain(channel(sent, 10, 20)));
-        assert_eq!(ended, [], "the other one has not begun");
+        assert_eq!(ended, [], "the other message has not started");
         channel(received, 10, 40).into_iter().for_each(|entry| collector.take(entry));
         let ended = collector.ended();
         let ran: Vec<(Ran, bool)> = ended.iter().map(|one| (one.ran, one.is_sent)).collect();
         assert_eq!(ran, [(Ran::Gpu { begin: 10, end: 20 }, true), (Ran::Gpu { begin: 10, end: 40 }, false)]);
         assert!(ended.iter().all(|one| one.function == Function::SendReceive && one.seq == 0));
-        assert_ne!(ended[0].communicator, ended[1].communicator, "each way is its own");
+        assert_ne!(ended[0].communicator, ended[1].communicator, "each direction is a link of its own");
     }
 
     #[test]
-    fn a_message_of_nothing_holds_nobody_up() {
+    fn an_empty_message_delays_no_other() {
         let [empty, sent, next] = [(); 3].map(|()| Handle::new(Kind::Collective, Seat::FIRST));
         let entries = [message(empty, 0, 0, 1), message(sent, 0, 1, 2), message(next, 1, 1, 2)];
         let (mut collector, ended) = after(entries.into_iter().chain(channel(sent, 10, 20)));
         assert_eq!(ended, []);
         collector.take(channel(next, 30, 40)[0]);
         assert_eq!(collector.ended().len(), 1);
-        assert_eq!(collector.open.len(), 1, "the one that runs");
+        assert_eq!(collector.open.len(), 1, "the message that runs");
     }
 
     #[test]
-    fn with_all_others_at_once_it_is_one_all_to_all() {
+    fn messages_with_all_other_ranks_at_once_are_one_all_to_all() {
         let handles = [(); 4].map(|()| Handle::new(Kind::Collective, Seat::FIRST));
         let ways = [(1, 0), (0, 1), (1, 2), (2, 1)];
         let entries = handles.iter().zip(ways).flat_map(|(&handle, (from, to))| {

@@ -1,6 +1,8 @@
-//! Sends and receives: each is told by both its ranks, and joined by what both know, who sends, who receives, and the
-//! how manieth it is between the two. Where a rank exchanges something with every other at once, which is how an
-//! all-to-all is made of them, that is one collective.
+//! Sends and receives.
+//!
+//! Both ranks report a message. They identify it alike: by its sender, its receiver, and its index among the messages
+//! from one to the other. When a rank exchanges a message with every other rank at once, as in an all-to-all, the
+//! messages are joined into one collective.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -10,25 +12,26 @@ use wire::event::Function;
 use crate::collect::{Collective, Ran};
 use crate::table::{Table, mixed};
 
-/// Below this, all others are one neighbour, with whom the stages of a pipeline exchange as well.
+/// The smallest size of an all-to-all. In a communicator of two ranks, an exchange with the only other rank looks like
+/// one between stages of a pipeline.
 const LEAST_EXCHANGE: u32 = 3;
 
-/// What one rank says of values that it sends to another, or receives.
+/// One rank's report of a message that it sends or receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Who sends, by its rank in the communicator.
+    /// The sender, by its rank in the communicator.
     pub from: u32,
-    /// Who receives.
+    /// The receiver, by its rank in the communicator.
     pub to: u32,
-    /// The how manieth from the one to the other, from 0 on.
+    /// The index among the messages from the sender to the receiver, from 0 on.
     pub seq: u32,
-    /// Messages of one communicator with equal numbers, one after the other, run together.
+    /// The batch. Consecutive messages of a communicator in one batch run together.
     pub batch: u16,
-    /// Told by the one who sends.
+    /// Whether the sender reports it.
     pub is_sent: bool,
 }
 
-/// Messages by their way and end: those of some sixty communicators of 64 ranks.
+/// Counts of messages by link and end, enough for some sixty communicators of 64 ranks.
 static COUNTS: Table<8_192> = Table::new();
 
 thread_local! {
@@ -36,28 +39,29 @@ thread_local! {
 }
 
 impl Message {
-    /// What this thread numbers from now on runs together, and apart from what it numbered before.
+    /// Starts a batch: messages that this thread counts from now on run together, separately from earlier ones.
     pub(crate) fn begin_batch() {
         BATCH.set(BATCH.get().wrapping_add(1));
     }
 
-    /// Numbers a message. Whoever counts only what is recorded is out of step with the other end once something is
-    /// not. `None` for one to oneself, which is a copy, and where there are too many ways to count.
+    /// Counts a message. Every message must be counted, even one that is not recorded; otherwise the indices of the two
+    /// ends diverge. Returns `None` for a message of a rank to itself, which is a copy, and if there are too many links
+    /// to count.
     pub(crate) fn next(communicator: u64, (from, to): (u32, u32), is_sent: bool) -> Option<Self> {
         let message = Self { from, to, seq: 0, batch: BATCH.get(), is_sent };
         let count = COUNTS.of(message.way(communicator) ^ u64::from(is_sent)).filter(|_| from != to)?;
         Some(Self { seq: count.fetch_add(1, Ordering::Relaxed) as u32, ..message })
     }
 
-    /// The number that both ranks know the way from the one to the other by: no other pair has it, whatever its
-    /// communicator.
+    /// Returns the number of the link from the sender to the receiver. Both ranks compute the same number, and it
+    /// differs for any other pair and communicator.
     #[must_use]
     pub fn way(&self, communicator: u64) -> u64 {
         mixed(communicator ^ mixed((u64::from(self.from) << 32) | u64::from(self.to)))
     }
 }
 
-/// A message that is over; `ran` is `None` where nothing was told of its kernel.
+/// A finished message; `ran` is `None` if its kernel was not reported.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) message: Message,
@@ -65,8 +69,8 @@ pub(crate) struct Told {
     pub(crate) ran: Option<Ran>,
 }
 
-/// What was told of messages that ran together, of a communicator with so many ranks, if that is known: one
-/// all-to-all, or each by itself.
+/// Joins messages that ran together, on a communicator of `size` ranks if that is known. Returns one all-to-all, or
+/// each message as a collective of its own.
 pub(crate) fn together(messages: Vec<Told>, size: Option<u32>) -> Vec<Collective> {
     if size.is_some_and(|size| is_exchange(&messages, size))
         && let Some(exchange) = exchange(&messages)
@@ -80,7 +84,7 @@ pub(crate) fn together(messages: Vec<Told>, size: Option<u32>) -> Vec<Collective
     messages.into_iter().filter_map(by_itself).collect()
 }
 
-/// One message to, and one from, each of the others.
+/// Returns whether the rank sends one message to, and receives one from, every other rank.
 fn is_exchange(messages: &[Told], size: u32) -> bool {
     let mut ways: Vec<(u32, u32)> =
         messages.iter().map(|told| (told.message.from, told.message.to)).collect();
@@ -89,13 +93,13 @@ fn is_exchange(messages: &[Told], size: u32) -> bool {
     size >= LEAST_EXCHANGE && ways.len() == messages.len() && ways.len() == 2 * (size as usize - 1)
 }
 
-/// From the first begin to the last end.
+/// Joins messages into one all-to-all, from the first start to the last end.
 fn exchange(messages: &[Told]) -> Option<Collective> {
     let first = messages.first()?.collective;
     let sent = messages.iter().filter(|told| told.message.is_sent);
     Some(Collective {
         function: Function::AllToAll,
-        // Equal on all ranks as long as a communicator does nothing else.
+        // The same on all ranks as long as the communicator does nothing else.
         seq: messages.iter().map(|told| told.collective.seq).max()?,
         bytes: sent.map(|told| told.collective.bytes).sum(),
         ran: messages.iter().filter_map(|told| told.ran).reduce(Ran::joined)?,
@@ -112,7 +116,7 @@ mod tests {
 
     const COMMUNICATOR: u64 = 7;
 
-    /// Of rank 1, in the first batch.
+    /// Builds a message of rank 1, in the first batch.
     fn told(peer: u32, is_sent: bool, bytes: u64, [begin, end]: [u64; 2]) -> Told {
         let (from, to) = if is_sent { (1, peer) } else { (peer, 1) };
         let ran = Ran::Gpu { begin, end };
@@ -139,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn with_every_other_rank_at_once_it_is_an_all_to_all() {
+    fn messages_with_every_other_rank_at_once_are_one_all_to_all() {
         let [one] = together(with_all(), Some(3)).try_into().expect("one collective");
         let expected = Collective {
             function: Function::AllToAll,
@@ -151,20 +155,20 @@ mod tests {
     }
 
     #[test]
-    fn with_some_ranks_or_with_one_several_times_each_message_is_by_itself() {
+    fn messages_with_some_ranks_or_twice_with_one_rank_stay_separate() {
         let mut twice = with_all();
         twice[3] = told(2, true, 20, [15, 30]);
         for (messages, size) in
             [(with_all(), Some(4)), (with_all(), None), (twice, Some(3)), (with_all(), Some(2))]
         {
             let found = together(messages, size);
-            assert_eq!(found.len(), 4, "of {size:?}");
+            assert_eq!(found.len(), 4, "size {size:?}");
             assert!(found.iter().all(|one| one.function == Function::SendReceive));
         }
     }
 
     #[test]
-    fn both_ranks_know_a_way_by_one_number_and_the_way_back_by_another() {
+    fn both_ranks_number_a_link_alike_and_its_reverse_differently() {
         let of = |from, to, is_sent| Message { from, to, seq: 0, batch: 3, is_sent }.way(COMMUNICATOR);
         assert_eq!(of(1, 2, true), of(1, 2, false));
         assert_ne!(of(1, 2, true), of(2, 1, true));
@@ -172,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_whose_kernel_nothing_was_told_is_left_out() {
+    fn a_message_without_a_reported_kernel_is_left_out() {
         let mut some = with_all();
         some[1].ran = None;
         assert_eq!(together(some, None).len(), 3);

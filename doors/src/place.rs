@@ -1,7 +1,8 @@
-//! Collectives to records: which step each belongs to, on all communicators of a rank.
+//! Assigns the collectives of a rank, on all its communicators, to steps and writes their records.
 //!
-//! The communicator whose collectives take the longest to repeat says what a step is: others repeat once a layer or
-//! once a micro-batch. What runs on the others belongs to the step that ends next.
+//! The communicator whose collectives take the longest to repeat defines the step and is called the anchor. Other
+//! communicators repeat once per layer or once per micro-batch. A collective on one of those belongs to the step that
+//! ends next.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,85 +16,87 @@ use crate::sampling::Steps;
 use crate::steps::{Place, StepFinder};
 use crate::trail::Phase;
 
-/// With several communicators, the first that repeats may be one that does so once a layer: so long the others are
-/// waited for,
+/// How long other communicators are awaited before an anchor is chosen, in nanoseconds. The first one to repeat may do
+/// so once per layer.
 const SETTLING_NANOS: i64 = 2_000_000_000;
-/// and so long those that do not repeat.
+/// How long communicators that do not repeat are awaited, in nanoseconds.
 const MOST_SETTLING_NANOS: i64 = 30_000_000_000;
-/// Communicators repeat with the step when they take this share of the longest time to do so.
+/// The share of the longest period from which on a communicator counts as repeating once per step.
 const ALIKE: f64 = 0.8;
-/// Collectives of other communicators that wait for their step.
+/// The largest number of collectives on other communicators that wait for their step.
 const MOST_WAITING: usize = 16_384;
-/// Phases of the host that wait for their step.
+/// The largest number of host phases that wait for their step.
 const MOST_PHASES: usize = 1_024;
-/// Communicators that are told apart; a job with tensor, pipeline and expert parallelism has fewer than ten a rank.
+/// The largest number of communicators distinguished. A job with tensor, pipeline and expert parallelism has fewer than
+/// ten per rank.
 const MOST_COMMUNICATORS: usize = 256;
-/// A collective that began so long after the one before had ended was waiting for its gradients. One that waited for its
-/// turn follows within some ten microseconds, and later where whoever runs it was off the processor; gradients of a
-/// bucket take milliseconds.
+/// The idle time before a collective that shows it was waiting for its gradients, in nanoseconds. A collective that
+/// waited for its turn follows within some ten microseconds, or later if the thread that runs it was descheduled. The
+/// gradients of a bucket take milliseconds.
 pub(crate) const IDLE_NANOS: i64 = 200_000;
 
-/// Puts collectives into steps.
+/// Assigns collectives to steps.
 #[derive(Debug, Default)]
 pub struct Placer {
     finders: BTreeMap<u64, StepFinder>,
     names: BTreeMap<u64, Comm>,
-    /// The communicator that says what a step is.
+    /// The communicator that defines the step.
     anchor: Option<u64>,
-    /// Since when something repeats and no anchor is chosen.
+    /// Since when a communicator repeats while no anchor is chosen.
     repeats_since: Option<MonoNanos>,
-    /// The longest step that an anchor had: what repeats in less than half of it is no step.
+    /// The duration of the longest step of any anchor, in nanoseconds. A period of less than half of it is not a step.
     longest_nanos: i64,
     current: Option<Current>,
-    /// The end of the step before; `None` before the first.
+    /// The end of the previous step; `None` before the first.
     before: Option<Before>,
     waiting: VecDeque<Timed>,
     phases: VecDeque<(Phase, MonoNanos, MonoNanos)>,
     blocking: Blocking,
 }
 
-/// How a step ended.
+/// The end of a step.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     end: MonoNanos,
-    /// It is known when its last collective ended, and not only when it was enqueued.
+    /// Whether the end of the last collective is known, and not only its time of enqueueing.
     is_end_known: bool,
-    /// When its last collective was enqueued.
+    /// When the last collective was enqueued.
     last_launch: MonoNanos,
 }
 
-/// The step that is being put together.
+/// The step in progress.
 #[derive(Debug)]
 struct Current {
     step: Step,
     begin: MonoNanos,
-    /// The step before ended at a time that is known.
+    /// Whether the end of the previous step is known.
     is_begin_known: bool,
-    /// Its first collective was enqueued.
+    /// When the first collective was enqueued.
     first_launch: MonoNanos,
-    /// The device computed at least until then: a collective that found its stream idle was waiting for gradients.
+    /// A time until which the device certainly computed. A collective that found its stream idle was waiting for
+    /// gradients.
     computed_until: MonoNanos,
     previous_end: MonoNanos,
-    /// Its collectives, but for those that had no room.
+    /// The collectives of the step, up to a bound.
     ran: Vec<Ran>,
 }
 
 impl Placer {
-    /// Says that all ranks are in this communicator: it is the run's communicator 0.
+    /// Declares that all ranks are in this communicator, which makes it the run's communicator 0.
     pub fn name_world(&mut self, communicator: u64) {
         if !self.names.values().any(|name| *name == Comm(0)) {
             self.names.insert(communicator, Comm(0));
         }
     }
 
-    /// The collectives that make up a step, once that is known.
+    /// Returns the collectives that make up a step; `None` until they are known.
     #[must_use]
     pub(crate) fn steps(&self) -> Option<Steps> {
         let communicator = self.anchor?;
         self.finders.get(&communicator)?.steps(communicator)
     }
 
-    /// Takes in a collective, in the order of its communicator, and hands out the records that it completes.
+    /// Adds a collective, in the order of its communicator, and passes the records it completes to `record`.
     pub fn take(&mut self, timed: &Timed, mut record: impl FnMut(Event)) {
         let communicator = timed.collective.communicator;
         if self.finders.len() >= MOST_COMMUNICATORS && !self.finders.contains_key(&communicator) {
@@ -114,9 +117,9 @@ impl Placer {
         }
     }
 
-    /// The slowest of those that repeat; it stays for as long as it does. Among several that repeat with the step,
-    /// all ranks must choose alike: the world, else the one with the lowest number, and messages, of which each pair has
-    /// its own, last of all.
+    /// Chooses the slowest repeating communicator and retains it for as long as it repeats. Of several communicators
+    /// that repeat once per step, all ranks must choose the same: the world, otherwise the one with the lowest number.
+    /// Messages come last, since each pair of ranks has a communicator number of its own.
     fn choose_anchor(&mut self, now: MonoNanos) {
         let repeats = |number: &u64| self.finders.get(number).and_then(StepFinder::step_nanos);
         if self.anchor.as_ref().and_then(repeats).is_some() {
@@ -156,7 +159,7 @@ impl Placer {
                 ran: Vec::new(),
             });
         }
-        // Steps are found in the middle of one, which is left out.
+        // Steps are found in the middle of a step, which is left out.
         let Some(current) = self.current.as_mut().filter(|current| current.step == place.step) else {
             return;
         };
@@ -168,9 +171,9 @@ impl Placer {
         if current.ran.len() < MOST_WAITING {
             current.ran.push(ran(timed, place.bucket, true));
         }
-        // Where a step begins at no known time, its times are no more than those of the enqueueing.
+        // If the start of a step is not known, its times are no better than those of enqueueing.
         let source = if current.is_begin_known { timed.source } else { Source::Derived };
-        // Of the first step only its end is known: the next one begins there.
+        // Only the end of the first step is known: the next step starts there.
         if self.before.is_some() {
             record(Event::Bucket(BucketRecord { source, ..self.bucket(timed, place.step, place.bucket) }));
         }
@@ -209,7 +212,7 @@ impl Placer {
             span(kind, from, to);
             at = to;
         }
-        // What is not compute is waiting: the device has nothing else to do before the last collective is done.
+        // After its compute, the device has nothing to do but wait for the last collective.
         span(SpanKind::Backward, at, computed_until);
         for (from, to) in blocked {
             span(SpanKind::Blocked, from.max(begin), to.min(computed_until));
@@ -218,7 +221,7 @@ impl Placer {
         record(Event::Step(StepRecord { step, begin, end, samples: 0, shadow: false }));
     }
 
-    /// Takes in that the host's main thread was in a phase; in the order of time.
+    /// Adds a phase of the host's main thread. Phases must be added in order of time.
     pub fn take_phase(&mut self, phase: Phase, begin: MonoNanos, end: MonoNanos) {
         if self.phases.len() == MOST_PHASES {
             self.phases.pop_front();
@@ -226,8 +229,9 @@ impl Placer {
         self.phases.push_back((phase, begin, end));
     }
 
-    /// When the device waited for the host: what the host did before it enqueued the step's first collective, and after
-    /// the device was done with the step before. A host that runs ahead does it earlier, and costs nothing.
+    /// Returns the intervals in which the device waited for the host: phases of the host after the device finished the
+    /// previous step and before the host enqueued the step's first collective. A host that runs ahead spends them
+    /// earlier, at no cost.
     fn waited_for_host(&mut self, step: &Current) -> Vec<(SpanKind, MonoNanos, MonoNanos)> {
         let is_later = |(_, begin, _): &(Phase, MonoNanos, MonoNanos)| *begin >= step.first_launch;
         let later = self.phases.iter().position(is_later).unwrap_or(self.phases.len());
@@ -252,14 +256,15 @@ impl Placer {
             bytes: collective.bytes,
             ready: collective.launch,
             launch: collective.launch,
-            // Two clocks: a kernel that began at once may seem to have begun a little before its launch.
+            // The times are from two clocks: a kernel that started at once may seem to start slightly before its
+            // launch.
             start: start.max(collective.launch),
             end: end.max(start).max(collective.launch),
             source,
         }
     }
 
-    /// A communicator's name in the run: the same on all its ranks, and never that of the world.
+    /// Returns a communicator's number in the run. It is the same on all ranks and never that of the world.
     fn name(&mut self, communicator: u64) -> Comm {
         *self.names.entry(communicator).or_insert_with(|| {
             let folded = (communicator ^ (communicator >> 32)) as u32;
@@ -292,7 +297,8 @@ mod tests {
         Timed { collective, start, end, source: Source::DeviceEvent }
     }
 
-    /// Steps of 100 ms: two layers of tensor parallelism, then two buckets, of which the second waits for its turn.
+    /// Runs steps of 100 ms, with two layers of tensor parallelism and then two buckets. The second bucket waits for
+    /// its turn.
     fn job(steps: u64) -> Vec<Event> {
         let (mut placer, mut events) = (Placer::default(), Vec::new());
         placer.name_world(DATA);
@@ -311,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_has_its_buckets_of_all_communicators_and_ends_with_the_last() {
+    fn a_step_contains_the_buckets_of_all_communicators_and_ends_with_the_last() {
         let events = job(80);
         let ends: Vec<(Step, i64, i64)> = events
             .iter()
@@ -339,12 +345,12 @@ mod tests {
     }
 
     #[test]
-    fn compute_is_known_to_last_until_a_collective_that_found_its_stream_idle() {
+    fn compute_lasts_until_a_collective_that_found_its_stream_idle() {
         let mut spans = job(80).into_iter().filter_map(|event| match event {
             Event::Span(span) => Some((span.kind, span.begin.0 % 100_000_000, span.end.0 % 100_000_000)),
             _ => None,
         });
-        // The second bucket waited for the first, which says nothing of compute. A layer waits for its sum.
+        // The second bucket waited for the first, which says nothing about compute. A layer waits for its sum.
         while let Some(compute) = spans.next() {
             assert_eq!(compute, (SpanKind::Backward, 90_000_000, 60_000_000));
             assert_eq!(spans.next(), Some((SpanKind::Blocked, 20_000_000, 21_000_000)));
@@ -353,7 +359,8 @@ mod tests {
         }
     }
 
-    /// Steps of 100 ms with one collective; the host gets its input from 2 to 12 ms, or while the device is busy still.
+    /// Runs steps of 100 ms with one collective. The host reads its input from 2 to 12 ms, or `ahead` microseconds
+    /// earlier, while the device is still busy.
     fn spans_of_input(ahead: i64) -> Vec<(SpanKind, i64, i64)> {
         let (mut placer, mut spans) = (Placer::default(), Vec::new());
         for step in 0..80 {
@@ -372,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_waits_for_input_that_comes_after_it_is_done_and_not_for_what_came_before() {
+    fn a_device_waits_only_for_input_read_after_it_finished_the_previous_step() {
         let waited = spans_of_input(0);
         let expected = [
             (SpanKind::Backward, 0, 2_000),
@@ -387,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn one_seq_never_names_two_collectives() {
+    fn a_sequence_number_never_names_two_collectives() {
         let mut seen = std::collections::BTreeSet::new();
         for event in job(80) {
             if let Event::Bucket(bucket) = event {

@@ -1,11 +1,15 @@
-//! Training steps that nobody marks, found in the order of collectives.
+//! Finds training steps, which an unmodified job does not mark, in the order of its collectives.
 //!
-//! A training step issues the same collectives as the one before. What repeats is the step; where it begins is told
-//! by time, since between two steps lies a forward pass in which nothing is reduced: of that in which nothing runs,
-//! since a rank that waits in a collective for a slow one would tell of another gap than that. Where something tells of
-//! updates of the parameters, the first collective after one begins a step, and buckets that are all alike are told
-//! apart. How a step is numbered must not depend on when a rank found out: its number comes from the count of
-//! collectives, which is the same on all ranks.
+//! A training step issues the same collectives as the step before, so the shortest repeating sequence is a step. Timing
+//! gives its start: between two steps lies a forward pass in which nothing is reduced. The gap that counts is the time
+//! in which no collective runs. The time between launches would mislead a rank that waits in a collective for a slow
+//! one.
+//!
+//! If optimizer updates are reported, the first collective after an update starts a step. This also works for buckets
+//! that all look alike.
+//!
+//! Step numbers must not depend on when a rank finds its steps. They are computed from the count of collectives, which
+//! is the same on all ranks.
 
 use std::collections::VecDeque;
 
@@ -16,18 +20,19 @@ use crate::collect::{Collective, Timed};
 use crate::sampling::Steps;
 use crate::trail::Function;
 
-/// Collectives that are remembered while no period is found: a step may have a third of them.
+/// The number of collectives remembered while no period is known. A step may have a third of them.
 const HISTORY: usize = 8_192;
-/// A period must be seen so often,
+/// The number of times a period must repeat.
 const REPEATS: usize = 3;
-/// and for so long: one layer's collectives repeat as well, for the time of one pass.
+/// The time a period must be seen for, in nanoseconds. The collectives of one layer repeat as well, for the length of
+/// one pass.
 const FIRST_PATIENCE_NANOS: i64 = 1_000_000_000;
-/// What turned out to be less than a step is looked at for twice as long the next time, up to this.
+/// The limit of the observation time, in nanoseconds. It doubles whenever a period turns out not to be a step.
 const MOST_PATIENCE_NANOS: i64 = 60_000_000_000;
-/// An idle time between collectives begins a step when it is longer than any other by this factor.
+/// The factor by which the longest idle time must exceed the second longest to start a step.
 const CLEAR_GAP: f64 = 1.5;
 
-/// Collectives that look alike are the same one of another step.
+/// The features that identify a collective across steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Token {
     function: Function,
@@ -35,7 +40,8 @@ struct Token {
 }
 
 impl Token {
-    /// What goes to whom depends on the samples, where experts share a model or sequences differ in length.
+    /// Reads the features of a collective. The payload of a message or an all-to-all is ignored: it depends on the
+    /// samples when a model has experts or sequences differ in length.
     fn of(collective: &Collective) -> Self {
         let Collective { function, bytes, .. } = *collective;
         let is_even = !matches!(function, Function::SendReceive | Function::AllToAll);
@@ -46,33 +52,33 @@ impl Token {
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     token: Token,
-    /// As [`Collective::begins`].
+    /// See [`Collective::begins`].
     begins: bool,
     seq: u64,
     launch: MonoNanos,
-    /// For how long nothing ran on its communicator before it, in nanoseconds.
+    /// How long the communicator was idle before the collective, in nanoseconds.
     idle: i64,
 }
 
-/// Where a collective belongs.
+/// The position of a collective in the training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The step.
     pub step: Step,
-    /// Its position among the step's collectives.
+    /// The index among the step's collectives.
     pub bucket: Bucket,
-    /// The last of its step.
+    /// Whether this is the last collective of the step.
     pub is_last: bool,
 }
 
-/// Finds the steps in one communicator's collectives.
+/// Finds the steps in the collectives of one communicator.
 #[derive(Debug)]
 pub struct StepFinder {
     history: VecDeque<Seen>,
     period: Option<Period>,
     patience_nanos: i64,
     seen: usize,
-    /// When all that came so far had run.
+    /// When the last of the collectives so far ended.
     ran_until: MonoNanos,
 }
 
@@ -88,25 +94,25 @@ impl Default for StepFinder {
     }
 }
 
-/// What repeats.
+/// A repeating sequence of collectives.
 #[derive(Debug)]
 struct Period {
-    /// The collectives of a step, the first one first.
+    /// The collectives of a step, in order.
     tokens: Vec<Token>,
-    /// Which is expected next.
+    /// The index of the next expected collective.
     next: usize,
-    /// The step it is in.
+    /// The current step.
     step: Step,
-    /// How many of its tokens are of the first one's function,
+    /// The number of tokens with the function of the first one.
     per_step: u64,
-    /// and the number that the first one had when it was found, less whole steps.
+    /// The sequence number of the first token in step 0.
     phase: u64,
-    /// How long a step took while it was looked for.
+    /// The mean duration of a step at the time the period was found, in nanoseconds.
     step_nanos: i64,
 }
 
 impl Period {
-    /// Takes a collective that is what was expected.
+    /// Returns the place of a collective, or `None` if it is not the expected one.
     fn place(&mut self, seen: &Seen) -> Option<Place> {
         if self.tokens[self.next] != seen.token {
             return None;
@@ -121,8 +127,8 @@ impl Period {
 }
 
 impl StepFinder {
-    /// Takes in the next collective; says where it belongs once steps are known. When a collective comes that does
-    /// not belong there, steps are looked for anew.
+    /// Adds the next collective and returns its place once steps are known. An unexpected collective discards the
+    /// period, and the search starts over.
     pub fn place(&mut self, timed: &Timed) -> Option<Place> {
         self.seen += 1;
         let idle = timed.start - self.ran_until;
@@ -141,7 +147,7 @@ impl StepFinder {
             self.history.pop_front();
         }
         self.history.push_back(seen);
-        // Looking costs a pass over the history: seldom when that is long.
+        // A search costs a pass over the history, so a long history is searched rarely.
         if self.history.len().is_multiple_of(1 + self.history.len() / 64) {
             self.period = self.find();
             if self.period.is_some() {
@@ -151,20 +157,21 @@ impl StepFinder {
         None
     }
 
-    /// Whether it has had enough collectives for something to repeat.
+    /// Returns whether there were enough collectives for a sequence to repeat.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.seen >= REPEATS
     }
 
-    /// Whether what repeats are messages from one rank to another.
+    /// Returns whether the repeating sequence contains messages from one rank to another.
     #[must_use]
     pub fn has_messages(&self) -> bool {
         let of_messages = |token: &Token| token.function == Function::SendReceive;
         self.period.as_ref().is_some_and(|period| period.tokens.iter().any(of_messages))
     }
 
-    /// The collectives of `communicator`, which these are, that make up a step; `None` while steps are not known.
+    /// Returns the collectives of `communicator`, the one that this finder is for, that make up a step; `None` until
+    /// steps are known.
     #[must_use]
     pub(crate) fn steps(&self, communicator: u64) -> Option<Steps> {
         let Period { tokens, phase, per_step, .. } = self.period.as_ref()?;
@@ -172,18 +179,18 @@ impl StepFinder {
         Some(Steps { communicator, function, phase: *phase, per_step: *per_step, collectives })
     }
 
-    /// How long a step takes; `None` while steps are not known.
+    /// Returns the duration of a step in nanoseconds; `None` until steps are known.
     #[must_use]
     pub fn step_nanos(&self) -> Option<i64> {
         self.period.as_ref().map(|period| period.step_nanos)
     }
 
-    /// The smallest period of the newest collectives, looked for over ever more of them.
+    /// Finds the smallest period of the newest collectives, over an ever longer part of the history.
     fn find(&self) -> Option<Period> {
         let newest = self.history.back()?.launch;
         let patient = |seen: &&Seen| newest - seen.launch < self.patience_nanos;
         let watched = self.history.iter().rev().take_while(patient).count() + 1;
-        // A full history is all there will ever be.
+        // A full history grows no further.
         let mut watched = if self.history.len() == HISTORY { watched.min(HISTORY) } else { watched };
         let periods = smallest_periods(self.history.iter().rev().map(|seen| (seen.token, seen.begins)));
         while watched <= self.history.len() {
@@ -199,10 +206,10 @@ impl StepFinder {
     }
 }
 
-/// For each beginning of `tokens`, the length of its smallest period (Knuth, Morris, Pratt 1977).
+/// Returns the length of the smallest period of each prefix of `tokens` (Knuth, Morris, Pratt 1977).
 fn smallest_periods<T: PartialEq>(tokens: impl Iterator<Item = T>) -> Vec<usize> {
     let tokens: Vec<T> = tokens.collect();
-    // border[n]: the longest proper beginning of the first n that is also their end.
+    // border[n]: the longest proper prefix of the first n tokens that is also their suffix.
     let mut border = vec![0; tokens.len() + 1];
     for length in 2..=tokens.len() {
         let mut fits: usize = border[length - 1];
@@ -214,7 +221,7 @@ fn smallest_periods<T: PartialEq>(tokens: impl Iterator<Item = T>) -> Vec<usize>
     (1..=tokens.len()).map(|length| length - border[length]).collect()
 }
 
-/// The period of `length` that `repeats` are whole times of, begun after the update, or its longest gap.
+/// Builds the period of `length` tokens from whole repeats. It starts after the update, or after the longest gap.
 fn begun_at_the_gap(repeats: &[Seen], length: usize) -> Period {
     let first = first_after_update(&repeats[..length])
         .or_else(|| first_after_gap(repeats, length))
@@ -226,7 +233,7 @@ fn begun_at_the_gap(repeats: &[Seen], length: usize) -> Period {
     let (begin, last) = (&repeats[first], &repeats[repeats.len() - length + first]);
     let steps_between = (repeats.len() / length - 1) as i64;
     Period {
-        // The newest collective is the last of a whole repeat, as `repeats` has it.
+        // The newest collective is the last one of a whole repeat.
         next: (length - first) % length,
         step: Step(last.seq / per_step),
         phase: begin.seq % per_step,
@@ -236,16 +243,16 @@ fn begun_at_the_gap(repeats: &[Seen], length: usize) -> Period {
     }
 }
 
-/// The position of the token that follows the only update of a step, if something tells of updates.
+/// Returns the position of the token after the only update of a step; `None` if there is no update or more than one.
 fn first_after_update(period: &[Seen]) -> Option<usize> {
     let mut updates = period.iter().enumerate().filter(|(_, seen)| seen.begins);
     let (first, _) = updates.next()?;
     updates.next().is_none().then_some(first)
 }
 
-/// The position of the token that follows the longest gap, if one is clearly the longest.
+/// Returns the position of the token after the longest gap, if that gap is clearly the longest.
 fn first_after_gap(repeats: &[Seen], length: usize) -> Option<usize> {
-    // Of every position the shortest counts, which no hiccup makes.
+    // The shortest gap at each position counts: a hiccup only lengthens gaps.
     let mut gaps: Vec<(f64, usize)> = (0..length)
         .map(|position| {
             let idle = (position..repeats.len()).step_by(length).map(|at| repeats[at].idle.max(0) as f64);
@@ -260,7 +267,7 @@ fn first_after_gap(repeats: &[Seen], length: usize) -> Option<usize> {
     }
 }
 
-/// Without a clear gap all ranks must still agree: on the rotation that comes first in order.
+/// Returns the rotation that sorts first, which is the same on all ranks even without a clear gap.
 fn least_rotation(period: &[Seen]) -> usize {
     let rotation = |first: usize| period[first..].iter().chain(&period[..first]).map(|seen| seen.token);
     (0..period.len()).min_by(|&a, &b| rotation(a).cmp(rotation(b))).unwrap_or(0)
@@ -274,7 +281,7 @@ mod tests {
     use super::*;
     use crate::collect::Ran;
 
-    /// A step's collectives: function, bytes, milliseconds after the one before.
+    /// The collectives of a step: function, bytes, milliseconds since the previous one.
     type Shape = [(Function, u64, i64)];
 
     const DDP: [(Function, u64, i64); 3] =
@@ -291,7 +298,7 @@ mod tests {
             Self { seqs: [0; 16], time: 0, begins: false }
         }
 
-        /// Each takes no time.
+        /// Returns the next collective, which takes no time.
         fn next(&mut self, (function, bytes, millis): (Function, u64, i64)) -> Timed {
             self.time += millis * 1_000_000;
             let seq = self.seqs[function as usize];
@@ -317,12 +324,13 @@ mod tests {
         }
     }
 
-    /// Four buckets alike, as gradients of equal layers make them; what comes before the first takes no longer.
+    /// Tests four identical buckets, as gradients of equal layers produce them, without a longer gap before the first
+    /// one.
     #[test]
-    fn buckets_that_are_all_alike_are_told_apart_by_updates() {
+    fn identical_buckets_are_distinguished_by_updates() {
         let (mut job, mut finder, mut places) = (Job::new(), StepFinder::default(), Vec::new());
         for collective in 0..400 {
-            // Of one step nothing tells of the update before it, since a scaled loss overflowed.
+            // One step has no reported update before it, as after the overflow of a scaled loss.
             job.begins = collective % 4 == 0 && collective != 300;
             places.extend(
                 finder.place(&job.next((Function::AllReduce, 100, 10))).map(|place| (collective, place)),
@@ -335,9 +343,9 @@ mod tests {
     }
 
     #[test]
-    fn steps_begin_after_the_forward_pass_whatever_came_before() {
+    fn steps_start_after_the_forward_pass_whatever_preceded_them() {
         let (mut job, mut finder) = (Job::new(), StepFinder::default());
-        // Parameters are broadcast, and the first step has its buckets in another order.
+        // Parameters are broadcast first, and the first step has its buckets in a different order.
         job.run(&mut finder, &[(Function::Broadcast, 9, 1), (Function::AllReduce, 550, 80)], 1);
         let places = job.run(&mut finder, &DDP, 60);
         assert!(finder.step_nanos() == Some(82_000_000) && places.len() > 100, "{places:?}");
@@ -350,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_find_out_at_different_times_number_steps_alike() {
+    fn ranks_that_find_steps_at_different_times_number_them_alike() {
         let places = |slow: i64| {
             let (mut job, mut finder) =
                 (Job::new(), StepFinder { patience_nanos: slow, ..Default::default() });
@@ -367,21 +375,22 @@ mod tests {
     }
 
     #[test]
-    fn layers_repeat_too_and_are_taken_back_when_the_step_shows() {
+    fn a_period_of_repeating_layers_is_replaced_once_the_step_repeats() {
         let mut shape = vec![(Function::AllReduce, 8, 20); 64];
         shape.push((Function::ReduceScatter, 1_000, 5));
         shape[0].2 = 200;
         let (mut job, mut finder) = (Job::new(), StepFinder::default());
         job.run(&mut finder, &shape, 40);
         let places = job.run(&mut finder, &shape, 20);
-        assert_eq!(places.len(), 20 * 65, "every collective has its place");
+        assert_eq!(places.len(), 20 * 65, "every collective has a place");
         assert_eq!(places.iter().filter(|place| place.is_last).count(), 20);
     }
 
     #[test]
-    fn a_rank_that_waits_for_another_finds_the_same_gap() {
+    fn a_rank_that_waits_for_another_rank_finds_the_same_gap() {
         let (mut job, mut finder) = (Job::new(), StepFinder::default());
-        // A layer's sum that takes 40 ms because a neighbour is late, 30 ms of forward before it, and 10 ms behind.
+        // A layer's all-gather follows 30 ms of forward pass and takes 40 ms because a neighbor is late. An all-reduce
+        // follows 10 ms later.
         let places: Vec<Place> = (0..60)
             .flat_map(|_| {
                 let mut layer = job.next((Function::AllGather, 10, 30));
@@ -394,11 +403,11 @@ mod tests {
         assert!(places.len() > 60, "{places:?}");
         assert!(places.windows(2).all(|pair| pair[0].is_last == (pair[1].bucket == Bucket(0))));
         let first = finder.period.expect("steps are found").tokens[0];
-        assert_eq!(first.function, Function::AllGather, "by its launch the other one would be");
+        assert_eq!(first.function, Function::AllGather, "by launch times it would be the all-reduce");
     }
 
     #[test]
-    fn what_is_sent_is_the_same_however_much_it_is() {
+    fn the_payload_size_of_an_all_to_all_does_not_matter() {
         let mut finder = StepFinder::default();
         let mut job = Job::new();
         let uneven =
@@ -409,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_clear_gap_the_order_decides() {
+    fn without_a_clear_gap_the_sort_order_decides() {
         let even = DDP.map(|(function, bytes, _)| (function, bytes, 10));
         let phase = |skip: usize| {
             let (mut job, mut finder) = (Job::new(), StepFinder::default());
@@ -436,8 +445,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_a_step_consists_of_it_is_found(before in any_shape(), mut shape in any_shape()) {
-            // One of its own kind, so that nothing shorter repeats, after a forward pass.
+        fn steps_of_any_shape_are_found(before in any_shape(), mut shape in any_shape()) {
+            // A unique first collective after a forward pass, which keeps any shorter sequence from repeating.
             shape.insert(0, (Function::AllReduce, 1_000, 200));
             let (mut job, mut finder) = (Job::new(), StepFinder::default());
             job.run(&mut finder, &before, 1);
@@ -453,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_repeat_has_no_steps() {
+    fn collectives_that_never_repeat_have_no_steps() {
         let (mut job, mut finder) = (Job::new(), StepFinder::default());
         let mut bytes = 1_u64;
         for _ in 0..20_000 {

@@ -1,5 +1,5 @@
-//! What callbacks leave behind: entries in a ring per thread. Appending takes no lock, allocates nothing (but the
-//! thread's ring, once) and never waits.
+//! The call log: hooks append one entry per call to a ring of the calling thread. An append takes no lock and never
+//! blocks. It allocates nothing, except for the ring on a thread's first append.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,35 +11,35 @@ pub use wire::event::Function;
 
 use crate::messages::Message;
 
-/// Slots of one thread's ring: 16,384 x 56 bytes = 0.9 MiB. It is emptied every 20 ms; in that time a proxy thread
-/// that serves 32 channels of 100 collectives leaves 6,400 entries.
+/// The slots of one thread's ring: 16,384 x 56 bytes = 0.9 MiB. The ring is emptied every 20 ms. In that time, a proxy
+/// thread that serves 32 channels of 100 collectives appends 6,400 entries.
 const RING_SLOTS: usize = 16_384;
-/// Threads that may leave entries: NCCL has one or two per communicator.
+/// The largest number of threads with a ring. NCCL has one or two per communicator.
 const MOST_RINGS: usize = 256;
 
-/// One of the ranks that this process is, by the order in which they were met. Nearly all processes are one; where a
-/// process drives several GPUs, as JAX does, it is as many.
+/// A rank of this process, by the order in which the process's ranks appeared. Most processes are one rank; a process
+/// that drives several GPUs, as JAX does, is several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat(pub u8);
 
 impl Seat {
-    /// The only one, mostly.
+    /// The first local rank, which is the only one in most processes.
     pub const FIRST: Self = Self(0);
 }
 
-/// Names one event of NCCL's. It is a number and never a pointer: NCCL ends a collective before its kernels begin, so
-/// that whoever keeps objects behind its handles will sooner or later follow one that is gone.
+/// Identifies an event of NCCL. A handle is a number and never a pointer: NCCL ends a collective before its kernels
+/// start, so a pointer behind a handle might be followed after its object is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(u64);
 
-/// What a handle names.
+/// What a handle identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A collective, a send or a receive.
     Collective = 1,
     /// The part of a collective's kernel that serves one channel.
     Channel = 2,
-    /// What is launched as one kernel; of it nothing is told.
+    /// A group of operations, launched as one kernel. Nothing is recorded of it.
     Group = 3,
     /// A collective of a step that is not observed in full: only its enqueueing is recorded.
     Unobserved = 4,
@@ -49,10 +49,10 @@ impl Handle {
     const KIND_BITS: u32 = 4;
     const SEAT_BITS: u32 = 8;
 
-    /// The one that all groups have.
+    /// The handle shared by all groups.
     pub const GROUP: Self = Self(Kind::Group as u64);
 
-    /// A handle that no other event of this process has.
+    /// Creates a handle that is unique in this process.
     #[must_use]
     pub fn new(kind: Kind, seat: Seat) -> Self {
         static SERIAL: AtomicU64 = AtomicU64::new(1);
@@ -60,19 +60,19 @@ impl Handle {
         Self(serial | u64::from(seat.0) << Self::KIND_BITS | kind as u64)
     }
 
-    /// Whose it is.
+    /// Returns the local rank that the event belongs to.
     #[must_use]
     pub fn seat(self) -> Seat {
         Seat((self.0 >> Self::KIND_BITS) as u8)
     }
 
-    /// As NCCL carries it around; never 0.
+    /// Returns the bits that NCCL stores for us; never 0.
     #[must_use]
     pub fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// What NCCL hands back. `None` where it is not one of ours.
+    /// Reads the bits that NCCL passes back. Returns `None` if they are not a handle of this library.
     #[must_use]
     pub fn from_bits(bits: u64) -> Option<(Self, Kind)> {
         let kind = match bits & ((1 << Self::KIND_BITS) - 1) {
@@ -86,103 +86,103 @@ impl Handle {
     }
 }
 
-/// What a device waits for its host to do.
+/// A phase of the host that a device may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// The next batch is got.
+    /// The host reads the next batch of input.
     Input,
-    /// It is copied to the device.
+    /// The host copies the batch to the device.
     Copy,
 }
 
-/// What one callback was told.
+/// An entry of the call log: the content of one call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Entry {
     /// A collective was enqueued by the thread that called NCCL.
     Enqueued {
-        /// Names it.
+        /// Identifies the collective.
         handle: Handle,
-        /// The communicator, by the number that is the same on all ranks.
+        /// Identifies the communicator; the same on all ranks.
         communicator: u64,
-        /// What it does.
+        /// The operation.
         function: Function,
-        /// The how manieth of its function on its communicator, the same on all ranks.
+        /// The index among the collectives of this function on this communicator; the same on all ranks.
         seq: u64,
-        /// Payload of this rank, in bytes.
+        /// The payload of this rank, in bytes.
         bytes: u64,
-        /// How many channels it is spread over; some may do nothing.
+        /// The number of channels assigned; some may stay idle.
         channels: u8,
-        /// It is the first of its communicator since something told of an update of the parameters.
+        /// Whether this is the communicator's first collective after a reported optimizer update.
         begins: bool,
-        /// When.
+        /// The time of the call.
         at: MonoNanos,
     },
     /// A send or a receive was enqueued.
     Message {
-        /// Names it.
+        /// Identifies the message.
         handle: Handle,
-        /// As in [`Entry::Enqueued`].
+        /// See [`Entry::Enqueued`].
         communicator: u64,
-        /// Who sends what to whom.
+        /// The sender, the receiver and the index.
         message: Message,
-        /// Payload, in bytes.
+        /// The payload, in bytes.
         bytes: u64,
-        /// As in [`Entry::Enqueued`].
+        /// See [`Entry::Enqueued`].
         channels: u8,
-        /// When.
+        /// The time of the call.
         at: MonoNanos,
     },
-    /// A collective is enqueued, and nobody will tell when it runs: a release of NCCL that says nothing of kernels, a
-    /// range around the call, or a detail that was lowered.
+    /// A collective was enqueued, and its kernel will not be reported: this NCCL release reports no kernels, the entry
+    /// comes from an NVTX range around the call, or the step is not observed in full.
     Issued {
-        /// Names it.
+        /// Identifies the collective.
         handle: Handle,
-        /// When.
+        /// The time of the call.
         at: MonoNanos,
     },
-    /// A collective ran, by events before and behind it in its stream, on the host's clock.
+    /// A collective ran, by CUDA events before and after it on its stream; times on the host's clock.
     Timed {
-        /// Names it.
+        /// Identifies the collective.
         handle: Handle,
-        /// The event before it.
+        /// The event before the collective.
         begin: MonoNanos,
-        /// The event behind it.
+        /// The event after the collective.
         end: MonoNanos,
     },
     /// The main thread was in a phase that the job marks.
     Phase {
-        /// Which.
+        /// The phase.
         phase: Phase,
-        /// It began.
+        /// The start of the phase.
         begin: MonoNanos,
-        /// It ended.
+        /// The end of the phase.
         end: MonoNanos,
     },
-    /// A channel of a collective's kernel began on the GPU.
+    /// A channel of a collective's kernel started on the GPU.
     Began {
-        /// Names it.
+        /// Identifies the channel.
         handle: Handle,
-        /// Its collective.
+        /// The collective of the channel.
         parent: Handle,
-        /// `%globaltimer` of the GPU, in nanoseconds; `None` before NCCL 2.27.
+        /// The GPU's `%globaltimer`, in nanoseconds; `None` before NCCL 2.27.
         gpu: Option<u64>,
-        /// When the host saw it.
+        /// When the host saw the start.
         at: MonoNanos,
     },
     /// A channel ended on the GPU.
     Ended {
-        /// Names it.
+        /// Identifies the channel.
         handle: Handle,
-        /// As in [`Entry::Began`].
+        /// See [`Entry::Began`].
         gpu: Option<u64>,
-        /// When the host saw it.
+        /// When the host saw the end.
         at: MonoNanos,
     },
 }
 
 impl Entry {
-    /// Which of this process's ranks it is about; `None` for all.
+    /// Returns the local rank that the entry is about; `None` for all ranks of the process.
     #[must_use]
     pub fn seat(&self) -> Option<Seat> {
         match self {
@@ -197,7 +197,7 @@ impl Entry {
     }
 }
 
-const _: () = assert!(size_of::<Entry>() == 56, "the arithmetic of RING_SLOTS");
+const _: () = assert!(size_of::<Entry>() == 56, "RING_SLOTS is sized for entries of 56 bytes");
 
 static RINGS: Mutex<Vec<Consumer<Entry>>> = Mutex::new(Vec::new());
 static LOST: AtomicU64 = AtomicU64::new(0);
@@ -206,7 +206,7 @@ thread_local! {
     static RING: RefCell<Option<Producer<Entry>>> = const { RefCell::new(None) };
 }
 
-/// Leaves an entry; when there is no room it is counted as lost.
+/// Appends an entry. Without space, the entry is counted as lost.
 pub fn append(entry: Entry) {
     let pushed = RING.try_with(|ring| {
         let Ok(mut ring) = ring.try_borrow_mut() else { return false };
@@ -220,7 +220,7 @@ pub fn append(entry: Entry) {
     }
 }
 
-/// Counts something that could not be told as lost.
+/// Counts an entry that could not be written as lost.
 pub fn lose() {
     LOST.fetch_add(1, Ordering::Relaxed);
 }
@@ -235,8 +235,8 @@ fn register() -> Option<Producer<Entry>> {
     Some(producer)
 }
 
-/// Takes all entries, those of one thread in their order; forgets threads that ended. Returns how many were lost
-/// since the process began.
+/// Moves all entries into `entries`, those of one thread in order, and removes the rings of threads that ended. Returns
+/// the number of entries lost since the process started.
 pub fn take(entries: &mut Vec<Entry>) -> u64 {
     let mut rings = RINGS.lock().unwrap_or_else(PoisonError::into_inner);
     rings.retain_mut(|ring| {
@@ -254,25 +254,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_full_ring_cannot_take_is_counted_and_a_thread_that_ended_is_forgotten() {
-        // Tests beside this one leave entries in the rings of their threads.
+    fn a_full_ring_counts_dropped_entries_and_rings_of_ended_threads_are_removed() {
+        // Other tests append entries to the rings of their threads at the same time.
         let entry = Entry::Issued { handle: Handle::new(Kind::Collective, Seat(201)), at: MonoNanos(1) };
         let leave = move || (0..RING_SLOTS + 10).for_each(|_| append(entry));
-        std::thread::spawn(leave).join().expect("it does not panic");
+        std::thread::spawn(leave).join().expect("the thread does not panic");
         let mut entries = Vec::new();
         let lost = take(&mut entries);
         let own = entries.iter().filter(|one| **one == entry).count();
         assert_eq!((lost, own), (10, RING_SLOTS));
-        // Another test's thread may end between the two.
+        // A thread of another test may end between the two calls.
         let forgets_all = |_| {
             take(&mut entries);
-            !RINGS.lock().expect("nobody panicked").iter().any(rtrb::Consumer::is_abandoned)
+            !RINGS.lock().expect("no thread panicked").iter().any(rtrb::Consumer::is_abandoned)
         };
         assert!((0..1_000).any(forgets_all));
     }
 
     #[test]
-    fn a_handle_says_what_it_names_and_a_strangers_says_nothing() {
+    fn a_handle_identifies_its_event_and_foreign_bits_are_rejected() {
         let handle = Handle::new(Kind::Channel, Seat(7));
         assert_eq!(Handle::from_bits(handle.to_bits()), Some((handle, Kind::Channel)));
         assert_eq!(handle.seat(), Seat(7));
