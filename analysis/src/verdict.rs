@@ -1,14 +1,16 @@
-//! Verdicts (METRICS.md, "what-if" and "verdict"): who costs the run time, why, how much, and how one knows.
+//! Verdicts: which rank costs the run time, why, how much, and on what evidence (`docs/metrics.md`, "Verdict").
 //!
-//! What fixing a rank saves in a step is the replay's answer (`crate::replay`); where a step cannot be replayed
-//! closely, it is what the rank's *own work* (its step less what it spent on collectives in the open, but for
-//! transfers that took it longer than the median rank) exceeds the longest of the others by. [`episodes`] finds the
-//! steps that have a fault, so that it is dated and its cost is not diluted into nothing; [`apart`] tells several faults
-//! of a rank from each other. A rank is named only when
-//! it was last in these steps far oftener than by chance, because in a healthy run every rank is last sometimes.
+//! The saving from fixing a rank in a step comes from the replay (`crate::replay`). If a step cannot be replayed
+//! accurately, the saving is the difference between the rank's *local work* and the longest local work of any other
+//! rank. Local work is the step less exposed collectives; transfers that take the rank longer than the median rank
+//! count as local work here.
 //!
-//! What costs little is a *note* and not a verdict, and so is what no record tells from the ordinary unsteadiness of
-//! a processor ([`Setting`]).
+//! [`episodes`] finds the steps that have a fault, so that the fault is dated and its cost is not averaged over healthy
+//! steps. [`apart`] distinguishes several faults of one rank. A rank is named only if it was last in these steps far
+//! more often than by chance, because in a healthy run every rank is last sometimes.
+//!
+//! An effect that costs little is a *note* instead of a verdict. So is an effect that no record can distinguish from
+//! the ordinary unsteadiness of a processor ([`Setting`]).
 
 mod apart;
 mod claim;
@@ -34,39 +36,40 @@ use claim::Claim;
 use evidence::Case;
 use excess::Excess;
 
-/// Observed steps needed before a rank is named.
+/// The number of observed steps before a rank is named.
 const LEAST_STEPS: usize = 20;
-/// Steps with the fault before one is sure.
+/// The number of steps with the fault that high confidence requires.
 const HIGH_CONFIDENCE_STEPS: usize = 100;
-/// A fault is obvious, and is named at once, when it costs this share of a step,
+/// An obvious fault is named at once. It costs at least this share of a step,
 const OBVIOUS_SHARE: f64 = 0.2;
 /// in at least this many steps,
 const OBVIOUS_STEPS: usize = 20;
-/// with the rank last in this share of them,
+/// with the rank last in at least this share of them,
 const OBVIOUS_LAST_SHARE: f64 = 0.8;
-/// and at a cost of this many standard deviations of its scatter from step to step. No healthy rank falls that far
-/// behind for that long.
+/// and at a cost of at least this many standard deviations of its scatter from step to step. No healthy rank falls
+/// behind that far for that long.
 const OBVIOUS_DEVIATIONS: f64 = 3.0;
-/// In the steps with the fault the rank is last in at least this share: more than chance makes it.
+/// The least share of the steps with the fault in which the rank is last. Chance alone seldom reaches it.
 const LEAST_LAST_SHARE: f64 = 0.6;
-/// An effect that costs less than this share of all time watched is not reported.
+/// The least share of all observed time that an effect must cost to be reported.
 const LEAST_COST_SHARE: f64 = 0.02;
-/// And once the rank has cost the time of so many whole steps: the smaller an effect, the longer it is watched.
-/// Cores of one machine differ by some percent for seconds at a time, which is true and of no use to anyone.
+/// The least cost of a reported effect, in whole steps: the smaller an effect, the longer it is observed before it is
+/// reported. Cores of one machine differ by some percent for seconds at a time, and no user can act on that.
 const LEAST_STEPS_LOST: f64 = 5.0;
-/// Standard deviations that a rank must be last more often than its turn over all steps: p < 1e-5.
+/// By how many standard deviations a rank must be last more often than its turn over all steps: p < 1e-5.
 const LEAST_OFTEN_Z: f64 = 4.42;
-/// Neighbouring steps are alike: when the steps of a fault are chosen, this many count as one choice.
+/// The number of neighboring steps that count as one choice when the steps of a fault are chosen, because neighboring
+/// steps are alike.
 const CHOSEN_TOGETHER: usize = 25;
 
-/// What decides whether an effect is a verdict.
+/// The settings that decide whether an effect is a verdict.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting<'a> {
-    /// What the ranks compute on.
+    /// The kind of device that the ranks compute on.
     pub computed_on: ComputedOn,
-    /// An effect that costs less than this share of all time watched is a note; 0 to 1.
+    /// The share of all observed time, 0 to 1, below which an effect is a note.
     pub notable_share: f64,
-    /// Steps that cannot be shown, in order: none of them is an example.
+    /// The steps that cannot be shown, in ascending order. None of them becomes an example step.
     pub hidden_steps: &'a [u64],
 }
 
@@ -76,19 +79,20 @@ impl Setting<'_> {
     }
 }
 
-/// The share of time from which on people care: 5 %.
+/// The default share of time from which an effect is a verdict instead of a note: 5 %.
 pub const NOTABLE_SHARE: f64 = 0.05;
 
-/// What was found: each list has those that are there before those that are over, each worst first.
+/// Verdicts and notes. In each list, the effects that are active or recurring come before the resolved ones, and each
+/// group is ordered worst first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdicts {
-    /// Worth a person's attention.
+    /// The effects that cost a notable share of the time.
     pub verdicts: Vec<Verdict>,
-    /// What is true and costs little.
+    /// The effects that cost little.
     pub notes: Vec<Verdict>,
 }
 
-/// All verdicts over `steps`, which must be observed ones, in order.
+/// Finds all verdicts over `steps`, which must be observed steps in ascending order.
 #[must_use]
 pub fn verdicts(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Verdicts {
     let ranks = steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0);
@@ -107,7 +111,7 @@ pub fn verdicts(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Verdicts {
     Verdicts { verdicts, notes }
 }
 
-/// Ranks, or ranks together, that enough steps are held against to be worth a look.
+/// Returns the ranks, or groups of ranks, that enough steps are attributed to for a closer examination.
 fn suspects(claims: &[Option<Claim>]) -> impl Iterator<Item = &[usize]> {
     let mut held: BTreeMap<&[usize], usize> = BTreeMap::new();
     for claim in claims.iter().flatten().filter(|claim| claim.nanos > 0.0) {
@@ -116,8 +120,8 @@ fn suspects(claims: &[Option<Claim>]) -> impl Iterator<Item = &[usize]> {
     held.into_iter().filter(|(_, steps)| *steps >= episodes::CHANGE_STEPS).map(|(ranks, _)| ranks)
 }
 
-/// An effect is notable when it has cost a notable share of all time watched. One that lasts, in every step, is notable
-/// already when it costs that share of the steps that have it, unless its cause is the processor.
+/// Returns true if an effect has cost a notable share of all observed time. An active effect is notable already if it
+/// costs that share of the steps that have it, unless its cause is the processor.
 fn is_notable(verdict: &Verdict, steps: &[&StepAnalysis], setting: &Setting<'_>) -> bool {
     let total: u64 = steps.iter().map(|step| step.period_nanos()).sum();
     let lasts = verdict.state == VerdictState::Active && verdict.cause != Cause::Processor;
@@ -125,17 +129,17 @@ fn is_notable(verdict: &Verdict, steps: &[&StepAnalysis], setting: &Setting<'_>)
         || (lasts && verdict.cost_share >= setting.notable_share)
 }
 
-/// Why there may be no verdict: `None` when there are enough steps for one.
+/// Returns the reason why there can be no verdict, or `None` if there are enough steps and ranks for one.
 #[must_use]
 pub fn insufficient(steps: usize, ranks: usize) -> Option<String> {
     if ranks < 2 {
-        return Some("one rank waits for nobody".into());
+        return Some("a run of one rank has no other ranks to compare with".into());
     }
     (steps < LEAST_STEPS)
-        .then(|| format!("insufficient evidence: {steps} observed steps, {LEAST_STEPS} are needed"))
+        .then(|| format!("insufficient evidence: {steps} observed steps; a verdict needs {LEAST_STEPS}"))
 }
 
-/// One verdict for each fault of `ranks`.
+/// Returns one verdict for each fault of `ranks`.
 fn against(
     steps: &[&StepAnalysis],
     claims: &[Option<Claim>],
@@ -155,20 +159,20 @@ fn against(
     faults.iter().filter_map(|fault| suspicion.charge(fault, steps, setting)).collect()
 }
 
-/// What is known of ranks, step by step, before one asks why.
+/// The facts about the suspected ranks in each step, before a cause is sought.
 struct Suspicion<'a> {
     ranks: &'a [usize],
-    /// What fixing them would save, in nanoseconds.
+    /// The saving from fixing the suspects, in nanoseconds.
     savings: Vec<f64>,
-    /// Whether they were last.
+    /// Whether the suspects were last.
     is_last: Vec<bool>,
-    /// No fault of theirs was there.
+    /// Whether the step is outside every fault of the suspects.
     is_healthy: Vec<bool>,
 }
 
 impl Suspicion<'_> {
-    /// A verdict on one fault, whose episodes are ranges of indices into `steps`. `None` when chance explains it, or it
-    /// is not worth telling.
+    /// Returns the verdict on one fault, whose episodes are ranges of indices into `steps`. Returns `None` if chance
+    /// explains the fault, or if it is too small to report.
     fn charge(
         &self,
         episodes: &[Range<usize>],
@@ -212,7 +216,7 @@ impl Suspicion<'_> {
         })
     }
 
-    /// Steps with other faults of these ranks say nothing about this one.
+    /// Counts how often the suspects were last, leaving out the steps with other faults of theirs.
     fn chosen(&self, bad: &[usize]) -> Chosen {
         let last_in = bad.iter().filter(|&&at| self.is_last[at]).count();
         let healthy = || self.is_healthy.iter().zip(&self.is_last).filter(|(is_healthy, _)| **is_healthy);
@@ -226,7 +230,7 @@ impl Suspicion<'_> {
     }
 }
 
-/// What a day costs while the fault lasts, in hours of one rank.
+/// Returns the cost of one day with the fault, in hours of one rank; `None` once the fault is resolved.
 pub(crate) fn hours_per_day(share: f64, state: VerdictState, ranks: usize) -> Option<f64> {
     (state != VerdictState::Resolved).then_some(share * ranks as f64 * 24.0)
 }
@@ -236,7 +240,7 @@ fn is_worth_telling(steps: &[&StepAnalysis], bad: &[&StepAnalysis], cost: Cost) 
     lost >= LEAST_COST_SHARE * steps.len() as f64 && lost >= LEAST_STEPS_LOST
 }
 
-/// In how many steps a rank was last: of those chosen for it, and of all but those with another fault of its own.
+/// How often the suspects were last: in the steps of the fault, and in all steps but those of their other faults.
 struct Chosen {
     last_in: usize,
     bad: usize,
@@ -254,7 +258,7 @@ impl Chosen {
 
     fn is_obvious(&self, cost: Cost, savings: &[f64]) -> bool {
         let changes = savings.windows(2).map(|pair| (pair[1] - pair[0]).abs());
-        // For normal scatter the median |difference| of neighbours is 0.954 deviations.
+        // For normal scatter, the median |difference| of neighbors is 0.954 standard deviations.
         let deviation = stats::median(changes).unwrap_or(f64::MAX) / 0.954;
         self.bad >= OBVIOUS_STEPS
             && self.last_in as f64 >= OBVIOUS_LAST_SHARE * self.bad as f64
@@ -263,16 +267,17 @@ impl Chosen {
     }
 }
 
-/// How much oftener than one time in `ranks` something happened, in standard deviations of the binomial.
+/// Returns how far `times` exceeds the expectation of one time in `ranks`, in standard deviations of the binomial
+/// distribution.
 fn oftener_than_its_turn(times: usize, steps: usize, ranks: usize) -> f64 {
     let (n, p) = (steps as f64, 1.0 / ranks as f64);
     (times as f64 - n * p) / (n * p * (1.0 - p)).sqrt()
 }
 
-/// What must be asked of `chosen` of `watched` steps: [`LEAST_OFTEN_Z`] as if they had been given, and more because
-/// they were chosen for it. Of two equal ranks one is last in 15 of 25 steps every fifth time, so that among many
-/// blocks some always stand against a rank. With N ways to choose the blocks the p asked for is N times smaller
-/// (Bonferroni), of which the square of z is 2 ln N larger.
+/// Returns the z score that `chosen` of `watched` steps must reach: [`LEAST_OFTEN_Z`], raised because the steps were
+/// chosen for the rank's being last in them. One of two equal ranks is last in 15 of 25 steps one time in five, so
+/// among many blocks of steps some always look like a fault. With N ways to choose the blocks, the required p is N
+/// times smaller (Bonferroni), which makes the square of z larger by 2 ln N.
 fn least_often_z_of_chosen(chosen: usize, watched: usize) -> f64 {
     let (blocks, chosen) = (watched.div_ceil(CHOSEN_TOGETHER), chosen.div_ceil(CHOSEN_TOGETHER));
     LEAST_OFTEN_Z.mul_add(LEAST_OFTEN_Z, 2.0 * stats::ln_choose(blocks, chosen)).sqrt()
@@ -298,7 +303,7 @@ pub(crate) fn millis(nanos: f64) -> String {
     if millis.abs() >= 10.0 { format!("{millis:.0} ms") } else { format!("{millis:.1} ms") }
 }
 
-/// The step with the median saving shows the usual picture. `None` when no step can be shown.
+/// Returns the step with the median saving, as a typical example; `None` if no step can be shown.
 fn example_step(
     steps: &[&StepAnalysis],
     bad: &[usize],

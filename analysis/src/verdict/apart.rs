@@ -1,15 +1,16 @@
-//! Tells faults of the same ranks apart: what delays them at one time may not be what delays them at another.
+//! Distinguishes faults of the same ranks: a rank may be delayed by one cause at one time and by another cause later.
 
 use std::ops::Range;
 
 use super::excess;
 use crate::step::StepAnalysis;
 
-/// An episode belongs to the main fault if the main fault's part has at least this share of the episode's largest
-/// excess. Means over few steps scatter, so the largest part alone does not decide.
+/// The least share of an episode's largest excess that the main fault's part must have for the episode to belong to the
+/// main fault. Means over few steps scatter, so the largest part alone does not decide.
 const SAME_FAULT: f64 = 0.5;
 
-/// The episodes of `ranks`, ranges of indices into `steps`, by the part of the step in which the ranks take longest.
+/// Groups the episodes of `ranks`, which are ranges of indices into `steps`, by the part of the step in which the ranks
+/// take longest.
 pub(super) fn faults(
     episodes: Vec<Range<usize>>,
     steps: &[&StepAnalysis],

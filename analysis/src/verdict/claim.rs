@@ -1,4 +1,4 @@
-//! Whom a step is held against: what fixing one rank, or some ranks together, would save in it.
+//! Attributes each step to the rank, or the ranks together, whose fix would save the most in it.
 
 use wire::live::Part;
 
@@ -6,15 +6,16 @@ use crate::replay::Replay;
 use crate::stats;
 use crate::step::StepAnalysis;
 
-/// Ranks are blamed together when fixing all of them saves this many times what fixing the worst alone does.
+/// The factor by which fixing all ranks of a group must save more than fixing the worst rank alone for the group to be
+/// named.
 const GROUP_GAIN: f32 = 1.5;
 
-/// Who made a step long, and by how much.
+/// The ranks that made a step long, and by how much.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Claim {
-    /// One rank, or those that are slow together, ascending.
+    /// One rank, or the ranks that are slow together, in ascending order.
     pub(super) ranks: Vec<usize>,
-    /// What fixing them would save, in nanoseconds.
+    /// The saving from fixing these ranks, in nanoseconds.
     pub(super) nanos: f64,
 }
 
@@ -37,7 +38,7 @@ impl Claim {
         Some(Self { ranks, nanos: f64::from(nanos.max(0.0)) })
     }
 
-    /// Where a step cannot be replayed: what the longest own work exceeds the next one's by.
+    /// Claims the difference between the longest local work and the next longest, for steps that cannot be replayed.
     fn by_own_work(step: &StepAnalysis) -> Option<Self> {
         let mut own = own_work(step)?;
         own.sort_unstable_by(|a, b| b.cmp(a));
@@ -46,13 +47,13 @@ impl Claim {
         Some(Self { ranks: vec![rank], nanos: (longest - second) as f64 })
     }
 
-    /// What the claim holds against exactly these ranks, in nanoseconds; 0 when it is against others.
+    /// Returns what the claim attributes to exactly these ranks, in nanoseconds; 0 if it names other ranks.
     pub(super) fn against(&self, ranks: &[usize]) -> f64 {
         if self.ranks == ranks { self.nanos } else { 0.0 }
     }
 }
 
-/// What fixing `ranks` would save in a step, in nanoseconds: negative where a single rank is ahead of the others.
+/// Returns the saving from fixing `ranks` in a step, in nanoseconds; negative if a single rank is ahead of the others.
 pub(super) fn saving(step: &StepAnalysis, claim: Option<&Claim>, ranks: &[usize]) -> f64 {
     let signed = match (ranks, trusted(step)) {
         ([rank], Some(replay)) => replay.ranks.get(*rank).map(|&nanos| f64::from(nanos)),
@@ -66,7 +67,7 @@ fn trusted(step: &StepAnalysis) -> Option<&Replay> {
     step.replay.as_ref().filter(|replay| replay.is_trusted())
 }
 
-/// What the own work of `rank` exceeds the longest of the others by.
+/// Returns the local work of `rank` less the longest local work of the other ranks, in nanoseconds.
 fn ahead(step: &StepAnalysis, rank: usize) -> Option<f64> {
     let own = own_work(step)?;
     let longest = |is_own: bool| {
@@ -75,8 +76,8 @@ fn ahead(step: &StepAnalysis, rank: usize) -> Option<f64> {
     Some(longest(true)? - longest(false)?)
 }
 
-/// Each rank's own work in nanoseconds, with the rank. Transfers that take longer than the median rank's are a rank's
-/// own trouble too.
+/// Returns each rank's local work in nanoseconds, with the rank. Transfers count as local work as far as they take
+/// longer than the median rank's.
 fn own_work(step: &StepAnalysis) -> Option<Vec<(u64, usize)>> {
     let transfers = step.present().map(|(_, rank)| rank.part(Part::ExposedTransfer) as f64);
     let usual = stats::median(transfers)? as u64;

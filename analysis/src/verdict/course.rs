@@ -1,4 +1,4 @@
-//! The course of a fault: whether it is there now, came and went, or comes back, and when it began.
+//! The course of a fault: whether it is active, recurring or resolved, and when it began.
 
 use std::ops::Range;
 
@@ -9,10 +9,10 @@ use crate::change_point::{Change, change_point};
 use crate::stats;
 use crate::step::StepAnalysis;
 
-/// A fault that came back is expected again until it has been away for this many times its longest pause.
+/// A recurring fault counts as resolved after it has been absent for this many times its longest pause.
 const AWAY_FOR_GOOD: usize = 2;
 
-/// How the episodes lie among `steps` steps.
+/// Classifies the episodes among `steps` steps as persistent, onset, transient or recurring.
 pub(super) fn persistence(episodes: &[Range<usize>], steps: usize) -> Persistence {
     let from_the_start = episodes.first().is_some_and(|first| first.start < CHANGE_STEPS);
     match (episodes.len(), from_the_start, is_active(episodes, steps)) {
@@ -23,7 +23,7 @@ pub(super) fn persistence(episodes: &[Range<usize>], steps: usize) -> Persistenc
     }
 }
 
-/// The state after the last of `steps` steps.
+/// Returns the state after the last of `steps` steps.
 pub(super) fn state(episodes: &[Range<usize>], steps: usize) -> VerdictState {
     let pauses = episodes.windows(2).map(|pair| pair[1].start - pair[0].end);
     let away = steps - episodes.last().map_or(0, |last| last.end);
@@ -38,8 +38,8 @@ fn is_active(episodes: &[Range<usize>], steps: usize) -> bool {
     episodes.last().is_some_and(|last| last.end == steps)
 }
 
-/// How the suspects' own work changed when the first episode began, if it began among `steps`: the change of what
-/// it exceeds the others' by.
+/// Returns how the suspects' local work changed when the first episode began, or `None` if it did not begin among
+/// `steps`. The change point is that of the excess of their local work over the others'.
 pub(super) fn onset(
     steps: &[&StepAnalysis],
     ranks: &[usize],
@@ -56,7 +56,7 @@ pub(super) fn onset(
     let (before, after) = watched.split_at(first.start);
     let own = |range: &[&StepAnalysis]| stats::median(range.iter().map(|step| own(step, true)));
     let (before, after) = (own(before)?, own(after)?);
-    // One date: where the episode begins. How well it is known is what the change of own work says.
+    // The fault has one date: the start of the episode. The change of local work gives its uncertainty.
     let change = Change {
         at: first.start,
         earliest: change.earliest.min(first.start),
@@ -66,7 +66,7 @@ pub(super) fn onset(
     Some(dated(watched, change, before, after))
 }
 
-/// A change as a report says it.
+/// Converts a change in `steps` to the form that reports use.
 pub(super) fn dated(steps: &[&StepAnalysis], change: Change, before_ns: f64, after_ns: f64) -> ChangePoint {
     let end = |step: &StepAnalysis| step.window.map(|(_, end)| end.0.max(0).unsigned_abs() / 1_000_000);
     ChangePoint {
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_course_of_a_fault_says_how_it_behaves_and_whether_it_is_there() {
+    fn episodes_determine_persistence_and_state() {
         let of = |episodes: &[Range<usize>]| (persistence(episodes, 200), state(episodes, 200));
         let once = |episode: Range<usize>| of(std::slice::from_ref(&episode));
         assert_eq!(once(0..200), (Persistence::Persistent, VerdictState::Active));

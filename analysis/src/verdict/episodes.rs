@@ -1,20 +1,20 @@
-//! When a fault was there: the episodes in which fixing a rank would have saved time, dated to the step.
+//! The episodes of a fault, dated to the step: the steps in which fixing a rank would have saved time.
 //!
-//! A fault is there or it is not. The series of savings has therefore two levels, and the likeliest course of the two
-//! states is found by dynamic programming (Viterbi 1967): each step speaks for the state whose level it is nearer to,
-//! a step counts for at most one however far off it is, and a change of state must be paid for. What remains is
-//! compared by its median: a stretch that saves at least half of what the fault usually costs has the fault.
+//! A fault is either present or absent, so the series of savings has two levels. The most likely sequence of the two
+//! states is found by dynamic programming (Viterbi 1967). Each step is evidence for the state whose level is nearer,
+//! weighs at most 1 however far off it is, and every change of state has a cost. Each resulting stretch is then judged
+//! by its median: it has the fault if it saves at least half of what the fault usually costs.
 
 use std::ops::Range;
 
 use crate::stats;
 
-/// A change of state must be borne out by this many steps that speak clearly for it. Two faults that are closer
-/// together are one; a pause that is shorter is bridged.
+/// The cost of a change of state, in steps of clear evidence. Two faults closer together than this count as one, and a
+/// shorter pause is bridged.
 pub(super) const CHANGE_STEPS: usize = 8;
-/// The levels are looked for in running medians over this many steps: a lone pause is no level.
+/// The window of the running medians from which the levels are taken, in steps. It hides single pauses.
 const SMOOTHED_OVER: usize = 9;
-/// A lower level above this share of the usual step is a fault itself, not the state without one.
+/// The share of the usual step above which the lower level is itself a fault.
 const FAULT_SHARE: f64 = 0.05;
 
 /// The two levels of a series of savings, in nanoseconds.
@@ -25,10 +25,10 @@ struct Levels {
 }
 
 impl Levels {
-    /// By the split with the largest variance between its sides (Otsu 1979). Where the lower side has the fault
-    /// too, it is there all the time, and the state without it is a saving of nothing.
+    /// Splits the savings where the variance between the sides is largest (Otsu 1979). If the lower side has the fault
+    /// too, the fault is always present, and the level without it is 0.
     fn of(savings: &[f64], usual_step: f64) -> Option<Self> {
-        // A rank that is ahead, because another one is far behind, is as healthy as one that saves nothing.
+        // A rank that is ahead because another rank is far behind is as healthy as one that saves nothing.
         let not_ahead: Vec<f64> = savings.iter().map(|saving| saving.max(0.0)).collect();
         let mut sorted = smoothed(&not_ahead);
         sorted.sort_unstable_by(f64::total_cmp);
@@ -43,15 +43,15 @@ impl Levels {
         (levels.with > levels.without.max(0.0)).then_some(levels)
     }
 
-    /// How a step speaks: 1 with the fault, -1 without it.
+    /// Returns the evidence of one step, from -1 (without the fault) to 1 (with it).
     fn evidence(self, saving: f64) -> f64 {
         let middle = f64::midpoint(self.without, self.with);
         ((saving - middle) / (self.with - middle)).clamp(-1.0, 1.0)
     }
 }
 
-/// The episodes of a fault in `savings`, what fixing it would save in each step; `usual_step` is what a step takes.
-/// In nanoseconds; ranges of indices, ascending, apart from each other.
+/// Finds the episodes of a fault as ranges of indices, ascending and disjoint. `savings` is what fixing the fault would
+/// save in each step and `usual_step` the usual length of a step, both in nanoseconds.
 pub(super) fn episodes(savings: &[f64], usual_step: f64) -> Vec<Range<usize>> {
     let Some(levels) = Levels::of(savings, usual_step) else { return Vec::new() };
     let evidence: Vec<f64> = savings.iter().map(|&saving| levels.evidence(saving)).collect();
@@ -65,10 +65,10 @@ pub(super) fn episodes(savings: &[f64], usual_step: f64) -> Vec<Range<usize>> {
     runs(&has_fault, true)
 }
 
-/// The course of the state with the most evidence, less what its changes cost.
+/// Returns the sequence of states with the most evidence after the cost of its changes.
 fn likeliest(evidence: &[f64]) -> Vec<bool> {
     let change = CHANGE_STEPS as f64;
-    // Best score of a course that is now without and with the fault, and whether it changed for that, by step.
+    // For each step: the best score of a sequence that is now without and with the fault, and whether it just changed.
     let (mut scores, mut changed) = ([0.0, 0.0], Vec::with_capacity(evidence.len()));
     for &speaks in evidence {
         let [without, with] = scores;
@@ -85,7 +85,7 @@ fn likeliest(evidence: &[f64]) -> Vec<bool> {
     course
 }
 
-/// The ranges in which `states` is `state`.
+/// Returns the ranges in which `states` equals `state`.
 fn runs(states: &[bool], state: bool) -> Vec<Range<usize>> {
     let mut from = 0;
     let chunks = states.chunk_by(|a, b| a == b).map(|chunk| {
@@ -95,14 +95,14 @@ fn runs(states: &[bool], state: bool) -> Vec<Range<usize>> {
     chunks.filter(|(of, _)| *of == state).map(|(_, range)| range).collect()
 }
 
-/// Running medians; at the ends over what there is.
+/// Returns running medians. At the ends, the window is cut to the values that exist.
 fn smoothed(values: &[f64]) -> Vec<f64> {
     let half = SMOOTHED_OVER / 2;
     let window = |at: usize| &values[at.saturating_sub(half)..values.len().min(at + half + 1)];
     (0..values.len()).filter_map(|at| stats::median(window(at).iter().copied())).collect()
 }
 
-/// Where to split `sorted` so that its two sides differ most.
+/// Returns the index that splits `sorted` into the two sides that differ most.
 fn widest_split(sorted: &[f64]) -> Option<usize> {
     let (count, total) = (sorted.len() as f64, sorted.iter().sum::<f64>());
     let mut below = 0.0;
@@ -120,7 +120,7 @@ mod tests {
 
     const STEP: f64 = 50.0;
 
-    /// Noise around 0, uniform in -1 to 1, that repeats after 101 steps.
+    /// Noise around 0, uniform from -1 to 1, that repeats after 101 steps.
     fn noise(at: usize) -> f64 {
         ((at * 7_919) % 101) as f64 / 50.5 - 1.0
     }
@@ -129,13 +129,13 @@ mod tests {
         episodes(&(0..steps).map(saving).collect::<Vec<_>>(), STEP)
     }
 
-    /// A fault of `cost` in `bad`, in noise of the given size.
+    /// A fault of `cost` in the steps of `bad`, with noise of the given size.
     fn fault(bad: Range<usize>, cost: f64, scatter: f64) -> impl Fn(usize) -> f64 {
         move |at| noise(at) * scatter + if bad.contains(&at) { cost } else { 0.0 }
     }
 
     #[test]
-    fn an_episode_is_dated_to_the_step_where_noise_is_smaller_than_the_fault() {
+    fn an_episode_is_dated_exactly_if_noise_is_smaller_than_the_fault() {
         for bad in [0..400, 80..400, 60..420, 100..200, 0..150, 380..400] {
             let bad = bad.start..bad.end.min(400);
             assert_eq!(found(400, fault(bad.clone(), 10.0, 3.0)), std::slice::from_ref(&bad), "{bad:?}");
@@ -143,15 +143,15 @@ mod tests {
     }
 
     #[test]
-    fn in_noise_as_large_as_the_fault_the_date_is_off_by_a_few_steps() {
+    fn an_episode_is_dated_within_a_few_steps_if_noise_is_as_large_as_the_fault() {
         let [episode] = &found(400, fault(80..400, 10.0, 10.0))[..] else { panic!("one episode") };
         assert!(episode.start.abs_diff(80) <= 5 && episode.end == 400, "{episode:?}");
         let all = found(400, fault(0..400, 10.0, 15.0));
-        assert_eq!(all, std::slice::from_ref(&(0..400)), "what is always there does not come and go");
+        assert_eq!(all, std::slice::from_ref(&(0..400)), "a fault in every step is one episode");
     }
 
     #[test]
-    fn a_fault_that_comes_back_has_several_episodes_and_short_pauses_are_bridged() {
+    fn a_recurring_fault_has_several_episodes_and_short_pauses_are_bridged() {
         let twice =
             |at| if (60..130).contains(&at) || (230..300).contains(&at) { 10.0 } else { 0.0 } + noise(at);
         assert_eq!(found(400, twice), [60..130, 230..300]);
@@ -160,19 +160,19 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_pause_is_no_episode_and_does_not_hide_one() {
+    fn a_single_pause_neither_is_an_episode_nor_hides_one() {
         let pause = |at| if at == 300 { 5_000.0 } else { fault(80..200, 10.0, 1.0)(at) };
         assert_eq!(found(400, pause), std::slice::from_ref(&(80..200)));
     }
 
     #[test]
-    fn a_fault_that_grows_is_there_from_its_beginning() {
+    fn a_growing_fault_is_one_episode_from_its_beginning() {
         let grows = |at| if at < 350 { 10.0 } else { 100.0 } + noise(at);
         assert_eq!(found(400, grows), std::slice::from_ref(&(0..400)));
     }
 
     #[test]
-    fn nothing_is_no_fault() {
+    fn no_savings_mean_no_fault() {
         assert_eq!(found(0, |_| 0.0), []);
         assert_eq!(found(400, |_| 0.0), []);
         assert_eq!(found(400, |_| -5.0), []);

@@ -1,4 +1,4 @@
-//! Verdicts against no rank in particular: what every rank pays alike.
+//! Verdicts on all ranks: costs that every rank pays alike.
 
 use wire::live::Part;
 use wire::views::what_if::Phase;
@@ -14,19 +14,19 @@ use crate::replay::Replay;
 use crate::stats;
 use crate::step::StepAnalysis;
 
-/// What everyone pays is worth a verdict from this share of the step on.
+/// The share of the step from which a cost of all ranks is worth a verdict.
 const LEAST_SHARE: f64 = 0.05;
-/// When this much of what is exposed comes after the last compute, bucket sizes are the matter: the last
-/// bucket becomes ready only when backward ends, so its size is what sticks out.
+/// The share of exposed transfer that must come after the last compute for bucket sizes to be the cause. The last
+/// bucket becomes ready only when backward ends, so its size determines the tail.
 const TAIL_SHARE: f64 = 0.7;
-/// A phase explains an imbalance when evening it out saves this much of what evening out all does.
+/// The share of the whole saving that evening out one phase must save for the phase to explain an imbalance.
 const PHASE_EXPLAINS: f64 = 0.5;
 
-/// Slower compute makes steps slower by this share of it, or was hidden.
+/// The share of slower compute by which steps must become slower too. Otherwise the additional compute was hidden.
 const RISES_ALONG: f64 = 0.5;
 
-/// All of them; `explained` nanoseconds a step, over all steps, are charged to single ranks already. The newest step that
-/// can be shown is their example.
+/// Finds all verdicts on all ranks. `explained` is the cost that is already attributed to single ranks, in nanoseconds
+/// per step, averaged over all steps. The newest step that can be shown becomes the example.
 pub(super) fn verdicts(steps: &[&StepAnalysis], explained: u64, setting: &Setting<'_>) -> Vec<Verdict> {
     let found = [transfers(steps), turns(steps, explained), drift(steps, setting)].into_iter().flatten();
     let newest = steps.iter().rev().find(|step| setting.can_show(step)).map(|step| step.step.0);
@@ -38,7 +38,8 @@ pub(super) fn verdicts(steps: &[&StepAnalysis], explained: u64, setting: &Settin
         .collect()
 }
 
-/// A verdict against all ranks over `steps`, which have what it says, or none where it costs too little.
+/// Builds a verdict on all ranks over `steps`, all of which have the effect. Returns `None` if the effect costs too
+/// little.
 fn against_all(
     steps: &[&StepAnalysis],
     cost: f64,
@@ -68,36 +69,36 @@ fn against_all(
     })
 }
 
-/// Transfers in the open.
+/// Finds exposed transfers.
 fn transfers(steps: &[&StepAnalysis]) -> Option<Verdict> {
     let exposed = stats::trimmed_mean(steps.iter().filter_map(|step| mean_part(step)), 0.02)?;
     let tail = stats::median(steps.iter().filter_map(|step| mean_tail(step))).unwrap_or(0.0);
     let (largest, total) = bucket_bytes(steps);
-    // A tail made of one bucket that holds most of the gradient is a matter of sizes; a tail behind small
-    // buckets is a slow network.
+    // A tail of one bucket that holds most of the gradient is caused by the bucket sizes. A tail after small buckets is
+    // caused by a slow network.
     let sizes = tail >= TAIL_SHARE * exposed && total > 0 && largest * 2 > total;
     let (cause, what) = if sizes {
-        (Cause::CollectiveConfiguration, "a smaller bucket cap would let it start earlier")
+        (Cause::CollectiveConfiguration, "a smaller bucket cap would let the last bucket start earlier")
     } else {
         (Cause::Network, "transfers take longer than backward can hide")
     };
     let mut verdict = against_all(steps, exposed, cause, |cost, share| {
         format!(
-            "All ranks spend {cost} of every step ({share:.0} %) in transfers that nothing hides; {what}."
+            "All ranks spend {cost} per step ({share:.0} % of step time) in exposed transfers: {what}."
         )
     })?;
     verdict.evidence = vec![
-        format!("exposed transfer is {} a step, the mean over ranks", millis(exposed)),
+        format!("exposed transfer is {} per step (mean over ranks)", millis(exposed)),
         format!("the last bucket ends {} after the last backward compute", millis(tail)),
     ];
-    verdict.counter_evidence = vec!["the cost assumes that all of it could be hidden".into()];
+    verdict.counter_evidence = vec!["the cost assumes that all exposed transfer could be hidden".into()];
     let series: Vec<f64> = steps.iter().map(|step| mean_part(step).unwrap_or(0.0)).collect();
     verdict.onset = rise(steps, &series);
     verdict.evidence.extend(verdict.onset.map(|onset| since(&onset, "exposed transfer")));
     Some(verdict)
 }
 
-/// Ranks that take turns at being last.
+/// Finds ranks that take turns at being last.
 fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Verdict> {
     let replays: Vec<&Replay> =
         steps.iter().filter_map(|step| step.replay.as_ref()).filter(|replay| replay.is_trusted()).collect();
@@ -120,16 +121,18 @@ fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Verdict> {
     let (cause, what) = if off.is_some() {
         (Cause::Host, OFF_IN_TURNS)
     } else if compute >= PHASE_EXPLAINS * whole && variation.is_some_and(|v| v.is_of_work()) {
-        (Cause::MoreWork, "uneven work, as with sequences of uneven length: batch by length")
+        (Cause::MoreWork, "the amount of work varies, as with sequence lengths; batch by length")
     } else if of(Phase::Input) >= PHASE_EXPLAINS * whole {
-        (Cause::Input, "input takes now one, now another rank longer")
+        (Cause::Input, "input is slow on different ranks in turn")
     } else if of(Phase::Other) >= PHASE_EXPLAINS * whole {
-        (Cause::Host, "hosts lose time outside every phase, now here, now there")
+        (Cause::Host, "different hosts lose time outside every phase in turn")
     } else {
-        (Cause::Unknown, "compute varies from rank to rank for a reason the records do not show")
+        (Cause::Unknown, "compute time varies from rank to rank for a reason that the records do not show")
     };
     let mut verdict = against_all(steps, cost, cause, |cost, share| {
-        format!("Ranks take turns at being last, which costs every step {cost} ({share:.0} %): {what}.")
+        format!(
+            "Ranks take turns at being last, which costs {cost} per step ({share:.0} % of step time): {what}."
+        )
     })?;
     verdict
         .evidence
@@ -142,28 +145,28 @@ fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Verdict> {
     );
     verdict.evidence.extend(variation.filter(|variation| cause == Cause::MoreWork && variation.is_of_work()).map(|variation| {
         format!(
-            "forward and backward of a rank rise and fall together (r = {:.2}), by {:.0} % from step to step",
+            "forward and backward times of a rank rise and fall together (r = {:.2}) by {:.0} % from step to step",
             variation.correlation(),
             variation.coefficient() * 100.0
         )
     }));
     verdict.evidence.extend(off.map(|off| {
         format!(
-            "ranks were off the processor for {:.0} % of their compute: other ranks or other processes had their cores",
+            "ranks were off the processor for {:.0} % of their compute time: other ranks or processes used their cores",
             off * 100.0
         )
     }));
     if explained > 0 {
         verdict.counter_evidence.push(format!(
-            "{} of it are charged to the ranks named in other verdicts and left out here",
+            "{} of that saving is attributed to the ranks that other verdicts name, and is not in this cost",
             millis(explained as f64)
         ));
     }
     Some(verdict)
 }
 
-/// The share of their compute that ranks were off the processor, where that is much; `None` too where processor time is
-/// not known, as on GPUs.
+/// Returns the share of compute time that ranks were off the processor, if it is large; `None` also if processor time
+/// is not known, as on GPUs.
 fn off_processor(steps: &[&StepAnalysis]) -> Option<f64> {
     let off = steps.iter().flat_map(|step| step.present()).filter_map(|(_, rank)| {
         let compute = rank.compute_nanos as f64;
@@ -172,9 +175,9 @@ fn off_processor(steps: &[&StepAnalysis]) -> Option<f64> {
     stats::median(off).filter(|off| *off >= SHARED_CORES)
 }
 
-/// Compute that became slower on all ranks at once: a throttled device, a noisy neighbour, a changed input. Where
-/// steps did not, it costs nothing; or it is only that what ranks do while they wait is known better, of a job that
-/// marks no phases.
+/// Finds compute that became slower on all ranks at once: a throttled device, a noisy neighbor, a changed input. If
+/// steps did not become slower too, it costs nothing. The records may then only show better what ranks do while they
+/// wait, in a job that marks no phases.
 fn drift(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Option<Verdict> {
     let compute = |step: &StepAnalysis| {
         stats::median(step.present().map(|(_, rank)| rank.compute_nanos as f64)).unwrap_or(0.0)
@@ -196,16 +199,17 @@ fn drift(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Option<Verdict> {
     };
     let mut verdict = against_all(&steps[began..], slower, cause, |cost, share| {
         format!(
-            "All ranks compute {:.0} % longer since step {}{}: {cost} a step ({share:.0} % of it).",
+            "All ranks compute {:.0} % longer from step {} on{}, which costs {cost} per step ({share:.0} % of step \
+             time).",
             100.0 * slower / onset.before_ns,
             onset.step,
-            if on_processor.is_some() { ", being kept off their processors" } else { "" },
+            if on_processor.is_some() { " because they are kept off their processors" } else { "" },
         )
     })?;
-    verdict.evidence.push(since(&onset, "the median rank's compute"));
+    verdict.evidence.push(since(&onset, "the median rank's compute time"));
     verdict.evidence.extend(on_processor.map(|rise| {
         format!(
-            "only {} of that is processor time: the threads were off the processor",
+            "only {} of that is processor time: for the rest, the threads were off the processor",
             millis(rise.max(0.0))
         )
     }));
@@ -213,7 +217,7 @@ fn drift(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Option<Verdict> {
         Cause::Host => {}
         Cause::Processor => verdict
             .counter_evidence
-            .push("CPUs vary by as much for a while: clock frequency, neighbours, stolen time, cache".into()),
+            .push("CPUs vary this much for short periods: clock frequency, neighbors, steal, cache".into()),
         _ => verdict
             .counter_evidence
             .push("the job itself may have changed what it computes at that step".into()),
@@ -222,8 +226,8 @@ fn drift(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Option<Verdict> {
     Some(verdict)
 }
 
-/// By how much more processor time the median rank's compute took from the step at `began` on, in nanoseconds; `None`
-/// where it is not known, as on GPUs.
+/// Returns how much more processor time the median rank's compute took from the step at index `began` on, in
+/// nanoseconds; `None` if processor time is not known, as on GPUs.
 fn processor_rise(steps: &[&StepAnalysis], began: usize) -> Option<f64> {
     let of_step = |step: &&StepAnalysis| {
         stats::median(step.present().filter_map(|(_, rank)| Some(rank.compute_cpu_nanos? as f64)))
@@ -232,7 +236,7 @@ fn processor_rise(steps: &[&StepAnalysis], began: usize) -> Option<f64> {
     Some(median(&steps[began..])? - median(&steps[..began])?)
 }
 
-/// By how much the median step is longer from `step` on, in nanoseconds.
+/// Returns how much longer the median step is from step `step` on, in nanoseconds.
 fn step_rise(steps: &[&StepAnalysis], step: u64) -> f64 {
     let (before, after): (Vec<_>, Vec<_>) = steps.iter().partition(|one| one.step.0 < step);
     let median =
@@ -240,7 +244,7 @@ fn step_rise(steps: &[&StepAnalysis], step: u64) -> f64 {
     median(after).zip(median(before)).map_or(0.0, |(after, before)| after - before)
 }
 
-/// A verified rise of `series` by a share that matters.
+/// Returns the change point of `series` if it is a verified rise by a share that matters.
 fn rise(steps: &[&StepAnalysis], series: &[f64]) -> Option<ChangePoint> {
     let change = change_point(series)?;
     let onset = dated(steps, change, change.before, change.after);
@@ -258,7 +262,7 @@ fn since(onset: &ChangePoint, what: &str) -> String {
     )
 }
 
-/// How forward and backward of a rank vary around the rank's own means, all ranks together.
+/// Computes how forward and backward of each rank vary around the rank's own means, over all ranks.
 fn variation(steps: &[&StepAnalysis]) -> Option<Variation> {
     let ranks = steps.iter().map(|step| step.ranks.len()).max()?;
     let parts = |rank: usize| -> Vec<(f64, f64)> {
@@ -270,7 +274,7 @@ fn variation(steps: &[&StepAnalysis]) -> Option<Variation> {
         let mean = |of: fn(&(f64, f64)) -> f64| stats::mean(own.iter().map(of)).unwrap_or(0.0);
         let (forward, backward) = (mean(|pair| pair.0), mean(|pair| pair.1));
         if forward > 0.0 && backward > 0.0 {
-            // Each rank on its own scale, so that a slow one adds no correlation.
+            // Each rank is scaled by its own means, so a slow rank adds no correlation.
             all.extend(own.iter().map(|pair| (pair.0 / forward, pair.1 / backward)));
         }
     }

@@ -1,4 +1,4 @@
-//! A case against one or more ranks, in words: the sentence, what speaks for it and what against.
+//! The verdict on one or more ranks in words: its sentence, its evidence and its counter-evidence.
 
 use std::ops::Range;
 
@@ -13,29 +13,29 @@ use crate::frontier;
 use crate::stats;
 use crate::step::StepAnalysis;
 
-/// Ranks that compute without their processor for this share of the time share it with others.
+/// The share of compute time off the processor from which ranks are considered to share cores.
 pub(super) const SHARED_CORES: f64 = 0.2;
-/// Episodes that are listed by their steps.
+/// The largest number of episodes that are listed by their steps.
 const SHOWN_EPISODES: usize = 4;
-/// An excess is worth a line from this share of the step on.
+/// The share of the step from which an excess gets a line of evidence.
 const WORTH_A_LINE: f64 = 0.05;
 
-/// What is held against the suspects; times in nanoseconds.
+/// The facts about the suspected ranks; times in nanoseconds.
 pub(super) struct Case<'a> {
     pub(super) ranks: &'a [usize],
     /// All observed steps.
     pub(super) steps: &'a [&'a StepAnalysis],
-    /// Those that have the fault.
+    /// The steps that have the fault.
     pub(super) bad: &'a [&'a StepAnalysis],
-    /// Of these, how many fixing them would have made shorter.
+    /// The number of steps in `bad` that fixing the suspects would have shortened.
     pub(super) last_in: usize,
     pub(super) excess: Excess,
     pub(super) persistence: Persistence,
     pub(super) state: VerdictState,
-    /// Ranges of indices into `steps`.
+    /// The episodes, as ranges of indices into `steps`.
     pub(super) episodes: &'a [Range<usize>],
     pub(super) onset: Option<ChangePoint>,
-    /// Of a step that has the fault.
+    /// The cost per step that has the fault.
     pub(super) cost: Cost,
 }
 
@@ -59,13 +59,16 @@ impl Case<'_> {
         if self.is_one() { "its" } else { "their" }
     }
 
-    /// What the suspects do, or did when it is over.
+    /// Returns what the suspects do, or did if the fault is over.
     fn says(&self) -> String {
         let of = |one: &'static str, several: &'static str| if self.is_one() { one } else { several };
-        // The verb for one rank now, for several now, and for what is over; then the rest.
+        // The verb for one rank now, for several ranks now, and for a fault that is over; then the rest of the phrase.
         let ([one, several, past], rest) = match self.excess.cause() {
             Cause::Input => (["waits", "wait", "waited"], of("for its input", "for their input")),
-            Cause::H2d => (["copies", "copy", "copied"], of("its input slowly", "their input slowly")),
+            Cause::H2d => (
+                ["copies", "copy", "copied"],
+                of("its input to the device slowly", "their input to the device slowly"),
+            ),
             Cause::MoreWork => (["has", "have", "had"], "more work than the others"),
             Cause::Network => (
                 ["gets", "get", "got"],
@@ -77,7 +80,7 @@ impl Case<'_> {
             Cause::Host => (["loses", "lose", "lost"], of(TO_ITS_HOST, TO_THEIR_HOSTS)),
             Cause::Processor => (["computes", "compute", "computed"], SLOW_PROCESSOR),
             Cause::Compute => (["computes", "compute", "computed"], SLOW_COMPUTE),
-            _ => (["is", "are", of("was", "were")], "late, for a reason the records do not show,"),
+            _ => (["is", "are", of("was", "were")], "late for a reason that the records do not show"),
         };
         let verb = if self.state == VerdictState::Resolved { past } else { of(one, several) };
         format!("{verb} {rest}")
@@ -87,36 +90,35 @@ impl Case<'_> {
         (self.bad[0].step.0, self.bad[self.bad.len() - 1].step.0)
     }
 
-    /// Who does what, since when, and the cost of a step that has it.
+    /// Returns the sentence: who does what, since when, and the cost per step that has the fault.
     pub(super) fn sentence(&self) -> String {
         let (who, says) = (self.who(), self.says());
         let (first, last) = self.range();
         let (cost, share) = (millis(self.cost.nanos), format!("{:.0} %", self.cost.share * 100.0));
-        let costs = match (self.state, self.is_one()) {
-            (VerdictState::Resolved, _) => "cost",
-            (_, true) => "costs",
-            (_, false) => "cost",
-        };
+        let costs = if self.state == VerdictState::Resolved { "cost" } else { "costs" };
         match (self.state, self.persistence) {
             (VerdictState::Active, Persistence::Onset) => {
                 format!(
-                    "Since step {first}, {} {says} and {costs} every step {cost} ({share} of it).",
+                    "From step {first} on, {} {says}, which {costs} {cost} per step ({share} of step time).",
                     lower(&who)
                 )
             }
             (VerdictState::Active, _) => {
-                format!("{who} {says} and {costs} every step {cost} ({share} of it).")
+                format!("{who} {says}, which {costs} {cost} per step ({share} of step time).")
             }
             (VerdictState::Recurring, _) => format!(
-                "{who} {says} again and again and {costs} {cost} ({share}) in each of {} steps between {first} and {last}.",
+                "{who} repeatedly {says}, which {costs} {cost} ({share} of step time) in each of {} steps between \
+                 {first} and {last}.",
                 self.bad.len()
             ),
             (VerdictState::Resolved, _) if self.episodes.len() > 1 => format!(
-                "{who} {says} and {costs} {cost} ({share}) in each of {} steps between {first} and {last}; it is over.",
+                "{who} repeatedly {says}, which {costs} {cost} ({share} of step time) in each of {} steps between \
+                 {first} and {last}. The fault is over.",
                 self.bad.len()
             ),
             (VerdictState::Resolved, _) => format!(
-                "{who} {says} from step {first} to {last} and {costs} each of them {cost} ({share} of it); it is over."
+                "{who} {says} from step {first} to {last}, which {costs} {cost} per step ({share} of step time). \
+                 The fault is over."
             ),
         }
     }
@@ -127,7 +129,7 @@ impl Case<'_> {
             format!("fixing it would have shortened {} of {} steps", self.last_in, self.bad.len())
         } else {
             format!(
-                "fixing one of them would save little, fixing all would have shortened {} of {} steps",
+                "fixing one of them would save little; fixing all of them would have shortened {} of {} steps",
                 self.last_in,
                 self.bad.len()
             )
@@ -135,7 +137,10 @@ impl Case<'_> {
         let step = stats::mean(self.bad.iter().map(|step| step.step_nanos() as f64)).unwrap_or(0.0);
         for (nanos, name) in self.excess.named() {
             if nanos > WORTH_A_LINE * step {
-                evidence.push(format!("{its} {name} takes {} longer than the others' mean", millis(nanos)));
+                evidence.push(format!(
+                    "{its} {name} is {} longer than the mean of the other ranks",
+                    millis(nanos)
+                ));
             }
         }
         evidence.extend(self.of_the_cause());
@@ -151,23 +156,23 @@ impl Case<'_> {
         let excess = &self.excess;
         match (excess.cause(), excess.compute_cpu, excess.compute_variation) {
             (Cause::Host, Some(cpu), _) if excess.compute > excess.other => Some(format!(
-                "only {} of that is processor time: the thread was off the processor",
+                "only {} of that is processor time: for the rest, the thread was off the processor",
                 millis(cpu.max(0.0))
             )),
             (Cause::MoreWork, _, Some(variation)) if excess.work_varies() => Some(format!(
-                "{} forward and backward rise and fall together (r = {:.2}) by {:.0} %: the work varies, \
-                 as with sequence lengths, not the device",
+                "{} forward and backward times rise and fall together (r = {:.2}) by {:.0} %: the amount of work \
+                 varies, as with sequence lengths, not the speed of the device",
                 self.its(),
                 variation.correlation(),
                 variation.coefficient() * 100.0
             )),
             (Cause::MoreWork, ..) => Some(format!(
-                "more samples than the others have explain {} of it",
+                "{} of that is explained by more samples than the other ranks have",
                 millis(excess.compute_by_samples.max(0.0))
             )),
             (Cause::Processor, ..) => Some(
-                "CPUs vary by as much for a while: clock frequency, a neighbour on the same core, time stolen by the \
-                 hypervisor, cache; no record says that it is the rank's own doing"
+                "CPUs vary this much for short periods: clock frequency, a neighbor on the same core, time taken by \
+                 the hypervisor (steal), cache; no record shows that the rank itself is the cause"
                     .into(),
             ),
             _ => None,
@@ -178,7 +183,7 @@ impl Case<'_> {
         let caused =
             self.bad.iter().filter_map(|step| Some(step.ranks.get(rank)?.as_ref()?.caused_wait_nanos));
         let caused = stats::mean(caused).filter(|&caused| caused > 0.0)?;
-        Some(format!("the others wait for it {} a step on average", millis(caused)))
+        Some(format!("the other ranks wait for it {} per step on average", millis(caused)))
     }
 
     fn dates(&self) -> Vec<String> {
@@ -196,7 +201,7 @@ impl Case<'_> {
         }
         dates.extend(self.onset.filter(|onset| onset.verified).map(|onset| {
             format!(
-                "it began at step {} (between {} and {}): {} own work went from {} to {}, more than \
+                "the fault began at step {} (between {} and {}): {} local work went from {} to {}, more than \
                  chance explains (p < 0.001)",
                 onset.step,
                 onset.earliest,
@@ -209,8 +214,9 @@ impl Case<'_> {
         dates
     }
 
-    /// What share of their compute the others were off the processor, where that is much: ranks that share cores, of
-    /// which each is as fast as the others let it be. `None` too where processor time is not known, as on GPUs.
+    /// Returns the share of compute time that the other ranks were off the processor, if it is large. Such ranks share
+    /// cores, and each is only as fast as the others let it be. Returns `None` if processor time is not known, as on
+    /// GPUs.
     pub(super) fn shared_cores(&self) -> Option<f64> {
         let others = self.bad.iter().flat_map(|step| step.present());
         let others = others.filter(|(rank, _)| !self.ranks.contains(rank));
@@ -225,8 +231,8 @@ impl Case<'_> {
         let mut against = Vec::new();
         if let Some(off) = self.shared_cores() {
             against.push(format!(
-                "the other ranks were off the processor for {:.0} % of their compute: ranks share cores, so that what \
-                 one takes depends on the others, and the cost is uncertain",
+                "the other ranks were off the processor for {:.0} % of their compute time: ranks share cores, so the \
+                 speed of each depends on the others, and the cost is uncertain",
                 off * 100.0
             ));
         }
@@ -235,13 +241,13 @@ impl Case<'_> {
             against.push(format!("in {not_last} of these steps another rank was as late or later"));
         }
         if !self.excess.is_clear() {
-            against.push("no single phase explains most of it".into());
+            against.push("no single phase explains most of the delay".into());
         }
         if let (Cause::Compute, Some(variation)) = (self.excess.cause(), self.excess.compute_variation)
             && variation.correlation() >= super::excess::MORE_WORK_CORRELATION
         {
             against.push(format!(
-                "{} forward and backward rise and fall together (r = {:.2}), though by {:.0} % only: it may \
+                "{} forward and backward times rise and fall together (r = {:.2}), but only by {:.0} %: the cause may \
                  be more work, not a slow device",
                 self.its(),
                 variation.correlation(),
@@ -253,13 +259,13 @@ impl Case<'_> {
             own.is_some_and(|rank| rank.clock_free)
         };
         if self.bad.iter().filter(of_ranks).count() * 2 > self.bad.len() {
-            against.push("waits are split by durations, since the clocks are not aligned well enough".into());
+            against.push("waits are computed from durations: the clocks are not aligned well enough".into());
         }
         let trusted = |step: &&&StepAnalysis| step.replay.as_ref().is_some_and(|replay| replay.is_trusted());
         let trusted = self.bad.iter().filter(trusted).count();
         if trusted * 2 < self.bad.len() {
             against.push(format!(
-                "only {trusted} of these {} steps can be replayed closely; the cost is from own work alone",
+                "only {trusted} of these {} steps can be replayed accurately; the cost is estimated from local work",
                 self.bad.len()
             ));
         }
@@ -271,12 +277,12 @@ fn lower(who: &str) -> String {
     who.replacen('R', "r", 1)
 }
 
-/// The frontier ledger's word, when it names the same rank.
+/// Returns a line of evidence from the frontier ledger if it names the same rank.
 fn frontier_evidence(rank: usize, steps: &[&StepAnalysis]) -> Option<String> {
     let mut counts = [0_usize; 8];
     for step in steps {
         let increments = frontier::frontier(step);
-        // Where it takes the lead that it keeps until the collectives.
+        // The part in which the rank takes the lead that it keeps until the collectives.
         let own_work = increments.iter().take_while(|increment| increment.part != Part::ExposedTransfer);
         let led: Vec<_> = own_work.collect();
         let others = led.iter().rposition(|increment| increment.rank != rank).map_or(0, |at| at + 1);
@@ -287,7 +293,7 @@ fn frontier_evidence(rank: usize, steps: &[&StepAnalysis]) -> Option<String> {
     let (part, count) = Part::ALL.into_iter().zip(counts).max_by_key(|&(_, count)| count)?;
     (count * 2 > steps.len()).then(|| {
         format!(
-            "the frontier ledger, which needs no clocks, first sees the delay in {} on this rank",
+            "the frontier ledger, which needs no clocks, first shows the delay in {} on this rank",
             part.name()
         )
     })

@@ -1,4 +1,4 @@
-//! Where a rank, or some ranks together, spend more than the others.
+//! The parts of a step in which one or more ranks spend more time than the others.
 
 use wire::live::Part;
 use wire::views::Cause;
@@ -6,49 +6,51 @@ use wire::views::Cause;
 use crate::stats;
 use crate::step::{RankAnalysis, StepAnalysis};
 
-/// Processor time must explain this much of a compute excess, else the thread was kept off the processor.
+/// The least share of a compute excess that must be processor time. Below it, the thread was kept off the processor.
 pub(super) const CPU_EXPLAINS: f64 = 0.5;
-/// Forward and backward that rise and fall together this much (METRICS.md, "verdict") are driven by the work.
+/// The correlation of forward and backward times from which the amount of work explains them (`docs/metrics.md`,
+/// "Verdict").
 pub(super) const MORE_WORK_CORRELATION: f64 = 0.9;
-/// They must vary at all, by this share of their mean.
+/// The least variation of forward and backward together, as a share of their mean.
 const LEAST_VARIATION: f64 = 0.04;
-/// At either end so many of a rank's steps, by compute, and of its changes from step to step, say nothing about how
-/// its work varies: there a fault begins or ends.
+/// The share of a rank's steps that is ignored at either end of their order by compute, and of its largest changes from
+/// step to step. These are where a fault begins or ends, and say nothing about how the rank's work varies.
 const EDGE_SHARE: f64 = 0.05;
-/// Of what forward and backward vary together this much must be change from one step to the next.
+/// The least share of the joint variation that must be change from one step to the next.
 const LEAST_CHANGES: f64 = 0.3;
-/// Samples must explain this much of a compute excess to be its cause.
+/// The least share of a compute excess that the number of samples must explain to be its cause.
 const SAMPLES_EXPLAIN: f64 = 0.5;
 
-/// Mean per step over the bad steps, in nanoseconds: the suspects' mean less the others' mean.
+/// The excess of the suspects over the other ranks: the difference of their means, averaged over the steps with the
+/// fault, in nanoseconds per step.
 pub(super) struct Excess {
     pub(super) input: f64,
     pub(super) h2d: f64,
     pub(super) compute: f64,
     pub(super) transfer: f64,
     pub(super) other: f64,
-    /// Processor time in compute phases beyond the others'; `None` where it was not measured.
+    /// The excess of processor time in compute phases; `None` if it was not measured.
     pub(super) compute_cpu: Option<f64>,
-    /// Compute that the suspects' larger number of samples explains.
+    /// The compute time that the suspects' larger number of samples explains.
     pub(super) compute_by_samples: f64,
-    /// Longer compute is no more than what processors do for a while.
+    /// Whether the compute excess lies within what processors vary by for short periods.
     pub(super) is_processors: bool,
-    /// How the worst suspect's forward and backward vary over steps, beyond what the others' do.
+    /// How forward and backward of the worst suspect vary over steps, beyond the variation of the other ranks.
     pub(super) compute_variation: Option<Variation>,
 }
 
-/// How forward and backward vary together, each on the scale of its own mean.
+/// How forward and backward vary together, each relative to its own mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Variation {
     forward: f64,
     backward: f64,
     both: f64,
-    /// What of `both` is change from one step to the next: all of it where samples are drawn anew for each.
+    /// The part of `both` that is change from one step to the next: all of it if each step draws new samples.
     changes: f64,
 }
 
 impl Variation {
-    /// Of (forward, backward) pairs in the order of steps.
+    /// Computes the variation of (forward, backward) pairs in the order of steps.
     pub(super) fn of(pairs: &[(f64, f64)]) -> Option<Self> {
         Self::around_means(pairs, changes(pairs)?)
     }
@@ -65,8 +67,8 @@ impl Variation {
         })
     }
 
-    /// Of one rank over `steps`. A few steps at the edge of an episode, in which the fault was not yet, would look like
-    /// uneven work; and a device that is slow for a while, then not, changes twice.
+    /// Computes the variation of one rank over `steps`, without the extremes. A few steps without the fault at the edge
+    /// of an episode would look like uneven work, and so would the two changes of a device that is slow for a while.
     fn of_rank(steps: &[&StepAnalysis], rank: usize) -> Option<Self> {
         let own = steps.iter().filter_map(|step| step.ranks.get(rank)?.as_ref());
         let pairs = own.map(|own| (own.part(Part::Forward) as f64, own.part(Part::Backward) as f64));
@@ -77,8 +79,8 @@ impl Variation {
         Self::around_means(&by_size[cut..by_size.len() - cut], changes(&pairs)?)
     }
 
-    /// What the suspect varies more than the median of the others: scatter that all ranks have, and that is
-    /// independent from phase to phase, would hide what the work does.
+    /// Returns the variation of the suspect less the median variation of the other ranks. Scatter that all ranks have,
+    /// and that is independent from phase to phase, would otherwise hide the variation of the work.
     fn beyond(&self, others: &[Self]) -> Self {
         let usual = |of: fn(&Self) -> f64| stats::median(others.iter().map(of)).unwrap_or(0.0);
         Self {
@@ -89,18 +91,18 @@ impl Variation {
         }
     }
 
-    /// Of forward with backward, at most 1; 0 where one does not vary.
+    /// Returns the correlation of forward and backward, at most 1; 0 if either does not vary.
     pub(super) fn correlation(&self) -> f64 {
         let scale = (self.forward.max(0.0) * self.backward.max(0.0)).sqrt();
         if scale > 0.0 { (self.both / scale).min(1.0) } else { 0.0 }
     }
 
-    /// By what share of their mean both vary together.
+    /// Returns the joint variation of forward and backward, as a share of their mean.
     pub(super) fn coefficient(&self) -> f64 {
         self.both.max(0.0).sqrt()
     }
 
-    /// The work itself varies, not the device or the host.
+    /// Returns true if the amount of work varies, rather than the speed of the device or the host.
     pub(super) fn is_of_work(&self) -> bool {
         self.correlation() >= MORE_WORK_CORRELATION
             && self.coefficient() >= LEAST_VARIATION
@@ -108,9 +110,9 @@ impl Variation {
     }
 }
 
-/// Half the mean product of the changes from step to step, each on the scale of its own mean: for steps that have
-/// nothing to do with each other it is their covariance (von Neumann 1941), for one that rises once it is next to
-/// nothing. The largest are left out: they are where a fault begins or ends.
+/// Returns half the mean product of the changes from step to step, each relative to its own mean. For independent steps
+/// it equals the covariance (von Neumann 1941); for a series that rises once it is close to 0. The largest products are
+/// left out, because a fault begins or ends there.
 fn changes(pairs: &[(f64, f64)]) -> Option<f64> {
     let mean = |of: fn(&(f64, f64)) -> f64| stats::mean(pairs.iter().map(of)).filter(|mean| *mean > 0.0);
     let (forward, backward) = (mean(|pair| pair.0)?, mean(|pair| pair.1)?);
@@ -121,10 +123,10 @@ fn changes(pairs: &[(f64, f64)]) -> Option<f64> {
     stats::mean(products).map(|mean| mean / 2.0)
 }
 
-/// How many parts of a step a fault may lie in.
+/// The number of parts of a step that a fault may lie in.
 pub(super) const PARTS: usize = 5;
 
-/// Mean per step of `steps`, in nanoseconds: the suspects' mean less the others' mean.
+/// Returns the mean of the suspects less the mean of the other ranks, averaged over `steps`, in nanoseconds.
 fn mean_excess(
     steps: &[&StepAnalysis],
     ranks: &[usize],
@@ -139,7 +141,7 @@ fn mean_excess(
     }))
 }
 
-/// The same of input, host-to-device copies, compute, exposed transfer and the rest.
+/// Returns [`mean_excess`] of input, host-to-device copies, compute, exposed transfer and the rest.
 pub(super) fn of_parts(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<[f64; PARTS]> {
     let part = |part: Part| mean_excess(steps, ranks, |rank| Some(rank.part(part) as f64));
     let compute = part(Part::Forward)? + part(Part::Backward)? + part(Part::Optimizer)?;
@@ -164,7 +166,7 @@ impl Excess {
         })
     }
 
-    /// The parts, the largest excess first.
+    /// Returns the parts with their causes, the largest excess first.
     pub(super) fn ranked(&self) -> [(f64, Cause); 5] {
         let mut ranked = [
             (self.input, Cause::Input),
@@ -177,7 +179,7 @@ impl Excess {
         ranked
     }
 
-    /// The suspects' work varies, and more than the others'.
+    /// Returns true if the suspects' work varies, and more than that of the other ranks.
     pub(super) fn work_varies(&self) -> bool {
         self.compute_variation.is_some_and(|variation| variation.is_of_work())
     }
@@ -200,25 +202,26 @@ impl Excess {
         if largest > 0.0 { cause } else { Cause::Unknown }
     }
 
-    /// One part stands out from the rest.
+    /// Returns true if one part stands out from the others.
     pub(super) fn is_clear(&self) -> bool {
         let [(largest, _), (second, _), ..] = self.ranked();
         largest > 0.0 && second < largest / 2.0
     }
 
-    /// The parts with their names, in the order of a step.
+    /// Returns the parts with their names, in the order of a step.
     pub(super) fn named(&self) -> [(f64, &'static str); 5] {
         [
-            (self.input, "input"),
-            (self.h2d, "host-to-device copies"),
-            (self.compute, "compute"),
-            (self.transfer, "exposed transfer"),
+            (self.input, "input time"),
+            (self.h2d, "host-to-device copy time"),
+            (self.compute, "compute time"),
+            (self.transfer, "exposed transfer time"),
             (self.other, "time outside every phase"),
         ]
     }
 }
 
-/// How much compute the suspects' extra samples account for, at the others' pace, in nanoseconds a step.
+/// Returns the compute time that the suspects' additional samples account for at the pace of the other ranks, in
+/// nanoseconds per step.
 fn by_samples(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<f64> {
     let mean = |suspect: bool, of: fn(&RankAnalysis) -> f64| {
         let those = steps.iter().flat_map(|step| step.present());

@@ -1,8 +1,8 @@
-//! A verdict for tests of what later evidence makes of it.
+//! A verdict for tests of the modules that refine verdicts by later evidence.
 
 use wire::views::{Cause, Confidence, Culprit, Verdict, VerdictState};
 
-/// Against rank 1, over steps 2 to 6.
+/// Returns a verdict on rank 1 over steps 2 to 6.
 pub(crate) fn against_rank_1(cause: Cause, says: &str) -> Verdict {
     Verdict {
         culprit: Some(Culprit::Rank(1)),
@@ -13,7 +13,7 @@ pub(crate) fn against_rank_1(cause: Cause, says: &str) -> Verdict {
         state: VerdictState::Active,
         affected_steps: 5,
         confidence: Confidence::High,
-        sentence: format!("Rank 1 {says} and costs every step 5.0 ms (10 % of it)."),
+        sentence: format!("Rank 1 {says}, which costs 5.0 ms per step (10 % of step time)."),
         evidence: Vec::new(),
         counter_evidence: Vec::new(),
         example_step: None,

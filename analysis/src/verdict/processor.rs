@@ -1,9 +1,9 @@
-//! A processor that is slower for a while, which no record tells from a rank that computes longer.
+//! Processors that are slower for a while, which no record distinguishes from a rank that computes longer.
 //!
-//! Cores of a CPU differ from second to second: by clock frequency, by what runs on the other hardware thread, by
-//! time that the hypervisor gives to others, by cache. Seen from inside they compute longer, with all of it
-//! processor time. An effect of that size that comes and goes is therefore the processor's until records say that it
-//! is the rank's. A fault that stays, or is larger, is the rank's.
+//! The cores of a CPU differ from second to second: by clock frequency, by the load on the other hardware thread, by
+//! time that the hypervisor gives to other guests, by cache. From inside the process they compute longer, and all of it
+//! is processor time. An effect of that size that comes and goes is therefore attributed to the processor until records
+//! show that the rank is the cause. A fault that stays, or is larger, is attributed to the rank.
 
 use wire::views::{Cause, ComputedOn, Persistence};
 
@@ -11,14 +11,14 @@ use super::Setting;
 use super::excess::Excess;
 use crate::cost::Cost;
 
-/// What processors vary by, as a share of the step. In healthy jobs on virtual machines with two cores a rank was seen
-/// to cost up to 21 % of it for some seconds (`benches/README.md`).
+/// The share of the step up to which processors vary. In healthy jobs on virtual machines with two cores, one rank was
+/// observed to cost up to 21 % of the step for some seconds (`benches/README.md`).
 const VARIES_BY: f64 = 0.25;
 
-/// What the processors of all ranks vary by together, as a share of their compute: 14 % were seen.
+/// The share of compute up to which the processors of all ranks vary together; 14 % was observed.
 pub(super) const ALL_VARY_BY: f64 = 0.15;
 
-/// True when a fault is no more than processors do.
+/// Returns true if a fault lies within what processors vary by.
 pub(super) fn explains(excess: &Excess, persistence: Persistence, cost: Cost, setting: &Setting<'_>) -> bool {
     setting.computed_on == ComputedOn::Cpu
         && excess.cause() == Cause::Compute

@@ -1,13 +1,13 @@
-//! Parts of sentences that later evidence makes more precise.
+//! Parts of sentences that other modules replace when they find more precise evidence.
 
-/// What a rank loses time to, as long as nothing says to whom.
+/// The object of "loses" for one rank, while nothing shows who takes the time.
 pub(crate) const TO_ITS_HOST: &str = "time on its host";
-/// The same of several ranks.
+/// The object of "loses" for several ranks.
 pub(crate) const TO_THEIR_HOSTS: &str = "time on their hosts";
-/// How ranks compute whose processor is slow,
+/// The rest of "computes" for ranks whose processor is slow.
 pub(crate) const SLOW_PROCESSOR: &str = "on a slower processor";
-/// and how they compute otherwise.
-pub(crate) const SLOW_COMPUTE: &str = "longer than the others";
-/// Why ranks take turns at being last where they are off their processors.
+/// The rest of "computes" for ranks that are slow for another reason.
+pub(crate) const SLOW_COMPUTE: &str = "more slowly than the others";
+/// The reason why ranks take turns at being last, where they are kept off their processors.
 pub(crate) const OFF_IN_TURNS: &str =
-    "ranks do not have their cores for themselves, so that now one, now another is kept off its processor";
+    "their cores are shared, so different ranks are kept off their processors in turn";

@@ -1,4 +1,4 @@
-//! Verdicts on made-up steps; against drawn jobs with known faults they are tested by the simulator.
+//! Verdicts on hand-made steps. The simulator tests verdicts on generated jobs with known faults.
 
 use wire::ids::Step;
 use wire::live::Part;
@@ -9,7 +9,7 @@ use crate::step::RankAnalysis;
 
 const MS: u64 = 1_000_000;
 
-/// A step of four ranks whose own work is 20 ms plus `extra`; who is early waits in the open.
+/// A step of four ranks whose local work is 20 ms plus `extra`. Ranks that are early have an exposed wait.
 fn step(number: u64, extra: [(u64, Part); 4]) -> StepAnalysis {
     let longest = extra.iter().map(|(nanos, _)| *nanos).max().unwrap();
     let rank = |(nanos, part): (u64, Part)| {
@@ -41,7 +41,7 @@ fn step(number: u64, extra: [(u64, Part); 4]) -> StepAnalysis {
     }
 }
 
-/// Jitter that a healthy machine has: every rank is last now and then.
+/// The jitter of a healthy machine: every rank is last now and then.
 fn jitter(number: u64, rank: u64) -> u64 {
     (number * 7 + rank * 13 + number * rank * 5) % 11 * MS / 10
 }
@@ -72,7 +72,7 @@ fn a_healthy_run_has_no_verdict() {
 }
 
 #[test]
-fn each_fault_is_named_with_its_rank_cause_and_cost() {
+fn each_fault_is_attributed_to_its_rank_and_cause_with_its_cost() {
     for rank in 0..4 {
         for (part, cause) in [
             (Part::Input, Cause::Input),
@@ -93,7 +93,7 @@ fn each_fault_is_named_with_its_rank_cause_and_cost() {
 }
 
 #[test]
-fn compute_without_processor_time_is_the_hosts_doing() {
+fn compute_excess_without_processor_time_is_attributed_to_the_host() {
     let mut steps = run(200, |_, rank| (rank == 1).then_some((10 * MS, Part::Forward)));
     for step in &mut steps {
         let slow = step.ranks[1].as_mut().unwrap();
@@ -102,9 +102,9 @@ fn compute_without_processor_time_is_the_hosts_doing() {
     assert_eq!(judge(&steps)[0].cause, Cause::Host);
 }
 
-/// What a rank on a shared core takes depends on who else is on it.
+/// The speed of a rank on a shared core depends on the other ranks on that core.
 #[test]
-fn ranks_that_share_cores_make_a_cost_uncertain_and_that_is_said() {
+fn shared_cores_lower_confidence_and_are_counter_evidence() {
     let mut steps = run(200, |_, rank| (rank == 1).then_some((10 * MS, Part::Forward)));
     let is_uncertain =
         |verdict: &Verdict| verdict.counter_evidence.iter().any(|line| line.contains("ranks share cores"));
@@ -119,7 +119,7 @@ fn ranks_that_share_cores_make_a_cost_uncertain_and_that_is_said() {
 }
 
 #[test]
-fn a_fault_that_came_and_went_is_dated_charged_for_its_time_only_and_resolved() {
+fn a_transient_fault_is_dated_costs_only_its_own_steps_and_is_resolved() {
     let verdicts =
         judge(&run(400, |n, rank| (rank == 3 && (100..200).contains(&n)).then_some((20 * MS, Part::Input))));
     let verdict = &verdicts[0];
@@ -129,13 +129,13 @@ fn a_fault_that_came_and_went_is_dated_charged_for_its_time_only_and_resolved() 
         (VerdictState::Resolved, (100, 199), 100)
     );
     assert!(verdict.cost_ns_per_step.abs_diff(20 * MS) <= MS, "{verdict:?}");
-    assert_eq!(verdict.device_hours_per_day, None, "it costs nothing any more");
+    assert_eq!(verdict.device_hours_per_day, None, "it no longer costs anything");
     assert!(verdict.sentence.starts_with("Rank 3 waited for its input from step 100 to 199"), "{verdict:?}");
 }
 
-/// Its input was slow, later its compute: the first is over, and does not come back because the other came.
+/// The input of rank 1 is slow, then its compute. The first fault stays resolved when the second one begins.
 #[test]
-fn two_faults_of_a_rank_are_two_verdicts() {
+fn two_faults_of_one_rank_are_two_verdicts() {
     let steps = run(400, |n, rank| match (rank, n) {
         (1, 80..140) => Some((20 * MS, Part::Input)),
         (1, 220..280) => Some((15 * MS, Part::Forward)),
@@ -148,11 +148,11 @@ fn two_faults_of_a_rank_are_two_verdicts() {
     let again = run(400, |n, rank| {
         (rank == 1 && n / 40 % 2 == 1).then_some((20 * MS, if n < 200 { Part::Input } else { Part::Forward }))
     });
-    assert_eq!(judge(&again).len(), 2, "each comes again and again");
+    assert_eq!(judge(&again).len(), 2, "both faults are recurring");
 }
 
 #[test]
-fn a_fault_that_is_there_has_its_beginning_and_no_end() {
+fn an_active_fault_has_a_beginning_and_no_end() {
     for begin in [0, 60, 80, 380] {
         let verdicts =
             judge(&run(400, |n, rank| (rank == 1 && n >= begin).then_some((40 * MS, Part::Input))));
@@ -161,14 +161,17 @@ fn a_fault_that_is_there_has_its_beginning_and_no_end() {
             (VerdictState::Active, (begin, 399)),
             "{verdicts:?}"
         );
-        let since =
-            if begin == 0 { "Rank 1 waits".to_owned() } else { format!("Since step {begin}, rank 1 waits") };
+        let since = if begin == 0 {
+            "Rank 1 waits".to_owned()
+        } else {
+            format!("From step {begin} on, rank 1 waits")
+        };
         assert!(verdicts[0].sentence.starts_with(&since), "{verdicts:?}");
     }
 }
 
 #[test]
-fn what_is_there_comes_before_what_is_over() {
+fn active_verdicts_precede_resolved_ones() {
     let steps = run(400, |n, rank| match (rank, n) {
         (0, 50..150) => Some((90 * MS, Part::Input)),
         (2, 300..) => Some((20 * MS, Part::Forward)),
@@ -181,9 +184,9 @@ fn what_is_there_comes_before_what_is_over() {
     assert_eq!(found, expected);
 }
 
-/// A rank to blame for half of the step is named within 20 steps, however long it was healthy before.
+/// A rank that costs about half of the step is named within 20 steps, however long it was healthy before.
 #[test]
-fn who_costs_half_of_the_step_is_named_at_once() {
+fn a_rank_that_costs_half_of_the_step_is_named_at_once() {
     for healthy in [0, 30, 480] {
         let steps =
             run(healthy + 20, |n, rank| (rank == 1 && n >= healthy).then_some((40 * MS, Part::Input)));
@@ -193,9 +196,9 @@ fn who_costs_half_of_the_step_is_named_at_once() {
     }
 }
 
-/// 3 ms in a quarter of the steps: on CPUs the cause is the processor, on GPUs it is compute.
+/// A rank computes 3 ms longer in a quarter of the steps. On CPUs the cause is the processor, on GPUs compute.
 #[test]
-fn a_core_that_is_slower_for_a_while_is_the_processors_and_a_note() {
+fn a_temporarily_slow_core_is_a_note_with_the_cause_processor() {
     let slow = |n: u64, rank| rank == 1 && (100..200).contains(&n);
     let steps = run(400, |n, rank| slow(n, rank).then_some((3 * MS, Part::Forward)));
     let [note] = &found(&steps, &ON_CPUS).notes[..] else { panic!("{:?}", found(&steps, &ON_CPUS)) };
@@ -203,11 +206,11 @@ fn a_core_that_is_slower_for_a_while_is_the_processors_and_a_note() {
     assert_eq!(found(&steps, &ON_CPUS).verdicts, []);
     assert_eq!(found(&steps, &ON_GPUS).notes[0].cause, Cause::Compute, "devices are not shared");
     let always = run(400, |_, rank| (rank == 1).then_some((3 * MS, Part::Forward)));
-    assert_eq!(found(&always, &ON_CPUS).verdicts[0].cause, Cause::Compute, "it stays: it is the rank's");
+    assert_eq!(found(&always, &ON_CPUS).verdicts[0].cause, Cause::Compute, "a lasting fault is the rank's");
 }
 
 #[test]
-fn what_costs_less_than_people_care_about_is_a_note() {
+fn an_effect_below_the_notable_share_is_a_note() {
     let steps = run(2_000, |_, rank| (rank == 1).then_some((2 * MS, Part::Input)));
     let share = |notable_share| Setting { notable_share, ..ON_GPUS };
     let verdict = &found(&steps, &share(0.0)).verdicts[0];
@@ -222,7 +225,7 @@ fn what_costs_less_than_people_care_about_is_a_note() {
 }
 
 #[test]
-fn a_step_that_cannot_be_shown_is_no_example() {
+fn a_hidden_step_is_never_the_example() {
     let steps = run(200, |_, rank| (rank == 1).then_some((10 * MS, Part::Input)));
     let example = |hidden_steps: &[u64]| {
         let found = found(&steps, &Setting { hidden_steps, ..ON_GPUS });
@@ -232,7 +235,7 @@ fn a_step_that_cannot_be_shown_is_no_example() {
     let usual = usual.unwrap();
     let (other, same) = example(&[usual]);
     assert!(other.is_some_and(|other| other != usual), "{other:?} in place of {usual}");
-    assert_eq!(verdict, same, "nothing else depends on it");
+    assert_eq!(verdict, same, "nothing else depends on the hidden steps");
     assert_eq!(example(&(0..200).collect::<Vec<_>>()).0, None, "no step is left");
     let mut steps = run(400, |_, _| None);
     for step in &mut steps[200..] {
@@ -242,31 +245,34 @@ fn a_step_that_cannot_be_shown_is_no_example() {
     let of_all =
         |hidden_steps: &[u64]| found(&steps, &Setting { hidden_steps, ..ON_GPUS }).verdicts[0].example_step;
     assert_eq!((of_all(&[]), of_all(&[398, 399])), (Some(399), Some(397)));
-    assert_eq!(of_all(&(200..400).collect::<Vec<_>>()), None, "what came before does not show it");
+    assert_eq!(of_all(&(200..400).collect::<Vec<_>>()), None, "earlier steps do not show the effect");
 }
 
-/// The cost of a verdict and the what-if of its rank are one figure.
+/// The sentence, the daily cost and the total cost of a verdict derive from one figure.
 #[test]
-fn all_that_is_said_of_a_cost_is_one_figure() {
+fn sentence_and_totals_repeat_the_cost_per_step() {
     let steps = run(200, |_, rank| (rank == 1).then_some((10 * MS, Part::Input)));
     let verdict = &judge(&steps)[0];
     assert_eq!(verdict.lost_ns(), verdict.cost_ns_per_step * 200);
     assert_eq!(verdict.device_hours_per_day, Some(verdict.cost_share * 4.0 * 24.0));
     assert!(verdict.sentence.contains(&millis(verdict.cost_ns_per_step as f64)), "{verdict:?}");
-    assert!(verdict.sentence.contains(&format!("{:.0} % of it", verdict.cost_share * 100.0)), "{verdict:?}");
+    assert!(
+        verdict.sentence.contains(&format!("{:.0} % of step time", verdict.cost_share * 100.0)),
+        "{verdict:?}"
+    );
 }
 
-/// A core that is slower than its neighbours for a second is no straggler; a rank that always is, is one.
+/// A core that is slower than its neighbors for a second is not a straggler; a rank that is always slower is.
 #[test]
-fn a_small_cost_is_watched_for_longer() {
+fn a_small_cost_needs_more_steps() {
     let slow_for = |steps| judge(&run(steps, |_, rank| (rank == 1).then_some((2 * MS, Part::Forward))));
     assert_eq!(slow_for(60), []);
     assert_eq!(slow_for(400).len(), 1);
 }
 
-/// Both rise and fall together; only one of them does so from step to step.
+/// Forward and backward rise and fall together in both series, but only uneven work does so from step to step.
 #[test]
-fn a_device_that_is_slow_for_a_while_is_no_uneven_work() {
+fn a_temporarily_slow_device_is_not_uneven_work() {
     let pairs = |extra: &dyn Fn(u64) -> f64| -> Vec<(f64, f64)> {
         (0..140).map(|n| (10.0 + extra(n), 20.0 + 2.0 * extra(n) + jitter(n, 1) as f64 / 2e6)).collect()
     };
@@ -286,7 +292,7 @@ fn few_steps_and_few_ranks_are_insufficient_evidence() {
 }
 
 #[test]
-fn what_all_compute_longer_counts_where_steps_take_longer_too() {
+fn slower_compute_on_all_ranks_counts_only_if_steps_take_longer() {
     let judged = |longer_steps: u64, on_processor: u64| {
         let mut steps = run(400, |_, _| None);
         for step in &mut steps[200..] {
@@ -299,11 +305,11 @@ fn what_all_compute_longer_counts_where_steps_take_longer_too() {
         judge(&steps)
     };
     let [verdict] = &judged(5 * MS, 5 * MS)[..] else { panic!("one verdict") };
-    assert!(verdict.sentence.starts_with("All ranks compute 26 % longer since step 200: "), "{verdict:?}");
+    assert!(verdict.sentence.starts_with("All ranks compute 26 % longer from step 200 on, "), "{verdict:?}");
     assert_eq!((verdict.cost_ns_per_step.abs_diff(5 * MS) < MS, verdict.affected_steps), (true, 200));
     assert_eq!(verdict.cause, Cause::Compute);
     let [verdict] = &judged(5 * MS, MS)[..] else { panic!("one verdict") };
-    assert!(verdict.sentence.contains("since step 200, being kept off their processors: "), "{verdict:?}");
+    assert!(verdict.sentence.contains("200 on because they are kept off their processors, "), "{verdict:?}");
     assert_eq!(verdict.cause, Cause::Host, "hardly any of it is processor time");
-    assert_eq!(judged(0, 5 * MS), [], "it was hidden, or is only known better");
+    assert_eq!(judged(0, 5 * MS), [], "the compute was hidden, or is only measured better");
 }
