@@ -64,10 +64,10 @@ fn verdict() -> Verdict {
         state: VerdictState::Active,
         affected_steps: 150,
         confidence: Confidence::High,
-        sentence: "Rank 2 waits for its input and costs every step 30 ms (48 % of it).".into(),
+        sentence: "Rank 2 waits for its input, which costs 30 ms per step (48 % of step time).".into(),
         evidence: vec![
-            "its own work was the longest of all ranks in 292 of 292 steps".into(),
-            "its input takes 42 ms longer than the others' mean".into(),
+            "its local work was the longest of all ranks in 292 of 292 steps".into(),
+            "its input time is 42 ms longer than the mean of the other ranks".into(),
         ],
         counter_evidence: vec!["rank 0 was last in 3 buckets".into()],
         example_step: Some(200),
