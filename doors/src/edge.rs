@@ -1,9 +1,9 @@
-//! Bytes that lie at the edge of what memory there is: whoever reads one byte beyond them, ends.
+//! A buffer whose last byte is followed by unreadable memory. Reading one byte too far ends the process.
 
 use std::ffi::c_void;
 use std::ptr;
 
-/// Pages for the bytes, and one behind them that may not be touched.
+/// The pages of the buffer, followed by one inaccessible page.
 pub(crate) struct Edge {
     pages: *mut c_void,
     mapped: usize,
@@ -13,16 +13,18 @@ pub(crate) struct Edge {
 const PAGE: usize = 4_096;
 
 impl Edge {
-    /// A copy whose last byte is the last one that can be read. It begins where it comes to begin.
+    /// Copies `bytes` so that the last byte is directly before the inaccessible page. The alignment of the first byte
+    /// follows from the length.
     pub(crate) fn of(bytes: &[u8]) -> Self {
         let used = bytes.len().next_multiple_of(PAGE).max(PAGE);
         let mapped = used + PAGE;
         let (readable, private) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: these pages are new, only this value has their address, and the last one is made unreadable.
+        // SAFETY: the mapping is new and only this value has its address. The copy fits in the pages that stay
+        // readable.
         unsafe {
             let pages = libc::mmap(ptr::null_mut(), mapped, readable, private, -1, 0);
-            assert_ne!(pages, libc::MAP_FAILED, "there is memory for {mapped} bytes");
+            assert_ne!(pages, libc::MAP_FAILED, "cannot map {mapped} bytes");
             assert_eq!(libc::mprotect(pages.byte_add(used), PAGE, libc::PROT_NONE), 0);
             let begin = pages.cast::<u8>().add(used - bytes.len());
             ptr::copy_nonoverlapping(bytes.as_ptr(), begin, bytes.len());
@@ -37,7 +39,7 @@ impl Edge {
 
 impl Drop for Edge {
     fn drop(&mut self) {
-        // SAFETY: they were mapped so.
+        // SAFETY: `pages` and `mapped` are the address and the length of this value's own mapping.
         unsafe { libc::munmap(self.pages, self.mapped) };
     }
 }

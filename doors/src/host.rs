@@ -1,4 +1,4 @@
-//! The process that this library finds itself in.
+//! The process that this library is loaded into.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,11 +9,11 @@ use std::sync::{Mutex, Once, PoisonError};
 static FORKED: AtomicBool = AtomicBool::new(false);
 static WATCH_FORKS: Once = Once::new();
 
-/// From now on a forked child knows that it is one: it has this library's memory and none of its threads, and a
-/// lock that was held at the fork is held there for ever.
+/// Registers a handler that marks forked children from now on. A child has this library's memory but none of its
+/// threads, and a lock that was held at the fork stays locked there forever.
 pub(crate) fn watch_forks() {
     WATCH_FORKS.call_once(|| {
-        // SAFETY: the handler only stores to an atomic; the library stays mapped for good (build.rs).
+        // SAFETY: the handler only stores to an atomic, and the library stays mapped until the process ends (build.rs).
         let _out_of_memory = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
 }
@@ -22,16 +22,16 @@ extern "C" fn in_child() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// False in a forked child of an observed process.
+/// Returns false in a forked child of an observed process.
 pub(crate) fn is_ours() -> bool {
     !FORKED.load(Ordering::Relaxed)
 }
 
-/// Threads that are started meanwhile take none of the process's signals: its handlers run where its own threads let them.
-/// Those that say that the thread itself went wrong stay.
+/// Calls `start` with signals blocked, so that the threads it starts receive none of the process's signals, whose
+/// handlers belong on the job's own threads. Signals that report an error of the thread itself stay unblocked.
 pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     let own = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT, libc::SIGTRAP];
-    // SAFETY: sets of signals are plain data, which these calls fill and read.
+    // SAFETY: a signal set is plain data for which zeros are valid; the calls only fill and read the two sets.
     let before = unsafe {
         let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&raw mut all);
@@ -42,12 +42,13 @@ pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
         before
     };
     let started = start();
-    // SAFETY: as above.
+    // SAFETY: `before` was filled by the call above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
     started
 }
 
-/// Runs what a foreign thread asked for. A panic must not leave this library: it would end its host.
+/// Runs work on a foreign thread, and returns the default value if it panics: an escaping panic would end the host
+/// process. In a forked child, does nothing.
 pub(crate) fn guarded<T: Default>(work: impl FnOnce() -> T) -> T {
     if !is_ours() {
         return T::default();
@@ -57,12 +58,12 @@ pub(crate) fn guarded<T: Default>(work: impl FnOnce() -> T) -> T {
 
 type LastWork = fn(ExitCode);
 
-/// What a process ends with, as its parent sees it.
+/// The exit code of a process, as its parent sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExitCode(u8);
 
 impl ExitCode {
-    /// Whether the process says that it did what it was for.
+    /// Returns an error with the exit code unless the process reports success.
     pub(crate) fn check(self) -> Result<(), String> {
         match self.0 {
             0 => Ok(()),
@@ -74,16 +75,17 @@ impl ExitCode {
 static LAST_WORKS: Mutex<Vec<LastWork>> = Mutex::new(Vec::new());
 
 unsafe extern "C" {
-    /// As `atexit`, but that the function learns what the process ends with. Only glibc has it, which all jobs have that
-    /// NVIDIA's libraries are loaded into.
+    /// Like `atexit`, but passes the exit code to the function. Only glibc has it; every job that loads NVIDIA's
+    /// libraries uses glibc.
     fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
 }
 
-/// Calls `work` when the process ends by `exit` or by returning from `main`, after what was given later.
+/// Calls `work` when the process ends by `exit` or by returning from `main`. Work registered later runs first.
 pub(crate) fn at_exit(work: LastWork) {
     let mut works = LAST_WORKS.lock().unwrap_or_else(PoisonError::into_inner);
     if works.is_empty() {
-        // SAFETY: the handler is a function of this library, which stays mapped for good, and follows no pointer.
+        // SAFETY: the handler is a function of this library, which stays mapped until the process ends, and follows no
+        // pointer.
         let _table_full = unsafe { on_exit(exiting, ptr::null_mut()) };
     }
     works.push(work);

@@ -12,8 +12,8 @@ use wire::event::Function;
 use crate::collect::{Collective, Ran};
 use crate::table::{Table, mixed};
 
-/// The smallest size of an all-to-all. In a communicator of two ranks, an exchange with the only other rank looks like
-/// one between stages of a pipeline.
+/// The smallest communicator in which an exchange with all other ranks counts as an all-to-all. With two ranks, it
+/// looks the same as an exchange between stages of a pipeline.
 const LEAST_EXCHANGE: u32 = 3;
 
 /// One rank's report of a message that it sends or receives.

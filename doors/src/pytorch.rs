@@ -1,9 +1,10 @@
-//! The door of PyTorch, for collectives that gloo carries.
+//! The PyTorch hook, for collectives that gloo runs.
 //!
-//! Nothing in such a process can be asked by a library. But PyTorch calls whoever asks for it before and after it issues a
-//! collective, from Python; so `paceline attach` puts a `sitecustomize` (`doors/python`) before the job's own, which asks,
-//! and calls these functions. They are called with the interpreter's lock held, so that none waits for another (without
-//! such a lock, in a free-threaded Python, for no longer than it takes to append an entry).
+//! Such a process calls nothing that a library could interpose. But PyTorch calls registered Python functions before
+//! and after it issues a collective. `paceline attach` therefore puts a `sitecustomize` (`doors/python`) in front of
+//! the job's own, which registers such functions and calls the functions below. The calls hold the interpreter's lock,
+//! so none waits for another. A free-threaded Python has no such lock; there, a call waits no longer than an append to
+//! the call log.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,24 +18,24 @@ use crate::sampling;
 use crate::table::Table;
 use crate::trail::{self, Entry, Function, Handle, Kind, Phase, Seat};
 
-/// Collectives under way in one group: while there are so many, of others only the issue is told.
+/// The largest number of collectives in flight in one group. Beyond it, only the issue of a collective is recorded.
 const MOST_UNDER_WAY: usize = 1_024;
-/// Groups that are told apart at one time.
+/// The largest number of groups observed at the same time.
 const MOST_GROUPS: usize = 256;
-/// What a group is called that is not observed, since there are too many.
+/// The result for a group that is not observed because there are too many groups.
 const TOO_MANY: i64 = -2;
 
-/// A process group.
+/// An observed process group.
 struct Group {
     number: u64,
     seat: Seat,
-    /// Oldest first.
+    /// Collectives in flight, oldest first.
     under_way: VecDeque<UnderWay>,
-    /// When the newest was done of which that was told.
+    /// The end of the newest collective whose end was recorded.
     free: MonoNanos,
 }
 
-/// A collective that was issued and of which it is not told yet when it ran.
+/// A collective that was issued and whose interval is not recorded yet.
 #[derive(Clone, Copy)]
 struct UnderWay {
     collective: Handle,
@@ -42,9 +43,9 @@ struct UnderWay {
     ended: Option<MonoNanos>,
 }
 
-/// By name; those that are no more leave theirs to others.
+/// Groups by the index that Python uses. A removed group leaves its index to a later one.
 static GROUPS: Mutex<Vec<Option<Group>>> = Mutex::new(Vec::new());
-/// Collectives by group and function.
+/// Counts of collectives by group and function.
 static COUNTS: Table = Table::new();
 
 fn groups() -> MutexGuard<'static, Vec<Option<Group>>> {
@@ -56,8 +57,8 @@ fn named(groups: &mut [Option<Group>], name: i64) -> Option<&mut Group> {
 }
 
 impl Group {
-    /// Tells when the oldest ran that are done: one after the other, in the order in which they were issued. gloo runs two
-    /// at a time, which share their way; the second has it for itself from the end of the first on.
+    /// Records the oldest collectives that are done, one after the other in the order of issue. gloo runs two at a
+    /// time, which share one link: the second one has the link to itself from the end of the first.
     fn tell(&mut self, mut tell: impl FnMut(Entry)) {
         while let Some(UnderWay { collective, issued, ended: Some(ended) }) = self.under_way.front().copied()
         {
@@ -71,8 +72,8 @@ impl Group {
     }
 }
 
-/// A process group was made: of `size` ranks, of which this is `rank`; `number` is the same on all of them. What the group
-/// is called in what follows; negative where it is not observed.
+/// Registers a process group of `size` ranks in which this process is `rank`. `number` is the same on all its ranks.
+/// Returns the group's index for later calls, or a negative value if the group is not observed.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_group(number: u64, size: u32, rank: u32) -> i64 {
     let joined = || {
@@ -92,7 +93,7 @@ pub extern "C" fn paceline_pytorch_group(number: u64, size: u32, rank: u32) -> i
     host::guarded(|| Some(joined().unwrap_or(-1))).unwrap_or(-1)
 }
 
-/// A process group is no more.
+/// Removes a process group.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_left(group: i64) {
     host::guarded(|| {
@@ -103,9 +104,10 @@ pub extern "C" fn paceline_pytorch_left(group: i64) {
     });
 }
 
-/// A collective was issued at `at` (`CLOCK_MONOTONIC`), with `bytes` of this rank's; `function` is a [`Function`]'s number.
-/// The caller has spent `spent` nanoseconds on observing it so far. Returns its name for [`paceline_pytorch_ended`], or 0
-/// where its end is not observed.
+/// Records that a collective was issued at `at` (`CLOCK_MONOTONIC`), with a payload of `bytes` on this rank. `function`
+/// is the code of a [`Function`]. The caller has already spent `spent` nanoseconds on observation.
+///
+/// Returns the collective's handle for [`paceline_pytorch_ended`], or 0 if its end is not observed.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_issued(group: i64, function: u8, bytes: u64, at: i64, spent: u64) -> u64 {
     host::guarded(|| {
@@ -139,7 +141,7 @@ pub extern "C" fn paceline_pytorch_issued(group: i64, function: u8, bytes: u64, 
     })
 }
 
-/// A collective is done.
+/// Records that a collective ended at `at`.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_ended(group: i64, collective: u64, at: i64, spent: u64) {
     host::guarded(|| {
@@ -154,13 +156,13 @@ pub extern "C" fn paceline_pytorch_ended(group: i64, collective: u64, at: i64, s
     });
 }
 
-/// An optimizer updated its parameters.
+/// Records that an optimizer updated its parameters.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_updated() {
     host::guarded(marks::updated);
 }
 
-/// The main thread waited for a batch of a data loader.
+/// Records that the main thread waited for a batch of a data loader.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_input(begin: i64, end: i64) {
     host::guarded(|| {
@@ -175,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn collectives_are_told_of_in_their_order_and_one_after_the_other() {
+    fn collectives_are_recorded_in_order_of_issue_and_do_not_overlap() {
         let under_way = |issued: i64, ended: Option<i64>| UnderWay {
             collective: Handle::new(Kind::Collective, Seat::FIRST),
             issued: MonoNanos(issued),
@@ -193,14 +195,14 @@ mod tests {
             other => panic!("{other:?}"),
         };
         group.tell(&mut tell);
-        assert_eq!(group.under_way.len(), 3, "the oldest runs still");
+        assert_eq!(group.under_way.len(), 3, "the oldest still runs");
         group.under_way[0].ended = Some(MonoNanos(7));
         group.tell(tell);
         assert_eq!(told, [1, 7, 7, 7, 9, 12]);
     }
 
     #[test]
-    fn what_is_no_group_is_not_told_of() {
+    fn calls_for_an_unknown_group_are_ignored() {
         assert_eq!(paceline_pytorch_issued(-1, 4, 100, 0, 0), 0);
         assert_eq!(paceline_pytorch_issued(99, 4, 100, 0, 0), 0);
         paceline_pytorch_ended(99, 17, 0, 0);

@@ -1,11 +1,12 @@
-//! Which steps are observed in full, so that being observed costs no more than it may.
+//! Selects the training steps to observe in full, which keeps the overhead within its budget.
 //!
-//! The cost of the callbacks to the threads that call them is measured, one call in some. While it is more of a
-//! processor than the budget, one training step in k is observed in full. Of the other steps only the enqueueing of
-//! collectives is recorded, which every rank needs in order to number steps alike. k is a power of two, and steps are
-//! chosen by number, so that all ranks choose the same steps without a word: those of the largest k. k is raised
-//! while the cost is above the budget and lowered again when the cost has been well below it. Detail is never given up:
-//! one step in 64 still says which rank is late.
+//! The cost of hooks to the threads that call them is measured on a sample of the calls. While it exceeds the budget, a
+//! share of one processor, only one training step in k is observed in full. In the other steps, only the enqueueing of
+//! collectives is recorded, which every rank needs to number steps alike.
+//!
+//! k is a power of two and steps are selected by number, so all ranks select the same steps without communicating: the
+//! steps that the largest k of any rank selects. k rises while the cost is above the budget and falls again once the
+//! cost has been well below it. It never exceeds 64: one step in 64 still shows which rank is late.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,53 +15,53 @@ use wire::clock::MonoNanos;
 
 use crate::trail::{Function, Seat};
 
-/// One call in this many is timed: reading the clock twice costs as much as leaving an entry. Odd, since calls come in
-/// pairs, and one of a pair costs more.
+/// One call in this many is timed: reading the clock twice costs as much as appending an entry. The number is odd
+/// because calls come in pairs of which one costs more.
 const TIMED: u32 = 17;
-/// The share of one processor that the callbacks of a rank may take: what people accept from an observer that is
-/// always on.
+/// The default budget: the share of one processor that the hooks of a rank may take. Operators accept about this much
+/// from an observer that is always on.
 const BUDGET: f64 = 0.01;
-/// Sets another budget, in percent.
+/// The variable that sets another budget, in percent.
 const VARIABLE: &str = "PACELINE_OVERHEAD_BUDGET";
-/// The cost is measured over windows of this length.
+/// The length of the windows over which the cost is measured, in nanoseconds.
 const WINDOW_NANOS: i64 = 1_000_000_000;
-/// Consecutive windows above the budget before k is doubled.
+/// The number of consecutive windows above the budget before k doubles.
 const WINDOWS_ABOVE: u32 = 3;
-/// Consecutive windows below half of the budget before k is halved.
+/// The number of consecutive windows below half the budget before k halves.
 const WINDOWS_BELOW: u32 = 10;
 /// The largest k.
 const MAX_EVERY: u32 = 64;
-/// A communicator that no job has.
+/// A communicator number that no job uses.
 const NO_COMMUNICATOR: u64 = u64::MAX;
 
 /// k: one step in k is observed in full.
 static EVERY: AtomicU32 = AtomicU32::new(1);
 static SPENT_NANOS: AtomicU64 = AtomicU64::new(0);
 static STEPS: Published = Published::new();
-/// By local rank of this process.
+/// The current position of each local rank.
 static POSITIONS: [Position; 256] = [const { Position::new() }; 256];
 
 thread_local! {
     static TURN: Cell<u32> = const { Cell::new(0) };
 }
 
-/// How a process knows a step from the collectives that it enqueues.
+/// The description by which hooks recognize a step from its collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps {
     /// The communicator whose collectives make up a step.
     pub communicator: u64,
     /// The function of a step's first collective.
     pub function: Function,
-    /// The sequence number of the first collective of step 0 among those of its function.
+    /// The sequence number of the first collective of step 0, among those of its function.
     pub phase: u64,
-    /// Collectives of this function in a step.
+    /// The number of collectives of this function in a step.
     pub per_step: u64,
-    /// All collectives of the communicator in a step.
+    /// The number of all collectives of the communicator in a step.
     pub collectives: u32,
 }
 
-/// [`Steps`] as callbacks read them, without a lock. A callback that reads while they change decides wrongly for one
-/// step, which is then left out of the report.
+/// [`Steps`] in the form that hooks read without a lock. A hook that reads during an update may decide wrongly for one
+/// step, which the report then leaves out.
 struct Published {
     communicator: AtomicU64,
     function: AtomicU32,
@@ -91,7 +92,7 @@ impl Published {
         self.communicator.store(communicator, Ordering::Release);
     }
 
-    /// The step that begins with this collective, if one does.
+    /// Returns the step that starts with this collective, if any.
     fn begun_by(&self, function: Function, seq: u64) -> Option<u64> {
         let per_step = self.per_step.load(Ordering::Relaxed);
         let since = seq.checked_sub(self.phase.load(Ordering::Relaxed))?;
@@ -101,10 +102,10 @@ impl Published {
     }
 }
 
-/// Where one rank is.
+/// The position of one rank in its training.
 struct Position {
     step: AtomicU64,
-    /// Collectives of the step so far, but for the newest.
+    /// The number of collectives in the step before the newest one.
     before: AtomicU32,
 }
 
@@ -114,14 +115,14 @@ impl Position {
     }
 }
 
-/// Says which collectives make up a step; `None` while that is not known.
+/// Publishes the collectives that make up a step; `None` while they are unknown.
 pub(crate) fn publish(steps: Option<Steps>) {
     STEPS.store(steps);
 }
 
-/// Whether a collective that is enqueued now is observed in full. Must be asked of every collective once, in order.
+/// Returns whether a collective enqueued now is observed in full. Must be called exactly once per collective, in order.
 ///
-/// A step begins when the one before ends: the last collective before an observed step is observed too.
+/// A step starts when the previous one ends, so the last collective before an observed step is observed too.
 pub(crate) fn observes(seat: Seat, communicator: u64, function: Function, seq: u64) -> bool {
     let every = u64::from(EVERY.load(Ordering::Relaxed));
     let anchor = STEPS.communicator.load(Ordering::Acquire);
@@ -145,13 +146,13 @@ pub(crate) fn observes(seat: Seat, communicator: u64, function: Function, seq: u
     step.is_multiple_of(every) || (is_last && (step + 1).is_multiple_of(every))
 }
 
-/// Whether a message that is enqueued now is observed in full: as the step it is in.
+/// Returns whether a message enqueued now is observed in full, which depends on the current step.
 pub(crate) fn observes_message(seat: Seat) -> bool {
     let every = u64::from(EVERY.load(Ordering::Relaxed));
     every <= 1 || POSITIONS[usize::from(seat.0)].step.load(Ordering::Relaxed).is_multiple_of(every)
 }
 
-/// Does what a callback does, and counts what that costs.
+/// Runs the work of a hook and measures its cost on a sample of the calls.
 pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> T {
     let turn = TURN.try_with(|turn| turn.replace(turn.get().wrapping_add(1))).unwrap_or(1);
     if !turn.is_multiple_of(TIMED) {
@@ -164,15 +165,15 @@ pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Counts what being observed cost elsewhere.
+/// Adds observation cost that was measured elsewhere, in nanoseconds.
 pub(crate) fn spend(nanos: u64) {
     SPENT_NANOS.fetch_add(nanos, Ordering::Relaxed);
 }
 
-/// Watches the cost; held by the observing thread.
+/// Compares the cost with the budget; owned by the observer thread.
 pub(crate) struct Budget {
     most: f64,
-    /// When the window began, and what had been spent by then.
+    /// The start of the window, and the total cost at that time.
     window: Option<(MonoNanos, u64)>,
     above: u32,
     below: u32,
@@ -182,7 +183,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// The budget that the environment sets, else the usual one.
+    /// Reads the budget from the environment, or uses the default.
     pub(crate) fn from_env() -> Self {
         let percent = std::env::var(VARIABLE).ok().and_then(|percent| percent.parse::<f64>().ok());
         Self::new(percent.filter(|percent| *percent >= 0.0).map_or(BUDGET, |percent| percent / 100.0))
@@ -192,16 +193,16 @@ impl Budget {
         Self { most, window: None, above: 0, below: 0, every: 1, announced: 1 }
     }
 
-    /// Changes k where it is time to, and announces each k that is larger than any before. `ranks` is how many ranks the
-    /// process is.
+    /// Changes k if it is time to, and announces each k that is larger than any before. `ranks` is the number of ranks
+    /// in the process.
     pub(crate) fn keep(&mut self, at: MonoNanos, ranks: usize) {
         let Some(cost) = self.judge(at, SPENT_NANOS.load(Ordering::Relaxed), ranks) else { return };
         EVERY.store(self.every, Ordering::Relaxed);
         if self.every > self.announced {
             self.announced = self.every;
             agent::warn(&format!(
-                "being observed takes {:.2} % of a processor, more than the {:.2} % it may ({VARIABLE}): from now on one \
-                 step in {} is observed in full, the same one on every rank",
+                "observing this job takes {:.2} % of a processor, above its budget of {:.2} % ({VARIABLE}): from now on \
+                 one step in {} is observed in full, the same step on every rank",
                 cost * 100.0,
                 self.most * 100.0,
                 self.every
@@ -209,7 +210,7 @@ impl Budget {
         }
     }
 
-    /// The cost of a rank as a share of one processor, when it has just changed k.
+    /// Returns the cost per rank as a share of one processor if k just changed.
     fn judge(&mut self, at: MonoNanos, spent: u64, ranks: usize) -> Option<f64> {
         let (begin, before) = *self.window.get_or_insert((at, spent));
         let passed = at - begin;
@@ -238,7 +239,7 @@ mod tests {
     const MIDDLE: u64 = 8_000_000;
     const HIGH: u64 = 12_000_000;
 
-    /// k after each second; `spent` is what each second cost, in nanoseconds.
+    /// Returns k after each second. `spent` is the cost of each second, in nanoseconds.
     fn every(ranks: usize, spent: &[u64]) -> Vec<u32> {
         let (mut budget, mut total) = (Budget::new(0.01), 0);
         budget.judge(MonoNanos(0), 0, ranks);
@@ -251,30 +252,31 @@ mod tests {
     }
 
     #[test]
-    fn only_a_cost_that_stays_too_high_makes_steps_fewer() {
+    fn only_a_cost_that_stays_high_reduces_the_observed_steps() {
         assert_eq!(every(1, &[HIGH, HIGH, LOW, HIGH, HIGH]), [1; 5]);
         assert_eq!(every(1, &[HIGH, HIGH, HIGH, HIGH, HIGH, HIGH]), [1, 1, 2, 2, 2, 4]);
-        assert_eq!(every(2, &[HIGH; 6]), [1; 6], "of two ranks each takes half of it");
+        assert_eq!(every(2, &[HIGH; 6]), [1; 6], "each of two ranks takes half of the cost");
         assert_eq!(every(1, &[HIGH; 40]).last(), Some(&MAX_EVERY), "some steps are always observed");
     }
 
     #[test]
-    fn steps_are_more_again_when_they_cost_little() {
+    fn more_steps_are_observed_again_when_the_cost_stays_low() {
         let spent = [vec![HIGH; 6], vec![LOW; 9], vec![MIDDLE], vec![LOW; 20]].concat();
         let found = every(1, &spent);
         assert_eq!(found[5], 4);
-        assert_eq!(found[15], 4, "it was not low for long enough");
+        assert_eq!(found[15], 4, "the cost was not low for long enough");
         assert_eq!(found.last(), Some(&1));
     }
 
-    /// The only test that changes what the process observes.
+    /// The only test that changes which steps the process observes.
     #[test]
-    fn whole_steps_are_chosen_by_number_and_the_end_before_them() {
+    fn whole_steps_are_selected_by_number_with_the_end_of_the_step_before() {
         let (world, other) = (7, 9);
         let function = Function::AllReduce;
         let observed = |seat, every| {
             EVERY.store(every, Ordering::Relaxed);
-            // Three collectives a step, the first of step 0 has number 5; a layer's sum on another communicator.
+            // A step has three collectives, and the first one of step 0 has sequence number 5. A layer's all-gather
+            // runs on another communicator.
             (5..5 + 3 * 8)
                 .map(|seq| {
                     (observes(seat, world, function, seq), observes(seat, other, Function::AllGather, seq))
@@ -292,7 +294,7 @@ mod tests {
         let both = observed(Seat(2), 2);
         assert!(
             full.iter().zip(&both).all(|(four, two)| !four.1 || two.1),
-            "ranks with another k have these too"
+            "a rank with a smaller k observes these steps too"
         );
         EVERY.store(1, Ordering::Relaxed);
         publish(None);

@@ -1,21 +1,21 @@
-//! Numbers by number, for the threads of others: a table without a lock, which is filled and never emptied.
+//! A lock-free hash table of counters for the job's threads. It only fills up; no key is ever removed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::trail::Function;
 
-/// Slots that a key may lie in: a look into a table that is full costs no more than this.
+/// The number of slots that a key may be in. It bounds the cost of a lookup in a full table.
 const MOST_LOOKS: usize = 64;
-/// Communicators, and functions of each.
+/// The default number of slots, for communicators and functions.
 const USUAL: usize = 1_024;
 
 struct Slot {
-    /// Whose it is; 0 while it is nobody's.
+    /// The hash of the slot's key; 0 while the slot is free.
     key: AtomicU64,
     value: AtomicU64,
 }
 
-/// A value for each of as many keys as there are slots.
+/// A table with one value per key, and one slot per value.
 pub(crate) struct Table<const SLOTS: usize = USUAL>([Slot; SLOTS]);
 
 impl<const SLOTS: usize> Table<SLOTS> {
@@ -23,7 +23,7 @@ impl<const SLOTS: usize> Table<SLOTS> {
         Self([const { Slot { key: AtomicU64::new(0), value: AtomicU64::new(0) } }; SLOTS])
     }
 
-    /// The value of a key, 0 at first; `None` when the table is full, or as good as.
+    /// Returns the value of a key, initially 0; `None` if no slot is free for it.
     pub(crate) fn of(&self, key: u64) -> Option<&AtomicU64> {
         let key = mixed(key).max(1);
         let is_of_key = |slot: &&Slot| match slot.key.load(Ordering::Relaxed) {
@@ -38,15 +38,16 @@ impl<const SLOTS: usize> Table<SLOTS> {
         { slots }.find(is_of_key).map(|slot| &slot.value)
     }
 
-    /// Which of its function a collective is on its communicator, from 0 on, where NCCL does not say: all ranks issue a
-    /// communicator's collectives in one order, so that counting numbers them alike. `None` when the table is full.
+    /// Counts a collective and returns its index among those of its function on the communicator, from 0 on. This
+    /// serves interfaces that report no index. All ranks issue the collectives of a communicator in the same order, so
+    /// their counts agree. Returns `None` if the table is full.
     pub(crate) fn count(&self, communicator: u64, function: Function) -> Option<u64> {
         let of_function = communicator ^ ((function as u64 + 1) << 60);
         Some(self.of(of_function)?.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// Spreads numbers that differ in few bits (the finalizer of SplitMix64; Steele, Lea, Flood 2014).
+/// Mixes numbers that differ in few bits (the finalizer of SplitMix64; Steele, Lea, Flood 2014).
 pub(crate) fn mixed(number: u64) -> u64 {
     let once = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let twice = (once ^ (once >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_function_of_each_communicator_is_counted_by_itself() {
+    fn each_function_of_each_communicator_has_its_own_count() {
         static COUNTS: Table = Table::new();
         let next = |communicator, function| COUNTS.count(communicator, function);
         assert_eq!([next(7, Function::AllReduce), next(7, Function::AllReduce)], [Some(0), Some(1)]);
@@ -67,12 +68,12 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_keeps_what_it_has_and_takes_nothing_more() {
+    fn a_full_table_retains_its_values_and_accepts_no_new_key() {
         static TABLE: Table = Table::new();
         let values = |table: &'static Table| (0..10 * USUAL as u64).filter_map(|key| table.of(key));
         let taken = values(&TABLE).map(|value| value.store(9, Ordering::Relaxed)).count();
         assert!((USUAL * 9 / 10..=USUAL).contains(&taken), "{taken} keys");
         assert!(values(&TABLE).all(|value| value.load(Ordering::Relaxed) == 9));
-        assert_eq!(values(&TABLE).count(), taken, "those that were there, and no other");
+        assert_eq!(values(&TABLE).count(), taken, "the keys from before and no others");
     }
 }
