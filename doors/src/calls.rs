@@ -1,12 +1,12 @@
-//! The door of calls: this library's functions stand before NCCL's own, where `LD_PRELOAD` names it.
+//! The hook of interposed calls: the library's functions stand in front of NCCL's own, where `LD_PRELOAD` names it.
 //!
-//! For releases of NCCL whose profiler interface tells nothing of kernels (before 2.26), goes wrong, or that have none
-//! (before 2.23). A job that is linked with NCCL, as PyTorch is, calls the functions of [`exports`]; they put an event
-//! before the collective and one behind it on its stream ([`events`]) and call NCCL's. A job that asks the loader for
-//! NCCL's functions by itself (JAX) is not seen here.
+//! This hook serves NCCL releases whose profiler interface is missing (before 2.23), reports no kernels (before 2.26)
+//! or is faulty. A job that is linked with NCCL, as PyTorch is, calls the functions of [`exports`]. They record one
+//! CUDA event before the collective and one after it on its stream ([`events`]), and call NCCL's function. A job that
+//! looks NCCL's functions up in the loader itself, as JAX does, is not seen here.
 //!
-//! What is called inside a group runs when the group ends, and has the time of the whole group. Collectives of
-//! communicators that do not block may run later than their call, and so later than the event behind them.
+//! A call inside a group runs when the group ends, and is given the time of the whole group. A collective on a
+//! nonblocking communicator may run after its call, and so after the event that follows it.
 
 mod events;
 mod exports;
@@ -29,14 +29,14 @@ use crate::sampling;
 use crate::table::{Table, mixed};
 use crate::trail::{self, Entry, Function, Handle, Kind, Seat};
 
-/// Numbers of communicators, by their address.
+/// Communicator numbers by address.
 static COMMUNICATORS: Table = Table::new();
-/// How often each was split.
+/// How often each communicator was split.
 static SPLITS: Table = Table::new();
-/// Calls by communicator.
+/// Counts of calls by communicator and function.
 static COUNTS: Table = Table::new();
 
-/// Whether events are what tells most of this NCCL's collectives.
+/// Returns whether this NCCL needs events, because no better hook reports its collectives, and the process is observed.
 fn is_wanted() -> bool {
     static IS_WANTED: OnceLock<bool> = OnceLock::new();
     let wanted = || {
@@ -46,7 +46,7 @@ fn is_wanted() -> bool {
     *IS_WANTED.get_or_init(|| wanted().unwrap_or(false))
 }
 
-/// A communicator was made; its number is the same on all its ranks.
+/// Registers a new communicator. `number` is the same on all its ranks.
 fn made(communicator: *mut c_void, number: u64, size: Option<c_int>) {
     host::guarded(|| {
         if communicator.is_null() || !is_wanted() {
@@ -67,7 +67,8 @@ fn number_of(communicator: *mut c_void) -> Option<u64> {
     Some(COMMUNICATORS.of(communicator.addr() as u64)?.load(Ordering::Relaxed))
 }
 
-/// The number of what a communicator is split into: its ranks split it together, and those of one colour stay together.
+/// Returns the number of the communicator that a split creates. All ranks of the parent split it together, and the
+/// ranks of one color form the new communicator.
 fn number_of_split(parent: *mut c_void, color: c_int) -> u64 {
     host::guarded(|| {
         let parent = number_of(parent)?;
@@ -77,12 +78,12 @@ fn number_of_split(parent: *mut c_void, color: c_int) -> u64 {
     .unwrap_or(0)
 }
 
-/// Does what there is to do before or behind a call, without ever failing its caller.
+/// Runs the work before or after a call. The work never fails the caller.
 fn observed<T: Default>(work: impl FnOnce() -> T) -> T {
     host::guarded(|| sampling::timed(work))
 }
 
-/// Calls NCCL between events on each stream, and leaves entries of the calls on those that can be timed.
+/// Calls NCCL between events on each stream, and logs the calls on the streams that can be timed.
 fn timed(by_stream: Vec<(*mut c_void, Vec<Numbered>)>, original: impl FnOnce() -> c_int) -> c_int {
     let begun: Vec<_> = observed(|| {
         let begin = |(stream, calls): (*mut c_void, Vec<Numbered>)| {
@@ -97,7 +98,7 @@ fn timed(by_stream: Vec<(*mut c_void, Vec<Numbered>)>, original: impl FnOnce() -
     result
 }
 
-/// What is called.
+/// The operation of a call.
 #[derive(Clone, Copy)]
 enum What {
     Collective(Function),
@@ -108,7 +109,7 @@ enum What {
     },
 }
 
-/// A collective or a message, as it is called.
+/// A call of a collective or a message.
 #[derive(Clone, Copy)]
 struct Call {
     what: What,
@@ -119,7 +120,7 @@ struct Call {
 }
 
 impl Call {
-    /// Runs it between two events.
+    /// Runs the call between two events.
     fn run(self, original: impl FnOnce() -> c_int) -> c_int {
         if !host::guarded(is_wanted) {
             return original();
@@ -142,8 +143,8 @@ impl Call {
         timed(vec![(self.stream, vec![numbered])], original)
     }
 
-    /// Counts it. Whoever counts only what can be timed is out of step with the other ranks once one of them has no event
-    /// left.
+    /// Counts the call. Every call must be counted, even one that cannot be timed; otherwise this rank's indices
+    /// diverge from those of the other ranks once it runs out of events.
     fn number(self) -> Option<Numbered> {
         let communicator = number_of(self.communicator)?;
         let number = match self.what {
@@ -158,14 +159,14 @@ impl Call {
     }
 }
 
-/// By the numbers that it has on all ranks.
+/// The identity of an operation, the same on all ranks that take part.
 #[derive(Clone, Copy)]
 enum Number {
     Collective(Function, u64),
     Message(Message),
 }
 
-/// A call by its numbers.
+/// A call and its identity.
 #[derive(Clone, Copy)]
 struct Numbered {
     call: Call,
@@ -183,11 +184,11 @@ impl Numbered {
         }
     }
 
-    /// Leaves an entry; its handle.
+    /// Appends an entry for the call, and returns its handle.
     fn announce(self) -> Handle {
         let Self { call: Call { count, datatype, .. }, communicator, number } = self;
         let handle = Handle::new(Kind::Collective, Seat::FIRST);
-        // A negative type is none.
+        // A negative data type is invalid: count bytes.
         let element = usize::try_from(datatype).map_or(1, bytes_of_code);
         let (bytes, channels, at) = (count as u64 * element, 1, agent::clock::now());
         trail::append(match number {
@@ -207,7 +208,7 @@ impl Numbered {
     }
 }
 
-/// What of nccl.h is relied on here, by the names that it has there: to be compared with the header itself.
+/// Returns the constants of nccl.h that this hook relies on, by their names there, for comparison with the header.
 #[doc(hidden)]
 #[must_use]
 pub fn assumptions() -> Vec<(&'static str, u64)> {

@@ -1,12 +1,12 @@
-//! The door of CUDA: the driver loads this library into a process that begins to use it (`CUDA_INJECTION64_PATH`).
+//! The CUDA hook: the driver loads the library into a process that starts to use it (`CUDA_INJECTION64_PATH`).
 //!
-//! For what the other doors do not see: a job on one GPU, or one whose gradients something else than NCCL carries.
-//! Nothing tells of collectives here, and so of steps; what is told is what its device does, and on demand every
-//! kernel. A process in which another door opens is theirs; so that these may come first, this one waits.
+//! This hook serves jobs that no other hook sees: those on one GPU, and those whose gradients are not reduced by NCCL.
+//! It reports no collectives and therefore no steps. It samples the device and records every kernel on demand. A
+//! process that calls another hook is observed by that one, so this hook first waits for the others.
 //!
-//! CUDA is initialised in every process that uses it, and a rank may have several. So only a process that knows its rank
-//! counts, and of those the first that keeps a device in use for a while: it holds a name that the kernel gives to one
-//! process at a time.
+//! CUDA is initialized in every process that uses it, and a rank may have several. Only a process that knows its rank
+//! qualifies. The first such process with a device in use claims the rank, by binding an abstract socket name, which
+//! the kernel grants to one process at a time.
 
 use std::ffi::c_int;
 use std::os::linux::net::SocketAddrExt as _;
@@ -20,19 +20,19 @@ use agent::{Config, Job};
 use crate::host::{self, ExitCode};
 use crate::observer;
 
-/// How long other doors may take to open: frameworks load a model between their first use of CUDA and their first
-/// communicator. What is later joins what is observed then.
+/// How long other hooks may take to be called. Frameworks load a model between their first use of CUDA and their first
+/// communicator. A later hook joins the observation in progress.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Names another patience, in seconds.
+/// The variable that sets another delay, in seconds.
 const VARIABLE: &str = "PACELINE_CUDA_DOOR_SECONDS";
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(8);
 
-/// Held while the driver is asked something, and for good when the process ends: the driver is not asked while it is
-/// taken down.
+/// Held during a call to the driver, and permanently from process exit on: the driver must not be called while it shuts
+/// down.
 static ASKING: Mutex<()> = Mutex::new(());
 
-/// What the driver calls while it initialises itself, so that nothing of it may be used yet.
+/// Starts the waiting thread. The driver calls this during its own initialization, so its functions cannot be used yet.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the symbol that the driver looks for")]
 pub extern "C" fn InitializeInjection() -> c_int {
@@ -41,12 +41,12 @@ pub extern "C" fn InitializeInjection() -> c_int {
             host::watch_forks();
             let patience = patience();
             let thread = thread::Builder::new().name("paceline-cuda".into());
-            // Where no thread can be started, nothing is observed.
+            // If the thread cannot start, nothing is observed.
             let _thread =
                 host::without_signals(|| thread.spawn(move || host::guarded(|| wait(&name, patience))));
         }
     });
-    // The driver takes anything but 0 for success.
+    // The driver takes any value other than 0 as success.
     1
 }
 
@@ -58,7 +58,7 @@ fn stop_asking(_code: ExitCode) {
     std::mem::forget(asking());
 }
 
-/// What one process of a rank may call itself; `None` where the environment names no server or no rank.
+/// Returns the socket name of this process's rank; `None` if the environment names no server or no rank.
 fn name_of_rank() -> Option<String> {
     let job = Job { name: String::new(), sample_unit: String::new(), parameters: 0 };
     let config = Config::from_env(job).ok()??;
@@ -75,12 +75,12 @@ fn wait(name: &str, patience: Duration) {
     while observer::is_undecided() && began.elapsed() < patience {
         thread::sleep(LOOK_EVERY);
     }
-    // Not before, so that it comes before what the driver does then.
+    // Registered only now, so that it runs before the driver's own exit handlers.
     host::at_exit(stop_asking);
     let mut rest = LOOK_EVERY;
     while observer::is_undecided() {
         thread::sleep(rest);
-        // A process that uses no device at all is looked at ever less often.
+        // A process that uses no device is checked ever less often.
         rest = (rest * 2).min(LOOK_AT_LEAST_EVERY);
         let device = {
             let _asking = asking();
@@ -89,7 +89,7 @@ fn wait(name: &str, patience: Duration) {
         if let Some(device) = device {
             if let Some(claim) = claim(name) {
                 observer::begin_for(device);
-                // As long as the process lives.
+                // The claim lasts as long as the process.
                 std::mem::forget(claim);
             }
             return;
@@ -97,7 +97,7 @@ fn wait(name: &str, patience: Duration) {
     }
 }
 
-/// The name, if no other process on this host has it.
+/// Claims the name unless another process on this host holds it.
 fn claim(name: &str) -> Option<UnixListener> {
     UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).ok()?).ok()
 }
@@ -107,11 +107,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_process_of_a_rank_counts() {
+    fn only_one_process_can_claim_a_rank() {
         let name = format!("paceline/test-{}/0", std::process::id());
-        let held = claim(&name).expect("nobody has it");
+        let held = claim(&name).expect("the name is free");
         assert!(claim(&name).is_none());
         drop(held);
-        assert!(claim(&name).is_some(), "who ends gives it back");
+        assert!(claim(&name).is_some(), "a dropped claim frees the name");
     }
 }

@@ -4,9 +4,9 @@
 //! share of one processor, only one training step in k is observed in full. In the other steps, only the enqueueing of
 //! collectives is recorded, which every rank needs to number steps alike.
 //!
-//! k is a power of two and steps are selected by number, so all ranks select the same steps without communicating: the
-//! steps that the largest k of any rank selects. k rises while the cost is above the budget and falls again once the
-//! cost has been well below it. It never exceeds 64: one step in 64 still shows which rank is late.
+//! k is a power of two and steps are selected by number, so ranks need not communicate: ranks with different k all
+//! observe the steps of the largest k. k rises while the cost is above the budget and falls again once the cost has
+//! been well below it. It never exceeds 64: one step in 64 still shows which rank is late.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -201,8 +201,8 @@ impl Budget {
         if self.every > self.announced {
             self.announced = self.every;
             agent::warn(&format!(
-                "observing this job takes {:.2} % of a processor, above its budget of {:.2} % ({VARIABLE}): from now on \
-                 one step in {} is observed in full, the same step on every rank",
+                "observing this job takes {:.2} % of a processor, above its budget of {:.2} % ({VARIABLE}): from now \
+                 on one step in {} is observed in full, the same step on every rank",
                 cost * 100.0,
                 self.most * 100.0,
                 self.every

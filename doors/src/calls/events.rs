@@ -1,4 +1,4 @@
-//! Events around calls. They are recorded on the threads that call NCCL, and read by the observing thread.
+//! CUDA events around calls. The threads that call NCCL record them, and the observer thread reads them.
 
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -9,12 +9,13 @@ use wire::clock::MonoNanos;
 
 use crate::trail::{self, Entry, Handle};
 
-/// Events in all: 8,192 collectives that the device has not done yet.
+/// The largest number of events, enough for 8,192 collectives that the device has not finished.
 const MOST_EVENTS: usize = 16_384;
-/// How often the clocks are paired: floats of milliseconds lose 61 ns in a second.
+/// The interval at which the clocks are paired. CUDA gives times as floats of milliseconds, which lose 61 ns within 1
+/// s.
 const ANCHOR_EVERY: Duration = Duration::from_secs(1);
 
-/// The driver, and the context of the first collective. Collectives of other contexts, on other devices of one process,
+/// The driver, and the context of the first collective. Collectives in other contexts, on other devices of the process,
 /// are not observed.
 static DEVICE: OnceLock<Option<(Meter, Context)>> = OnceLock::new();
 static POOL: Mutex<Pool> = Mutex::new(Pool { free: Vec::new(), made: 0, measured: Vec::new() });
@@ -22,11 +23,11 @@ static POOL: Mutex<Pool> = Mutex::new(Pool { free: Vec::new(), made: 0, measured
 struct Pool {
     free: Vec<Event>,
     made: usize,
-    /// What the device has not come past yet.
+    /// Events that the device has not reached yet.
     measured: Vec<Pair>,
 }
 
-/// Events around one or more collectives.
+/// The events around one or more collectives.
 struct Pair {
     begin: Event,
     end: Event,
@@ -49,7 +50,7 @@ fn event(meter: &Meter) -> Option<Event> {
         }
         pool.made += 1;
     }
-    // Asked without the lock, which other threads need.
+    // The driver is called without the lock, which other threads need.
     let made = meter.event();
     if made.is_none() {
         pool().made -= 1;
@@ -57,7 +58,7 @@ fn event(meter: &Meter) -> Option<Event> {
     made
 }
 
-/// The event before a collective.
+/// The recorded event before a collective, and the event for its end.
 pub(super) struct Before {
     meter: Meter,
     begin: Event,
@@ -65,7 +66,7 @@ pub(super) struct Before {
     enqueued: MonoNanos,
 }
 
-/// Records the event before what is enqueued next on `stream`; `None` where that cannot be timed.
+/// Records an event before the next work on `stream`; `None` if that work cannot be timed.
 pub(super) fn before(stream: *mut c_void) -> Option<Before> {
     let find = || {
         let meter = Meter::mapped()?;
@@ -95,9 +96,9 @@ pub(super) fn before(stream: *mut c_void) -> Option<Before> {
 }
 
 impl Before {
-    /// Records the event behind it: what lies between is the time of all `handles`.
+    /// Records the event after the work. The interval between the events is the time of all `handles`.
     pub(super) fn end(self, stream: *mut c_void, handles: Vec<Handle>) {
-        // SAFETY: the stream is the one that the event before is on.
+        // SAFETY: the stream is the one that holds the event before the work.
         let is_recorded = unsafe { self.meter.record(self.end, stream) };
         let mut pool = pool();
         if is_recorded {
@@ -109,7 +110,7 @@ impl Before {
     }
 }
 
-/// What the device has come past, read by the observing thread.
+/// Reads the times of events that the device has reached; used by the observer thread.
 #[derive(Default)]
 pub(crate) struct Measured {
     reader: Option<Reader>,
@@ -117,7 +118,7 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Hands out what has become known; pairs the clocks once a second, which takes some ten microseconds.
+    /// Passes new times to `entry`. Pairs the clocks once per second, which takes some ten microseconds.
     pub(crate) fn take(&mut self, mut entry: impl FnMut(Entry)) {
         let Some(Some((meter, context))) = DEVICE.get() else { return };
         let now = agent::clock::now();
@@ -130,7 +131,7 @@ impl Measured {
             reader.anchor();
             self.anchored = Some(now);
         }
-        // Asked without the lock, which those who call NCCL need.
+        // The events are read without the lock, which threads that call NCCL need.
         let measured = std::mem::take(&mut pool().measured);
         let (mut open, mut free) = (Vec::new(), Vec::new());
         for pair in measured {

@@ -1,4 +1,4 @@
-//! Collectives inside `ncclGroupStart` and `ncclGroupEnd`: they run when the outermost group of their thread ends.
+//! Calls between `ncclGroupStart` and `ncclGroupEnd`. They run when the outermost group of their thread ends.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
@@ -7,7 +7,7 @@ use super::{Numbered, timed};
 use crate::host;
 use crate::messages::Message;
 
-/// Collectives of one group that are timed; more are called and not observed.
+/// The largest number of timed calls per group. Further calls are passed on and not observed.
 const MOST_CALLS: usize = 1_024;
 
 struct Group {
@@ -35,12 +35,12 @@ pub(super) fn start() {
     });
 }
 
-/// A collective waits for the end of its group.
+/// Holds a call until its group ends.
 pub(super) fn add(call: Numbered) {
     with(|group| group.pending.extend(Some(call).filter(|_| group.pending.len() < MOST_CALLS)));
 }
 
-/// Ends a group; the outermost is put between events on each stream that it has collectives for.
+/// Ends a group. The outermost group runs between events on each stream that its calls use.
 pub(super) fn end(original: impl FnOnce() -> c_int) -> c_int {
     let by_stream = host::guarded(|| {
         let calls = with(|group| {

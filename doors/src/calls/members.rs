@@ -1,4 +1,5 @@
-//! A communicator's own rank and its size, which messages are numbered by: NCCL is asked, once, when the first is called.
+//! The rank and size of a communicator, which messages are counted by. NCCL is asked for them once per communicator, at
+//! the first message.
 
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
@@ -9,10 +10,10 @@ use super::originals::found;
 use crate::observer::{self, Communicator, Door};
 use crate::table::Table;
 
-/// Own ranks plus one, by the address of their communicator.
+/// The own rank plus one, by the address of the communicator.
 static RANKS: Table = Table::new();
 
-/// Another communicator was made where this one was.
+/// Removes the rank of a communicator whose address now belongs to a new one.
 pub(super) fn forget(communicator: *mut c_void) {
     if let Some(known) = RANKS.of(communicator.addr() as u64) {
         known.store(0, Ordering::Relaxed);
@@ -21,7 +22,7 @@ pub(super) fn forget(communicator: *mut c_void) {
 
 type Ask = unsafe extern "C" fn(*mut c_void, *mut c_int) -> c_int;
 
-/// The own rank; the observing thread hears of the size.
+/// Returns the own rank in a communicator. Reports the communicator's size to the observer thread.
 pub(super) fn of(communicator: *mut c_void, number: u64) -> Option<u32> {
     let known = RANKS.of(communicator.addr() as u64)?;
     if let Some(rank) = known.load(Ordering::Relaxed).checked_sub(1) {
@@ -45,7 +46,7 @@ fn ask(function: Option<&Address>, communicator: *mut c_void) -> Option<u32> {
     // SAFETY: both functions have this type in nccl.h.
     let function = unsafe { std::mem::transmute::<*const c_void, Ask>(function?.0) };
     let mut answer = -1;
-    // SAFETY: the communicator is one that NCCL is given in this call; one integer is written.
+    // SAFETY: the communicator is one that NCCL is given in this call; NCCL writes one integer to `answer`.
     let result = unsafe { function(communicator, &raw mut answer) };
     (result == 0).then(|| u32::try_from(answer).ok())?
 }
