@@ -1,4 +1,4 @@
-//! What devices say about themselves, as evidence: a rank that computes longer because its clock was lowered.
+//! Device samples as evidence: a rank that computes more slowly because its clock was lowered.
 
 use wire::clock::ServerNanos;
 use wire::device::{DeviceFigure, DeviceSample, throttle};
@@ -7,26 +7,26 @@ use wire::views::{Cause, Confidence, Culprit, Verdict};
 use crate::stats;
 use crate::verdict::says::SLOW_COMPUTE;
 
-/// A device is held to be throttled when it says so in this share of the looks at it.
+/// The share of the samples that must report throttling for a device to count as throttled.
 const MOSTLY: f64 = 0.5;
-/// And its clock is lower than the others', or than it can be, by this share.
+/// The share by which its clock must be below that of the other devices, or below its own maximum.
 const LOWER: f64 = 0.05;
 
-/// What of one look at a device speaks for or against throttling.
+/// The fields of one device sample that show whether the device is throttled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Look {
-    /// When the server had it.
+    /// When the sample was taken, on the server's clock.
     pub at: ServerNanos,
-    /// Clock of the multiprocessors, in megahertz.
+    /// The clock of the multiprocessors, in megahertz.
     pub clock: u64,
-    /// The most that it can be; 0 where the device does not say.
+    /// The highest clock of the multiprocessors, in megahertz; 0 if the device does not report it.
     pub most: u64,
-    /// Why it is lower, as [`throttle`] bits.
+    /// The reasons for a lowered clock, as [`throttle`] bits.
     pub reasons: u64,
 }
 
 impl Look {
-    /// Of a sample; `None` where the device does not tell its clock.
+    /// Extracts a `Look` from a sample; `None` if the device does not report its clock.
     #[must_use]
     pub fn of(sample: &DeviceSample, at: ServerNanos) -> Option<Self> {
         Some(Self {
@@ -42,9 +42,9 @@ impl Look {
     }
 }
 
-/// Turns a verdict of slow compute into one of lowered clocks, where the rank's device says that it lowered them in
-/// `window` and they were lower than those of the other ranks (or, of a rank alone with a device, than they can be).
-/// Without that evidence a verdict stays what it was.
+/// Changes the cause of a verdict from slow compute to lowered clocks if the evidence supports it: in `window`, the
+/// rank's device reports that it lowered its clock, and the clock is lower than on the other ranks (or, if no other
+/// rank has samples, than the device's maximum). Otherwise leaves the verdict unchanged.
 pub fn explain(verdict: &mut Verdict, looks: &[Vec<Look>], window: (ServerNanos, ServerNanos)) {
     let Some(Culprit::Rank(rank)) = verdict.culprit else { return };
     if verdict.cause != Cause::Compute {
@@ -64,8 +64,8 @@ pub fn explain(verdict: &mut Verdict, looks: &[Vec<Look>], window: (ServerNanos,
     let others = stats::median((0..looks.len()).filter(|&rank| rank != own).filter_map(clock_of));
     let most = within(own).map(|look| look.most as f64).fold(0.0, f64::max);
     let (usual, whose) = match others {
-        Some(others) => (others, "the others' is"),
-        None => (most, "it can be"),
+        Some(others) => (others, "on other ranks"),
+        None => (most, "at full clock"),
     };
     if clock > usual * (1.0 - LOWER) {
         return;
@@ -74,10 +74,11 @@ pub fn explain(verdict: &mut Verdict, looks: &[Vec<Look>], window: (ServerNanos,
     let why = throttle::names(reasons).join(", ");
     verdict.cause = Cause::ClockThrottle;
     verdict.confidence = verdict.confidence.max(Confidence::Medium);
-    verdict.sentence =
-        verdict.sentence.replace(SLOW_COMPUTE, &format!("longer because its GPU lowered its clock ({why})"));
+    verdict.sentence = verdict
+        .sentence
+        .replace(SLOW_COMPUTE, &format!("more slowly because its GPU lowered its clock ({why})"));
     verdict.evidence.push(format!(
-        "its GPU says so in {slowed} of {all} looks at it: its clock is {clock:.0} MHz, {whose} {usual:.0} MHz"
+        "its GPU reports a lowered clock in {slowed} of {all} samples: {clock:.0} MHz, against {usual:.0} MHz {whose}"
     ));
 }
 
@@ -87,7 +88,7 @@ mod tests {
     use crate::verdict::fixture::against_rank_1;
 
     fn verdict() -> Verdict {
-        against_rank_1(Cause::Compute, "computes longer than the others")
+        against_rank_1(Cause::Compute, "computes more slowly than the others")
     }
 
     fn looks(clock: u64, reasons: u64) -> Vec<Look> {
@@ -101,28 +102,28 @@ mod tests {
     }
 
     #[test]
-    fn a_lowered_clock_is_the_cause_where_the_device_says_so() {
+    fn a_lowered_clock_is_the_cause_if_the_device_reports_it() {
         let found = explained(&[looks(1_980, 0), looks(1_200, throttle::THERMAL), looks(1_950, 0)]);
         assert_eq!(found.cause, Cause::ClockThrottle);
         assert_eq!(
             found.sentence,
-            "Rank 1 computes longer because its GPU lowered its clock (temperature) and costs every step 5.0 ms \
-             (10 % of it)."
+            "Rank 1 computes more slowly because its GPU lowered its clock (temperature), which costs 5.0 ms per step \
+             (10 % of step time)."
         );
         assert_eq!(
             found.evidence,
-            ["its GPU says so in 6 of 6 looks at it: its clock is 1200 MHz, the others' is 1965 MHz"]
+            ["its GPU reports a lowered clock in 6 of 6 samples: 1200 MHz, against 1965 MHz on other ranks"]
         );
     }
 
     #[test]
-    fn without_the_evidence_it_stays_slow_compute() {
+    fn without_evidence_the_cause_stays_slow_compute() {
         let idle = 1;
         for looks in [
             vec![],
-            // Lower, and no reason that slows a busy device.
+            // The clock is lower, but for no reason that slows a busy device.
             vec![looks(1_980, 0), looks(1_200, idle), looks(1_980, 0)],
-            // A reason, and the clock is as high as anybody's: all draw their limit.
+            // There is a reason, but the clock is as high as on the other ranks: all devices draw their power limit.
             vec![looks(1_500, throttle::POWER_CAP), looks(1_490, throttle::POWER_CAP)],
         ] {
             assert_eq!(explained(&looks), verdict());
@@ -130,9 +131,9 @@ mod tests {
     }
 
     #[test]
-    fn alone_it_is_compared_with_what_it_can_be() {
+    fn a_single_device_is_compared_with_its_maximum_clock() {
         let found = explained(&[vec![], looks(1_200, throttle::POWER_CAP)]);
         assert_eq!(found.cause, Cause::ClockThrottle);
-        assert!(found.evidence[0].ends_with("it can be 1980 MHz"), "{:?}", found.evidence);
+        assert!(found.evidence[0].ends_with("against 1980 MHz at full clock"), "{:?}", found.evidence);
     }
 }

@@ -1,39 +1,39 @@
-//! Which rank a failed run failed with: how that rank ended, and how far it had come.
+//! The cause of a failed run: the rank that failed first, how it ended, and how far it had come.
 //!
-//! When one rank dies the others fail too, each with a complaint about a neighbour. The rank to look at is the one
-//! that ended without a word of its own; of several, the one that came least far.
+//! When one rank dies, the others fail too, each with an error about a neighbor. The rank to examine is the one that
+//! ended without an end-of-run message; of several, the one with the least progress.
 
 use wire::ids::{Rank, Seq, Step};
 use wire::views::Failure;
 
-/// What is known of the end of one rank.
+/// The end of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankEnd {
     /// How the rank ended.
     pub how: Ended,
-    /// What was said of it; empty when nothing was.
+    /// The reason as reported; empty if none was reported.
     pub reason: String,
-    /// The newest step that it finished.
+    /// The newest step that the rank finished.
     pub last_step: Option<Step>,
-    /// The newest collective that it started.
+    /// The newest collective that the rank started.
     pub last_collective: Option<Seq>,
 }
 
-/// How a rank ended.
+/// How a rank ended, ordered from the most to the least likely origin of a failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ended {
-    /// Its launcher says that it ended badly; it could not say so itself.
+    /// The launcher reported that the process failed; the rank itself sent no end-of-run message.
     WithoutAWord,
-    /// Nothing has come from it for some time.
+    /// The server has received nothing from the rank for some time.
     Silent,
-    /// It said that it failed.
+    /// The rank reported an error.
     WithAnError,
-    /// It is well, or has completed its work.
+    /// The rank is running, or has completed its work.
     #[default]
     Well,
 }
 
-/// The failure of a run with these ranks; `None` when none of them ended badly.
+/// Returns the failure of a run with these ranks; `None` if none of them failed.
 #[must_use]
 pub fn failure(ranks: &[RankEnd]) -> Option<Failure> {
     let ended_badly = || ranks.iter().enumerate().filter(|(_, end)| end.how != Ended::Well);
@@ -51,7 +51,7 @@ pub fn failure(ranks: &[RankEnd]) -> Option<Failure> {
 
 fn sentence(rank: usize, end: &RankEnd, others: u32) -> String {
     let reason = end.reason.trim_end_matches('.');
-    // A launcher's reason begins with the rank itself.
+    // The reason that a launcher reports begins with the rank.
     let what = match reason.strip_prefix(&format!("rank {rank} ")) {
         Some(what) => what.to_owned(),
         None if reason.is_empty() && end.how == Ended::Silent => "fell silent".into(),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rank_that_died_is_named_and_not_those_that_miss_it() {
+    fn the_rank_that_died_is_named_instead_of_the_ranks_that_lost_it() {
         let ranks = [
             end(Ended::WithAnError, "rank 1 is gone: connection closed", 211, 1_700),
             end(Ended::WithoutAWord, "rank 1 was killed by signal 9", 211, 1_701),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn of_those_that_say_why_the_one_that_came_least_far_is_named() {
+    fn of_several_errors_the_rank_with_the_least_progress_is_named() {
         let ranks = [
             end(Ended::WithAnError, "timed out", 9, 80),
             end(Ended::WithAnError, "out of memory", 9, 79),

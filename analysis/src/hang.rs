@@ -1,24 +1,27 @@
-//! Hang detection: a run with no completed step for max(10 x median step, 10 s) says so and names who is
-//! waited for.
+//! Hang detection. A run hangs if no step completes for max(10 x median step, 10 s); the hang names the ranks that the
+//! others wait for.
 
 use wire::ids::{Rank, Seq};
 use wire::views::Hang;
 
+/// The shortest time without a completed step that counts as a hang.
 const LEAST_LIMIT_SECONDS: f64 = 10.0;
+/// The number of median steps without a completed step that counts as a hang.
 const STEPS: f64 = 10.0;
-/// Agents send a heartbeat every two seconds.
+/// The time without data after which a rank counts as silent. Agents send a heartbeat every two seconds.
 const SILENT_SECONDS: u64 = 5;
 
-/// What is known of one rank's way through its collectives.
+/// The progress of one rank through its collectives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// The newest collective it has launched.
+    /// The newest collective that the rank has launched.
     pub launched: Option<Seq>,
-    /// Seconds since anything came from it.
+    /// The time since the server last received data from the rank, in seconds.
     pub silent_seconds: u64,
 }
 
-/// Says whether a run hangs. `since_seconds` is the time since its last completed step.
+/// Returns the hang of a run, or `None` if the run does not hang. `since_seconds` is the time since its last completed
+/// step.
 #[must_use]
 pub fn detect(since_seconds: f64, median_step_seconds: Option<f64>, ranks: &[Progress]) -> Option<Hang> {
     let limit_seconds = (median_step_seconds.unwrap_or(0.0) * STEPS).max(LEAST_LIMIT_SECONDS);
@@ -31,8 +34,8 @@ pub fn detect(since_seconds: f64, median_step_seconds: Option<f64>, ranks: &[Pro
     Some(Hang { since_seconds, limit_seconds, ranks: behind, sentence })
 }
 
-/// Who is waited for. A rank that waits inside a collective has not started the next one either, so being behind
-/// is not enough: a rank that fell silent is the one, and where all still report, those that are furthest behind.
+/// Returns the ranks that the others wait for: the silent ranks, or the furthest behind if all ranks still report.
+/// Being behind alone is not enough, because a rank that waits inside a collective has not started the next one either.
 fn suspects(ranks: &[Progress], furthest: Option<Seq>) -> Vec<Rank> {
     let select = |is: &dyn Fn(&Progress) -> bool| -> Vec<Rank> {
         (0..ranks.len()).filter(|&rank| is(&ranks[rank])).map(|rank| Rank(rank as u32)).collect()
@@ -58,8 +61,8 @@ fn sentence(since: f64, furthest: Option<Seq>, behind: &[Rank], ranks: &[Progres
     let silent = behind.iter().filter(|rank| ranks[rank.0 as usize].silent_seconds >= SILENT_SECONDS).count();
     let silence = match (silent, behind.len()) {
         (0, _) => String::new(),
-        (_, 1) => ", and nothing has come from it since".into(),
-        (silent, all) => format!(", and nothing has come from {silent} of these {all}"),
+        (_, 1) => ", and no data arrives from it".into(),
+        (silent, all) => format!(", and no data arrives from {silent} of these {all} ranks"),
     };
     format!("{no_step}: {noun} {}{more} {verb} not {done} collective {furthest}{silence}.", names.join(", "))
 }
@@ -82,16 +85,16 @@ mod tests {
         assert_eq!(hang.sentence, "No step has completed for 12 s: rank 2 has not started collective 9.");
     }
 
-    /// Rank 2 waits for rank 1 inside collective 8, while rank 0 is in 9.
+    /// Rank 2 waits for rank 1 inside collective 8, while rank 0 is in collective 9.
     #[test]
-    fn a_silent_rank_is_named_and_not_one_that_waits_for_it() {
+    fn a_silent_rank_is_named_instead_of_the_ranks_that_wait_for_it() {
         let stopped = Progress { silent_seconds: 11, ..at(8) };
         assert_eq!(detect(12.0, Some(0.1), &[at(9), stopped, at(8)]).unwrap().ranks, [Rank(1)]);
         assert_eq!(detect(12.0, Some(0.1), &[at(9), at(7), at(8)]).unwrap().ranks, [Rank(1)]);
     }
 
     #[test]
-    fn a_rank_that_never_launched_anything_is_behind_too() {
+    fn a_rank_that_launched_nothing_is_behind() {
         let hang = detect(12.0, None, &[at(0), Progress::default()]).unwrap();
         assert_eq!(hang.ranks, [Rank(1)]);
         assert!(detect(12.0, None, &[at(3), at(3)]).unwrap().ranks.is_empty());

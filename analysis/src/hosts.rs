@@ -1,4 +1,4 @@
-//! What hosts say about the ranks' processes, as evidence: a rank that loses time because others use its cores.
+//! Host samples as evidence: a rank that loses time because other processes use its cores.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use crate::stats;
 use crate::verdict::says::{OFF_IN_TURNS, SLOW_COMPUTE, SLOW_PROCESSOR, TO_ITS_HOST, TO_THEIR_HOSTS};
 
 const FIGURES: usize = HostFigure::ALL.len();
-/// Spans of one length that are kept before the two oldest become one of twice the length: a day takes 68 spans, and
-/// the last minute has a resolution of some seconds.
+/// The number of spans of one length that are stored before the two oldest are merged into one of twice the length. A
+/// day takes 68 spans, and the last minute has a resolution of a few seconds.
 const SPANS_PER_LEVEL: usize = 4;
-/// What takes this share of the time is told, and can be what a host loses time to.
+/// The share of the time from which a cause is reported, and can be what a rank loses its time to.
 const WORTH_TELLING: f64 = 0.05;
-/// Steal is the cause of slow compute where it explains this much of its cost.
+/// The share of a verdict's cost that steal must explain to be the cause of slow compute.
 const STEAL_EXPLAINS: f64 = 0.5;
 
-/// What happened to a process over a while.
+/// The figures of one process over a span of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Span {
     from: MonoNanos,
     until: MonoNanos,
-    /// By figure, in seconds; NaN where it is not known, which no sum hides.
+    /// The figures in seconds, by figure; NaN if a figure is unknown, so that sums stay unknown too.
     seconds: [f32; FIGURES],
-    /// It is made of two to the power of this many samples.
+    /// The span merges two to the power of this many samples.
     level: u8,
 }
 
@@ -51,7 +51,7 @@ impl Span {
         }
     }
 
-    /// Which share of it lies within the window.
+    /// Returns the share of the span that lies within the window.
     fn share_within(&self, (from, until): (MonoNanos, MonoNanos)) -> f64 {
         let length = self.until - self.from;
         let inside = self.until.min(until) - self.from.max(from);
@@ -59,7 +59,7 @@ impl Span {
     }
 }
 
-/// What the host did to one rank's process since it began: finer for what is recent.
+/// The history of one rank's process on its host since its start; recent spans are finer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostHistory {
     cores: String,
@@ -67,12 +67,12 @@ pub struct HostHistory {
 }
 
 impl HostHistory {
-    /// Takes a sample in, which must be newer than all before.
+    /// Adds a sample, which must be newer than all earlier ones.
     pub fn add(&mut self, sample: &HostSample) {
         let Some(span) = Span::of(sample) else { return };
         self.cores.clone_from(&sample.cores);
         self.spans.push(span);
-        // Levels fall from the oldest span to the newest.
+        // Levels decrease from the oldest span to the newest.
         let mut end = self.spans.len();
         while let Some(level) = self.spans[..end].last().map(|span| span.level)
             && level < u8::MAX
@@ -87,13 +87,13 @@ impl HostHistory {
         }
     }
 
-    /// About how many bytes it takes.
+    /// Returns the approximate memory use of the history, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.cores.len() + self.spans.capacity() * size_of::<Span>()
     }
 
-    /// Seconds in the window, on the rank's clock.
+    /// Sums the figures over a window on the rank's clock.
     fn within(&self, window: (MonoNanos, MonoNanos)) -> Seconds {
         let mut sums = [0.0; FIGURES];
         for span in &self.spans {
@@ -106,7 +106,7 @@ impl HostHistory {
     }
 }
 
-/// Sums over a window, by figure.
+/// Sums over a window, by figure, in seconds.
 struct Seconds([f64; FIGURES]);
 
 impl Seconds {
@@ -115,28 +115,28 @@ impl Seconds {
         (!seconds.is_nan()).then_some(seconds)
     }
 
-    /// Of another figure; `None` where either is not known.
+    /// Returns one figure as a share of another; `None` if either is unknown.
     fn share(&self, figure: HostFigure, of: HostFigure) -> Option<f64> {
         let whole = self.get(of).filter(|whole| *whole > 0.0)?;
         Some(self.get(figure)? / whole)
     }
 }
 
-/// What is known of the host of one rank.
+/// The host data of one rank.
 #[derive(Clone, Debug)]
 pub struct RankHost {
-    /// The process, which may be several ranks.
+    /// The process id; several ranks may share a process.
     pub pid: u32,
-    /// What its samples said.
+    /// The history from its samples.
     pub history: Arc<HostHistory>,
 }
 
-/// All ranks' hosts and clocks, by rank.
+/// The hosts and clocks of all ranks, indexed by rank.
 #[derive(Clone, Copy)]
 pub struct Hosts<'a> {
-    /// What is known of each rank's host.
+    /// Each rank's host data; `None` if there is none.
     pub ranks: &'a [Option<RankHost>],
-    /// Its clock.
+    /// Each rank's clock; `None` if it is not aligned.
     pub fits: &'a [Option<ClockFit>],
 }
 
@@ -146,16 +146,16 @@ impl<'a> Hosts<'a> {
     }
 }
 
-/// Where the time of some ranks' cores went in a window: shares of it, the mean over these ranks.
+/// How the cores of some ranks were used in a window: shares of the time, averaged over these ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Shares {
     own: f64,
-    /// Other ranks of this run, on the same cores.
+    /// The share used by other ranks of this run on the same cores.
     peers: f64,
-    /// All else that ran on them.
+    /// The share used by all other processes on these cores.
     others: f64,
     stolen: f64,
-    /// Time that the threads of a process waited for a core, in seconds per second.
+    /// The time that the threads of a process waited for a core, in seconds per second.
     waited: f64,
     throttled: f64,
 }
@@ -170,7 +170,7 @@ impl Shares {
         let mut processes = vec![host.pid];
         let mut peers = 0.0;
         for (peer, its_fit) in (0..hosts.ranks.len()).filter_map(|rank| hosts.get(rank)) {
-            // Ranks with one clock are on one host, and the window is the same for both.
+            // Ranks with the same clock are on the same host, so the window holds for both.
             let has_same_cores = its_fit.clock == fit.clock && peer.history.cores == host.history.cores;
             if has_same_cores && !processes.contains(&peer.pid) {
                 processes.push(peer.pid);
@@ -183,7 +183,7 @@ impl Shares {
             others: (of_cores(HostFigure::Busy)? - own - peers).max(0.0),
             stolen: of_cores(HostFigure::Stolen)?,
             waited: seconds.share(HostFigure::Waited, HostFigure::Interval)?,
-            // Where there is no limit there is no count.
+            // Without a CPU limit there is no counter.
             throttled: seconds.share(HostFigure::Throttled, HostFigure::Interval).unwrap_or(0.0),
         })
     }
@@ -201,7 +201,7 @@ impl Shares {
         })
     }
 
-    /// What takes the most time from the ranks; `None` where nothing takes much.
+    /// Returns what takes the most time from the ranks, or `None` if nothing takes much.
     fn taker(&self) -> Option<Taker> {
         let of_processes = |share: f64| if self.waited >= WORTH_TELLING { share } else { 0.0 };
         let takers = [
@@ -214,7 +214,8 @@ impl Shares {
         (most >= WORTH_TELLING).then_some(taker)
     }
 
-    /// `own` is whose cores they are, and what the ranks are called that use them.
+    /// Returns lines of evidence. `whose` says whose cores they are ("its" or "their"); `own` refers to the ranks
+    /// themselves.
     fn evidence(&self, (whose, own): (&str, &str), cores: &str) -> Vec<String> {
         let mut users = vec![format!("{own} {}", percent(self.own))];
         if self.peers > 0.0 {
@@ -222,16 +223,16 @@ impl Shares {
         }
         users.push(format!("other processes {}", percent(self.others)));
         users.push(format!("the hypervisor (steal) {}", percent(self.stolen)));
-        let mut evidence = vec![format!("{whose} cores{cores} were used by {}", users.join(", "))];
+        let mut evidence = vec![format!("{whose} cores{cores} were used by: {}", users.join(", "))];
         if self.waited >= WORTH_TELLING {
             evidence.push(format!(
-                "{whose} threads waited for a core {:.2} s in each second, all threads of a process together",
+                "{whose} threads waited for a core {:.2} s per second (sum over all threads of a process)",
                 self.waited
             ));
         }
         if self.throttled >= WORTH_TELLING {
             evidence.push(format!(
-                "{whose} CPU limit (cgroup) kept a process from running {:.2} s in each second",
+                "{whose} CPU limit (cgroup) kept a process from running for {:.2} s per second",
                 self.throttled
             ));
         }
@@ -249,7 +250,7 @@ enum Taker {
 }
 
 impl Taker {
-    /// As what ranks lose time to; `its` is whose cores they are.
+    /// Returns what ranks lose time to, as a noun; `its` says whose cores they are.
     fn name(self, its: &str) -> String {
         match self {
             Self::Limit => format!("{its} CPU limit (cgroup)"),
@@ -259,7 +260,7 @@ impl Taker {
         }
     }
 
-    /// The verb that goes with [`Self::name`].
+    /// Returns the verb that agrees with [`Self::name`].
     fn keeps(self) -> &'static str {
         match self {
             Self::Limit | Self::Hypervisor => "keeps",
@@ -272,9 +273,9 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// Says in a verdict of the host or the processor who used the cores of its ranks in `window`. Where the hypervisor
-/// explains slow compute, makes the verdict one of the host's. Any other verdict stays as it was: who used the cores is
-/// no evidence of, say, a slow network.
+/// Adds to a verdict with the cause host or processor who used the cores of its ranks in `window`. If steal explains
+/// slow compute, changes the cause to host. Leaves any other verdict unchanged: who used the cores is no evidence of,
+/// for example, a slow network.
 pub fn explain(verdict: &mut Verdict, hosts: &Hosts<'_>, window: (ServerNanos, ServerNanos)) {
     let (suspects, its, own) = match &verdict.culprit {
         Some(Culprit::Rank(rank)) => (vec![*rank as usize], "its", "itself"),
@@ -290,7 +291,7 @@ pub fn explain(verdict: &mut Verdict, hosts: &Hosts<'_>, window: (ServerNanos, S
     {
         verdict.cause = Cause::Host;
         for said in [SLOW_PROCESSOR, SLOW_COMPUTE] {
-            verdict.sentence = verdict.sentence.replace(said, &format!("longer while {}", stolen(its)));
+            verdict.sentence = verdict.sentence.replace(said, &format!("more slowly while {}", stolen(its)));
         }
     }
     if matches!(verdict.cause, Cause::Host | Cause::Processor) {
@@ -306,16 +307,17 @@ pub fn explain(verdict: &mut Verdict, hosts: &Hosts<'_>, window: (ServerNanos, S
         let name = taker.name(its);
         let sentence = verdict.sentence.replace(TO_ITS_HOST, &format!("time to {name}"));
         let sentence = sentence.replace(TO_THEIR_HOSTS, &format!("time to {name}"));
-        let turns = format!("{name} {} now one, now another off its processor", taker.keeps());
+        let turns = format!("{name} {} different ranks off their processors in turn", taker.keeps());
         verdict.sentence = sentence.replace(OFF_IN_TURNS, &turns);
     }
 }
 
 fn stolen(its: &str) -> String {
-    format!("the hypervisor takes {its} cores (steal)")
+    format!("the hypervisor takes time from {its} cores (steal)")
 }
 
-/// Whether the hypervisor takes so much more of these ranks' cores than of the others' that it explains the cost.
+/// Returns true if the hypervisor takes so much more of these ranks' cores than of the other ranks' that it explains
+/// the cost.
 fn is_stolen(
     verdict: &Verdict,
     hosts: &Hosts<'_>,

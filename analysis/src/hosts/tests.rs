@@ -1,4 +1,4 @@
-//! Histories of hosts, and what they make of verdicts.
+//! Tests of host histories and of their effect on verdicts.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use crate::verdict::fixture::against_rank_1;
 
 const SECOND: i64 = 1_000_000_000;
 
-/// Of the second that ends at `at` on one core: milliseconds by figure, but for the interval and the capacity.
+/// Returns a sample of the second that ends at `at` on one core. `millis` gives the figures in milliseconds; interval
+/// and capacity are added.
 fn sample(at: i64, cores: &str, millis: &[(HostFigure, u64)]) -> HostSample {
     let whole = [(HostFigure::Interval, 1_000), (HostFigure::Capacity, 1_000)];
     let figures = whole.iter().chain(millis).map(|&(figure, millis)| (figure, millis * 1_000_000));
@@ -36,7 +37,7 @@ use HostFigure::{Busy, Ran, Stolen, Throttled, Waited};
 const QUIET: [(HostFigure, u64); 4] = [(Ran, 900), (Busy, 910), (Stolen, 0), (Waited, 10)];
 
 #[test]
-fn the_sums_of_a_window_are_those_of_its_samples_however_old() {
+fn window_sums_are_exact_however_old_the_samples_are() {
     let mut history = HostHistory::default();
     for at in 1..=100_000 {
         history.add(&sample(at, "0", &[(Ran, 500)]));
@@ -46,30 +47,30 @@ fn the_sums_of_a_window_are_those_of_its_samples_however_old() {
     assert_eq!(all.share(Ran, HostFigure::Capacity), Some(0.5));
     assert_eq!(all.get(HostFigure::Interval), Some(100_000.0));
     let recent = history.within((MonoNanos(99_999 * SECOND), MonoNanos(100_000 * SECOND)));
-    assert_eq!(recent.get(HostFigure::Interval), Some(1.0), "the newest second is there by itself");
+    assert_eq!(recent.get(HostFigure::Interval), Some(1.0), "the newest second is a span of its own");
     assert_eq!(recent.get(Busy), None, "no sample had it");
 }
 
 #[test]
-fn other_processes_on_its_cores_are_named() {
+fn other_processes_on_the_cores_of_a_rank_are_named() {
     let taken = [(Ran, 400), (Busy, 990), (Stolen, 0), (Waited, 580)];
     let found =
         explained(Cause::Host, "loses time on its host", &[rank(7, "0", &QUIET), rank(8, "1", &taken)]);
     assert_eq!(
         found.sentence,
-        "Rank 1 loses time to other processes on its cores and costs every step 5.0 ms (10 % of it)."
+        "Rank 1 loses time to other processes on its cores, which costs 5.0 ms per step (10 % of step time)."
     );
     assert_eq!(
         found.evidence,
         [
-            "its cores (1) were used by itself 40 %, other processes 59 %, the hypervisor (steal) 0 %",
-            "its threads waited for a core 0.58 s in each second, all threads of a process together",
+            "its cores (1) were used by: itself 40 %, other processes 59 %, the hypervisor (steal) 0 %",
+            "its threads waited for a core 0.58 s per second (sum over all threads of a process)",
         ]
     );
 }
 
 #[test]
-fn ranks_that_share_its_cores_are_told_from_other_processes() {
+fn other_ranks_on_the_same_cores_are_distinguished_from_other_processes() {
     let shared = [(Ran, 480), (Busy, 1_000), (Stolen, 0), (Waited, 500)];
     // Ranks 0 and 2 are one process with two devices.
     let ranks = [rank(7, "1", &shared), rank(8, "1", &shared), rank(7, "1", &shared)];
@@ -83,52 +84,55 @@ fn a_cpu_limit_is_named() {
     let limited = [(Ran, 500), (Busy, 520), (Stolen, 0), (Waited, 20), (Throttled, 450)];
     let found = explained(Cause::Host, "loses time on its host", &[None, rank(8, "1", &limited)]);
     assert!(found.sentence.contains("loses time to its CPU limit (cgroup)"), "{}", found.sentence);
-    assert_eq!(found.evidence[1], "its CPU limit (cgroup) kept a process from running 0.45 s in each second");
+    assert_eq!(found.evidence[1], "its CPU limit (cgroup) kept a process from running for 0.45 s per second");
 }
 
 #[test]
-fn steal_makes_slow_compute_the_hosts_only_where_it_explains_it() {
+fn steal_is_the_cause_of_slow_compute_only_if_it_explains_the_cost() {
     let stolen = |millis| [(Ran, 900), (Busy, 905), (Stolen, millis), (Waited, 0)];
     let says = "computes on a slower processor";
     let found = explained(Cause::Processor, says, &[rank(7, "0", &QUIET), rank(8, "1", &stolen(90))]);
     assert_eq!(found.cause, Cause::Host);
     assert!(
-        found.sentence.starts_with("Rank 1 computes longer while the hypervisor takes its cores (steal) and")
+        found
+            .sentence
+            .starts_with("Rank 1 computes more slowly while the hypervisor takes time from its cores (steal)")
     );
     let little = explained(Cause::Processor, says, &[rank(7, "0", &QUIET), rank(8, "1", &stolen(20))]);
     assert_eq!((little.cause, little.sentence.contains(says)), (Cause::Processor, true));
-    assert!(little.evidence[0].ends_with("the hypervisor (steal) 2 %"), "what was ruled out: {little:?}");
+    assert!(little.evidence[0].ends_with("the hypervisor (steal) 2 %"), "steal is ruled out: {little:?}");
     let both = explained(
         Cause::Compute,
-        "computes longer than the others",
+        "computes more slowly than the others",
         &[rank(7, "0", &stolen(90)), rank(8, "1", &stolen(90))],
     );
     assert_eq!(both.cause, Cause::Compute, "the others lose as much");
 }
 
 #[test]
-fn who_keeps_ranks_off_their_processors_in_turns_is_said() {
+fn the_sentence_names_what_keeps_ranks_off_their_processors_in_turn() {
     let taken = [(Ran, 400), (Busy, 990), (Stolen, 0), (Waited, 580)];
     let ranks = [rank(7, "0", &QUIET), rank(8, "1", &taken)];
     let mut all = against_rank_1(Cause::Host, "");
     all.culprit = Some(Culprit::All);
     all.sentence =
-        format!("Ranks take turns at being last, which costs every step 5.0 ms (10 %): {OFF_IN_TURNS}.");
+        format!("Ranks take turns at being last, which costs 5.0 ms per step (10 %): {OFF_IN_TURNS}.");
     let fits = vec![Some(ClockFit::exact()); 2];
     explain(&mut all, &Hosts { ranks: &ranks, fits: &fits }, (ServerNanos(0), ServerNanos(10 * SECOND)));
     assert!(
         all.sentence
-            .ends_with("(10 %): other processes on their cores keep now one, now another off its processor."),
+            .ends_with(": other processes on their cores keep different ranks off their processors in turn."),
         "{}",
         all.sentence
     );
-    let shares = "their cores were used by themselves 65 %, other processes 30 %, the hypervisor (steal) 0 %";
+    let shares =
+        "their cores were used by: themselves 65 %, other processes 30 %, the hypervisor (steal) 0 %";
     assert_eq!(all.evidence[0], shares);
 }
 
-/// Evidence that does not support its sentence is none.
+/// Host data is evidence only for the causes that it supports.
 #[test]
-fn a_busy_host_is_no_evidence_of_another_cause() {
+fn a_busy_host_is_not_evidence_for_another_cause() {
     let taken = [(Ran, 400), (Busy, 990), (Stolen, 0), (Waited, 580)];
     let (cause, says) = (Cause::Network, "gets its reduced gradients later than the others");
     let ranks = [rank(7, "0", &taken), rank(8, "1", &taken)];
@@ -136,8 +140,8 @@ fn a_busy_host_is_no_evidence_of_another_cause() {
 }
 
 #[test]
-fn a_host_that_says_nothing_or_nothing_of_note_changes_no_verdict() {
-    let (cause, says) = (Cause::Compute, "computes longer than the others");
+fn missing_or_unremarkable_host_data_changes_no_verdict() {
+    let (cause, says) = (Cause::Compute, "computes more slowly than the others");
     for ranks in [vec![], vec![None, None], vec![rank(7, "0", &QUIET), rank(8, "1", &QUIET)]] {
         assert_eq!(explained(cause, says, &ranks), against_rank_1(cause, says));
     }
