@@ -234,7 +234,7 @@ mod tests {
         };
         let since = |at: i64| vec![(MonoNanos(at), MonoNanos(5_000_000))];
         assert_eq!(blocked(90_000, 2_990_000), since(100_000), "the host runs ahead");
-        assert_eq!(blocked(500_000, 2_990_000), since(500_000), "the rank computes until it enqueues the receive");
+        assert_eq!(blocked(500_000, 2_990_000), since(500_000), "the rank computes until the launch");
         assert_eq!(blocked(90_000, 2_000_000), since(3_000_000), "the stream was idle, so the rank computed");
     }
 }

@@ -1,7 +1,7 @@
-//! The door of NCCL: this library is its profiler plugin.
+//! The NCCL hook: the library is NCCL's profiler plugin.
 //!
-//! NCCL takes the newest of the symbols `ncclProfiler_v1` to `ncclProfiler_v6` that it knows. All versions call the same
-//! five functions; what differs is where in an event's description a field lies ([`layout`]).
+//! NCCL takes the newest of the symbols `ncclProfiler_v1` to `ncclProfiler_v6` that it knows. All versions call the
+//! same five functions. They differ in the offsets of the fields in an event's description ([`layout`]).
 
 pub mod layout;
 pub(crate) mod names;

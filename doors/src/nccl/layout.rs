@@ -1,8 +1,8 @@
-//! Where fields lie in what NCCL passes to a profiler plugin, by version of the interface.
+//! The layout of what NCCL passes to a profiler plugin, for each version of the interface.
 //!
-//! Offsets and codes are those of NVIDIA's public headers (`src/include/plugin/profiler` of NCCL 2.30, x86-64); a test
-//! drives the plugin with descriptions that are laid out by a table of their own. Fields are read by offset, codes as
-//! plain integers: an enum would be undefined behaviour the day NCCL passes a newer one.
+//! Offsets and codes are those of NVIDIA's public headers (`src/include/plugin/profiler` of NCCL 2.30, x86-64). A test
+//! drives the plugin with descriptions that are laid out by an independent table. Fields are read by offset, and codes
+//! as plain integers: an enum would be undefined behavior if NCCL passed a newer code.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -11,8 +11,8 @@ use crate::trail::Function;
 
 /// Types of events, as bits of the activation mask.
 pub mod event {
-    /// What is launched as one kernel. NCCL tells of it to whoever asks for what is in it, and of [`MESSAGE`] to
-    /// whoever asks for kernels.
+    /// A group of operations launched as one kernel. NCCL reports it to plugins that request any event inside it, and
+    /// [`MESSAGE`] to plugins that request kernels.
     pub const GROUP: u64 = 1 << 0;
     /// A collective, from the call to the enqueueing of its kernel.
     pub const COLLECTIVE: u64 = 1 << 1;
@@ -22,32 +22,32 @@ pub mod event {
     pub const KERNEL_CHANNEL: u64 = 1 << 6;
 }
 
-/// The state in which a kernel's channel says when it stopped.
+/// The state in which a kernel's channel reports its end.
 pub const KERNEL_CHANNEL_STOP: i32 = 22;
 
-/// One version of the interface.
+/// The layout of one version of the interface.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    /// The type of an event has 64 bits instead of 8.
+    /// Whether the type of an event has 64 bits instead of 8.
     wide_type: bool,
-    /// The communicator's number; from version 4 on it is told once, when the communicator is made.
+    /// The communicator's number. From version 4 on, NCCL passes it only when it creates the communicator.
     communicator: Option<usize>,
     seq: usize,
     function: usize,
     count: usize,
     datatype: usize,
     channels: usize,
-    /// Function and data type are codes instead of names.
+    /// Whether function and data type are codes instead of names.
     coded: bool,
-    /// `None` where NCCL tells of sends and receives only to whoever asks for them.
+    /// The fields of a message; `None` if NCCL reports sends and receives only on request.
     message: Option<MessageLayout>,
-    /// Kernels are told of.
+    /// Whether kernels are reported.
     has_kernels: bool,
-    /// Time stamps of the GPU's clock, here and in the arguments of [`KERNEL_CHANNEL_STOP`].
+    /// The time stamp of the GPU's clock. If present, the arguments of [`KERNEL_CHANNEL_STOP`] contain one too.
     gpu_time: Option<usize>,
 }
 
-/// Fields of a send or a receive.
+/// The layout of a send or a receive.
 #[derive(Clone, Copy, Debug)]
 struct MessageLayout {
     communicator: Option<usize>,
@@ -118,45 +118,45 @@ pub const V6: Layout = V5;
 /// A collective as NCCL describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collective {
-    /// `None` where the context says it.
+    /// The communicator's number; `None` if the context holds it.
     pub communicator: Option<u64>,
-    /// What it does.
+    /// The operation.
     pub function: Function,
-    /// The how manieth of its function on its communicator.
+    /// The index among the collectives of this function on this communicator.
     pub seq: u64,
-    /// Payload, in bytes.
+    /// The payload, in bytes.
     pub bytes: u64,
-    /// Channels it is spread over.
+    /// The number of channels assigned.
     pub channels: u8,
 }
 
 /// A send or a receive as NCCL describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// `None` where the context says it.
+    /// The communicator's number; `None` if the context holds it.
     pub communicator: Option<u64>,
-    /// Whose it is, by its rank in the communicator.
+    /// The reporting rank, by its rank in the communicator.
     pub rank: u32,
-    /// Who is at the other end.
+    /// The rank at the other end.
     pub peer: u32,
-    /// A send.
+    /// Whether this is a send.
     pub is_sent: bool,
-    /// Payload, in bytes.
+    /// The payload, in bytes.
     pub bytes: u64,
-    /// Channels it is spread over; as many as there may be before version 4.
+    /// The number of channels assigned. Before version 4, the largest possible number.
     pub channels: u8,
 }
 
-/// The beginning of a kernel's channel.
+/// The start of a kernel's channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelChannel {
-    /// The handle of its collective.
+    /// The handle of the collective.
     pub parent: u64,
-    /// When it began by the GPU's clock.
+    /// The start, by the GPU's clock.
     pub gpu: Option<u64>,
 }
 
-/// What an event is.
+/// An event by its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Description {
     /// See [`event::COLLECTIVE`].
@@ -167,12 +167,12 @@ pub enum Description {
     Message(Message),
     /// See [`event::KERNEL_CHANNEL`].
     KernelChannel(KernelChannel),
-    /// Anything else, which was not asked for.
+    /// Any other event, which was not requested.
     Other,
 }
 
 impl Layout {
-    /// Whether this version tells when a collective's kernel ran, and not only when it was enqueued.
+    /// Returns whether this version reports when a collective's kernel ran, and not only when it was enqueued.
     #[must_use]
     pub fn has_kernels(&self) -> bool {
         self.has_kernels
@@ -184,7 +184,7 @@ impl Layout {
     /// `at` must point to an event's description of this version of the interface.
     #[must_use]
     pub unsafe fn description(&self, at: *const c_void) -> Description {
-        // SAFETY: the caller vouches for the version, and with it for the offsets.
+        // SAFETY: the caller guarantees the version, and with it the offsets.
         unsafe {
             let kind = if self.wide_type { read::<u64>(at, 0) } else { u64::from(read::<u8>(at, 0)) };
             match kind {
@@ -200,10 +200,12 @@ impl Layout {
         }
     }
 
+    /// Reads the description of a collective.
+    ///
     /// # Safety
-    /// As [`Self::description`], of a collective.
+    /// As for [`Self::description`]; the event must be a collective.
     unsafe fn collective(&self, at: *const c_void) -> Collective {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees a collective's description of this version.
         unsafe {
             let (function, width) = if self.coded {
                 let function = Function::from_code(read::<u8>(at, self.function));
@@ -222,11 +224,13 @@ impl Layout {
         }
     }
 
+    /// Reads the description of a send or a receive.
+    ///
     /// # Safety
-    /// As [`Self::description`], of a send or a receive.
+    /// As for [`Self::description`]; the event must be a send or a receive.
     unsafe fn message(&self, at: *const c_void) -> Option<Message> {
         let layout = self.message?;
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees a message's description of this version.
         unsafe {
             Some(Message {
                 communicator: layout.communicator.map(|offset| read::<u64>(at, offset)),
@@ -243,44 +247,51 @@ impl Layout {
         }
     }
 
-    /// Whether a channel's end is told with the GPU's time, in [`KERNEL_CHANNEL_STOP`].
+    /// Returns whether [`KERNEL_CHANNEL_STOP`] reports the end of a channel with the GPU's time.
     #[must_use]
     pub fn has_gpu_time(&self) -> bool {
         self.gpu_time.is_some()
     }
 
-    /// The GPU's time in the arguments of [`KERNEL_CHANNEL_STOP`].
+    /// Reads the GPU's time from the arguments of [`KERNEL_CHANNEL_STOP`].
     ///
     /// # Safety
     /// `arguments` must be null or point to the arguments of that state, of this version of the interface.
     #[must_use]
     pub unsafe fn stop_time(&self, arguments: *const c_void) -> Option<u64> {
-        // SAFETY: the caller vouches for it; the time is the first field.
+        // SAFETY: the arguments are not null, so the caller guarantees that they are valid. The time is their first
+        // field.
         (self.has_gpu_time() && !arguments.is_null()).then(|| unsafe { read::<u64>(arguments, 0) })
     }
 }
 
+/// Reads a field.
+///
 /// # Safety
-/// There must be a `T` so many bytes after `at`.
+/// There must be a `T` at `offset` bytes after `at`.
 unsafe fn read<T: Copy>(at: *const c_void, offset: usize) -> T {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller guarantees a `T` there.
     unsafe { at.byte_add(offset).cast::<T>().read_unaligned() }
 }
 
+/// Reads the string that a field points to.
+///
 /// # Safety
-/// There must be a pointer so many bytes after `at`, which is null or points to a text that a zero ends.
+/// There must be a pointer at `offset` bytes after `at`, which is null or points to a C string.
 unsafe fn name<'a>(at: *const c_void, offset: usize) -> &'a [u8] {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller guarantees the pointer and its string.
     unsafe { text(read::<*const c_char>(at, offset)) }
 }
 
+/// Reads a string; empty if the pointer is null.
+///
 /// # Safety
-/// `text` must be null or point to a text that a zero ends.
+/// `text` must be null or point to a C string.
 unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
     if text.is_null() {
         return b"";
     }
-    // SAFETY: the caller vouches for it.
+    // SAFETY: `text` is not null, so the caller guarantees a C string.
     unsafe { CStr::from_ptr(text) }.to_bytes()
 }
 

@@ -1,8 +1,8 @@
-//! NCCL's names and numbers for what a collective does and what it carries (nccl.h).
+//! NCCL's names and codes for collective functions and data types (nccl.h).
 
 use crate::trail::Function;
 
-/// Collectives as NCCL's functions name them, less the `nccl` before.
+/// The collectives by the names of NCCL's functions without the prefix `nccl`.
 const FUNCTIONS: [(&str, Function); 5] = [
     ("Broadcast", Function::Broadcast),
     ("Reduce", Function::Reduce),
@@ -11,7 +11,8 @@ const FUNCTIONS: [(&str, Function); 5] = [
     ("AllReduce", Function::AllReduce),
 ];
 
-/// `ncclDataType_t`s by their numbers, and their sizes in bytes. Newer ones are of one byte (`ncclFloat8e4m3`).
+/// The `ncclDataType_t`s in the order of their codes, and their sizes in bytes. Newer types have one byte
+/// (`ncclFloat8e4m3`).
 pub(crate) const DATATYPES: [(&str, u64); 10] = [
     ("ncclInt8", 1),
     ("ncclUint8", 1),
@@ -25,17 +26,17 @@ pub(crate) const DATATYPES: [(&str, u64); 10] = [
     ("ncclBfloat16", 2),
 ];
 
-/// The collective of this name; `None` for what is none, or newer.
+/// Returns the collective of this name; `None` if the name is newer or not a collective.
 pub(crate) fn function_of_name(name: &[u8]) -> Option<Function> {
     FUNCTIONS.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, function)| *function)
 }
 
-/// Bytes of an element.
+/// Returns the size of an element in bytes, by the code of its type.
 pub(crate) fn bytes_of_code(datatype: usize) -> u64 {
     DATATYPES.get(datatype).map_or(1, |(_, bytes)| *bytes)
 }
 
-/// Bytes of an element. NCCL has no name for unsigned bytes and calls them unknown.
+/// Returns the size of an element in bytes, by the name of its type. NCCL calls unsigned bytes unknown.
 pub(crate) fn bytes_of_name(datatype: &[u8]) -> u64 {
     DATATYPES.iter().find(|(known, _)| known.as_bytes() == datatype).map_or(1, |(_, bytes)| *bytes)
 }

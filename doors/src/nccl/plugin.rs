@@ -1,4 +1,4 @@
-//! What NCCL calls. Every function returns at once and says that all is well: a profiler that fails is a job that fails.
+//! The functions that NCCL calls. Each returns at once and reports success: a failing profiler would fail the job.
 
 use std::ffi::{c_char, c_int, c_ulong, c_void};
 use std::ptr;
@@ -17,30 +17,30 @@ use crate::trail::{self, Entry, Handle, Kind, Seat};
 
 /// `ncclSuccess`.
 const SUCCESS: c_int = 0;
-/// Communicators that are told apart in one process; those of later ones are not observed.
+/// The largest number of communicators distinguished in one process. Those of later ones are not observed.
 const MOST_COMMUNICATORS: usize = 4_096;
 
 /// NCCL's own logger, which is not used.
 type Logger = unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *const c_char, ...);
 
-/// The five functions, as all versions have them, but for `Init`.
+/// The five functions. Only the type of `init` differs between versions.
 #[repr(C)]
 pub struct Table<Init> {
-    /// What NCCL's log calls it.
+    /// The plugin's name in NCCL's log.
     pub name: *const c_char,
-    /// A communicator is made: a context for it, and the mask of events that are wanted.
+    /// Called for a new communicator. Writes its context and the mask of wanted events.
     pub init: Init,
-    /// An event starts: its handle.
+    /// Called when an event starts. Writes its handle.
     pub start_event: unsafe extern "C" fn(*mut c_void, *mut *mut c_void, *const c_void) -> c_int,
-    /// An event stops.
+    /// Called when an event stops.
     pub stop_event: unsafe extern "C" fn(*mut c_void) -> c_int,
-    /// An event enters a state.
+    /// Called when an event enters a state.
     pub record_event_state: unsafe extern "C" fn(*mut c_void, c_int, *const c_void) -> c_int,
-    /// A communicator is gone.
+    /// Called when a communicator is destroyed.
     pub finalize: unsafe extern "C" fn(*mut c_void) -> c_int,
 }
 
-// SAFETY: a table is constant, and so is the name that it points to.
+// SAFETY: a table is constant, and so is the string that its name points to.
 unsafe impl<Init> Sync for Table<Init> {}
 
 /// `init` of versions 1 to 3.
@@ -79,7 +79,7 @@ macro_rules! table {
                 handle: *mut *mut c_void,
                 description: *const c_void,
             ) -> c_int {
-                // SAFETY: NCCL calls the table of the version that it speaks.
+                // SAFETY: NCCL calls the functions of a table with descriptions of its version.
                 unsafe { start_event(&layout::$version, context, handle, description) }
             }
             unsafe extern "C" fn state(handle: *mut c_void, state: c_int, arguments: *const c_void) -> c_int {
@@ -108,22 +108,22 @@ table!(V4, ncclProfiler_v4, init_v4: InitV4);
 table!(V5, ncclProfiler_v5, init_v5: InitV5);
 table!(V6, ncclProfiler_v6, init_v5: InitV5);
 
-/// A rank's part of a communicator.
+/// The membership of a rank in a communicator.
 struct Member {
     number: AtomicU64,
     seat: AtomicU8,
 }
 
-/// No rank that is observed.
+/// Marks a member whose rank is not observed.
 const NOBODY: u8 = u8::MAX;
 
-/// By context less one. A context is such an index, never a pointer: there is nothing to free and nothing to follow.
+/// Members by context minus one. A context is such an index and never a pointer, so there is nothing to free or follow.
 static COMMUNICATORS: [Member; MOST_COMMUNICATORS] =
     [const { Member { number: AtomicU64::new(0), seat: AtomicU8::new(NOBODY) } }; MOST_COMMUNICATORS];
 static NEXT_CONTEXT: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" fn init_v1(context: *mut *mut c_void, mask: *mut c_int) -> c_int {
-    // SAFETY: NCCL passes two places to write to.
+    // SAFETY: NCCL passes two valid places to write to.
     unsafe { begin(context, mask, None) }
 }
 
@@ -137,7 +137,7 @@ unsafe extern "C" fn init_v4(
     rank: c_int,
     _logger: Option<Logger>,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: NCCL passes two valid places to write to.
     unsafe {
         begin(context, mask, Some(Communicator { number, size: size as u32, rank: u32::try_from(rank).ok() }))
     }
@@ -153,16 +153,16 @@ unsafe extern "C" fn init_v5(
     rank: c_int,
     _logger: Option<Logger>,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: NCCL passes two valid places to write to.
     unsafe {
         begin(context, mask, Some(Communicator { number, size: size as u32, rank: u32::try_from(rank).ok() }))
     }
 }
 
-/// A communicator was made.
+/// Registers a new communicator.
 ///
 /// # Safety
-/// Both pointers must be good to write to.
+/// Both pointers must be valid for writes.
 unsafe fn begin(context: *mut *mut c_void, mask: *mut c_int, communicator: Option<Communicator>) -> c_int {
     let seat = host::guarded(|| is_sound().then(|| observer::begin(Door::Plugin, communicator))?);
     let at = NEXT_CONTEXT.fetch_add(1, Ordering::Relaxed).min(MOST_COMMUNICATORS);
@@ -170,10 +170,10 @@ unsafe fn begin(context: *mut *mut c_void, mask: *mut c_int, communicator: Optio
         slot.number.store(communicator.map_or(0, |communicator| communicator.number), Ordering::Relaxed);
         slot.seat.store(seat.map_or(NOBODY, |seat| seat.0), Ordering::Relaxed);
     }
-    // The mask is one for all communicators of the process.
+    // All communicators of the process share one mask.
     let is_wanted = host::guarded(|| is_sound() && observer::is_observed());
     let wanted = if is_wanted { (event::COLLECTIVE | event::KERNEL_CHANNEL) as c_int } else { 0 };
-    // SAFETY: the caller vouches for it. A null context would never be finalized.
+    // SAFETY: the caller guarantees that both are valid for writes. NCCL would never finalize a null context.
     unsafe {
         context.write(ptr::without_provenance_mut(at + 1));
         mask.write(wanted);
@@ -181,7 +181,8 @@ unsafe fn begin(context: *mut *mut c_void, mask: *mut c_int, communicator: Optio
     SUCCESS
 }
 
-/// False where this release of NCCL is known to go wrong with a profiler; said once. (Another door may be open.)
+/// Returns false, after one warning, if this NCCL release is known to fail with a profiler. Another hook may still
+/// observe the job.
 fn is_sound() -> bool {
     static IS_SOUND: OnceLock<bool> = OnceLock::new();
     *IS_SOUND.get_or_init(|| {
@@ -194,17 +195,19 @@ fn is_sound() -> bool {
     })
 }
 
+/// Logs the start of an event and writes its handle.
+///
 /// # Safety
-/// `handle` must be good to write to, and `description` an event's description by `layout`.
+/// `handle` must be valid for writes, and `description` must point to an event's description of version `layout`.
 unsafe fn start_event(
     layout: &Layout,
     context: *mut c_void,
     handle: *mut *mut c_void,
     description: *const c_void,
 ) -> c_int {
-    // SAFETY: the caller vouches for both.
+    // SAFETY: the caller guarantees both.
     unsafe {
-        // First of all: NCCL hands back whatever it finds there.
+        // Written first because NCCL uses the handle whatever happens here.
         handle.write(ptr::null_mut());
         let bits = host::guarded(|| sampling::timed(|| started(layout.description(description), context)));
         handle.write(ptr::without_provenance_mut(bits as usize));
@@ -212,14 +215,14 @@ unsafe fn start_event(
     SUCCESS
 }
 
-/// Leaves an entry of an event that starts; its handle, or 0.
+/// Appends an entry for an event that starts. Returns its handle, or 0.
 fn started(description: Description, context: *mut c_void) -> u64 {
     let at = agent::clock::now();
     let handle = match description {
         Description::Collective(collective) => enqueued(&collective, context, at),
         Description::Message(message) => sent(&message, context, at),
         Description::KernelChannel(channel) => began(&channel, at),
-        // NCCL before 2.28 tells nothing of what is in a group without a handle.
+        // Before 2.28, NCCL reports nothing inside a group without a handle.
         Description::Group => {
             Message::begin_batch();
             Some(Handle::GROUP)
@@ -269,16 +272,17 @@ fn began(channel: &KernelChannel, at: MonoNanos) -> Option<Handle> {
     Some(handle)
 }
 
-/// What a context is for: the communicator's number, and which of this process's ranks; `None` where that is not
-/// observed.
+/// Returns the communicator number and the local rank of a context; `None` if that rank is not observed.
 fn member(context: *mut c_void) -> Option<(u64, Seat)> {
     let member = COMMUNICATORS.get(context.addr().checked_sub(1)?)?;
     let seat = Some(member.seat.load(Ordering::Relaxed)).filter(|seat| *seat != NOBODY)?;
     Some((member.number.load(Ordering::Relaxed), Seat(seat)))
 }
 
+/// Logs the end of a channel if `state` is that of its end.
+///
 /// # Safety
-/// `arguments` must be the arguments of `state`, by `layout`.
+/// `arguments` must be null or point to the arguments of `state`, of version `layout`.
 unsafe fn record_event_state(
     layout: &Layout,
     handle: *mut c_void,
@@ -286,15 +290,16 @@ unsafe fn record_event_state(
     arguments: *const c_void,
 ) -> c_int {
     if state == KERNEL_CHANNEL_STOP {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees that the arguments are those of this state.
         let gpu = unsafe { layout.stop_time(arguments) };
         host::guarded(|| sampling::timed(|| ended(handle, gpu)));
     }
     SUCCESS
 }
 
-/// The end of a collective is the end of its enqueueing, which says nothing where its kernel is told of; that of a
-/// channel was told before, with the GPU's time, where the interface has it.
+/// Logs the end of an event if it carries information. The end of a collective is the end of its enqueueing, which
+/// matters only if its kernel is not reported. The end of a channel was logged before, with the GPU's time, if the
+/// interface reports that time.
 fn stop_event(layout: &Layout, handle: *mut c_void) -> c_int {
     host::guarded(|| sampling::timed(|| stopped(layout, handle)));
     SUCCESS
@@ -319,7 +324,7 @@ fn ended(handle: *mut c_void, gpu: Option<u64>) {
     }
 }
 
-/// A communicator is gone. What it left in the rings is still read.
+/// Ignores the end of a communicator. Its entries in the rings are still read.
 unsafe extern "C" fn finalize(_context: *mut c_void) -> c_int {
     SUCCESS
 }

@@ -1,5 +1,5 @@
-//! Descriptions that NCCL would never pass, at the edge of the memory that is theirs: what is read is what lies where
-//! NVIDIA's headers say, and nothing behind it.
+//! Fuzzes the plugin with descriptions that NCCL would never pass, each directly before unreadable memory. The plugin
+//! must read exactly the fields that NVIDIA's headers define, and nothing beyond the description.
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -13,9 +13,10 @@ use crate::nccl::plugin::{ncclProfiler_v1, ncclProfiler_v3, ncclProfiler_v6};
 use crate::trail::{Handle, Kind};
 
 const GOLDEN: &str = include_str!("../../../../tests/golden/nccl_profiler.json");
-/// Inputs that the plugin is called with. It leaves entries in its thread's ring, and other tests count what rings lose.
+/// The number of inputs that the plugin's functions are called with. The plugin appends entries to its thread's ring,
+/// and other tests count the entries that rings lose.
 const MOST_CALLS: u32 = 1_500;
-/// What pointers to texts point to: names that NCCL has, and others. The number 0 is a null pointer.
+/// The strings that pointers point to: names that NCCL uses, and others. The number 0 stands for a null pointer.
 const TEXTS: [&CStr; 12] = [
     c"AllReduce",
     c"Send",
@@ -36,7 +37,7 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Verdict {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-/// A description by NVIDIA's table of offsets.
+/// A description and NVIDIA's table of its offsets.
 struct Described<'a> {
     table: &'a Value,
     bytes: Vec<u8>,
@@ -49,7 +50,7 @@ impl Described<'_> {
 
     fn number<const N: usize>(&self, field: &str) -> Option<[u8; N]> {
         let at = self.at(field)?;
-        Some(self.bytes[at..at + N].try_into().expect("it is inside"))
+        Some(self.bytes[at..at + N].try_into().expect("the field is in the description"))
     }
 
     fn u64(&self, field: &str) -> Option<u64> {
@@ -67,7 +68,7 @@ impl Described<'_> {
         }
     }
 
-    /// Puts a pointer in place of a text's number.
+    /// Replaces the number of a string by a pointer to it.
     fn point(&self, bytes: &mut [u8], field: &str) {
         let (Some(at), Some(number)) = (self.at(field), self.u64(field)) else { return };
         let text =
@@ -77,20 +78,20 @@ impl Described<'_> {
 
     fn collective(&self, is_coded: bool) -> Collective {
         let (function, width) = if is_coded {
-            let [function] = self.number("coll.func").expect("all versions have it");
-            let [datatype] = self.number("coll.datatype").expect("all versions have it");
+            let [function] = self.number("coll.func").expect("all versions have this field");
+            let [datatype] = self.number("coll.datatype").expect("all versions have this field");
             (Function::from_code(function), bytes_of_code(usize::from(datatype)))
         } else {
             let function = function_of_name(self.text("coll.func")).unwrap_or(Function::Other);
             (function, bytes_of_name(self.text("coll.datatype")))
         };
         let [channels] =
-            self.number("coll.nChannels").or(self.number("coll.nMaxChannels")).expect("one of both");
+            self.number("coll.nChannels").or(self.number("coll.nMaxChannels")).expect("one of the two");
         Collective {
             communicator: self.u64("coll.commHash"),
             function,
-            seq: self.u64("coll.seqNumber").expect("all versions have it"),
-            bytes: self.u64("coll.count").expect("all versions have it").saturating_mul(width),
+            seq: self.u64("coll.seqNumber").expect("all versions have this field"),
+            bytes: self.u64("coll.count").expect("all versions have this field").saturating_mul(width),
             channels,
         }
     }
@@ -120,7 +121,7 @@ impl Described<'_> {
                 self.message().map_or(Description::Other, Description::Message)
             }
             Some(event::KERNEL_CHANNEL) => Description::KernelChannel(KernelChannel {
-                parent: self.u64("parentObj").expect("all versions have it"),
+                parent: self.u64("parentObj").expect("all versions have this field"),
                 gpu: self.u64("kernelCh.pTimer"),
             }),
             _ => Description::Other,
@@ -128,7 +129,7 @@ impl Described<'_> {
     }
 }
 
-/// What the plugin makes of it: always success, and a handle of ours or none.
+/// Checks the plugin's answers: always success, and a handle of this library or none.
 fn is_answered(described: &Edge, arguments: &Edge, at: usize, context: u64) -> Verdict {
     let mut handle = ptr_of(0xdead_beef);
     let (start, state, stop) = match at {
@@ -148,10 +149,10 @@ fn is_answered(described: &Edge, arguments: &Edge, at: usize, context: u64) -> V
             stop(context),
         ]
     };
-    ensure(codes == [0; 6], || format!("it answers {codes:?}"))?;
+    ensure(codes == [0; 6], || format!("the plugin returned {codes:?}"))?;
     let bits = handle.addr() as u64;
     let is_ours = Handle::from_bits(bits).is_some_and(|(_, kind)| kind != Kind::Unobserved);
-    ensure(bits == 0 || is_ours, || format!("the handle is {bits:#x}"))
+    ensure(bits == 0 || is_ours, || format!("the plugin wrote the handle {bits:#x}"))
 }
 
 fn ptr_of(bits: u64) -> *mut c_void {
@@ -159,8 +160,8 @@ fn ptr_of(bits: u64) -> *mut c_void {
 }
 
 #[test]
-fn descriptions() {
-    let golden: Value = serde_json::from_str(GOLDEN).expect("it is JSON");
+fn any_description_is_read_by_the_layout_of_its_version() {
+    let golden: Value = serde_json::from_str(GOLDEN).expect("the golden file is JSON");
     let corpus = Corpus::folder(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus/nccl"));
     let calls = Cell::new(0);
     corpus.check("nccl", 30_000, |bytes, choice| {
@@ -172,7 +173,7 @@ fn descriptions() {
         let described = Described { table, bytes };
         let expected = described.expected(layout);
         let mut bytes = described.bytes.clone();
-        // Only pointers of the event's own kind are followed; the others may be anything.
+        // The plugin follows only the pointers of the event's own type, so the other pointers may have any value.
         let kind = if layout.wide_type { described.u64("type").unwrap_or(0) } else { u64::from(bytes[0]) };
         match kind {
             event::COLLECTIVE if !layout.coded => {
@@ -184,9 +185,9 @@ fn descriptions() {
             _ => {}
         }
         let (at_edge, arguments) = (Edge::of(&bytes), Edge::of(&bytes[..size("arguments_bytes")]));
-        // SAFETY: it is a description of this version, with texts where it has pointers to them.
+        // SAFETY: the description is one of this version, and its pointers to strings are valid.
         let found = unsafe { layout.description(at_edge.at()) };
-        ensure(found == expected, || format!("version {version}: {found:?} instead of {expected:?}"))?;
+        ensure(found == expected, || format!("version {version}: found {found:?} instead of {expected:?}"))?;
         calls.set(calls.get() + 1);
         match *version {
             _ if calls.get() > MOST_CALLS => Ok(()),
