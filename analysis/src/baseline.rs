@@ -35,7 +35,7 @@ const NO_SAMPLES: &str = "the job does not count its samples";
 /// Chooses the run that `own` is measured against out of `runs`.
 ///
 /// # Errors
-/// Returns the reason if there is no such run.
+/// Returns an error if there is no such run: a phrase that says why.
 pub fn choose<'a>(
     own: &Report,
     runs: impl Iterator<Item = &'a RunSummary>,

@@ -1,7 +1,7 @@
-//! How a job would run on other numbers of ranks and with other bucket caps, from what one run shows.
+//! Predictions for other world sizes and bucket caps, from what one run shows.
 //!
-//! The usual step of the run (means over ranks, medians of transfers) is played again with the transfers that
-//! the latency-bandwidth model gives, and what the ranks' unevenness costs is added.
+//! The usual step of the run (means over ranks, medians of transfers) is replayed with the transfers that the
+//! latency-bandwidth model predicts, and the cost of the ranks' unevenness is added.
 
 use wire::ids::RunId;
 use wire::views::scaling::{CapPrediction, Scaling, ScalingPoint, ScalingPrediction};
@@ -16,16 +16,18 @@ mod profile;
 
 use profile::Profile;
 
-/// World sizes that are predicted.
+/// The world sizes to predict.
 const WORLDS: [u32; 15] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384];
-/// Bucket caps that are predicted, in KiB.
+/// The bucket caps to predict, in KiB.
 const CAPS_KIB: [u64; 10] = [128, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 25_600, 65_536];
-/// A cap is advised from this relative gain on.
+/// The smallest relative gain for which a bucket cap is advised.
 const LEAST_GAIN: f64 = 0.01;
-/// How much faster than a normal distribution's the unevenness may grow, at the lower end of the band.
+/// The factor on the growth of the unevenness at the lower end of the band, where it grows faster than under a normal
+/// distribution.
 const HEAVY_TAIL: f64 = 1.5;
 
-/// What the Scaling view shows of a run, given its report, its kept steps and the other runs of its name.
+/// Returns the content of the Scaling view of a run. `own` is the report of the run, `steps` are its stored steps, and
+/// `runs` are candidates for points; only runs of the same name are used.
 #[must_use]
 pub fn scaling(own: &Report, steps: &[&StepAnalysis], runs: impl Iterator<Item = RunSummary>) -> Scaling {
     let mut scaling = Scaling {
@@ -69,8 +71,8 @@ fn points(runs: impl Iterator<Item = RunSummary>) -> Vec<ScalingPoint> {
     points
 }
 
-/// Measures every run with this run's batch per rank against this run's baseline, or against this run where no run on
-/// fewer ranks has its batch.
+/// Computes the measured efficiency of every run that has this run's batch per rank. The baseline is this run's
+/// baseline, or this run if no run on fewer ranks has its batch.
 fn measure(points: &mut [ScalingPoint], own: &Report) -> Option<RunId> {
     let batch = own.batch?;
     let base = match &own.baseline {
@@ -83,34 +85,34 @@ fn measure(points: &mut [ScalingPoint], own: &Report) -> Option<RunId> {
     Some(base.run)
 }
 
-/// What predictions rest on; times in nanoseconds.
+/// The model behind the predictions; times in nanoseconds.
 pub struct Model {
     profile: Profile,
     comm: AlphaBeta,
     ranks: u32,
-    /// Mean step time.
+    /// The mean step time.
     measured: f64,
-    /// What steady differences between the ranks cost.
+    /// The cost of steady differences between the ranks.
     steady: f64,
-    /// What differences that change from step to step cost.
+    /// The cost of differences that change from step to step.
     turns: f64,
 }
 
 impl Model {
-    /// The model of a run.
+    /// Fits the model of a run.
     ///
     /// # Errors
-    /// A sentence that says what is missing.
+    /// Returns an error if the run cannot be modeled: a phrase that says what is missing.
     pub fn of(own: &Report, steps: &[&StepAnalysis]) -> Result<Self, &'static str> {
         if own.ranks < 2 {
-            return Err("one rank reduces nothing: a run on two ranks or more is needed");
+            return Err("a run of one rank reduces nothing: a prediction needs two or more ranks");
         }
-        let comm = own.comm_model.clone().ok_or("buckets of at least two sizes are needed for a model")?;
+        let comm = own.comm_model.clone().ok_or("the model needs buckets of at least two sizes")?;
         let observed = || steps.iter().filter(|step| report::is_observed(step) && !step.is_only_enqueued());
         let replays: Vec<&Replay> =
             observed().filter_map(|step| step.replay.as_ref()).filter(|replay| replay.is_trusted()).collect();
         if replays.len() * 2 <= observed().count() {
-            return Err("most steps cannot be replayed within 5 % of what was measured");
+            return Err("most steps cannot be replayed within 5 % of their measured time");
         }
         if let Some(why) = replays.iter().find_map(|replay| replay.unpredictable) {
             return Err(why);
@@ -140,21 +142,22 @@ impl Model {
         scaling.cap_advice = self.advice(&scaling.caps);
     }
 
-    /// (predicted - measured) / measured at the run's own world size.
+    /// Returns (predicted - measured) / measured at the run's own world size.
     #[must_use]
     pub fn error(&self) -> f64 {
         self.step(self.ranks, Latency::Ring, 1.0) / self.measured - 1.0
     }
 
-    /// The step on `ranks` ranks with the batch per rank unchanged. Efficiency is weak scaling against one rank: the
-    /// predicted step of one rank / the predicted step, so that it is 1 on one rank and never above.
+    /// Predicts the step on `ranks` ranks with the batch per rank unchanged. The efficiency is weak scaling against one
+    /// rank: the predicted step of one rank over the predicted step. It is 1 on one rank and never above 1.
     #[must_use]
     pub fn predict(&self, ranks: u32) -> ScalingPrediction {
         let step_ns = self.step(ranks, Latency::Ring, 1.0);
         let slowest = self.step(ranks, Latency::Ring, HEAVY_TAIL);
         let fastest = self.step(ranks, Latency::Tree, 0.0);
         let alone = self.step(1, Latency::Ring, 1.0);
-        // On one rank nothing is predicted from the communication model, so that its error widens nothing.
+        // The prediction for one rank does not use the communication model, so the model's error does not widen its
+        // band.
         let off = if ranks == 1 { 0.0 } else { self.error().abs() };
         ScalingPrediction {
             ranks,
@@ -165,13 +168,14 @@ impl Model {
         }
     }
 
-    /// Predicted weak scaling efficiency on `ranks` ranks, against one rank; at most 1.
+    /// Returns the predicted weak-scaling efficiency on `ranks` ranks, against one rank; at most 1.
     #[must_use]
     pub fn efficiency(&self, ranks: u32) -> f64 {
         (self.step(1, Latency::Ring, 1.0) / self.step(ranks, Latency::Ring, 1.0)).min(1.0)
     }
 
-    /// The step time; `growth` scales how the changing unevenness grows beyond what was measured.
+    /// Returns the predicted step time. `growth` scales the growth of the changing unevenness beyond the measured world
+    /// size.
     fn step(&self, ranks: u32, latency: Latency, growth: f64) -> f64 {
         let hops = latency.hops(ranks) / latency.hops(self.ranks);
         let share = |ranks: u32| (f64::from(ranks) - 1.0) / f64::from(ranks);
@@ -189,17 +193,17 @@ impl Model {
 
     fn assumptions(&self) -> Vec<String> {
         vec![
-            "the batch per rank and the model stay as they are (weak scaling)".into(),
+            "the model and the batch per rank stay the same (weak scaling)".into(),
             format!(
-                "all-reduce is a ring: its latency grows with ranks - 1, its volume per rank with (ranks - 1) / ranks, \
-                 from the fit on {} ranks; links between machines are as fast as those measured",
+                "all-reduce is a ring: from the fit on {} ranks, latency grows with ranks - 1 and the volume per rank \
+                 with (ranks - 1) / ranks; links between machines are as fast as the measured links",
                 self.ranks
             ),
-            "differences between ranks that change from step to step grow like the largest of so many normal \
-             draws; steady ones stay"
+            "differences between ranks that change from step to step grow like the largest of as many normal draws \
+             as there are ranks; steady differences stay the same"
                 .into(),
-            "the band ends at a heavier tail below, at tree latency and no growth of unevenness above, and is \
-             widened by the model's error at the measured world size"
+            "the lower end of the band assumes a heavier tail, the upper end tree latency and no growth of \
+             unevenness; the model's error at the measured world size widens both"
                 .into(),
         ]
     }
@@ -240,7 +244,7 @@ enum Latency {
 }
 
 impl Latency {
-    /// What latency is proportional to.
+    /// Returns the number of hops that latency is proportional to.
     fn hops(self, ranks: u32) -> f64 {
         match self {
             Self::Ring => f64::from(ranks) - 1.0,
@@ -249,7 +253,7 @@ impl Latency {
     }
 }
 
-/// The expected maximum of so many standard normal draws (Blom 1958): the quantile of (n - 0.375) / (n + 0.25).
+/// Returns the expected maximum of `draws` standard normal draws (Blom 1958): the quantile of (n - 0.375) / (n + 0.25).
 fn expected_maximum(draws: u32) -> f64 {
     let n = f64::from(draws);
     if draws < 2 { 0.0 } else { stats::normal_quantile((n - 0.375) / (n + 0.25)) }

@@ -1,18 +1,19 @@
-//! The usual step of a run: one rank that stands for all.
+//! The usual step of a run, as one rank that represents all ranks.
 
 use crate::replay::Replay;
 use crate::stats;
 
-/// Times in nanoseconds.
+/// The usual step of one rank; times in nanoseconds.
 pub(super) struct Profile {
-    /// In launch order.
+    /// The collectives in launch order.
     collectives: Vec<Usual>,
-    /// Own work before the thread blocks for the last bucket.
+    /// The local work before the thread blocks for the last bucket.
     before: f64,
-    /// Own work after it.
+    /// The local work after the last bucket.
     after: f64,
 }
 
+/// The usual times of one collective.
 struct Usual {
     bytes: f64,
     ready: f64,
@@ -21,7 +22,7 @@ struct Usual {
 }
 
 impl Profile {
-    /// Medians over steps that have the newest step's buckets.
+    /// Computes medians over the steps that have the same bucket layout as the newest step.
     pub(super) fn of(replays: &[&Replay]) -> Option<Self> {
         let newest = replays.last().filter(|replay| !replay.collectives.is_empty())?;
         let bytes = |replay: &Replay| replay.collectives.iter().map(|c| c.bytes).collect::<Vec<_>>();
@@ -47,12 +48,12 @@ impl Profile {
         self.collectives.iter().map(|collective| collective.bytes).sum::<f64>() as u64
     }
 
-    /// The step of a rank that reduces nothing.
+    /// Returns the step time of a rank that reduces nothing.
     pub(super) fn alone(&self) -> f64 {
         self.before + self.after
     }
 
-    /// The step with every transfer longer by `more(bytes)`.
+    /// Returns the step time with every transfer longer by `more(bytes)`.
     pub(super) fn step(&self, more: impl Fn(f64) -> f64) -> f64 {
         let chain = self.collectives.iter().map(|collective| {
             (collective.ready, collective.gap, (collective.transfer + more(collective.bytes)).max(0.0))
@@ -60,8 +61,9 @@ impl Profile {
         self.play(chain)
     }
 
-    /// The step with the gradients cut into buckets of at most `cap` bytes, which take `transfer(bytes)`.
-    /// Gradients become ready evenly between the points that are known; `None` when only one is.
+    /// Returns the step time with the gradients cut into buckets of at most `cap` bytes, each of which takes
+    /// `transfer(bytes)`. Gradients are assumed to become ready evenly between the known points; returns `None` if only
+    /// one point is known.
     pub(super) fn with_cap(&self, cap: u64, transfer: impl Fn(f64) -> f64) -> Option<f64> {
         let points = self.readiness()?;
         let total = self.bytes() as f64;
@@ -73,14 +75,14 @@ impl Profile {
         Some(self.play(chain))
     }
 
-    /// (bytes, time) points: so many bytes of gradient are ready then.
+    /// Returns (bytes, time) points: the bytes of gradient that are ready at that time.
     fn readiness(&self) -> Option<Vec<(f64, f64)>> {
         let (first, last) = (self.collectives.first()?, self.collectives.last()?);
         let rest = self.bytes() as f64 - first.bytes;
         if rest <= 0.0 {
             return None;
         }
-        // The first bucket filled as fast as the others did.
+        // The first bucket is assumed to fill as fast as the others.
         let begin = (first.ready - (last.ready - first.ready) / rest * first.bytes).max(0.0);
         let mut points = vec![(0.0, begin)];
         let mut sum = 0.0;
@@ -91,14 +93,14 @@ impl Profile {
         Some(points)
     }
 
-    /// Collectives one after another, given when each is ready, its gap and its transfer.
+    /// Returns the step time with the collectives one after another, each given as (ready, gap, transfer).
     fn play(&self, chain: impl Iterator<Item = (f64, f64, f64)>) -> f64 {
         let reduced = chain.fold(0.0_f64, |free, (ready, gap, transfer)| ready.max(free) + gap + transfer);
         reduced.max(self.before) + self.after
     }
 }
 
-/// Linear between the points, flat beyond the last.
+/// Interpolates linearly between the points; constant after the last one.
 fn ready_at(points: &[(f64, f64)], bytes: f64) -> f64 {
     let after = points.partition_point(|point| point.0 < bytes);
     match (points.get(after.wrapping_sub(1)), points.get(after)) {

@@ -1,4 +1,4 @@
-//! A step with two buckets whose predictions are worked out on paper.
+//! Predictions for a step with two buckets, compared with values computed by hand.
 
 use wire::ids::Bucket;
 
@@ -24,7 +24,7 @@ fn replay() -> Replay {
         ideal_nanos: 113.0 * MS,
         ranks: vec![0.0; 4],
         phases: [0.0; 5],
-        // 1 ms and 1 ms a MiB on four ranks; the second ends 3 ms after backward.
+        // Alpha 1 ms and beta 1 ms per MiB on four ranks. The second bucket ends 3 ms after backward.
         collectives: vec![collective(0, 4 << 20, 60.0, 5.0), collective(1, 2 << 20, 100.0, 3.0)],
         before_nanos: 100e6,
         after_nanos: 10e6,
@@ -53,7 +53,7 @@ fn close(found: f64, expected: f64) {
 }
 
 #[test]
-fn the_model_gives_back_what_was_measured() {
+fn the_model_reproduces_the_measured_step() {
     let model = model();
     close(model.predict(4).step_ns, 115.0 * MS);
     assert!(model.error().abs() < 1e-9);
@@ -61,10 +61,10 @@ fn the_model_gives_back_what_was_measured() {
 }
 
 #[test]
-fn more_ranks_take_a_rings_latency_and_volume_and_wait_longer() {
+fn more_ranks_add_ring_latency_ring_volume_and_unevenness() {
     let model = model();
-    // On 64 ranks: alpha 63/3 ms = 21, beta (63/64) / (3/4) = 1.3125 ms a MiB. The last bucket takes 23.625 ms
-    // after 100; the first, 26.25 after 60, is in nobody's way.
+    // On 64 ranks, alpha is 63/3 ms = 21 ms and beta (63/64) / (3/4) = 1.3125 ms per MiB. The last bucket is ready at
+    // 100 and takes 23.625 ms. The first one is ready at 60 and takes 26.25 ms, which delays nothing.
     let grown = expected_maximum(64) / expected_maximum(4);
     close(model.predict(64).step_ns, (133.625 + 2.0 * grown) * MS);
     close(model.predict(1).step_ns, 110.0 * MS);
@@ -80,15 +80,15 @@ fn more_ranks_take_a_rings_latency_and_volume_and_wait_longer() {
 }
 
 #[test]
-fn caps_trade_latency_against_a_late_last_bucket() {
+fn smaller_caps_trade_latency_for_an_earlier_last_bucket() {
     let model = model();
     let caps = model.caps();
     let of = |mib: u64| caps.iter().find(|cap| cap.cap_bytes == mib << 20).unwrap();
-    // One bucket of 6 MiB: ready at 100, 7 ms.
+    // One bucket of 6 MiB: ready at 100, takes 7 ms.
     close(of(8).exposed_ns, 7.0 * MS);
-    // Six of 1 MiB: the last is ready at 100 and takes 2 ms.
+    // Six buckets of 1 MiB: the last one is ready at 100 and takes 2 ms.
     close(of(1).exposed_ns, 2.0 * MS);
-    // 48 of 128 KiB: each takes 1.125 ms, but they become ready every 0.83 to 2.5 ms.
+    // 48 buckets of 128 KiB: each takes 1.125 ms, but they become ready every 0.83 to 2.5 ms.
     assert!(caps[0].exposed_ns < 2.0 * MS, "{caps:?}");
     assert!(caps.last().unwrap().cap_bytes == 8 << 20, "larger caps change nothing: {caps:?}");
     let advice = model.advice(&caps);
@@ -96,8 +96,8 @@ fn caps_trade_latency_against_a_late_last_bucket() {
 }
 
 #[test]
-fn the_largest_of_many_normal_draws() {
-    // Exact: 0.5642 of two, 1.0294 of four (Harter 1961).
+fn expected_maximum_matches_exact_values() {
+    // Exact values: 0.5642 for two draws, 1.0294 for four (Harter 1961).
     for (draws, exact) in [(2, 0.5642), (4, 1.0294), (100, 2.5076)] {
         assert!((expected_maximum(draws) - exact).abs() < 0.03, "{draws}");
     }
