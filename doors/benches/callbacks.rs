@@ -1,9 +1,9 @@
-//! What NCCL's threads pay for being observed: `cargo xtask bench callbacks`.
+//! Measures the cost of observation to NCCL's threads: `cargo xtask bench callbacks`.
 //!
-//! The plugin's functions are called as NCCL calls them, from interface 5, while the thread that empties the rings does
-//! so every 20 ms and an agent sends what comes of it to a server that is not there: its spool takes it.
-#![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
-#![allow(unsafe_code, reason = "it calls the plugin as C does")]
+//! The benchmark calls the plugin's functions as NCCL does, by interface 5. Meanwhile the observer thread empties the
+//! rings every 20 ms. The server does not exist, so the agent's spool takes the batches.
+#![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
+#![allow(unsafe_code, reason = "the benchmark calls the plugin as C does")]
 
 #[path = "../../benches/results.rs"]
 mod results;
@@ -16,14 +16,15 @@ use paceline_agent::nccl::{COLLECTIVE, GROUP, KERNEL_CHANNEL, KERNEL_CHANNEL_STO
 use results::Results;
 use serde_json::json;
 
-/// Collectives between two pauses, each with its channels: 1,024 x 19 entries would not fit, 512 x 19 do.
+/// The number of collectives between two pauses. A collective of 8 channels has 17 entries, so the ring has room for
+/// 512 collectives and not for 1,024.
 const COLLECTIVES: usize = 512;
 const CHANNELS: usize = 8;
-/// Three turns of the thread that empties the rings.
+/// The length of a pause: three passes of the observer thread.
 const EMPTIED: Duration = Duration::from_millis(60);
 const SAMPLES: usize = 200;
 
-/// Descriptions of interface 5, in words of 8 bytes (tests/golden/nccl_profiler.json has the offsets).
+/// Descriptions of interface 5 in words of 8 bytes (tests/golden/nccl_profiler.json has the offsets).
 struct Descriptions {
     group: [u64; 14],
     collective: [u64; 14],
@@ -53,25 +54,25 @@ struct Plugin {
 impl Plugin {
     fn begin() -> Self {
         let (mut context, mut mask) = (ptr::null_mut(), 0);
-        // SAFETY: as NCCL calls it.
+        // SAFETY: both places are valid for writes, as when NCCL calls it.
         unsafe { (ncclProfiler_v5.init)(&raw mut context, 7, &raw mut mask, ptr::null(), 1, 2, 0, None) };
         Self { context, mask, descriptions: Descriptions::new() }
     }
 
     fn start(&self, description: &[u64; 14]) -> *mut c_void {
         let mut handle = ptr::null_mut();
-        // SAFETY: the description is one of interface 5.
+        // SAFETY: the description is one of interface 5, and `handle` is valid for writes.
         unsafe { (ncclProfiler_v5.start_event)(self.context, &raw mut handle, description.as_ptr().cast()) };
         handle
     }
 
-    /// One collective from its enqueueing, in a group of its own, to the end of its last channel: 4 + 3 x 8 calls.
+    /// Runs one collective in a group of its own, from its enqueueing to the end of its last channel: 4 + 3 x 8 calls.
     fn collective(&mut self, seq: u64) {
         self.descriptions.collective[3] = seq;
         let group = self.start(&self.descriptions.group);
         let collective = self.start(&self.descriptions.collective);
         for handle in [collective, group] {
-            // SAFETY: a handle of the plugin's.
+            // SAFETY: the plugin wrote the handle.
             unsafe { (ncclProfiler_v5.stop_event)(handle) };
         }
         self.descriptions.channel[1] = collective.addr() as u64;
@@ -80,7 +81,7 @@ impl Plugin {
             self.descriptions.channel[4] = now;
             let channel = self.start(&self.descriptions.channel);
             let arguments = [now + 100];
-            // SAFETY: a handle of the plugin's, and the arguments of this state.
+            // SAFETY: the plugin wrote the handle, and the arguments are those of this state.
             unsafe {
                 (ncclProfiler_v5.record_event_state)(channel, KERNEL_CHANNEL_STOP, arguments.as_ptr().cast());
                 (ncclProfiler_v5.stop_event)(channel);
@@ -96,11 +97,11 @@ fn main() -> std::io::Result<()> {
         ("RANK", "0"),
         ("WORLD_SIZE", "2"),
         ("PACELINE_SPOOL_BYTES", "16777216"),
-        // All of it is measured, whatever it costs.
+        // A budget of 100 % observes every call in full, whatever it costs.
         ("PACELINE_OVERHEAD_BUDGET", "100"),
     ];
     for (name, value) in variables {
-        // SAFETY: there is one thread so far.
+        // SAFETY: there is only one thread so far.
         unsafe { std::env::set_var(name, value) };
     }
     let mut results = Results::begin("callbacks");

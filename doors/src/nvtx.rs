@@ -1,13 +1,14 @@
-//! The door of NVTX: this library receives the ranges that a process marks.
+//! The NVTX hook: the library receives the ranges that a process marks.
 //!
-//! `NVTX_INJECTION64_PATH` names it. Whatever is built with NVTX's headers then calls [`injection`] when it marks its
-//! first range: NCCL, whose ranges are its calls with a payload of what they do ([`payload`]), and the job itself, whose
-//! ranges have names ([`words`]). Where another door tells more of NCCL's collectives, only the job's own are taken.
+//! `NVTX_INJECTION64_PATH` names the library. Any object that is built with NVTX's headers then calls [`injection`]
+//! when it marks its first range. NCCL marks its calls, with a payload that describes them ([`payload`]); the job marks
+//! ranges by name ([`words`]). If another hook reports NCCL's collectives in more detail, only the job's own ranges are
+//! recorded.
 //!
-//! Ranges are the host's. A range around a collective says when it was enqueued; of the job's, those of input and of
-//! copies to the device are what the host waits for. A range around forward or backward says when work was enqueued and
-//! nothing of when the device did it, so that it is not recorded. Ranges that begin and end on different threads
-//! (`nvtxRangeStart`) are not received.
+//! Ranges describe the host. A range around a collective gives its time of enqueueing. Of the job's ranges, those of
+//! input and of copies to the device are recorded, since a device may wait for them. A range around forward or backward
+//! says when work was enqueued and not when the device did it, so it is not recorded. Ranges that start and end on
+//! different threads (`nvtxRangeStart`) are not received.
 
 mod injection;
 mod payload;

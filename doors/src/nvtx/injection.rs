@@ -1,4 +1,5 @@
-//! What NVTX calls: two entry points, by which each library with NVTX in it is given functions of ours, and those.
+//! The functions that NVTX calls. Each object with NVTX in it calls one of two entry points, which give it this
+//! library's functions to call for its ranges.
 //!
 //! Layouts and numbers are those of nvtxTypes.h, nvtxExtTypes.h and nvToolsExt.h (NVTX 3).
 
@@ -24,13 +25,13 @@ const PAYLOAD_COMPATIBLE: u16 = 1;
 /// `NVTX_MESSAGE_TYPE_ASCII` and `NVTX_MESSAGE_TYPE_REGISTERED`
 const ASCII: i32 = 1;
 const REGISTERED: i32 = 3;
-/// Strings that are registered; what later ones mean is not known.
+/// The largest number of registered strings. The meaning of later ones is not stored.
 const MOST_STRINGS: usize = 16_384;
-/// Nothing was pushed, as NVTX says it.
+/// `NVTX_NO_PUSH_POP_TRACKING`: ranges are not tracked, as in a forked child.
 const NO_PUSH: c_int = -2;
 
-/// What of NVTX's headers is relied on, by the names that it has there: to be compared with the headers themselves.
-/// (Those of extensions are in no package: NCCL itself is the test of them.)
+/// Returns the constants of NVTX's headers that this hook relies on, by their names there, for comparison with the
+/// headers. No package contains the headers of extensions, so only a real NCCL tests those.
 #[doc(hidden)]
 #[must_use]
 pub fn assumptions() -> Vec<(&'static str, u64)> {
@@ -58,7 +59,7 @@ pub fn assumptions() -> Vec<(&'static str, u64)> {
     ]
 }
 
-/// Functions by their places in the tables of [`CORE`] and [`CORE2`].
+/// The indices of functions in the tables of [`CORE`] and [`CORE2`].
 mod number {
     pub(super) const PUSH: usize = 8;
     pub(super) const PUSH_ASCII: usize = 9;
@@ -69,7 +70,7 @@ mod number {
     pub(super) const DOMAIN_CREATE: usize = 12;
 }
 
-/// A function of whatever type.
+/// A function of any type.
 type Any = *const c_void;
 type Export = unsafe extern "C" fn(u32) -> *const c_void;
 
@@ -89,7 +90,7 @@ struct Attributes {
     color_type: i32,
     color: u32,
     payload_type: i32,
-    /// How many parts an extended payload has.
+    /// The number of parts of an extended payload.
     parts: i32,
     payload: u64,
     message_type: i32,
@@ -117,14 +118,15 @@ struct Module {
     info: Any,
 }
 
-/// NVTX hands its tables of functions over: one for each library that has NVTX in it. 1 says that they were taken.
+/// Writes this library's functions into the tables of an object. NVTX calls this once per object that contains it.
+/// Returns 1 on success.
 ///
 /// # Safety
-/// To be called by NVTX.
+/// Only NVTX may call this.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the symbol that NVTX looks for")]
 pub unsafe extern "C" fn InitializeInjectionNvtx2(export: Export) -> c_int {
-    // SAFETY: NVTX passes its export function.
+    // SAFETY: NVTX passes its export function, whose table has the layout that its size announces.
     let taken = host::guarded(|| unsafe {
         let tables = export(CALLBACKS).cast::<CallbackTables>();
         if tables.is_null() || (*tables).bytes < size_of::<CallbackTables>() {
@@ -143,18 +145,18 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(export: Export) -> c_int {
     c_int::from(taken)
 }
 
-/// Puts functions into the places of a module.
+/// Writes functions into the table of a module.
 ///
 /// # Safety
-/// `tables` must be NVTX's, and the functions those of these numbers.
+/// `tables` must be NVTX's, and each function must have the type that its index requires.
 unsafe fn attach(tables: &CallbackTables, module: c_uint, functions: &[(usize, Any)]) -> bool {
     let (mut places, mut count) = (ptr::null_mut(), 0);
-    // SAFETY: two values are written.
+    // SAFETY: the caller guarantees NVTX's table function, which writes two values.
     if unsafe { (tables.table)(module, &raw mut places, &raw mut count) } == 0 || places.is_null() {
         return false;
     }
     for &(at, function) in functions.iter().filter(|(at, _)| *at < count as usize) {
-        // SAFETY: the module has so many places; those of numbers that are no function are null.
+        // SAFETY: the module has `count` places, and `at` is less. A place is null if its index has no function.
         unsafe {
             let place = places.add(at).read();
             if !place.is_null() {
@@ -165,14 +167,14 @@ unsafe fn attach(tables: &CallbackTables, module: c_uint, functions: &[(usize, A
     true
 }
 
-/// NVTX hands over the functions of an extension. 1 says that they were taken.
+/// Writes this library's functions into the table of an extension. Returns 1 on success.
 ///
 /// # Safety
-/// To be called by NVTX.
+/// Only NVTX may call this.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the symbol that NVTX looks for")]
 pub unsafe extern "C" fn InitializeInjectionNvtxExtension(module: *mut c_void) -> c_int {
-    // SAFETY: NVTX passes its module.
+    // SAFETY: NVTX passes its module, whose first segment has `slots` places.
     let taken = host::guarded(|| unsafe {
         let Some(module) = module.cast::<Module>().as_ref() else { return false };
         let is_known = module.id == PAYLOAD_MODULE && module.compatible >> 8 == PAYLOAD_COMPATIBLE;
@@ -196,18 +198,18 @@ fn handle(number: usize) -> *mut c_void {
 
 unsafe extern "C" fn domain_create(name: *const c_char) -> *mut c_void {
     static NEXT: AtomicUsize = AtomicUsize::new(Domain::NCCL.0 + 1);
-    // SAFETY: a name is null or a text.
+    // SAFETY: a name is null or a C string.
     let is_nccl = !name.is_null() && unsafe { CStr::from_ptr(name) } == c"NCCL";
     handle(if is_nccl { Domain::NCCL.0 } else { NEXT.fetch_add(1, Ordering::Relaxed) })
 }
 
-/// What registered strings mean, by their handle less one.
+/// The codes of the meanings of registered strings, by handle minus one.
 static STRINGS: [AtomicU8; MOST_STRINGS] = [const { AtomicU8::new(0) }; MOST_STRINGS];
 
 unsafe extern "C" fn domain_register_string(domain: *mut c_void, text: *const c_char) -> *mut c_void {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     host::guarded(|| {
-        // SAFETY: NVTX passes a text.
+        // SAFETY: NVTX passes null or a C string.
         let meaning = unsafe { meaning(Domain(domain.addr()), text) };
         let at = NEXT.fetch_add(1, Ordering::Relaxed);
         if let Some(string) = STRINGS.get(at) {
@@ -218,32 +220,36 @@ unsafe extern "C" fn domain_register_string(domain: *mut c_void, text: *const c_
     .unwrap_or(ptr::null_mut())
 }
 
+/// Returns the meaning of a range's name in a domain.
+///
 /// # Safety
-/// `text` must be null or a text.
+/// `text` must be null or a C string.
 unsafe fn meaning(domain: Domain, text: *const c_char) -> Meaning {
     if text.is_null() {
         return Meaning::Nothing;
     }
-    // SAFETY: the caller vouches for it.
+    // SAFETY: `text` is not null, so the caller guarantees a C string.
     let name = unsafe { CStr::from_ptr(text) }.to_bytes();
     if domain == Domain::NCCL { Meaning::of_nccl(name) } else { Meaning::of_job(name) }
 }
 
-/// Does what a callback does, without ever failing its caller.
+/// Runs the work of a hook. The work never fails the caller.
 fn received<T: Default>(work: impl FnOnce() -> T) -> T {
     host::guarded(|| sampling::timed(work))
 }
 
+/// Opens a range with attributes. Returns the number of ranges that were open before.
+///
 /// # Safety
-/// `attributes` must be null or a range's.
+/// `attributes` must be null or a range's attributes.
 unsafe fn begin(domain: Domain, attributes: *const c_void) -> c_int {
     let depth = received(|| {
-        // SAFETY: the caller vouches for it; what a version adds comes after these fields.
+        // SAFETY: the caller guarantees a range's attributes. Newer versions add fields only after these.
         let attributes = unsafe { attributes.cast::<Attributes>().as_ref() };
         let attributes = attributes.filter(|given| usize::from(given.size) >= size_of::<Attributes>());
         let Some(given) = attributes else { return ranges::push(domain, Meaning::Nothing, Said::default()) };
         let meaning = match given.message_type {
-            // SAFETY: the message is of the type that it says.
+            // SAFETY: a message of this type is null or a C string.
             ASCII => unsafe { meaning(domain, given.message.cast()) },
             REGISTERED => {
                 let string = given.message.addr().checked_sub(1).and_then(|at| STRINGS.get(at));
@@ -254,7 +260,7 @@ unsafe fn begin(domain: Domain, attributes: *const c_void) -> c_int {
         let is_extended = domain == Domain::NCCL && given.payload_type == payload::TYPE_EXTENDED;
         let said = if is_extended && given.payload != 0 {
             let parts = ptr::with_exposed_provenance::<Part>(given.payload as usize);
-            // SAFETY: an extended payload is that many parts.
+            // SAFETY: the payload of this type is an array of `parts` parts.
             unsafe { payload::read(parts, given.parts.max(0) as usize) }
         } else {
             Said::default()
@@ -272,7 +278,7 @@ unsafe extern "C" fn push(attributes: *const c_void) -> c_int {
 
 unsafe extern "C" fn push_ascii(text: *const c_char) -> c_int {
     received(|| {
-        // SAFETY: NVTX passes a text.
+        // SAFETY: NVTX passes null or a C string.
         let meaning = unsafe { meaning(Domain::DEFAULT, text) };
         ranges::push(Domain::DEFAULT, meaning, Said::default())
     }) as c_int
@@ -283,7 +289,7 @@ unsafe extern "C" fn pop() -> c_int {
 }
 
 unsafe extern "C" fn domain_push(domain: *mut c_void, attributes: *const c_void) -> c_int {
-    // SAFETY: as in `push`.
+    // SAFETY: NVTX passes a range's attributes.
     unsafe { begin(Domain(domain.addr()), attributes) }
 }
 
@@ -300,12 +306,12 @@ unsafe extern "C" fn schema_register(_domain: *mut c_void, schema: *const c_void
     host::guarded(|| unsafe { payload::register(schema.cast::<Schema>()) })
 }
 
-/// A range ends that says only now what it was about: a communicator's number is known when it is made.
+/// Closes a range whose payload comes with its end: NCCL knows a communicator's number only once it is created.
 unsafe extern "C" fn pop_payload(domain: *mut c_void, parts: *const c_void, count: usize) -> c_int {
     let domain = Domain(domain.addr());
     host::guarded(|| {
         if domain == Domain::NCCL && !parts.is_null() {
-            // SAFETY: NVTX passes that many parts.
+            // SAFETY: NVTX passes `count` parts.
             ranges::communicator(unsafe { payload::read(parts.cast::<Part>(), count) });
         }
     });

@@ -1,19 +1,20 @@
-//! Payloads of NCCL's ranges, read by the schemas that NCCL registers for them: what lies where differs between releases.
+//! Reads the payloads of NCCL's ranges by the schemas that NCCL registers for them, since field offsets differ between
+//! releases.
 //!
 //! Layouts are those of nvToolsExtPayload.h, compatibility 1.x.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// `NVTX_PAYLOAD_TYPE_EXT`: a payload is an array of [`Part`].
+/// `NVTX_PAYLOAD_TYPE_EXT`: the payload is an array of [`Part`].
 pub(super) const TYPE_EXTENDED: i32 = 0xDFBD_0009_u32.cast_signed();
-/// `NVTX_PAYLOAD_ENTRY_TYPE_SCHEMA_ID_STATIC_START`: schemas whose number their owner chooses.
+/// `NVTX_PAYLOAD_ENTRY_TYPE_SCHEMA_ID_STATIC_START`: the first id of schemas whose owner chooses the id.
 const STATIC_START: u64 = 1 << 24;
-/// NCCL has some twenty.
+/// The largest number of schemas. NCCL has some twenty.
 const MOST_SCHEMAS: usize = 64;
-/// Entries of one schema that are looked at.
+/// The largest number of entries that are read from a schema.
 const MOST_ENTRIES: usize = 16;
-/// Fields that lie further inside a payload are not read.
+/// The offset from which on fields of a payload are not read, in bytes.
 const MOST_BYTES: u64 = 1 << 12;
 
 /// `nvtxPayloadSchemaEntry_t`
@@ -52,24 +53,24 @@ pub(super) struct Part {
     data: *const c_void,
 }
 
-/// What a payload says.
+/// The fields of a payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
-    /// The communicator's number, the same on all its ranks; older releases do not say it.
+    /// The communicator's number, the same on all its ranks. Older releases omit it.
     pub(super) communicator: Option<u64>,
-    /// How much this rank passes, in bytes.
+    /// The payload of this rank, in bytes.
     pub(super) bytes: Option<u64>,
-    /// How many ranks a new communicator has.
+    /// The number of ranks in a new communicator.
     pub(super) ranks: Option<u32>,
 }
 
-/// Names of NCCL's entries (nvtx_payload_schemas.h), in the order of [`Places`].
+/// The names of NCCL's entries (nvtx_payload_schemas.h), in the order of [`Places`].
 const NAMES: [&CStr; 3] = [c"NCCL communicator ID", c"Message size [bytes]", c"No. of ranks"];
-/// Parts of one payload that are looked at; NCCL passes one.
+/// The largest number of parts that are read from a payload. NCCL passes one.
 const MOST_PARTS: usize = 4;
 const WIDTHS: [u64; 3] = [8, 8, size_of::<c_int>() as u64];
 
-/// Where the fields of one schema lie: offset + 1, 0 where it has no such field; 16 bits each.
+/// The offsets of a schema's fields, 16 bits each: offset + 1, or 0 for a field that the schema lacks.
 #[derive(Clone, Copy)]
 struct Places(u64);
 
@@ -89,28 +90,28 @@ fn slot(id: u64) -> Option<&'static AtomicU64> {
     SCHEMAS.get(usize::try_from(id.checked_sub(STATIC_START)?).ok()?)
 }
 
-/// Remembers where the fields of a schema lie; its number.
+/// Stores the offsets of a schema's fields. Returns the schema's id.
 ///
 /// # Safety
-/// `schema` must be a schema of nvToolsExtPayload.h, with its entries.
+/// `schema` must point to a schema of nvToolsExtPayload.h with its entries.
 pub(super) unsafe fn register(schema: *const Schema) -> u64 {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller guarantees a valid schema.
     let (schema, mut places, mut end) = (unsafe { &*schema }, Places(0), 0_u64);
     if schema.entries.is_null() {
         return schema.id;
     }
     for at in 0..schema.entry_count.min(MOST_ENTRIES) {
-        // SAFETY: there are so many entries.
+        // SAFETY: the caller guarantees `entry_count` entries.
         let entry = unsafe { &*schema.entries.add(at) };
         let width = width(entry.kind);
-        // Where an offset is left out, an entry follows the one before, as evenly as its size.
+        // An entry without an offset follows the previous one, aligned to its own size.
         let follows = || end.checked_next_multiple_of(width).unwrap_or(u64::MAX);
         let offset = if entry.offset == 0 { follows() } else { entry.offset };
         end = offset.saturating_add(width);
-        // SAFETY: a name is null or a text.
+        // SAFETY: the caller guarantees that a name is null or a C string.
         let name = (!entry.name.is_null()).then(|| unsafe { CStr::from_ptr(entry.name) });
         let field = NAMES.iter().position(|known| Some(*known) == name);
-        // A field of another width is another field. Of two by one name, the first is read.
+        // A field of an unexpected width is ignored, and so is the second field of a name.
         let is_known = |&field: &usize| width == WIDTHS[field] && places.of(field).is_none();
         if let Some(field) = field.filter(is_known).filter(|_| offset < MOST_BYTES) {
             places = places.with(field, offset);
@@ -122,7 +123,7 @@ pub(super) unsafe fn register(schema: *const Schema) -> u64 {
     schema.id
 }
 
-/// Bytes of an entry's type, as far as NCCL uses them: integers and enums.
+/// Returns the size in bytes of an entry's type, for the integers and enums that NCCL uses.
 fn width(kind: u64) -> u64 {
     match kind {
         7..=10 | 17 | 18 | 22 | 23 => 8,
@@ -135,11 +136,11 @@ fn width(kind: u64) -> u64 {
 /// Reads a payload.
 ///
 /// # Safety
-/// `parts` must be `count` parts with data of their size.
+/// `parts` must point to `count` parts, each with `size` bytes of data.
 pub(super) unsafe fn read(parts: *const Part, count: usize) -> Said {
     let mut said = Said::default();
     for at in 0..count.min(MOST_PARTS) {
-        // SAFETY: the caller vouches for them.
+        // SAFETY: the caller guarantees `count` parts.
         let part = unsafe { &*parts.add(at) };
         let Some(places) = slot(part.schema).map(|slot| Places(slot.load(Ordering::Acquire))) else {
             continue;
@@ -150,7 +151,7 @@ pub(super) unsafe fn read(parts: *const Part, count: usize) -> Said {
         let inside = |field: usize| {
             places.of(field).filter(|offset| offset + WIDTHS[field] <= part.size as u64).map(|at| at as usize)
         };
-        // SAFETY: as many bytes lie there, of the width that the schema says.
+        // SAFETY: the fields lie inside the part's data, of which the caller guarantees `size` bytes.
         unsafe {
             let wide = |offset: usize| part.data.byte_add(offset).cast::<u64>().read_unaligned();
             said.communicator = inside(0).map(wide).or(said.communicator);

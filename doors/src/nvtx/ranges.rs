@@ -1,4 +1,4 @@
-//! Ranges that are open on a thread, and what they leave behind when they end.
+//! The open ranges of a thread, and the entries that they append to the call log.
 
 use std::cell::RefCell;
 
@@ -11,21 +11,22 @@ use crate::observer::{self, Communicator, Door};
 use crate::table::Table;
 use crate::trail::{self, Entry, Handle, Kind, Phase, Seat};
 
-/// Ranges inside each other that are kept; deeper ones are counted, so that each end finds its own.
+/// The largest depth of nested ranges that are stored. Deeper ranges are only counted, so that each end matches its
+/// start.
 const MOST_DEEP: usize = 64;
 
-/// A domain, by a number of ours.
+/// An NVTX domain, by an index of this library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Domain(pub(super) usize);
 
 impl Domain {
-    /// Ranges without one.
+    /// The domain of ranges without a domain.
     pub(super) const DEFAULT: Self = Self(0);
-    /// NCCL's.
+    /// NCCL's domain.
     pub(super) const NCCL: Self = Self(1);
 }
 
-/// What a range is while it is open.
+/// The meaning of an open range.
 #[derive(Clone, Copy)]
 enum Open {
     Nothing,
@@ -43,15 +44,15 @@ thread_local! {
         const { RefCell::new(Stack { open: [(Domain::DEFAULT, Open::Nothing); MOST_DEEP], depth: 0 }) };
 }
 
-/// Calls by communicator.
+/// Counts of calls by communicator and function.
 static COUNTS: Table = Table::new();
 
-/// A range begins; how many were open before.
+/// Opens a range. Returns the number of ranges that were open before.
 pub(super) fn push(domain: Domain, meaning: Meaning, said: Said) -> usize {
     let at = agent::clock::now();
     let opened = match meaning {
         Meaning::Nothing => Open::Nothing,
-        // Other threads prepare input while the main one computes.
+        // Other threads prepare input while the main thread computes.
         Meaning::Phase(phase) if is_main_thread() => Open::Phase(phase, at),
         Meaning::Phase(_) => Open::Nothing,
         Meaning::Call(function) => called(function, said, at).map_or(Open::Nothing, Open::Call),
@@ -74,9 +75,9 @@ pub(super) fn push(domain: Domain, meaning: Meaning, said: Said) -> usize {
         .unwrap_or(0)
 }
 
-/// The kernel numbers a process by its first thread.
+/// Returns whether this is the main thread, whose thread number is the process number.
 fn is_main_thread() -> bool {
-    // SAFETY: both only answer.
+    // SAFETY: both functions only return a number.
     unsafe { libc::gettid() == libc::getpid() }
 }
 
@@ -86,7 +87,7 @@ fn called(function: trail::Function, said: Said, at: MonoNanos) -> Option<Handle
     if !is_told {
         return None;
     }
-    // Older releases do not say on which communicator: all count as one.
+    // Older releases do not report the communicator: all of them count as one.
     let communicator = said.communicator.unwrap_or(0);
     let seq = COUNTS.count(communicator, function)?;
     let handle = Handle::new(Kind::Collective, Seat::FIRST);
@@ -95,7 +96,7 @@ fn called(function: trail::Function, said: Said, at: MonoNanos) -> Option<Handle
     Some(handle)
 }
 
-/// The innermost range of a domain ends; how many are open now.
+/// Closes the innermost range of a domain. Returns the number of ranges that are still open.
 pub(super) fn pop(domain: Domain) -> usize {
     let ended = STACK.try_with(|stack| {
         let mut stack = stack.try_borrow_mut().ok()?;
@@ -123,7 +124,7 @@ pub(super) fn pop(domain: Domain) -> usize {
     depth
 }
 
-/// A range of NCCL's told of a communicator: one was made.
+/// Registers the new communicator that a range of NCCL reports.
 pub(super) fn communicator(said: Said) {
     if let Some(size) = said.ranks {
         observer::begin(

@@ -1,36 +1,36 @@
-//! What the name of a range says.
+//! Derives the meaning of a range from its name.
 
 use crate::nccl::names::function_of_name;
 use crate::trail::{Function, Phase};
 
-/// Longer names are not looked at: whoever generates names does so for every tensor.
+/// The length of the longest name that is examined, in bytes. Programs that generate names do so for every tensor.
 const MOST_BYTES: usize = 128;
 
-/// What a range is about.
+/// The meaning of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// Nothing that is recorded.
+    /// A range that is not recorded.
     Nothing,
-    /// A phase of the host's.
+    /// A phase of the host.
     Phase(Phase),
-    /// A collective of NCCL's.
+    /// A collective of NCCL.
     Call(Function),
 }
 
 impl Meaning {
-    /// Of a range of NCCL's own domain, which are named by its functions. Calls from one rank to another are no
-    /// collectives, and those that are made of them (`ncclAlltoAll`) are none either.
+    /// Returns the meaning of a range in NCCL's own domain, where ranges are named after NCCL's functions. Sends and
+    /// receives are not collectives, nor are functions that consist of them (`ncclAlltoAll`).
     pub(super) fn of_nccl(name: &[u8]) -> Self {
         let name = name.strip_prefix(b"p").unwrap_or(name);
         name.strip_prefix(b"nccl").and_then(function_of_name).map_or(Self::Nothing, Self::Call)
     }
 
-    /// Of any other range: what frameworks and people call the two phases in which a device waits for its host.
+    /// Returns the meaning of any other range, by common names for the two phases in which a device waits for its host.
     pub(super) fn of_job(name: &[u8]) -> Self {
         if name.len() > MOST_BYTES {
             return Self::Nothing;
         }
-        // "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__" is PyTorch's.
+        // PyTorch's name is "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__".
         let is_loader = name.windows(10).any(|part| part.eq_ignore_ascii_case(b"dataloader"));
         let is = |names: &[&str]| names.iter().any(|one| name.eq_ignore_ascii_case(one.as_bytes()));
         if is_loader || is(&INPUT) {
@@ -42,7 +42,7 @@ impl Meaning {
         }
     }
 
-    /// As a number that [`Self::from_code`] reads.
+    /// Returns the code that [`Self::from_code`] reads.
     pub(super) fn code(self) -> u8 {
         match self {
             Self::Nothing => 0,
@@ -62,7 +62,7 @@ impl Meaning {
     }
 }
 
-/// Numbers of calls begin here.
+/// The code of the first call.
 const CALLS: u8 = 16;
 const INPUT: [&str; 9] = [
     "data",
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_says_input_is_input_and_one_that_only_has_the_letters_is_not() {
+    fn names_of_input_are_recognized_and_similar_names_are_not() {
         let input = Meaning::Phase(Phase::Input);
         let names = ["data", "Get_Batch", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"];
         names.iter().for_each(|name| assert_eq!(Meaning::of_job(name.as_bytes()), input, "{name}"));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn meanings_survive_being_numbers() {
+    fn meanings_survive_the_round_trip_through_codes() {
         let calls = [Function::Broadcast, Function::AllReduce, Function::Other].map(Meaning::Call);
         let others =
             [Meaning::Nothing, Meaning::Phase(Phase::Input), Meaning::Phase(Phase::Copy)].into_iter();

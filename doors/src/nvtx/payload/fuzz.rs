@@ -1,7 +1,7 @@
-//! Schemas and payloads that nobody registers, at the edge of the memory that is theirs.
+//! Fuzzes schemas and payloads that no program registers, each directly before unreadable memory.
 //!
-//! An input is a schema in short (how many entries; of each its type, its name and its offset), the number of parts, and
-//! then the payload itself.
+//! An input is an abridged schema (the number of entries, and the type, name and offset of each), the number of parts,
+//! and then the payload.
 
 use std::ptr;
 
@@ -10,11 +10,11 @@ use ::fuzz::{Corpus, Verdict};
 use super::*;
 use crate::edge::Edge;
 
-/// Names by number; 0 is none.
+/// Names by number; 0 stands for a null pointer.
 const TEXTS: [Option<&CStr>; 6] =
     [None, Some(NAMES[0]), Some(NAMES[1]), Some(NAMES[2]), Some(c""), Some(c"NCCL communicator ID\xff")];
 
-/// An entry of a schema, as the input says it.
+/// An entry of a schema, as the input describes it.
 #[derive(Clone, Copy, Debug)]
 struct Field {
     kind: u64,
@@ -22,7 +22,7 @@ struct Field {
     offset: u64,
 }
 
-/// The bytes of an input, taken from the front; zeros where it is too short.
+/// The remaining bytes of an input, read from the front; zeros after its end.
 struct Taken<'a>(&'a [u8]);
 
 impl Taken<'_> {
@@ -37,7 +37,7 @@ impl Taken<'_> {
     }
 }
 
-/// What is to be read: the first entry of each name that has the right width, where it lies inside.
+/// Returns the fields to be read: for each name, the first entry of the right width, if it lies inside the payload.
 fn expected(fields: &[Field], data: &[u8]) -> Said {
     let mut found: [Option<Vec<u8>>; 3] = [None, None, None];
     let (mut end, mut seen) = (0_u128, [false; 3]);
@@ -91,7 +91,7 @@ fn check(bytes: &[u8], choice: u64) -> Verdict {
     let entries: Vec<SchemaEntry> = fields.iter().map(entry).collect();
     let parts = usize::from(input.byte()) % 8;
     let data = Edge::of(input.0);
-    // A number that is remembered, or any number at all, which is not.
+    // The id of a stored schema, or any number, which is not stored.
     let id = if choice.is_multiple_of(8) { choice } else { STATIC_START + choice % MOST_SCHEMAS as u64 };
     let schema = Schema {
         field_mask: 0,
@@ -108,7 +108,7 @@ fn check(bytes: &[u8], choice: u64) -> Verdict {
     if let Some(slot) = slot(id) {
         slot.store(0, Ordering::Release);
     }
-    // SAFETY: a schema with its entries, and parts with data of their size.
+    // SAFETY: the schema has `entry_count` entries, and each part has `size` bytes of data.
     let (named, said) = unsafe {
         let named = register(&raw const schema);
         let part = || Part { schema: id, size: input.0.len(), data: data.at() };
@@ -118,13 +118,13 @@ fn check(bytes: &[u8], choice: u64) -> Verdict {
     let is_remembered = slot(id).is_some() && parts > 0;
     let wanted = if is_remembered { expected(&fields, input.0) } else { Said::default() };
     if named != id {
-        return Err(format!("schema {id} is called {named}"));
+        return Err(format!("schema {id} is registered as {named}"));
     }
-    if said == wanted { Ok(()) } else { Err(format!("it says {said:?} instead of {wanted:?}: {fields:?}")) }
+    if said == wanted { Ok(()) } else { Err(format!("read {said:?} instead of {wanted:?}: {fields:?}")) }
 }
 
 #[test]
-fn payloads() {
+fn any_payload_is_read_by_its_schema_and_within_its_bounds() {
     let corpus = Corpus::folder(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus/nvtx"));
     corpus.check("nvtx", 30_000, check);
 }
