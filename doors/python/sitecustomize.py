@@ -1,10 +1,11 @@
-"""Lets `paceline attach` see the collectives of PyTorch that gloo carries, and waits for input.
+"""Reports PyTorch's collectives over gloo, optimizer updates and waits for input to libpaceline_agent.so.
 
-Python runs this module, which stands before the job's own `sitecustomize`, at its start. It waits until the job imports
-`torch.distributed`, and tells libpaceline_agent.so of each collective: when it was issued, and when it was done. The job
-computes what it computes without it: nothing is replaced but the functions that make process groups and the step of a
-data loader, by ones that call them; all else are hooks that PyTorch has for it. Where something goes wrong here, that is
-said once, and that part observes no further.
+`paceline attach` puts this module in front of the job's own `sitecustomize`, so Python runs it at startup. It waits
+until the job imports the modules it observes, and then reports when each collective was issued and when it was done.
+
+The job computes the same results with it and without it. Only the functions that create process groups and the step of
+a data loader are replaced, by functions that call the original. Everything else uses hooks that PyTorch provides. When
+something fails here, the module reports it once and stops observing that part.
 """
 
 import atexit
@@ -15,18 +16,20 @@ import sys
 from time import monotonic_ns, thread_time_ns
 
 LIBRARY = "PACELINE_AGENT_LIBRARY"
-# Ours among the hooks of a process group.
+# The id of this module's hooks in a process group.
 HOOK = 0x9ACE11E
-# Of this a collective on the host is done when its work says so, and waiting for it from another thread does nothing else.
+# The observed backend. Its work reports when a collective of host tensors is done, and waiting for it from another
+# thread has no other effect.
 CARRIER = "gloo"
-# How long a wait is at most; the process waits so long at its exit, if a collective is still under way there.
+# The longest single wait, in milliseconds. At exit, the process waits up to this long for a collective in flight.
 SLICE_MS = 50
-# Collectives that are being issued at one time; threads may issue some each.
+# The largest number of collectives that are being issued at the same time. Several threads may issue some.
 MOST_ISSUING = 256
-# What a group is called that is not observed, since there are too many.
+# The agent's answer for a group that is not observed because there are too many groups.
 TOO_MANY = -2
 
-# Numbers of wire's `Function`, and whose bytes are those of this rank: what it gives, or what it gets.
+# By PyTorch's name: the code of wire's `Function`, and the tensors whose bytes are this rank's, its inputs or its
+# outputs.
 COLLECTIVES = {
     "ALLREDUCE": (4, "input_tensors"),
     "ALLREDUCE_COALESCED": (4, "input_tensors"),
@@ -52,15 +55,15 @@ def say(what):
         said.add(what)
         try:
             sys.stderr.write("paceline: " + what + "\n")
-        except Exception:  # there is none, or nobody reads it
+        except Exception:  # no stderr, or nothing reads it
             pass
 
 
 def guarded(work, *arguments):
-    """An observer never fails its host."""
+    """Calls `work` and reports its errors: an observer never fails its host."""
     try:
         return work(*arguments)
-    except Exception as error:  # whatever it is, it is not the job's
+    except Exception as error:  # any error here is ours, not the job's
         give_up(error)
         return None
 
@@ -70,7 +73,7 @@ def give_up(error):
 
 
 class Imported:
-    """Finds a module as all others do, and then calls a function with it."""
+    """Finds a module like the other finders do, and calls a function with it after its import."""
 
     def __init__(self, watched):
         self.watched = watched
@@ -85,7 +88,7 @@ class Imported:
 
             def execute_and_tell(module):
                 execute(module)
-                # Some loaders are those of many modules.
+                # Some loaders load many modules.
                 then = self.watched.pop(module.__name__, None)
                 if then is not None:
                     guarded(then, module)
@@ -97,7 +100,7 @@ class Imported:
 def library():
     import ctypes
 
-    # Its calls are short and never wait: they keep the interpreter's lock.
+    # The calls are short and never block, so they hold the interpreter's lock.
     agent = ctypes.PyDLL(os.environ[LIBRARY])
     u64, i64, u32, u8 = ctypes.c_uint64, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint8
     for name, result, arguments in (
@@ -114,16 +117,16 @@ def library():
 
 
 class Groups:
-    """Process groups are observed as soon as they are made, by whichever of the public functions."""
+    """Observes each process group once a public function has created it."""
 
     def __init__(self, c10d):
         import weakref
 
         self.c10d, self.weakref = c10d, weakref
         self.known = weakref.WeakSet()
-        # Those that have hooks of ours.
+        # The groups that have this module's hooks.
         self.hooked = weakref.WeakSet()
-        # Early, so that the job's own run before it.
+        # Registered early, so that the job's own exit handlers run first.
         atexit.register(guarded, self.take_hooks_back)
         self.uses_nccl = False
         for name in ("init_process_group", "new_group", "split_group"):
@@ -142,42 +145,45 @@ class Groups:
         return made
 
     def take_hooks_back(self):
-        """The interpreter will be taken down. PyTorch keeps groups that nobody destroys until after that, when letting go of
-        a hook of Python's ends the process."""
+        """Removes all hooks before the interpreter is finalized.
+
+        PyTorch holds groups that the job does not destroy until after that, when releasing a Python hook ends the
+        process.
+        """
         for group in list(self.hooked):
             group.unregister_pre_hook(HOOK)
             group.unregister_post_hook(HOOK)
 
     def observe(self, group):
-        # A rank that is not in the new group got something else.
+        # A rank outside the new group received a placeholder.
         if not isinstance(group, self.c10d.ProcessGroup) or group in self.known:
             return
         self.known.add(group)
         carriers = {of.split(":")[-1] for of in self.c10d.get_backend_config(group).split(",")}
-        # Of such a job NCCL's own doors tell, and other groups only agree on this and that.
+        # NCCL's own hooks observe such a job. Its other groups only coordinate.
         self.uses_nccl = self.uses_nccl or "nccl" in carriers
         if self.uses_nccl:
             return
         if carriers != {CARRIER}:
-            say("not observing collectives of %s: PyTorch's hooks report those of %s" % ("/".join(sorted(carriers)), CARRIER))
+            say("not observing collectives of %s: PyTorch's hooks report only %s" % ("/".join(sorted(carriers)), CARRIER))
             return
         if not hasattr(group, "register_post_hook"):
-            say("not observing collectives that NCCL does not carry: PyTorch tells of them from 2.14 on")
+            say("not observing collectives of gloo: this needs PyTorch 2.14 or later")
             return
         agent = library()
         name = agent.paceline_pytorch_group(self.number_of(group), group.size(), group.rank())
         if name == TOO_MANY:
-            say("not observing process groups beyond those that there are: they are too many")
+            say("not observing further process groups: there are too many")
         if name >= 0:
             hooks = Hooks(agent, name)
             group.register_pre_hook(HOOK, hooks.before)
             group.register_post_hook(HOOK, hooks.after)
             self.hooked.add(group)
-            # The group alone has the hooks: with it they go.
+            # Only the group owns the hooks, so they are finalized with it.
             self.weakref.finalize(hooks, hooks.waiter.leave).atexit = False
 
     def number_of(self, group):
-        """The same on all its ranks."""
+        """Returns the group's number, which is the same on all its ranks."""
         import hashlib
 
         members = "%s of %s" % (group.group_name, self.c10d.get_process_group_ranks(group))
@@ -185,14 +191,14 @@ class Groups:
 
 
 class Hooks:
-    """What PyTorch calls before and after it issues a collective of one group."""
+    """The functions that PyTorch calls before and after it issues a collective of one group."""
 
     def __init__(self, agent, group):
         self.agent, self.group = agent, group
         self.waiter = Waiter(agent, group)
-        # By the number of PyTorch's name: asking for the name itself takes longer than all else.
+        # By the value of PyTorch's enum: reading the name costs more than everything else here.
         self.collectives = {}
-        # By number: when it was issued, what it is, its bytes, and what finding that out took.
+        # By operation id: time of issue, function, bytes, and the processor time spent on finding them out.
         self.issuing = {}
         self.works = True
 
@@ -206,13 +212,13 @@ class Hooks:
 
     @staticmethod
     def watched(work, told):
-        """Guarded. But these run all the time, and so may handlers of signals in them: what those raise is the job's."""
+        """Calls `work` and reports its errors, except for errors that a signal handler of the job raised meanwhile."""
         try:
             return work(told)
         except Exception as error:
             trace = error.__traceback__
             while trace is not None:
-                # No Python but ours is called here.
+                # `work` calls no other Python code, so other code belongs to a signal handler.
                 if trace.tb_frame.f_code.co_filename != __file__:
                     raise
                 trace = trace.tb_next
@@ -227,14 +233,14 @@ class Hooks:
             names = type(told.name).__members__
             self.collectives = {int(names[name]): what for name, what in COLLECTIVES.items() if name in names}
         function, of = self.collectives.get(int(told.name), (None, None))
-        # Those that failed are never asked for again.
+        # Operations that failed never reach `issue`.
         if len(self.issuing) == MOST_ISSUING:
             self.issuing.clear()
         if function is None:
             return True
         tensors = getattr(told, of)
         if tensors and not tensors[0].is_cpu:
-            say("not observing collectives of tensors on a device that NCCL does not carry")
+            say("not observing collectives of gloo on tensors in device memory")
             return True
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         self.issuing[told.op_id] = (at, function, size, thread_time_ns() - used)
@@ -247,10 +253,10 @@ class Hooks:
         if at is None or work is None:
             return True
         try:
-            # Of one that has none, waiting may be part of what it does.
+            # Without a future, waiting may be part of the operation.
             work.get_future()
         except RuntimeError:
-            say("not observing %s, of whose end nobody tells" % told.name.name)
+            say("not observing %s: PyTorch does not report its end" % told.name.name)
             return True
         name = self.agent.paceline_pytorch_issued(self.group, function, size, at, spent + thread_time_ns() - used)
         if name:
@@ -259,14 +265,13 @@ class Hooks:
 
 
 class Waiter:
-    """Waits for the collectives of one group, one after the other, on a thread of its own.
+    """Waits for the collectives of one group, one after the other, on its own thread.
 
-    A work's future would call back, but from a thread of the carrier's. That would have to wait for the interpreter's lock,
-    and so would the collectives after this one; and a thread of C++ that asks for the lock of an interpreter which is being
-    taken down ends the process.
+    The callback of a future would run on gloo's thread. It would have to wait for the interpreter's lock, and so would
+    the collectives after it. A C++ thread that requests the lock of an interpreter during finalization ends the process.
     """
 
-    # All that have not ended.
+    # The waiters whose thread has not ended.
     running = set()
 
     def __init__(self, agent, group):
@@ -290,7 +295,7 @@ class Waiter:
         self.under_way.put((0, None))
 
     def leave(self):
-        """The group is no more."""
+        """Ends the wait for a group that was destroyed."""
         self.stop()
         self.agent.paceline_pytorch_left(self.group)
 
@@ -312,7 +317,7 @@ class Waiter:
                 if not self.stopping:
                     at, before, used = monotonic_ns(), used, thread_time_ns()
                     self.agent.paceline_pytorch_ended(self.group, name, at, used - before)
-                # It holds the job's tensors, and the next one may be long in coming.
+                # The work holds the job's tensors, and the next one may be far off.
                 work = None
         finally:
             self.stopping = True
@@ -321,23 +326,23 @@ class Waiter:
             self.running.discard(self)
 
     def is_done(self, work):
-        """Waits for a slice of time at most."""
+        """Returns whether the work is done, after waiting for one slice of time at most."""
         asked = monotonic_ns()
         try:
             work.wait(self.slice)
         except RuntimeError:
             if work.is_completed():
-                # It failed, which is the job's to know.
+                # The collective failed, which is for the job to handle.
                 return True
             if monotonic_ns() - asked < SLICE_MS * 500_000:
-                # That was no wait.
+                # The call failed without waiting.
                 raise
             return False
         return True
 
 
 def observe_input(dataloader):
-    """The main thread waits for a batch in one place, whatever the data loader is."""
+    """Reports waits of the main thread for a batch, at the one place that all data loaders share."""
     import functools
     from threading import current_thread, main_thread
 
@@ -357,15 +362,16 @@ def observe_input(dataloader):
 
 
 def observe_updates(optimizer):
-    """What is reduced after an update is of the next step."""
+    """Reports optimizer updates: collectives after an update belong to the next step."""
     if not hasattr(optimizer, "register_optimizer_step_post_hook"):
         return
-    # It is not whole yet.
+    # The `torch` module is not fully initialized yet.
     agent, torch = library(), sys.modules["torch"]
 
     def updated(*_):
         is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None)
-        # A compiled update stays in one piece, and tells nothing. Before PyTorch 2.3 nobody says whether it is compiled.
+        # A compiled update must stay in one piece, so it is not reported. Before PyTorch 2.3, compilation cannot be
+        # detected.
         if is_compiling is not None and not is_compiling():
             agent.paceline_pytorch_updated()
 
@@ -373,7 +379,7 @@ def observe_updates(optimizer):
 
 
 def run_the_jobs_own():
-    """The `sitecustomize` that this one stands before, if there is any."""
+    """Runs the `sitecustomize` that this module hides, if there is one."""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder or ".") != here]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
@@ -384,7 +390,7 @@ def run_the_jobs_own():
 
 
 if os.environ.get(LIBRARY):
-    # Before all others, so that it runs after them.
+    # Registered before all other exit handlers, so that it runs after them.
     atexit.register(Waiter.stop_all)
     sys.meta_path.insert(
         0,
