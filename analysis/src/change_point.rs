@@ -1,38 +1,38 @@
-//! When a series changed its level: one change, dated with an interval, and verified.
+//! Change-point detection: the most likely single change of a series' level, dated with an interval, and verified.
 //!
-//! The date is the split with the least squared error (the maximum likelihood for a change of the mean); its
-//! interval holds the splits that are hardly less likely. Whether there was a change at all is asked of the
-//! values' order (Mann and Whitney 1947), which a few wild ones do not move.
+//! The date is the split with the least squared error, which is the maximum likelihood for a change of the mean. The
+//! interval holds the splits that are almost as likely. Whether there is a change at all is tested on the order of the
+//! values (Mann and Whitney 1947), which single outliers hardly affect.
 
-/// A side has at least so many values.
+/// The least number of values on either side of a change.
 const LEAST_SIDE: usize = 5;
-/// Splits whose log-likelihood is less than this below the best are in the interval: about 95 %.
+/// The largest difference in log-likelihood to the best split for a split to be in the interval: about 95 %.
 const INTERVAL_LOG_LIKELIHOOD: f64 = 3.0;
-/// |z| beyond which two sides differ. The split was chosen to make them differ most, out of some hundred that
-/// are nearly independent: p < 0.001 needs 1e-5 from one of them.
+/// The |z| beyond which the two sides differ. The split is chosen to make them differ most, out of about a hundred
+/// nearly independent ones, so p < 0.001 overall requires 1e-5 of each.
 const VERIFIED_Z: f64 = 4.42;
-/// Values further than this many deviations from the middle count as if they were there: one long pause is no
+/// The number of standard deviations beyond the inner quantiles at which values are clipped: one long pause is not a
 /// change of level.
 const CLIP_DEVIATIONS: f64 = 4.0;
 
 /// A change of level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// The first index after it.
+    /// The first index after the change.
     pub at: usize,
-    /// It lies no earlier.
+    /// The earliest index at which the change may lie.
     pub earliest: usize,
-    /// And no later.
+    /// The latest index at which the change may lie.
     pub latest: usize,
-    /// Median before.
+    /// The median before `at`.
     pub before: f64,
-    /// Median from `at` on.
+    /// The median from `at` on.
     pub after: f64,
-    /// The two sides differ by more than chance (p < 0.001).
+    /// Whether the two sides differ by more than chance explains (p < 0.001).
     pub verified: bool,
 }
 
-/// The most likely change in `values`; `None` when there are too few, or all are equal.
+/// Returns the most likely change in `values`; `None` if there are too few values or all are equal.
 #[must_use]
 pub fn change_point(values: &[f64]) -> Option<Change> {
     let count = values.len();
@@ -52,7 +52,7 @@ pub fn change_point(values: &[f64]) -> Option<Change> {
             sum += clipped[at - 1];
             let (n, k) = (count as f64, at as f64);
             let explained = (sum - k * mean).powi(2) * n / (k * (n - k));
-            // A perfect split leaves nothing; a billionth of the scatter stands for it.
+            // A perfect split leaves no error; a billionth of the scatter takes its place.
             (at, (squares - explained).max(squares * 1e-9))
         })
         .collect();
@@ -70,21 +70,21 @@ pub fn change_point(values: &[f64]) -> Option<Change> {
     })
 }
 
-/// The values with their tails cut; the scatter is taken from differences of neighbours, so that the change
+/// Returns the values with their tails clipped. The scatter is estimated from differences of neighbors, so the change
 /// itself does not count as scatter.
 fn clip(values: &[f64]) -> Option<Vec<f64>> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let quantile = |share: f64| crate::stats::quantile(&sorted, share);
     let steps = crate::stats::median(values.windows(2).map(|pair| (pair[1] - pair[0]).abs()))?;
-    // For normal scatter the median |difference| is 0.954 deviations.
+    // For normal scatter, the median |difference| of neighbors is 0.954 standard deviations.
     let deviation = steps / 0.954;
     let (low, high) =
         (quantile(0.1) - CLIP_DEVIATIONS * deviation, quantile(0.9) + CLIP_DEVIATIONS * deviation);
     Some(values.iter().map(|value| value.clamp(low, high)).collect())
 }
 
-/// The normal approximation of the U statistic: positive when `b` is larger.
+/// Returns the normal approximation of the U statistic: positive if `b` is larger.
 fn mann_whitney_z(a: &[f64], b: &[f64]) -> f64 {
     let mut all: Vec<(f64, bool)> =
         a.iter().map(|&value| (value, false)).chain(b.iter().map(|&value| (value, true))).collect();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn scatter_and_a_lone_pause_are_no_change() {
+    fn scatter_and_a_single_pause_are_not_a_change() {
         let mut values: Vec<f64> = (0..150).map(noise).collect();
         assert!(!change_point(&values).unwrap().verified);
         values[140] = 1e6;

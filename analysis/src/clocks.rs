@@ -1,39 +1,41 @@
-//! Clock alignment (METRICS.md, "Clocks"): one line per rank from its own clock to the server's, with a bound.
+//! Clock alignment: for each rank, a line from its own clock to the server's, with an error bound (`docs/metrics.md`,
+//! "Clocks").
 //!
-//! Two-way probes give an offset each, wrong by at most half their delay; the quickest of each stretch of time
-//! are kept (minimum-delay filter) and a line is laid through them. Then collectives tighten it: no rank can
-//! finish an all-reduce before the last one started it.
+//! Each two-way probe gives an offset that is wrong by at most half the probe's delay. The quickest probe of each
+//! stretch of time is used (minimum-delay filter), and a line is fitted through them. Collectives then tighten the
+//! line: no rank can finish an all-reduce before the last one starts it.
 
 use std::collections::BTreeMap;
 
 use wire::clock::{MonoNanos, Probe, ServerNanos};
 
-/// Probes are kept one per stretch, so that a line over hours needs few.
+/// The number of stretches of which one probe each is used, so that a line over hours needs few probes.
 const STRETCHES: usize = 32;
-/// Real oscillators run within this of each other: 200 parts per million.
+/// The largest drift between two clocks: 200 parts per million. Real oscillators stay within it.
 const MOST_DRIFT: f64 = 200e-6;
-/// The bound holds this far from the newest probe, on either side: steps are aligned when they close.
+/// The time before and after the newest probe for which the bound holds. Steps are aligned when they close, so they lie
+/// within it.
 const USED_WITHIN_NANOS: f64 = 2e9;
 
-/// One rank's clock on the server's: `server = mono + offset + drift * (mono - reference)`.
+/// One rank's clock relative to the server's: `server = mono + offset + drift * (mono - reference)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockFit {
-    /// Which clock it is: ranks of one host share one, and between them there is no error.
+    /// The clock's identity. Ranks on one host share a clock, and times between them have no clock error.
     pub clock: u32,
-    /// Where the offset was taken.
+    /// The local time at which the offset holds.
     pub reference: MonoNanos,
-    /// Server minus rank at the reference, in nanoseconds.
+    /// The server's clock minus the rank's at the reference, in nanoseconds.
     pub offset_nanos: i64,
-    /// Parts per billion that the server's clock gains on the rank's.
+    /// The rate at which the server's clock gains on the rank's, in parts per billion.
     pub drift_ppb: f64,
-    /// Largest error of an aligned time of the host's, in nanoseconds.
+    /// The largest error of an aligned host time, in nanoseconds.
     pub bound_nanos: u64,
-    /// Largest error of a time that the rank's device told, on the host's clock; 0 where the host tells all times.
+    /// The largest error of a device time on the host's clock, in nanoseconds; 0 if all times come from the host.
     pub device_nanos: u64,
 }
 
 impl ClockFit {
-    /// The server's own clock, for tests.
+    /// Returns the fit of the server's own clock.
     #[cfg(test)]
     pub(crate) fn exact() -> Self {
         Self {
@@ -46,13 +48,14 @@ impl ClockFit {
         }
     }
 
-    /// Largest error of an aligned time, in nanoseconds.
+    /// Returns the largest error of any aligned time, in nanoseconds.
     #[must_use]
     pub fn bound(&self) -> u64 {
         self.bound_nanos.saturating_add(self.device_nanos)
     }
 
-    /// The largest error of a time between two ranks: where they share a clock, that of their devices.
+    /// Returns the largest error of a difference between times of two ranks, in nanoseconds. Ranks that share a clock
+    /// have only the error of their devices.
     #[must_use]
     pub fn bound_between(&self, other: &Self) -> u64 {
         let hosts =
@@ -60,14 +63,14 @@ impl ClockFit {
         hosts.saturating_add(self.device_nanos).saturating_add(other.device_nanos)
     }
 
-    /// A local time on the server's clock.
+    /// Converts a local time to the server's clock.
     #[must_use]
     pub fn align(&self, time: MonoNanos) -> ServerNanos {
         let drift = (time - self.reference) as f64 * self.drift_ppb * 1e-9;
         ServerNanos((time + self.offset_nanos).0.saturating_add(drift as i64))
     }
 
-    /// The local time of one on the server's clock: the inverse of [`Self::align`].
+    /// Converts a time on the server's clock to the local clock: the inverse of [`Self::align`].
     #[must_use]
     pub fn local(&self, time: ServerNanos) -> MonoNanos {
         let since = time.0.saturating_sub(self.offset_nanos).saturating_sub(self.reference.0);
@@ -76,17 +79,17 @@ impl ClockFit {
     }
 }
 
-/// The line through `probes`, `None` without any.
+/// Fits the line through `probes`; returns `None` without probes.
 ///
-/// Each kept probe says that the offset at its middle lies within half its delay of what it measured. All
-/// lines that respect every probe form a set; its middle is the answer and its half width the bound, so the
-/// bound holds whatever way the delays were spent, as long as the drift is steady and below 200 ppm. Probes
-/// that no line respects come from a clock that was stepped: then only the newest stretch is believed.
+/// Each selected probe states that the offset at its midpoint lies within half its delay of the measured offset. The
+/// lines that agree with every probe form a set. The fit is the middle of the set and the bound is its half width, so
+/// the bound holds for any split of the delays between the two directions, as long as the drift is steady and below 200
+/// ppm. If no line agrees with all probes, the clock was stepped, and only the newest stretch is used.
 #[must_use]
 pub fn fit(clock: u32, probes: &[Probe]) -> Option<ClockFit> {
     let kept = quickest_of_each_stretch(probes);
     let reference = middle(kept.last()?);
-    // Offsets are years of nanoseconds; relative to one of them a double holds them exactly.
+    // Offsets are as large as years in nanoseconds. Relative to one of them, an `f64` holds them exactly.
     let origin = kept.last()?.offset_nanos();
     let windows: Vec<Window> = kept.iter().map(|probe| Window::new(probe, reference, origin)).collect();
     let line = feasible(&windows).or_else(|| feasible(&windows[windows.len() - 1..]))?;
@@ -105,8 +108,8 @@ fn middle(probe: &Probe) -> MonoNanos {
     probe.sent + (probe.received - probe.sent) / 2
 }
 
-/// What one probe allows: at `at` nanoseconds from the reference (never positive), an offset from `low` to
-/// `high`, in nanoseconds.
+/// The offsets that one probe allows: from `low` to `high`, in nanoseconds, at `at` nanoseconds from the reference
+/// (never positive).
 struct Window {
     at: f64,
     low: f64,
@@ -116,13 +119,13 @@ struct Window {
 impl Window {
     fn new(probe: &Probe, reference: MonoNanos, origin: i64) -> Self {
         let offset = probe.offset_nanos().saturating_sub(origin) as f64;
-        // One more nanosecond: offsets are halved in whole numbers.
+        // One nanosecond is added because offsets are halved in integers.
         let half = probe.delay_nanos() as f64 / 2.0 + 1.0;
         Self { at: (middle(probe) - reference) as f64, low: offset - half, high: offset + half }
     }
 }
 
-/// The lines that pass through all windows: offsets at the reference, and slopes.
+/// The lines that pass through all windows, as ranges of offsets at the reference and of slopes.
 struct Line {
     low: f64,
     high: f64,
@@ -130,9 +133,11 @@ struct Line {
     fastest: f64,
 }
 
-/// For a slope s, the offsets at the reference run from max(low_i - s t_i) to min(high_i - s t_i); there is
-/// one exactly if s (t_j - t_i) <= high_j - low_i for all pairs, which bounds s. No t is positive, so both
-/// ends grow with s.
+/// Returns the lines through all windows, or `None` if there are none.
+///
+/// For a slope s, the offsets at the reference run from max(low_i - s t_i) to min(high_i - s t_i). A line exists
+/// exactly if s (t_j - t_i) <= high_j - low_i for all pairs, which bounds s. No t is positive, so both ends grow with
+/// s.
 fn feasible(windows: &[Window]) -> Option<Line> {
     let (mut slowest, mut fastest) = (-MOST_DRIFT, MOST_DRIFT);
     for (index, early) in windows.iter().enumerate() {
@@ -164,14 +169,15 @@ fn quickest_of_each_stretch(probes: &[Probe]) -> Vec<Probe> {
     kept.into_iter().flatten().collect()
 }
 
-/// One collective on aligned clocks: `(rank's index, start, end)` of everyone who took part.
+/// One collective on aligned clocks: `(index of the rank, start, end)` for each rank that took part.
 pub type AlignedCollective = Vec<(usize, ServerNanos, ServerNanos)>;
 
-/// Tightens `fits` by the rule that nobody ends an all-reduce before the last one started it.
+/// Tightens `fits` by the rule that no rank ends an all-reduce before the last rank starts it.
 ///
-/// Each clock's error lies in `[-bound, bound]`. A collective raises the lower end of whoever seems to end
-/// before a start, and lowers the upper end of whoever seems to start after an end. A clock whose interval
-/// would become empty (it jumped) keeps what the probes say. What devices may be off narrows nothing.
+/// The error of each clock lies in `[-bound, bound]`. A collective raises the lower end for a rank that seems to end
+/// before another one starts, and lowers the upper end for a rank that seems to start after another one ends. A clock
+/// whose interval would become empty (because it jumped) keeps its interval from the probes. Device errors widen the
+/// times, so they never narrow an interval.
 pub fn tighten(fits: &mut [Option<ClockFit>], collectives: &[AlignedCollective]) {
     let mut errors: BTreeMap<u32, (i64, i64)> = BTreeMap::new();
     for fit in fits.iter().flatten() {
@@ -190,7 +196,7 @@ pub fn tighten(fits: &mut [Option<ClockFit>], collectives: &[AlignedCollective])
 }
 
 fn narrow(errors: &mut BTreeMap<u32, (i64, i64)>, fits: &[Option<ClockFit>], collective: &AlignedCollective) {
-    // A start that a device told may have been earlier, and an end later.
+    // A start that a device reports may have been earlier, and an end may have been later.
     let known: Vec<(u32, i64, i64, (i64, i64))> = collective
         .iter()
         .filter_map(|&(rank, start, end)| {
@@ -218,7 +224,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A clock that is `offset` behind the server's and loses `drift_ppb` on it; ways of `there` and `back`.
+    /// Returns a probe by a clock that is `offset` behind the server's and loses `drift_ppb` on it, with the delays
+    /// `there` and `back`.
     fn probe(at: i64, offset: i64, drift_ppb: f64, there: i64, back: i64) -> Probe {
         let server = |mono: i64| ServerNanos(mono + offset + (mono as f64 * drift_ppb * 1e-9) as i64);
         Probe {
@@ -230,7 +237,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the ways take, the true time lies within the bound.
+        /// The true time lies within the bound, whatever the delays are.
         #[test]
         fn the_bound_holds(
             offset in -1_000_000_000_000_i64..1_000_000_000_000,
@@ -245,16 +252,16 @@ mod tests {
                 let now = ways.len() as i64 * second - second + away;
                 let truth = now + offset + (now as f64 * drift_ppb * 1e-9) as i64;
                 let error = (fit.align(MonoNanos(now)).0 - truth).unsigned_abs();
-                // The drift within one exchange of at most 4 ms at 50 ppm: 200 ns.
+                // The drift within one exchange of at most 4 ms at 50 ppm is 200 ns.
                 prop_assert!(error <= fit.bound_nanos + 200, "{error} > {} at {now}", fit.bound_nanos);
                 let back = fit.local(fit.align(MonoNanos(now))).0;
-                prop_assert!((back - now).abs() <= 1, "there and back: {now} became {back}");
+                prop_assert!((back - now).abs() <= 1, "the inverse of align: {now} became {back}");
             }
         }
     }
 
     #[test]
-    fn a_quick_probe_bounds_more_than_a_slow_one_and_none_bounds_nothing() {
+    fn a_quicker_probe_tightens_the_bound_and_no_probe_gives_no_fit() {
         let slow = probe(0, 500, 0.0, 900_000, 100_000);
         let quick = probe(1_000_000_000, 500, 0.0, 20_000, 20_000);
         let (alone, both) = (fit(0, &[slow]).unwrap(), fit(0, &[slow, quick]).unwrap());
@@ -264,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_stepped_is_followed_to_its_new_offset() {
+    fn a_stepped_clock_is_followed_to_its_new_offset() {
         let probes: Vec<Probe> = (0..40)
             .map(|i| probe(i * 1_000_000_000, if i < 20 { 0 } else { 5_000_000_000 }, 0.0, 50_000, 50_000))
             .collect();
@@ -273,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collective_narrows_what_probes_left_open() {
+    fn a_collective_tightens_the_bounds_of_probes() {
         let fit = |clock, offset| {
             Some(ClockFit {
                 clock,
@@ -284,19 +291,19 @@ mod tests {
                 device_nanos: 0,
             })
         };
-        // Rank 1's clock seems 600 late: it appears to start when rank 0 has already ended.
+        // Rank 1's clock seems 600 ns late: the rank appears to start when rank 0 has already ended.
         let mut fits = vec![fit(0, 0), fit(1, 0), None];
         let collective =
             vec![(0, ServerNanos(0), ServerNanos(5_000)), (1, ServerNanos(5_600), ServerNanos(6_000))];
         tighten(&mut fits, &[collective]);
         let (a, b) = (fits[0].unwrap(), fits[1].unwrap());
         assert!(5_000 + a.offset_nanos >= 5_600 + b.offset_nanos - (a.bound_nanos + b.bound_nanos) as i64);
-        assert!(a.offset_nanos > 0 && b.offset_nanos < 0, "both move towards each other");
+        assert!(a.offset_nanos > 0 && b.offset_nanos < 0, "the clocks move toward each other");
         assert!(a.bound_nanos < 1_000 && b.bound_nanos < 1_000);
         assert!(fits[2].is_none());
         assert_eq!(a.bound_between(&a), 0, "a clock is exact against itself");
         assert_eq!(a.bound_between(&b), a.bound_nanos + b.bound_nanos);
-        // The 600 may as well be the devices' fault: then nothing is known of the hosts.
+        // The 600 ns may be the error of the devices, so they show nothing about the clocks of the hosts.
         let on_device = |clock, offset| Some(ClockFit { device_nanos: 400, ..fit(clock, offset)? });
         let mut fits = vec![on_device(0, 0), on_device(1, 0)];
         let before = fits.clone();

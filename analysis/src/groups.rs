@@ -1,5 +1,7 @@
-//! What collectives cost by the group of ranks that they are among: where data, tensor, pipeline and expert parallelism
-//! share a job, each has groups of a shape of its own, and a slow rank holds up its own groups first.
+//! The cost of collectives by group of ranks.
+//!
+//! Where data, tensor, pipeline and expert parallelism share a job, each has groups of its own shape, and a slow rank
+//! delays its own groups first.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,7 +12,7 @@ use wire::views::{CollectiveCost, Group, GroupStats, OneGroup};
 
 use crate::step::{CollectiveAnalysis, StepAnalysis};
 
-/// A group: its shape, its lowest rank, and where ranks are unevenly apart, its communicator.
+/// A group: its shape, its lowest rank and, if its ranks are unevenly spaced, its communicator.
 type Key = (Reverse<Group>, usize, Option<Comm>);
 
 fn key(collective: &CollectiveAnalysis) -> Key {
@@ -18,10 +20,10 @@ fn key(collective: &CollectiveAnalysis) -> Key {
     (Reverse(group), first, (group.stride == 0).then_some(comm))
 }
 
-/// Collectives of some groups; times in nanoseconds, summed over ranks.
+/// Sums over the collectives of some groups and over ranks; times in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
-    /// One for every rank that takes part in a step.
+    /// The number of (rank, step) pairs in which the rank takes part in a collective of the group.
     rank_steps: u64,
     collectives: u64,
     bytes: u64,
@@ -63,18 +65,18 @@ impl Sum {
     }
 }
 
-/// Summed over ranks, in nanoseconds.
+/// Returns the wait in a collective, summed over ranks, in nanoseconds.
 fn wait(collective: &CollectiveAnalysis) -> f64 {
     let mean = collective.wait_nanos.unwrap_or(collective.wait_clock_free_nanos);
     mean * f64::from(collective.group.ranks)
 }
 
-/// One group over the steps.
+/// One group over all steps.
 #[derive(Default)]
 struct OverSteps {
     sum: Sum,
     last_step: Option<Step>,
-    /// By rank, what the others waited for it, in nanoseconds.
+    /// By rank, the time that the other ranks waited for it, in nanoseconds.
     caused: BTreeMap<usize, f64>,
 }
 
@@ -97,7 +99,8 @@ impl OverSteps {
     }
 }
 
-/// By shape, the largest groups first: that is where gradients are. `function` tells what a collective does.
+/// Returns the cost of groups by shape. The largest groups, which reduce the gradients, come first. `function` returns
+/// the function of a collective.
 pub(crate) fn groups(
     steps: &[&StepAnalysis],
     function: impl Fn(&CollectiveAnalysis) -> Function,
@@ -134,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// A collective of 100 ns, of which 40 lie behind compute, on each of its ranks.
+    /// A collective of 100 ns on each of its ranks, 40 of them hidden behind compute.
     fn collective(group: Group, first: usize, wait: f64, culprit: Option<usize>) -> CollectiveAnalysis {
         CollectiveAnalysis {
             group,
@@ -170,8 +173,8 @@ mod tests {
     const TENSOR: Group = Group { ranks: 2, stride: 1 };
     const DATA: Group = Group { ranks: 2, stride: 2 };
 
-    /// Four ranks: tensor parallel in pairs of neighbours, twice a step, and data parallel across. Rank 3 is late, and its
-    /// neighbour waits for it.
+    /// Four ranks: tensor parallel in pairs of neighbors, twice per step, and data parallel across the pairs. Rank 3 is
+    /// late, and its neighbor waits for it.
     fn mesh() -> Vec<StepAnalysis> {
         let collectives = || {
             vec![
@@ -187,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn each_shape_of_group_has_costs_of_its_own_and_names_who_is_waited_for() {
+    fn each_group_shape_has_its_own_costs_and_names_the_latest_rank() {
         let steps = mesh();
         let found = groups(&steps.iter().collect::<Vec<_>>(), |one| Function::of(one.seq));
         let [data, tensor] = &found[..] else { panic!("two shapes: {found:?}") };
@@ -205,11 +208,11 @@ mod tests {
         let late = OneGroup { first: Rank(2), cost: cost(2.0, 40.0), latest: Some((Rank(3), 0.75)) };
         let other = OneGroup { first: Rank(0), cost: cost(2.0, 2.0), latest: Some((Rank(0), 1.0)) };
         assert_eq!(tensor.worst, [late, other]);
-        assert_eq!(data.worst[1].latest, None, "clocks that are not aligned name nobody");
+        assert_eq!(data.worst[1].latest, None, "without aligned clocks no rank is named");
     }
 
     #[test]
-    fn a_group_that_works_in_some_steps_costs_what_it_costs_in_those() {
+    fn a_group_is_averaged_over_the_steps_in_which_it_works() {
         let mut steps = mesh();
         steps[1].collectives.clear();
         let found = groups(&steps.iter().collect::<Vec<_>>(), |one| Function::of(one.seq));
@@ -217,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn uneven_groups_are_told_apart_by_their_communicator_and_only_the_worst_are_told() {
+    fn uneven_groups_are_distinguished_by_communicator_and_only_the_worst_are_listed() {
         let uneven = Group { ranks: 3, stride: 0 };
         let one = |comm: u32| CollectiveAnalysis {
             comm: Comm(comm),

@@ -1,6 +1,6 @@
-//! Sets of time intervals: unions, never sums, because two kernels at once are one busy moment.
+//! Sets of time intervals. Lengths are of unions, never sums, because two kernels at once are one busy moment.
 
-/// A half-open stretch of time, in nanoseconds of whatever clock the caller uses.
+/// A half-open interval of time, in nanoseconds of the caller's clock.
 pub type Interval = (i64, i64);
 
 /// A set of disjoint, non-empty intervals in ascending order.
@@ -8,7 +8,7 @@ pub type Interval = (i64, i64);
 pub struct Intervals(Vec<Interval>);
 
 impl Intervals {
-    /// The union of `parts`, in any order; empty and backward ones vanish.
+    /// Returns the union of `parts`, which may be in any order; empty and backward parts are ignored.
     #[must_use]
     pub fn union(parts: impl IntoIterator<Item = Interval>) -> Self {
         let mut sorted: Vec<Interval> = parts.into_iter().filter(|(begin, end)| begin < end).collect();
@@ -23,14 +23,14 @@ impl Intervals {
         Self(merged)
     }
 
-    /// What of it lies in `[begin, end)`.
+    /// Returns the part of the set that lies in `[begin, end)`.
     #[must_use]
     pub fn clip(&self, (begin, end): Interval) -> Self {
         let clipped = self.0.iter().map(|&(b, e)| (b.max(begin), e.min(end)));
         Self(clipped.filter(|(b, e)| b < e).collect())
     }
 
-    /// The time that is in both.
+    /// Returns the time that is in both sets.
     #[must_use]
     pub fn intersect(&self, other: &Self) -> Self {
         let (mut at, mut both) = (0, Vec::new());
@@ -44,7 +44,7 @@ impl Intervals {
         Self(both)
     }
 
-    /// The time that is in `self` and not in `other`.
+    /// Returns the time that is in `self` and not in `other`.
     #[must_use]
     pub fn subtract(&self, other: &Self) -> Self {
         let (mut at, mut left) = (0, Vec::new());
@@ -66,7 +66,7 @@ impl Intervals {
         Self(left)
     }
 
-    /// With the gaps that are no longer than `most` nanoseconds.
+    /// Returns the set with all gaps of at most `most` nanoseconds closed.
     #[must_use]
     pub fn with_gaps(&self, most: u64) -> Self {
         let mut closed: Vec<Interval> = Vec::with_capacity(self.0.len());
@@ -79,20 +79,20 @@ impl Intervals {
         Self(closed)
     }
 
-    /// How long each of them is, in nanoseconds.
+    /// Returns the length of each interval, in nanoseconds.
     pub fn lengths(&self) -> impl Iterator<Item = u64> + Clone {
         self.0.iter().map(|(begin, end)| (end - begin).unsigned_abs())
     }
 
-    /// Sums over the intervals before each one, for [`Self::total_before`].
+    /// Returns, for each interval, the sum of the lengths before it, for [`Self::total_before`].
     #[must_use]
     pub fn sums(&self) -> Vec<u64> {
         let sum = |sum: &mut u64, length: u64| Some(std::mem::replace(sum, sum.saturating_add(length)));
         self.lengths().scan(0, sum).collect()
     }
 
-    /// How much of it lies before `time`, in nanoseconds; `sums` are [`Self::sums`]. Many such questions cost the
-    /// logarithm of its size each.
+    /// Returns the length of the set before `time`, in nanoseconds. `sums` must be [`Self::sums`] of this set. Each
+    /// call takes time logarithmic in the number of intervals.
     #[must_use]
     pub fn total_before(&self, sums: &[u64], time: i64) -> u64 {
         let past = self.0.partition_point(|&(begin, _)| begin < time);
@@ -101,7 +101,7 @@ impl Intervals {
         sums[last].saturating_add(end.min(time).abs_diff(begin))
     }
 
-    /// How much of it lies in `[begin, end)`, in nanoseconds.
+    /// Returns the length of the set within `[begin, end)`, in nanoseconds.
     #[must_use]
     pub fn total_within(&self, (begin, end): Interval) -> u64 {
         let first = self.0.partition_point(|&(_, e)| e <= begin);
@@ -109,13 +109,13 @@ impl Intervals {
         within.map(|&(b, e)| e.min(end).saturating_sub(b.max(begin)).max(0).unsigned_abs()).sum()
     }
 
-    /// Its length, in nanoseconds.
+    /// Returns the length of the set, in nanoseconds.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().map(|(begin, end)| end.abs_diff(*begin)).sum()
     }
 
-    /// The intervals, ascending.
+    /// Returns the intervals in ascending order.
     #[must_use]
     pub fn as_slice(&self) -> &[Interval] {
         &self.0
@@ -131,7 +131,7 @@ mod tests {
         prop::collection::vec((0_i64..60, -5_i64..20).prop_map(|(begin, len)| (begin, begin + len)), 0..12)
     }
 
-    /// The slow definition: one nanosecond at a time.
+    /// The set by its definition, one nanosecond at a time.
     fn members(parts: &[Interval]) -> Vec<bool> {
         (-10..100).map(|t| parts.iter().any(|&(begin, end)| begin <= t && t < end)).collect()
     }

@@ -1,8 +1,8 @@
-//! How a bucket's waits and transfers are distributed.
+//! The distribution of the waits and transfers of a bucket.
 
 use wire::views::LatencyHistogram;
 
-/// The histogram of waits and transfers, in nanoseconds.
+/// Returns the histogram of waits and transfers, both in nanoseconds.
 #[must_use]
 pub fn histogram(
     waits: impl Iterator<Item = f64> + Clone,

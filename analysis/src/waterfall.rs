@@ -1,4 +1,4 @@
-//! One step over all ranks on one clock, as the slices a waterfall or a trace draws.
+//! One step over all ranks on one clock, as the slices of a waterfall or a trace.
 
 use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, SpanKind};
@@ -9,7 +9,7 @@ use crate::intervals::{Interval, Intervals};
 use crate::join::{Joined, Wait};
 use crate::step::{RankSets, RankStep, StepRecords};
 
-/// The slices of `records`. Ranks whose clock is not aligned are left out: they cannot be placed.
+/// Returns the slices of `records`. Ranks without an aligned clock are left out, because they cannot be placed.
 #[must_use]
 pub fn waterfall(records: &StepRecords, fits: &[Option<ClockFit>]) -> Waterfall {
     let waits = Joined::of(records, fits).waits;
@@ -46,7 +46,7 @@ pub fn waterfall(records: &StepRecords, fits: &[Option<ClockFit>]) -> Waterfall 
     out
 }
 
-/// Adds one rank's slices.
+/// Adds the slices of one rank.
 struct Lane<'a, P: Fn(MonoNanos) -> f64> {
     out: &'a mut Waterfall,
     row: u32,
