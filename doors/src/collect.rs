@@ -244,7 +244,7 @@ impl Collector {
             // A phase belongs to no collective.
             Entry::Phase { .. } => {}
             Entry::Began { handle, parent, gpu, at } => {
-                // What is left over belongs to channels whose end was lost.
+                // The remaining entries belong to channels whose end was lost.
                 if self.parents.len() == MOST_CHANNELS {
                     self.parents.clear();
                 }
@@ -283,7 +283,7 @@ impl Collector {
     }
 
     fn progress(&mut self, handle: Handle) -> &mut Progress {
-        // What is left over belongs to collectives that were abandoned, or whose entry was lost.
+        // The remaining reports belong to collectives that were abandoned, or whose entry was lost.
         if self.early.len() > MOST_OPEN {
             self.early.clear();
         }

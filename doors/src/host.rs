@@ -47,8 +47,8 @@ pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     started
 }
 
-/// Runs work on a foreign thread, and returns the default value if it panics: an escaping panic would end the host
-/// process. In a forked child, does nothing.
+/// Runs `work` on a thread of the host process. Returns the default value if it panics, since an escaping panic would
+/// end that process. Does nothing in a forked child.
 pub(crate) fn guarded<T: Default>(work: impl FnOnce() -> T) -> T {
     if !is_ours() {
         return T::default();

@@ -28,7 +28,7 @@ impl Seat {
 }
 
 /// Identifies an event of NCCL. A handle is a number and never a pointer: NCCL ends a collective before its kernels
-/// start, so a pointer behind a handle might be followed after its object is gone.
+/// start, so a pointer in a handle might be followed after its object is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(u64);
 
