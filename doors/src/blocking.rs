@@ -6,8 +6,8 @@
 //! bucket.
 //!
 //! Without such evidence, the following is assumed. The anchor communicator, which defines the step, reduces gradients;
-//! the rank does not wait for them. All other communicators serve layers, which do wait. A rank waits for messages that
-//! it receives, and not for messages that it sends.
+//! the rank does not wait for them. All other communicators serve layers, which do wait. A rank waits for every
+//! all-to-all and for messages that it receives, and not for messages that it sends.
 
 use std::collections::BTreeMap;
 

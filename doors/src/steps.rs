@@ -27,7 +27,7 @@ const REPEATS: usize = 3;
 /// The time a period must be seen for, in nanoseconds. The collectives of one layer repeat as well, for the length of
 /// one pass.
 const FIRST_PATIENCE_NANOS: i64 = 1_000_000_000;
-/// The limit of the observation time, in nanoseconds. It doubles whenever a period turns out not to be a step.
+/// The limit of that time, in nanoseconds. The time doubles whenever a period turns out not to be a step.
 const MOST_PATIENCE_NANOS: i64 = 60_000_000_000;
 /// The factor by which the longest idle time must exceed the second longest to start a step.
 const CLEAR_GAP: f64 = 1.5;
@@ -60,7 +60,7 @@ struct Seen {
     idle: i64,
 }
 
-/// The position of a collective in the training.
+/// The step that a collective belongs to, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The step.
