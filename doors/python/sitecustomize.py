@@ -268,7 +268,7 @@ class Waiter:
     """Waits for the collectives of one group, one after the other, on its own thread.
 
     The callback of a future would run on gloo's thread. It would have to wait for the interpreter's lock, and so would
-    the collectives after it. A C++ thread that requests the lock during the interpreter's finalization ends the process.
+    the collectives after it. A C++ thread that requests the lock while the interpreter finalizes ends the process.
     """
 
     # The waiters whose thread has not ended.
