@@ -1,10 +1,11 @@
-//! The replay of one step with some durations replaced (METRICS.md, "what-if").
+//! The replay of one step with some durations replaced (`docs/metrics.md`, "What-if").
 //!
-//! A step is a graph: each rank works through its phases, its buckets become ready on the way, a collective
-//! begins when the last rank has started it, and the optimizer runs when the last one is done. Played with the
-//! durations that were measured it must give the step that was measured; how far it is off says how much its
-//! other answers are worth. Where the ranks' clocks are good enough, ranks begin when they truly began; else
-//! all begin at once, which is the same where nothing changes from step to step.
+//! A step is a graph. Each rank works through its phases, and its buckets become ready on the way. A collective begins
+//! when the last rank has started it. The optimizer runs when the last collective is done. Replayed with the measured
+//! durations, the graph must give the measured step; the difference shows how far its other answers can be trusted.
+//!
+//! If the ranks' clocks are good enough, each rank begins when it actually began. Otherwise all ranks begin at once,
+//! which gives the same result if nothing changes from step to step.
 
 mod graph;
 mod horizon;
@@ -22,93 +23,94 @@ use graph::{Durations, Graph, PHASES};
 use horizon::{Horizon, Line};
 use mesh::Mesh;
 
-/// Beyond this relative error of the simulation its answers are withheld (METRICS.md).
+/// The relative error of the simulation beyond which its answers are withheld (`docs/metrics.md`).
 pub const MOST_ERROR: f64 = 0.05;
-/// Collectives of a step that are tried one by one: each is a play over all of them, so that 2,048 take 4 million
-/// additions.
+/// The largest number of collectives in a step that is replayed. Each collective is tried in a replay over all of them,
+/// so 2,048 take 4 million additions.
 const MOST_COLLECTIVES: usize = 2_048;
-/// Looks that are taken at what a rank does until each of its collectives, over all ranks: about half a second.
+/// The largest number of interval comparisons that it may take to find the local work before each collective, over all
+/// ranks: about half a second.
 const MOST_LOOKS: usize = 200_000_000;
-/// Ranks that are slow together stand apart from the rest by this share of the step.
+/// The share of the step by which ranks that are slow together must be slower than the rest.
 const GROUP_GAP_SHARE: f64 = 0.05;
 
-/// What one step would take if something were fixed; times in nanoseconds.
+/// The times that one step would take with something fixed, in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replay {
-    /// The step time that was measured.
+    /// The measured step time.
     pub measured_nanos: f64,
-    /// The step time that the replay gives with nothing replaced.
+    /// The step time of the replay with nothing replaced.
     pub simulated_nanos: f64,
-    /// How much later than the first rank the last one began. Steps overlap by this: `simulated - skew` adds
-    /// up to the run's time over the steps, `simulated` to more.
+    /// The time from the first rank's begin to the last rank's. Steps overlap by this time: the sum of `simulated -
+    /// skew` over steps is the run's time, while the sum of `simulated` is larger.
     pub skew_nanos: f64,
-    /// `T_ideal`: every compute segment at its mean over ranks, every transfer at its median.
+    /// `T_ideal`: every compute segment at its mean over ranks, every transfer at its median over ranks.
     pub ideal_nanos: f64,
-    /// Saving from fixing each rank: its segments at the mean of the others, its begin and its transfers at no
-    /// more than the median rank's. Negative where the mean of the others is slower. Like all savings, of what
-    /// the step adds to the run's time.
+    /// The saving from fixing each rank: its segments at the mean of the other ranks, its begin and its transfers no
+    /// later and no longer than the median rank's. Negative if the mean of the other ranks is slower. As with all
+    /// savings here, the saving is of the time that the step adds to the run.
     pub ranks: Vec<f32>,
-    /// Saving from evening out each phase, by [`Phase`].
+    /// The saving from evening out each phase, indexed by [`Phase`].
     pub phases: [f32; PHASES],
-    /// Those among all ranks, in launch order.
+    /// The collectives among all ranks, in launch order.
     pub collectives: Vec<ReplayedCollective>,
-    /// Why nothing is predicted from it for other world sizes, if so.
+    /// The reason why the replay predicts nothing for other world sizes, if so.
     pub unpredictable: Option<&'static str>,
-    /// Own work before the thread blocks for the last bucket, the mean over ranks.
+    /// The local work before the thread blocks for the last bucket, averaged over ranks.
     pub before_nanos: f32,
-    /// Own work after the last bucket, the mean over ranks.
+    /// The local work after the last bucket, averaged over ranks.
     pub after_nanos: f32,
-    /// Ranks that are slow together, if there are such.
+    /// The ranks that are slow together, if any.
     pub group: Option<Group>,
 }
 
 /// One collective of a replay; times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReplayedCollective {
-    /// Its bucket.
+    /// The bucket.
     pub bucket: Bucket,
-    /// Its payload.
+    /// The payload in bytes.
     pub bytes: u64,
-    /// Saving if its transfer took no time.
+    /// The saving if its transfer took no time.
     pub saving_nanos: f32,
-    /// Own work before it is ready, the mean over ranks.
+    /// The local work before the bucket is ready, averaged over ranks.
     pub ready_nanos: f32,
-    /// Its transfer, the median over ranks.
+    /// The transfer, the median over ranks.
     pub transfer_nanos: f32,
-    /// From ready and free to started, the median over ranks.
+    /// The time from when the bucket is ready and the communicator free until the start, the median over ranks.
     pub gap_nanos: f32,
 }
 
-/// Ranks that are slow together: fixing one of them saves little, fixing all does.
+/// Ranks that are slow together: fixing one of them saves little, fixing all of them saves more.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
-    /// Who, the slowest first.
+    /// The ranks, the slowest first.
     pub ranks: Vec<u32>,
-    /// Saving from fixing all of them, in nanoseconds.
+    /// The saving from fixing all of them, in nanoseconds.
     pub saving_nanos: f32,
 }
 
 impl Replay {
-    /// |simulated - measured| / measured.
+    /// Returns |simulated - measured| / measured.
     #[must_use]
     pub fn error(&self) -> f64 {
         (self.simulated_nanos - self.measured_nanos).abs() / self.measured_nanos.max(1.0)
     }
 
-    /// True when the simulation is close enough to what was measured.
+    /// Returns true if the simulation is close enough to the measured step.
     #[must_use]
     pub fn is_trusted(&self) -> bool {
         self.error() <= MOST_ERROR
     }
 
-    /// The saving from evening out one phase, in nanoseconds.
+    /// Returns the saving from evening out one phase, in nanoseconds.
     #[must_use]
     pub fn phase(&self, phase: Phase) -> f64 {
         f64::from(self.phases[phase as usize])
     }
 }
 
-/// Which phase a span belongs to; `None` for time blocked in the reducer, which is no work.
+/// Returns the phase of a span; `None` for time blocked in the reducer, which is not work.
 pub(crate) fn phase_of(kind: SpanKind) -> Option<Phase> {
     match kind {
         SpanKind::Input | SpanKind::H2d => Some(Phase::Input),
@@ -119,8 +121,8 @@ pub(crate) fn phase_of(kind: SpanKind) -> Option<Phase> {
     }
 }
 
-/// Replays a step; `None` when a rank or a record is missing, or the step was not observed; where collectives are among
-/// some of the ranks also when clocks are not aligned, or there is too much of it.
+/// Replays a step. Returns `None` if a rank or a record is missing, the step was not observed, or the step is too
+/// large. A step with collectives among some of the ranks also needs aligned clocks.
 pub(crate) fn replay(
     records: &StepRecords,
     fits: &[Option<ClockFit>],
@@ -137,7 +139,7 @@ pub(crate) fn replay(
     by_rank.or_else(|| graph.as_ref().map(replay_graph))
 }
 
-/// Whether a replay takes less than about a second.
+/// Returns true if a replay takes less than about a second.
 fn is_affordable(records: &StepRecords, joined: &Joined<'_>) -> bool {
     let looks = |step: &RankStep| {
         let blocked = step.spans.iter().filter(|span| span.kind == SpanKind::Blocked).count();
@@ -188,8 +190,8 @@ fn replay_graph(graph: &Graph) -> Replay {
     }
 }
 
-/// The ranks above the widest gap in own work, the slowest first, if the gap is wide and they are two or more,
-/// but not more than half.
+/// Returns the ranks above the widest gap in local work, the slowest first; at most half of all ranks. Returns `None`
+/// if the gap is narrow, or if only one rank is above it.
 fn slow_together(own: &[f64], step_nanos: f64) -> Option<Vec<usize>> {
     let mut by_own: Vec<usize> = (0..own.len()).collect();
     by_own.sort_by(|&a, &b| own[b].total_cmp(&own[a]));
@@ -199,7 +201,8 @@ fn slow_together(own: &[f64], step_nanos: f64) -> Option<Vec<usize>> {
     (size >= 2 && stands_apart).then(|| by_own[..size].to_vec())
 }
 
-/// What brings each phase of `rank` to the mean of the ranks that are not `among`; `totals` are sums over all ranks.
+/// Returns the factors that bring each phase of `rank` to the mean of the ranks that are not in `among`. `totals` are
+/// the sums over all ranks.
 fn to_others<'a>(
     total: impl Fn(usize) -> &'a Durations,
     ranks: usize,
@@ -215,7 +218,7 @@ fn to_others<'a>(
     })
 }
 
-/// What is usual among the ranks of a step, in nanoseconds.
+/// The usual times among the ranks of a step, in nanoseconds.
 struct Usual {
     begin: f64,
     means: Durations,
@@ -247,25 +250,25 @@ impl Usual {
         }
     }
 
-    /// What brings each phase of `rank` to the mean of the ranks that are not `among`.
+    /// Returns the factors that bring each phase of `rank` to the mean of the ranks that are not in `among`.
     fn scale(&self, graph: &Graph, rank: usize, among: &[usize]) -> Durations {
         let totals = self.means.map(|mean| mean * graph.ranks.len() as f64);
         to_others(|rank| &graph.ranks[rank].total, graph.ranks.len(), &totals, rank, among)
     }
 
-    /// The rank's own work, with what its transfers take beyond the median rank's.
+    /// Returns the rank's local work, plus the time that its transfers take beyond the median rank's.
     fn own(&self, graph: &Graph, rank: usize) -> f64 {
         let own = &graph.ranks[rank];
         let late = own.transfer.iter().zip(&self.transfers).map(|(own, usual)| (own - usual).max(0.0));
         own.total.iter().sum::<f64>() + late.sum::<f64>()
     }
 
-    /// Every rank as the usual one.
+    /// Returns the line of a step in which every rank is the usual one.
     fn ideal(&self, graph: &Graph) -> Vec<f64> {
         graph.flatten(0.0, &self.ready, &self.gaps, &self.transfers, self.before, self.after).0
     }
 
-    /// The step with all of `ranks` as the mean of the others.
+    /// Returns the step time with all of `ranks` at the mean of the other ranks.
     fn without(&self, graph: &Graph, ranks: &[usize]) -> f64 {
         let lines: Vec<Line> = (0..graph.ranks.len())
             .map(|rank| {

@@ -1,4 +1,4 @@
-//! One step as a graph: what each rank works, when its buckets become ready, how long they take.
+//! One step as a graph: the work of each rank, when its buckets become ready, how long they take.
 
 use wire::event::{BucketRecord, SpanKind};
 use wire::ids::{Bucket, Comm};
@@ -10,24 +10,24 @@ use crate::join::{self, Joined};
 use crate::step::{RankStep, StepRecords};
 
 pub(super) const PHASES: usize = Phase::ALL.len();
-/// Own work by [`Phase`], in nanoseconds.
+/// Local work by [`Phase`], in nanoseconds.
 pub(super) type Durations = [f64; PHASES];
-/// Clocks that are off by more than this share of the step place nothing.
+/// The share of the step beyond which a clock's error bound makes it unusable for placing ranks.
 const MOST_BOUND_SHARE: f64 = 0.025;
 
 /// One rank; times in nanoseconds.
 pub(super) struct RankGraph {
-    /// Its begin after the earliest begin.
+    /// The begin, counted from the earliest begin of any rank.
     pub(super) begin: f64,
-    /// Own work of the whole step.
+    /// The local work of the whole step.
     pub(super) total: Durations,
-    /// Own work before the thread blocks for the last time.
+    /// The local work before the thread blocks for the last time.
     pub(super) before: Durations,
-    /// Own work before each collective is ready.
+    /// The local work before each collective is ready.
     pub(super) ready: Vec<Durations>,
-    /// From ready and free to started.
+    /// The time from when the bucket is ready and the communicator free until the start.
     pub(super) gap: Vec<f64>,
-    /// From the last rank's start to the own end.
+    /// The time from the last rank's start to this rank's end.
     pub(super) transfer: Vec<f64>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Collective {
     pub(super) bucket: Bucket,
     pub(super) bytes: u64,
     comm: usize,
-    /// The collective before it on its communicator.
+    /// The index of the previous collective on the same communicator.
     follows: Option<usize>,
 }
 
@@ -43,8 +43,8 @@ pub(super) struct Graph {
     pub(super) ranks: Vec<RankGraph>,
     pub(super) collectives: Vec<Collective>,
     pub(super) measured: f64,
-    /// A rank waits for a collective before the last ones: what it does then is later than its own work says, which
-    /// is not played here.
+    /// Whether some rank waits for a collective before the last ones. Its later work is then delayed by more than its
+    /// local work, which this graph does not represent.
     pub(super) is_held_up: bool,
     comms: usize,
 }
@@ -78,8 +78,8 @@ impl Graph {
         Some(Self { ranks, collectives, measured: placed.measured, is_held_up, comms })
     }
 
-    /// One rank's times, its phases scaled; with `usual`, its begin is no later and its transfers and
-    /// gaps are no longer than usual.
+    /// Returns one rank's line with its phases scaled. With `usual`, its begin is no later, and its transfers and gaps
+    /// are no longer, than usual.
     pub(super) fn line(&self, rank: usize, scale: &Durations, usual: Option<&Usual>) -> Line {
         let own = &self.ranks[rank];
         let scaled = |work: &Durations| work.iter().zip(scale).map(|(work, scale)| work * scale).sum::<f64>();
@@ -99,10 +99,13 @@ impl Graph {
         }
     }
 
-    /// A rank's points: for each collective when its own work lets it start, how long after the begin of the
-    /// one before it can start, and its gap; when its step ends if nothing is waited for, its work after the
-    /// last collective, its begin, and how long after the begin of each communicator's last collective its step
-    /// ends.
+    /// Builds a rank's line from these points:
+    ///
+    /// - for each collective, when the rank's local work lets it start;
+    /// - for each collective, how long after the begin of the previous one it can start;
+    /// - for each collective, its gap;
+    /// - when the step ends if nothing is waited for, the work after the last collective, and the begin;
+    /// - for each communicator, how long after the begin of its last collective the step ends.
     pub(super) fn flatten(
         &self,
         begin: f64,
@@ -131,8 +134,8 @@ impl Graph {
         self.collectives.iter().rposition(|collective| collective.comm == comm)
     }
 
-    /// What the step adds to the run's time with these maxima over ranks, from the last begin to the last end,
-    /// in nanoseconds; `free` takes no time to transfer.
+    /// Returns the time that the step adds to the run, from the last begin to the last end, in nanoseconds. `maxima`
+    /// are the maxima over ranks of [`Self::flatten`]; the collective `free` takes no time to transfer.
     pub(super) fn simulate(&self, maxima: &[f64], free: Option<usize>) -> f64 {
         let count = self.collectives.len();
         let (ready, rest) = maxima.split_at(count);
@@ -153,7 +156,7 @@ impl Graph {
         ends.fold(alone, f64::max) - begin
     }
 
-    /// The step time with one phase at its mean over ranks, on every rank.
+    /// Returns the step time with one phase at its mean over ranks, on every rank.
     pub(super) fn evened(&self, phase: usize, means: &Durations) -> f64 {
         let line = |rank: usize| {
             let mut scale = [1.0; PHASES];
@@ -168,7 +171,7 @@ impl Graph {
     }
 }
 
-/// Whether there is one record of every rank.
+/// Returns true if the collective has one record of every rank.
 fn has_each_rank(collective: &join::Collective<'_>, ranks: usize) -> bool {
     collective.members.iter().map(|member| member.rank).eq(0..ranks)
 }
@@ -191,9 +194,9 @@ fn collectives(joined: &Joined<'_>) -> (Vec<Collective>, usize) {
     (collectives, comms.len())
 }
 
-/// Where the ranks' steps lie.
+/// The positions of the ranks' steps in time.
 pub(super) struct Placed {
-    /// Nanoseconds to add to a rank's own times; `None` when clocks are not good enough.
+    /// The nanoseconds to add to each rank's times; `None` if the clocks are not good enough.
     pub(super) offsets: Option<Vec<i64>>,
     pub(super) begins: Vec<f64>,
     pub(super) measured: f64,
@@ -216,19 +219,21 @@ impl Placed {
     }
 }
 
-/// What to add to each rank's times so that they are on one clock, if it is good enough: `most` nanoseconds.
+/// Returns the nanoseconds to add to each rank's times to place them on one clock; `None` if the error of a clock
+/// exceeds `most` nanoseconds.
 fn offsets(steps: &[&RankStep], fits: &[Option<ClockFit>], most: f64) -> Option<Vec<i64>> {
     let first = fits.first()?.as_ref()?;
     let of = |(rank, step): (usize, &&RankStep)| {
         let fit = fits.get(rank)?.as_ref()?;
         let close = fit.bound_between(first) as f64 <= most;
-        // One offset for the whole step: drift, at most 200 ppm, moves the ends of 50 ms apart by 10 us.
+        // One offset serves the whole step: a drift of at most 200 ppm moves the ends of 50 ms apart by 10 us.
         close.then(|| fit.align(step.record.begin).0 - step.record.begin.0)
     };
     steps.iter().enumerate().map(of).collect()
 }
 
-/// Each rank's transfers: by clocks from the last start to the own end, without them the shortest duration.
+/// Returns each rank's transfers: with aligned clocks, from the last start to the rank's end; without them, the
+/// shortest duration.
 fn transfers(joined: &Joined<'_>, placed: &Placed) -> Vec<Vec<f64>> {
     let mut transfers = vec![Vec::with_capacity(joined.collectives.len()); placed.begins.len()];
     for collective in &joined.collectives {
@@ -269,11 +274,11 @@ fn rank_graph(
     }
 }
 
-/// What a training thread does, end to end, on its own clock.
+/// The timeline of a training thread during a step, on its own clock.
 pub(super) struct Work {
     stretches: Vec<(Phase, i64, i64)>,
     blocked: Vec<(i64, i64)>,
-    /// Where the thread blocks for the last time; the last backward's end if it never does.
+    /// When the thread blocks for the last time; the end of the last backward if it never blocks.
     sync: i64,
 }
 
@@ -303,7 +308,7 @@ impl Work {
         Self { stretches, blocked, sync }
     }
 
-    /// Whether the thread was blocked all this time, but for what two clocks differ by.
+    /// Returns true if the thread was blocked for this whole time, up to what two clocks may differ by.
     pub(super) fn is_blocked(&self, begin: i64, end: i64) -> bool {
         let blocked = self.blocked.iter().map(|&(from, to)| (to.min(end) - from.max(begin)).max(0));
         10 * blocked.sum::<i64>() >= 9 * (end - begin)
@@ -313,7 +318,7 @@ impl Work {
         self.blocked.last().copied()
     }
 
-    /// Own work from the begin of the step to `time`.
+    /// Returns the local work from the begin of the step to `time`.
     pub(super) fn until(&self, time: i64) -> Durations {
         let mut work = [0.0; PHASES];
         for &(phase, begin, end) in self.stretches.iter().take_while(|&&(_, begin, _)| begin < time) {

@@ -1,7 +1,8 @@
-//! How far the furthest rank is at each point of a step, and the next one behind it.
+//! The furthest and the second furthest rank at each point of a step.
 //!
-//! Collectives wait for the last rank only, so a step is a matter of maxima over ranks. With the second furthest
-//! at hand, taking one rank out costs no look at the others: all ranks are tried in the time of two.
+//! Collectives wait only for the last rank, so the length of a step depends on maxima over ranks. With the second
+//! furthest rank known, replacing one rank does not require examining the others: all ranks are tried in the time of
+//! two passes.
 
 /// One rank's times at all points of a step, in nanoseconds, in the order of [`super::graph::Graph::flatten`].
 pub(super) struct Line(pub(super) Vec<f64>);
@@ -36,7 +37,7 @@ impl Horizon {
         self.0.iter().map(|furthest| furthest.first).collect()
     }
 
-    /// The maxima with one rank's line replaced.
+    /// Returns the maxima with one rank's line replaced.
     pub(super) fn replaced(&self, rank: usize, line: &Line) -> Vec<f64> {
         let without =
             |furthest: &Furthest| if furthest.rank == rank { furthest.second } else { furthest.first };

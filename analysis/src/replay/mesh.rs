@@ -1,9 +1,10 @@
-//! A step with collectives among some of the ranks, or that ranks wait for on the way, played rank by rank.
+//! Replays a step rank by rank, for steps with collectives among some of the ranks, or with collectives that ranks wait
+//! for before the end.
 //!
-//! A rank works through its own time. It starts a collective when it has come there and the one before on the
-//! communicator is done; all of a group go on from its last start; and one that a layer needs holds its rank up until it
-//! ends. Where ranks of a group are late, so are those behind them in other groups, which is why maxima over all ranks
-//! do not do here.
+//! A rank works through its own time. It starts a collective once its work has reached it and the previous collective
+//! on the communicator is done. All ranks of a group continue from the group's last start, and a collective that a
+//! layer needs blocks its rank until it ends. Late ranks in one group delay ranks in other groups, so maxima over all
+//! ranks are not enough here.
 
 mod pace;
 
@@ -21,25 +22,25 @@ use crate::stats;
 use crate::step::{RankStep, StepRecords};
 use pace::{Pace, Place, Places};
 
-/// A collective that began so long after the one before had ended found its stream idle, in nanoseconds: its rank had
-/// just come to it. Of others it is only known when they were enqueued.
+/// The time since the previous collective ended, in nanoseconds, after which a collective found its stream idle: its
+/// rank had just reached it. For any other collective, the records show only when it was enqueued.
 const IDLE_NANOS: i64 = 200_000;
-/// Parts that are played at most in a step, all what-ifs together. One takes 15 to 20 ns, so that this is 10 ms or
-/// so: 64 ranks with a hundred collectives each.
+/// The largest number of parts that are replayed in a step, over all what-ifs. One part takes 15 to 20 ns, so this is
+/// about 10 ms: 64 ranks with a hundred collectives each.
 const MOST_PARTS: usize = 600_000;
 
 /// One rank's part of a collective; times in nanoseconds.
 struct Part {
     rank: usize,
-    /// Which of the rank's communicators.
+    /// The index of the communicator among those of the rank.
     comm: usize,
-    /// Own work before it can start.
+    /// The local work before the collective can start.
     work: Durations,
-    /// From when it could start to when it did.
+    /// The time from when the collective can start until it does.
     gap: f64,
-    /// From the last rank's start to the own end.
+    /// The time from the last rank's start to this rank's end.
     transfer: f64,
-    /// Own work until it ends, where the rank can do no more before that.
+    /// The local work until the collective ends, if the rank is blocked until then.
     held_at: Option<Durations>,
 }
 
@@ -47,7 +48,7 @@ struct Part {
 struct Rank {
     begin: f64,
     total: Durations,
-    /// Own work before it waits for the last collectives, where the step ends with them.
+    /// The local work before the rank waits for the last collectives, if the step ends with them.
     before: Durations,
     comms: usize,
 }
@@ -63,16 +64,16 @@ struct Joint {
 
 pub(super) struct Mesh {
     ranks: Vec<Rank>,
-    /// Each behind all that it waits for.
+    /// The collectives, each after everything that it waits for.
     joints: Vec<Joint>,
-    /// The sum over ranks.
+    /// The local work summed over ranks.
     totals: Durations,
     places: Places,
     measured: f64,
 }
 
-/// How a rank is played: what its own work takes, when it begins, and whether its collectives are no slower than
-/// usual in their groups.
+/// The way a rank is replayed: the pace of its local work, when it begins, and whether its collectives are no slower
+/// than usual in their groups.
 #[derive(Clone)]
 struct Played {
     pace: Pace,
@@ -81,8 +82,8 @@ struct Played {
 }
 
 impl Mesh {
-    /// `None` where a rank or a record is missing, the step was not observed, clocks are not aligned, or there are
-    /// too many ranks and collectives.
+    /// Builds the mesh of a step. Returns `None` if a rank or a record is missing, the step was not observed, clocks
+    /// are not aligned, or there are too many ranks and collectives.
     pub(super) fn of(records: &StepRecords, fits: &[Option<ClockFit>], joined: &Joined<'_>) -> Option<Self> {
         let steps: Vec<&RankStep> = records.ranks.iter().map(Option::as_ref).collect::<Option<_>>()?;
         let parts: usize = joined.collectives.iter().map(|collective| collective.members.len()).sum();
@@ -95,7 +96,7 @@ impl Mesh {
         let offsets = placed.offsets.as_ref()?;
         let mut ordered: Vec<(&Collective<'_>, i64)> =
             joined.collectives.iter().map(|one| Some((one, one.latest?.1.0))).collect::<Option<_>>()?;
-        // What a collective waits for has started on all its ranks before.
+        // Everything that a collective waits for has started on all its ranks before.
         ordered.sort_by_key(|&(_, last_start)| last_start);
         let mut timelines: Vec<Timeline<'_>> = steps.iter().map(|step| Timeline::of(step)).collect();
         let joints =
@@ -138,9 +139,9 @@ impl Mesh {
             phases: std::array::from_fn(|phase| saving(&self.evened(phase))),
             collectives: self.collectives(&as_measured, period),
             unpredictable: Some(if self.has_groups() {
-                "some collectives are among some of the ranks: predictions are made where all are among all"
+                "some collectives are among only some of the ranks: predictions need all ranks in every collective"
             } else {
-                "ranks wait for collectives in the middle of a step: predictions are made where they do so at its end"
+                "ranks wait for collectives in the middle of a step: predictions need ranks to wait only at its end"
             }),
             before_nanos: before as f32,
             after_nanos: (mean(|rank| &rank.total) - before) as f32,
@@ -155,7 +156,8 @@ impl Mesh {
         self.joints.iter().any(|joint| joint.parts.len() < self.ranks.len())
     }
 
-    /// Those among all ranks; `period` is what the step adds with all of them as measured.
+    /// Returns the replayed collectives among all ranks. `period` is the time that the step adds with every rank as
+    /// measured.
     fn collectives(&self, as_measured: &[Played], period: f64) -> Vec<ReplayedCollective> {
         let tried = |(at, joint): (usize, &Joint)| {
             let ready = stats::mean(joint.parts.iter().map(|part| part.work.iter().sum::<f64>()));
@@ -172,15 +174,15 @@ impl Mesh {
         joints.filter(|(_, joint)| joint.parts.len() == self.ranks.len()).map(tried).collect()
     }
 
-    /// `rank` as the mean of the ranks that are not `among`: piece by piece where some of them do the same in
-    /// the same order, else phase by phase.
+    /// Returns the pace of `rank` at the mean of the ranks that are not in `among`: piece by piece if some of them run
+    /// the same collectives in the same order, phase by phase otherwise.
     fn as_others(&self, rank: usize, among: &[usize]) -> Pace {
         let total = |rank: usize| &self.ranks[rank].total;
         let by_phases = || Pace::Scaled(to_others(total, self.ranks.len(), &self.totals, rank, among));
         self.places.as_others(rank, among).unwrap_or_else(by_phases)
     }
 
-    /// One phase at its mean over ranks, on every rank.
+    /// Returns all ranks with one phase at its mean over ranks.
     fn evened(&self, phase: usize) -> Vec<Played> {
         let even = |rank: &Rank| {
             let mut scale = [1.0; PHASES];
@@ -192,8 +194,8 @@ impl Mesh {
         self.ranks.iter().map(even).collect()
     }
 
-    /// What the step adds to the run's time, from the last begin to the last end, in nanoseconds; a joint that is
-    /// `free` takes no time to transfer.
+    /// Returns the time that the step adds to the run, from the last begin to the last end, in nanoseconds. The
+    /// collective `free` takes no time to transfer.
     fn play(&self, played: &[Played], free: Option<usize>) -> f64 {
         let mut held_up = vec![0.0; self.ranks.len()];
         let mut done: Vec<Vec<f64>> =
@@ -265,13 +267,13 @@ impl Joint {
     }
 }
 
-/// A rank's step, as its collectives are taken out of it in order.
+/// A rank's step while its collectives are extracted from it in order.
 struct Timeline<'a> {
     step: &'a RankStep,
     work: Work,
-    /// By communicator, when the collective before ended, on the rank's own clock.
+    /// The end of the previous collective on each communicator, on the rank's own clock.
     free: Vec<(Comm, i64)>,
-    /// How many collectives it had of each kind, and own work up to each.
+    /// The number of collectives so far, by kind. `places` holds the local work up to each of them.
     counts: BTreeMap<(Group, Option<bool>), u32>,
     places: BTreeMap<Place, f64>,
 }
@@ -319,7 +321,7 @@ impl<'a> Timeline<'a> {
     fn end(&self, begin: f64) -> Rank {
         let end = self.step.record.end.0;
         let total = self.work.until(end);
-        // Where a step ends blocked, it is for the last collectives; else these are not what it ends with.
+        // A step that ends blocked waits for the last collectives. Otherwise the step does not end with them.
         let last = self.work.last_blocked().filter(|(_, to)| *to >= end);
         let before = last.map_or(total, |(from, _)| self.work.until(from));
         Rank { begin, total, before, comms: self.free.len() }

@@ -1,4 +1,4 @@
-//! Steps whose what-ifs are worked out on paper.
+//! Replays of steps, compared with values computed by hand.
 
 use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, Source, Span, StepRecord};
@@ -9,8 +9,8 @@ use crate::step::RankStep;
 
 const BUCKETS: u64 = 2;
 
-/// What one rank does: input, forward, backward and optimizer of these lengths, two buckets ready in the middle
-/// and at the end of backward. Times of collectives are filled in by [`step`].
+/// The durations of one rank's input, forward, backward and optimizer. Two buckets become ready, in the middle and at
+/// the end of backward. [`step`] fills in the times of collectives.
 #[derive(Clone, Copy)]
 struct Does {
     input: i64,
@@ -26,7 +26,7 @@ fn replayed(records: &StepRecords, fits: &[Option<ClockFit>]) -> Option<Replay> 
     replay(records, fits, &Joined::of(records, fits))
 }
 
-/// All ranks begin at 0; a collective takes [`TRANSFER`], and `late` longer on its rank.
+/// Builds a step in which all ranks begin at 0 and a collective takes [`TRANSFER`] plus the rank's entry in `late`.
 fn step(ranks: &[Does], late: &[i64]) -> StepRecords {
     let ready = |does: &Does, bucket: i64| does.input + does.forward + does.backward * (bucket + 1) / 2;
     let mut free = vec![0; ranks.len()];
@@ -96,14 +96,14 @@ fn both_ways(ranks: &[Does], late: &[i64]) -> [Replay; 2] {
 #[test]
 fn an_even_step_replays_exactly_and_saves_nothing() {
     for replay in both_ways(&[USUAL; 4], &[0; 4]) {
-        // 100 of own work before the last bucket, 20 of transfer, 5 of optimizer.
+        // 100 of local work before the last bucket, 20 of transfer, 5 of optimizer.
         assert_eq!(
             (replay.measured_nanos, replay.simulated_nanos, replay.ideal_nanos),
             (125.0, 125.0, 125.0)
         );
         assert_eq!(replay.ranks, [0.0; 4]);
         assert_eq!(replay.phases, [0.0; PHASES]);
-        // Behind the first bucket's transfer there are 30 of backward: it is hidden; the second is not.
+        // The first bucket's transfer is hidden behind 30 of backward; the second bucket's transfer is not hidden.
         let savings: Vec<f32> = replay.collectives.iter().map(|collective| collective.saving_nanos).collect();
         assert_eq!(savings, [0.0, 20.0]);
         assert!(replay.group.is_none());
@@ -111,7 +111,7 @@ fn an_even_step_replays_exactly_and_saves_nothing() {
 }
 
 #[test]
-fn a_rank_that_is_last_costs_what_it_is_behind() {
+fn the_last_rank_costs_the_time_by_which_it_is_late() {
     let slow = Does { input: 50, ..USUAL };
     for replay in both_ways(&[USUAL, slow, USUAL, USUAL], &[0; 4]) {
         assert_eq!(replay.simulated_nanos, replay.measured_nanos);
@@ -123,7 +123,7 @@ fn a_rank_that_is_last_costs_what_it_is_behind() {
 }
 
 #[test]
-fn work_after_the_last_bucket_counts_too() {
+fn work_after_the_last_bucket_counts() {
     let slow = Does { optimizer: 25, ..USUAL };
     for replay in both_ways(&[USUAL, USUAL, slow], &[0; 3]) {
         assert_eq!(replay.ranks[2], 20.0);
@@ -131,7 +131,7 @@ fn work_after_the_last_bucket_counts_too() {
 }
 
 #[test]
-fn a_slow_link_costs_what_backward_does_not_hide() {
+fn a_slow_link_costs_the_transfer_that_backward_does_not_hide() {
     let [aligned, _] = both_ways(&[USUAL; 4], &[0, 0, 15, 0]);
     // The first bucket's 15 are behind backward (30 less 20 of transfer leave 10): 5 delay the second, which is
     // late itself.
@@ -139,7 +139,7 @@ fn a_slow_link_costs_what_backward_does_not_hide() {
 }
 
 #[test]
-fn ranks_that_are_slow_together_are_found_together() {
+fn ranks_that_are_slow_together_form_one_group() {
     let slow = Does { forward: 70, ..USUAL };
     let slower = Does { forward: 72, ..USUAL };
     for replay in both_ways(&[USUAL, slow, USUAL, slower, USUAL], &[0; 5]) {
@@ -151,7 +151,7 @@ fn ranks_that_are_slow_together_are_found_together() {
 }
 
 #[test]
-fn what_cannot_be_replayed_is_not() {
+fn steps_with_missing_records_are_not_replayed() {
     let mut records = step(&[USUAL; 2], &[0; 2]);
     records.ranks[1].as_mut().unwrap().buckets.pop();
     assert!(replayed(&records, &exact(2)).is_none(), "a collective without one of the ranks");
@@ -160,7 +160,7 @@ fn what_cannot_be_replayed_is_not() {
 }
 
 #[test]
-fn a_step_that_another_cause_delays_is_not_trusted() {
+fn a_step_delayed_by_a_cause_outside_the_graph_is_not_trusted() {
     // Compute that waits for a collective in the middle of a step is not in the graph.
     let mut records = step(&[USUAL; 2], &[0; 2]);
     for rank in records.ranks.iter_mut().flatten() {

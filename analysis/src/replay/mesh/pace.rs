@@ -1,4 +1,4 @@
-//! What a rank's own work is replaced with.
+//! The pace that replaces the local work of a rank.
 
 use std::collections::BTreeMap;
 
@@ -6,31 +6,32 @@ use wire::views::Group;
 
 use crate::replay::graph::{Durations, PHASES};
 
-/// A place in a step that ranks come to.
+/// A position in a step that ranks reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
-    /// A collective in a group of this shape,
+    /// The shape of the group whose collective or message this is.
     pub(super) group: Group,
-    /// or a message with an earlier rank, or a later one: a stage of a pipeline that has both does something else
-    /// than the first.
+    /// For a message, whether the other rank is an earlier one. A pipeline stage that has messages with both earlier
+    /// and later ranks does something else than the first stage. `None` for a collective.
     pub(super) message_with_earlier: Option<bool>,
-    /// the so manyth.
+    /// The index among the collectives or messages of this kind.
     pub(super) count: u32,
 }
 
-/// How own work is played.
+/// The pace at which local work is replayed.
 #[derive(Clone)]
 pub(super) enum Pace {
-    /// Each phase takes so many times as long.
+    /// Each phase is scaled by a factor.
     Scaled(Durations),
-    /// Own work up to the places of a step, in nanoseconds and ascending, and what it takes instead; in between evenly.
+    /// The local work up to each position of a step, ascending, and the time that replaces it, both in nanoseconds. In
+    /// between, it is interpolated linearly.
     Through(Vec<(f64, f64)>),
 }
 
 impl Pace {
     pub(super) const AS_MEASURED: Self = Self::Scaled([1.0; PHASES]);
 
-    /// What so much own work takes, in nanoseconds.
+    /// Returns the time that this local work takes, in nanoseconds.
     pub(super) fn of(&self, work: &Durations) -> f64 {
         match self {
             Self::Scaled(scale) => work.iter().zip(scale).map(|(work, scale)| work * scale).sum(),
@@ -46,16 +47,16 @@ fn between(places: &[(f64, f64)], own: f64) -> f64 {
     if width > 0.0 { from.1 + (own - from.0) / width * (to.1 - from.1) } else { from.1 }
 }
 
-/// Own work up to each place of each rank, and in the whole step, in nanoseconds.
+/// The local work up to each position of each rank, and in the whole step, in nanoseconds.
 pub(super) struct Places {
     ranks: Vec<BTreeMap<Place, f64>>,
     totals: Vec<f64>,
-    /// By rank, which of `kinds` it is of.
+    /// For each rank, the index of its kind in `kinds`.
     kind: Vec<usize>,
     kinds: Vec<Kind>,
 }
 
-/// Ranks that come to the same places; sums over them.
+/// Sums over the ranks that reach the same positions.
 struct Kind {
     ranks: usize,
     places: BTreeMap<Place, f64>,
@@ -76,8 +77,8 @@ impl Places {
         Self { ranks, totals, kind, kinds }
     }
 
-    /// `rank` as the mean of those that come to the same places and are not `among`; `None` where there are none,
-    /// since then its step cannot be compared piece by piece.
+    /// Returns the pace of `rank` at the mean of the ranks that reach the same positions and are not in `among`.
+    /// Returns `None` if there are no such ranks, because the step then cannot be compared piece by piece.
     pub(super) fn as_others(&self, rank: usize, among: &[usize]) -> Option<Pace> {
         let kind = &self.kinds[self.kind[rank]];
         let alike: Vec<usize> =
@@ -92,7 +93,7 @@ impl Places {
         let mut places: Vec<(f64, f64)> = self.ranks[rank].iter().map(place).collect();
         places.extend([(0.0, 0.0), (self.totals[rank], total)]);
         places.sort_by(|a, b| a.0.total_cmp(&b.0));
-        // What was enqueued ahead of its turn may lie the other way round among the others.
+        // A collective that was enqueued early may be in the opposite order on the other ranks.
         let mut furthest = 0.0;
         for (_, instead) in &mut places {
             furthest = instead.max(furthest);
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_is_replaced_piece_by_piece() {
+    fn local_work_is_replaced_piece_by_piece() {
         let rank = |first: f64, second: f64| BTreeMap::from([(place(0), first), (place(1), second)]);
         let places =
             Places::of(vec![rank(10.0, 20.0), rank(30.0, 40.0), rank(14.0, 24.0)], vec![30.0, 60.0, 34.0]);
@@ -133,11 +134,11 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_compared_with_those_that_come_to_the_same_places() {
+    fn ranks_are_compared_with_ranks_that_reach_the_same_positions() {
         let of = |count: u32| (0..count).map(|at| (place(at), f64::from(at))).collect();
         let places = Places::of(vec![of(2), of(3), of(3)], vec![5.0, 6.0, 8.0]);
-        assert!(places.as_others(0, &[0]).is_none(), "there is none");
-        let Some(Pace::Through(through)) = places.as_others(1, &[1]) else { panic!("rank 2 is") };
+        assert!(places.as_others(0, &[0]).is_none(), "no rank reaches the same positions");
+        let Some(Pace::Through(through)) = places.as_others(1, &[1]) else { panic!("rank 2 reaches them") };
         assert_eq!(through.last(), Some(&(6.0, 8.0)));
     }
 }

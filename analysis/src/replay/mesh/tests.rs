@@ -1,4 +1,4 @@
-//! Steps of groups whose what-ifs are worked out on paper, in milliseconds.
+//! Replays of steps with groups, compared with values computed by hand, in milliseconds.
 
 use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, Source, Span, SpanKind, StepRecord};
@@ -10,8 +10,8 @@ use crate::replay::{Replay, replay};
 const MILLI: i64 = 1_000_000;
 const BACKWARD: i64 = 20;
 
-/// Forward of these lengths, at whose end neighbours need each other's results, which takes 1 ms; then backward, at whose
-/// end all reduce gradients in 2 ms, with which the step ends. All begin at 0.
+/// Builds a step with forward passes of these lengths. At the end of forward, neighbors exchange their results in 1 ms.
+/// At the end of backward, all ranks reduce gradients in 2 ms, which ends the step. All ranks begin at 0.
 fn step(forward: &[i64]) -> StepRecords {
     let paired = |rank: usize| forward[rank / 2 * 2].max(forward[rank / 2 * 2 + 1]) + 1;
     let reduced = (0..forward.len()).map(paired).max().unwrap_or(0) + BACKWARD + 2;
@@ -60,21 +60,21 @@ fn millis(nanos: f64) -> f64 {
 }
 
 #[test]
-fn a_late_rank_costs_what_its_group_passes_on() {
+fn a_late_rank_costs_the_delay_that_its_group_passes_on() {
     let found = replayed(&step(&[10, 10, 10, 16]), 0).unwrap();
     assert_eq!([found.measured_nanos, found.simulated_nanos].map(millis), [39.0, 39.0]);
     let saved: Vec<f64> = found.ranks.iter().map(|saving| millis(f64::from(*saving))).collect();
-    // As the others' mean of 12 would do no harm to those that wait.
+    // With a forward of 12, the mean of the other ranks, a rank that waits would delay nothing.
     assert_eq!(saved, [0.0, 0.0, 0.0, 6.0]);
     assert_eq!(millis(found.ideal_nanos), 11.5 + 1.0 + 20.0 + 2.0);
     assert!(found.group.is_none());
-    // What is among all ranks can be tried without: nothing hides it.
+    // A collective among all ranks can be replayed without its transfer, which nothing hides.
     let buckets: Vec<f64> = found.collectives.iter().map(|one| millis(f64::from(one.saving_nanos))).collect();
     assert_eq!(buckets, [2.0]);
 }
 
 #[test]
-fn ranks_of_two_groups_that_are_late_together_are_found_together() {
+fn late_ranks_of_two_groups_form_one_slow_group() {
     let found = replayed(&step(&[10, 16, 10, 16, 10, 10]), 0).unwrap();
     let group = found.group.unwrap();
     assert_eq!((group.ranks, millis(f64::from(group.saving_nanos))), (vec![1, 3], 6.0));
@@ -82,21 +82,21 @@ fn ranks_of_two_groups_that_are_late_together_are_found_together() {
 }
 
 #[test]
-fn where_ranks_do_different_things_they_are_compared_by_phases() {
+fn ranks_with_different_collectives_are_compared_by_phase() {
     let mut records = step(&[10, 10, 10, 16]);
-    // The last pair does without: its ranks are on their own until the end.
+    // The last pair has no collective of its own: its ranks work alone until the end.
     for rank in records.ranks[2..].iter_mut().flatten() {
         rank.buckets.remove(0);
     }
     let found = replayed(&records, 0).unwrap();
     // They were blocked for 1 ms, which has no cause now.
     assert_eq!(millis(found.simulated_nanos), 38.0);
-    // Own work of rank 3 is 36 where the others' is 30; then the first pair is last, 1 ms later.
+    // Local work of rank 3 is 36, that of the others 30. Once it is fixed, the first pair is last, 1 ms later.
     assert!((millis(f64::from(found.ranks[3])) - 5.0).abs() < 0.01, "{:?}", found.ranks);
 }
 
 #[test]
-fn a_collective_of_all_ranks_that_holds_them_up_on_the_way_is_played_so() {
+fn a_blocking_collective_of_all_ranks_in_mid_step_is_replayed() {
     let found = replayed(&step(&[10, 16]), 0).unwrap();
     assert_eq!([found.measured_nanos, found.simulated_nanos].map(millis), [39.0, 39.0]);
     let saved: Vec<f64> = found.ranks.iter().map(|saving| millis(f64::from(*saving))).collect();
@@ -104,8 +104,8 @@ fn a_collective_of_all_ranks_that_holds_them_up_on_the_way_is_played_so() {
     assert!(found.unpredictable.is_some_and(|why| why.contains("middle of a step")));
 }
 
-/// Two pipelines of two stages. The first stage of each computes so long, twice, and sends what it has to the second one,
-/// which computes 5 ms for each; then all reduce a norm in 1 ms.
+/// Builds two pipelines of two stages. The first stage of each computes for its entry in `takes`, twice, and sends each
+/// result to the second stage, which computes for 5 ms per result. Then all ranks reduce a norm in 1 ms.
 fn pipelines(takes: [i64; 2]) -> StepRecords {
     let reduced = takes.into_iter().max().unwrap_or(0) * 2 + 5;
     let at = |millis: i64| MonoNanos(millis * MILLI);
@@ -125,7 +125,7 @@ fn pipelines(takes: [i64; 2]) -> StepRecords {
     let of = |rank: usize| {
         let takes = takes[rank / 2];
         let is_second = rank % 2 == 1;
-        // What it waits for, and what it does in the end.
+        // When its messages start, and when its compute ends.
         let (starts, computed) =
             if is_second { ([0, takes + 5], 2 * takes + 5) } else { ([takes, 2 * takes], 2 * takes) };
         let mut buckets: Vec<BucketRecord> = (1..)
@@ -150,15 +150,15 @@ fn pipelines(takes: [i64; 2]) -> StepRecords {
 }
 
 #[test]
-fn the_stages_of_pipelines_are_compared_with_stages_that_do_the_same() {
+fn pipeline_stages_are_compared_with_the_same_stage_of_other_pipelines() {
     let found = replayed(&pipelines([10, 14]), 0).unwrap();
     assert_eq!([found.measured_nanos, found.simulated_nanos].map(millis), [34.0, 34.0]);
-    // A second stage as the mean of all others would compute for 9.7 ms instead of 5.
+    // At the mean of all other ranks, a second stage would compute for 9.7 ms instead of 5 ms.
     let saved: Vec<f64> = found.ranks.iter().map(|saving| millis(f64::from(*saving))).collect();
     assert_eq!(saved, [0.0, 0.0, 8.0, 0.0]);
 }
 
 #[test]
-fn groups_are_not_replayed_without_clocks() {
+fn groups_are_not_replayed_without_aligned_clocks() {
     assert!(replayed(&step(&[10, 10, 10, 16]), 5 * MILLI as u64).is_none());
 }
