@@ -1,14 +1,14 @@
-//! The latency-bandwidth model: `transfer(m) = alpha + beta * m` by least absolute deviations.
+//! The latency-bandwidth model: `transfer(m) = alpha + beta * m`, fitted by least absolute deviations.
 
 use wire::views::AlphaBeta;
 
 use crate::stats;
 
-/// Fits the line to `(bytes, seconds)` points; `None` with fewer than two different sizes.
+/// Fits the line to `(bytes, seconds)` points; returns `None` with fewer than two different sizes.
 ///
-/// A least-absolute-deviations line passes through two of its points, so all pairs are tried; buckets have
-/// few sizes. Negative latency or bandwidth means nothing and is not considered: lines through the origin
-/// and level lines stand in for it.
+/// A least-absolute-deviations line passes through two of its points, so all pairs are tried; buckets have few sizes.
+/// Negative latency and negative bandwidth have no meaning: lines through the origin and level lines are tried in their
+/// place.
 #[must_use]
 pub fn fit(points: &[(u64, f64)]) -> Option<AlphaBeta> {
     let first = points.first()?;
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_wild_point_does_not_move_the_line() {
+    fn an_outlier_does_not_move_the_line() {
         let line = |m: u64| (m, 1e-4 + m as f64 * 2e-9);
         let mut points: Vec<_> = [1_000, 10_000, 100_000, 1_000_000].map(line).to_vec();
         points.push((50_000, 0.5));

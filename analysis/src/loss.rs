@@ -1,4 +1,4 @@
-//! The loss ledger (METRICS.md, "One run"): 1 - E split, from ideal to measured.
+//! The loss ledger (`docs/metrics.md`, "One run"): 1 - E, split by where the time goes.
 
 use wire::live::Part;
 use wire::views::what_if::{EfficiencyKind, Loss, LossLedger};
@@ -7,27 +7,28 @@ use wire::views::{RankLedger, Report};
 use crate::stats;
 use crate::step::StepAnalysis;
 
-/// What a run spends in a step; means over ranks and steps, in nanoseconds.
+/// The costs of a run per step; means over ranks and steps, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepCosts {
-    /// From one step to the next.
+    /// The time from one step to the next.
     pub period: f64,
     /// Forward, backward and optimizer.
     pub compute: f64,
-    /// Waiting for ranks whose own work is longer in the mean.
+    /// The wait for ranks whose local work is longer on average.
     pub imbalance: f64,
     /// The rest of the exposed wait.
     pub wait: f64,
-    /// Exposed transfer.
+    /// The exposed transfer.
     pub transfer: f64,
-    /// Input and copies.
+    /// Input and copies to the device.
     pub input: f64,
-    /// Time in no phase.
+    /// The time in no phase.
     pub other: f64,
 }
 
 impl StepCosts {
-    /// The costs of `steps`, given their ledger; `period` is the time from one step to the next.
+    /// Computes the costs of `steps` steps from their ledger. `period` is the time from one step to the next. Returns
+    /// `None` without ranks or steps.
     #[must_use]
     pub fn of(ledger: &[RankLedger], steps: usize, period: f64) -> Option<Self> {
         let counted = (ledger.len() * steps) as f64;
@@ -42,7 +43,7 @@ impl StepCosts {
         let own: Vec<f64> = ledger.iter().map(|rank| rank.own_ns() as f64 / steps as f64).collect();
         let longest = own.iter().copied().fold(0.0, f64::max);
         let wait = mean(&[Part::ExposedWait]);
-        // What the steady differences between ranks explain; the rest of the wait is for whoever is last.
+        // Steady differences between ranks explain this part. The rest is waiting for whichever rank is last in a step.
         let imbalance = (longest - stats::mean(own)?).clamp(0.0, wait);
         Some(Self {
             period,
@@ -55,7 +56,7 @@ impl StepCosts {
         })
     }
 
-    /// The costs of the steps that `report` is over; `None` without observed steps.
+    /// Computes the costs of the steps in `report`; `None` without observed steps.
     #[must_use]
     pub fn of_report(report: &Report) -> Option<Self> {
         Self::of(&report.ledger, report.steps as usize, report.period_ns?)
@@ -66,13 +67,13 @@ impl StepCosts {
     }
 }
 
-/// The mean time from one step to the next, in nanoseconds.
+/// Returns the mean time from one step to the next, in nanoseconds.
 #[must_use]
 pub fn period(steps: &[&StepAnalysis]) -> Option<f64> {
     stats::mean(steps.iter().map(|step| step.period_nanos() as f64))
 }
 
-/// Implied: E is the mean share of the step that is compute, and compute cannot drift.
+/// Returns the implied loss ledger: E is the mean share of the step that is compute, and compute cannot drift.
 #[must_use]
 pub fn implied(own: &StepCosts) -> LossLedger {
     let efficiency = own.compute / own.period;
@@ -81,7 +82,8 @@ pub fn implied(own: &StepCosts) -> LossLedger {
     ledger(EfficiencyKind::Implied, efficiency, shares)
 }
 
-/// Measured: E is `efficiency`, and each loss is what this run spends more than the baseline.
+/// Returns the measured loss ledger: E is `efficiency`, and each loss is the additional cost of this run over the
+/// baseline.
 #[must_use]
 pub fn measured(own: &StepCosts, baseline: &StepCosts, efficiency: f64) -> LossLedger {
     let (own_losses, theirs) = (own.losses(), baseline.losses());
@@ -120,20 +122,20 @@ mod tests {
     }
 
     #[test]
-    fn losses_and_efficiency_make_one() {
-        // Own work 70 + input: 72 and 92; the mean is 82, so 10 of the mean wait of 12 are imbalance.
+    fn losses_efficiency_and_residual_sum_to_one() {
+        // Local work is 70 plus input: 72 and 92. The mean is 82, so 10 of the mean wait of 12 are imbalance.
         let costs = StepCosts::of(&[rank(0, 2, 22), rank(1, 22, 2)], 1, 108.0).unwrap();
         assert_eq!((costs.imbalance, costs.wait), (10.0, 2.0));
         let ledger = implied(&costs);
         assert!((ledger.efficiency - 65.0 / 108.0).abs() < 1e-12);
         let lost: f64 = ledger.losses.iter().map(|(_, share)| share).sum();
         assert!((ledger.efficiency + lost + ledger.residual - 1.0).abs() < 1e-12);
-        // Ranks' steps are 104 long: 4 of the 108 lie between steps.
+        // The steps of the ranks take 104; the other 4 of the 108 lie between steps.
         assert!((ledger.residual - 4.0 / 108.0).abs() < 1e-12, "{ledger:?}");
     }
 
     #[test]
-    fn a_baseline_with_the_same_costs_leaves_what_differs() {
+    fn losses_against_a_baseline_are_the_differences_in_cost() {
         let own = StepCosts::of(&[rank(0, 2, 22), rank(1, 22, 2)], 1, 104.0).unwrap();
         let alone = StepCosts { period: 80.0, imbalance: 0.0, wait: 0.0, transfer: 0.0, ..own };
         let ledger = measured(&own, &alone, 80.0 / 104.0);

@@ -1,17 +1,19 @@
-//! What recording costs, from shadow steps: steps of which nothing but the length was recorded.
+//! The cost of recording, measured with shadow steps: steps of which only the length is recorded.
 
 use wire::views::OwnOverhead;
 
 use crate::stats;
 
-/// From `(step, nanoseconds, shadow)` in step order: each shadow step against each of its two observed
-/// neighbours. `None` with fewer than six shadow steps between observed ones, too few for a 95 % interval.
+/// Computes the overhead from `(step, nanoseconds, shadow)` in step order, by comparing each shadow step with each of
+/// its two observed neighbors. Returns `None` with fewer than six shadow steps between observed ones, too few for a 95
+/// % interval.
 ///
-/// The neighbours are compared one by one and not by their mean: step times have a long tail on one side, and
-/// the mean of two draws from such a distribution lies above a single draw more often than not, which would
-/// show an overhead where there is none. The interval is the sign test's for a median, order statistics at
-/// (n -+ 1.96 sqrt n) / 2, with n the number of shadow steps, since two ratios of one shadow step are not
-/// independent.
+/// The neighbors are compared one by one, not by their mean. Step times have a long tail on one side, and the mean of
+/// two draws from such a distribution lies above a single draw more often than not, which would show an overhead that
+/// does not exist.
+///
+/// The interval is that of the sign test for a median: the order statistics at (n -+ 1.96 sqrt n) / 2. The n is the
+/// number of shadow steps, because the two ratios of one shadow step are not independent.
 #[must_use]
 pub fn own_overhead(steps: &[(u64, u64, bool)]) -> Option<OwnOverhead> {
     let is_between = |w: &&[(u64, u64, bool)]| {
@@ -44,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn observed_steps_that_take_a_tenth_longer_show_as_a_tenth() {
+    fn a_tenth_of_overhead_is_measured_as_a_tenth() {
         let steps: Vec<_> =
             (0..100_u64).map(|s| (s, if s % 10 == 9 { 1_000 } else { 1_100 }, s % 10 == 9)).collect();
         let overhead = own_overhead(&steps).unwrap();
@@ -53,9 +55,9 @@ mod tests {
         assert!(own_overhead(&steps[..40]).is_none());
     }
 
-    /// Step times with a long tail, shadow or not alike: no overhead.
+    /// Step times with a long tail, the same for shadow and observed steps: no overhead.
     #[test]
-    fn a_long_tail_is_no_overhead() {
+    fn a_long_tail_is_not_overhead() {
         let mut state = 1_u64;
         let mut draw = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,4 +1,5 @@
-//! One step, all ranks: ledger, overlap, waits, lateness (METRICS.md, "One bucket" and "One step").
+//! One step on all ranks: ledger, overlap, waits, lateness (`docs/metrics.md`, "One bucket on one rank" and "One step
+//! on one rank").
 
 use wire::clock::{MonoNanos, ServerNanos};
 use wire::event::{BucketRecord, Source, Span, SpanKind, StepRecord};
@@ -12,131 +13,131 @@ use crate::join::{Collective, Joined, Member, Wait, duration};
 use crate::replay::{self, Replay};
 use crate::stats;
 
-/// What one rank recorded of one step.
+/// The records of one rank for one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankStep {
-    /// Its begin, end and samples.
+    /// The begin, the end and the number of samples.
     pub record: StepRecord,
-    /// What the training thread did.
+    /// The spans of the training thread.
     pub spans: Vec<Span>,
-    /// The collectives it took part in.
+    /// The collectives that the rank took part in.
     pub buckets: Vec<BucketRecord>,
 }
 
-/// What all ranks recorded of one step; `None` for a rank whose records have not come.
+/// The records of all ranks for one step; `None` for a rank whose records have not arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepRecords {
-    /// Which step.
+    /// The step.
     pub step: Step,
-    /// Indexed by rank.
+    /// The records of each rank.
     pub ranks: Vec<Option<RankStep>>,
 }
 
-/// One rank's share of an analysed step; times in nanoseconds.
+/// The analysis of one rank in one step; times in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankAnalysis {
-    /// The ledger, by [`Part`]; sums to `step_nanos` exactly.
+    /// The ledger, indexed by [`Part`]; it sums to `step_nanos` exactly.
     pub parts: [u64; 8],
-    /// Local step time.
+    /// The local step time.
     pub step_nanos: u64,
-    /// Samples of this rank.
+    /// The samples that this rank processed.
     pub samples: u64,
-    /// |C|: compute, less what was spent blocked in the reducer.
+    /// |C|: compute time, less the time blocked in the reducer.
     pub compute_nanos: u64,
-    /// |K|: collectives.
+    /// |K|: time in collectives.
     pub comm_nanos: u64,
-    /// |K ∩ C|.
+    /// |K ∩ C|: hidden communication.
     pub hidden_nanos: u64,
-    /// Processor time inside compute phases; `None` where it was not measured.
+    /// Processor time inside compute phases; `None` if it was not measured.
     pub compute_cpu_nanos: Option<u64>,
-    /// End of the last bucket after the end of the last backward compute.
+    /// The tail: the end of the last bucket less the end of the last backward compute.
     pub tail_nanos: Option<u64>,
-    /// Mean over buckets of start - median start; needs aligned clocks.
+    /// The mean over buckets of start - median start; needs aligned clocks.
     pub lateness_nanos: Option<f64>,
-    /// What the other ranks waited, on average, in collectives that this rank started last.
+    /// The mean wait of the other ranks in collectives that this rank started last, summed over these collectives.
     pub caused_wait_nanos: f64,
-    /// True when the split of exposed time into wait and transfer is the clock-free one, because the clock
-    /// bound is larger than the wait.
+    /// True if exposed time is split into wait and transfer by the clock-free wait, because the clock bound is larger
+    /// than the wait.
     pub clock_free: bool,
 }
 
 impl RankAnalysis {
-    /// The rank's own work: its step less what it spent on collectives in the open. What the others wait for.
+    /// Returns the rank's local work: its step less exposed collectives. The other ranks wait for it.
     #[must_use]
     pub fn own_nanos(&self) -> u64 {
         self.step_nanos - self.part(Part::ExposedWait) - self.part(Part::ExposedTransfer)
     }
 
-    /// One part of the ledger.
+    /// Returns one part of the ledger.
     #[must_use]
     pub fn part(&self, part: Part) -> u64 {
         self.parts[part as usize]
     }
 }
 
-/// One collective over all ranks; times in nanoseconds.
+/// One collective over all its ranks; times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CollectiveAnalysis {
-    /// Who takes part, by shape.
+    /// The shape of the group of ranks that take part.
     pub group: Group,
     /// The lowest rank that takes part.
     pub first: usize,
-    /// Its communicator.
+    /// The communicator.
     pub comm: Comm,
-    /// Its number on its communicator.
+    /// The sequence number on the communicator.
     pub seq: Seq,
-    /// Its times are not those it ran at: all that was told is when it was enqueued.
+    /// True if the times say only when the collective was enqueued, and not when it ran.
     pub only_enqueued: bool,
-    /// Which bucket.
+    /// The bucket.
     pub bucket: Bucket,
-    /// Payload.
+    /// The payload in bytes.
     pub bytes: u64,
-    /// The rank that started last; `None` when ranks are missing or clocks are not aligned well enough.
+    /// The rank that started last; `None` if ranks are missing or clocks are not aligned well enough.
     pub culprit: Option<usize>,
-    /// Mean over ranks of the wait (aligned clocks).
+    /// The mean over ranks of the wait by aligned clocks.
     pub wait_nanos: Option<f64>,
-    /// Mean over ranks of the wait (clock-free).
+    /// The mean over ranks of the clock-free wait.
     pub wait_clock_free_nanos: f64,
-    /// Median over ranks of the transfer (aligned clocks).
+    /// The median over ranks of the transfer by aligned clocks.
     pub transfer_nanos: Option<f64>,
-    /// The transfer by the clock-free form: the shortest duration of any rank.
+    /// The clock-free transfer: the shortest duration on any rank.
     pub transfer_clock_free_nanos: f64,
-    /// Summed over ranks: time of it that lay behind compute.
+    /// The time hidden behind compute, summed over ranks.
     pub hidden_nanos: u64,
-    /// Summed over ranks: its duration.
+    /// The duration, summed over ranks.
     pub duration_nanos: u64,
 }
 
-/// One analysed step.
+/// One analyzed step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepAnalysis {
-    /// Which step.
+    /// The step.
     pub step: Step,
-    /// Indexed by rank; `None` where records are missing.
+    /// The analysis of each rank; `None` if the rank's records are missing.
     pub ranks: Vec<Option<RankAnalysis>>,
-    /// In launch order.
+    /// The collectives in launch order.
     pub collectives: Vec<CollectiveAnalysis>,
-    /// Begin and end over all ranks on the server's clock; `None` without aligned clocks.
+    /// The begin and end over all ranks on the server's clock; `None` without aligned clocks.
     pub window: Option<(ServerNanos, ServerNanos)>,
-    /// Median over ranks of the local step time.
+    /// The median over ranks of the local step time.
     pub local_nanos: u64,
-    /// True when every rank's records are there.
+    /// True if the records of every rank are there.
     pub complete: bool,
     /// True for a shadow step.
     pub shadow: bool,
-    /// What it would take if something were fixed; `None` when it cannot be replayed.
+    /// The replay, which answers what-ifs; `None` if the step cannot be replayed.
     pub replay: Option<Replay>,
 }
 
 impl StepAnalysis {
-    /// Step time T = max end - min begin on aligned clocks; the median local step time without them.
+    /// Returns the step time T = max end - min begin on aligned clocks, or the median local step time without them.
     #[must_use]
     pub fn step_nanos(&self) -> u64 {
         self.window.map_or(self.local_nanos, |(begin, end)| (end - begin).max(0).unsigned_abs())
     }
 
-    /// What the step adds to the run's time: T less what it shares with the step before, when some ranks
-    /// began it later than others.
+    /// Returns the time that the step adds to the run: T less the time that it shares with the previous step, if some
+    /// ranks begin it later than others.
     #[must_use]
     pub fn period_nanos(&self) -> u64 {
         match &self.replay {
@@ -145,18 +146,18 @@ impl StepAnalysis {
         }
     }
 
-    /// Of some collective it is not known when it ran, but only when it was enqueued.
+    /// Returns true if the records of some collective say only when it was enqueued, and not when it ran.
     #[must_use]
     pub fn is_only_enqueued(&self) -> bool {
         self.collectives.iter().any(|one| one.only_enqueued)
     }
 
-    /// The ranks whose records are there.
+    /// Returns the ranks whose records are there.
     pub fn present(&self) -> impl Iterator<Item = (usize, &RankAnalysis)> {
         self.ranks.iter().enumerate().filter_map(|(rank, analysis)| Some((rank, analysis.as_ref()?)))
     }
 
-    /// |hidden| / |collectives| over all ranks; `None` where nothing was reduced.
+    /// Returns |hidden| / |collectives| over all ranks; `None` if nothing was reduced.
     #[must_use]
     pub fn overlap(&self) -> Option<f64> {
         let sum = |f: fn(&RankAnalysis) -> u64| self.present().map(|(_, rank)| f(rank)).sum::<u64>();
@@ -165,7 +166,7 @@ impl StepAnalysis {
     }
 }
 
-/// The stretches of one rank's step, as sets, on its own clock.
+/// The intervals of one rank's step, as sets, on the rank's own clock.
 pub(crate) struct RankSets {
     pub(crate) step: Interval,
     pub(crate) by_kind: [Intervals; 6],
@@ -178,7 +179,7 @@ pub(crate) struct RankSets {
 }
 
 impl RankSets {
-    /// `waits` are the rank's, in the order of its bucket records.
+    /// Builds the sets of a step. `waits` are the rank's waits, in the order of its bucket records.
     pub(crate) fn new(step: &RankStep, waits: &[Wait]) -> Self {
         let window = (step.record.begin.0, step.record.end.0);
         let clipped = |parts: Vec<Interval>| Intervals::union(parts).clip(window);
@@ -202,10 +203,10 @@ impl RankSets {
         Self { step: window, by_kind, comm, waiting, compute, compute_sums, clock_free }
     }
 
-    /// The ledger: every moment of the step goes to the first part that claims it, so it sums exactly.
+    /// Computes the ledger. Every moment of the step goes to the first part that claims it, so the parts sum exactly.
     ///
-    /// Compute claims first; collectives in the open come before input and copies, since METRICS.md defines
-    /// exposed communication as K \ C; what nobody claims is `other`.
+    /// Compute claims first. Exposed collectives come before input and copies, because exposed communication is defined
+    /// as K \ C. What no part claims is `other`.
     fn parts(&self) -> [u64; 8] {
         let kind = |kind: SpanKind| self.by_kind[kind as usize].clone();
         let computing = |of: SpanKind| kind(of).intersect(&self.compute);
@@ -228,14 +229,14 @@ impl RankSets {
         parts
     }
 
-    /// How much compute there is in `[begin, end)`, in nanoseconds.
+    /// Returns the compute time within `[begin, end)`, in nanoseconds.
     fn compute_within(&self, (begin, end): Interval) -> u64 {
         let before = |time| self.compute.total_before(&self.compute_sums, time);
         before(end.max(begin)) - before(begin)
     }
 
-    /// Backward compute ends where the thread begins to wait for the last buckets; what it does after that
-    /// with the reduced gradients is no backward compute.
+    /// Returns the tail. Backward compute ends where the thread begins to wait for the last buckets; later work on the
+    /// reduced gradients is not backward compute.
     fn tail(&self) -> Option<u64> {
         let last_bucket = self.comm.as_slice().last()?.1;
         let waits_from =
@@ -246,7 +247,7 @@ impl RankSets {
     }
 }
 
-/// Analyses one step. `fits` is indexed by rank, like the records.
+/// Analyzes one step. `fits` is indexed by rank, as the records are.
 #[must_use]
 pub fn analyse(records: &StepRecords, fits: &[Option<ClockFit>]) -> StepAnalysis {
     let joined = Joined::of(records, fits);
@@ -335,11 +336,11 @@ fn analyse_collective(collective: &Collective<'_>, sets: &[Option<RankSets>]) ->
     })
 }
 
-/// lateness = start_r - median_q start_q, averaged over the step's buckets.
+/// Fills in the lateness: start_r - median_q start_q, averaged over the step's collectives among all ranks.
 fn add_lateness(ranks: &mut [Option<RankAnalysis>], joined: &Joined<'_>) {
     let mut sums = vec![(0.0, 0_u32); ranks.len()];
     for Collective { members, .. } in &joined.collectives {
-        // Relative to the first member's start, so that a double holds nanoseconds exactly.
+        // Starts are relative to the first member's start, so that an `f64` holds nanoseconds exactly.
         let Some(origin) = members.first().and_then(|first| first.start) else { continue };
         let since = |member: &Member<'_>| Some((member.rank, (member.start? - origin) as f64));
         let starts: Vec<(usize, f64)> = members.iter().filter_map(since).collect();

@@ -1,4 +1,4 @@
-//! The replays of a window of steps as one answer (METRICS.md, "what-if").
+//! Combines the replays of a window of steps into one answer (`docs/metrics.md`, "What-if").
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ use crate::replay::{MOST_ERROR, Replay};
 use crate::stats;
 use crate::step::StepAnalysis;
 
-/// Ranks listed at most, those that would save most.
+/// The largest number of ranks that are listed: those that would save most.
 const MOST_RANKS: usize = 16;
-/// With fewer trusted replays than this share of the steps there is no answer.
+/// The least share of steps with a trusted replay; below it, the answer is withheld.
 const LEAST_TRUSTED: f64 = 0.5;
 
-/// The what-ifs of `steps`; `None` when none of them can be replayed.
+/// Returns the what-ifs of `steps`; `None` if none of them can be replayed.
 #[must_use]
 pub fn what_if(steps: &[&StepAnalysis]) -> Option<WhatIf> {
     let replays: Vec<&Replay> = steps.iter().filter_map(|step| step.replay.as_ref()).collect();
@@ -24,8 +24,8 @@ pub fn what_if(steps: &[&StepAnalysis]) -> Option<WhatIf> {
     let trusted: Vec<&StepAnalysis> = steps.iter().copied().filter(is_trusted).collect();
     let withheld = ((trusted.len() as f64) < LEAST_TRUSTED * steps.len() as f64).then(|| {
         format!(
-            "Withheld: replayed with nothing changed, {} of {} steps come out more than {:.0} % off what was \
-             measured, or cannot be replayed at all; no saving would mean much.",
+            "Withheld: with nothing changed, {} of {} steps cannot be replayed within {:.0} % of their measured \
+             time, so no saving can be trusted.",
             steps.len() - trusted.len(),
             steps.len(),
             MOST_ERROR * 100.0
@@ -51,7 +51,7 @@ pub fn what_if(steps: &[&StepAnalysis]) -> Option<WhatIf> {
 fn fill(answer: &mut WhatIf, steps: &[&StepAnalysis], ranks: usize) {
     let replays: Vec<&Replay> = steps.iter().filter_map(|step| step.replay.as_ref()).collect();
     let sum = |of: fn(&Replay) -> f64| replays.iter().map(|replay| of(replay)).sum::<f64>();
-    // Ranks that begin apart make steps overlap; what is saved is saved of the run's time.
+    // Steps overlap if ranks begin at different times. Savings are of the run's time.
     let slowdown =
         sum(|replay| replay.simulated_nanos - replay.skew_nanos) / sum(|replay| replay.ideal_nanos);
     answer.slowdown = Some(slowdown);

@@ -133,8 +133,8 @@ fn work_after_the_last_bucket_counts() {
 #[test]
 fn a_slow_link_costs_the_transfer_that_backward_does_not_hide() {
     let [aligned, _] = both_ways(&[USUAL; 4], &[0, 0, 15, 0]);
-    // The first bucket's 15 are behind backward (30 less 20 of transfer leave 10): 5 delay the second, which is
-    // late itself.
+    // The first bucket's additional 15 run behind backward, which leaves 10 (30 less 20 of transfer). The other 5 delay
+    // the second bucket, which is 15 late itself.
     assert_eq!(aligned.ranks, [0.0, 0.0, 20.0, 0.0]);
 }
 

@@ -1,4 +1,4 @@
-//! Hand-made steps with answers worked out on paper, and properties that hold for any records.
+//! Hand-made steps with results computed by hand, and properties that hold for any records.
 
 use proptest::prelude::*;
 use wire::event::Source;
@@ -35,8 +35,8 @@ fn exact(clock: u32, offset: i64) -> Option<ClockFit> {
     Some(ClockFit { clock, offset_nanos: offset, ..ClockFit::exact() })
 }
 
-/// Rank 1's clock is 1,000 ahead of rank 0's. Rank 0 waits in bucket 0 from 60 to 80 (hidden until its
-/// backward ends at 70), both transfer until 100.
+/// Rank 1's clock is 1,000 ahead of rank 0's. Rank 0 waits in bucket 0 from 60 to 80 (hidden until its backward ends at
+/// 70); both ranks transfer until 100.
 fn two_ranks() -> (StepRecords, Vec<Option<ClockFit>>) {
     use SpanKind::{Backward, Blocked, Forward, Input, Optimizer};
     let fast = rank(
@@ -73,7 +73,7 @@ fn two_ranks() -> (StepRecords, Vec<Option<ClockFit>>) {
 }
 
 #[test]
-fn the_worked_example() {
+fn a_hand_computed_step_is_analyzed_exactly() {
     let (records, fits) = two_ranks();
     let step = analyse(&records, &fits);
     let fast = step.ranks[0].as_ref().unwrap();
@@ -86,14 +86,14 @@ fn the_worked_example() {
     assert_eq!((fast.caused_wait_nanos, slow.caused_wait_nanos), (0.0, 10.0));
     let collective = &step.collectives[0];
     assert_eq!((collective.culprit, collective.transfer_nanos), (Some(1), Some(20.0)));
-    // Both forms agree here: the ends are equal.
+    // Both forms of the wait agree here, because the ends are equal.
     assert_eq!((collective.wait_nanos, collective.wait_clock_free_nanos), (Some(10.0), 10.0));
     assert_eq!(step.step_nanos(), 110);
     assert_eq!(step.overlap(), Some(20.0 / 60.0));
 }
 
 #[test]
-fn a_clock_worse_than_the_wait_gives_way_to_the_clock_free_form() {
+fn the_clock_free_wait_is_used_if_the_clock_bound_exceeds_the_wait() {
     let (records, mut fits) = two_ranks();
     fits.iter_mut().flatten().for_each(|fit| fit.bound_nanos = 50);
     let step = analyse(&records, &fits);
@@ -102,7 +102,7 @@ fn a_clock_worse_than_the_wait_gives_way_to_the_clock_free_form() {
 }
 
 #[test]
-fn a_missing_rank_is_missing_and_not_zero() {
+fn figures_of_a_missing_rank_are_missing_and_not_zero() {
     let (mut records, fits) = two_ranks();
     records.ranks[1] = None;
     let step = analyse(&records, &fits);
@@ -111,9 +111,9 @@ fn a_missing_rank_is_missing_and_not_zero() {
     assert_eq!(step.ranks[0].as_ref().unwrap().lateness_nanos, None);
 }
 
-/// Two pairs of ranks reduce among themselves: a pair is complete without the other one.
+/// Two pairs of ranks reduce among themselves. Each pair is complete without the other one.
 #[test]
-fn a_collective_among_some_ranks_has_waits_of_its_own() {
+fn a_collective_among_some_ranks_has_its_own_waits() {
     let (records, fits) = two_ranks();
     let mut ranks = records.ranks.clone();
     ranks.extend(records.ranks);
@@ -128,7 +128,7 @@ fn a_collective_among_some_ranks_has_waits_of_its_own() {
         assert_eq!(collective.group, Group { ranks: 2, stride: 1 });
         assert_eq!((collective.culprit, collective.wait_nanos), (Some(2 * pair + 1), Some(10.0)));
     }
-    // Of a step with a missing rank nobody knows who belongs to a group.
+    // In a step with a missing rank, the size of a group is unknown.
     ranks[3] = None;
     let step = analyse(&StepRecords { step: Step(5), ranks }, &fits);
     assert!(step.collectives.iter().all(|collective| collective.wait_nanos.is_none()));
@@ -144,7 +144,7 @@ fn any_rank() -> impl Strategy<Value = Option<RankStep>> {
 }
 
 proptest! {
-    /// Whatever the records, overlapping or backward or outside the step, the ledger sums to the nanosecond.
+    /// The ledger sums to the nanosecond, even if records overlap, run backward or lie outside the step.
     #[test]
     fn the_ledger_always_sums_to_the_step(
         ranks in prop::collection::vec(any_rank(), 1..4),
