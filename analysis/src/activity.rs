@@ -1,4 +1,4 @@
-//! What a device's own records of kernels and copies come to.
+//! Summarizes a device's own records of kernels and copies.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -9,31 +9,31 @@ use wire::views::Verdict;
 
 use crate::intervals::{Interval, Intervals};
 
-/// Longer names are cut: templates have names of several kilobytes.
+/// The largest length of a kernel name; longer ones are cut. Template names can have several kilobytes.
 const MOST_NAME_BYTES: usize = 512;
-/// What NCCL's kernels have in their names, mangled or not, since 2.18, in 2.27's symmetric memory, and before.
+/// Parts of the names of NCCL's kernels, mangled or not: since 2.18, in the symmetric memory of 2.27, and before 2.18.
 const COLLECTIVES: [&str; 3] = ["ncclDevKernel", "ncclSymk", "ncclKernel"];
 
-/// What a device did, by the name of the kernel; `None` for a copy or a fill.
+/// One kernel, copy or fill that a device ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work<'a> {
-    /// The kernel.
+    /// The name of the kernel; `None` for a copy or a fill.
     pub kernel: Option<&'a str>,
-    /// Device, context and number of its stream.
+    /// The device, the context and the number of the stream.
     pub stream: (u32, u32, u32),
-    /// The phase in which it was launched, where that is known.
+    /// The phase in which the work was launched, if known.
     pub phase: Option<SpanKind>,
-    /// When it ran, in nanoseconds of the device's clock.
+    /// When the work ran, in nanoseconds of the device's clock.
     pub ran: Interval,
 }
 
-/// Whether a kernel is a collective of NCCL's.
+/// Returns true if a kernel is one of NCCL's collectives.
 fn is_collective(kernel: &str) -> bool {
     COLLECTIVES.iter().any(|part| kernel.contains(part))
 }
 
-/// Sums up `work`, in any order; `dropped` records are missing from it. `carried` are collectives that are no kernels,
-/// since the host carries them, on the same clock.
+/// Summarizes `work`, in any order, from which `dropped` records are missing. `carried` are collectives that the host
+/// carries out instead of a kernel, on the same clock.
 #[must_use]
 pub fn activity(work: &[Work<'_>], carried: &[Interval], dropped: u64) -> Activity {
     let of = |wanted: &dyn Fn(Option<&str>) -> bool| {
@@ -43,7 +43,7 @@ pub fn activity(work: &[Work<'_>], carried: &[Interval], dropped: u64) -> Activi
     let compute = of(&|kernel| kernel.is_some_and(is_compute));
     let computing: HashSet<_> =
         work.iter().filter(|work| work.kernel.is_some_and(is_compute)).map(|work| work.stream).collect();
-    // Copies of collectives that the host carries have streams of their own.
+    // Collectives that the host carries out copy on streams of their own.
     let busy =
         work.iter().filter(|work| computing.contains(&work.stream) && work.kernel.is_none_or(is_compute));
     let busy = Intervals::union(busy.map(|work| work.ran)).with_gaps(GAP_NANOS);
@@ -52,7 +52,7 @@ pub fn activity(work: &[Work<'_>], carried: &[Interval], dropped: u64) -> Activi
     let end = work.iter().map(|work| work.ran.1).max().unwrap_or(0);
     let kernels_of_collectives =
         work.iter().filter(|work| work.kernel.is_some_and(is_collective)).map(|work| work.ran);
-    // Whether compute ran before the first record and after the last is not known.
+    // It is unknown whether compute ran before the first record or after the last one.
     let seen =
         carried.iter().map(|&(from, to)| (from.max(begin), to.min(end))).filter(|(from, to)| from < to);
     let collectives = Intervals::union(kernels_of_collectives.chain(seen));
@@ -75,18 +75,19 @@ pub fn activity(work: &[Work<'_>], carried: &[Interval], dropped: u64) -> Activi
     }
 }
 
-/// Kernels that take this share longer than another rank's are slow.
+/// The share by which kernels must take longer than on another rank to be reported as slow.
 const SLOWER: f64 = 0.05;
-/// A device that idles this much more of its time than another rank's waits for its host.
+/// The additional share of idle time, compared with another rank's device, from which a device is reported to wait for
+/// its host.
 const IDLER: f64 = 0.05;
 
-/// What the bursts of a rank and of another one say about why the first is slow, each as a line of evidence; nothing where
-/// they are alike.
+/// Compares the burst of a rank with that of another rank, and returns the differences that may explain why the first
+/// is slow, each as a line of evidence.
 fn differences(own: &Activity, other: &Activity, other_rank: u32) -> Vec<String> {
     let mut found = Vec::new();
     if let Some(ratio) = slower(own, other).filter(|ratio| *ratio > 1.0 + SLOWER) {
         found.push(format!(
-            "kernel by kernel its device takes {:.0} % longer than rank {other_rank}'s (a burst of {:.1} s)",
+            "kernel by kernel, its device takes {:.0} % longer than that of rank {other_rank} (burst of {:.1} s)",
             (ratio - 1.0) * 100.0,
             own.span_nanos as f64 / 1e9
         ));
@@ -94,8 +95,8 @@ fn differences(own: &Activity, other: &Activity, other_rank: u32) -> Vec<String>
     let idle = |of: &Activity| of.idle_nanos as f64 / of.span_nanos.max(1) as f64;
     if idle(own) > idle(other) + IDLER {
         found.push(format!(
-            "its device has nothing to do for {:.0} % of the time, rank {other_rank}'s for {:.0} %: its host gives it too \
-             little",
+            "its device is idle for {:.0} % of the time, that of rank {other_rank} for {:.0} %: its host does not keep \
+             it busy",
             idle(own) * 100.0,
             idle(other) * 100.0
         ));
@@ -103,7 +104,8 @@ fn differences(own: &Activity, other: &Activity, other_rank: u32) -> Vec<String>
     found
 }
 
-/// How much longer the kernels take that both run, weighted by the time that they take the other; `None` without any.
+/// Returns how much longer the kernels take that both ranks run, weighted by their time on the other rank; `None` if
+/// there are no such kernels.
 fn slower(own: &Activity, other: &Activity) -> Option<f64> {
     let mean = |kernel: &KernelTime| kernel.total_nanos as f64 / kernel.calls.max(1) as f64;
     let compute =
@@ -117,12 +119,12 @@ fn slower(own: &Activity, other: &Activity) -> Option<f64> {
     (theirs > 0.0).then(|| ours / theirs)
 }
 
-/// Which other rank's burst a suspect's is compared with: the first that has one and is not suspected.
+/// Returns the rank whose burst a suspect's is compared with: the first one with a burst that is not a suspect.
 fn peer(bursts: &[Option<Activity>], suspects: &[u32]) -> Option<u32> {
     (0..bursts.len() as u32).find(|rank| !suspects.contains(rank) && bursts[*rank as usize].is_some())
 }
 
-/// Adds what bursts say to a verdict against ranks, where one of them and another rank have recorded any.
+/// Adds evidence from bursts to a verdict on ranks, if one of them and some other rank have a burst.
 pub fn explain(verdict: &mut Verdict, bursts: &[Option<Activity>]) {
     let Some(culprit) = &verdict.culprit else { return };
     let suspects = culprit.ranks();
@@ -136,7 +138,7 @@ pub fn explain(verdict: &mut Verdict, bursts: &[Option<Activity>]) {
     }
 }
 
-/// The longest together first.
+/// Returns the kernels with the largest total times, largest first.
 fn kernels(work: &[Work<'_>]) -> Vec<KernelTime> {
     let mut times: HashMap<(&str, Option<SpanKind>), (u64, u64, u64)> = HashMap::new();
     for (kernel, (begin, end)) in work.iter().filter_map(|work| Some(((work.kernel?, work.phase), work.ran)))
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_of_unions_and_what_compute_hides_is_told_from_what_it_does_not() {
+    fn times_are_unions_and_hidden_time_is_what_compute_covers() {
         let nccl = "_Z41ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE";
         let work = [kernel("gemm", 0, 60), kernel("gemm", 40, 100), kernel(nccl, 80, 130), copy(7, 150, 160)];
         let found = activity(&work, &[], 3);
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_of_two_phases_is_told_for_each() {
+    fn a_kernel_of_two_phases_is_listed_for_each() {
         let of = |phase, work| Work { phase: Some(phase), ..work };
         let work = [
             of(SpanKind::Forward, kernel("gemm", 0, 60)),
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_what_is_longer_than_launches_that_came_in_time() {
+    fn a_gap_is_longer_than_the_pause_between_timely_launches() {
         let late = GAP_NANOS as i64 + 1;
         let work = [kernel("a", 0, 10), kernel("b", 1_010, 1_020), kernel("c", 1_020 + late, 1_030 + late)];
         let found = activity(&work, &[], 0);
@@ -212,23 +214,23 @@ mod tests {
     }
 
     #[test]
-    fn collectives_that_the_host_carries_count_where_the_device_was_seen() {
+    fn collectives_of_the_host_count_within_the_recorded_time() {
         let found =
             activity(&[kernel("gemm", 100, 160), kernel("gemm", 180, 200)], &[(0, 110), (150, 190)], 0);
         assert_eq!((found.collective_nanos, found.hidden_nanos), (10 + 40, 10 + 10 + 10));
-        assert_eq!((found.compute_nanos, found.idle_nanos), (80, 20), "the device does nothing for them");
+        assert_eq!((found.compute_nanos, found.idle_nanos), (80, 20), "they take no device time");
     }
 
     #[test]
-    fn a_stream_that_computes_covers_collectives_in_its_copies_and_short_gaps_too() {
+    fn copies_and_short_gaps_of_a_computing_stream_cover_collectives() {
         let nccl = Work { stream: (0, 1, 9), ..kernel("ncclDevKernel_AllReduce", 0, 20_000) };
         let work = [
             kernel("gemm", 1_000, 3_000),
             copy(7, 3_500, 4_000),
             kernel("gemm", 8_000, 9_000),
-            // That is longer than a gap between launches that came in time.
+            // This pause is longer than one between timely launches.
             kernel("gemm", 15_000, 16_000),
-            // A stage of what the host carries hides nothing.
+            // A copy of a collective that the host carries out hides nothing.
             copy(8, 10_000, 14_000),
             nccl,
         ];
@@ -237,21 +239,21 @@ mod tests {
     }
 
     #[test]
-    fn slow_kernels_and_an_idle_device_are_told_from_each_other() {
+    fn slow_kernels_and_an_idle_device_are_distinguished() {
         let nccl = "ncclDevKernel_AllReduce";
         let usual = activity(&[kernel("gemm", 0, 90), kernel(nccl, 90, 100)], &[], 0);
-        // A collective is longer on who waits less or more, which says nothing of the device.
+        // A collective takes longer on a rank that waits more, which shows nothing about the device.
         let slow = activity(&[kernel("gemm", 0, 108), kernel(nccl, 108, 200)], &[], 0);
         let hungry = activity(&[kernel("gemm", 0, 90), kernel(nccl, 140, 150)], &[], 0);
         assert_eq!(differences(&usual, &usual, 0), Vec::<String>::new());
         let said = differences(&slow, &usual, 3);
         assert!(
             said.len() == 1
-                && said[0].starts_with("kernel by kernel its device takes 20 % longer than rank 3's")
+                && said[0].starts_with("kernel by kernel, its device takes 20 % longer than that of rank 3")
         );
         let said = differences(&hungry, &usual, 3);
         assert!(
-            said.len() == 1 && said[0].contains("nothing to do for 33 % of the time, rank 3's for 0 %"),
+            said.len() == 1 && said[0].contains("is idle for 33 % of the time, that of rank 3 for 0 %"),
             "{said:?}"
         );
         let bursts = [None, Some(usual), None, Some(slow)];
@@ -262,13 +264,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_recorded_is_nothing_and_no_overlap() {
+    fn without_records_there_is_no_overlap() {
         let nothing = activity(&[], &[], 0);
         assert_eq!((nothing.span_nanos, nothing.overlap_ratio()), (0, None));
     }
 
     #[test]
-    fn only_the_longest_kernels_are_named_and_their_names_are_cut() {
+    fn only_the_longest_kernels_are_listed_and_long_names_are_cut() {
         let names: Vec<String> = (0..40).map(|number| format!("{number}{}", "x".repeat(2_000))).collect();
         let work: Vec<Work<'_>> =
             names.iter().zip(1..).map(|(name, length)| kernel(name, 0, length)).collect();

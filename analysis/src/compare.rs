@@ -1,20 +1,20 @@
-//! Two reports, figure by figure.
+//! Compares two reports, figure by figure.
 
 use wire::live::Part;
 use wire::views::comparison::{Change, Compared, Comparison, Unit};
 use wire::views::{Culprit, Report, Spread, Verdict};
 
-/// Steps that follow each other are alike; so many count as one.
+/// The number of consecutive steps that count as one, because consecutive steps are alike.
 const ALIKE_STEPS: f64 = 25.0;
-/// Standard errors that chance alone seldom makes (95 %).
+/// The number of standard errors that chance alone seldom exceeds (95 %).
 const STANDARD_ERRORS: f64 = 1.96;
-/// The standard error of a median is this many times that of a mean, for normal scatter.
+/// The standard error of a median relative to that of a mean, for normal scatter.
 const MEDIAN_TO_MEAN: f64 = 1.2533;
-/// Where scatter is not known, a difference below this is none: a share of the first run's value, or points of a
-/// share, or (of a part of the ledger) of the step.
+/// The smallest difference that counts if the scatter is unknown: as a share of the first run's value, in points of a
+/// share, or (for a part of the ledger) as a share of the step.
 const LEAST_DIFFERENCE: f64 = 0.01;
 
-/// Which way is better.
+/// The direction in which a figure is better.
 #[derive(Clone, Copy)]
 enum Better {
     Lower,
@@ -70,13 +70,13 @@ fn figures(a: &Report, b: &Report) -> Vec<Compared> {
     ]
 }
 
-/// Each part of the ledger, the mean over ranks and steps.
+/// Compares each part of the ledger, as the mean over ranks and steps.
 fn ledger(a: &Report, b: &Report) -> Vec<Compared> {
     let step = a.mean_ns(&Part::ALL).unwrap_or(0.0);
     let part = |part: Part| {
         let (mean_a, mean_b) = (a.mean_ns(&[part]), b.mean_ns(&[part]));
         let mut row = compared(part.name(), Unit::Nanos, Better::Lower, mean_a, mean_b, None);
-        // A part that is next to nothing may double without anyone noticing.
+        // A part that is close to 0 may double without any effect.
         if let Some((a, b)) = mean_a.zip(mean_b) {
             row.change = judge(b - a, LEAST_DIFFERENCE * step, Better::Lower);
         }
@@ -99,7 +99,7 @@ fn compared(
     Compared { name: name.into(), unit, a, b, difference, noise, change }
 }
 
-/// b / a - 1, of shares b - a; `None` where a is 0.
+/// Returns b / a - 1, or b - a for shares; `None` if a is 0.
 #[must_use]
 pub fn difference(unit: Unit, a: f64, b: f64) -> Option<f64> {
     match unit {
@@ -122,8 +122,8 @@ fn judge(difference: f64, least: f64, better: Better) -> Change {
     }
 }
 
-/// How far apart two medians of step time may lie by chance, as a share: from the scatter inside each run. What
-/// differs between two starts of the same job is not in it.
+/// Returns how far two medians of step time may differ by chance, as a share, from the scatter inside each run.
+/// Differences between two starts of the same job are not included.
 fn step_noise(a: &Report, b: &Report) -> Option<f64> {
     let variance = |report: &Report| {
         let spread = report.step_time_ns?;
@@ -136,15 +136,15 @@ fn step_noise(a: &Report, b: &Report) -> Option<f64> {
 
 fn sentence(a: &Report, b: &Report, step: &Compared, ledger: &[Compared]) -> String {
     let (Some(before), Some(after), Some(difference)) = (step.a, step.b, step.difference) else {
-        return "There are not enough observed steps to compare.".into();
+        return "There are too few observed steps to compare.".into();
     };
     let times = format!("{} ms against {} ms", millis(after), millis(before));
     if step.change == Change::Same {
         let noise = step.noise.map_or_else(String::new, |noise| {
-            format!(", where chance alone makes up to {:.0} %", noise * 100.0)
+            format!(" (chance alone explains up to {:.0} %)", noise * 100.0)
         });
         return format!(
-            "The steps of {} and {} cannot be told apart: {times} in the median, {:+.1} %{noise}.",
+            "The step times of {} and {} do not differ measurably: {times} in the median, {:+.1} %{noise}.",
             b.run,
             a.run,
             difference * 100.0
@@ -159,9 +159,9 @@ fn sentence(a: &Report, b: &Report, step: &Compared, ledger: &[Compared]) -> Str
     let mostly = most
         .filter(|row| (change(row) > 0.0) == slower)
         .map_or_else(String::new, |row| format!(", mostly in {} ({:+.1} ms)", row.name, change(row) / 1e6));
-    let word = if slower { "longer" } else { "less" };
+    let word = if slower { "longer" } else { "less time" };
     format!(
-        "A step of {} takes {:.0} % {word} than one of {}: {times} in the median{mostly}.",
+        "A step of {} takes {:.0} % {word} than a step of {}: {times} in the median{mostly}.",
         b.run,
         difference.abs() * 100.0,
         a.run
@@ -175,28 +175,29 @@ fn millis(nanos: f64) -> String {
 fn caveats(a: &Report, b: &Report) -> Vec<String> {
     let mut caveats = Vec::new();
     if a.name != b.name {
-        caveats.push(format!("they are runs of different jobs: {} and {}", a.name, b.name));
+        caveats.push(format!("the runs are of different jobs: {} and {}", a.name, b.name));
     }
     if a.ranks != b.ranks {
         caveats.push(format!("world sizes differ: {} and {} ranks", a.ranks, b.ranks));
     }
     if a.sample_unit != b.sample_unit {
-        caveats.push(format!("throughput is in {} and in {}", a.sample_unit, b.sample_unit));
+        caveats.push(format!("throughput is in different units: {} and {}", a.sample_unit, b.sample_unit));
     }
     let bytes = |report: &Report| report.buckets.iter().map(|bucket| bucket.bytes).collect::<Vec<_>>();
     let (of_a, of_b) = (bytes(a), bytes(b));
     if of_a.iter().sum::<u64>() != of_b.iter().sum::<u64>() {
-        caveats.push("they reduce a different number of bytes: another model or precision".into());
+        caveats.push("the runs reduce different numbers of bytes: the model or the precision differs".into());
     } else if of_a != of_b {
-        caveats.push(format!("gradients are cut into {} and {} buckets", of_a.len(), of_b.len()));
+        caveats.push(format!("gradients are split into {} and {} buckets", of_a.len(), of_b.len()));
     }
     for report in [a, b].into_iter().filter(|report| report.steps < 50) {
-        caveats.push(format!("{} has {} observed steps only", report.run, report.steps));
+        caveats.push(format!("{} has only {} observed steps", report.run, report.steps));
     }
     caveats
 }
 
-/// Sentences of the verdicts in `of` that have no like in `other`: the same culprit and cause.
+/// Returns the sentences of the verdicts in `of` that have no counterpart in `other`, which is a verdict with the same
+/// culprit and cause.
 fn only_in(of: &[Verdict], other: &[Verdict]) -> Vec<String> {
     let key = |verdict: &Verdict| {
         let ranks = verdict.culprit.as_ref().map(|culprit| match culprit {

@@ -32,7 +32,7 @@ fn a_slower_run_is_compared_and_does_not_pass_the_gate() -> anyhow::Result<()> {
     let (code, printed, _) = said(&["compare", &healthy, &slow, "--data", &data_text])?;
     assert_eq!(code, 0);
     assert!(printed.starts_with(&format!("A step of {slow} takes")), "{printed}");
-    assert!(printed.contains("% longer than one of"), "{printed}");
+    assert!(printed.contains("% longer than a step of"), "{printed}");
     assert!(printed.contains("New verdicts:\n  Rank 1 waits for its input"), "{printed}");
 
     // The baseline of a CI is a file.

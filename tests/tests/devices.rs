@@ -119,7 +119,7 @@ fn a_verdict_of_slow_compute_asks_the_rank_and_another_one_what_their_devices_do
             .map(str::to_owned)
     })?;
     ensure!(
-        said == "kernel by kernel its device takes 20 % longer than rank 0's (a burst of 1.5 s)",
+        said == "kernel by kernel, its device takes 20 % longer than that of rank 0 (burst of 1.5 s)",
         "{said}"
     );
     Ok(())
