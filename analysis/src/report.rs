@@ -1,4 +1,4 @@
-//! A window of analysed steps as one report.
+//! Builds a report from a window of analyzed steps.
 
 use std::borrow::Borrow;
 use std::cmp::Reverse;
@@ -22,82 +22,85 @@ use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
 use crate::verdict::{Setting, Verdicts};
 use crate::{activity, comm_model, groups, latency, loss, overhead, stats, verdict, what_if};
 
-/// The first steps warm caches up and run on the first bucket layout; they are kept but not counted.
+/// The number of warm-up steps, which are stored but not counted. They warm caches up and run on the first bucket
+/// layout.
 pub const WARM_UP_STEPS: u64 = 2;
 
-/// What a report needs to know beside the steps.
+/// The facts about a run that a report needs in addition to the steps.
 #[derive(Clone, Debug)]
 pub struct RunFacts {
     /// The run.
     pub run: RunId,
-    /// Its name.
+    /// The name of the run.
     pub name: String,
-    /// Where it is in its life.
+    /// The state of the run.
     pub state: RunState,
-    /// How many ranks it has.
+    /// The number of ranks.
     pub ranks: u32,
-    /// What a sample is.
+    /// The unit of a sample.
     pub sample_unit: String,
-    /// The way in, as [`wire::batch::Hello::origin`].
+    /// How the agent got into the job, as in [`wire::batch::Hello::origin`].
     pub origin: String,
-    /// Each rank's clock, by rank.
+    /// The clock of each rank.
     pub fits: Vec<Option<ClockFit>>,
-    /// Ranks that lost records.
+    /// The ranks that lost records.
     pub drops: Vec<RankDrops>,
-    /// Why it does not move.
+    /// The hang, if the run hangs.
     pub hang: Option<Hang>,
-    /// How it failed.
+    /// The failure, if the run failed.
     pub failure: Option<Failure>,
-    /// Looks at each rank's device, by rank.
+    /// The device samples of each rank.
     pub looks: Vec<Vec<Look>>,
-    /// What each rank's host did to it, by rank.
+    /// The host data of each rank.
     pub hosts: Vec<Option<RankHost>>,
-    /// What each rank's devices did in a burst of late, by rank.
+    /// The newest burst of each rank's devices.
     pub bursts: Vec<Option<Activity>>,
-    /// An effect that costs less than this share of the time is a note and not a verdict; 0 to 1.
+    /// The share of the time, 0 to 1, below which an effect is a note instead of a verdict.
     pub notable_share: f64,
-    /// Steps whose records cannot be shown, in order: no verdict has one of them as its example.
+    /// The steps whose records cannot be shown, in ascending order. None of them becomes the example of a verdict.
     pub hidden_steps: Vec<u64>,
 }
 
-/// Why there are no phases in a job that knows nothing of Paceline.
-const ONLY_COLLECTIVES: &str = "only collectives are told of: compute is taken to last until the last one of a step that \
-    found its stream idle, but for those whose result the rank waits for; input, forward and optimizer are in it, and \
-    all of it is called backward";
+/// Why an unmodified job has no phases.
+const ONLY_COLLECTIVES: &str = "only collectives are recorded, so compute is inferred: it is taken to last until the \
+    last collective of a step that found its stream idle, except for collectives whose result the rank waits for; \
+    forward, optimizer and unmarked input are part of it, and all of it is called backward";
 
-const NO_STEPS: &str = "no observed step yet: complete on all ranks and past the first two";
-/// Nobody marks steps in a job that knows nothing of Paceline.
+/// Why there are no figures before the first observed step.
+const NO_STEPS: &str =
+    "no observed step yet: a step counts if it is complete on all ranks and past the first two";
+/// Why an unmodified job, in which nothing marks steps, has no steps yet.
 const NO_STEPS_FOUND: &str =
-    "no step was found: they are found where collectives repeat, which takes some seconds";
+    "no step was found yet: steps are found where collectives repeat, which takes some seconds";
 
 /// Why figures of collectives are withheld.
-const ONLY_ENQUEUED: &str = "it is known when collectives were enqueued and not when they ran (NCCL 2.26 and later tell, and \
-    so do events around the calls of a job that is linked with it)";
+const ONLY_ENQUEUED: &str = "the records say when collectives were enqueued and not when they ran (NCCL 2.26 and later \
+    report it, and so do events around the calls of a job that is linked with NCCL)";
 
 /// Why some steps of a run are left out.
-const SAMPLED_OUT: &str = "of these only the enqueueing of collectives was recorded, since observing every step in full \
-    would cost more than the budget; all figures rest on the others, which are the same steps on every rank";
+const SAMPLED_OUT: &str = "only the enqueueing of their collectives was recorded, because observing every step in full \
+    would exceed the overhead budget; all figures come from the other steps, which are the same on every rank";
 
-/// Samples of one rank in one step: the median over steps of the mean over ranks, as the job stated them. `None` when
-/// the job does not count its samples.
+/// Returns the samples of one rank in one step: the median over steps of the mean over ranks, as the job stated them.
+/// Returns `None` if the job does not count its samples.
 #[must_use]
 pub fn batch(steps: &[&StepAnalysis]) -> Option<f64> {
     let of_step = |step: &&StepAnalysis| stats::mean(step.present().map(|(_, rank)| rank.samples as f64));
     stats::median(steps.iter().filter_map(of_step)).filter(|&samples| samples > 0.0)
 }
 
-/// The steps that count.
+/// Returns the observed steps.
 fn observed<S: Borrow<StepAnalysis>>(steps: &[S]) -> Vec<&StepAnalysis> {
     steps.iter().map(Borrow::borrow).filter(|step| is_observed(step)).collect()
 }
 
-/// Whether a step counts in a report: complete on all ranks, not a shadow step, past the warm-up.
+/// Returns true if a step is observed: complete on all ranks, not a shadow step, and past the warm-up.
 #[must_use]
 pub fn is_observed(step: &StepAnalysis) -> bool {
     step.complete && !step.shadow && step.step.0 >= WARM_UP_STEPS
 }
 
-/// The report over `steps`, which must be in step order.
+/// Builds the report over `steps`, which must be in step order.
 #[must_use]
 pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report {
     let (observed, left_out) = best_known(observed(steps));
@@ -136,14 +139,14 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
     want(
         "what_if",
         what_if.is_some(),
-        "no observed step can be replayed: records of some rank are missing, or collectives are among some ranks and clocks \
-         are not aligned, or there are too many of them to try every rank",
+        "no observed step can be replayed: records of some rank are missing, or collectives are among only some \
+         ranks and clocks are not aligned, or there are too many ranks and collectives to replay",
     );
     want("scaling_efficiency.implied", scaling_efficiency.implied.is_some(), no_steps);
     let buckets = bucket_stats(facts, &observed);
     let groups = groups::groups(&observed, |collective| function(facts, collective));
     let comm_model = comm_model::fit(&model_points(&buckets));
-    want("comm_model", comm_model.is_some(), "buckets of at least two sizes are needed");
+    want("comm_model", comm_model.is_some(), "the model needs buckets of at least two sizes");
     if let Some(reason) = verdict::insufficient(observed.len(), facts.ranks as usize) {
         want("verdicts", false, &reason);
     }
@@ -187,14 +190,15 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
     if observed.iter().any(|step| step.is_only_enqueued()) { withheld(report) } else { report }
 }
 
-/// The steps of which it is known when their collectives ran, and how many others there are: a run whose detail was
-/// lowered has both, whose figures cannot be averaged. All steps where nothing is known of any.
+/// Returns the steps whose collectives have known running times, and the number of other steps. A run whose recording
+/// was reduced has both kinds, whose figures cannot be averaged. Returns all steps if no step has known running times.
 fn best_known(steps: Vec<&StepAnalysis>) -> (Vec<&StepAnalysis>, usize) {
     let (enqueued, known): (Vec<_>, Vec<_>) = steps.iter().partition(|step| step.is_only_enqueued());
     if known.is_empty() { (steps, 0) } else { (known, enqueued.len()) }
 }
 
-/// Of a run of which it is only known when collectives were enqueued: how long steps take, and what the host waited for.
+/// Removes all figures from a report that need the running times of collectives, for a run in which only their
+/// enqueueing is known. Step times and host figures remain.
 fn withheld(report: Report) -> Report {
     let mut missing = report.missing;
     for figure in [
@@ -233,16 +237,16 @@ fn ranks_of<'a>(steps: &'a [&StepAnalysis]) -> impl Iterator<Item = (usize, &'a 
     steps.iter().flat_map(|step| step.present())
 }
 
-/// Samples per second over all ranks, `None` of a job that counts none: by the server's clock from the first step's
-/// end to the last's, so that time between steps counts; by the sum of local step times where clocks are not
-/// aligned.
+/// Returns the samples per second over all ranks; `None` if the job counts no samples. With aligned clocks, the time
+/// runs from the end of the first step to the end of the last one, so time between steps counts. Without them, it is
+/// the sum of the local step times.
 #[must_use]
 pub fn throughput(steps: &[&StepAnalysis]) -> Option<f64> {
     let (first, rest) = steps.split_first()?;
     let last = rest.last()?;
     let samples: u64 = rest.iter().flat_map(|step| step.present()).map(|(_, rank)| rank.samples).sum();
     let spanned = first.window.zip(last.window).map(|((_, from), (_, to))| to - from);
-    // Steps that were not observed (shadow steps) took their time too.
+    // Steps that were not observed (shadow steps) took time too.
     let steps_between = (last.step.0 - first.step.0) as f64;
     let nanos = spanned.filter(|&nanos| nanos > 0).map_or_else(
         || rest.iter().map(|step| step.local_nanos as f64).sum::<f64>(),
@@ -258,7 +262,7 @@ fn overlap(steps: &[&StepAnalysis]) -> Option<f64> {
     (comm > 0).then(|| hidden as f64 / comm as f64)
 }
 
-/// s = T_comm / (T_comp + T_comm).
+/// Returns the communication fraction s = T_comm / (T_comp + T_comm).
 fn communication_fraction(steps: &[&StepAnalysis]) -> Option<f64> {
     let (compute, comm) = ranks_of(steps).fold((0_u64, 0_u64), |(compute, comm), (_, rank)| {
         (compute + rank.compute_nanos, comm + rank.comm_nanos)
@@ -266,13 +270,14 @@ fn communication_fraction(steps: &[&StepAnalysis]) -> Option<f64> {
     (compute + comm > 0).then(|| comm as f64 / (compute + comm) as f64)
 }
 
-/// mean_r |C_r| / T over all steps together, with T as what each adds to the run, so that the loss ledger sums to it.
+/// Returns the implied efficiency: mean_r |C_r| / T over all steps together. T is the time that a step adds to the run,
+/// so the loss ledger sums to 1 - E.
 fn implied_efficiency(steps: &[&StepAnalysis], period_ns: Option<f64>) -> Option<f64> {
     let compute = stats::mean(ranks_of(steps).map(|(_, rank)| rank.compute_nanos as f64))?;
     period_ns.filter(|period| *period > 0.0).map(|period| compute / period)
 }
 
-/// By rank; empty without steps, whose parts are unknown and not zero.
+/// Returns the ledger of each rank; empty without steps, because the parts are then unknown and not 0.
 fn ledger(steps: &[&StepAnalysis], ranks: u32) -> Vec<RankLedger> {
     if steps.is_empty() {
         return Vec::new();
@@ -295,7 +300,8 @@ fn ledger(steps: &[&StepAnalysis], ranks: u32) -> Vec<RankLedger> {
     ledger
 }
 
-/// What embeds the reducer numbers its collectives by one count, and only sums.
+/// Returns the function of a collective. Jobs with the built-in reducer number all collectives by one count and run
+/// only all-reduces.
 fn function(facts: &RunFacts, collective: &CollectiveAnalysis) -> Function {
     if is_foreign(&facts.origin) { Function::of(collective.seq) } else { Function::AllReduce }
 }
@@ -304,7 +310,7 @@ fn bucket_stats(facts: &RunFacts, steps: &[&StepAnalysis]) -> Vec<BucketStats> {
     type Key = (Reverse<Group>, Bucket, u64, Function);
     let mut by_bucket: BTreeMap<Key, Vec<&CollectiveAnalysis>> = BTreeMap::new();
     for one in steps.iter().flat_map(|step| &step.collectives) {
-        // The largest groups first: that is where gradients are.
+        // The largest groups, which reduce the gradients, come first.
         let key = (Reverse(one.group), one.bucket, one.bytes, function(facts, one));
         by_bucket.entry(key).or_default().push(one);
     }
@@ -335,14 +341,15 @@ fn bucket_stats(facts: &RunFacts, steps: &[&StepAnalysis]) -> Vec<BucketStats> {
     by_bucket.into_iter().filter_map(stats_of).collect()
 }
 
-/// Of the largest groups: a communicator of two ranks has another latency than one of all.
+/// Returns the points of the communication model, from the largest groups only: a communicator of two ranks has a
+/// different latency than one of all ranks.
 fn model_points(buckets: &[BucketStats]) -> Vec<(u64, f64)> {
     let largest = buckets.first().map(|bucket| bucket.group);
     let of_largest = buckets.iter().filter(|bucket| Some(bucket.group) == largest);
     of_largest.map(|bucket| (bucket.bytes, bucket.transfer_ns.median / 1e9)).collect()
 }
 
-/// A rank whose device was seen computes on it.
+/// Returns what the ranks compute on: GPUs if any rank has device samples.
 fn computed_on(facts: &RunFacts) -> ComputedOn {
     let has_device = facts.looks.iter().any(|looks| !looks.is_empty());
     if has_device { ComputedOn::Gpu } else { ComputedOn::Cpu }
@@ -371,7 +378,7 @@ fn verdicts(facts: &RunFacts, observed: &[&StepAnalysis]) -> Verdicts {
     found
 }
 
-/// From the first step that a verdict is about to the end of the last, on the server's clock.
+/// Returns the window of a verdict, from its first step to the end of its last, on the server's clock.
 fn window_of(verdict: &Verdict, observed: &[&StepAnalysis]) -> Option<(ServerNanos, ServerNanos)> {
     let window = |number: u64| {
         let at = observed.binary_search_by_key(&number, |step| step.step.0).ok()?;
