@@ -301,7 +301,7 @@ mod tests {
         assert!(a.offset_nanos > 0 && b.offset_nanos < 0, "the clocks move toward each other");
         assert!(a.bound_nanos < 1_000 && b.bound_nanos < 1_000);
         assert!(fits[2].is_none());
-        assert_eq!(a.bound_between(&a), 0, "a clock is exact against itself");
+        assert_eq!(a.bound_between(&a), 0, "a clock has no error against itself");
         assert_eq!(a.bound_between(&b), a.bound_nanos + b.bound_nanos);
         // The 600 ns may be the error of the devices, so they show nothing about the clocks of the hosts.
         let on_device = |clock, offset| Some(ClockFit { device_nanos: 400, ..fit(clock, offset)? });

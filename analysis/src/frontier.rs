@@ -89,6 +89,6 @@ mod tests {
         assert_eq!(increments[0], Increment { part: Part::Input, rank: 1, nanos: 40 });
         assert_eq!(increments.iter().map(|increment| increment.nanos).sum::<u64>(), 113);
         let wait = increments.iter().find(|increment| increment.part == Part::ExposedWait).unwrap();
-        assert_eq!(wait.nanos, 0, "the victims' wait moves nothing");
+        assert_eq!(wait.nanos, 0, "the wait of a victim does not move the frontier");
     }
 }

@@ -24,7 +24,7 @@ const STEAL_EXPLAINS: f64 = 0.5;
 struct Span {
     from: MonoNanos,
     until: MonoNanos,
-    /// The figures in seconds, by figure; NaN if a figure is unknown, so that sums stay unknown too.
+    /// The figures in seconds, by figure; NaN if a figure is unknown, which makes every sum with it unknown.
     seconds: [f32; FIGURES],
     /// The span merges two to the power of this many samples.
     level: u8,
@@ -240,7 +240,7 @@ impl Shares {
     }
 }
 
-/// What takes time from ranks.
+/// The causes that take time from ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taker {
     Limit,
@@ -273,9 +273,9 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// Adds to a verdict with the cause host or processor who used the cores of its ranks in `window`. If steal explains
-/// slow compute, changes the cause to host. Leaves any other verdict unchanged: who used the cores is no evidence of,
-/// for example, a slow network.
+/// Adds evidence of who used the ranks' cores in `window` to a verdict with the cause host or processor. If steal
+/// explains slow compute, changes the cause to host. Leaves any other verdict unchanged, because use of the cores is no
+/// evidence of, for example, a slow network.
 pub fn explain(verdict: &mut Verdict, hosts: &Hosts<'_>, window: (ServerNanos, ServerNanos)) {
     let (suspects, its, own) = match &verdict.culprit {
         Some(Culprit::Rank(rank)) => (vec![*rank as usize], "its", "itself"),

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_is_counted_in_the_bin_it_lies_in() {
+    fn every_value_is_counted_in_its_bin() {
         let waits = [0.0, 999.0, 1_000.0];
         let transfers = [16_000.0, 16_001.0, 1e6];
         let histogram = histogram(waits.into_iter(), transfers.into_iter());

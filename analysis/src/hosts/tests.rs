@@ -48,7 +48,7 @@ fn window_sums_are_exact_however_old_the_samples_are() {
     assert_eq!(all.get(HostFigure::Interval), Some(100_000.0));
     let recent = history.within((MonoNanos(99_999 * SECOND), MonoNanos(100_000 * SECOND)));
     assert_eq!(recent.get(HostFigure::Interval), Some(1.0), "the newest second is a span of its own");
-    assert_eq!(recent.get(Busy), None, "no sample had it");
+    assert_eq!(recent.get(Busy), None, "no sample has this figure");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn steal_is_the_cause_of_slow_compute_only_if_it_explains_the_cost() {
         "computes more slowly than the others",
         &[rank(7, "0", &stolen(90)), rank(8, "1", &stolen(90))],
     );
-    assert_eq!(both.cause, Cause::Compute, "the others lose as much");
+    assert_eq!(both.cause, Cause::Compute, "the other ranks lose as much");
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub(super) struct Excess {
     pub(super) compute_cpu: Option<f64>,
     /// The compute time that the suspects' larger number of samples explains.
     pub(super) compute_by_samples: f64,
-    /// Whether the compute excess lies within what processors vary by for short periods.
+    /// Whether the compute excess lies within the usual variation of processors.
     pub(super) is_processors: bool,
     /// How forward and backward of the worst suspect vary over steps, beyond the variation of the other ranks.
     pub(super) compute_variation: Option<Variation>,

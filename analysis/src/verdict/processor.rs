@@ -18,7 +18,7 @@ const VARIES_BY: f64 = 0.25;
 /// The share of compute up to which the processors of all ranks vary together; 14 % was observed.
 pub(super) const ALL_VARY_BY: f64 = 0.15;
 
-/// Returns true if a fault lies within what processors vary by.
+/// Returns true if a fault lies within the usual variation of processors.
 pub(super) fn explains(excess: &Excess, persistence: Persistence, cost: Cost, setting: &Setting<'_>) -> bool {
     setting.computed_on == ComputedOn::Cpu
         && excess.cause() == Cause::Compute

@@ -284,7 +284,7 @@ fn a_temporarily_slow_device_is_not_uneven_work() {
 }
 
 #[test]
-fn few_steps_and_few_ranks_are_insufficient_evidence() {
+fn too_few_steps_or_ranks_are_insufficient_evidence() {
     assert_eq!(judge(&run(19, |_, rank| (rank == 1).then_some((50 * MS, Part::Input)))), []);
     assert!(insufficient(19, 4).unwrap().contains("insufficient evidence"));
     assert!(insufficient(20, 4).is_none());
