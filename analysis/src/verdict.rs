@@ -40,13 +40,13 @@ use excess::Excess;
 const LEAST_STEPS: usize = 20;
 /// The number of steps with the fault that high confidence requires.
 const HIGH_CONFIDENCE_STEPS: usize = 100;
-/// An obvious fault is named at once. It costs at least this share of a step,
+/// The least share of a step that an obvious fault costs. An obvious fault is named at once.
 const OBVIOUS_SHARE: f64 = 0.2;
-/// in at least this many steps,
+/// The least number of steps that have an obvious fault.
 const OBVIOUS_STEPS: usize = 20;
-/// with the rank last in at least this share of them,
+/// The least share of these steps in which the rank is last.
 const OBVIOUS_LAST_SHARE: f64 = 0.8;
-/// and at a cost of at least this many standard deviations of its scatter from step to step. No healthy rank falls
+/// The least cost of an obvious fault, in standard deviations of its scatter from step to step. No healthy rank falls
 /// behind that far for that long.
 const OBVIOUS_DEVIATIONS: f64 = 3.0;
 /// The least share of the steps with the fault in which the rank is last. Chance alone seldom reaches it.
@@ -56,7 +56,7 @@ const LEAST_COST_SHARE: f64 = 0.02;
 /// The least cost of a reported effect, in whole steps: the smaller an effect, the longer it is observed before it is
 /// reported. Cores of one machine differ by some percent for seconds at a time, and no user can act on that.
 const LEAST_STEPS_LOST: f64 = 5.0;
-/// By how many standard deviations a rank must be last more often than its turn over all steps: p < 1e-5.
+/// The number of standard deviations by which a rank must be last more often than its turn over all steps: p < 1e-5.
 const LEAST_OFTEN_Z: f64 = 4.42;
 /// The number of neighboring steps that count as one choice when the steps of a fault are chosen, because neighboring
 /// steps are alike.
