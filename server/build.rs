@@ -1,38 +1,38 @@
-//! Embeds the browser client that `cargo xtask web` left in `target/dist`. Without it the server still
-//! builds, and its pages say which command is missing.
+//! Embeds the dashboard that `cargo xtask web` leaves in `target/dist`. Without it the server still builds, and its
+//! pages name the missing command.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 fn main() {
-    let manifest = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
-    let dist = manifest.parent().expect("the crate lies in the workspace").join("target/dist");
-    // Cargo looks at a folder's files only if the folder is there.
+    let manifest = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
+    let dist = manifest.parent().expect("the crate is in the workspace").join("target/dist");
+    // Cargo watches a folder's files only if the folder exists.
     fs::create_dir_all(&dist).expect("target is writable");
     println!("cargo::rerun-if-changed={}", dist.display());
-    let out = PathBuf::from(std::env::var("OUT_DIR").expect("cargo sets it"));
+    let out = PathBuf::from(std::env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
     let mut files = Vec::new();
     list(&dist, &mut files);
     files.sort();
     let mut code = String::from("pub(super) static ASSETS: &[Asset] = &[\n");
     for file in files.iter().filter(|file| !is_compressed(file)) {
         println!("cargo::rerun-if-changed={}", file.display());
-        let name = file.strip_prefix(&dist).expect("it was found there").to_string_lossy().replace('\\', "/");
+        let name = file.strip_prefix(&dist).expect("the file is in dist").to_string_lossy().replace('\\', "/");
         let sibling = |extension: &str| {
             let path = PathBuf::from(format!("{}.{extension}", file.display()));
             if path.is_file() { format!("Some({})", embed(&path, &out)) } else { "None".into() }
         };
         let (plain, br, gz) = (embed(file, &out), sibling("br"), sibling("gz"));
         writeln!(code, "    Asset {{ path: {name:?}, plain: {plain}, br: {br}, gz: {gz} }},")
-            .expect("a string takes all");
+            .expect("writing to a string cannot fail");
     }
     code.push_str("];\n");
     fs::write(out.join("assets.rs"), code).expect("OUT_DIR is writable");
 }
 
-/// An expression for a file's bytes. They are copied first: a later `cargo xtask web` removes files, and must
-/// not break a build that was not told yet.
+/// Returns an expression for a file's bytes. The file is copied first: a later `cargo xtask web` removes files, and
+/// cargo may rebuild this crate before it runs this script again.
 fn embed(file: &Path, out: &Path) -> String {
     let copy = out.join(file.file_name().expect("a file has a name"));
     fs::copy(file, &copy).expect("OUT_DIR is writable");

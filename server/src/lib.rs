@@ -1,8 +1,8 @@
-//! Collect, keep, serve: the server behind the `paceline` program, and the program's commands.
+//! The server behind the `paceline` program, and the program's commands.
 //!
-//! A batch's way: [`http`] takes it in, [`store`] makes it durable, [`state`] joins it with the other ranks'
-//! and analyses each step once; readers (the live stream, the API, [`metrics`], [`export`]) get snapshots.
-//! One task owns the state; nothing else locks it.
+//! [`http`] accepts a batch, [`store`] makes it durable, and [`state`] joins it with the batches of other ranks and
+//! analyses each step once. Readers (the live stream, the API, [`metrics`], [`export`]) get snapshots. One task owns
+//! the state, so the state has no locks.
 
 pub mod cli;
 pub mod clock;

@@ -1,4 +1,4 @@
-//! The `paceline` program. It only dispatches.
+//! The `paceline` program. All commands are in the library (`paceline::cli`).
 
 use clap::Parser;
 

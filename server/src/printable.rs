@@ -1,15 +1,16 @@
-//! Text of others made harmless to print: names and reasons come from whoever sends batches.
+//! Makes untrusted text safe to print. Names and reasons come from whatever sends batches.
 
 use std::borrow::Cow;
 
-/// `text` with all characters made visible that a terminal obeys or that hide others: control characters but newlines
-/// and tabs, and marks that reverse the direction of text. Names and reasons come from whoever sends batches.
+/// Escapes the characters of `text` that control a terminal or hide other characters: control characters except newline
+/// and tab, and invisible or direction-changing marks.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, |c| (c.is_control() && c != '\n' && c != '\t') || hides(c))
 }
 
-/// As [`printable`], on one line: a name or a reason with a line break could pass for a line of a report.
+/// Escapes like [`printable`], and line breaks too: a name or a reason with a line break could pass for a line of a
+/// report.
 #[must_use]
 pub fn one_line(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c.is_control() || hides(c))
@@ -37,7 +38,7 @@ mod tests {
     use super::{one_line, printable};
 
     #[test]
-    fn what_a_terminal_obeys_is_shown_instead() {
+    fn control_characters_are_escaped() {
         let hostile = "a\x1b]0;owned\x07\u{9b}31m\r\u{202e}b";
         let shown = printable(hostile);
         assert_eq!(shown, "a\\u{1b}]0;owned\\u{7}\\u{9b}31m\\r\\u{202e}b");
@@ -45,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_one_line() {
+    fn line_breaks_in_a_name_are_escaped() {
         assert_eq!(one_line("job\nRank 0 failed\x1b[1m"), "job\\nRank 0 failed\\u{1b}[1m");
         assert!(matches!(one_line("größe 2"), Cow::Borrowed(_)));
     }

@@ -1,4 +1,5 @@
-//! A running server: directory, log, hub, door; started by `paceline serve` and by `paceline run`.
+//! A running server, started by `paceline serve` and `paceline run`: it holds the data directory and runs the log, the
+//! hub and the HTTP listener.
 
 use std::collections::BTreeSet;
 use std::fs::{DirBuilder, Permissions};
@@ -34,46 +35,46 @@ use crate::store::replay;
 use crate::store::sealer::{Closed, Sealer};
 use crate::vitals::Vitals;
 
-/// Requests under way get this long when the server stops.
+/// The time that requests in progress get when the server stops.
 const REQUEST_GRACE: Duration = Duration::from_millis(500);
-/// And logs that are being sealed this long.
+/// The time that logs being sealed get when the server stops.
 const SEAL_GRACE: Duration = Duration::from_secs(5);
 
-/// How to serve.
+/// The options of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to listen; port 0 takes a free one.
+    /// The address to listen on. Port 0 selects a free port.
     pub listen: SocketAddr,
     /// The data directory.
     pub data: PathBuf,
-    /// What clients must show; needed beyond loopback.
+    /// The token that clients must present. Required for an address beyond loopback.
     pub token: Option<String>,
-    /// Names, beside addresses, under which the server may be called.
+    /// Host names, in addition to IP addresses, that requests may use for the server.
     pub host_names: Vec<String>,
 }
 
-/// A server that runs until it is stopped.
+/// A server. It runs until [`Self::stop`].
 pub struct Server {
-    /// Where it listens, as a browser writes it: `http://127.0.0.1:8080`.
+    /// The URL that the server listens on, such as `http://127.0.0.1:8080`.
     pub address: String,
     /// The task that owns the runs.
     pub hub: Hub,
-    /// Whether all its parts work.
+    /// The health of the server's threads and tasks.
     pub vitals: Vitals,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
     closing: JoinHandle<()>,
     sealing: std::thread::JoinHandle<()>,
-    // Last, so that the directory is released when everything else has ended.
+    // Last, because fields are dropped in order: the directory is released after everything else.
     _held: Held,
 }
 
 impl Server {
-    /// Takes the directory, replays its runs, and listens.
+    /// Locks the data directory, replays its runs and listens.
     ///
     /// # Errors
-    /// When the address or the directory cannot be had, or the address is beyond loopback and there is no
-    /// token.
+    /// Returns an error if the address is in use or the directory cannot be locked, or if the address is beyond
+    /// loopback and there is no token.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
         check_exposure(&options)?;
         make_private(&options.data)?;
@@ -84,14 +85,14 @@ impl Server {
         let vitals = Vitals::default();
         let ((runs, unsealed), runs_at) = (replay_all(&layout, clock).await?, layout.clone());
         let (sealer, sealing) =
-            Sealer::start(layout.clone(), &vitals).context("cannot start the sealer's thread")?;
+            Sealer::start(layout.clone(), &vitals).context("cannot start the sealer thread")?;
         sealer.seal_later(unsealed);
         let writer = Writer::new(layout).holding_open(most_open(files_allowed()));
         let log = Log::start(writer, metrics.server.clone(), sealer, &vitals)
-            .context("cannot start the log's thread")?;
+            .context("cannot start the log thread")?;
         let listener = TcpListener::bind(options.listen)
             .await
-            .with_context(|| format!("cannot listen on {}: choose another with --listen", options.listen))?;
+            .with_context(|| format!("cannot listen on {}: use another --listen address", options.listen))?;
         let address = format!("http://{}", listener.local_addr()?);
         held.announce(&address)?;
         let guard = Guard {
@@ -117,7 +118,7 @@ impl Server {
         Ok(Self { address, hub, vitals, stop, task, closing, sealing, _held: held })
     }
 
-    /// Stops taking requests, waits a moment for those under way, cuts live streams, and seals what has ended.
+    /// Stops accepting requests, waits briefly for those in progress, ends live streams, and seals logs of ended runs.
     pub async fn stop(self) {
         let Self { stop, mut task, closing, sealing, hub, _held, .. } = self;
         stop.send_replace(true);
@@ -128,36 +129,37 @@ impl Server {
         closing.abort();
         let _aborted = closing.await;
         drop(hub);
-        // The log ends with its last handle, the sealer with the log. What it does not finish in time is
-        // sealed at the next start.
+        // The log thread ends with its last handle, and the sealer with the log thread. Logs that are not sealed in
+        // time are sealed at the next start.
         let joined = tokio::task::spawn_blocking(move || sealing.join());
         let _in_time = tokio::time::timeout(SEAL_GRACE, joined).await;
     }
 }
 
-/// How many files this process may have open.
+/// Returns the number of files that this process may have open.
 fn files_allowed() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
     limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
-/// Lets this process have as many files open as it may ask for: a connection is one, and so is a log. For a server alone:
-/// jobs inherit the limit.
+/// Raises this process's limit of open files to its maximum, because each connection and each log is a file. Only for a
+/// process that is nothing but a server: jobs would inherit the limit.
 pub fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
-    // Where this is refused the limit stays, and connections are bounded by it.
+    // If this fails, the limit stays and bounds the number of connections.
     let _refused = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// What jobs say of themselves is for their user: the directory and all in it are closed to others.
+/// Creates the directory of runs and closes it to other users: records of jobs are for their user only.
 fn make_private(data: &Path) -> anyhow::Result<()> {
     let runs = data.join("runs");
-    let context = || format!("cannot make the data directory {}", data.display());
+    let context = || format!("cannot create the data directory {}", data.display());
     DirBuilder::new().recursive(true).mode(0o700).create(&runs).with_context(context)?;
     std::fs::set_permissions(&runs, Permissions::from_mode(0o700)).with_context(context)
 }
 
-/// Files of this process are its user's alone. For a server alone: jobs inherit it.
+/// Makes new files of this process private to its user. Only for a process that is nothing but a server: jobs would
+/// inherit the umask.
 pub fn close_files_to_others() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
 }
@@ -165,7 +167,7 @@ pub fn close_files_to_others() {
 fn check_exposure(options: &Options) -> anyhow::Result<()> {
     if !options.listen.ip().is_loopback() && options.token.is_none() {
         bail!(
-            "{} can be reached from other machines: give a token with --token-file or PACELINE_TOKEN, or listen on \
+            "{} can be reached from other machines: set a token with --token-file or PACELINE_TOKEN, or listen on \
              127.0.0.1",
             options.listen
         );
@@ -182,7 +184,7 @@ fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// Replays all runs, before any log is written to. Returns the logs of runs that are over, to be sealed.
+/// Replays all runs before any log is written to. Returns the logs of ended runs, to be sealed.
 async fn replay_all(layout: &Layout, clock: ServerClock) -> anyhow::Result<(Collection, Vec<Closed>)> {
     let layout = layout.clone();
     let work = move || {
@@ -196,36 +198,36 @@ async fn replay_all(layout: &Layout, clock: ServerClock) -> anyhow::Result<(Coll
                 runs.add(run);
             }
             Some(Err(reason)) => {
-                tracing::error!(run = %id, %reason, "this run cannot be read: it is not shown, and takes no batches");
+                tracing::error!(run = %id, %reason, "this run cannot be read: it is not shown and accepts no batches");
                 runs.set_aside(id, reason);
             }
             None => {}
         })?;
         Ok::<_, anyhow::Error>((runs, unsealed))
     };
-    tokio::task::spawn_blocking(work).await.context("reading the data directory failed")?
+    tokio::task::spawn_blocking(work).await.context("cannot read the data directory")?
 }
 
 fn replay_one(layout: &Layout, id: &RunId, clock: ServerClock) -> Option<Result<Replayed, String>> {
     recovery::cut_and_say(layout, id);
     let of = |run| catch_unwind(AssertUnwindSafe(|| Replayed::of(run, clock.now())));
     let run = replay::guarded_run(layout, id)?;
-    Some(run.and_then(|run| of(run).map_err(|_| "summing it up fails: this is a defect of Paceline".into())))
+    Some(run.and_then(|run| of(run).map_err(|_| "its summary fails: this is a defect of Paceline".into())))
 }
 
-/// The logs of a run that is over, if there are any that are not sealed.
+/// Returns the logs of an ended run that are not sealed, or `None` if all are.
 fn logs(layout: &Layout, run: RunId) -> Option<Closed> {
     match layout.folder(&run).logs() {
         Ok(logs) => logs.last().map(|&last| Closed { run, last }),
         Err(error) => {
-            tracing::warn!(%run, %error, "its logs could not be listed, and are not sealed now");
+            tracing::warn!(%run, %error, "cannot list the logs of this run: they are sealed at the next start");
             None
         }
     }
 }
 
-/// Closes the log of each run that ends, so that it is sealed while the server lives. Those that were over when it started
-/// are `closed` already.
+/// Closes the log of each run when the run ends, so that the log is sealed while the server runs. `closed` holds the
+/// runs that had ended before the server started.
 async fn close_ended(hub: Hub, log: Log, mut closed: BTreeSet<RunId>) {
     let mut snapshots = hub.subscribe();
     loop {
@@ -239,7 +241,7 @@ async fn close_ended(hub: Hub, log: Log, mut closed: BTreeSet<RunId>) {
     }
 }
 
-/// Runs that have ended and whose log was not closed for it.
+/// Returns the ended runs that are not in `closed`.
 fn ended_runs(snapshot: &Snapshot, closed: &BTreeSet<RunId>) -> Vec<RunId> {
     let ended = |state| matches!(state, RunState::Completed | RunState::Failed);
     let runs = snapshot.runs.iter().filter(|(id, run)| ended(run.summary.state) && !closed.contains(id));

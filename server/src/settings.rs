@@ -1,4 +1,4 @@
-//! What a person may set for the whole process, once, when it starts.
+//! Settings of the whole process, set once at start.
 
 use std::sync::OnceLock;
 
@@ -6,21 +6,21 @@ use analysis::verdict::NOTABLE_SHARE;
 
 static NOTABLE: OnceLock<f64> = OnceLock::new();
 
-/// Sets the share of time below which an effect is a note and not a verdict, 0 to 1. Later calls change nothing.
+/// Sets the share of time below which an effect is a note and not a verdict, from 0 to 1. Later calls have no effect.
 pub fn set_notable_share(share: f64) {
     let _set_before = NOTABLE.set(share);
 }
 
-/// The share of time below which an effect is a note and not a verdict, 0 to 1.
+/// Returns the share of time below which an effect is a note and not a verdict, from 0 to 1.
 #[must_use]
 pub fn notable_share() -> f64 {
     *NOTABLE.get().unwrap_or(&NOTABLE_SHARE)
 }
 
-/// Reads `5%` or `0.05`.
+/// Parses a share such as `5%` or `0.05`.
 ///
 /// # Errors
-/// When it is neither, or not between 0 and 1.
+/// Returns an error if the text is neither a percentage nor a fraction, or if the share is not between 0 and 1.
 pub fn share(text: &str) -> Result<f64, String> {
     let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent, 100.0));
     let share = number.trim().parse::<f64>().map(|number| number / scale);

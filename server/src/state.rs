@@ -1,4 +1,4 @@
-//! The state of all runs, owned by one task ([`hub`]); what readers get are snapshots.
+//! The state of all runs. One task owns it ([`hub`]), and readers get snapshots.
 
 mod began;
 pub mod budget;

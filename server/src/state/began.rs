@@ -1,18 +1,18 @@
-//! When faults that are still there began, remembered for longer than the live report looks back.
+//! The onset of faults that are still present, remembered for longer than the live report covers.
 
 use std::collections::BTreeMap;
 
 use wire::views::{Cause, Culprit, Report, VerdictState};
 
-/// The first and the newest step that had the fault, by the ranks that are named and by its cause.
+/// The first and the newest step of each fault, by the named ranks and the cause.
 #[derive(Debug, Default)]
 pub(super) struct Began {
     by_fault: BTreeMap<(Vec<u32>, Cause), (u64, u64)>,
 }
 
 impl Began {
-    /// Corrects the beginning of each fault that reaches back to the first step of `report`: it began when it was first
-    /// seen to. Faults that the report does not have are forgotten.
+    /// Corrects the onset of each fault that reaches back to the first step of `report` to the step in which the fault
+    /// was first seen. Faults that the report does not contain are forgotten.
     pub(super) fn date(&mut self, report: &mut Report) {
         let mut seen = BTreeMap::new();
         for verdict in &mut report.verdicts {
@@ -40,7 +40,7 @@ mod tests {
     use crate::export::report::tests::fixed;
 
     #[test]
-    fn a_fault_began_when_it_was_first_seen_also_when_the_report_does_not_look_back_so_far() {
+    fn a_fault_keeps_its_onset_when_the_report_no_longer_covers_it() {
         let mut began = Began::default();
         let mut seen = |steps, state| {
             let mut report = fixed();
@@ -51,6 +51,6 @@ mod tests {
         assert_eq!(seen((80, 500), VerdictState::Active), (80, 500));
         assert_eq!(seen((300, 811), VerdictState::Active), (80, 811));
         assert_eq!(seen((700, 1_200), VerdictState::Active), (80, 1_200));
-        assert_eq!(seen((2_000, 2_500), VerdictState::Active), (2_000, 2_500), "it was away in between");
+        assert_eq!(seen((2_000, 2_500), VerdictState::Active), (2_000, 2_500), "the fault was absent in between");
     }
 }

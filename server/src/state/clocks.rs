@@ -1,4 +1,4 @@
-//! The clocks of a run's ranks: those of one host share a clock, and its probes.
+//! The clocks of a run's ranks. Ranks on one host share a clock and its probes.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use wire::clock::Probe;
 
 use super::budget;
 
-/// A clock that one or more ranks stamp with.
+/// A clock that one or more ranks use for their timestamps.
 #[derive(Default)]
 struct Clock {
     name: String,
@@ -15,15 +15,15 @@ struct Clock {
     fit: Option<ClockFit>,
 }
 
-/// The clocks of a run, by number.
+/// The clocks of a run, by index.
 #[derive(Default)]
 pub struct Clocks {
     clocks: Vec<Clock>,
 }
 
 impl Clocks {
-    /// The number of the clock with this name; an empty name is a clock of its own. A new clock takes the place of one
-    /// that no rank stamps with any more, as far as `used` (one entry a rank) shows one.
+    /// Returns the index of the clock named `name`. An empty name always means a clock of its own. A new clock replaces
+    /// one that no rank uses, if there is one: `used` holds each rank's clock.
     pub fn number(&mut self, name: &str, used: impl ExactSizeIterator<Item = Option<u32>>) -> u32 {
         let known = self.clocks.iter().position(|clock| !name.is_empty() && clock.name == name);
         let number = known.or_else(|| self.unused(used)).unwrap_or(self.clocks.len());
@@ -37,7 +37,8 @@ impl Clocks {
         number as u32
     }
 
-    /// A clock that no rank stamps with. There is none while there are fewer clocks than ranks.
+    /// Returns the index of a clock that no rank uses. While there are fewer clocks than ranks, returns `None` without
+    /// a search.
     fn unused(&self, used: impl ExactSizeIterator<Item = Option<u32>>) -> Option<usize> {
         if self.clocks.len() < used.len() {
             return None;
@@ -47,13 +48,13 @@ impl Clocks {
         is_used.iter().position(|used| !used)
     }
 
-    /// Adds probes, and fits the clock again.
+    /// Adds probes and fits the clock again.
     pub fn add(&mut self, number: u32, probes: &[Probe]) {
         let most = (budget::PROBES / self.clocks.len().max(1)).clamp(16, budget::CLOCK_PROBES);
         let (Some(first), Some(clock)) = (probes.first(), self.clocks.get_mut(number as usize)) else {
             return;
         };
-        // Ranks of one clock send in any order; the fit wants the newest last, roughly.
+        // Ranks of one clock send in any order. The fit needs the newest probe roughly last.
         let at = clock.probes.partition_point(|probe| probe.sent <= first.sent);
         let newer = clock.probes.split_off(at);
         clock.probes.extend(probes.iter().copied().chain(newer));
@@ -62,13 +63,13 @@ impl Clocks {
         clock.fit = clocks::fit(number, clock.probes.make_contiguous());
     }
 
-    /// A clock as fitted from its probes.
+    /// Returns the fit of a clock to its probes.
     #[must_use]
     pub fn fit(&self, number: u32) -> Option<ClockFit> {
         self.clocks.get(number as usize)?.fit
     }
 
-    /// Bytes that probes take.
+    /// Returns the size of all probes and names, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.clocks.iter().map(|clock| clock.probes.capacity() * size_of::<Probe>() + clock.name.len()).sum()
@@ -83,7 +84,7 @@ mod tests {
     fn a_clock_that_no_rank_uses_is_replaced() {
         let mut clocks = Clocks::default();
         for life in 0..100 {
-            // One rank, which comes back with a new clock each time.
+            // A single rank, which restarts with a new clock each time.
             let number = clocks.number(&format!("boot-{life}"), [None].into_iter());
             assert_eq!(number, 0);
         }

@@ -15,7 +15,7 @@ use super::hub::Command;
 use super::run::Run;
 use super::snapshot::RunSnapshot;
 
-/// A run in memory, and what readers were last shown of it.
+/// A run in memory, with the snapshot that readers last received.
 pub(super) struct Held {
     pub(super) run: Run,
     pub(super) shown: Option<Arc<RunSnapshot>>,
@@ -24,25 +24,25 @@ pub(super) struct Held {
     pub(super) report: Option<Arc<Report>>,
     pub(super) reported_at: Option<ServerNanos>,
     pub(super) report_took_nanos: i64,
-    /// A report is being made.
+    /// Whether a report is in progress.
     pub(super) is_reporting: bool,
-    /// It is in the line of runs that have steps to analyse.
+    /// Whether the run is in the queue of runs with steps to analyse.
     pub(super) is_queued: bool,
-    /// Readers have not been shown the newest of it.
+    /// Whether the run has changed since the last snapshot.
     pub(super) dirty: bool,
-    /// The newest report does not cover the newest of it.
+    /// Whether the run has changed since the newest report.
     pub(super) is_stale: bool,
-    /// When somebody last asked for it, or sent it something.
+    /// The time of the last request or batch for this run.
     pub(super) asked_at: Instant,
-    /// Who waits for its first report.
+    /// The requests that wait for the run's first report.
     pub(super) openers: Vec<oneshot::Sender<Option<Arc<RunSnapshot>>>>,
-    /// Reports that wait until all closed steps are analysed.
+    /// Requests for reports that wait until all closed steps are analysed.
     pub(super) until_settled: Vec<Command>,
-    /// Example steps that were looked for on disk, the newest last, and when that was.
+    /// The example steps that were looked up on disk.
     pub(super) examples: Examples,
 }
 
-/// Which example steps were looked for on disk.
+/// The example steps that were looked up on disk, newest last, and the time of the last lookup.
 #[derive(Default)]
 pub(super) struct Examples {
     sought: VecDeque<Step>,
@@ -50,7 +50,8 @@ pub(super) struct Examples {
 }
 
 impl Examples {
-    /// True when `step` is to be looked for now: at most one every `every`, and none again while it is remembered.
+    /// Returns true if `step` should be looked up now, and records the lookup. Lookups are at least `every` apart, and
+    /// a remembered step is not looked up again.
     pub(super) fn is_due(&mut self, step: Step, every: Duration) -> bool {
         let is_early = self.sought_at.is_some_and(|at| at.elapsed() < every);
         if is_early || self.sought.contains(&step) {
@@ -65,7 +66,7 @@ impl Examples {
     }
 }
 
-/// Example steps that are remembered: a run has some verdicts.
+/// The largest number of remembered example steps. A run has only a few verdicts.
 const MOST_EXAMPLES: usize = 32;
 
 impl Held {
@@ -88,13 +89,13 @@ impl Held {
         }
     }
 
-    /// About how many bytes it takes.
+    /// Returns the approximate size of the run, in bytes.
     fn bytes(&self) -> usize {
         let by_rank = size_of::<RankLedger>() + size_of::<RankClock>();
         self.run.bytes() + self.report.as_ref().map_or(0, |report| report.clocks.len() * by_rank)
     }
 
-    /// True when the run is over and the last word on it is shown: it can leave memory.
+    /// Returns true if the run has ended and its final state is shown. The run can then leave memory.
     pub(super) fn is_done(&self, now: ServerNanos) -> bool {
         self.run.is_over(now)
             && self.run.is_settled()
@@ -105,21 +106,22 @@ impl Held {
     }
 }
 
-/// A larger run that has left memory is no baseline until somebody asks for it: its ledger has a line a rank, of some 80
-/// bytes, and there may be 10,000 runs.
+/// The largest world size of a run that remains a baseline after it leaves memory. The ledger has a line of about 80
+/// bytes per rank, and there may be 10,000 runs. A larger run becomes a baseline again when a request reads it from
+/// disk.
 const BASELINE_RANKS: u32 = 256;
 
-/// A run that has left memory. Its files have all of it.
+/// A run that has left memory. Its files contain everything.
 pub struct Shelved {
     pub(super) summary: RunSummary,
     baseline: Option<Arc<Report>>,
-    /// What is asked of it, until it is read.
+    /// Commands that wait until the run is read.
     pub(super) waiting: Vec<Command>,
     pub(super) is_loading: bool,
 }
 
 impl Shelved {
-    /// Of a run with this report.
+    /// Returns the entry for a run with this summary and report.
     pub(super) fn new(summary: RunSummary, report: &Report) -> Self {
         let may_be_baseline = summary.state == RunState::Completed
             && summary.ranks_expected <= BASELINE_RANKS
@@ -135,8 +137,8 @@ impl Shelved {
     }
 }
 
-/// What a baseline is asked for: throughput, and what steps cost. The rest of a report takes some 20 KB; the reasons for
-/// missing figures alone take 2 KB.
+/// Returns the parts of a report that a baseline needs: throughput and the cost of steps. The rest of a report takes
+/// about 20 KB, of which the reasons for missing figures take 2 KB.
 fn as_baseline(report: &Report) -> Report {
     Report {
         buckets: Vec::new(),
@@ -153,14 +155,14 @@ fn as_baseline(report: &Report) -> Report {
 
 /// A run that was replayed from disk.
 pub enum Replayed {
-    /// It is still running.
+    /// A run that may receive more batches.
     Live(Box<Run>),
-    /// It stays on disk: only its summary is kept.
+    /// An ended run. It stays on disk, and only its summary is in memory.
     Over(RunId, Box<Shelved>),
 }
 
 impl Replayed {
-    /// What becomes of a run that was replayed.
+    /// Classifies a replayed run as live or over.
     #[must_use]
     pub fn of(run: Run, now: ServerNanos) -> Self {
         if !run.is_over(now) {
@@ -171,17 +173,17 @@ impl Replayed {
     }
 }
 
-/// All runs.
+/// All runs of a server.
 #[derive(Default)]
 pub struct Collection {
     pub(super) held: BTreeMap<RunId, Held>,
     pub(super) shelved: BTreeMap<RunId, Shelved>,
-    /// Why each of them is set aside.
+    /// The runs that are set aside, with the reason for each.
     pub(super) aside: BTreeMap<RunId, String>,
 }
 
 impl Collection {
-    /// Adds a run that was replayed from disk.
+    /// Adds a replayed run.
     pub fn add(&mut self, replayed: Replayed) {
         match replayed {
             Replayed::Over(id, shelved) => drop(self.shelved.insert(id, *shelved)),
@@ -192,37 +194,37 @@ impl Collection {
         }
     }
 
-    /// Runs that are over and on disk only.
+    /// Returns the runs that have ended and are on disk only.
     #[must_use]
     pub fn over(&self) -> BTreeSet<RunId> {
         self.shelved.keys().cloned().collect()
     }
 
-    /// Sets a run aside: nothing of it is shown or taken in.
+    /// Sets a run aside: it is no longer shown and accepts no batches.
     pub fn set_aside(&mut self, run: RunId, reason: String) {
         self.held.remove(&run);
         self.shelved.remove(&run);
         self.aside.insert(run, reason);
     }
 
-    /// How many runs there are.
+    /// Returns the number of runs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.held.len() + self.shelved.len() + self.aside.len()
     }
 
-    /// True when there is none.
+    /// Returns true if there are no runs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// About how many bytes all runs in memory take.
+    /// Returns the approximate size of all runs in memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.held.values().map(Held::bytes).sum()
     }
 
-    /// Halves what the largest run has in memory; false when nothing came of it.
+    /// Drops the older half of what the largest run has in memory. Returns false if this freed nothing.
     pub(super) fn halve_largest(&mut self) -> bool {
         let Some(largest) = self.held.values_mut().max_by_key(|held| held.run.bytes()) else { return false };
         let before = largest.run.bytes();

@@ -1,7 +1,8 @@
-//! Single ranks at a level of detail: as many cells as a chart has pixels for, however large the run.
+//! Per-rank figures at the level of detail that a chart can show: as many cells as the chart has pixels, for a run of
+//! any size.
 //!
-//! Nothing is kept for it: a tile over 1,024 ranks and 2,000 steps reads two million analysed cells once, which
-//! takes some tens of milliseconds outside the hub, and pages ask for what they show only.
+//! Nothing is cached. A tile over 1,024 ranks and 2,000 steps reads two million analysed cells once, which takes some
+//! tens of milliseconds outside the hub, and the dashboard requests only what it shows.
 
 use std::sync::Arc;
 
@@ -9,24 +10,24 @@ use analysis::step::{RankAnalysis, StepAnalysis};
 use wire::live::tile::{MAX_CELLS, Measure, Reduce, Tile};
 use wire::live::{FLAG_MISSING, FLAG_SHADOW, StepRanks};
 
-/// What a tile is to show.
+/// The request for a tile.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// Which figure.
+    /// The figure to show.
     pub measure: Measure,
-    /// How cells are pooled.
+    /// The reduction of several values to one cell.
     pub reduce: Reduce,
-    /// First and last step.
+    /// The first and the last step.
     pub steps: (u64, u64),
-    /// First and last rank.
+    /// The first and the last rank.
     pub ranks: (u32, u32),
-    /// Columns at most.
+    /// The largest number of columns.
     pub columns: u32,
-    /// Rows at most.
+    /// The largest number of rows.
     pub rows: u32,
 }
 
-/// One axis of a tile: where it begins, how much a cell covers, how many cells there are.
+/// One axis of a tile: its first value, the values per cell, and the number of cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Axis {
     first: u64,
@@ -35,7 +36,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// The finest power of two that covers `first..=last` with at most `most` cells.
+    /// Returns the finest axis, in powers of two, that covers `first..=last` with at most `most` cells.
     fn fit(first: u64, last: u64, most: u64) -> Self {
         let cells = |per_cell: u64| (last / per_cell - first / per_cell).saturating_add(1);
         let mut per_cell = 1;
@@ -50,7 +51,7 @@ impl Axis {
     }
 }
 
-/// The tile that was asked for, over `steps`, which lie in the range that was asked for.
+/// Computes the requested tile from `steps`.
 #[must_use]
 pub fn tile(steps: &[Arc<StepAnalysis>], asked: &Asked) -> Tile {
     let rows = Axis::fit(asked.ranks.0.into(), asked.ranks.1.max(asked.ranks.0).into(), asked.rows.into());
@@ -87,12 +88,12 @@ pub fn tile(steps: &[Arc<StepAnalysis>], asked: &Asked) -> Tile {
     out
 }
 
-/// One cell for all 2^32 steps there can be covers one less than that.
+/// Converts the values per cell to 32 bits. A single cell for all 2^32 steps is given a size of one less.
 fn fitting(per_cell: u64) -> u32 {
     u32::try_from(per_cell).unwrap_or(u32::MAX)
 }
 
-/// A shadow step has no marks: only its length is known.
+/// Returns a figure of a rank. A shadow step has no marks, so only its duration is known.
 fn value(measure: Measure, step: &StepAnalysis, rank: &RankAnalysis) -> f32 {
     match measure {
         Measure::StepTime => rank.step_nanos as f32,
@@ -102,7 +103,7 @@ fn value(measure: Measure, step: &StepAnalysis, rank: &RankAnalysis) -> f32 {
     }
 }
 
-/// One step rank by rank.
+/// Returns the figures of all ranks in one step.
 #[must_use]
 pub fn ranks(step: &StepAnalysis) -> StepRanks {
     let mut out = StepRanks { step: step.step.0, ..StepRanks::default() };
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
     use wire::ids::Step;
 
-    /// A step whose rank r took `nanos[r]`; 0 is a rank whose records are missing.
+    /// A step in which rank r took `nanos[r]`. 0 stands for a rank without records.
     fn step(number: u64, nanos: &[u64]) -> Arc<StepAnalysis> {
         let rank = |&nanos: &u64| {
             (nanos > 0).then_some(RankAnalysis {
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_a_rank_and_step_where_there_is_room() {
+    fn each_rank_and_step_has_its_own_cell_where_there_is_room() {
         let steps = [step(4, &[1, 2, 3]), step(6, &[7, 0, 9])];
         let tile = tile(&steps, &asked((4, 6), 10, 10));
         assert_eq!((tile.step, tile.per_column, tile.per_row, tile.rows), (4, 1, 1, 3));
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_of_a_cell_never_disappears_and_the_mean_is_one() {
+    fn cells_show_their_largest_value_or_their_mean() {
         let steps: Vec<_> = (0..64).map(|n| step(n, &[4, if n == 37 { 900 } else { 2 }, 6])).collect();
         for (columns, rows) in [(1, 1), (3, 2), (64, 3), (7, 1)] {
             let tile = tile(&steps, &asked((0, 63), columns, rows));
@@ -180,15 +181,15 @@ mod tests {
     }
 
     #[test]
-    fn levels_begin_at_multiples_so_that_tiles_fit_together() {
+    fn tiles_begin_at_multiples_of_their_cell_size() {
         let steps: Vec<_> = (10..30).map(|n| step(n, &[n, n, n])).collect();
         let tile = tile(&steps, &asked((13, 29), 5, 8));
         assert_eq!((tile.step, tile.per_column, tile.columns()), (12, 4, 5));
-        assert_eq!(tile.values[0], 15.0, "steps 13 to 15: what was not asked for is not in it");
+        assert_eq!(tile.values[0], 15.0, "steps 13 to 15: step 12 was not requested");
     }
 
     #[test]
-    fn one_step_rank_by_rank() {
+    fn a_step_has_a_figure_for_each_rank_and_flags_missing_ranks() {
         let ranks = ranks(&step(3, &[5, 0]));
         assert!(ranks.is_consistent());
         assert_eq!(ranks.flags, [0, FLAG_MISSING]);

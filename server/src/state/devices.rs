@@ -1,4 +1,4 @@
-//! What is known of the devices of a run: what each says once a second, and bursts.
+//! The devices of a run: samples, taken once per second, and bursts.
 
 use std::collections::VecDeque;
 
@@ -11,21 +11,22 @@ use wire::views::{Cause, Culprit, RankBurst, RankDevice, Report, Verdict};
 
 use super::run::Run;
 
-/// A rank is asked for a burst for so long, in milliseconds: agents send a heartbeat every two seconds.
+/// The time for which a rank is asked for a burst, in milliseconds. Agents send a heartbeat every two seconds.
 const ASKED_MILLIS: u64 = 10_000;
-/// A burst is evidence for so long.
+/// The time for which a burst counts as evidence, in nanoseconds.
 const BURST_NANOS: i64 = 300_000_000_000;
-/// And asked for as evidence for so long, in milliseconds.
+/// The length of a burst that is requested as evidence, in milliseconds.
 const EVIDENCE_MILLIS: u16 = 1_000;
-/// Looks at a device that are kept: two minutes of them.
+/// The largest number of samples stored per rank: two minutes.
 const MOST_LOOKS: usize = 120;
 
-/// What a look at a device takes at most: two minutes of them are kept, so that most replace an older one.
+/// The largest size that a device sample adds, in bytes. Only two minutes are stored, so most samples replace an older
+/// one.
 pub(super) const LOOK_BYTES: usize = size_of::<Look>();
-/// What an entry of a map of figures takes.
+/// The size of an entry in a map of figures, in bytes.
 const FIGURE_BYTES: usize = 24;
 
-/// What a burst takes.
+/// Returns the approximate size of a burst, in bytes.
 pub(super) fn burst_bytes(burst: &Burst) -> usize {
     let names = match &burst.outcome {
         BurstOutcome::Recorded(activity) => {
@@ -36,20 +37,20 @@ pub(super) fn burst_bytes(burst: &Burst) -> usize {
     size_of::<Burst>() + names
 }
 
-/// What is known of the devices of one rank.
+/// The devices of one rank.
 #[derive(Default)]
 pub struct RankDevices {
     newest: Option<DeviceSample>,
-    /// What of the last looks verdicts rest on.
+    /// The figures of recent samples that verdicts use.
     looks: VecDeque<Look>,
-    /// What they did when somebody asked last, and when that came.
+    /// The newest burst, and the time of its arrival.
     burst: Option<(Burst, ServerNanos)>,
-    /// A burst that the rank is asked for and has not answered.
+    /// The burst that the rank is asked for and has not sent yet.
     asked: Option<BurstRequest>,
 }
 
 impl RankDevices {
-    /// About how many bytes it takes.
+    /// Returns the approximate size, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let newest =
             self.newest.as_ref().map_or(0, |look| look.device.len() + look.figures.len() * FIGURE_BYTES);
@@ -76,7 +77,8 @@ impl RankDevices {
         self.asked = Some(request);
     }
 
-    /// The burst that the rank is asked for, unless it did not answer for too long: most jobs have nobody who could.
+    /// Returns the burst that the rank is asked for. The request expires, because most jobs have no agent that can
+    /// record bursts.
     #[must_use]
     pub fn asked(&self, now: ServerNanos) -> Option<BurstRequest> {
         let asked = self.asked?;
@@ -84,7 +86,7 @@ impl RankDevices {
         (now.0.max(0).unsigned_abs() / 1_000_000 < asked.number + patience).then_some(asked)
     }
 
-    /// The newest look.
+    /// Returns the newest sample.
     #[must_use]
     pub fn newest(&self) -> Option<&DeviceSample> {
         self.newest.as_ref()
@@ -94,13 +96,13 @@ impl RankDevices {
         self.looks.iter().copied().collect()
     }
 
-    /// How far its clock may be off on its host's, as far as that is told.
+    /// Returns the error bound of the device's clock against its host's clock, in nanoseconds, or 0 if it is unknown.
     pub(super) fn clock_bound_nanos(&self) -> u64 {
         let bound = |look: &DeviceSample| look.get(DeviceFigure::ClockErrorBoundNanoseconds);
         self.newest.as_ref().and_then(bound).unwrap_or(0)
     }
 
-    /// What they did, if that was recorded of late.
+    /// Returns the kernel activity of the newest burst, if that burst is recent.
     pub(super) fn activity(&self, now: ServerNanos) -> Option<Activity> {
         let (burst, came) = self.burst.as_ref().filter(|(_, came)| now - *came < BURST_NANOS)?;
         match &burst.outcome {
@@ -112,8 +114,8 @@ impl RankDevices {
     }
 }
 
-/// The first suspect of a verdict that wants to know more, and a rank that is not suspected, where both have devices:
-/// `known` says which ranks have.
+/// Returns the ranks whose devices are to be compared: the culprit of the first verdict that needs device evidence, and
+/// a rank that is not a culprit. `known` says which ranks have devices. Returns `None` if either has none.
 pub(super) fn to_compare(report: &Report, known: &[bool]) -> Option<(u32, u32)> {
     let wants = |verdict: &&Verdict| {
         matches!(verdict.cause, Cause::Compute | Cause::MoreWork | Cause::Host | Cause::ClockThrottle)
@@ -125,24 +127,24 @@ pub(super) fn to_compare(report: &Report, known: &[bool]) -> Option<(u32, u32)> 
     Some((suspect, peer))
 }
 
-/// What a verdict asks for.
+/// Returns the request for a burst as evidence.
 pub(super) fn request_of_evidence(now: ServerNanos) -> BurstRequest {
     BurstRequest::at(now, EVIDENCE_MILLIS)
 }
 
-/// As it is shown; each by rank.
+/// The devices of a run as they are shown, in order of rank.
 #[derive(Clone, Debug, Default)]
 pub struct Devices {
-    /// What each device said last.
+    /// The newest sample of each device.
     pub looks: Vec<RankDevice>,
     /// The newest bursts.
     pub bursts: Vec<RankBurst>,
-    /// Ranks that are asked for a burst and have not answered.
+    /// Ranks that are asked for a burst and have not sent it yet.
     pub asked: Vec<Rank>,
 }
 
 impl Devices {
-    /// As they are now.
+    /// Returns the devices of a run as they are now.
     #[must_use]
     pub fn of(run: &Run, now: ServerNanos) -> Self {
         let mut shown = Self::default();
