@@ -1,5 +1,5 @@
-//! Time of one all-reduce over the ring, every rank a thread: `cargo bench -p paceline-reducer`.
-#![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
+//! Measures the time of one all-reduce over a ring of threads: `cargo bench -p paceline-reducer`.
+#![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ fn main() {
     }
 }
 
-/// The times of one rank, sorted.
+/// Returns the times of one rank, sorted.
 fn measure(ranks: u32, floats: usize, tcp_only: bool) -> Vec<Duration> {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let master = listener.local_addr().expect("its address").to_string();

@@ -1,18 +1,19 @@
-//! Which parameter goes into which bucket: a pure function, equal on all ranks.
+//! The assignment of parameters to buckets, a pure function with the same result on all ranks.
 
 use wire::ids::Bucket;
 
 use crate::model::ParamId;
 
-/// Bytes of one gradient element.
+/// The size of a gradient element, in bytes.
 pub const ELEMENT_BYTES: u64 = size_of::<f32>() as u64;
 
-/// Size limits, as PyTorch DDP's: a small first bucket starts communication early, large ones use the link.
+/// The size limits of buckets, as in PyTorch DDP. A small first bucket starts communication early; large buckets use
+/// the link well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
-    /// Of the first bucket, in bytes.
+    /// The bucket cap of the first bucket, in bytes.
     pub first_bytes: u64,
-    /// Of all others, in bytes.
+    /// The bucket cap of all other buckets, in bytes.
     pub other_bytes: u64,
 }
 
@@ -22,8 +23,8 @@ impl Default for Caps {
     }
 }
 
-/// Fills buckets with `parameters` (id and bytes) in the given order. A bucket closes as soon as it holds its
-/// cap or more, so a parameter larger than the cap closes the bucket it falls into.
+/// Fills buckets with `parameters` (id and bytes) in the given order. A bucket closes as soon as its size reaches its
+/// cap, so a parameter larger than the cap closes the bucket that it falls into.
 #[must_use]
 pub fn assign(parameters: impl IntoIterator<Item = (ParamId, u64)>, caps: Caps) -> Vec<Vec<ParamId>> {
     let mut buckets: Vec<Vec<ParamId>> = Vec::new();
@@ -44,21 +45,21 @@ pub fn assign(parameters: impl IntoIterator<Item = (ParamId, u64)>, caps: Caps) 
     buckets
 }
 
-/// Where one parameter's gradient lies.
+/// The position of a parameter's gradient in its bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its bucket.
+    /// The bucket.
     pub bucket: Bucket,
-    /// Its first element in the bucket.
+    /// The index of the gradient's first element in the bucket.
     pub offset: usize,
-    /// How many elements it has.
+    /// The number of elements.
     pub len: usize,
 }
 
-/// The place of every parameter, by its id.
+/// Returns the position of every parameter, by id. `lens` has their numbers of elements.
 ///
 /// # Panics
-/// When `buckets` does not hold every parameter of `lens` once.
+/// Panics if `buckets` does not contain every parameter of `lens` exactly once.
 #[must_use]
 pub fn places(buckets: &[Vec<ParamId>], lens: &[usize]) -> Vec<Place> {
     let mut places = vec![None; lens.len()];
@@ -67,11 +68,11 @@ pub fn places(buckets: &[Vec<ParamId>], lens: &[usize]) -> Vec<Place> {
         for &ParamId(id) in bucket {
             let len = lens[id as usize];
             let before = places[id as usize].replace(Place { bucket: Bucket(index as u32), offset, len });
-            assert!(before.is_none(), "parameter {id} lies in two buckets");
+            assert!(before.is_none(), "parameter {id} is in two buckets");
             offset += len;
         }
     }
-    places.into_iter().map(|place| place.expect("every parameter lies in a bucket")).collect()
+    places.into_iter().map(|place| place.expect("every parameter is in a bucket")).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the reducer needs of a transport.
+//! The interface between the reducer and a transport.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,91 +10,95 @@ use crate::error::CommError;
 
 /// Blocking collectives over the ranks of one job, driven by one thread: the reducer's communication thread.
 ///
-/// Every rank calls the same methods in the same order. A call returns within the communicator's timeout,
-/// whatever the peers do. After an error every later call gives the same error.
+/// Every rank calls the same methods in the same order. A call returns within the communicator's timeout, whatever the
+/// peers do. After an error every later call returns the same error.
 ///
-/// [`local`](crate::local) is the reference, [`ring`](crate::ring) the one for processes. Device memory is reduced
-/// beside it ([`Control`]).
+/// [`local`](crate::local) is the reference implementation, [`ring`](crate::ring) the one for processes. Gradients in
+/// device memory may use another transport, with a communicator for control only ([`Control`]).
 pub trait Communicator: Send {
-    /// This rank.
+    /// Returns this rank.
     fn rank(&self) -> Rank;
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     fn world_size(&self) -> u32;
 
-    /// The number of the next collective. Ranks count alike, so it names one collective on all of them.
+    /// Returns the sequence number of the next collective. It identifies the same collective on all ranks, because they
+    /// count alike.
     fn next_seq(&self) -> Seq;
 
     /// Replaces `data` by its sum over all ranks. The result has the same bits on all ranks.
     ///
     /// # Errors
-    /// When a rank is lost, gives up, does not come in time, or is in another collective.
+    /// Returns an error if a rank is lost, gives up, does not arrive in time, or is in another collective.
     fn all_reduce(&mut self, data: &mut [f32]) -> Result<(), CommError>;
 
     /// Replaces `bytes` by those of `root`.
     ///
     /// # Errors
-    /// As [`Self::all_reduce`].
+    /// Returns the errors of [`Self::all_reduce`].
     fn broadcast(&mut self, root: Rank, bytes: &mut Vec<u8>) -> Result<(), CommError>;
 
-    /// The bytes of all ranks, by rank; their lengths may differ.
+    /// Returns the bytes of all ranks, by rank. Their lengths may differ.
     ///
     /// # Errors
-    /// As [`Self::all_reduce`].
+    /// Returns the errors of [`Self::all_reduce`].
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CommError>;
 
-    /// Returns when every rank has called it.
+    /// Returns once every rank has called it.
     ///
     /// # Errors
-    /// As [`Self::all_reduce`].
+    /// Returns the errors of [`Self::all_reduce`].
     fn barrier(&mut self) -> Result<(), CommError> {
         self.all_gather(&[]).map(drop)
     }
 
-    /// A way for another thread to give up while this one is in a collective.
+    /// Returns a handle by which another thread can give up while this one is in a collective.
     fn abort_handle(&self) -> AbortHandle;
 }
 
-/// A communicator beside something faster that carries the gradients, as NCCL does between GPUs: the ranks meet over
-/// it, and it knows who is to blame when what it does not carry does not come to an end.
+/// A communicator that coordinates ranks whose gradients use a faster transport, such as NCCL between GPUs.
+///
+/// The ranks exchange setup data over it. When a collective of the faster transport does not end, it determines which
+/// rank is responsible.
 pub trait Control: Communicator {
-    /// Counts a collective that is carried elsewhere, as if it were one of this communicator's.
+    /// Counts a collective of another transport as if it were one of this communicator.
     ///
     /// # Errors
-    /// When the ranks cannot go on; the collective must not be begun.
+    /// Returns an error if the ranks cannot continue. The collective must then not be begun.
     fn count(&mut self) -> Result<Seq, CommError>;
 
-    /// Why the ranks cannot go on, if that is known; asks nobody and does not wait.
+    /// Returns why the ranks cannot continue, if that is known. Sends nothing and does not wait.
     fn verdict(&self) -> Option<CommError>;
 
-    /// A collective that was counted did not end after so long: finds out who kept it. From now on no rank can go on.
+    /// Determines which ranks kept the counted collective `seq` from ending within `waited`. From now on no rank can
+    /// continue.
     fn overdue(&mut self, seq: Seq, waited: Duration) -> CommError;
 }
 
-/// Makes every rank's current and later collectives fail with a reason.
+/// A handle that makes the current and later collectives of every rank fail.
 #[derive(Clone)]
 pub struct AbortHandle(Arc<dyn Fn(&str) + Send + Sync>);
 
 impl AbortHandle {
-    /// Wraps what aborts.
+    /// Wraps the function that aborts.
     pub fn new(abort: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self(Arc::new(abort))
     }
 
-    /// Gives up: `reason` is what the other ranks report about this one.
+    /// Gives up. The other ranks report `reason` as the failure of this rank.
     pub fn abort(&self, reason: &str) {
         (self.0)(reason);
     }
 }
 
-/// Which collective a rank is in; what ranks compare when they meet.
+/// The kind of a collective, which ranks compare at its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collective {
-    /// [`Communicator::all_reduce`] of so many floats.
+    /// [`Communicator::all_reduce`] with its number of floats.
     AllReduce(u64),
-    /// [`Communicator::broadcast`] from a root.
+    /// [`Communicator::broadcast`] with its root.
     Broadcast(Rank),
-    /// [`Communicator::all_gather`], and the barrier that is made of it.
+    /// [`Communicator::all_gather`], or [`Communicator::barrier`], which uses it.
     AllGather,
 }
 

@@ -1,27 +1,30 @@
-//! Gradients in the memory of NVIDIA GPUs, reduced while the backward pass goes on, timed by the device itself.
+//! Gradients in the memory of NVIDIA GPUs, reduced while the backward pass continues, with times from the device.
 //!
 //! ```text
 //! compute stream   | kernel | scale |r0| kernel | scale |r1|             |wait| optimizer |
 //! urgent stream              (wait r0)| all-reduce 0 |e0|(wait r1)| all-reduce 1 |e1|
 //! ```
 //!
-//! With NCCL the training thread does not wait for the device: it arranges work, steps ahead if it can. A gradient is
-//! scaled into its bucket by a kernel behind the one that made it; an event on the compute stream (`r`) says that the
-//! bucket is ready and lets the urgent stream begin; an event behind the collective (`e`) lets the optimizer begin. Both
-//! orders are needed anyway, so that observing costs no more than that these two events keep their times. They are read
-//! later, when the device has come past them, and placed on the host's clock.
+//! With NCCL the training thread does not wait for the device. It enqueues work, up to some steps ahead:
 //!
-//! With [`Cuda::ranks_per_node`] the all-reduce of the picture is three of NCCL's collectives, between the same two events,
-//! and as before one bucket of the records:
+//! - A kernel scales each gradient into its bucket, after the kernel that computes the gradient.
+//! - An event on the compute stream (`r`) marks the bucket as ready and lets the urgent stream continue.
+//! - An event after the collective (`e`) lets the optimizer begin.
+//!
+//! The two events are needed for the order of the streams anyway. Observation only makes them keep their times, which
+//! are read after the device has passed them and converted to the host's clock.
+//!
+//! With [`Cuda::ranks_per_node`], each all-reduce above is three of NCCL's collectives between the same two events. The
+//! records still have one bucket for them:
 //!
 //! ```text
 //! urgent stream   (wait r0)| reduce-scatter in the node | all-reduce across nodes | all-gather in the node |e0|
 //! ```
 //!
-//! Collectives are NCCL's, or *staged*: copied to pinned memory, reduced by the [`Control`] communicator, and copied
-//! back, for which the end of a step waits. Staged is for ranks that share a GPU, which NCCL refuses, and for where there
-//! is no NCCL. With NCCL, the control communicator is what the ranks meet over, and what finds out who is to blame when a
-//! collective does not end: NCCL itself would wait forever.
+//! A collective is either NCCL's or *staged*. A staged bucket is copied to pinned memory, reduced by the [`Control`]
+//! communicator and copied back, and the end of a step waits for it. Staging is for ranks that share a GPU, which NCCL
+//! refuses, and for hosts without NCCL. With NCCL, the ranks meet over the control communicator. When a collective does
+//! not end, the control communicator determines which rank is responsible; NCCL itself would wait forever.
 //!
 //! ```no_run
 //! use agent::{Agent, Job};
@@ -31,7 +34,7 @@
 //! use wire::{event::SpanKind, ids::Step};
 //!
 //! let agent = Agent::from_env(Job { name: "m".into(), sample_unit: "tokens".into(), parameters: 1_000 });
-//! let ring = Ring::connect(&Config::from_env()?)?; // the ranks meet as torchrun's variables say
+//! let ring = Ring::connect(&Config::from_env()?)?; // the ranks meet at the address in torchrun's variables
 //! let device = Device::open(0)?;
 //! let compute = device.stream()?;
 //! let cuda = Cuda::new(device.clone(), compute.clone(), Transport::Nccl);
@@ -39,14 +42,14 @@
 //! let mut reducer =
 //!     Reducer::on_device(parameters, Box::new(ring), cuda, Options::default(), Instruments::of(&agent))?;
 //! let mut marks = agent.step_marks_by(DeviceTimes::of(&reducer, agent.recorder()));
-//! let gradient = device.zeros(1_000, &compute)?; // what a backward pass makes, on `compute`
+//! let gradient = device.zeros(1_000, &compute)?; // a backward pass computes it on `compute`
 //! let weight = reducer.id("weight").unwrap();
 //!
 //! let step = marks.begin_step(Step(0));
 //! marks.enter(SpanKind::Backward);
 //! reducer.begin_step(step, Share::even(reducer.world_size()))?;
 //! reducer.mark_ready(weight, gradient.as_view())?;
-//! let averages = reducer.finish_step()?; // there in the order of `compute`
+//! let averages = reducer.finish_step()?; // work enqueued on `compute` from now on sees them
 //! marks.enter(SpanKind::Optimizer);
 //! let _average = averages.gradient(weight);
 //! marks.end_step(64);
@@ -85,42 +88,47 @@ pub use memory::DeviceMemory;
 use recent::Recent;
 pub use times::DeviceTimes;
 
-/// Points in time that wait to be read: some hundred steps' worth, should the communication thread be held up.
+/// The size of the queue of events to be read. It covers hundreds of steps, in case the communication thread is
+/// delayed.
 const UNREAD: usize = 4_096;
 
-/// What carries gradients between GPUs.
+/// The transport of gradients between GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// NCCL, found at run time: each rank has a GPU of its own.
+    /// NCCL, found at run time. Each rank needs its own GPU.
     Nccl,
     /// The control communicator, through pinned host memory.
     Staged,
 }
 
-/// A rank's GPU and how it is used.
+/// The GPU of a rank, with the settings for its use.
 #[derive(Clone)]
 pub struct Cuda {
     /// The GPU.
     pub device: Device,
-    /// The stream on which gradients are made and averages are used. Only the thread that calls the reducer works on it, so
-    /// that it may be that thread's own default stream, as candle's is. Where memory is allocated by cudarc on it, see
-    /// [`Device::keep_memory`].
+    /// The stream on which gradients are computed and averages are used. Only the thread that calls the reducer uses
+    /// the stream, so it may be that thread's default stream, as with candle. If cudarc allocates memory on the stream,
+    /// see [`Device::keep_memory`].
     pub compute: Arc<CudaStream>,
-    /// What carries gradients.
+    /// The transport of gradients.
     pub transport: Transport,
-    /// With NCCL: how many consecutive ranks have GPUs that are closer to each other than to all others, which as a rule
-    /// are those of a node; the same on all ranks. A bucket then goes by way of nodes: its sum over a node's ranks is dealt
-    /// out to them, each reduces its shard with those that have the same one on other nodes, and the shards are gathered
-    /// on each node. Between nodes goes the size of a bucket divided by this number, instead of a bucket. The world must
-    /// be a multiple; 1, and all ranks, are the same as `None`: one collective of all. Needs NCCL 2.18.
+    /// With NCCL: the number of consecutive ranks whose GPUs are closer to each other than to all other GPUs, usually
+    /// those of a node. Must be the same on all ranks. Needs NCCL 2.18.
+    ///
+    /// A bucket is then reduced in three collectives: a reduce-scatter among the ranks of each node, an all-reduce of
+    /// each shard among the ranks that hold it on the different nodes, and an all-gather on each node. The traffic
+    /// between nodes is the size of a bucket divided by this number.
+    ///
+    /// The world size must be a multiple of this number. With 1, and with the world size itself, a bucket is reduced in
+    /// one collective of all ranks, as with `None`.
     pub ranks_per_node: Option<u32>,
-    /// NCCL's library, where it is not to be looked for.
+    /// The path of NCCL's library. `None` searches for it.
     pub nccl: Option<PathBuf>,
-    /// NVML's library, where it is not the loader's.
+    /// The path of NVML's library. `None` leaves the search to the loader.
     pub nvml: Option<PathBuf>,
-    /// CUPTI's library, where it is not to be looked for.
+    /// The path of CUPTI's library. `None` searches for it.
     pub cupti: Option<PathBuf>,
-    /// How long a collective may take from when this rank's device has come to it.
+    /// The longest time that a collective may take once this rank's device has reached it.
     pub timeout: Duration,
     /// The clock of the records.
     #[doc(hidden)]
@@ -128,7 +136,7 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// With a timeout of one minute, as the ring has.
+    /// Creates settings with a timeout of one minute.
     #[must_use]
     pub fn new(device: Device, compute: Arc<CudaStream>, transport: Transport) -> Self {
         let timeout = Duration::from_secs(60);
@@ -147,11 +155,11 @@ impl Cuda {
 }
 
 impl Reducer<DeviceMemory> {
-    /// Makes a reducer for parameters on a GPU; the ranks meet over `control`. Use [`DeviceTimes`] to mark its steps.
+    /// Creates a reducer for parameters on a GPU. The ranks meet over `control`. Use [`DeviceTimes`] to mark its steps.
     ///
     /// # Errors
-    /// As [`Reducer::new`]; and, on every rank, when one rank's GPU or NCCL cannot be used, or the ranks do not fill nodes of
-    /// [`Cuda::ranks_per_node`].
+    /// Returns the errors of [`Reducer::new`]. Also returns an error, on every rank, if the GPU or NCCL of one rank
+    /// cannot be used, or if the world size is not a multiple of [`Cuda::ranks_per_node`].
     pub fn on_device(
         parameters: Vec<Parameter>,
         mut control: Box<dyn Control>,
@@ -175,15 +183,15 @@ impl Reducer<DeviceMemory> {
     }
 }
 
-/// Looks at the device, until this is dropped.
+/// The threads that sample the device and record bursts. Dropping the value ends them.
 pub(crate) struct Looks {
     _each_second: Watch,
     _when_asked: OnDemand,
 }
 
 impl Looks {
-    /// Tells the server once a second what the device does, and how well its clock is known; and when it asks, every kernel
-    /// of a short while.
+    /// Starts the threads. One sends a sample of the device once per second, with the error bound of the device's
+    /// clock. The other records bursts on request or on schedule.
     fn start(cuda: &Cuda, notes: &Notes, bound: Bound, recent: Recent) -> Self {
         let (pci_bus_id, now) = (cuda.device.pci_bus_id.clone(), cuda.now);
         let samples = notes.clone();
@@ -222,12 +230,12 @@ fn make(control: &mut dyn Control, cuda: &mut Cuda) -> Result<Way, CommError> {
     }
 }
 
-/// The error of a device as one of this host.
+/// Converts the error of a device to an error of this host.
 fn working<T>(result: Result<T, DeviceError>) -> Result<T, CommError> {
     result.map_err(refused("working on the GPU"))
 }
 
-/// The error of a library as one of this host.
+/// Converts the error of a library to an error of this host.
 fn refused<E: ToString>(doing: &'static str) -> impl Fn(E) -> CommError {
     move |error| CommError::System { doing: doing.into(), reason: error.to_string() }
 }

@@ -1,86 +1,87 @@
-//! What can go wrong, by what a caller can do about it. Every text names the rank or the parameter.
+//! The errors of the reducer, distinguished by what a caller can do about them. Every message names the rank or the
+//! parameter.
 
 use std::fmt;
 use std::time::Duration;
 
 use wire::ids::{Rank, Seq, Step};
 
-/// Why a collective, or the way to it, failed.
+/// The failure of a collective, or of its preparation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommError {
-    /// A rank's process or host is gone.
+    /// The process or host of a rank is gone.
     #[error("rank {rank} is lost: {reason}")]
     RankLost {
-        /// The rank that went first.
+        /// The rank that was lost first.
         rank: Rank,
-        /// How that was seen.
+        /// How the loss was noticed.
         reason: String,
     },
-    /// A rank said that it cannot go on.
+    /// A rank reported that it cannot continue.
     #[error("rank {rank} gave up: {reason}")]
     RankFailed {
         /// The rank that gave up first.
         rank: Rank,
-        /// What it said.
+        /// The reason that the rank gave.
         reason: String,
     },
-    /// A collective was not complete in time.
+    /// A collective did not complete in time.
     #[error("collective {seq} did not complete within {}: {}", secs(*.waited), absent_text(.absent))]
     TimedOut {
         /// The collective.
         seq: Seq,
-        /// How long the first rank waited.
+        /// The time that the first rank waited.
         waited: Duration,
-        /// Who kept it: empty when everybody had arrived.
+        /// The ranks that did not arrive. Empty if all arrived.
         absent: Vec<Absent>,
     },
-    /// Ranks met in different collectives.
+    /// Two ranks are in different collectives.
     #[error(
-        "ranks are not in the same collective: rank {rank} is in number {}, rank {peer} in number {}; \
+        "ranks are not in the same collective: rank {rank} is in collective {}, rank {peer} in collective {}; \
          every rank must make the same calls in the same order", place(.ours), place(.theirs)
     )]
     Mismatch {
-        /// The rank that saw it.
+        /// The rank that noticed the mismatch.
         rank: Rank,
-        /// Its collective: number and kind.
+        /// The collective of `rank`: its sequence number and kind.
         ours: (Seq, String),
-        /// The rank it met.
+        /// The rank with which `rank` disagrees.
         peer: Rank,
-        /// That one's collective.
+        /// The collective of `peer`.
         theirs: (Seq, String),
     },
-    /// Rank 0 does not let this process in.
+    /// Rank 0 refused this process.
     #[error("rank 0 at {master} refused this process: {reason}")]
     Refused {
-        /// Where rank 0 listens.
+        /// The address at which rank 0 listens.
         master: String,
-        /// What it said.
+        /// The reason that rank 0 gave.
         reason: String,
     },
     /// The ranks did not find each other.
     #[error("the ranks did not meet at {master} within {}: {reason}", secs(*.waited))]
     Rendezvous {
-        /// Where rank 0 listens or should listen.
+        /// The address at which rank 0 listens or should listen.
         master: String,
-        /// How long this rank waited.
+        /// The time that this rank waited.
         waited: Duration,
-        /// Who or what is missing.
+        /// The missing rank or the failed operation.
         reason: String,
     },
-    /// The settings make no sense.
+    /// A setting is invalid or contradicts another.
     #[error("{setting}: {reason}")]
     Setting {
-        /// Which one, as the user wrote it: an environment variable or a field.
+        /// The setting as the user wrote it: an environment variable or a field.
         setting: &'static str,
-        /// What is wrong and what would be right.
+        /// What is wrong, and how to correct it.
         reason: String,
     },
-    /// The operating system refused something on this host.
+    /// The operating system or a library on this host failed.
     #[error("{doing}: {reason}")]
     System {
-        /// What was attempted.
+        /// The operation that failed.
         doing: String,
-        /// What the system said.
+        /// The error that the system or library returned.
         reason: String,
     },
 }
@@ -88,9 +89,10 @@ pub enum CommError {
 /// A rank that kept a collective from completing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absent {
-    /// Which.
+    /// The rank.
     pub rank: Rank,
-    /// The collectives it has begun, or `None` when it does not even answer (stopped, or cut off).
+    /// The number of collectives that the rank has begun, or `None` if the rank does not answer (stopped, or cut off
+    /// from the network).
     pub begun: Option<u64>,
 }
 
@@ -100,7 +102,7 @@ impl fmt::Display for Absent {
             None => write!(f, "rank {} does not answer (stopped, or cut off from the network)", self.rank),
             Some(0) => write!(f, "rank {} did not arrive (it has not begun any collective)", self.rank),
             Some(begun) => {
-                write!(f, "rank {} did not arrive (the last it began is collective {})", self.rank, begun - 1)
+                write!(f, "rank {} did not arrive (it last began collective {})", self.rank, begun - 1)
             }
         }
     }
@@ -108,7 +110,7 @@ impl fmt::Display for Absent {
 
 fn absent_text(absent: &[Absent]) -> String {
     if absent.is_empty() {
-        return "every rank has arrived, but the data did not get through".into();
+        return "every rank arrived, but the data did not get through".into();
     }
     join(absent.iter().map(ToString::to_string), "; ")
 }
@@ -125,32 +127,32 @@ pub(crate) fn join(parts: impl IntoIterator<Item = String>, separator: &str) -> 
     parts.into_iter().collect::<Vec<_>>().join(separator)
 }
 
-/// Why a reducer cannot go on. It stays failed with the same error.
+/// The failure of a reducer, which returns the same error from every later call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReduceError {
-    /// A model without parameters.
+    /// The model has no parameters.
     #[error("there is nothing to reduce: the list of parameters is empty")]
     NoParameters,
-    /// Two parameters of one name.
+    /// Two parameters have the same name.
     #[error("parameters {first} and {second} are both named {name:?}: names must be unique")]
     DuplicateName {
         /// The name.
         name: String,
-        /// Index of the first.
+        /// The index of the first parameter.
         first: usize,
-        /// Index of the second.
+        /// The index of the second parameter.
         second: usize,
     },
     /// The ranks do not train the same model.
     #[error("the ranks do not have the same model; compared with rank 0: {}", differences(.0))]
     ModelMismatch(
-        /// Each rank that differs, and its first difference.
+        /// Each rank that differs from rank 0, with its first difference.
         Vec<(Rank, String)>,
     ),
-    /// A gradient came twice in one micro-batch.
+    /// A parameter was marked twice in one micro-batch.
     #[error(
-        "parameter {name:?} was marked ready twice in step {step}: its gradient was complete already. A parameter \
-         that the forward pass uses twice must go through one hook, so that its gradient comes once, summed"
+        "parameter {name:?} was marked ready twice in step {step}: its gradient was already complete. A parameter \
+         that the forward pass uses twice must go through one hook, which receives the summed gradient once"
     )]
     MarkedTwice {
         /// The parameter.
@@ -165,17 +167,17 @@ pub enum ReduceError {
     WrongLength {
         /// The parameter.
         name: String,
-        /// Elements of the gradient.
+        /// The number of elements in the gradient.
         got: usize,
-        /// Elements of the parameter.
+        /// The number of elements in the parameter.
         expected: usize,
-        /// Its shape.
+        /// The shape of the parameter.
         shape: Vec<usize>,
     },
     /// Parameters got no gradient.
     #[error(
         "step {step} ended on rank {rank}, but {} of {of} parameters got no gradient: {}. Either the loss does not \
-         depend on them, or an operation without a backward pass lies between. If that is meant, allow it with \
+         depend on them, or an operation without a backward pass lies in between. If that is intended, set \
          UnusedParameters::Find", .names.len(), some_of(.names)
     )]
     NoGradient {
@@ -183,12 +185,12 @@ pub enum ReduceError {
         step: Step,
         /// This rank.
         rank: Rank,
-        /// The parameters, in the order they were declared.
+        /// The names of these parameters, in declared order.
         names: Vec<String>,
-        /// How many there are in all.
+        /// The number of all parameters.
         of: usize,
     },
-    /// A parameter was marked unused, but that was not allowed beforehand.
+    /// A parameter was marked unused, which the options do not allow.
     #[error("parameter {name:?} was marked unused, but the reducer was made with UnusedParameters::Refuse")]
     UnusedRefused {
         /// The parameter.
@@ -202,40 +204,40 @@ pub enum ReduceError {
     Shares {
         /// The step.
         step: Step,
-        /// The sum as text, so that errors compare.
+        /// The sum as text, so that errors can be compared.
         sum: String,
     },
-    /// Calls came in an order that makes no sense.
+    /// A call is not allowed at this point.
     #[error("{call} in step {step}: {reason}")]
     Order {
-        /// What was called.
+        /// The call.
         call: &'static str,
-        /// In which step, or after which.
+        /// The step within or after which the call was made.
         step: Step,
-        /// Why that makes no sense.
+        /// Why the call is not allowed.
         reason: String,
     },
-    /// The ranks rebuilt their buckets from something that is no order of the parameters.
+    /// Rank 0 sent a bucket order that is not a permutation of the parameters.
     #[error("rank 0 sent a bucket order that is not an order of the {parameters} parameters: {reason}")]
     BadOrder {
-        /// How many parameters there are.
+        /// The number of parameters.
         parameters: usize,
-        /// What is wrong with it.
+        /// What is wrong with the order.
         reason: String,
     },
     /// The transport failed.
     #[error(transparent)]
     Comm(#[from] CommError),
-    /// The job itself gave up, by [`crate::Reducer::abort`].
+    /// The job gave up with [`crate::Reducer::abort`].
     #[error("this rank gave up: {0}")]
     Aborted(
-        /// What the job said.
+        /// The reason that the job gave.
         String,
     ),
     /// The communication thread is gone, which is a bug in the communicator.
     #[error("the communication thread ended unexpectedly{}", if .0.is_empty() { String::new() } else { format!(": {}", .0) })]
     ThreadLost(
-        /// What it said when it panicked, if anything.
+        /// The panic message, if any.
         String,
     ),
 }
@@ -244,7 +246,7 @@ fn differences(all: &[(Rank, String)]) -> String {
     join(all.iter().map(|(rank, text)| format!("rank {rank}: {text}")), "; ")
 }
 
-/// All names, or the first ten and how many more.
+/// Lists the names. Of more than ten, lists the first ten and counts the rest.
 fn some_of(names: &[String]) -> String {
     const SHOWN: usize = 10;
     let shown = join(names.iter().take(SHOWN).map(|name| format!("{name:?}")), ", ");

@@ -1,4 +1,4 @@
-//! Gradients in host memory: buckets are vectors, and a collective is over when its call returns.
+//! Gradients in host memory. Buckets are vectors, and a collective is complete when its call returns.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::memory::{Carrier, Memory, ReadTail};
 use crate::slots::COMM;
 use crate::worker::Launch;
 
-/// Gradients are slices of host memory.
+/// Host memory, in which gradients are slices.
 #[derive(Default)]
 pub struct Host {
-    /// When the wait began: the clock, and the thread's processor time.
+    /// The beginning of the current wait: the time, and the processor time of the thread in nanoseconds.
     waits: Option<(MonoNanos, u64)>,
 }
 
@@ -31,7 +31,7 @@ impl Memory for Host {
         clock::now()
     }
 
-    /// The next bucket that is handed over, or waited for, tells.
+    /// Returns `None`, since the next bucket that is handed over or awaited returns the error.
     fn failure(&self) -> Option<CommError> {
         None
     }
@@ -114,7 +114,7 @@ impl Memory for Host {
     }
 }
 
-/// Reduces by a [`Communicator`], one bucket after the other.
+/// The host backend: reduces one bucket after the other with a [`Communicator`].
 pub struct HostCarrier {
     comm: Box<dyn Communicator>,
 }

@@ -1,8 +1,8 @@
-//! A bucketed, overlapped gradient all-reduce for data-parallel training, instrumented from the inside.
+//! A bucketed gradient all-reduce for data-parallel training that overlaps with the backward pass and records itself.
 //!
-//! A job gives its parameters to a [`Reducer`] once. In each step the backward pass hands over every gradient
-//! as it becomes ready; a bucket whose last gradient came is reduced on a communication thread while the
-//! backward pass goes on; the end of the step hands back the average over all ranks.
+//! A job passes its parameters to a [`Reducer`] once. In each step, the backward pass passes every gradient as it
+//! becomes ready. When the last gradient of a bucket is ready, a communication thread reduces the bucket while the
+//! backward pass continues. The end of the step returns the averages over all ranks.
 //!
 //! ```
 //! use reducer::{Instruments, Options, Parameter, Reducer, Share, local};
@@ -15,16 +15,21 @@
 //!     Reducer::new(parameters, Box::new(world.remove(0)), Options::default(), Instruments::none())?;
 //! let [weight, bias] = [reducer.id("weight").unwrap(), reducer.id("bias").unwrap()];
 //! reducer.begin_step(StepContext { step: Step(0), shadow: false }, Share::even(1))?;
-//! reducer.mark_ready(bias, &[1.0, 2.0])?; // the backward pass ends with what the forward pass began with
+//! reducer.mark_ready(bias, &[1.0, 2.0])?; // the backward pass visits parameters in reverse order
 //! reducer.mark_ready(weight, &[0.0; 4])?;
 //! assert_eq!(reducer.finish_step()?.gradient(bias), Some(&[1.0, 2.0][..]));
 //! # Ok::<(), reducer::ReduceError>(())
 //! ```
 //!
-//! What it promises: buckets are reduced in the same order on all ranks whatever order gradients come in; the
-//! result has the same bits on all ranks; whatever goes wrong ends in an error that names the parameter or
-//! the rank, on every rank, within the communicator's timeout; after an error the reducer stays failed.
-//! What it does not know: autograd, optimizers, and how ranks are started.
+//! Guarantees:
+//!
+//! - All ranks reduce buckets in the same order, in whatever order gradients become ready.
+//! - The result has the same bits on all ranks.
+//! - Every failure becomes an error on every rank, within the communicator's timeout. The error names the parameter or
+//!   the rank.
+//! - After an error the reducer stays failed.
+//!
+//! The crate does not depend on autograd, on optimizers or on how ranks are started.
 
 pub mod bucketing;
 mod communicator;

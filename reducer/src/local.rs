@@ -1,7 +1,7 @@
 //! Threads of one process as ranks: the reference that other communicators are compared with.
 //!
-//! Every rank adds all contributions in the order of ranks, so the result is deterministic and does not depend
-//! on how parameters lie in buckets. It is made to be obviously right, not fast.
+//! Every rank adds all contributions in the order of ranks, so the result is deterministic and does not depend on the
+//! layout of parameters in buckets. The code aims at being obviously correct, not fast.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use crate::error::{Absent, CommError};
 pub struct Local {
     rank: Rank,
     next: u64,
-    /// What this rank was told; it hears nothing else from then on.
+    /// The error that this rank has returned, and returns from every later call.
     failed: Option<CommError>,
     shared: Arc<Shared>,
 }
@@ -37,7 +37,7 @@ struct State {
 }
 
 impl State {
-    /// A rank that is gone and had not begun collective `seq`.
+    /// Returns an error that names a rank which left before it began collective `seq`, if there is one.
     fn lost_before(&self, seq: u64) -> Option<CommError> {
         let (rank, _) = (0..).zip(&self.left).find(|(rank, left)| **left && self.begun[*rank] <= seq)?;
         let reason = format!("it left before collective {seq}");
@@ -68,7 +68,8 @@ enum Payload {
     Bytes(Arc<[u8]>),
 }
 
-/// The ranks of a world of `size` threads. A collective that is not complete after `timeout` fails everywhere.
+/// Returns the ranks of a world of `size` threads. A collective that is not complete after `timeout` fails on all
+/// ranks.
 #[must_use]
 pub fn world(size: u32, timeout: Duration) -> Vec<Local> {
     let state = State { begun: vec![0; size as usize], left: vec![false; size as usize], ..State::default() };
@@ -79,7 +80,7 @@ pub fn world(size: u32, timeout: Duration) -> Vec<Local> {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // A rank that panicked while it held the lock left nothing half done: every change is one statement.
+        // A rank that panicked while holding the lock left a consistent state, because every change is one statement.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -90,7 +91,7 @@ impl Shared {
 }
 
 impl Local {
-    /// Puts this rank's part of the collective down and returns everybody's.
+    /// Deposits this rank's payload for the next collective and returns the payloads of all ranks.
     fn exchange(&mut self, collective: Collective, payload: Payload) -> Result<Vec<Payload>, CommError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -123,7 +124,7 @@ impl Local {
     fn wait_for(&self, seq: u64, mut state: MutexGuard<'_, State>) -> Result<Vec<Payload>, CommError> {
         let deadline = Instant::now() + self.shared.timeout;
         loop {
-            // First, because a rank may have failed in a later collective while this one slept.
+            // Checked first, because a rank may have failed in a later collective while this one slept.
             if let Some(all) = take(&mut state, seq) {
                 return Ok(all);
             }
@@ -237,7 +238,7 @@ impl Control for Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        // Collectives that this rank has taken part in complete; whoever waits for it in a later one learns why.
+        // Collectives that this rank has joined still complete. Ranks that wait for it in a later one get an error.
         let mut state = self.shared.state();
         state.left[self.rank.0 as usize] = true;
         drop(state);

@@ -1,8 +1,9 @@
-//! What differs with where gradients live: on the host, or on a device whose work the host only arranges.
+//! The interface to the memory in which gradients live: the host's, or that of a device for which the host only
+//! enqueues work.
 //!
-//! A [`Memory`] is the training thread's side: it writes gradients into buckets and waits for the reduced ones. Its
-//! [`Carrier`] is the communication thread's: it reduces buckets and knows when that happened. What passes between
-//! them is a bucket's floats and what tells when they were ready.
+//! A [`Memory`] is the training thread's side. It writes gradients into buckets and waits for the reduced buckets. Its
+//! backend ([`Carrier`]) is the communication thread's side. It reduces buckets and measures when that happened. A
+//! bucket's floats pass between the two, together with the time at which they were ready.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -15,37 +16,38 @@ use crate::communicator::Communicator;
 use crate::error::{CommError, ReduceError};
 use crate::worker::Launch;
 
-/// Looks at the reduced tail of a step.
+/// A function that reads the reduced tail of a step.
 #[doc(hidden)]
 pub type ReadTail<'a> = dyn FnMut(Step, &[f32]) -> Result<(), ReduceError> + 'a;
 
-/// Where a reducer's gradients live: [`Host`](crate::Host), or with the feature `cuda` a device. Nothing else can be one.
+/// The memory in which a reducer's gradients live: [`Host`](crate::Host), or with the feature `cuda` a device. Other
+/// crates cannot implement it.
 pub trait Memory: Sized + 'static {
-    /// The floats of one gradient, as a backward pass hands it over and as it comes back.
+    /// The floats of one gradient, as a backward pass hands them over and as the reducer returns them.
     type Gradient<'a>;
     /// The floats of one bucket.
     type Bucket: Send + 'static;
-    /// Tells when a bucket's last gradient was written.
+    /// The time at which a bucket's last gradient was written.
     type Ready: Send + 'static;
-    /// The communication thread's side.
+    /// The backend, on the communication thread.
     type Carrier: Carrier<Self>;
 
-    /// The clock of the records.
+    /// Returns the time on the clock of the records.
     fn now(&self) -> MonoNanos;
 
-    /// Why what was begun cannot end, where that is known on the communication thread and nobody was told.
+    /// Returns the error of a collective that failed on the communication thread after its bucket was returned, if any.
     fn failure(&self) -> Option<CommError>;
 
-    /// How many floats a gradient has.
+    /// Returns the number of floats in a gradient.
     fn len(gradient: &Self::Gradient<'_>) -> usize;
 
-    /// A bucket of zeros.
+    /// Allocates a bucket of zeros.
     fn allocate(&mut self, floats: usize) -> Result<Self::Bucket, CommError>;
 
-    /// Part of a bucket.
+    /// Returns a part of a bucket.
     fn view(bucket: &Self::Bucket, range: Range<usize>) -> Self::Gradient<'_>;
 
-    /// Writes, or adds, a gradient times `factor` to a part of a bucket.
+    /// Writes a gradient times `factor` to a part of a bucket, or adds it if `add` is true.
     fn write(
         &mut self,
         bucket: &mut Self::Bucket,
@@ -58,7 +60,8 @@ pub trait Memory: Sized + 'static {
     /// Writes zeros to a part of a bucket.
     fn clear(&mut self, bucket: &mut Self::Bucket, range: Range<usize>) -> Result<(), CommError>;
 
-    /// Says what will lie behind the gradients of the last bucket, from float `at` on, when it is reduced.
+    /// Writes the tail of the last bucket, which follows its gradients from float `at` on, before the bucket is
+    /// reduced.
     fn write_tail(
         &mut self,
         bucket: &mut Self::Bucket,
@@ -67,20 +70,20 @@ pub trait Memory: Sized + 'static {
         tail: &[f32],
     ) -> Result<(), CommError>;
 
-    /// The last gradient of a bucket was written just now; a tail of `tail` floats will follow.
+    /// Notes that the last gradient of a bucket was just written. A tail of `tail` floats will follow.
     fn ready(&mut self, context: StepContext, tail: usize) -> Result<Self::Ready, CommError>;
 
-    /// A bucket came back from its carrier, in the order of launches.
+    /// Notes that the backend returned a bucket. Buckets return in the order of their launches.
     fn returned(&mut self, ready: Self::Ready);
 
-    /// The training thread has nothing to do but wait for buckets, from now on.
+    /// Notes that from now on the training thread only waits for buckets.
     fn begin_wait(&mut self, context: StepContext, recorder: &mut Recorder) -> Result<(), CommError>;
 
-    /// All buckets came back.
+    /// Notes that all buckets have returned.
     fn end_wait(&mut self, context: StepContext, recorder: &mut Recorder) -> Result<(), CommError>;
 
-    /// Calls `read` with every reduced tail that is known and was not read yet; with `all`, waits for those that are
-    /// not. `last` is the last bucket, whose tail begins at `at`.
+    /// Calls `read` with every reduced tail that has arrived and was not read yet. With `all`, waits for those that
+    /// have not arrived. `last` is the last bucket, whose tail begins at `at`.
     fn read_tails(
         &mut self,
         step: Step,
@@ -91,22 +94,22 @@ pub trait Memory: Sized + 'static {
     ) -> Result<(), ReduceError>;
 }
 
-/// Reduces buckets on the communication thread.
+/// A backend: reduces buckets on the communication thread.
 #[doc(hidden)]
 pub trait Carrier<M: Memory>: Send + 'static {
-    /// Reduces a bucket over all ranks, or sees to it that it will be in the order of the device's work.
+    /// Reduces a bucket over all ranks, or enqueues its reduction on the device.
     fn carry(
         &mut self,
         launch: Launch<M>,
         recorder: &mut Recorder,
     ) -> Result<(M::Bucket, M::Ready), CommError>;
 
-    /// What the ranks meet over.
+    /// Returns the communicator over which the ranks coordinate.
     fn control(&mut self) -> &mut dyn Communicator;
 
-    /// Looks after what was begun; says when to do so again, if there is anything to look after.
+    /// Checks on enqueued work. Returns the time until the next check, or `None` if there is nothing to check.
     fn tend(&mut self, recorder: &mut Recorder) -> Result<Option<Duration>, CommError>;
 
-    /// The reducer ends; `healthy` when nothing went wrong.
+    /// Ends the backend with its reducer. `healthy` says that nothing has failed.
     fn close(&mut self, healthy: bool, recorder: &mut Recorder);
 }

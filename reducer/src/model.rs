@@ -1,4 +1,4 @@
-//! The parameters, and the check that all ranks have the same.
+//! The parameters of a model, and the check that all ranks have the same ones.
 
 use std::collections::HashMap;
 
@@ -7,26 +7,26 @@ use wire::ids::Rank;
 use crate::communicator::Communicator;
 use crate::error::ReduceError;
 
-/// A parameter, by its place in the list the reducer was made with.
+/// The index of a parameter in the list that the reducer was created with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ParamId(pub u32);
 
 /// A trainable tensor of 32-bit floats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Unique within the model; appears in errors and in the layout that is reported.
+    /// The name, unique within the model. Errors and the reported layout use it.
     pub name: String,
-    /// Its dimensions.
+    /// The dimensions.
     pub shape: Vec<usize>,
 }
 
 impl Parameter {
-    /// A parameter of that name and shape.
+    /// Creates a parameter.
     pub fn new(name: impl Into<String>, shape: impl Into<Vec<usize>>) -> Self {
         Self { name: name.into(), shape: shape.into() }
     }
 
-    /// How many elements it has.
+    /// Returns the number of elements.
     #[must_use]
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
@@ -47,8 +47,8 @@ pub(crate) fn check_names(parameters: &[Parameter]) -> Result<HashMap<String, Pa
     Ok(ids)
 }
 
-/// Fails on every rank, with the same text, when a rank has other parameters than rank 0 or has set other
-/// options. In the usual case it costs one gather of eight bytes.
+/// Fails on every rank, with the same text, if a rank has other parameters or options than rank 0. If all agree, the
+/// check costs one gather of eight bytes per rank.
 pub(crate) fn check_agreement(
     parameters: &[Parameter],
     options: &str,
@@ -69,7 +69,7 @@ pub(crate) fn check_agreement(
     ))
 }
 
-/// One line for the options, then one a parameter.
+/// Describes the options in one line, then each parameter in one line.
 fn describe(parameters: &[Parameter], options: &str) -> String {
     let mut text = options.to_owned();
     for Parameter { name, shape } in parameters {

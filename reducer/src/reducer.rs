@@ -1,4 +1,4 @@
-//! The training thread's side: gradients come, buckets go, averages come back.
+//! The training thread's side: accepts gradients, hands over buckets, returns averages.
 
 mod steps;
 
@@ -18,25 +18,25 @@ use crate::slots::Slots;
 use crate::worker::Worker;
 use steps::lay_out;
 
-/// What to do about a parameter that got no gradient in a step.
+/// The treatment of a parameter that gets no gradient in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnusedParameters {
-    /// Fail and name it: usually the loss does not depend on it by mistake.
+    /// Fail and name the parameter. Usually it is a mistake that the loss does not depend on it.
     #[default]
     Refuse,
-    /// It counts as zero on this rank; unused on every rank it has no gradient at all. Which ranks use which
-    /// is carried in the last bucket (one float a parameter), and buckets are not rebuilt.
+    /// Count the gradient as zero on this rank. A parameter that no rank uses has no gradient at all. The last bucket
+    /// carries which parameters the ranks use, as one float per parameter. Buckets are not rebuilt.
     Find,
 }
 
-/// How a reducer works. All ranks must choose alike.
+/// Settings of a reducer. They must be the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How large buckets get.
+    /// The size limits of buckets.
     pub caps: Caps,
-    /// What to do about parameters without a gradient.
+    /// The treatment of parameters without a gradient.
     pub unused: UnusedParameters,
-    /// Rebuild the buckets once, after the first step, in the order in which rank 0's gradients came.
+    /// Rebuild the buckets once, after the first step, in the order in which rank 0's gradients became ready.
     pub rebuild: bool,
 }
 
@@ -46,39 +46,41 @@ impl Default for Options {
     }
 }
 
-/// Where a reducer's records go.
+/// The destinations of a reducer's records.
 pub struct Instruments {
-    /// The training thread's blocked time.
+    /// Receives the training thread's blocked time.
     pub training: Recorder,
-    /// The communication thread's collectives.
+    /// Receives the communication thread's collectives.
     pub communication: Recorder,
-    /// How parameters lie in buckets.
+    /// Receives the layout of parameters in buckets.
     pub notes: Notes,
 }
 
 impl Instruments {
-    /// Of an agent.
+    /// Returns instruments that record through `agent`.
     #[must_use]
     pub fn of(agent: &Agent) -> Self {
         Self { training: agent.recorder(), communication: agent.recorder(), notes: agent.notes() }
     }
 
-    /// Nowhere.
+    /// Returns instruments that record nothing.
     #[must_use]
     pub fn none() -> Self {
         Self::of(&Agent::disabled())
     }
 }
 
-/// Averages gradients over ranks while the backward pass goes on. See the [crate] for an example. Gradients live on the
-/// host, or on a device (feature `cuda`, `Reducer::on_device`).
+/// Averages gradients over ranks while the backward pass continues.
 ///
-/// A step is [`begin_step`](Self::begin_step), one [`mark_ready`](Self::mark_ready) per parameter in any order,
-/// [`finish_step`](Self::finish_step). With [`begin_accumulated_step`](Self::begin_accumulated_step) it is
-/// several rounds of marks with [`next_micro_batch`](Self::next_micro_batch) between them; only the last
-/// communicates. Any error is final: every later call gives the same one, and the other ranks are told.
+/// Gradients live on the host, or on a device (feature `cuda`, `Reducer::on_device`). The [crate] has an example.
+///
+/// A step consists of [`begin_step`](Self::begin_step), one [`mark_ready`](Self::mark_ready) per parameter in any
+/// order, and [`finish_step`](Self::finish_step). A step begun with
+/// [`begin_accumulated_step`](Self::begin_accumulated_step) has several rounds of marks, separated by
+/// [`next_micro_batch`](Self::next_micro_batch); only the last round communicates. Any error is final: every later call
+/// returns the same error, and the reducer reports it to the other ranks.
 pub struct Reducer<M: Memory = Host> {
-    /// First, so that it ends before the memory goes that it works on.
+    /// The communication thread. The first field, so that the thread ends before the memory that it uses is dropped.
     worker: Worker<M>,
     parameters: Vec<Parameter>,
     ids: HashMap<String, ParamId>,
@@ -87,16 +89,16 @@ pub struct Reducer<M: Memory = Host> {
     world_size: u32,
     memory: M,
     slots: Slots<M>,
-    /// This rank's part of the tail, which the last bucket carries.
+    /// This rank's part of the tail that the last bucket carries.
     tail: Vec<f32>,
     phase: Phase,
-    /// Of the current micro-batch, by parameter.
+    /// The marks of the current micro-batch, by parameter.
     marks: Vec<Mark>,
-    /// Whether the bucket holds something of the current step, by parameter.
+    /// Whether the bucket holds a gradient of the current step, by parameter.
     written: Vec<bool>,
-    /// Whether any rank gave a gradient in the last finished step, by parameter.
+    /// Whether any rank had a gradient in the last finished step, by parameter.
     used: Vec<bool>,
-    /// Parameters in the order they became ready in the last micro-batch of the first step.
+    /// The parameters in the order in which they became ready in the last micro-batch of the first step.
     order: Vec<ParamId>,
     rebuilt: bool,
     next_launch: usize,
@@ -108,20 +110,20 @@ pub struct Reducer<M: Memory = Host> {
 
 #[derive(Clone, Copy)]
 enum Phase {
-    /// Between steps; the last one, if any.
+    /// Between steps, with the last finished step, if any.
     Idle(Option<Step>),
-    /// In a step.
+    /// Within a step.
     Open(Open),
 }
 
 #[derive(Clone, Copy)]
 struct Open {
     context: StepContext,
-    /// Of the current micro-batch.
+    /// The share of the current micro-batch.
     share: Share,
-    /// Sum of the micro-batches' shares up to now.
+    /// The sum of the shares of all micro-batches so far.
     shares: f32,
-    /// Micro-batches that follow the current one.
+    /// The number of micro-batches after the current one.
     left: u32,
 }
 
@@ -133,11 +135,12 @@ enum Mark {
 }
 
 impl Reducer {
-    /// Makes a reducer for `parameters` (in the order the forward pass uses them) and checks that all ranks
-    /// do the same.
+    /// Creates a reducer for `parameters`, given in the order in which the forward pass uses them, and checks that all
+    /// ranks have the same parameters and options.
     ///
     /// # Errors
-    /// When there are no parameters, two have one name, or a rank has others than rank 0.
+    /// Returns an error if `parameters` is empty, if two parameters have the same name, or if a rank has other
+    /// parameters or options than rank 0.
     pub fn new(
         parameters: Vec<Parameter>,
         comm: Box<dyn Communicator>,
@@ -160,7 +163,7 @@ impl<M: Memory> Reducer<M> {
         let comm = carrier.control();
         check_agreement(&parameters, &format!("{options:?}"), comm)?;
         let (rank, world_size, count) = (comm.rank(), comm.world_size(), parameters.len());
-        // The backward pass begins where the forward pass ended.
+        // The backward pass visits parameters in reverse order.
         let declared: Vec<ParamId> = (0..count as u32).map(ParamId).rev().collect();
         let slots = lay_out(&declared, &parameters, options, &mut memory)?;
         instruments.notes.layout(slots.describe(0, &parameters));
@@ -193,44 +196,44 @@ impl<M: Memory> Reducer<M> {
         &self.memory
     }
 
-    /// This rank.
+    /// Returns this rank.
     #[must_use]
     pub fn rank(&self) -> Rank {
         self.rank
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     #[must_use]
     pub fn world_size(&self) -> u32 {
         self.world_size
     }
 
-    /// The parameters, by id.
+    /// Returns the parameters, by id.
     #[must_use]
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
     }
 
-    /// The id of a parameter.
+    /// Returns the id of the parameter called `name`.
     #[must_use]
     pub fn id(&self, name: &str) -> Option<ParamId> {
         self.ids.get(name).copied()
     }
 
-    /// Why the reducer cannot go on, if it cannot. A framework's backward pass may have wrapped the error that
-    /// [`Self::mark_ready`] gave in its own.
+    /// Returns the error with which the reducer failed, if it has. A framework's backward pass may have wrapped the
+    /// error that [`Self::mark_ready`] returned in its own.
     #[must_use]
     pub fn failure(&self) -> Option<&ReduceError> {
         self.failure.as_ref()
     }
 
-    /// How many buckets there are now.
+    /// Returns the current number of buckets.
     #[must_use]
     pub fn bucket_count(&self) -> usize {
         self.slots.buckets.len()
     }
 
-    /// How parameters lie in buckets now.
+    /// Returns the current layout of parameters in buckets.
     #[must_use]
     pub fn layout(&self) -> wire::batch::Layout {
         self.slots.describe(u32::from(self.rebuilt), &self.parameters)
@@ -239,16 +242,16 @@ impl<M: Memory> Reducer<M> {
     /// Begins a step of one micro-batch.
     ///
     /// # Errors
-    /// When the step before was not finished, or the reducer has failed.
+    /// Returns an error if the previous step is not finished or the reducer has failed.
     pub fn begin_step(&mut self, context: StepContext, share: Share) -> Result<(), ReduceError> {
         self.begin_accumulated_step(context, share, 1)
     }
 
-    /// Begins a step of `micro_batches`, whose gradients are accumulated locally and reduced once, with the
-    /// last. The result is the sum over ranks and micro-batches of share x gradient.
+    /// Begins a step of `micro_batches` micro-batches. Their gradients are accumulated locally and reduced once, with
+    /// the last micro-batch. The result is the sum over ranks and micro-batches of share x gradient.
     ///
     /// # Errors
-    /// As [`Self::begin_step`]; and when `micro_batches` is 0.
+    /// Returns the errors of [`Self::begin_step`], and an error if `micro_batches` is 0.
     pub fn begin_accumulated_step(
         &mut self,
         context: StepContext,
@@ -260,43 +263,46 @@ impl<M: Memory> Reducer<M> {
         begun.map_err(|error| self.fail(error))
     }
 
-    /// Ends a micro-batch that is not the last.
+    /// Ends the current micro-batch, which must not be the last, and begins the next one with `share`.
     ///
     /// # Errors
-    /// When parameters got no gradient in it and that is refused, or when it was the last.
+    /// Returns an error if the current micro-batch is the last, or if a parameter got no gradient in it and the options
+    /// say [`UnusedParameters::Refuse`].
     pub fn next_micro_batch(&mut self, share: Share) -> Result<(), ReduceError> {
         self.check_alive()?;
         let next = self.try_next(share);
         next.map_err(|error| self.fail(error))
     }
 
-    /// Takes the gradient of a parameter: copies it into its bucket, multiplied by the rank's share. The last
-    /// gradient of a bucket sends it on its way.
+    /// Copies the gradient of a parameter into its bucket, multiplied by the rank's share. The last gradient of a
+    /// bucket completes it, so that it can be reduced.
     ///
     /// # Errors
-    /// When the gradient has the wrong length or came already, or when the communication has failed meanwhile.
+    /// Returns an error if the gradient has the wrong length, if the parameter is already marked in this micro-batch,
+    /// or if the communication has failed.
     pub fn mark_ready(&mut self, id: ParamId, gradient: M::Gradient<'_>) -> Result<(), ReduceError> {
         self.check_alive()?;
         let marked = self.try_mark(id, &gradient);
         marked.map_err(|error| self.fail(error))
     }
 
-    /// Says that a parameter gets no gradient on this rank in this micro-batch, so that its bucket need not
-    /// wait for the end of the step.
+    /// Marks a parameter that gets no gradient on this rank in this micro-batch. Its bucket then need not wait for the
+    /// end of the step.
     ///
     /// # Errors
-    /// When the reducer was made with [`UnusedParameters::Refuse`], and as [`Self::mark_ready`].
+    /// Returns the errors of [`Self::mark_ready`], and an error if the reducer was created with
+    /// [`UnusedParameters::Refuse`].
     pub fn mark_unused(&mut self, id: ParamId) -> Result<(), ReduceError> {
         self.check_alive()?;
         let marked = self.try_mark_unused(id);
         marked.map_err(|error| self.fail(error))
     }
 
-    /// Waits until every bucket is reduced and gives the averages.
+    /// Waits until every bucket is reduced and returns the averages.
     ///
     /// # Errors
-    /// When parameters got no gradient and that is refused, when micro-batches are missing, when the shares of
-    /// all ranks do not sum to 1, or when the communication has failed.
+    /// Returns an error if a parameter got no gradient and the options say [`UnusedParameters::Refuse`], if
+    /// micro-batches are missing, if the shares of all ranks do not sum to 1, or if the communication has failed.
     pub fn finish_step(&mut self) -> Result<Reduced<'_, M>, ReduceError> {
         self.check_alive()?;
         match self.try_finish() {
@@ -305,28 +311,28 @@ impl<M: Memory> Reducer<M> {
         }
     }
 
-    /// The bytes of all ranks, by rank: for rare things between steps, as the loss of the last steps.
+    /// Returns the `bytes` of all ranks, by rank. Meant for rare exchanges between steps, such as recent losses.
     ///
     /// # Errors
-    /// Within a step, or when the communication has failed.
+    /// Returns an error within a step, or if the communication has failed.
     pub fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ReduceError> {
         self.check_alive()?;
         let gathered = self.check_idle("all_gather").and_then(|()| self.worker.all_gather(bytes.to_vec()));
         gathered.map_err(|error| self.fail(error))
     }
 
-    /// The bytes of one rank: for rare things between steps, as the parameters at the start.
+    /// Returns the `bytes` of rank `root`. Meant for rare exchanges between steps, such as the initial parameters.
     ///
     /// # Errors
-    /// As [`Self::all_gather`].
+    /// Returns the errors of [`Self::all_gather`].
     pub fn broadcast(&mut self, root: Rank, bytes: Vec<u8>) -> Result<Vec<u8>, ReduceError> {
         self.check_alive()?;
         let received = self.check_idle("broadcast").and_then(|()| self.worker.broadcast(root, bytes));
         received.map_err(|error| self.fail(error))
     }
 
-    /// Gives up and tells the other ranks why: for errors of the job itself, which they would otherwise only
-    /// see as a rank that left.
+    /// Fails the reducer and reports `reason` to the other ranks. Meant for errors of the job itself, which the other
+    /// ranks would otherwise see only as a rank that left.
     pub fn abort(&mut self, reason: &str) {
         if self.failure.is_none() {
             self.fail(ReduceError::Aborted(reason.into()));
@@ -348,26 +354,26 @@ impl<M: Memory> Drop for Reducer<M> {
         if std::thread::panicking() {
             self.worker.abort("its training thread panicked");
         } else if let (Phase::Open(open), None) = (self.phase, &self.failure) {
-            self.worker.abort(&format!("it left in the middle of step {}", open.context.step));
+            self.worker.abort(&format!("its reducer was dropped within step {}", open.context.step));
         }
     }
 }
 
-/// The averages of one step, borrowed from the reducer's buckets. On a device they are there in the order of the stream
-/// that computes.
+/// The averages of one step, borrowed from the reducer's buckets. On a device, work that is enqueued on the compute
+/// stream from now on sees them.
 pub struct Reduced<'a, M: Memory = Host> {
     reducer: &'a Reducer<M>,
 }
 
 impl<'a, M: Memory> Reduced<'a, M> {
-    /// The gradient of a parameter, averaged over all ranks; `None` when no rank used it, so that an optimizer
-    /// leaves it alone.
+    /// Returns the gradient of a parameter, averaged over all ranks. Returns `None` if no rank used the parameter; an
+    /// optimizer should then skip it.
     #[must_use]
     pub fn gradient(&self, id: ParamId) -> Option<M::Gradient<'a>> {
         self.reducer.used[id.0 as usize].then(|| self.reducer.slots.gradient(id))
     }
 
-    /// All gradients, by parameter.
+    /// Returns all gradients, by parameter.
     pub fn gradients(&self) -> impl Iterator<Item = (ParamId, Option<M::Gradient<'a>>)> + '_ {
         (0..self.reducer.parameters.len() as u32).map(|id| (ParamId(id), self.gradient(ParamId(id))))
     }

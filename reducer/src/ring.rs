@@ -1,4 +1,4 @@
-//! Processes on one or several hosts as ranks of a ring over TCP.
+//! A communicator of processes on one or several hosts, which form a ring over TCP.
 //!
 //! ```text
 //!            control: a star around rank 0                data: a ring
@@ -7,13 +7,15 @@
 //!               hub in rank 0                       ^-------------------------'
 //! ```
 //!
-//! Rank 0 listens at the master address. Every rank keeps a control connection to the hub that runs there: it
-//! introduces the ranks to each other, and it decides who is to blame when something goes wrong, so that all
-//! survivors report the same. Gradients go around the ring: reduce-scatter and all-gather in one stream, in
-//! which a byte is passed on as soon as it is reduced. Ranks on one host use a Unix socket for it.
+//! Rank 0 listens at the master address and runs a hub there. Every rank has a control connection to the hub. The hub
+//! introduces the ranks to each other. When a collective fails, it decides which rank is responsible, so that all
+//! survivors report the same error.
 //!
-//! Every element is summed along the ring once and the result copied to the others, so it has the same bits
-//! on all ranks. The order of summation depends on where in the bucket the element lies; two runs with the
+//! Gradients pass around the ring: a reduce-scatter and an all-gather in one stream, in which a rank forwards each byte
+//! as soon as it is reduced. Ranks on one host use a Unix socket for this stream.
+//!
+//! Every element is summed once along the ring, and the result is copied to the other ranks. It therefore has the same
+//! bits on all ranks. The order of summation depends on the position of the element in the bucket. Two runs with the
 //! same buckets and ranks give the same bits.
 
 mod config;
@@ -37,34 +39,35 @@ use data::{DataRing, Fault, Waiter};
 use member::{Membership, Shared};
 use message::Message;
 
-/// How long a rank that saw a connection break waits for the hub to say who broke it: the hub sees a dead
-/// process within the same millisecond, a dead host later than that.
+/// The time for which a rank whose connection broke waits for the hub's verdict. The hub notices a dead process within
+/// the same millisecond, a dead host later.
 const VERDICT_WAIT: Duration = Duration::from_secs(2);
-/// How long a rank waits for the hub's inquiry after a timeout. Longer than [`hub::INQUIRY`].
+/// The time for which a rank waits for the hub's inquiry after a timeout. Longer than [`hub::INQUIRY`].
 const INQUIRY_WAIT: Duration = Duration::from_secs(4);
 
-/// One process's place in the ring.
+/// A process as a rank of the ring.
 pub struct Ring {
     rank: Rank,
     world_size: u32,
     timeout: Duration,
     next_seq: u64,
     shared: Arc<Shared>,
-    /// None in a world of one, which has nobody to talk to.
+    /// The connections. `None` in a world of one rank.
     links: Option<Links>,
 }
 
 struct Links {
     data: DataRing,
-    /// Says goodbye when it is dropped, after the data connections.
+    /// The control connection. Its drop reports to the hub that this rank leaves, after the data connections are closed.
     _membership: Membership,
 }
 
 impl Ring {
-    /// Meets the other ranks; returns when all are there.
+    /// Meets the other ranks and returns once all have joined.
     ///
     /// # Errors
-    /// When they do not come in time, when rank 0 refuses this process, when the address cannot be used.
+    /// Returns an error if a rank does not arrive in time, if rank 0 refuses this process, or if the address cannot be
+    /// used.
     pub fn connect(config: &Config) -> Result<Self, CommError> {
         config.check()?;
         let system = |error: std::io::Error| CommError::System {
@@ -76,14 +79,14 @@ impl Ring {
         let links = links.map(|(data, _membership)| Links { data, _membership });
         let (rank, world_size, timeout) = (config.rank, config.world_size, config.timeout);
         let mut ring = Self { rank, world_size, timeout, next_seq: 0, shared, links };
-        // A rank that is connected already might fail in its first collective; this way all have met by then.
+        // Without this barrier, a rank could fail in its first collective while others are still joining.
         ring.barrier()?;
         ring.next_seq = 0;
         ring.shared.set_begun(0);
         Ok(ring)
     }
 
-    /// Runs one collective: the ranks compare what they are in, then `body` moves the data.
+    /// Runs one collective: tells the next rank which collective this is, then lets `body` compare and move the data.
     fn collective(
         &mut self,
         collective: Collective,
@@ -97,14 +100,14 @@ impl Ring {
         outcome.map_err(|fault| self.resolve(fault, seq))
     }
 
-    /// Asks the hub who keeps a collective from ending. No rank can go on after that.
+    /// Asks the hub which ranks keep a collective from ending. No rank can continue after that.
     fn inquire(&self, seq: Seq, waited: Duration) -> CommError {
         self.shared.send(Message::Stuck { seq, waited });
         let reason = "it does not answer (stopped, or cut off from the network)";
         self.settle(self.lost(Rank(0), reason), INQUIRY_WAIT)
     }
 
-    /// The hub's verdict; should it have none in time, this rank's guess, which is told to all.
+    /// Returns the hub's verdict. If it does not arrive in time, sends this rank's guess to the hub and returns that.
     fn settle(&self, guess: CommError, patience: Duration) -> CommError {
         if self.shared.await_verdict(patience).is_none() {
             self.shared.send(Message::Verdict(guess.clone()));
@@ -112,7 +115,7 @@ impl Ring {
         self.shared.verdict_or(|| guess)
     }
 
-    /// Turns what this rank saw into what all ranks report.
+    /// Turns the fault that this rank noticed into the error that all ranks report.
     fn resolve(&self, fault: Fault, seq: Seq) -> CommError {
         match fault {
             Fault::Verdict => self.shared.verdict_or(|| self.lost(Rank(0), "it ended the run")),

@@ -1,4 +1,4 @@
-//! The buckets' memory: gradients are scaled into it, reduced in it, and read from it.
+//! The memory of buckets, into which gradients are scaled, and in which they are reduced and read.
 
 use std::ops::Range;
 
@@ -10,46 +10,47 @@ use crate::error::CommError;
 use crate::memory::Memory;
 use crate::model::{ParamId, Parameter};
 
-/// The data-parallel world: the one communicator that a reducer uses.
+/// The id of the only communicator that a reducer uses, the data-parallel world.
 pub(crate) const COMM: Comm = Comm(0);
 
-/// One layout of parameters in buckets, with its memory.
+/// A layout of parameters in buckets, with its memory.
 pub(crate) struct Slots<M: Memory> {
     pub(crate) buckets: Vec<Slot<M>>,
     places: Vec<Place>,
     lens: Vec<usize>,
 }
 
-/// One bucket.
+/// A bucket.
 pub(crate) struct Slot<M: Memory> {
-    /// Gradients, one behind the other; in the last bucket followed by the tail. `None` while the
-    /// communication thread has it.
+    /// The gradients, contiguous, followed in the last bucket by the tail. `None` while the communication thread owns
+    /// the memory.
     pub(crate) floats: Option<M::Bucket>,
     parameters: Vec<ParamId>,
-    /// Parameters whose gradient has not come yet.
+    /// The number of parameters whose gradient is missing.
     pub(crate) pending: usize,
-    /// Tells when the last one came, from then until the bucket is handed over.
+    /// The time of the last gradient, from then until the bucket is handed over.
     pub(crate) ready: Option<M::Ready>,
-    /// Floats that are gradients.
+    /// The number of floats that are gradients.
     pub(crate) payload: usize,
-    /// Floats behind them.
+    /// The number of floats after the gradients.
     pub(crate) tail: usize,
 }
 
 impl<M: Memory> Slot<M> {
-    /// Bytes of its gradients.
+    /// Returns the size of the gradients, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.payload as u64 * ELEMENT_BYTES
     }
 
-    /// Its floats, which it has between steps and until it is handed over.
+    /// Returns the bucket's floats. They are present from the end of a step until the bucket is handed over in the
+    /// next.
     pub(crate) fn floats(&mut self) -> &mut M::Bucket {
         self.floats.as_mut().expect("a bucket is written before it is handed over")
     }
 }
 
 impl<M: Memory> Slots<M> {
-    /// Lays out `buckets`; the last gets `tail` floats more.
+    /// Allocates `buckets`. The last one gets `tail` additional floats.
     pub(crate) fn new(
         buckets: Vec<Vec<ParamId>>,
         parameters: &[Parameter],
@@ -77,13 +78,13 @@ impl<M: Memory> Slots<M> {
         &mut self.buckets[self.places[id.0 as usize].bucket.0 as usize]
     }
 
-    /// Where one gradient is written to.
+    /// Returns the bucket and range of a parameter's gradient, for writing.
     pub(crate) fn place_of(&mut self, id: ParamId) -> (&mut M::Bucket, Range<usize>) {
         let Place { bucket, offset, len } = self.places[id.0 as usize];
         (self.buckets[bucket.0 as usize].floats(), offset..offset + len)
     }
 
-    /// One gradient.
+    /// Returns a parameter's gradient.
     pub(crate) fn gradient(&self, id: ParamId) -> M::Gradient<'_> {
         let Place { bucket, offset, len } = self.places[id.0 as usize];
         let floats = self.buckets[bucket.0 as usize].floats.as_ref();
@@ -94,7 +95,7 @@ impl<M: Memory> Slots<M> {
         self.buckets.last_mut().expect("a model has a parameter, so there is a bucket")
     }
 
-    /// Every gradient is awaited again.
+    /// Marks every gradient as missing, for a new step.
     pub(crate) fn reset(&mut self) {
         for slot in &mut self.buckets {
             slot.pending = slot.parameters.len();

@@ -11,34 +11,34 @@ use crate::communicator::AbortHandle;
 use crate::error::{CommError, ReduceError};
 use crate::memory::{Carrier, Memory};
 
-/// What the training thread asks for.
+/// A request of the training thread.
 enum Job<M: Memory> {
     Reduce(Launch<M>),
     AllGather(Vec<u8>),
     Broadcast(Rank, Vec<u8>),
 }
 
-/// A bucket that is handed over.
+/// A bucket that the training thread hands over.
 #[doc(hidden)]
 pub struct Launch<M: Memory> {
-    /// The step it is of.
+    /// The step of the bucket.
     pub context: StepContext,
-    /// Which bucket.
+    /// The index of the bucket.
     pub bucket: Bucket,
-    /// Bytes of its gradients.
+    /// The size of the gradients, in bytes.
     pub bytes: u64,
-    /// When its last gradient was written.
+    /// The time at which the last gradient was written.
     pub ready: M::Ready,
-    /// When it was handed over.
+    /// The time at which the bucket was handed over.
     pub launch: MonoNanos,
-    /// Its floats.
+    /// The floats of the bucket.
     pub floats: M::Bucket,
 }
 
-/// A bucket that came back, and what had told when it was ready.
+/// A bucket that the communication thread returns: its index, its floats and the time at which they were ready.
 pub(crate) type Returned<M> = (Bucket, <M as Memory>::Bucket, <M as Memory>::Ready);
 
-/// What comes back.
+/// The answer to a [`Job`].
 enum Answer<M: Memory> {
     Reduced(Returned<M>),
     AllGathered(Vec<Vec<u8>>),
@@ -46,9 +46,9 @@ enum Answer<M: Memory> {
     Failed(CommError),
 }
 
-/// The training thread's hold on the communication thread. Dropping it ends the thread.
+/// The training thread's handle to the communication thread. Dropping the handle ends the thread.
 pub(crate) struct Worker<M: Memory> {
-    /// None only while it is dropped.
+    /// The queue of requests. `None` only during the drop.
     jobs: Option<SyncSender<Job<M>>>,
     answers: Receiver<Answer<M>>,
     thread: Option<JoinHandle<()>>,
@@ -56,8 +56,8 @@ pub(crate) struct Worker<M: Memory> {
 }
 
 impl<M: Memory> Worker<M> {
-    /// Starts the thread. `buckets` bounds both queues: a step hands over each bucket once and collects all
-    /// before the next begins.
+    /// Starts the thread. `buckets` bounds both queues, because a step hands over each bucket once and collects all of
+    /// them before the next step begins.
     pub(crate) fn start(
         mut carrier: M::Carrier,
         recorder: Recorder,
@@ -78,7 +78,7 @@ impl<M: Memory> Worker<M> {
         self.send(Job::Reduce(launch))
     }
 
-    /// The next reduced bucket that is there already.
+    /// Returns the next reduced bucket if it has already arrived.
     pub(crate) fn try_reduced(&mut self) -> Result<Option<Returned<M>>, ReduceError> {
         match self.answers.try_recv() {
             Ok(answer) => reduced(answer).map(Some),
@@ -150,17 +150,17 @@ impl<M: Memory> Drop for Worker<M> {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of it was reported already, or nobody asks any more.
+            // A panic of the thread is either reported already or no longer of interest.
             let _outcome = thread.join();
         }
     }
 }
 
-/// What the communication thread owns.
+/// The state of the communication thread.
 struct Duty<M: Memory> {
     carrier: M::Carrier,
     recorder: Recorder,
-    /// What every job is answered with from then on.
+    /// The first error, with which every later request is answered.
     failure: Option<CommError>,
 }
 
@@ -182,7 +182,8 @@ impl<M: Memory> Duty<M> {
         self.carrier.close(self.failure.is_none(), &mut self.recorder);
     }
 
-    /// The next job; meanwhile looks after what was begun. `None` when there will be no more.
+    /// Waits for the next request and meanwhile lets the backend check on enqueued work. Returns `None` if there will
+    /// be no more requests.
     fn next(&mut self, jobs: &Receiver<Job<M>>) -> Option<Job<M>> {
         loop {
             let again = match self.failure {

@@ -100,8 +100,8 @@ fn refused(size: u32, of_rank: impl Fn(&mut Rig) + Sync) -> anyhow::Result<Vec<S
 fn nodes_that_do_not_make_up_the_world_are_refused_on_all_ranks() -> anyhow::Result<()> {
     for ranks_per_node in [0, 3, 8] {
         for error in refused(4, |rig| rig.cuda.ranks_per_node = Some(ranks_per_node))? {
-            let said = format!("nodes of {ranks_per_node} ranks do not make up a world of 4 ranks");
-            ensure!(error.contains(&said) && error.contains("take one of 1, 2, 4"), "{error}");
+            let said = format!("a world of 4 ranks cannot be divided into nodes of {ranks_per_node} ranks");
+            ensure!(error.contains(&said) && error.contains("use one of 1, 2, 4"), "{error}");
         }
     }
     Ok(())
@@ -112,7 +112,7 @@ fn ranks_that_do_not_agree_on_nodes_are_told_so() -> anyhow::Result<()> {
     let errors = refused(4, |rig| {
         rig.cuda.ranks_per_node = (rig.control.rank() != Rank(2)).then_some(2);
     })?;
-    let said = "Cuda::ranks_per_node: rank 0 reduces by way of nodes of 2 ranks, rank 2 by way of no nodes";
+    let said = "Cuda::ranks_per_node: rank 0 reduces with nodes of 2 ranks, rank 2 with no nodes";
     ensure!(errors[2].contains(said), "{}", errors[2]);
     for rank in [0, 1, 3] {
         ensure!(errors[rank].contains(&format!("rank 2 gave up: {said}")), "rank {rank}: {}", errors[rank]);

@@ -1,5 +1,5 @@
-//! The communication thread's side: puts collectives on the urgent stream, reads events that the device has come past,
-//! and sees to it that a collective which does not end does not keep the job forever.
+//! The device backend, on the communication thread. It enqueues collectives on the urgent stream, reads events that the
+//! device has passed, and ends a collective that hangs.
 
 use std::collections::VecDeque;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -25,37 +25,38 @@ use crate::memory::Carrier;
 use crate::slots::COMM;
 use crate::worker::Launch;
 
-/// How often events are looked at while no bucket comes.
+/// The time between two checks of events while no bucket arrives.
 const TEND: Duration = Duration::from_millis(20);
-/// How long the end of a reducer waits for the device to come past its last events.
+/// The longest time for which the end of a reducer waits until the device has passed its last events.
 const CLOSE: Duration = Duration::from_secs(10);
-/// More than this many points in time are not kept for a device that does not go on.
+/// The largest number of records that wait for their events. If the device hangs, further records are counted as lost.
 const MOST_PENDING: usize = 16_384;
 
-/// What carries the floats.
+/// The transport of the floats.
 pub(super) enum Way {
     Nccl(Groups),
-    /// Pinned memory of each size of bucket.
+    /// Staged, with pinned memory for each size of bucket.
     Staged(BTreeMap<usize, Pinned>),
-    /// Nothing any more.
+    /// None, after a failure.
     Broken,
 }
 
-/// A collective that was put on the stream.
+/// A collective that is enqueued.
 struct InFlight {
     seq: Seq,
     pair: Arc<Pair>,
-    /// When it was first seen that the device had come to it.
+    /// The time at which a check first found that the device had reached the collective.
     since: Option<Instant>,
 }
 
-/// Puts buckets on the urgent stream.
+/// The device backend: enqueues collectives on the urgent stream.
 pub struct DeviceCarrier {
     device: Device,
     stream: Arc<CudaStream>,
-    /// Copies the tail, which takes no longer than its way, beside the collectives instead of between them.
+    /// The stream that copies the tail. The copy is almost pure latency, so it runs in parallel to collectives instead
+    /// of between them.
     side: Arc<CudaStream>,
-    /// Behind the copy of the tail to the device.
+    /// The event after the copy of the tail to the device.
     uploaded: DeviceEvent,
     control: Box<dyn Control>,
     way: Way,
@@ -64,11 +65,11 @@ pub struct DeviceCarrier {
     unread: Receiver<Unread>,
     pending: VecDeque<Unread>,
     in_flight: VecDeque<InFlight>,
-    /// The end of the collective that was read last.
+    /// The end of the collective that was recorded last.
     free: MonoNanos,
-    /// Tells the training thread why what it waited for ended.
+    /// The first error, which the training thread reads.
     failure: Arc<OnceLock<CommError>>,
-    /// Of collectives that are staged, and so no kernels.
+    /// The recent staged collectives, which have no kernels.
     recent: Recent,
     is_bound: bool,
 }
@@ -102,7 +103,8 @@ impl DeviceCarrier {
         })
     }
 
-    /// From now on nothing works; what waits on the device is let go, and learns why.
+    /// Fails the backend. Gives up NCCL's communicators, so that waiting device work ends, and reports the error to the
+    /// other ranks unless they have a verdict.
     fn fail(&mut self, error: CommError) -> CommError {
         let error = self.failure.get_or_init(|| error).clone();
         self.way = Way::Broken;
@@ -114,7 +116,7 @@ impl DeviceCarrier {
 
     fn try_carry(&mut self, launch: &mut Launch<DeviceMemory>) -> Result<(), CommError> {
         let Launch { bucket, floats, ready: Ready { pair, tail, .. }, .. } = launch;
-        // Behind this the first bucket's memory was cleared, and with it that of all others.
+        // This event follows the clearing of the first bucket's memory, and with it that of all buckets.
         if *bucket == Bucket(0) {
             working(pair.ready.hold(&self.side))?;
         }
@@ -151,11 +153,11 @@ impl DeviceCarrier {
                 control.all_reduce(working(staged.floats())?)?;
                 working(staged.upload(&mut floats.as_view_mut(), stream))
             }
-            Way::Broken => unreachable!("after a failure nothing is carried"),
+            Way::Broken => unreachable!("a failed backend gets no buckets"),
         }
     }
 
-    /// Looks after collectives that are under way; the oldest is the one that keeps the others.
+    /// Checks enqueued collectives. The oldest one delays all others.
     fn watch(&mut self) -> Result<(), CommError> {
         while let Some(oldest) = self.in_flight.front() {
             if !working(oldest.pair.end.is_done())? {
@@ -177,7 +179,7 @@ impl DeviceCarrier {
         if waited > self.timeout { Err(self.control.overdue(seq, waited)) } else { Ok(()) }
     }
 
-    /// Writes down what the device has come past.
+    /// Records everything that the device has passed.
     fn read(&mut self, recorder: &mut Recorder) -> Result<(), CommError> {
         while let Ok(unread) = self.unread.try_recv() {
             self.keep(unread, recorder);
@@ -205,16 +207,16 @@ impl DeviceCarrier {
         }
     }
 
-    /// The record, with its times on the host's clock; `None` while that cannot be told.
+    /// Returns the record with its times on the host's clock, or `None` before the first anchor of the device's clock.
     fn event_of(&mut self, unread: Unread) -> Result<Option<Event>, DeviceError> {
         let event = match unread {
             Unread::Bucket(record, pair) => {
                 let Some((ready, end)) = self.clock.place_both(&pair.ready, &pair.end)? else {
                     return Ok(None);
                 };
-                // The host may hand a bucket over before the device has its gradients, or after.
+                // The host may hand a bucket over before or after the device has computed its gradients.
                 let launch = record.launch.max(ready);
-                // The urgent stream does one thing after another.
+                // The urgent stream runs one collective at a time.
                 let start = launch.max(self.free);
                 self.free = end;
                 let end = end.max(start);
@@ -247,7 +249,7 @@ impl DeviceCarrier {
         self.watch()
     }
 
-    /// Lets the device come past what it was given, for a while.
+    /// Waits for a limited time until the device has passed all enqueued work.
     fn run_out(&mut self, recorder: &mut Recorder) {
         let deadline = Instant::now() + CLOSE;
         while Instant::now() < deadline && self.try_tend(recorder).is_ok() {
@@ -280,14 +282,15 @@ impl Carrier<DeviceMemory> for DeviceCarrier {
             recorder.record(Event::Started(Started { step, comm, seq, bucket, bytes, launch: handed }));
         }
         if let Err(error) = self.try_carry(&mut launch) {
-            // Not given back: its stream may be CUDA's "per thread", which means another one on this thread.
+            // The memory is leaked. Its stream may be CUDA's per-thread default stream, which is another stream on this
+            // thread, so the memory could not be freed in order here.
             std::mem::forget(launch.floats);
             return Err(self.fail(error));
         }
         let Launch { ready, floats, .. } = launch;
         self.in_flight.push_back(InFlight { seq, pair: ready.pair.clone(), since: None });
         if is_recorded && ready.is_observed {
-            // The device's own times are filled in when it has come past them.
+            // The times are placeholders, replaced once the device has passed the events.
             let known = BucketRecord {
                 step,
                 comm,
@@ -321,7 +324,7 @@ impl Carrier<DeviceMemory> for DeviceCarrier {
         if healthy {
             self.run_out(recorder);
         }
-        // Where a collective is under way still, its rank is gone: dropping the communicators gives it up.
+        // If a collective is still enqueued, another rank is gone. Dropping the communicators gives the collective up.
         if let Way::Nccl(groups) = std::mem::replace(&mut self.way, Way::Broken)
             && self.in_flight.is_empty()
         {

@@ -1,10 +1,12 @@
-//! The device's clock on the host's.
+//! Conversion of the device's clock to the host's.
 //!
-//! Now and then an event is recorded on a stream that has nothing else to do, between two readings of the host's clock:
-//! it happened between them. The device's time of such an anchor is known relative to the anchor before, as float
-//! milliseconds, so anchors follow closely enough that these lose nothing. An anchor is to the device's clock what an
-//! exchange with the server is to the server's, and the line is found the same way ([`clocks::fit`]): a bracket in whose
-//! middle the host did something else is wide, and so says little.
+//! Ten times per second, an event is recorded on an otherwise idle stream between two readings of the host's clock. The
+//! event, called an anchor, happened between the two readings. CUDA gives the device's time of an anchor relative to
+//! the previous one, as a float of milliseconds. Anchors are close enough to each other that the float loses no
+//! precision.
+//!
+//! An anchor is for the device's clock what a probe is for the server's clock, and [`clocks::fit`] fits the line for
+//! both. If the host was interrupted between the two readings, they are far apart, and the anchor has little weight.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,32 +16,34 @@ use analysis::clocks::{self, ClockFit};
 use gpu::device::{CudaStream, Device, DeviceError, Event};
 use wire::clock::{MonoNanos, Probe, ServerNanos};
 
-/// A float of milliseconds is good to 8 ns up to 131 ms.
+/// The time between two anchors. A float of milliseconds has a precision of 8 ns up to 131 ms.
 const EVERY_NANOS: i64 = 100_000_000;
-/// How long an anchor is waited for: the device may be busy with something that lets nothing pass.
+/// The longest wait for an anchor. The device may be busy with work that lets nothing else run.
 const PATIENCE_NANOS: i64 = 200_000;
-/// Some six seconds: clocks drift apart evenly for that long.
+/// The number of anchors to which a line is fitted: some six seconds, over which the drift of the clocks is even.
 const ANCHORS: usize = 64;
-/// How far an event's time may be off (the driver API's word on `cuEventElapsedTime`).
+/// The error of an event's time, from the driver API's documentation of `cuEventElapsedTime`.
 const RESOLUTION_NANOS: i64 = 500;
 
 pub(super) struct DeviceClock {
     stream: Arc<CudaStream>,
     now: fn() -> MonoNanos,
-    /// The newest anchor, and one to become it.
+    /// The event of the newest anchor.
     anchor: Event,
+    /// The event for the next anchor.
     spare: Event,
-    /// When the newest anchor was tried, and the device's time of it, in nanoseconds since the first.
+    /// The time of the last attempt to set an anchor.
     tried: Option<MonoNanos>,
+    /// The device's time of the newest anchor, in nanoseconds since the first.
     elapsed: Option<f64>,
     /// The last anchors, oldest first.
     anchors: VecDeque<Probe>,
     fit: Option<ClockFit>,
-    /// The newest bound, for whoever tells of the device.
+    /// The newest error bound, which samples of the device include.
     bound: Bound,
 }
 
-/// How far placed times may be off, in nanoseconds; 0 before any could be placed.
+/// The error bound of converted times in nanoseconds, or 0 before the first anchor.
 pub(super) type Bound = Arc<AtomicU64>;
 
 impl DeviceClock {
@@ -57,7 +61,7 @@ impl DeviceClock {
         })
     }
 
-    /// Sets an anchor if the last is old.
+    /// Sets an anchor if the last attempt is old enough.
     pub(super) fn tend(&mut self) -> Result<(), DeviceError> {
         let before = (self.now)();
         if self.tried.is_some_and(|tried| before.0 - tried.0 < EVERY_NANOS) {
@@ -86,8 +90,8 @@ impl DeviceClock {
         Ok(())
     }
 
-    /// When the device came past two events, of which the second was never before the first; `None` before the first
-    /// anchor.
+    /// Returns the times at which the device passed two events, on the host's clock. `end` must not have happened
+    /// before `begin`. Returns `None` before the first anchor.
     pub(super) fn place_both(
         &self,
         begin: &Event,
@@ -107,7 +111,7 @@ fn device_time(elapsed: f64) -> ServerNanos {
     ServerNanos(elapsed.round() as i64)
 }
 
-/// An anchor as an exchange with the device, which takes no time there.
+/// Returns an anchor as a probe of the device that takes no time there.
 fn anchor(before: MonoNanos, after: MonoNanos, elapsed: f64) -> Probe {
     let device = device_time(elapsed);
     Probe {
@@ -122,8 +126,8 @@ fn anchor(before: MonoNanos, after: MonoNanos, elapsed: f64) -> Probe {
 mod tests {
     use super::*;
 
-    /// The device's clock began 5 s after the host's and is slow by `drift`; its anchors come each 100 ms in brackets that
-    /// are 4 to 10 us wide, at uneven places within them.
+    /// Returns `count` anchors of the clock `device`, one every 100 ms. Their brackets are 4 to 10 us wide, and the
+    /// event's position in its bracket varies.
     fn anchors(count: i64, device: impl Fn(i64) -> f64) -> Vec<Probe> {
         let anchor = |index: i64| {
             let host = 7_000_000_000 + index * EVERY_NANOS;
@@ -133,11 +137,12 @@ mod tests {
         (0..count).map(anchor).collect()
     }
 
+    /// Returns a device clock that began 5 s after the host's and is slow by `drift`.
     fn slow_by(drift: f64) -> impl Fn(i64) -> f64 {
         move |host| ((host - 5_000_000_000) as f64) * (1.0 - drift)
     }
 
-    /// How far the line is off, at most, from 50 ms before the last anchor to 100 ms behind it.
+    /// Returns the largest error of the line from 50 ms before the last anchor to 100 ms after it.
     fn error(fit: &ClockFit, last: i64, device: impl Fn(i64) -> f64) -> u64 {
         let hosts = [last - 50_000_000, last, last + 100_000_000];
         let errors = hosts.map(|host| (fit.local(device_time(device(host))).0 - host).unsigned_abs());
@@ -145,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_the_device_are_placed_within_the_bound() {
+    fn converted_times_are_within_the_error_bound() {
         for (count, drift, most) in
             [(1, 0.0, 500_000), (10, 2e-6, 25_000), (64, 2e-5, 5_000), (64, -5e-5, 5_000)]
         {
@@ -159,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_does_something_else_in_the_middle_of_an_anchor_moves_nothing() {
+    fn an_interruption_of_the_host_during_an_anchor_does_not_move_the_line() {
         let mut anchors = anchors(64, slow_by(1e-5));
         for interrupted in [3, 40, 63] {
             anchors[interrupted].received = anchors[interrupted].received + 5_000_000;

@@ -1,5 +1,4 @@
-//! Events that are used again and again: making one for every step would cost time, and destroying one can hang while
-//! a collective does.
+//! Reusable events. Creating one for every step would cost time, and destroying one can hang while a collective hangs.
 
 use std::sync::Arc;
 
@@ -8,7 +7,7 @@ use gpu::device::{DeviceError, Event};
 use wire::event::{BucketRecord, SpanKind};
 use wire::ids::Step;
 
-/// Things in turn: the next is free once nobody else holds it.
+/// A pool whose items are reused in turn. An item is free once its last user has dropped it.
 pub(super) struct Pool<T> {
     all: Vec<Arc<T>>,
     next: usize,
@@ -16,12 +15,13 @@ pub(super) struct Pool<T> {
 }
 
 impl<T> Pool<T> {
-    /// Of at most so many.
+    /// Creates a pool of at most `most` items.
     pub(super) fn new(most: usize) -> Self {
         Self { all: Vec::new(), next: 0, most }
     }
 
-    /// The one that was taken longest ago, or a new one while there are few; `None` when all are held.
+    /// Returns the item that was taken longest ago if it is free, or otherwise a new one if the pool is not full.
+    /// Returns `None` if the pool is full.
     pub(super) fn take(
         &mut self,
         make: impl FnOnce() -> Result<T, DeviceError>,
@@ -39,17 +39,17 @@ impl<T> Pool<T> {
     }
 }
 
-/// The two events of one bucket.
+/// The two events of a bucket.
 pub(super) struct Pair {
-    /// On the compute stream, behind the last gradient.
+    /// The event on the compute stream after the last gradient.
     pub(super) ready: Event,
-    /// On the urgent stream, behind the collective.
+    /// The event on the urgent stream after the collective.
     pub(super) end: Event,
 }
 
-/// What the device has not come past yet, or nobody has looked.
+/// A record whose events are not read yet.
 pub(super) enum Unread {
-    /// A collective. Of the record, all but the device's times is known.
+    /// A collective. The record is complete except for the device's times.
     Bucket(BucketRecord, Arc<Pair>),
     /// A phase of a step.
     Span { step: Step, kind: SpanKind, begin: Arc<Event>, end: Arc<Event> },
@@ -58,7 +58,7 @@ pub(super) enum Unread {
 }
 
 impl Unread {
-    /// The event that the device comes to last.
+    /// Returns the event that the device reaches last.
     pub(super) fn last(&self) -> &Event {
         match self {
             Self::Bucket(_, pair) => &pair.end,
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_is_not_handed_out_again() {
+    fn an_item_in_use_is_not_handed_out_again() {
         let mut made = 0;
         let mut pool = Pool::new(3);
         let mut take = |pool: &mut Pool<u32>| {
@@ -85,15 +85,15 @@ mod tests {
         let [first, second] = [take(&mut pool), take(&mut pool)].map(Option::unwrap);
         drop(first);
         let again = take(&mut pool).unwrap();
-        assert_eq!((*again, *second), (1, 2), "the one that was given back");
+        assert_eq!((*again, *second), (1, 2), "the item that was given back");
         let third = take(&mut pool).unwrap();
         assert_eq!(*third, 3);
-        assert!(take(&mut pool).is_none(), "all three are held");
+        assert!(take(&mut pool).is_none(), "all three are in use");
         drop(third);
-        assert!(take(&mut pool).is_none(), "the next in turn is still held");
+        assert!(take(&mut pool).is_none(), "the next in turn is still in use");
         drop(second);
         assert_eq!(take(&mut pool).as_deref(), Some(&2));
         drop(again);
-        assert_eq!(take(&mut pool).as_deref(), Some(&1), "that of the longest ago");
+        assert_eq!(take(&mut pool).as_deref(), Some(&1), "the item that was taken longest ago");
     }
 }

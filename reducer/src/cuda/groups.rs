@@ -1,5 +1,5 @@
-//! A rank's communicators of NCCL: among all ranks, and where buckets go by way of nodes, among the ranks of its node and
-//! among those that have its place on the other nodes.
+//! The NCCL communicators of a rank: that of all ranks and, if buckets are reduced by node, those of the rank's node
+//! and of the ranks with the same index on the other nodes.
 
 use std::time::{Duration, Instant};
 
@@ -12,21 +12,23 @@ use super::{Cuda, refused};
 use crate::communicator::Control;
 use crate::error::CommError;
 
-/// How often it is looked whether NCCL has done what it was asked for. Between two buckets that takes some microseconds.
+/// The time between two checks whether NCCL has finished a call. Between two buckets a call takes some microseconds.
 const POLL: Duration = Duration::from_micros(20);
-/// Floats that NCCL's kernels move at once where all addresses allow it: a shard has a multiple.
+/// The number of floats that NCCL's kernels move at once if all addresses are aligned. The size of a shard is a
+/// multiple.
 const WORD: usize = 4;
 const SETTING: &str = "Cuda::ranks_per_node";
 
-/// All communicators of a rank. They are given up together, when this is dropped; [`Self::finish`] lets them end first.
+/// All communicators of a rank. A drop gives them up together; [`Self::finish`] ends them in good order first.
 pub(super) struct Groups {
-    /// Of the world; and with nodes, within this rank's and across them. None at all once they are finished.
+    /// The communicator of the world and, with nodes, those within this rank's node and across nodes. Empty once they
+    /// are finished.
     all: Vec<Communicator>,
     device: Device,
 }
 
 impl Groups {
-    /// Makes them; the ranks meet over `control`.
+    /// Creates the communicators. The ranks meet over `control`.
     pub(super) fn join(control: &mut dyn Control, cuda: &Cuda) -> Result<Self, CommError> {
         let nccl = Nccl::open(cuda.nccl.as_deref()).map_err(refused("opening NCCL"))?;
         let id = name(control, &nccl, cuda.ranks_per_node)?;
@@ -45,8 +47,8 @@ impl Groups {
         Ok(Self { all, device: cuda.device.clone() })
     }
 
-    /// Replaces floats by their sum over all ranks, in the order of `stream`. With nodes there must be
-    /// [`multiple`]s of them.
+    /// Enqueues on `stream` the replacement of `floats` by their sum over all ranks. With nodes, their number must be a
+    /// [`multiple`].
     pub(super) fn reduce(
         &self,
         floats: &mut CudaSlice<f32>,
@@ -70,21 +72,21 @@ impl Groups {
                 started(world.all_reduce(&mut floats.as_view_mut(), stream))?;
                 ready(world)
             }
-            [] => unreachable!("nothing is reduced after the end"),
+            [] => unreachable!("nothing is reduced after the communicators are finished"),
         }
     }
 
-    /// Fails with what went wrong on one of them.
+    /// Returns an error if one of the communicators has failed.
     pub(super) fn check(&self) -> Result<(), CommError> {
         let mut all = self.all.iter();
         all.try_for_each(|one| one.state().map(drop).map_err(refused("a collective between the GPUs")))
     }
 
-    /// Ends them in good order, for which all ranks are waited for so long.
+    /// Ends the communicators in good order, for which it waits at most `patience` for the other ranks.
     pub(super) fn finish(mut self, patience: Duration) {
         let deadline = Instant::now() + patience;
         for communicator in std::mem::take(&mut self.all) {
-            // The others learn from the control communicator if this did not work out.
+            // If this fails, the other ranks are notified over the control communicator.
             let _outcome = communicator.finish(deadline.saturating_duration_since(Instant::now()));
         }
     }
@@ -96,15 +98,16 @@ impl Drop for Groups {
     }
 }
 
-/// Ranks on each node, `None` where there is one collective of all: with one node, and with one rank on each.
+/// Checks the number of ranks per node. Returns `None` if one collective of all ranks does the same: with one node, and
+/// with one rank per node.
 pub(super) fn ranks_per_node(wanted: Option<u32>, world: u32) -> Result<Option<u32>, CommError> {
     let Some(ranks) = wanted else { return Ok(None) };
     if ranks == 0 || !world.is_multiple_of(ranks) {
         let fit: Vec<String> =
             (1..=world).filter(|ranks| world.is_multiple_of(*ranks)).map(|ranks| ranks.to_string()).collect();
         let reason = format!(
-            "nodes of {ranks} ranks do not make up a world of {world} ranks; take one of {}, or None to reduce \
-             over all ranks at once",
+            "a world of {world} ranks cannot be divided into nodes of {ranks} ranks; use one of {}, or None to \
+             reduce over all ranks at once",
             fit.join(", ")
         );
         return Err(CommError::Setting { setting: SETTING, reason });
@@ -112,12 +115,13 @@ pub(super) fn ranks_per_node(wanted: Option<u32>, world: u32) -> Result<Option<u
     Ok(Some(ranks).filter(|&ranks| 1 < ranks && ranks < world))
 }
 
-/// A bucket's memory has a multiple of so many floats, zeros behind those that it is for: as many for each rank of a node.
+/// Returns the number of floats of which a bucket's memory must be a multiple, so that every rank of a node gets an
+/// equal shard. Zeros fill the memory after the bucket's own floats.
 pub(super) fn multiple(ranks_per_node: Option<u32>) -> usize {
     ranks_per_node.map_or(1, |ranks| ranks as usize * WORD)
 }
 
-/// The name of a new communicator, by rank 0, with whom all must agree on what else is made.
+/// Returns the name of a new communicator, which rank 0 chooses. Fails if rank 0 has another number of ranks per node.
 fn name(control: &mut dyn Control, nccl: &Nccl, ranks_per_node: Option<u32>) -> Result<UniqueId, CommError> {
     let own = ranks_per_node.unwrap_or(0);
     let mut said = Vec::new();
@@ -136,7 +140,7 @@ fn name(control: &mut dyn Control, nccl: &Nccl, ranks_per_node: Option<u32>) -> 
     }
     let of = |ranks| if ranks == 0 { "no nodes".to_owned() } else { format!("nodes of {ranks} ranks") };
     let reason = format!(
-        "rank 0 reduces by way of {}, rank {} by way of {}; all ranks must have the same number",
+        "rank 0 reduces with {}, rank {} with {}; all ranks must have the same number",
         of(theirs),
         control.rank(),
         of(own)
@@ -144,13 +148,13 @@ fn name(control: &mut dyn Control, nccl: &Nccl, ranks_per_node: Option<u32>) -> 
     Err(CommError::Setting { setting: SETTING, reason })
 }
 
-/// A name, and ranks on each node.
+/// Splits rank 0's message into a name and a number of ranks per node.
 fn parts(said: &[u8]) -> Option<(UniqueId, u32)> {
     let (id, ranks) = said.split_at_checked(UNIQUE_ID_BYTES)?;
     Some((UniqueId(id.try_into().ok()?), u32::from_le_bytes(ranks.try_into().ok()?)))
 }
 
-/// This rank's group of those with its color, in the order of keys.
+/// Creates the communicator of the ranks that share this rank's color, in the order of their keys.
 fn split(
     world: &Communicator,
     (color, key): (u32, u32),
@@ -161,12 +165,12 @@ fn split(
     let begun = world.split(Some(color), key).map_err(|error| refuse(error.to_string()))?;
     await_ready(world, control, timeout)?;
     let made = begun.made().map_err(|error| refuse(error.to_string()))?;
-    let made = made.ok_or_else(|| refuse("NCCL made no communicator for this rank's color".into()))?;
+    let made = made.ok_or_else(|| refuse("NCCL created no communicator for this rank's color".into()))?;
     await_ready(&made, control, timeout)?;
     Ok(made)
 }
 
-/// Waits until NCCL has done what it was asked for, unless a rank gives up meanwhile.
+/// Waits until NCCL has finished its current call. Returns an error if a rank gives up meanwhile.
 fn await_ready(nccl: &Communicator, control: &dyn Control, timeout: Duration) -> Result<(), CommError> {
     let deadline = Instant::now() + timeout;
     while nccl.state().map_err(refused("talking to the other GPUs"))? == State::InProgress {
@@ -174,7 +178,7 @@ fn await_ready(nccl: &Communicator, control: &dyn Control, timeout: Duration) ->
             return Err(verdict);
         }
         if Instant::now() > deadline {
-            let reason = "NCCL did not connect the GPUs in time; NCCL_DEBUG=INFO makes it say why".into();
+            let reason = "NCCL did not connect the GPUs in time; set NCCL_DEBUG=INFO to see why".into();
             return Err(CommError::System { doing: "talking to the other GPUs".into(), reason });
         }
         std::thread::sleep(POLL);
@@ -187,14 +191,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_make_up_the_world_or_there_are_none() {
+    fn the_world_size_must_be_a_multiple_of_the_ranks_per_node() {
         let of = |wanted, world| ranks_per_node(wanted, world).map_err(|error| error.to_string());
         assert_eq!(of(None, 4), Ok(None));
         assert_eq!(of(Some(2), 4), Ok(Some(2)));
         assert_eq!(of(Some(8), 16), Ok(Some(8)));
         assert_eq!((of(Some(1), 4), of(Some(4), 4), of(Some(1), 1)), (Ok(None), Ok(None), Ok(None)));
-        let said = "Cuda::ranks_per_node: nodes of 4 ranks do not make up a world of 6 ranks; take one of 1, 2, 3, 6, \
-                    or None to reduce over all ranks at once";
+        let said = "Cuda::ranks_per_node: a world of 6 ranks cannot be divided into nodes of 4 ranks; use one of \
+                    1, 2, 3, 6, or None to reduce over all ranks at once";
         assert_eq!(of(Some(4), 6), Err(said.into()));
         for ranks in [0, 12] {
             let error = of(Some(ranks), 6).unwrap_err();

@@ -1,4 +1,4 @@
-//! The training thread's side: what it puts on the compute stream.
+//! Device memory, on the training thread: the work that is enqueued on the compute stream.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,36 +19,37 @@ use super::{Cuda, Looks};
 use crate::error::{CommError, ReduceError};
 use crate::memory::{Memory, ReadTail};
 
-/// How many steps the device may be behind the host before the host waits for it.
+/// The number of steps that the host may be ahead of the device before it waits for the device.
 const MOST_STEPS_BEHIND: usize = 4;
-/// Buckets in all these steps; a reducer with more makes events that it throws away.
+/// The size of the pool of buckets' events, for all buckets of these steps. If there are more buckets, the others use
+/// new events, which are not reused, and their times are not recorded.
 const PAIRS: usize = 1_024;
-/// Two marks around each step's wait.
+/// The size of the pool of events around waits. A step needs two.
 const MARKS: usize = 4 * MOST_STEPS_BEHIND;
 
-/// Gradients are views of device memory, written in the order of the compute stream.
+/// Device memory, in which gradients are views, written in the order of the compute stream.
 pub struct DeviceMemory {
     pub(super) cuda: Cuda,
     pub(super) unread: SyncSender<Unread>,
     pairs: Pool<Pair>,
     marks: Pool<Event>,
     waits: Option<Arc<Event>>,
-    /// The events of the bucket that came back last.
+    /// The events of the bucket that was returned last.
     newest: Option<Arc<Pair>>,
     tails: VecDeque<Ready>,
     free_tails: Vec<Pinned>,
     failure: Arc<OnceLock<CommError>>,
-    /// Looks at the device as long as there is a reducer on it.
+    /// The threads that sample the device. They run as long as the reducer exists.
     _looks: Option<Looks>,
 }
 
-/// Tells when a bucket was ready, and goes with it to the communication thread and back.
+/// The events and the tail of a bucket, which accompany it to the communication thread and back.
 pub struct Ready {
     pub(super) step: Step,
     pub(super) pair: Arc<Pair>,
-    /// False when the pair is not one of the pool's, which ran out: its times are nobody's.
+    /// Whether the pair is from the pool. Times of other pairs are not recorded.
     pub(super) is_observed: bool,
-    /// What lies behind the gradients of the last bucket: what this rank gives, then the sum.
+    /// The tail after the gradients of the last bucket: this rank's values, and after the reduction their sum.
     pub(super) tail: Option<Pinned>,
 }
 
@@ -109,10 +110,10 @@ impl Memory for DeviceMemory {
         gradient.len()
     }
 
-    /// In the order of the compute stream, on which it is also freed: behind everything that was done with it, since
-    /// the end of a step lets that stream wait for the urgent one.
+    /// Allocates in the order of the compute stream, on which the memory is also freed. The free follows all uses of
+    /// the memory, because the end of a step makes the compute stream wait for the urgent stream.
     fn allocate(&mut self, floats: usize) -> Result<CudaSlice<f32>, CommError> {
-        // What is more than that stays zero, and so does its sum.
+        // The additional floats stay zero, and so does their sum.
         let floats = floats.next_multiple_of(multiple(self.cuda.ranks_per_node));
         working(self.cuda.device.zeros(floats, &self.cuda.compute))
     }
@@ -144,7 +145,7 @@ impl Memory for DeviceMemory {
         _at: usize,
         tail: &[f32],
     ) -> Result<(), CommError> {
-        // The carrier copies it to the device: the event behind the gradients was recorded already.
+        // The backend copies the tail to the device, since the event after the gradients is already recorded.
         if let Some(memory) = &mut ready.tail {
             working(memory.floats())?.copy_from_slice(tail);
         }
@@ -178,7 +179,7 @@ impl Memory for DeviceMemory {
     }
 
     fn end_wait(&mut self, context: StepContext, recorder: &mut Recorder) -> Result<(), CommError> {
-        // Collectives end in the order of their stream: who waits for the last has waited for all.
+        // Collectives end in the order of their stream, so a wait for the last is a wait for all.
         if let Some(newest) = &self.newest {
             working(newest.end.hold(&self.cuda.compute))?;
         }
@@ -209,7 +210,7 @@ impl Memory for DeviceMemory {
             }
             let Some(Ready { step, tail: Some(mut tail), .. }) = self.tails.pop_front() else { break };
             let floats = working(tail.floats())?;
-            // What ends because it was given up has no sum.
+            // A collective that was given up ends without a sum.
             if let Some(failure) = self.failure() {
                 return Err(failure.into());
             }

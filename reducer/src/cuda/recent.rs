@@ -1,16 +1,16 @@
-//! When the last collectives ran that no kernel of the device carries: a burst, which sees only kernels and copies, cannot
-//! tell how much of them lay behind compute.
+//! The times of recent staged collectives. They have no kernels, so a burst, which records only kernels and copies,
+//! cannot measure how much of them was hidden.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wire::clock::MonoNanos;
 
-/// Collectives that are remembered: as many as the longest burst has, 5 s, at 1,600 a second.
+/// The largest number of stored collectives: those of the longest burst, 5 s, at 1,600 per second.
 const MOST: usize = 8_192;
 
-/// Begin and end of collectives, in the order in which they ended. Shared by the communication thread, which adds to it,
-/// and the thread that records bursts.
+/// The starts and ends of collectives, in the order in which they ended. The communication thread adds to the list, and
+/// the thread that records bursts reads it.
 #[derive(Clone, Default)]
 pub(super) struct Recent(Arc<Mutex<VecDeque<(MonoNanos, MonoNanos)>>>);
 
@@ -27,7 +27,7 @@ impl Recent {
         all.push_back((start, end));
     }
 
-    /// Those that ran at some time from `from` to `until`.
+    /// Returns the collectives that overlap the time from `from` to `until`.
     pub(super) fn between(&self, from: MonoNanos, until: MonoNanos) -> Vec<(MonoNanos, MonoNanos)> {
         self.all().iter().copied().filter(|&(start, end)| end >= from && start <= until).collect()
     }
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_newest_are_kept_and_only_those_of_the_time_are_told() {
+    fn only_the_newest_collectives_are_stored_and_only_overlapping_ones_returned() {
         let recent = Recent::default();
         (0..MOST as i64 + 10).for_each(|at| recent.add(MonoNanos(10 * at), MonoNanos(10 * at + 5)));
         assert_eq!(recent.between(MonoNanos(0), MonoNanos(99)), []);

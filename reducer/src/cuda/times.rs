@@ -1,4 +1,4 @@
-//! Marks of steps and phases on the stream that computes: where the device is, not where the host is, which may be
+//! Times of steps and phases from events on the compute stream. They measure the device, since the host may be some
 //! steps ahead.
 
 use std::sync::Arc;
@@ -14,23 +14,24 @@ use super::events::{Pool, Unread};
 use super::memory::DeviceMemory;
 use crate::reducer::Reducer;
 
-/// A step has some eight marks; the device may be a few steps behind the host.
+/// The size of the pool of events. A step has some eight marks, and the device may be a few steps behind the host.
 const MARKS: usize = 128;
 
-/// Tells [`agent::StepMarks`] the time by events on the compute stream of a reducer.
+/// The times for [`agent::StepMarks`], from events on the compute stream of a reducer.
 ///
-/// Their records are written when the device has come past them. Where that cannot be, they are counted as lost.
+/// A record is written once the device has passed its events. If an event cannot be recorded or read, its record is
+/// counted as lost.
 pub struct DeviceTimes {
     device: Device,
     compute: Arc<CudaStream>,
     events: Pool<Event>,
     unread: SyncSender<Unread>,
-    /// Counts what is lost.
+    /// The recorder that counts lost records.
     recorder: Recorder,
 }
 
 impl DeviceTimes {
-    /// Marks on the stream that `reducer`'s gradients are made on; `recorder` is one of the agent's.
+    /// Creates times on the stream on which `reducer`'s gradients are computed. `recorder` is one of the agent's.
     #[must_use]
     pub fn of(reducer: &Reducer<DeviceMemory>, recorder: Recorder) -> Self {
         let memory = reducer.memory();

@@ -1,4 +1,4 @@
-//! What happens inside a step. Every function here may fail; its caller makes the failure final.
+//! The course of a step. Every function here may fail; its caller makes the failure final.
 
 use std::iter;
 
@@ -30,7 +30,7 @@ impl<M: Memory> Reducer<M> {
         match self.phase {
             Phase::Open(open) => Ok(open),
             Phase::Idle(last) => {
-                let reason = "no step is begun".to_owned();
+                let reason = "no step has begun".to_owned();
                 Err(ReduceError::Order { call, step: last.unwrap_or_default(), reason })
             }
         }
@@ -49,7 +49,7 @@ impl<M: Memory> Reducer<M> {
     ) -> Result<(), ReduceError> {
         self.check_idle("begin_step")?;
         let Some(left) = micro_batches.checked_sub(1) else {
-            let reason = "a step has at least one micro-batch".into();
+            let reason = "a step needs at least one micro-batch".into();
             return Err(ReduceError::Order { call: "begin_step", step: context.step, reason });
         };
         if matches!(self.phase, Phase::Idle(Some(_))) && !self.rebuilt {
@@ -63,7 +63,8 @@ impl<M: Memory> Reducer<M> {
         Ok(())
     }
 
-    /// Lays the buckets out anew in rank 0's ready order, which from then on is the order they are complete in.
+    /// Rebuilds the buckets in the order in which rank 0's gradients became ready, in which they will complete from now
+    /// on.
     fn rebuild(&mut self) -> Result<(), ReduceError> {
         if !self.options.rebuild || self.options.unused == UnusedParameters::Find {
             return Ok(());
@@ -71,7 +72,7 @@ impl<M: Memory> Reducer<M> {
         let mine: Vec<u8> = self.order.iter().flat_map(|id| id.0.to_le_bytes()).collect();
         let agreed = self.worker.broadcast(Rank(0), mine)?;
         self.rebuilt = true;
-        // Rank 0 had no samples in the first step: what was declared is as good as anything.
+        // Rank 0 had no samples in the first step. The declared order is as good as any.
         if agreed.is_empty() {
             return Ok(());
         }
@@ -86,7 +87,7 @@ impl<M: Memory> Reducer<M> {
     pub(super) fn try_next(&mut self, share: Share) -> Result<(), ReduceError> {
         let open = self.open("next_micro_batch")?;
         let Some(left) = open.left.checked_sub(1) else {
-            let reason = "the current micro-batch is the last; finish_step ends it".into();
+            let reason = "the current micro-batch is the last; call finish_step to end it".into();
             return Err(ReduceError::Order { call: "next_micro_batch", step: open.context.step, reason });
         };
         self.check_marks(open)?;
@@ -95,7 +96,7 @@ impl<M: Memory> Reducer<M> {
         Ok(())
     }
 
-    /// Fails when parameters got no gradient in this micro-batch and that is not meant.
+    /// Fails if parameters got no gradient in this micro-batch and neither the options nor an empty share allow it.
     fn check_marks(&self, open: Open) -> Result<(), ReduceError> {
         let meant = self.options.unused == UnusedParameters::Find || open.share.is_nothing();
         if meant || !self.marks.contains(&Mark::Awaited) {
@@ -138,7 +139,7 @@ impl<M: Memory> Reducer<M> {
         Err(ReduceError::MarkedTwice { name, step: open.context.step })
     }
 
-    /// A parameter is done in this micro-batch; in the last one its bucket may be complete with it.
+    /// Finishes a parameter in this micro-batch. In the last micro-batch this may complete its bucket.
     fn settle(&mut self, id: ParamId, mark: Mark, open: Open) -> Result<(), ReduceError> {
         self.marks[id.0 as usize] = mark;
         if open.left > 0 {
@@ -160,15 +161,15 @@ impl<M: Memory> Reducer<M> {
         self.launch_complete(open)
     }
 
-    /// Hands over complete buckets, strictly in order: every rank must start the same one. The last also carries this
-    /// rank's shares and, where that is asked, what it used.
+    /// Hands over complete buckets, strictly in order, because every rank must start the same one. The last bucket also
+    /// carries the sum of this rank's shares and, with [`UnusedParameters::Find`], which parameters the rank used.
     fn launch_complete(&mut self, open: Open) -> Result<(), ReduceError> {
         while self.next_launch < self.slots.buckets.len() && self.slots.buckets[self.next_launch].pending == 0
         {
             let is_last = self.next_launch + 1 == self.slots.buckets.len();
             let slot = &mut self.slots.buckets[self.next_launch];
-            let mut floats = slot.floats.take().expect("a bucket is handed over once a step");
-            let mut ready = slot.ready.take().expect("its last gradient came");
+            let mut floats = slot.floats.take().expect("a bucket is handed over once per step");
+            let mut ready = slot.ready.take().expect("a complete bucket is ready");
             if is_last {
                 let used = self.written.iter().map(|written| f32::from(*written));
                 self.tail.clear();
@@ -200,7 +201,7 @@ impl<M: Memory> Reducer<M> {
     pub(super) fn try_finish(&mut self) -> Result<(), ReduceError> {
         let open = self.open("finish_step")?;
         if open.left > 0 {
-            let reason = format!("{} more micro-batches were announced", open.left);
+            let reason = format!("{} announced micro-batches are missing", open.left);
             return Err(ReduceError::Order { call: "finish_step", step: open.context.step, reason });
         }
         self.check_marks(open)?;
@@ -224,11 +225,12 @@ impl<M: Memory> Reducer<M> {
         Ok(self.memory.end_wait(context, &mut self.recorder)?)
     }
 
-    /// On a device a step's tail is known some steps later, unless it is waited for.
+    /// Checks the shares of finished steps and reads which parameters they used. On a device, a step's tail arrives
+    /// some steps later unless the reducer waits for it.
     fn read_tails(&mut self, step: Step) -> Result<(), ReduceError> {
         let Self { memory, slots, used, world_size, options, .. } = self;
         let find = options.unused == UnusedParameters::Find;
-        // Each rank's share is rounded once and each addition once more.
+        // Each rank's share is rounded once, and so is each addition.
         let tolerance = (4.0 * f32::EPSILON * *world_size as f32).max(1e-5);
         used.fill(true);
         let last = slots.last();
@@ -261,7 +263,7 @@ fn check_order(order: &[ParamId], parameters: usize) -> Result<(), ReduceError> 
         match seen.get_mut(id.0 as usize) {
             Some(seen) if !*seen => *seen = true,
             _ => {
-                let reason = format!("parameter {} is in it twice or does not exist", id.0);
+                let reason = format!("parameter {} appears twice or does not exist", id.0);
                 return Err(ReduceError::BadOrder { parameters, reason });
             }
         }

@@ -1,4 +1,4 @@
-//! Where the ranks meet.
+//! The settings of a ring, and where they come from.
 
 use std::time::Duration;
 
@@ -7,32 +7,34 @@ use wire::ids::{Rank, RunId};
 
 use crate::error::CommError;
 
-/// How a process finds its place in the ring.
+/// The settings with which a process joins a ring.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The job; processes of another one are refused.
+    /// The id of the run. Rank 0 refuses processes of other runs.
     pub run: RunId,
-    /// This process.
+    /// The rank of this process.
     pub rank: Rank,
-    /// How many ranks there are.
+    /// The number of ranks.
     pub world_size: u32,
-    /// Where rank 0 listens: `host:port`.
+    /// The address at which rank 0 listens, as `host:port`.
     pub master: String,
-    /// How long a collective may take before it fails and names who did not come.
+    /// The longest time a collective may take before it fails and names the ranks that did not arrive.
     pub timeout: Duration,
-    /// How long ranks wait for each other at the start.
+    /// The longest time for which ranks wait for each other at the start.
     pub rendezvous: Duration,
-    /// Use TCP even between ranks of one host.
+    /// Whether ranks of one host use TCP too.
     pub tcp_only: bool,
 }
 
 impl Config {
-    /// Rank and world size as the launcher's environment says ([`agent::launcher`]), `MASTER_ADDR` and `MASTER_PORT` for
-    /// where the ranks meet, and the run's id. Without any launcher it is a world of one. Collectives may take five
-    /// minutes, the start one minute.
+    /// Reads the settings from environment variables.
+    ///
+    /// The launcher's variables give the rank and the world size ([`agent::launcher`]); `MASTER_ADDR` and `MASTER_PORT`
+    /// say where the ranks meet. Without a launcher, the world has one rank. A collective may take five minutes, the
+    /// start one minute.
     ///
     /// # Errors
-    /// When a variable is missing, is not what it should be, or contradicts another.
+    /// Returns an error if a variable is missing or invalid or contradicts another.
     pub fn from_env() -> Result<Self, CommError> {
         let membership = launcher::membership()
             .map_err(|error| CommError::Setting { setting: error.variable(), reason: error.to_string() })?;
@@ -82,7 +84,7 @@ impl Config {
     }
 }
 
-/// How people of this launcher find rank 0's host.
+/// Returns advice on how a user of the launcher sets the address of rank 0.
 fn how_to(membership: Option<Membership>) -> &'static str {
     match membership.map(|found| found.launcher) {
         Some(Launcher::Slurm) => {
@@ -97,7 +99,7 @@ fn how_to(membership: Option<Membership>) -> &'static str {
 }
 
 fn number<T: std::str::FromStr>(setting: &'static str, text: &str) -> Result<T, CommError> {
-    let wrong = || CommError::Setting { setting, reason: format!("{text:?} is not a number it can be") };
+    let wrong = || CommError::Setting { setting, reason: format!("{text:?} is not a valid port number") };
     text.trim().parse().map_err(|_| wrong())
 }
 
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_several_need_a_place_to_meet() {
+    fn a_world_of_several_ranks_needs_a_master_address() {
         check(None, &[], Ok((0, 1, "127.0.0.1:0")));
         check(Some((0, 1)), &[], Ok((0, 1, "127.0.0.1:0")));
         let address = [("MASTER_ADDR", "h"), ("MASTER_PORT", "29500")];

@@ -1,5 +1,4 @@
-//! Moving bytes around the ring. Nothing here blocks but `poll`, and every `poll` has a deadline and hears
-//! the verdict.
+//! Moves bytes around the ring. Only `poll` blocks here, and every `poll` ends at a deadline or with the verdict.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
@@ -14,21 +13,22 @@ use super::segments::{Cursor, Segments, bytes_of, sendable, skip_whole};
 use crate::communicator::Collective;
 use crate::error::CommError;
 
-/// Most bytes of one read or write: large enough that system calls do not count, small enough that a piece is
-/// in the cache when it is added and passed on (256 KiB, a quarter of a common second-level cache).
+/// The largest size of a read or write, in bytes. Large enough that the cost of system calls is negligible, and small
+/// enough that a piece is still in the cache when it is added and forwarded: 256 KiB is a quarter of a common
+/// second-level cache.
 const PIECE_BYTES: usize = 256 << 10;
-/// Asked of the system for each direction; it may give less.
+/// The size of the send buffer that a socket asks for, in bytes. The system may grant less.
 const SOCKET_BYTES: usize = 1 << 20;
 
-/// Why moving bytes stopped.
+/// The reason why moving bytes stopped.
 pub(super) enum Fault {
-    /// The hub has said what is wrong.
+    /// The hub has sent a verdict.
     Verdict,
-    /// Time is up.
+    /// The deadline has passed.
     Deadline,
-    /// The connection to a neighbour broke.
+    /// The connection to a neighbor broke.
     Broken { peer: Rank, reason: String },
-    /// The neighbour is in another collective.
+    /// The previous rank is in another collective.
     Mismatch(CommError),
 }
 
@@ -46,16 +46,16 @@ impl Waiter<'_> {
         fds.extend(writing.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
         match poll_until(&mut fds, Some(self.deadline)) {
             Ok(false) => Err(Fault::Deadline),
-            // Data first: a collective that all ranks have taken part in completes, also when one of them has
-            // failed in a later one already.
+            // Data has priority: a collective that all ranks have joined completes even if one of them has already
+            // failed in a later one.
             Ok(true) if fds[1..].iter().all(|fd| fd.revents().is_empty()) => Err(Fault::Verdict),
-            // An error of `poll` itself is no reason to spin: the next read or write says what is wrong.
+            // If `poll` itself fails, the next read or write reports the error.
             Ok(true) | Err(_) => Ok(()),
         }
     }
 }
 
-/// Polls until something is ready (true) or time is up (false).
+/// Polls until a descriptor is ready (true) or the deadline has passed (false).
 pub(super) fn poll_until(fds: &mut [PollFd<'_>], until: Option<Instant>) -> Result<bool, Errno> {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -69,18 +69,18 @@ pub(super) fn poll_until(fds: &mut [PollFd<'_>], until: Option<Instant>) -> Resu
     }
 }
 
-/// This rank's two connections.
+/// The two data connections of a rank.
 pub(super) struct DataRing {
     rank: Rank,
     world_size: usize,
     to_next: OwnedFd,
     from_previous: OwnedFd,
-    /// What was received and not yet added. Floats, so that it is aligned for them.
+    /// Received bytes that are not added yet. A vector of floats, for their alignment.
     scratch: Vec<f32>,
     head: Heads,
 }
 
-/// The first words of the current collective: this rank's, and what has come of the previous rank's.
+/// The heads of the current collective: this rank's, and as much of the previous rank's as has arrived.
 struct Heads {
     seq: Seq,
     collective: Collective,
@@ -101,7 +101,7 @@ impl DataRing {
                 reason: error.to_string(),
             })?;
         }
-        // A system that gives less only makes it slower.
+        // A smaller buffer is only slower.
         let _less = rustix::net::sockopt::set_socket_send_buffer_size(&to_next, SOCKET_BYTES);
         let scratch = vec![0.0; PIECE_BYTES / size_of::<f32>()];
         let head = Heads { seq: Seq(0), collective: Collective::AllGather, theirs: [0; HEAD_BYTES], came: 0 };
@@ -116,7 +116,7 @@ impl DataRing {
         Rank(((self.rank.0 as usize + self.world_size - 1) % self.world_size) as u32)
     }
 
-    /// Tells the next rank which collective this one is in.
+    /// Sends the head of a collective to the next rank.
     pub(super) fn begin(
         &mut self,
         seq: Seq,
@@ -124,14 +124,14 @@ impl DataRing {
         waiter: &Waiter<'_>,
     ) -> Result<(), Fault> {
         self.head = Heads { seq, collective, theirs: [0; HEAD_BYTES], came: 0 };
-        // Gradients follow at once and share the packet, except where this rank has no segment to begin with.
+        // Gradients follow at once and share the packet, unless this rank's first segment is empty.
         let data_follows =
             matches!(collective, Collective::AllReduce(floats) if floats > u64::from(self.rank.0));
         let flags = if data_follows { SendFlags::MORE } else { SendFlags::empty() };
         self.exchange(&encode(seq, collective), &mut [], flags, waiter)
     }
 
-    /// Waits until the previous rank has said which collective it is in.
+    /// Waits for the whole head of the previous rank.
     fn meet(&mut self, waiter: &Waiter<'_>) -> Result<(), Fault> {
         while self.head.came < HEAD_BYTES {
             if !self.receive_head()? {
@@ -141,8 +141,8 @@ impl DataRing {
         Ok(())
     }
 
-    /// Reads some of the previous rank's first words and compares them once they are complete; true when
-    /// something came.
+    /// Reads a part of the previous rank's head and compares the head once it is complete. Returns true if bytes
+    /// arrived.
     fn receive_head(&mut self) -> Result<bool, Fault> {
         let mut rest = [0; HEAD_BYTES];
         let Some(read) = self.receive(&mut rest[self.head.came..])? else { return Ok(false) };
@@ -164,7 +164,7 @@ impl DataRing {
     pub(super) fn all_reduce(&mut self, data: &mut [f32], waiter: &Waiter<'_>) -> Result<(), Fault> {
         let segments = Segments { floats: data.len(), ranks: self.world_size, rank: self.rank.0 as usize };
         let (mut sent, mut received) = (Cursor::default(), Cursor::default());
-        // Bytes at the start of `scratch` that are not a whole float yet.
+        // The number of bytes at the start of `scratch` that are not a whole float yet.
         let mut partial = 0;
         loop {
             let met = self.head.came == HEAD_BYTES;
@@ -185,7 +185,7 @@ impl DataRing {
         }
     }
 
-    /// Receives one piece, adds or copies it; true when there was one.
+    /// Receives one piece and adds or copies it. Returns true if bytes arrived.
     fn receive_piece(
         &mut self,
         data: &mut [f32],
@@ -222,7 +222,7 @@ impl DataRing {
         Ok(true)
     }
 
-    /// Sends one piece of what may be sent; true when some of it went.
+    /// Sends one piece of the sendable bytes. Returns true if bytes were sent.
     fn send_piece(
         &self,
         data: &[f32],
@@ -244,7 +244,7 @@ impl DataRing {
         Ok(true)
     }
 
-    /// Passes every rank's block around; `blocks` holds this rank's at its place.
+    /// Passes every rank's block around the ring. `blocks` holds this rank's block at its index.
     pub(super) fn all_gather(&mut self, blocks: &mut [Vec<u8>], waiter: &Waiter<'_>) -> Result<(), Fault> {
         self.meet(waiter)?;
         let (ranks, rank) = (self.world_size, self.rank.0 as usize);
@@ -289,7 +289,7 @@ impl DataRing {
         Ok(())
     }
 
-    /// Sends all of `out` to the next rank and fills `into` from the previous one, both at once.
+    /// Sends all of `out` to the next rank and, at the same time, fills `into` from the previous one.
     fn exchange(
         &self,
         mut out: &[u8],
@@ -312,7 +312,7 @@ impl DataRing {
         }
     }
 
-    /// Writes what the socket takes; `None` when it is full.
+    /// Writes as much as the socket accepts. Returns `None` if the socket is full.
     fn send(&self, bytes: &[u8], flags: SendFlags) -> Result<Option<usize>, Fault> {
         match rustix::net::send(&self.to_next, bytes, flags | SendFlags::NOSIGNAL) {
             Ok(written) => Ok(Some(written)),
@@ -321,7 +321,7 @@ impl DataRing {
         }
     }
 
-    /// Reads what the socket has; `None` when it has nothing.
+    /// Reads as much as the socket has. Returns `None` if the socket is empty.
     fn receive(&self, into: &mut [u8]) -> Result<Option<usize>, Fault> {
         match rustix::io::read(&self.from_previous, into) {
             Ok(0) => Err(Fault::Broken { peer: self.previous(), reason: "its connection ended".into() }),
@@ -336,7 +336,7 @@ fn broken(peer: Rank, error: Errno) -> Fault {
     Fault::Broken { peer, reason: format!("its connection broke ({error})") }
 }
 
-/// The first words of a collective: its number, its kind, and what the kind says.
+/// The size of a head, in bytes: the sequence number of a collective, its kind, and the argument of the kind.
 const HEAD_BYTES: usize = 24;
 
 fn encode(seq: Seq, collective: Collective) -> [u8; HEAD_BYTES] {

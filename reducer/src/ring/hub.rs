@@ -1,5 +1,7 @@
-//! Rank 0's small thread that knows all ranks: it introduces them, watches their control connections, asks
-//! where everybody is when a collective does not end, and decides on the one verdict that all report.
+//! The hub: a thread of rank 0 that has a control connection to every rank.
+//!
+//! The hub introduces the ranks to each other and watches their connections. When a collective does not end, it asks
+//! every rank how far it is. It decides on the one verdict that all ranks report.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -17,26 +19,26 @@ use super::data::poll_until;
 use super::message::{Hello, Message};
 use crate::error::{Absent, CommError, join};
 
-/// How long ranks have to answer the question where they are. A live one answers within a scheduling delay.
+/// The time that ranks have to answer an inquiry. A live rank answers within a scheduling delay.
 pub(super) const INQUIRY: Duration = Duration::from_secs(2);
-/// How long a connection may stay without saying who it is.
+/// The longest time that a connection may stay open without a hello message.
 const HELLO_WAIT: Duration = Duration::from_secs(5);
-/// How long rank 0 waits at its end for the hub to have told the others.
+/// The longest time for which rank 0, at its end, waits until the hub has notified the other ranks.
 const GOODBYE_WAIT: Duration = Duration::from_secs(2);
-/// Refused processes that a failed rendezvous tells of.
+/// The largest number of refused processes that the error of a failed rendezvous lists.
 const REFUSALS_TOLD: usize = 4;
 
-/// Rank 0's hold on its hub.
+/// Rank 0's handle to its hub.
 pub(super) struct HubHandle {
     said_goodbye: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl HubHandle {
-    /// Returns once the hub has told the others that rank 0 left, so that the process may end.
+    /// Waits until the hub has told the other ranks that rank 0 left. The process may then end.
     pub(super) fn await_goodbye(&self) {
         let (said, changed) = &*self.said_goodbye;
         let said = said.lock().unwrap_or_else(PoisonError::into_inner);
-        // If the hub is stuck the process ends all the same, and the others see that.
+        // If the hub is stuck, the process ends anyway, and the other ranks notice that.
         let _timed_out = changed.wait_timeout_while(said, GOODBYE_WAIT, |said| !*said);
     }
 }
@@ -70,7 +72,7 @@ struct Hub {
     patience: Duration,
     began: Instant,
     peers: Vec<Peer>,
-    /// The data address of each rank that has come.
+    /// The data address of each rank that has joined, by rank.
     seats: Vec<Option<String>>,
     refused: Vec<String>,
     welcomed: bool,
@@ -103,7 +105,7 @@ impl Peer {
         }
     }
 
-    /// Reads what is there into the buffer; sets `open` to false at the end.
+    /// Reads available bytes into the buffer. Sets `open` to false if the connection has ended.
     fn read(&mut self) {
         let mut bytes = [0; 4096];
         match self.stream.read(&mut bytes) {
@@ -141,7 +143,7 @@ impl Hub {
         let until = [strangers, meeting, inquiry].into_iter().flatten().min();
         let mut fds = vec![PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN)];
         fds.extend(self.peers.iter().map(|p| PollFd::from_borrowed_fd(p.stream.as_fd(), PollFlags::IN)));
-        // Out of time and out of memory alike: the loop looks at everything anyway.
+        // The result does not matter, even if it is an error: the loop checks every connection and deadline anyway.
         let _ready = poll_until(&mut fds, until);
     }
 
@@ -174,7 +176,7 @@ impl Hub {
                 }
                 Err(reason) => self.refuse(index, reason),
             },
-            (None, _) => self.refuse(index, "it did not say who it is".into()),
+            (None, _) => self.refuse(index, "it did not introduce itself".into()),
             (Some(_), Message::Verdict(verdict)) => self.decide(verdict),
             (Some(_), Message::Stuck { seq, waited }) => self.inquire(seq, waited),
             (Some(rank), Message::At { begun }) => self.note_answer(rank, begun),
@@ -186,16 +188,16 @@ impl Hub {
     fn seat(&mut self, hello: &Hello) -> Result<(), String> {
         let (rank, world) = (hello.rank, self.seats.len());
         if hello.run != self.run {
-            return Err(format!("it belongs to run {:?}, but here run {:?} meets", hello.run, self.run));
+            return Err(format!("it belongs to run {:?}, but rank 0 to run {:?}", hello.run, self.run));
         }
         if hello.world_size as usize != world {
             let theirs = hello.world_size;
-            return Err(format!("it counts {theirs} ranks (WORLD_SIZE), but rank 0 counts {world}"));
+            return Err(format!("its WORLD_SIZE is {theirs}, but rank 0 has WORLD_SIZE {world}"));
         }
         let seat = self.seats.get_mut(rank.0 as usize);
-        let seat = seat.ok_or_else(|| format!("rank {rank} is none of the {world} ranks"))?;
+        let seat = seat.ok_or_else(|| format!("rank {rank} is not in a world of {world} ranks"))?;
         if seat.is_some() {
-            return Err(format!("rank {rank} is here already: two processes have the same RANK"));
+            return Err(format!("rank {rank} has already joined: two processes have the same RANK"));
         }
         *seat = Some(hello.address.clone());
         Ok(())
@@ -223,7 +225,7 @@ impl Hub {
         }
     }
 
-    /// The first verdict counts, and all hear it.
+    /// Sends the first verdict to all ranks. Ignores later ones.
     fn decide(&mut self, verdict: CommError) {
         if self.verdict.is_none() {
             self.broadcast(&Message::Verdict(verdict.clone()));
@@ -265,7 +267,7 @@ impl Hub {
         for index in 0..self.peers.len() {
             let peer = &self.peers[index];
             if peer.open && peer.rank.is_none() && peer.since.elapsed() >= HELLO_WAIT {
-                self.refuse(index, "it did not say who it is".into());
+                self.refuse(index, "it did not introduce itself".into());
             }
         }
     }
@@ -288,10 +290,10 @@ impl Hub {
         let missing = join(missing.map(|(rank, _): (u32, _)| rank.to_string()), ", ");
         let refused = join(self.refused.iter().cloned(), "; ");
         let refused = if refused.is_empty() { refused } else { format!(" (refused: {refused})") };
-        format!("rank {missing} of {} did not come{refused}", self.seats.len())
+        format!("rank {missing} of {} did not arrive{refused}", self.seats.len())
     }
 
-    /// Removes closed connections, and says who was lost with them.
+    /// Removes closed connections. A rank that did not leave in good order is lost.
     fn bury(&mut self) {
         let (kept, closed): (Vec<_>, Vec<_>) = self.peers.drain(..).partition(|peer| peer.open);
         self.peers = kept;
@@ -299,7 +301,7 @@ impl Hub {
             match rank {
                 Some(rank) if !self.welcomed => self.seats[rank.0 as usize] = None,
                 Some(rank) if !left => {
-                    let reason = "its process ended without a goodbye".into();
+                    let reason = "its process ended unexpectedly".into();
                     self.decide(CommError::RankLost { rank, reason });
                 }
                 _ => {}

@@ -1,4 +1,4 @@
-//! A rank's side of the control connection: what it shares with its threads, and the thread that listens.
+//! A rank's side of the control connection: the state that the rank's threads share, and the control thread.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -17,11 +17,11 @@ use super::message::Message;
 use super::signal::Signal;
 use crate::error::CommError;
 
-/// What the communication thread, the control thread and abort handles of one rank share.
+/// The state that the communication thread, the control thread and the abort handles of a rank share.
 pub(super) struct Shared {
     rank: Rank,
     verdict: OnceLock<CommError>,
-    /// Raised with the verdict and never cleared.
+    /// A signal that is raised with the verdict and never cleared.
     pub(super) ended: Signal,
     begun: AtomicU64,
     outbox: Mutex<Vec<Message>>,
@@ -44,7 +44,7 @@ impl Shared {
         self.verdict.get().cloned()
     }
 
-    /// The verdict; should there be none, it is from now on what `otherwise` says.
+    /// Returns the verdict. If there is none yet, the result of `otherwise` becomes the verdict.
     pub(super) fn verdict_or(&self, otherwise: impl FnOnce() -> CommError) -> CommError {
         let verdict = self.verdict.get_or_init(otherwise).clone();
         self.ended.raise();
@@ -53,7 +53,7 @@ impl Shared {
 
     pub(super) fn await_verdict(&self, patience: Duration) -> Option<CommError> {
         let mut fds = [PollFd::from_borrowed_fd(self.ended.fd(), PollFlags::IN)];
-        // Whether it was raised or time is up shows in the verdict.
+        // The verdict itself shows whether the signal was raised or the deadline has passed.
         let _raised = poll_until(&mut fds, Some(Instant::now() + patience));
         self.verdict()
     }
@@ -68,7 +68,8 @@ impl Shared {
         self.outgoing.raise();
     }
 
-    /// This rank cannot go on: its own collectives fail at once, the others' as soon as the hub tells them.
+    /// Gives up. This rank's collectives fail at once, those of the other ranks as soon as the hub forwards the
+    /// verdict.
     pub(super) fn give_up(&self, reason: &str) {
         let verdict = CommError::RankFailed { rank: self.rank, reason: reason.into() };
         self.send(Message::Verdict(verdict.clone()));
@@ -81,7 +82,7 @@ impl Shared {
     }
 }
 
-/// A rank's place among the others. Dropping it says goodbye.
+/// A rank's membership in the ring. Dropping it tells the hub that the rank leaves.
 pub(super) struct Membership {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -89,8 +90,8 @@ pub(super) struct Membership {
 }
 
 impl Membership {
-    /// Starts the control thread on a connection that the hub has welcomed. `buffer` holds what was read of
-    /// it beyond the welcome.
+    /// Starts the control thread on a connection that the hub has welcomed. `buffer` holds the bytes that were read
+    /// after the welcome message.
     pub(super) fn start(
         stream: TcpStream,
         buffer: Vec<u8>,
@@ -112,7 +113,7 @@ impl Drop for Membership {
         }
         self.shared.send(Message::Bye);
         if let Some(thread) = self.thread.take() {
-            // It ends with the goodbye; had it panicked, there is nothing left to do here.
+            // The thread ends once it has sent `Bye`. If it has panicked, there is nothing left to do here.
             let _outcome = thread.join();
         }
         if let Some(hub) = self.hub.take() {
@@ -155,11 +156,11 @@ impl Member {
         }
     }
 
-    /// Reads what is there; false when the connection is over.
+    /// Reads available bytes and handles their messages. Returns false if the connection has ended.
     fn read(&mut self) -> bool {
         let mut bytes = [0; 4096];
         let reason = match self.stream.read(&mut bytes) {
-            Ok(0) => "its process ended without a goodbye".to_owned(),
+            Ok(0) => "its process ended unexpectedly".to_owned(),
             Ok(read) => {
                 self.buffer.extend_from_slice(&bytes[..read]);
                 return self.handle_buffered();
@@ -194,8 +195,8 @@ impl Member {
     }
 
     fn write(&mut self, message: &Message) {
-        // A connection that takes no more shows as its end on the reading side. A few messages of a hundred
-        // bytes never fill it.
+        // The reading side notices a broken connection. A few messages of a hundred bytes never fill the socket's
+        // buffer.
         let _broken = self.stream.write_all(&message.encode());
     }
 }

@@ -1,7 +1,7 @@
-//! What ranks and the hub say to each other on control connections, and the first words on a data connection.
+//! The messages between ranks and the hub on control connections, and the hello message on a data connection.
 //!
 //! ```text
-//! frame = length:u32 tag:u8 fields      little endian; length counts what follows it
+//! frame = length:u32 tag:u8 fields      little endian; length counts the bytes after it
 //! text  = length:u32 bytes
 //! ```
 
@@ -11,40 +11,42 @@ use wire::ids::{Rank, Seq};
 
 use crate::error::{Absent, CommError};
 
-/// The longest frame: a welcome of 1,024 ranks with 100 bytes of address each, with room to spare.
+/// The longest frame, in bytes: ample for the welcome message of 1,024 ranks with addresses of 100 bytes each.
 pub(super) const MAX_FRAME_BYTES: usize = 1 << 20;
-/// The first word of every connection; a stranger's does not match.
+/// The first field of every hello message, by which other protocols are recognized and refused.
 const MAGIC: u32 = u32::from_le_bytes(*b"PCLR");
-/// Of this protocol. All ranks of a job are meant to run the same build.
+/// The version of this protocol. All ranks of a job are meant to run the same build.
 const VERSION: u32 = 1;
 
-/// Who opens a connection.
+/// The introduction of the process that opens a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) run: String,
     pub(super) rank: Rank,
     pub(super) world_size: u32,
-    /// Where this rank's data connection is accepted; on a data connection, the session's key.
+    /// On a control connection, the address at which this rank accepts its data connection. On a data connection, the
+    /// key of the session.
     pub(super) address: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// A rank to the hub, and to the next rank.
+    /// Sent by a rank to the hub and to the next rank: introduces the rank.
     Hello(Hello),
-    /// The hub to all once all are there: the session's key, and the data address of every rank.
+    /// Sent by the hub to all ranks once all have joined: the key of the session and the data address of every rank.
     Welcome { key: String, addresses: Vec<String> },
-    /// The hub to a process that it does not let in.
+    /// Sent by the hub to a process that it refuses: the reason.
     Refused(String),
-    /// A rank to the hub: this is how I fail. The hub to all: and so does everybody.
+    /// Sent by a rank to the hub: the error with which the rank failed. Sent by the hub to all ranks: the error that
+    /// all of them report.
     Verdict(CommError),
-    /// A rank to the hub: collective `seq` does not end.
+    /// Sent by a rank to the hub: collective `seq` does not end.
     Stuck { seq: Seq, waited: Duration },
-    /// The hub to all: where are you?
+    /// Sent by the hub to all ranks: asks how many collectives each has begun.
     Where,
-    /// The answer: collectives begun.
+    /// Sent by a rank to the hub, in answer to [`Self::Where`]: the number of collectives begun.
     At { begun: u64 },
-    /// A rank, or the hub with rank 0: I leave in good order.
+    /// Sent by a rank to the hub, and by the hub when rank 0 leaves: the sender leaves in good order.
     Bye,
 }
 
@@ -96,10 +98,10 @@ impl Message {
         }
     }
 
-    /// Takes the first whole message off `buffer`; `None` when there is none yet.
+    /// Removes the first whole message from `buffer`. Returns `None` if there is no whole message yet.
     ///
     /// # Errors
-    /// What is wrong with the bytes, for a person.
+    /// Returns a description of what is wrong with the bytes.
     pub(super) fn take(buffer: &mut Vec<u8>) -> Result<Option<Self>, String> {
         let Some((head, rest)) = buffer.split_first_chunk::<4>() else { return Ok(None) };
         let len = u32::from_le_bytes(*head) as usize;
@@ -110,7 +112,7 @@ impl Message {
         let mut reader = Reader(body);
         let message = reader.message()?;
         if !reader.0.is_empty() {
-            return Err("it sent a message that is too long".into());
+            return Err("it sent a message with excess bytes".into());
         }
         buffer.drain(..4 + len);
         Ok(Some(message))
@@ -153,7 +155,7 @@ fn write_error(error: &CommError, out: &mut Writer) {
             out.u32(rank.0);
             out.text(reason);
         }
-        // These concern one process only and are not sent; should one be, the others learn its text.
+        // These errors concern one process only and are not sent. If one is sent anyway, the receivers get its text.
         CommError::Refused { .. } | CommError::Setting { .. } | CommError::System { .. } => {
             out.tag(1);
             out.u32(0);
@@ -210,7 +212,7 @@ impl Reader<'_> {
         }
         let version = self.u32()?;
         if version != VERSION {
-            return Err(format!("it speaks version {version} of this protocol, this rank version {VERSION}"));
+            return Err(format!("it uses version {version} of this protocol, this rank version {VERSION}"));
         }
         Ok(Hello {
             run: self.text()?,
@@ -310,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_told_apart() {
+    fn bytes_of_another_protocol_are_refused() {
         let mut http = b"GET / HTTP/1.1\r\n\r\n".to_vec();
         assert!(Message::take(&mut http).is_err());
         let mut wrong = Message::Where.encode();

@@ -1,4 +1,4 @@
-//! How ranks find each other: to the hub, from there the addresses, then the data ring.
+//! The start of a ring: every rank connects to the hub, receives all addresses from it, and connects to its neighbors.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -16,11 +16,11 @@ use super::member::{Membership, Shared};
 use super::message::{Hello, Message};
 use crate::error::CommError;
 
-/// Between two attempts to reach a rank 0 that does not listen yet: nothing tells when it will.
+/// The pause between two attempts to reach a rank 0 that does not listen yet.
 const RETRY: Duration = Duration::from_millis(20);
-/// How long one attempt to connect may take, so that a host that swallows packets is tried again.
+/// The longest time of one attempt to connect. A host that drops packets is tried again.
 const ATTEMPT: Duration = Duration::from_secs(3);
-/// How long a process that reached a data port has to say who it is.
+/// The longest time that a data connection may stay open without a hello message.
 const HELLO_WAIT: Duration = Duration::from_secs(3);
 
 /// Meets the other ranks.
@@ -28,7 +28,7 @@ pub(super) fn meet(config: &Config, shared: &Arc<Shared>) -> Result<(DataRing, M
     let mut hub = if config.rank == Rank(0) { Some(open_hub(config)?) } else { None };
     let met = introduce(config, shared, &mut hub);
     if let (Err(_), Some(hub)) = (&met, hub) {
-        // The process may end now; the others shall hear why first.
+        // The process may end after this call. The hub must have told the other ranks why before that.
         hub.await_goodbye();
     }
     met
@@ -47,17 +47,17 @@ fn introduce(
         .write_all(&Message::Hello(hello(config, ports.address())).encode())
         .map_err(|error| missed(config, format!("the connection to rank 0 broke: {error}")))?;
     let mut buffer = Vec::new();
-    // Rank 0 gives up first and says why; the others wait a little longer to hear it.
+    // Rank 0 gives up first and sends the reason. The other ranks wait a little longer to receive it.
     let (key, addresses) = await_welcome(&mut control, &mut buffer, config, until + HELLO_WAIT)?;
     let membership = Membership::start(control, buffer, shared.clone(), hub.take())
         .map_err(|error| system("starting the control thread", &error))?;
     let ring = close_ring(config, shared, &ports, &key, &addresses, until);
-    // From here on the others would wait for this rank.
+    // From here on, the other ranks would wait for this one, so an error is reported to them.
     let ring = ring.inspect_err(|error| shared.give_up(&error.to_string()))?;
     Ok((ring, membership))
 }
 
-/// Connects to the next rank and is connected to by the previous one.
+/// Connects to the next rank and accepts the connection of the previous one.
 fn close_ring(
     config: &Config,
     shared: &Shared,
@@ -88,7 +88,7 @@ fn missed(config: &Config, reason: String) -> CommError {
 
 fn open_hub(config: &Config) -> Result<hub::HubHandle, CommError> {
     let listener = TcpListener::bind(&config.master).map_err(|error| CommError::System {
-        doing: format!("rank 0 listens at {} (MASTER_ADDR:MASTER_PORT)", config.master),
+        doing: format!("rank 0 cannot listen at {} (MASTER_ADDR:MASTER_PORT)", config.master),
         reason: error.to_string(),
     })?;
     hub::start(listener, config).map_err(|error| system("starting rank 0's hub", &error))
@@ -143,7 +143,7 @@ fn await_welcome(
         control.set_read_timeout(Some(left)).map_err(|error| system("setting a timeout", &error))?;
         let mut bytes = [0; 4096];
         let reason = match control.read(&mut bytes) {
-            Ok(0) => "rank 0 ended while the ranks met".to_owned(),
+            Ok(0) => "rank 0 ended before all ranks had joined".to_owned(),
             Ok(read) => {
                 buffer.extend_from_slice(&bytes[..read]);
                 continue;
@@ -155,7 +155,7 @@ fn await_welcome(
     }
 }
 
-/// Where a rank's data connection is accepted: a TCP port, and on Linux a Unix socket for ranks of the same
+/// The ports at which a rank accepts its data connection: a TCP port and, on Linux, a Unix socket for ranks of the same
 /// host, which moves bytes at half the cost.
 struct Ports {
     tcp: TcpListener,
@@ -170,7 +170,7 @@ impl Ports {
         Ok(Self { tcp, local: if config.tcp_only { None } else { local::Port::open() } })
     }
 
-    /// `ip:port`, and after a space the Unix socket's name where there is one.
+    /// Returns `ip:port`, followed by a space and the name of the Unix socket if there is one.
     fn address(&self) -> String {
         let tcp = self.tcp.local_addr().map(|address| address.to_string()).unwrap_or_default();
         match &self.local {
@@ -195,7 +195,7 @@ impl Ports {
         Ok(stream.into())
     }
 
-    /// Waits for the rank before this one; whoever else calls is sent away.
+    /// Waits for the connection of the previous rank. Closes all other connections.
     fn accept(
         &self,
         config: &Config,
@@ -239,7 +239,7 @@ impl Ports {
     }
 }
 
-/// Reads the first words on a data connection: is it `rank` of this very session?
+/// Reads the hello message on a data connection. Returns true if the peer is `rank` of the session with this key.
 fn is_rank(stream: &OwnedFd, rank: Rank, config: &Config, key: &str) -> bool {
     let until = Instant::now() + HELLO_WAIT;
     let expected = Message::Hello(Hello { rank, ..hello(config, key.to_owned()) }).encode();
@@ -268,7 +268,8 @@ fn write_all(stream: &OwnedFd, mut bytes: &[u8]) -> Result<(), rustix::io::Errno
 
 #[cfg(target_os = "linux")]
 mod local {
-    //! Unix sockets with abstract names: no file to clean up, and unreachable from another host or container.
+    //! Unix sockets with abstract names. They need no file to clean up and are unreachable from another host or
+    //! container.
 
     use std::collections::hash_map::RandomState;
     use std::hash::{BuildHasher, Hasher};
@@ -278,12 +279,12 @@ mod local {
 
     pub(super) struct Port {
         listener: UnixListener,
-        /// Random, so that a rank of another host never finds it by accident.
+        /// The name of the socket. Random, so that a rank on another host never finds a socket of that name.
         pub(super) name: String,
     }
 
     impl Port {
-        /// None when the system does not allow it; then TCP serves.
+        /// Opens a socket. Returns `None` if the system does not allow it; the ranks then use TCP.
         pub(super) fn open() -> Option<Self> {
             let name = format!("paceline-{:016x}", RandomState::new().build_hasher().finish());
             let address = SocketAddr::from_abstract_name(&name).ok()?;
@@ -292,7 +293,7 @@ mod local {
             Some(Self { listener, name })
         }
 
-        /// None when `name` is not on this host.
+        /// Connects to the socket of that name. Returns `None` if there is none on this host.
         pub(super) fn connect(&self, name: &str) -> Option<OwnedFd> {
             if name.is_empty() {
                 return None;
@@ -313,7 +314,7 @@ mod local {
 
 #[cfg(not(target_os = "linux"))]
 mod local {
-    //! Other systems have no abstract names: TCP serves.
+    //! Systems other than Linux have no abstract names and use TCP.
 
     use std::os::fd::{BorrowedFd, OwnedFd};
 

@@ -1,18 +1,18 @@
-//! How an all-reduce runs around the ring: pure arithmetic.
+//! The arithmetic of an all-reduce around the ring.
 
 use std::ops::Range;
 
-/// A place in the stream of segments: so many whole ones, and so many bytes of the one after.
+/// A position in the stream of segments: the number of whole segments, and the number of bytes of the next one.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Cursor {
     pub(super) step: usize,
     pub(super) bytes: usize,
 }
 
-/// How an all-reduce cuts its buffer: one segment a rank.
+/// The division of an all-reduce's buffer into one segment per rank.
 ///
-/// In step `i` a rank sends segment `rank - i` and receives segment `rank - 1 - i`: what it received in one
-/// step is what it sends in the next. The first `ranks - 1` steps add, the others copy the finished sums.
+/// In step `i` a rank sends segment `rank - i` and receives segment `rank - 1 - i`. It sends in each step the segment
+/// that it received in the previous one. The first `ranks - 1` steps add; the other steps copy the finished sums.
 #[derive(Clone, Copy)]
 pub(super) struct Segments {
     pub(super) floats: usize,
@@ -44,14 +44,15 @@ pub(super) fn bytes_of(range: &Range<usize>) -> usize {
     range.len() * size_of::<f32>()
 }
 
-/// Moves `at` over segments that are done, empty ones among them.
+/// Moves `at` past finished segments, including empty ones.
 pub(super) fn skip_whole(at: &mut Cursor, segment_bytes: impl Fn(usize) -> usize, steps: usize) {
     while at.step < steps && at.bytes == segment_bytes(at.step) {
         *at = Cursor { step: at.step + 1, bytes: 0 };
     }
 }
 
-/// How many bytes of the current segment may be sent: in the first step all, later what was received of it.
+/// Returns the number of bytes of the current segment that may be sent: all in the first step, and as many as were
+/// received in later steps.
 pub(super) fn sendable(segments: Segments, sent: Cursor, received: Cursor) -> usize {
     if sent.step == segments.steps() {
         return 0;
@@ -68,13 +69,13 @@ pub(super) fn sendable(segments: Segments, sent: Cursor, received: Cursor) -> us
 mod tests {
     use super::*;
 
-    /// Runs the stream of all ranks in turns of at most `piece` bytes and checks who ends up with what.
+    /// Runs the streams of all ranks in turns of at most `piece` bytes and checks the result of every rank.
     fn check(floats: usize, ranks: usize, piece: usize) {
         let plan = |rank| Segments { floats, ranks, rank };
         let mut data: Vec<Vec<u32>> = (0..ranks).map(|rank| vec![1 << rank; floats]).collect();
         let (mut sent, mut received) = (vec![Cursor::default(); ranks], vec![Cursor::default(); ranks]);
         for turn in 0.. {
-            assert!(turn < 10_000, "it stands still: {floats} floats, {ranks} ranks, pieces of {piece}");
+            assert!(turn < 10_000, "no progress: {floats} floats, {ranks} ranks, pieces of {piece}");
             for rank in 0..ranks {
                 skip_whole(&mut sent[rank], |step| bytes_of(&plan(rank).sent_in(step)), plan(rank).steps());
                 let next = (rank + 1) % ranks;

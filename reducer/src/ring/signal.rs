@@ -1,10 +1,10 @@
-//! Wakes a thread that sleeps in `poll`.
+//! A signal that wakes a thread from `poll`.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-/// A flag that can be polled. A pair of sockets, since not every Unix has event descriptors.
+/// A flag that can be polled. It is a pair of sockets, since not every Unix has event descriptors.
 pub(super) struct Signal {
     raise: UnixStream,
     seen: UnixStream,
@@ -18,9 +18,9 @@ impl Signal {
         Ok(Self { raise, seen })
     }
 
-    /// Readable from now on, until [`Self::clear`].
+    /// Makes [`Self::fd`] readable until [`Self::clear`].
     pub(super) fn raise(&self) {
-        // A full buffer means that it is raised already.
+        // If the buffer is full, the signal is already raised.
         let _full = (&self.raise).write(&[1]);
     }
 

@@ -1,4 +1,4 @@
-//! The ring against the reference.
+//! Tests of the ring against the reference.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use wire::ids::{Rank, Seq};
 
 use crate::worlds::{KINDS, Kind, run, run_within};
 
-/// Values whose sums are exact, so that the order of summation does not show.
+/// Returns a value whose sums are exact, so that the order of summation has no effect.
 fn exact(rank: u32, index: usize) -> f32 {
     ((index * 7 + rank as usize * 13) % 101) as f32 - 50.0
 }
@@ -75,7 +75,7 @@ fn bits(all: &[Vec<f32>]) -> Vec<u32> {
 }
 
 #[test]
-fn bytes_go_everywhere() {
+fn broadcast_and_all_gather_reach_every_rank() {
     for kind in KINDS {
         for ranks in [1, 2, 5] {
             for root in 0..ranks {
@@ -100,12 +100,12 @@ fn bytes_go_everywhere() {
 }
 
 #[test]
-fn a_rank_that_does_not_come_is_named() {
+fn a_rank_that_does_not_arrive_is_named() {
     for kind in KINDS {
         let given_up = Barrier::new(3);
         let errors = run_within(kind, 3, Duration::from_millis(300), |mut comm| {
             (0..201).for_each(|_| comm.barrier().unwrap());
-            // Rank 1 stays in the run, busy with something else, until the others have given up.
+            // Rank 1 stays in the run, but joins no collective until the other ranks have given up.
             let early = (comm.rank() != Rank(1)).then(|| comm.all_reduce(&mut [1.0; 10]).unwrap_err());
             given_up.wait();
             early.unwrap_or_else(|| comm.barrier().unwrap_err())
@@ -113,14 +113,14 @@ fn a_rank_that_does_not_come_is_named() {
         for error in errors {
             let text = error.to_string();
             assert!(matches!(&error, CommError::TimedOut { seq: Seq(201), .. }), "{kind:?}: {text}");
-            assert!(text.contains("rank 1 did not arrive (the last it began is collective 200)"), "{text}");
+            assert!(text.contains("rank 1 did not arrive (it last began collective 200)"), "{text}");
             assert!(!text.contains("rank 0") && !text.contains("rank 2"), "{text}");
         }
     }
 }
 
 #[test]
-fn ranks_in_different_collectives_are_told() {
+fn ranks_in_different_collectives_report_the_same_mismatch() {
     for kind in KINDS {
         let errors = run(kind, 3, |mut comm| {
             let len = if comm.rank() == Rank(2) { 11 } else { 10 };
@@ -130,20 +130,20 @@ fn ranks_in_different_collectives_are_told() {
             let text = error.to_string();
             assert!(matches!(error, CommError::Mismatch { .. }), "{kind:?}: {text}");
             assert!(text.contains("all-reduce of 11 floats") && text.contains("rank 2"), "{kind:?}: {text}");
-            assert_eq!(error, &errors[0], "{kind:?}: all ranks report the same");
+            assert_eq!(error, &errors[0], "{kind:?}: all ranks report the same error");
         }
     }
 }
 
 #[test]
-fn a_rank_that_gives_up_is_heard_at_once() {
+fn a_rank_that_gives_up_is_reported_by_all() {
     for kind in KINDS {
         let errors = run(kind, 3, |mut comm| {
             if comm.rank() == Rank(2) {
                 comm.barrier().unwrap();
                 comm.abort_handle().abort("out of samples");
             }
-            // The others may hear it while they are still in the first barrier.
+            // The other ranks may receive the verdict while they are still in the first barrier.
             std::iter::repeat_with(|| comm.barrier()).find_map(Result::err).unwrap()
         });
         for error in errors {

@@ -1,8 +1,8 @@
-//! The reducer against real peers: threads, rings of sockets, and processes that are killed.
+//! Tests of the reducer with real peers: threads, rings of sockets, and processes that are killed.
 #![allow(
     clippy::print_stderr,
     clippy::print_stdout,
-    reason = "tests say why they skip, and children report to their parents"
+    reason = "tests print why they skip, and child processes report to their parents"
 )]
 
 mod collectives;

@@ -1,5 +1,5 @@
-//! A whole training against PyTorch's: the same small network, data and optimizer, its backward pass written
-//! by hand, its gradients averaged by our reducer. The loss of every step must be PyTorch's.
+//! Compares a whole training with PyTorch's. The small network, the data and the optimizer are the same; the backward
+//! pass is written by hand, and the reducer averages the gradients. The loss of every step must match PyTorch's.
 
 use reducer::{Instruments, Options, ParamId, Parameter, Reducer, Share};
 
@@ -12,7 +12,8 @@ const BATCH: usize = 48;
 /// Linear(32,64)-Tanh-Linear(64,64)-Tanh-Linear(64,8).
 const WIDTHS: [usize; 4] = [32, 64, 64, 8];
 
-/// PyTorch's generator on the CPU: the Mersenne twister (Matsumoto and Nishimura 1998), 32 bits at a time.
+/// PyTorch's random number generator for the CPU: the Mersenne twister (Matsumoto and Nishimura 1998) with 32-bit
+/// outputs.
 struct Torch {
     state: [u32; 624],
     next: usize,
@@ -45,13 +46,14 @@ impl Torch {
         bits ^ (bits >> 18)
     }
 
-    /// `uniform_`: 24 bits.
+    /// Returns values as PyTorch's `uniform_` does, each from 24 bits.
     fn uniform(&mut self, len: usize, from: f32, to: f32) -> Vec<f32> {
         let mut one = || (self.bits() & 0xff_ffff) as f32 / (1 << 24) as f32 * (to - from) + from;
         (0..len).map(|_| one()).collect()
     }
 
-    /// `randn` of a multiple of 16 values: Box and Muller over blocks of 16.
+    /// Returns values as PyTorch's `randn` does for a multiple of 16 values: the Box-Muller transform over blocks of
+    /// 16.
     fn normal(&mut self, len: usize) -> Vec<f32> {
         let mut values = self.uniform(len, 0.0, 1.0);
         for block in values.chunks_exact_mut(16) {
@@ -65,7 +67,7 @@ impl Torch {
     }
 }
 
-/// `nn.Linear`'s first values: weights by rows of outputs, then biases, all within 1 / sqrt(inputs).
+/// Returns the initial values of `nn.Linear`: weights by rows of outputs, then biases, all within 1 / sqrt(inputs).
 fn first_parameters() -> Vec<Vec<f32>> {
     let mut torch = Torch::new(1234);
     let mut parameters = Vec::new();
@@ -77,7 +79,7 @@ fn first_parameters() -> Vec<Vec<f32>> {
     parameters
 }
 
-/// `input` times `weight` transposed plus `bias`, row by row.
+/// Returns `input` times the transpose of `weight`, plus `bias`, row by row.
 fn linear(input: &[f32], weight: &[f32], bias: &[f32], from: usize) -> Vec<f32> {
     let row = |row: &[f32]| {
         weight
@@ -89,7 +91,8 @@ fn linear(input: &[f32], weight: &[f32], bias: &[f32], from: usize) -> Vec<f32> 
     input.chunks_exact(from).flat_map(row).collect()
 }
 
-/// The loss summed over `target`, and its gradients times `scale` in the order backward finds them.
+/// Returns the loss, summed over `target`. Calls `ready` with each gradient times `scale`, in the order of the backward
+/// pass.
 fn backward(
     parameters: &[Vec<f32>],
     input: &[f32],
@@ -129,7 +132,7 @@ fn backward(
     errors.iter().map(|error| f64::from(error * error)).sum()
 }
 
-/// Trains on `ranks` ranks with `micro_batches` a step; gives the losses and the final parameters.
+/// Trains on `ranks` ranks with `micro_batches` per step. Returns the losses and the final parameters.
 fn train(ranks: u32, micro_batches: usize) -> (Vec<f64>, Vec<f32>) {
     let mut torch = Torch::new(7);
     let batches = STEPS * micro_batches;
@@ -204,14 +207,14 @@ fn check(ranks: u32, micro_batches: usize, tag: &str) {
 }
 
 #[test]
-fn training_goes_as_in_pytorch() {
+fn training_matches_pytorch() {
     for ranks in 1..=4 {
         check(ranks, 1, &format!("w{ranks}_float32_sgd"));
     }
 }
 
 #[test]
-fn accumulated_training_goes_as_in_pytorch() {
+fn training_with_micro_batches_matches_pytorch() {
     check(1, 3, "w1_float32_sgd_accum3_noddp");
     check(2, 3, "w2_float32_sgd_accum3");
 }

@@ -1,4 +1,4 @@
-//! Real processes that are killed and stopped. The test program runs itself again as the ranks.
+//! Tests with real processes that are killed and stopped. The test program runs itself as the ranks.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -12,7 +12,7 @@ use crate::worlds::free_address;
 
 const TIMEOUT_MILLIS: &str = "SUITE_TIMEOUT_MILLIS";
 
-/// The ranks' side: reduces until it fails, and says with what. Does nothing in an ordinary test run.
+/// A rank of the tests below: reduces until a failure and prints the error. Does nothing in an ordinary test run.
 #[test]
 fn child() {
     let Ok(timeout) = std::env::var(TIMEOUT_MILLIS) else { return };
@@ -70,7 +70,7 @@ impl Rank {
 
 impl Drop for Rank {
     fn drop(&mut self) {
-        // Ended already in most tests; stopped processes die of it too.
+        // Most processes have already ended. The kill also ends stopped processes.
         let _ended = self.process.kill();
         let _status = self.process.wait();
     }
@@ -88,13 +88,13 @@ fn check(world: u32, victim: u32, signal: Signal, timeout_millis: u64, limit: Du
         let outcome = ranks[rank as usize].outcome();
         assert!(outcome.contains(expected), "rank {rank} of {world}, victim {victim}: {outcome:?}");
     }
-    assert!(killed.elapsed() < limit, "it took {:?}", killed.elapsed());
+    assert!(killed.elapsed() < limit, "the failure took {:?}", killed.elapsed());
 }
 
 #[test]
 fn every_survivor_names_a_killed_rank() {
     for (world, victim) in [(2, 1), (4, 2), (4, 3)] {
-        let expected = format!("rank {victim} is lost: its process ended without a goodbye");
+        let expected = format!("rank {victim} is lost: its process ended unexpectedly");
         check(world, victim, Signal::KILL, 60_000, Duration::from_secs(5), &expected);
     }
 }

@@ -1,4 +1,4 @@
-//! What the reducer records, as a server receives it.
+//! Tests of the reducer's records, as a server receives them.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -20,7 +20,7 @@ const STEPS: u64 = 12;
 /// Steps 2, 6 and 10 are shadow steps.
 const SHADOW_EVERY: u64 = 4;
 
-/// A server that takes every batch; its threads end with the agents' connections.
+/// Starts a server that accepts every batch. Its threads end with the agents' connections.
 fn collector() -> (String, Receiver<Batch>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -52,7 +52,7 @@ fn serve(mut stream: TcpStream, batches: &Sender<Batch>) {
         if length > 0 {
             let batch = wire::codec::decode(&body).unwrap();
             receipt = format!("{}: {}\r\n", wire::batch::RECEIPT_HEADER, batch.receipt());
-            // The test has ended when nobody takes them any more.
+            // Without a receiver, the test has ended.
             let _ended = batches.send(batch);
         }
         let answer = r#"{"received_nanos":0,"sent_nanos":0}"#;
@@ -75,6 +75,7 @@ fn observe(server: &str, rank: Rank) -> Agent {
         origin: "reducer".into(),
         spool_bytes: 1 << 20,
         shadow_every: SHADOW_EVERY,
+        overhead_budget: 1.0,
     })
 }
 
@@ -98,7 +99,7 @@ fn record(server: &str) {
 }
 
 #[test]
-fn every_observed_bucket_is_recorded_and_no_shadow_one() {
+fn every_bucket_is_recorded_except_in_shadow_steps() {
     let (server, batches) = collector();
     record(&server);
     let batches: Vec<Batch> = batches.try_iter().collect();
@@ -122,7 +123,7 @@ fn every_observed_bucket_is_recorded_and_no_shadow_one() {
             observed.clone().flat_map(|step| [0, 1].map(|b| (Step(step), Bucket(b)))).collect();
         assert_eq!(buckets.keys().copied().collect::<Vec<_>>(), expected);
         assert_eq!(buckets.values().map(|bucket| bucket.bytes).collect::<Vec<_>>(), [40, 80].repeat(9));
-        // The agent leaves out what a bucket record of the same batch supersedes.
+        // The agent omits a started record if the same batch has the bucket record.
         for event in &events {
             if let Event::Started(started) = event {
                 let finished = buckets[&(started.step, started.bucket)];
@@ -147,11 +148,11 @@ fn every_observed_bucket_is_recorded_and_no_shadow_one() {
         seqs.push(buckets.values().map(|bucket| bucket.seq).collect::<Vec<_>>());
     }
     assert!(seqs[0].is_sorted_by(|a, b| a < b));
-    assert_eq!(seqs[0], seqs[1], "the ranks number collectives alike");
+    assert_eq!(seqs[0], seqs[1], "the ranks count collectives alike");
 }
 
 #[test]
-fn a_collective_that_hangs_is_seen_to_have_started() {
+fn a_hanging_collective_is_recorded_as_started() {
     let (server, batches) = collector();
     let given_up = Barrier::new(2);
     run_within(Kind::Ring, 2, Duration::from_millis(300), |comm| {
@@ -164,7 +165,7 @@ fn a_collective_that_hangs_is_seen_to_have_started() {
             reducer.begin_step(context, Share::even(2)).unwrap();
             reducer.mark_ready(ParamId(0), &[1.0; 4]).unwrap();
             assert!(reducer.finish_step().is_err());
-            agent.finish(Err("rank 1 does not come".into()));
+            agent.finish(Err("rank 1 does not arrive".into()));
         }
         given_up.wait();
     });

@@ -1,4 +1,4 @@
-//! Whole steps of the reducer over several ranks, and every way to use it wrongly.
+//! Tests of whole steps of the reducer over several ranks, and of every misuse.
 
 use agent::StepContext;
 use proptest::prelude::*;
@@ -28,7 +28,7 @@ fn reducer(lens: &[usize], comm: Box<dyn Communicator>, options: Options) -> Red
     Reducer::new(model(lens), comm, options, Instruments::none()).unwrap()
 }
 
-/// Small whole numbers, so that sums are exact.
+/// Returns a gradient of small whole numbers, whose sums are exact.
 fn gradient(rank: u32, step: u64, id: u32, len: usize) -> Vec<f32> {
     (0..len)
         .map(|index| ((rank as usize * 5 + step as usize * 3 + id as usize * 7 + index) % 17) as f32)
@@ -39,7 +39,7 @@ fn ids(lens: &[usize]) -> Vec<ParamId> {
     (0..lens.len() as u32).map(ParamId).collect()
 }
 
-/// What a step gives, by parameter.
+/// Finishes a step and returns its averages, by parameter.
 fn finish(reducer: &mut Reducer) -> Vec<Option<Vec<f32>>> {
     reducer.finish_step().unwrap().gradients().map(|(_, gradient)| gradient.map(<[f32]>::to_vec)).collect()
 }
@@ -48,7 +48,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn averages_are_right_in_any_order(
+    fn averages_do_not_depend_on_the_order_of_gradients(
         lens in prop::collection::vec(0_usize..30, 1..9),
         ranks in prop_oneof![Just(1_u32), Just(2), Just(4)],
         orders in prop::collection::vec(any::<u64>(), 4),
@@ -62,7 +62,7 @@ proptest! {
             for step in 0..3 {
                 reducer.begin_step(context(step), Share::even(ranks)).unwrap();
                 let mut order = ids(&lens);
-                // Every rank and step has its own order.
+                // The order differs between ranks and between steps.
                 order.sort_by_key(|id| (u64::from(id.0) + 1).wrapping_mul(orders[rank as usize] | 1).rotate_left(step as u32));
                 for id in order {
                     reducer.mark_ready(id, &gradient(rank, step, id.0, lens[id.0 as usize])).unwrap();
@@ -109,7 +109,7 @@ fn buckets_are_rebuilt_in_rank_0s_order() {
             let names = |layout: &wire::batch::Layout| {
                 layout.buckets.iter().map(|bucket| bucket.parameters.join(" ")).collect::<Vec<_>>()
             };
-            assert_eq!(names(&rank[0]), ["p3", "p2 p1 p0"], "declared order, backwards");
+            assert_eq!(names(&rank[0]), ["p3", "p2 p1 p0"], "declared order, reversed");
             assert_eq!(names(&rank[1]), ["p3", "p2 p1 p0"], "after the first step");
             assert_eq!(names(&rank[2]), ["p2", "p0 p3 p1"], "rank 0's ready order");
             assert_eq!((rank[0].generation, rank[2].generation), (0, 1));
@@ -161,7 +161,7 @@ fn uneven_shares_keep_the_average_exact() {
 }
 
 #[test]
-fn unused_parameters_are_zero_here_and_nothing_everywhere() {
+fn an_unused_parameter_counts_as_zero_and_has_no_gradient_if_no_rank_uses_it() {
     let options = Options { unused: UnusedParameters::Find, ..small() };
     let lens = [2, 2, 2];
     run(Kind::Ring, 2, |comm| {
@@ -169,7 +169,7 @@ fn unused_parameters_are_zero_here_and_nothing_everywhere() {
         let mut reducer = reducer(&lens, comm, options);
         for step in 0..3 {
             reducer.begin_step(context(step), Share::even(2)).unwrap();
-            // p0 is used by rank 0 only, p1 by nobody, p2 by both; said at once or found at the end.
+            // Rank 0 uses p0, no rank uses p1, both use p2. Unused parameters are marked at once or found at the end.
             if rank == 0 {
                 reducer.mark_ready(ParamId(0), &[8.0, 4.0]).unwrap();
             } else if step > 0 {
@@ -185,7 +185,7 @@ fn unused_parameters_are_zero_here_and_nothing_everywhere() {
     });
 }
 
-/// Runs `misuse` on a reducer of two parameters on rank 1 of 2, while rank 0 does everything right.
+/// Runs `misuse` on rank 1 of two, with a reducer of two parameters, while rank 0 uses its reducer correctly.
 fn check(misuse: impl Fn(&mut Reducer) -> Result<(), ReduceError> + Sync, expected: &str) {
     for kind in [Kind::Threads, Kind::Ring] {
         let errors = run(kind, 2, |comm| {
@@ -193,7 +193,7 @@ fn check(misuse: impl Fn(&mut Reducer) -> Result<(), ReduceError> + Sync, expect
             let options = Options { rebuild: false, ..small() };
             let mut reducer = match Reducer::new(model(&[2, 3]), comm, options, Instruments::none()) {
                 Ok(reducer) => reducer,
-                // Rank 1 was so quick that rank 0 hears of it while they still compare their models.
+                // Rank 1 was so fast that rank 0 receives its error while they still compare their models.
                 Err(error) => return error.to_string(),
             };
             let fine = |reducer: &mut Reducer| {
@@ -204,7 +204,7 @@ fn check(misuse: impl Fn(&mut Reducer) -> Result<(), ReduceError> + Sync, expect
             };
             let outcome = if rank == Rank(1) { misuse(&mut reducer) } else { Ok(()) };
             let error = outcome.and_then(|()| fine(&mut reducer)).unwrap_err();
-            assert_eq!(fine(&mut reducer).unwrap_err(), error, "it stays failed with the same error");
+            assert_eq!(fine(&mut reducer).unwrap_err(), error, "a failed reducer repeats its error");
             assert_eq!(reducer.failure(), Some(&error));
             error.to_string()
         });
@@ -215,7 +215,7 @@ fn check(misuse: impl Fn(&mut Reducer) -> Result<(), ReduceError> + Sync, expect
 }
 
 #[test]
-fn mistakes_are_named_on_all_ranks() {
+fn all_ranks_report_a_misuse() {
     let begin = |reducer: &mut Reducer| reducer.begin_step(context(7), Share::even(2));
     check(
         |reducer| {
@@ -251,8 +251,8 @@ fn mistakes_are_named_on_all_ranks() {
         |reducer| begin(reducer).and_then(|()| begin(reducer)),
         "begin_step in step 7: this step is not finished",
     );
-    check(|reducer| reducer.finish_step().map(drop), "finish_step in step 0: no step is begun");
-    check(|reducer| reducer.mark_ready(ParamId(0), &[0.0; 2]), "mark_ready in step 0: no step is begun");
+    check(|reducer| reducer.finish_step().map(drop), "finish_step in step 0: no step has begun");
+    check(|reducer| reducer.mark_ready(ParamId(0), &[0.0; 2]), "mark_ready in step 0: no step has begun");
     check(
         |reducer| {
             begin(reducer)?;
@@ -267,7 +267,7 @@ fn mistakes_are_named_on_all_ranks() {
             reducer.mark_ready(ParamId(0), &[0.0; 2])?;
             reducer.finish_step().map(drop)
         },
-        "1 more micro-batches were announced",
+        "1 announced micro-batches are missing",
     );
     check(
         |reducer| {
@@ -279,7 +279,7 @@ fn mistakes_are_named_on_all_ranks() {
 }
 
 #[test]
-fn shares_that_do_not_sum_to_one_are_refused_by_all() {
+fn all_ranks_refuse_shares_that_do_not_sum_to_one() {
     let errors = run(Kind::Ring, 2, |comm| {
         let share = if comm.rank() == Rank(0) { Share::even(2) } else { Share::of(1, 3) };
         let mut reducer = reducer(&[2], comm, small());
@@ -306,7 +306,7 @@ fn mismatch(models: impl Fn(Rank) -> (Vec<Parameter>, Options) + Sync, expected:
 }
 
 #[test]
-fn models_that_differ_are_refused_by_all() {
+fn all_ranks_refuse_models_that_differ() {
     let head = |shape: [usize; 2]| vec![Parameter::new("body", [2]), Parameter::new("head", shape)];
     mismatch(
         |rank| (head(if rank == Rank(2) { [5, 4] } else { [4, 5] }), small()),
@@ -325,7 +325,7 @@ fn models_that_differ_are_refused_by_all() {
 }
 
 #[test]
-fn models_that_make_no_sense_are_refused() {
+fn empty_models_and_duplicate_names_are_refused() {
     let make = |parameters| {
         let comm = reducer::local::world(1, std::time::Duration::from_secs(1)).remove(0);
         Reducer::new(parameters, Box::new(comm), small(), Instruments::none()).err().unwrap().to_string()

@@ -1,4 +1,4 @@
-//! Who must not get in, and who does not come.
+//! Tests of processes that must not join a ring, and of ranks that do not join.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use wire::ids::RunId;
 
 use crate::worlds::{config, free_address};
 
-/// Rank 0 of two waits while `intruder` tries to get in; gives the intruder's error and then lets rank 1 in.
+/// Lets `intruder` try to join while rank 0 of two waits. Checks the intruder's error, then lets rank 1 join.
 fn check(intruder: impl Fn(&Config) -> Config, expected: &str) {
     let master = free_address();
     std::thread::scope(|scope| {
@@ -27,20 +27,20 @@ fn check(intruder: impl Fn(&Config) -> Config, expected: &str) {
 }
 
 #[test]
-fn strangers_are_refused_and_told_why() {
+fn processes_of_another_run_or_world_are_refused() {
     let run = RunId::new("other").unwrap();
     check(
         |config| Config { run: run.clone(), ..config.clone() },
-        "it belongs to run \"other\", but here run \"test\" meets",
+        "it belongs to run \"other\", but rank 0 to run \"test\"",
     );
     check(
         |config| Config { world_size: 3, ..config.clone() },
-        "it counts 3 ranks (WORLD_SIZE), but rank 0 counts 2",
+        "its WORLD_SIZE is 3, but rank 0 has WORLD_SIZE 2",
     );
 }
 
 #[test]
-fn two_processes_of_one_rank_are_told() {
+fn a_second_process_of_a_rank_is_refused() {
     let master = free_address();
     std::thread::scope(|scope| {
         let connect = |rank| {
@@ -51,16 +51,16 @@ fn two_processes_of_one_rank_are_told() {
         let refused: Vec<_> = errors.iter().filter(|text| text.contains("refused this process")).collect();
         assert_eq!(refused.len(), 1, "{errors:?}");
         assert!(
-            refused[0].contains("rank 1 is here already: two processes have the same RANK"),
+            refused[0].contains("rank 1 has already joined: two processes have the same RANK"),
             "{errors:?}"
         );
-        let missing = errors.iter().filter(|text| text.contains("rank 2 of 3 did not come")).count();
+        let missing = errors.iter().filter(|text| text.contains("rank 2 of 3 did not arrive")).count();
         assert_eq!(missing, 2, "{errors:?}");
     });
 }
 
 #[test]
-fn a_web_browser_does_not_disturb() {
+fn an_http_client_does_not_disturb_the_rendezvous() {
     let master = free_address();
     std::thread::scope(|scope| {
         let rank_0 = {
@@ -83,7 +83,7 @@ fn a_web_browser_does_not_disturb() {
 }
 
 #[test]
-fn nobody_at_the_master_address_is_told() {
+fn an_unreachable_master_address_is_reported() {
     let master = free_address();
     let config = Config { rendezvous: Duration::from_millis(200), ..config(1, 2, &master) };
     let error = Ring::connect(&config).err().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! PyTorch's own results, where they are at hand.
+//! Tests against PyTorch's results, if reference vectors are available.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,13 @@ use serde_json::Value;
 use crate::steps::context;
 use crate::worlds::{Kind, run};
 
-/// The directory of reference vectors; says that the test is skipped where it is missing.
+/// Returns the directory of reference vectors. If it is missing, prints that the test is skipped.
 pub fn vectors() -> Option<PathBuf> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/vectors");
     if path.is_dir() {
         return Some(path);
     }
-    println!("SKIP: no PyTorch reference vectors beside the repository (../shared/data/vectors)");
+    println!("SKIP: no PyTorch reference vectors next to the repository (../shared/data/vectors)");
     None
 }
 
@@ -32,7 +32,7 @@ fn numbers(value: &Value) -> Vec<u64> {
 }
 
 #[test]
-fn buckets_are_assigned_as_by_pytorch() {
+fn buckets_are_assigned_as_in_pytorch() {
     let Some(directory) = vectors() else { return };
     let file = json(directory.join("bucket_assignment.json"));
     let mut checked = 0;
@@ -59,7 +59,7 @@ fn buckets_are_assigned_as_by_pytorch() {
     assert!(checked >= 60, "only {checked} cases apply");
 }
 
-/// The reducer's result for one parameter that every rank gives its part of.
+/// Reduces one parameter, with one gradient of `inputs` per rank, and returns the result of every rank.
 fn reduce(kind: Kind, inputs: &[Vec<f32>]) -> Vec<Vec<f32>> {
     let ranks = inputs.len() as u32;
     run(kind, ranks, |comm| {
@@ -73,7 +73,7 @@ fn reduce(kind: Kind, inputs: &[Vec<f32>]) -> Vec<Vec<f32>> {
 }
 
 #[test]
-fn averages_are_pytorchs() {
+fn averages_are_as_in_pytorch() {
     let Some(directory) = vectors() else { return };
     let mut checked = 0;
     for ranks in [2, 3, 4] {
@@ -87,7 +87,8 @@ fn averages_are_pytorchs() {
                 assert!(found.iter().all(|rank| bits(rank) == bits(&found[0])), "ranks differ");
                 for (index, (found, expected)) in found[0].iter().zip(&expected).enumerate() {
                     let scale: f32 = inputs.iter().map(|rank| rank[index].abs()).sum::<f32>() / ranks as f32;
-                    // Two ranks have one order of addition; with more it differs and so may the last bit.
+                    // Two ranks have only one order of addition. With more, the order differs, and the last bit may
+                    // too.
                     let tolerance = if ranks == 2 { 0.0 } else { scale * 2.0 * f32::EPSILON };
                     assert!((found - expected).abs() <= tolerance, "{kind:?} {}: element {index}", case["n"]);
                 }

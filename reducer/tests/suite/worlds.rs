@@ -1,4 +1,4 @@
-//! Worlds of ranks to run things in. Every collective in them has a timeout, so no test runs forever.
+//! Worlds of ranks for the tests. Every collective has a timeout, so no test runs forever.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -7,20 +7,20 @@ use reducer::ring::{self, Ring};
 use reducer::{Communicator, local};
 use wire::ids::{Rank, RunId};
 
-/// What ranks are made of.
+/// The kinds of communicators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Threads,
-    /// Ring over Unix sockets, as on one host.
+    /// A ring over Unix sockets, as on one host.
     Ring,
-    /// Ring over TCP, as between hosts.
+    /// A ring over TCP, as between hosts.
     TcpRing,
 }
 
 pub const KINDS: [Kind; 3] = [Kind::Threads, Kind::Ring, Kind::TcpRing];
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A loopback address nobody listens at.
+/// Returns a loopback address at which no process listens.
 pub fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
@@ -38,7 +38,7 @@ pub fn config(rank: u32, world_size: u32, master: &str) -> ring::Config {
     }
 }
 
-/// Runs `body` once per rank and gives the results by rank.
+/// Runs `body` once per rank and returns the results, by rank.
 pub fn run<T: Send>(kind: Kind, ranks: u32, body: impl Fn(Box<dyn Communicator>) -> T + Sync) -> Vec<T> {
     run_within(kind, ranks, TIMEOUT, body)
 }

@@ -1,10 +1,11 @@
-//! What a peer, or a stranger on the port, may send: a message is read whole and as it was written, or not at all.
+//! Fuzzes the messages that a peer, or another program, may send to a port. A message is either read whole, exactly as
+//! written, or refused.
 
 use ::fuzz::{Corpus, Verdict};
 
 use super::*;
 
-/// Names of 24 bytes for each four on the wire.
+/// The largest number of addresses in a frame. An address takes at least four bytes on the wire and 24 in memory.
 const MOST_ADDRESSES: usize = MAX_FRAME_BYTES / 4;
 
 fn ensure(holds: bool, what: impl FnOnce() -> String) -> Verdict {
@@ -13,7 +14,7 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Verdict {
 
 fn check(bytes: &[u8], choice: u64) -> Verdict {
     let mut buffer = bytes.to_vec();
-    // With the right length in half of all cases, so that the fields behind it are reached.
+    // Half of all cases have the right length, so that the fields after it are reached.
     if let (true, Some(length)) = (choice.is_multiple_of(2), buffer.len().checked_sub(4)) {
         buffer[..4].copy_from_slice(&(length as u32).to_le_bytes());
     }
@@ -23,13 +24,13 @@ fn check(bytes: &[u8], choice: u64) -> Verdict {
             let announced =
                 before.first_chunk::<4>().map_or(usize::MAX, |head| u32::from_le_bytes(*head) as usize);
             ensure(buffer == before && before.len() < announced.saturating_add(4), || {
-                "a whole message waits".into()
+                "a whole message was not read".into()
             })
         }
         Ok(Some(message)) => {
             let written = message.encode();
             let taken = &before[..before.len() - buffer.len()];
-            ensure(before.ends_with(&buffer), || "what follows is not what followed".into())?;
+            ensure(before.ends_with(&buffer), || "the bytes after the message changed".into())?;
             ensure(written == taken, || format!("{message:?} is written as {} bytes", written.len()))?;
             match message {
                 Message::Welcome { addresses, .. } => {
@@ -38,12 +39,12 @@ fn check(bytes: &[u8], choice: u64) -> Verdict {
                 _ => Ok(()),
             }
         }
-        Err(reason) => ensure((10..200).contains(&reason.len()), || format!("it says {reason:?}")),
+        Err(reason) => ensure((10..200).contains(&reason.len()), || format!("the reason is {reason:?}")),
     }
 }
 
 #[test]
-fn messages() {
+fn any_bytes_are_read_exactly_or_refused() {
     let corpus = Corpus::folder(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus/messages"));
     corpus.check("ring-message", 30_000, check);
 }
