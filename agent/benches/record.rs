@@ -77,6 +77,7 @@ fn agent(sink: &Sink) -> Agent {
         origin: "reducer".into(),
         spool_bytes: 64 << 20,
         shadow_every: 0,
+        overhead_budget: 1.0,
     })
 }
 

@@ -3,6 +3,7 @@
 use wire::batch::BY_REDUCER;
 use wire::ids::{Rank, RunId, RunIdError};
 
+use crate::budget;
 use crate::launcher::{self, LauncherError, Membership, of_environment};
 
 /// What only the job itself can say.
@@ -39,6 +40,8 @@ pub struct Config {
     pub spool_bytes: usize,
     /// One step in this many is a shadow step; 0 for none.
     pub shadow_every: u64,
+    /// The share of one processor that recording may take. Above it, the agent records one step in k in full.
+    pub overhead_budget: f64,
 }
 
 /// Why the environment does not describe a job.
@@ -59,6 +62,12 @@ pub enum ConfigError {
         value: String,
         /// The largest that makes sense.
         most: u64,
+    },
+    /// The budget is not a percentage.
+    #[error("{}={value:?} is not a number of percent from 0 to 100", budget::VARIABLE)]
+    Budget {
+        /// The value of the variable.
+        value: String,
     },
     /// The launcher's variables do not say which rank this is.
     #[error(transparent)]
@@ -81,7 +90,7 @@ const DEFAULT_SHADOW_EVERY: u64 = 50;
 
 impl Config {
     /// Reads `PACELINE_SERVER`, `PACELINE_TOKEN`, `PACELINE_RUN_ID` (or torchrun's `TORCHELASTIC_RUN_ID`),
-    /// `PACELINE_RUN_NAME`, `PACELINE_SPOOL_BYTES` and `PACELINE_SHADOW_EVERY`; rank and world size as the launcher names
+    /// `PACELINE_RUN_NAME`, `PACELINE_SPOOL_BYTES`, `PACELINE_SHADOW_EVERY` and `PACELINE_OVERHEAD_BUDGET`; rank and world size as the launcher names
     /// them ([`launcher`]). `None` when there is no `PACELINE_SERVER`.
     ///
     /// # Errors
@@ -126,6 +135,10 @@ impl Config {
             }
         };
         let run = launcher::run_id_from(&get).ok_or(ConfigError::Missing { variable: "PACELINE_RUN_ID" })?;
+        let overhead_budget = match get(budget::VARIABLE) {
+            None => budget::DEFAULT,
+            Some(value) => budget::parse(&value).ok_or(ConfigError::Budget { value })?,
+        };
         let name = get("PACELINE_RUN_NAME").unwrap_or_else(|| job.name.clone());
         Ok(Some(Self {
             server: server.trim_end_matches('/').to_owned(),
@@ -138,6 +151,7 @@ impl Config {
             origin: BY_REDUCER.into(),
             spool_bytes: number("PACELINE_SPOOL_BYTES", Some(DEFAULT_SPOOL_BYTES as u64), 1 << 40)? as usize,
             shadow_every: number("PACELINE_SHADOW_EVERY", Some(DEFAULT_SHADOW_EVERY), u64::MAX)?,
+            overhead_budget,
         }))
     }
 }

@@ -10,11 +10,13 @@ use wire::event::{Event, EventKind};
 use wire::ids::{BatchSeq, Comm, Incarnation, Seq};
 
 use crate::asked::Asked;
+use crate::budget::Budget;
 use crate::clock;
 use crate::config::Config;
 use crate::host::HostSampler;
 use crate::newest::Newest;
 use crate::recorder::{Lost, RING_SLOTS, Recorder};
+use crate::sampling::Sampling;
 use crate::spool::{Frame, Spool};
 use crate::transport::{Delivery, Transport};
 use crate::{FLUSH_LIMIT, warn};
@@ -31,6 +33,9 @@ const HEARTBEAT: Duration = Duration::from_secs(2);
 /// While the server is away, records are gathered for this long, to make few large batches.
 const GATHER: Duration = Duration::from_secs(1);
 const BACK_OFF: Duration = Duration::from_millis(200);
+/// The cost of one record to the thread that makes it, readings of clocks included, in nanoseconds: a whole step of
+/// char_lm takes 3.5 µs for 22 records (`benches/README.md`, `step_cold`).
+const RECORD_NANOS: u64 = 160;
 
 /// Told to end.
 #[derive(Default)]
@@ -106,6 +111,10 @@ pub(crate) struct Drain {
     asked: Asked,
     newest: Newest,
     host: HostSampler,
+    sampling: Sampling,
+    budget: Budget,
+    /// Records since the process began.
+    recorded: u64,
     transport: Transport,
     spool: Spool,
     incarnation: Incarnation,
@@ -157,6 +166,7 @@ impl Drain {
         stop: Arc<Stop>,
         asked: Asked,
         newest: Newest,
+        sampling: Sampling,
     ) -> Self {
         let now = Instant::now();
         let hello = Note::Hello(Hello {
@@ -171,6 +181,9 @@ impl Drain {
         });
         Self {
             host: HostSampler::new(),
+            budget: Budget::new(config.overhead_budget),
+            sampling,
+            recorded: 0,
             transport: Transport::new(&config),
             spool: Spool::new(config.spool_bytes),
             incarnation: new_incarnation(),
@@ -213,6 +226,17 @@ impl Drain {
             self.seal();
         }
         self.send();
+        self.keep_budget();
+    }
+
+    /// Compares what this thread and the records cost with the budget, and records fewer or more steps.
+    fn keep_budget(&mut self) {
+        let spent = clock::thread_cpu_nanos() + self.recorded * RECORD_NANOS;
+        if self.sampling.is_in_use()
+            && let Some(every) = self.budget.keep(clock::now(), spent, 1)
+        {
+            self.sampling.set(every);
+        }
     }
 
     fn gather(&mut self) {
@@ -220,6 +244,7 @@ impl Drain {
         let known = self.pending.events.len();
         let lost = self.rings.take(MAX_EVENTS, &mut self.pending.events);
         self.newest.see(&self.pending.events[known..]);
+        self.recorded += (self.pending.events.len() - known) as u64;
         self.lost.counts[DropReason::RingFull as usize] = lost;
     }
 
@@ -241,7 +266,11 @@ impl Drain {
     fn should_seal(&self) -> bool {
         let age = self.last_sealed.elapsed();
         let something = !self.pending.events.is_empty() || !self.pending.notes.is_empty();
-        let gathered = self.spool.is_empty() || age >= GATHER || self.pending.events.len() >= MAX_EVENTS / 2;
+        // Above the budget, batches go out less often too: sending costs more than recording.
+        let interval = TICK.saturating_mul(self.sampling.every() - 1).min(GATHER);
+        let gathered = (self.spool.is_empty() && age >= interval)
+            || age >= GATHER
+            || self.pending.events.len() >= MAX_EVENTS / 2;
         (something && gathered) || age >= HEARTBEAT
     }
 

@@ -23,6 +23,7 @@
 //! ```
 
 mod asked;
+mod budget;
 pub mod clock;
 mod config;
 mod drain;
@@ -31,6 +32,7 @@ pub mod launcher;
 mod marks;
 mod newest;
 mod recorder;
+mod sampling;
 mod spool;
 mod transport;
 
@@ -41,11 +43,13 @@ use std::time::Duration;
 
 use asked::Asked;
 use newest::Newest;
+use sampling::Sampling;
 use wire::batch::{Bye, Layout, Note};
 use wire::burst::{Burst, BurstRequest};
 use wire::device::DeviceSample;
 use wire::ids::Step;
 
+pub use budget::Budget;
 pub use config::{Config, ConfigError, Job};
 pub use marks::{HostTimes, StepContext, StepMarks, Times};
 pub use recorder::Recorder;
@@ -68,7 +72,7 @@ struct Active {
     newest: Newest,
     drain: Option<JoinHandle<()>>,
     stop: std::sync::Arc<drain::Stop>,
-    shadow_every: u64,
+    sampling: Sampling,
 }
 
 impl Agent {
@@ -98,16 +102,23 @@ impl Agent {
     /// Starts recording. When the drain thread cannot be started it says so and is disabled.
     #[must_use]
     pub fn start(config: Config) -> Self {
-        let shadow_every = config.shadow_every;
+        let sampling = Sampling::new(config.shadow_every);
         let rings = drain::RingRegistry::default();
         let stop = std::sync::Arc::new(drain::Stop::default());
         let (notes, note_queue) = mpsc::sync_channel(NOTE_QUEUE);
         let (asked, newest) = (Asked::default(), Newest::default());
-        let drain =
-            drain::Drain::new(config, rings.clone(), note_queue, stop.clone(), asked.clone(), newest.clone());
+        let drain = drain::Drain::new(
+            config,
+            rings.clone(),
+            note_queue,
+            stop.clone(),
+            asked.clone(),
+            newest.clone(),
+            sampling.clone(),
+        );
         match std::thread::Builder::new().name("paceline-drain".into()).spawn(move || drain.run()) {
             Ok(handle) => {
-                let active = Active { rings, notes, asked, newest, drain: Some(handle), stop, shadow_every };
+                let active = Active { rings, notes, asked, newest, drain: Some(handle), stop, sampling };
                 Self { active: Some(active) }
             }
             Err(error) => {
@@ -134,18 +145,20 @@ impl Agent {
     pub fn step_marks(&self) -> StepMarks {
         let recorder = self.active.as_ref().map(|active| active.rings.first_recorder());
         let recorder = recorder.unwrap_or_else(Recorder::disabled);
-        StepMarks::new(HostTimes(recorder), self.shadow_every())
+        StepMarks::new(HostTimes(recorder), self.sampling())
     }
 
     /// Marks whose times are told, and written down, by `times`: for work that a device does later.
     #[must_use]
     pub fn step_marks_by<T: Times>(&self, times: T) -> StepMarks<T> {
-        StepMarks::new(times, self.shadow_every())
+        StepMarks::new(times, self.sampling())
     }
 
-    /// 0 without shadow steps.
-    fn shadow_every(&self) -> u64 {
-        self.active.as_ref().map_or(0, |active| active.shadow_every)
+    /// Returns which steps the training thread records in full; all of them where the agent is disabled.
+    fn sampling(&self) -> Sampling {
+        let sampling = self.active.as_ref().map(|active| active.sampling.clone()).unwrap_or_default();
+        sampling.begin();
+        sampling
     }
 
     /// A handle for rare notes.

@@ -6,6 +6,7 @@ use wire::ids::Step;
 
 use crate::clock;
 use crate::recorder::Recorder;
+use crate::sampling::Sampling;
 
 /// The step a training thread is in; handed to the reducer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +59,7 @@ impl Times for HostTimes {
 /// Marks steps and phases. One per process, on the training thread.
 pub struct StepMarks<T: Times = HostTimes> {
     times: T,
-    shadow_every: u64,
+    sampling: Sampling,
     last_end: Option<(Step, T::Mark)>,
     current: Option<Current<T::Mark>>,
 }
@@ -76,28 +77,20 @@ struct Phase<M> {
 }
 
 impl<T: Times> StepMarks<T> {
-    pub(crate) fn new(times: T, shadow_every: u64) -> Self {
-        Self { times, shadow_every, last_end: None, current: None }
+    pub(crate) fn new(times: T, sampling: Sampling) -> Self {
+        Self { times, sampling, last_end: None, current: None }
     }
 
     /// Begins `step`. A step that follows the one before begins where that ended, so that time between two
     /// steps is seen (as `other`); after [`Self::pause`] it begins now. A step that was not ended is dropped.
     pub fn begin_step(&mut self, step: Step) -> StepContext {
-        let context = StepContext { step, shadow: self.is_shadow(step) };
+        let context = StepContext { step, shadow: self.sampling.is_shadow(step) };
         let begin = match &self.last_end {
             Some((last, end)) if last.0.checked_add(1) == Some(step.0) => Some(end.clone()),
             _ => self.times.mark(),
         };
         self.current = begin.map(|begin| Current { context, begin, phase: None });
         context
-    }
-
-    /// All ranks choose the same shadow steps, since a step is as fast as its slowest rank. They lie in the middle
-    /// between multiples of the interval, where jobs like to log and to save, and never two in a row, so that
-    /// each has observed neighbours that do nothing special.
-    fn is_shadow(&self, step: Step) -> bool {
-        let every = self.shadow_every;
-        every >= 2 && step.0 % every == every / 2
     }
 
     /// Ends the current phase, if any, and begins `kind`.

@@ -24,6 +24,7 @@ fn agent() -> &'static Agent {
         origin: "reducer".into(),
         spool_bytes: 1 << 20,
         shadow_every: 0,
+        overhead_budget: 1.0,
     })))
 }
 

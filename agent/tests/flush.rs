@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use agent::{Agent, Config, Job};
 use wire::batch::{Batch, RECEIPT_HEADER};
 use wire::clock::MonoNanos;
-use wire::event::{Event, StepRecord};
+use wire::event::{Event, SpanKind, StepRecord};
 use wire::ids::{Rank, RunId, Step};
 
 const TIME: &str = r#"{"received_nanos":1,"sent_nanos":1}"#;
@@ -64,7 +64,11 @@ fn acknowledged(batch: &Batch) -> String {
 }
 
 fn agent(server: String) -> Agent {
-    Agent::start(Config {
+    Agent::start(config(server))
+}
+
+fn config(server: String) -> Config {
+    Config {
         server,
         token: None,
         run: RunId::new("flush").expect("it is a run id"),
@@ -75,7 +79,8 @@ fn agent(server: String) -> Agent {
         origin: "reducer".into(),
         spool_bytes: 64 << 20,
         shadow_every: 0,
-    })
+        overhead_budget: 1.0,
+    }
 }
 
 fn step(number: u64) -> Event {
@@ -109,6 +114,27 @@ fn a_jobs_end_waits_five_seconds_for_a_slow_server_and_no_longer() {
     agent.finish(Ok(()));
     let took = began.elapsed();
     assert!(took < Duration::from_millis(5_500), "the end took {took:?}");
+}
+
+/// Any cost exceeds a budget of nothing. After three seconds above it, only every second step is recorded in full.
+#[test]
+fn an_agent_above_its_budget_records_fewer_steps_in_full() {
+    let address = server(Arc::new(|batch| (acknowledged(batch), Duration::ZERO)));
+    let agent = Agent::start(Config { overhead_budget: 0.0, ..config(address) });
+    let mut marks = agent.step_marks();
+    let began = Instant::now();
+    let first = (0..).find(|&step| {
+        let is_shadow = marks.begin_step(Step(step)).shadow;
+        marks.enter(SpanKind::Forward);
+        std::thread::sleep(Duration::from_millis(1));
+        marks.end_step(1);
+        is_shadow || began.elapsed() > Duration::from_secs(30)
+    });
+    let first = first.expect("steps do not run out");
+    assert!(first % 2 == 1, "step {first} is not recorded in full after {:?}", began.elapsed());
+    assert!(began.elapsed() > Duration::from_secs(3), "one high second is not enough");
+    assert!(!marks.begin_step(Step(first + 1)).shadow, "the next step is recorded again");
+    agent.finish(Ok(()));
 }
 
 /// A server that sends a byte now and then keeps a connection alive for ever.

@@ -3,6 +3,7 @@
 mod rank;
 mod seats;
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -10,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use agent::launcher::LauncherError;
-use agent::{Agent, Config, ConfigError, Job};
+use agent::{Agent, Budget, Config, ConfigError, Job};
 use gpu::driver::UsedDevice;
 use wire::batch::{BY_NCCL, BY_PYTORCH};
 use wire::clock::MonoNanos;
@@ -18,7 +19,7 @@ use wire::ids::Rank;
 
 use crate::calls::Measured;
 use crate::host::{self, ExitCode};
-use crate::sampling::{self, Budget};
+use crate::sampling;
 use crate::trail::{self, Entry, Seat};
 use rank::Observed;
 
@@ -137,11 +138,16 @@ fn decide(door: Door, communicator: Option<Communicator>) -> Option<()> {
     Some(())
 }
 
-/// Returns whether a profiler plugin is configured and this NCCL reports the ranks of communicators to it.
+/// Returns whether this library is NCCL's profiler plugin and this NCCL reports the ranks of communicators to it.
 fn plugin_will_tell() -> bool {
-    let is_named = std::env::var_os("NCCL_PROFILER_PLUGIN").is_some();
+    let is_ours = std::env::var_os("NCCL_PROFILER_PLUGIN").is_some_and(|plugin| is_this_library(&plugin));
     let version = || gpu::nccl::mapped().map(|nccl| nccl.version);
-    is_named && version().is_some_and(|version| version.profiler_api() >= Some(4) && !version.needs_events())
+    is_ours && version().is_some_and(|version| version.profiler_api() >= Some(4) && !version.needs_events())
+}
+
+/// Returns whether `plugin` names this library. Another tool's plugin never reports ranks to us.
+fn is_this_library(plugin: &OsStr) -> bool {
+    Path::new(plugin).file_name() == Some(OsStr::new("libpaceline_agent.so"))
 }
 
 /// Starts observing a process that uses `device` and has triggered no other hook so far.
@@ -272,7 +278,7 @@ impl Observer {
 
     fn turn(&mut self) {
         self.join();
-        self.budget.keep(agent::clock::now(), self.ranks.len());
+        sampling::keep(&mut self.budget, agent::clock::now(), self.ranks.len());
         let lost = trail::take(&mut self.entries);
         let newly = lost - std::mem::replace(&mut self.lost, lost);
         // The rank that the dropped entries belong to is unknown: count them for the first one.
@@ -317,6 +323,20 @@ impl Observer {
             if !self.ranks[at].is_recorded() {
                 self.unsettled = Some(agent::clock::now());
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plugin_of_another_tool_is_not_this_library() {
+        assert!(is_this_library(OsStr::new("/opt/paceline/libpaceline_agent.so")));
+        assert!(is_this_library(OsStr::new("libpaceline_agent.so")));
+        for other in ["/usr/lib/libnccl-profiler-inspector.so", "inspector", ""] {
+            assert!(!is_this_library(OsStr::new(other)), "{other}");
         }
     }
 }

@@ -11,6 +11,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use agent::Budget;
 use wire::clock::MonoNanos;
 
 use crate::trail::{Function, Seat};
@@ -18,19 +19,6 @@ use crate::trail::{Function, Seat};
 /// One call in this many is timed: reading the clock twice costs as much as appending an entry. The number is odd
 /// because calls come in pairs of which one costs more.
 const TIMED: u32 = 17;
-/// The default budget: the share of one processor that the hooks of a rank may take. Operators accept about this much
-/// from an observer that is always on.
-const BUDGET: f64 = 0.01;
-/// The variable that sets another budget, in percent.
-const VARIABLE: &str = "PACELINE_OVERHEAD_BUDGET";
-/// The length of the windows over which the cost is measured, in nanoseconds.
-const WINDOW_NANOS: i64 = 1_000_000_000;
-/// The number of consecutive windows above the budget before k doubles.
-const WINDOWS_ABOVE: u32 = 3;
-/// The number of consecutive windows below half the budget before k halves.
-const WINDOWS_BELOW: u32 = 10;
-/// The largest k.
-const MAX_EVERY: u32 = 64;
 /// A communicator number that no job uses.
 const NO_COMMUNICATOR: u64 = u64::MAX;
 
@@ -170,103 +158,16 @@ pub(crate) fn spend(nanos: u64) {
     SPENT_NANOS.fetch_add(nanos, Ordering::Relaxed);
 }
 
-/// Compares the cost with the budget; owned by the observer thread.
-pub(crate) struct Budget {
-    most: f64,
-    /// The start of the window, and the total cost at that time.
-    window: Option<(MonoNanos, u64)>,
-    above: u32,
-    below: u32,
-    every: u32,
-    /// The largest k that was announced.
-    announced: u32,
-}
-
-impl Budget {
-    /// Reads the budget from the environment, or uses the default.
-    pub(crate) fn from_env() -> Self {
-        let percent = std::env::var(VARIABLE).ok().and_then(|percent| percent.parse::<f64>().ok());
-        Self::new(percent.filter(|percent| *percent >= 0.0).map_or(BUDGET, |percent| percent / 100.0))
-    }
-
-    fn new(most: f64) -> Self {
-        Self { most, window: None, above: 0, below: 0, every: 1, announced: 1 }
-    }
-
-    /// Changes k if it is time to, and announces each k that is larger than any before. `ranks` is the number of ranks
-    /// in the process.
-    pub(crate) fn keep(&mut self, at: MonoNanos, ranks: usize) {
-        let Some(cost) = self.judge(at, SPENT_NANOS.load(Ordering::Relaxed), ranks) else { return };
-        EVERY.store(self.every, Ordering::Relaxed);
-        if self.every > self.announced {
-            self.announced = self.every;
-            agent::warn(&format!(
-                "observing this job takes {:.2} % of a processor, above its budget of {:.2} % ({VARIABLE}): from now \
-                 on one step in {} is observed in full, the same step on every rank",
-                cost * 100.0,
-                self.most * 100.0,
-                self.every
-            ));
-        }
-    }
-
-    /// Returns the cost per rank as a share of one processor if k just changed.
-    fn judge(&mut self, at: MonoNanos, spent: u64, ranks: usize) -> Option<f64> {
-        let (begin, before) = *self.window.get_or_insert((at, spent));
-        let passed = at - begin;
-        if passed < WINDOW_NANOS {
-            return None;
-        }
-        self.window = Some((at, spent));
-        let cost = (spent - before) as f64 / passed as f64 / ranks.max(1) as f64;
-        self.above = if cost > self.most { self.above + 1 } else { 0 };
-        self.below = if cost < self.most / 2.0 { self.below + 1 } else { 0 };
-        let every = match (self.above >= WINDOWS_ABOVE, self.below >= WINDOWS_BELOW) {
-            (true, _) => (self.every * 2).min(MAX_EVERY),
-            (_, true) => (self.every / 2).max(1),
-            _ => return None,
-        };
-        (self.above, self.below) = (0, 0);
-        (std::mem::replace(&mut self.every, every) != every).then_some(cost)
+/// Adapts k to the cost so far. `ranks` is the number of ranks in the process; `budget` is the observer thread's.
+pub(crate) fn keep(budget: &mut Budget, at: MonoNanos, ranks: usize) {
+    if let Some(every) = budget.keep(at, SPENT_NANOS.load(Ordering::Relaxed), ranks) {
+        EVERY.store(every, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const LOW: u64 = 4_000_000;
-    const MIDDLE: u64 = 8_000_000;
-    const HIGH: u64 = 12_000_000;
-
-    /// Returns k after each second. `spent` is the cost of each second, in nanoseconds.
-    fn every(ranks: usize, spent: &[u64]) -> Vec<u32> {
-        let (mut budget, mut total) = (Budget::new(0.01), 0);
-        budget.judge(MonoNanos(0), 0, ranks);
-        let judge = |(second, nanos): (i64, &u64)| {
-            total += nanos;
-            budget.judge(MonoNanos(second * WINDOW_NANOS), total, ranks);
-            budget.every
-        };
-        (1..).zip(spent).map(judge).collect()
-    }
-
-    #[test]
-    fn only_a_cost_that_stays_high_reduces_the_observed_steps() {
-        assert_eq!(every(1, &[HIGH, HIGH, LOW, HIGH, HIGH]), [1; 5]);
-        assert_eq!(every(1, &[HIGH, HIGH, HIGH, HIGH, HIGH, HIGH]), [1, 1, 2, 2, 2, 4]);
-        assert_eq!(every(2, &[HIGH; 6]), [1; 6], "each of two ranks takes half of the cost");
-        assert_eq!(every(1, &[HIGH; 40]).last(), Some(&MAX_EVERY), "some steps are always observed");
-    }
-
-    #[test]
-    fn more_steps_are_observed_again_when_the_cost_stays_low() {
-        let spent = [vec![HIGH; 6], vec![LOW; 9], vec![MIDDLE], vec![LOW; 20]].concat();
-        let found = every(1, &spent);
-        assert_eq!(found[5], 4);
-        assert_eq!(found[15], 4, "the cost was not low for long enough");
-        assert_eq!(found.last(), Some(&1));
-    }
 
     /// The only test that changes which steps the process observes.
     #[test]

@@ -37,6 +37,7 @@ fn observe(server: &str, rank: Rank, world_size: u32) -> Agent {
         origin: "reducer".into(),
         spool_bytes: 1 << 20,
         shadow_every: 0,
+        overhead_budget: 1.0,
     })
 }
 

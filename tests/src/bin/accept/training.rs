@@ -137,6 +137,7 @@ fn observe(server: &str, rank: Rank, world_size: u32) -> Agent {
         origin: "reducer".into(),
         spool_bytes: 16 << 20,
         shadow_every: 0,
+        overhead_budget: 1.0,
     })
 }
 

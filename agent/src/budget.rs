@@ -1,0 +1,133 @@
+//! The budget of what recording costs its job: above it, only one step in k is recorded in full.
+
+use wire::clock::MonoNanos;
+
+use crate::warn;
+
+/// The environment variable that sets the budget, in percent of a processor.
+pub(crate) const VARIABLE: &str = "PACELINE_OVERHEAD_BUDGET";
+/// The share of one processor that recording may take per rank. Users accept 1 % from an observer that is always on.
+pub(crate) const DEFAULT: f64 = 0.01;
+/// The length of the windows over which the cost is measured, in nanoseconds.
+const WINDOW_NANOS: i64 = 1_000_000_000;
+/// The number of consecutive windows above the budget before k doubles.
+const WINDOWS_ABOVE: u32 = 3;
+/// The number of consecutive windows below half of the budget before k halves.
+const WINDOWS_BELOW: u32 = 10;
+/// The largest k. One step in 64 still shows which rank is late.
+const MAX_EVERY: u32 = 64;
+
+/// Compares what recording costs with its budget, and adapts k: one step in k is recorded in full. k is a power of two,
+/// so that ranks with different k still record the steps of the largest k together.
+#[derive(Debug)]
+pub struct Budget {
+    share: f64,
+    /// The start of the window, and the total cost at that time.
+    window: Option<(MonoNanos, u64)>,
+    above: u32,
+    below: u32,
+    every: u32,
+    /// The largest k that was announced.
+    announced: u32,
+}
+
+impl Budget {
+    /// Reads the budget from `PACELINE_OVERHEAD_BUDGET`, in percent of a processor; 1 % if it is not set.
+    #[must_use]
+    pub fn from_env() -> Self {
+        Self::new(std::env::var(VARIABLE).ok().and_then(|percent| parse(&percent)).unwrap_or(DEFAULT))
+    }
+
+    /// Creates a budget of a share of one processor per rank.
+    #[must_use]
+    pub fn new(share: f64) -> Self {
+        Self { share, window: None, above: 0, below: 0, every: 1, announced: 1 }
+    }
+
+    /// Returns the new k if it changed. Says on standard error when k grows beyond any earlier one. `spent` is the total
+    /// cost so far in nanoseconds of processor time, for all `ranks` of the process.
+    pub fn keep(&mut self, at: MonoNanos, spent: u64, ranks: usize) -> Option<u32> {
+        let cost = self.judge(at, spent, ranks)?;
+        if self.every > self.announced {
+            self.announced = self.every;
+            warn(&format!(
+                "observing this job takes {:.2} % of a processor, above its budget of {:.2} % ({VARIABLE}): from now \
+                 on one step in {} is observed in full, the same step on every rank",
+                cost * 100.0,
+                self.share * 100.0,
+                self.every
+            ));
+        }
+        Some(self.every)
+    }
+
+    /// Returns the cost per rank as a share of one processor if k just changed.
+    fn judge(&mut self, at: MonoNanos, spent: u64, ranks: usize) -> Option<f64> {
+        let (begin, before) = *self.window.get_or_insert((at, spent));
+        let passed = at - begin;
+        if passed < WINDOW_NANOS {
+            return None;
+        }
+        self.window = Some((at, spent));
+        let cost = (spent - before) as f64 / passed as f64 / ranks.max(1) as f64;
+        self.above = if cost > self.share { self.above + 1 } else { 0 };
+        self.below = if cost < self.share / 2.0 { self.below + 1 } else { 0 };
+        let every = match (self.above >= WINDOWS_ABOVE, self.below >= WINDOWS_BELOW) {
+            (true, _) => (self.every * 2).min(MAX_EVERY),
+            (_, true) => (self.every / 2).max(1),
+            _ => return None,
+        };
+        (self.above, self.below) = (0, 0);
+        (std::mem::replace(&mut self.every, every) != every).then_some(cost)
+    }
+}
+
+/// Parses a budget in percent as a share of one processor. Returns `None` for anything but a number from 0 to 100.
+pub(crate) fn parse(percent: &str) -> Option<f64> {
+    let percent = percent.trim().parse::<f64>().ok()?;
+    (0.0..=100.0).contains(&percent).then_some(percent / 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOW: u64 = 4_000_000;
+    const MIDDLE: u64 = 8_000_000;
+    const HIGH: u64 = 12_000_000;
+
+    /// Returns k after each second. `spent` is the cost of each second, in nanoseconds.
+    fn every(ranks: usize, spent: &[u64]) -> Vec<u32> {
+        let (mut budget, mut total) = (Budget::new(0.01), 0);
+        budget.judge(MonoNanos(0), 0, ranks);
+        let judge = |(second, nanos): (i64, &u64)| {
+            total += nanos;
+            budget.judge(MonoNanos(second * WINDOW_NANOS), total, ranks);
+            budget.every
+        };
+        (1..).zip(spent).map(judge).collect()
+    }
+
+    #[test]
+    fn only_a_cost_that_stays_high_reduces_the_observed_steps() {
+        assert_eq!(every(1, &[HIGH, HIGH, LOW, HIGH, HIGH]), [1; 5]);
+        assert_eq!(every(1, &[HIGH, HIGH, HIGH, HIGH, HIGH, HIGH]), [1, 1, 2, 2, 2, 4]);
+        assert_eq!(every(2, &[HIGH; 6]), [1; 6], "each of two ranks takes half of the cost");
+        assert_eq!(every(1, &[HIGH; 40]).last(), Some(&MAX_EVERY), "some steps are always observed");
+    }
+
+    #[test]
+    fn more_steps_are_observed_again_when_the_cost_stays_low() {
+        let spent = [vec![HIGH; 6], vec![LOW; 9], vec![MIDDLE], vec![LOW; 20]].concat();
+        let found = every(1, &spent);
+        assert_eq!(found[5], 4);
+        assert_eq!(found[15], 4, "the cost was not low for long enough");
+        assert_eq!(found.last(), Some(&1));
+    }
+
+    #[test]
+    fn a_budget_is_a_percentage() {
+        assert_eq!(["0", "0.5", " 100 "].map(parse), [Some(0.0), Some(0.005), Some(1.0)]);
+        assert_eq!(["", "-1", "101", "1%", "NaN"].map(parse), [None; 5]);
+    }
+}

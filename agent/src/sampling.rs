@@ -1,0 +1,82 @@
+//! Which steps a job that marks its steps records in full.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use wire::ids::Step;
+
+/// Selects the steps that are recorded in full. Shared by the training thread, which asks, and the drain thread, which
+/// adapts the selection to what recording costs. Clones share their state.
+///
+/// Steps are selected by number, so that all ranks choose the same ones: a step is as fast as its slowest rank.
+#[derive(Clone, Default)]
+pub(crate) struct Sampling {
+    /// One step in this many is a shadow step; 0 or 1 for none.
+    shadow_every: u64,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// One step in this many is recorded in full; 0 and 1 mean all.
+    every: AtomicU32,
+    has_marks: AtomicBool,
+}
+
+impl Sampling {
+    /// Selects every step except one shadow step in `shadow_every`.
+    pub(crate) fn new(shadow_every: u64) -> Self {
+        Self { shadow_every, shared: Arc::default() }
+    }
+
+    /// Notes that the job marks its steps. Where it does not, the agent records what somebody else selects.
+    pub(crate) fn begin(&self) {
+        self.shared.has_marks.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the job marks its steps.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.shared.has_marks.load(Ordering::Relaxed)
+    }
+
+    /// Records one step in `every` in full from now on.
+    pub(crate) fn set(&self, every: u32) {
+        self.shared.every.store(every, Ordering::Relaxed);
+    }
+
+    /// Returns k: one step in k is recorded in full.
+    pub(crate) fn every(&self) -> u32 {
+        self.shared.every.load(Ordering::Relaxed).max(1)
+    }
+
+    /// Returns whether only the length of `step` is recorded: it is a shadow step, or not among the sampled ones.
+    ///
+    /// Shadow steps lie halfway between multiples of the interval, where jobs like to log and to save. There are never
+    /// two in a row, so that each has recorded neighbors that do nothing special.
+    pub(crate) fn is_shadow(&self, step: Step) -> bool {
+        let every = self.shadow_every;
+        let is_chosen = every >= 2 && step.0 % every == every / 2;
+        is_chosen || !step.0.is_multiple_of(u64::from(self.every()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_step_in_k_is_recorded_and_none_of_them_is_a_shadow_step_of_a_larger_interval() {
+        let sampling = Sampling::new(10);
+        let recorded = || (0..20).filter(|&step| !sampling.is_shadow(Step(step))).collect::<Vec<_>>();
+        assert_eq!(recorded().len(), 18, "5 and 15 are shadow steps");
+        sampling.set(4);
+        assert_eq!(recorded(), [0, 4, 8, 12, 16]);
+        sampling.set(1);
+        assert_eq!(recorded().len(), 18);
+    }
+
+    #[test]
+    fn a_disabled_agent_records_no_shadow_steps() {
+        assert!((0..100).all(|step| !Sampling::default().is_shadow(Step(step))));
+    }
+}
