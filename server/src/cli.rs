@@ -154,6 +154,9 @@ struct JobArguments {
     /// Name of the run; runs of one name are compared with each other [default: the command's name]
     #[arg(long)]
     name: Option<String>,
+    /// Id of the run, for a job whose ranks are started by several commands, such as one per host [default: a new id]
+    #[arg(long, env = "PACELINE_RUN_ID", value_name = "ID")]
+    run_id: Option<String>,
     /// Send to this server instead of starting one
     #[arg(long, env = "PACELINE_SERVER", value_name = "URL")]
     server: Option<String>,

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::ids::RunId;
 use wire::views::{Report, RunState};
@@ -33,7 +34,10 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
         Some(name) => name.clone(),
         None => name_of(&arguments.command),
     };
-    let run = new_run_id(&name)?;
+    let run = match &arguments.run_id {
+        Some(id) => RunId::new(id.clone()).context("--run-id")?,
+        None => new_run_id(&name)?,
+    };
     let token = arguments.token.read()?;
     let (own, address) = match &arguments.server {
         Some(address) => (None, address.trim_end_matches('/').to_owned()),
