@@ -9,9 +9,11 @@ use anyhow::{Context as _, ensure};
 
 use crate::system::{cargo_metadata, root};
 
+mod texts;
+
 /// Who may import whom, by crate (ARCHITECTURE.md). `tests` may import anything; nothing imports it. The fuzzer imports
 /// nothing of ours, so that every crate's tests may use it.
-const MAY_IMPORT: [(&str, &[&str]); 14] = [
+const MAY_IMPORT: [(&str, &[&str]); 15] = [
     ("paceline-fuzz", &[]),
     ("paceline-wire", &["paceline-fuzz"]),
     ("paceline-agent", &["paceline-fuzz", "paceline-wire"]),
@@ -19,13 +21,14 @@ const MAY_IMPORT: [(&str, &[&str]); 14] = [
         "paceline-reducer",
         &["paceline-agent", "paceline-analysis", "paceline-fuzz", "paceline-gpu", "paceline-wire"],
     ),
-    ("paceline-analysis", &["paceline-wire"]),
+    ("paceline-units", &[]),
+    ("paceline-analysis", &["paceline-units", "paceline-wire"]),
     ("paceline-fakegpu", &[]),
     ("paceline-gpu", &["paceline-analysis", "paceline-wire"]),
     ("paceline-doors", &["paceline-agent", "paceline-fuzz", "paceline-gpu", "paceline-wire"]),
-    ("paceline", &["paceline-analysis", "paceline-fuzz", "paceline-gpu", "paceline-wire"]),
-    ("paceline-viz", &["paceline-fuzz", "paceline-wire"]),
-    ("paceline-web", &["paceline-viz", "paceline-analysis", "paceline-wire"]),
+    ("paceline", &["paceline-analysis", "paceline-fuzz", "paceline-gpu", "paceline-units", "paceline-wire"]),
+    ("paceline-viz", &["paceline-fuzz", "paceline-units", "paceline-wire"]),
+    ("paceline-web", &["paceline-viz", "paceline-analysis", "paceline-units", "paceline-wire"]),
     ("paceline-examples", &["paceline-agent", "paceline-reducer", "paceline-wire"]),
     (
         "paceline-tests",
@@ -53,6 +56,7 @@ pub fn run() -> anyhow::Result<()> {
     let mut broken = directions()?;
     broken.extend(sources(&files)?);
     broken.extend(goldens(&files)?);
+    broken.extend(texts::check(&files)?);
     ensure!(broken.is_empty(), "{} rules are broken:\n  {}", broken.len(), broken.join("\n  "));
     eprintln!("   tidy: {} files keep the rules", files.len());
     Ok(())
