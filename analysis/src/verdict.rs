@@ -298,11 +298,6 @@ fn confidence(case: &Case<'_>) -> Confidence {
     if is_high { Confidence::High } else { Confidence::Medium }
 }
 
-pub(crate) fn millis(nanos: f64) -> String {
-    let millis = nanos / 1e6;
-    if millis.abs() >= 10.0 { format!("{millis:.0} ms") } else { format!("{millis:.1} ms") }
-}
-
 /// Returns the step with the median saving, as a typical example; `None` if no step can be shown.
 fn example_step(
     steps: &[&StepAnalysis],

@@ -23,7 +23,6 @@ use wire::clock::ServerNanos;
 use wire::live::Part;
 use wire::views::{Culprit, RunState, Verdict, VerdictState};
 
-use crate::export::text::state_name;
 use crate::state::run::Run;
 use crate::state::snapshot::RunSnapshot;
 use devices::DeviceMetrics;
@@ -387,7 +386,7 @@ impl Metrics {
         use RunState::{Completed, Failed, Hung, Running, Starting};
         for state in [Starting, Running, Hung, Completed, Failed] {
             let value = f64::from(u8::from(state == is));
-            self.state.with_label_values(&[id, state_name(state)]).set(value);
+            self.state.with_label_values(&[id, state.name()]).set(value);
         }
     }
 

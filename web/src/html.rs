@@ -6,8 +6,8 @@
 
 use leptos::html;
 use leptos::prelude::*;
+use units::fixed;
 use viz::palette::{self, Rgba};
-use viz::units::fixed;
 use viz::within::within;
 use wasm_bindgen::JsCast as _;
 use web_sys::{Element, Node};

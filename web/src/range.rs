@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use leptos::prelude::*;
+use units::fixed;
 use viz::span::Span;
 use viz::steps::newest;
-use viz::units::fixed;
 use viz::within::within;
 use wire::views::RunState;
 

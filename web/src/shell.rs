@@ -1,7 +1,6 @@
 //! What surrounds every view: the bar on top, the notice below, the choice of view.
 
 use leptos::prelude::*;
-use viz::units;
 
 use crate::canvas::Stretch;
 use crate::cells::{Memo, Var, act, derived, effect, memo, part, text};

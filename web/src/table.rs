@@ -5,8 +5,8 @@
 
 use leptos::ev;
 use leptos::prelude::*;
+use units::fixed;
 use viz::palette;
-use viz::units::fixed;
 use wasm_bindgen::{JsCast as _, UnwrapThrowExt as _};
 use wire::live::Part;
 

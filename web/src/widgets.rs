@@ -2,8 +2,8 @@
 
 use leptos::html;
 use leptos::prelude::*;
+use units::fixed;
 use viz::palette;
-use viz::units::fixed;
 use wire::views::{Report, RunState};
 
 use crate::cells::{Derived, Var, act, effect, flag, text};
@@ -26,20 +26,9 @@ impl<V: IntoView + 'static, I: IntoIterator<Item = V>> Views for I {
     }
 }
 
-/// What a state is called, and its class.
-pub fn state_name(state: RunState) -> &'static str {
-    match state {
-        RunState::Starting => "starting",
-        RunState::Running => "running",
-        RunState::Hung => "hung",
-        RunState::Completed => "completed",
-        RunState::Failed => "failed",
-    }
-}
-
 /// Where a run is in its life.
 pub fn state_chip(state: RunState) -> String {
-    let name = state_name(state);
+    let name = state.name();
     format!("<span class=chip data-state={name}><i class=dot aria-hidden=true></i>{name}</span>")
 }
 

@@ -39,6 +39,20 @@ pub enum RunState {
     Failed,
 }
 
+impl RunState {
+    /// The name in reports, in Prometheus and on the dashboard.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Hung => "hung",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// Who is waited for in a run that does not move.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

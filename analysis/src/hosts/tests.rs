@@ -94,9 +94,9 @@ fn steal_is_the_cause_of_slow_compute_only_if_it_explains_the_cost() {
     let found = explained(Cause::Processor, says, &[rank(7, "0", &QUIET), rank(8, "1", &stolen(90))]);
     assert_eq!(found.cause, Cause::Host);
     assert!(
-        found
-            .sentence
-            .starts_with("Rank 1 computes more slowly while the hypervisor takes time from its cores (steal)")
+        found.sentence.starts_with(
+            "Rank 1 computes more slowly while the hypervisor takes time from its cores (steal)"
+        )
     );
     let little = explained(Cause::Processor, says, &[rank(7, "0", &QUIET), rank(8, "1", &stolen(20))]);
     assert_eq!((little.cause, little.sentence.contains(says)), (Cause::Processor, true));

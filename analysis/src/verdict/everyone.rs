@@ -8,7 +8,7 @@ use super::course::dated;
 use super::evidence::SHARED_CORES;
 use super::excess::{CPU_EXPLAINS, Variation};
 use super::says::OFF_IN_TURNS;
-use super::{Setting, hours_per_day, millis, processor};
+use super::{Setting, hours_per_day, processor};
 use crate::change_point::change_point;
 use crate::replay::Replay;
 use crate::stats;
@@ -59,7 +59,7 @@ fn against_all(
         affected_steps: steps.len() as u64,
         device_hours_per_day: hours_per_day(share, VerdictState::Active, steps[0].ranks.len()),
         confidence: Confidence::Medium,
-        sentence: sentence(&millis(cost), share * 100.0),
+        sentence: sentence(&units::millis(cost), share * 100.0),
         evidence: Vec::new(),
         counter_evidence: Vec::new(),
         example_step: None,
@@ -83,13 +83,11 @@ fn transfers(steps: &[&StepAnalysis]) -> Option<Verdict> {
         (Cause::Network, "transfers take longer than backward can hide")
     };
     let mut verdict = against_all(steps, exposed, cause, |cost, share| {
-        format!(
-            "All ranks spend {cost} per step ({share:.0} % of step time) in exposed transfers: {what}."
-        )
+        format!("All ranks spend {cost} per step ({share:.0} % of step time) in exposed transfers: {what}.")
     })?;
     verdict.evidence = vec![
-        format!("exposed transfer is {} per step (mean over ranks)", millis(exposed)),
-        format!("the last bucket ends {} after the last backward compute", millis(tail)),
+        format!("exposed transfer is {} per step (mean over ranks)", units::millis(exposed)),
+        format!("the last bucket ends {} after the last backward compute", units::millis(tail)),
     ];
     verdict.counter_evidence = vec!["the cost assumes that all exposed transfer could be hidden".into()];
     let series: Vec<f64> = steps.iter().map(|step| mean_part(step).unwrap_or(0.0)).collect();
@@ -136,12 +134,11 @@ fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Verdict> {
     })?;
     verdict
         .evidence
-        .push(format!("with every rank at the mean, the step would be {} shorter", millis(whole)));
+        .push(format!("with every rank at the mean, the step would be {} shorter", units::millis(whole)));
     verdict.evidence.extend(
-        evened
-            .iter()
-            .filter(|(_, nanos)| *nanos > 0.2 * whole)
-            .map(|(phase, nanos)| format!("evening out {} alone saves {}", phase.name(), millis(*nanos))),
+        evened.iter().filter(|(_, nanos)| *nanos > 0.2 * whole).map(|(phase, nanos)| {
+            format!("evening out {} alone saves {}", phase.name(), units::millis(*nanos))
+        }),
     );
     verdict.evidence.extend(variation.filter(|variation| cause == Cause::MoreWork && variation.is_of_work()).map(|variation| {
         format!(
@@ -159,7 +156,7 @@ fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Verdict> {
     if explained > 0 {
         verdict.counter_evidence.push(format!(
             "{} of that saving is attributed to the ranks that other verdicts name, and is not in this cost",
-            millis(explained as f64)
+            units::millis(explained as f64)
         ));
     }
     Some(verdict)
@@ -210,7 +207,7 @@ fn drift(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Option<Verdict> {
     verdict.evidence.extend(on_processor.map(|rise| {
         format!(
             "only {} of that is processor time: for the rest, the threads were off the processor",
-            millis(rise.max(0.0))
+            units::millis(rise.max(0.0))
         )
     }));
     match cause {
@@ -254,8 +251,8 @@ fn rise(steps: &[&StepAnalysis], series: &[f64]) -> Option<ChangePoint> {
 fn since(onset: &ChangePoint, what: &str) -> String {
     format!(
         "{what} went from {} to {} at step {} (between {} and {}), more than chance explains (p < 0.001)",
-        millis(onset.before_ns),
-        millis(onset.after_ns),
+        units::millis(onset.before_ns),
+        units::millis(onset.after_ns),
         onset.step,
         onset.earliest,
         onset.latest

@@ -6,7 +6,6 @@ use wire::live::Part;
 use wire::views::{Cause, ChangePoint, Persistence, VerdictState};
 
 use super::excess::Excess;
-use super::millis;
 use super::says::{SLOW_COMPUTE, SLOW_PROCESSOR, TO_ITS_HOST, TO_THEIR_HOSTS};
 use crate::cost::Cost;
 use crate::frontier;
@@ -94,7 +93,7 @@ impl Case<'_> {
     pub(super) fn sentence(&self) -> String {
         let (who, says) = (self.who(), self.says());
         let (first, last) = self.range();
-        let (cost, share) = (millis(self.cost.nanos), format!("{:.0} %", self.cost.share * 100.0));
+        let (cost, share) = (units::millis(self.cost.nanos), format!("{:.0} %", self.cost.share * 100.0));
         let costs = if self.state == VerdictState::Resolved { "cost" } else { "costs" };
         match (self.state, self.persistence) {
             (VerdictState::Active, Persistence::Onset) => {
@@ -139,7 +138,7 @@ impl Case<'_> {
             if nanos > WORTH_A_LINE * step {
                 evidence.push(format!(
                     "{its} {name} is {} longer than the mean of the other ranks",
-                    millis(nanos)
+                    units::millis(nanos)
                 ));
             }
         }
@@ -157,7 +156,7 @@ impl Case<'_> {
         match (excess.cause(), excess.compute_cpu, excess.compute_variation) {
             (Cause::Host, Some(cpu), _) if excess.compute > excess.other => Some(format!(
                 "only {} of that is processor time: for the rest, the thread was off the processor",
-                millis(cpu.max(0.0))
+                units::millis(cpu.max(0.0))
             )),
             (Cause::MoreWork, _, Some(variation)) if excess.work_varies() => Some(format!(
                 "{} forward and backward times rise and fall together (r = {:.2}) by {:.0} %: the amount of work \
@@ -168,7 +167,7 @@ impl Case<'_> {
             )),
             (Cause::MoreWork, ..) => Some(format!(
                 "{} of that is explained by more samples than the other ranks have",
-                millis(excess.compute_by_samples.max(0.0))
+                units::millis(excess.compute_by_samples.max(0.0))
             )),
             (Cause::Processor, ..) => Some(
                 "CPUs vary this much for short periods: clock frequency, a neighbor on the same core, time taken by \
@@ -183,7 +182,7 @@ impl Case<'_> {
         let caused =
             self.bad.iter().filter_map(|step| Some(step.ranks.get(rank)?.as_ref()?.caused_wait_nanos));
         let caused = stats::mean(caused).filter(|&caused| caused > 0.0)?;
-        Some(format!("the other ranks wait for it {} per step on average", millis(caused)))
+        Some(format!("the other ranks wait for it {} per step on average", units::millis(caused)))
     }
 
     fn dates(&self) -> Vec<String> {
@@ -207,8 +206,8 @@ impl Case<'_> {
                 onset.earliest,
                 onset.latest,
                 self.its(),
-                millis(onset.before_ns),
-                millis(onset.after_ns)
+                units::millis(onset.before_ns),
+                units::millis(onset.after_ns)
             )
         }));
         dates

@@ -255,7 +255,7 @@ fn sentence_and_totals_repeat_the_cost_per_step() {
     let verdict = &judge(&steps)[0];
     assert_eq!(verdict.lost_ns(), verdict.cost_ns_per_step * 200);
     assert_eq!(verdict.device_hours_per_day, Some(verdict.cost_share * 4.0 * 24.0));
-    assert!(verdict.sentence.contains(&millis(verdict.cost_ns_per_step as f64)), "{verdict:?}");
+    assert!(verdict.sentence.contains(&units::millis(verdict.cost_ns_per_step as f64)), "{verdict:?}");
     assert!(
         verdict.sentence.contains(&format!("{:.0} % of step time", verdict.cost_share * 100.0)),
         "{verdict:?}"

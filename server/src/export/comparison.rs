@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use wire::views::comparison::{Change, Compared, Comparison, Unit};
 
-use super::text::nanos;
+use units::nanos;
 
 /// The comparison as a person reads it: the sentence first, then figure by figure.
 #[must_use]

@@ -11,11 +11,11 @@ mod terminal;
 
 use wire::views::{ComputedOn, Confidence, Report, Verdict, VerdictState};
 
-use super::text::{nanos, state_name};
 pub use html::html;
 pub use markdown::markdown;
 pub use page::{groups_part, trust_part};
 pub use terminal::terminal;
+use units::nanos;
 
 /// A report for people.
 #[derive(Clone, Debug, PartialEq)]
@@ -104,7 +104,7 @@ impl<T: Into<String>> From<T> for Cell {
 /// Puts a report into words.
 #[must_use]
 pub fn document(report: &Report) -> Document {
-    let state = state_name(report.state);
+    let state = report.state.name();
     let of = |list: &[Verdict]| list.iter().map(|one| statement(one, report.computed_on)).collect();
     let mut about = vec![format!("{} ranks, {state}", report.ranks)];
     if let Some((first, last)) = report.step_range {

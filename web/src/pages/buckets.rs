@@ -6,7 +6,6 @@ use std::time::Duration;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use viz::raster::gantt::Gantt;
-use viz::units;
 use wire::live::Waterfall;
 
 use super::latency::latencies;

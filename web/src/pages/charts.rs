@@ -1,10 +1,10 @@
 //! Step ledger, step time and throughput over steps: three charts, one range, one crosshair.
 
 use leptos::prelude::*;
+use units::fixed;
 use viz::raster::{Frame, area, line};
 use viz::span::Span;
 use viz::steps::Steps;
-use viz::units::{self, fixed};
 use viz::{measure, palette, ticks};
 use wire::live::Part;
 

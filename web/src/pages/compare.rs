@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
+use units::{fixed, signed};
 use viz::palette;
 use viz::steps::Steps;
-use viz::units::{self, fixed, signed};
 use wire::live::Part;
 use wire::views::comparison::{Change, Compared, Comparison, Unit};
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use viz::ticks;
-use viz::units;
 use viz::xy::Axis;
 use wire::ids::RunId;
 

@@ -1,7 +1,7 @@
 //! The key figures of a run, always in the same places.
 
 use leptos::prelude::*;
-use viz::units::{self, signed};
+use units::signed;
 use wire::views::{OwnOverhead, Report, Spread};
 
 use crate::cells::text;

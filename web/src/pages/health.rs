@@ -1,7 +1,7 @@
 //! How far the figures can be trusted: who reports, what was lost, how well clocks agree, what recording costs.
 
 use leptos::prelude::*;
-use viz::units::{self, fixed};
+use units::fixed;
 use wire::batch::DropReason;
 use wire::views::{Report, RunState};
 

@@ -5,7 +5,7 @@ use leptos::task::spawn_local;
 use viz::raster::{Frame, heatmap};
 use viz::span::Span;
 use viz::within::within;
-use viz::{measure, palette, ticks, units};
+use viz::{measure, palette, ticks};
 use wire::live::tile::Measure;
 
 use super::ranks::Look;

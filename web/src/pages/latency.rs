@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use viz::xy::Axis;
-use viz::{palette, ticks, units};
+use viz::{palette, ticks};
 use wire::live::Part;
 use wire::views::{BucketStats, LatencyHistogram};
 

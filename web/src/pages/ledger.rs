@@ -1,7 +1,6 @@
 //! The step ledger as a table: one line a rank.
 
 use leptos::prelude::*;
-use viz::units;
 use wire::live::Part;
 use wire::views::RankLedger;
 

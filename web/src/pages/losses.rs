@@ -2,7 +2,6 @@
 
 use leptos::prelude::*;
 use viz::palette::{self, Rgba};
-use viz::units;
 use wire::live::Part;
 use wire::views::Report;
 use wire::views::what_if::{EfficiencyKind, Loss, LossLedger};

@@ -2,7 +2,6 @@
 
 use analysis::plan::{Training, usual_efficiency};
 use leptos::prelude::*;
-use viz::units;
 
 use super::scaling::Answered;
 use crate::cells::{act, derived, text};

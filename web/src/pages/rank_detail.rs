@@ -1,7 +1,7 @@
 //! One rank's step in numbers, and all ranks of that step as a table.
 
 use leptos::prelude::*;
-use viz::{measure, palette, units};
+use viz::{measure, palette};
 use wire::live::tile::Measure;
 use wire::live::{Part, StepRanks};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
+use units::fixed;
 use viz::measure;
-use viz::units::{self, fixed};
 use viz::within::within;
 use wire::live::StepRanks;
 use wire::live::tile::{Measure, Reduce};

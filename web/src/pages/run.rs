@@ -1,7 +1,6 @@
 //! One run: its heading, its tabs, the view that is chosen.
 
 use leptos::prelude::*;
-use viz::units;
 use wire::views::RunSummary;
 
 use super::{

@@ -1,7 +1,6 @@
 //! The list of runs.
 
 use leptos::prelude::*;
-use viz::units;
 use wasm_bindgen::JsCast as _;
 use wire::views::RunSummary;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
+use units::signed;
 use viz::order::order;
-use viz::units::{self, signed};
 use viz::xy::Axis;
 use viz::{palette, ticks};
 use wire::live::Part;

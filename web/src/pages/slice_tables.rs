@@ -2,7 +2,6 @@
 
 use leptos::prelude::*;
 use viz::order::order;
-use viz::units;
 use wire::live::Waterfall;
 
 use super::buckets::StepLook;

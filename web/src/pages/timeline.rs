@@ -4,8 +4,8 @@
 //! it is drawn.
 
 use leptos::prelude::*;
+use units::fixed;
 use viz::raster::{Frame, line};
-use viz::units::{self, fixed};
 use viz::within::within;
 use viz::{measure, palette, ticks};
 use wire::live::Part;

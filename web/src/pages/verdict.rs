@@ -4,7 +4,6 @@
 //! neither the focus from a link nor fold a list that one reads.
 
 use leptos::prelude::*;
-use viz::units;
 use wire::views::{ComputedOn, Confidence, Report, Verdict, VerdictState};
 
 use super::run::RunId;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
+use units::fixed;
 use viz::order::order;
 use viz::raster::Frame;
 use viz::raster::gantt::{Gantt, View};
 use viz::span::Span;
-use viz::units::{self, fixed};
 use viz::within::within;
 use viz::{palette, ticks};
 use wire::live::{SliceKind, Waterfall};

@@ -2,7 +2,6 @@
 
 use leptos::prelude::*;
 use viz::order::order;
-use viz::units;
 use wire::views::Report;
 use wire::views::what_if::{Fix, Saving, WhatIf};
 

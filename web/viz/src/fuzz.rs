@@ -10,7 +10,7 @@ use crate::raster::gantt::{Gantt, View};
 use crate::raster::{Frame, area, heatmap, line};
 use crate::span::Span;
 use crate::steps::{MAX_STEPS, Steps};
-use crate::{ticks, units};
+use crate::ticks;
 
 const SIZE: (usize, usize) = (96, 48);
 

@@ -5,7 +5,7 @@
 //! crosshair are the caller's; this crate only says where ticks go and how a figure is written.
 //!
 //! * [`steps`] keeps the newest steps of a run, and [`measure`] says which of their columns is looked at.
-//! * [`span`] is zoom and pan; [`ticks`] and [`units`] are axes and figures; [`palette`] is colour.
+//! * [`span`] is zoom and pan; [`ticks`] are axes; [`palette`] is colour.
 //! * [`order`](mod@order) and [`within`](mod@within) do what the library does, in less of the download.
 //! * [`raster`] draws: [`raster::heatmap`], [`raster::area`], [`raster::line`], [`raster::gantt`].
 
@@ -19,6 +19,5 @@ pub mod span;
 pub mod steps;
 pub mod ticks;
 pub mod tiles;
-pub mod units;
 pub mod within;
 pub mod xy;

@@ -3,7 +3,6 @@
 use wire::live::tile::{Measure, Tile};
 
 use crate::ticks;
-use crate::units;
 
 /// One value of a measure with its unit.
 #[must_use]

@@ -1,7 +1,6 @@
 //! Where an axis has its marks, and where it ends.
 
 use crate::span::Span;
-use crate::units;
 
 /// A mark with its text.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use wire::views::Report;
 
 use super::{Body, Section};
-use crate::export::text::nanos;
+use units::nanos;
 
 /// One line a figure; those that are not known are in [`missing`].
 pub(super) fn section(report: &Report) -> Section {
@@ -11,7 +11,7 @@ pub(super) fn section(report: &Report) -> Section {
     let mut add = |name: &str, value: Option<String>| {
         figures.extend(value.map(|value| (name.to_owned(), value)));
     };
-    let percent = |value: Option<f64>| value.map(|value| format!("{:.1} %", value * 100.0));
+    let percent = |value: Option<f64>| value.map(units::percent);
     add(
         "step time",
         report.period_ns.zip(report.step_time_ns).map(|(mean, time)| {

@@ -3,9 +3,9 @@
 use wire::event::Function;
 use wire::views::{CollectiveCost, Group, GroupStats, OneGroup, Report};
 
-use super::tables::{bytes, head, percent, section};
+use super::tables::{head, section};
 use super::{Cell, Section, Table};
-use crate::export::text::nanos;
+use units::{bytes, nanos, percent};
 
 /// Ranks of a group that are named one by one.
 const MOST_NAMED: u32 = 8;

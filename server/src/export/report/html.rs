@@ -2,12 +2,13 @@
 
 use std::fmt::{self, Write as _};
 
+use units::nanos;
 use wire::live::Part;
 use wire::views::LatencyHistogram;
 
 use super::markdown::range;
 use super::{Body, Cell, Document, Section, Statement, Table};
-use crate::export::text::{nanos, plain};
+use crate::export::text::plain;
 
 const STYLE: &str = include_str!("style.css");
 

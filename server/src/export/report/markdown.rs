@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use wire::views::LatencyHistogram;
 
 use super::{Body, Cell, Document, Section, Statement, Table};
-use crate::export::text::nanos;
+use units::nanos;
 
 /// Renders it.
 #[must_use]

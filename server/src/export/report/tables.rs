@@ -7,7 +7,7 @@ use wire::views::what_if::{EfficiencyKind, Fix, Saving, WhatIf};
 use wire::views::{BucketStats, RankLedger, Report};
 
 use super::{Body, Cell, Section, Table};
-use crate::export::text::nanos;
+use units::{bytes, nanos, percent};
 
 /// Rows of a table with one for each rank.
 const MOST_RANKS: usize = 64;
@@ -18,10 +18,6 @@ const LEAST_SAVING: f64 = 0.005;
 
 pub(super) fn head(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
-}
-
-pub(super) fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
 }
 
 pub(super) fn section(title: &'static str, about: Vec<String>, brief: bool, table: Table) -> Option<Section> {
@@ -205,13 +201,4 @@ pub(super) fn drops(report: &Report) -> Option<Section> {
     let table =
         Table { head: head(&["rank", "records", "reason", "lost"]), rows, left_out, ..Table::default() };
     section("Records lost", Vec::new(), false, table)
-}
-
-/// A size with its unit.
-pub(super) fn bytes(bytes: u64) -> String {
-    match bytes as f64 {
-        small if small < 1024.0 => format!("{small:.0} B"),
-        size if size < 1024.0 * 1024.0 => format!("{:.1} KiB", size / 1024.0),
-        size => format!("{:.1} MiB", size / (1024.0 * 1024.0)),
-    }
 }

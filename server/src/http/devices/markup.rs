@@ -2,13 +2,14 @@
 
 use std::fmt::{self, Write as _};
 
+use units::nanos;
 use wire::burst::{Activity, BurstOutcome};
 use wire::device::{DeviceFigure as Figure, DeviceSample, throttle};
 use wire::event::SpanKind;
 use wire::ids::{Rank, RunId};
 use wire::views::{RankBurst, RankDevice};
 
-use crate::export::text::{nanos, plain};
+use crate::export::text::plain;
 use crate::state::devices::Devices;
 
 /// Ranks that are shown; the rest is in the API.
@@ -81,16 +82,6 @@ fn of_most(
 fn both(at: &DeviceSample, sent: Figure, received: Figure, mebibytes: f64) -> Option<String> {
     let value = |of: Figure| Some(format!("{:.0}", at.get(of)? as f64 * mebibytes));
     Some(format!("{} / {} MiB/s", value(sent)?, value(received)?))
-}
-
-/// How long ago something was, as roughly as people say it.
-fn ago(millis: u64) -> String {
-    match millis / 1_000 {
-        0 => "just now".into(),
-        seconds @ ..60 => format!("{seconds} s ago"),
-        seconds @ ..3_600 => format!("{} min ago", seconds / 60),
-        seconds => format!("{} h ago", seconds / 3_600),
-    }
 }
 
 /// What is known of the devices of `run`.
@@ -199,7 +190,11 @@ fn outcomes(out: &mut String, bursts: &[RankBurst]) -> fmt::Result {
     }
     write!(out, "</tr></thead><tbody>")?;
     for RankBurst { rank, age_millis, burst } in bursts.iter().take(MOST_RANKS) {
-        write!(out, "<tr><th scope=row class=number>{rank}</th><td class=number>{}</td>", ago(*age_millis))?;
+        write!(
+            out,
+            "<tr><th scope=row class=number>{rank}</th><td class=number>{}</td>",
+            units::ago(*age_millis as f64 / 1e3)
+        )?;
         match &burst.outcome {
             BurstOutcome::Refused { reason } => {
                 write!(out, "<td colspan=8>nothing recorded: {}</td>", plain(reason))?;
