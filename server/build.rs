@@ -18,7 +18,7 @@ fn main() {
     let mut code = String::from("pub(super) static ASSETS: &[Asset] = &[\n");
     for file in files.iter().filter(|file| !is_compressed(file)) {
         println!("cargo::rerun-if-changed={}", file.display());
-        let name = file.strip_prefix(&dist).expect("the file is in dist").to_string_lossy().replace('\\', "/");
+        let name = file.strip_prefix(&dist).expect("dist contains it").to_string_lossy().replace('\\', "/");
         let sibling = |extension: &str| {
             let path = PathBuf::from(format!("{}.{extension}", file.display()));
             if path.is_file() { format!("Some({})", embed(&path, &out)) } else { "None".into() }

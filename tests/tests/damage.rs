@@ -189,7 +189,7 @@ fn a_second_process_of_a_living_rank_is_refused_and_a_restarted_one_is_not() -> 
         send(&server, [of(u64::MAX, seq)]).ok()?;
         post(&server, &of(5, 0)).ok().filter(|(status, _)| *status == 409)
     })?;
-    assert!(refusal.1.contains("two processes say that they are rank 0"), "{}", refusal.1);
+    assert!(refusal.1.contains("two processes claim to be rank 0"), "{}", refusal.1);
     let missing = wait_until("the report to say so", || {
         let report = get_json(&format!("{}/api/v1/runs/r", server.address)).ok()?;
         report["missing"]["refused_batches"].as_str().map(str::to_owned)

@@ -119,7 +119,7 @@ async fn each_step_is_shown_from_disk_as_memory_would_have_shown_it() -> anyhow:
     let (status, answer) = stage.waterfall(120).await?;
     ensure!(status == StatusCode::NOT_FOUND, "{status}");
     let answer = String::from_utf8(answer)?;
-    ensure!(answer.contains("is not here: the newest one is 119"), "{answer}");
+    ensure!(answer.contains("has not arrived: the newest is 119"), "{answer}");
     Ok(())
 }
 
@@ -133,7 +133,7 @@ async fn a_step_whose_records_are_damaged_is_named_and_not_offered_again() -> an
     let (status, answer) = stage.waterfall(33).await?;
     let answer = String::from_utf8(answer)?;
     ensure!(status == StatusCode::NOT_FOUND, "{status}");
-    let is_told = answer.contains("the disk damaged the records of step 33")
+    let is_told = answer.contains("the records of step 33 are damaged on disk")
         && answer.contains("segment-000001/spans.parquet: it does not match its checksum");
     ensure!(is_told, "{answer}");
     // What is in that file is no example any more; what is in memory can be.

@@ -51,6 +51,6 @@ mod tests {
         assert_eq!(seen((80, 500), VerdictState::Active), (80, 500));
         assert_eq!(seen((300, 811), VerdictState::Active), (80, 811));
         assert_eq!(seen((700, 1_200), VerdictState::Active), (80, 1_200));
-        assert_eq!(seen((2_000, 2_500), VerdictState::Active), (2_000, 2_500), "the fault was absent in between");
+        assert_eq!(seen((2_000, 2_500), VerdictState::Active), (2_000, 2_500), "absent in between");
     }
 }

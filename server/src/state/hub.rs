@@ -1,4 +1,4 @@
-//! The one task that owns all runs: it takes commands, applies them, and publishes snapshots.
+//! The hub: the task that owns all runs. It applies commands and publishes snapshots.
 
 use std::sync::Arc;
 
@@ -23,110 +23,111 @@ use crate::metrics::Metrics;
 use crate::store::directory::Layout;
 use crate::vitals::Vitals;
 
-/// Commands waiting for the hub. Each holds at most one decoded batch of some 6 MB at its very largest; a
-/// usual one is 20 KB, so the queue is about 5 MB.
+/// The largest number of commands that wait for the hub. Each holds at most one decoded batch of about 6 MB at the very
+/// most. A usual batch is 20 KB, so the queue takes about 5 MB.
 const QUEUE: usize = 256;
 
-/// What handlers ask of the hub.
+/// A command for the hub.
 pub enum Command {
-    /// Take a batch in. Answered when it was applied.
+    /// Accept a batch. Answered once the batch is applied.
     Apply {
         /// The batch, already durable.
         batch: Box<Batch>,
-        /// When it came.
+        /// The time of arrival.
         received: ServerNanos,
-        /// Whether it was taken in, where that is not sure: two batches may each be the first of a run.
+        /// Whether the batch was accepted. Needed if that is not certain: each of two batches may be the first of a
+        /// run.
         reply: Option<oneshot::Sender<Result<(), ApplyError>>>,
-        /// The memory that it takes, given back when it is applied.
+        /// The reserved memory, released once the batch is applied.
         room: Option<OwnedSemaphorePermit>,
     },
-    /// May this batch come in at all? Asked before it is made durable.
+    /// Check whether a batch may be accepted. Sent before the batch is made durable.
     Check {
         /// The batch.
         batch: Box<Batch>,
-        /// The batch back, with the answer.
+        /// The batch, returned with the answer.
         reply: oneshot::Sender<Checked>,
     },
-    /// One step on the ranks' clocks (`None`: the newest complete one), for a waterfall.
+    /// Get one step on the ranks' clocks (`None`: the newest complete step), for a waterfall.
     Placed {
-        /// Of which run.
+        /// The run.
         run: RunId,
-        /// Of which step.
+        /// The step.
         step: Option<Step>,
-        /// The step, from disk if its records have left memory.
+        /// The step, read from disk if its records have left memory.
         reply: oneshot::Sender<Result<Placed, NotShown>>,
     },
-    /// A range of steps on the ranks' clocks, for exports.
+    /// Get a range of steps on the ranks' clocks, for exports.
     PlacedBetween {
-        /// Of which run.
+        /// The run.
         run: RunId,
-        /// From which step.
+        /// The first step.
         first: Step,
-        /// To which step, inclusive.
+        /// The last step, inclusive.
         last: Step,
-        /// How many of them at most, if they are in memory.
+        /// The largest number of steps, if they are in memory.
         most: usize,
-        /// Steps that are in memory, or what is needed to read older ones.
+        /// The steps that are in memory, or what is needed to read older ones.
         reply: oneshot::Sender<Between>,
     },
-    /// Kept steps, oldest first, to read without the hub.
+    /// Get the analysed steps in memory, oldest first, to read them outside the hub.
     Steps {
-        /// Of which run.
+        /// The run.
         run: RunId,
-        /// From which step.
+        /// The first step.
         first: Step,
-        /// To which step, inclusive.
+        /// The last step, inclusive.
         last: Step,
-        /// Empty when nothing of it is kept.
+        /// The steps; empty if none are in memory.
         reply: oneshot::Sender<Vec<Arc<StepAnalysis>>>,
     },
-    /// The report as it was when a step was the newest one.
+    /// Get the report as of the time when a step was the newest one.
     ReportAt {
-        /// Of which run.
+        /// The run.
         run: RunId,
         /// The step.
         last: Step,
-        /// `None` when there is no such run.
+        /// What the report needs, or `None` if there is no such run.
         reply: oneshot::Sender<Option<ReportWork>>,
     },
-    /// What is known of the ranks' devices.
+    /// Get the ranks' devices.
     Devices {
-        /// Of which run.
+        /// The run.
         run: RunId,
-        /// Empty when there is no such run, or none of its devices can be looked at.
+        /// The devices; empty if there is no such run, or if none of its ranks has reported a device.
         reply: oneshot::Sender<Devices>,
     },
     /// Ask ranks for a burst.
     AskForBurst {
-        /// Of which run.
+        /// The run.
         run: RunId,
-        /// Which rank; `None` for all.
+        /// The rank, or `None` for all ranks.
         rank: Option<Rank>,
-        /// How long, in milliseconds.
+        /// The length of the burst, in milliseconds.
         millis: u16,
-        /// `None` when there is no such run or rank.
+        /// The request, or `None` if there is no such run or rank.
         reply: oneshot::Sender<Option<BurstRequest>>,
     },
-    /// A run with its report, from disk if it has left memory.
+    /// Get a run with its report, read from disk if the run has left memory.
     Open {
-        /// Which run.
+        /// The run.
         run: RunId,
-        /// Sent once the report is there; `None` when there is no such run.
+        /// The snapshot, sent once it has a report, or `None` if there is no such run.
         reply: oneshot::Sender<Option<Arc<RunSnapshot>>>,
     },
-    /// The report over the newest steps, once all that have closed are analysed.
+    /// Get the report over the newest steps, once all closed steps are analysed.
     Report {
-        /// Of which run.
+        /// The run.
         run: RunId,
-        /// How many of them; `usize::MAX` for all kept ones.
+        /// The number of steps; `usize::MAX` for all steps in memory.
         newest: usize,
-        /// `None` when there is no such run.
+        /// What the report needs, or `None` if there is no such run.
         reply: oneshot::Sender<Option<ReportWork>>,
     },
 }
 
 impl Command {
-    /// The run that it is about.
+    /// Returns the run that the command concerns.
     #[must_use]
     pub fn run(&self) -> &RunId {
         match self {
@@ -143,33 +144,34 @@ impl Command {
     }
 }
 
-/// What the hub says of a batch before it is made durable.
+/// The hub's answer to [`Command::Check`].
 pub struct Checked {
     /// The batch.
     pub batch: Box<Batch>,
-    /// Whether it may come in.
+    /// Whether the batch may be accepted.
     pub verdict: Result<(), ApplyError>,
-    /// True when the server does not know its run yet.
+    /// Whether the server does not know the batch's run yet.
     pub is_first: bool,
-    /// What its rank is asked for.
+    /// The burst that the batch's rank is asked for.
     pub asked: Option<BurstRequest>,
 }
 
-/// A handle to the hub; clones share it.
+/// A handle to the hub. Clones share it.
 #[derive(Clone)]
 pub struct Hub {
     commands: mpsc::Sender<Command>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
 }
 
-/// There is no answer: the server is shutting down, or too many requests wait for runs that are read from disk.
+/// The error of a command without an answer: the server is shutting down, or too many requests wait for runs that are
+/// read from disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server is busy or shutting down: try again")]
 pub struct Stopped;
 
 impl Hub {
-    /// Starts the task with runs that were replayed from disk. `layout` is where runs lie that leave memory; without
-    /// one, none leaves.
+    /// Starts the hub with replayed runs. `layout` is the place of runs that leave memory. Without it, no run leaves
+    /// memory.
     #[must_use]
     pub fn start(
         runs: Collection,
@@ -184,37 +186,37 @@ impl Hub {
         Self { commands, snapshots }
     }
 
-    /// Hands a command over, waiting while the queue is full.
+    /// Sends a command. Waits while the queue is full.
     ///
     /// # Errors
-    /// When the hub has stopped.
+    /// Returns an error if the hub has stopped.
     pub async fn send(&self, command: Command) -> Result<(), Stopped> {
         self.commands.send(command).await.map_err(|_| Stopped)
     }
 
-    /// Sends a command that is made around a reply channel, and waits for the reply.
+    /// Sends a command with a reply channel and waits for the reply.
     ///
     /// # Errors
-    /// When the hub has stopped.
+    /// Returns an error if the hub has stopped or has dropped the command.
     pub async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Stopped> {
         let (reply, answer) = oneshot::channel();
         self.send(command(reply)).await?;
         answer.await.map_err(|_| Stopped)
     }
 
-    /// True when a command would have to wait.
+    /// Returns true if a command would have to wait.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.commands.capacity() == 0
     }
 
-    /// The newest snapshot.
+    /// Returns the newest snapshot.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshots.borrow().clone()
     }
 
-    /// Snapshots as they come; a slow reader sees only the newest.
+    /// Returns a receiver of snapshots. A slow reader sees only the newest one.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<Arc<Snapshot>> {
         self.snapshots.clone()

@@ -1,4 +1,4 @@
-//! Steps on their way in: records of all ranks are gathered until a step can close.
+//! Open steps: the records of all ranks are gathered until a step can close.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use wire::ids::{Rank, Step};
 
 use super::budget;
 
-/// What one rank has sent of one open step.
+/// The records that one rank has sent of one open step.
 #[derive(Default)]
 struct Partial {
     record: Option<StepRecord>,
@@ -17,7 +17,7 @@ struct Partial {
     buckets: Vec<BucketRecord>,
 }
 
-/// An open step.
+/// An open step, with the number of ranks that have ended it.
 struct Open {
     ranks: BTreeMap<Rank, Partial>,
     done: usize,
@@ -27,12 +27,13 @@ struct Open {
 pub struct Closed {
     /// The records.
     pub records: StepRecords,
-    /// About how many bytes they take.
+    /// Their approximate size, in bytes.
     pub bytes: usize,
 }
 
-/// What an open step takes beside its records, and what a rank in it does: a node of a map each.
+/// The size of an open step without its records, in bytes: a map node.
 const STEP_BYTES: usize = 128;
+/// The size of a rank in an open step without its spans and collectives, in bytes: a map node.
 const RANK_BYTES: usize = size_of::<Partial>() + 32;
 
 impl Partial {
@@ -46,17 +47,18 @@ pub struct Incoming {
     world_size: usize,
     open: BTreeMap<Step, Open>,
     bytes: usize,
-    /// Records for steps that closed before: counted, so that a gap does not look like quiet.
+    /// The number of records that arrived after their step had closed. Without this count the gap would look like
+    /// inactivity.
     pub late_records: u64,
-    /// Records of ranks that sent more of a step than is analysed ([`budget::RANK_STEP_RECORDS`]).
+    /// The number of records beyond [`budget::RANK_STEP_RECORDS`] of one rank in one step.
     pub excess_records: u64,
-    /// Steps that closed when too few ranks had sent them ([`budget::LEAST_PRESENT`]).
+    /// The number of closed steps that too few ranks had sent ([`budget::LEAST_PRESENT`]).
     pub sparse_steps: u64,
     newest_closed: Option<Step>,
 }
 
 impl Incoming {
-    /// For a run of `world_size` ranks.
+    /// Creates the open steps of a run with `world_size` ranks.
     #[must_use]
     pub fn new(world_size: usize) -> Self {
         Self {
@@ -77,7 +79,7 @@ impl Incoming {
             self.late_records += 1;
             return;
         }
-        // A started collective is progress, not part of a step.
+        // A started collective shows progress and is not part of a step.
         if matches!(event, Event::Started(_)) {
             return;
         }
@@ -99,7 +101,7 @@ impl Incoming {
                 open.done += 1;
                 return;
             }
-            // A second end of a step is a repetition.
+            // A second end of a step is a duplicate.
             Event::Step(_) | Event::Started(_) => return,
         }
         if !is_full {
@@ -107,20 +109,20 @@ impl Incoming {
         }
     }
 
-    /// Bytes of all open steps.
+    /// Returns the size of all open steps, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The step that is open, if it is the only one.
+    /// Returns the open step, if there is exactly one.
     #[must_use]
     pub fn only_open(&self) -> Option<Step> {
         self.open.first_key_value().filter(|_| self.open.len() == 1).map(|(&step, _)| step)
     }
 
-    /// Steps that can close now, in order: complete ones; and incomplete ones that hold up complete ones
-    /// after them too long, too many or too large.
+    /// Closes steps in order and returns them: complete steps, and incomplete steps while more than
+    /// [`budget::OPEN_STEPS`] steps or [`budget::OPEN_BYTES`] bytes are open.
     pub fn close_ready(&mut self) -> Vec<Closed> {
         let mut closed = Vec::new();
         while let Some((&step, open)) = self.open.first_key_value() {
@@ -133,8 +135,8 @@ impl Incoming {
         closed
     }
 
-    /// Closes every step older than the newest complete one, complete or not: a rank whose records did not
-    /// come for so long is missing.
+    /// Closes the newest complete step and every step before it, complete or not. A rank whose records have not arrived
+    /// by then is missing from the step.
     pub fn close_overdue(&mut self) -> Vec<Closed> {
         let complete = self.open.iter().filter(|(_, open)| open.done >= self.world_size);
         let Some(newest) = complete.map(|(&step, _)| step).next_back() else { return Vec::new() };
@@ -142,7 +144,7 @@ impl Incoming {
         overdue.into_iter().filter_map(|step| self.close(step)).collect()
     }
 
-    /// Closes all that any rank has finished: the run is over.
+    /// Closes all open steps, because the run is over. Steps that no rank has ended are dropped.
     pub fn close_all(&mut self) -> Vec<Closed> {
         let steps: Vec<Step> = self.open.keys().copied().collect();
         steps.into_iter().filter_map(|step| self.close(step)).collect()
@@ -176,7 +178,7 @@ impl Incoming {
     }
 }
 
-/// Records of closed steps that are still in memory, newest last, within a bound.
+/// The records of the newest closed steps, newest last, up to a size.
 pub struct Kept {
     steps: VecDeque<(Arc<StepRecords>, usize)>,
     bytes: usize,
@@ -190,26 +192,26 @@ impl Default for Kept {
 }
 
 impl Kept {
-    /// Without any; it keeps at most `most` bytes of records.
+    /// Creates an empty store that holds at most `most` bytes of records.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { steps: VecDeque::new(), bytes: 0, most }
     }
 
-    /// Adds the newest step, whose records take `bytes`. It stays even if it is larger than the bound.
+    /// Adds the newest step, whose records take `bytes`. It is stored even if it alone exceeds the limit.
     pub fn push(&mut self, records: Arc<StepRecords>, bytes: usize) {
         self.bytes += bytes;
         self.steps.push_back((records, bytes));
         self.shrink_to(self.most);
     }
 
-    /// How many bytes they take.
+    /// Returns the size of all records, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Forgets the oldest steps until no more than `most` bytes are left, but not the newest one.
+    /// Drops the oldest steps until at most `most` bytes are left. The newest step always stays.
     pub fn shrink_to(&mut self, most: usize) {
         while self.bytes > most && self.steps.len() > 1 {
             if let Some((_, bytes)) = self.steps.pop_front() {
@@ -218,7 +220,7 @@ impl Kept {
         }
     }
 
-    /// The records of one step, or of the newest complete one.
+    /// Returns the records of one step, or of the newest complete step that is not a shadow step.
     #[must_use]
     pub fn find(&self, step: Option<Step>) -> Option<&Arc<StepRecords>> {
         let complete = |records: &&Arc<StepRecords>| records.ranks.iter().all(Option::is_some);
@@ -232,7 +234,7 @@ impl Kept {
         }
     }
 
-    /// All kept steps, oldest first.
+    /// Returns the records of all stored steps, oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<StepRecords>> {
         self.steps.iter().map(|(records, _)| records)
     }
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_closes_when_its_last_rank_comes_and_in_order() {
+    fn steps_close_in_order_once_their_last_rank_has_ended_them() {
         let mut incoming = Incoming::new(2);
         incoming.add(Rank(0), &end_of(0));
         incoming.add(Rank(0), &end_of(1));
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_never_comes_is_missing_not_waited_for_forever() {
+    fn a_step_closes_without_a_rank_that_never_sends() {
         let mut incoming = Incoming::new(2);
         for step in 0..3 {
             incoming.add(Rank(0), &end_of(step));
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_next_to_nobody_sent_is_counted_and_costs_nothing() {
+    fn a_step_that_hardly_any_rank_sent_is_counted_and_takes_no_memory() {
         let mut incoming = Incoming::new(65_536);
         for step in 0..3_000 {
             incoming.add(Rank(0), &end_of(step));
@@ -294,11 +296,11 @@ mod tests {
         assert_eq!(incoming.sparse_steps, 3_000 - budget::OPEN_STEPS as u64);
         assert!(incoming.bytes() < 256 << 10, "{} bytes", incoming.bytes());
         assert!(incoming.close_all().is_empty());
-        assert_eq!(incoming.bytes(), 0, "what is added is taken away again");
+        assert_eq!(incoming.bytes(), 0, "closing a step subtracts all that it added");
     }
 
     #[test]
-    fn a_rank_that_sends_too_much_of_a_step_is_cut_off_and_counted() {
+    fn records_beyond_the_limit_of_a_rank_in_a_step_are_counted_and_dropped() {
         let mut incoming = Incoming::new(1);
         let span = wire::event::Span {
             step: Step(0),
@@ -312,7 +314,7 @@ mod tests {
         }
         incoming.add(Rank(0), &end_of(0));
         let closed = incoming.close_ready();
-        let rank = closed[0].records.ranks[0].as_ref().expect("it ended the step");
+        let rank = closed[0].records.ranks[0].as_ref().expect("rank 0 ended the step");
         assert_eq!((rank.spans.len(), incoming.excess_records), (budget::RANK_STEP_RECORDS, 7));
         assert_eq!(incoming.bytes(), 0);
     }

@@ -1,29 +1,31 @@
-//! Which batches of a rank came, in which life of its process, and whose turn it is to speak.
+//! The batches of a rank that have arrived, by incarnation, and the incarnation that may send.
 //!
-//! A batch is a *duplicate* when a batch of the same life and number came before, and never otherwise. Lives are told
-//! apart, not ordered: their numbers come from wall clocks, which may go back.
+//! A batch is a *duplicate* if and only if a batch of the same incarnation and sequence number arrived before.
+//! Incarnations are distinguished, not ordered: they are made from wall clocks, which may go back.
 //!
-//! A rank has one *speaker* at a time. When another life speaks up, its predecessor has most likely ended; but it may
-//! also be a second process that claims to be the same rank. So the claimant waits until the speaker has said goodbye
-//! or has been silent for [`SILENT_NANOS`]. If the speaker keeps sending, the claimant is refused.
+//! A rank has one *speaker* at a time, the incarnation whose batches are accepted. If another incarnation sends a
+//! batch, the speaker has most likely ended. But the sender may also be a second process that claims the same rank. The
+//! claimant therefore waits until the speaker has sent its end-of-run message or has been silent for [`SILENT_NANOS`].
+//! If the speaker keeps sending, the claimant is refused.
 
 use wire::batch::{Batch, Drop, Note};
 use wire::clock::ServerNanos;
 use wire::ids::{BatchSeq, Incarnation};
 
-/// A speaker that has been silent for this long has ended: agents send something every two seconds.
+/// The silence after which a speaker has ended, in nanoseconds. Agents send something every two seconds.
 const SILENT_NANOS: i64 = 5_000_000_000;
-/// A speaker that is heard this long after a claim is still alive. (What a process sent just before it ended may
-/// arrive after the first batch of its successor.)
+/// The time after a claim at which a speaker that still sends is alive, in nanoseconds. Before that, its batches may
+/// have been sent just before it ended and arrived after the first batch of its successor.
 const GOES_ON_NANOS: i64 = 3_000_000_000;
-/// A claim that was not repeated for this long is forgotten. Agents repeat it every second.
+/// The time after which a claim that is not repeated is forgotten, in nanoseconds. Agents repeat it every second.
 const CLAIM_NANOS: i64 = 10_000_000_000;
-/// Lives of one rank: a restart every ten minutes for a week. Each takes some 100 bytes.
+/// The largest number of incarnations of one rank: a restart every ten minutes for a week. Each takes about 100 bytes.
 const MOST_LIVES: usize = 1_024;
-/// Gaps in the numbers of one life, 16 bytes each. A gap is a batch that the agent gave up.
+/// The largest number of ranges of sequence numbers per incarnation, 16 bytes each. The gap between two ranges is a
+/// batch that the agent dropped.
 const MOST_RANGES: usize = 256;
 
-/// The lives of one rank.
+/// The incarnations of one rank.
 #[derive(Default)]
 pub struct Lives {
     lives: Vec<Life>,
@@ -34,7 +36,7 @@ pub struct Lives {
 struct Life {
     incarnation: Incarnation,
     numbers: Numbers,
-    /// What its process lost, as it said last.
+    /// The records that the process dropped, as its newest batch reports them.
     drops: Vec<Drop>,
 }
 
@@ -44,40 +46,40 @@ struct Speaker {
     heard: ServerNanos,
 }
 
-/// Lives other than the speaker have spoken.
+/// A claim to the rank by other incarnations than the speaker's.
 #[derive(Clone, Copy)]
 struct Claim {
     began: ServerNanos,
     last: ServerNanos,
 }
 
-/// Why a batch may not come in. Times are nanoseconds.
+/// The reason why a batch is not accepted. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// It came before.
+    /// The batch arrived before.
     Duplicate,
-    /// The speaker may have ended: come again.
+    /// The speaker may have ended. The claimant is to send the batch again.
     Wait {
-        /// When the speaker was last heard from, before now.
+        /// The time since the speaker was last heard from.
         heard_ago: i64,
     },
     /// The speaker is still alive.
     Taken {
-        /// When the speaker was last heard from, before now.
+        /// The time since the speaker was last heard from.
         heard_ago: i64,
     },
-    /// The rank has had [`MOST_LIVES`] lives.
+    /// The rank has had [`MOST_LIVES`] incarnations.
     TooManyLives,
-    /// Its life has too many gaps to tell whether it came before.
+    /// The batch's incarnation has too many gaps to tell whether the batch is a duplicate.
     TooOld,
 }
 
 impl Lives {
-    /// Says whether a batch may come in, and notes that its life has spoken. The server has taken
-    /// batches since `since`, and counts no silence before that.
+    /// Decides whether a batch is accepted, and records that its incarnation has sent. The server has accepted batches
+    /// since `since`, and silence before that does not count.
     ///
     /// # Errors
-    /// See [`Denied`].
+    /// Returns the reason ([`Denied`]) if the batch is not accepted.
     pub fn admit(&mut self, batch: &Batch, now: ServerNanos, since: ServerNanos) -> Result<(), Denied> {
         self.is_new(batch)?;
         if self.find(batch.incarnation).is_none() && self.lives.len() >= MOST_LIVES {
@@ -103,20 +105,20 @@ impl Lives {
         Err(if goes_on { Denied::Taken { heard_ago } } else { Denied::Wait { heard_ago } })
     }
 
-    /// When the speaker was last heard from, unless it is this one.
+    /// Returns the time when the speaker was last heard from, or `None` if `incarnation` is the speaker.
     fn speaker_other_than(&self, incarnation: Incarnation) -> Option<ServerNanos> {
         self.speaker.filter(|speaker| speaker.incarnation != incarnation).map(|speaker| speaker.heard)
     }
 
-    /// Says whether a batch is new, whoever speaks.
+    /// Checks that a batch is new, whichever incarnation is the speaker.
     ///
     /// # Errors
-    /// [`Denied::Duplicate`] and [`Denied::TooOld`].
+    /// Returns [`Denied::Duplicate`] or [`Denied::TooOld`] if the batch is not known to be new.
     pub fn is_new(&self, batch: &Batch) -> Result<(), Denied> {
         self.find(batch.incarnation).map_or(Ok(()), |life| life.numbers.is_new(batch.seq))
     }
 
-    /// Notes that a new batch is stored.
+    /// Records that a new batch is stored.
     pub fn store(&mut self, batch: &Batch, now: ServerNanos) {
         let at = self.lives.iter().position(|life| life.incarnation == batch.incarnation);
         let at = at.unwrap_or_else(|| {
@@ -134,7 +136,7 @@ impl Lives {
         }
     }
 
-    /// What all lives lost, by kind and reason.
+    /// Returns the drops of all incarnations, summed by kind and reason.
     #[must_use]
     pub fn drops(&self) -> Vec<Drop> {
         let mut all: Vec<Drop> = Vec::new();
@@ -148,12 +150,13 @@ impl Lives {
     }
 
     fn find(&self, incarnation: Incarnation) -> Option<&Life> {
-        // The newest life speaks most.
+        // Most batches are from the newest incarnation.
         self.lives.iter().rev().find(|life| life.incarnation == incarnation)
     }
 }
 
-/// The launcher's word on a life that ended without one: a goodbye, and nothing that only a rank knows.
+/// Returns whether a batch is an end-of-run message that the launcher sent for a rank that ended without one: it has no
+/// data that only a rank can know.
 #[must_use]
 pub fn is_goodbye_by_another(batch: &Batch) -> bool {
     let is_goodbye = |note: &Note| matches!(note, Note::Bye(_));
@@ -164,12 +167,12 @@ pub fn is_goodbye_by_another(batch: &Batch) -> bool {
         && batch.probes.is_empty()
 }
 
-/// The numbers that came, as ranges.
+/// The sequence numbers that have arrived, as ranges.
 #[derive(Default)]
 struct Numbers {
-    /// First and last of each range, in order, with a gap between two.
+    /// The first and the last number of each range, in order, with a gap between any two ranges.
     ranges: Vec<(u64, u64)>,
-    /// Below this, numbers that did not come cannot be told from those that did.
+    /// Below this number, the numbers that have not arrived are no longer distinguished from those that have.
     unknown_below: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A range of steps of a run for an export: what is in memory at once, what has left memory as work for a thread.
+//! A range of a run's steps for an export: steps in memory at once, steps on disk as work for another thread.
 
 use std::sync::Arc;
 
@@ -10,34 +10,34 @@ use crate::store::StepRange;
 use crate::store::folder::RunFolder;
 use crate::store::steps::{self, Limits, NotRead};
 
-/// What the hub has of a range of steps.
+/// A range of steps, as far as the hub has it.
 #[derive(Default)]
 pub struct Between {
-    /// The steps that are in memory, oldest first, or nothing while there are older ones.
+    /// The steps in memory, oldest first; empty if there are older ones on disk.
     pub placed: Vec<Placed>,
-    /// The steps of the range before the oldest one that is in memory.
+    /// The steps of the range that are older than the oldest step in memory.
     pub older: Option<Older>,
 }
 
-/// Steps on disk, and what is needed to place them.
+/// Steps on disk, with what is needed to place them.
 pub struct Older {
-    /// The files of the run.
+    /// The run's files.
     pub folder: RunFolder,
-    /// Which steps.
+    /// The range of steps.
     pub steps: StepRange,
-    /// Each rank's clock, by rank.
+    /// The fit of each rank's clock, by rank.
     pub fits: Vec<Option<ClockFit>>,
-    /// Whether the job knows nothing of Paceline.
+    /// Whether the run is of an unmodified job.
     pub is_foreign: bool,
-    /// Those of the steps that were analysed without some rank.
+    /// The steps of the range that were analysed without some rank.
     pub incomplete: Vec<Arc<StepAnalysis>>,
 }
 
 impl Older {
-    /// Reads them, and hands each over as soon as it is whole.
+    /// Reads the steps and passes each to `visit` as soon as it is complete.
     ///
     /// # Errors
-    /// See [`NotRead`], and whatever `visit` fails with.
+    /// Returns an error if the steps cannot be read ([`NotRead`]), or the error of `visit`.
     pub fn each<E: From<NotRead>>(
         &self,
         limits: &Limits,
@@ -57,7 +57,7 @@ impl Older {
     }
 }
 
-/// Ranks whose records came too late when a step was analysed stay missing.
+/// Removes the ranks whose records arrived too late for the analysis of the step.
 pub fn leave_out_late(records: &mut StepRecords, analysed: &StepAnalysis) {
     let late = records.ranks.iter_mut().zip(&analysed.ranks).filter(|(_, known)| known.is_none());
     late.for_each(|(rank, _)| *rank = None);

@@ -1,4 +1,4 @@
-//! Steps that were read back from disk, within a bound.
+//! Steps that were read back from disk, up to a size.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use wire::ids::Step;
 
 use super::budget;
 
-/// Steps in the order they were asked for.
+/// The records of steps that were read back, in the order of requests.
 #[derive(Default)]
 pub struct Recalled {
     steps: VecDeque<(Arc<StepRecords>, usize)>,
@@ -16,8 +16,8 @@ pub struct Recalled {
 }
 
 impl Recalled {
-    /// Adds a step whose records take `bytes`. The oldest steps make room for it. One that is larger than the bound is
-    /// not kept.
+    /// Adds a step whose records take `bytes`, and drops the oldest steps to make room. A step that exceeds the limit
+    /// alone is not stored.
     pub fn push(&mut self, records: Arc<StepRecords>, bytes: usize) {
         if bytes > budget::RECALLED_BYTES || self.find(records.step).is_some() {
             return;
@@ -30,19 +30,19 @@ impl Recalled {
         }
     }
 
-    /// The records of a step.
+    /// Returns the records of a step.
     #[must_use]
     pub fn find(&self, step: Step) -> Option<&Arc<StepRecords>> {
         self.steps.iter().map(|(records, _)| records).find(|records| records.step == step)
     }
 
-    /// How many bytes they take.
+    /// Returns the size of all records, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Forgets all of them.
+    /// Drops all steps.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_steps_asked_for_last_stay_within_the_bound() {
+    fn the_most_recently_requested_steps_stay_within_the_limit() {
         let mut recalled = Recalled::default();
         let step = |number| Arc::new(StepRecords { step: Step(number), ranks: Vec::new() });
         for number in 0..6 {

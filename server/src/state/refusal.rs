@@ -1,83 +1,81 @@
-//! Why a batch was not taken in, each with what is to be done about it.
+//! The reasons for refusing a batch, each with its remedy.
 
 use wire::ids::{Rank, RunId, Step};
 
 use super::budget;
 
-/// Why a batch was not taken in.
+/// The reason why a batch is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
-    /// It came before: acknowledged again, applied once.
+    /// The batch arrived before. It is acknowledged again, but applied once.
     #[error("duplicate")]
     Duplicate,
-    /// The server has as many runs as it takes.
-    #[error("this server holds {0} runs, the most it takes: remove old ones from its data directory")]
+    /// The server has as many runs as it accepts.
+    #[error("this server holds {0} runs, which is its limit: remove old runs from its data directory")]
     TooManyRuns(usize),
-    /// A step has an absurd number.
+    /// A step number is too large.
     #[error(
-        "rank {rank} of run {run} sent step {step}, and steps are numbered 0 to {}: number steps by the job's own count",
+        "rank {rank} of run {run} sent step {step}, but step numbers go from 0 to {}: use the job's own step count",
         budget::MOST_STEP
     )]
     StepNumber {
         /// The run.
         run: RunId,
-        /// Who speaks.
+        /// The rank that sent the batch.
         rank: Rank,
-        /// The number.
+        /// The step number.
         step: Step,
     },
-    /// What the ranks say of themselves takes too much memory.
+    /// The notes of the ranks take too much memory.
     #[error(
-        "the ranks of run {run} have said {bytes} bytes about themselves and their devices, and {} is the most a run may: \
-         send shorter names, or fewer of them",
+        "the notes of ranks, devices and hosts of run {run} take {bytes} bytes, and the limit per run is {}: \
+         send fewer or shorter names",
         budget::RANK_BYTES
     )]
     TooMuchSaid {
         /// The run.
         run: RunId,
-        /// How many bytes, with the refused batch.
+        /// The size with the refused batch, in bytes.
         bytes: usize,
     },
-    /// Another process has the rank, or may have ended a moment ago: the same batch may come in later.
+    /// Another process has the rank, or ended a moment ago. The same batch may be accepted later.
     #[error(
-        "rank {rank} of run {run} is taken by a process that was heard from {heard_ago_millis} ms ago; \
-         if that process has ended, rank {rank} is free in some seconds"
+        "rank {rank} of run {run} is taken by another process, last heard from {heard_ago_millis} ms ago: \
+         if that process has ended, rank {rank} is free within seconds"
     )]
     Wait {
         /// The run.
         run: RunId,
-        /// The rank that both claim.
+        /// The rank that both processes claim.
         rank: Rank,
-        /// How long ago the other was heard from, in milliseconds.
+        /// The time since the other process was last heard from, in milliseconds.
         heard_ago_millis: i64,
     },
     /// Another process has the rank and is still alive.
     #[error(
-        "two processes say that they are rank {rank} of run {run}: the first of them was heard from \
-         {heard_ago_millis} ms ago and is still alive, so this one is refused. Give each process a rank of its own (RANK), and \
-         each job a run id of its own (PACELINE_RUN_ID)"
+        "two processes claim to be rank {rank} of run {run}: the first one is alive (last heard from \
+         {heard_ago_millis} ms ago), so this one is refused. Give each process its own rank (RANK), and each job \
+         its own run id (PACELINE_RUN_ID)"
     )]
     Taken {
         /// The run.
         run: RunId,
-        /// The rank that both claim.
+        /// The rank that both processes claim.
         rank: Rank,
-        /// How long ago the other was heard from, in milliseconds.
+        /// The time since the other process was last heard from, in milliseconds.
         heard_ago_millis: i64,
     },
     /// The rank was restarted too often.
-    #[error(
-        "rank {rank} of run {run} was restarted too often for one run: start the job with another PACELINE_RUN_ID"
-    )]
+    #[error("rank {rank} of run {run} was restarted too often: start the job with another PACELINE_RUN_ID")]
     TooManyLives {
         /// The run.
         run: RunId,
         /// The rank.
         rank: Rank,
     },
-    /// It cannot be told from a duplicate any more.
+    /// The batch is no longer distinguishable from a duplicate.
     #[error(
-        "this batch of rank {rank} of run {run} comes so late that the server cannot tell whether it came before"
+        "this batch of rank {rank} of run {run} arrives so late that the server cannot tell whether it is a duplicate"
     )]
     TooOld {
         /// The run.
@@ -85,36 +83,36 @@ pub enum ApplyError {
         /// The rank.
         rank: Rank,
     },
-    /// The run was set aside when the server started.
+    /// The run is set aside.
     #[error(
-        "run {run} cannot be read from disk, so nothing is added to it: {reason}. Mend or move its directory and start the \
-         server again, or give the job another PACELINE_RUN_ID"
+        "run {run} cannot be read from disk, so it accepts no batches: {reason}. Repair or move its directory and \
+         restart the server, or give the job another PACELINE_RUN_ID"
     )]
     Aside {
         /// The run.
         run: RunId,
-        /// Why it cannot be read.
+        /// The reason why the run cannot be read.
         reason: String,
     },
-    /// Its world size is not the run's.
+    /// The batch's world size differs from the run's.
     #[error(
-        "rank {rank} says that run {run} has {said} ranks, the first batch of the run said {known}: \
-         give every job a run id of its own"
+        "rank {rank} says that run {run} has {said} ranks, but the run's first batch said {known}: \
+         give each job its own run id (PACELINE_RUN_ID)"
     )]
     WorldSize {
         /// The run.
         run: RunId,
-        /// Who speaks.
+        /// The rank that sent the batch.
         rank: Rank,
-        /// What it says.
+        /// The batch's world size.
         said: u32,
-        /// What the run has.
+        /// The run's world size.
         known: u32,
     },
 }
 
 impl ApplyError {
-    /// True when the batch is not stored and never will be.
+    /// Returns true if the batch is not stored and never will be.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         !matches!(self, Self::Duplicate | Self::Wait { .. })

@@ -1,4 +1,4 @@
-//! One run: its ranks, its clocks, its steps.
+//! A run: its ranks, its clocks and its steps.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,40 +33,41 @@ mod reports;
 
 pub use reports::ReportWork;
 
-/// The live report covers this many of the newest steps.
+/// The number of newest steps that the live report covers.
 pub const RECENT_STEPS: usize = 512;
-/// A rank that was not heard from for so long does not report; agents send a heartbeat every two seconds.
+/// The silence after which a rank no longer reports, in nanoseconds. Agents send a heartbeat every two seconds.
 const REPORTING_NANOS: i64 = 10_000_000_000;
-/// A run nobody hears from for so long, without a goodbye, has failed.
+/// The silence after which a run without end-of-run messages has failed, in nanoseconds.
 const LOST_NANOS: i64 = 60_000_000_000;
-/// Steps with a missing rank close after this long without a word from it.
+/// The time without a complete step after which steps with missing ranks close, in nanoseconds.
 const OVERDUE_NANOS: i64 = 10_000_000_000;
-/// No run hangs before so long without a step: [`hang::detect`] asks for at least this.
+/// The shortest time without a complete step that counts as a hang, in nanoseconds. [`hang::detect`] requires at least
+/// this.
 const HANG_NANOS: i64 = 10_000_000_000;
 
-/// What is known of one rank.
+/// The state of one rank.
 #[derive(Default)]
 struct RankState {
     hello: Option<Hello>,
-    /// The life that all this is of.
+    /// The incarnation that this state belongs to.
     incarnation: Option<Incarnation>,
     lives: Lives,
     last_seen: Option<ServerNanos>,
-    /// Which of the run's clocks it stamps with.
+    /// The index of the rank's clock among the run's clocks.
     clock: Option<u32>,
     launched: Option<Seq>,
     bye: Option<bool>,
     bye_reason: String,
-    /// The goodbye is its launcher's: it ended without a word.
+    /// Whether the end-of-run message is from the launcher, because the rank ended without one.
     bye_by_launcher: bool,
     last_step: Option<Step>,
     devices: RankDevices,
-    /// Shared with reports, which are made elsewhere.
+    /// The host history, shared with reports, which are made on another thread.
     host: Arc<HostHistory>,
 }
 
 impl RankState {
-    /// About how many bytes it takes.
+    /// Returns the approximate size, in bytes.
     fn bytes(&self) -> usize {
         let texts = self.hello.as_ref().map_or(0, hello_bytes) + self.bye_reason.len();
         size_of::<Self>()
@@ -86,7 +87,7 @@ fn hello_bytes(hello: &Hello) -> usize {
     texts.into_iter().map(String::len).sum()
 }
 
-/// Names go into lines and tables of reports.
+/// Escapes the names, which appear in lines and tables of reports.
 fn with_printable_names(mut hello: Hello) -> Hello {
     for text in [&mut hello.name, &mut hello.host, &mut hello.sample_unit] {
         if let Cow::Owned(changed) = one_line(text) {
@@ -96,7 +97,7 @@ fn with_printable_names(mut hello: Hello) -> Hello {
     hello
 }
 
-/// One run.
+/// A run.
 pub struct Run {
     id: RunId,
     ranks: Ranks<RankState>,
@@ -109,14 +110,14 @@ pub struct Run {
     completed_steps: u64,
     last_step_at: Option<ServerNanos>,
     hang: Option<Hang>,
-    /// Suspects whose devices were asked what they do.
+    /// Ranks for which device evidence was requested.
     evidence_asked: BTreeSet<u32>,
-    /// What the disk lost, for [`Report::missing`].
+    /// The losses on disk, for [`Report::missing`].
     storage_gaps: BTreeMap<&'static str, String>,
     refused: Refused,
 }
 
-/// Batches that were refused since the server began.
+/// The batches refused since the server started.
 #[derive(Clone, Default)]
 struct Refused {
     count: u64,
@@ -124,7 +125,7 @@ struct Refused {
 }
 
 impl Run {
-    /// A run as its first batch describes it. `world_size` is what a decoded batch says.
+    /// Creates the run that its first batch describes. `world_size` is from a decoded batch.
     #[must_use]
     pub fn new(id: RunId, world_size: u32, now: ServerNanos) -> Self {
         Self {
@@ -145,10 +146,10 @@ impl Run {
         }
     }
 
-    /// What a run of any size refuses.
+    /// Checks a batch against the limits that hold for every run.
     ///
     /// # Errors
-    /// [`ApplyError::StepNumber`] when a step has an absurd number.
+    /// Returns [`ApplyError::StepNumber`] if a step number is too large.
     pub fn check_alone(batch: &Batch) -> Result<(), ApplyError> {
         let steps = batch.events.iter().map(Event::step);
         match steps.max().filter(|step| step.0 > budget::MOST_STEP) {
@@ -157,10 +158,11 @@ impl Run {
         }
     }
 
-    /// Says whether `batch` may come in now. The server takes batches since `since`. A refusal is counted.
+    /// Decides whether `batch` is accepted now, and counts a refusal. The server has accepted batches since `since`.
+    /// Replay does not call this: a stored batch was accepted when it arrived.
     ///
     /// # Errors
-    /// See [`ApplyError`]. Replay does not ask: what was stored was let in when it came.
+    /// Returns the reason ([`ApplyError`]) if the batch is not accepted.
     pub fn admit(&mut self, batch: &Batch, now: ServerNanos, since: ServerNanos) -> Result<(), ApplyError> {
         let admitted = self.agrees(batch).and_then(|()| {
             let bytes = self.rank_bytes + batch.notes.iter().map(note_bytes).sum::<usize>();
@@ -206,11 +208,11 @@ impl Run {
         }
     }
 
-    /// Takes a batch in and analyses the steps that it closed; returns them, newest last.
+    /// Applies a batch and analyses the steps that it closes. Returns the analysed steps, newest last.
     ///
     /// # Errors
-    /// [`ApplyError::WorldSize`] when it contradicts the run, [`ApplyError::Duplicate`] and [`ApplyError::TooOld`] when
-    /// it is not new.
+    /// Returns [`ApplyError::WorldSize`] if the batch contradicts the run, [`ApplyError::StepNumber`] if a step number
+    /// is too large, and [`ApplyError::Duplicate`] or [`ApplyError::TooOld`] if the batch is not new.
     pub fn apply(&mut self, batch: Batch, now: ServerNanos) -> Result<Vec<Arc<StepAnalysis>>, ApplyError> {
         self.take_in(batch, now)?;
         let mut analysed = Vec::new();
@@ -220,11 +222,10 @@ impl Run {
         Ok(analysed)
     }
 
-    /// Takes a batch in. Steps that it closed wait to be analysed ([`Self::next_work`]).
+    /// Applies a batch. Steps that it closes wait for analysis ([`Self::next_work`]).
     ///
     /// # Errors
-    /// [`ApplyError::WorldSize`] when it contradicts the run, [`ApplyError::Duplicate`] and [`ApplyError::TooOld`] when
-    /// it is not new.
+    /// Returns an error in the same cases as [`Self::apply`].
     pub fn take_in(&mut self, batch: Batch, now: ServerNanos) -> Result<(), ApplyError> {
         self.agrees(&batch)?;
         let rank = self.ranks.speaking(batch.rank.0 as usize);
@@ -237,7 +238,7 @@ impl Run {
         let is_another = rank.incarnation != Some(batch.incarnation);
         let by_launcher = is_another && lives::is_goodbye_by_another(&batch);
         if is_another && !by_launcher {
-            // Another process: it has a new clock and launches its collectives from the start.
+            // Another process has a new clock and counts its collectives from the start.
             let (lives, incarnation) = (std::mem::take(&mut rank.lives), Some(batch.incarnation));
             *rank = RankState { lives, incarnation, ..RankState::default() };
         }
@@ -245,9 +246,9 @@ impl Run {
         for note in batch.notes {
             match note {
                 Note::Hello(hello) => rank.hello = Some(with_printable_names(hello)),
-                // It is on disk for whoever reads segments; no figure needs it.
+                // Layouts stay on disk for readers of segments. No figure needs them.
                 Note::Layout(_) => {}
-                // The rank's own word comes before its launcher's.
+                // A rank's own end-of-run message takes precedence over its launcher's.
                 Note::Bye(bye) if rank.bye.is_none() => {
                     rank.bye = Some(bye.completed);
                     rank.bye_reason = one_line(&bye.reason).into_owned();
@@ -278,7 +279,7 @@ impl Run {
         Ok(())
     }
 
-    /// Probes of a rank bear on its clock, and so on all ranks that share it.
+    /// Adds probes to a rank's clock, and so to the clock of all ranks that share it.
     fn add_probes(&mut self, rank: Rank, probes: &[Probe]) {
         if probes.is_empty() {
             return;
@@ -287,7 +288,7 @@ impl Run {
         self.clocks.add(clock, probes);
     }
 
-    /// The number of a rank's clock; a new one for a rank whose clock has no name or an unknown one.
+    /// Returns the index of a rank's clock. A rank whose clock is unnamed or unknown gets a new one.
     fn clock_of(&mut self, rank: Rank) -> u32 {
         let state = self.ranks.get(rank.0 as usize);
         if let Some(clock) = state.and_then(|state| state.clock) {
@@ -300,7 +301,7 @@ impl Run {
         clock
     }
 
-    /// Each rank's clock as fitted from probes.
+    /// Returns the fit of each rank's clock to its probes.
     fn fits(&self) -> Vec<Option<ClockFit>> {
         let fit = |rank: Option<&RankState>| {
             let rank = rank?;
@@ -310,7 +311,7 @@ impl Run {
         self.ranks.world().map(fit).collect()
     }
 
-    /// What time alone changes: overdue steps close, hangs are seen.
+    /// Applies the changes that time alone causes: overdue steps close, and hangs are detected.
     pub fn tick(&mut self, now: ServerNanos) {
         if self.last_step_at.is_some_and(|at| now - at > OVERDUE_NANOS) {
             let overdue = self.incoming.close_overdue();
@@ -319,7 +320,7 @@ impl Run {
         self.hang = if self.has_ended() || self.is_lost(now) { None } else { self.detect_hang(now) };
     }
 
-    /// The next step to analyse; `None` while one is under way or none waits.
+    /// Returns the next step to analyse, or `None` while a step is being analysed or if no step waits.
     pub fn next_work(&mut self) -> Option<Work> {
         if !self.steps.is_ready() {
             return None;
@@ -328,7 +329,7 @@ impl Run {
         self.steps.next(|| placing)
     }
 
-    /// Takes a step in that was analysed.
+    /// Stores an analysed step.
     pub fn finish(&mut self, done: Done, now: ServerNanos) -> Arc<StepAnalysis> {
         let analysis = done.analysis.clone();
         self.steps.finish(done);
@@ -340,48 +341,48 @@ impl Run {
         analysis
     }
 
-    /// True when every closed step is analysed: what a report says then is all there is.
+    /// Returns true if every closed step is analysed, so that a report covers all closed steps.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.steps.is_settled()
     }
 
-    /// True when a step waits to be analysed and none is under way.
+    /// Returns true if a step waits for analysis and none is being analysed.
     #[must_use]
     pub fn has_work(&self) -> bool {
         self.steps.is_ready()
     }
 
-    /// About how many bytes it takes.
+    /// Returns the approximate size of the run, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.rank_bytes + self.clocks.bytes() + self.incoming.bytes() + self.steps.bytes()
     }
 
-    /// Gives up the older half of its steps in memory.
+    /// Drops the older half of the run's steps from memory.
     pub fn halve(&mut self) {
         self.steps.halve();
     }
 
-    /// Its id.
+    /// Returns the run's id.
     #[must_use]
     pub fn id(&self) -> &RunId {
         &self.id
     }
 
-    /// When its first batch came.
+    /// Returns the time when the first batch arrived.
     #[must_use]
     pub fn first_seen(&self) -> ServerNanos {
         self.first_seen
     }
 
-    /// The name its ranks gave it; the run id until one has spoken.
+    /// Returns the name that the ranks gave the run, or the run id before the first hello message.
     #[must_use]
     pub fn name(&self) -> &str {
         self.hello().map_or(self.id.as_str(), |hello| hello.name.as_str())
     }
 
-    /// How many ranks it has.
+    /// Returns the world size.
     #[must_use]
     pub fn world_size(&self) -> u32 {
         self.ranks.world_size() as u32
@@ -391,14 +392,14 @@ impl Run {
         self.ranks.iter().find_map(|(_, rank)| rank.hello.as_ref())
     }
 
-    /// The newest `most` analysed steps, oldest first.
+    /// Returns the newest `most` analysed steps, oldest first.
     #[must_use]
     pub fn newest_steps(&self, most: usize) -> Vec<Arc<StepAnalysis>> {
         let analysed = self.steps.analysed();
         analysed.iter().skip(analysed.len().saturating_sub(most)).cloned().collect()
     }
 
-    /// Kept steps from `first` to `last`, oldest first.
+    /// Returns the analysed steps in memory from `first` to `last`, oldest first.
     #[must_use]
     pub fn steps_between(&self, first: Step, last: Step) -> Vec<Arc<StepAnalysis>> {
         let analysed = self.steps.analysed();
@@ -407,58 +408,61 @@ impl Run {
         analysed.range(from..past.max(from)).cloned().collect()
     }
 
-    /// The same run, which keeps `bytes` of records of closed steps in memory instead of [`budget::KEPT_BYTES`].
+    /// Sets the largest size of the records of closed steps in memory, in bytes, in place of
+    /// [`budget::KEPT_BYTES`].
     #[must_use]
     pub fn keeping(mut self, bytes: usize) -> Self {
         self.steps.keep(bytes);
         self
     }
 
-    /// A step as it was analysed; `None` when that is not in memory.
+    /// Returns the analysis of a step, or `None` if it is not in memory.
     #[must_use]
     pub fn analysed(&self, step: Step) -> Option<&Arc<StepAnalysis>> {
         self.steps.find_analysed(step)
     }
 
-    /// The newest step of all ranks that was observed.
+    /// Returns the newest complete step that is not a shadow step.
     #[must_use]
     pub fn newest_whole(&self) -> Option<Step> {
         let mut analysed = self.steps.analysed().iter().rev();
         analysed.find(|step| step.complete && !step.shadow).map(|step| step.step)
     }
 
-    /// The first and the last analysed step that is in memory.
+    /// Returns the first and the last analysed step in memory.
     #[must_use]
     pub fn analysed_range(&self) -> Option<(Step, Step)> {
         let analysed = self.steps.analysed();
         Some((analysed.front()?.step, analysed.back()?.step))
     }
 
-    /// Takes in a step that was read back from disk.
+    /// Stores a step that was read back from disk, and returns it.
     pub fn recall(&mut self, closed: Closed) -> Placed {
         let records = self.steps.recall(closed);
         self.place(records)
     }
 
-    /// Notes that the records of these steps cannot be read from disk: no verdict offers one of them as an example, but
-    /// for those that are in memory.
+    /// Records that the records of these steps cannot be read from disk. Verdicts no longer offer one of them as an
+    /// example, unless its records are in memory.
     pub fn hide(&mut self, steps: StepRange) {
         self.steps.hide(steps);
     }
 
-    /// True when the records of a step are in memory.
+    /// Returns true if the records of a step are in memory.
     #[must_use]
     pub fn has_records(&self, step: Step) -> bool {
         self.steps.find(Some(step)).is_some()
     }
 
-    /// One step on the ranks' clocks, or the newest complete one; `None` when its records are not in memory.
+    /// Returns one step on the ranks' clocks, or the newest complete one if `step` is `None`. Returns `None` if its
+    /// records are not in memory.
     #[must_use]
     pub fn placed(&self, step: Option<Step>) -> Option<Placed> {
         Some(self.place(self.steps.find(step)?.clone()))
     }
 
-    /// The first `most` steps from `first` to `last`, for exports; or all that have left memory and are in `folder`.
+    /// Returns the first `most` steps from `first` to `last`, for exports. If older steps of the range are in `folder`,
+    /// returns only those.
     #[must_use]
     pub fn between(&self, first: Step, last: Step, most: usize, folder: Option<RunFolder>) -> Between {
         let is_older = |step: Step| self.steps.kept_from().is_none_or(|from| step < from);
@@ -479,13 +483,14 @@ impl Run {
         Placed { records, fits: self.fits(), is_foreign: self.is_foreign() }
     }
 
-    /// The waterfall of one step, or of the newest complete one; `None` when its records are not in memory.
+    /// Returns the waterfall of one step, or of the newest complete one if `step` is `None`. Returns `None` if its
+    /// records are not in memory.
     #[must_use]
     pub fn waterfall(&self, step: Option<Step>) -> Option<Waterfall> {
         Some(self.placed(step)?.waterfall())
     }
 
-    /// Ranks that have not said goodbye, and whether each was heard from lately.
+    /// Returns the ranks without an end-of-run message, and whether each was heard from recently.
     pub fn reporting(&self, now: ServerNanos) -> impl Iterator<Item = (usize, bool)> {
         let is_here = |rank: Option<&RankState>| rank.is_none_or(|rank| rank.bye.is_none());
         let here = self.ranks.world().enumerate().filter(move |(_, rank)| is_here(*rank));
@@ -495,19 +500,19 @@ impl Run {
         })
     }
 
-    /// What is known of the devices of each rank that has spoken, by rank.
+    /// Returns the devices of each rank that has sent a batch, by rank.
     pub fn devices(&self) -> impl Iterator<Item = (usize, &RankDevices)> {
         self.ranks.iter().map(|(rank, state)| (rank, &state.devices))
     }
 
-    /// Asks ranks (`None`: all) for a burst, with their next batch. False when there is no such rank.
+    /// Asks ranks (`None`: all) for a burst, in the answer to their next batch. Returns false if there is no such rank.
     pub fn ask_for_burst(&mut self, rank: Option<Rank>, request: BurstRequest) -> bool {
         let wanted = |at: usize| rank.is_none_or(|rank| rank.0 as usize == at);
         let ranks = self.ranks.iter_mut().filter(|(at, _)| wanted(*at));
         ranks.map(|(_, state)| state.devices.ask(request)).count() > 0
     }
 
-    /// Asks for what a verdict wants to know of devices; once for each suspect.
+    /// Asks for the device evidence that a verdict needs, once per culprit.
     pub fn want_evidence(&mut self, report: &Report, now: ServerNanos) {
         let has_device = |rank: Option<&RankState>| rank.is_some_and(|rank| rank.devices.newest().is_some());
         let known: Vec<bool> = self.ranks.world().map(has_device).collect();
@@ -519,18 +524,18 @@ impl Run {
         }
     }
 
-    /// The burst that a rank is asked for.
+    /// Returns the burst that a rank is asked for.
     #[must_use]
     pub fn burst_asked(&self, rank: Rank, now: ServerNanos) -> Option<BurstRequest> {
         self.ranks.get(rank.0 as usize)?.devices.asked(now)
     }
 
-    /// Error bound of each rank's clock, in nanoseconds.
+    /// Returns the error bound of each rank's clock, in nanoseconds.
     pub fn clock_bounds(&self) -> impl Iterator<Item = (usize, u64)> {
         self.fits().into_iter().enumerate().filter_map(|(rank, fit)| Some((rank, fit?.bound())))
     }
 
-    /// What each rank lost since its process began, by reason.
+    /// Returns the records that each rank dropped, over all its incarnations, by reason.
     #[must_use]
     pub fn drop_counts(&self) -> Vec<(usize, DropReason, u64)> {
         let by_reason = |state: &RankState, reason| {
@@ -543,27 +548,28 @@ impl Run {
         counts.filter(|&(_, _, count)| count > 0).collect()
     }
 
-    /// Records that came after their step had closed, or that were too many for one step.
+    /// Returns the number of records that arrived after their step had closed, or that were too many for one step.
     #[must_use]
     pub fn late_records(&self) -> u64 {
         self.incoming.late_records + self.incoming.excess_records
     }
 
-    /// Steps that were not analysed: too few ranks had sent them, or they came faster than this machine analyses them.
+    /// Returns the number of steps that were not analysed: too few ranks had sent them, or they arrived faster than
+    /// this machine analyses them.
     #[must_use]
     pub fn unanalysed_steps(&self) -> u64 {
         self.incoming.sparse_steps + self.steps.given_up()
     }
 }
 
-/// What a note adds to its rank's state.
+/// Returns the size that a note adds to its rank's state, in bytes.
 fn note_bytes(note: &Note) -> usize {
     match note {
         Note::Hello(hello) => hello_bytes(hello),
         Note::Bye(bye) => bye.reason.len(),
         Note::Device(_) => devices::LOOK_BYTES,
         Note::Burst(burst) => devices::burst_bytes(burst),
-        // Its figures take the place of older ones.
+        // The sample's figures replace older ones.
         Note::Host(sample) => sample.cores.len(),
         Note::Layout(_) => 0,
     }

@@ -1,4 +1,5 @@
-//! What readers see: immutable, cheap to clone, replaced as a whole.
+//! Snapshots: views of the runs that readers are given. A snapshot is immutable, cheap to clone, and replaced as a
+//! whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,14 +13,14 @@ use wire::views::{Report, RunSummary};
 /// All runs at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// By id.
+    /// The runs, by id.
     pub runs: BTreeMap<RunId, Arc<RunSnapshot>>,
-    /// Runs that are set aside, and why.
+    /// The runs that are set aside, with the reason for each.
     pub aside: BTreeMap<RunId, String>,
 }
 
 impl Snapshot {
-    /// The list of runs, newest first.
+    /// Returns the summaries of all runs, newest first.
     #[must_use]
     pub fn summaries(&self) -> Vec<RunSummary> {
         let mut summaries: Vec<RunSummary> = self.runs.values().map(|run| run.summary.clone()).collect();
@@ -29,7 +30,7 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// `report` with its measured scaling efficiency, which other runs decide.
+    /// Returns `report` with its measured scaling efficiency, which depends on other runs.
     #[must_use]
     pub fn measure(&self, mut report: Report) -> Report {
         let summaries = self.runs.values().map(|run| &run.summary);
@@ -41,14 +42,14 @@ impl Snapshot {
 /// One run at one moment.
 #[derive(Clone, Debug)]
 pub struct RunSnapshot {
-    /// The line of the list.
+    /// The run's summary.
     pub summary: RunSummary,
-    /// The report: over the recent steps of a live run, over all kept steps of an ended one. `None` while the run is on
-    /// disk only.
+    /// The report: over the recent steps of a live run, and over all steps in memory of an ended one. `None` while the
+    /// run is on disk only.
     pub report: Option<Arc<Report>>,
-    /// While the run is on disk only, and may be a baseline: the part of its report that a baseline needs.
+    /// The part of the report that a baseline needs, if the run is on disk only and may be a baseline.
     pub baseline: Option<Arc<Report>>,
-    /// The newest steps, oldest first; live readers take what is new to them.
+    /// The newest steps, oldest first. A live reader takes those that it has not seen yet.
     pub steps: Arc<Vec<Arc<StepAnalysis>>>,
 }
 
@@ -58,7 +59,7 @@ impl RunSnapshot {
     }
 }
 
-/// `steps` as columns; `reset` tells the reader to forget what it has.
+/// Converts `steps` to columns. `reset` asks the reader to drop the steps that it has.
 #[must_use]
 pub fn columns(steps: &[Arc<StepAnalysis>], ranks: u32, reset: bool) -> StepColumns {
     let mut out = StepColumns { reset, ranks, ..StepColumns::default() };
@@ -77,7 +78,7 @@ pub fn columns(steps: &[Arc<StepAnalysis>], ranks: u32, reset: bool) -> StepColu
     out
 }
 
-/// The mean over ranks of each part. A shadow step has no marks: its parts are unknown, not zero.
+/// Returns the mean of each part over the ranks. A shadow step has no marks, so its parts are unknown, not zero.
 fn mean_parts(step: &StepAnalysis) -> [f32; 8] {
     let mut sums = [0u64; 8];
     let mut present = 0u64;

@@ -1,7 +1,7 @@
-//! The steps of a run from the moment they close: waiting to be analysed, then analysed, as far as budgets go.
+//! The closed steps of a run, first waiting for analysis, then analysed, within the budgets.
 //!
-//! [`Work`] is all that an analysis needs, so that it can be done elsewhere: the task that owns the runs hands it to
-//! a thread and goes on. A run has one step under way at a time, so that steps stay in order.
+//! [`Work`] holds all that an analysis needs, so the task that owns the runs hands it to a thread and continues. A run
+//! has one step in analysis at a time, so that steps stay in order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,26 +20,27 @@ use super::older::leave_out_late;
 use super::recalled::Recalled;
 use crate::store::StepRange;
 
-/// Collectives of a step that tighten the clocks.
+/// The largest number of collectives of a rank in a step that tighten the clocks.
 const TIGHTEN_WITH: usize = 16;
 
-/// A step and the clocks of its ranks.
+/// The records of a step and the clocks of its ranks.
 #[derive(Clone)]
 pub struct Placed {
     /// The records.
     pub records: Arc<StepRecords>,
-    /// Each rank's clock as fitted from probes, by rank.
+    /// The fit of each rank's clock to its probes, by rank.
     pub fits: Vec<Option<ClockFit>>,
-    /// Whether the job knows nothing of Paceline.
+    /// Whether the run is of an unmodified job.
     pub is_foreign: bool,
 }
 
 impl Placed {
-    /// The ranks' clocks, tightened by the step's own collectives.
+    /// Returns the fits of the ranks' clocks, tightened by the step's own collectives.
     fn tightened(&self) -> Vec<Option<ClockFit>> {
         let mut fits = self.fits.clone();
         let mut joined: BTreeMap<_, AlignedCollective> = BTreeMap::new();
-        // Where only enqueueing is known, and where no rank waits for all others, a collective proves nothing.
+        // A collective bounds the clocks only if its start and end were measured and, in an unmodified job, if each of
+        // its ranks waits for all others.
         let proves = |bucket: &&BucketRecord| {
             bucket.source != Source::Derived && (!self.is_foreign || Function::of(bucket.seq).waits_for_all())
         };
@@ -55,7 +56,7 @@ impl Placed {
         fits
     }
 
-    /// The step in figures: tens of milliseconds for thousands of ranks.
+    /// Analyses the step. This takes tens of milliseconds for thousands of ranks.
     #[must_use]
     pub fn analyse(&self) -> StepAnalysis {
         let mut analysis = step::analyse(&self.records, &self.tightened());
@@ -63,7 +64,7 @@ impl Placed {
         analysis
     }
 
-    /// The step over all ranks on one clock.
+    /// Returns the waterfall of the step: all ranks on one clock.
     #[must_use]
     pub fn waterfall(&self) -> Waterfall {
         waterfall::waterfall(&self.records, &self.tightened())
@@ -102,21 +103,21 @@ pub struct Steps {
     under_way: Option<usize>,
     kept: Kept,
     recalled: Recalled,
-    /// Steps whose records were sought and cannot be shown.
+    /// Steps whose records were looked up on disk and cannot be shown.
     hidden: BTreeSet<u64>,
     analysed: VecDeque<Arc<StepAnalysis>>,
     analysed_bytes: usize,
-    /// Steps that were not analysed, since they came faster than this machine analyses them.
+    /// The number of steps that were skipped because they arrived faster than this machine analyses them.
     given_up: u64,
 }
 
 impl Steps {
-    /// Keeps this many bytes of records in memory.
+    /// Sets the largest size of the records in memory, in bytes.
     pub fn keep(&mut self, bytes: usize) {
         self.kept = Kept::new(bytes);
     }
 
-    /// Takes in steps that closed, oldest first.
+    /// Adds closed steps, oldest first.
     pub fn wait(&mut self, closed: Vec<Closed>) {
         for closed in closed {
             self.waiting_bytes += closed.bytes;
@@ -134,7 +135,7 @@ impl Steps {
         }
     }
 
-    /// The next step to analyse, unless one is under way.
+    /// Returns the next step to analyse, unless one is being analysed.
     pub fn next(&mut self, fits: impl FnOnce() -> (Vec<Option<ClockFit>>, bool)) -> Option<Work> {
         if self.under_way.is_some() {
             return None;
@@ -146,19 +147,19 @@ impl Steps {
         Some(Work { placed: Placed { records: Arc::new(records), fits, is_foreign }, bytes })
     }
 
-    /// True when a step could be analysed now.
+    /// Returns true if a step could be analysed now.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.under_way.is_none() && !self.waiting.is_empty()
     }
 
-    /// True when every closed step is analysed.
+    /// Returns true if every closed step is analysed.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.under_way.is_none() && self.waiting.is_empty()
     }
 
-    /// Takes an analysed step in.
+    /// Stores an analysed step.
     pub fn finish(&mut self, done: Done) {
         self.under_way = None;
         self.kept.push(done.records, done.bytes);
@@ -178,7 +179,7 @@ impl Steps {
         }
     }
 
-    /// Gives up the older half of what is in memory. What is given up is on disk.
+    /// Drops the older half of the steps in memory. Their records are still on disk.
     pub fn halve(&mut self) {
         self.recalled.clear();
         self.kept.shrink_to(self.kept.bytes() / 2);
@@ -191,7 +192,7 @@ impl Steps {
         }
     }
 
-    /// Bytes of all of them.
+    /// Returns the size of all steps in memory, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let records =
@@ -199,33 +200,32 @@ impl Steps {
         records + self.analysed_bytes + self.hidden.len() * size_of::<u64>()
     }
 
-    /// Steps that were given up unanalysed.
+    /// Returns the number of steps that were skipped without analysis.
     #[must_use]
     pub fn given_up(&self) -> u64 {
         self.given_up
     }
 
-    /// The analysed steps that are in memory, oldest first.
+    /// Returns the analysed steps in memory, oldest first.
     #[must_use]
     pub fn analysed(&self) -> &VecDeque<Arc<StepAnalysis>> {
         &self.analysed
     }
 
-    /// Records that are in memory, of one step or of the newest complete one.
+    /// Returns the records of one step, or of the newest complete one if `step` is `None`, if they are in memory.
     #[must_use]
     pub fn find(&self, step: Option<Step>) -> Option<&Arc<StepRecords>> {
         self.kept.find(step).or_else(|| self.recalled.find(step?))
     }
 
-    /// An analysed step that is in memory.
+    /// Returns the analysis of a step, if it is in memory.
     #[must_use]
     pub fn find_analysed(&self, step: Step) -> Option<&Arc<StepAnalysis>> {
         let at = self.analysed.partition_point(|analysed| analysed.step < step);
         self.analysed.get(at).filter(|analysed| analysed.step == step)
     }
 
-    /// Takes in a step that was read back from disk. Ranks whose records came too late when it was analysed stay
-    /// missing.
+    /// Stores a step that was read back from disk. Ranks whose records arrived too late for its analysis stay missing.
     pub fn recall(&mut self, mut closed: Closed) -> Arc<StepRecords> {
         if let Some(analysed) = self.find_analysed(closed.records.step) {
             leave_out_late(&mut closed.records, analysed);
@@ -235,8 +235,8 @@ impl Steps {
         records
     }
 
-    /// Notes that the records of these steps cannot be shown, but for those that are in memory. Only analysed steps are
-    /// ever offered.
+    /// Records that the records of these steps cannot be shown, except for those in memory. Only analysed steps are
+    /// recorded, because no other step is ever offered.
     pub fn hide(&mut self, steps: StepRange) {
         let analysed = self.analysed.iter().map(|analysed| analysed.step);
         let gone = analysed.filter(|&step| steps.contains(step) && self.find(Some(step)).is_none());
@@ -244,24 +244,24 @@ impl Steps {
         self.hidden.extend(gone);
     }
 
-    /// Steps whose records were sought and cannot be shown, in order.
+    /// Returns the steps whose records were looked up on disk and cannot be shown, in order.
     pub fn hidden(&self) -> impl Iterator<Item = u64> {
         self.hidden.iter().copied()
     }
 
-    /// The oldest step whose records are in memory; those of all later steps are, too.
+    /// Returns the oldest step whose records are in memory. The records of all later steps are in memory too.
     #[must_use]
     pub fn kept_from(&self) -> Option<Step> {
         self.kept.iter().next().map(|records| records.step)
     }
 
-    /// Records of the steps from `first` to `last` that are in memory.
+    /// Returns the records in memory of the steps from `first` to `last`.
     pub fn kept_between(&self, first: Step, last: Step) -> impl Iterator<Item = &Arc<StepRecords>> {
         self.kept.iter().filter(move |records| first <= records.step && records.step <= last)
     }
 }
 
-/// About how many bytes an analysed step takes.
+/// Returns the approximate size of an analysed step, in bytes.
 fn analysed_bytes(step: &StepAnalysis) -> usize {
     let replay = step.replay.as_ref().map_or(0, |replay| {
         replay.ranks.len() * size_of::<f32>() + replay.collectives.len() * size_of::<ReplayedCollective>()

@@ -1,7 +1,7 @@
-//! The task behind the [hub](super::hub): it owns all runs, applies commands, and publishes snapshots.
+//! The task of the [hub](super::hub). It owns all runs, applies commands and publishes snapshots.
 //!
-//! Whatever takes longer than a moment is done on other threads: analysing a step, making a report, reading a run or a
-//! step from disk ([`recall`]). One run has one of each under way, and runs take turns, so that none holds up the others.
+//! Longer work happens on other threads: analysing a step, making a report, and reading a run or a step from disk
+//! ([`recall`]). A run has at most one of each in progress, and runs take turns, so that none delays the others.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,29 +33,31 @@ use recall::Recall;
 
 mod recall;
 
-/// Snapshots go out at most this often: a fifth of the 250 ms from gradient to pixel.
+/// The shortest time between snapshots: a fifth of the 250 ms from gradient to pixel.
 const PUBLISH_EVERY: Duration = Duration::from_millis(50);
-/// Publishing takes at most one part in this many of the task's time: with 10,000 live runs it takes some 40 ms.
+/// The divisor for the share of the task's time that publishing may take. With 10,000 live runs, publishing takes about
+/// 40 ms.
 const PUBLISH_SHARE: u32 = 10;
-/// A run's report is renewed at most this often; it goes over hundreds of steps.
+/// The shortest time between reports of a run, in nanoseconds. A report covers hundreds of steps.
 const REPORT_EVERY_NANOS: i64 = 250_000_000;
-/// Reports of a run take at most one part in this many of the time: one over 1,024 ranks takes some 0.1 s.
+/// The divisor for the share of time that reports of a run may take. A report over 1,024 ranks takes about 0.1 s.
 const REPORT_SHARE: i64 = 10;
-/// The report of a live run is renewed at least this often, even when nothing came,
+/// The longest time between reports of a live run, in nanoseconds, even if no batch arrived. With many live runs it
+/// grows with their number ([`REPORT_ONE_EVERY_NANOS`]).
 const REPORT_AT_LEAST_EVERY_NANOS: i64 = 1_000_000_000;
-/// or where there are many of them, one in this time: thousands of runs that say nothing leave the processor to those
-/// that do.
+/// The longest time between reports of a live run, in nanoseconds, per run in memory. It applies above 100 runs, so that
+/// thousands of silent runs leave the processor to active ones.
 const REPORT_ONE_EVERY_NANOS: i64 = 10_000_000;
-/// Steps in a snapshot: how far a live reader may fall behind. Older ones are asked for.
+/// The number of steps in a snapshot, which is how far a live reader may fall behind. Older steps are sent on request.
 const LIVE_STEPS: usize = 2_000;
-/// Reports that are made at a time.
+/// The largest number of reports made at a time.
 const MOST_REPORTING: usize = 1;
-/// Runs that are read from disk at a time: each takes up to what a run may take in memory.
+/// The largest number of runs read from disk at a time. Each takes up to the memory of a run.
 const MOST_LOADING: usize = 1;
-/// Steps that are read back from disk at a time: each takes up to [`budget::RECALL_BYTES`].
+/// The largest number of steps read back from disk at a time. Each takes up to [`budget::RECALL_BYTES`].
 const MOST_RECALLING: usize = 1;
 
-/// The result of work on another thread; an error is the message of a panic.
+/// The result of work on another thread. An error is the message of a panic or the reason of a failure.
 enum Outcome {
     Analysed { run: RunId, done: Result<Done, String> },
     Reported { run: RunId, report: Result<(Box<Report>, Duration), String> },
@@ -63,7 +65,7 @@ enum Outcome {
     Recalled { asked: Recall, read: Result<recall::Read, String> },
 }
 
-/// How much is under way on other threads.
+/// The amount of work in progress on other threads.
 #[derive(Default)]
 struct UnderWay {
     analysing: usize,
@@ -72,7 +74,7 @@ struct UnderWay {
     recalling: usize,
 }
 
-/// Runs, and steps of runs, that wait for their turn.
+/// The queues of runs, and of steps of runs, that wait for a thread.
 #[derive(Default)]
 struct Lines {
     analyse: VecDeque<RunId>,
@@ -92,7 +94,7 @@ pub(super) struct Task {
     under_way: UnderWay,
     lines: Lines,
     waiting_for_disk: usize,
-    /// When it began to take batches.
+    /// The time when the task began to accept batches.
     since: ServerNanos,
 }
 
@@ -104,7 +106,7 @@ impl Task {
         publisher: watch::Sender<Arc<Snapshot>>,
         layout: Option<Layout>,
     ) -> Self {
-        // One core is left for those who ask.
+        // One core is left for requests.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let task = Self {
             runs,
@@ -119,7 +121,7 @@ impl Task {
             waiting_for_disk: 0,
             since: clock.now(),
         };
-        // Before anybody can ask.
+        // Publish the replayed runs before the first request.
         task.show_replayed();
         task
     }
@@ -134,7 +136,7 @@ impl Task {
                     None => return,
                 },
                 Some(outcome) = self.threads.join_next() => {
-                    // Work catches its own panics; a thread that was cancelled has nothing to say.
+                    // Work catches its own panics. A cancelled thread has no result.
                     if let Ok(outcome) = outcome {
                         self.settle(outcome);
                     }
@@ -149,7 +151,7 @@ impl Task {
         }
     }
 
-    /// What is known from disk, before anything comes.
+    /// Publishes the runs known from disk, before the first command.
     fn show_replayed(&self) {
         let shelved = self.runs.shelved.iter().map(|(id, shelved)| (id.clone(), shelved.snapshot()));
         let snapshot = Snapshot { runs: shelved.collect(), aside: self.runs.aside.clone() };
@@ -157,7 +159,7 @@ impl Task {
         self.metrics.server.set_aside.set(self.runs.aside.len() as i64);
     }
 
-    /// Applies a command, once its run is in memory.
+    /// Applies a command once its run is in memory.
     fn take(&mut self, command: Command) {
         let id = command.run();
         if let Some(reason) = self.runs.aside.get(id) {
@@ -177,7 +179,8 @@ impl Task {
         }
     }
 
-    /// Keeps a command until its run is read from disk. When too many wait, it is dropped, and with it the reply.
+    /// Holds a command until its run is read from disk. If too many commands wait, drops the command and with it the
+    /// reply.
     fn load(&mut self, command: Command) {
         let id = command.run().clone();
         if self.waiting_for_disk >= budget::WAITING_FOR_DISK {
@@ -196,7 +199,7 @@ impl Task {
         let now = self.clock.now();
         let held = self.runs.held.get(command.run());
         let run = held.map(|held| &held.run);
-        // A reply that nobody waits for any more belongs to a client that went away.
+        // A reply may fail because its client has disconnected.
         match command {
             Command::Apply { batch, received, reply, room: _until_applied } => {
                 let taken = self.take_in(*batch, received);
@@ -278,7 +281,7 @@ impl Task {
         Ok(())
     }
 
-    /// Puts a run in the line of those that have steps to analyse.
+    /// Adds a run with steps to analyse to the queue.
     fn queue(&mut self, id: &RunId) {
         if let Some(held) = self.runs.held.get_mut(id)
             && held.run.has_work()
@@ -288,7 +291,7 @@ impl Task {
         }
     }
 
-    /// Hands out as much work as may be under way.
+    /// Starts as much work as may be in progress.
     fn start_work(&mut self) {
         while self.under_way.analysing < self.most_analysing
             && let Some(id) = self.lines.analyse.pop_front()
@@ -353,14 +356,14 @@ impl Task {
                 self.under_way.analysing -= 1;
                 match done {
                     Ok(done) => self.analysed(&run, done),
-                    Err(panic) => self.set_aside(&run, format!("analysing one of its steps fails ({panic})")),
+                    Err(panic) => self.set_aside(&run, format!("the analysis of a step fails ({panic})")),
                 }
             }
             Outcome::Reported { run, report } => {
                 self.under_way.reporting -= 1;
                 match report {
                     Ok((report, took)) => self.reported(&run, report, took),
-                    Err(panic) => self.set_aside(&run, format!("making its report fails ({panic})")),
+                    Err(panic) => self.set_aside(&run, format!("its report fails ({panic})")),
                 }
             }
             Outcome::Loaded { run, loaded } => {
@@ -412,9 +415,9 @@ impl Task {
         }
     }
 
-    /// A run that the server cannot work on must not take the others along.
+    /// Sets a run aside, so that a failure on one run does not affect the others.
     fn set_aside(&mut self, id: &RunId, reason: String) {
-        tracing::error!(run = %id, %reason, "this run is set aside; the others are served");
+        tracing::error!(run = %id, %reason, "this run is set aside; other runs are served as before");
         let waiting = self.runs.shelved.get(id).map_or(0, |shelved| shelved.waiting.len());
         self.waiting_for_disk -= waiting;
         self.runs.set_aside(id.clone(), reason);
@@ -463,7 +466,7 @@ impl Task {
         }
     }
 
-    /// A run of `name` on `ranks` ranks has completed: it may be the baseline of those on more ranks.
+    /// Renews the reports of runs of this name on more ranks, because the completed run may be their baseline.
     fn measure_again(&mut self, name: &str, ranks: u32) {
         let larger = |held: &&mut Held| held.run.name() == name && held.run.world_size() > ranks;
         for held in self.runs.held.values_mut().filter(larger) {
@@ -472,8 +475,8 @@ impl Task {
         }
     }
 
-    /// Drops from memory the runs that are over and were not asked for lately. Where all runs together exceed their
-    /// budget, drops more of those, and then parts of live runs.
+    /// Drops ended runs that were not requested recently from memory. If all runs together exceed their budget, drops
+    /// more ended runs, and then parts of live runs.
     fn shelve(&mut self, now: ServerNanos) -> Vec<(RunId, Arc<RunSnapshot>)> {
         let mut shelved = Vec::new();
         let mut is_full = self.runs.bytes() > budget::ALL_BYTES;
@@ -504,8 +507,8 @@ impl Task {
 }
 
 impl Held {
-    /// Time alone may change a live run: a rank falls silent, a hang grows older. Its report is renewed after `every`
-    /// nanoseconds.
+    /// Marks the run as changed if its state has changed, or if its report is older than `every` nanoseconds: with time
+    /// alone a rank falls silent and a hang grows older.
     fn look_at_the_clock(&mut self, now: ServerNanos, every: i64) {
         let aged = self.reported_at.is_none_or(|at| now - at >= every);
         if self.has_new_state(now) || (aged && !self.run.is_over(now)) {
@@ -526,7 +529,7 @@ impl Held {
         self.has_new_state(now) || self.reported_at.is_none_or(|at| now - at >= every)
     }
 
-    /// What readers see: the newest steps, and the newest report. `None` before the first report.
+    /// Returns a new snapshot: the newest steps and the newest report. Returns `None` before the first report.
     fn show(&mut self, now: ServerNanos) -> Option<Arc<RunSnapshot>> {
         let report = self.report.clone()?;
         self.dirty = false;
@@ -544,7 +547,7 @@ impl Held {
     }
 }
 
-/// Does work that may panic; an error is what the panic said.
+/// Does work that may panic. An error is the panic's message.
 fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());

@@ -1,4 +1,4 @@
-//! Restarts with clocks that go back, two processes of one rank, and numbers in any order.
+//! Tests of restarts with clocks that go back, of two processes of one rank, and of sequence numbers in any order.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ fn goodbye(incarnation: u64, seq: u64) -> Batch {
     Batch { notes: vec![bye], ..batch(incarnation, seq) }
 }
 
-/// Lives, and what came of a batch at a time in seconds.
+/// The incarnations of a rank, with batches sent at given times.
 #[derive(Default)]
 struct Rank0(Lives);
 
@@ -45,7 +45,7 @@ impl Rank0 {
 }
 
 #[test]
-fn a_restarted_rank_is_heard_whatever_its_clock_says() {
+fn a_restarted_rank_is_accepted_whatever_its_clock_shows() {
     for second_life in [u64::MAX, 0, 99] {
         let mut rank = Rank0::default();
         rank.say(0.0, &batch(100, 0)).unwrap();
@@ -58,12 +58,12 @@ fn a_restarted_rank_is_heard_whatever_its_clock_says() {
 }
 
 #[test]
-fn after_a_goodbye_the_next_life_need_not_wait() {
+fn after_an_end_of_run_message_the_next_incarnation_is_accepted_at_once() {
     let mut rank = Rank0::default();
     rank.say(0.0, &batch(100, 0)).unwrap();
     rank.say(0.1, &goodbye(100, 1)).unwrap();
     rank.say(0.2, &batch(50, 0)).unwrap();
-    // The launcher speaks for a life that cannot any more.
+    // The launcher sends the message for an incarnation that no longer can.
     rank.say(0.3, &goodbye(7_777, 0)).unwrap();
     rank.say(0.4, &batch(40, 0)).unwrap();
 }
@@ -85,12 +85,12 @@ fn a_second_process_of_a_living_rank_is_refused_and_the_first_is_not() {
         }
     }
     assert!((29..=32).contains(&waited) && refused == 200 - waited, "{waited} {refused}");
-    // The first ends. It was refused before, but now it is its turn.
+    // The first process ends. The second one was refused before, but now it is accepted.
     rank.say(30.0, &batch(2, 17)).unwrap();
 }
 
 #[test]
-fn an_old_claim_does_not_hurt_a_restart() {
+fn an_old_claim_does_not_delay_a_restart() {
     let mut rank = Rank0::default();
     for second in 0..100 {
         rank.say(f64::from(second), &batch(1, second as u64)).unwrap();
@@ -103,7 +103,7 @@ fn an_old_claim_does_not_hurt_a_restart() {
 }
 
 #[test]
-fn a_server_that_was_away_does_not_take_a_rank_for_silent() {
+fn silence_while_the_server_was_down_does_not_count() {
     let mut lives = Lives::default();
     lives.store(&batch(1, 0), ServerNanos(0));
     let (began, now) = (ServerNanos(60 * SECOND), ServerNanos(61 * SECOND));
@@ -112,7 +112,7 @@ fn a_server_that_was_away_does_not_take_a_rank_for_silent() {
 }
 
 #[test]
-fn what_lives_lost_adds_up() {
+fn drops_of_all_incarnations_are_summed() {
     use wire::batch::DropReason;
     use wire::event::EventKind;
     let drop = |count| Drop { kind: EventKind::Bucket, reason: DropReason::RingFull, count };
@@ -124,7 +124,7 @@ fn what_lives_lost_adds_up() {
 }
 
 #[test]
-fn memory_is_bounded() {
+fn incarnations_and_ranges_are_bounded() {
     let mut rank = Rank0::default();
     for life in 0..MOST_LIVES as u64 {
         rank.say(life as f64 * 10.0, &batch(life, 0)).unwrap();
@@ -142,7 +142,7 @@ fn memory_is_bounded() {
 proptest! {
     /// In any order, each number is new exactly once.
     #[test]
-    fn numbers_are_new_once(numbers in prop::collection::vec(0_u64..200, 0..300), high: bool) {
+    fn a_number_is_new_until_it_is_added(numbers in prop::collection::vec(0_u64..200, 0..300), high: bool) {
         let mut known = BTreeSet::new();
         let mut ranges = Numbers::default();
         for number in numbers.into_iter().map(|number| if high { u64::MAX - number } else { number }) {

@@ -1,4 +1,4 @@
-//! Where a run is in its life: starting, running, hung, failed or over.
+//! The state of a run: starting, running, hung, failed or completed.
 
 use analysis::failure::{self, Ended, RankEnd};
 use analysis::hang::{self, Progress};
@@ -70,7 +70,7 @@ impl Run {
         stats::median(recent.filter(|step| report::is_observed(step)).map(|step| step.step_nanos() as f64))
     }
 
-    /// Where the run is in its life.
+    /// Returns the state of the run.
     #[must_use]
     pub fn state(&self, now: ServerNanos) -> RunState {
         if self.ranks.any(|rank| rank.bye == Some(false)) {
@@ -88,7 +88,8 @@ impl Run {
         }
     }
 
-    /// A foreign job of which no steps are known, since nothing tells of any or they are not found yet, whose devices work.
+    /// Returns whether this is an unmodified job without known steps whose devices are busy. Its steps are unknown
+    /// because no hook reports steps, or because they are not found yet.
     fn is_busy_without_steps(&self) -> bool {
         let is_busy = |rank: &RankState| {
             let look = rank.devices.newest();
@@ -102,7 +103,7 @@ impl Run {
         self.hello().is_some_and(|hello| is_foreign(&hello.origin))
     }
 
-    /// True when nothing more is to be expected.
+    /// Returns true if no more batches are expected.
     #[must_use]
     pub fn is_over(&self, now: ServerNanos) -> bool {
         self.has_ended() || self.is_lost(now)

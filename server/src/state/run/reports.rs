@@ -1,4 +1,4 @@
-//! What is reported of a run, and what a report needs to be made elsewhere.
+//! Reports and summaries of a run, and the input that a report needs to be made on another thread.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use wire::views::{RankDrops, Report, RunSummary};
 use super::{REPORTING_NANOS, RankState, Refused, Run};
 use crate::settings;
 
-/// What a report is made of. Making it takes up to a second for many ranks, and happens on another thread.
+/// The input of a report. Making the report takes up to a second for many ranks and happens on another thread.
 pub struct ReportWork {
     facts: RunFacts,
     gaps: BTreeMap<String, String>,
@@ -60,7 +60,7 @@ impl Run {
         }
     }
 
-    /// What a report over the newest `most` kept steps needs.
+    /// Returns the input of a report over the newest `most` steps in memory.
     #[must_use]
     pub fn report_work(&self, most: usize, now: ServerNanos) -> ReportWork {
         let analysed = self.steps.analysed();
@@ -69,7 +69,8 @@ impl Run {
         ReportWork { facts: self.facts(now), gaps: self.gaps(), steps }
     }
 
-    /// What a report needs over the `most` kept steps up to `last`: what was known when that step was the newest.
+    /// Returns the input of a report over the `most` steps in memory up to `last`, as of the time when that step was
+    /// the newest.
     #[must_use]
     pub fn report_work_at(&self, last: Step, most: usize, now: ServerNanos) -> ReportWork {
         let analysed = self.steps.analysed();
@@ -79,37 +80,37 @@ impl Run {
         ReportWork { facts, gaps: self.gaps(), steps }
     }
 
-    /// What the server knows to be missing from what it stored: entries for [`Report::missing`].
+    /// Returns the known gaps in what the server stored, as entries for [`Report::missing`].
     fn gaps(&self) -> BTreeMap<String, String> {
         let gaps = self.storage_gaps.iter().map(|(&name, reason)| (name.to_owned(), reason.clone()));
         let mut gaps: BTreeMap<String, String> = gaps.collect();
         let Refused { count, last } = &self.refused;
         if *count > 0 {
             let refused =
-                format!("{count} batches were refused since the server began, the last one because: {last}");
+                format!("{count} batches were refused since the server started; the last one: {last}");
             gaps.insert("refused_batches".into(), refused);
         }
         gaps
     }
 
-    /// Sets which of the run's files cannot be read or checked, and why: entries for [`Report::missing`].
+    /// Sets which of the run's files cannot be read or verified, and why, as entries for [`Report::missing`].
     pub fn set_storage_gaps(&mut self, gaps: BTreeMap<&'static str, String>) {
         self.storage_gaps = gaps;
     }
 
-    /// Batches refused since the server began.
+    /// Returns the number of batches refused since the server started.
     #[must_use]
     pub fn refused_batches(&self) -> u64 {
         self.refused.count
     }
 
-    /// The report over the newest `most` kept steps.
+    /// Returns the report over the newest `most` steps in memory.
     #[must_use]
     pub fn report(&self, most: usize, now: ServerNanos) -> Report {
         self.report_work(most, now).report()
     }
 
-    /// The line of the list of runs; figures are of `report`, which must be this run's.
+    /// Returns the run's summary. Its figures are from `report`, which must be a report of this run.
     #[must_use]
     pub fn summary(&self, report: &Report, now: ServerNanos) -> RunSummary {
         let over = self.is_over(now);

@@ -1,7 +1,7 @@
-//! Steps whose records have left memory: a thread reads them back from disk, one after another.
+//! Reads steps whose records have left memory back from disk, on a thread, one at a time.
 //!
-//! A step that cannot be shown is remembered with its run, and the report is renewed: no verdict offers it again. The
-//! example steps of verdicts are looked for before a person asks for them, so that no link leads nowhere.
+//! A step that cannot be shown is remembered with its run, and the report is renewed, so that no verdict offers the
+//! step again. The example steps of verdicts are looked up before a user requests them, so that no link fails.
 
 use std::time::{Duration, Instant};
 
@@ -16,26 +16,26 @@ use crate::state::steps::Placed;
 use crate::store::StepRange;
 use crate::store::steps::{self, Limits, Lost, NotRead};
 
-/// Where a step goes.
+/// The reply channel for a step.
 pub(super) type Reply = oneshot::Sender<Result<Placed, NotShown>>;
 
-/// What was read of a step.
+/// The result of reading a step.
 pub(super) type Read = Result<(Option<Closed>, Vec<Lost>), NotRead>;
 
-/// Of a live run an example step is looked for at most this often: it changes with every report, and reading a step of
-/// 1,024 ranks takes some 0.1 s.
+/// The shortest time between lookups of example steps of a live run. The example changes with every report, and reading
+/// a step of 1,024 ranks takes about 0.1 s.
 const EXAMPLE_EVERY: Duration = Duration::from_secs(10);
 
-/// A step that is to be read.
+/// A step to read.
 pub(super) struct Recall {
     run: RunId,
     step: Step,
-    /// Who asked for it; `None` for an example step.
+    /// The reply channel of the request, or `None` for an example step.
     reply: Option<Reply>,
 }
 
 impl Task {
-    /// Answers with a step that is in memory, or has it read.
+    /// Answers with a step in memory, or queues the step to be read.
     pub(super) fn place(&mut self, id: RunId, step: Option<Step>, reply: Reply) {
         match self.look_up(&id, step) {
             Ok(Found::Here(placed)) => answer(reply, Ok(placed)),
@@ -60,14 +60,14 @@ impl Task {
         if let Some(not_yet) = NotShown::not_yet(run, step) {
             return Err(not_yet);
         }
-        // The newest step may be among those that were read back.
+        // The newest complete step may be among those that were read back.
         match run.placed(Some(step)) {
             Some(placed) => Ok(Found::Here(Box::new(placed))),
             None => Ok(Found::OnDisk(step)),
         }
     }
 
-    /// Looks for the example step of a verdict on disk, if it is not in memory.
+    /// Looks up the example step of a verdict on disk, if it is not in memory.
     pub(super) fn seek_example(&mut self, id: &RunId) {
         let now = self.clock.now();
         let Some(held) = self.runs.held.get_mut(id) else { return };
@@ -83,7 +83,7 @@ impl Task {
     }
 
     pub(super) fn start_recall(&mut self, mut asked: Recall) {
-        // The client may have gone, or another one may have asked for the same step before.
+        // The client may have disconnected, or another request may have read the same step.
         if asked.reply.as_ref().is_some_and(Reply::is_closed) {
             return;
         }
@@ -96,7 +96,7 @@ impl Task {
         }
         let (Some(layout), Some(held)) = (&self.layout, self.runs.held.get(&asked.run)) else {
             let nowhere =
-                format!("the records of step {} have left memory, and are stored nowhere", asked.step);
+                format!("the records of step {} have left memory and are not stored on disk", asked.step);
             return asked.answer(Err(NotShown::Gone(nowhere)));
         };
         let (folder, world_size, step) = (layout.folder(&asked.run), held.run.world_size(), asked.step);
@@ -145,13 +145,13 @@ impl Recall {
     }
 }
 
-/// Where the records of a step are.
+/// The place of a step's records.
 enum Found {
     Here(Box<Placed>),
     OnDisk(Step),
 }
 
-/// A reply may fail: the client has gone, and needs none.
+/// Sends a reply. It may fail because the client has disconnected.
 fn answer(reply: Reply, shown: Result<Box<Placed>, NotShown>) {
     let _gone = reply.send(shown.map(|placed| *placed));
 }

@@ -1,4 +1,4 @@
-//! A step is shown the same from disk as from memory, or the answer says what became of it.
+//! Tests that a step read from disk is shown as from memory, or that the answer says why it cannot be shown.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ use crate::store::steps::tests::{RANKS, all_ranks, record};
 use crate::store::{replay, sealer};
 use crate::vitals::Vitals;
 
-/// A hub whose only run keeps the records of its newest step alone in memory, and what is needed beside it.
+/// A hub with one run, of which only the records of the newest step are in memory, and its data directory.
 struct Stage {
     hub: Hub,
     layout: Layout,
@@ -40,7 +40,7 @@ impl Stage {
         Self { hub, writer: Writer::new(layout.clone()).rotating_at(2_000), layout, id, _data: data }
     }
 
-    /// Makes batches durable and hands them over, as the door does.
+    /// Makes batches durable and applies them, as ingest does.
     async fn send(&mut self, batches: Vec<Received>) {
         for received in batches {
             if let Some(closed) = self.writer.append(&self.id, &[record(&received)]).unwrap() {
@@ -50,7 +50,7 @@ impl Stage {
             let apply = |reply| Command::Apply { batch, received, reply: Some(reply), room: None };
             self.hub.ask(apply).await.unwrap().unwrap();
         }
-        // All that has closed is analysed.
+        // Wait until every closed step is analysed.
         let (run, newest) = (self.id.clone(), usize::MAX);
         self.hub.ask(|reply| Command::Report { run, newest, reply }).await.unwrap().unwrap();
     }
@@ -70,13 +70,13 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn steps_that_have_left_memory_are_shown_as_they_were() {
+async fn steps_that_have_left_memory_are_shown_unchanged() {
     let mut stage = Stage::new();
     stage.send_steps(0..60).await;
     let run = replay::run(&stage.layout, &stage.id).unwrap().unwrap();
-    assert!(stage.layout.folder(&stage.id).segment(1).exists(), "some of it is sealed");
+    assert!(stage.layout.folder(&stage.id).segment(1).exists(), "some steps are sealed");
     for step in 0..60 {
-        // Replay keeps all of this run in memory.
+        // Replay holds all of this run in memory.
         let known = run.placed(Some(Step(step))).unwrap();
         let placed = stage.place(step).await.unwrap();
         assert_eq!(placed.records, known.records, "step {step}");
@@ -87,12 +87,12 @@ async fn steps_that_have_left_memory_are_shown_as_they_were() {
 }
 
 #[tokio::test]
-async fn ranks_that_came_too_late_for_a_step_stay_missing() {
+async fn ranks_that_arrive_too_late_for_a_step_stay_missing() {
     let mut stage = Stage::new();
     let mut batches = all_ranks(0..6);
     let late: Vec<Received> =
         batches.extract_if(.., |sent| (sent.batch.rank.0, sent.batch.seq.0) == (1, 2)).collect();
-    // Its rank says goodbye without it, as the others do, and the step closes incomplete.
+    // All ranks send their end-of-run messages, and the step closes without the late batch.
     for sent in batches.iter_mut().rev().take(RANKS as usize) {
         sent.batch.notes.push(Note::Bye(Bye { completed: true, reason: String::new() }));
     }
@@ -104,28 +104,28 @@ async fn ranks_that_came_too_late_for_a_step_stay_missing() {
 }
 
 #[tokio::test]
-async fn an_answer_without_a_step_says_what_became_of_it() {
+async fn an_answer_without_a_step_gives_the_reason() {
     let mut stage = Stage::new();
-    let NotShown::NotYet(sentence) = stage.why_not(3).await else { panic!("it may come") };
-    assert_eq!(sentence, "run r has no step yet that all its ranks have ended");
+    let NotShown::NotYet(sentence) = stage.why_not(3).await else { panic!("expected NotYet") };
+    assert_eq!(sentence, "run r has no step yet that all of its ranks have ended");
     stage.send_steps(0..20).await;
-    let NotShown::NotYet(sentence) = stage.why_not(20).await else { panic!("it may come") };
-    assert_eq!(sentence, "step 20 of run r is not here: the newest one is 19");
+    let NotShown::NotYet(sentence) = stage.why_not(20).await else { panic!("expected NotYet") };
+    assert_eq!(sentence, "step 20 of run r has not arrived: the newest is 19");
     stage.send_steps(40..50).await;
-    let NotShown::Gone(sentence) = stage.why_not(30).await else { panic!("it is gone") };
-    assert!(sentence.starts_with("no stored batch has the records of step 30"), "{sentence}");
+    let NotShown::Gone(sentence) = stage.why_not(30).await else { panic!("expected Gone") };
+    assert!(sentence.starts_with("no stored batch has records of step 30"), "{sentence}");
 
-    // A segment whose log is gone is damaged while the server runs.
+    // A segment without its log is damaged while the server runs.
     let folder = stage.layout.folder(&stage.id);
     let path = folder.segment(1).join("steps.parquet");
     let whole = std::fs::read(&path).unwrap();
     let mut spoilt = whole.clone();
     spoilt[whole.len() / 2] ^= 1;
     std::fs::write(&path, spoilt).unwrap();
-    let NotShown::Gone(sentence) = stage.why_not(0).await else { panic!("it is gone") };
-    assert!(sentence.starts_with("the disk damaged the records of step 0: "), "{sentence}");
+    let NotShown::Gone(sentence) = stage.why_not(0).await else { panic!("expected Gone") };
+    assert!(sentence.starts_with("the records of step 0 are damaged on disk: "), "{sentence}");
     assert!(sentence.contains("segment-000001/steps.parquet: it does not match its checksum"), "{sentence}");
     std::fs::remove_dir_all(&folder.path).unwrap();
-    let NotShown::Gone(sentence) = stage.why_not(5).await else { panic!("it is gone") };
+    let NotShown::Gone(sentence) = stage.why_not(5).await else { panic!("expected Gone") };
     assert!(sentence.contains("files of run r have been removed"), "{sentence}");
 }
