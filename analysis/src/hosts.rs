@@ -6,9 +6,9 @@ use wire::clock::{MonoNanos, ServerNanos};
 use wire::host::{HostFigure, HostSample};
 use wire::views::{Cause, Culprit, Verdict};
 
-use crate::clocks::ClockFit;
 use crate::stats;
 use crate::verdict::says::{OFF_IN_TURNS, SLOW_COMPUTE, SLOW_PROCESSOR, TO_ITS_HOST, TO_THEIR_HOSTS};
+use timing::clocks::ClockFit;
 
 const FIGURES: usize = HostFigure::ALL.len();
 /// The number of spans of one length that are stored before the two oldest are merged into one of twice the length. A

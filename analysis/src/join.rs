@@ -10,8 +10,8 @@ use wire::clock::{MonoNanos, ServerNanos};
 use wire::event::BucketRecord;
 use wire::ids::{Comm, Seq};
 
-use crate::clocks::ClockFit;
 use crate::step::StepRecords;
+use timing::clocks::ClockFit;
 
 /// One rank's record of a collective.
 pub(crate) struct Member<'a> {

@@ -5,14 +5,12 @@
 //!
 //! * [`step::analyse`] turns the records of one step on all ranks into its ledger, overlap, waits and lateness.
 //! * [`report::report`] turns a window of analyzed steps into the report that users read.
-//! * [`clocks`] aligns the ranks' clocks.
 //! * [`waterfall`] draws one step.
 //! * [`hang`] names the ranks that a hung run waits for.
 
-pub mod activity;
 pub mod baseline;
+mod bursts;
 pub mod change_point;
-pub mod clocks;
 pub mod comm_model;
 pub mod compare;
 mod cost;
@@ -22,7 +20,6 @@ pub mod frontier;
 mod groups;
 pub mod hang;
 pub mod hosts;
-pub mod intervals;
 mod join;
 pub mod latency;
 pub mod loss;

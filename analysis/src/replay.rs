@@ -15,13 +15,13 @@ use wire::event::SpanKind;
 use wire::ids::Bucket;
 use wire::views::what_if::Phase;
 
-use crate::clocks::ClockFit;
 use crate::join::Joined;
 use crate::stats;
 use crate::step::{RankStep, StepRecords};
 use graph::{Durations, Graph, PHASES};
 use horizon::{Horizon, Line};
 use mesh::Mesh;
+use timing::clocks::ClockFit;
 
 /// The relative error of the simulation beyond which its answers are withheld (`docs/metrics.md`).
 pub const MOST_ERROR: f64 = 0.05;

@@ -14,13 +14,13 @@ use wire::views::{
     ScalingEfficiency, Verdict,
 };
 
-use crate::clocks::ClockFit;
 use crate::devices::{self, Look};
 use crate::hosts::{self, Hosts, RankHost};
 use crate::loss::StepCosts;
 use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
 use crate::verdict::{Setting, Verdicts};
-use crate::{activity, comm_model, groups, latency, loss, overhead, stats, verdict, what_if};
+use crate::{bursts, comm_model, groups, latency, loss, overhead, stats, verdict, what_if};
+use timing::clocks::ClockFit;
 
 /// The number of warm-up steps, which are stored but not counted. They warm caches up and run on the first bucket
 /// layout.
@@ -368,7 +368,7 @@ fn verdicts(facts: &RunFacts, observed: &[&StepAnalysis]) -> Verdicts {
     if let Some(window) = begin.zip(end) {
         verdicts.iter_mut().for_each(|verdict| devices::explain(verdict, &facts.looks, window));
     }
-    verdicts.iter_mut().for_each(|verdict| activity::explain(verdict, &facts.bursts));
+    verdicts.iter_mut().for_each(|verdict| bursts::explain(verdict, &facts.bursts));
     let hosts = Hosts { ranks: &facts.hosts, fits: &facts.fits };
     for verdict in found.verdicts.iter_mut().chain(&mut found.notes) {
         if let Some(window) = window_of(verdict, observed) {

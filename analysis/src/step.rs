@@ -7,11 +7,11 @@ use wire::ids::{Bucket, Comm, Seq, Step};
 use wire::live::Part;
 use wire::views::Group;
 
-use crate::clocks::ClockFit;
-use crate::intervals::{Interval, Intervals};
 use crate::join::{Collective, Joined, Member, Wait, duration};
 use crate::replay::{self, Replay};
 use crate::stats;
+use timing::clocks::ClockFit;
+use timing::intervals::{Interval, Intervals};
 
 /// The records of one rank for one step.
 #[derive(Clone, Debug, PartialEq, Eq)]

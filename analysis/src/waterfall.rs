@@ -4,10 +4,10 @@ use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, SpanKind};
 use wire::live::{SliceKind, Waterfall};
 
-use crate::clocks::ClockFit;
-use crate::intervals::{Interval, Intervals};
 use crate::join::{Joined, Wait};
 use crate::step::{RankSets, RankStep, StepRecords};
+use timing::clocks::ClockFit;
+use timing::intervals::{Interval, Intervals};
 
 /// Returns the slices of `records`. Ranks without an aligned clock are left out, because they cannot be placed.
 #[must_use]

@@ -13,20 +13,31 @@ mod texts;
 
 /// Who may import whom, by crate (ARCHITECTURE.md). `tests` may import anything; nothing imports it. The fuzzer imports
 /// nothing of ours, so that every crate's tests may use it.
-const MAY_IMPORT: [(&str, &[&str]); 15] = [
+const MAY_IMPORT: [(&str, &[&str]); 16] = [
     ("paceline-fuzz", &[]),
     ("paceline-wire", &["paceline-fuzz"]),
     ("paceline-agent", &["paceline-fuzz", "paceline-wire"]),
     (
         "paceline-reducer",
-        &["paceline-agent", "paceline-analysis", "paceline-fuzz", "paceline-gpu", "paceline-wire"],
+        &["paceline-agent", "paceline-fuzz", "paceline-gpu", "paceline-timing", "paceline-wire"],
     ),
     ("paceline-units", &[]),
-    ("paceline-analysis", &["paceline-units", "paceline-wire"]),
+    ("paceline-timing", &["paceline-wire"]),
+    ("paceline-analysis", &["paceline-timing", "paceline-units", "paceline-wire"]),
     ("paceline-fakegpu", &[]),
-    ("paceline-gpu", &["paceline-analysis", "paceline-wire"]),
+    ("paceline-gpu", &["paceline-timing", "paceline-wire"]),
     ("paceline-doors", &["paceline-agent", "paceline-fuzz", "paceline-gpu", "paceline-wire"]),
-    ("paceline", &["paceline-analysis", "paceline-fuzz", "paceline-gpu", "paceline-units", "paceline-wire"]),
+    (
+        "paceline",
+        &[
+            "paceline-analysis",
+            "paceline-fuzz",
+            "paceline-gpu",
+            "paceline-timing",
+            "paceline-units",
+            "paceline-wire",
+        ],
+    ),
     ("paceline-viz", &["paceline-fuzz", "paceline-units", "paceline-wire"]),
     ("paceline-web", &["paceline-viz", "paceline-analysis", "paceline-units", "paceline-wire"]),
     ("paceline-examples", &["paceline-agent", "paceline-reducer", "paceline-wire"]),
@@ -39,6 +50,7 @@ const MAY_IMPORT: [(&str, &[&str]); 15] = [
             "paceline-reducer",
             "paceline-analysis",
             "paceline-gpu",
+            "paceline-timing",
             "paceline-doors",
             "paceline",
             "paceline-examples",

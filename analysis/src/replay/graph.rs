@@ -5,9 +5,9 @@ use wire::ids::{Bucket, Comm};
 use wire::views::what_if::Phase;
 
 use super::{Usual, horizon::Line, phase_of};
-use crate::clocks::ClockFit;
 use crate::join::{self, Joined};
 use crate::step::{RankStep, StepRecords};
+use timing::clocks::ClockFit;
 
 pub(super) const PHASES: usize = Phase::ALL.len();
 /// Local work by [`Phase`], in nanoseconds.

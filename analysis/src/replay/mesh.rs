@@ -16,11 +16,11 @@ use wire::views::Group;
 
 use super::graph::{Durations, PHASES, Placed, Work};
 use super::{Replay, ReplayedCollective, slow_together, to_others};
-use crate::clocks::ClockFit;
 use crate::join::{Collective, Joined, Member};
 use crate::stats;
 use crate::step::{RankStep, StepRecords};
 use pace::{Pace, Place, Places};
+use timing::clocks::ClockFit;
 
 /// The time since the previous collective ended, in nanoseconds, after which a collective found its stream idle: its
 /// rank had just reached it. For any other collective, the records show only when it was enqueued.

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use analysis::activity::{Work, activity};
-use analysis::intervals::Interval;
+use timing::activity::{Work, activity};
+use timing::intervals::Interval;
 use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest};
 use wire::clock::MonoNanos;
 use wire::ids::Step;

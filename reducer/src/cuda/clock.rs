@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use analysis::clocks::{self, ClockFit};
 use gpu::device::{CudaStream, Device, DeviceError, Event};
+use timing::clocks::{self, ClockFit};
 use wire::clock::{MonoNanos, Probe, ServerNanos};
 
 /// The time between two anchors. A float of milliseconds has a precision of 8 ns up to 131 ms.

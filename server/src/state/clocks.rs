@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use analysis::clocks::{self, ClockFit};
+use timing::clocks::{self, ClockFit};
 use wire::clock::Probe;
 
 use super::budget;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use analysis::clocks::ClockFit;
 use analysis::step::{StepAnalysis, StepRecords};
+use timing::clocks::ClockFit;
 
 use super::steps::Placed;
 use crate::store::StepRange;

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use analysis::clocks::ClockFit;
 use analysis::hosts::{HostHistory, RankHost};
 use analysis::step::StepAnalysis;
+use timing::clocks::ClockFit;
 use wire::batch::{Batch, DropReason, Hello, Note};
 use wire::burst::BurstRequest;
 use wire::clock::{Probe, ServerNanos};

@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use analysis::clocks::{self, AlignedCollective, ClockFit};
 use analysis::replay::ReplayedCollective;
 use analysis::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis, StepRecords};
 use analysis::{step, waterfall};
+use timing::clocks::{self, AlignedCollective, ClockFit};
 use wire::event::{BucketRecord, Function, Source};
 use wire::ids::Step;
 use wire::live::Waterfall;

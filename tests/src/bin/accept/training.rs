@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use agent::{Agent, Config, Job, StepContext};
-use analysis::intervals::Intervals;
 use anyhow::{Context as _, ensure};
 use gpu::cupti::burst::{Burst, Recorded};
 use gpu::cupti::records::Record;
@@ -14,6 +13,7 @@ use reducer::bucketing::Caps;
 use reducer::cuda::{Cuda, DeviceTimes, Transport};
 use reducer::{Communicator as _, Instruments, Options, ParamId, Parameter, Reducer, Share, local};
 use serde_json::{Value, json};
+use timing::intervals::Intervals;
 use wire::burst::GAP_NANOS;
 use wire::event::{Event, SpanKind};
 use wire::ids::{Rank, RunId, Step};

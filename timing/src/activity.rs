@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 
 use wire::burst::{Activity, GAP_NANOS, KernelTime, MOST_KERNELS};
 use wire::event::SpanKind;
-use wire::views::Verdict;
 
 use crate::intervals::{Interval, Intervals};
 
@@ -28,7 +27,8 @@ pub struct Work<'a> {
 }
 
 /// Returns true if a kernel is one of NCCL's collectives.
-fn is_collective(kernel: &str) -> bool {
+#[must_use]
+pub fn is_collective(kernel: &str) -> bool {
     COLLECTIVES.iter().any(|part| kernel.contains(part))
 }
 
@@ -72,69 +72,6 @@ pub fn activity(work: &[Work<'_>], carried: &[Interval], dropped: u64) -> Activi
         gaps: gaps.clone().count() as u64,
         longest_gap_nanos: gaps.max().unwrap_or(0),
         kernels: kernels(work),
-    }
-}
-
-/// The share by which kernels must take longer than on another rank to be reported as slow.
-const SLOWER: f64 = 0.05;
-/// The additional share of idle time, compared with another rank's device, from which a device is reported to wait for
-/// its host.
-const IDLER: f64 = 0.05;
-
-/// Compares the burst of a rank with that of another rank, and returns the differences that may explain why the first
-/// is slow, each as a line of evidence.
-fn differences(own: &Activity, other: &Activity, other_rank: u32) -> Vec<String> {
-    let mut found = Vec::new();
-    if let Some(ratio) = slower(own, other).filter(|ratio| *ratio > 1.0 + SLOWER) {
-        found.push(format!(
-            "kernel by kernel, its device takes {:.0} % longer than that of rank {other_rank} (burst of {:.1} s)",
-            (ratio - 1.0) * 100.0,
-            own.span_nanos as f64 / 1e9
-        ));
-    }
-    let idle = |of: &Activity| of.idle_nanos as f64 / of.span_nanos.max(1) as f64;
-    if idle(own) > idle(other) + IDLER {
-        found.push(format!(
-            "its device is idle for {:.0} % of the time, that of rank {other_rank} for {:.0} %: its host does not keep \
-             it busy",
-            idle(own) * 100.0,
-            idle(other) * 100.0
-        ));
-    }
-    found
-}
-
-/// Returns how much longer the kernels take that both ranks run, weighted by their time on the other rank; `None` if
-/// there are no such kernels.
-fn slower(own: &Activity, other: &Activity) -> Option<f64> {
-    let mean = |kernel: &KernelTime| kernel.total_nanos as f64 / kernel.calls.max(1) as f64;
-    let compute =
-        other.kernels.iter().filter(|kernel| !is_collective(&kernel.name) && kernel.total_nanos > 0);
-    let pairs = compute.filter_map(|theirs| {
-        let ours =
-            own.kernels.iter().find(|ours| (&ours.name, ours.phase) == (&theirs.name, theirs.phase))?;
-        Some((theirs.total_nanos as f64 * mean(ours) / mean(theirs), theirs.total_nanos as f64))
-    });
-    let (ours, theirs) = pairs.fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
-    (theirs > 0.0).then(|| ours / theirs)
-}
-
-/// Returns the rank whose burst a suspect's is compared with: the first one with a burst that is not a suspect.
-fn peer(bursts: &[Option<Activity>], suspects: &[u32]) -> Option<u32> {
-    (0..bursts.len() as u32).find(|rank| !suspects.contains(rank) && bursts[*rank as usize].is_some())
-}
-
-/// Adds evidence from bursts to a verdict on ranks, if one of them and some other rank have a burst.
-pub fn explain(verdict: &mut Verdict, bursts: &[Option<Activity>]) {
-    let Some(culprit) = &verdict.culprit else { return };
-    let suspects = culprit.ranks();
-    let of = |rank: u32| bursts.get(rank as usize).and_then(Option::as_ref);
-    let both = suspects.first().and_then(|&first| {
-        let peer = peer(bursts, suspects)?;
-        Some((of(first)?, of(peer)?, peer))
-    });
-    if let Some((own, other, peer)) = both {
-        verdict.evidence.extend(differences(own, other, peer));
     }
 }
 
@@ -236,31 +173,6 @@ mod tests {
         ];
         let found = activity(&work, &[], 0);
         assert_eq!((found.hidden_nanos, found.covered_nanos), (4_000, Some(8_000 + 1_000)));
-    }
-
-    #[test]
-    fn slow_kernels_and_an_idle_device_are_distinguished() {
-        let nccl = "ncclDevKernel_AllReduce";
-        let usual = activity(&[kernel("gemm", 0, 90), kernel(nccl, 90, 100)], &[], 0);
-        // A collective takes longer on a rank that waits more, which shows nothing about the device.
-        let slow = activity(&[kernel("gemm", 0, 108), kernel(nccl, 108, 200)], &[], 0);
-        let hungry = activity(&[kernel("gemm", 0, 90), kernel(nccl, 140, 150)], &[], 0);
-        assert_eq!(differences(&usual, &usual, 0), Vec::<String>::new());
-        let said = differences(&slow, &usual, 3);
-        assert!(
-            said.len() == 1
-                && said[0].starts_with("kernel by kernel, its device takes 20 % longer than that of rank 3")
-        );
-        let said = differences(&hungry, &usual, 3);
-        assert!(
-            said.len() == 1 && said[0].contains("is idle for 33 % of the time, that of rank 3 for 0 %"),
-            "{said:?}"
-        );
-        let bursts = [None, Some(usual), None, Some(slow)];
-        assert_eq!(
-            (peer(&bursts, &[3]), peer(&bursts, &[1, 3]), peer(&bursts, &[0])),
-            (Some(1), None, Some(1))
-        );
     }
 
     #[test]
