@@ -1,24 +1,24 @@
-//! What is on disk, and the promise that an acknowledged batch survives `kill -9` at any instant.
+//! Storage. An acknowledged batch survives `kill -9` at any instant.
 //!
 //! ```text
 //! DATA/
-//!   server.json             who has this directory: pid, address, and the server clock's base
+//!   server.json             the server that holds this directory: pid, address, and its clock's base
 //!   lock                    locked while a server runs
 //!   runs/RUN/
-//!     log-000001.plog       batches as they came, appended and synced before they are acknowledged
+//!     log-000001.plog       batches as they arrived, appended and synced before they are acknowledged
 //!     segment-000001/       sealed: batches, steps, spans, buckets, probes (.parquet), notes.json
-//!     manifest.json         which segments count, and their checksums; replaced atomically
+//!     manifest.json         the segments that count, with checksums; replaced atomically
 //! ```
 //!
-//! [`log`] appends with group commit; [`sealer`] turns closed logs into Parquet [`segment`]s that DuckDB, Polars
-//! or Spark read as well; [`replay`] brings runs back, [`steps`] single steps. Log N becomes segment N, so that numbers
-//! order both by time.
+//! [`log`] appends with group commit. [`sealer`] turns closed logs into Parquet [`segment`]s, which DuckDB, Polars and
+//! Spark read too. [`replay`] reads runs back, and [`steps`] reads single steps back. Log N becomes segment N, so the
+//! numbers order logs and segments by time.
 //!
-//! What cannot be read is never passed over: every checksum is verified at every read, what does not match is
-//! reported with the run, and a file with damage stays on disk. Only the torn tail of a run's newest log is cut, by
-//! the server that starts ([`recovery`]): that write was never acknowledged.
+//! Unreadable data is never skipped silently: every checksum is verified at every read, a mismatch is reported with the
+//! run, and a damaged file stays on disk. Only the torn tail of a run's newest log is cut, when a server starts
+//! ([`recovery`]). The torn write was never acknowledged.
 //!
-//! All of it is on a [`disk::Disk`], so that tests can put a faulty one under it.
+//! All files are accessed through [`disk::Disk`], so tests can substitute a faulty disk.
 
 pub mod directory;
 pub mod disk;
@@ -39,7 +39,7 @@ use std::path::{Path, PathBuf};
 
 use wire::ids::Step;
 
-/// Steps from the first to the last, both included.
+/// A range of steps, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepRange {
     /// The first step.
@@ -49,60 +49,60 @@ pub struct StepRange {
 }
 
 impl StepRange {
-    /// True for a step in the range.
+    /// Returns true if the range contains `step`.
     #[must_use]
     pub fn contains(self, step: Step) -> bool {
         self.first <= step && step <= self.last
     }
 
-    /// True when the two have a step in common.
+    /// Returns true if the two ranges have a step in common.
     #[must_use]
     pub fn meets(self, other: Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 }
 
-/// What can go wrong on disk, with the place.
+/// An error of storage, with the file or directory concerned.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The operating system said no.
-    #[error("{}: {what}: {source}", path.display())]
+    /// The operating system returned an error.
+    #[error("cannot {what} {}: {source}", path.display())]
     Io {
-        /// Where.
+        /// The file or directory.
         path: PathBuf,
-        /// What was being done.
+        /// The operation, a verb.
         what: &'static str,
-        /// What it said.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// Another server has the directory.
+    /// Another server holds the directory.
     #[error("{} is in use by the server with pid {pid}{}", path.display(), address.as_ref().map(|a| format!(" at {a}")).unwrap_or_default())]
     InUse {
         /// The directory.
         path: PathBuf,
-        /// Its pid.
+        /// The other server's process id.
         pid: u32,
-        /// Its address, once it listens.
+        /// The other server's address, once it listens.
         address: Option<String>,
     },
-    /// A file does not hold what it should.
+    /// A file has invalid content.
     #[error("{}: {reason}", path.display())]
     Content {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with it.
         reason: String,
     },
 }
 
 impl StoreError {
-    /// Adds the place to an I/O error.
+    /// Returns a function that adds the path and the operation to an I/O error.
     pub fn io(path: &Path, what: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, what, source }
     }
 
-    /// A file with wrong content.
+    /// Returns the error of a file with invalid content.
     #[must_use]
     pub fn content(path: &Path, reason: impl std::fmt::Display) -> Self {
         Self::Content { path: path.to_owned(), reason: reason.to_string() }

@@ -1,4 +1,4 @@
-//! The data directory: where things lie, who holds it, and which clock its runs are on.
+//! The data directory: its layout, its lock, and the clock of its runs.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use super::folder::RunFolder;
 use super::{StoreError, signed};
 use crate::clock::ServerClock;
 
-/// Where data go without `--data`: `$PACELINE_DATA`, `$XDG_DATA_HOME/paceline`, `~/.local/share/paceline`, or
-/// `paceline-data` here.
+/// Returns the default data directory: `$PACELINE_DATA`, `$XDG_DATA_HOME/paceline`, `~/.local/share/paceline`, or
+/// `paceline-data` in the current directory.
 #[must_use]
 pub fn default_path() -> PathBuf {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -24,7 +24,7 @@ pub fn default_path() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("paceline-data"))
 }
 
-/// The paths in a data directory, and the disk they are on.
+/// The paths in a data directory, and the disk that it is on.
 #[derive(Clone, Debug)]
 pub struct Layout {
     root: PathBuf,
@@ -32,96 +32,97 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The directory `root` of this machine, which need not exist.
+    /// Returns the layout of the directory `root` on this machine. The directory need not exist.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self::on(Arc::new(LocalDisk), root)
     }
 
-    /// The directory `root` of another disk.
+    /// Returns the layout of the directory `root` on another disk.
     #[must_use]
     pub fn on(disk: Arc<dyn Disk>, root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), disk }
     }
 
-    /// The directory itself.
+    /// Returns the path of the data directory.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The directory of one run.
+    /// Returns the directory of a run.
     #[must_use]
     pub fn run(&self, run: &RunId) -> PathBuf {
         self.root.join("runs").join(run.as_str())
     }
 
-    /// Makes the directory, durably, if need be.
+    /// Creates the directory durably if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be made or synced.
+    /// Returns an error if the directory cannot be created or synced.
     pub fn create(&self) -> Result<(), StoreError> {
         let runs = self.root.join("runs");
         self.disk.create_folder(&runs).map_err(StoreError::io(&runs, "create"))?;
         self.disk.sync_folder(&self.root).map_err(StoreError::io(&self.root, "sync"))?;
         for above in self.root.ancestors().skip(1).filter(|above| above.is_absolute()) {
-            // Folders of others may not be ours to open; those that were just made are.
+            // Parent directories of other users may be unreadable. Those that this call created are readable.
             let _not_ours = self.disk.sync_folder(above);
         }
         Ok(())
     }
 
-    /// The files of one run.
+    /// Returns the files of a run.
     #[must_use]
     pub fn folder(&self, run: &RunId) -> RunFolder {
         RunFolder { disk: self.disk.clone(), path: self.run(run), run: run.clone() }
     }
 
-    /// All runs that have a directory, in no particular order.
+    /// Returns all runs that have a directory, in no particular order.
     ///
     /// # Errors
-    /// When the directory exists and cannot be read.
+    /// Returns an error if the directory exists and cannot be read.
     pub fn runs(&self) -> Result<Vec<RunId>, StoreError> {
         let path = self.root.join("runs");
         let names = match self.disk.list(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            listed => listed.map_err(StoreError::io(&path, "list runs"))?,
+            listed => listed.map_err(StoreError::io(&path, "list"))?,
         };
-        // A stray file or a folder of another name is not ours and is left alone.
+        // Files and folders with other names are ignored.
         Ok(names.into_iter().filter_map(|name| RunId::new(name).ok()).collect())
     }
 }
 
-/// What a server writes about itself.
+/// The content of `server.json`, in which a server describes itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerFile {
-    /// Its process id.
+    /// The server's process id.
     pub pid: u32,
-    /// Where it listens; `None` until it does.
+    /// The URL that the server listens on, or `None` before it listens.
     pub address: Option<String>,
-    /// The boot its clock counts from.
+    /// The id of the boot that the server's clock counts from.
     pub boot_id: String,
     /// Unix time minus boot time, in nanoseconds.
     pub unix_minus_boot_nanos: i64,
 }
 
-/// A data directory that this process holds; released when dropped or when the process dies.
+/// A data directory that this process has locked. The lock is released when the value is dropped or the process dies.
 #[derive(Debug)]
 pub struct Held {
-    /// Its paths.
+    /// The paths of the directory.
     pub layout: Layout,
-    /// The clock of its runs.
+    /// The clock of the directory's runs.
     pub clock: ServerClock,
     file: ServerFile,
     _lock: File,
 }
 
 impl Held {
-    /// Makes the directory if need be and locks it.
+    /// Creates the directory if it does not exist, and locks it.
     ///
     /// # Errors
-    /// [`StoreError::InUse`] when another server holds it; an I/O error when it cannot be made or written.
+    /// Returns [`StoreError::InUse`] if another server holds the directory, or an I/O error if it cannot be created or
+    /// written.
     pub fn acquire(layout: Layout) -> Result<Self, StoreError> {
         layout.create()?;
         let lock_path = layout.root.join("lock");
@@ -146,10 +147,10 @@ impl Held {
         Ok(Self { layout, clock, file, _lock: lock })
     }
 
-    /// Tells others where the server listens.
+    /// Records the address that the server listens on, for other programs.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn announce(&mut self, address: &str) -> Result<(), StoreError> {
         self.file.address = Some(address.to_owned());
         write(&self.layout, &self.file)
@@ -160,14 +161,15 @@ fn server_file(layout: &Layout) -> PathBuf {
     layout.root.join("server.json")
 }
 
-/// `None` where it is not there or damaged: a clock with a flipped bit is worse than one that begins again.
+/// Reads `server.json`. Returns `None` if it is missing or damaged: a clock with a flipped bit is worse than a new
+/// clock.
 fn read(layout: &Layout) -> Option<ServerFile> {
     let path = server_file(layout);
     let text = String::from_utf8_lossy(&fs::read(&path).ok()?).into_owned();
-    // Older programs wrote no checksum. A wrong checksum stays in the text, as an unknown field, which is an error.
+    // Older versions wrote no checksum. A wrong checksum stays in the text as an unknown field, which is an error.
     let file = serde_json::from_str(&signed::verified(&text).unwrap_or(text));
     if let Err(error) = &file {
-        tracing::warn!(file = %path.display(), %error, "this file is damaged: the server's clock begins again");
+        tracing::warn!(file = %path.display(), %error, "this file is damaged: the server starts a new clock");
     }
     file.ok()
 }
@@ -183,10 +185,10 @@ fn boot_id() -> String {
     id.trim().to_owned()
 }
 
-/// Replaces `path` by `bytes`: after a crash the old or the new content is there, never a mixture.
+/// Replaces the content of `path` by `bytes`. After a crash the file has the old or the new content, never a mixture.
 ///
 /// # Errors
-/// When it cannot be written, synced or renamed.
+/// Returns an error if the file cannot be written, synced or renamed.
 pub fn write_atomically(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let temporary = path.with_extension("tmp");
     disk.write(&temporary, bytes).map_err(StoreError::io(&temporary, "write"))?;
@@ -200,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_has_one_server_and_keeps_its_clock() {
+    fn a_directory_has_one_server_at_a_time_and_one_clock() {
         let root = tempfile::tempdir().unwrap();
         let mut first = Held::acquire(Layout::new(root.path())).unwrap();
         first.announce("http://127.0.0.1:9").unwrap();
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_clock_is_not_believed() {
+    fn a_damaged_server_file_is_ignored() {
         let root = tempfile::tempdir().unwrap();
         let layout = Layout::new(root.path());
         layout.create().unwrap();
@@ -229,6 +231,6 @@ mod tests {
             assert_eq!(read(&layout), None, "bit {bit}");
         }
         fs::write(&path, serde_json::to_vec_pretty(&file).unwrap()).unwrap();
-        assert_eq!(read(&layout), Some(file), "older programs wrote no checksum");
+        assert_eq!(read(&layout), Some(file), "older versions wrote no checksum");
     }
 }

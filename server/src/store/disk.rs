@@ -1,6 +1,6 @@
-//! The few file operations that storage is made of, so that a test can put a faulty disk under the real code.
+//! The file operations that storage uses, as a trait, so that tests can run the real code on a faulty disk.
 //!
-//! Nothing here decides anything: what is synced when, and what a failure means, is up to the caller.
+//! The trait makes no decisions: the caller decides what to sync and when, and what a failure means.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -11,99 +11,99 @@ use std::path::Path;
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_FOLDER: u32 = 0o700;
 
-/// A place where files lie.
+/// A file system.
 pub trait Disk: fmt::Debug + Send + Sync {
-    /// The names of all entries of a folder, in no particular order.
+    /// Lists the names of all entries of a folder, in no particular order.
     ///
     /// # Errors
-    /// When there is no such folder, or it cannot be read.
+    /// Returns an error if the folder does not exist or cannot be read.
     fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
 
-    /// The whole content of a file.
+    /// Reads the whole content of a file.
     ///
     /// # Errors
-    /// When there is no such file, or it cannot be read.
+    /// Returns an error if the file does not exist or cannot be read.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
 
-    /// Makes a file for appending. Its name is durable once its folder is synced.
+    /// Creates a file for appending. Its name is durable once its folder is synced.
     ///
     /// # Errors
-    /// When the file exists, or cannot be made.
+    /// Returns an error if the file exists or cannot be created.
     fn create(&self, path: &Path) -> io::Result<Box<dyn AppendFile>>;
 
-    /// Opens a file to append to it, and says how long it is.
+    /// Opens a file for appending, and returns its length.
     ///
     /// # Errors
-    /// When there is no such file, or it cannot be opened.
+    /// Returns an error if the file does not exist or cannot be opened.
     fn reopen(&self, path: &Path) -> io::Result<(Box<dyn AppendFile>, u64)>;
 
-    /// Makes or replaces a file and syncs its content. A crash leaves any part of it.
+    /// Creates or replaces a file and syncs its content. A crash may leave any part of the content.
     ///
     /// # Errors
-    /// When it cannot be written or synced.
+    /// Returns an error if the file cannot be written or synced.
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
 
-    /// Cuts a file to its first `length` bytes and syncs it.
+    /// Truncates a file to its first `length` bytes and syncs it.
     ///
     /// # Errors
-    /// When it cannot be cut or synced.
+    /// Returns an error if the file cannot be truncated or synced.
     fn cut(&self, path: &Path, length: u64) -> io::Result<()>;
 
-    /// Gives a file another name, in place of the file that had it.
+    /// Renames a file, replacing any file of the new name.
     ///
     /// # Errors
-    /// When it cannot be renamed.
+    /// Returns an error if the file cannot be renamed.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// Returns an error if the file cannot be removed.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes a folder, and those it lies in, unless they exist.
+    /// Creates a folder and its parents if they do not exist.
     ///
     /// # Errors
-    /// When one cannot be made.
+    /// Returns an error if a folder cannot be created.
     fn create_folder(&self, path: &Path) -> io::Result<()>;
 
     /// Makes the names in a folder durable.
     ///
     /// # Errors
-    /// When it cannot be opened or synced.
+    /// Returns an error if the folder cannot be opened or synced.
     fn sync_folder(&self, path: &Path) -> io::Result<()>;
 }
 
-/// A file that grows at its end.
+/// A file that is open for appending.
 pub trait AppendFile: Send {
-    /// Writes behind what is there. After an error the end of the file is unknown.
+    /// Appends bytes. After an error the end of the file is unknown.
     ///
     /// # Errors
-    /// When the bytes cannot be written.
+    /// Returns an error if the bytes cannot be written.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes all that was appended durable.
+    /// Makes all appended bytes durable.
     ///
     /// # Errors
-    /// When it cannot be synced. What was appended since the last success may be lost, or not.
+    /// Returns an error if the file cannot be synced. Bytes appended since the last successful sync may then be lost.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Cuts the file to its first `length` bytes. This is durable after the next sync.
+    /// Truncates the file to its first `length` bytes. This is durable after the next sync.
     ///
     /// # Errors
-    /// When it cannot be cut.
+    /// Returns an error if the file cannot be truncated.
     fn cut(&mut self, length: u64) -> io::Result<()>;
 }
 
-/// The disk of this machine. What it makes belongs to its user alone, whatever the process's umask is: `paceline run`
-/// leaves that to its ranks.
+/// The file system of this machine. New files and folders are private to the user whatever the process's umask is,
+/// because `paceline run` leaves the umask to its ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalDisk;
 
 impl Disk for LocalDisk {
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
         let names = fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
-        // Storage gives its files ASCII names: a name that is not UTF-8 belongs to somebody else.
+        // Names of storage files are ASCII: a name that is not UTF-8 is some other file.
         names.filter_map(Result::transpose).collect()
     }
 

@@ -1,4 +1,5 @@
-//! The files of a run by number, oldest first: of each number the segment if it is good, else the log.
+//! The files of a run by number, oldest first. For each number, the segment is read if it is intact, and otherwise the
+//! log.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +10,10 @@ use super::manifest::{LogDamage, Manifest, Sealed};
 use super::segment::Received;
 use super::{StepRange, StoreError, log, segment};
 
-/// The batches of a number, and the damage that hides others.
+/// The batches of a number, and the damage that hides other batches.
 pub type Content = (Vec<Received>, Option<LogDamage>);
 
-/// The files of a run at one moment. A server may go on sealing them.
+/// The files of a run at one moment. A server may seal logs meanwhile.
 pub struct Files<'a> {
     folder: &'a RunFolder,
     manifest: Manifest,
@@ -23,9 +24,10 @@ impl<'a> Files<'a> {
     /// Lists the files of a run.
     ///
     /// # Errors
-    /// When they cannot be listed, or the manifest cannot be read.
+    /// Returns an error if the files cannot be listed or the manifest cannot be read.
     pub fn list(folder: &'a RunFolder) -> Result<Self, StoreError> {
-        // A server may be sealing. Logs first: what is missing there is in a manifest that is read after it.
+        // Logs are listed before the manifest is read: if a server seals a log and removes it first, the manifest names
+        // its segment.
         let logs = folder.logs()?;
         let manifest = Manifest::read(folder)?;
         let sealed = manifest.segments.iter().map(Sealed::number);
@@ -33,35 +35,35 @@ impl<'a> Files<'a> {
         Ok(Self { folder, manifest, numbers })
     }
 
-    /// The numbers of all files, oldest first.
+    /// Returns the numbers of all files, oldest first.
     #[must_use]
     pub fn numbers(&self) -> Vec<u32> {
         self.numbers.iter().copied().collect()
     }
 
-    /// Segments that an older program wrote without checksums.
+    /// Returns the number of segments without checksums, which an older version wrote.
     #[must_use]
     pub fn unchecked(&self) -> usize {
         self.manifest.segments.iter().filter(|sealed| sealed.files.is_empty()).count()
     }
 
-    /// False only where the files of this number are known to have no record of these steps.
+    /// Returns false if the files of this number are known to have no record of these steps, and true otherwise.
     #[must_use]
     pub fn may_hold(&self, number: u32, steps: StepRange) -> bool {
         self.manifest.find(number).is_none_or(|sealed| sealed.may_hold(steps))
     }
 
-    /// The steps that the files of this number have records of, where that is known.
+    /// Returns the steps that the files of this number have records of, if known.
     #[must_use]
     pub fn steps(&self, number: u32) -> Option<StepRange> {
         let (first, last) = self.manifest.find(number)?.steps?;
         Some(StepRange { first: Step(first), last: Step(last) })
     }
 
-    /// The batches of one number, or what they have of `steps`.
+    /// Reads the batches of a number, with only the records of `steps` if it is not `None`.
     ///
     /// # Errors
-    /// When the manifest has changed and cannot be read, or the segment that it now names.
+    /// Returns an error if the log is missing and the manifest, or the segment that it now names, cannot be read.
     pub fn read(&mut self, number: u32, steps: Option<StepRange>) -> Result<Content, StoreError> {
         let is_newest = self.numbers.last() == Some(&number);
         let damaged = match self.read_segment(number, steps) {
@@ -75,7 +77,7 @@ impl<'a> Files<'a> {
                 let lost = LogDamage { batches: batches.max(1), reason: error.to_string() };
                 Ok((Vec::new(), Some(lost)))
             }
-            // It may have been sealed a moment ago.
+            // The log may have been sealed and removed a moment ago.
             (Err(error), None) => {
                 self.manifest = Manifest::read(self.folder)?;
                 match self.read_segment(number, steps) {
@@ -86,7 +88,8 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// The segment of this number; `None` when there is none that counts. An error says how many batches are lost with it.
+    /// Reads the segment of a number. Returns `None` if no segment counts. An error carries the number of batches that
+    /// are lost with the segment.
     fn read_segment(
         &self,
         number: u32,

@@ -9,44 +9,44 @@ use wire::ids::RunId;
 use super::StoreError;
 use super::disk::Disk;
 
-/// The directory of one run. Log N becomes segment N, so numbers order both by time.
+/// The directory of a run. Log N becomes segment N, so the numbers order logs and segments by time.
 #[derive(Clone, Debug)]
 pub struct RunFolder {
-    /// The disk it is on.
+    /// The disk that the directory is on.
     pub disk: Arc<dyn Disk>,
-    /// Where it is.
+    /// The path of the directory.
     pub path: PathBuf,
     /// The run.
     pub run: RunId,
 }
 
 impl RunFolder {
-    /// The file of a log.
+    /// Returns the path of a log.
     #[must_use]
     pub fn log(&self, number: u32) -> PathBuf {
         self.path.join(log_name(number))
     }
 
-    /// The folder of a segment.
+    /// Returns the path of a segment's folder.
     #[must_use]
     pub fn segment(&self, number: u32) -> PathBuf {
         self.path.join(segment_name(number))
     }
 
-    /// The numbers of all logs, oldest first.
+    /// Returns the numbers of all logs, oldest first.
     ///
     /// # Errors
-    /// When the directory exists and cannot be listed.
+    /// Returns an error if the directory exists and cannot be listed.
     pub fn logs(&self) -> Result<Vec<u32>, StoreError> {
         let mut numbers: Vec<u32> = self.names()?.iter().filter_map(|name| log_number(name)).collect();
         numbers.sort_unstable();
         Ok(numbers)
     }
 
-    /// The largest number that a log or a segment has, finished or not; 0 when there is none.
+    /// Returns the largest number of any log or segment, finished or not, or 0 if there is none.
     ///
     /// # Errors
-    /// As [`Self::logs`].
+    /// Returns an error if the directory exists and cannot be listed.
     pub fn newest(&self) -> Result<u32, StoreError> {
         let names = self.names()?;
         let numbers = names.iter().filter_map(|name| log_number(name).or_else(|| segment_number(name)));
@@ -61,13 +61,13 @@ impl RunFolder {
     }
 }
 
-/// The file name of a log.
+/// Returns the file name of a log.
 #[must_use]
 pub fn log_name(number: u32) -> String {
     format!("log-{number:06}.plog")
 }
 
-/// The folder name of a segment.
+/// Returns the folder name of a segment.
 #[must_use]
 pub fn segment_name(number: u32) -> String {
     format!("segment-{number:06}")
@@ -75,11 +75,11 @@ pub fn segment_name(number: u32) -> String {
 
 fn log_number(name: &str) -> Option<u32> {
     let number = name.strip_prefix("log-")?.strip_suffix(".plog")?.parse().ok()?;
-    // Another spelling of a number is another file, which is not this program's.
+    // A number in another spelling, such as without leading zeros, is a file of some other program.
     (log_name(number) == name).then_some(number)
 }
 
-/// The number in a segment's folder name.
+/// Returns the number in a segment's folder name, or `None` for another name.
 #[must_use]
 pub fn segment_number(name: &str) -> Option<u32> {
     let number = name.strip_prefix("segment-")?.parse().ok()?;

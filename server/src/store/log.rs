@@ -1,7 +1,7 @@
-//! The append log: one thread writes what has come in since its last turn, syncs once, and acknowledges all.
+//! The append log. One thread writes all waiting batches, syncs once and acknowledges them all.
 //!
-//! One sync takes milliseconds, so many batches share it (group commit). [`mod@format`] describes the bytes of a log,
-//! [`writer`] what is done with its files.
+//! A sync takes milliseconds, so many batches share it (group commit). [`mod@format`] describes the bytes of a log,
+//! [`writer`] its files.
 
 pub mod format;
 pub mod writer;
@@ -25,31 +25,31 @@ use crate::vitals::Vitals;
 use format::{Contents, Gap};
 use writer::{Record, Writer};
 
-/// How often a disk that does not take batches is complained of.
+/// The shortest time between log messages about a disk that accepts no batches.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
-/// Files of runs that said nothing for so long are closed, at the latest after twice this. Agents of a live run send
-/// every two seconds.
+/// The time after which the file of a silent run is closed; at the latest it is closed after twice this time. Agents of
+/// a live run send every two seconds.
 const REST_EVERY: Duration = Duration::from_secs(15);
-/// Appends waiting for the writer: 1,024 frames of at most 4 MiB; usual ones are 2 KB.
+/// The largest number of appends that wait for the writer. Each is a frame of at most 4 MiB; a usual frame is 2 KB.
 const QUEUE: usize = 1_024;
-/// Frames written under one sync at most.
+/// The largest number of requests handled together. All frames of a run among them are written under one sync.
 const GROUP: usize = 512;
 
-/// Why an append did not come about.
+/// The reason why a batch was not appended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
-    /// The queue is full: come again.
-    #[error("the log has {QUEUE} batches waiting for the disk")]
+    /// The queue is full, and the client may try again.
+    #[error("{QUEUE} batches are waiting for the disk: try again")]
     Full,
-    /// The disk said no. Nothing was acknowledged.
-    #[error("the log cannot be written: {0}")]
+    /// The disk returned an error. No batch of the group is acknowledged.
+    #[error("cannot write the log: {0}")]
     Disk(String),
 }
 
-/// What the writer is asked for.
+/// A request to the log thread.
 enum Request {
     Append(Append),
-    /// The run is over: its log is closed, to be sealed.
+    /// The run is over. Its log is to be closed and sealed.
     Close(RunId),
 }
 
@@ -59,17 +59,17 @@ struct Append {
     done: oneshot::Sender<Result<(), AppendError>>,
 }
 
-/// A handle to the log writer; clones share it.
+/// A handle to the log thread. Clones share it.
 #[derive(Clone)]
 pub struct Log {
     queue: mpsc::SyncSender<Request>,
 }
 
 impl Log {
-    /// Starts the writer thread. Logs that are full, or whose run is over, go to the sealer.
+    /// Starts the log thread. Logs that are full, or whose run is over, are passed to the sealer.
     ///
     /// # Errors
-    /// When the thread cannot be started.
+    /// Returns an error if the thread cannot be started.
     pub fn start(
         writer: Writer,
         metrics: ServerMetrics,
@@ -82,35 +82,35 @@ impl Log {
         Ok(Self { queue })
     }
 
-    /// Appends a frame; done when it is on disk.
+    /// Appends a frame and returns once it is on disk.
     ///
     /// # Errors
-    /// See [`AppendError`].
+    /// Returns the reason ([`AppendError`]) if the frame is not on disk.
     pub async fn append(&self, run: RunId, received: ServerNanos, frame: Bytes) -> Result<(), AppendError> {
         let (done, synced) = oneshot::channel();
         let append = Request::Append(Append { run, record: Record { received, frame }, done });
         self.queue.try_send(append).map_err(|error| match error {
             mpsc::TrySendError::Full(_) => AppendError::Full,
-            mpsc::TrySendError::Disconnected(_) => AppendError::Disk("the writer has stopped".into()),
+            mpsc::TrySendError::Disconnected(_) => AppendError::Disk("the log thread has stopped".into()),
         })?;
-        synced.await.unwrap_or_else(|_| Err(AppendError::Disk("the writer has stopped".into())))
+        synced.await.unwrap_or_else(|_| Err(AppendError::Disk("the log thread has stopped".into())))
     }
 
-    /// Closes the log of a run that is over. Should a late batch come, a new log is begun.
+    /// Closes the log of a run that is over. A late batch starts a new log.
     pub fn close(&self, run: RunId) {
-        // A full queue leaves the log open; it is sealed at the next start.
+        // If the queue is full, the log stays open and is sealed at the next start.
         let _left_open = self.queue.try_send(Request::Close(run));
     }
 }
 
-/// The writer's thread.
+/// The log thread.
 struct Thread {
     writer: Writer,
     metrics: ServerMetrics,
     sealer: Sealer,
-    /// When it last closed the files of runs that have nothing to say.
+    /// The time when files of silent runs were last closed.
     rested: Instant,
-    /// When it last said that the disk does not take batches.
+    /// The time of the last message about a disk that accepts no batches.
     complained: Option<Instant>,
 }
 
@@ -131,7 +131,7 @@ impl Thread {
         }
     }
 
-    /// The next request; `None` when there will be none.
+    /// Returns the next request, or `None` once all handles are gone.
     fn next(&mut self, waiting: &mpsc::Receiver<Request>) -> Option<Request> {
         loop {
             if self.rested.elapsed() >= REST_EVERY {
@@ -163,7 +163,7 @@ impl Thread {
             }
         };
         for done in waiting {
-            // A client that went away before its answer will send the batch again.
+            // A client that disconnected before its answer sends the batch again.
             let _gone = done.send(answer.clone());
         }
     }
@@ -171,23 +171,24 @@ impl Thread {
     fn close(&mut self, run: &RunId) {
         match self.writer.close(run) {
             Ok(closed) => closed.into_iter().for_each(|closed| self.sealer.seal(closed)),
-            Err(error) => tracing::warn!(%run, %error, "the logs of a run that is over are not sealed now"),
+            Err(error) => tracing::warn!(%run, %error, "logs of an ended run are sealed at the next start"),
         }
     }
 
-    /// Agents try again and again: said each time, it would fill the next disk.
+    /// Logs an error, but not for every batch: agents try again and again, and the messages would fill the next disk.
     fn complain(&mut self, error: &StoreError) {
         if self.complained.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
             self.complained = Some(Instant::now());
-            tracing::error!(%error, "batches cannot be made durable; their agents keep them and try again");
+            tracing::error!(%error, "cannot make batches durable: agents keep them and try again");
         }
     }
 }
 
-/// The batches of log `number`, and the damage that hides others. Only the newest log may end in a torn tail.
+/// Reads the batches of log `number`, and the damage that hides other batches. Only the newest log may end in a torn
+/// tail.
 ///
 /// # Errors
-/// When the file cannot be read at all.
+/// Returns an error if the file cannot be read at all.
 pub fn read(
     folder: &RunFolder,
     number: u32,
@@ -196,10 +197,10 @@ pub fn read(
     read_steps(folder, number, is_newest, None)
 }
 
-/// The same with only the records of `steps`, if it is not `None` (see [`Received::only`]).
+/// Reads a log like [`read`], with only the records of `steps` if it is not `None` (see [`Received::only`]).
 ///
 /// # Errors
-/// As [`read`].
+/// Returns an error if the file cannot be read at all.
 pub fn read_steps(
     folder: &RunFolder,
     number: u32,
@@ -211,22 +212,22 @@ pub fn read_steps(
     let Contents { entries, gaps, torn, is_version_1 } = format::read(&bytes);
     let (mut batches, mut damage) = (Vec::new(), Damages::default());
     for Gap { at, bytes } in gaps {
-        damage.add(|| format!("{bytes} bytes at {at} do not match their checksum"));
+        damage.add(|| format!("{bytes} bytes at offset {at} do not match their checksum"));
     }
     for entry in entries {
         match wire::codec::decode(&entry.frame) {
             Ok(batch) => batches.extend(Received { at: entry.received, batch }.only(steps)),
-            Err(error) => damage.add(|| format!("an entry holds no batch: {error}")),
+            Err(error) => damage.add(|| format!("an entry is not a batch: {error}")),
         }
     }
-    // Older programs did not cut torn tails when they started.
+    // Older versions did not cut torn tails at start.
     if torn > 0 && !is_newest && !is_version_1 {
-        damage.add(|| format!("its last {torn} bytes are the beginning of a batch whose rest is gone"));
+        damage.add(|| format!("its last {torn} bytes are a truncated batch"));
     }
     Ok((batches, damage.into_log_damage(number)))
 }
 
-/// Counts damage, and describes the first.
+/// Counts damaged places and describes the first.
 #[derive(Default)]
 struct Damages {
     count: u64,
@@ -255,7 +256,7 @@ mod tests {
     use crate::store::directory::Layout;
 
     #[tokio::test]
-    async fn an_acknowledged_append_is_on_disk_and_a_second_life_begins_a_new_file() {
+    async fn an_acknowledged_append_is_on_disk_and_a_restart_begins_a_new_file() {
         let root = tempfile::tempdir().unwrap();
         let layout = Layout::new(root.path());
         let run = RunId::new("r").unwrap();

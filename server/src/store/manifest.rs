@@ -1,4 +1,4 @@
-//! The manifest of a run: which segments count, and the checksums of their files.
+//! The manifest of a run: the segments that count, and the checksums of their files.
 //!
 //! ```json
 //! {
@@ -6,14 +6,14 @@
 //!   "segments": [
 //!     { "name": "segment-000001", "batches": 12, "steps": [0, 57],
 //!       "files": { "steps.parquet": { "bytes": 2080, "crc32": 3735928559 }, ... },
-//!       "damage": { "batches": 1, "reason": "412 bytes at 8192 do not match their checksum" } }
+//!       "damage": { "batches": 1, "reason": "412 bytes at offset 8192 do not match their checksum" } }
 //!   ],
 //!   "crc32": "0d7e0b6c"
 //! }
 //! ```
 //!
-//! The last line is a checksum of all bytes before it. Version 2 does not say which steps a segment holds; version 1 is
-//! a list of names without any checksum.
+//! The last line is a checksum of all bytes before it. Version 2 does not say which steps a segment holds. Version 1 is
+//! a list of names without checksums.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -28,7 +28,7 @@ use super::{StepRange, StoreError, signed};
 
 const VERSION: u32 = 3;
 
-/// Which segments of a run count.
+/// The segments of a run that count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
@@ -41,49 +41,50 @@ pub struct Manifest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sealed {
-    /// The name of its folder.
+    /// The name of the segment's folder.
     pub name: String,
-    /// How many batches it holds; 0 where it is not known.
+    /// The number of batches, or 0 if unknown.
     pub batches: u64,
-    /// The first and the last step that it has a record of. Absent when it has none, or an older program wrote it.
+    /// The first and the last step that the segment has records of. Absent if there are none, or if an older version
+    /// wrote the segment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<(u64, u64)>,
-    /// Its files by name. Empty when an older program wrote it, without checksums.
+    /// The size and checksum of each file, by name. Empty if an older version wrote the segment, without checksums.
     pub files: BTreeMap<String, FileSum>,
-    /// What could not be read of its log, which is then still there.
+    /// What could not be read of the segment's log, which is then still on disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub damage: Option<LogDamage>,
 }
 
-/// What a file must be.
+/// The size and checksum of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileSum {
-    /// Its length.
+    /// The length, in bytes.
     pub bytes: u64,
-    /// The CRC-32 (IEEE) of its content.
+    /// The CRC-32 (IEEE) of the content.
     pub crc32: u32,
 }
 
 impl FileSum {
-    /// Of a file with this content.
+    /// Returns the size and checksum of a file with this content.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self { bytes: bytes.len() as u64, crc32: crc32fast::hash(bytes) }
     }
 }
 
-/// What could not be read of a log.
+/// The damage of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogDamage {
-    /// At least this many batches are lost.
+    /// The smallest number of batches that are lost.
     pub batches: u64,
-    /// Where, in a sentence without an end.
+    /// The place and the kind of damage, as a clause without a period.
     pub reason: String,
 }
 
-/// What version 1 wrote.
+/// The content of a version 1 manifest.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ManifestV1 {
@@ -91,13 +92,13 @@ struct ManifestV1 {
 }
 
 impl Sealed {
-    /// Its number.
+    /// Returns the segment's number.
     #[must_use]
     pub fn number(&self) -> u32 {
         segment_number(&self.name).unwrap_or(0)
     }
 
-    /// False only where it is known to have no record of these steps.
+    /// Returns false if the segment is known to have no record of these steps, and true otherwise.
     #[must_use]
     pub fn may_hold(&self, steps: StepRange) -> bool {
         self.steps.is_none_or(|(first, last)| steps.meets(StepRange { first: Step(first), last: Step(last) }))
@@ -105,10 +106,10 @@ impl Sealed {
 }
 
 impl Manifest {
-    /// The manifest of a run; empty when it has none yet.
+    /// Reads the manifest of a run. Returns an empty one if the file does not exist.
     ///
     /// # Errors
-    /// When it is there and cannot be read, or does not match its checksum.
+    /// Returns an error if the file exists and cannot be read or does not match its checksum.
     pub fn read(folder: &RunFolder) -> Result<Self, StoreError> {
         let path = path(folder);
         match folder.disk.read(&path) {
@@ -120,24 +121,24 @@ impl Manifest {
         }
     }
 
-    /// Makes it the manifest of a run: after a crash it is the old or the new one.
+    /// Writes this manifest as the manifest of a run. After a crash the file is the old or the new manifest.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn write(&self, folder: &RunFolder) -> Result<(), StoreError> {
         let path = path(folder);
         let bytes = self.to_bytes().map_err(|error| StoreError::content(&path, error))?;
         write_atomically(folder.disk.as_ref(), &path, &bytes)
     }
 
-    /// The segment of this number.
+    /// Returns the segment with this number.
     #[must_use]
     pub fn find(&self, number: u32) -> Option<&Sealed> {
         let name = segment_name(number);
         self.segments.iter().find(|sealed| sealed.name == name)
     }
 
-    /// Adds a segment, in place of the one of its name.
+    /// Adds a segment and replaces any segment of the same name.
     pub fn put(&mut self, sealed: Sealed) {
         self.segments.retain(|known| known.name != sealed.name);
         self.segments.push(sealed);
@@ -155,11 +156,11 @@ impl Manifest {
                 |name| Sealed { name, batches: 0, steps: None, files: BTreeMap::new(), damage: None };
             return Self { version: 1, segments: old.segments.into_iter().map(segment).collect() }.checked();
         }
-        let broken = "it does not match its checksum: the disk damaged it, or somebody edited it";
+        let broken = "it does not match its checksum: it was damaged on disk or edited";
         let json = signed::verified(text).ok_or(broken)?;
-        // What matches its checksum and cannot be read is of another program.
+        // A file that matches its checksum and cannot be parsed is from another version.
         let manifest: Self = serde_json::from_str(&json)
-            .map_err(|error| format!("this program reads versions 1 to {VERSION} of it: {error}"))?;
+            .map_err(|error| format!("not a manifest of version 1 to {VERSION}: {error}"))?;
         manifest.checked()
     }
 
@@ -200,10 +201,10 @@ mod tests {
     }
 
     #[test]
-    fn any_spoilt_bit_is_noticed() {
+    fn any_flipped_bit_is_detected() {
         let bytes = manifest().to_bytes().unwrap();
         assert_eq!(Manifest::parse(&bytes).unwrap(), manifest());
-        assert!(serde_json::from_slice::<serde_json::Value>(&bytes).is_ok(), "it is JSON");
+        assert!(serde_json::from_slice::<serde_json::Value>(&bytes).is_ok(), "a manifest is JSON");
         for bit in 0..bytes.len() * 8 {
             let mut spoilt = bytes.clone();
             spoilt[bit / 8] ^= 1 << (bit % 8);

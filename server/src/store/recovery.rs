@@ -1,4 +1,4 @@
-//! What a server mends before it begins: the torn tails that a crash left.
+//! Recovery at the start of a server: cuts the torn tails that a crash left.
 
 use wire::ids::RunId;
 
@@ -7,32 +7,32 @@ use super::directory::Layout;
 use super::folder::RunFolder;
 use super::log::format;
 
-/// Cuts the torn tail of the newest log of every run. From then on, a log that ends within a batch is damaged.
+/// Cuts the torn tail of the newest log of every run. After this, a log that ends within a batch counts as damaged.
 ///
-/// Only the holder of the directory may call it. What cannot be cut is said and left.
+/// Only the process that holds the directory may call this. A tail that cannot be cut is logged and left.
 ///
 /// # Errors
-/// When the runs cannot be listed.
+/// Returns an error if the runs cannot be listed.
 pub fn cut_torn_tails(layout: &Layout) -> Result<(), StoreError> {
     layout.runs()?.iter().for_each(|run| cut_and_say(layout, run));
     Ok(())
 }
 
-/// Cuts the torn tail of the newest log of one run. What cannot be cut is said and left.
+/// Cuts the torn tail of the newest log of one run. A tail that cannot be cut is logged and left.
 pub fn cut_and_say(layout: &Layout, run: &RunId) {
     match cut_torn_tail(&layout.folder(run)) {
         Ok(0) => {}
         Ok(torn) => {
-            tracing::info!(%run, torn, "the newest log ended within a batch that was never acknowledged");
+            tracing::info!(%run, torn, "cut the torn tail of the newest log, which was never acknowledged");
         }
-        Err(error) => tracing::warn!(%run, %error, "the end of the newest log could not be checked"),
+        Err(error) => tracing::warn!(%run, %error, "cannot check the end of the newest log"),
     }
 }
 
-/// Cuts the torn tail of a run's newest log; returns how many bytes that were.
+/// Cuts the torn tail of a run's newest log. Returns the number of bytes cut.
 ///
 /// # Errors
-/// When the log cannot be read or cut.
+/// Returns an error if the log cannot be read or truncated.
 pub fn cut_torn_tail(folder: &RunFolder) -> Result<u64, StoreError> {
     let newest = folder.newest()?;
     if !folder.logs()?.contains(&newest) {
@@ -42,7 +42,7 @@ pub fn cut_torn_tail(folder: &RunFolder) -> Result<u64, StoreError> {
     let bytes = folder.disk.read(&path).map_err(StoreError::io(&path, "read"))?;
     let torn = format::read(&bytes).torn;
     if torn > 0 {
-        folder.disk.cut(&path, bytes.len() as u64 - torn).map_err(StoreError::io(&path, "cut"))?;
+        folder.disk.cut(&path, bytes.len() as u64 - torn).map_err(StoreError::io(&path, "truncate"))?;
     }
     Ok(torn)
 }

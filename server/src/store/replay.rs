@@ -1,4 +1,4 @@
-//! Brings runs back from disk: the same batches in the same order through the same code as when they came.
+//! Replays runs from disk: applies the same batches in the same order through the same code as when they arrived.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,32 +17,32 @@ use super::manifest::LogDamage;
 use super::segment::Received;
 use crate::state::run::Run;
 
-/// Damaged files that a report names; of more it gives the number.
+/// The largest number of damaged files that a report names. It counts the rest.
 const MOST_NAMED: usize = 5;
 
-/// Damage, among what is missing from a report.
+/// The key of damage to stored batches in [`Report::missing`](wire::views::Report::missing).
 pub const STORED_BATCHES: &str = "stored_batches";
 
 /// All runs of a data directory.
 #[derive(Default)]
 pub struct Replayed {
-    /// Those that could be read.
+    /// The readable runs.
     pub runs: BTreeMap<RunId, Run>,
-    /// Those that could not, and why. They are left as they are.
+    /// The unreadable runs, with the reason for each. Their files are left unchanged.
     pub aside: BTreeMap<RunId, String>,
 }
 
-/// Which of a run's files cannot be read or checked.
+/// The condition of a run's files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
-    /// What was acknowledged and is lost.
+    /// Acknowledged batches that are lost.
     pub damage: Vec<LogDamage>,
-    /// Segments that an older program wrote without checksums.
+    /// The number of segments without checksums, which an older version wrote.
     pub unchecked: usize,
 }
 
 impl Condition {
-    /// Entries for [`Report::missing`](wire::views::Report::missing).
+    /// Returns entries for [`Report::missing`](wire::views::Report::missing).
     #[must_use]
     pub fn to_missing(&self) -> BTreeMap<&'static str, String> {
         let mut missing = BTreeMap::new();
@@ -57,8 +57,8 @@ impl Condition {
             missing.insert(
                 STORED_BATCHES,
                 format!(
-                    "the disk damaged at least {batches} stored batches, which no figure includes ({named}{more}); the \
-                     damaged files are kept"
+                    "the disk damaged at least {batches} stored batches, which no figure includes ({named}{more}); \
+                     the damaged files are kept"
                 ),
             );
         }
@@ -66,7 +66,7 @@ impl Condition {
             missing.insert(
                 "checksums",
                 format!(
-                    "{} segments have no checksum, since an older version wrote them: damage to them would not be noticed",
+                    "{} segments have no checksum, because an older version wrote them: damage to them is not detected",
                     self.unchecked
                 ),
             );
@@ -75,15 +75,15 @@ impl Condition {
     }
 }
 
-/// Replays one run; `None` when its directory holds no batch and never did.
+/// Replays one run. Returns `None` if its directory holds no batch and never did.
 ///
 /// # Errors
-/// When its files cannot be read or hold something else.
+/// Returns an error if the run's files cannot be read or have invalid content, or if no batch is left undamaged.
 pub fn run(layout: &Layout, id: &RunId) -> Result<Option<Run>, StoreError> {
     let mut replayed: Option<Run> = None;
     let condition = each_batch(&layout.folder(id), |Received { at, batch }| {
         let run = replayed.get_or_insert_with(|| Run::new(id.clone(), batch.world_size, at));
-        // What was refused or repeated when it came is refused or repeated again.
+        // Batches that were refused or duplicate when they arrived are so again.
         let _refused_again = run.apply(batch, at);
         Ok::<(), StoreError>(())
     })?;
@@ -97,11 +97,11 @@ pub fn run(layout: &Layout, id: &RunId) -> Result<Option<Run>, StoreError> {
     Ok(replayed)
 }
 
-/// Replays one run and shows every step from `first` to `last` as it closes, so that steps which are no longer
-/// in the memory of any server can be shown as well. Clocks are as well known as they were then.
+/// Replays one run and passes the waterfall of every step from `first` to `last` to `visit` as the step closes. This
+/// shows steps that are no longer in any server's memory. Clocks are fitted to the probes that had arrived by then.
 ///
 /// # Errors
-/// When the run's files cannot be read or hold something else, and whatever `visit` fails with.
+/// Returns an error if the run's files cannot be read or have invalid content, or the error of `visit`.
 pub fn waterfalls<E: From<StoreError>>(
     layout: &Layout,
     id: &RunId,
@@ -122,22 +122,22 @@ pub fn waterfalls<E: From<StoreError>>(
     Ok(())
 }
 
-/// What a run says of itself at its start.
+/// The description of a run in its first hello message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Introduction {
-    /// Its name; runs of one name are compared.
+    /// The run's name. Runs of one name are compared with each other.
     pub name: String,
-    /// How many ranks it has.
+    /// The world size.
     pub world_size: u32,
 }
 
-/// The introduction is looked for in this many batches: every rank introduces itself in its first.
+/// The number of batches in which the introduction is searched for. Every rank introduces itself in its first batch.
 const INTRODUCED_WITHIN: usize = 64;
 
-/// Reads a run's introduction without replaying the run; `None` when its first batches have none.
+/// Reads a run's introduction without replaying the run. Returns `None` if its first batches have none.
 ///
 /// # Errors
-/// When its files cannot be read or hold something else.
+/// Returns an error if the run's files cannot be read or have invalid content.
 pub fn introduction(layout: &Layout, id: &RunId) -> Result<Option<Introduction>, StoreError> {
     enum Found {
         Introduction(Option<Introduction>),
@@ -168,10 +168,10 @@ pub fn introduction(layout: &Layout, id: &RunId) -> Result<Option<Introduction>,
     }
 }
 
-/// The batches of a run, in the order they came; a batch that was stored twice comes twice.
+/// Passes the batches of a run to `visit` in the order of their arrival. A batch that was stored twice is passed twice.
 ///
 /// # Errors
-/// When the run's files cannot be listed, its manifest cannot be read, and whatever `visit` fails with.
+/// Returns an error if the run's files cannot be listed or its manifest cannot be read, or the error of `visit`.
 pub fn each_batch<E: From<StoreError>>(
     folder: &RunFolder,
     mut visit: impl FnMut(Received) -> Result<(), E>,
@@ -186,10 +186,11 @@ pub fn each_batch<E: From<StoreError>>(
     Ok(condition)
 }
 
-/// Replays all runs. A run that cannot be read is set aside and left as it is on disk; the others are served.
+/// Replays all runs. A run that cannot be read is set aside, and its files are left unchanged. Other runs are served as
+/// before.
 ///
 /// # Errors
-/// When the list of runs cannot be read.
+/// Returns an error if the runs cannot be listed.
 pub fn all(layout: &Layout) -> Result<Replayed, StoreError> {
     let mut all = Replayed::default();
     each(
@@ -204,23 +205,23 @@ pub fn all(layout: &Layout) -> Result<Replayed, StoreError> {
     Ok(all)
 }
 
-/// Replays one run, whatever is on disk; an error says why it cannot be read.
+/// Replays one run and catches panics. An error is the reason why the run cannot be read.
 #[must_use]
 pub fn guarded_run(layout: &Layout, id: &RunId) -> Option<Result<Run, String>> {
     match catch_unwind(AssertUnwindSafe(|| run(layout, id))) {
         Ok(Ok(run)) => run.map(Ok),
         Ok(Err(error)) => Some(Err(error.to_string())),
-        Err(_) => Some(Err("reading it fails: this is a defect of Paceline".into())),
+        Err(_) => Some(Err("reading this run fails: this is a defect of Paceline".into())),
     }
 }
 
-/// Runs that are replayed at a time when a server starts: each takes up to what a run may take in memory.
+/// The largest number of runs replayed at a time when a server starts. Each takes up to the memory of a run.
 const AT_ONCE: usize = 4;
 
-/// Does some work for every run, for a few at a time, and hands over what comes of it, in no particular order.
+/// Runs `work` for every run, a few at a time, and passes the results to `visit` in no particular order.
 ///
 /// # Errors
-/// When the list of runs cannot be read.
+/// Returns an error if the runs cannot be listed.
 pub fn each<T: Send>(
     layout: &Layout,
     work: impl Fn(&RunId) -> T + Sync,
@@ -230,7 +231,7 @@ pub fn each<T: Send>(
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(AT_ONCE).min(ids.len());
     let (next, work) = (AtomicUsize::new(0), &work);
     std::thread::scope(|scope| {
-        // One of each thread may wait to be taken.
+        // Each thread may have one result that waits for `visit`.
         let (done, results) = sync_channel(threads);
         for _ in 0..threads {
             let (done, ids, next) = (done.clone(), &ids, &next);

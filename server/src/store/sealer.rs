@@ -1,4 +1,4 @@
-//! Turns closed logs into segments, one after another, in a thread of its own.
+//! Turns closed logs into segments, one after another, on a thread of its own.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -12,19 +12,20 @@ use super::manifest::{Manifest, Sealed};
 use super::{StoreError, log, segment};
 use crate::vitals::Vitals;
 
-/// Requests that wait. One that finds no room is made up for by the next of its run, or at the next start.
+/// The largest number of waiting requests. A request that finds no room is covered by the run's next request, or at the
+/// next start.
 const QUEUE: usize = 1_024;
 
-/// Logs of a run that are not written to any more.
+/// Logs of a run that are no longer written to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
     /// The run.
     pub run: RunId,
-    /// All logs up to this number.
+    /// The number of the last log. It stands for all logs up to this number.
     pub last: u32,
 }
 
-/// Where closed logs are handed over. The thread ends when the last handle is gone.
+/// A handle to the sealer thread. The thread ends when the last handle is dropped.
 #[derive(Clone)]
 pub struct Sealer {
     queue: SyncSender<Request>,
@@ -32,37 +33,38 @@ pub struct Sealer {
 
 enum Request {
     Seal(Closed),
-    /// When there is nothing else to do.
+    /// Logs to seal when there is nothing else to do.
     Later(Vec<Closed>),
 }
 
 impl Sealer {
-    /// Starts the thread; the join handle ends after the last [`Sealer`] is dropped and all is sealed.
+    /// Starts the sealer thread. The thread ends after the last [`Sealer`] is dropped and the waiting requests are
+    /// done.
     ///
     /// # Errors
-    /// When the thread cannot be started.
+    /// Returns an error if the thread cannot be started.
     pub fn start(layout: Layout, vitals: &Vitals) -> std::io::Result<(Self, JoinHandle<()>)> {
         let (queue, waiting) = sync_channel(QUEUE);
         let handle = vitals.spawn("paceline-seal", move || seal_all(&layout, &waiting))?;
         Ok((Self { queue }, handle))
     }
 
-    /// Hands over logs of runs that ended under an earlier server: they are sealed when there is nothing else to do.
+    /// Queues logs of runs that ended under an earlier server. They are sealed when there is nothing else to do.
     pub fn seal_later(&self, closed: Vec<Closed>) {
         if let Err(error) = self.queue.try_send(Request::Later(closed)) {
-            tracing::warn!(%error, "logs are not sealed now but at the next start");
+            tracing::warn!(%error, "cannot queue logs for sealing: they are sealed at the next start");
         }
     }
 
-    /// Hands logs over; never waits.
+    /// Queues logs to be sealed. Never waits.
     pub fn seal(&self, closed: Closed) {
         if let Err(error) = self.queue.try_send(Request::Seal(closed)) {
-            tracing::warn!(%error, "logs are not sealed now but at the next start");
+            tracing::warn!(%error, "cannot queue logs for sealing: they are sealed at the next start");
         }
     }
 }
 
-/// Ends when the last handle is gone; what is left for later then is left for the next start.
+/// Seals logs until the last handle is dropped. Logs that are still queued for later are then sealed at the next start.
 fn seal_all(layout: &Layout, waiting: &Receiver<Request>) {
     let mut later = VecDeque::new();
     loop {
@@ -75,12 +77,12 @@ fn seal_all(layout: &Layout, waiting: &Receiver<Request>) {
             Ok(Request::Seal(closed)) => {
                 let (run, last) = (closed.run.clone(), closed.last);
                 if seal_one(layout, closed) {
-                    tracing::info!(%run, last, "its logs are sealed");
+                    tracing::info!(%run, last, "sealed the logs of this run");
                 }
             }
             Ok(Request::Later(more)) => later.extend(more),
             Err(TryRecvError::Empty) => {
-                // Thousands of lines, one for each run, would hide all others.
+                // Not logged: thousands of lines, one per run, would hide all other messages.
                 if let Some(closed) = later.pop_front() {
                     seal_one(layout, closed);
                 }
@@ -90,22 +92,22 @@ fn seal_all(layout: &Layout, waiting: &Receiver<Request>) {
     }
 }
 
-/// Seals logs; false, with a warning, where one could not be sealed.
+/// Seals logs. Returns false, with a warning, if a log could not be sealed.
 fn seal_one(layout: &Layout, Closed { run, last }: Closed) -> bool {
     let outcome = seal(&layout.folder(&run), last);
     if let Err(error) = &outcome {
-        tracing::warn!(%run, %error, "a log could not be sealed; it is still read as it is");
+        tracing::warn!(%run, %error, "cannot seal a log: it stays readable as a log");
     }
     outcome.is_ok()
 }
 
-/// Seals every log of a run up to number `last`. A log that cannot be sealed does not keep others from it.
+/// Seals every log of a run up to number `last`. A log that cannot be sealed does not prevent others from being sealed.
 ///
-/// Interrupted at any point it can be done again: a segment counts once the manifest names it, and its log goes only
-/// after the segment was read back. A log with damage stays.
+/// Sealing can be interrupted at any point and repeated. A segment counts once the manifest names it, and its log is
+/// removed only after the segment was read back. A damaged log is never removed.
 ///
 /// # Errors
-/// The first of what went wrong; the logs concerned are still there.
+/// Returns the first error. The logs concerned are still on disk.
 pub fn seal(folder: &RunFolder, last: u32) -> Result<(), StoreError> {
     let logs: BTreeSet<u32> = folder.logs()?.into_iter().filter(|&number| number <= last).collect();
     let outcomes: Vec<Result<(), StoreError>> =

@@ -1,13 +1,14 @@
-//! Sealed segments: a log's batches as Parquet, without loss, readable by anything that reads Parquet.
+//! Sealed segments: the batches of a log as Parquet, lossless, readable by any Parquet reader.
 //!
-//! Every column is INT64, delta-encoded and zstd-compressed. Batches are in the order they came; of the rest, rows
-//! of one rank's process lie together, in the order they came. Times are nanoseconds on the rank's own clock, a
-//! bucket's launch, start and end relative to the time before. The pair (`life`, `batch`) says which batch a row
-//! came in, so that replaying a segment is replaying its batches. Of the `Started` records only the newest of each
-//! process is kept, and only if its collective had not ended: bucket records supersede all others.
+//! Every column is INT64, delta-encoded and zstd-compressed. Rows of the table of batches are in order of arrival. In
+//! the other tables the rows of one incarnation are adjacent, in order of arrival. Times are nanoseconds on the rank's
+//! own clock, and a bucket's launch, start and end are relative to the time before. The pair (`life`, `batch`)
+//! identifies the batch of a row, so that replaying a segment is replaying its batches. `life` is the index of the
+//! incarnation. Of the `Started` records, only the newest of each incarnation is stored, and only if its collective had
+//! not ended: bucket records supersede all others.
 //!
-//! The [manifest](super::manifest) has a checksum of every file. A file is decoded only after it matched: the Parquet
-//! reader is not made for damaged files.
+//! The [manifest](super::manifest) has a checksum of every file. A file is decoded only after it matches, because the
+//! Parquet reader is not made for damaged files.
 
 mod rebuilt;
 mod table;
@@ -30,17 +31,18 @@ use rebuilt::Rebuilt;
 use table::Table;
 use tables::{BATCHES, BUCKETS, PROBES, SPANS, STEPS, Tables};
 
-/// A batch and when it came.
+/// A batch and the time of its arrival.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// When it came.
+    /// The time of arrival.
     pub at: ServerNanos,
     /// The batch.
     pub batch: Batch,
 }
 
 impl Received {
-    /// What it has of `steps`: only their records. `None` when that is nothing; all of it when `steps` is `None`.
+    /// Reduces the batch to the records of `steps`. Returns `None` if there are none, and the whole batch if `steps` is
+    /// `None`.
     #[must_use]
     pub fn only(mut self, steps: Option<StepRange>) -> Option<Self> {
         let Some(steps) = steps else { return Some(self) };
@@ -52,12 +54,12 @@ impl Received {
     }
 }
 
-/// `Started` records are superseded by those of their buckets.
+/// Returns whether an event is stored as a row. `Started` records are superseded by bucket records.
 fn is_kept(event: &Event) -> bool {
     !matches!(event, Event::Started(_))
 }
 
-/// The first and the last step that `batches` have a record of.
+/// Returns the first and the last step that `batches` have a record of.
 #[must_use]
 pub fn steps(batches: &[Received]) -> Option<(u64, u64)> {
     let events = batches.iter().flat_map(|received| &received.batch.events).filter(|event| is_kept(event));
@@ -67,17 +69,17 @@ pub fn steps(batches: &[Received]) -> Option<(u64, u64)> {
     })
 }
 
-/// One life of one rank's process.
+/// An incarnation of a rank, with its world size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Life {
     rank: Rank,
     incarnation: Incarnation,
-    /// What it said; version 1 has it once for all.
+    /// The world size in the incarnation's batches. Version 1 stores one world size for the whole segment.
     #[serde(default)]
     world_size: Option<u32>,
 }
 
-/// What of a segment is not a table.
+/// The content of `notes.json`: the parts of a segment that are not tables.
 #[derive(Debug, Serialize, Deserialize)]
 struct NotesFile {
     version: u32,
@@ -85,7 +87,7 @@ struct NotesFile {
     world_size: u32,
     lives: Vec<Life>,
     notes: Vec<BatchNotes>,
-    /// Versions 1 and 2 have none.
+    /// Collectives in flight. Versions 1 and 2 have none.
     #[serde(default)]
     in_flight: Vec<InFlight>,
 }
@@ -98,7 +100,7 @@ struct BatchNotes {
     drops: Vec<Drop>,
 }
 
-/// The newest collective that a process had handed over when the segment ends: where it hangs, or was killed.
+/// The newest collective that an incarnation had launched when the segment ended: where it hangs or was killed.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct InFlight {
     life: usize,
@@ -107,10 +109,10 @@ struct InFlight {
 }
 
 const NOTES: &str = "notes.json";
-/// 2: each life has its world size. 3: collectives in flight.
+/// The version of `notes.json`. Version 2 has the world size of each incarnation, version 3 the collectives in flight.
 const NOTES_VERSION: u32 = 3;
 
-/// The same batches, those that came again left out: an agent that hears no answer sends a batch again.
+/// Removes duplicate batches. An agent that receives no answer sends a batch again.
 #[must_use]
 pub fn without_repetitions(batches: Vec<Received>) -> Vec<Received> {
     let mut known = BTreeSet::new();
@@ -121,11 +123,11 @@ pub fn without_repetitions(batches: Vec<Received>) -> Vec<Received> {
     batches
 }
 
-/// Writes `batches` as segment `number` and makes it durable; returns what its files must be. No two batches may be of
-/// one number (see [`without_repetitions`]).
+/// Writes `batches` as segment `number` and makes it durable. Returns the size and checksum of each file. The batches
+/// must not contain duplicates (see [`without_repetitions`]).
 ///
 /// # Errors
-/// When a file cannot be encoded, written or synced.
+/// Returns an error if a file cannot be encoded, written or synced.
 pub fn write(
     folder: &RunFolder,
     number: u32,
@@ -176,7 +178,7 @@ fn encode(run: &RunId, batches: &[Received]) -> (Tables, NotesFile) {
     (tables, NotesFile { version, run, world_size, lives: in_order, notes, in_flight })
 }
 
-/// The newest collectives of one life.
+/// The newest started and the newest ended collective of an incarnation.
 #[derive(Default)]
 struct Newest {
     started: Option<InFlight>,
@@ -203,26 +205,26 @@ impl Newest {
     }
 }
 
-/// The batches of a segment, in the order they came.
+/// Reads the batches of a segment, in order of arrival.
 ///
 /// # Errors
-/// When a file is missing, does not match its checksum, or holds something else than [`write`] writes.
+/// Returns an error if a file is missing, does not match its checksum, or has content that [`write`] does not write.
 pub fn read(folder: &RunFolder, sealed: &Sealed) -> Result<Vec<Received>, StoreError> {
     read_steps(folder, sealed, None)
 }
 
-/// The same with only the records of `steps`, if it is not `None` (see [`Received::only`]). Other rows are passed over
-/// without being kept in memory.
+/// Reads a segment like [`read`], with only the records of `steps` if it is not `None` (see [`Received::only`]). Other
+/// rows are skipped without being held in memory.
 ///
 /// # Errors
-/// As [`read`].
+/// Returns an error in the same cases as [`read`].
 pub fn read_steps(
     folder: &RunFolder,
     sealed: &Sealed,
     steps: Option<StepRange>,
 ) -> Result<Vec<Received>, StoreError> {
     let path = folder.path.join(&sealed.name);
-    // A second line of defence, for segments without checksums: the Parquet reader panics on some damage.
+    // For segments without checksums: the Parquet reader panics on some damage.
     let decoded = catch_unwind(AssertUnwindSafe(|| decode(folder, &path, sealed, steps)));
     let decoded =
         decoded.unwrap_or_else(|_| Err(StoreError::content(&path, "the Parquet reader cannot read it")));
@@ -240,7 +242,8 @@ fn decode(
     let file: NotesFile =
         serde_json::from_slice(&notes).map_err(|error| StoreError::content(&notes_path, error))?;
     if file.version == 0 || file.version > NOTES_VERSION {
-        let reason = format!("segment version {}, this program reads 1 to {NOTES_VERSION}", file.version);
+        let reason =
+            format!("unknown segment version {} (this program reads 1 to {NOTES_VERSION})", file.version);
         return Err(StoreError::content(&notes_path, reason));
     }
     let place = Place { folder, path, sealed };
@@ -256,7 +259,7 @@ fn decode(
     Ok(rebuilt.finish())
 }
 
-/// Where the files of a segment are.
+/// The location of a segment's files.
 struct Place<'a> {
     folder: &'a RunFolder,
     path: &'a Path,
@@ -264,7 +267,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// A table, or its rows of `steps`.
+    /// Reads a table, with only the rows of `steps` if it is not `None`.
     fn table<const N: usize>(
         &self,
         name: &str,
@@ -282,7 +285,7 @@ impl Place<'_> {
     }
 }
 
-/// The content of a file of a segment, once it matches its checksum.
+/// Reads a file of a segment and verifies its checksum.
 fn content(folder: &RunFolder, path: &Path, sealed: &Sealed, name: &str) -> Result<Vec<u8>, StoreError> {
     let file = path.join(name);
     let content = folder.disk.read(&file).map_err(StoreError::io(&file, "read"))?;
@@ -291,7 +294,7 @@ fn content(folder: &RunFolder, path: &Path, sealed: &Sealed, name: &str) -> Resu
             Err(StoreError::content(&file, "it does not match its checksum"))
         }
         None if !sealed.files.is_empty() => {
-            Err(StoreError::content(&file, "the manifest has no checksum of it"))
+            Err(StoreError::content(&file, "the manifest has no checksum for it"))
         }
         _ => Ok(content),
     }

@@ -2,20 +2,20 @@
 
 use serde::Serialize;
 
-/// What stands before the checksum.
+/// The text before the checksum.
 const KEY: &str = ",\n  \"crc32\": \"";
 
-/// `value`, which must be written as an object that is not empty, with its checksum.
+/// Serializes `value` with its checksum. It must serialize to a non-empty object.
 ///
 /// # Errors
-/// When it cannot be written as JSON.
+/// Returns an error if `value` cannot be serialized.
 pub fn sign(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
     let text = serde_json::to_string_pretty(value)?;
     let body = text.strip_suffix('}').unwrap_or(&text).trim_end();
     Ok(with_checksum(body).into_bytes())
 }
 
-/// The JSON without its checksum. `None` where that does not match, or is not there.
+/// Returns the JSON without its checksum, or `None` if the checksum is missing or does not match.
 #[must_use]
 pub fn verified(text: &str) -> Option<String> {
     let (body, _) = text.rsplit_once(KEY)?;

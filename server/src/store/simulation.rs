@@ -1,15 +1,15 @@
-//! Storage under simulated faults: the real log, sealer, recovery and replay, on a disk that fails in every way there
-//! is, from a seed.
+//! Simulates storage faults: runs the real log, sealer, recovery and replay on a disk that fails in many ways, from a
+//! seed.
 //!
-//! A seed is some lives of a server. In each it restarts, takes batches of two ranks, closes the log's file while the
-//! run is silent or another run wants its place, seals, and dies: killed, or with the power cut at any operation. In
-//! between, the disk fails, fills up, or flips bits. In the end:
+//! A seed plays several server lifetimes. In each one the server starts, accepts batches of two ranks, closes the log's
+//! file while the run is silent or another run needs its place, seals, and dies: it is killed, or the power is cut at
+//! any operation. Meanwhile the disk fails, fills up or flips bits. At the end:
 //!
-//! - every acknowledged batch is there, as it was sent and in order, or damage is reported;
-//! - nothing is there that was not sent;
-//! - where no bit flipped, nothing is missing; where the disk did nothing worse than fail at once, nothing is reported.
+//! - every acknowledged batch is on disk, as it was sent and in order, or damage is reported;
+//! - no batch is on disk that was not sent;
+//! - if no bit flipped, no batch is missing; if the disk had no ambiguous fault, no damage is reported.
 //!
-//! `PACELINE_SEEDS` says how many seeds are tried (10,000), `PACELINE_SEED` tries one and prints what happened.
+//! `PACELINE_SEEDS` sets the number of seeds (10,000). `PACELINE_SEED` plays one seed and prints its trace.
 
 mod disk;
 
@@ -38,7 +38,7 @@ const RANKS: u32 = 2;
 const ROOT: &str = "/data";
 
 #[test]
-fn what_was_acknowledged_is_there_or_its_damage_is_reported() {
+fn acknowledged_batches_are_on_disk_or_reported_as_damaged() {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     if let Some(seed) = number("PACELINE_SEED") {
         return check(seed, true);
@@ -46,9 +46,9 @@ fn what_was_acknowledged_is_there_or_its_damage_is_reported() {
     for seed in 0..number("PACELINE_SEEDS").unwrap_or(SEEDS) {
         let outcome = std::panic::catch_unwind(|| check(seed, false));
         if outcome.is_err() {
-            // Once more, with a trace.
+            // Play the seed again, with a trace.
             check(seed, true);
-            panic!("seed {seed} failed once and not again: something in it is random");
+            panic!("seed {seed} failed once and then passed: the simulation is not deterministic");
         }
     }
 }
@@ -71,7 +71,7 @@ fn message(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
-/// A rank's agent: it sends its batches in order, each until it is acknowledged, or gives it up.
+/// A rank's agent. It sends its batches in order, each until the batch is acknowledged or the agent drops it.
 struct Agent {
     next: u64,
     acknowledged: Vec<u64>,
@@ -84,7 +84,8 @@ struct World {
     run: RunId,
     agents: Vec<Agent>,
     has_flips: bool,
-    /// The disk did what no program can tell from damage: it failed half-way, or left holes.
+    /// Whether the disk had a fault that no program can distinguish from damage: an operation that failed halfway, or
+    /// holes in a file.
     is_ambiguous: bool,
 }
 
@@ -95,7 +96,7 @@ impl World {
             random: ChaCha8Rng::seed_from_u64(seed ^ 0x5eed),
             layout: Layout::on(Arc::new(disk.clone()), ROOT),
             disk,
-            run: RunId::new("r").expect("it is a run id"),
+            run: RunId::new("r").expect("a valid run id"),
             agents: (0..RANKS).map(|_| Agent { next: 0, acknowledged: Vec::new() }).collect(),
             has_flips: false,
             is_ambiguous: false,
@@ -122,8 +123,8 @@ impl World {
             }
         }
         self.is_ambiguous |= self.disk.power_cut();
-        self.judge("as they are");
-        recovery::cut_torn_tails(&self.layout).expect("there are no faults any more");
+        self.judge("before recovery");
+        recovery::cut_torn_tails(&self.layout).expect("there are no more faults");
         self.judge("after recovery");
         let folder = self.layout.folder(&self.run);
         let _some_are_damaged = folder.newest().and_then(|newest| sealer::seal(&folder, newest));
@@ -138,7 +139,7 @@ impl World {
         self.disk.set_faults(Faults { errors, power_cut_at, room });
     }
 
-    /// One life of a server, up to the first thing that ends it.
+    /// Plays one server lifetime, up to the first error.
     fn live(&mut self) -> Result<(), StoreError> {
         let folder = self.layout.folder(&self.run);
         self.layout.create()?;
@@ -151,7 +152,7 @@ impl World {
                 0 => closed.extend(writer.close(&self.run)?),
                 2 => writer.rest(),
                 3 => self.send_of_another(&mut writer),
-                // The sealer is another thread: it comes when it comes, and goes on after an error.
+                // The sealer is another thread: it runs at any time, and continues after an error.
                 1 if !closed.is_empty() => {
                     let _still_a_log = sealer::seal(&folder, closed.remove(0).last);
                 }
@@ -161,16 +162,16 @@ impl World {
         Ok(())
     }
 
-    /// Another run sends a batch, and so takes the place of the file that is open. What becomes of it is not judged.
+    /// Appends a batch of another run, which takes the place of the open file. The outcome is not judged.
     fn send_of_another(&mut self, writer: &mut Writer) {
-        let other = RunId::new("other").expect("it is a run id");
+        let other = RunId::new("other").expect("a valid run id");
         let (received, batch) = sent(&other, 0, self.disk.operations());
-        let frame = wire::codec::encode(&batch).expect("it is a batch");
+        let frame = wire::codec::encode(&batch).expect("a batch can be encoded");
         let outcome = writer.append(&other, &[Record { received, frame: frame.into() }]);
         self.disk.note(|| format!("another run: {:?}", outcome.map(drop)));
     }
 
-    /// Some ranks send a batch; all of them go into one group.
+    /// Appends one batch of each of some ranks, as one group.
     fn send(&mut self, writer: &mut Writer) -> Result<Option<Closed>, StoreError> {
         let mut group = Vec::new();
         let mut senders = BTreeSet::new();
@@ -178,7 +179,7 @@ impl World {
             if self.random.random_bool(0.7) {
                 senders.insert(rank as usize);
                 let (received, batch) = sent(&self.run, rank, self.agents[rank as usize].next);
-                let frame = wire::codec::encode(&batch).expect("it is a batch");
+                let frame = wire::codec::encode(&batch).expect("a batch can be encoded");
                 group.push(Record { received, frame: frame.into() });
             }
         }
@@ -197,7 +198,7 @@ impl World {
         outcome
     }
 
-    /// What a reader finds now, against what was sent and acknowledged.
+    /// Compares what a reader finds now with what was sent and acknowledged.
     fn judge(&self, when: &str) {
         let mut found = Vec::new();
         let folder = self.layout.folder(&self.run);
@@ -221,7 +222,7 @@ impl World {
         );
     }
 
-    /// How many acknowledged batches are missing. What is there must be what was sent, in order.
+    /// Returns the number of missing acknowledged batches. Batches that are found must be as they were sent, in order.
     fn compare(&self, found: &[Received], when: &str) -> usize {
         let mut by_rank: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         for Received { at, batch } in found {
@@ -239,7 +240,8 @@ impl World {
     }
 }
 
-/// The batch that a rank sends under a number, and when it comes: functions of both.
+/// Returns the batch with a sequence number of a rank, and the time of its arrival. Both depend on rank and number
+/// only.
 fn sent(run: &RunId, rank: u32, seq: u64) -> (ServerNanos, Batch) {
     let at = MonoNanos(seq as i64 * 1_000 + i64::from(rank));
     let record = StepRecord { step: Step(seq), begin: at, end: at + 900, samples: seq, shadow: false };

@@ -1,13 +1,13 @@
-//! Steps whose records have left memory, read back from the files of their run.
+//! Reads steps whose records have left memory back from the files of their run.
 //!
 //! Only files that may hold a record of the steps are read: the [manifest](super::manifest) says which steps a segment
-//! holds. A log that is not sealed yet is read as a whole, 16 MiB at most. Of a segment only the rows of these steps
-//! are kept, and every checksum is verified, as everywhere.
+//! holds. A log that is not sealed yet is read as a whole, 16 MiB at most. Of a segment, only the rows of these steps
+//! are held in memory. Every checksum is verified.
 //!
-//! Records are gathered by the code that gathers them when they come ([`Incoming`]), in the same order: a step that is
-//! read back is the step that was closed. Only the records of other steps are left out, so that a step which closed
-//! incomplete may have records here that came too late for it. Whoever knows the step as it was analysed leaves those
-//! out.
+//! Records are gathered by the same code ([`Incoming`]) and in the same order as when they arrived, so a step that is
+//! read back equals the step that closed. There is one exception: records of other steps are left out, so a step that
+//! closed incomplete may include records here that arrived too late for it. A caller that knows the analysed step
+//! removes them.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -21,43 +21,43 @@ use super::segment::Received;
 use super::{StepRange, StoreError};
 use crate::state::incoming::{Closed, Incoming};
 
-/// What reading steps back may cost.
+/// The limits of reading steps back.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of records of steps that are not whole yet.
+    /// The largest size of the records of incomplete steps, in bytes.
     pub bytes: usize,
-    /// When to give up.
+    /// The deadline.
     pub until: Instant,
 }
 
 /// Damage in a file that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// What and where.
+    /// The damage and its place.
     pub damage: LogDamage,
-    /// The steps that the file has records of, where that is known.
+    /// The steps that the file has records of, if known.
     pub steps: Option<StepRange>,
 }
 
-/// Why steps cannot be read back.
+/// The reason why steps cannot be read back.
 #[derive(Debug, thiserror::Error)]
 pub enum NotRead {
-    /// It does not fit into memory.
+    /// The step does not fit into memory.
     #[error("the records of step {step} take more than {} MiB", bytes >> 20)]
     TooLarge {
-        /// Which step.
+        /// The step.
         step: Step,
-        /// How many bytes it may take.
+        /// The limit, in bytes.
         bytes: usize,
     },
-    /// It is not done in time.
-    #[error("the records of step {step} lie in too many files: {read} of {all} were read in time")]
+    /// The deadline passed.
+    #[error("the records of step {step} are in too many files: {read} of {all} were read in time")]
     TooLong {
-        /// The first step that was sought.
+        /// The first requested step.
         step: Step,
-        /// Files that were read.
+        /// The number of files that were read.
         read: usize,
-        /// Files that may hold records of the steps.
+        /// The number of files that may hold records of the steps.
         all: usize,
     },
     /// The run's files cannot be listed, or its manifest cannot be read.
@@ -65,11 +65,11 @@ pub enum NotRead {
     Store(#[from] StoreError),
 }
 
-/// Reads the steps of a run of `world_size` ranks back and hands them over in order, each as soon as it is whole.
+/// Reads the steps of a run of `world_size` ranks and passes them to `visit` in order, each as soon as it is complete.
 /// Returns the damage in the files that were read.
 ///
 /// # Errors
-/// See [`NotRead`], and whatever `visit` fails with.
+/// Returns an error if the steps cannot be read ([`NotRead`]), or the error of `visit`.
 pub fn each<E: From<NotRead>>(
     folder: &RunFolder,
     steps: StepRange,
@@ -102,10 +102,10 @@ pub fn each<E: From<NotRead>>(
     Ok(lost)
 }
 
-/// One step, if any of the run's files has it, and the damage in those that were read.
+/// Reads one step. Returns the step, if any file has records of it, and the damage in the files that were read.
 ///
 /// # Errors
-/// See [`NotRead`].
+/// Returns an error if the step cannot be read ([`NotRead`]).
 pub fn one(
     folder: &RunFolder,
     step: Step,
@@ -120,11 +120,11 @@ pub fn one(
     Ok((found, lost))
 }
 
-/// Steps under way.
+/// The steps that are being gathered.
 struct Gathered {
     world_size: u32,
     incoming: Incoming,
-    /// Batches may be stored twice.
+    /// The batches that were added, because a batch may be stored twice.
     known: BTreeSet<(Rank, Incarnation, BatchSeq)>,
 }
 
@@ -133,7 +133,7 @@ impl Gathered {
         Self { world_size, incoming: Incoming::new(world_size as usize), known: BTreeSet::new() }
     }
 
-    /// Adds what a batch has; returns the steps that it closes. What was refused when it came is refused again.
+    /// Adds a batch. Returns the steps that it closes. A batch that was refused when it arrived is refused again.
     fn add(&mut self, received: &Received, limits: &Limits) -> Result<Vec<Closed>, NotRead> {
         let batch = &received.batch;
         let is_new = batch.world_size == self.world_size

@@ -1,60 +1,60 @@
-//! The bytes of a log, and what can still be read of them after damage.
+//! The format of a log, and what remains readable after damage.
 //!
 //! ```text
 //! version 2    mark:4 length:u32 received:i64 frame_crc32:u32 head_crc32:u32 frame      little endian throughout
-//! version 1    length:u32 crc32:u32 received:i64 frame                                  the crc covers time and frame
+//! version 1    length:u32 crc32:u32 received:i64 frame                                  crc32 of received and frame
 //! ```
 //!
 //! A log is a sequence of entries of one version. The head's checksum covers the entry's offset in the file and the
-//! head before it: bytes that once were an entry somewhere else are none here. Since a head can be trusted without
-//! its frame, a crash can be told from damage:
+//! head before the checksum, so bytes that were an entry at another offset do not count as an entry. Since a head can
+//! be trusted without its frame, a crash is distinguished from damage:
 //!
-//! - A *torn tail* is an entry whose trustworthy head announces more bytes than the file has, or fewer bytes than any
-//!   entry has, or zeros up to the end. Its write was never finished, so it was never acknowledged.
-//! - Everything else that does not match its checksum is *damage*. Reading resumes at the next entry that matches.
+//! - A *torn tail* is one of three things: an entry whose valid head announces more bytes than the file has, fewer
+//!   bytes than any entry has, or zeros up to the end. Its write was never finished, so it was never acknowledged.
+//! - All other bytes that do not match their checksum are *damage*. Reading resumes at the next valid entry.
 
 use wire::batch::MAX_WIRE_BYTES;
 use wire::clock::ServerNanos;
 
-/// What each entry of version 2 begins with: as a length, more than any entry of version 1 has.
+/// The first bytes of each entry of version 2. Read as the length of a version 1 entry, they exceed the largest length.
 const MARK: [u8; 4] = *b"\xb6PL2";
 const HEAD_BYTES: usize = 24;
 const HEAD_BYTES_V1: usize = 16;
-/// A frame begins with this (see [`wire::codec`]); entries of version 1 have no mark of their own.
+/// The first bytes of a frame (see [`wire::codec`]). Entries of version 1 have no mark of their own.
 const FRAME_MAGIC: &[u8] = b"PCLB";
 
 /// One entry of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When the batch came.
+    /// The time when the batch arrived.
     pub received: ServerNanos,
     /// The batch's frame.
     pub frame: Vec<u8>,
 }
 
-/// Bytes that hold no readable entry, and did.
+/// A damaged range of bytes, which held at least one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// Where they begin.
+    /// The offset of the range.
     pub at: u64,
-    /// How many they are.
+    /// The length of the range, in bytes.
     pub bytes: u64,
 }
 
-/// What a log holds.
+/// The content of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// Its readable entries, in order.
+    /// The readable entries, in order.
     pub entries: Vec<Entry>,
-    /// Damage. Each gap held at least one entry.
+    /// The damaged ranges.
     pub gaps: Vec<Gap>,
-    /// Bytes of a write that was never finished, at the end.
+    /// The length of the torn tail, in bytes.
     pub torn: u64,
-    /// True when an older program wrote the log.
+    /// Whether an older version wrote the log.
     pub is_version_1: bool,
 }
 
-/// Appends an entry to `bytes`. `at` is where the entry will lie in its file.
+/// Appends an entry to `bytes`. `at` is the entry's offset in its file.
 pub fn write_entry(bytes: &mut Vec<u8>, at: u64, received: ServerNanos, frame: &[u8]) {
     let mut head = [0; HEAD_BYTES];
     head[..4].copy_from_slice(&MARK);
@@ -100,22 +100,22 @@ pub fn read(bytes: &[u8]) -> Contents {
     contents
 }
 
-/// Whether an older program wrote the log. A damaged first mark makes one of version 2 look older; then another head, or
-/// the rest of the first one, says what it is. To look for entries of both versions would be wrong: those of version 1
-/// do not say where they lie, so that a sender can put one into a frame.
+/// Returns whether an older version wrote the log. A log of version 2 with a damaged first mark looks older; another
+/// head, or the rest of the first head, then identifies it. Searching for entries of both versions would be wrong:
+/// entries of version 1 do not contain their offset, so a sender could put one into a frame.
 fn is_version_1(bytes: &[u8]) -> bool {
     let (newer, older) = (Reader { bytes, is_version_1: false }, Reader { bytes, is_version_1: true });
     let is_newer = || newer.has_head_without_mark() || (0..bytes.len()).any(|at| newer.head(at).is_some());
     !bytes.starts_with(&MARK) && (older.entry_v1(0).is_some() || !is_newer())
 }
 
-/// What lies at an offset.
+/// The result of reading at an offset.
 enum Look {
-    /// An entry, and where the next one begins.
+    /// An entry, and the offset of the next one.
     Whole(Entry, usize),
-    /// The beginning of a write that was never finished.
+    /// A torn tail.
     Torn,
-    /// Anything else. The next entry begins at `next`, or the log ends there.
+    /// Damage. The next entry begins at `next`, or the log ends there.
     Damaged { next: usize },
 }
 
@@ -150,12 +150,12 @@ impl Reader<'_> {
         }
     }
 
-    /// Where the first trustworthy entry from `from` on begins.
+    /// Returns the offset of the first valid head or entry at or after `from`.
     fn find(&self, from: usize) -> Option<usize> {
         (from..self.bytes.len()).find(|&at| self.head(at).is_some() || self.entry_v1(at).is_some())
     }
 
-    /// Whether the log begins with a head of version 2 whose mark alone is damaged.
+    /// Returns whether the log begins with a head of version 2 in which only the mark is damaged.
     fn has_head_without_mark(&self) -> bool {
         let head = self.bytes.get(MARK.len()..HEAD_BYTES);
         head.is_some_and(|head| {
@@ -164,7 +164,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The head of an entry of version 2.
+    /// Returns the head of a version 2 entry at an offset, if it is valid.
     fn head(&self, at: usize) -> Option<Head> {
         if self.is_version_1 {
             return None;
@@ -176,7 +176,7 @@ impl Reader<'_> {
         is_right.then_some(Head { length, received, frame_checksum: word(head, 16)? })
     }
 
-    /// A whole entry of version 1, and where the next one begins.
+    /// Returns a complete version 1 entry at an offset and the offset of the next one, if it is valid.
     fn entry_v1(&self, at: usize) -> Option<(Entry, usize)> {
         let (head, frame) = self.head_v1(at)?;
         let length = word(head, 0)? as usize;
@@ -189,7 +189,7 @@ impl Reader<'_> {
         is_right.then(|| (Entry { received, frame: frame.to_vec() }, at + HEAD_BYTES_V1 + length))
     }
 
-    /// The head of what may be an entry of version 1, and all bytes behind it.
+    /// Splits the bytes at an offset into a version 1 head and the bytes after it, if they look like an entry.
     fn head_v1(&self, at: usize) -> Option<(&[u8], &[u8])> {
         let (head, frame) = self.bytes.get(at..)?.split_at_checked(HEAD_BYTES_V1)?;
         let is_likely = self.is_version_1
@@ -198,7 +198,8 @@ impl Reader<'_> {
         is_likely.then_some((head, frame))
     }
 
-    /// Nothing vouches for a head of version 1. One that announces more than there is was most likely torn.
+    /// Returns whether the entry at an offset is probably a torn tail of version 1: its head announces more bytes than
+    /// the log has. Heads of version 1 have no checksum, so this is not certain.
     fn is_torn_v1(&self, at: usize) -> bool {
         self.head_v1(at)
             .is_some_and(|(head, frame)| word(head, 0).is_some_and(|length| length as usize > frame.len()))

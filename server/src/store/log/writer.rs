@@ -1,8 +1,7 @@
-//! What the log does with files: append, sync, close.
+//! The files of the log: appending, syncing and closing.
 //!
-//! A run has one log that is written to. Its file is open only while the run is busy: the files that were written to
-//! longest ago are closed, and opened again for the next batch, so that the files that are open do not grow with the
-//! runs.
+//! A run has one log that is written to. Its file is open only while the run is busy: the least recently written files
+//! are closed, and reopened for the next batch, so the number of open files does not grow with the number of runs.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -18,85 +17,87 @@ use crate::store::disk::AppendFile;
 use crate::store::folder::RunFolder;
 use crate::store::sealer::Closed;
 
-/// Files that are open at most, where the process may have enough of them. A run that sends while all are taken costs
-/// the one that was written to longest ago its place: some 20 us to open it again, where a sync takes milliseconds.
+/// The largest number of open files, if the process may open enough. A run that sends while all are in use closes the
+/// least recently written file. Reopening that file takes about 20 us, and a sync takes milliseconds.
 const MOST_FILES: usize = 128;
 
-/// How many logs may have their file open, in a process that may open `files_allowed` files: a quarter of them.
+/// Returns the number of logs that may have their file open, in a process that may open `files_allowed` files: a
+/// quarter of them.
 #[must_use]
 pub fn most_open(files_allowed: usize) -> usize {
     (files_allowed / 4).clamp(4, MOST_FILES)
 }
 
-/// A log of this size is closed, to be sealed into a segment, and a new one begun. Sealing and replaying hold one
-/// of them in memory, some 100 MB once it is decoded.
+/// The size at which a log is closed, to be sealed into a segment, and a new log begins, in bytes. Sealing and
+/// replaying hold one log in memory, about 100 MB once it is decoded.
 const ROTATE_BYTES: u64 = 16 << 20;
 
 /// A batch to append.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// When it came.
+    /// The time when the batch arrived.
     pub received: ServerNanos,
-    /// Its bytes.
+    /// The batch's frame.
     pub frame: Bytes,
 }
 
 type File = Box<dyn AppendFile>;
 
-/// The log of a run that is written to.
+/// A log that is written to.
 struct OpenLog {
     number: u32,
-    /// Where the next entry goes: all before it is whole.
+    /// The offset of the next entry. All bytes before it are complete entries.
     end: u64,
-    /// `None` while the run is silent.
+    /// The open file, or `None` while the run is silent.
     file: Option<File>,
-    /// When it was last written to.
+    /// The turn in which the log was last written to.
     turn: u64,
 }
 
-/// The logs of all runs that are written to, one a run.
+/// The logs of all runs that are written to, one per run.
 pub struct Writer {
     layout: Layout,
     logs: BTreeMap<RunId, OpenLog>,
-    /// The runs whose log has its file open, by the turn in which it was last written to.
+    /// The runs whose log has an open file, by the turn in which it was last written to.
     open: BTreeMap<u64, RunId>,
     turn: u64,
-    /// The turn at the last [`Self::rest`].
+    /// The turn of the last call of [`Self::rest`].
     rested: u64,
     most_open: usize,
     rotate_bytes: u64,
 }
 
 impl Writer {
-    /// Without any log.
+    /// Creates a writer without logs.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         let (logs, open) = (BTreeMap::new(), BTreeMap::new());
         Self { layout, logs, open, turn: 0, rested: 0, most_open: MOST_FILES, rotate_bytes: ROTATE_BYTES }
     }
 
-    /// The same with logs of another size.
+    /// Sets the size at which logs are closed.
     #[cfg(test)]
     pub fn rotating_at(self, rotate_bytes: u64) -> Self {
         Self { rotate_bytes, ..self }
     }
 
-    /// The same with at most `most_open` files open.
+    /// Sets the largest number of open files.
     #[must_use]
     pub fn holding_open(self, most_open: usize) -> Self {
         Self { most_open: most_open.max(1), ..self }
     }
 
-    /// How many files are open.
+    /// Returns the number of open files.
     #[must_use]
     pub fn open_files(&self) -> usize {
         self.open.len()
     }
 
-    /// Appends batches of one run and syncs them. Returns the log when it is full, closed, to be sealed.
+    /// Appends batches of one run and syncs them. If the log is then full, closes it and returns it to be sealed.
     ///
     /// # Errors
-    /// When they are not all on disk. None may be acknowledged then, though some may be found there.
+    /// Returns an error if not all batches are on disk. None of them may then be acknowledged, though some may be on
+    /// disk.
     pub fn append(&mut self, run: &RunId, group: &[Record]) -> Result<Option<Closed>, StoreError> {
         let folder = self.layout.folder(run);
         let (mut log, mut file) = self.take(run, &folder)?;
@@ -106,8 +107,8 @@ impl Writer {
             write_entry(&mut bytes, at, *received, frame);
         }
         if let Err(error) = file.append(&bytes) {
-            // A disk that is full: what was written of it goes, and this log goes on once there is room. (A new one for
-            // every try would leave thousands of empty files.)
+            // The disk may be full: the partial write is cut, and the log continues once there is room. A new log for
+            // every try would leave thousands of empty files.
             let error = StoreError::io(&folder.log(log.number), "append")(error);
             if file.cut(log.end).is_ok() {
                 self.put_back(run, log, file);
@@ -115,8 +116,8 @@ impl Writer {
             return Err(error);
         }
         if let Err(error) = file.sync() {
-            // What is on disk beyond `end` is unknown, and so is what the kernel thinks of it: the next append begins a
-            // new log.
+            // The content of the file beyond `end` is unknown, and so is the kernel's view of it: the next append
+            // begins a new log.
             let error = StoreError::io(&folder.log(log.number), "sync")(error);
             let _cut_if_possible = file.cut(log.end).and_then(|()| file.sync());
             return Err(error);
@@ -129,10 +130,10 @@ impl Writer {
         Ok(None)
     }
 
-    /// Closes the log of a run that is over. Returns the newest log there is, which may be of an earlier server.
+    /// Closes the log of a run that is over. Returns the run's newest log, which may be from an earlier server.
     ///
     /// # Errors
-    /// When the run's directory cannot be listed.
+    /// Returns an error if the run's directory cannot be listed.
     pub fn close(&mut self, run: &RunId) -> Result<Option<Closed>, StoreError> {
         let last = match self.logs.remove(run) {
             Some(log) => {
@@ -144,7 +145,7 @@ impl Writer {
         Ok(last.map(|last| Closed { run: run.clone(), last }))
     }
 
-    /// Closes the files that were not written to since the last time this was called.
+    /// Closes the files that were not written to since the previous call.
     pub fn rest(&mut self) {
         while let Some((&turn, _)) = self.open.first_key_value()
             && turn <= self.rested
@@ -162,8 +163,8 @@ impl Writer {
         }
     }
 
-    /// The log of a run, with its file open; a new one if need be. The caller [puts it back](Self::put_back), or drops it
-    /// so that the next batch begins a new log.
+    /// Returns the log of a run with its file open, and creates the log if there is none. The caller [puts it
+    /// back](Self::put_back), or drops it so that the next batch begins a new log.
     fn take(&mut self, run: &RunId, folder: &RunFolder) -> Result<(OpenLog, File), StoreError> {
         if let Some(file) = self.logs.get_mut(run).and_then(|log| log.file.take())
             && let Some(log) = self.logs.remove(run)
@@ -189,7 +190,8 @@ impl Writer {
     }
 }
 
-/// Opens a log whose file was closed. `None` when it was removed or has another length: the run then gets a new log.
+/// Reopens the file of a log. Returns `None` if the file was removed or its length has changed. The run then gets a new
+/// log.
 fn reopen(folder: &RunFolder, number: u32, end: u64) -> Result<Option<File>, StoreError> {
     let path = folder.log(number);
     match folder.disk.reopen(&path) {
@@ -199,7 +201,7 @@ fn reopen(folder: &RunFolder, number: u32, end: u64) -> Result<Option<File>, Sto
     }
 }
 
-/// Begins a log with a number that no log or segment of the run has, durably.
+/// Creates a log durably, with a number that no log or segment of the run has.
 fn create(folder: &RunFolder) -> Result<(OpenLog, File), StoreError> {
     let disk = folder.disk.as_ref();
     disk.create_folder(&folder.path).map_err(StoreError::io(&folder.path, "create"))?;
@@ -208,7 +210,7 @@ fn create(folder: &RunFolder) -> Result<(OpenLog, File), StoreError> {
     let file = disk.create(&path).map_err(StoreError::io(&path, "create"))?;
     for folder in [Some(folder.path.as_path()), folder.path.parent()].into_iter().flatten() {
         if let Err(error) = disk.sync_folder(folder) {
-            // Each try would leave an empty file.
+            // Otherwise each try would leave an empty file.
             let _left_behind = disk.remove(&path);
             return Err(StoreError::io(folder, "sync")(error));
         }
@@ -229,7 +231,7 @@ mod tests {
         (0..count).map(|run| RunId::new(format!("r{run}")).unwrap()).collect()
     }
 
-    /// The frames in each log of a run.
+    /// Returns the frames in each log of a run.
     fn frames(layout: &Layout, run: &RunId) -> Vec<Vec<Vec<u8>>> {
         let folder = layout.folder(run);
         let read = |number| format::read(&folder.disk.read(&folder.log(number)).unwrap());
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn many_runs_share_few_files_and_each_goes_on_with_its_log() {
+    fn many_runs_share_few_open_files_and_each_continues_its_log() {
         let root = tempfile::tempdir().unwrap();
         let layout = Layout::new(root.path());
         let mut writer = Writer::new(layout.clone()).holding_open(3);
@@ -257,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_log_that_was_changed_from_outside_is_left_alone() {
+    fn a_log_whose_length_changed_while_closed_is_not_appended_to() {
         let root = tempfile::tempdir().unwrap();
         let layout = Layout::new(root.path());
         let mut writer = Writer::new(layout.clone());
@@ -266,7 +268,7 @@ mod tests {
             writer.append(run, &[record("a")]).unwrap();
         }
         writer.rest();
-        assert_eq!(writer.open_files(), 3, "they were written to just now");
+        assert_eq!(writer.open_files(), 3, "all were written to since the last call");
         writer.append(kept, &[record("b")]).unwrap();
         writer.rest();
         assert_eq!(writer.open_files(), 1);

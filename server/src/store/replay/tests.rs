@@ -1,7 +1,7 @@
-//! Data directories of every format version, which are under `server/tests/data/stored`.
+//! Tests of data directories of every format version, stored in `server/tests/data/stored`.
 //!
-//! Each is of a `char_lm` of 24 steps on two ranks: `sealed` ended, the server of `logs` was killed and not started
-//! again, that of `both` was killed and started again.
+//! Each holds a run of `char_lm` with 24 steps on two ranks. In `sealed` the run ended. In `logs` the server was killed
+//! and not restarted. In `both` it was killed and restarted.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Steps of the only run in a data directory, and what is missing.
+/// Returns the number of steps of the only run in a data directory, and the keys of what is missing.
 fn steps(layout: &Layout) -> (usize, Vec<&'static str>) {
     let mut all = all(layout).unwrap();
     assert_eq!(all.aside, BTreeMap::new());
@@ -29,7 +29,7 @@ fn steps(layout: &Layout) -> (usize, Vec<&'static str>) {
     (run.newest_steps(usize::MAX).len(), condition.to_missing().into_keys().collect())
 }
 
-/// Opens one as a server would, twice, with all of it sealed in between.
+/// Replays a data directory twice, as a server does, and seals all of it in between.
 fn check(name: &str, expected: usize, missing: &[&str]) {
     let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/stored").join(name);
     let directory = tempfile::tempdir().unwrap();
@@ -58,9 +58,9 @@ fn data_directories_of_every_version_are_read() {
     check("v4/both", 24, &[]);
 }
 
-/// Without checksums damage cannot be told, which the report says; but no damage ends the program.
+/// Without checksums, damage may not be detected, and the report says so. No damage may end the program.
 #[test]
-fn damage_to_a_segment_without_checksums_does_no_harm() {
+fn a_damaged_segment_without_checksums_is_reported_or_its_run_is_set_aside() {
     let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/stored/v1/sealed");
     let directory = tempfile::tempdir().unwrap();
     copy(&stored, directory.path());

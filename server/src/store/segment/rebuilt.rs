@@ -1,4 +1,4 @@
-//! The rows of a segment's tables as the batches they were.
+//! Rebuilds batches from the rows of a segment's tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ pub(super) struct Rebuilt {
     path: PathBuf,
     batches: Vec<Received>,
     index: BTreeMap<(i64, i64), usize>,
-    /// Batches that an older program wrote more than once: their records are there as often.
+    /// Batches that an older version wrote more than once, with their records repeated as often.
     repeated: BTreeSet<usize>,
 }
 
 impl Rebuilt {
-    /// Batches without records: `table` says which there are, in the order they came.
+    /// Creates batches without records from the table of batches, which is in order of arrival.
     pub(super) fn new(path: &Path, file: &NotesFile, table: &Table<5>) -> Result<Self, StoreError> {
         let mut rebuilt = Self {
             path: path.to_owned(),
@@ -32,7 +32,7 @@ impl Rebuilt {
         };
         for [life, seq, received, mono, unix] in table.rows() {
             let Some(who) = usize::try_from(life).ok().and_then(|life| file.lives.get(life)) else {
-                return Err(StoreError::content(path, format!("no life {life} in notes.json")));
+                return Err(StoreError::content(path, format!("notes.json has no life {life}")));
             };
             if let Some(&first) = rebuilt.index.get(&(life, seq)) {
                 rebuilt.repeated.insert(first);
@@ -56,7 +56,7 @@ impl Rebuilt {
         Ok(rebuilt)
     }
 
-    /// The batches, complete.
+    /// Returns the complete batches.
     pub(super) fn finish(mut self) -> Vec<Received> {
         for &at in &self.repeated {
             if let Some(Received { batch, .. }) = self.batches.get_mut(at) {
@@ -162,11 +162,11 @@ impl Rebuilt {
 
     fn choose<'a, T>(&self, what: &str, all: &'a [T], number: i64) -> Result<&'a T, StoreError> {
         let chosen = usize::try_from(number).ok().and_then(|index| all.get(index));
-        chosen.ok_or_else(|| StoreError::content(&self.path, format!("{what} {number} means nothing")))
+        chosen.ok_or_else(|| StoreError::content(&self.path, format!("unknown {what} {number}")))
     }
 }
 
-/// Leaves the first of equal items.
+/// Removes all but the first of equal items.
 fn keep_first<T: PartialEq>(items: &mut Vec<T>) {
     let mut kept: Vec<T> = Vec::with_capacity(items.len() / 2);
     for item in items.drain(..) {

@@ -1,4 +1,4 @@
-//! A table of INT64 columns as one Parquet file.
+//! A table of INT64 columns, stored as one Parquet file.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -13,12 +13,13 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 
-/// Keys that are read at a time.
+/// The number of keys read at a time.
 const KEYS_AT_ONCE: usize = 1 << 16;
-/// So few rows are one miniblock of the encoding, from which compression gains nothing.
+/// The number of rows below which a table is not compressed. They fit into one miniblock of the encoding, from which
+/// compression gains nothing.
 const FEW_ROWS: usize = 32;
 
-/// A column, and the values in it that are wanted.
+/// A column, and the range of its values that is wanted.
 pub(super) type Key = (&'static str, RangeInclusive<i64>);
 
 /// `N` named columns of equal length.
@@ -42,7 +43,7 @@ impl<const N: usize> Table<N> {
         (0..self.columns[0].len()).map(|row| std::array::from_fn(|column| self.columns[column][row]))
     }
 
-    /// Puts rows of one value in the first column together, without changing their order among themselves.
+    /// Sorts the rows by the first column. Rows with equal values keep their order.
     pub(super) fn group(&mut self) {
         let mut order: Vec<usize> = (0..self.columns[0].len()).collect();
         order.sort_by_key(|&row| self.columns[0][row]);
@@ -51,7 +52,7 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// A Parquet file with these columns.
+    /// Encodes the columns as a Parquet file.
     pub(super) fn encode(&self) -> Result<Vec<u8>, ParquetError> {
         let field = |name: &&'static str| {
             let field = Type::primitive_type_builder(name, PhysicalType::INT64);
@@ -80,7 +81,7 @@ impl<const N: usize> Table<N> {
         writer.into_inner()
     }
 
-    /// The columns `names` of a Parquet file, which may have others, in any order.
+    /// Decodes the columns `names` of a Parquet file. The file may have other columns, in any order.
     pub(super) fn decode(file: Bytes, names: [&'static str; N]) -> Result<Self, String> {
         let reader = File::new(file).map_err(|error| error.to_string())?;
         let mut table = Self::new(names);
@@ -90,7 +91,7 @@ impl<const N: usize> Table<N> {
         table.checked()
     }
 
-    /// The same with only the rows whose key is wanted.
+    /// Decodes like [`Self::decode`], with only the rows whose key is wanted.
     pub(super) fn decode_where(file: Bytes, names: [&'static str; N], key: Key) -> Result<Self, String> {
         let mut table = Self::new(names);
         table.read_where(file, &key).map_err(|error| error.to_string())?;
@@ -120,7 +121,7 @@ impl<const N: usize> Table<N> {
     fn checked(self) -> Result<Self, String> {
         let rows = self.columns[0].len();
         if self.columns.iter().any(|column| column.len() != rows) {
-            return Err("its columns are not equally long".into());
+            return Err("its columns differ in length".into());
         }
         Ok(self)
     }
@@ -137,7 +138,7 @@ fn read_column(reader: &File, name: &str) -> Result<Vec<i64>, ParquetError> {
     Ok(values)
 }
 
-/// A column of a row group, and how many rows that has.
+/// Opens a column of a row group. Returns it with the number of rows of the group.
 fn open_column(
     reader: &File,
     group: usize,
@@ -157,7 +158,7 @@ fn open_column(
     }
 }
 
-/// The rows of a group whose `key` is among `wanted`, as stretches.
+/// Returns the rows of a group whose key is wanted, as ranges.
 fn rows_where(reader: &File, group: usize, (key, wanted): &Key) -> Result<Vec<Range<usize>>, ParquetError> {
     let (mut column, rows) = open_column(reader, group, key)?;
     let (mut found, mut keys): (Vec<Range<usize>>, _) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Batches as the rows of a segment's tables.
+//! Converts batches to the rows of a segment's tables.
 
 use parquet::errors::ParquetError;
 use wire::batch::Batch;
@@ -56,7 +56,7 @@ impl Tables {
         let key = batch.seq.0 as i64;
         self.batches.push([life, key, at.0, batch.anchor.mono.0, batch.anchor.unix.0]);
         for probe in &batch.probes {
-            // Wraps, as all differences here do, so that every value survives.
+            // Differences wrap here and below, so that every value is restored exactly.
             let inside = probe.server_sent.0.wrapping_sub(probe.server_received.0);
             let round = probe.received.0.wrapping_sub(probe.sent.0);
             self.probes.push([life, key, probe.sent.0, probe.server_received.0, inside, round]);
@@ -104,8 +104,8 @@ impl Tables {
         }
     }
 
-    /// Records of one life lie together: what differs little is then next to each other. Only the table of
-    /// batches says in which order they came.
+    /// Makes the rows of each incarnation adjacent, because similar values next to each other compress better. Only the
+    /// table of batches keeps the order of arrival.
     pub(super) fn group(&mut self) {
         self.probes.group();
         self.steps.group();
@@ -113,7 +113,7 @@ impl Tables {
         self.buckets.group();
     }
 
-    /// The files and their content.
+    /// Encodes the tables. Returns the name and content of each file.
     pub(super) fn encode(&self) -> Result<[(&'static str, Vec<u8>); 5], ParquetError> {
         Ok([
             ("batches.parquet", self.batches.encode()?),

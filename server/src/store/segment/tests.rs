@@ -1,4 +1,4 @@
-//! A segment gives back what went in.
+//! Tests that segments return the batches that were written.
 
 use wire::batch::{Bye, Hello};
 use wire::clock::{ClockAnchor, MonoNanos, Probe, UnixNanos};
@@ -79,7 +79,7 @@ fn batches() -> Vec<Received> {
     (0..6).map(|i| Received { at: ServerNanos(i), batch: batch(i as u32 % 2, i as u64 / 2) }).collect()
 }
 
-/// A run's directory that goes with the value, and a log with these batches.
+/// Creates a run's directory with a log of these batches. The directory is removed when the first value is dropped.
 fn stored(batches: &[Received]) -> (tempfile::TempDir, RunFolder) {
     let directory = tempfile::tempdir().unwrap();
     let folder = Layout::new(directory.path()).folder(&RunId::new("r").unwrap());
@@ -107,22 +107,22 @@ fn read_back(folder: &RunFolder) -> (Vec<Received>, Condition) {
 }
 
 #[test]
-fn a_segment_gives_its_batches_back() {
+fn a_segment_returns_its_batches() {
     let (_directory, folder) = stored(&batches());
     seal(&folder, 1).unwrap();
     assert!(!folder.log(1).exists());
     assert_eq!(read_back(&folder), (batches(), Condition::default()));
 }
 
-/// A process that was killed in a collective, or hangs in it: the figure is the same after the server's restart.
+/// A process was killed in a collective, or hangs in it: the report is the same after the server's restart.
 #[test]
-fn the_newest_collective_of_a_process_is_kept_while_it_has_not_ended() {
+fn the_newest_collective_in_flight_of_a_process_is_stored() {
     let started = |seq: u64| {
         let (step, launch) = (Step(seq / 2), MonoNanos(seq as i64));
         Event::Started(Started { step, comm: Comm(0), seq: Seq(seq), bucket: Bucket(1), bytes: 8, launch })
     };
     let mut sent = batches();
-    // Both ranks' collective 4 ends in their last batch.
+    // On both ranks, collective 4 ends in the last batch.
     sent[4].batch.events.extend([started(3), started(4), started(5), started(6)]);
     sent[5].batch.events.push(started(4));
     let (_directory, folder) = stored(&sent);
@@ -133,12 +133,12 @@ fn the_newest_collective_of_a_process_is_kept_while_it_has_not_ended() {
 }
 
 #[test]
-fn sealing_can_be_interrupted_and_done_again() {
+fn interrupted_sealing_can_be_repeated() {
     let (_directory, folder) = stored(&batches());
-    // A crash in the middle of the first try left half a segment that no manifest names.
+    // A crash during the first attempt left a partial segment that no manifest names.
     write(&folder, 1, &batches()[..2]).unwrap();
     seal(&folder, 1).unwrap();
-    // A crash after the manifest left the log.
+    // A crash after writing the manifest left the log.
     std::fs::write(folder.log(1), log(&batches())).unwrap();
     seal(&folder, 1).unwrap();
     assert!(!folder.log(1).exists());
@@ -146,14 +146,14 @@ fn sealing_can_be_interrupted_and_done_again() {
     assert_eq!(read_back(&folder), (batches(), Condition::default()));
 }
 
-/// An agent that hears no answer sends a batch again: the log has it twice, a segment once.
+/// An agent that receives no answer sends a batch again: the log has it twice, a segment once.
 #[test]
-fn a_batch_that_was_stored_twice_keeps_its_records() {
+fn a_batch_that_was_stored_twice_is_read_once() {
     let twice: Vec<Received> = batches().into_iter().flat_map(|batch| [batch.clone(), batch]).collect();
     let (_directory, folder) = stored(&twice);
     seal(&folder, 1).unwrap();
     assert_eq!(read_back(&folder), (batches(), Condition::default()));
-    // Older programs wrote it twice.
+    // Older versions wrote the batch twice.
     let sealed = Manifest::read(&folder).unwrap().segments.remove(0);
     let files = write(&folder, 1, &twice).unwrap();
     assert_eq!(read(&folder, &Sealed { files, ..sealed }).unwrap(), batches());
@@ -165,7 +165,7 @@ fn segments_and_logs_are_read_in_the_order_they_were_written() {
     std::fs::write(folder.log(2), log(&batches()[2..4])).unwrap();
     std::fs::write(folder.log(3), log(&batches()[4..])).unwrap();
     assert_eq!(read_back(&folder).0, batches());
-    // Another order of sealing than the sealer's.
+    // Seal in another order than the sealer does.
     std::fs::rename(folder.log(1), folder.path.join("aside")).unwrap();
     seal(&folder, 2).unwrap();
     std::fs::rename(folder.path.join("aside"), folder.log(1)).unwrap();
@@ -175,9 +175,10 @@ fn segments_and_logs_are_read_in_the_order_they_were_written() {
     assert_eq!(read_back(&folder).0, batches());
 }
 
-/// A bit is flipped somewhere in a log of six batches: five are left, before sealing and after, and the file stays.
+/// A bit is flipped at any place in a log of six batches: five batches remain, before and after sealing, and the log
+/// stays.
 #[test]
-fn a_flipped_bit_in_a_log_costs_one_batch_and_is_reported_for_good() {
+fn a_flipped_bit_in_a_log_costs_one_batch_and_stays_reported() {
     let whole = log(&batches());
     for at in (0..whole.len()).step_by(7) {
         let (_directory, folder) = stored(&batches());
@@ -199,9 +200,9 @@ fn a_flipped_bit_in_a_log_costs_one_batch_and_is_reported_for_good() {
     }
 }
 
-/// Wherever a bit of a segment is flipped, its batches are reported as lost, and no figure is silently another.
+/// Wherever a bit of a segment is flipped, its batches are reported as lost, and no figure changes silently.
 #[test]
-fn a_flipped_bit_in_a_segment_is_noticed() {
+fn a_flipped_bit_in_a_segment_is_detected() {
     let (_directory, folder) = stored(&batches());
     std::fs::write(folder.log(2), log(&batches())).unwrap();
     seal(&folder, 1).unwrap();
@@ -213,7 +214,7 @@ fn a_flipped_bit_in_a_segment_is_noticed() {
             spoilt[at] ^= 1 << (at % 8);
             std::fs::write(&path, &spoilt).unwrap();
             let (left, condition) = read_back(&folder);
-            assert_eq!(left, batches(), "those of the log are still there");
+            assert_eq!(left, batches(), "the batches of the log remain");
             assert_eq!((condition.damage.len(), condition.damage[0].batches), (1, 6));
             assert!(condition.damage[0].reason.contains("checksum"), "{condition:?}");
         }
@@ -221,7 +222,7 @@ fn a_flipped_bit_in_a_segment_is_noticed() {
     }
 }
 
-/// A segment that is damaged while its log is still there is written again.
+/// A segment that is damaged while its log still exists is written again.
 #[test]
 fn a_log_is_removed_only_when_its_segment_can_be_read() {
     let (_directory, folder) = stored(&batches());
@@ -235,7 +236,7 @@ fn a_log_is_removed_only_when_its_segment_can_be_read() {
 }
 
 #[test]
-fn a_segment_with_a_missing_column_says_which_file_and_column() {
+fn an_error_of_a_missing_column_names_the_file_and_the_column() {
     let (_directory, folder) = stored(&batches());
     seal(&folder, 1).unwrap();
     let path = folder.segment(1);

@@ -1,8 +1,8 @@
-//! A disk in memory that does whatever a real one may do.
+//! A disk in memory with all faults that a real disk may have.
 //!
-//! What was synced survives a power cut; of everything else any part does: each change of a name by itself, any prefix
-//! of what was appended to a file, or all of it with holes. Operations fail, before or after they had some effect. The
-//! disk may be full, the power may go at any operation, and bits may flip in what lies on it.
+//! Synced data survives a power cut. Any part of unsynced data survives: each change of a name independently, and any
+//! prefix of the bytes appended to a file, or such a prefix with holes. Operations fail before or after they had some
+//! effect. The disk may be full, the power may be cut at any operation, and bits may flip in stored data.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -15,18 +15,18 @@ use rand_chacha::rand_core::SeedableRng as _;
 
 use crate::store::disk::{AppendFile, Disk};
 
-/// Which faults there are.
+/// The faults to inject.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// One operation in this many fails; 0 for none.
+    /// The chance of failure is one in this many operations; 0 for none.
     pub errors: u32,
-    /// The power goes at this operation, counted from now.
+    /// The power is cut at this operation, counted from now.
     pub power_cut_at: Option<u64>,
-    /// How many bytes may be appended before the disk is full.
+    /// The number of bytes that may be appended before the disk is full.
     pub room: Option<usize>,
 }
 
-/// The disk; clones share it.
+/// The disk. Clones share it.
 #[derive(Clone, Debug)]
 pub struct SimulatedDisk {
     state: Arc<Mutex<State>>,
@@ -59,7 +59,7 @@ struct Change {
     removed: Option<PathBuf>,
 }
 
-/// A file: what programs read, and what a power cut leaves.
+/// The content of a file: what programs read, and what is durable.
 #[derive(Debug, Default)]
 struct Content {
     seen: Vec<u8>,
@@ -67,7 +67,7 @@ struct Content {
 }
 
 impl SimulatedDisk {
-    /// An empty disk without faults, whose folder `root` exists.
+    /// Creates an empty disk without faults, on which the folder `root` exists.
     pub fn new(seed: u64, root: &Path, traced: bool) -> Self {
         let names = BTreeMap::from([(root.to_owned(), Node::Folder)]);
         let state = State {
@@ -88,36 +88,36 @@ impl SimulatedDisk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on, these faults.
+    /// Sets the faults from now on.
     pub fn set_faults(&self, faults: Faults) {
         let mut state = self.state();
         let from = state.operations;
         state.faults = Faults { power_cut_at: faults.power_cut_at.map(|at| from + at), ..faults };
     }
 
-    /// The power goes, and comes back. Returns whether some file has holes where it was not synced.
+    /// Cuts the power and restores it. Returns whether some file has holes in its unsynced part.
     pub fn power_cut(&self) -> bool {
         let mut state = self.state();
         state.note(|| "power cut".into());
         state.power_cut()
     }
 
-    /// True when the power is gone.
+    /// Returns true if the power is off.
     pub fn is_off(&self) -> bool {
         self.state().is_off
     }
 
-    /// Flips a bit of one file, if there is any. Returns its path.
+    /// Flips a bit of one file, if there is one. Returns the file's path.
     pub fn flip_a_bit(&self) -> Option<PathBuf> {
         self.state().flip_a_bit()
     }
 
-    /// How many operations there were.
+    /// Returns the number of operations so far.
     pub fn operations(&self) -> u64 {
         self.state().operations
     }
 
-    /// What was done, for the message of a test that fails.
+    /// Returns the trace, for the message of a failing test.
     pub fn trace(&self) -> Vec<String> {
         self.state().trace.clone().unwrap_or_default()
     }
@@ -139,7 +139,7 @@ impl State {
         one_in > 0 && self.random.random_range(0..one_in) == 0
     }
 
-    /// Counts an operation. An error means that it fails, and `true` that it does not happen at all.
+    /// Counts an operation and decides whether it fails. In an error, `true` means that the operation has no effect.
     fn operate(&mut self, what: &str, path: &Path) -> Result<(), (io::Error, bool)> {
         self.operations += 1;
         let mut outcome = Ok(());
@@ -147,7 +147,7 @@ impl State {
             outcome = Err((ErrorKind::Other.into(), true));
         } else if self.faults.power_cut_at.is_some_and(|at| self.operations >= at) {
             self.is_off = true;
-            outcome = Err((io::Error::other("the power is gone"), self.random.random_bool(0.5)));
+            outcome = Err((io::Error::other("the power is off"), self.random.random_bool(0.5)));
         } else if self.chance(self.faults.errors) {
             outcome = Err((io::Error::from_raw_os_error(5), self.random.random_bool(0.5)));
         }
@@ -192,7 +192,7 @@ impl State {
                 change.apply(&mut self.durable);
             }
         }
-        // A name whose folder was never made durable is gone with it.
+        // A name is lost with its folder if the folder was never made durable.
         let folders = self.durable.clone();
         let has_folder = |path: &Path| {
             path.ancestors().skip(1).all(|above| {
@@ -245,7 +245,7 @@ impl Change {
 }
 
 impl Content {
-    /// What a power cut leaves. Returns whether it left holes.
+    /// Applies a power cut. Returns whether it left holes.
     fn lose(&mut self, random: &mut ChaCha8Rng) -> bool {
         let mut has_holes = false;
         if self.seen.starts_with(&self.durable) {
@@ -259,7 +259,7 @@ impl Content {
             }
             self.durable.extend(kept);
         } else if random.random_bool(0.5) {
-            // It was cut: that is durable, or not.
+            // The file was truncated: the truncation is durable, or not.
             self.durable.clone_from(&self.seen);
         }
         self.seen.clone_from(&self.durable);

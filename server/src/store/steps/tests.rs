@@ -1,4 +1,4 @@
-//! A step that is read back is the step that closed.
+//! Tests that a step that is read back equals the step that closed.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::store::directory::Layout;
 use crate::store::log::writer::{Record, Writer};
 use crate::store::sealer::seal;
 
-/// Ranks of the run that these tests store.
+/// The world size of the run that these tests store.
 pub const RANKS: u32 = 3;
 
-/// What rank `rank` sends of step `step`: it comes in order, a rank each microsecond.
+/// Returns the batch that rank `rank` sends of step `step`. Within a step, ranks send 70 us apart.
 pub fn sent(rank: u32, step: u64) -> Received {
     let begin = MonoNanos(step as i64 * 1_000_000 + i64::from(rank) * 70_000);
     let at = ServerNanos(begin.0 + 900_000);
@@ -66,7 +66,7 @@ pub fn sent(rank: u32, step: u64) -> Received {
     Received { at, batch }
 }
 
-/// All ranks' batches of some steps, in the order they come.
+/// Returns all ranks' batches of some steps, in order of arrival.
 pub fn all_ranks(steps: std::ops::Range<u64>) -> Vec<Received> {
     steps.flat_map(|step| (0..RANKS).map(move |rank| sent(rank, step))).collect()
 }
@@ -77,7 +77,7 @@ pub fn store(layout: &Layout, batches: &[Received]) {
     Writer::new(layout.clone()).append(&batches[0].batch.run, &records).unwrap();
 }
 
-/// A batch as the log gets it.
+/// Encodes a batch for the log.
 pub fn record(received: &Received) -> Record {
     Record { received: received.at, frame: wire::codec::encode(&received.batch).unwrap().into() }
 }
@@ -105,7 +105,7 @@ fn damage(folder: &RunFolder, number: u32) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// What memory has of each step once all is taken in.
+/// Applies all batches to a run, so that the run has every step in memory.
 fn in_memory(batches: &[Received]) -> Run {
     let mut run = Run::new(batches[0].batch.run.clone(), RANKS, batches[0].at);
     for Received { at, batch } in batches {
@@ -115,13 +115,13 @@ fn in_memory(batches: &[Received]) -> Run {
 }
 
 #[test]
-fn every_step_is_what_memory_has_of_it_wherever_its_records_lie() {
+fn every_step_read_back_equals_the_step_in_memory() {
     let (_directory, layout, folder) = directory();
     let mut batches = all_ranks(0..40);
     // Ranks are a step apart, and one of them sends a batch again.
     batches.swap(32, 35);
     batches.insert(50, batches[44].clone());
-    // Steps begin in one file and end in the next; the last file is a log.
+    // Some steps begin in one file and end in the next. The last file is a log.
     for part in [&batches[..37], &batches[37..80], &batches[80..]] {
         store(&layout, part);
     }
@@ -145,7 +145,7 @@ fn every_step_is_what_memory_has_of_it_wherever_its_records_lie() {
 }
 
 #[test]
-fn a_step_that_one_rank_never_ended_has_the_others() {
+fn a_step_that_one_rank_never_ended_has_the_other_ranks() {
     let (_directory, layout, folder) = directory();
     let mut batches = all_ranks(0..4);
     batches.retain(|received| (received.batch.rank.0, received.batch.seq.0) != (1, 2));
@@ -155,7 +155,7 @@ fn a_step_that_one_rank_never_ended_has_the_others() {
 }
 
 #[test]
-fn only_files_that_may_have_the_step_are_read_and_damage_in_them_is_named() {
+fn only_files_that_may_hold_the_step_are_read_and_their_damage_is_named() {
     let (_directory, layout, folder) = directory();
     for from in [0, 10, 20] {
         store(&layout, &all_ranks(from..from + 10));
@@ -174,7 +174,7 @@ fn only_files_that_may_have_the_step_are_read_and_damage_in_them_is_named() {
 }
 
 #[test]
-fn a_step_that_costs_too_much_is_refused_with_a_sentence() {
+fn a_step_beyond_the_limits_is_refused_with_the_reason() {
     let (_directory, layout, folder) = directory();
     store(&layout, &all_ranks(0..3));
     let small = Limits { bytes: 700, ..limits() };
@@ -182,5 +182,5 @@ fn a_step_that_costs_too_much_is_refused_with_a_sentence() {
     assert_eq!(error, "the records of step 1 take more than 0 MiB");
     let late = Limits { until: Instant::now(), ..limits() };
     let error = one(&folder, Step(1), RANKS, &late).err().unwrap().to_string();
-    assert_eq!(error, "the records of step 1 lie in too many files: 0 of 1 were read in time");
+    assert_eq!(error, "the records of step 1 are in too many files: 0 of 1 were read in time");
 }

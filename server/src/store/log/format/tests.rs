@@ -1,10 +1,10 @@
-//! Logs that are cut and spoilt everywhere.
+//! Tests of logs that are cut or damaged at any place.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A log of version 2 with these frames, and where its entries end.
+/// Returns a log of version 2 with these frames, and the offsets at which its entries end.
 fn log(frames: &[Vec<u8>]) -> (Vec<u8>, Vec<usize>) {
     let (mut bytes, mut ends) = (Vec::new(), Vec::new());
     for (i, frame) in frames.iter().enumerate() {
@@ -15,7 +15,7 @@ fn log(frames: &[Vec<u8>]) -> (Vec<u8>, Vec<usize>) {
     (bytes, ends)
 }
 
-/// The same as version 1 wrote it. Only frames have a magic, so these begin with it.
+/// Returns the same log in version 1. Frames must begin with the magic, because version 1 entries have no mark.
 fn log_v1(frames: &[Vec<u8>]) -> (Vec<u8>, Vec<usize>) {
     let (mut bytes, mut ends) = (Vec::new(), Vec::new());
     for (i, frame) in frames.iter().enumerate() {
@@ -39,21 +39,23 @@ fn read_frames(contents: &Contents) -> Vec<Vec<u8>> {
     contents.entries.iter().map(|entry| entry.frame.clone()).collect()
 }
 
-/// Spoils a byte of a log with these ends. Returns which entry the byte is in, and what is read then.
+/// Damages a byte of a log whose entries end at `ends`. Returns the index of the entry with the byte, and the content
+/// that is read then.
 fn spoilt(mut bytes: Vec<u8>, ends: &[usize], at: prop::sample::Index, flip: u8) -> (usize, Contents) {
     let at = at.index(bytes.len());
     bytes[at] ^= flip;
     (ends.iter().filter(|&&end| end <= at).count(), read(&bytes))
 }
 
-/// All frames but one.
+/// Returns all frames except one.
 fn without(mut frames: Vec<Vec<u8>>, entry: usize) -> Vec<Vec<u8>> {
     frames.remove(entry);
     frames
 }
 
 proptest! {
-    /// A crash cuts a log anywhere: every entry before the cut is read, the rest is torn, and nothing is damage.
+    /// A crash cuts a log at any byte: every entry before the cut is read, the rest is torn, and nothing counts as
+    /// damage.
     #[test]
     fn a_cut_log_is_read_up_to_the_cut(frames in frames(), cut in any::<prop::sample::Index>(), old: bool) {
         let (mut bytes, ends) = if old { log_v1(&frames) } else { log(&frames) };
@@ -66,9 +68,9 @@ proptest! {
         prop_assert_eq!(contents.torn as usize, cut - ends[..whole].last().unwrap_or(&0));
     }
 
-    /// Whatever byte is spoilt, only its entry is lost, and the loss is reported.
+    /// Whichever byte is damaged, only its entry is lost, and the loss is reported.
     #[test]
-    fn a_spoilt_byte_costs_one_entry_and_is_reported(
+    fn a_damaged_byte_costs_one_entry_and_is_reported(
         frames in frames(),
         at in any::<prop::sample::Index>(),
         flip in 1_u8..,
@@ -82,9 +84,9 @@ proptest! {
         prop_assert_eq!(contents.torn, 0);
     }
 
-    /// The same of version 1, but for a spoilt length in the last entry, which looks like a torn tail.
+    /// The same holds for version 1, except that a damaged length in the last entry looks like a torn tail.
     #[test]
-    fn a_spoilt_byte_in_an_old_log_costs_one_entry(
+    fn a_damaged_byte_in_an_old_log_costs_one_entry(
         frames in frames(),
         at in any::<prop::sample::Index>(),
         flip in 1_u8..,
@@ -97,7 +99,7 @@ proptest! {
 }
 
 #[test]
-fn an_entry_at_another_offset_is_none() {
+fn an_entry_at_another_offset_is_damage() {
     let (bytes, ends) = log(&[b"PCLB one".to_vec(), b"PCLB two".to_vec()]);
     let moved = [&bytes[..ends[0]], &bytes[..ends[0]]].concat();
     let contents = read(&moved);
@@ -106,7 +108,7 @@ fn an_entry_at_another_offset_is_none() {
 }
 
 #[test]
-fn zeros_at_the_end_are_a_write_that_never_happened() {
+fn zeros_at_the_end_are_a_torn_tail() {
     let (mut bytes, ends) = log(&[b"PCLB one".to_vec()]);
     bytes.resize(ends[0] + 4_096, 0);
     let contents = read(&bytes);
