@@ -1,5 +1,5 @@
-//! Requests with odd paths, queries and headers, and batches with odd records: each gets an answer that is no fault of
-//! the server's, bounded, and right in what it is said to be; and no run is lost to it.
+//! Fuzzes HTTP: requests with odd paths, queries and headers, and batches with odd records. Each answer must be
+//! bounded, valid for its content type, and not a server error. No run may be set aside.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +18,9 @@ use super::odd::make_odd;
 use super::server::{Answer, Tried, batch};
 use super::{CORPUS, ensure};
 
-/// Everything that a run of 40 steps can be asked for.
+/// The largest answer, in bytes: enough for anything that can be requested of a run of 40 steps.
 const MOST_ANSWER: usize = 16 << 20;
-/// What a snapshot may take on a busy machine.
+/// The longest time until a snapshot, on a busy machine.
 const WITHIN: Duration = Duration::from_secs(10);
 const WIRE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wire");
 
@@ -67,7 +67,7 @@ const WORDS: [&str; 40] = [
     "rank_from",
 ];
 
-/// A line is `METHOD /path?query`, and a header behind it for some.
+/// Parses a line: `METHOD /path?query`, and optionally the value of several headers.
 fn request(line: &[u8]) -> Option<Request<Body>> {
     let mut parts = line.splitn(3, |&byte| byte == b' ');
     let method = Method::from_bytes(parts.next()?).ok()?;
@@ -85,7 +85,7 @@ fn request(line: &[u8]) -> Option<Request<Body>> {
 fn is_answer(path: &str, answer: &Answer) -> Verdict {
     let Answer { status, headers, body } = answer;
     let text = || String::from_utf8_lossy(&body[..body.len().min(400)]).into_owned();
-    // What can be tried again says when; a page that was not built is no fault of a request.
+    // A 503 says when to try again, except for a page of a dashboard that was not built.
     let is_api = path.starts_with("/api") || path.starts_with("/parts");
     let is_busy =
         *status == StatusCode::SERVICE_UNAVAILABLE && (headers.contains_key(header::RETRY_AFTER) || !is_api);
@@ -106,21 +106,21 @@ fn is_answer(path: &str, answer: &Answer) -> Verdict {
     }
 }
 
-/// A binary answer is a frame that the page takes, and indexes without looking.
+/// Checks that a binary answer is a consistent frame. The dashboard indexes frames without bounds checks of its own.
 fn is_frame(path: &str, body: &[u8]) -> Verdict {
     let is_consistent = view::is_view(body)
         || StepColumns::decode(body).is_ok_and(|frame| frame.is_consistent())
         || StepRanks::decode(body).is_ok_and(|frame| frame.is_consistent())
         || Waterfall::decode(body).is_ok_and(|frame| frame.is_consistent())
         || Tile::decode(body).is_ok_and(|frame| frame.is_consistent());
-    ensure(is_consistent, || format!("{path} is answered with a frame of {} bytes that is none", body.len()))
+    ensure(is_consistent, || format!("{path} is answered with an invalid frame of {} bytes", body.len()))
 }
 
 #[test]
-fn requests() {
+fn any_request_gets_a_valid_and_bounded_answer() {
     let tried = Tried::with_runs();
     for run in ["one", "wide"] {
-        assert_eq!(tried.get(&format!("/api/v1/runs/{run}")).status, StatusCode::OK, "the run is there");
+        assert_eq!(tried.get(&format!("/api/v1/runs/{run}")).status, StatusCode::OK, "the run exists");
     }
     let corpus = Corpus::lines(format!("{CORPUS}/requests.txt")).words(&WORDS);
     corpus.check("request", 8_000, |line, _| {
@@ -132,14 +132,14 @@ fn requests() {
         is_answer(&path, &answer)?;
         tried.trouble().map_or(Ok(()), Err)
     });
-    // Nobody was asked for anything but bursts: the runs are as they were.
+    // Requests start nothing but bursts: the runs are unchanged.
     assert!(tried.get("/api/v1/runs/one/summary").body.windows(10).any(|part| part == b"\"steps\":40"));
 }
 
-/// Batches that the codec takes, with any records in them. Each is a run of its own, which is then looked at from all
-/// sides.
+/// Sends batches that the codec accepts, with odd records in them. Each batch is a run of its own, of which everything
+/// is then requested.
 #[test]
-fn batches() {
+fn any_accepted_batch_leaves_a_run_that_can_be_shown() {
     let tried = RefCell::new(Tried::start());
     let (one, next) = (encode_plain(&batch("one", 0, 1, 0, 0..6)), AtomicU64::new(0));
     let taken = AtomicU64::new(0);
@@ -152,19 +152,19 @@ fn batches() {
         let Ok(mut batch) = decode_plain(bytes) else { return Ok(()) };
         let name = format!("run-{}", next.fetch_add(1, Ordering::Relaxed));
         batch.run = RunId::new(&*name).map_err(|error| error.to_string())?;
-        // Steps of one rank close at once; with more ranks they wait, and that is looked at too.
+        // Steps of a run with one rank close at once. With more ranks they stay open, which is a case of its own.
         (batch.rank, batch.seq) = (Rank(0), BatchSeq(0));
         batch.world_size = if choice.is_multiple_of(4) { batch.world_size.min(64) } else { 1 };
         make_odd(&mut batch, choice / 4);
         let verdict = sent_and_looked_at(&tried.borrow(), &batch, &taken);
         if verdict.is_err() {
-            // What failed may stay so, and the next input would be blamed for it.
+            // The failure may persist, and the next input would be blamed for it.
             tried.replace(Tried::start());
         }
         verdict
     });
     let taken = taken.into_inner();
-    assert!(taken > 100, "only {taken} batches were taken: little is tried behind the codec");
+    assert!(taken > 100, "only {taken} batches were accepted: little is tested after the codec");
 }
 
 fn sent_and_looked_at(tried: &Tried, batch: &Batch, taken: &AtomicU64) -> Verdict {
@@ -178,7 +178,7 @@ fn sent_and_looked_at(tried: &Tried, batch: &Batch, taken: &AtomicU64) -> Verdic
     tried.app.vitals.failure().map_or(Ok(()), Err)
 }
 
-/// The run is in the next snapshot, and not set aside, which the server does with runs that it fails on.
+/// Checks that the run is in a snapshot and not set aside, as runs are on which the server fails.
 fn is_shown(tried: &Tried, run: &RunId) -> Verdict {
     let began = Instant::now();
     loop {
@@ -222,9 +222,9 @@ fn looked_at(tried: &Tried, run: &str) -> Verdict {
     is_answer(&path, &tried.get(&path))
 }
 
-/// A page of another name, which the name's owner may let point here, must not come in; nor another page of the browser.
+/// Pages of other host names, which may resolve to this machine, are refused, and so are pages of other origins.
 #[test]
-fn hosts_and_origins() {
+fn only_requests_of_own_hosts_and_origins_are_accepted() {
     let tried = Tried::start();
     let corpus = Corpus::lines(format!("{CORPUS}/hosts.txt"));
     let words = [
@@ -259,9 +259,9 @@ fn hosts_and_origins() {
         let host = host.to_str().map_err(|error| error.to_string())?;
         let name = host.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches(':');
         let is_address = host.bytes().all(|byte| byte.is_ascii_hexdigit() || b"[]:.".contains(&byte));
-        ensure(name.eq_ignore_ascii_case("localhost") || is_address, || format!("{host:?} came in"))?;
+        ensure(name.eq_ignore_ascii_case("localhost") || is_address, || format!("{host:?} was accepted"))?;
         let origin = origin.and_then(|(_, value)| value.to_str().ok().map(str::to_owned));
         let is_own = origin.is_none_or(|origin| origin.ends_with(&format!("://{host}")));
-        ensure(is_own, || format!("another page came in as {host:?}"))
+        ensure(is_own, || format!("another origin was accepted for {host:?}"))
     });
 }

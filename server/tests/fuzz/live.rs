@@ -1,5 +1,5 @@
-//! What clients of the live stream send. They have nothing to say: whatever comes, the stream goes on or ends, and
-//! nothing of it stays.
+//! Fuzzes messages of live stream clients. The server expects none: after any message the stream continues or ends, and
+//! nothing of it remains.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -12,9 +12,10 @@ use tokio::net::TcpListener;
 use super::server::Tried;
 use super::{CORPUS, ensure};
 
-/// What an answer may take on a busy machine.
+/// The longest time until an answer, on a busy machine.
 const WITHIN: Duration = Duration::from_secs(10);
-/// A stream of a run of 40 steps sends its report and its steps, and again after a while.
+/// The largest amount that a stream sends in this test, in bytes: the report and the steps of a run of 40 steps, and
+/// both again after a while.
 const MOST_SENT: usize = 4 << 20;
 
 struct Served {
@@ -26,7 +27,7 @@ impl Served {
     fn start() -> Self {
         let tried = Tried::with_runs();
         let listener = tried.runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
+        let address = listener.local_addr().expect("the listener is bound");
         let (router, stopping) = (tried.router.clone(), tried.app.stopping.clone());
         tried.runtime.spawn(connections::serve(listener, router, 1_024, stopping));
         Self { tried, address }
@@ -41,7 +42,7 @@ impl Served {
         connected.map_err(|error| format!("cannot connect: {error}"))
     }
 
-    /// A stream of a run that has begun.
+    /// Opens a live stream and returns it after the upgrade.
     fn upgraded(&self, path: &str) -> Result<TcpStream, String> {
         let mut stream = self.connect()?;
         let request = format!(
@@ -64,14 +65,14 @@ impl Served {
     fn is_empty(&self) -> Verdict {
         let began = Instant::now();
         while self.tried.app.metrics.server.live_clients.get() != 0 {
-            ensure(began.elapsed() < WITHIN, || "the stream of a client that left goes on".into())?;
+            ensure(began.elapsed() < WITHIN, || "the stream of a disconnected client continues".into())?;
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }
 }
 
-/// Reads what is there; false once the other end has closed.
+/// Reads the available bytes. Returns false once the other end has closed.
 fn read(stream: &mut TcpStream, into: &mut Vec<u8>) -> Result<bool, String> {
     let mut bytes = [0; 16_384];
     match stream.read(&mut bytes) {
@@ -87,13 +88,13 @@ fn read(stream: &mut TcpStream, into: &mut Vec<u8>) -> Result<bool, String> {
 }
 
 #[test]
-fn messages_of_clients() {
+fn any_client_message_leaves_the_server_working() {
     let served = Served::start();
     let corpus = Corpus::folder(format!("{CORPUS}/live"));
     corpus.check("live-client", 150, |bytes, choice| {
         let path = ["/api/v1/live", "/api/v1/live?run=one", "/api/v1/live?run=none"][choice as usize % 3];
         let mut stream = served.upgraded(path)?;
-        // The server may close while it is still written to.
+        // The server may close during the write.
         let _closed = stream.write_all(bytes);
         let (mut said, began) = (Vec::new(), Instant::now());
         while began.elapsed() < Duration::from_millis(10) && read(&mut stream, &mut said)? {}
@@ -104,34 +105,34 @@ fn messages_of_clients() {
     });
 }
 
-/// A message or a frame that is longer than clients have to say ends the stream before it is read.
+/// A message or a frame that is longer than the limit ends the stream before it is read.
 #[test]
 fn a_message_that_is_too_long_ends_the_stream() {
     let served = Served::start();
     let too_long = [
-        // 2^62 bytes of binary; 4,097 bytes of text; and parts that come to more.
+        // 2^62 bytes of binary; 4,097 bytes of text; and parts that exceed the limit together.
         vec![[&b"\x82\xff\x3f\xff\xff\xff\xff\xff\xff\xff"[..], b"mask"].concat()],
         vec![[&b"\x81\xfe\x10\x01"[..], b"mask", &[0; 4_097]].concat()],
         vec![[&b"\x01\xfe\x10\x00"[..], b"mask", &[0; 4_096]].concat(), b"\x80\x81mask\0".to_vec()],
     ];
     for frames in too_long {
-        let mut stream = served.upgraded("/api/v1/live?run=none").expect("it is upgraded");
+        let mut stream = served.upgraded("/api/v1/live?run=none").expect("the stream is upgraded");
         for frame in &frames {
             stream.write_all(frame).expect("the server reads");
         }
         let (mut said, began) = (Vec::new(), Instant::now());
-        while read(&mut stream, &mut said).expect("the stream ends in good order") {
-            assert!(began.elapsed() < WITHIN, "the stream goes on");
+        while read(&mut stream, &mut said).expect("the stream ends without an error") {
+            assert!(began.elapsed() < WITHIN, "the stream continues");
         }
     }
-    served.is_empty().expect("nothing stays");
+    served.is_empty().expect("no stream remains");
 }
 
-/// A stream that is stopped ends, whatever its client does.
+/// A stopping server ends its streams, whatever their clients do.
 #[test]
-fn a_server_that_stops_ends_streams() {
+fn a_stopping_server_ends_its_streams() {
     let served = Served::start();
-    let _stream = served.upgraded("/api/v1/live").expect("it is upgraded");
+    let _stream = served.upgraded("/api/v1/live").expect("the stream is upgraded");
     served.tried.stop.send_replace(true);
-    served.is_empty().expect("it ends");
+    served.is_empty().expect("the stream ends");
 }

@@ -1,5 +1,5 @@
-//! Logs of both versions. Whatever happens to their bytes, each byte is an entry, damage or torn, and no entry is read
-//! that was not written there.
+//! Fuzzes logs of both versions. After any damage each byte belongs to an entry, a gap or the torn tail, and only
+//! entries are read that were written at their place.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ fn checksum(parts: &[&[u8]]) -> u32 {
     checksum.finalize()
 }
 
-/// The entry that lies at an offset, with its time, by a reader of this test's own; and how long it is.
+/// Reads the entry at an offset independently of the code under test. Returns the entry's time, frame and length.
 fn entry_at(bytes: &[u8], at: usize, is_version_1: bool) -> Option<(i64, &[u8], usize)> {
     let rest = bytes.get(at..)?;
     let (head, length) = if is_version_1 { (HEAD_V1, word(rest, 0)?) } else { (HEAD, word(rest, 4)?) };
@@ -39,7 +39,7 @@ fn entry_at(bytes: &[u8], at: usize, is_version_1: bool) -> Option<(i64, &[u8], 
     is_right.then(|| (i64::from_le_bytes(time.try_into().expect("eight bytes")), frame, end))
 }
 
-/// Makes checksums right again, so that what is behind them is reached: of heads, of frames, of both.
+/// Recomputes checksums of heads, of frames, or of both, so that the code after their verification is reached.
 fn repair(bytes: &mut [u8], choice: u64) {
     let (heads, frames) = (choice & 1 != 0, choice & 2 != 0);
     let mut at = 0;
@@ -62,7 +62,7 @@ fn repair(bytes: &mut [u8], choice: u64) {
     }
 }
 
-/// Entries, gaps and what is torn lie side by side, from the first byte to the last.
+/// Checks that entries, gaps and the torn tail cover all bytes in order, without overlap.
 fn covers(bytes: &[u8], contents: &Contents) -> Verdict {
     let (mut at, mut gaps, mut entries) = (0, contents.gaps.iter().peekable(), contents.entries.iter());
     loop {
@@ -80,12 +80,12 @@ fn covers(bytes: &[u8], contents: &Contents) -> Verdict {
             break;
         }
     }
-    ensure(gaps.next().is_none(), || "gaps are not in order, or overlap".into())?;
+    ensure(gaps.next().is_none(), || "gaps are out of order or overlap".into())?;
     let end = at as u64 + contents.torn;
     ensure(end == bytes.len() as u64, || format!("{end} bytes of {} are accounted for", bytes.len()))
 }
 
-/// Written again, the entries are all that is read.
+/// Checks that the entries can be written and read again.
 fn survives(contents: &Contents) -> Verdict {
     let mut bytes = Vec::new();
     for entry in &contents.entries {
@@ -99,7 +99,7 @@ fn survives(contents: &Contents) -> Verdict {
 }
 
 #[test]
-fn logs() {
+fn damaged_logs_are_accounted_for_byte_by_byte() {
     let corpus = corpus();
     let mut written = BTreeSet::new();
     for (_, bytes) in corpus.entries() {
@@ -107,7 +107,7 @@ fn logs() {
             written.insert((entry.received, entry.frame));
         }
     }
-    // Where damage leaves no head of version 2, what is inside a frame looks like an entry of version 1.
+    // If damage leaves no head of version 2, an entry of version 1 inside a frame looks like an entry of the log.
     written.insert((ServerNanos(77), b"PCLB inside".to_vec()));
     assert!(written.len() > 20, "the corpus has only {} entries", written.len());
     corpus.check("log", 12_000, |bytes, choice| {
@@ -118,17 +118,17 @@ fn logs() {
         covers(&bytes, &contents)?;
         survives(&contents)?;
         for entry in &contents.entries {
-            // What a sender wrote may be anything; reading it is an answer all the same.
+            // A frame may hold anything a sender wrote. Decoding must not panic.
             let _batch = wire::codec::decode(&entry.frame);
             let is_known = written.contains(&(entry.received, entry.frame.clone()));
-            ensure(is_repaired || is_known, || format!("an entry that nobody wrote: {entry:?}"))?;
+            ensure(is_repaired || is_known, || format!("an entry that was never written: {entry:?}"))?;
         }
         Ok(())
     });
 }
 
-/// A frame may hold anything, an entry of version 1 too, which does not say where it lies. In a log whose first mark is
-/// damaged it was read as an entry of its own.
+/// A frame may hold anything, even an entry of version 1, which does not contain its offset. Such an entry was once
+/// read as an entry of the log if the log's first mark was damaged.
 #[test]
 fn an_entry_inside_a_frame_is_never_read() {
     let inner = b"PCLB of another rank";
@@ -148,7 +148,7 @@ fn an_entry_inside_a_frame_is_never_read() {
             spoilt[at] ^= 0x10;
             let contents = read(&spoilt);
             let frames: Vec<_> = contents.entries.iter().map(|entry| entry.frame.as_slice()).collect();
-            assert_eq!(frames, vec![&b"PCLB good"[..]; others], "byte {at} spoilt, {others} entries behind");
+            assert_eq!(frames, vec![&b"PCLB good"[..]; others], "byte {at} damaged, {others} entries follow");
         }
     }
 }

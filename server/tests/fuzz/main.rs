@@ -1,4 +1,4 @@
-//! What the server promises for anything it reads: from the network, and from its own disk after damage.
+//! Fuzz tests of everything the server reads: from the network, and from its own disk after damage.
 
 mod http;
 mod live;
@@ -11,7 +11,7 @@ mod server;
 
 use fuzz::Verdict;
 
-/// Files that older programs and this one wrote.
+/// Files that this version and older versions wrote.
 const STORED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/stored");
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus");
 

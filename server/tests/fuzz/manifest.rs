@@ -1,4 +1,4 @@
-//! Manifests of both versions, read as a server reads them.
+//! Fuzzes manifests of all versions, read as a server reads them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use wire::ids::RunId;
 use super::memory::MemoryDisk;
 use super::{CORPUS, STORED, ensure};
 
-/// What stands before the checksum.
+/// The text before the checksum.
 const KEY: &str = ",\n  \"crc32\": \"";
 
 fn corpus() -> Corpus {
@@ -42,16 +42,16 @@ fn corpus() -> Corpus {
     ])
 }
 
-/// With the checksum of what is before it, as somebody would who edits the file and knows how.
+/// Appends a valid checksum, like someone who edits the file and knows its format.
 fn signed(bytes: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(bytes);
     let body = text.rsplit_once(KEY).map_or(&*text, |(body, _)| body);
     format!("{body}{KEY}{:08x}\"\n}}\n", crc32fast::hash(body.as_bytes())).into_bytes()
 }
 
-/// A folder with this manifest.
+/// Reads these bytes as the manifest of a folder.
 fn read(folder: &RunFolder, bytes: &[u8]) -> Result<Manifest, String> {
-    folder.disk.write(&folder.path.join("manifest.json"), bytes).expect("it can be written");
+    folder.disk.write(&folder.path.join("manifest.json"), bytes).expect("the manifest can be written");
     Manifest::read(folder).map_err(|error| error.to_string())
 }
 
@@ -66,7 +66,7 @@ fn names_are_paths_of_segments(manifest: &Manifest) -> Verdict {
 }
 
 #[test]
-fn manifests() {
+fn only_valid_manifests_are_accepted() {
     let run = RunId::new("fuzz").expect("a name");
     let folder = Layout::on(Arc::new(MemoryDisk::default()), "/data").folder(&run);
     let corpus = corpus();
@@ -76,16 +76,16 @@ fn manifests() {
         let bytes = if is_signed { signed(bytes) } else { bytes.to_vec() };
         let manifest = match read(&folder, &bytes) {
             Ok(manifest) => manifest,
-            Err(reason) => return ensure(reason.len() < 2_000 + bytes.len(), || format!("it says {reason}")),
+            Err(reason) => return ensure(reason.len() < 2_000 + bytes.len(), || format!("too long: {reason}")),
         };
         names_are_paths_of_segments(&manifest)?;
-        // Version 1 has no checksum, and nothing but names.
+        // Version 1 has only names, without a checksum.
         let is_version_1 =
             manifest.segments.iter().all(|sealed| sealed.files.is_empty() && sealed.batches == 0);
         let is_known = is_signed || is_version_1 || good.contains(&bytes);
         ensure(is_known, || format!("{manifest:?} matches no checksum"))?;
         manifest.write(&folder).map_err(|error| error.to_string())?;
         let again = Manifest::read(&folder).map_err(|error| error.to_string())?;
-        ensure(again.segments == manifest.segments, || format!("written and read again it is {again:?}"))
+        ensure(again.segments == manifest.segments, || format!("written and read again: {again:?}"))
     });
 }

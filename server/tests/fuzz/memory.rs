@@ -1,4 +1,4 @@
-//! A disk in memory: a sync costs nothing, so that thousands of inputs fit into a test.
+//! A disk in memory. A sync costs nothing, so a test can try thousands of inputs.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use paceline::store::disk::{AppendFile, Disk};
 
-/// Files by path; clones share them. Folders are what their files' paths say.
+/// Files by path. Clones share them. Folders exist as far as paths of files contain them.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk(Arc<Mutex<BTreeMap<PathBuf, Vec<u8>>>>);
 

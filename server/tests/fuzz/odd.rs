@@ -1,5 +1,5 @@
-//! Records with numbers that no clock and no counter shows. Bytes of a batch are packed by differences, so that spoilt
-//! bytes hardly ever make such numbers.
+//! Records with numbers that no clock and no counter produces. Batches are packed by differences, so damaged bytes
+//! hardly ever decode to such numbers.
 
 use wire::batch::Batch;
 use wire::clock::{MonoNanos, Probe, ServerNanos};
@@ -21,7 +21,7 @@ const NUMBERS: [i64; 12] = [
     i64::MAX,
 ];
 
-/// Sets up to seven numbers of a batch to odd ones; which and how many is up to `choice`.
+/// Sets up to seven numbers of a batch to odd values. `choice` determines which ones.
 pub fn make_odd(batch: &mut Batch, choice: u64) {
     for round in 0..choice % 8 {
         let bits = choice.rotate_right(9 * round as u32 + 3).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,5 +1,5 @@
-//! Sealed segments: what is written is read again to the last bit, and a file that matches its checksum and holds
-//! something else is an error.
+//! Fuzzes sealed segments: batches are read as they were written, and a file that matches its checksum but has invalid
+//! content is an error.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,8 @@ use super::odd::make_odd;
 use super::{STORED, ensure};
 
 const WIRE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wire");
-/// The largest segment in the corpus is 20 KB; a damaged length must not make it gigabytes.
+/// The most memory that reading may hold, in bytes. The largest segment in the corpus is 20 KB, and a damaged length
+/// must not cost gigabytes.
 const MOST_HELD: u64 = 256 << 20;
 
 fn folder() -> RunFolder {
@@ -35,9 +36,9 @@ fn without_started(mut batch: Batch) -> Batch {
     batch
 }
 
-/// Any batch that the codec takes can be sealed, and comes back as it was.
+/// Any batch that the codec accepts can be sealed and is read back unchanged.
 #[test]
-fn batches_survive_being_sealed() {
+fn sealed_batches_are_read_back_unchanged() {
     let folder = folder();
     let corpus = Corpus::folder(format!("{WIRE}/tests/corpus/plain"))
         .and(Corpus::files(format!("{WIRE}/src/codec"), ".hex"))
@@ -48,40 +49,41 @@ fn batches_survive_being_sealed() {
         let received =
             Received { at: ServerNanos(choice as i64), batch: Batch { run: folder.run.clone(), ..batch } };
         let sums = segment::write(&folder, 1, std::slice::from_ref(&received));
-        let files = sums.map_err(|error| format!("it cannot be written: {error}"))?;
+        let files = sums.map_err(|error| format!("cannot be written: {error}"))?;
         let sealed = Sealed { name: segment_name(1), batches: 1, steps: None, files, damage: None };
-        let read = segment::read(&folder, &sealed).map_err(|error| format!("it cannot be read: {error}"))?;
-        let [back] = read.as_slice() else { return Err(format!("it came back as {} batches", read.len())) };
+        let read = segment::read(&folder, &sealed).map_err(|error| format!("cannot be read: {error}"))?;
+        let [back] = read.as_slice() else { return Err(format!("read back as {} batches", read.len())) };
         let sorted = |received: &Received| (received.at, without_started(received.batch.clone()));
-        ensure(sorted(back) == sorted(&received), || format!("{received:?} came back as {back:?}"))
+        ensure(sorted(back) == sorted(&received), || format!("{received:?} was read back as {back:?}"))
     });
 }
 
-/// The files of a segment by name.
+/// Returns the files of a segment by name.
 fn files_of(segment: &Path) -> BTreeMap<String, Vec<u8>> {
-    let listed = std::fs::read_dir(segment).expect("it can be listed");
+    let listed = std::fs::read_dir(segment).expect("the segment can be listed");
     let paths: Vec<PathBuf> = listed.map(|entry| entry.expect("an entry").path()).collect();
     let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
     paths.iter().map(|path| (name(path), std::fs::read(path).expect("a file"))).collect()
 }
 
-/// One file of a segment is spoilt, and its checksum made right.
+/// Reads a segment with one damaged file, with and without a matching checksum.
 fn damaged(name: &str, inputs: &Corpus, cases: u32) {
     let folder = folder();
     let whole = Path::new(STORED).join("v2/both/runs/both-20261123-033324-079c/segment-000001");
     let mut files = files_of(&whole);
     let path = folder.segment(1);
     let write =
-        |name: &str, bytes: &[u8]| folder.disk.write(&path.join(name), bytes).expect("it can be written");
+        |name: &str, bytes: &[u8]| folder.disk.write(&path.join(name), bytes).expect("can be written");
     files.iter().for_each(|(name, bytes)| write(name, bytes));
     let sums: BTreeMap<_, _> = files.iter().map(|(name, bytes)| (name.clone(), FileSum::of(bytes))).collect();
     let good = files.remove(name).expect("a file of that name");
     let before = Sealed { name: segment_name(1), batches: 0, steps: None, files: sums, damage: None };
-    let batches = segment::read(&folder, &before).expect("it is good as it is").len();
+    let batches = segment::read(&folder, &before).expect("the undamaged segment can be read").len();
     inputs.check(&format!("segment-{name}"), cases, |bytes, choice| -> Verdict {
         write(name, bytes);
         let mut sealed = before.clone();
-        // A checksum that is right or, from an older program, missing; else the damage is seen.
+        // The checksum stays, so that the damage must be detected; or is removed, as in segments of older versions; or
+        // is made to match.
         match choice % 4 {
             0 => {}
             1 => sealed.files.clear(),
@@ -90,20 +92,20 @@ fn damaged(name: &str, inputs: &Corpus, cases: u32) {
         let mut read = None;
         let used = allocation_counter::measure(|| read = Some(segment::read(&folder, &sealed)));
         ensure(used.bytes_max < MOST_HELD, || format!("reading held {} bytes", used.bytes_max))?;
-        match read.expect("it was read") {
-            Ok(_) if choice.is_multiple_of(4) => ensure(bytes == good, || "damage is not seen".into()),
-            // Its table of batches says how many there are; the other files cannot make more of them.
+        match read.expect("the closure ran") {
+            Ok(_) if choice.is_multiple_of(4) => ensure(bytes == good, || "undetected damage".into()),
+            // The table of batches determines their number. The other files cannot add any.
             Ok(read) if name != "batches.parquet" => {
                 ensure(read.len() == batches, || format!("{} batches of {batches}", read.len()))
             }
             Ok(_) => Ok(()),
-            Err(error) => ensure(!error.to_string().is_empty(), || "an error that says nothing".into()),
+            Err(error) => ensure(!error.to_string().is_empty(), || "an empty error message".into()),
         }
     });
 }
 
 #[test]
-fn notes_that_are_damaged() {
+fn damaged_notes_never_change_the_number_of_batches() {
     let words = [
         "life",
         "batch",
@@ -122,11 +124,11 @@ fn notes_that_are_damaged() {
 }
 
 #[test]
-fn tables_of_batches_that_are_damaged() {
+fn a_damaged_table_of_batches_is_read_within_its_memory_bound() {
     damaged("batches.parquet", &Corpus::files(STORED, "batches.parquet"), 1_500);
 }
 
 #[test]
-fn tables_of_buckets_that_are_damaged() {
+fn a_damaged_table_of_buckets_never_changes_the_number_of_batches() {
     damaged("buckets.parquet", &Corpus::files(STORED, "buckets.parquet"), 1_500);
 }

@@ -1,4 +1,4 @@
-//! A whole server on a disk in memory, its router asked without a socket, and runs for it to show.
+//! A complete server on a disk in memory. Its router is called without a socket, and it has runs to show.
 
 use std::sync::Arc;
 
@@ -26,16 +26,16 @@ use wire::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId, Seq, Step};
 
 use super::memory::MemoryDisk;
 
-/// A server and what keeps it running.
+/// A server, and what keeps it running.
 pub struct Tried {
     pub runtime: Runtime,
     pub app: App,
     pub router: Router,
-    /// Ends live streams when it is sent.
+    /// Ends live streams once true is sent.
     pub stop: watch::Sender<bool>,
 }
 
-/// What it said.
+/// An answer of the server.
 pub struct Answer {
     pub status: StatusCode,
     pub headers: HeaderMap,
@@ -43,6 +43,7 @@ pub struct Answer {
 }
 
 impl Tried {
+    /// Starts a server without runs.
     pub fn start() -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("threads can be started");
@@ -60,8 +61,8 @@ impl Tried {
         Self { runtime, app, router, stop }
     }
 
-    /// As [`Self::start`], with the runs `one` of two ranks and 40 steps, and `wide`, whose two steps are as far apart
-    /// as steps can be.
+    /// Starts a server with two runs: `one` of two ranks and 40 steps, and `wide`, whose two steps are as far apart as
+    /// step numbers allow.
     pub fn with_runs() -> Self {
         let tried = Self::start();
         for rank in 0..2 {
@@ -96,7 +97,7 @@ impl Tried {
         })
     }
 
-    /// What is wrong with the server, if anything is.
+    /// Returns what is wrong with the server, if anything.
     pub fn trouble(&self) -> Option<String> {
         let aside = self.app.hub.snapshot();
         let aside =
@@ -105,7 +106,7 @@ impl Tried {
     }
 }
 
-/// Steps of one rank: phases, three collectives each, and their ends.
+/// Returns a batch with steps of one rank: phases, three collectives per step, and the ends of the steps.
 pub fn batch(run: &str, rank: u32, world_size: u32, seq: u64, steps: std::ops::Range<u64>) -> Batch {
     let events = steps.flat_map(|step| of_step(step, rank)).collect();
     Batch {
