@@ -1,7 +1,7 @@
 //! The memory budgets and other limits of a server, with their arithmetic.
 //!
 //! Every limit is per run, so that one sender cannot use up the memory of others, and one limit covers all runs
-//! together. Records beyond a limit are still on disk: a limit restricts what is analysed and shown, never what is
+//! together. Records beyond a limit are still on disk: a limit restricts what is analyzed and shown, never what is
 //! stored.
 //!
 //! The supported scale is one run of 16,384 ranks at 3 steps/s with 40 buckets, and 1,024 ranks with 2,000 steps in
@@ -22,10 +22,10 @@ pub const OPEN_STEPS: usize = 256;
 pub const OPEN_BYTES: usize = 256 << 20;
 
 /// The largest size of a run's closed steps that wait for analysis, in bytes: three steps of 16,384 ranks. Beyond this
-/// size the oldest step is skipped, because this machine cannot analyse the run in real time.
+/// size the oldest step is skipped, because this machine cannot analyze the run in real time.
 pub const WAITING_BYTES: usize = 256 << 20;
 
-/// The largest size of the records of a run's analysed steps, in bytes, for waterfalls and exports. Records of older
+/// The largest size of the records of a run's analyzed steps, in bytes, for waterfalls and exports. Records of older
 /// steps are read from disk.
 pub const KEPT_BYTES: usize = 128 << 20;
 
@@ -44,22 +44,22 @@ pub const RECALL_WITHIN: Duration = Duration::from_secs(20);
 /// The largest number of requests that wait for steps to be read back. Requests beyond it are answered 503.
 pub const WAITING_RECALLS: usize = 64;
 
-/// The largest size of a run's analysed steps, in bytes. 1,024 ranks x 2,000 steps x 176 bytes = 360 MB, and 40
+/// The largest size of a run's analyzed steps, in bytes. 1,024 ranks x 2,000 steps x 176 bytes = 360 MB, and 40
 /// collectives x 2,000 steps x 240 bytes = 19 MB.
 pub const ANALYSED_BYTES: usize = 512 << 20;
 
-/// The largest number of a run's analysed steps, which bounds what a chart has to draw.
+/// The largest number of a run's analyzed steps, which bounds what a chart has to draw.
 pub const ANALYSED_STEPS: usize = 20_000;
 
 /// The largest size of a run's notes and rank state, in bytes. 16,384 ranks x (2 KB of state and texts + 120 device
 /// samples x 48 bytes + 68 spans of host history x 48 bytes) = 180 MB. A batch that would exceed it is refused.
 pub const RANK_BYTES: usize = 256 << 20;
 
-/// The largest number of records of one rank in one step that are analysed. Tensor parallelism of 100 layers over 32
+/// The largest number of records of one rank in one step that are analyzed. Tensor parallelism of 100 layers over 32
 /// micro-batches has 4 x 100 x 32 = 12,800 collectives. Records beyond it are counted as late.
 pub const RANK_STEP_RECORDS: usize = 16_384;
 
-/// The divisor for the smallest number of ranks in an analysed step: a step is analysed if at least one rank in this
+/// The divisor for the smallest number of ranks in an analyzed step: a step is analyzed if at least one rank in this
 /// many has sent it. The cost of an analysis grows with the run's world size, so a step that hardly any rank sent would
 /// cost far more than its records did.
 pub const LEAST_PRESENT: usize = 64;
@@ -72,7 +72,7 @@ pub const PROBES: usize = 1 << 20;
 /// second.
 pub const CLOCK_PROBES: usize = 4_096;
 
-/// The largest size of all runs in memory together, in bytes. A run of 1,024 ranks takes at most 360 (analysed) + 128
+/// The largest size of all runs in memory together, in bytes. A run of 1,024 ranks takes at most 360 (analyzed) + 128
 /// (stored records) + 20 (open) MB. Beyond this size ended runs leave memory first, least recently used first. Then the
 /// largest run drops the older half of what it holds.
 pub const ALL_BYTES: usize = 2 << 30;

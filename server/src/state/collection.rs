@@ -26,7 +26,7 @@ pub(super) struct Held {
     pub(super) report_took_nanos: i64,
     /// Whether a report is in progress.
     pub(super) is_reporting: bool,
-    /// Whether the run is in the queue of runs with steps to analyse.
+    /// Whether the run is in the queue of runs with steps to analyze.
     pub(super) is_queued: bool,
     /// Whether the run has changed since the last snapshot.
     pub(super) dirty: bool,
@@ -36,7 +36,7 @@ pub(super) struct Held {
     pub(super) asked_at: Instant,
     /// The requests that wait for the run's first report.
     pub(super) openers: Vec<oneshot::Sender<Option<Arc<RunSnapshot>>>>,
-    /// Requests for reports that wait until all closed steps are analysed.
+    /// Requests for reports that wait until all closed steps are analyzed.
     pub(super) until_settled: Vec<Command>,
     /// The example steps that were looked up on disk.
     pub(super) examples: Examples,

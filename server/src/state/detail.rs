@@ -1,7 +1,7 @@
 //! Per-rank figures at the level of detail that a chart can show: as many cells as the chart has pixels, for a run of
 //! any size.
 //!
-//! Nothing is cached. A tile over 1,024 ranks and 2,000 steps reads two million analysed cells once, which takes some
+//! Nothing is cached. A tile over 1,024 ranks and 2,000 steps reads two million analyzed cells once, which takes some
 //! tens of milliseconds outside the hub, and the dashboard requests only what it shows.
 
 use std::sync::Arc;

@@ -70,7 +70,7 @@ pub enum Command {
         /// The steps that are in memory, or what is needed to read older ones.
         reply: oneshot::Sender<Between>,
     },
-    /// Get the analysed steps in memory, oldest first, to read them outside the hub.
+    /// Get the analyzed steps in memory, oldest first, to read them outside the hub.
     Steps {
         /// The run.
         run: RunId,
@@ -115,7 +115,7 @@ pub enum Command {
         /// The snapshot, sent once it has a report, or `None` if there is no such run.
         reply: oneshot::Sender<Option<Arc<RunSnapshot>>>,
     },
-    /// Get the report over the newest steps, once all closed steps are analysed.
+    /// Get the report over the newest steps, once all closed steps are analyzed.
     Report {
         /// The run.
         run: RunId,

@@ -14,8 +14,9 @@ use wire::ids::{BatchSeq, Incarnation};
 
 /// The silence after which a speaker has ended, in nanoseconds. Agents send something every two seconds.
 const SILENT_NANOS: i64 = 5_000_000_000;
-/// The time after a claim at which a speaker that still sends is alive, in nanoseconds. Before that, its batches may
-/// have been sent just before it ended and arrived after the first batch of its successor.
+/// The time after the start of a claim from which a batch of the speaker proves that the speaker is alive, in
+/// nanoseconds. An earlier batch may have been sent just before the speaker ended, and have arrived after the first
+/// batch of its successor.
 const GOES_ON_NANOS: i64 = 3_000_000_000;
 /// The time after which a claim that is not repeated is forgotten, in nanoseconds. Agents repeat it every second.
 const CLAIM_NANOS: i64 = 10_000_000_000;

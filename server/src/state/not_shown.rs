@@ -41,7 +41,7 @@ impl NotShown {
         Self::NotYet(format!("run {} has no step yet that all of its ranks have ended", run.id()))
     }
 
-    /// Returns the reason for a step that is newer than all analysed steps, or `None` if it is not.
+    /// Returns the reason for a step that is newer than all analyzed steps, or `None` if it is not.
     #[must_use]
     pub fn not_yet(run: &Run, step: Step) -> Option<Self> {
         match run.analysed_range() {

@@ -29,7 +29,7 @@ pub struct Older {
     pub fits: Vec<Option<ClockFit>>,
     /// Whether the run is of an unmodified job.
     pub is_foreign: bool,
-    /// The steps of the range that were analysed without some rank.
+    /// The steps of the range that were analyzed without some rank.
     pub incomplete: Vec<Arc<StepAnalysis>>,
 }
 

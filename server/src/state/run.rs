@@ -208,7 +208,7 @@ impl Run {
         }
     }
 
-    /// Applies a batch and analyses the steps that it closes. Returns the analysed steps, newest last.
+    /// Applies a batch and analyzes the steps that it closes. Returns the analyzed steps, newest last.
     ///
     /// # Errors
     /// Returns [`ApplyError::WorldSize`] if the batch contradicts the run, [`ApplyError::StepNumber`] if a step number
@@ -320,7 +320,7 @@ impl Run {
         self.hang = if self.has_ended() || self.is_lost(now) { None } else { self.detect_hang(now) };
     }
 
-    /// Returns the next step to analyse, or `None` while a step is being analysed or if no step waits.
+    /// Returns the next step to analyze, or `None` while a step is being analyzed or if no step waits.
     pub fn next_work(&mut self) -> Option<Work> {
         if !self.steps.is_ready() {
             return None;
@@ -329,7 +329,7 @@ impl Run {
         self.steps.next(|| placing)
     }
 
-    /// Stores an analysed step.
+    /// Stores an analyzed step.
     pub fn finish(&mut self, done: Done, now: ServerNanos) -> Arc<StepAnalysis> {
         let analysis = done.analysis.clone();
         self.steps.finish(done);
@@ -341,13 +341,13 @@ impl Run {
         analysis
     }
 
-    /// Returns true if every closed step is analysed, so that a report covers all closed steps.
+    /// Returns true if every closed step is analyzed, so that a report covers all closed steps.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.steps.is_settled()
     }
 
-    /// Returns true if a step waits for analysis and none is being analysed.
+    /// Returns true if a step waits for analysis and none is being analyzed.
     #[must_use]
     pub fn has_work(&self) -> bool {
         self.steps.is_ready()
@@ -392,14 +392,14 @@ impl Run {
         self.ranks.iter().find_map(|(_, rank)| rank.hello.as_ref())
     }
 
-    /// Returns the newest `most` analysed steps, oldest first.
+    /// Returns the newest `most` analyzed steps, oldest first.
     #[must_use]
     pub fn newest_steps(&self, most: usize) -> Vec<Arc<StepAnalysis>> {
         let analysed = self.steps.analysed();
         analysed.iter().skip(analysed.len().saturating_sub(most)).cloned().collect()
     }
 
-    /// Returns the analysed steps in memory from `first` to `last`, oldest first.
+    /// Returns the analyzed steps in memory from `first` to `last`, oldest first.
     #[must_use]
     pub fn steps_between(&self, first: Step, last: Step) -> Vec<Arc<StepAnalysis>> {
         let analysed = self.steps.analysed();
@@ -429,7 +429,7 @@ impl Run {
         analysed.find(|step| step.complete && !step.shadow).map(|step| step.step)
     }
 
-    /// Returns the first and the last analysed step in memory.
+    /// Returns the first and the last analyzed step in memory.
     #[must_use]
     pub fn analysed_range(&self) -> Option<(Step, Step)> {
         let analysed = self.steps.analysed();
@@ -554,8 +554,8 @@ impl Run {
         self.incoming.late_records + self.incoming.excess_records
     }
 
-    /// Returns the number of steps that were not analysed: too few ranks had sent them, or they arrived faster than
-    /// this machine analyses them.
+    /// Returns the number of steps that were not analyzed: too few ranks had sent them, or they arrived faster than
+    /// this machine analyzes them.
     #[must_use]
     pub fn unanalysed_steps(&self) -> u64 {
         self.incoming.sparse_steps + self.steps.given_up()

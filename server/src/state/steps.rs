@@ -1,4 +1,4 @@
-//! The closed steps of a run, first waiting for analysis, then analysed, within the budgets.
+//! The closed steps of a run, first waiting for analysis, then analyzed, within the budgets.
 //!
 //! [`Work`] holds all that an analysis needs, so the task that owns the runs hands it to a thread and continues. A run
 //! has one step in analysis at a time, so that steps stay in order.
@@ -56,7 +56,7 @@ impl Placed {
         fits
     }
 
-    /// Analyses the step. This takes tens of milliseconds for thousands of ranks.
+    /// Analyzes the step. This takes tens of milliseconds for thousands of ranks.
     #[must_use]
     pub fn analyse(&self) -> StepAnalysis {
         let mut analysis = step::analyse(&self.records, &self.tightened());
@@ -71,13 +71,13 @@ impl Placed {
     }
 }
 
-/// A step to analyse.
+/// A step to analyze.
 pub struct Work {
     placed: Placed,
     bytes: usize,
 }
 
-/// An analysed step, with its records.
+/// An analyzed step, with its records.
 pub struct Done {
     /// The analysis.
     pub analysis: Arc<StepAnalysis>,
@@ -86,7 +86,7 @@ pub struct Done {
 }
 
 impl Work {
-    /// Analyses the step.
+    /// Analyzes the step.
     #[must_use]
     pub fn analyse(self) -> Done {
         let analysis = Arc::new(self.placed.analyse());
@@ -99,7 +99,7 @@ impl Work {
 pub struct Steps {
     waiting: VecDeque<Closed>,
     waiting_bytes: usize,
-    /// Bytes of the step that is being analysed.
+    /// The size of the step that is being analyzed, in bytes.
     under_way: Option<usize>,
     kept: Kept,
     recalled: Recalled,
@@ -107,7 +107,7 @@ pub struct Steps {
     hidden: BTreeSet<u64>,
     analysed: VecDeque<Arc<StepAnalysis>>,
     analysed_bytes: usize,
-    /// The number of steps that were skipped because they arrived faster than this machine analyses them.
+    /// The number of steps that were skipped because they arrived faster than this machine analyzes them.
     given_up: u64,
 }
 
@@ -135,7 +135,7 @@ impl Steps {
         }
     }
 
-    /// Returns the next step to analyse, unless one is being analysed.
+    /// Returns the next step to analyze, unless one is being analyzed.
     pub fn next(&mut self, fits: impl FnOnce() -> (Vec<Option<ClockFit>>, bool)) -> Option<Work> {
         if self.under_way.is_some() {
             return None;
@@ -147,19 +147,19 @@ impl Steps {
         Some(Work { placed: Placed { records: Arc::new(records), fits, is_foreign }, bytes })
     }
 
-    /// Returns true if a step could be analysed now.
+    /// Returns true if a step could be analyzed now.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.under_way.is_none() && !self.waiting.is_empty()
     }
 
-    /// Returns true if every closed step is analysed.
+    /// Returns true if every closed step is analyzed.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.under_way.is_none() && self.waiting.is_empty()
     }
 
-    /// Stores an analysed step.
+    /// Stores an analyzed step.
     pub fn finish(&mut self, done: Done) {
         self.under_way = None;
         self.kept.push(done.records, done.bytes);
@@ -206,7 +206,7 @@ impl Steps {
         self.given_up
     }
 
-    /// Returns the analysed steps in memory, oldest first.
+    /// Returns the analyzed steps in memory, oldest first.
     #[must_use]
     pub fn analysed(&self) -> &VecDeque<Arc<StepAnalysis>> {
         &self.analysed
@@ -235,7 +235,7 @@ impl Steps {
         records
     }
 
-    /// Records that the records of these steps cannot be shown, except for those in memory. Only analysed steps are
+    /// Records that the records of these steps cannot be shown, except for those in memory. Only analyzed steps are
     /// recorded, because no other step is ever offered.
     pub fn hide(&mut self, steps: StepRange) {
         let analysed = self.analysed.iter().map(|analysed| analysed.step);
@@ -261,7 +261,7 @@ impl Steps {
     }
 }
 
-/// Returns the approximate size of an analysed step, in bytes.
+/// Returns the approximate size of an analyzed step, in bytes.
 fn analysed_bytes(step: &StepAnalysis) -> usize {
     let replay = step.replay.as_ref().map_or(0, |replay| {
         replay.ranks.len() * size_of::<f32>() + replay.collectives.len() * size_of::<ReplayedCollective>()

@@ -1,6 +1,6 @@
 //! The task of the [hub](super::hub). It owns all runs, applies commands and publishes snapshots.
 //!
-//! Longer work happens on other threads: analysing a step, making a report, and reading a run or a step from disk
+//! Longer work happens on other threads: analyzing a step, making a report, and reading a run or a step from disk
 //! ([`recall`]). A run has at most one of each in progress, and runs take turns, so that none delays the others.
 
 use std::collections::VecDeque;
@@ -45,8 +45,8 @@ const REPORT_SHARE: i64 = 10;
 /// The longest time between reports of a live run, in nanoseconds, even if no batch arrived. With many live runs it
 /// grows with their number ([`REPORT_ONE_EVERY_NANOS`]).
 const REPORT_AT_LEAST_EVERY_NANOS: i64 = 1_000_000_000;
-/// The longest time between reports of a live run, in nanoseconds, per run in memory. It applies above 100 runs, so that
-/// thousands of silent runs leave the processor to active ones.
+/// The longest time between reports of a live run, in nanoseconds, per run in memory. It applies above 100 runs, so
+/// that thousands of silent runs leave the processor to active ones.
 const REPORT_ONE_EVERY_NANOS: i64 = 10_000_000;
 /// The number of steps in a snapshot, which is how far a live reader may fall behind. Older steps are sent on request.
 const LIVE_STEPS: usize = 2_000;
@@ -281,7 +281,7 @@ impl Task {
         Ok(())
     }
 
-    /// Adds a run with steps to analyse to the queue.
+    /// Adds a run with steps to analyze to the queue.
     fn queue(&mut self, id: &RunId) {
         if let Some(held) = self.runs.held.get_mut(id)
             && held.run.has_work()

@@ -6,7 +6,7 @@
 //!
 //! Records are gathered by the same code ([`Incoming`]) and in the same order as when they arrived, so a step that is
 //! read back equals the step that closed. There is one exception: records of other steps are left out, so a step that
-//! closed incomplete may include records here that arrived too late for it. A caller that knows the analysed step
+//! closed incomplete may include records here that arrived too late for it. A caller that knows the analyzed step
 //! removes them.
 
 use std::collections::BTreeSet;

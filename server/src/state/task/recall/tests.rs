@@ -50,7 +50,7 @@ impl Stage {
             let apply = |reply| Command::Apply { batch, received, reply: Some(reply), room: None };
             self.hub.ask(apply).await.unwrap().unwrap();
         }
-        // Wait until every closed step is analysed.
+        // Wait until every closed step is analyzed.
         let (run, newest) = (self.id.clone(), usize::MAX);
         self.hub.ask(|reply| Command::Report { run, newest, reply }).await.unwrap().unwrap();
     }
