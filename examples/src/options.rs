@@ -26,8 +26,8 @@ pub struct JobOptions {
     #[arg(long, value_name = "RANKS")]
     pub ranks_per_node: Option<u32>,
     /// Size at which a gradient bucket is full, in MiB [default: such that the standard model has several]
-    #[arg(long, value_name = "MIB", env = "PACELINE_BUCKET_CAP_MB")]
-    pub bucket_cap_mb: Option<f64>,
+    #[arg(long, value_name = "MIB", env = "PACELINE_BUCKET_CAP_MIB")]
+    pub bucket_cap: Option<f64>,
     /// Steps between two lines of progress
     #[arg(long, value_name = "STEPS", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
     pub log_every: u64,

@@ -64,7 +64,7 @@ pub struct Plan {
     /// Learning rate.
     pub rate: f64,
     /// Size of a gradient bucket where the options say nothing, in MiB.
-    pub bucket_cap_mb: f64,
+    pub bucket_cap_mib: f64,
     /// What the loss is multiplied by.
     pub loss_scale: LossScale,
 }
@@ -111,7 +111,7 @@ impl<T: Task, B: Backend> Trainer<T, B> {
     ) -> Result<Self> {
         let trouble = Trouble::new(&options.trouble, place)?;
         let parameters = task.parameters();
-        let caps = caps(options.bucket_cap_mb.unwrap_or(plan.bucket_cap_mb))?;
+        let caps = Caps::from_mib(options.bucket_cap.unwrap_or(plan.bucket_cap_mib))?;
         let mut reducer = backend.reducer(
             parameters.list().to_vec(),
             trouble.wrap(ring),
@@ -291,14 +291,6 @@ impl<T: Task, B: Backend> Trainer<T, B> {
         }
         Ok(())
     }
-}
-
-fn caps(mebibytes: f64) -> Result<Caps> {
-    if !(mebibytes > 0.0 && mebibytes < 1e6) {
-        bail!("--bucket-cap-mb {mebibytes}: must be more than 0 and less than a million");
-    }
-    let bytes = (mebibytes * f64::from(1 << 20)) as u64;
-    Ok(Caps { first_bytes: bytes, other_bytes: bytes })
 }
 
 /// What every hook does: planted trouble, then the gradient to the reducer.

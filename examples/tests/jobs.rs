@@ -8,7 +8,7 @@ const CHAR_LM: &str = env!("CARGO_BIN_EXE_char_lm");
 const DIGITS: &str = env!("CARGO_BIN_EXE_digits");
 
 /// A model that trains in a second.
-const TINY: [&str; 8] = ["--dim", "32", "--layers", "2", "--ctx", "32", "--bucket-cap-mb", "0.02"];
+const TINY: [&str; 8] = ["--dim", "32", "--layers", "2", "--ctx", "32", "--bucket-cap", "0.02"];
 
 /// Runs a program on `ranks` ranks and gives what each left; `extra` is given to one rank only.
 fn run(program: &str, ranks: u32, arguments: &[&str], extra: Option<(u32, &[&str])>) -> Vec<Output> {

@@ -24,7 +24,7 @@ overlap() {
     done
     echo "== overlap" >> "$raw"
     timeout 120 paceline run -n 2 --server "$server" --data "$work/overlap" -- "$work/char_lm" --steps 100000 \
-        --dim 512 --layers 6 --heads 8 --batch 16 --ctx 256 --bucket-cap-mb 8 --device cuda --transport staged \
+        --dim 512 --layers 6 --heads 8 --batch 16 --ctx 256 --bucket-cap 8 --device cuda --transport staged \
         >> "$raw" 2>&1 &
     job=$!
     sleep 30

@@ -17,6 +17,43 @@ pub struct Caps {
     pub other_bytes: u64,
 }
 
+/// The environment variable that sets the bucket cap of a job, in MiB.
+pub const BUCKET_CAP: &str = "PACELINE_BUCKET_CAP_MIB";
+
+/// A bucket cap that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the bucket cap {value:?} is not a number of MiB above 0 and below a million")]
+pub struct CapError {
+    value: String,
+}
+
+impl Caps {
+    /// Returns one cap for all buckets, in MiB.
+    ///
+    /// # Errors
+    /// Returns an error if the cap is not above 0 and below a million.
+    pub fn from_mib(mib: f64) -> Result<Self, CapError> {
+        if !(mib > 0.0 && mib < 1e6) {
+            return Err(CapError { value: mib.to_string() });
+        }
+        let bytes = (mib * f64::from(1 << 20)) as u64;
+        Ok(Self { first_bytes: bytes, other_bytes: bytes })
+    }
+
+    /// Returns the caps that `PACELINE_BUCKET_CAP_MIB` sets, and the default if it is not set.
+    ///
+    /// # Errors
+    /// Returns an error if the variable is not a number of MiB above 0 and below a million.
+    pub fn from_env() -> Result<Self, CapError> {
+        Self::from_variable(std::env::var_os(BUCKET_CAP).map(|value| value.to_string_lossy().into_owned()))
+    }
+
+    fn from_variable(value: Option<String>) -> Result<Self, CapError> {
+        let Some(value) = value else { return Ok(Self::default()) };
+        value.trim().parse().ok().and_then(|mib| Self::from_mib(mib).ok()).ok_or(CapError { value })
+    }
+}
+
 impl Default for Caps {
     fn default() -> Self {
         Self { first_bytes: 1 << 20, other_bytes: 25 << 20 }
@@ -85,6 +122,17 @@ mod tests {
         let found = assign(ids, caps);
         let found: Vec<Vec<u32>> = found.iter().map(|b| b.iter().map(|p| p.0).collect()).collect();
         assert_eq!(found, expected, "{bytes:?} with caps {caps:?}");
+    }
+
+    #[test]
+    fn the_environment_sets_one_cap_in_mib() {
+        let caps = |value: &str| Caps::from_variable(Some(value.to_owned()));
+        assert_eq!(Caps::from_variable(None), Ok(Caps::default()));
+        assert_eq!(caps("0.5"), Ok(Caps { first_bytes: 512 << 10, other_bytes: 512 << 10 }));
+        for wrong in ["", "0", "-1", "1e6", "NaN", "25MB"] {
+            let error = caps(wrong).unwrap_err().to_string();
+            assert!(error.contains(&format!("{wrong:?}")), "{error}");
+        }
     }
 
     #[test]

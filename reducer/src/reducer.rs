@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use agent::{Agent, Notes, Recorder, StepContext};
 use wire::ids::{Rank, Step};
 
-use crate::bucketing::Caps;
+use crate::bucketing::{CapError, Caps};
 use crate::communicator::Communicator;
 use crate::error::ReduceError;
 use crate::host::{Host, HostCarrier};
@@ -38,6 +38,16 @@ pub struct Options {
     pub unused: UnusedParameters,
     /// Rebuild the buckets once, after the first step, in the order in which rank 0's gradients became ready.
     pub rebuild: bool,
+}
+
+impl Options {
+    /// Returns the default options with the bucket cap that `PACELINE_BUCKET_CAP_MIB` sets. `paceline sweep` sets it.
+    ///
+    /// # Errors
+    /// Returns an error if the variable is not a number of MiB above 0 and below a million.
+    pub fn from_env() -> Result<Self, CapError> {
+        Ok(Self { caps: Caps::from_env()?, ..Self::default() })
+    }
 }
 
 impl Default for Options {

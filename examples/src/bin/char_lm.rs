@@ -70,7 +70,7 @@ fn main() -> ExitCode {
             epochs: 0,
             batch: options.batch,
             rate: options.lr,
-            bucket_cap_mb: 0.5,
+            bucket_cap_mib: 0.5,
             loss_scale: LossScale::new(options.precision, options.loss_scale),
         };
         job::run(&options.job, &plan, |device| CharLm::new(&options, device), |_, _| Ok(()))

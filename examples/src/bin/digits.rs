@@ -58,7 +58,7 @@ fn main() -> ExitCode {
             batch: options.batch as usize,
             rate: options.lr,
             // 32 KiB: the small network still has five buckets.
-            bucket_cap_mb: if options.cifar10.is_some() { 0.25 } else { 1.0 / 32.0 },
+            bucket_cap_mib: if options.cifar10.is_some() { 0.25 } else { 1.0 / 32.0 },
             loss_scale: LossScale::new(Precision::Fp32, 1.0),
         };
         job::run(&options.job, &plan, |device| Classifier::new(&options, device), Classifier::evaluate)

@@ -16,12 +16,12 @@ use crate::serve::{Options, Server};
 /// Steps at the end of each run that are measured.
 const MEASURED_STEPS: usize = 20;
 /// What tells a job its bucket cap, in MiB.
-const CAP: &str = "PACELINE_BUCKET_CAP_MB";
+const CAP: &str = "PACELINE_BUCKET_CAP_MIB";
 
 /// Which caps, which job.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Each run gets its cap, in MiB, in PACELINE_BUCKET_CAP_MB; {cap} in CMD is replaced by it too.\n\
+    after_help = "Each run gets its cap, in MiB, in PACELINE_BUCKET_CAP_MIB; {cap} in CMD is replaced by it too.\n\
     What is written is measured over the last 20 observed steps of each run.\n\n\
     Example: paceline sweep --bucket-cap 0.5,1,2,4,8 -n 4 -- char_lm --steps 120"
 )]
