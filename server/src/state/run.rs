@@ -442,8 +442,8 @@ impl Run {
         self.place(records)
     }
 
-    /// Records that the records of these steps cannot be read from disk. Verdicts no longer offer one of them as an
-    /// example, unless its records are in memory.
+    /// Marks the records of these steps as unreadable on disk. Verdicts no longer offer one of the steps as an example,
+    /// unless its records are in memory.
     pub fn hide(&mut self, steps: StepRange) {
         self.steps.hide(steps);
     }

@@ -235,8 +235,8 @@ impl Steps {
         records
     }
 
-    /// Records that the records of these steps cannot be shown, except for those in memory. Only analyzed steps are
-    /// recorded, because no other step is ever offered.
+    /// Marks these steps as not to be shown, except those whose records are in memory. Only analyzed steps are marked,
+    /// because no other step is ever offered.
     pub fn hide(&mut self, steps: StepRange) {
         let analysed = self.analysed.iter().map(|analysed| analysed.step);
         let gone = analysed.filter(|&step| steps.contains(step) && self.find(Some(step)).is_none());

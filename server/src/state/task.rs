@@ -475,7 +475,7 @@ impl Task {
         }
     }
 
-    /// Drops ended runs that were not requested recently from memory. If all runs together exceed their budget, drops
+    /// Drops from memory the ended runs that were not requested recently. If all runs together exceed their budget, drops
     /// more ended runs, and then parts of live runs.
     fn shelve(&mut self, now: ServerNanos) -> Vec<(RunId, Arc<RunSnapshot>)> {
         let mut shelved = Vec::new();
