@@ -475,8 +475,8 @@ impl Task {
         }
     }
 
-    /// Drops from memory the ended runs that were not requested recently. If all runs together exceed their budget, drops
-    /// more ended runs, and then parts of live runs.
+    /// Drops from memory the ended runs that were not requested recently. If all runs together exceed their budget,
+    /// drops more ended runs, and then parts of live runs.
     fn shelve(&mut self, now: ServerNanos) -> Vec<(RunId, Arc<RunSnapshot>)> {
         let mut shelved = Vec::new();
         let mut is_full = self.runs.bytes() > budget::ALL_BYTES;

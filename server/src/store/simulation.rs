@@ -7,7 +7,7 @@
 //!
 //! - every acknowledged batch is on disk, as it was sent and in order, or damage is reported;
 //! - no batch is on disk that was not sent;
-//! - if no bit flipped, no batch is missing; if the disk had no ambiguous fault, no damage is reported.
+//! - if no bit flipped, no batch is missing; if also no fault was ambiguous, no damage is reported.
 //!
 //! `PACELINE_SEEDS` sets the number of seeds (10,000). `PACELINE_SEED` plays one seed and prints its trace.
 
