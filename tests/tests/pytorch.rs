@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
+use paceline_tests::fetch::skip;
 use paceline_tests::programs::{program, report, said};
 use paceline_tests::torch;
 use serde_json::{Value, json};
 
 /// Longer than any of these jobs takes.
 const JOB_SECONDS: &str = "240";
-/// How PyTorch ends now and then on a busy machine, whoever watches: a thread of gloo's is left over at its exit
-/// (pytorch/pytorch, pull request 179291).
+/// PyTorch sometimes aborts with this message at the exit of a job on a busy machine, with or without the agent, because
+/// one of gloo's threads still runs (pytorch/pytorch, pull request 179291).
 const ABORTED: &str = "terminate called without an active exception";
 const ATTEMPTS: usize = 4;
 
@@ -27,7 +28,7 @@ fn result_of(output: &Output) -> anyhow::Result<String> {
     line.with_context(|| format!("{printed}{}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Runs a job until PyTorch itself does not end it.
+/// Runs a job, and runs it again if PyTorch aborts at its exit. Each abort is reported as a skipped attempt.
 fn run(mut job: impl FnMut() -> Command) -> anyhow::Result<Output> {
     for _ in 0..ATTEMPTS {
         let command = job();
@@ -40,6 +41,7 @@ fn run(mut job: impl FnMut() -> Command) -> anyhow::Result<Output> {
             return Ok(output);
         }
         ensure!(said.contains(ABORTED), "{}{said}", String::from_utf8_lossy(&output.stdout));
+        skip("an attempt of a PyTorch job", &format!("PyTorch aborted at its exit: {ABORTED}"));
     }
     anyhow::bail!("{ATTEMPTS} times: {ABORTED}")
 }

@@ -189,7 +189,7 @@ fn train(ranks: u32, micro_batches: usize) -> (Vec<f64>, Vec<f32>) {
 }
 
 fn check(ranks: u32, micro_batches: usize, tag: &str) {
-    let Some(directory) = vectors() else { return };
+    let directory = vectors();
     let oracle = json(directory.join(format!("oracle_{tag}.json")));
     let (losses, parameters) = train(ranks, micro_batches);
     for (step, loss) in losses.iter().enumerate() {
