@@ -1,7 +1,7 @@
 //! The server behind the `paceline` program, and the program's commands.
 //!
 //! [`http`] accepts a batch, [`store`] makes it durable, and [`state`] joins it with the batches of other ranks and
-//! analyses each step once. Readers (the live stream, the API, [`metrics`], [`export`]) get snapshots. One task owns
+//! analyzes each step once. Readers (the live stream, the API, [`metrics`], [`export`]) get snapshots. One task owns
 //! the state, so the state has no locks.
 
 pub mod cli;
