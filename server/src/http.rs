@@ -1,4 +1,4 @@
-//! The server's door: routes, guards, limits.
+//! The HTTP server: routes, guards and limits.
 
 pub mod answer;
 pub mod api;
@@ -37,16 +37,17 @@ use crate::store::log::Log;
 use crate::vitals::Vitals;
 use guard::Guard;
 
-/// Largest body of any request but a batch.
+/// The largest body of a request other than a batch, in bytes.
 const MOST_BODY_BYTES: usize = 64 << 10;
-/// A request that is not answered by then is dropped; the live stream is not a request in this sense.
+/// The time limit for answering a request. It does not apply to the live stream.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// What a page may do: its own scripts and styles, its own server, nothing else. (A frame takes the answer to a form.)
+/// The content security policy: the dashboard may load scripts and styles from this server only, and connect to this
+/// server only. Frames are allowed because a form's answer is loaded into one.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; \
     style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; font-src 'self'; base-uri 'none'; \
     form-action 'self'; frame-src 'self'; frame-ancestors 'none'";
 
-/// What handlers share.
+/// The state that all handlers share.
 #[derive(Clone)]
 pub struct App {
     /// The task that owns all runs.
@@ -57,26 +58,26 @@ pub struct App {
     pub metrics: Metrics,
     /// The server's clock.
     pub clock: ServerClock,
-    /// Who may come in.
+    /// The rules that decide which requests are accepted.
     pub guard: Arc<Guard>,
-    /// Whether all parts work.
+    /// The record of failed threads and tasks.
     pub vitals: Vitals,
-    /// Memory for batches on their way.
+    /// The memory for batches in flight.
     pub room: ingest::Room,
-    /// Holds true once the server stops: live streams end.
+    /// Becomes true when the server stops, which ends live streams.
     pub stopping: watch::Receiver<bool>,
 }
 
-/// The OpenAPI document's head.
+/// The title and description of the OpenAPI document.
 #[derive(OpenApi)]
 #[openapi(info(
     title = "Paceline",
-    description = "Observability for data-parallel training. Times are nanoseconds unless a name says otherwise; \
-                   a figure that cannot be computed is null, and `missing` says why."
+    description = "Observability for data-parallel training. Times are in nanoseconds unless a name says otherwise. \
+                   A figure that cannot be computed is null, and `missing` gives the reason."
 ))]
 struct ApiDocument;
 
-/// All routes with their guards.
+/// Returns all routes with their guards and limits.
 pub fn router(app: App) -> Router {
     let (api_routes, document) = OpenApiRouter::with_openapi(ApiDocument::openapi())
         .routes(routes!(api::runs))
@@ -119,7 +120,7 @@ pub fn router(app: App) -> Router {
         .layer(middleware::from_fn_with_state(app.guard.clone(), guard::check))
         .layer(header_layer(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY))
         .layer(header_layer(header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
-        // Nothing to others; to this server, which page asks ([`guard`]).
+        // Other servers receive no referrer. This server receives the requesting page ([`guard`]).
         .layer(header_layer(header::REFERRER_POLICY, "same-origin"))
         .with_state(app)
 }

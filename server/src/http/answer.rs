@@ -1,4 +1,4 @@
-//! Views in the form that a reader wants: JSON for anyone, frames for the page that came with this server.
+//! Answers in the requested format: JSON for any client, binary frames for the dashboard of this server.
 
 use axum::Json;
 use axum::http::header;
@@ -9,21 +9,21 @@ use wire::live::view;
 
 use super::error::Failure;
 
-/// How a view is written.
+/// The format of an answer.
 #[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
     /// JSON.
     #[default]
     Json,
-    /// A frame of `paceline-wire`, readable by the page of this very version only.
+    /// A frame of the `paceline-wire` crate. Only the dashboard of the same version can read it.
     Frame,
 }
 
-/// `view` in that form.
+/// Encodes `view` in the format `form`.
 ///
 /// # Errors
-/// When it cannot be written in it.
+/// Returns an error if the view cannot be encoded.
 pub fn answer<T: Serialize>(form: Form, view: &T) -> Result<Response, Failure> {
     match form {
         Form::Json => Ok(Json(view).into_response()),
@@ -34,16 +34,16 @@ pub fn answer<T: Serialize>(form: Form, view: &T) -> Result<Response, Failure> {
     }
 }
 
-/// Bytes as they are.
+/// Returns an answer with a binary body.
 #[must_use]
 pub fn binary(bytes: Vec<u8>) -> Response {
     ([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response()
 }
 
-/// Work of some milliseconds, which must not hold up other requests.
+/// Runs `work` on a thread that may block, so work of some milliseconds does not delay other requests.
 ///
 /// # Errors
-/// When it panics.
+/// Returns an error if `work` panics.
 pub async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
     tokio::task::spawn_blocking(work).await.map_err(|error| Failure::Server(error.to_string()))
 }

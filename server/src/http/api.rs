@@ -1,4 +1,4 @@
-//! The REST interface. Each handler reads a snapshot or asks the hub; none holds state.
+//! The REST API. Handlers hold no state: each one reads a snapshot or asks the hub.
 
 use std::sync::Arc;
 
@@ -17,33 +17,33 @@ use super::error::Failure;
 use crate::state::hub::Command;
 use crate::state::snapshot::RunSnapshot;
 
-/// All runs, newest first.
+/// Lists all runs, newest first.
 #[utoipa::path(get, path = "/api/v1/runs", responses((status = 200, body = Vec<RunSummary>)))]
 pub async fn runs(State(app): State<App>) -> Json<Vec<RunSummary>> {
     Json(app.hub.snapshot().summaries())
 }
 
-/// The newest snapshot of a run; without a report while the run is on disk only.
+/// Returns the newest snapshot of a run. The snapshot has no report while the run is on disk only.
 ///
 /// # Errors
-/// When there is no such run, or it is set aside.
+/// Returns an error if the run does not exist or is set aside.
 pub fn find(app: &App, run: &str) -> Result<Arc<RunSnapshot>, Failure> {
     let id = RunId::new(run)?;
     let snapshot = app.hub.snapshot();
     if let Some(reason) = snapshot.aside.get(&id) {
-        return Err(Failure::Conflict(format!("run {id} is set aside and not shown: {reason}")));
+        return Err(Failure::Conflict(format!("run {id} is set aside because it cannot be read: {reason}")));
     }
     let found = snapshot.runs.get(&id).cloned();
     found.ok_or_else(|| Failure::NotFound(format!("there is no run {id:?}; GET /api/v1/runs lists them")))
 }
 
-/// A run with its report, which is read from disk if it has left memory.
+/// Returns a run with its report. A run that has left memory is read from disk.
 ///
 /// # Errors
-/// When there is no such run, or it cannot be read.
+/// Returns an error if the run does not exist or cannot be read.
 pub async fn open(app: &App, run: &str) -> Result<(Arc<RunSnapshot>, Arc<Report>), Failure> {
     let mut found = find(app, run);
-    // A run that the server has just read from disk, or heard of, is shown with its first report.
+    // The hub opens a run that is on disk only, or so new that no snapshot has it.
     if matches!(&found, Ok(shown) if shown.report.is_none()) || matches!(&found, Err(Failure::NotFound(_))) {
         let run = RunId::new(run)?;
         if let Some(opened) = app.hub.ask(|reply| Command::Open { run, reply }).await? {
@@ -51,11 +51,12 @@ pub async fn open(app: &App, run: &str) -> Result<(Arc<RunSnapshot>, Arc<Report>
         }
     }
     let found = found?;
-    let report = found.report.clone().ok_or_else(|| Failure::Busy("the run has no report yet".into()))?;
+    let report =
+        found.report.clone().ok_or_else(|| Failure::Busy("the run has no report yet: try again".into()))?;
     Ok((found, report))
 }
 
-/// The line a run has in the list.
+/// Returns the summary of a run, as in the list of runs.
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{run}/summary",
@@ -66,12 +67,12 @@ pub async fn summary(State(app): State<App>, Path(run): Path<String>) -> Result<
     Ok(Json(find(&app, &run)?.summary.clone()))
 }
 
-/// One step over all ranks on one clock, as columns (`Waterfall` of the `paceline-wire` crate). Records that have left
-/// memory are read from disk.
+/// Returns one step of all ranks, aligned to the server's clock, in columns (`Waterfall` of the `paceline-wire` crate).
+/// Records that have left memory are read from disk.
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{run}/steps/{step}/waterfall",
-    params(("run" = String, Path), ("step" = String, Path, description = "a number, or `latest`")),
+    params(("run" = String, Path), ("step" = String, Path, description = "A step number, or `latest`.")),
     responses(
         (status = 200, content_type = "application/octet-stream", body = Vec<u8>),
         (status = 404, body = ApiError),
@@ -94,39 +95,39 @@ pub async fn waterfall(
     aside(move || placed.waterfall().encode()).await.map(binary)
 }
 
-/// The server's clock, for two-way probes.
+/// Two readings of the server's clock, for two-way probes.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ClockReading {
-    /// When the request came.
+    /// The server's time when the request arrived, in nanoseconds.
     received_nanos: i64,
-    /// When the answer went.
+    /// The server's time when the answer was sent, in nanoseconds.
     sent_nanos: i64,
 }
 
-/// Reads the server's clock twice.
+/// Returns two readings of the server's clock: at the request and at the answer.
 #[utoipa::path(get, path = "/api/v1/clock", responses((status = 200, body = ClockReading)))]
 pub async fn clock(State(app): State<App>) -> Json<ClockReading> {
     let received_nanos = app.clock.now().0;
     Json(ClockReading { received_nanos, sent_nanos: app.clock.now().0 })
 }
 
-/// Metrics for Prometheus.
+/// Returns the metrics in Prometheus text format.
 pub async fn metrics(State(app): State<App>) -> Result<Response, Failure> {
     let text = app.metrics.encode().map_err(|error| Failure::Server(error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response())
 }
 
-/// The process lives.
+/// Answers 200 as long as the process is alive.
 pub async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// The process can take batches in.
+/// Answers 200 if the server accepts batches, and 503 with a reason otherwise.
 pub async fn readyz(State(app): State<App>) -> Response {
     if let Some(failure) = app.vitals.failure() {
         (StatusCode::SERVICE_UNAVAILABLE, format!("failed: {failure}\n")).into_response()
     } else if app.hub.is_full() {
-        (StatusCode::SERVICE_UNAVAILABLE, "busy: batches are waiting\n").into_response()
+        (StatusCode::SERVICE_UNAVAILABLE, "busy: too many batches are waiting\n").into_response()
     } else {
         "ready\n".into_response()
     }

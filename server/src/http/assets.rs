@@ -1,12 +1,12 @@
-//! The browser client: embedded, pre-compressed, cached by content.
+//! The dashboard's files, embedded in the program and already compressed.
 //!
-//! Files under `/assets/` have their hash in their name and are kept for a year; every other path that is not
-//! the API's is a page, and all pages are one document.
+//! Files under `/assets/` have their hash in their name, and browsers may cache them for a year. Every other path
+//! outside the API is a view of the dashboard, and all views are the same document.
 
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 
-/// One file, as built and compressed.
+/// A file as built, and its compressed forms.
 pub(super) struct Asset {
     path: &'static str,
     plain: &'static [u8],
@@ -18,10 +18,10 @@ include!(concat!(env!("OUT_DIR"), "/assets.rs"));
 
 const YEAR: &str = "public, max-age=31536000, immutable";
 const NO_BUNDLE: &str = "<!doctype html><meta charset=utf-8><title>Paceline</title>\
-    <p>This server was built without its page. Run <code>cargo xtask web</code>, then build it again. \
-    The API, /metrics and the command line work without it.";
+    <p>This server was built without its dashboard. Run <code>cargo xtask web</code>, then build the server again. \
+    The API, /metrics and the command line work without the dashboard.";
 
-/// Answers whatever no other route takes.
+/// Answers requests that match no other route: a file, a view of the dashboard, or 404.
 pub async fn asset(method: Method, uri: Uri, headers: HeaderMap) -> Response {
     if method != Method::GET && method != Method::HEAD {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
@@ -67,7 +67,7 @@ fn serve(asset: &'static Asset, headers: &HeaderMap, cache: &'static str) -> Res
     }
 }
 
-/// Whether an Accept-Encoding header takes `coding`: named, and not with a weight of zero.
+/// Returns true if an Accept-Encoding header names `coding` with a weight other than zero.
 fn accepts(header: &str, coding: &str) -> bool {
     header.split(',').any(|item| {
         let mut pieces = item.split(';').map(str::trim);
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_encoding_is_taken_when_named_and_not_refused() {
+    fn an_encoding_is_used_if_the_client_names_it_with_a_positive_weight() {
         assert!(accepts("gzip, deflate, br", "br"));
         assert!(accepts("br;q=0.5", "br"));
         assert!(!accepts("br;q=0, gzip", "br"));

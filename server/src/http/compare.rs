@@ -1,4 +1,4 @@
-//! Two runs side by side.
+//! Comparison of two runs.
 
 use analysis::compare::compare;
 use axum::extract::{Query, State};
@@ -13,19 +13,20 @@ use super::answer::{Form, answer};
 use super::api::open;
 use super::error::Failure;
 
-/// Which runs.
+/// The runs to compare, and the format of the answer.
 #[derive(Debug, Deserialize, IntoParams)]
 pub struct CompareQuery {
-    /// The run to compare with.
+    /// The baseline run.
     a: String,
-    /// The run to judge.
+    /// The run to compare with the baseline.
     b: String,
     /// `json` (the default) or `frame`.
     #[serde(default)]
     form: Form,
 }
 
-/// Two runs figure by figure: all kept steps of one that is over, the recent ones of a live one.
+/// Compares two runs figure by figure. A finished run is compared over all retained steps, a live run over its
+/// recent steps.
 #[utoipa::path(
     get,
     path = "/api/v1/compare",

@@ -1,7 +1,8 @@
-//! Connections: how many there are, how long a request may take to arrive, and how they end when the server stops.
+//! Connections: their number, the time a request may take to arrive, and their end when the server stops.
 //!
-//! A connection is a stranger until a request of its own has passed the [guard](super::guard). Strangers have a few
-//! places; when they are taken, the oldest stranger goes. So silent connections, however many, keep nobody out.
+//! A connection is a stranger until one of its requests passes the [guard](super::guard); then it is a guest. Strangers
+//! share a small number of places. If all are in use, a new stranger replaces the oldest one. Silent connections
+//! therefore cannot block other clients, no matter how many there are.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -19,21 +20,22 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 
-/// A request's head arrives in this time, counted from the connection or from the answer before. Agents send every
-/// two seconds.
+/// The time limit for a request's head, from the connection or from the previous answer. Agents send every two seconds.
 const HEAD_WITHIN: Duration = Duration::from_secs(20);
-/// What a connection buffers of a head: browsers send 2 KB. 16,384 agents take 16,384 x some 10 KB in practice.
+/// The largest buffer of a connection, in bytes. Browsers send heads of 2 KB. In practice the connection of an agent
+/// takes about 10 KB.
 const BUFFER_BYTES: usize = 64 << 10;
-/// Places for strangers: 512 x 64 KB = 32 MB.
+/// The number of places for strangers. Their buffers take at most 512 x 64 KB = 32 MB.
 const MOST_STRANGERS: usize = 512;
-/// Places for the others: a run of 16,384 ranks has as many connections, and pages have some more.
+/// The number of places for guests. A run of 16,384 ranks has as many connections, and dashboards need some more.
 const MOST_GUESTS: usize = 20_000;
-/// Files that are no connections: logs (128 at most), segments, the page. Where few files are allowed, half of them.
+/// The number of open files to reserve for other uses: logs (at most 128) and segments. If the process may open few
+/// files, half of them are reserved.
 const OTHER_FILES: usize = 256;
-/// How long to wait when no connection can be accepted, such as for want of file descriptors.
+/// The pause after a failure to accept a connection, for instance because no file descriptor is left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// Who has a place.
+/// The places of all connections.
 struct Places {
     most_strangers: usize,
     strangers: Mutex<BTreeMap<u64, Arc<Notify>>>,
@@ -41,7 +43,7 @@ struct Places {
 }
 
 impl Places {
-    /// Of a process that may have so many files open.
+    /// Returns the places of a process that may open `most_files` files.
     fn new(most_files: usize) -> Self {
         let most = (most_files - OTHER_FILES.min(most_files / 2)).max(16);
         let most_strangers = MOST_STRANGERS.min(most / 4);
@@ -56,7 +58,7 @@ impl Places {
         change(&mut self.strangers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Gives a stranger a place; what it gets tells it to go.
+    /// Gives a stranger a place. The stranger must close when the returned value is notified.
     fn enter(&self, number: u64) -> Arc<Notify> {
         let dismissed = Arc::new(Notify::new());
         self.with_strangers(|strangers| {
@@ -77,7 +79,7 @@ impl Places {
     }
 }
 
-/// A connection's place; it is free again when the last clone is dropped.
+/// The place of a connection. It becomes free when the last clone is dropped.
 #[derive(Clone)]
 pub struct Place(Arc<Taken>);
 
@@ -88,7 +90,7 @@ struct Taken {
 }
 
 impl Place {
-    /// A request passed the guard: the connection is a stranger no more, as long as there is room.
+    /// Makes the connection a guest if a place is free. Called when a request of it has passed the guard.
     pub fn admit(&self) {
         let mut guest = self.0.guest.lock().unwrap_or_else(PoisonError::into_inner);
         if guest.is_none() {
@@ -106,8 +108,8 @@ impl Drop for Taken {
     }
 }
 
-/// Serves until `stopping` holds true, then finishes requests under way. `most_files` is how many files this process
-/// may have open.
+/// Serves until `stopping` becomes true, then finishes the requests in flight. `most_files` is the number of files that
+/// this process may open.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -140,7 +142,7 @@ pub async fn serve(
     while connections.join_next().await.is_some() {}
 }
 
-/// Waits until `stopping` holds true; forever once its sender is gone.
+/// Waits until `stopping` becomes true. Never returns if its sender is dropped first.
 pub async fn until_stopped(mut stopping: watch::Receiver<bool>) {
     if stopping.wait_for(|stopping| *stopping).await.is_err() {
         std::future::pending::<()>().await;
@@ -163,7 +165,7 @@ async fn attend(
     let io = TokioIo::new(stream);
     let mut connection = pin!(builder.serve_connection_with_upgrades(io, TowerToHyperService::new(service)));
     tokio::select! {
-        // An error is the client's: it went away, or said something else than HTTP.
+        // Errors are the client's: it disconnected, or did not send HTTP.
         _ended = connection.as_mut() => return,
         () = dismissed.notified() => return,
         () = until_stopped(stopping) => {}

@@ -1,4 +1,4 @@
-//! Single ranks over HTTP: a heatmap's tile, and one step rank by rank.
+//! Steps and ranks in detail: columns of steps, tiles of a heatmap, and one step rank by rank.
 
 use std::sync::Arc;
 
@@ -22,13 +22,13 @@ use crate::state::snapshot::columns;
 /// A range of steps, both ends included.
 #[derive(Debug, Deserialize, IntoParams)]
 pub struct StepRange {
-    /// The first step; the oldest kept one when absent.
+    /// The first step. Default: the oldest retained step.
     from: Option<u64>,
-    /// The last step; the newest when absent.
+    /// The last step. Default: the newest step.
     to: Option<u64>,
 }
 
-/// Steps as a whole, as little-endian columns (`StepColumns` of the `paceline-wire` crate).
+/// Returns the figures of steps over all ranks, in little-endian columns (`StepColumns` of the `paceline-wire` crate).
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{run}/steps",
@@ -48,28 +48,30 @@ pub async fn steps(
     aside(move || columns(&kept, summary.ranks_expected, true).encode()).await.map(binary)
 }
 
-/// What a heatmap shows.
+/// The content of a heatmap.
 #[derive(Debug, Deserialize, IntoParams)]
 pub struct HeatmapQuery {
     /// `lateness` (the default), `rank-step-time`, or a part of the ledger such as `exposed-wait`.
     measure: Option<String>,
-    /// `max` (the default: a lone slow cell never disappears) or `mean`.
+    /// The value of a cell that covers several steps or ranks: `max` (the default, which keeps a single slow step
+    /// visible) or `mean`.
     reduce: Option<String>,
-    /// The first step; the oldest kept one when absent.
+    /// The first step. Default: the oldest retained step.
     from: Option<u64>,
-    /// The last step; the newest when absent.
+    /// The last step. Default: the newest step.
     to: Option<u64>,
-    /// The first rank.
+    /// The first rank. Default: 0.
     rank_from: Option<u32>,
-    /// The last rank.
+    /// The last rank. Default: the last rank of the run.
     rank_to: Option<u32>,
-    /// Columns at most: each then covers 1, 2, 4, ... steps.
+    /// The largest number of columns (default 1,024). Each column covers 1, 2, 4, ... steps.
     columns: Option<u32>,
-    /// Rows at most: each then covers 1, 2, 4, ... ranks.
+    /// The largest number of rows (default 512). Each row covers 1, 2, 4, ... ranks.
     rows: Option<u32>,
 }
 
-/// (step, rank) cells at a level of detail, as columns (`Tile` of the `paceline-wire` crate).
+/// Returns a tile of a heatmap: (step, rank) cells at a level of detail, in columns (`Tile` of the `paceline-wire`
+/// crate).
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{run}/heatmap",
@@ -91,19 +93,19 @@ pub async fn heatmap(
     let last_rank = summary.ranks_expected.saturating_sub(1);
     let mut asked = Asked {
         measure: Measure::from_key(measure)
-            .ok_or_else(|| Failure::BadRequest(format!("measure={measure:?} is none; {}", measures())))?,
+            .ok_or_else(|| Failure::BadRequest(format!("unknown measure {measure:?}: {}", measures())))?,
         reduce: Reduce::from_name(reduce)
-            .ok_or_else(|| Failure::BadRequest(format!("reduce={reduce:?}: it is `max` or `mean`")))?,
+            .ok_or_else(|| Failure::BadRequest(format!("unknown reduce {reduce:?}: use `max` or `mean`")))?,
         steps: (query.from.unwrap_or(0), query.to.unwrap_or(u64::MAX)),
         ranks: (query.rank_from.unwrap_or(0), query.rank_to.unwrap_or(last_rank).min(last_rank)),
         columns: query.columns.unwrap_or(1_024).max(1),
         rows: query.rows.unwrap_or(512).max(1),
     };
     if u64::from(asked.columns) * u64::from(asked.rows) > MAX_CELLS as u64 {
-        return Err(Failure::BadRequest(format!("columns x rows: at most {MAX_CELLS} cells a tile")));
+        return Err(Failure::BadRequest(format!("columns x rows must be at most {MAX_CELLS} cells per tile")));
     }
     let kept = kept_steps(&app, summary.run, asked.steps.0, asked.steps.1).await?;
-    // Open ends are those of what is kept, or a tile would reach to the end of time.
+    // Open ends are replaced by those of the retained steps. Otherwise a tile would extend to the largest step number.
     let ends = (kept.first().map_or(0, |step| step.step.0), kept.last().map_or(0, |step| step.step.0));
     asked.steps = (query.from.unwrap_or(ends.0), query.to.map_or(ends.1, |to| to.min(ends.1)));
     aside(move || detail::tile(&kept, &asked).encode()).await.map(binary)
@@ -111,11 +113,11 @@ pub async fn heatmap(
 
 fn measures() -> String {
     let keys = Measure::ALL.map(Measure::key);
-    format!("there are: {}", keys.join(", "))
+    format!("use one of {}", keys.join(", "))
 }
 
-/// One step rank by rank, as columns (`StepRanks` of the `paceline-wire` crate). A step that is no longer kept is read
-/// from disk and analysed again, with clocks as well known as they are now.
+/// Returns one step rank by rank, in columns (`StepRanks` of the `paceline-wire` crate). A step that has left memory is
+/// read from disk and analyzed again, with the current alignment of clocks.
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{run}/steps/{step}/ranks",
@@ -141,7 +143,7 @@ pub async fn step_ranks(
     aside(move || detail::ranks(&placed.analyse()).encode()).await.map(binary)
 }
 
-/// Kept steps, read outside the hub.
+/// Returns the retained steps from `first` to `last`, to be read outside the hub.
 pub async fn kept_steps(
     app: &App,
     run: RunId,

@@ -1,4 +1,4 @@
-//! Devices: what the ranks' devices say, and bursts, which ask ranks for every kernel of a short while.
+//! The devices of a run: their looks, and bursts, which record every kernel for a short time.
 
 mod markup;
 
@@ -24,8 +24,8 @@ async fn devices_of(app: &App, run: &str) -> Result<(RunId, Devices), Failure> {
     Ok((run, app.hub.ask(|reply| Command::Devices { run: asked, reply }).await?))
 }
 
-/// What each rank's device said last (utilisation, clocks, why they are lowered, power, memory), for ranks whose device
-/// can be looked at.
+/// Returns the newest sample of each rank's device: utilization, clocks and the reasons why they are lowered, power,
+/// memory. Ranks whose device cannot be sampled are left out.
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{run}/devices",
@@ -39,7 +39,8 @@ pub async fn devices(
     Ok(Json(devices_of(&app, &run).await?.1.looks))
 }
 
-/// The newest burst of each rank that answered one: top kernels, exact overlap, idle time; or why there is none.
+/// Returns the newest burst of each rank that answered a request: top kernels, exact overlap and idle time, or the
+/// reason why nothing was recorded.
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{run}/bursts",
@@ -53,30 +54,33 @@ pub async fn bursts(
     Ok(Json(devices_of(&app, &run).await?.1.bursts))
 }
 
-/// Both as a part of the page, which only shows it: written here, it costs the page's download nothing.
+/// Returns looks and bursts as HTML, which the dashboard inserts. Writing it here keeps the dashboard's download
+/// small.
 pub async fn part(State(app): State<App>, Path(run): Path<String>) -> Result<Html<String>, Failure> {
     let (run, devices) = devices_of(&app, &run).await?;
     Ok(Html(markup::part(&run, &devices)))
 }
 
-/// Which ranks, and how long.
+/// The ranks to record, and the length.
 #[derive(Debug, Deserialize, IntoParams)]
 pub struct Wanted {
-    /// The rank; all of them where it is left out.
+    /// The rank to record. Default: all ranks.
     rank: Option<u32>,
-    /// How long to record, in milliseconds: 1 to 5,000, a second where it is left out.
+    /// The length of the burst, in milliseconds: 1 to 5,000. Default: 1,000.
     millis: Option<u16>,
 }
 
-/// Asks ranks to record every kernel and copy of their devices for a short while (CUPTI). They hear of it with their next
-/// batch, two seconds later at most; what came of it, or why nothing did, is in `GET` of the same path under the number
-/// that is answered here. (A browser's form is answered 204, so that it stays where it is.)
+/// Asks ranks for a burst: to record every kernel and copy of their devices for a short time (CUPTI).
+///
+/// Ranks receive the request with the answer to their next batch, at most two seconds later. `GET` on the same path
+/// returns the result, or the reason why nothing was recorded, with the request number of this answer. The form of a
+/// browser is answered 204, so the browser stays on its page.
 #[utoipa::path(
     post,
     path = "/api/v1/runs/{run}/bursts",
     params(("run" = String, Path), Wanted),
     responses(
-        (status = 202, description = "Asked.", body = BurstRequest),
+        (status = 202, description = "The ranks will be asked.", body = BurstRequest),
         (status = 400, body = ApiError),
         (status = 404, body = ApiError)
     )
@@ -90,7 +94,7 @@ pub async fn ask(
     let run = find(&app, &run)?.summary.run.clone();
     let millis = wanted.millis.unwrap_or(1_000);
     if !(1..=MOST_MILLIS).contains(&millis) {
-        return Err(Failure::BadRequest(format!("millis is {millis}: 1 to {MOST_MILLIS} can be recorded")));
+        return Err(Failure::BadRequest(format!("millis is {millis}, but must be 1 to {MOST_MILLIS}")));
     }
     let rank = wanted.rank.map(Rank);
     let asked = app.hub.ask(|reply| Command::AskForBurst { run, rank, millis, reply }).await?;

@@ -1,4 +1,4 @@
-//! Errors as the API answers them: a status and one sentence that says what, where, and how to mend it.
+//! The API's errors: a status, and a sentence that says what is wrong, where, and how to fix it.
 
 use axum::Json;
 use axum::http::{StatusCode, header};
@@ -9,25 +9,25 @@ use wire::views::ApiError;
 use crate::state::hub::Stopped;
 use crate::state::not_shown::NotShown;
 
-/// What a handler may fail with.
+/// An error of a handler, with its sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The request makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     BadRequest(String),
-    /// No such thing.
+    /// The requested item does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// It contradicts what is there.
+    /// The request contradicts the server's state.
     #[error("{0}")]
     Conflict(String),
-    /// It is larger than allowed.
+    /// The request or its answer is larger than allowed.
     #[error("{0}")]
     TooLarge(String),
-    /// Not now; come again in a second.
+    /// The server is busy. The client may try again after a second.
     #[error("{0}")]
     Busy(String),
-    /// The server cannot do it.
+    /// The server failed.
     #[error("{0}")]
     Server(String),
 }

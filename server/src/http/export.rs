@@ -1,4 +1,4 @@
-//! Exports of steps.
+//! Export of steps as a file.
 
 use std::io::{self, ErrorKind, Write};
 use std::time::Instant;
@@ -22,26 +22,26 @@ use crate::state::older::{Between, Older};
 use crate::state::steps::Placed;
 use crate::store::steps::{Limits, NotRead};
 
-/// Steps an answer holds at most. It is made in memory; the command line has no such bound.
+/// The largest number of steps in an answer. Answers are built in memory. `paceline export` has no such limit.
 const MOST_STEPS: u64 = 5_000;
-/// And bytes: as much again as the records of a run that are in memory.
+/// The largest size of an answer, in bytes.
 const MOST_BYTES: usize = 256 << 20;
-/// Steps times ranks that the hub is asked for at once: a few milliseconds of its time.
+/// The largest number of (step, rank) cells that the hub is asked for at once. They take it a few milliseconds.
 const CELLS_AT_ONCE: usize = 512;
 
-/// What to export, and how.
+/// The steps to export, and the format.
 #[derive(Debug, Deserialize, IntoParams)]
 pub struct ExportQuery {
-    /// `perfetto` (the default), `chrome`, `parquet` or `csv`; see `paceline export --help` for what is in them.
+    /// `perfetto` (the default), `chrome`, `parquet` or `csv`. `paceline export --help` describes their content.
     format: Option<String>,
-    /// `A..B`, both ends included; the newest 50 steps when absent.
+    /// `A..B`, both ends included. Default: the newest 50 steps.
     steps: Option<String>,
-    /// Only this rank; HolisticTraceAnalysis wants a chrome trace of each.
+    /// The rank to export. Default: all ranks. HolisticTraceAnalysis needs one chrome trace per rank.
     rank: Option<u32>,
 }
 
-/// Steps as a file: at most 5,000, and as many as 256 MiB hold. Those that have left memory are read from disk.
-/// `paceline export` has no such bounds.
+/// Exports steps as a file: at most 5,000 steps and 256 MiB. Steps that have left memory are read from disk. `paceline
+/// export` has no such limits.
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{run}/export",
@@ -65,7 +65,7 @@ pub async fn export(
     if last.0 - first.0 >= MOST_STEPS {
         let steps = (last.0 - first.0).saturating_add(1);
         return Err(Failure::TooLarge(format!(
-            "{steps} steps: this way at most {MOST_STEPS} at once; `paceline export` writes any number from disk"
+            "{steps} steps are more than the limit of {MOST_STEPS}: `paceline export` has no such limit"
         )));
     }
     if let Some(rank) = query.rank.filter(|&rank| rank >= summary.ranks_expected) {
@@ -88,7 +88,8 @@ fn refuse(refusal: Refusal) -> Failure {
     }
 }
 
-/// Asks for a few steps at a time: live views wait for the hub, too. Steps that have left memory are read all together.
+/// Writes the file. The hub is asked for a few steps at a time, because live views wait for it too. Steps that have
+/// left memory are read all at once.
 async fn write(
     app: &App,
     summary: &RunSummary,
@@ -98,7 +99,7 @@ async fn write(
 ) -> Result<Vec<u8>, Failure> {
     let mut file = File { format, summary: summary.clone(), rank, writer: None };
     let at_once = (CELLS_AT_ONCE / summary.ranks_expected.max(1) as usize).max(1);
-    // Nothing lies after the newest step, however far the range goes.
+    // The range may extend beyond the newest step.
     let end = last.0.min(summary.last_step.unwrap_or(0));
     let mut from = first.0;
     while from <= end {
@@ -125,7 +126,7 @@ async fn write(
     Ok(file.writer.ok_or_else(missing)?.finish().map_err(failed)?.0)
 }
 
-/// A file that is begun with its first step.
+/// A file to export, begun when its first step is added.
 struct File {
     format: Format,
     summary: RunSummary,
@@ -156,7 +157,7 @@ impl File {
     }
 }
 
-/// Exports that read from disk, one at a time: each may hold as much as a step may take.
+/// The permit to read from disk. One export reads at a time, because each may take as much memory as the largest step.
 static READING: Semaphore = Semaphore::const_new(1);
 
 async fn from_disk(mut file: File, older: Older) -> Result<File, Failure> {
@@ -169,14 +170,14 @@ async fn from_disk(mut file: File, older: Older) -> Result<File, Failure> {
     blocking(read).await
 }
 
-/// Works on a thread that may block.
+/// Runs `work` on a thread that may block.
 async fn blocking(work: impl FnOnce() -> Result<File, Failure> + Send + 'static) -> Result<File, Failure> {
     tokio::task::spawn_blocking(work).await.map_err(|error| Failure::Server(error.to_string()))?
 }
 
 impl From<NotRead> for Failure {
     fn from(error: NotRead) -> Self {
-        let instead = format!("{error}: name fewer steps, or use `paceline export`");
+        let instead = format!("{error}: export fewer steps, or use `paceline export`");
         match error {
             NotRead::TooLarge { .. } | NotRead::TooLong { .. } => Self::TooLarge(instead),
             NotRead::Store(error) => Self::Server(error.to_string()),
@@ -191,14 +192,15 @@ fn failed(error: io::Error) -> Failure {
     }
 }
 
-/// An answer that may not grow beyond [`MOST_BYTES`].
+/// An answer that cannot grow beyond [`MOST_BYTES`].
 #[derive(Default)]
 struct Bounded(Vec<u8>);
 
 impl Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.0.len() + bytes.len() > MOST_BYTES {
-            let sentence = format!("more than {} MiB: name fewer steps, or one rank", MOST_BYTES >> 20);
+            let sentence =
+                format!("the export exceeds {} MiB: export fewer steps, or one rank", MOST_BYTES >> 20);
             return Err(io::Error::new(ErrorKind::FileTooLarge, sentence));
         }
         self.0.write(bytes)

@@ -1,5 +1,5 @@
-//! Who may come in: Host and Origin are checked always (against DNS rebinding and other pages in the same
-//! browser), a token where the server listens beyond loopback.
+//! The guard, which decides which requests are accepted. Host and Origin are always checked, against DNS rebinding and
+//! against other pages in the same browser. A server that listens beyond loopback also requires a token.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use wire::views::ApiError;
 use super::connections::Place;
 
 const COOKIE: &str = "paceline_token";
-/// Longest part of a header that an answer repeats, in characters.
+/// The longest part of a header that an answer repeats, in characters.
 const MOST_SHOWN: usize = 100;
 
-/// The rules.
+/// The rules for accepting requests.
 #[derive(Clone, Debug, Default)]
 pub struct Guard {
-    /// Host names, beside IP addresses and `localhost`, under which the server may be called.
+    /// The accepted host names, in addition to IP addresses and `localhost`.
     pub host_names: Vec<String>,
-    /// True when the server listens on loopback only; then only loopback addresses are good hosts.
+    /// Whether the server listens on loopback only. If so, the only accepted addresses are loopback addresses.
     pub loopback_only: bool,
-    /// What a client must show, if anything.
+    /// The token that clients must send, if any.
     pub token: Option<String>,
 }
 
-/// Why a request is turned away.
+/// The reason why a request is refused.
 #[derive(Debug, PartialEq, Eq)]
 enum Refusal {
     Host(String),
@@ -42,7 +42,8 @@ impl Guard {
         if !self.is_own_host(host) {
             return Err(Refusal::Host(shown(host)));
         }
-        // A browser names the page a request comes from; ours and the server have one host. Programs name none.
+        // Browsers send the origin of the page that makes the request. The dashboard's origin has the server's host.
+        // Programs send no origin.
         if let Some(origin) = text(header::ORIGIN)
             && origin.split_once("://").map(|(_, rest)| rest) != Some(host)
         {
@@ -66,7 +67,7 @@ impl Guard {
     }
 }
 
-/// What an answer repeats of a header: a header may be as long as all of a request's head.
+/// Returns the part of a header that an answer repeats. A header may be as long as the head of a request.
 fn shown(text: &str) -> String {
     text.chars().take(MOST_SHOWN).collect()
 }
@@ -88,12 +89,13 @@ fn shown_tokens(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     bearer.into_iter().chain(cookie)
 }
 
-/// Takes equally long wherever the texts differ, so that a token cannot be guessed letter by letter.
+/// Compares two texts in a time that does not depend on where they differ. A token therefore cannot be guessed
+/// character by character.
 fn equal(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
 }
 
-/// The middleware.
+/// The middleware that refuses requests against the rules.
 pub async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     match guard.check(request.headers()) {
         Ok(()) => {
@@ -104,25 +106,26 @@ pub async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next
         }
         Err(Refusal::Token) => match sign_in(&guard, &request) {
             Some(response) => response,
-            // Whoever checks that the server lives need not know its token; nothing else is said.
+            // Liveness checks need no token. The answer reveals nothing else.
             None if request.uri().path() == "/healthz" => next.run(request).await,
             None => refuse(
                 StatusCode::UNAUTHORIZED,
-                "this server wants a token: send `Authorization: Bearer TOKEN`, or open /?token=TOKEN in a browser",
+                "this server requires a token: send `Authorization: Bearer TOKEN`, or open /?token=TOKEN in a browser",
             ),
         },
         Err(Refusal::Host(host)) => refuse(
             StatusCode::MISDIRECTED_REQUEST,
-            &format!("the Host header {host:?} is not a name of this server; allow it with --host-name"),
+            &format!("the Host header {host:?} is not a name of this server: allow it with --host-name"),
         ),
         Err(Refusal::Origin(origin)) => {
-            refuse(StatusCode::FORBIDDEN, &format!("the page {origin:?} may not call this server"))
+            refuse(StatusCode::FORBIDDEN, &format!("pages of {origin:?} may not call this server"))
         }
     }
 }
 
-/// `/any/page?token=TOKEN` becomes a cookie that scripts cannot read and other sites cannot send, and the
-/// token leaves the address bar.
+/// Answers a request of `/any/page?token=TOKEN`: sets a cookie that scripts cannot read and other sites cannot send,
+/// and redirects to the page, which removes the token from the address bar. Returns `None` if the token is missing or
+/// wrong.
 fn sign_in(guard: &Guard, request: &Request) -> Option<Response> {
     let query = request.uri().query()?;
     let token = query.split('&').find_map(|pair| pair.strip_prefix("token="))?;
@@ -133,7 +136,8 @@ fn sign_in(guard: &Guard, request: &Request) -> Option<Response> {
     Some(([(header::SET_COOKIE, cookie)], Redirect::to(&own_path(request.uri().path()))).into_response())
 }
 
-/// The path on this server. One that begins with two slashes, or a slash and a backslash, names another.
+/// Returns `path` as a path on this server. A path that begins with two slashes, or with a slash and a backslash, would
+/// name another server.
 fn own_path(path: &str) -> String {
     format!("/{}", path.trim_start_matches(['/', '\\']))
 }
@@ -155,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_hosts_and_pages_come_in() {
+    fn only_the_servers_own_hosts_and_origins_are_accepted() {
         for host in ["127.0.0.1:8080", "localhost", "[::1]:8080", "LOCALHOST:1"] {
             assert_eq!(local().check(&headers(&[("host", host)])), Ok(()), "{host}");
         }
@@ -175,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sign_in_leads_to_a_page_of_this_server() {
+    fn a_sign_in_redirects_to_this_server() {
         for (asked, page) in
             [("/runs/a", "/runs/a"), ("/", "/"), ("//evil.example/", "/evil.example/"), ("/\\evil", "/evil")]
         {
@@ -184,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_taken_from_the_header_or_the_cookie_and_must_be_right() {
+    fn the_token_is_read_from_the_header_or_the_cookie_and_must_match() {
         let guard = Guard { token: Some("s3cret".into()), ..local() };
         let host = ("host", "localhost");
         assert_eq!(guard.check(&headers(&[host])), Err(Refusal::Token));

@@ -1,4 +1,4 @@
-//! Batches in: decode, check, make durable, hand to the hub, and only then acknowledge.
+//! Ingestion: decodes a batch, checks it, makes it durable, passes it to the hub, and only then acknowledges it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,34 +20,36 @@ use crate::state::hub::{Checked, Command};
 use crate::state::refusal::ApplyError;
 use crate::store::log::AppendError;
 
-/// Bytes of batches on their way: some twenty of the largest there can be ([`MAX_HELD_BYTES`]), or 50,000 usual ones of
-/// 100 ms.
+/// The memory for batches in flight, in bytes: about twenty of the largest batches ([`MAX_HELD_BYTES`]), or 50,000
+/// usual batches of 100 ms.
 const ROOM_BYTES: usize = 512 << 20;
-/// What a batch takes at most once it is decoded: 16 MiB of lists and texts, 65,536 records of 88 bytes.
+/// The largest size of a decoded batch, in bytes: 16 MiB of lists and texts, and 65,536 records of 88 bytes.
 const MAX_HELD_BYTES: usize = 22 << 20;
-/// A byte of most batches becomes no more than this once it is decoded: a record of 88 bytes has about seven.
+/// The largest ratio of decoded to encoded size that most batches have. A record takes 88 bytes decoded and about seven
+/// encoded.
 const GROWTH: usize = 16;
-/// How long a request waits for room before it is sent away.
+/// The time that a request waits for memory before it is refused.
 const ROOM_WITHIN: Duration = Duration::from_secs(1);
-/// How long a body may take to arrive.
+/// The time limit for a request's body to arrive.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 
-/// Takes one batch in. The answer comes when it is on disk: what was answered 200 survives a crash.
+/// Accepts one batch. The answer is sent once the batch is on disk: a batch that was answered 200 survives a crash.
 ///
-/// The header `paceline-receipt` names the run, rank, incarnation and number of the batch: an answer without it is not
-/// this server's. A batch that is not stored is never answered 200. Sending a batch again is harmless: it is recognised
-/// by run, rank, incarnation and number. The header
-/// `paceline-burst` of an answer asks the rank for a burst: its number, and how many milliseconds.
+/// A batch that is not stored is never answered 200. The header `paceline-receipt` of the answer names the run, rank,
+/// incarnation and sequence number of the batch; an answer without it is not from a Paceline server. A batch may be
+/// sent again: a duplicate is recognized by run, rank, incarnation and sequence number. The header `paceline-burst` of
+/// an answer asks the rank for a burst: its request number, and its length in milliseconds.
 #[utoipa::path(
     post,
     path = "/api/v1/ingest",
     request_body(content = Vec<u8>, content_type = "application/vnd.paceline.batch"),
     responses(
-        (status = 200, description = "Durable."),
-        (status = 400, description = "Not a batch; the error says what is wrong and where.", body = wire::views::ApiError),
-        (status = 409, description = "It contradicts its run.", body = wire::views::ApiError),
-        (status = 413, description = "Larger than a batch may be.", body = wire::views::ApiError),
-        (status = 503, description = "No room now; see Retry-After.", body = wire::views::ApiError),
+        (status = 200, description = "The batch is durable."),
+        (status = 400, description = "The body is not a valid batch. The error says what is wrong and where.",
+            body = wire::views::ApiError),
+        (status = 409, description = "The batch contradicts its run.", body = wire::views::ApiError),
+        (status = 413, description = "The batch is larger than allowed.", body = wire::views::ApiError),
+        (status = 503, description = "The server is busy. Try again after Retry-After.", body = wire::views::ApiError),
     )
 )]
 pub async fn ingest(State(app): State<App>, request: Request) -> Result<Response, Failure> {
@@ -57,7 +59,7 @@ pub async fn ingest(State(app): State<App>, request: Request) -> Result<Response
     let expected = expected_bytes(&frame);
     let mut room = app.room.take(expected).await.map_err(|full| full.counted(&app))?;
     let batch = wire::codec::decode(&frame).map_err(|error| refused(&app, bad_batch(&error)))?;
-    // Tables of equal rows and lists of empty texts are far larger than their bytes. Waiting would hold them meanwhile.
+    // Tables of equal rows and lists of empty texts grow far more. Waiting for memory here would hold them meanwhile.
     let more = batch.held_bytes().saturating_sub(expected);
     room.merge(app.room.take_now(more).map_err(|full| full.counted(&app))?);
     let batch = Box::new(batch);
@@ -73,7 +75,7 @@ pub async fn ingest(State(app): State<App>, request: Request) -> Result<Response
     let receipt = receipt(&batch);
     let room = Some(room);
     if is_first {
-        // Another batch may have been the first, and made the run another.
+        // Another batch may have become the first in the meantime, and have defined the run differently.
         let apply = |reply| Command::Apply { batch, received, reply: Some(reply), room };
         match app.hub.ask(apply).await? {
             Ok(()) | Err(ApplyError::Duplicate) => {}
@@ -90,7 +92,7 @@ pub async fn ingest(State(app): State<App>, request: Request) -> Result<Response
     Ok((asked.map(AppendHeaders), receipt).into_response())
 }
 
-/// Proves to the agent that a Paceline server has stored the batch.
+/// Returns the answer that proves to the agent that a Paceline server has stored the batch.
 fn receipt(batch: &Batch) -> impl IntoResponse + use<> {
     (StatusCode::OK, AppendHeaders([(RECEIPT_HEADER, batch.receipt())]))
 }
@@ -105,18 +107,18 @@ async fn read(app: &App, request: Request) -> Result<Bytes, Failure> {
     }
 }
 
-/// Memory for batches on their way from the socket to the hub, over all requests. A batch counts as its frame, then as
-/// what it may be once it is decoded.
+/// The memory for batches in flight from the socket to the hub, over all requests. A batch counts with the size of its
+/// frame until it is decoded, and with its expected size after that.
 #[derive(Clone)]
 pub struct Room(Arc<Semaphore>);
 
-/// There is no room now.
+/// The error that the memory for batches is used up.
 struct Full;
 
 impl Full {
     fn counted(self, app: &App) -> Failure {
         app.metrics.server.deferred.inc();
-        Failure::Busy("the server has as many batches on their way as it has memory for".into())
+        Failure::Busy("the memory for batches in flight is used up: try again".into())
     }
 }
 
@@ -127,25 +129,25 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Waits a moment for so many bytes.
+    /// Reserves this many bytes. Waits up to [`ROOM_WITHIN`] for them.
     async fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Full> {
         let taken = timeout(ROOM_WITHIN, self.0.clone().acquire_many_owned(kib(bytes).max(1))).await;
         taken.ok().and_then(Result::ok).ok_or(Full)
     }
 
-    /// Takes this many bytes if there is room for them.
+    /// Reserves this many bytes without waiting.
     fn take_now(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Full> {
         self.0.clone().try_acquire_many_owned(kib(bytes)).map_err(|_| Full)
     }
 }
 
-/// What the body takes: as long as it says, or as long as it may be.
+/// Returns the size to reserve for a body: its declared length, or the largest length if it declares none.
 fn body_bytes(headers: &HeaderMap) -> usize {
     let said = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     said.unwrap_or(MAX_WIRE_BYTES).min(MAX_WIRE_BYTES)
 }
 
-/// What a frame takes once it is decoded, as far as its length says.
+/// Returns the expected size of a decoded frame, from the frame's uncompressed length.
 fn expected_bytes(frame: &[u8]) -> usize {
     let plain = wire::codec::plain_length(frame).unwrap_or(0).min(MAX_PLAIN_BYTES);
     (GROWTH * plain).min(MAX_HELD_BYTES)

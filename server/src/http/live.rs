@@ -1,5 +1,5 @@
-//! The live stream: a snapshot, then deltas, each client at its own pace. A slow browser slows nobody: it
-//! sees the newest snapshot when it is ready for one, and gets the steps it has not had.
+//! The live stream: a snapshot of a run, then its changes. Each client is served at its own pace, so a slow browser
+//! does not delay the others: when it is ready, it receives the newest snapshot and the steps that it still lacks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,26 +21,26 @@ use super::detail::kept_steps;
 use crate::state::hub::Command;
 use crate::state::snapshot::{RunSnapshot, Snapshot, columns};
 
-/// Views of a run go out at most this often; step frames as they come.
+/// The shortest time between two views of a run. Frames of steps are sent as steps arrive.
 const VIEW_EVERY: Duration = Duration::from_millis(250);
-/// Something goes out at least this often, so that silence means trouble.
+/// The longest time between two messages, so that clients can treat silence as a failure.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
-/// The list of runs changes slowly.
+/// The shortest time between two lists of runs.
 const RUNS_EVERY: Duration = Duration::from_secs(1);
-/// A client that does not take a frame for so long is gone.
+/// The time limit for a client to accept a frame. A slower client is disconnected.
 const SEND_WITHIN: Duration = Duration::from_secs(10);
 
-/// Largest message of a client, and largest frame of one. Clients have nothing to say but that they close.
+/// The largest message or frame of a client, in bytes. Clients only send that they close.
 const MOST_MESSAGE_BYTES: usize = 4 << 10;
 
-/// What to stream.
+/// The content of a live stream.
 #[derive(Debug, Deserialize)]
 pub struct LiveQuery {
-    /// A run; the list of runs when absent.
+    /// The run. Default: the list of runs.
     run: Option<String>,
 }
 
-/// Upgrades to a WebSocket and streams.
+/// Upgrades the connection to a WebSocket, and streams until the client disconnects or the server stops.
 pub async fn live(
     State(app): State<App>,
     Query(query): Query<LiveQuery>,
@@ -49,7 +49,7 @@ pub async fn live(
 ) -> Response {
     let upgrade = upgrade.max_message_size(MOST_MESSAGE_BYTES).max_frame_size(MOST_MESSAGE_BYTES);
     upgrade.on_upgrade(move |socket| async move {
-        // The connection keeps its place for as long as the stream lasts.
+        // The connection holds its place as long as the stream lasts.
         let _place = place;
         let (snapshots, live_clients) = (app.hub.subscribe(), app.metrics.server.live_clients.clone());
         let stopped = until_stopped(app.stopping.clone());
@@ -62,7 +62,7 @@ pub async fn live(
         };
         live_clients.inc();
         tokio::select! {
-            // A stream that ends because its client left needs no answer.
+            // A client that disconnected needs no answer.
             _closed = stream => {}
             () = stopped => {}
         }
@@ -70,7 +70,7 @@ pub async fn live(
     })
 }
 
-/// The client went away.
+/// The error that the client has disconnected, or cannot be served any more.
 struct Gone;
 
 struct Client {
@@ -107,7 +107,7 @@ impl Client {
         }
     }
 
-    /// Has the run read from disk; what comes of it is in the next snapshot.
+    /// Makes the hub read the run from disk. The next snapshot has it.
     async fn open(&mut self, shown: &RunSnapshot) -> Result<(), Gone> {
         let run = shown.summary.run.clone();
         self.app.hub.ask(|reply| Command::Open { run, reply }).await.map(drop).map_err(|_| Gone)
@@ -134,12 +134,12 @@ impl Client {
         Ok(())
     }
 
-    /// Every step that is kept, which is more than a snapshot holds; returns the last one.
+    /// Sends all retained steps, which are more than a snapshot holds. Returns the last one.
     async fn send_kept(&mut self, shown: &RunSnapshot) -> Result<Option<u64>, Gone> {
         let (run, ranks) = (shown.summary.run.clone(), shown.summary.ranks_expected);
         let kept = kept_steps(&self.app, run, 0, u64::MAX).await.map_err(|_| Gone)?;
         let last = kept.last().map(|step| step.step.0);
-        // Of a large run this is some tens of milliseconds.
+        // Encoding takes some tens of milliseconds for a large run.
         let frame = tokio::task::spawn_blocking(move || columns(&kept, ranks, true).encode());
         self.send(Message::Binary(frame.await.map_err(|_| Gone)?.into())).await?;
         Ok(last)
@@ -154,7 +154,7 @@ impl Client {
         timeout(SEND_WITHIN, self.socket.send(message)).await.map_err(|_| Gone)?.map_err(|_| Gone)
     }
 
-    /// Waits for a new snapshot, `most` at the longest.
+    /// Waits for a new snapshot, but at most for `most`.
     async fn changed(&mut self, most: Duration) -> Result<(), Gone> {
         let deadline = Instant::now() + most;
         loop {
@@ -166,7 +166,7 @@ impl Client {
         }
     }
 
-    /// Waits, whatever changes.
+    /// Waits for `length`, even if a new snapshot is published.
     async fn pause(&mut self, length: Duration) -> Result<(), Gone> {
         let deadline = Instant::now() + length;
         loop {
@@ -178,7 +178,7 @@ impl Client {
     }
 }
 
-/// Clients have nothing to say; what they send is read so that a close is seen.
+/// Returns an error if the client has closed the stream. Other messages are ignored.
 fn is_open(message: Option<Result<Message, axum::Error>>) -> Result<(), Gone> {
     match message {
         Some(Ok(Message::Close(_)) | Err(_)) | None => Err(Gone),
@@ -186,12 +186,12 @@ fn is_open(message: Option<Result<Message, axum::Error>>) -> Result<(), Gone> {
     }
 }
 
-/// What one client has had.
+/// What one client has received.
 #[derive(Default)]
 struct Sent {
     view_at: Option<Instant>,
     report: Option<Arc<Report>>,
-    /// `None` before the first frame; `Some(None)` after one without steps.
+    /// The last step that was sent. `None` before the first frame, and `Some(None)` after a frame without steps.
     last_step: Option<Option<u64>>,
 }
 

@@ -1,4 +1,4 @@
-//! The report of a run: for programs, for the page, and as a file for people.
+//! The report of a run: as JSON, as a frame for the dashboard, and as an HTML or Markdown file.
 
 use axum::extract::{Path, Query, State};
 use axum::http::header;
@@ -15,19 +15,19 @@ use super::error::Failure;
 use crate::export::report::{self, document, html, markdown};
 use crate::state::hub::Command;
 
-/// What a report covers.
+/// The steps that a report covers, and its format.
 #[derive(Debug, Deserialize, IntoParams)]
 pub struct ReportQuery {
-    /// `recent`: the newest 512 steps of a live run (the default). `all`: every kept step.
+    /// `recent` (the default): the newest 512 steps of a live run. `all`: all retained steps.
     window: Option<String>,
-    /// The report as it was when this step was the newest one.
+    /// A step: return the report as it was when this step was the newest.
     at: Option<u64>,
-    /// `json` (the default); `frame` for the page of this server; `html` or `markdown` for people.
+    /// `json` (the default), `html`, `markdown`, or `frame` for the dashboard of this server.
     #[serde(default)]
     form: ReportForm,
 }
 
-/// How a report is written.
+/// The format of a report.
 #[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum ReportForm {
@@ -38,7 +38,7 @@ enum ReportForm {
     Markdown,
 }
 
-/// The report of a run.
+/// Returns the report of a run.
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{run}",
@@ -61,17 +61,19 @@ pub async fn report(
             let others = app.hub.snapshot();
             written(query.form, &aside(move || others.measure(work.report())).await?)
         }
-        (Some("all"), Some(_)) => Err(Failure::BadRequest("window=all has no `at`".into())),
-        (Some(other), _) => Err(Failure::BadRequest(format!("window={other:?}: it is `recent` or `all`"))),
+        (Some("all"), Some(_)) => Err(Failure::BadRequest("`window=all` and `at` exclude each other".into())),
+        (Some(other), _) => {
+            Err(Failure::BadRequest(format!("unknown window {other:?}: use `recent` or `all`")))
+        }
     }
 }
 
-/// What collectives cost by group, as a part of the page.
+/// Returns the cost of collectives by group as HTML, which the dashboard inserts.
 pub async fn groups(app: State<App>, run: Path<String>, query: Query<PartQuery>) -> PartResult {
     part(app, run, query, report::groups_part).await
 }
 
-/// How far the figures can be trusted, as a part of the page.
+/// Returns what limits the accuracy of the figures as HTML, which the dashboard inserts.
 pub async fn trust(app: State<App>, run: Path<String>, query: Query<PartQuery>) -> PartResult {
     part(app, run, query, report::trust_part).await
 }
@@ -91,14 +93,14 @@ async fn part(
     }))
 }
 
-/// Which moment a part of the page shows.
+/// The step at which the dashboard shows a run.
 #[derive(Debug, Deserialize)]
 pub struct PartQuery {
-    /// As [`ReportQuery`]'s.
+    /// A step: show the run as it was when this step was the newest.
     at: Option<u64>,
 }
 
-/// The report as it was when this step was the newest one.
+/// Returns the report as it was when the step `at` was the newest.
 async fn report_at(app: &App, run: RunId, at: u64) -> Result<Report, Failure> {
     let work = app.hub.ask(|reply| Command::ReportAt { run, last: Step(at), reply }).await?;
     let work = work.ok_or_else(gone)?;
@@ -107,7 +109,7 @@ async fn report_at(app: &App, run: RunId, at: u64) -> Result<Report, Failure> {
 }
 
 fn gone() -> Failure {
-    Failure::NotFound("the run is gone".into())
+    Failure::NotFound("the run has been removed".into())
 }
 
 fn written(form: ReportForm, report: &Report) -> Result<Response, Failure> {
@@ -121,9 +123,10 @@ fn written(form: ReportForm, report: &Report) -> Result<Response, Failure> {
     })
 }
 
-/// To be saved, not shown: this server's pages may have no styles of their own, and the file has.
+/// Returns the report as a download. The browser must not show it in place: the content security policy forbids inline
+/// styles, and the file has them.
 fn file(report: &Report, media_type: &str, extension: &str, text: String) -> Response {
-    // A run's id is safe in a header (wire::ids::RunId).
+    // A run id has only characters that are safe in a header (wire::ids::RunId).
     let name = format!("attachment; filename=\"{}.{extension}\"", report.run);
     ([(header::CONTENT_TYPE, media_type.to_owned()), (header::CONTENT_DISPOSITION, name)], text)
         .into_response()

@@ -1,4 +1,4 @@
-//! How a run scales: over the runs of its name, and as its model predicts.
+//! The scaling of a run: measured over the runs of its name, and predicted by its model.
 
 use analysis::scaling;
 use analysis::step::StepAnalysis;
@@ -14,7 +14,7 @@ use super::answer::{Form, answer, aside};
 use super::api::open;
 use super::error::Failure;
 
-/// How to answer.
+/// The format of the answer.
 #[derive(Debug, Deserialize, IntoParams)]
 pub struct ScalingQuery {
     /// `json` (the default) or `frame`.
@@ -22,7 +22,7 @@ pub struct ScalingQuery {
     form: Form,
 }
 
-/// Efficiency against world size, predictions, and bucket caps.
+/// Returns the efficiency at each world size, predictions for others, and the effect of bucket caps.
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{run}/scaling",
