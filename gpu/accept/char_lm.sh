@@ -1,6 +1,6 @@
-# The example job: it learns the same on a GPU, and its overlap by events is that of CUPTI.
+# Checks that the example job learns the same on a GPU, and that events and CUPTI give the same overlap.
 
-# Trains from the same seed over as many samples: NAME RANKS OPTIONS...
+# Trains from the same seed over the same number of samples: NAME RANKS OPTIONS...
 trained() {
     name=$1 ranks=$2
     shift 2
@@ -12,8 +12,8 @@ trained() {
     } >> "$raw"
 }
 
-# By events, which take forward and backward for busy, and by CUPTI, which sees every kernel: of a model so wide that
-# kernels take longer than their launches.
+# Compares the overlap by events, which count all of forward and backward as busy, with that by CUPTI, which records
+# every kernel. The model is so wide that kernels take longer than their launches.
 overlap() {
     timeout 180 paceline serve --listen 127.0.0.1:0 --data "$work/overlap" > "$work/serve.txt" 2>&1 &
     serving=$!
@@ -29,7 +29,7 @@ overlap() {
     job=$!
     sleep 30
     found=$results/$today-accept-char-lm-bursts.json
-    # So short that every record has room.
+    # The burst is short enough that there is room for every record.
     timeout 60 paceline burst latest --server "$server" --millis 1500 --json > "$found" 2>> "$raw"
     judge "overlap of char_lm on two staged ranks" overlap.py "$found" "$server" 2
     kill "$job" "$serving" 2> /dev/null
@@ -38,27 +38,27 @@ overlap() {
 
 learned() {
     if ! { gunzip -c "$programs/char_lm.gz" > "$work/char_lm" && chmod +x "$work/char_lm"; } 2>> "$raw"; then
-        say FAIL "char_lm" "it could not be unpacked: $(tail -1 "$raw")"
+        say FAIL "char_lm" "cannot unpack the program: $(tail -1 "$raw")"
         return
     fi
-    # Its kernels are translated by the driver, which must know the toolkit that made them.
+    # The driver compiles the kernels, so it must support the release of the toolkit that built them.
     newest=$(paceline doctor --json 2>> "$raw" | python3 -c '
 import json, sys
 print(json.load(sys.stdin)["driver"].get("cuda", [0])[0])' 2>> "$raw")
     if [ -z "$newest" ]; then
-        say FAIL "char_lm" "paceline doctor says nothing of the driver; see $raw"
+        say FAIL "char_lm" "'paceline doctor' reports no driver; see $raw"
         return
     fi
     if [ "$newest" = 0 ]; then
-        say SKIP "char_lm" "there is no GPU that can be used: see 'paceline doctor'"
+        say SKIP "char_lm" "there is no usable GPU; see 'paceline doctor'"
         return
     fi
     if [ "$newest" -lt 13 ]; then
-        say SKIP "char_lm" "it was built with CUDA 13, and the driver knows CUDA $newest"
+        say SKIP "char_lm" "the program was built with CUDA 13, but the driver supports only CUDA $newest"
         return
     fi
     if ! "$work/char_lm" --version > /dev/null 2>> "$raw"; then
-        say SKIP "char_lm" "CUDA's libraries are not there: $(tail -1 "$raw")"
+        say SKIP "char_lm" "CUDA's libraries are missing: $(tail -1 "$raw")"
         return
     fi
     trained cpu 2 --device cpu
@@ -77,5 +77,5 @@ raw=$results/$today-accept-char-lm.txt
 if [ -f "$programs/char_lm.gz" ]; then
     learned
 else
-    say SKIP "char_lm" "it was not built for GPUs: see 'cargo xtask gpu'"
+    say SKIP "char_lm" "the program was not built for GPUs; see 'cargo xtask gpu'"
 fi

@@ -1,4 +1,4 @@
-"""A plain PyTorch DDP job, which knows nothing of Paceline: it is what `torch.sh` observes."""
+"""An unmodified PyTorch DDP job, which `torch.sh` observes."""
 
 import argparse
 import os

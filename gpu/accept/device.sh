@@ -1,4 +1,4 @@
-# Events, CUPTI, NCCL and what they cost, by a program of our own: tests/src/bin/accept.
+# Checks events, CUPTI, NCCL and their costs, with the program in tests/src/bin/accept.
 {
     PACELINE_BENCH_OUT=$results timeout 240 accept
     echo $? > "$work/status"
@@ -8,9 +8,9 @@ case $(cat "$work/status") in
 77) exit 77 ;;
 124) say FAIL "device" "the checks took longer than 240 s" ;;
 1) failed=1 ;;
-*) say FAIL "device" "the checks ended by themselves (exit code $(cat "$work/status"))" ;;
+*) say FAIL "device" "the checks ended unexpectedly (exit code $(cat "$work/status"))" ;;
 esac
-# A machine may do without CUPTI, but PyTorch brings one.
+# A machine may lack CUPTI, but PyTorch includes it.
 if grep -q '^SKIP overlap' "$work/accept.txt" && has_torch; then
-    say FAIL "CUPTI" "PyTorch is here with one, and it was not found or does not work"
+    say FAIL "CUPTI" "PyTorch is installed and includes CUPTI, which was not found or does not work"
 fi

@@ -1,4 +1,4 @@
-"""Whether a training ends with the loss of another: usage: losses.py REFERENCE.csv FOUND.csv MOST_OFF"""
+"""Checks that a training ends with the loss of a reference. Usage: losses.py REFERENCE.csv FOUND.csv MOST_OFF"""
 
 import csv
 import sys
@@ -16,8 +16,8 @@ def last(file):
 reference, found, most = *map(Path, sys.argv[1:3]), float(sys.argv[3])
 missing = [file.name for file in (reference, found) if not file.is_file() or file.stat().st_size == 0]
 if missing:
-    print("FAIL", "there is no", " and no ".join(missing), "of it")
+    print("FAIL", " and ".join(missing), "missing or empty")
 else:
     wanted, found = last(reference), last(found)
     word = "PASS" if abs(found / wanted - 1) <= most else "FAIL"
-    print(word, f"loss {found:.4f}, {wanted:.4f} on the processor; {most:.0%} apart at most")
+    print(word, f"loss {found:.4f}, {wanted:.4f} on the CPU; a difference of {most:.0%} is allowed")

@@ -1,9 +1,9 @@
-"""Whether the report of ddp.py has its steps and buckets: usage: observed.py REPORT.json"""
+"""Checks that the report of ddp.py has its steps and buckets. Usage: observed.py REPORT.json"""
 
 import json
 import sys
 
-# Of 140, less those in which it is found out what a step is.
+# The job has 140 steps. The first ones are used to infer the boundaries of steps.
 LEAST_STEPS = 90
 
 report = json.load(open(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Overlap of a run by its events and by CUPTI, over the bursts of its ranks: usage: overlap.py BURSTS.json SERVER RANKS"""
+"""Compares a run's overlap by events with that by CUPTI, over its bursts. Usage: overlap.py BURSTS.json SERVER RANKS"""
 
 import csv
 import io
@@ -43,6 +43,6 @@ by_events, busy, strict = (
 passed = collectives and sums["collective_nanos"] and not sums["dropped"] and abs(busy - by_events) <= MOST_APART
 print(
     "PASS" if passed else "FAIL",
-    f"{by_events:.2%} by events; by CUPTI {busy:.2%} behind a busy stream and {strict:.2%} behind kernels alone;",
-    f"{sums['dropped']} records had no room",
+    f"{by_events:.2%} by events; by CUPTI {busy:.2%} covered by a busy stream, {strict:.2%} hidden by kernels alone;",
+    f"{sums['dropped']} records dropped",
 )

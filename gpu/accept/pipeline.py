@@ -1,5 +1,4 @@
-"""A plain PyTorch job of two pipeline stages, which knows nothing of Paceline: it is what `torch.sh` observes sends and
-receives in."""
+"""An unmodified PyTorch job of two pipeline stages, in which `torch.sh` observes sends and receives."""
 
 import argparse
 
@@ -22,7 +21,7 @@ batches = torch.randn(MICRO_BATCHES, 256, 1024, device=device)
 
 
 def forward(batch):
-    """The first stage sends what it has, the second one receives it."""
+    """Runs a stage. The first stage sends its result, and the second stage receives it."""
     if rank == 0:
         result = stage(batch)
         dist.send(result.detach(), 1)
@@ -34,7 +33,7 @@ def forward(batch):
 
 
 def backward(received, result):
-    """The second stage sends gradients back."""
+    """Runs a backward pass. The second stage sends gradients back to the first."""
     if rank == 0:
         gradient = torch.empty_like(result)
         dist.recv(gradient, 1)

@@ -1,7 +1,7 @@
-# PyTorch jobs that know nothing of Paceline: that they are observed, compute the same, and take no longer.
+# Checks that unmodified PyTorch jobs are observed, compute the same results and take no longer.
 
-# Two ranks on one GPU, which NCCL refuses unless it takes them for two hosts; then they talk through the loopback
-# interface, by more than one thread: NAME OPTIONS... -- COMMAND
+# Runs a job of two ranks on one GPU: NAME OPTIONS... -- COMMAND. NCCL refuses two ranks on one GPU unless they appear
+# to be on two hosts. They then communicate over the loopback interface, with several threads.
 job() {
     name=$1
     shift
@@ -22,29 +22,29 @@ observed() {
     report=$results/$today-accept-torch.json
     job observed --attach -- sh -c "$(python ddp.py)"
     paceline report latest --data "$work/observed" --json > "$report" 2>> "$raw"
-    judge "an unchanged DDP job is observed" observed.py "$report"
+    judge "an unmodified DDP job is observed" observed.py "$report"
     if [ "$(loss plain)" = "$(loss observed)" ]; then word=PASS; else word=FAIL; fi
-    say $word "its result is the same" "loss $(loss plain) without, $(loss observed) with"
+    say $word "observation does not change its result" "loss $(loss plain) without, $(loss observed) with"
 
     job profiled --attach -- sh -c "$(python ddp.py --profile)"
     kernels=$(sed -n 's/.*profiled kernels: \([0-9]*\).*/\1/p' "$work/profiled.txt" | head -1)
     if [ "${kernels:-0}" -gt 0 ]; then word=PASS; else word=FAIL; fi
-    say $word "torch.profiler works beside it" "${kernels:-0} kernels"
+    say $word "torch.profiler works in an observed job" "${kernels:-0} kernels"
 
-    # Four micro-batches, there and back: what the stages send each other, and one norm.
+    # The stages send each other four micro-batches and their gradients, and reduce one norm.
     report=$results/$today-accept-pipeline.json
     job pipeline --attach -- sh -c "$(python pipeline.py)"
     paceline report latest --data "$work/pipeline" --json > "$report" 2>> "$raw"
     judge "sends and receives of two pipeline stages" messages.py "$report"
 }
 
-# Of a run that told none, a word that is no time.
+# Prints the time of a run, or the word none if the run reported no time.
 seconds_or_none() {
     found=$(seconds "$1")
     echo "${found:-none}"
 }
 
-# Each attached job between two that are not: those differ by noise alone.
+# Runs each attached job between two that are not attached, which differ from each other only by noise.
 overhead() {
     job off -- sh -c "$(python ddp.py)"
     all=$(seconds_or_none off)
@@ -62,13 +62,13 @@ raw=$results/$today-accept-torch.txt
 if has_torch; then
     job plain -- sh -c "$(python ddp.py)"
     if [ "$status" = 124 ]; then
-        say FAIL "PyTorch DDP" "two ranks did not come to their end in 120 s, without Paceline; see $raw"
+        say FAIL "PyTorch DDP" "without Paceline, two ranks did not finish within 120 s; see $raw"
     elif [ -z "$(seconds plain)" ]; then
-        say SKIP "PyTorch DDP" "two ranks do not run on this GPU without Paceline either; see $raw"
+        say SKIP "PyTorch DDP" "two ranks do not run on this GPU even without Paceline; see $raw"
     else
         observed
         overhead
     fi
 else
-    say SKIP "PyTorch" "no python3 with torch that sees the GPU"
+    say SKIP "PyTorch" "there is no python3 with a torch that finds the GPU"
 fi

@@ -1,11 +1,11 @@
-//! A thread beside a job that stops when nobody holds it any more.
+//! A background thread that stops when its handle is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, park_timeout};
 use std::time::{Duration, Instant};
 
-/// Says to a [`Background`] when to stop.
+/// The request to a [`Background`] thread to stop.
 #[derive(Clone, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 
@@ -14,7 +14,7 @@ impl Stop {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Waits so long, or until it is asked for.
+    /// Waits for `length`, or until the thread is asked to stop.
     pub(crate) fn wait(&self, length: Duration) {
         let end = Instant::now() + length;
         while !self.is_asked() {
@@ -27,14 +27,14 @@ impl Stop {
     }
 }
 
-/// A thread that is stopped, and waited for, when this is dropped.
+/// The handle of a background thread. Dropping it stops the thread and waits for its end.
 pub(crate) struct Background {
     stop: Stop,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Background {
-    /// Starts it. A job is not the worse for a thread that cannot be started: what it would do is left out.
+    /// Starts a thread. If it cannot be started, its work is skipped, so that the job is not disturbed.
     pub(crate) fn start(name: &str, work: impl FnOnce(&Stop) + Send + 'static) -> Self {
         let stop = Stop::default();
         let asked = stop.clone();

@@ -1,4 +1,4 @@
-//! CUPTI: which one, whether its clock is the host's, and what it records.
+//! CUPTI: finds the library, checks its clock and declares its records.
 
 pub mod burst;
 pub mod on_demand;
@@ -13,20 +13,20 @@ use serde::Serialize;
 use crate::library::{Absent, Library, Origin, Wanted};
 use records::kind;
 
-/// The job's own must be used, which is mapped already or lies beside its NCCL.
+/// CUPTI must be the job's own, which the process has already loaded or which lies next to the job's NCCL.
 const WANTED: Wanted = Wanted {
     name: "CUPTI",
     files: &["libcupti.so.13", "libcupti.so.12"],
     variable: Some("PACELINE_CUPTI"),
     packages: &["nvidia/cu13/lib", "nvidia/cuda_cupti/lib"],
 };
-/// Readings of which the tightest counts.
+/// The number of readings of the clock, of which one within its bracket is enough.
 const READINGS: usize = 16;
 
 /// `CUPTI_ERROR_UNKNOWN`
 const UNKNOWN: c_uint = 999;
 
-/// What of CUPTI's headers is relied on, by the names that it has there: to be compared with the headers themselves.
+/// Returns the values of CUPTI's headers that this crate relies on, by name. A test compares them with the headers.
 #[doc(hidden)]
 #[must_use]
 pub fn assumptions() -> Vec<(&'static str, u64)> {
@@ -45,77 +45,77 @@ pub fn assumptions() -> Vec<(&'static str, u64)> {
     all.map(|(name, value)| (name, u64::from(value))).collect()
 }
 
-/// As [`assumptions`], of what is there from CUDA 13 on.
+/// Returns the values, as [`assumptions`] does, that exist only since CUDA 13.
 #[doc(hidden)]
 #[must_use]
 pub fn assumptions_13() -> Vec<(&'static str, u64)> {
     phases::RUNTIME_LAUNCHES_13.map(|(name, value)| (name, u64::from(value))).to_vec()
 }
 
-/// Why there is no CUPTI.
+/// The reason why CUPTI cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum NoCupti {
-    /// There is no library.
+    /// The library cannot be used.
     #[error(transparent)]
     Library {
-        /// What is wrong with it.
+        /// The reason.
         #[serde(flatten)]
         #[from]
         absent: Absent,
     },
-    /// `CUPTI_ERROR_UNKNOWN` to the first question of all: from CUDA 13 on it answers nothing without the driver's
-    /// library. A device is not needed.
-    #[error("CUPTI is here and says nothing without the driver's library, libcuda")]
+    /// `CUPTI_ERROR_UNKNOWN` from the first call. Since CUDA 13, every call fails without the driver's library. A
+    /// device is not needed.
+    #[error("CUPTI is installed but does not work without the driver's library, libcuda")]
     NeedsDriver,
-    /// It refuses a question that needs no GPU.
-    #[error("{function} answers {code} (CUptiResult of cupti_result.h)")]
+    /// A call failed, although it needs no GPU.
+    #[error("{function} returned {code} (CUptiResult of cupti_result.h)")]
     Refused {
-        /// Which call.
+        /// The function that failed.
         function: &'static str,
         /// CUPTI's code.
         code: c_uint,
     },
 }
 
-/// What there is to tell of CUPTI.
+/// The facts about CUPTI that are reported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CuptiFacts {
-    /// The file.
+    /// The path of the library.
     pub path: std::path::PathBuf,
-    /// How it was found.
+    /// The place in which the library was found.
     pub origin: Origin,
     /// `CUPTI_API_VERSION`.
     pub version: c_uint,
-    /// Whether its time stamps are `CLOCK_REALTIME`, as they are unless someone registered another clock (PyTorch's
-    /// profiler does). Records on another clock cannot be placed.
+    /// Whether CUPTI's timestamps are of `CLOCK_REALTIME`. They are, unless a tool such as PyTorch's profiler has
+    /// registered another clock. Times on another clock cannot be converted.
     pub is_realtime: bool,
 }
 
-/// Finds CUPTI and asks for its version and the time, which needs no GPU. It subscribes to nothing: one process has
-/// one subscriber, and that may be someone else's.
+/// Finds CUPTI and reads its version and the time, which needs no GPU. Subscribes to nothing, because a process has
+/// only one subscriber, which may be another tool.
 ///
 /// # Errors
-/// When there is none; the reason says where it was looked for.
+/// Returns an error if there is no usable CUPTI. The error lists the places that were searched.
 pub fn find() -> Result<CuptiFacts, NoCupti> {
     let library = Library::open(&WANTED)?;
-    // SAFETY: the type is that of cupti_version.h: one integer is written.
+    // SAFETY: the type is that of cupti_version.h.
     let get_version =
         unsafe { library.function::<unsafe extern "C" fn(*mut c_uint) -> c_uint>("cuptiGetVersion")? };
     let mut version = 0;
-    // SAFETY: as above.
+    // SAFETY: the call writes one integer to a valid place.
     check("cuptiGetVersion", unsafe { get_version(&raw mut version) })?;
     let is_realtime = clock_is_realtime(&library)?;
     Ok(CuptiFacts { path: library.path.clone(), origin: library.origin, version, is_realtime })
 }
 
-/// CUPTI's clock, in nanoseconds.
+/// Returns the time on CUPTI's clock, in nanoseconds.
 fn timestamp(library: &Library) -> Result<u64, NoCupti> {
-    // SAFETY: the type is that of cupti_activity.h: one integer is written.
+    // SAFETY: the type is that of cupti_activity.h.
     let get_time =
         unsafe { library.function::<unsafe extern "C" fn(*mut u64) -> c_uint>("cuptiGetTimestamp")? };
     let mut time = 0;
-    // SAFETY: as above.
+    // SAFETY: the call writes one integer to a valid place.
     check("cuptiGetTimestamp", unsafe { get_time(&raw mut time) })?;
     Ok(time)
 }
@@ -125,7 +125,8 @@ fn clock_is_realtime(library: &Library) -> Result<bool, NoCupti> {
     for _ in 0..READINGS {
         let before = realtime_nanos();
         let time = timestamp(library)?;
-        // One reading within its bracket is proof: another clock would be off by years, not by microseconds.
+        // One reading within its bracket is sufficient proof, because another clock would be off by years, not
+        // microseconds.
         is_realtime |= (before..=realtime_nanos()).contains(&time);
     }
     Ok(is_realtime)

@@ -1,8 +1,8 @@
 //! Work on a device: streams, timed events, floats in device memory and in pinned host memory, and two kernels.
 //!
-//! A thin layer over cudarc, which panics where the driver's library or one of its functions is missing: here that is
-//! asked first, and an error. Streams and views are cudarc's own types, so that a framework which uses cudarc (candle)
-//! hands over its gradients as they are.
+//! The module is a thin layer over cudarc. Where cudarc panics because the driver's library or one of its functions is
+//! missing, this module checks first and returns an error. Streams and views are cudarc's own types, so a framework
+//! that uses cudarc, such as candle, passes its gradients without conversion.
 
 use std::panic::catch_unwind;
 use std::sync::Arc;
@@ -16,41 +16,42 @@ use cudarc::nvrtc::Ptx;
 
 use crate::driver::{Driver, NoDriver};
 
-/// The kernels' source, which the driver translates.
+/// The source of the kernels, which the driver compiles.
 #[doc(hidden)]
 pub const KERNELS: &str = include_str!("device/kernels.ptx");
+/// The number of threads per block.
 const THREADS: u32 = 256;
-/// Enough blocks to fill every device there is; the kernels stride over what is left.
+/// The largest number of blocks, which is enough to fill any device. The kernels stride over the remaining elements.
 const MOST_BLOCKS: u32 = 1_024;
 
-/// Why a device cannot be used.
+/// The reason why a device cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// There is no driver or no device.
+    /// There is no usable driver or no device.
     #[error(transparent)]
     NoDriver(#[from] NoDriver),
-    /// The driver has other devices.
+    /// There is no device with this index.
     #[error("there is no GPU {ordinal}: this process sees {devices}, numbered from 0")]
     NoSuchDevice {
-        /// Which was asked for.
+        /// The index that was requested.
         ordinal: usize,
-        /// How many there are.
+        /// The number of devices.
         devices: usize,
     },
-    /// The driver has no such function: it is older than CUDA 12.4.
+    /// A function is missing from the driver, which is older than CUDA 12.4.
     #[error("the driver is too old, CUDA 12.4 is needed: {0}")]
     TooOld(String),
-    /// The driver refuses a call.
-    #[error("{doing}: CUDA answers {name}")]
+    /// The driver refused a call.
+    #[error("{doing}: CUDA returned {name}")]
     Refused {
-        /// What was attempted.
+        /// The operation that failed.
         doing: &'static str,
-        /// `CUresult` of cuda.h, by its name.
+        /// The name of the `CUresult` in cuda.h.
         name: String,
     },
 }
 
-/// Gives the driver's refusals their place.
+/// Adds the failed operation to the driver's errors.
 trait Doing<T> {
     fn doing(self, doing: &'static str) -> Result<T, DeviceError>;
 }
@@ -64,10 +65,10 @@ impl<T> Doing<T> for Result<T, DriverError> {
     }
 }
 
-/// A device that works, and the kernels on it. Cheap to clone.
+/// A working device with its kernels. Cheap to clone.
 #[derive(Clone)]
 pub struct Device {
-    /// Its address on the PCI bus.
+    /// The address on the PCI bus.
     pub pci_bus_id: String,
     context: Arc<CudaContext>,
     scale: CudaFunction,
@@ -75,26 +76,26 @@ pub struct Device {
 }
 
 impl Device {
-    /// How many devices the process sees: at least one.
+    /// Returns the number of devices that the process sees, at least one.
     ///
     /// # Errors
-    /// When the driver cannot be used.
+    /// Returns an error if the driver cannot be used.
     pub fn count() -> Result<usize, DeviceError> {
         Ok(Driver::open()?.devices.len())
     }
 
-    /// Opens the device with this number among those that the process sees, in its primary context, which it shares
-    /// with the CUDA runtime and every framework.
+    /// Opens the device with index `ordinal` among those that the process sees. The device is opened in its primary
+    /// context, which the CUDA runtime and all frameworks share.
     ///
     /// # Errors
-    /// When there is no such device, or it cannot be used.
+    /// Returns an error if there is no such device or it cannot be used.
     pub fn open(ordinal: usize) -> Result<Self, DeviceError> {
         let mut devices = Driver::open()?.devices;
         if ordinal >= devices.len() {
             return Err(DeviceError::NoSuchDevice { ordinal, devices: devices.len() });
         }
         let pci_bus_id = devices.swap_remove(ordinal).pci_bus_id;
-        // cudarc looks each function up at its first call and panics where it is missing.
+        // cudarc looks up each function at its first call and panics if it is missing.
         let opened = catch_unwind(|| Self::open_with_cudarc(ordinal, pci_bus_id));
         opened.unwrap_or_else(|payload| {
             let text = payload.downcast_ref::<String>().cloned();
@@ -104,102 +105,105 @@ impl Device {
 
     fn open_with_cudarc(ordinal: usize, pci_bus_id: String) -> Result<Self, DeviceError> {
         let context = CudaContext::new(ordinal).doing("opening the device")?;
-        // SAFETY: nothing was allocated in this handle of the context yet. Streams are ordered by events of ours; those
-        // that cudarc would add for every use of memory cost time and order streams that need no order.
+        // SAFETY: nothing has been allocated through this handle of the context yet. This crate's own events order the
+        // streams. The events that cudarc would add for every use of memory cost time and order unrelated streams.
         unsafe { context.disable_event_tracking() };
         let module = context.load_module(Ptx::from_src(KERNELS)).doing("loading the kernels")?;
         let function = |name| module.load_function(name).doing("finding a kernel");
         Ok(Self { scale: function("scale")?, add_scaled: function("add_scaled")?, pci_bus_id, context })
     }
 
-    /// Lets this process keep the device memory that it gives back, to take it again. For programs that allocate by cudarc
-    /// (candle does): CUDA's own pool, which that comes from, returns unused memory to the system whenever the host waits
-    /// for the device, as communication makes it do, and must ask the system for it again. (By cuda.h; what that costs was
-    /// not measured here.) Nothing where the device has no pools.
+    /// Lets CUDA's memory pool retain freed device memory for reuse by this process.
+    ///
+    /// Meant for programs that allocate with cudarc, as candle does. According to cuda.h, CUDA's pool otherwise returns
+    /// unused memory to the system whenever the host waits for the device, which communication causes, and must request
+    /// the memory again. That cost has not been measured here. On a device without memory pools the call does nothing.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// Returns an error if the driver refuses.
     pub fn keep_memory(&self) -> Result<(), DeviceError> {
         if !self.context.has_async_alloc() {
             return Ok(());
         }
         let mut all = u64::MAX;
         let threshold = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-        // SAFETY: the device is open, its pool lives as long, and the threshold is an integer of 64 bits.
+        // SAFETY: the device is open, its pool lives as long as the device, and the threshold is a 64-bit integer.
         unsafe {
             let pool = result::device::get_default_mem_pool(self.context.cu_device());
-            let pool = pool.doing("asking for the memory pool")?;
+            let pool = pool.doing("opening the memory pool")?;
             result::mem_pool::set_attribute(pool, threshold, (&raw mut all).cast())
-                .doing("setting the memory pool")
+                .doing("configuring the memory pool")
         }
     }
 
-    /// A stream of its own for computing.
+    /// Creates a stream for computing.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// Returns an error if the driver refuses.
     pub fn stream(&self) -> Result<Arc<CudaStream>, DeviceError> {
-        self.context.new_stream().doing("making a stream")
+        self.context.new_stream().doing("creating a stream")
     }
 
-    /// A stream whose work goes before that of others: short transfers are not kept waiting by long kernels.
+    /// Creates a stream of the highest priority, on which short transfers do not wait for long kernels of other
+    /// streams.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// Returns an error if the driver refuses.
     pub fn urgent_stream(&self) -> Result<Arc<CudaStream>, DeviceError> {
         self.bind()?;
-        let (_least, greatest) = result::stream::get_priority_range().doing("asking for priorities")?;
-        self.context.new_stream_with_priority(greatest).doing("making a stream")
+        let (_least, greatest) = result::stream::get_priority_range().doing("reading stream priorities")?;
+        self.context.new_stream_with_priority(greatest).doing("creating a stream")
     }
 
-    /// Makes this device the calling thread's.
+    /// Makes this device the current device of the calling thread.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// Returns an error if the driver refuses.
     pub fn bind(&self) -> Result<(), DeviceError> {
         self.context.bind_to_thread().doing("choosing the device")
     }
 
-    /// An event that keeps its time.
+    /// Creates an event with a time.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// Returns an error if the driver refuses.
     pub fn event(&self) -> Result<Event, DeviceError> {
         let flags = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
-        Ok(Event(self.context.new_event(flags).doing("making an event")?))
+        Ok(Event(self.context.new_event(flags).doing("creating an event")?))
     }
 
-    /// `len` zeros in device memory; zero in the order of `stream`.
+    /// Allocates `len` floats of device memory and sets them to zero, in the order of `stream`.
     ///
     /// # Errors
-    /// When memory is out.
+    /// Returns an error if there is not enough memory.
     pub fn zeros(&self, len: usize, stream: &Arc<CudaStream>) -> Result<CudaSlice<f32>, DeviceError> {
         stream.alloc_zeros(len).doing("allocating device memory")
     }
 
-    /// `len` zeros in pinned host memory, which copies go to and come from without a stop.
+    /// Allocates `len` floats of pinned host memory and sets them to zero. Copies to and from pinned memory do not
+    /// block the host.
     ///
     /// # Errors
-    /// When memory is out.
+    /// Returns an error if there is not enough memory.
     pub fn pinned(&self, len: usize) -> Result<Pinned, DeviceError> {
-        // A thread that waits for it sleeps.
+        // With this flag, a thread that waits for the event sleeps.
         let flags = Some(sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC);
-        let copied = Event(self.context.new_event(flags).doing("making an event")?);
-        // Not write-combined, which is cudarc's own choice: the host reads from it.
-        // SAFETY: it is filled before anybody sees it.
+        let copied = Event(self.context.new_event(flags).doing("creating an event")?);
+        // The memory is not write-combined, as cudarc would choose by default, because the host reads from it.
+        // SAFETY: the memory is filled before it is returned.
         let mut memory =
             unsafe { self.context.alloc_pinned_with_flags(len, 0) }.doing("allocating pinned memory")?;
         memory.as_mut_slice().doing("filling pinned memory")?.fill(0.0);
         Ok(Pinned { memory, copied })
     }
 
-    /// `to = from * factor`, or `to += from * factor`, in the order of `stream`.
+    /// Enqueues `to = from * factor`, or `to += from * factor` if `add` is true, on `stream`.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// Returns an error if the driver refuses.
     ///
     /// # Panics
-    /// When the lengths differ.
+    /// Panics if the lengths differ.
     pub fn write_scaled(
         &self,
         to: &mut CudaViewMut<'_, f32>,
@@ -208,7 +212,7 @@ impl Device {
         add: bool,
         stream: &CudaStream,
     ) -> Result<(), DeviceError> {
-        assert_eq!(to.len(), from.len(), "a gradient has the size of its place");
+        assert_eq!(to.len(), from.len(), "a gradient has the size of its range in the bucket");
         if from.is_empty() {
             return Ok(());
         }
@@ -218,119 +222,123 @@ impl Device {
             LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 };
         let mut launch = stream.launch_builder(if add { &self.add_scaled } else { &self.scale });
         launch.arg(to).arg(from).arg(&factor).arg(&count);
-        // SAFETY: both kernels take two pointers, a float and a count, and touch `count` floats behind each pointer.
+        // SAFETY: both kernels take two pointers, a float and a count, and access `count` floats at each pointer. Both
+        // views have that length.
         unsafe { launch.launch(shape) }.doing("launching a kernel").map(drop)
     }
 }
 
-/// A point in a stream's work, with its time.
+/// A position in a stream's work, with its time.
 pub struct Event(CudaEvent);
 
 impl Event {
-    /// Puts it behind what the stream has to do now.
+    /// Records the event after all work that the stream has now.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// Returns an error if the driver refuses.
     pub fn record(&self, stream: &CudaStream) -> Result<(), DeviceError> {
         self.0.record(stream).doing("recording an event")
     }
 
-    /// Lets what the stream is given from now on wait for it.
+    /// Makes all work that is enqueued on the stream from now on wait for the event.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// Returns an error if the driver refuses.
     pub fn hold(&self, stream: &CudaStream) -> Result<(), DeviceError> {
         stream.wait(&self.0).doing("waiting for an event")
     }
 
-    /// Whether the device has come there; true for one that was never recorded.
+    /// Returns true if the device has passed the event, or if the event was never recorded.
     ///
     /// # Errors
-    /// Also those of work that came before: the first that a failed kernel shows in.
+    /// Returns an error if the driver refuses or earlier work has failed. The failure of a kernel shows here first.
     pub fn is_done(&self) -> Result<bool, DeviceError> {
-        self.0.try_is_complete().doing("asking for an event")
+        self.0.try_is_complete().doing("querying an event")
     }
 
-    /// Lets the calling thread wait for it.
+    /// Blocks the calling thread until the device has passed the event.
     ///
     /// # Errors
-    /// As [`Self::is_done`].
+    /// Returns the errors of [`Self::is_done`].
     pub fn wait(&self) -> Result<(), DeviceError> {
         self.0.synchronize().doing("waiting for an event")
     }
 
-    /// Nanoseconds on the device from `earlier` to this one, both done; negative when it was the other way around. The
-    /// driver has them as a float of milliseconds: good to 8 ns below 131 ms, and to half a microsecond at best.
+    /// Returns the time from `earlier` to this event on the device's clock, in nanoseconds. It is negative if this
+    /// event happened first. The driver's value is a float of milliseconds, which is precise to 8 ns below 131 ms, and
+    /// its resolution is half a microsecond at best.
     ///
     /// # Errors
-    /// When one is not done.
+    /// Returns an error if the device has not passed both events.
     pub fn nanos_since(&self, earlier: &Self) -> Result<f64, DeviceError> {
-        // SAFETY: both events live, and were made with their times.
+        // SAFETY: both events are alive and were created with times.
         let millis = unsafe { result::event::elapsed(earlier.0.cu_event(), self.0.cu_event()) };
         Ok(f64::from(millis.doing("reading an event's time")?) * 1e6)
     }
 }
 
-/// Floats in pinned host memory. (cudarc knows when its own pinned memory is in use only while it tracks every use of
-/// memory, which [`Device`] does not let it do.)
+/// Floats in pinned host memory.
+///
+/// The type tracks its last copy by an event of its own. cudarc could do so only by tracking every use of memory, which
+/// [`Device`] disables.
 pub struct Pinned {
     memory: PinnedHostSlice<f32>,
-    /// Behind the last copy to or from it.
+    /// The event after the last copy to or from the memory.
     copied: Event,
 }
 
 impl Pinned {
-    /// How many floats it has.
+    /// Returns the number of floats.
     #[must_use]
     pub fn len(&self) -> usize {
         self.memory.len()
     }
 
-    /// True without any.
+    /// Returns true if there are no floats.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.memory.is_empty()
     }
 
-    /// Whether the last copy is done.
+    /// Returns true if the last copy is complete.
     ///
     /// # Errors
-    /// Those of the copy.
+    /// Returns an error if the copy failed.
     pub fn is_copied(&self) -> Result<bool, DeviceError> {
         self.copied.is_done()
     }
 
-    /// What is in it, once the last copy is done.
+    /// Waits for the last copy and returns the floats.
     ///
     /// # Errors
-    /// Those of the copy.
+    /// Returns an error if the copy failed.
     pub fn floats(&mut self) -> Result<&mut [f32], DeviceError> {
         self.copied.wait()?;
         self.memory.as_mut_slice().doing("reading pinned memory")
     }
 
-    /// Copies all of it to the device, in the order of `stream`.
+    /// Enqueues a copy of all floats to the device on `stream`.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// Returns an error if the driver refuses.
     pub fn upload(&self, to: &mut CudaViewMut<'_, f32>, stream: &Arc<CudaStream>) -> Result<(), DeviceError> {
         stream.memcpy_htod(&self.memory, to).doing("copying to the device")?;
         self.copied.record(stream)
     }
 
-    /// Fills it from the device, in the order of `stream`.
+    /// Enqueues a copy from the device that fills this memory, on `stream`.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// Returns an error if the driver refuses.
     ///
     /// # Panics
-    /// When the lengths differ.
+    /// Panics if the lengths differ.
     pub fn download(
         &mut self,
         from: &CudaView<'_, f32>,
         stream: &Arc<CudaStream>,
     ) -> Result<(), DeviceError> {
-        assert_eq!(self.len(), from.len(), "as many floats are copied as there is room for");
+        assert_eq!(self.len(), from.len(), "a copy fills the memory exactly");
         stream.memcpy_dtoh(from, &mut self.memory).doing("copying from the device")?;
         self.copied.record(stream)
     }
@@ -338,15 +346,15 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // A device that has failed copies no more.
+        // After an error of the device, no copy is in progress.
         let _failed = self.copied.wait();
     }
 }
 
-/// Zeros, in the order of `stream`.
+/// Enqueues on `stream` that `floats` are set to zero.
 ///
 /// # Errors
-/// When the driver refuses.
+/// Returns an error if the driver refuses.
 pub fn clear(floats: &mut CudaViewMut<'_, f32>, stream: &Arc<CudaStream>) -> Result<(), DeviceError> {
     stream.memset_zeros(floats).doing("clearing device memory")
 }

@@ -1,5 +1,5 @@
-//! The driver's library, libcuda: is there a driver, and which devices does it have? No context is made, so that
-//! asking costs no device memory.
+//! The driver's library, libcuda, and the devices that it finds. Queries create no context, so they cost no device
+//! memory.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
@@ -9,7 +9,7 @@ use crate::library::{Absent, Library, Origin, Wanted};
 
 const WANTED: Wanted = Wanted {
     name: "the NVIDIA driver (libcuda)",
-    // The second is the toolkit's, which says that it is a stub.
+    // The second name may be the toolkit's stub, which reports that it is one.
     files: &["libcuda.so.1", "libcuda.so"],
     variable: None,
     packages: &[],
@@ -18,7 +18,7 @@ const WANTED: Wanted = Wanted {
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR` of cuda.h.
 const CAPABILITY: [c_int; 2] = [75, 76];
 
-/// Answers, as cuda.h has them.
+/// Result codes of cuda.h.
 mod code {
     use super::c_int;
 
@@ -30,7 +30,7 @@ mod code {
     pub(super) const COMPAT_NOT_SUPPORTED: c_int = 804;
 }
 
-/// What of cuda.h is relied on here, by the names that it has there: to be compared with the header itself.
+/// Returns the values of cuda.h that this crate relies on, by name. A test compares them with the header.
 #[doc(hidden)]
 #[must_use]
 pub fn assumptions() -> Vec<(&'static str, u64)> {
@@ -46,35 +46,35 @@ pub fn assumptions() -> Vec<(&'static str, u64)> {
     ];
     codes.into_iter().map(|(name, code)| (name, code as u64)).chain(crate::meter::assumptions()).collect()
 }
-/// Long enough for every name that the driver has.
+/// The size of the buffer for the driver's texts, in bytes. Every device name fits.
 const NAME_BYTES: usize = 256;
 
-/// Why there is no usable driver.
+/// The reason why there is no usable driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum NoDriver {
-    /// There is no library.
+    /// The driver's library cannot be used.
     #[error(transparent)]
     Library {
-        /// What is wrong with it.
+        /// The reason.
         #[serde(flatten)]
         #[from]
         absent: Absent,
     },
     /// `CUDA_ERROR_NO_DEVICE`.
     #[error(
-        "the driver's library is here and finds no device: no GPU is visible to this process (CUDA_VISIBLE_DEVICES, \
-         the container's devices), or the kernel module is not loaded"
+        "the driver's library is installed but finds no device: no GPU is visible to this process (check \
+         CUDA_VISIBLE_DEVICES and the container's devices), or the kernel module is not loaded"
     )]
     NoDevice,
-    /// `CUDA_ERROR_STUB_LIBRARY`: the toolkit's library for linking, not the driver's.
+    /// `CUDA_ERROR_STUB_LIBRARY`: the library is the toolkit's stub for linking, not the driver's.
     #[error(
         "libcuda is the toolkit's stub, which is for linking only: put the driver's library before it on the path"
     )]
     Stub,
     /// `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH` or `CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE`.
     #[error(
-        "libcuda does not match the kernel module ({code}): after an update of the driver, load the module anew or \
+        "libcuda does not match the kernel module ({code}): after an update of the driver, reload the module or \
          restart the machine"
     )]
     Mismatch {
@@ -82,61 +82,61 @@ pub enum NoDriver {
         code: c_int,
     },
     /// `CUDA_ERROR_SYSTEM_NOT_READY`.
-    #[error("the system is not ready ({code}): on machines with NVSwitch, the fabric manager must run")]
+    #[error("the system is not ready ({code}): on a machine with NVSwitch, start the fabric manager")]
     NotReady {
         /// The driver's code.
         code: c_int,
     },
-    /// Any other answer.
-    #[error("{function} answers {code} (CUresult of cuda.h)")]
+    /// Any other result code.
+    #[error("{function} returned {code} (CUresult of cuda.h)")]
     Refused {
-        /// Which call.
+        /// The function.
         function: &'static str,
         /// The driver's code.
         code: c_int,
     },
 }
 
-/// A GPU as the driver names it.
+/// A GPU, as the driver describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Device {
-    /// Its number among those visible to this process.
+    /// The index of the device among those that this process sees.
     pub ordinal: c_int,
-    /// Its name.
+    /// The name of the model.
     pub name: String,
-    /// Compute capability, as (major, minor).
+    /// The compute capability, as (major, minor).
     pub compute_capability: (c_int, c_int),
-    /// Memory, in bytes.
+    /// The size of the device's memory, in bytes.
     pub memory_bytes: usize,
-    /// Its address on the PCI bus: the same for every process, unlike the ordinal.
+    /// The address on the PCI bus. Unlike the ordinal, it is the same in every process.
     pub pci_bus_id: String,
 }
 
-/// A driver that works.
+/// A working driver.
 #[derive(Debug)]
 pub struct Driver {
-    /// libcuda.
+    /// The library, libcuda.
     pub library: Library,
-    /// The newest CUDA that it supports: 13000 is 13.0.
+    /// The newest CUDA release that the driver supports: 13000 stands for 13.0.
     pub cuda_version: c_int,
-    /// At least one.
+    /// The devices, at least one.
     pub devices: Vec<Device>,
 }
 
-/// What of a driver is told.
+/// The facts about a driver that are reported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DriverFacts {
-    /// The file.
+    /// The path of the library.
     pub path: std::path::PathBuf,
-    /// How it was found.
+    /// The place in which the library was found.
     pub origin: Origin,
-    /// The newest CUDA that it supports, as (major, minor).
+    /// The newest CUDA release that the driver supports, as (major, minor).
     pub cuda: (c_int, c_int),
-    /// At least one.
+    /// The devices, at least one.
     pub devices: Vec<Device>,
 }
 
-/// The functions that are used, as cuda.h declares them.
+/// The driver's functions, as cuda.h declares them.
 struct Functions {
     init: unsafe extern "C" fn(c_uint) -> c_int,
     version: unsafe extern "C" fn(*mut c_int) -> c_int,
@@ -150,7 +150,7 @@ struct Functions {
 
 impl Functions {
     fn of(library: &Library) -> Result<Self, Absent> {
-        // SAFETY: the types are those of cuda.h, which have not changed since these functions came (3.2 and before).
+        // SAFETY: the types are those of cuda.h, unchanged since these functions were introduced (CUDA 3.2 and before).
         unsafe {
             Ok(Self {
                 init: library.function("cuInit")?,
@@ -167,7 +167,7 @@ impl Functions {
 
     fn device(&self, ordinal: c_int) -> Result<Device, NoDriver> {
         let (mut device, mut memory_bytes, mut capability) = (0, 0, [0; 2]);
-        // SAFETY: each call writes one integer to the place it is given, or fails and writes nothing.
+        // SAFETY: each call writes one integer to a valid place, or fails and writes nothing.
         unsafe {
             check("cuDeviceGet", (self.get)(&raw mut device, ordinal))?;
             check("cuDeviceTotalMem", (self.memory)(&raw mut memory_bytes, device))?;
@@ -186,15 +186,16 @@ impl Functions {
 }
 
 impl Driver {
-    /// Opens the driver's library, initialises it and lists its devices.
+    /// Opens the driver's library, initializes it and lists its devices.
     ///
     /// # Errors
-    /// When there is no driver or no device; the reason says which.
+    /// Returns the reason if there is no usable driver or no device.
     pub fn open() -> Result<Self, NoDriver> {
         let library = Library::open(&WANTED)?;
         let functions = Functions::of(&library)?;
         let (mut cuda_version, mut count) = (0, 0);
-        // SAFETY: cuInit may be called at any time and any number of times; the others write one integer each.
+        // SAFETY: cuInit may be called at any time and repeatedly. The other calls write one integer each to a valid
+        // place.
         unsafe {
             check("cuInit", (functions.init)(0))?;
             check("cuDriverGetVersion", (functions.version)(&raw mut cuda_version))?;
@@ -207,7 +208,7 @@ impl Driver {
         Ok(Self { library, cuda_version, devices })
     }
 
-    /// What there is to tell of it.
+    /// Returns the facts that are reported.
     #[must_use]
     pub fn facts(&self) -> DriverFacts {
         DriverFacts {
@@ -219,30 +220,30 @@ impl Driver {
     }
 }
 
-/// The driver's library, if this process has it already.
+/// Returns the driver's library if this process has already loaded it.
 pub(crate) fn mapped() -> Option<Library> {
     Library::mapped(&WANTED)
 }
 
-/// A device as the process that uses it knows it.
+/// A device that this process uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsedDevice {
-    /// Its number among those that this process sees.
+    /// The index of the device among those that this process sees.
     pub ordinal: u32,
-    /// Its PCI address.
+    /// The address on the PCI bus.
     pub bus_id: String,
 }
 
 impl UsedDevice {
-    /// A device's handle is its number.
+    /// Describes a device by its handle, which is its ordinal.
     fn of(device: c_int, bus: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int) -> Option<Self> {
         let bus_id = text("cuDeviceGetPCIBusId", bus, device).ok()?;
         Some(Self { ordinal: u32::try_from(device).ok()?, bus_id })
     }
 }
 
-/// The device that the calling thread works on; `None` where this process has no driver, or the thread no context.
-/// Nothing is opened or initialised for it.
+/// Returns the device of the calling thread's context, without opening or initializing anything. Returns `None` if this
+/// process has not loaded the driver or the thread has no context.
 #[must_use]
 pub fn current() -> Option<UsedDevice> {
     let library = mapped()?;
@@ -256,13 +257,14 @@ pub fn current() -> Option<UsedDevice> {
         )
     };
     let mut device = 0;
-    // SAFETY: one integer is written, or the call fails and writes nothing.
+    // SAFETY: the call writes one integer to a valid place, or fails and writes nothing.
     check("cuCtxGetDevice", unsafe { current(&raw mut device) }).ok()?;
     UsedDevice::of(device, bus)
 }
 
-/// The first device that this process has a primary context on, which frameworks and the CUDA runtime use; `None`
-/// where it has none, or the driver is not initialised. Nothing is opened, initialised or made for it.
+/// Returns the first device on which this process has an active primary context, which frameworks and the CUDA runtime
+/// use. Opens, initializes and creates nothing. Returns `None` if there is no such device or the driver is not
+/// initialized.
 #[must_use]
 pub fn in_use() -> Option<UsedDevice> {
     let library = mapped()?;
@@ -276,11 +278,11 @@ pub fn in_use() -> Option<UsedDevice> {
             .ok()?
     };
     let mut count = 0;
-    // SAFETY: one integer is written.
+    // SAFETY: the call writes one integer to a valid place.
     check("cuDeviceGetCount", unsafe { (functions.count)(&raw mut count) }).ok()?;
     let used = (0..count).find_map(|ordinal| {
         let (mut device, mut flags, mut is_active) = (0, 0, 0);
-        // SAFETY: each call writes integers to the places it is given, or fails and writes nothing.
+        // SAFETY: each call writes integers to valid places, or fails and writes nothing.
         unsafe {
             check("cuDeviceGet", (functions.get)(&raw mut device, ordinal)).ok()?;
             check("cuDevicePrimaryCtxGetState", state(device, &raw mut flags, &raw mut is_active)).ok()?;
@@ -290,20 +292,20 @@ pub fn in_use() -> Option<UsedDevice> {
     UsedDevice::of(used?, functions.bus)
 }
 
-/// A text that the driver writes into a buffer.
+/// Returns the text that a function of the driver writes for a device.
 fn text(
     function: &'static str,
     write: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int,
     device: c_int,
 ) -> Result<String, NoDriver> {
     let mut bytes = [0_u8; NAME_BYTES];
-    // SAFETY: the driver writes at most as many bytes as it is told, the last of them a zero.
+    // SAFETY: the driver writes at most `NAME_BYTES` bytes, including a final zero.
     check(function, unsafe { write(bytes.as_mut_ptr().cast(), NAME_BYTES as c_int, device) })?;
     let text = CStr::from_bytes_until_nul(&bytes).unwrap_or_default();
     Ok(text.to_string_lossy().into_owned())
 }
 
-/// A `CUresult` as a reason.
+/// Converts a `CUresult` to a reason.
 fn check(function: &'static str, code: c_int) -> Result<(), NoDriver> {
     Err(match code {
         code::SUCCESS => return Ok(()),

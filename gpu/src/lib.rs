@@ -1,20 +1,19 @@
-//! NVIDIA's libraries as they are found at run time. Nothing here is linked: with no driver, no NCCL and no CUPTI
-//! everything builds, loads and says what is missing.
+//! Bindings to NVIDIA's libraries, which are found at run time.
 //!
-//! * [`library`] finds and opens one library; the rest of the crate is the few functions of each that are used, as
-//!   tables of function pointers with plain integers: an enum would be undefined behaviour the day a library
-//!   answers with a code that is newer than this crate.
-//! * [`driver`], [`nccl`], [`cupti`], [`nvml`] ask one library each; [`probe`] asks all, and gives a typed reason for
-//!   whatever is not there.
-//! * [`meter`] times what others put on their streams.
-//! * with the feature `cuda`: [`device`] works on a GPU (streams, timed events, memory, two kernels) and
-//!   [`nccl::communicator`] reduces over several.
+//! Nothing is linked. Without the driver, NCCL or CUPTI, everything builds and loads, and errors name the missing
+//! library.
 //!
-//! `unsafe` lives in this crate and nowhere above it: a caller sees safe functions and values.
-#![allow(
-    unsafe_code,
-    reason = "functions of libraries that are found at run time are called here, and only here"
-)]
+//! - [`library`] finds and opens a library. The other modules declare the few functions that they use as tables of
+//!   function pointers. These functions pass plain integers instead of enums, because a code that is newer than this
+//!   crate would be undefined behavior in an enum.
+//! - [`driver`], [`nccl`], [`cupti`] and [`nvml`] each query one library. [`probe`] queries all of them and returns a
+//!   typed reason for each that is missing.
+//! - [`meter`] times the work that the job enqueues on its own streams.
+//! - With the feature `cuda`, [`device`] runs work on a GPU (streams, timed events, memory, two kernels), and
+//!   [`nccl::communicator`] reduces over several GPUs.
+//!
+//! The `unsafe` code of these bindings is in this crate only. Its callers see safe functions and values.
+#![allow(unsafe_code, reason = "this crate calls functions of libraries that are found at run time")]
 
 mod background;
 pub mod cupti;

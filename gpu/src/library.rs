@@ -1,5 +1,8 @@
-//! Finding and opening one shared library: the one the process has already, else the one that is named, else the
-//! loader's, else the one inside Python's packages, which is where pip puts them and no loader looks.
+//! Finds and opens a shared library.
+//!
+//! The search order is: the library that the process has already loaded, the one that the program or environment names,
+//! the one on the loader's path, and the one in Python's packages. Pip installs libraries there, and no loader searches
+//! there.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -10,79 +13,79 @@ use std::path::{Path, PathBuf};
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW, Symbol};
 use serde::Serialize;
 
-/// `RTLD_NOLOAD` of glibc: a handle only where the library is there already.
+/// `RTLD_NOLOAD` of glibc: returns a handle only if the library is already loaded.
 const RTLD_NOLOAD: i32 = 4;
 
-/// How a library was found.
+/// The place in which a library was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// The process had it already: what the job itself uses.
+    /// The process, which had already loaded the library. It is the library that the job itself uses.
     Mapped,
-    /// An environment variable, or the program, names it.
+    /// The path that an environment variable or the program names.
     Named,
-    /// The dynamic loader knows it.
+    /// The path of the dynamic loader.
     Loader,
-    /// It lies in Python's packages.
+    /// Python's packages.
     PythonPackages,
 }
 
-/// Which library is wanted.
+/// A library to search for.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// What it is called in a sentence.
+    /// The name of the library in messages.
     pub name: &'static str,
-    /// File names, the best first.
+    /// The file names, best first.
     pub files: &'static [&'static str],
-    /// The environment variable that names it, if there is one.
+    /// The environment variable that names the file, if there is one.
     pub variable: Option<&'static str>,
-    /// Folders below `site-packages` that have it.
+    /// The folders below `site-packages` that may contain the library.
     pub packages: &'static [&'static str],
 }
 
-/// Why a library cannot be used.
+/// The reason why a library cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(tag = "problem", rename_all = "snake_case")]
 pub enum Absent {
-    /// It is nowhere.
+    /// The library was not found.
     #[error("{name} is not on this machine: no {files} in this process, on the loader's path or in Python's packages{hint}", files = .files.join(", "))]
     NotFound {
-        /// Its name.
+        /// The name of the library.
         name: &'static str,
-        /// The files that were looked for.
+        /// The file names that were searched for.
         files: Vec<&'static str>,
-        /// Which variable would name it; empty where none does.
+        /// Advice to set the variable that names the library. Empty if there is no such variable.
         hint: String,
     },
-    /// It is there and cannot be opened.
+    /// The library was found but cannot be opened.
     #[error("{name} cannot be opened: {why}")]
     NotLoadable {
-        /// Its name.
+        /// The name of the library.
         name: &'static str,
-        /// What the loader says, which names the file.
+        /// The loader's error, which names the file.
         why: String,
     },
-    /// It is another library, or a much older one.
-    #[error("{name} at {path} has no function {function}: it is another library, or too old")]
+    /// A function is missing from the library: the file is another library or too old.
+    #[error("{name} at {path} has no function {function}: it is another library or too old")]
     Incomplete {
-        /// Its name.
+        /// The name of the library.
         name: &'static str,
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// The function that is missing.
+        /// The missing function.
         function: &'static str,
     },
 }
 
-/// An open library. It stays open for the life of the process: CUDA's and NCCL's have threads of their own, and
-/// unloading them under those is what crashes at exit are made of.
+/// An open library. It stays open until the process ends: CUDA and NCCL have threads of their own, and unloading a
+/// library while its threads run can crash the process at exit.
 #[derive(Debug)]
 pub struct Library {
     name: &'static str,
     handle: ManuallyDrop<Handle>,
-    /// The file it is; its name alone where the process does not say.
+    /// The path of the file, or only its name if the path is unknown.
     pub path: PathBuf,
-    /// How it was found.
+    /// The place in which the library was found.
     pub origin: Origin,
 }
 
@@ -90,16 +93,16 @@ impl Library {
     /// Finds and opens a library.
     ///
     /// # Errors
-    /// When there is none, or the one that the environment names cannot be opened: a name that someone wrote is
-    /// not silently passed over.
+    /// Returns an error if there is no such library, or if the file that the environment names cannot be opened. The
+    /// search does not silently skip a file that the user named.
     pub fn open(wanted: &Wanted) -> Result<Self, Absent> {
         Self::open_or(wanted, None)
     }
 
-    /// As [`Self::open`], with the file that a program names instead of the environment.
+    /// Finds and opens a library as [`Self::open`] does. A path in `named` replaces the environment variable.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// Returns the errors of [`Self::open`].
     pub fn open_or(wanted: &Wanted, named: Option<&Path>) -> Result<Self, Absent> {
         if let Some(library) = Self::mapped(wanted) {
             return Ok(library);
@@ -115,7 +118,7 @@ impl Library {
         for file in wanted.files {
             match open(OsStr::new(file), RTLD_NOW | RTLD_LOCAL) {
                 Ok(handle) => return Ok(opened(handle, OsStr::new(file), Origin::Loader)),
-                // Not being there is usual; being there and broken is worth a word.
+                // A missing file is usual. Any other failure means a broken file, which is reported.
                 Err(why) if !why.contains("No such file") => broken = Some(why),
                 Err(_) => {}
             }
@@ -133,12 +136,12 @@ impl Library {
                 files: wanted.files.to_vec(),
                 hint: wanted
                     .variable
-                    .map_or_else(String::new, |variable| format!("; {variable} can name it")),
+                    .map_or_else(String::new, |variable| format!("; set {variable} to its path")),
             },
         })
     }
 
-    /// The library if this process has it already.
+    /// Returns the library if this process has already loaded it.
     #[must_use]
     pub fn mapped(wanted: &Wanted) -> Option<Self> {
         wanted.files.iter().map(OsStr::new).find_map(|file| {
@@ -156,15 +159,15 @@ impl Library {
         }
     }
 
-    /// A function of the library.
+    /// Returns a function of the library.
     ///
     /// # Safety
     /// `F` must be the function's type as its header declares it, with the C calling convention.
     ///
     /// # Errors
-    /// When the library has no such function.
+    /// Returns an error if the library has no such function.
     pub unsafe fn function<F: Copy>(&self, name: &'static str) -> Result<F, Absent> {
-        // SAFETY: the caller vouches for the type; the library is never closed, so the pointer stays good.
+        // SAFETY: the caller guarantees the type. The library is never closed, so the pointer stays valid.
         let found: Result<Symbol<F>, _> = unsafe { self.handle.get(name.as_bytes()) };
         found.map(|symbol| *symbol).map_err(|_| Absent::Incomplete {
             name: self.name,
@@ -175,18 +178,18 @@ impl Library {
 }
 
 fn open(file: &OsStr, flags: i32) -> Result<Handle, String> {
-    // SAFETY: the initialisers of NVIDIA's libraries do nothing but set up tables; a library that someone names in
-    // an environment variable runs in a process that this someone has started.
+    // SAFETY: the initializers of NVIDIA's libraries only set up tables. If the user names another library in an
+    // environment variable, that library runs in a process of the same user.
     unsafe { Handle::open(Some(file), flags) }.map_err(|error| error.to_string())
 }
 
-/// The file behind a library's name, as the kernel has it.
+/// Returns the path of a loaded library, from the memory map of the process.
 fn mapped_path(file: &OsStr) -> Option<PathBuf> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     let stem = Path::new(file).file_name()?.to_str()?;
     let paths = maps.lines().filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])));
     let of_name = |path: &&Path| {
-        // libcuda.so.1 is a link to libcuda.so.550.163.01.
+        // The file may be a link: libcuda.so.1 links to libcuda.so.550.163.01.
         let base = stem.split(".so").next().unwrap_or(stem);
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
         name == stem || name.strip_prefix(base).is_some_and(|rest| rest.starts_with(".so"))
@@ -194,7 +197,8 @@ fn mapped_path(file: &OsStr) -> Option<PathBuf> {
     paths.into_iter().find(of_name).map(Path::to_path_buf)
 }
 
-/// Where pip and Debian put Python's packages, for the environments that this process can know of.
+/// Returns the library's files in the folders to which pip and Debian install Python's packages, for all environments
+/// that this process can find.
 fn in_python_packages(wanted: &Wanted) -> Vec<PathBuf> {
     let home = env::var_os("HOME").map(|home| Path::new(&home).join(".local"));
     let named = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(env::var_os).map(PathBuf::from);
@@ -215,14 +219,15 @@ fn in_python_packages(wanted: &Wanted) -> Vec<PathBuf> {
     folders.iter().flat_map(of_folder).collect()
 }
 
-/// Of the Python that a command would start: an environment may be used by its path alone.
+/// Returns the prefix of the first `python3` on the path, since an environment may be in use without `VIRTUAL_ENV`.
 fn prefix_of_python() -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     let first = env::split_paths(&path).find(|folder| folder.join("python3").is_file())?;
     first.parent().map(Path::to_path_buf)
 }
 
-/// `lib/python3.11/site-packages` and the like, the newest Python first.
+/// Returns the package folders below `lib`, such as `lib/python3.11/site-packages`, in descending order of the Python
+/// folder's name.
 fn packages_below(lib: &Path) -> Vec<PathBuf> {
     let is_python = |name: &OsString| name.to_str().is_some_and(|name| name.starts_with("python3"));
     let mut pythons: Vec<OsString> = fs::read_dir(lib)

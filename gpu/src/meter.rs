@@ -1,7 +1,8 @@
-//! Timed events on streams that are somebody else's, and when the device came past them on the host's clock.
+//! Timed events on the job's own streams, with their times on the host's clock.
 //!
-//! By the driver's plain functions, in the context that the caller has already: nothing is initialised. Whoever enqueues
-//! only records events; another thread asks later which of them the device has come past, and never waits.
+//! The module calls the driver's functions in the caller's existing context and initializes nothing. The thread that
+//! enqueues work only records events. Another thread later checks which events the device has passed, without blocking
+//! on them.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -11,18 +12,20 @@ use wire::clock::MonoNanos;
 use crate::driver;
 use crate::library::{Absent, Library};
 
-/// `CUDA_SUCCESS`, `CUDA_ERROR_NOT_READY`
+/// `CUDA_SUCCESS`
 const SUCCESS: c_int = 0;
+/// `CUDA_ERROR_NOT_READY`
 const NOT_READY: c_int = 600;
 /// `CU_STREAM_NON_BLOCKING`: no implied order with the default stream.
 const NON_BLOCKING: c_uint = 1;
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`: asking from this thread must not spoil what another one captures.
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: queries of this thread must not invalidate a capture on another thread.
 const RELAXED: c_int = 2;
-/// Readings of which the tightest counts.
+/// The number of readings for an anchor, of which the one with the narrowest bracket is used.
 const READINGS: usize = 4;
-/// An idle stream comes past an event within some ten microseconds; a busy device may take longer to look.
+/// The longest wait for an event of an anchor, in nanoseconds. An idle stream passes an event within some ten
+/// microseconds; a busy device may take longer.
 const PATIENCE_NANOS: i64 = 2_000_000;
-/// Anchors that are kept: events are placed by the newest that is older than they.
+/// The largest number of stored anchors. An event's time is relative to the newest anchor that is older than the event.
 const MOST_ANCHORS: usize = 4;
 
 pub(crate) fn assumptions() -> [(&'static str, u64); 3] {
@@ -35,15 +38,15 @@ pub(crate) fn assumptions() -> [(&'static str, u64); 3] {
 
 type Handle = *mut c_void;
 
-/// An event, by CUDA's handle.
+/// The handle of a CUDA event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event(usize);
 
-/// A context of this process's.
+/// The handle of a CUDA context of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context(usize);
 
-/// The driver's functions, as cuda.h declares them since 10.1.
+/// The driver's functions, as cuda.h has declared them since CUDA 10.1.
 #[derive(Clone, Copy)]
 pub struct Meter {
     current: unsafe extern "C" fn(*mut Handle) -> c_int,
@@ -58,7 +61,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// By the driver that this process has; `None` where it has none.
+    /// Uses the driver that this process has loaded. Returns `None` if it has loaded none.
     #[must_use]
     pub fn mapped() -> Option<Self> {
         Self::of(&driver::mapped()?).ok()
@@ -81,70 +84,71 @@ impl Meter {
         }
     }
 
-    /// The calling thread's context.
+    /// Returns the calling thread's context.
     #[must_use]
     pub fn context(&self) -> Option<Context> {
         let mut context = ptr::null_mut();
-        // SAFETY: one handle is written.
+        // SAFETY: the call writes one handle to a valid place.
         let code = unsafe { (self.current)(&raw mut context) };
         (code == SUCCESS && !context.is_null()).then(|| Context(context.expose_provenance()))
     }
 
-    /// A new event, in the calling thread's context.
+    /// Creates an event in the calling thread's context.
     #[must_use]
     pub fn event(&self) -> Option<Event> {
         let mut event = ptr::null_mut();
-        // SAFETY: one handle is written.
+        // SAFETY: the call writes one handle to a valid place.
         let code = unsafe { (self.create)(&raw mut event, 0) };
         (code == SUCCESS).then(|| Event(event.expose_provenance()))
     }
 
-    /// Puts an event behind all that a stream has. False where the driver refuses.
+    /// Records an event after all work that a stream has. Returns false if the driver refuses.
     ///
     /// # Safety
     /// `stream` must be a stream of the event's context.
     #[must_use]
     pub unsafe fn record(&self, event: Event, stream: *mut c_void) -> bool {
-        // SAFETY: the caller vouches for the stream; events are never destroyed.
+        // SAFETY: the caller guarantees the stream, and events are never destroyed.
         unsafe { (self.record)(ptr::with_exposed_provenance_mut(event.0), stream) == SUCCESS }
     }
 
-    /// Whether what is enqueued on a stream is being captured for a graph, and does not run now.
+    /// Returns true if work that is enqueued on a stream is captured for a graph and does not run now.
     ///
     /// # Safety
     /// `stream` must be a stream of the calling thread's context.
     #[must_use]
     pub unsafe fn is_capturing(&self, stream: *mut c_void) -> bool {
         let mut status = 0;
-        // SAFETY: the caller vouches for the stream; one integer is written.
+        // SAFETY: the caller guarantees the stream. The call writes one integer to a valid place.
         let code = unsafe { (self.capturing)(stream, &raw mut status) };
         code != SUCCESS || status != 0
     }
 }
 
-/// An event whose time on the host is known.
+/// An event with a known time on the host's clock.
 #[derive(Clone, Copy, Debug)]
 struct Anchor {
     event: Event,
     host: MonoNanos,
 }
 
-/// Reads events of one context, on a thread of its own.
+/// Reads the events of a context, on a thread of its own.
 pub struct Reader {
     meter: Meter,
     stream: usize,
     anchors: Vec<Anchor>,
-    /// Events that are no anchor's.
+    /// The events that belong to no anchor.
     spare: Vec<Event>,
     now: fn() -> MonoNanos,
 }
 
 impl Reader {
-    /// Makes `context` the calling thread's. `now` is the host's clock.
+    /// Creates a reader and makes `context` the calling thread's context. `now` is the host's clock.
     #[must_use]
     pub fn new(meter: Meter, context: Context, now: fn() -> MonoNanos) -> Option<Self> {
         let (mut stream, mut mode) = (ptr::null_mut(), RELAXED);
-        // SAFETY: the context lives as long as the process uses CUDA; afterwards calls fail. Two values are written.
+        // SAFETY: the context lives as long as the process uses CUDA, and calls fail afterwards. The calls write two
+        // values to valid places.
         let codes = unsafe {
             [
                 (meter.make_current)(ptr::with_exposed_provenance_mut(context.0)),
@@ -157,16 +161,16 @@ impl Reader {
         (codes == [SUCCESS; 3]).then_some(reader)
     }
 
-    /// Pairs the device's clock with the host's: an event on a stream that has nothing else to do, between two readings.
-    /// It takes some ten microseconds. False where the driver refuses, or the device does not come past it soon: one that
-    /// hangs must not hold this thread, and with it the end of the process.
+    /// Pairs the device's clock with the host's, by an event on an idle stream between two readings of the host's
+    /// clock. Each reading takes some ten microseconds. Returns false if the driver refuses, or if the device does not
+    /// pass the event soon: a hanging device must not block this thread, and with it the end of the process.
     pub fn anchor(&mut self) -> bool {
         let mut tightest: Option<(i64, Anchor)> = None;
         for _ in 0..READINGS {
             let Some(event) = self.spare_event() else { break };
             let before = (self.now)();
             if !self.passes(event, before) {
-                // It may be recorded again although the device has not come to it.
+                // The event may be recorded again although the device has not reached it.
                 self.spare.push(event);
                 break;
             }
@@ -186,9 +190,9 @@ impl Reader {
         is_anchored
     }
 
-    /// Records an event on the own stream, and whether the device comes past it in time.
+    /// Records an event on the reader's stream. Returns true if the device passes it in time.
     fn passes(&self, event: Event, from: MonoNanos) -> bool {
-        // SAFETY: the stream is ours.
+        // SAFETY: the reader created the stream and never destroys it.
         if !unsafe { self.meter.record(event, ptr::with_exposed_provenance_mut(self.stream)) } {
             return false;
         }
@@ -201,17 +205,17 @@ impl Reader {
         }
     }
 
-    /// An event for an anchor: one that is not in use, the oldest anchor's, or a new one.
+    /// Returns an event for an anchor: a spare one, that of the oldest anchor, or a new one.
     fn spare_event(&mut self) -> Option<Event> {
         let old =
             |anchors: &mut Vec<Anchor>| (anchors.len() >= MOST_ANCHORS).then(|| anchors.remove(0).event);
         self.spare.pop().or_else(|| old(&mut self.anchors)).or_else(|| self.meter.event())
     }
 
-    /// Whether the device has come past an event; `None` where the driver refuses.
+    /// Returns whether the device has passed an event, or `None` if the driver refuses.
     #[must_use]
     pub fn is_past(&self, event: Event) -> Option<bool> {
-        // SAFETY: an event that is never destroyed.
+        // SAFETY: events are never destroyed.
         match unsafe { (self.meter.query)(ptr::with_exposed_provenance_mut(event.0)) } {
             SUCCESS => Some(true),
             NOT_READY => Some(false),
@@ -219,14 +223,15 @@ impl Reader {
         }
     }
 
-    /// When the device came past an event that was recorded after `enqueued`; `None` before the first anchor, or where
-    /// the driver refuses. Half a microsecond is all that the driver resolves (cuda.h).
+    /// Returns the time at which the device passed an event that was recorded after `enqueued`, on the host's clock.
+    /// The driver's resolution is half a microsecond (cuda.h). Returns `None` before the first anchor, or if the driver
+    /// refuses.
     #[must_use]
     pub fn host_time(&self, event: Event, enqueued: MonoNanos) -> Option<MonoNanos> {
         let older = self.anchors.iter().rev().find(|anchor| anchor.host <= enqueued);
         let anchor = older.or(self.anchors.first())?;
         let mut millis = 0.0_f32;
-        // SAFETY: both are events that are never destroyed; one float is written.
+        // SAFETY: events are never destroyed. The call writes one float to a valid place.
         let code = unsafe {
             (self.meter.elapsed)(
                 &raw mut millis,

@@ -1,4 +1,4 @@
-//! NCCL: which one a job would use, and what its profiler interface can tell.
+//! NCCL: the release that a job would use, and the abilities of its profiler interface.
 
 #[cfg(feature = "cuda")]
 pub mod communicator;
@@ -16,7 +16,7 @@ const WANTED: Wanted = Wanted {
     packages: &["nvidia/nccl/lib"],
 };
 
-/// Names a communicator (`ncclUniqueId`); rank 0 makes it and the others get it from rank 0.
+/// The name of a communicator (`ncclUniqueId`), which rank 0 creates and sends to the other ranks.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct UniqueId(pub [u8; UNIQUE_ID_BYTES]);
@@ -24,20 +24,20 @@ pub struct UniqueId(pub [u8; UNIQUE_ID_BYTES]);
 /// `NCCL_UNIQUE_ID_BYTES` of nccl.h.
 pub const UNIQUE_ID_BYTES: usize = 128;
 
-/// Why there is no NCCL.
+/// The reason why NCCL cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum NoNccl {
-    /// There is no library.
+    /// The library cannot be used.
     #[error(transparent)]
     Library {
-        /// What is wrong with it.
+        /// The reason.
         #[serde(flatten)]
         #[from]
         absent: Absent,
     },
-    /// It does not say its version.
-    #[error("ncclGetVersion answers {code} (ncclResult_t of nccl.h)")]
+    /// NCCL does not report its version.
+    #[error("ncclGetVersion returned {code} (ncclResult_t of nccl.h)")]
     Refused {
         /// NCCL's code.
         code: c_int,
@@ -47,11 +47,11 @@ pub enum NoNccl {
 /// A release of NCCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Version {
-    /// 2 of 2.28.9.
+    /// The major version: 2 in 2.28.9.
     pub major: c_int,
-    /// 28 of 2.28.9.
+    /// The minor version: 28 in 2.28.9.
     pub minor: c_int,
-    /// 9 of 2.28.9.
+    /// The patch version: 9 in 2.28.9.
     pub patch: c_int,
 }
 
@@ -62,14 +62,15 @@ impl std::fmt::Display for Version {
 }
 
 impl Version {
-    /// From NCCL's one number, which had another radix before 2.9 (`NCCL_VERSION` of nccl.h).
+    /// Decodes NCCL's version code, which had another radix before 2.9 (`NCCL_VERSION` of nccl.h).
     #[must_use]
     pub fn of_code(code: c_int) -> Self {
         let radix = if code < 10_000 { 1_000 } else { 10_000 };
         Self { major: code / radix, minor: code % radix / 100, patch: code % 100 }
     }
 
-    /// The newest version of the profiler interface that it calls; `None` before 2.23, which had none.
+    /// Returns the newest version of the profiler interface that this release calls. Returns `None` for releases before
+    /// 2.23, which have no profiler interface.
     #[must_use]
     pub fn profiler_api(self) -> Option<u32> {
         match (self.major, self.minor) {
@@ -83,99 +84,101 @@ impl Version {
         }
     }
 
-    /// True where the profiler interface hands out times of the GPU's own clock; before, they are the host's.
+    /// Returns true if the profiler interface provides times of the GPU's clock. Older interfaces provide times of the
+    /// host's clock.
     #[must_use]
     pub fn has_gpu_times(self) -> bool {
         self.profiler_api().is_some_and(|api| api >= 4)
     }
 
-    /// True where the profiler interface tells when a collective's kernel ran, by whatever clock.
+    /// Returns true if the profiler interface reports when a collective's kernel ran, on either clock.
     fn tells_of_kernels(self) -> bool {
         self.profiler_api().is_some_and(|api| api >= 3)
     }
 
-    /// True where events around its calls say more than its profiler interface does, or may.
+    /// Returns true if CUDA events around the calls report more than the profiler interface, because the interface does
+    /// not report kernels or must not be used.
     #[must_use]
     pub fn needs_events(self) -> bool {
         !self.tells_of_kernels() || self.known_trouble().is_some_and(|trouble| trouble.keeps_plugin_off)
     }
 
-    /// What is known to go wrong with this release's profiler interface, from NCCL's own issues.
+    /// Returns the known defect of this release's profiler interface, from NCCL's issue tracker.
     #[must_use]
     pub fn known_trouble(self) -> Option<Trouble> {
         let harmless = |what| Some(Trouble { what, keeps_plugin_off: false });
         match (self.major, self.minor, self.patch) {
             (2, 24..=26, _) => {
-                harmless("events of proxy steps do not match (nccl#1658); they are not asked for")
+                harmless("events of proxy steps do not match (nccl#1658); they are not requested")
             }
             (2, 27, 7) => Some(Trouble {
                 what: "proxy operations fail while a profiler is loaded (nccl#2039)",
                 keeps_plugin_off: true,
             }),
             (2, 30, 3) => {
-                harmless("alltoall with all events crashes (nccl#2112); only collectives are asked for")
+                harmless("alltoall with all events crashes (nccl#2112); only collectives are requested")
             }
-            (2, 31, 2) => harmless("proxy events cost 4 to 13 % (nccl#2355); they are not asked for"),
+            (2, 31, 2) => harmless("proxy events cost 4 to 13 % (nccl#2355); they are not requested"),
             _ => None,
         }
     }
 }
 
-/// Something that goes wrong with a release.
+/// A known defect of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Trouble {
-    /// What, and what is done about it.
+    /// The defect, and how Paceline avoids it.
     pub what: &'static str,
-    /// The profiler interface of this release must not be used.
+    /// Whether the profiler interface of this release must not be used.
     pub keeps_plugin_off: bool,
 }
 
-/// What there is to tell of NCCL.
+/// The facts about NCCL that are reported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NcclFacts {
-    /// The file.
+    /// The path of the library.
     pub path: std::path::PathBuf,
-    /// How it was found.
+    /// The place in which the library was found.
     pub origin: Origin,
-    /// Its release.
+    /// The release.
     pub version: Version,
-    /// The newest profiler interface that it calls.
+    /// The newest version of the profiler interface that the release calls.
     pub profiler_api: Option<u32>,
-    /// Whether that has times of the GPU's own clock.
+    /// Whether the profiler interface provides times of the GPU's clock.
     pub gpu_times: bool,
-    /// What is known to go wrong with it.
+    /// The known defect of the release.
     pub known_trouble: Option<Trouble>,
 }
 
-/// Finds NCCL and asks for its version, which needs no GPU.
+/// Finds NCCL and reads its version, which needs no GPU.
 ///
 /// # Errors
-/// When there is none; the reason says where it was looked for.
+/// Returns an error if there is no usable NCCL. The error lists the places that were searched.
 pub fn find() -> Result<NcclFacts, NoNccl> {
     of(&Library::open(&WANTED)?)
 }
 
-/// The NCCL that this process has already, as a profiler of NCCL's asks; `None` where it has none that can be named,
-/// as when it is linked into another library.
+/// Returns the facts about the NCCL that this process has already loaded. Returns `None` if there is none under its own
+/// name, for instance if NCCL is linked into another library.
 #[must_use]
 pub fn mapped() -> Option<NcclFacts> {
     of(&Library::mapped(&WANTED)?).ok()
 }
 
-/// A function of the NCCL that this process has, by its name in nccl.h; under the name that NCCL keeps for those who put
-/// their own in its place (`pncclAllReduce` for `ncclAllReduce`), if it has it.
+/// Returns a function of the NCCL that this process has loaded. `name` is its name in nccl.h. `kept` is its second
+/// name, by which interposers reach the original (`pncclAllReduce` for `ncclAllReduce`), and is preferred.
 #[must_use]
 pub fn original(name: &'static str, kept: &'static str) -> Option<*const c_void> {
     let library = Library::mapped(&WANTED)?;
-    // SAFETY: any address can be held as one.
+    // SAFETY: the function is only held as an address and not called here.
     unsafe { library.function(kept).or_else(|_| library.function(name)).ok() }
 }
 
 fn of(library: &Library) -> Result<NcclFacts, NoNccl> {
-    // SAFETY: the type is that of nccl.h: one integer is written.
+    // SAFETY: the type is that of nccl.h.
     let get = unsafe { library.function::<unsafe extern "C" fn(*mut c_int) -> c_int>("ncclGetVersion")? };
     let mut code = 0;
-    // SAFETY: as above.
+    // SAFETY: the call writes one integer to a valid place.
     let result = unsafe { get(&raw mut code) };
     if result != 0 {
         return Err(NoNccl::Refused { code: result });
@@ -196,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_are_read_from_both_radices() {
+    fn version_codes_of_both_radices_are_decoded() {
         let written = |code| Version::of_code(code).to_string();
         assert_eq!(
             [written(22809), written(22005), written(2804), written(23203)],
@@ -204,9 +207,10 @@ mod tests {
         );
     }
 
-    /// The newest symbol that each release looks for (plugin/profiler of NCCL's sources).
+    /// The expected versions are those of the newest symbol that each release loads (plugin/profiler in NCCL's
+    /// sources).
     #[test]
-    fn the_profiler_interface_follows_the_release() {
+    fn the_profiler_interface_follows_from_the_release() {
         let of = |code| (Version::of_code(code).profiler_api(), Version::of_code(code).has_gpu_times());
         assert_eq!(of(22105), (None, false));
         assert_eq!(of(22304), (Some(1), false));

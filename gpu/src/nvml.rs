@@ -1,4 +1,4 @@
-//! NVML, the driver's management library: what a device does at the moment, apart from any job.
+//! NVML, the driver's management library, which reports the state of a device independently of any job.
 
 pub mod sampler;
 
@@ -9,29 +9,29 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use serde::Serialize;
 
-/// A driver without its toolkit has this name only.
+/// The file name of NVML. A driver without the toolkit has only this name.
 const FILE: &str = "libnvidia-ml.so.1";
 
-/// Why there is no NVML.
+/// The reason why NVML cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum NoNvml {
-    /// There is no library.
+    /// The library was not found.
     #[error("NVML is not on this machine: {why}")]
     NotFound {
-        /// What the loader says.
+        /// The loader's error.
         why: String,
     },
-    /// The library is there, the kernel's part is not.
-    #[error("NVML is here and the driver's kernel module is not loaded")]
+    /// The library is installed, but the kernel module is not loaded.
+    #[error("NVML is installed, but the driver's kernel module is not loaded")]
     NoKernelModule,
-    /// This user may not ask.
+    /// This user has no permission.
     #[error("NVML refuses this user: /dev/nvidiactl must be readable and writable")]
     NotPermitted,
-    /// Any other answer.
+    /// Any other error.
     #[error("NVML does not start: {why}")]
     Refused {
-        /// What NVML says.
+        /// NVML's error.
         why: String,
     },
 }
@@ -47,21 +47,21 @@ impl From<NvmlError> for NoNvml {
     }
 }
 
-/// What there is to tell of NVML.
+/// The facts about NVML that are reported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NvmlFacts {
-    /// The driver's release, such as 580.65.06.
+    /// The release of the driver, such as 580.65.06.
     pub driver: String,
-    /// NVML's own.
+    /// The version of NVML.
     pub version: String,
-    /// Devices it sees, whatever `CUDA_VISIBLE_DEVICES` says.
+    /// The number of devices, regardless of `CUDA_VISIBLE_DEVICES`.
     pub devices: u32,
 }
 
 /// Finds NVML.
 ///
 /// # Errors
-/// When it is not there or does not start.
+/// Returns an error if NVML is missing or does not start.
 pub fn find() -> Result<NvmlFacts, NoNvml> {
     let nvml = open(None)?;
     Ok(NvmlFacts {
@@ -71,7 +71,7 @@ pub fn find() -> Result<NvmlFacts, NoNvml> {
     })
 }
 
-/// NVML from a file, or the loader's.
+/// Opens NVML from `file`, or by the loader if there is none.
 fn open(file: Option<&Path>) -> Result<Nvml, NoNvml> {
     Ok(Nvml::builder().lib_path(file.map_or(OsStr::new(FILE), Path::as_os_str)).init()?)
 }

@@ -1,6 +1,6 @@
-//! All that one machine has for observing GPU jobs, with a reason for whatever is not there.
+//! A probe of all libraries that observing GPU jobs needs, with a reason for each that is missing.
 //!
-//! A probe starts nothing and changes nothing: no context on a device, no subscription, no profiler.
+//! A probe changes nothing: it creates no context on a device, subscribes to nothing and starts no profiler.
 
 use std::env;
 use std::fs;
@@ -12,28 +12,28 @@ use crate::driver::{Driver, DriverFacts, NoDriver};
 use crate::nccl::{self, NcclFacts, NoNccl};
 use crate::nvml::{self, NoNvml, NvmlFacts};
 
-/// Variables by which a tool makes itself the one observer of a process.
+/// The variables by which a tool becomes the only observer of a process, or prevents observation, and what each means.
 const HOLDERS: [(&str, &str); 4] = [
-    ("NCCL_PROFILER_PLUGIN", "NCCL loads one profiler"),
-    ("NVTX_INJECTION64_PATH", "NVTX has one receiver"),
-    ("CUDA_INJECTION64_PATH", "CUDA starts one library"),
-    ("NCCL_NVTX_DISABLE", "NCCL's calls are not in NVTX"),
+    ("NCCL_PROFILER_PLUGIN", "NCCL loads only one profiler"),
+    ("NVTX_INJECTION64_PATH", "NVTX has only one receiver"),
+    ("CUDA_INJECTION64_PATH", "CUDA loads only one injection library"),
+    ("NCCL_NVTX_DISABLE", "NCCL does not mark its calls with NVTX"),
 ];
-/// Programs that hold the performance counters or CUPTI of the processes they watch.
+/// The programs that hold the performance counters or CUPTI of the processes that they observe.
 const PROFILERS: [&str; 5] = ["nsys", "ncu", "nv-hostengine", "dcgmproftester", "nsys-agent"];
 
-/// What is there, or why it is not.
+/// The facts about a library, or the reason why it is missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum Found<T, R> {
-    /// It is there.
+    /// The library is present.
     Present(T),
-    /// It is not.
+    /// The library is missing or does not work.
     Absent {
-        /// For programs.
+        /// The reason, for programs.
         #[serde(flatten)]
         reason: R,
-        /// For people.
+        /// The reason as a sentence, for users.
         sentence: String,
     },
 }
@@ -48,7 +48,7 @@ impl<T, R: std::error::Error> From<Result<T, R>> for Found<T, R> {
 }
 
 impl<T, R> Found<T, R> {
-    /// What is there.
+    /// Returns the facts if the library is present.
     pub fn present(&self) -> Option<&T> {
         match self {
             Self::Present(facts) => Some(facts),
@@ -56,7 +56,7 @@ impl<T, R> Found<T, R> {
         }
     }
 
-    /// Why it is not there.
+    /// Returns the reason as a sentence if the library is missing.
     pub fn sentence(&self) -> Option<&str> {
         match self {
             Self::Present(_) => None,
@@ -65,19 +65,19 @@ impl<T, R> Found<T, R> {
     }
 }
 
-/// Something that holds what an observer needs.
+/// A tool that holds an interface which observation needs, or a variable that disables one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Holder {
-    /// A variable of the environment, or a process.
+    /// The environment variable or the process.
     pub what: String,
-    /// What it means for observing.
+    /// The consequence for observation.
     pub means: String,
 }
 
-/// One machine, as this process sees it.
+/// The results of a probe of this machine, as this process sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Probe {
-    /// libcuda and the devices.
+    /// The driver's library, libcuda, and the devices.
     pub driver: Found<DriverFacts, NoDriver>,
     /// NVML.
     pub nvml: Found<NvmlFacts, NoNvml>,
@@ -85,15 +85,15 @@ pub struct Probe {
     pub nccl: Found<NcclFacts, NoNccl>,
     /// CUPTI.
     pub cupti: Found<CuptiFacts, NoCupti>,
-    /// Whether only an administrator may read performance counters; `None` without a kernel module. Kernel records
+    /// Whether only an administrator may read performance counters. `None` without the kernel module. Kernel records
     /// need no counters.
     pub counters_are_restricted: Option<bool>,
-    /// Who else observes, or would.
+    /// The other observers, and the settings that prevent observation.
     pub holders: Vec<Holder>,
 }
 
 impl Probe {
-    /// Asks everything.
+    /// Probes this machine.
     #[must_use]
     pub fn run() -> Self {
         Self {
@@ -109,7 +109,7 @@ impl Probe {
     }
 }
 
-/// Reads `RmProfilingAdminOnly` of the kernel module's parameters.
+/// Reads `RmProfilingAdminOnly` from the kernel module's parameters.
 fn restricted(params: &str) -> Option<bool> {
     let line = params.lines().find_map(|line| line.strip_prefix("RmProfilingAdminOnly:"))?;
     Some(line.trim() != "0")
@@ -122,7 +122,7 @@ fn named_in_environment() -> impl Iterator<Item = Holder> {
     })
 }
 
-/// Profilers among the processes of this machine that this user can see.
+/// Returns the profilers among the processes that this user can see.
 fn running() -> impl Iterator<Item = Holder> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     processes.filter_map(|process| {
@@ -131,7 +131,7 @@ fn running() -> impl Iterator<Item = Holder> {
         let name = name.trim();
         PROFILERS.contains(&name).then(|| Holder {
             what: format!("{name} (process {pid})"),
-            means: "a profiler runs: it may hold CUPTI or the counters of the processes it watches".into(),
+            means: "a profiler is running: it may hold CUPTI or the counters of the processes it observes".into(),
         })
     })
 }
@@ -141,9 +141,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_answers_everywhere_and_is_json() {
+    fn a_probe_succeeds_on_any_machine_and_serializes_to_json() {
         let probe = Probe::run();
-        let json = serde_json::to_value(&probe).expect("it is JSON");
+        let json = serde_json::to_value(&probe).expect("a probe serializes to JSON");
         for part in ["driver", "nvml", "nccl", "cupti"] {
             let status = json[part]["status"].as_str().expect("each part has a status");
             let told = json[part]["sentence"].as_str().is_some_and(|sentence| !sentence.is_empty());
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_modules_parameters_say_who_may_read_counters() {
+    fn the_restriction_of_counters_is_read_from_the_modules_parameters() {
         assert_eq!(restricted("EnableMSI: 1\nRmProfilingAdminOnly: 1\n"), Some(true));
         assert_eq!(restricted("RmProfilingAdminOnly: 0\n"), Some(false));
         assert_eq!(restricted("EnableMSI: 1\n"), None);

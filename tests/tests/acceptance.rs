@@ -43,9 +43,9 @@ fn the_scripts_own_programs_judge_what_they_are_given() -> anyhow::Result<()> {
     let cpu = write("cpu.csv", &format!("step,loss\n{}", rows(2.0)))?;
     let near = write("near.csv", &format!("step,loss\n{}", rows(2.03)))?;
     let losses = |found: &str, most: &str| judged("losses.py", &[&cpu, found, most]);
-    assert_eq!(losses(&near, "0.02")?, "PASS loss 2.0300, 2.0000 on the processor; 2% apart at most\n");
+    assert_eq!(losses(&near, "0.02")?, "PASS loss 2.0300, 2.0000 on the CPU; a difference of 2% is allowed\n");
     assert!(losses(&near, "0.01")?.starts_with("FAIL "));
-    assert_eq!(losses("/nowhere/nccl.csv", "0.02")?, "FAIL there is no nccl.csv of it\n");
+    assert_eq!(losses("/nowhere/nccl.csv", "0.02")?, "FAIL nccl.csv missing or empty\n");
 
     let group = r#"{"cost": {"collectives": 9.0}}"#;
     let bucket = r#"{"function": "send_receive"}"#;
@@ -59,10 +59,10 @@ fn the_scripts_own_programs_judge_what_they_are_given() -> anyhow::Result<()> {
     assert_eq!(judged("observed.py", &[&four])?, "PASS 150 steps, 4 buckets\n");
 
     let overhead = |times: &[&str]| judged("overhead.py", times);
-    assert!(overhead(&["1", "1.003", "1"])?.starts_with("PASS +0.300% a step"));
+    assert!(overhead(&["1", "1.003", "1"])?.starts_with("PASS +0.300% per step"));
     assert!(overhead(&["1", "1.02", "1", "1.02", "1"])?.starts_with("FAIL "));
     assert!(overhead(&["1", "1.06", "1.04"])?.starts_with("SKIP "), "runs differ by as much without it");
-    assert!(overhead(&["1", "1", "none"])?.starts_with("FAIL some run told no time"));
+    assert!(overhead(&["1", "1", "none"])?.starts_with("FAIL a run reported no time"));
     Ok(())
 }
 
@@ -76,7 +76,7 @@ fn with_the_driver_and_no_device_the_reason_is_another() -> anyhow::Result<()> {
     let output = Command::new(program("accept")).env("LD_LIBRARY_PATH", driver).output()?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(output.status.code() == Some(77), "{:?}: {said}", output.status);
-    ensure!(said.starts_with("SKIP all checks: the driver's library is here and finds no device"), "{said}");
+    ensure!(said.starts_with("SKIP all checks: the driver's library is installed but finds no"), "{said}");
     Ok(())
 }
 

@@ -196,7 +196,7 @@ fn an_error_on_any_of_a_ranks_communicators_ends_all_ranks() -> anyhow::Result<(
             tell.send(())?;
             error
         })?;
-        let said = "NCCL answers 6 (remote process exited or there was a network error)";
+        let said = "NCCL returned 6 (remote process exited or there was a network error)";
         ensure!(errors[0].to_string().contains(said), "rank 0 says: {}", errors[0]);
         for (rank, error) in errors.iter().enumerate().skip(1) {
             ensure!(

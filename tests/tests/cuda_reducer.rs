@@ -316,7 +316,7 @@ fn an_error_that_nccl_finds_by_itself_ends_the_step_on_all_ranks() -> anyhow::Re
             }
         })
     })?;
-    let said = "NCCL answers 6 (remote process exited or there was a network error)";
+    let said = "NCCL returned 6 (remote process exited or there was a network error)";
     ensure!(errors[0].to_string().contains(said), "rank 0 says: {}", errors[0]);
     ensure!(
         matches!(&errors[1], ReduceError::Comm(CommError::RankFailed { rank: Rank(0), reason }) if reason.contains(said)),

@@ -1,9 +1,11 @@
-//! Recording all that a process's devices do, for a moment.
+//! Bursts: short recordings of all work on a process's devices.
 //!
-//! CUPTI has one place in a process for whoever wants activity records, and who comes last has it. So a burst asks first:
-//! where someone else subscribes to CUPTI, or PyTorch's profiler is there and may start any time, it yields and says so.
-//! CUPTI fills buffers that it asks for and hands back from threads of its own; in these two calls a buffer is moved and
-//! nothing else. Records are read at the end of the burst.
+//! CUPTI delivers activity records to only one tool per process, the one that registered last. A burst therefore checks
+//! first. If another tool is subscribed to CUPTI, or PyTorch is loaded and its profiler may start at any time, the
+//! burst refuses and reports the reason.
+//!
+//! CUPTI requests buffers and returns them filled, both from its own threads. The two callbacks only move a buffer. The
+//! records are read at the end of the burst.
 
 use std::collections::HashMap;
 use std::ffi::{c_uint, c_void};
@@ -20,39 +22,39 @@ use super::records::{Record, kind};
 use super::{NoCupti, WANTED, check, clock_is_realtime, timestamp};
 use crate::library::{Absent, Library, Wanted};
 
-/// Words of 8 bytes, so that buffers are aligned as CUPTI wants them: 1 MiB, some 3,700 kernels with
-/// their launches' phases.
+/// The size of a buffer in words of 8 bytes, which give it the alignment that CUPTI requires. The size is 1 MiB, enough
+/// for some 3,700 kernels with the phases of their launches.
 const BUFFER_WORDS: usize = 1 << 17;
-/// Buffers that are made at most: a burst that needs more loses the rest, which CUPTI counts.
+/// The largest number of buffers. A burst that needs more loses the remaining records, which CUPTI counts.
 const MOST_BUFFERS: usize = 64;
-/// `CUPTI_API_VERSION` of CUDA 12.9: before, CUPTI may crash when it is given no buffer.
+/// `CUPTI_API_VERSION` of CUDA 12.9. Earlier releases may crash if a request for a buffer is refused.
 const MAY_REFUSE: c_uint = 27;
-/// How often both clocks are read.
+/// The number of times that both clocks are read.
 const CLOCK_READINGS: usize = 32;
-/// What is recorded.
+/// The kinds of records that a burst enables.
 const KINDS: [u32; 4] = [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMSET, kind::OVERHEAD];
 /// `CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED`
 pub(super) const SUBSCRIBED: c_uint = 39;
 /// `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`
 pub(super) const FORCED: c_uint = 1;
 
-/// PyTorch's profiler (Kineto) is inside this library.
+/// The library that contains PyTorch's profiler, Kineto.
 const KINETO: Wanted = Wanted { name: "PyTorch", files: &["libtorch_cpu.so"], variable: None, packages: &[] };
 
-/// Why there is no burst.
+/// The reason why a burst was not recorded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoBurst {
-    /// There is no CUPTI that works.
+    /// There is no usable CUPTI.
     #[error(transparent)]
     Cupti(#[from] NoCupti),
-    /// Another tool has it.
-    #[error("another tool in this process is subscribed to CUPTI (a profiler, a debugger): it is left alone")]
+    /// Another tool is subscribed to CUPTI.
+    #[error("another tool in this process, such as a profiler or debugger, is already subscribed to CUPTI")]
     Taken,
-    /// PyTorch's profiler may want it at any time, and two cannot have it.
-    #[error("PyTorch is in this process: CUPTI is left to its profiler")]
+    /// PyTorch is loaded. Its profiler may need CUPTI at any time, and CUPTI serves only one tool.
+    #[error("PyTorch is loaded in this process, and CUPTI is left to its profiler")]
     LeftToKineto,
-    /// One burst at a time.
-    #[error("a burst is under way already")]
+    /// Another burst is being recorded.
+    #[error("another burst is being recorded")]
     UnderWay,
 }
 
@@ -95,18 +97,18 @@ impl Functions {
         }
     }
 
-    /// Subscribing is the only way to see whether someone is subscribed.
+    /// Returns true if another tool is subscribed. The only way to find out is to subscribe.
     fn is_taken(&self) -> Result<bool, NoCupti> {
         let mut subscriber = ptr::null_mut();
-        // SAFETY: a handle is written; the function that would be called is never called, since nothing is enabled
-        // before it is unsubscribed again.
+        // SAFETY: the call writes a handle to a valid place. The callback has CUPTI's type and is never called, since
+        // nothing is enabled before the subscription ends.
         let code =
             unsafe { (self.subscribe)(&raw mut subscriber, nothing as *const c_void, ptr::null_mut()) };
         if code == SUBSCRIBED {
             return Ok(true);
         }
         check("cuptiSubscribe", code)?;
-        // SAFETY: it was just made.
+        // SAFETY: the subscription was just made.
         check("cuptiUnsubscribe", unsafe { (self.unsubscribe)(subscriber) })?;
         Ok(false)
     }
@@ -116,18 +118,18 @@ extern "C" fn nothing(_user: *mut c_void, _domain: u32, _callback: u32, _data: *
 
 type Buffer = Vec<u64>;
 
-/// Buffers are where they are: free, with CUPTI, or filled.
+/// All buffers, by their state.
 #[derive(Default)]
 struct Pool {
     free: Vec<Buffer>,
-    /// By their address.
+    /// The buffers that CUPTI has, by address.
     given: HashMap<usize, Buffer>,
-    /// With how many bytes of them are records.
+    /// The filled buffers, each with the number of bytes that are records.
     filled: Vec<(Buffer, usize)>,
 }
 
 impl Pool {
-    /// Forgets what was recorded.
+    /// Discards all records.
     fn discard(&mut self) {
         self.free.extend(self.filled.drain(..).map(|(buffer, _)| buffer));
     }
@@ -136,7 +138,7 @@ impl Pool {
 static POOL: Mutex<Option<Pool>> = Mutex::new(None);
 static UNDER_WAY: AtomicBool = AtomicBool::new(false);
 static MAY_GIVE_NONE: AtomicBool = AtomicBool::new(false);
-/// Buffers that CUPTI handed back and that are somebody else's.
+/// The number of buffers of other tools that CUPTI returned to this module.
 static FOREIGN: AtomicU64 = AtomicU64::new(0);
 
 fn pool() -> MutexGuard<'static, Option<Pool>> {
@@ -155,7 +157,7 @@ unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, most_reco
         pool.given.insert(address.addr(), given);
         (address, bytes)
     });
-    // SAFETY: CUPTI passes places for these three. The buffer stays where it is until it comes back.
+    // SAFETY: CUPTI passes valid places for these three values. The buffer stays allocated until CUPTI returns it.
     unsafe {
         buffer.write(address);
         size.write(bytes);
@@ -178,42 +180,47 @@ unsafe extern "C" fn completed(
     }
 }
 
-/// What a burst recorded.
+/// The records of a burst.
 #[derive(Debug, Default)]
 pub struct Recorded {
-    /// In no order.
+    /// The records, in no particular order.
     pub records: Vec<Record>,
-    /// Records that had no room, as CUPTI counts them.
+    /// The number of records for which there was no room, as counted by CUPTI.
     pub dropped: u64,
-    /// Buffers of another tool's: someone else registered meanwhile, and records are missing.
+    /// The number of buffers of other tools. If it is not 0, another tool registered meanwhile, and records are
+    /// missing.
     pub foreign_buffers: u64,
-    /// Whether CUPTI's clock is still the host's wall clock; else times cannot be placed.
+    /// Whether CUPTI's clock is still the host's wall clock. Otherwise the times cannot be converted.
     pub is_realtime: bool,
 }
 
 impl Recorded {
-    /// The phases that kernels were launched in, by the number of the call; none of those that no thread marked.
+    /// Returns the phases in which kernels were launched, by the correlation id of the launch. Launches outside marked
+    /// phases are missing.
     #[must_use]
     pub fn phases(&self) -> HashMap<u32, SpanKind> {
         phases::by_correlation(&self.records)
     }
 }
 
-/// A burst under way. Ended without [`Self::finish`], its records are thrown away.
+/// A burst in progress. Dropping it without [`Self::finish`] discards its records.
 pub struct Burst {
     library: Library,
     functions: Functions,
     enabled: Vec<u32>,
-    /// Records come to us: from when our functions are registered until what came is read.
+    /// Whether CUPTI delivers records to this burst: true from the registration of the callbacks until the records are
+    /// read.
     is_ours: bool,
 }
 
 impl Burst {
-    /// Begins to record every kernel, copy and fill of this process's devices, by the CUPTI that the process has, the one
-    /// at `path` (or that `PACELINE_CUPTI` names), the loader's or Python's.
+    /// Begins to record every kernel, copy and fill of this process's devices.
+    ///
+    /// The search order for CUPTI is: the library that the process has loaded, the one at `path` (or in
+    /// `PACELINE_CUPTI`), the one on the loader's path, and the one in Python's packages.
     ///
     /// # Errors
-    /// When there is no CUPTI, someone else needs it, or it refuses.
+    /// Returns an error if there is no usable CUPTI, if another tool needs it, or if it refuses.
     pub fn start(path: Option<&Path>) -> Result<Self, NoBurst> {
         if Library::mapped(&KINETO).is_some() {
             return Err(NoBurst::LeftToKineto);
@@ -223,7 +230,7 @@ impl Burst {
         if UNDER_WAY.swap(true, Ordering::AcqRel) {
             return Err(NoBurst::UnderWay);
         }
-        // From here on dropping it ends it.
+        // From here on, the drop ends the burst.
         let mut burst = Self { library, functions, enabled: Vec::new(), is_ours: false };
         burst.begin()?;
         Ok(burst)
@@ -234,11 +241,11 @@ impl Burst {
             return Err(NoBurst::Taken);
         }
         let mut version = 0;
-        // SAFETY: one integer is written.
+        // SAFETY: the call writes one integer to a valid place.
         check("cuptiGetVersion", unsafe { (self.functions.version)(&raw mut version) })?;
         MAY_GIVE_NONE.store(version >= MAY_REFUSE, Ordering::Relaxed);
         FOREIGN.store(0, Ordering::Relaxed);
-        // SAFETY: both functions are there as long as the process, and do what CUPTI asks of them.
+        // SAFETY: both functions are static, have the types that CUPTI declares, and follow its protocol.
         check("cuptiActivityRegisterCallbacks", unsafe { (self.functions.register)(requested, completed) })?;
         self.is_ours = true;
         for kind in KINDS {
@@ -249,17 +256,17 @@ impl Burst {
         if let Some(kind) = phases::begin(&self.library) {
             // SAFETY: no pointer is passed.
             let code = unsafe { (self.functions.enable)(kind) };
-            // Kernels without a phase are worth having too.
+            // If this kind is refused, the burst records kernels without phases.
             self.enabled.extend((code == 0).then_some(kind));
         }
         Ok(())
     }
 
-    /// CUPTI's clock less the host's, `now`, in nanoseconds: as the tightest of some readings says, since a host that
-    /// does something else in the middle of one is off by milliseconds.
+    /// Returns CUPTI's clock minus the host's clock `now`, in nanoseconds. Of several readings it uses the one with the
+    /// narrowest bracket, since an interruption during a reading can shift the result by milliseconds.
     ///
     /// # Errors
-    /// When CUPTI refuses.
+    /// Returns an error if CUPTI refuses.
     pub fn ahead(&self, now: fn() -> MonoNanos) -> Result<i64, NoBurst> {
         let mut tightest = (i64::MAX, 0);
         for _ in 0..CLOCK_READINGS {
@@ -271,16 +278,17 @@ impl Burst {
         Ok(tightest.1)
     }
 
-    /// Ends it and reads what was recorded. Work that the devices have not done yet is not in it: wait for them first.
+    /// Ends the burst and reads its records. Unfinished work of the devices is not included; to include it, wait for
+    /// the devices first.
     ///
     /// # Errors
-    /// When CUPTI refuses.
+    /// Returns an error if CUPTI refuses.
     pub fn finish(mut self) -> Result<Recorded, NoBurst> {
         self.disable()?;
-        // SAFETY: no pointer is passed. No lock is held that the calls it makes would take.
+        // SAFETY: no pointer is passed. This thread holds no lock that the callbacks take.
         check("cuptiActivityFlushAll", unsafe { (self.functions.flush)(FORCED) })?;
         let mut dropped = 0;
-        // SAFETY: one integer is written; no context means those without one.
+        // SAFETY: the call writes one integer to a valid place. A null context selects the records without a context.
         check("cuptiActivityGetNumDroppedRecords", unsafe {
             (self.functions.dropped)(ptr::null_mut(), 0, &raw mut dropped)
         })?;
@@ -303,11 +311,12 @@ impl Burst {
 
     fn read(&self, buffer: &mut Buffer, valid: usize, records: &mut Vec<Record>) {
         let mut at = ptr::null_mut();
-        // SAFETY: CUPTI has filled that many bytes; it alone knows how long each record is, and answers other than 0
-        // when there are no more.
+        // SAFETY: CUPTI has filled `valid` bytes of the buffer. It knows the length of each record and returns another
+        // code than 0 after the last one.
         while unsafe { (self.functions.next)(buffer.as_mut_ptr().cast(), valid, &raw mut at) } == 0 {
-            // SAFETY: a record lies there. CUPTI shares a kernel's name among its records and says nothing of how long it
-            // keeps it; others read names as late, after modules may be gone (Kineto, at the end of its trace).
+            // SAFETY: `at` points to a record. Records of a kernel share its name. CUPTI does not document how long the
+            // name is valid, but Kineto reads names equally late, at the end of its trace, when modules may be
+            // unloaded.
             records.push(unsafe { Record::read(at) });
         }
     }
@@ -318,18 +327,18 @@ impl Burst {
         // SAFETY: no pointer is passed.
         let ended =
             self.enabled.drain(..).map(|kind| check("cuptiActivityDisable", unsafe { disable(kind) }));
-        // All of them, also where one is refused.
+        // Disable all kinds, even if CUPTI refuses one.
         ended.fold(Ok(()), Result::and)
     }
 }
 
 impl Drop for Burst {
     fn drop(&mut self) {
-        // Else what would be flushed is another tool's.
+        // If the callbacks are not registered, a flush would deliver the records of another tool.
         if self.is_ours {
-            // Not finished. Nobody is left to be told of a failure; what stays behind then is bounded by the pool.
+            // The burst was not finished. A failure here cannot be reported; the pool bounds the memory that it leaves.
             let _outcome = self.disable();
-            // SAFETY: no pointer is passed, and no lock is held that the calls it makes would take.
+            // SAFETY: no pointer is passed, and this thread holds no lock that the callbacks take.
             let _code = unsafe { (self.functions.flush)(FORCED) };
             pool().get_or_insert_default().discard();
         }

@@ -1,4 +1,4 @@
-//! Bursts when somebody asks for one, and now and then where the environment says so, on a thread of their own.
+//! Bursts on request and, if the environment says so, on a schedule. A separate thread records them.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,45 +13,49 @@ use super::burst::{self, NoBurst, Recorded};
 use super::records::{Place, Record, Times};
 use crate::background::{Background, Stop};
 
-/// How often it is looked whether somebody asks.
+/// The time between two checks for a request.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Says how often a burst comes that nobody asked for: after so many seconds, or so many steps.
+/// The environment variable with the schedule: a number of seconds, or a number of steps.
 const VARIABLE: &str = "PACELINE_BURST_EVERY";
-/// One that comes by the clock takes some steps.
+/// The length of a burst that is scheduled by time. It covers some steps.
 const UNASKED_MILLIS: u16 = 200;
-/// One that comes by the step takes one of these, and a tenth more, since it begins somewhere in it.
+/// The longest burst that is scheduled by steps. Such a burst is as long as a step and a tenth more, since it begins
+/// within a step.
 const MOST_STEP_MILLIS: u128 = 5_000;
+/// The shortest burst that is scheduled by steps.
 const LEAST_STEP_MILLIS: u128 = 10;
-/// The shortest time between two that nobody asked for.
+/// The shortest time between two scheduled bursts.
 const LEAST_APART: Duration = Duration::from_secs(1);
 
-/// Collectives are known a step or so after they ran.
+/// The time after which the collectives of a burst are known. They are known about a step after they ran.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// Tells which collectives ran in between that are no kernels, since the host carries them.
+/// A function that returns the collectives between two times that have no kernels, because the host reduces them.
 pub type Carried = Box<dyn Fn(MonoNanos, MonoNanos) -> Vec<(MonoNanos, MonoNanos)> + Send>;
 
-/// Tells the newest step that ended, and how long it took.
+/// A function that returns the newest step that ended, with its length.
 pub type NewestStep = Box<dyn Fn() -> Option<(Step, Duration)> + Send>;
 
-/// How often a burst comes that nobody asks for.
+/// The schedule of bursts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
-    /// So long after the one before.
+    /// A burst once this time has passed since the previous one.
     Time(Duration),
-    /// One step in so many, the same on all ranks.
+    /// A burst in one step out of this number of steps, the same step on all ranks.
     Steps(u64),
 }
 
-/// [`Every::from_env`] found something else.
+/// The error of an invalid `PACELINE_BURST_EVERY`.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{VARIABLE}={0:?} is neither seconds, at least one (as 60), nor steps (as \"500 steps\"): no burst comes by itself"
+    "{VARIABLE}={0:?} is neither a number of seconds from 1 on (\"60\") nor a number of steps (\"500 steps\"); no \
+     bursts are scheduled"
 )]
 struct NotEvery(String);
 
 impl Every {
-    /// As the environment says (`PACELINE_BURST_EVERY`); `None` for never, and where that makes no sense, which is said.
+    /// Reads the schedule from the environment (`PACELINE_BURST_EVERY`). Returns `None` if there is no schedule. Passes
+    /// a message to `complain`, and returns `None`, if the value is invalid.
     pub fn from_env(complain: impl FnOnce(&str)) -> Option<Self> {
         let said = std::env::var(VARIABLE).ok().filter(|said| !said.is_empty())?;
         let every = Self::parse(&said);
@@ -71,11 +75,12 @@ impl Every {
     }
 }
 
-/// Finds out when a burst is due that nobody asked for.
+/// The state of the schedule.
 struct Unasked {
     every: Option<Every>,
+    /// The time of the last burst.
     last: Instant,
-    /// How many times as many steps as asked for there were then.
+    /// The index of the last step's period, for a schedule by steps.
     times: Option<u64>,
 }
 
@@ -84,7 +89,7 @@ impl Unasked {
         Self { every, last: Instant::now(), times: None }
     }
 
-    /// One was recorded, whoever asked.
+    /// Notes that a burst was recorded, on request or on schedule.
     fn done(&mut self) {
         self.last = Instant::now();
     }
@@ -108,38 +113,38 @@ impl Unasked {
     }
 }
 
-/// How bursts are recorded.
+/// The settings for bursts.
 pub struct Wanted {
-    /// CUPTI's library, where it is not to be looked for.
+    /// The path of CUPTI's library. `None` searches for it.
     pub file: Option<PathBuf>,
     /// The host's clock.
     pub now: fn() -> MonoNanos,
-    /// How often nobody needs to ask; `None` for never.
+    /// The schedule. `None` records bursts on request only.
     pub every: Option<Every>,
     /// The newest step, by which [`Every::Steps`] counts.
     pub newest_step: NewestStep,
-    /// Where the host carries collectives.
+    /// The collectives that the host reduces, if it reduces any.
     pub carried: Option<Carried>,
-    /// The number of the device that counts, where the process uses several; `None` for all.
+    /// The index of the device whose work is counted if the process uses several. `None` counts all.
     pub device: Option<u32>,
 }
 
 impl Wanted {
-    /// Only when somebody asks.
+    /// Returns settings for bursts on request only.
     #[must_use]
     pub fn when_asked(file: Option<PathBuf>, now: fn() -> MonoNanos) -> Self {
         Self { file, now, every: None, newest_step: Box::new(|| None), carried: None, device: None }
     }
 }
 
-/// Records bursts until this is dropped, which cuts the one under way short.
+/// The handle of the thread that records bursts. Dropping it ends the thread and cuts a burst in progress short.
 pub struct OnDemand {
     _thread: Background,
 }
 
 impl OnDemand {
-    /// Starts waiting for requests: `asked` hands out the newest whose number is larger than the one it is given, and
-    /// `tell` gets what came of it. Nothing of CUPTI is touched before the first one.
+    /// Starts the thread. `asked` returns the newest request whose number is larger than its argument. `tell` receives
+    /// the result of each burst. CUPTI is not touched before the first burst.
     pub fn start(
         wanted: Wanted,
         asked: impl Fn(u64) -> Option<BurstRequest> + Send + 'static,
@@ -175,7 +180,7 @@ fn answer(wanted: &Wanted, request: BurstRequest, stop: &Stop) -> Burst {
     Burst { request: request.number, from, until, outcome }
 }
 
-/// What was recorded, and CUPTI's clock less the host's.
+/// Records a burst. Returns its records, and CUPTI's clock minus the host's in nanoseconds.
 fn record(wanted: &Wanted, length: Duration, stop: &Stop) -> Result<(Recorded, i64), NoBurst> {
     let burst = burst::Burst::start(wanted.file.as_deref())?;
     stop.wait(length);
@@ -183,7 +188,7 @@ fn record(wanted: &Wanted, length: Duration, stop: &Stop) -> Result<(Recorded, i
     Ok((burst.finish()?, ahead))
 }
 
-/// The collectives that the host carried meanwhile, on CUPTI's clock.
+/// Returns the collectives that the host reduced meanwhile, on CUPTI's clock.
 fn carried(wanted: &Wanted, from: MonoNanos, until: MonoNanos, ahead: i64, stop: &Stop) -> Vec<Interval> {
     let Some(carried) = &wanted.carried else { return Vec::new() };
     stop.wait(SETTLE);
@@ -205,7 +210,7 @@ fn summed_up(recorded: &Recorded, device: Option<u32>, carried: &[Interval]) -> 
         }
         _ => None,
     });
-    // The device did not say when.
+    // A start of 0 means that the device did not report the times.
     let work: Vec<Work<'_>> = work.filter(|work| work.ran.0 > 0).collect();
     activity(&work, carried, recorded.dropped)
 }
@@ -215,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_often_is_told_in_seconds_or_in_steps() {
+    fn a_schedule_is_in_seconds_or_in_steps() {
         let minute = Every::Time(Duration::from_secs(60));
         for (said, expected) in [
             ("60", Some(minute)),
@@ -230,19 +235,19 @@ mod tests {
             assert_eq!(Every::parse(said), expected, "{said:?}");
         }
         let complaint = NotEvery("often".into()).to_string();
-        assert!(complaint.starts_with("PACELINE_BURST_EVERY=\"often\" is neither seconds"), "{complaint}");
+        assert!(complaint.starts_with("PACELINE_BURST_EVERY=\"often\" is neither"), "{complaint}");
     }
 
     #[test]
-    fn one_step_in_so_many_is_recorded_from_where_it_was_first_asked_after() {
+    fn a_schedule_by_steps_records_one_step_per_period() {
         let mut unasked = Unasked::new(Some(Every::Steps(100)));
         unasked.last -= LEAST_APART;
         let mut due = |step: u64, millis: u64| {
             unasked.due(Some((Step(step), Duration::from_millis(millis)))).map(|request| request.millis)
         };
-        // All ranks record the same step, wherever they began to look.
+        // All ranks record the same step, whichever step they checked first.
         assert_eq!([due(150, 40), due(199, 40), due(200, 40), due(201, 40)], [None, None, Some(44), None]);
-        // A step that was missed, for whatever reason, is made up for once.
+        // After missed periods, one burst is recorded.
         assert_eq!([due(450, 1), due(451, 1), due(500, 60_000)], [Some(10), None, Some(5_000)]);
         assert_eq!(unasked.due(None), None);
     }

@@ -1,8 +1,8 @@
-//! Which phase of a step kernels were launched in: while a burst is recorded, a thread says what it is doing, and CUPTI puts
-//! that before the record of every launch (external correlation).
+//! The phases of a step in which kernels were launched.
 //!
-//! Launches must be recorded for that. The CUPTI of CUDA 12.8 can be asked for these calls alone, that of 12.1 cannot; there
-//! kernels have no phase, since the driver is asked for events all the time, and each call would be a record.
+//! During a burst, a thread tells CUPTI its current phase, and CUPTI adds the phase to the record of every launch
+//! (external correlation). This requires records of launches. CUPTI of CUDA 12.8 can record launches alone. CUPTI of
+//! CUDA 12.1 can only record all calls, including the frequent queries of events; with it, kernels have no phase.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -16,24 +16,24 @@ use wire::event::SpanKind;
 use super::records::{Record, kind};
 use crate::library::{Absent, Library};
 
-/// `CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2`: PyTorch's profiler uses the two before it.
+/// `CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2`. PyTorch's profiler uses the two kinds before it.
 pub(super) const OURS: c_uint = 5;
-/// `CUPTI_DRIVER_TRACE_CBID_`: `cuLaunchKernel`, `cuLaunchKernelEx`, and both with a default stream for each thread.
+/// `CUPTI_DRIVER_TRACE_CBID_` of `cuLaunchKernel` and `cuLaunchKernelEx`, each also with a default stream per thread.
 pub(super) const DRIVER_LAUNCHES: [(&str, c_uint); 4] = [
     ("CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel", 307),
     ("CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz", 442),
     ("CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx", 652),
     ("CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz", 653),
 ];
-/// `CUPTI_RUNTIME_TRACE_CBID_`: the same of the CUDA runtime, by which cuBLAS and NCCL launch: their kernels belong to
-/// the runtime's call.
+/// `CUPTI_RUNTIME_TRACE_CBID_` of the same functions in the CUDA runtime. cuBLAS and NCCL launch with them, and their
+/// kernels are correlated with the runtime's call.
 pub(super) const RUNTIME_LAUNCHES: [(&str, c_uint); 4] = [
     ("CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000", 211),
     ("CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_ptsz_v7000", 214),
     ("CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_v11060", 430),
     ("CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_ptsz_v11060", 431),
 ];
-/// As the runtime calls it in programs that were built with CUDA 13 or later.
+/// The runtime's launches in programs that were built with CUDA 13 or later.
 pub(super) const RUNTIME_LAUNCHES_13: [(&str, c_uint); 2] = [
     ("CUPTI_RUNTIME_TRACE_CBID___cudaLaunchKernel_v13000", 505),
     ("CUPTI_RUNTIME_TRACE_CBID___cudaLaunchKernel_ptsz_v13000", 506),
@@ -50,7 +50,7 @@ struct Functions {
 }
 
 impl Functions {
-    /// Every launch becomes a record, or none. Where a release does not have a call, CUPTI refuses it alone.
+    /// Enables or disables the records of launches. CUPTI refuses only those functions that its release lacks.
     fn record_launches(&self, yes: bool) {
         let runtimes = RUNTIME_LAUNCHES
             .into_iter()
@@ -65,12 +65,12 @@ impl Functions {
     }
 }
 
-/// Of the CUPTI that the first burst used, which stays mapped.
+/// The functions of the CUPTI that the first burst used, which stays loaded. `None` inside if it lacks them.
 static FUNCTIONS: OnceLock<Option<Functions>> = OnceLock::new();
 static UNDER_WAY: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Whether this thread has said what it is doing.
+    /// Whether this thread has told CUPTI a phase.
     static SAID: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -86,7 +86,8 @@ fn functions(library: &Library) -> Result<Functions, Absent> {
     }
 }
 
-/// A burst begins: the kind of record that it needs beside those of kernels, or `None` where this CUPTI has no such.
+/// Begins the phases of a burst. Returns the kind of record that the burst must enable in addition, or `None` if this
+/// CUPTI does not support phases.
 pub(super) fn begin(library: &Library) -> Option<u32> {
     let functions = (*FUNCTIONS.get_or_init(|| functions(library).ok()))?;
     functions.record_launches(true);
@@ -94,7 +95,7 @@ pub(super) fn begin(library: &Library) -> Option<u32> {
     Some(kind::EXTERNAL_CORRELATION)
 }
 
-/// The burst ends.
+/// Ends the phases of a burst.
 pub(super) fn end() {
     if UNDER_WAY.swap(false, Ordering::AcqRel)
         && let Some(Some(functions)) = FUNCTIONS.get()
@@ -103,7 +104,7 @@ pub(super) fn end() {
     }
 }
 
-/// The calling thread begins a phase, or is in none. Without a burst under way this costs a branch.
+/// Notes that the calling thread enters a phase, or leaves the phases. Outside of bursts this costs one branch.
 pub fn enter(phase: Option<SpanKind>) {
     let (is_under_way, said) = (UNDER_WAY.load(Ordering::Acquire), SAID.get());
     if !is_under_way && !said {
@@ -111,7 +112,7 @@ pub fn enter(phase: Option<SpanKind>) {
     }
     let Some(Some(functions)) = FUNCTIONS.get() else { return };
     if said {
-        // SAFETY: the number that was said may be left unread.
+        // SAFETY: CUPTI allows a null pointer for the popped id.
         let _nothing_left = unsafe { (functions.pop)(OURS, ptr::null_mut()) };
     }
     let phase = phase.filter(|_| is_under_way);
@@ -123,7 +124,7 @@ fn number(phase: SpanKind) -> u64 {
     phase as u64 + 1
 }
 
-/// The phases of launches, by CUPTI's number of the call.
+/// Returns the phases of launches, by CUPTI's correlation id.
 pub(super) fn by_correlation(records: &[Record]) -> HashMap<u32, SpanKind> {
     let phase_of = |record: &Record| match record {
         Record::ExternalCorrelation { kind: OURS, id, correlation } => {

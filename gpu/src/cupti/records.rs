@@ -1,36 +1,36 @@
-//! Activity records, by the prefix that all versions share.
+//! Activity records, read by the prefix that all of their versions share.
 //!
-//! Records grow from release to release and never move a field, from CUDA 12.1 to 13.5 at least: a test fills them by
-//! NVIDIA's own headers of several releases and reads them here. Only CUPTI knows how long a record is: step from one
-//! to the next with `cuptiActivityGetNextRecord`. Kinds are plain integers, so that one which is newer than this crate
-//! is passed over.
+//! Newer releases append fields to records and never move one, at least from CUDA 12.1 to 13.5. A test fills records
+//! with NVIDIA's headers of several releases and reads them with this module. Only CUPTI knows the length of a record,
+//! so `cuptiActivityGetNextRecord` must step from one to the next. Kinds are plain integers, so that unknown kinds are
+//! skipped.
 
 use std::ffi::{CStr, c_char};
 
-/// `CUpti_ActivityKind`s that are read.
+/// The values of `CUpti_ActivityKind` that are read.
 pub mod kind {
     /// A copy.
     pub const MEMCPY: u32 = 1;
-    /// Memory set to a value.
+    /// A fill of memory with a value.
     pub const MEMSET: u32 = 2;
-    /// A kernel that may run beside others. (Kind 3 makes kernels run one after the other.)
+    /// A kernel that may run concurrently with others. (Kind 3 would serialize kernels.)
     pub const CONCURRENT_KERNEL: u32 = 10;
-    /// What profiling itself cost.
+    /// The overhead of profiling.
     pub const OVERHEAD: u32 = 17;
-    /// Which of the host's operations something belongs to.
+    /// The operation of the host to which a call belongs.
     pub const EXTERNAL_CORRELATION: u32 = 39;
 }
 
-/// From when until when, in nanoseconds of CUPTI's clock. Both are 0 where the device did not say.
+/// The start and end of an activity, in nanoseconds on CUPTI's clock. Both are 0 if the device did not report them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// It began.
+    /// The start.
     pub start: u64,
-    /// It ended.
+    /// The end.
     pub end: u64,
 }
 
-/// Where something ran.
+/// The place in which an activity ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The device's ordinal.
@@ -46,58 +46,58 @@ pub struct Place {
 pub enum Record {
     /// A kernel.
     Kernel {
-        /// When it ran.
+        /// The times at which the kernel ran.
         times: Times,
-        /// Where.
+        /// The place in which the kernel ran.
         place: Place,
-        /// Joins it with the call that launched it.
+        /// The correlation id of the call that launched the kernel.
         correlation: u32,
-        /// Its mangled name.
+        /// The mangled name.
         name: String,
-        /// The node of the CUDA graph that it is, 0 outside graphs.
+        /// The id of the kernel's node in a CUDA graph, or 0 outside of graphs.
         graph_node: u64,
     },
     /// A copy.
     Memcpy {
-        /// When it ran.
+        /// The times at which the copy ran.
         times: Times,
-        /// Where.
+        /// The place in which the copy ran.
         place: Place,
-        /// Joins it with its call.
+        /// The correlation id of the call.
         correlation: u32,
-        /// How much, in bytes.
+        /// The size of the copy, in bytes.
         bytes: u64,
-        /// `CUpti_ActivityMemcpyKind`: 1 to the device, 2 from it, 8 within it, 10 between two.
+        /// `CUpti_ActivityMemcpyKind`: 1 to the device, 2 from the device, 8 within the device, 10 between two devices.
         direction: u8,
     },
-    /// Memory was set.
+    /// A fill of memory with a value.
     Memset {
-        /// When it ran.
+        /// The times at which the fill ran.
         times: Times,
-        /// Where.
+        /// The place in which the fill ran.
         place: Place,
-        /// Joins it with its call.
+        /// The correlation id of the call.
         correlation: u32,
-        /// How much, in bytes.
+        /// The size of the fill, in bytes.
         bytes: u64,
     },
-    /// An operation of the host's.
+    /// The operation of the host to which a call belongs.
     ExternalCorrelation {
-        /// Who gave the number: 3 and 4 are PyTorch's profiler, 5 is ours.
+        /// The namespace of the id: 3 and 4 belong to PyTorch's profiler, 5 to this crate.
         kind: u32,
-        /// The number.
+        /// The id of the operation.
         id: u64,
-        /// The call that it belongs to.
+        /// The correlation id of the call.
         correlation: u32,
     },
-    /// What profiling cost.
+    /// The overhead of profiling.
     Overhead {
-        /// When.
+        /// The times of the overhead.
         times: Times,
     },
-    /// Anything else.
+    /// A record of another kind.
     Other {
-        /// Its kind.
+        /// The kind.
         kind: u32,
     },
 }
@@ -106,11 +106,11 @@ impl Record {
     /// Reads a record.
     ///
     /// # Safety
-    /// `at` must point to an activity record that CUPTI wrote, and the name of a kernel in it must be null or still be
-    /// there.
+    /// `at` must point to an activity record that CUPTI wrote. If it is a kernel's, its name must be null or still
+    /// valid.
     #[must_use]
     pub unsafe fn read(at: *const u8) -> Self {
-        // SAFETY: the caller vouches for the record; offsets and widths are those of cupti_activity.h.
+        // SAFETY: the caller guarantees the record, and offsets and widths are those of cupti_activity.h.
         unsafe {
             let times = |offset| Times { start: get(at, offset), end: get(at, offset + 8) };
             let place = |offset| Place {
@@ -149,19 +149,23 @@ impl Record {
     }
 }
 
+/// Reads the field that lies `offset` bytes after `at`.
+///
 /// # Safety
-/// There must be a `T` so many bytes after `at`.
+/// There must be a valid `T` at `offset` bytes after `at`.
 unsafe fn get<T: Copy>(at: *const u8, offset: usize) -> T {
-    // SAFETY: the caller vouches for it. CUPTI's records are packed to 8 bytes, and some fields lie less evenly.
+    // SAFETY: the caller guarantees a `T` there. CUPTI's records are packed, so the field may be unaligned.
     unsafe { at.byte_add(offset).cast::<T>().read_unaligned() }
 }
 
+/// Returns a copy of a C string, or an empty string for null.
+///
 /// # Safety
-/// `text` must be null or point to a text that a zero ends.
+/// `text` must be null or point to a C string.
 unsafe fn text(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller guarantees a C string.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }

@@ -1,7 +1,7 @@
-//! NCCL's collectives, without blocking: a communicator is made, used and given up by calls that return at once.
+//! NCCL's collectives, without blocking: the calls that create, use and give up a communicator return at once.
 //!
-//! cudarc has NCCL too, but never finds the library that pip installs, knows no non-blocking communicators, and turns
-//! codes that are newer than itself into enums.
+//! cudarc has bindings to NCCL too. But they do not find the library that pip installs, have no non-blocking
+//! communicators, and convert codes to enums even if the codes are newer than the bindings.
 
 mod split;
 
@@ -21,7 +21,7 @@ use crate::library::{Absent, Library};
 use split::{CommSplit, NO_COLOR};
 pub use split::{NoSplit, Split};
 
-/// `ncclConfig_t` as it was in 2.17; later releases have more behind it and go by its size.
+/// `ncclConfig_t` of NCCL 2.17. Later releases append fields and distinguish the layouts by `size`.
 #[repr(C)]
 struct Config {
     size: usize,
@@ -52,19 +52,19 @@ impl Config {
 }
 
 const CONFIG_MAGIC: u32 = 0xcafe_beef;
-/// The release whose layout [`Config`] is, as `NCCL_VERSION` writes it.
+/// The release whose layout [`Config`] has, as a version code (`NCCL_VERSION`).
 const CONFIG_VERSION: u32 = 21_700;
 /// `NCCL_CONFIG_UNDEF_INT`
 const UNDEFINED: c_int = c_int::MIN;
 
-/// An expression of C that is 1 where a function takes these arguments and answers with a code.
+/// A C expression that is 1 if a function has these arguments and returns a code.
 macro_rules! has_type {
     ($function:literal $arguments:literal) => {
         concat!("__builtin_types_compatible_p(__typeof__(", $function, "), ncclResult_t ", $arguments, ")")
     };
 }
 
-/// What of nccl.h this file relies on, by the names that it has there: to be compared with the header itself.
+/// Returns the values of nccl.h that this file relies on, by name. A test compares them with the header.
 #[doc(hidden)]
 #[must_use]
 pub fn assumptions() -> Vec<(&'static str, u64)> {
@@ -107,39 +107,40 @@ pub fn assumptions() -> Vec<(&'static str, u64)> {
 
 const SUCCESS: c_int = 0;
 const IN_PROGRESS: c_int = 7;
-/// `ncclFloat32` and `ncclSum`
+/// `ncclFloat32`
 const FLOAT: c_int = 7;
+/// `ncclSum`
 const SUM: c_int = 0;
 
-/// NCCL says no.
+/// An error of NCCL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{function}: NCCL answers {code} ({text})")]
+#[error("{function}: NCCL returned {code} ({text})")]
 pub struct NcclError {
-    /// Which call.
+    /// The function that failed.
     pub function: &'static str,
-    /// `ncclResult_t` of nccl.h.
+    /// The `ncclResult_t` of nccl.h.
     pub code: c_int,
-    /// What NCCL says of that code.
+    /// NCCL's description of the code.
     pub text: String,
 }
 
-/// Whether a communicator can be used.
+/// The state of a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The call before is still under way: ask again.
+    /// The previous call is in progress, so the communicator cannot be used yet.
     InProgress,
-    /// It can.
+    /// The communicator can be used.
     Ready,
 }
 
 type Raw = *mut c_void;
-/// `ncclCommUserRank` and its like
+/// The type of `ncclCommUserRank` and `ncclCommCount`.
 type Ask = unsafe extern "C" fn(Raw, *mut c_int) -> c_int;
 
-/// How often a call that goes on is asked after.
+/// The time between two checks of a call in progress.
 const POLL: Duration = Duration::from_micros(200);
 
-/// An NCCL that was found.
+/// The functions of an NCCL library.
 pub struct Nccl {
     unique_id: unsafe extern "C" fn(*mut UniqueId) -> c_int,
     init: unsafe extern "C" fn(*mut Raw, c_int, UniqueId, c_int, *mut Config) -> c_int,
@@ -151,7 +152,7 @@ pub struct Nccl {
     all_gather: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, Raw, *mut c_void) -> c_int,
     user_rank: Ask,
     count: Ask,
-    /// Since 2.18.
+    /// Exists since NCCL 2.18.
     split: Result<CommSplit, Absent>,
     finalize: unsafe extern "C" fn(Raw) -> c_int,
     destroy: unsafe extern "C" fn(Raw) -> c_int,
@@ -160,11 +161,12 @@ pub struct Nccl {
 }
 
 impl Nccl {
-    /// Finds NCCL: the one that the process has, the one at `path` (or that `PACELINE_NCCL` names), the loader's,
-    /// Python's.
+    /// Finds NCCL. The search order is: the library that the process has loaded, the one at `path` (or in
+    /// `PACELINE_NCCL`), the one on the loader's path, and the one in Python's packages.
     ///
     /// # Errors
-    /// When there is none, or it is older than 2.14, which first had communicators that do not block.
+    /// Returns an error if there is no NCCL, or if it is older than 2.14, the first release with non-blocking
+    /// communicators.
     pub fn open(path: Option<&Path>) -> Result<Arc<Self>, NoNccl> {
         let library = Library::open_or(&WANTED, path)?;
         Ok(Arc::new(Self::of(&library)?))
@@ -191,26 +193,26 @@ impl Nccl {
         }
     }
 
-    /// A name for a new communicator.
+    /// Creates a name for a new communicator.
     ///
     /// # Errors
-    /// When NCCL has no network interface to be reached by.
+    /// Returns an error if NCCL finds no network interface on which other ranks can reach it.
     pub fn unique_id(&self) -> Result<UniqueId, NcclError> {
         let mut id = UniqueId([0; UNIQUE_ID_BYTES]);
-        // SAFETY: one id is written.
+        // SAFETY: the call writes one id to a valid place.
         self.check("ncclGetUniqueId", unsafe { (self.unique_id)(&raw mut id) })?;
         Ok(id)
     }
 
-    /// Begins to join the communicator `id` of `size` ranks, on the calling thread's device. It is there when
-    /// [`Communicator::state`] says so, which it does once all ranks have come.
+    /// Begins to join the communicator `id` of `size` ranks, on the calling thread's device. [`Communicator::state`]
+    /// becomes ready once all ranks have joined.
     ///
     /// # Errors
-    /// When NCCL refuses.
+    /// Returns an error if NCCL refuses.
     pub fn join(self: &Arc<Self>, id: &UniqueId, rank: u32, size: u32) -> Result<Communicator, NcclError> {
         let mut config = Config::that_does_not_block();
         let mut raw = std::ptr::null_mut();
-        // SAFETY: a communicator is written to `raw`; the config is read before the call returns.
+        // SAFETY: the call writes a communicator to `raw` and reads the config before it returns.
         let code = unsafe {
             (self.init)(&raw mut raw, size.cast_signed(), *id, rank.cast_signed(), &raw mut config)
         };
@@ -222,13 +224,13 @@ impl Nccl {
         if code == SUCCESS { Ok(()) } else { Err(self.error(function, code)) }
     }
 
-    /// What goes on behind the call is no error.
+    /// Checks the code of a call that may continue in the background, which is no error.
     fn accept(&self, function: &'static str, code: c_int) -> Result<(), NcclError> {
         if code == IN_PROGRESS { Ok(()) } else { self.check(function, code) }
     }
 
     fn error(&self, function: &'static str, code: c_int) -> NcclError {
-        // SAFETY: NCCL answers every code with a text of its own that is never freed.
+        // SAFETY: NCCL returns null or a static C string for every code.
         let text = unsafe {
             let text = (self.error_string)(code);
             if text.is_null() { String::new() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
@@ -237,24 +239,24 @@ impl Nccl {
     }
 }
 
-/// One rank of a communicator. Dropping it gives up its collectives, on this rank and, through them, on the others;
+/// A rank of a communicator. Dropping it gives up its collectives on this rank, and thereby on the other ranks.
 /// [`Self::finish`] lets them end first.
 pub struct Communicator {
     nccl: Arc<Nccl>,
     raw: Raw,
 }
 
-// SAFETY: a communicator may be used by one thread after another; it is not Sync.
+// SAFETY: threads may use a communicator one after another. It is not Sync.
 unsafe impl Send for Communicator {}
 
 impl Communicator {
-    /// Whether it can be used now.
+    /// Returns the state of the communicator.
     ///
     /// # Errors
-    /// What went wrong since it was made, here or on another rank; it is of no use then.
+    /// Returns an error if the communicator has failed, here or on another rank. It cannot be used any more.
     pub fn state(&self) -> Result<State, NcclError> {
         let mut code = SUCCESS;
-        // SAFETY: one integer is written; the communicator lives.
+        // SAFETY: the communicator is alive, and the call writes one integer to a valid place.
         let asked = unsafe { (self.nccl.async_error)(self.raw, &raw mut code) };
         self.nccl.check("ncclCommGetAsyncError", asked)?;
         match code {
@@ -264,11 +266,11 @@ impl Communicator {
         }
     }
 
-    /// Replaces `floats` by their sum over all ranks, in the order of `stream`. [`Self::state`] must be ready, and says
-    /// when the next call may be made.
+    /// Enqueues on `stream` that `floats` are replaced by their sum over all ranks. [`Self::state`] must be ready
+    /// before this call, and again before the next.
     ///
     /// # Errors
-    /// When NCCL refuses.
+    /// Returns an error if NCCL refuses.
     pub fn all_reduce(
         &self,
         floats: &mut CudaViewMut<'_, f32>,
@@ -277,22 +279,22 @@ impl Communicator {
         let len = floats.len();
         let (address, _in_order) = floats.device_ptr_mut(stream);
         let data = address as *mut c_void;
-        // SAFETY: `len` floats lie there. They are borrowed until the call is made, and whoever frees or reads them
-        // later does so in the order of a stream.
+        // SAFETY: `data` points to `len` floats, borrowed until the call returns. Later accesses, and the free, follow
+        // in the order of a stream.
         let code = unsafe {
             (self.nccl.all_reduce)(data, data, len, FLOAT, SUM, self.raw, stream.cu_stream().cast())
         };
         self.nccl.accept("ncclAllReduce", code)
     }
 
-    /// Replaces this rank's [`Self::shard`] of `floats` by its sum over all ranks, in the order of `stream`; the rest of
-    /// them is of no use from then on. As [`Self::all_reduce`] otherwise.
+    /// Enqueues on `stream` that this rank's [`Self::shard`] of `floats` is replaced by its sum over all ranks. The
+    /// other floats are undefined afterwards. [`Self::state`] must be ready, as for [`Self::all_reduce`].
     ///
     /// # Errors
-    /// When NCCL refuses.
+    /// Returns an error if NCCL refuses.
     ///
     /// # Panics
-    /// When there are not as many floats for each rank.
+    /// Panics if the number of floats is not a multiple of the number of ranks.
     pub fn reduce_scatter(
         &self,
         floats: &mut CudaViewMut<'_, f32>,
@@ -300,19 +302,20 @@ impl Communicator {
     ) -> Result<(), NcclError> {
         let Dealt { all, own, len, _in_order } = self.dealt(floats, stream)?;
         let stream = stream.cu_stream().cast();
-        // SAFETY: as above, with `len` floats for each rank; nccl.h allows the result to be this rank's part of them.
+        // SAFETY: as in `all_reduce`, with `len` floats for each rank. nccl.h allows the result to be this rank's part
+        // of the input.
         let code = unsafe { (self.nccl.reduce_scatter)(all, own, len, FLOAT, SUM, self.raw, stream) };
         self.nccl.accept("ncclReduceScatter", code)
     }
 
-    /// Fills `floats`, in the order of `stream`, with every rank's own [`Self::shard`] of them. As [`Self::all_reduce`]
-    /// otherwise.
+    /// Enqueues on `stream` that `floats` are filled with every rank's own [`Self::shard`]. [`Self::state`] must be
+    /// ready, as for [`Self::all_reduce`].
     ///
     /// # Errors
-    /// When NCCL refuses.
+    /// Returns an error if NCCL refuses.
     ///
     /// # Panics
-    /// When there are not as many floats for each rank.
+    /// Panics if the number of floats is not a multiple of the number of ranks.
     pub fn all_gather(
         &self,
         floats: &mut CudaViewMut<'_, f32>,
@@ -320,22 +323,23 @@ impl Communicator {
     ) -> Result<(), NcclError> {
         let Dealt { all, own, len, _in_order } = self.dealt(floats, stream)?;
         let stream = stream.cu_stream().cast();
-        // SAFETY: as above; nccl.h allows what is sent to be this rank's part of the result.
+        // SAFETY: as in `reduce_scatter`. nccl.h allows the input to be this rank's part of the result.
         let code = unsafe { (self.nccl.all_gather)(own, all, len, FLOAT, self.raw, stream) };
         self.nccl.accept("ncclAllGather", code)
     }
 
-    /// Which of so many floats are this rank's, when each rank has as many, in the order of ranks.
+    /// Returns the range of this rank's shard if `floats` floats are divided equally among the ranks, in the order of
+    /// ranks. [`Self::state`] must be ready.
     ///
     /// # Errors
-    /// When NCCL does not say which rank this is; [`Self::state`] must be ready.
+    /// Returns an error if NCCL does not report the rank or the number of ranks.
     ///
     /// # Panics
-    /// When there are not as many floats for each rank.
+    /// Panics if `floats` is not a multiple of the number of ranks.
     pub fn shard(&self, floats: usize) -> Result<Range<usize>, NcclError> {
         let rank = self.ask("ncclCommUserRank", self.nccl.user_rank)?;
         let ranks = self.ask("ncclCommCount", self.nccl.count)?;
-        assert!(floats.is_multiple_of(ranks), "{floats} floats are not as many for each of {ranks} ranks");
+        assert!(floats.is_multiple_of(ranks), "{floats} floats cannot be divided equally among {ranks} ranks");
         let len = floats / ranks;
         Ok(rank * len..(rank + 1) * len)
     }
@@ -353,30 +357,31 @@ impl Communicator {
 
     fn ask(&self, function: &'static str, ask: Ask) -> Result<usize, NcclError> {
         let mut answer = 0;
-        // SAFETY: one integer is written; the communicator lives.
+        // SAFETY: the communicator is alive, and the call writes one integer to a valid place.
         self.nccl.check(function, unsafe { ask(self.raw, &raw mut answer) })?;
         Ok(answer.cast_unsigned() as usize)
     }
 }
 
-/// Floats of all ranks on a device, as NCCL takes them.
+/// Floats in device memory, divided into one shard per rank.
 struct Dealt<'a> {
     all: *mut c_void,
-    /// This rank's shard of them.
+    /// This rank's shard.
     own: *mut c_void,
-    /// Floats of a shard.
+    /// The number of floats in a shard.
     len: usize,
-    /// Held until the call is made: what comes later waits for it.
+    /// Held until the call returns, so that later uses of the memory follow it.
     _in_order: SyncOnDrop<'a>,
 }
 
 impl Communicator {
-    /// Ends in good order: what was begun is completed, here and on the other ranks. Waits at most `patience` for it.
+    /// Ends the communicator in good order: completes all begun collectives, here and on the other ranks. Waits at most
+    /// `patience`.
     ///
     /// # Errors
-    /// When that did not work out; the communicator is given up then.
+    /// Returns an error if NCCL refuses or the wait is too long. The communicator is then given up.
     pub fn finish(self, patience: Duration) -> Result<(), NcclError> {
-        // SAFETY: nothing is begun on it any more.
+        // SAFETY: the communicator is alive, and nothing more is begun on it.
         self.nccl.accept("ncclCommFinalize", unsafe { (self.nccl.finalize)(self.raw) })?;
         let deadline = Instant::now() + patience;
         while self.state()? == State::InProgress {
@@ -386,34 +391,38 @@ impl Communicator {
             std::thread::sleep(POLL);
         }
         let done = ManuallyDrop::new(self);
-        // SAFETY: it is finalized and used no more; what it was made of is freed here and not by dropping it. The table of
-        // functions stays, as its library does.
+        // SAFETY: the communicator is finalized and not used again. It is freed here and, as `ManuallyDrop`, not by its
+        // drop. The table of functions is leaked with it; the library stays open anyway.
         done.nccl.check("ncclCommDestroy", unsafe { (done.nccl.destroy)(done.raw) })
     }
 }
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        // Not ncclCommDestroy, which waits for ranks that may be gone. Nobody is left to be told of a failure.
-        // SAFETY: nothing uses it any more.
+        // ncclCommDestroy would wait for ranks that may be gone. A failure of the abort cannot be reported to any
+        // caller. SAFETY: the communicator is alive and not used again.
         let _code = unsafe { (self.nccl.abort)(self.raw) };
     }
 }
 
-/// Gives up several communicators of one rank, all at once. One after the other would last forever where their
-/// collectives lie on one stream: NCCL waits for a communicator's own, and before them there may be one of another
-/// communicator, which waits for a rank that is gone. (Groups of calls would do, but only since NCCL 2.22.) They are on
-/// `device`: NCCL would else make a context on the first one for a thread that has none.
+/// Gives up several communicators of one rank at the same time, each on its own thread.
+///
+/// Giving them up one after the other could block forever if their collectives share a stream. NCCL waits for the
+/// communicator's own collectives, and a collective of another communicator, which waits for a rank that is gone, may
+/// be enqueued before them. Grouped calls would avoid this too, but only since NCCL 2.22.
+///
+/// Each thread selects `device`, the device of the communicators. Otherwise NCCL would create a context on the first
+/// device for a thread that has none.
 pub fn give_up(communicators: Vec<Communicator>, device: &Device) {
     thread::scope(|scope| {
         for communicator in communicators {
             let thread = thread::Builder::new().name("paceline-abort".into());
             let give_up = move || {
-                // A device that has failed cannot be chosen, and they are to go all the same.
+                // A failed device cannot be selected, but the communicator must be given up anyway.
                 let _unbound = device.bind();
                 drop(communicator);
             };
-            // Where there are no threads any more, it is dropped here.
+            // If no thread can be started, the communicator is dropped here.
             let _thread = thread.spawn_scoped(scope, give_up);
         }
     });

@@ -1,5 +1,5 @@
-//! Looks at one device, once a second, on a thread of its own. A figure that the device does not have is left out,
-//! silently: few have all.
+//! Samples a device once per second, on a thread of its own. Figures that the device does not support are silently left
+//! out, because few devices have all of them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,30 +20,31 @@ use wire::device::{DeviceFigure, DeviceSample};
 use super::{NoNvml, open};
 use crate::background::{Background, Stop};
 
+/// The time between two samples.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What is looked at, and how.
+/// The settings of a sampler.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// The device's address on the PCI bus, which is the same for NVML and for CUDA, whose ordinals differ.
+    /// The device's address on the PCI bus. NVML and CUDA agree on it, while their ordinals differ.
     pub pci_bus_id: String,
-    /// NVML's library, where it is not the loader's.
+    /// The path of NVML's library. `None` leaves the search to the loader.
     pub file: Option<PathBuf>,
     /// The clock of the samples.
     pub now: fn() -> MonoNanos,
 }
 
-/// A device that is being looked at, until this is dropped.
+/// The handle of a sampler. Dropping it ends the sampler.
 pub struct Watch {
     _thread: Background,
 }
 
 impl Watch {
-    /// Starts looking; `each` gets every look, and says false when nobody wants more. Where there is no NVML, or no such
-    /// device, there are none.
+    /// Starts a sampler, which passes every sample to `each` until `each` returns false. Without NVML, or without such
+    /// a device, there are no samples.
     pub fn start(wanted: Wanted, mut each: impl FnMut(DeviceSample) -> bool + Send + 'static) -> Self {
         let work = move |stop: &Stop| {
-            // A job is not the worse for a device that cannot be looked at; `paceline doctor` says why it cannot.
+            // A device that cannot be sampled must not disturb the job. `paceline doctor` reports the reason.
             let _why_not = look(&wanted, stop, &mut each);
         };
         Self { _thread: Background::start("paceline-device", work) }
@@ -76,7 +77,7 @@ fn look(wanted: &Wanted, stop: &Stop, each: &mut dyn FnMut(DeviceSample) -> bool
     Ok(())
 }
 
-/// All figures that the device has, as they are now. The error is that the device is gone.
+/// Returns the current values of all figures that the device has. Returns an error if the device is gone.
 fn figures(device: &Device<'_>) -> Result<BTreeMap<DeviceFigure, u64>, NvmlError> {
     use DeviceFigure as Figure;
     let utilization = device.utilization_rates();
@@ -107,17 +108,17 @@ fn figures(device: &Device<'_>) -> Result<BTreeMap<DeviceFigure, u64>, NvmlError
     Ok(all.into_iter().filter_map(|(figure, value)| Some((figure, value?))).collect())
 }
 
-/// Critical errors of a device, as its driver tells of them.
+/// The critical errors (Xid) of a device, as the driver reports them.
 struct Errors<'nvml>(EventSet<'nvml>);
 
 impl<'nvml> Errors<'nvml> {
-    /// `None` where the device does not tell.
+    /// Subscribes to the errors. Returns `None` if the device does not report them.
     fn watch(nvml: &'nvml Nvml, device: &Device<'nvml>) -> Option<Self> {
         let set = nvml.create_event_set().ok()?;
         Some(Self(device.register_events(EventTypes::CRITICAL_XID_ERROR, set).ok()?))
     }
 
-    /// The number of the next one, without waiting for it.
+    /// Returns the Xid of the next error, without waiting for one.
     fn next(&self) -> Option<u64> {
         match self.0.wait(0).ok()?.event_data? {
             XidError::Value(number) => Some(number),
@@ -126,12 +127,12 @@ impl<'nvml> Errors<'nvml> {
     }
 }
 
-/// As NVML writes a number that it does not know.
+/// The Xid that NVML uses for an unknown error.
 const UNKNOWN_XID: u64 = 999;
-/// Errors that are taken at one look: a device that falls off the bus has no end of them.
+/// The largest number of errors that one sample reads. A device that fell off the bus reports errors without end.
 const MOST_ERRORS: usize = 64;
 
-/// Errors since the device is looked at.
+/// The errors since the sampler started.
 #[derive(Default)]
 struct Seen {
     count: u64,
@@ -152,13 +153,13 @@ impl Seen {
     }
 }
 
-/// How much of the device worked between two samples, where it can tell (Hopper and newer).
+/// Returns the activity of the device's parts between two samples, which Hopper and newer devices report.
 fn activity<'nvml>(
     nvml: &'nvml Nvml,
     before: &GpmSample<'nvml>,
     after: &GpmSample<'nvml>,
 ) -> Vec<(DeviceFigure, u64)> {
-    // Shares are in percent and rates in MiB/s (nvml.h); each with what makes of it the unit of its figure.
+    // NVML has shares in percent and rates in MiB/s (nvml.h). The factor converts each to the unit of its figure.
     let wanted = [
         (DeviceFigure::SmActivityPermille, GpmMetricId::SmUtil, 10.0),
         (DeviceFigure::TensorActivityPermille, GpmMetricId::AnyTensorUtil, 10.0),

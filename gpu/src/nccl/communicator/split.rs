@@ -1,4 +1,4 @@
-//! Groups of a communicator's ranks, as communicators of their own.
+//! Communicators of groups of a communicator's ranks.
 
 use std::ffi::c_int;
 use std::ptr::{self, NonNull};
@@ -12,30 +12,32 @@ pub(super) type CommSplit = unsafe extern "C" fn(Raw, c_int, c_int, *mut Raw, *m
 /// `NCCL_SPLIT_NOCOLOR`
 pub(super) const NO_COLOR: c_int = -1;
 
-/// Why a communicator has no groups.
+/// The reason why a communicator cannot be split.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoSplit {
-    /// NCCL is older than its function for that.
+    /// NCCL is too old: `ncclCommSplit` is missing.
     #[error("{absent}; groups of ranks need NCCL 2.18 or newer")]
     TooOld {
-        /// Which NCCL it is.
+        /// The error of the library.
         absent: Absent,
     },
-    /// NCCL says no.
+    /// NCCL refused.
     #[error(transparent)]
     Refused(#[from] NcclError),
 }
 
 impl Communicator {
-    /// Begins to divide the ranks into groups, one for each color; in a group they are ordered by `key`, then by their
-    /// rank here. A rank without a color comes along, and is in no group. Every rank must call it, and
-    /// [`Self::state`] must be ready before; when it is ready again, [`Split::made`] has this rank's group.
+    /// Begins to divide the ranks into groups, one for each color. A group's ranks are ordered by `key`, then by their
+    /// rank in this communicator. A rank without a color is in no group.
+    ///
+    /// Every rank must call it, with [`Self::state`] ready. Once the state is ready again, [`Split::made`] returns the
+    /// communicator of this rank's group.
     ///
     /// # Errors
-    /// When NCCL is older than 2.18, or refuses.
+    /// Returns an error if NCCL is older than 2.18 or refuses.
     ///
     /// # Panics
-    /// When `color` or `key` is 2^31 or more, which NCCL takes for less than 0.
+    /// Panics if `color` or `key` is 2^31 or more, which NCCL would read as negative.
     pub fn split(&self, color: Option<u32>, key: u32) -> Result<Split<'_>, NoSplit> {
         let split = self.nccl.split.clone().map_err(|absent| NoSplit::TooOld { absent })?;
         let number = |number| c_int::try_from(number).expect("colors and keys are below 2^31");
@@ -44,28 +46,28 @@ impl Communicator {
         let begun = Split { parent: self, place: Some(NonNull::from(place)) };
         let place = begun.place.map_or(ptr::null_mut(), NonNull::as_ptr);
         let mut config = Config::that_does_not_block();
-        // SAFETY: the communicator lives. The config is read before the call returns; `place` stays where it is until
-        // NCCL has written to it, however long that takes.
+        // SAFETY: the communicator is alive, and the config is read before the call returns. `place` stays allocated
+        // until NCCL has written to it, however long that takes.
         let code = unsafe { split(self.raw, color, key, place, &raw mut config) };
         self.nccl.accept("ncclCommSplit", code)?;
         Ok(begun)
     }
 }
 
-/// A split that goes on behind the call.
+/// A split in progress.
 pub struct Split<'a> {
     parent: &'a Communicator,
-    /// Where NCCL writes this rank's communicator, by a thread of its own and before the parent is ready again. `None`
-    /// once it was taken.
+    /// The memory to which a thread of NCCL writes this rank's communicator before the parent is ready again. `None`
+    /// once the communicator is taken.
     place: Option<NonNull<Raw>>,
 }
 
 impl Split<'_> {
-    /// The communicator of this rank's group; `None` for a rank without a color. It can be used when its own
-    /// [`Communicator::state`] says so, and lives and ends apart from the one that it was split from.
+    /// Returns the communicator of this rank's group, or `None` for a rank without a color. It can be used once its own
+    /// [`Communicator::state`] is ready. Its lifetime is independent of its parent's.
     ///
     /// # Errors
-    /// What went wrong on the way, here or on another rank; `ncclInProgress` while the one that is split is not ready.
+    /// Returns an error if the split failed here or on another rank, and `ncclInProgress` if the parent is not ready.
     pub fn made(mut self) -> Result<Option<Communicator>, NcclError> {
         match self.parent.state()? {
             State::Ready => Ok(self.take()),
@@ -73,10 +75,10 @@ impl Split<'_> {
         }
     }
 
-    /// Takes what NCCL has written, which writes no more: the parent is ready.
+    /// Takes the communicator that NCCL has written. The parent must be ready, so that NCCL has finished writing.
     fn take(&mut self) -> Option<Communicator> {
         let place = self.place.take()?;
-        // SAFETY: it was a box, and nobody else has its address any more.
+        // SAFETY: `place` was a box, and NCCL no longer uses its address.
         let raw = unsafe { *Box::from_raw(place.as_ptr()) };
         (!raw.is_null()).then(|| Communicator { nccl: self.parent.nccl.clone(), raw })
     }
@@ -84,7 +86,7 @@ impl Split<'_> {
 
 impl Drop for Split<'_> {
     fn drop(&mut self) {
-        // NCCL may still write to the place of a split that goes on or has failed: the place is left to it.
+        // If the split is in progress or has failed, NCCL may still write to the memory, so it is leaked.
         if self.place.is_some() && self.parent.state() == Ok(State::Ready) {
             drop(self.take());
         }
