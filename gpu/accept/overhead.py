@@ -15,7 +15,7 @@ neighbours = list(zip(off, off[1:]))
 costs = sorted(time / statistics.mean(pair) - 1 for time, pair in zip(on, neighbours))
 noise = max(abs(after / before - 1) for before, after in neighbours)
 cost = statistics.median(costs)
-line = f"{cost:+.3%} per step ({costs[0]:+.3%} to {costs[-1]:+.3%} over {len(costs)} runs); unobserved runs differ by {noise:.3%}"
+line = f"{cost:+.3%} per step ({costs[0]:+.3%} to {costs[-1]:+.3%} in {len(costs)} runs); unobserved runs vary by {noise:.3%}"
 if cost <= MOST:
     print("PASS", line)
 elif cost <= noise:

@@ -112,8 +112,8 @@ pub struct Cuda {
     pub compute: Arc<CudaStream>,
     /// The transport of gradients.
     pub transport: Transport,
-    /// With NCCL: the number of consecutive ranks whose GPUs are closer to each other than to all other GPUs, usually
-    /// those of a node. Must be the same on all ranks. Needs NCCL 2.18.
+    /// The number of consecutive ranks whose GPUs are closer to each other than to all other GPUs, usually those of a
+    /// node. Must be the same on all ranks. Only used with NCCL; needs NCCL 2.18.
     ///
     /// A bucket is then reduced in three collectives: a reduce-scatter among the ranks of each node, an all-reduce of
     /// each shard among the ranks that hold it on the different nodes, and an all-gather on each node. The traffic

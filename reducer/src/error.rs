@@ -14,7 +14,7 @@ pub enum CommError {
     RankLost {
         /// The rank that was lost first.
         rank: Rank,
-        /// How the loss was noticed.
+        /// The observation from which the loss was inferred.
         reason: String,
     },
     /// A rank reported that it cannot continue.
@@ -73,7 +73,7 @@ pub enum CommError {
     Setting {
         /// The setting as the user wrote it: an environment variable or a field.
         setting: &'static str,
-        /// What is wrong, and how to correct it.
+        /// The mistake, and how to correct it.
         reason: String,
     },
     /// The operating system or a library on this host failed.
@@ -222,7 +222,7 @@ pub enum ReduceError {
     BadOrder {
         /// The number of parameters.
         parameters: usize,
-        /// What is wrong with the order.
+        /// The defect of the order.
         reason: String,
     },
     /// The transport failed.

@@ -58,7 +58,7 @@ pub struct Ring {
 
 struct Links {
     data: DataRing,
-    /// The control connection. Its drop reports to the hub that this rank leaves, after the data connections are closed.
+    /// The control connection. Dropped after the data connections, it reports to the hub that this rank leaves.
     _membership: Membership,
 }
 

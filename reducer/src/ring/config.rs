@@ -1,4 +1,4 @@
-//! The settings of a ring, and where they come from.
+//! The settings of a ring, read from the environment.
 
 use std::time::Duration;
 

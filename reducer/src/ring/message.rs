@@ -24,8 +24,7 @@ pub(super) struct Hello {
     pub(super) run: String,
     pub(super) rank: Rank,
     pub(super) world_size: u32,
-    /// On a control connection, the address at which this rank accepts its data connection. On a data connection, the
-    /// key of the session.
+    /// The address at which this rank accepts its data connection. On a data connection: the key of the session.
     pub(super) address: String,
 }
 
