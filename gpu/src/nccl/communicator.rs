@@ -399,8 +399,8 @@ impl Communicator {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        // ncclCommDestroy would wait for ranks that may be gone. A failure of the abort cannot be reported to any
-        // caller. SAFETY: the communicator is alive and not used again.
+        // ncclCommDestroy would wait for ranks that may be gone. A drop cannot report a failure of the abort.
+        // SAFETY: the communicator is alive and not used again.
         let _code = unsafe { (self.nccl.abort)(self.raw) };
     }
 }
