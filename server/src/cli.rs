@@ -1,4 +1,4 @@
-//! The command line: what can be said, and who does it.
+//! The command line: its arguments, and the functions that run each command.
 
 mod burst;
 mod check;
@@ -26,13 +26,13 @@ use crate::printable::printable;
 use crate::settings;
 use crate::store::directory;
 
-/// Always-on observability for data-parallel training: who is late, why, and what it costs.
+/// Always-on observability for data-parallel training: which rank is late, why, and what it costs
 #[derive(Debug, Parser)]
 #[command(name = "paceline", version, max_term_width = 100)]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
-    /// What costs less than this share of the time is a note and not a verdict
+    /// Smallest cost of a verdict, as a share of the time; a smaller effect is a note
     #[arg(long, global = true, env = "PACELINE_VERDICT_SHARE", value_name = "SHARE", default_value = "5%",
         value_parser = settings::share)]
     verdict_share: f64,
@@ -40,31 +40,31 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start the ranks of a job, watch them, and print a report at the end
+    /// Start the ranks of a job, observe them, and print a report at the end
     Run(RunArguments),
-    /// Watch a job that knows nothing of Paceline: its collectives, as NCCL tells of them
+    /// Observe an unmodified job: NCCL on GPUs, PyTorch's hooks on CPUs
     Attach(AttachArguments),
     /// Serve the dashboard, the API and /metrics until stopped
     Serve(ServeArguments),
     /// List the runs in the data directory
     Runs(RunsArguments),
-    /// Print what a run's time went into, and who is to blame
+    /// Print a run's verdicts, what-ifs and step ledger
     Report(ReportArguments),
-    /// Write steps of a run for other tools: Perfetto, Chrome and HTA, Parquet, CSV
+    /// Write steps of a run for other tools: Perfetto, Chrome, HolisticTraceAnalysis, Parquet, CSV
     Export(ExportArguments),
-    /// Compare two runs, figure by figure
+    /// Compare two runs figure by figure, with what chance alone explains
     Compare(compare::CompareArguments),
-    /// Fail when a run is worse than a baseline: for CI
+    /// Fail if a run is worse than a baseline, for CI
     Check(check::CheckArguments),
-    /// Say how long a training will take on so many ranks
+    /// Estimate the days that a training takes on a number of ranks
     Plan(plan::PlanArguments),
-    /// Run a job with several bucket caps and say which is best
+    /// Run a job once per bucket cap and say which cap is best
     Sweep(sweep::SweepArguments),
-    /// Record every kernel of a running CUDA job for a moment, and say what its devices did
+    /// Record every kernel of a running CUDA job for a short time
     Burst(burst::BurstArguments),
-    /// Say what this machine has for observing GPU jobs, and why the rest is missing
+    /// Say what can be observed on this machine, and why the rest cannot
     Doctor(doctor::DoctorArguments),
-    /// Become a rank's command, tied to the launcher's life (for `run` itself)
+    /// Replace this process by a rank's command, which dies with the launcher (used by `run` itself)
     #[command(name = "__rank", hide = true)]
     Rank {
         #[arg(trailing_var_arg = true, required = true)]
@@ -72,7 +72,7 @@ enum Command {
     },
 }
 
-/// Where data lie.
+/// The argument that names the data directory.
 #[derive(Debug, Args)]
 struct DataArgument {
     /// Data directory [default: $PACELINE_DATA, else $XDG_DATA_HOME/paceline, else ~/.local/share/paceline]
@@ -86,17 +86,18 @@ impl DataArgument {
     }
 }
 
-/// What clients show a server. It is never an argument itself, since arguments are there for every user to see.
+/// The argument that names the file of the server's token. The token itself is never an argument, because every user of
+/// a machine can see the arguments of its processes.
 #[derive(Clone, Debug, Args)]
 struct TokenArgument {
-    /// File with the server's token, which clients show as `Authorization: Bearer TOKEN`, or once as /?token=TOKEN in a
-    /// browser [default: $PACELINE_TOKEN, if it is set]
+    /// File with the server's token; clients send it as `Authorization: Bearer TOKEN`, browsers once as /?token=TOKEN
+    /// [default: the token in $PACELINE_TOKEN, if set]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 
 impl TokenArgument {
-    /// The token, if there is one.
+    /// Returns the token, if one is set.
     fn read(&self) -> anyhow::Result<Option<String>> {
         let Some(path) = &self.token_file else {
             return Ok(std::env::var("PACELINE_TOKEN").ok().filter(|token| !token.is_empty()));
@@ -104,7 +105,7 @@ impl TokenArgument {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the token from {}", path.display()))?;
         let token = text.trim();
-        anyhow::ensure!(!token.is_empty(), "{} is empty: write the token into it", path.display());
+        anyhow::ensure!(!token.is_empty(), "{} is empty: it must contain the token", path.display());
         Ok(Some(token.to_owned()))
     }
 }
@@ -112,15 +113,15 @@ impl TokenArgument {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Each rank gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, \
-    PACELINE_SERVER and PACELINE_RUN_ID.\nCMD is looked up in PATH and beside this program.\n\n\
+    PACELINE_SERVER and PACELINE_RUN_ID.\nCMD is looked up in PATH, then in the directory of this program.\n\n\
     Example: paceline run -n 4 -- char_lm --slow-rank 2 --slow-phase input --slow-ms 30"
 )]
 struct RunArguments {
-    /// How many ranks to start on this machine
+    /// Number of ranks to start on this machine
     #[arg(short = 'n', long = "nproc", value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=4096))]
     nproc: u32,
-    /// Watch ranks that know nothing of Paceline, as `attach` does
+    /// Observe unmodified ranks, as `attach` does
     #[arg(long)]
     attach: bool,
     #[command(flatten)]
@@ -129,18 +130,19 @@ struct RunArguments {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "CMD starts the ranks itself, as torchrun does; they get PACELINE_SERVER, PACELINE_RUN_ID and what loads \
-    libpaceline_agent.so into them. What will be observed and what cannot is printed first (see also `doctor`).\n\
-    From NCCL 2.27 on no launcher needs to say which rank a process is, and one that drives several GPUs, as JAX does, is as \
-    many.\n\n\
-    NVTX ranges of the main thread count as waiting for input when DataLoader is in their name or it is one of data, \
-    input, dataload, data_loading, load_data, next_batch, get_batch, batch-generator; as copying to the device when it is \
-    one of h2d, to_device, copy_to_device, batch_to_device, host_to_device.\n\
-    PACELINE_OVERHEAD_BUDGET: percent of a processor that being observed may take (1). Above it one step in 2, 4, ... 64 is \
-    observed, the same one on every rank.\n\
-    PACELINE_BURST_EVERY: how often a burst comes that nobody asked for: seconds (60), or one step in so many (500 steps) (none).\n\
-    PACELINE_CUDA_DOOR_SECONDS: how long a process may use CUDA before its device is shown though it does not use NCCL \
-    (10).\n\n\
+    after_help = "CMD starts the ranks itself, as torchrun does. The ranks get PACELINE_SERVER, PACELINE_RUN_ID and \
+    the variables that load libpaceline_agent.so into them. What will be observed, and what cannot be, is printed \
+    first (see also `doctor`).\n\
+    From NCCL 2.27 on, the launcher need not tell processes their rank, and a process that drives several GPUs, as \
+    in JAX, counts as several ranks.\n\n\
+    NVTX ranges of the main thread count as input if their name contains DataLoader, or is data, input, dataload, \
+    data_loading, load_data, next_batch, get_batch or batch-generator. They count as h2d (copy to the device) if their \
+    name is h2d, to_device, copy_to_device, batch_to_device or host_to_device.\n\n\
+    PACELINE_OVERHEAD_BUDGET: what observing may cost per rank, in percent of a processor [default: 1]. Above it, one \
+    step in 2, 4, ... 64 is observed, the same step on every rank.\n\
+    PACELINE_BURST_EVERY: interval of automatic bursts, in seconds (60) or steps (500 steps) [default: no bursts].\n\
+    PACELINE_CUDA_DOOR_SECONDS: how long a process must use CUDA without NCCL before its device is sampled, in seconds \
+    [default: 10].\n\n\
     Example: paceline attach -- torchrun --nproc-per-node 8 train.py"
 )]
 struct AttachArguments {
@@ -148,26 +150,26 @@ struct AttachArguments {
     job: JobArguments,
 }
 
-/// What is watched, and where its records go.
+/// The arguments of `run` and `attach`: the job, and where its records go.
 #[derive(Debug, Args)]
 struct JobArguments {
-    /// Name of the run; runs of one name are compared with each other [default: the command's name]
+    /// Name of the run; runs of the same name are compared with each other [default: the command's name]
     #[arg(long)]
     name: Option<String>,
-    /// Id of the run, for a job whose ranks are started by several commands, such as one per host [default: a new id]
+    /// Id of the run, for a job that is started by several commands, such as one per host [default: a new id]
     #[arg(long, env = "PACELINE_RUN_ID", value_name = "ID")]
     run_id: Option<String>,
-    /// Send to this server instead of starting one
+    /// Server to send records to [default: start a server]
     #[arg(long, env = "PACELINE_SERVER", value_name = "URL")]
     server: Option<String>,
-    /// Address of the server to start; port 0 takes a free one
+    /// Address of the server to start; port 0 selects a free port
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     listen: SocketAddr,
     #[command(flatten)]
     data: DataArgument,
     #[command(flatten)]
     token: TokenArgument,
-    /// Go on serving the dashboard after the job ended, until Ctrl-C
+    /// Keep serving the dashboard after the job has ended, until Ctrl-C
     #[arg(long)]
     keep_serving: bool,
     /// The command and its arguments
@@ -177,14 +179,14 @@ struct JobArguments {
 
 #[derive(Debug, Args)]
 struct ServeArguments {
-    /// Address to listen on; beyond loopback a token is needed
+    /// Address to listen on; beyond loopback a token is required
     #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDRESS")]
     listen: SocketAddr,
     #[command(flatten)]
     data: DataArgument,
     #[command(flatten)]
     token: TokenArgument,
-    /// A name, beside IP addresses and localhost, under which the server may be called (repeatable)
+    /// Host name to accept, in addition to IP addresses and localhost (repeatable)
     #[arg(long = "host-name", value_name = "NAME")]
     host_names: Vec<String>,
 }
@@ -200,67 +202,71 @@ struct RunsArguments {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ReportFormat {
-    /// For a terminal
+    /// Plain text for a terminal
     Text,
-    /// Every figure, for programs
+    /// All figures, for programs
     Json,
-    /// With tables, for a ticket or a chat
+    /// Tables, for a ticket or a chat
     Markdown,
-    /// One file to attach: no scripts, nothing fetched
+    /// One file to attach to a ticket, without scripts or external resources
     Html,
 }
 
 #[derive(Debug, Args)]
 struct ReportArguments {
-    /// A run's id, `latest`, or a report's .json file
+    /// Run: an id, `latest`, or the .json file of a report
     #[arg(default_value = "latest")]
     run: String,
     #[command(flatten)]
     data: DataArgument,
-    /// The format
+    /// Format of the report
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     format: ReportFormat,
-    /// The same as --format json
+    /// Print JSON, as with --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// The file to write, instead of standard output
+    /// File to write [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every step that is on disk can be exported, and no number of them is too many: they are read and \
-    written one by one.\n\n\
-    Chrome traces: FILE is a directory of rank-N.json.gz, which HolisticTraceAnalysis opens; where its name ends in \
-    .json or .json.gz it is one file with all ranks, for chrome://tracing. The training thread is shown as a compute \
-    stream, the communication thread as a communication stream; times are whole microseconds.\n\n\
-    Columns of csv and parquet: step, rank, bucket, sequence, size_bytes; ready_unix_ns, launch_unix_ns, \
-    start_unix_ns, end_unix_ns on the server's clock, each off by at most clock_error_bound_ns; wait_ns by these \
-    clocks and wait_clock_free_ns by durations alone; transfer_ns, the rest of the duration; hidden_ns and \
-    exposed_ns, its parts behind compute and in the open. Unknown is empty or null.\n\n\
-    Any FILE that ends in .gz is compressed (parquet is compressed as it is)."
+    after_help = "All steps on disk can be exported. Steps are read and written one by one, so their number is not \
+    limited.\n\n\
+    Chrome traces: FILE is a directory of rank-N.json.gz files, which HolisticTraceAnalysis opens. If FILE ends in \
+    .json or .json.gz, or with --rank, it is one file, for chrome://tracing. The training thread is shown as a compute \
+    stream, and the communication thread as a communication stream. Times are whole microseconds.\n\n\
+    Columns of csv and parquet:\n  \
+    step, rank, bucket, sequence, size_bytes\n  \
+    ready_unix_ns, launch_unix_ns, start_unix_ns, end_unix_ns: on the server's clock\n  \
+    clock_error_bound_ns: largest error of these times\n  \
+    wait_ns: by the aligned clocks; wait_clock_free_ns: by durations alone\n  \
+    transfer_ns: the rest of the duration\n  \
+    hidden_ns, exposed_ns: the parts of the duration while the rank computes, and while it does not\n\
+    A value that is not known is empty or null.\n\n\
+    A FILE that ends in .gz is compressed. Parquet has its own compression."
 )]
 struct ExportArguments {
-    /// A run's id, or `latest`
+    /// Run: an id, or `latest`
     run: String,
-    /// The format
+    /// Format of the file
     #[arg(long, value_enum, default_value_t = Format::Perfetto)]
     format: Format,
-    /// Steps A..B, both ends included [default: the newest 50]
+    /// Steps to export, both ends included [default: the newest 50]
     #[arg(long, value_name = "A..B")]
     steps: Option<String>,
-    /// Only this rank [default: all]
+    /// Rank to export [default: all]
     #[arg(long)]
     rank: Option<u32>,
-    /// The file to write; for chrome, a directory or a file
+    /// File to write; for chrome, a directory or a file
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     #[command(flatten)]
     data: DataArgument,
 }
 
-/// Runs the command; the exit code is its outcome.
+/// Runs the command and returns its exit code.
 #[must_use]
 pub fn main(arguments: Arguments) -> ExitCode {
     settings::set_notable_share(arguments.verdict_share);
@@ -289,11 +295,12 @@ pub fn main(arguments: Arguments) -> ExitCode {
 
 fn complain(text: &str) {
     use std::io::Write as _;
-    // `eprintln!` panics when its reader is gone or the disk behind it is full.
+    // `eprintln!` panics if its reader is gone or its disk is full.
     let _unread = writeln!(LossyStderr, "paceline: {}", printable(text));
 }
 
-/// Standard error that swallows its own failures: a log line that cannot be written must not end the thread that logs.
+/// Standard error without write errors. A log line that cannot be written is lost, but must not end the thread that
+/// logs.
 struct LossyStderr;
 
 impl std::io::Write for LossyStderr {
@@ -307,7 +314,8 @@ impl std::io::Write for LossyStderr {
     }
 }
 
-/// Prints a command's result, in which a terminal obeys nothing that came from outside. A reader that has seen enough (`| head`) is no error.
+/// Prints a command's result, without control characters that a terminal would obey. A reader that stops early
+/// (`| head`) is not an error.
 fn print(text: &str) -> anyhow::Result<()> {
     use std::io::Write as _;
     match std::io::stdout().lock().write_all(printable(text).as_bytes()) {
@@ -316,7 +324,7 @@ fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// A runtime for servers and launchers.
+/// Returns a runtime for servers and launchers.
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -325,11 +333,11 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
         .build()?)
 }
 
-/// Log lines go to standard error; `RUST_LOG` chooses what.
+/// Starts logging to standard error. `RUST_LOG` selects what is logged, and `default` applies if it is not set.
 fn start_logging(default: &str) {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    // A second start in one process (in tests) keeps the first.
+    // Only the first start in a process has an effect. Tests start logging several times.
     let _already_started = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| LossyStderr)

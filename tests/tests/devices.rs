@@ -196,5 +196,5 @@ fn where_no_rank_tells_of_a_device_the_page_says_what_it_takes() -> anyhow::Resu
     let mut feed = Feed::new(Simulation::run(&Plan::small(5)));
     feed.send_all_but(0, &server.address)?;
     browser.open(&format!("{}/runs/{}/devices", server.address, feed.run))?;
-    shows(&browser, "no-devices", "No rank has told of a device[^]*paceline doctor").map(drop)
+    shows(&browser, "no-devices", "No rank has reported a device[^]*paceline doctor").map(drop)
 }

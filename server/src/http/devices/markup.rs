@@ -1,4 +1,4 @@
-//! Devices and bursts as a part of the page.
+//! Devices and bursts as HTML, which the dashboard inserts.
 
 use std::fmt::{self, Write as _};
 
@@ -12,33 +12,34 @@ use wire::views::{RankBurst, RankDevice};
 use crate::export::text::plain;
 use crate::state::devices::Devices;
 
-/// Ranks that are shown; the rest is in the API.
+/// The largest number of ranks that are shown. The API has all of them.
 const MOST_RANKS: usize = 128;
 
-/// A name, what it is in a sentence, and what a device has of it; `None` where it does not tell.
+/// A column: its name, its meaning as a phrase, and the function that reads its value from a sample. The value is
+/// `None` if the device does not report it.
 type Column = (&'static str, &'static str, fn(&DeviceSample) -> Option<String>);
 
 const COLUMNS: [Column; 12] = [
     ("Busy", "share of the last second in which some kernel ran", |at| {
         percent(at, Figure::UtilizationPercent)
     }),
-    ("SMs", "share of time in which multiprocessors had work", |at| permille(at, Figure::SmActivityPermille)),
+    ("SMs", "share of time in which streaming multiprocessors had work", |at| permille(at, Figure::SmActivityPermille)),
     ("Tensor", "share of time in which tensor cores worked", |at| {
         permille(at, Figure::TensorActivityPermille)
     }),
-    ("DRAM", "share of the memory's bandwidth in use", |at| permille(at, Figure::DramActivityPermille)),
-    ("SM clock", "and the most it can be", |at| {
+    ("DRAM", "share of the memory bandwidth in use", |at| permille(at, Figure::DramActivityPermille)),
+    ("SM clock", "current clock, of the highest", |at| {
         of_most(at, Figure::SmClockMegahertz, Figure::SmClockMostMegahertz, (1.0, 0, "MHz"))
     }),
-    ("Lowered by", "why clocks are lower than they could be", |at| {
+    ("Throttled by", "reasons why the clocks are lowered", |at| {
         let names = throttle::names(at.get(Figure::ThrottleReasons)?);
         Some(if names.is_empty() { "—".to_owned() } else { names.join(", ") })
     }),
-    ("Power", "and its limit", |at| {
+    ("Power", "power drawn, of the limit", |at| {
         of_most(at, Figure::PowerMilliwatts, Figure::PowerLimitMilliwatts, (1e-3, 0, "W"))
     }),
-    ("Chip", "temperature", |at| Some(format!("{} °C", at.get(Figure::TemperatureCelsius)?))),
-    ("Memory", "in use, of all there is", |at| {
+    ("Temperature", "temperature of the GPU", |at| Some(format!("{} °C", at.get(Figure::TemperatureCelsius)?))),
+    ("Memory", "memory in use, of the total", |at| {
         of_most(at, Figure::MemoryUsedBytes, Figure::MemoryTotalBytes, (1.0 / f64::from(1 << 30), 1, "GiB"))
     }),
     ("PCIe", "sent / received", |at| {
@@ -49,7 +50,7 @@ const COLUMNS: [Column; 12] = [
     }),
     (
         "Errors",
-        "critical errors (Xid) since it is looked at, the last one's number; uncorrected memory errors",
+        "critical errors (Xid) since sampling began, with the number of the last one; uncorrected memory errors (ECC)",
         |at| {
             let (xid, ecc) = (at.get(Figure::XidErrors), at.get(Figure::EccUncorrectedErrors));
             xid.or(ecc)?;
@@ -67,7 +68,7 @@ fn permille(at: &DeviceSample, figure: Figure) -> Option<String> {
     Some(format!("{:.1} %", at.get(figure)? as f64 / 10.0))
 }
 
-/// A figure and the most it can be, in a unit: what it is multiplied by, how many digits, its name.
+/// Formats a figure and its maximum in a unit, which is given as a factor, a number of digits and a name.
 fn of_most(
     at: &DeviceSample,
     figure: Figure,
@@ -84,7 +85,7 @@ fn both(at: &DeviceSample, sent: Figure, received: Figure, mebibytes: f64) -> Op
     Some(format!("{} / {} MiB/s", value(sent)?, value(received)?))
 }
 
-/// What is known of the devices of `run`.
+/// Returns the devices and bursts of `run` as HTML.
 #[must_use]
 pub fn part(run: &RunId, devices: &Devices) -> String {
     let mut out = String::new();
@@ -97,8 +98,8 @@ fn write(out: &mut String, run: &RunId, devices: &Devices) -> fmt::Result {
     if devices.looks.is_empty() && devices.bursts.is_empty() {
         return write!(
             out,
-            "<section class=empty data-testid=no-devices><h1>No rank has told of a device</h1>\
-             <p>Ranks that train on NVIDIA GPUs do, once a second, where NVML can be opened: \
+            "<section class=empty data-testid=no-devices><h1>No rank has reported a device</h1>\
+             <p>Ranks on NVIDIA GPUs report their device once per second if NVML can be opened. \
              <code>paceline doctor</code> says whether it can.</p></section>"
         );
     }
@@ -110,7 +111,7 @@ fn looks(out: &mut String, looks: &[RankDevice]) -> fmt::Result {
     write!(
         out,
         "<section class=panel aria-label=Devices data-testid=devices><div class=panel-head><h2>Devices\
-         <small> what each said last (NVML, once a second)</small></h2></div>"
+         <small> newest sample of each (NVML, once per second)</small></h2></div>"
     )?;
     let told: Vec<&Column> =
         COLUMNS.iter().filter(|(.., read)| looks.iter().any(|look| read(&look.sample).is_some())).collect();
@@ -137,7 +138,7 @@ fn looks(out: &mut String, looks: &[RankDevice]) -> fmt::Result {
 fn left_out(out: &mut String, ranks: usize) -> fmt::Result {
     match ranks.saturating_sub(MOST_RANKS) {
         0 => Ok(()),
-        more => write!(out, "<p class=quiet>{more} ranks more are in the API.</p>"),
+        more => write!(out, "<p class=quiet>{more} more ranks are in the API.</p>"),
     }
 }
 
@@ -145,7 +146,7 @@ fn bursts(out: &mut String, run: &RunId, devices: &Devices) -> fmt::Result {
     write!(
         out,
         "<section class=panel aria-label=Bursts data-testid=bursts><div class=panel-head><h2>Bursts\
-         <small> every kernel and copy of a moment (CUPTI)</small></h2><span class=grow></span>\
+         <small> every kernel and copy, for a short time (CUPTI)</small></h2><span class=grow></span>\
          <form method=post target=answer action=\"/api/v1/runs/{run}/bursts?millis=1000\"><button>Record a second</button></form>\
          <iframe name=answer title=Answer hidden></iframe></div>"
     )?;
@@ -153,13 +154,13 @@ fn bursts(out: &mut String, run: &RunId, devices: &Devices) -> fmt::Result {
         let ranks: Vec<String> = devices.asked.iter().take(MOST_RANKS).map(Rank::to_string).collect();
         write!(
             out,
-            "<p class=quiet role=status>Asked, and not answered yet: rank {}.</p>",
+            "<p class=quiet role=status>Requested, but not answered yet: rank {}.</p>",
             ranks.join(", ")
         )?;
     } else if devices.bursts.is_empty() {
         write!(
             out,
-            "<p class=quiet>None yet. Recording costs the job time while it lasts, and yields to other profilers.</p>"
+            "<p class=quiet>None yet. A burst slows the job while it records, and yields to other profilers.</p>"
         )?;
     }
     if !devices.bursts.is_empty() {
@@ -172,19 +173,19 @@ fn bursts(out: &mut String, run: &RunId, devices: &Devices) -> fmt::Result {
 fn outcomes(out: &mut String, bursts: &[RankBurst]) -> fmt::Result {
     write!(out, "<div class=rows><table><thead><tr><th scope=col class=number>Rank</th>")?;
     for (name, meaning) in [
-        ("Came", "how long ago"),
+        ("Received", "time since the burst arrived"),
         ("Length", "from the first record to the last"),
-        ("Compute", "kernels that are no collectives"),
-        ("Collectives", "of the length"),
-        ("Behind kernels", "the share of collectives during which a kernel computed"),
+        ("Compute", "share of the length in which a kernel ran that is not a collective"),
+        ("Collectives", "share of the length in which a collective ran"),
+        ("Hidden by kernels", "share of the collectives during which a kernel computed"),
         (
-            "Behind compute",
-            "the same, counting the copies of streams that compute and the gaps between launches that came in time: \
-             compares with the overlap of steps",
+            "Hidden by streams",
+            "share of the collectives during which a stream that computes was busy, including its copies and short \
+             gaps between its kernels; compare this with the overlap of steps",
         ),
-        ("Copies", "copies and fills"),
-        ("Idle", "nothing of all that"),
-        ("Launch gaps", "in which the device waited for its host"),
+        ("Copies", "share of the length with copies or fills"),
+        ("Idle", "share of the length in which nothing ran"),
+        ("Launch gaps", "number of longer idle stretches, in which the device waited for its host"),
     ] {
         write!(out, "<th scope=col class=number title=\"{meaning}\">{name}</th>")?;
     }
@@ -200,7 +201,7 @@ fn outcomes(out: &mut String, bursts: &[RankBurst]) -> fmt::Result {
                 write!(out, "<td colspan=8>nothing recorded: {}</td>", plain(reason))?;
             }
             BurstOutcome::Recorded(activity) if activity.records == 0 => {
-                write!(out, "<td colspan=8>nothing ran on its devices</td>")?;
+                write!(out, "<td colspan=8>nothing ran on its device</td>")?;
             }
             BurstOutcome::Recorded(activity) => shares(out, activity)?,
         }
@@ -228,7 +229,7 @@ fn shares(out: &mut String, activity: &Activity) -> fmt::Result {
         share(activity.idle_nanos),
         match activity.gaps {
             0 => "none".into(),
-            gaps => format!("{gaps}, {} at most", nanos(activity.longest_gap_nanos as f64)),
+            gaps => format!("{gaps}, longest {}", nanos(activity.longest_gap_nanos as f64)),
         },
     ];
     cells.iter().try_for_each(|cell| write!(out, "<td class=number>{cell}</td>"))
@@ -241,11 +242,11 @@ fn kernels(out: &mut String, rank: Rank, activity: &Activity) -> fmt::Result {
         activity.records
     )?;
     if activity.dropped > 0 {
-        write!(out, "<p class=quiet>{} records had no room and are missing.</p>", activity.dropped)?;
+        write!(out, "<p class=quiet>{} records did not fit and are missing.</p>", activity.dropped)?;
     }
     write!(
         out,
-        "<div class=rows><table><thead><tr><th scope=col>Kernel</th><th scope=col>Launched in</th>\
+        "<div class=rows><table><thead><tr><th scope=col>Kernel</th><th scope=col>Launched during</th>\
          <th scope=col class=number>Total</th>\
          <th scope=col class=number>Calls</th><th scope=col class=number>Longest</th></tr></thead><tbody>"
     )?;
