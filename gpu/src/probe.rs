@@ -131,7 +131,7 @@ fn running() -> impl Iterator<Item = Holder> {
         let name = name.trim();
         PROFILERS.contains(&name).then(|| Holder {
             what: format!("{name} (process {pid})"),
-            means: "a profiler is running: it may hold CUPTI or the counters of the processes it observes".into(),
+            means: "a profiler is running: it may hold CUPTI or the counters of processes it observes".into(),
         })
     })
 }

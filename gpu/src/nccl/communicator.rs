@@ -339,7 +339,7 @@ impl Communicator {
     pub fn shard(&self, floats: usize) -> Result<Range<usize>, NcclError> {
         let rank = self.ask("ncclCommUserRank", self.nccl.user_rank)?;
         let ranks = self.ask("ncclCommCount", self.nccl.count)?;
-        assert!(floats.is_multiple_of(ranks), "{floats} floats cannot be divided equally among {ranks} ranks");
+        assert!(floats.is_multiple_of(ranks), "{floats} floats cannot be split equally among {ranks} ranks");
         let len = floats / ranks;
         Ok(rank * len..(rank + 1) * len)
     }
