@@ -1,4 +1,4 @@
-//! `paceline burst`: every kernel of a short while, from a job that is running.
+//! `paceline burst`, which records every kernel of a running job for a short time.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -12,32 +12,33 @@ use wire::views::{ApiError, RankBurst, RunSummary};
 
 use super::{TokenArgument, print};
 
-/// Ranks hear of a request with their next batch, at most two seconds later; CUPTI takes some time to hand records over.
+/// The time to wait for answers, in addition to the length of the burst. Ranks receive a request with the answer to
+/// their next batch, at most two seconds later, and CUPTI delivers its records with a delay.
 const PATIENCE: Duration = Duration::from_secs(8);
 const POLL: Duration = Duration::from_millis(100);
-/// Characters of a kernel's name in the table.
+/// The longest name of a kernel in the table, in characters.
 const NAME_CHARS: usize = 90;
 
-/// What to record.
+/// The arguments of `paceline burst`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The devices of CUDA jobs are asked for every kernel and copy (CUPTI), for as long as --millis says and no \
-    longer. A process in which another profiler sits, or PyTorch's, which may start at any time, is left alone and says \
-    so.\n\nExample: paceline burst latest --rank 2 --millis 500"
+    after_help = "A burst records every kernel and copy on the devices of a CUDA job (CUPTI), for the time given by \
+    --millis. A process refuses a burst if another profiler is active, or if it uses PyTorch, whose own profiler may \
+    start at any time.\n\nExample: paceline burst latest --rank 2 --millis 500"
 )]
 pub(super) struct BurstArguments {
-    /// A run's id, or `latest`
+    /// Run: an id, or `latest`
     #[arg(default_value = "latest")]
     run: String,
-    /// The server that the job reports to
+    /// Server that the job sends its records to
     #[arg(long, env = "PACELINE_SERVER", value_name = "URL", default_value = "http://127.0.0.1:8080")]
     server: String,
     #[command(flatten)]
     token: TokenArgument,
-    /// Only this rank [default: all]
+    /// Rank to record [default: all]
     #[arg(long)]
     rank: Option<u32>,
-    /// How long to record, in milliseconds
+    /// Length of the burst, in milliseconds
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_MILLIS)))]
     millis: u16,
     /// Print JSON
@@ -50,7 +51,7 @@ pub(super) fn run(arguments: &BurstArguments) -> anyhow::Result<()> {
     let run = match arguments.run.as_str() {
         "latest" => {
             let runs: Vec<RunSummary> = server.get("/api/v1/runs")?;
-            runs.first().map(|run| run.run.to_string()).context("the server has no run yet")?
+            runs.first().map(|run| run.run.to_string()).context("the server has no runs yet")?
         }
         named => named.to_owned(),
     };
@@ -72,7 +73,7 @@ pub(super) fn run(arguments: &BurstArguments) -> anyhow::Result<()> {
         std::thread::sleep(POLL);
     };
     if answered.is_empty() {
-        bail!("no rank of {run} answered: is it running, and is it a CUDA job?");
+        bail!("no rank of {run} answered: check that it is running and is a CUDA job");
     }
     if arguments.json {
         return print(&format!("{}\n", serde_json::to_string_pretty(&answered)?));
@@ -93,7 +94,7 @@ fn text(out: &mut String, rank: u32, burst: &Burst) {
             let _ = writeln!(out, "Rank {rank}: nothing recorded: {reason}");
         }
         BurstOutcome::Recorded(activity) if activity.records == 0 => {
-            let _ = writeln!(out, "Rank {rank}: nothing ran on its devices");
+            let _ = writeln!(out, "Rank {rank}: nothing ran on its device");
         }
         BurstOutcome::Recorded(activity) => recorded(out, rank, activity),
     }
@@ -114,10 +115,10 @@ fn recorded(out: &mut String, rank: u32, activity: &Activity) {
     );
     if activity.gaps > 0 {
         let longest = activity.longest_gap_nanos as f64 / 1e3;
-        let _ = writeln!(out, "  {} times it waited for a launch, {longest:.1} µs at most", activity.gaps);
+        let _ = writeln!(out, "  waited for a launch {} times, {longest:.1} µs at most", activity.gaps);
     }
     if activity.dropped > 0 {
-        let _ = writeln!(out, "  {} records had no room: record for less long (--millis)", activity.dropped);
+        let _ = writeln!(out, "  {} records did not fit: choose a shorter --millis", activity.dropped);
     }
     let _ = writeln!(out, "  {:>10} {:>8} {:>12}  {:<9}  kernel", "total ms", "calls", "longest µs", "phase");
     for kernel in &activity.kernels {
@@ -128,17 +129,17 @@ fn recorded(out: &mut String, rank: u32, activity: &Activity) {
     }
 }
 
-/// What of collectives was hidden. The second share, in which the streams' copies and short gaps count, is the one that
-/// compares with a step's overlap.
+/// Returns the hidden share of collectives, as text. The second share also counts copies of streams that compute, and
+/// short gaps between their kernels. It is the share to compare with the overlap of a step.
 fn hidden(activity: &Activity) -> String {
     let Some(ratio) = activity.overlap_ratio() else { return String::new() };
     let covered = activity.covered_ratio();
     let covered = covered
-        .map_or_else(String::new, |ratio| format!(", {:.1} % behind streams that compute", ratio * 100.0));
-    format!(" ({:.1} % of it behind kernels{covered})", ratio * 100.0)
+        .map_or_else(String::new, |ratio| format!(", {:.1} % by streams that compute", ratio * 100.0));
+    format!(" ({:.1} % of it hidden by kernels{covered})", ratio * 100.0)
 }
 
-/// Asks a server.
+/// A client of the server's API.
 struct Client {
     client: ureq::Agent,
     server: String,
@@ -176,7 +177,7 @@ impl Client {
         answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> anyhow::Result<T> {
         let mut answer = answer
-            .with_context(|| format!("no server answers at {}: name it with --server URL", self.server))?;
+            .with_context(|| format!("no server answers at {}: set its address with --server", self.server))?;
         let text = answer.body_mut().read_to_string()?;
         if !answer.status().is_success() {
             let error: Result<ApiError, _> = serde_json::from_str(&text);

@@ -1,4 +1,4 @@
-//! `paceline check`: a regression gate for people's CI.
+//! `paceline check`, a regression gate for CI.
 
 mod limit;
 
@@ -14,47 +14,48 @@ use crate::export::comparison::{signed, value};
 use crate::store::directory::Layout;
 use limit::{Figure, Limit};
 
-/// What to check, and what is allowed.
+/// The arguments of `paceline check`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A limit is relative to the baseline (+3%, -2%; for shares +2pt), or absolute (60ms, 850us, 0.7).\n\
-    Exit code: 0 all limits hold, 1 one does not, 2 it cannot be told.\n\n\
+    after_help = "A limit is relative to the baseline (+3%, -2%, +5ms; for shares +2pt) or absolute (60ms, 850us, \
+    0.7).\n\
+    Exit code: 0 if all limits hold, 1 if a limit does not hold, 2 if the check cannot be made.\n\n\
     Example: paceline check latest --against baseline.json --max-step-time +3% --max-exposed +5%"
 )]
 pub(super) struct CheckArguments {
-    /// The run to judge: an id, `latest`, or a report's .json file
+    /// Run to check: an id, `latest`, or the .json file of a report
     #[arg(default_value = "latest")]
     run: String,
-    /// The run to compare with: an id, or a file that `paceline report --format json` wrote
+    /// Baseline: a run id, or a file that `paceline report --format json` wrote
     #[arg(long, value_name = "BASELINE")]
     against: String,
     #[command(flatten)]
     data: DataArgument,
-    /// Median step time at most
+    /// Largest median step time
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     max_step_time: Option<Limit>,
-    /// 99th percentile of step time at most
+    /// Largest 99th percentile of step time
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     max_step_time_p99: Option<Limit>,
-    /// Exposed wait and transfer together at most, mean per step
+    /// Largest sum of exposed wait and exposed transfer, mean per step
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     max_exposed: Option<Limit>,
-    /// Input at most, mean per step
+    /// Largest input time (input and h2d), mean per step
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     max_input: Option<Limit>,
-    /// Tail at most: what the optimizer waits for after backward
+    /// Largest tail: the time from the end of backward to the end of the last collective
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     max_tail: Option<Limit>,
-    /// Communication fraction at most
+    /// Largest communication fraction
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     max_communication_fraction: Option<Limit>,
-    /// Throughput at least
+    /// Smallest throughput
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     min_throughput: Option<Limit>,
-    /// Overlap at least
+    /// Smallest overlap
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     min_overlap: Option<Limit>,
-    /// Implied efficiency at least
+    /// Smallest implied efficiency
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     min_efficiency: Option<Limit>,
     /// Fail on a verdict that the baseline does not have
@@ -65,7 +66,7 @@ pub(super) struct CheckArguments {
     json: bool,
 }
 
-/// When limits can neither be said to hold nor to be broken.
+/// The exit code if the check cannot be made, for instance because the baseline cannot be read.
 const CANNOT_TELL: u8 = 2;
 
 pub(super) fn run(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
@@ -82,7 +83,7 @@ pub(super) fn run(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// One limit and what became of it.
+/// A limit and its outcome.
 #[derive(serde::Serialize)]
 struct Check {
     name: &'static str,
@@ -118,7 +119,7 @@ fn check(arguments: &CheckArguments) -> anyhow::Result<Vec<Check>> {
     }
     anyhow::ensure!(
         !checks.is_empty(),
-        "no limit was given, so nothing can fail: give one, such as --max-step-time +3%"
+        "no limit is given, so nothing can fail: give at least one, such as --max-step-time +3%"
     );
     Ok(checks)
 }
@@ -127,7 +128,7 @@ fn one(figure: Figure, limit: Limit, baseline: &Report, report: &Report) -> anyh
     let of = |report: &Report| {
         figure.of(report).ok_or_else(|| {
             let why = report.missing.get(figure.key()).map_or("no observed steps", String::as_str);
-            anyhow::anyhow!("{} of {} is not known: {why}", figure.name(), report.run)
+            anyhow::anyhow!("{} of run {} is not known: {why}", figure.name(), report.run)
         })
     };
     let (before, found) = (of(baseline)?, of(report)?);

@@ -1,4 +1,4 @@
-//! `paceline compare`
+//! `paceline compare`, which compares two runs.
 
 use analysis::compare::compare;
 use clap::Args;
@@ -7,13 +7,13 @@ use super::{DataArgument, print, source};
 use crate::export::comparison;
 use crate::store::directory::Layout;
 
-/// What to compare.
+/// The arguments of `paceline compare`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: paceline compare char_lm-20261120-101500-1a2b latest")]
 pub(super) struct CompareArguments {
-    /// The run to compare with: an id, `latest`, or a report's .json file
+    /// Baseline: a run id, `latest`, or the .json file of a report
     a: String,
-    /// The run to judge
+    /// Run to compare with the baseline
     b: String,
     #[command(flatten)]
     data: DataArgument,

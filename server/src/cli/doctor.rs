@@ -1,4 +1,4 @@
-//! `paceline doctor`: what this machine has for observing GPU jobs, and why the rest is missing.
+//! `paceline doctor`, which says what can be observed on this machine, and why the rest cannot.
 
 use std::fmt::Write as _;
 
@@ -12,15 +12,16 @@ use gpu::probe::{Found, Probe};
 
 use super::print;
 
-/// How to tell it.
+/// The arguments of `paceline doctor`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Nothing is started and nothing is changed: no context on a device, no subscription, no profiler. \
-    Run it in the job's environment (container, virtual environment, user), since that decides what a job would find.\n\
-    PACELINE_NCCL and PACELINE_CUPTI name libraries that are nowhere else."
+    after_help = "This command changes nothing: it creates no context on a device, subscribes to nothing and starts no \
+    profiler. Run it in the job's environment (container, virtual environment, user), so that it finds what the job \
+    would find.\n\
+    Set PACELINE_NCCL and PACELINE_CUPTI to the paths of libraries that are not found otherwise."
 )]
 pub(super) struct DoctorArguments {
-    /// Print JSON: each part with its status and, where it is missing, a reason for programs
+    /// Print JSON: the status of each part and, if it is missing, a machine-readable reason
     #[arg(long)]
     json: bool,
 }
@@ -42,14 +43,14 @@ fn text(probe: &Probe) -> String {
     part(&mut out, "nccl", &probe.nccl, nccl);
     part(&mut out, "cupti", &probe.cupti, cupti);
     let counters = match probe.counters_are_restricted {
-        Some(true) => "for administrators only (NVreg_RestrictProfilingToAdminUsers); kernel times need none",
-        Some(false) => "for every user",
-        None => "no kernel module says who may read them",
+        Some(true) => "administrators only (NVreg_RestrictProfilingToAdminUsers); kernel times do not need them",
+        Some(false) => "available to all users",
+        None => "unknown: no NVIDIA kernel module reports who may read them",
     };
     lines(&mut out, "counters", &[counters.to_owned()]);
     let holders: Vec<String> =
         probe.holders.iter().map(|holder| format!("{}: {}", holder.what, holder.means)).collect();
-    let nobody = ["nobody holds what an observer needs".to_owned()];
+    let nobody = ["no other tool is in the way of an observer".to_owned()];
     lines(&mut out, "others", if holders.is_empty() { &nobody } else { &holders });
     out
 }
@@ -61,7 +62,7 @@ fn part<T, R>(out: &mut String, name: &str, found: &Found<T, R>, say: impl Fn(&T
     }
 }
 
-/// The first line after the name, the others below it.
+/// Writes lines: the first one after the name, the others indented below it.
 fn lines(out: &mut String, name: &str, lines: &[String]) {
     for (at, line) in lines.iter().enumerate() {
         // Writing to a string cannot fail.
@@ -85,34 +86,34 @@ fn driver(driver: &DriverFacts) -> Vec<String> {
 fn nccl(nccl: &NcclFacts) -> Vec<String> {
     let head = format!("{}, {}", nccl.version, place(&nccl.path, nccl.origin));
     let tells = match nccl.profiler_api {
-        None => "no profiler interface before 2.23".to_owned(),
+        None => "no profiler interface (2.23 and later have one)".to_owned(),
         Some(api) => {
-            let times = if nccl.gpu_times { "of the GPU's own clock" } else { "of the host's clock only" };
-            format!("profiler interface {api}, times {times}")
+            let times = if nccl.gpu_times { "the GPU's own clock" } else { "the host's clock only" };
+            format!("profiler interface {api}, times by {times}")
         }
     };
     let trouble = nccl.known_trouble.map(|trouble| {
-        let so = if trouble.keeps_plugin_off { ": the plugin stays off" } else { "" };
-        format!("known of this release: {}{so}", trouble.what)
+        let so = if trouble.keeps_plugin_off { "; the profiler plugin is not used" } else { "" };
+        format!("known issue of this release: {}{so}", trouble.what)
     });
     [head, tells].into_iter().chain(trouble).collect()
 }
 
 fn cupti(cupti: &CuptiFacts) -> Vec<String> {
     let clock = if cupti.is_realtime {
-        "its clock is the host's real time"
+        "its clock is the host's real-time clock"
     } else {
-        "its clock is not the host's: someone registered another, and its records cannot be placed"
+        "its clock is not the host's: another tool registered a clock, so its records cannot be aligned"
     };
     vec![format!("API {}, {}; {clock}", cupti.version, place(&cupti.path, cupti.origin))]
 }
 
 fn place(path: &std::path::Path, origin: Origin) -> String {
     let how = match origin {
-        Origin::Mapped => "in this process",
-        Origin::Named => "named by the environment",
-        Origin::Loader => "on the loader's path",
-        Origin::PythonPackages => "in Python's packages",
+        Origin::Mapped => "loaded in this process",
+        Origin::Named => "named by an environment variable",
+        Origin::Loader => "found by the dynamic loader",
+        Origin::PythonPackages => "found in the Python packages",
     };
     format!("{} ({how})", path.display())
 }

@@ -1,4 +1,4 @@
-//! `paceline export`
+//! `paceline export`, which writes steps of a run to a file or a directory.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -35,7 +35,7 @@ pub(super) fn export(arguments: &ExportArguments) -> anyhow::Result<()> {
             unplaced += 1;
             return Ok(());
         }
-        // Opened late, so that a refusal leaves no empty file behind.
+        // Opened only when there is a step to write: an error leaves no empty file.
         let sink = match &mut sink {
             Some(sink) => sink,
             none => none.insert(Sink::open(arguments, &summary)?),
@@ -50,7 +50,7 @@ pub(super) fn export(arguments: &ExportArguments) -> anyhow::Result<()> {
     let what = sink.finish().with_context(|| format!("cannot write {}", arguments.output.display()))?;
     let left_out = match unplaced {
         0 => String::new(),
-        some => format!(" ({some} steps without an aligned clock are left out)"),
+        some => format!(" ({some} steps are left out because no clock is aligned)"),
     };
     print(&format!(
         "{steps} steps of {} written to {}{left_out}: {what}\n",
@@ -59,15 +59,15 @@ pub(super) fn export(arguments: &ExportArguments) -> anyhow::Result<()> {
     ))
 }
 
-/// Where an export goes.
+/// The output of an export.
 enum Sink {
     One(Box<Writer<Out>>, Format),
     PerRank(Directory),
 }
 
 impl Sink {
-    /// Chrome traces of all ranks are a directory of a file per rank, which is what analyses of them want, unless
-    /// the name says that it is one file.
+    /// Opens the output. A Chrome trace of all ranks is a directory with one file per rank, as HolisticTraceAnalysis
+    /// expects, unless the name is that of a file.
     fn open(arguments: &ExportArguments, run: &RunSummary) -> anyhow::Result<Self> {
         let path = &arguments.output;
         let context = || format!("cannot write {}", path.display());
@@ -87,19 +87,19 @@ impl Sink {
         }
     }
 
-    /// Ends it, and says what one does with it.
+    /// Ends the output, and returns what it can be used for.
     fn finish(self) -> io::Result<String> {
         match self {
             Self::PerRank(directory) => {
                 let files = directory.finish()?;
-                Ok(format!("{files} files, one a rank: HolisticTraceAnalysis opens the directory"))
+                Ok(format!("{files} files, one per rank; open the directory in HolisticTraceAnalysis"))
             }
             Self::One(writer, format) => {
                 writer.finish()?.finish()?;
                 Ok(match format {
                     Format::Perfetto => "open it at https://ui.perfetto.dev",
                     Format::Chrome => "open it at chrome://tracing or https://ui.perfetto.dev",
-                    Format::Parquet | Format::Csv => "one row a bucket, step and rank",
+                    Format::Parquet | Format::Csv => "one row per bucket, step and rank",
                 }
                 .into())
             }
@@ -107,7 +107,7 @@ impl Sink {
     }
 }
 
-/// A file, compressed where its name ends in `.gz`.
+/// A file, compressed if its name ends in `.gz`.
 enum Out {
     Plain(BufWriter<File>),
     Gzip(Box<GzEncoder<BufWriter<File>>>),

@@ -1,4 +1,4 @@
-//! `paceline plan`
+//! `paceline plan`, which estimates the days of a training.
 
 use analysis::plan::{Planned, Training, usual_efficiency};
 use analysis::scaling::Model;
@@ -9,30 +9,30 @@ use super::{DataArgument, print, runs};
 use crate::clock::ServerClock;
 use crate::store::directory::Layout;
 
-/// What to train, on what.
+/// The arguments of `paceline plan`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "days = 6 x params x tokens / (ranks x peak x MFU) / 86,400 s, divided by the scaling efficiency.\n\
     Example: paceline plan --params 7e9 --tokens 1e12 --peak 1e15 --mfu 0.4 --ranks 8,64,256,1024"
 )]
 pub(super) struct PlanArguments {
-    /// Parameters of the model
+    /// Number of parameters of the model
     #[arg(long, value_name = "P", value_parser = positive)]
     params: f64,
-    /// Tokens to train on
+    /// Number of tokens to train on
     #[arg(long, value_name = "D", value_parser = positive)]
     tokens: f64,
-    /// Peak of one device, in FLOP/s
+    /// Peak performance of one device, in FLOP/s
     #[arg(long, value_name = "FLOPS", value_parser = positive)]
     peak: f64,
-    /// Model FLOP utilisation of one device, 0 to 1
+    /// Model FLOP utilization (MFU) of one device, above 0 and at most 1
     #[arg(long, value_parser = share)]
     mfu: f64,
-    /// World sizes
+    /// World sizes to estimate for
     #[arg(long, value_delimiter = ',', required = true, value_name = "N,...",
         value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Vec<u32>,
-    /// Take the scaling efficiency from this run's model [default: 1 / (1 + 0.04 sqrt(ranks))]
+    /// Run whose model predicts the scaling efficiency [default: 1 / (1 + 0.04 sqrt(ranks))]
     #[arg(long, value_name = "RUN")]
     run: Option<String>,
     #[command(flatten)]
@@ -69,10 +69,10 @@ pub(super) fn run(arguments: &PlanArguments) -> anyhow::Result<()> {
 
 type Efficiency = Box<dyn Fn(u32) -> f64>;
 
-/// The efficiency of a world size, and where it comes from.
+/// Returns a function from world size to efficiency, and the source of the efficiency as a phrase.
 fn efficiency(arguments: &PlanArguments) -> anyhow::Result<(Efficiency, String)> {
     let Some(name) = &arguments.run else {
-        let source = "1 / (1 + 0.04 sqrt(ranks)), assumed; --run RUN takes a fitted one";
+        let source = "1 / (1 + 0.04 sqrt(ranks)), assumed; --run RUN uses the model of a run";
         return Ok((Box::new(usual_efficiency), source.into()));
     };
     let run = runs::find(&Layout::new(arguments.data.path()), name)?;
@@ -80,9 +80,9 @@ fn efficiency(arguments: &PlanArguments) -> anyhow::Result<(Efficiency, String)>
     let steps = run.newest_steps(usize::MAX);
     let steps: Vec<&StepAnalysis> = steps.iter().map(AsRef::as_ref).collect();
     let model = Model::of(&report, &steps)
-        .map_err(|reason| anyhow::anyhow!("run {} gives no scaling model: {reason}", report.run))?;
+        .map_err(|reason| anyhow::anyhow!("run {} has no scaling model: {reason}", report.run))?;
     let source = format!(
-        "the model of {} on {} ranks (its step {:+.1} % off what was measured)",
+        "model of run {} on {} ranks (its step is {:+.1} % off the measured step)",
         report.run,
         report.ranks,
         model.error() * 100.0

@@ -1,4 +1,4 @@
-//! `paceline report`
+//! `paceline report`, which prints or writes a report.
 
 use anyhow::Context as _;
 

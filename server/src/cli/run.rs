@@ -1,4 +1,4 @@
-//! `paceline run` and `paceline attach`
+//! `paceline run` and `paceline attach`, which start a job, record it and print a report.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -18,12 +18,12 @@ use crate::serve::{Options, Server};
 use crate::state::hub::{Command, Hub};
 use crate::store::StoreError;
 
-/// How long the report waits for the last records to be analysed.
+/// The time that the report waits for the last records to be analyzed.
 const REPORT_WITHIN: Duration = Duration::from_secs(3);
 
 pub(super) fn run(arguments: JobArguments, start: Start, attach: bool) -> anyhow::Result<ExitCode> {
     start_logging("warn");
-    // The ranks are tied to the life of the thread that starts them: this one.
+    // Ranks are killed when the thread that started them exits, so this thread must start them.
     runtime()?.block_on(launch_and_report(arguments, start, attach))
 }
 
@@ -59,28 +59,28 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
     };
     if let Some(server) = &own {
         let vitals = server.vitals.clone();
-        // The job goes on: its agents keep what they can, and count the rest.
+        // The job continues. Its agents hold what fits into their spool, and count the rest as dropped.
         tokio::spawn(
-            async move { complain(&format!("nothing more is recorded: {}", vitals.failed().await)) },
+            async move { complain(&format!("recording has stopped: {}", vitals.failed().await)) },
         );
     }
     let outcome = launch::launch(&job).await?;
     if let Some(server) = own {
         print(&closing_report(&server.hub, &run, attach).await)?;
         if arguments.keep_serving {
-            print(&format!("\nThe dashboard stays at {address}/runs/{run} until Ctrl-C.\n"))?;
+            print(&format!("\nThe dashboard is at {address}/runs/{run} until Ctrl-C.\n"))?;
             until_interrupted().await?;
         }
         server.stop().await;
         let data = arguments.data.path();
-        print(&format!("\nKept in {}: paceline report {run}\n", data.display()))?;
+        print(&format!("\nStored in {}. Print the report again: paceline report {run}\n", data.display()))?;
     } else {
         print(&distant_report(&job).await)?;
     }
     Ok(outcome)
 }
 
-/// A Python job is called after its script, whatever starts it; any other after its program.
+/// Returns the name of a job: the name of its Python script, if the command has one, or else the name of its program.
 fn name_of(command: &[OsString]) -> String {
     let is_script = |word: &&OsString| Path::new(word).extension().is_some_and(|extension| extension == "py");
     let named = command.iter().find(is_script).or(command.first());
@@ -88,7 +88,8 @@ fn name_of(command: &[OsString]) -> String {
     stem.map_or_else(|| "run".into(), |stem| stem.to_string_lossy().into_owned())
 }
 
-/// A server of our own; or, where one is running on the same data directory, that one.
+/// Starts a server and returns it with its address. If a server already runs on the same data directory, returns that
+/// server's address only.
 async fn server_for(
     arguments: &JobArguments,
     token: Option<String>,
@@ -102,18 +103,18 @@ async fn server_for(
         }
         Err(error) => match error.downcast_ref::<StoreError>() {
             Some(StoreError::InUse { address: Some(address), .. }) => Ok((None, address.clone())),
-            _ => Err(error.context("no server could be started (name a running one with --server URL)")),
+            _ => Err(error.context("cannot start a server (--server URL uses a running one)")),
         },
     }
 }
 
-/// `name-YYYYMMDD-HHMMSS-xxxx`: sorts by time, says what it was, and two of one second differ.
+/// Returns a new run id, `name-YYYYMMDD-HHMMSS-xxxx`. Ids of one name sort by time, and ids of the same second differ.
 pub(super) fn new_run_id(name: &str) -> anyhow::Result<RunId> {
     let safe: String = name
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') { c } else { '-' })
         .collect();
-    // A run is named on command lines, where a dash begins an option.
+    // Run ids are used on command lines, where a leading dash begins an option.
     let safe = safe.trim_start_matches(['.', '-']).chars().take(40).collect::<String>();
     let now = jiff::Timestamp::now();
     let unique = (now.as_nanosecond() as u64 ^ u64::from(std::process::id()).rotate_left(20)) & 0xffff;
@@ -125,22 +126,24 @@ async fn closing_report(hub: &Hub, run: &RunId, attached: bool) -> String {
     match ended_report(hub, run, usize::MAX).await {
         Some(report) => format!("\n{}", text::report(&report)),
         None if attached => {
-            "\nNobody told of a collective: does the job use NCCL, or PyTorch from 2.14 on, on more than one rank, and with \
-            an NCCL before 2.27, has each process RANK and WORLD_SIZE (torchrun), or what mpirun or srun set?\n"
+            "\nNo collective was observed. Check that the job uses NCCL, or PyTorch 2.14 or later, on more than one \
+            rank. Before NCCL 2.27, each process also needs RANK and WORLD_SIZE, as torchrun sets them, or the \
+            variables of mpirun or srun.\n"
                 .into()
         }
-        None => "\nThe job sent no records: does it use the reducer or an agent?\n".into(),
+        None => "\nThe job sent no records. Check that it uses the reducer or an agent.\n".into(),
     }
 }
 
-/// The report over the `newest` steps of a run, as soon as its last step is in it; `None` without any records.
+/// Waits for a run to end, and returns the report over its `newest` steps, or `None` if the run sent no records. Waits
+/// at most [`REPORT_WITHIN`].
 pub(super) async fn ended_report(hub: &Hub, run: &RunId, newest: usize) -> Option<Report> {
     let mut snapshots = hub.subscribe();
     let over = snapshots.wait_for(|snapshot| {
         let state = snapshot.runs.get(run).map(|run| run.summary.state);
         matches!(state, Some(RunState::Completed | RunState::Failed))
     });
-    // A job that sent nothing, or not all, is reported as it is.
+    // A job that has not sent all its records in time is reported without them.
     let _in_time = tokio::time::timeout(REPORT_WITHIN, over).await;
     let id = run.clone();
     let work = hub.ask(|reply| Command::Report { run: id, newest, reply }).await.ok().flatten()?;
@@ -148,7 +151,7 @@ pub(super) async fn ended_report(hub: &Hub, run: &RunId, newest: usize) -> Optio
     tokio::task::spawn_blocking(move || others.measure(work.report())).await.ok()
 }
 
-/// The report of a run that another server keeps.
+/// Returns the report of a run whose records went to another server, as text.
 async fn distant_report(job: &Job) -> String {
     let (url, token) = (format!("{}/api/v1/runs/{}?window=all", job.server, job.run), job.token.clone());
     let page = format!("{}/runs/{}", job.server, job.run);
@@ -160,9 +163,9 @@ async fn distant_report(job: &Job) -> String {
         Ok(serde_json::from_str(&request.call()?.body_mut().read_to_string()?)?)
     };
     match tokio::task::spawn_blocking(work).await {
-        Ok(Ok(report)) => format!("\n{}\nKept by the server: {page}\n", text::report(&report)),
-        Ok(Err(error)) => format!("\nThe server does not give the report ({error}); look at {page}\n"),
-        Err(_) => format!("\nLook at {page}\n"),
+        Ok(Ok(report)) => format!("\n{}\nStored by the server: {page}\n", text::report(&report)),
+        Ok(Err(error)) => format!("\nCannot get the report from the server: {error}. See {page}\n"),
+        Err(_) => format!("\nSee {page}\n"),
     }
 }
 
@@ -180,10 +183,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_name_makes_a_run_id() {
+    fn a_run_id_can_be_made_from_any_name() {
         for name in ["char_lm", "my model/v2 (test)", "...", "", &"x".repeat(200), "größe", "--help"] {
             let id = new_run_id(name).unwrap();
-            assert!(!id.as_str().starts_with('-'), "an option begins so: {id}");
+            assert!(!id.as_str().starts_with('-'), "the id looks like an option: {id}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `paceline runs`, and finding one by name.
+//! `paceline runs`, and the search for a run by name.
 
 use anyhow::{Context as _, bail};
 use wire::ids::RunId;
@@ -27,7 +27,7 @@ pub(super) fn runs(arguments: &RunsArguments) -> anyhow::Result<()> {
     runs.sort_by_key(|run| std::cmp::Reverse(run.started_unix_millis));
     let unreadable: String = aside
         .iter()
-        .map(|(run, reason)| format!("{run} cannot be read and is not listed: {reason}\n"))
+        .map(|(run, reason)| format!("{run} is not listed because it cannot be read: {reason}\n"))
         .collect();
     if arguments.json {
         damaged.lines().chain(unreadable.lines()).for_each(complain);
@@ -42,20 +42,20 @@ pub(super) fn runs(arguments: &RunsArguments) -> anyhow::Result<()> {
     print(&format!("{}{damaged}{unreadable}", text::runs(&runs)))
 }
 
-/// Reads one run from disk by its id, or the newest one for `latest`.
+/// Reads a run from disk by its id, or the newest run for `latest`.
 pub(super) fn find(layout: &Layout, name: &str) -> anyhow::Result<Run> {
     let run = if name == "latest" {
         let Replayed { runs, aside } = replay::all(layout)?;
         for (run, reason) in aside {
-            complain(&format!("{run} cannot be read and is left out: {reason}"));
+            complain(&format!("{run} is left out because it cannot be read: {reason}"));
         }
         runs.into_values().max_by_key(Run::first_seen)
     } else {
-        let id = RunId::new(name).context("this is no run id")?;
+        let id = RunId::new(name).context("this is not a run id")?;
         if !layout.run(&id).is_dir() {
             let known = layout.runs()?;
             let names: Vec<&str> = known.iter().map(RunId::as_str).take(10).collect();
-            bail!("there is no run {name:?} in {}; there are: {}", layout.root().display(), names.join(", "));
+            bail!("there is no run {name:?} in {}; it has {}", layout.root().display(), names.join(", "));
         }
         replay::run(layout, &id)?
     };

@@ -1,4 +1,4 @@
-//! `paceline serve`
+//! `paceline serve`, which serves until it is stopped.
 
 use anyhow::bail;
 use tokio::signal::unix::{SignalKind, signal};
@@ -29,7 +29,7 @@ pub(super) fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
         };
         server.stop().await;
         match failure {
-            Some(failure) => bail!("the server ends because {failure}; what it acknowledged is on disk"),
+            Some(failure) => bail!("the server stops because {failure}; acknowledged batches are on disk"),
             None => Ok(()),
         }
     })

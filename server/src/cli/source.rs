@@ -1,4 +1,4 @@
-//! Where a command finds the report it is asked about.
+//! Loads the report that a command names.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,20 +15,22 @@ use crate::state::run::Run;
 use crate::store::directory::Layout;
 use crate::store::replay;
 
-/// The report of a run in the data directory (an id, or `latest`), or one that `paceline report --format json`
-/// wrote to a file whose name ends in `.json`.
+/// Returns the report of a run in the data directory (an id, or `latest`), or a report that `paceline report --format
+/// json` wrote to a file whose name ends in `.json`.
 pub(super) fn report(layout: &Layout, name: &str) -> anyhow::Result<Report> {
     let path = Path::new(name);
     if path.extension().is_some_and(|extension| extension == "json") {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the report {name}"))?;
         return serde_json::from_str(&text).with_context(|| {
-            format!("{name} is no report of this version: write it with `paceline report RUN --format json -o {name}`")
+            format!(
+                "{name} is not a report of this version: write it with `paceline report RUN --format json -o {name}`"
+            )
         });
     }
     Ok(of_run(layout, &runs::find(layout, name)?))
 }
 
-/// The report over all steps of a run, measured against the other runs in its data directory.
+/// Returns the report over all steps of a run, measured against the other runs in its data directory.
 pub(super) fn of_run(layout: &Layout, run: &Run) -> Report {
     let now = ServerClock::start().now();
     let mut report = run.report(usize::MAX, now);
@@ -40,8 +42,8 @@ pub(super) fn of_run(layout: &Layout, run: &Run) -> Report {
     report
 }
 
-/// The runs that may be the baseline of `own`. Only those of its name on fewer ranks are replayed. A run that cannot
-/// be read is no baseline; `paceline runs` says why.
+/// Returns the runs that may be the baseline of `own`. Only runs of the same name on fewer ranks are replayed. A run
+/// that cannot be read is skipped, and `paceline runs` reports why.
 fn smaller_runs(layout: &Layout, own: &Report, now: ServerNanos) -> Vec<(RunSummary, Arc<Report>)> {
     let is_smaller = |id: &RunId| {
         let introduction = replay::introduction(layout, id).ok().flatten();

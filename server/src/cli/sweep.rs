@@ -1,4 +1,4 @@
-//! `paceline sweep`: the same job with several bucket caps.
+//! `paceline sweep`, which runs a job with several bucket caps.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -13,33 +13,33 @@ use super::{DataArgument, print, run, runtime, start_logging};
 use crate::launch::{self, Job, Start};
 use crate::serve::{Options, Server};
 
-/// Steps at the end of each run that are measured.
+/// The number of steps at the end of each run that are measured.
 const MEASURED_STEPS: usize = 20;
-/// What tells a job its bucket cap, in MiB.
+/// The variable that gives a job its bucket cap, in MiB.
 const CAP: &str = "PACELINE_BUCKET_CAP_MIB";
 
-/// Which caps, which job.
+/// The arguments of `paceline sweep`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Each run gets its cap, in MiB, in PACELINE_BUCKET_CAP_MIB; {cap} in CMD is replaced by it too.\n\
-    What is written is measured over the last 20 observed steps of each run.\n\n\
+    after_help = "Each run gets its cap in PACELINE_BUCKET_CAP_MIB, and {cap} in CMD is replaced by it.\n\
+    All figures are measured over the last 20 observed steps of each run.\n\n\
     Example: paceline sweep --bucket-cap 0.5,1,2,4,8 -n 4 -- char_lm --steps 120"
 )]
 pub(super) struct SweepArguments {
     /// Bucket caps to try, in MiB
     #[arg(long, value_delimiter = ',', required = true, value_name = "MIB,...", value_parser = cap)]
     bucket_cap: Vec<f64>,
-    /// How many ranks to start on this machine
+    /// Number of ranks to start on this machine
     #[arg(short = 'n', long = "nproc", value_name = "N", default_value_t = 2,
         value_parser = clap::value_parser!(u32).range(2..=4096))]
     nproc: u32,
-    /// Runs of each cap; the caps take turns, and the median run counts
+    /// Number of runs per cap; the caps alternate, and the median run of each counts
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: u32,
-    /// The file to write
+    /// CSV file to write
     #[arg(short, long, value_name = "FILE", default_value = "sweep.csv")]
     output: PathBuf,
-    /// Address of the server to start; port 0 takes a free one
+    /// Address of the server to start; port 0 selects a free port
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     listen: SocketAddr,
     #[command(flatten)]
@@ -74,7 +74,7 @@ async fn run_all(arguments: &SweepArguments) -> anyhow::Result<()> {
             print(&format!("\nBucket cap {cap} MiB:\n"))?;
             let report = run_one(arguments, cap, &server).await?;
             rows.push(Row::of(cap, &report).with_context(|| {
-                format!("the run with a cap of {cap} MiB has no observed steps: let it run for more steps")
+                format!("the run with a cap of {cap} MiB has no observed steps: run the job for more steps")
             })?);
         }
     }
@@ -101,7 +101,7 @@ async fn run_one(arguments: &SweepArguments, cap: f64, server: &Server) -> anyho
     launch::launch(&job).await?;
     let report = run::ended_report(&server.hub, &id, MEASURED_STEPS)
         .await
-        .context("the job sent no records: does it use the reducer or an agent?")?;
+        .context("the job sent no records: check that it uses the reducer or an agent")?;
     ensure!(report.state == RunState::Completed, "the job failed with a bucket cap of {cap} MiB");
     Ok(report)
 }
@@ -119,7 +119,7 @@ struct Row {
     run: String,
     buckets: usize,
     seconds_per_step: f64,
-    /// How far a mean of as many steps strays by chance (95 %), in seconds.
+    /// The scatter by chance (95 %) of a mean over this number of steps, in seconds.
     noise: f64,
     communication_fraction: f64,
     overlap: f64,
@@ -132,7 +132,8 @@ impl Row {
             cap_mib,
             run: report.run.to_string(),
             buckets: report.buckets.len(),
-            // T overlaps from step to step when ranks begin apart; local step times add up to the run's.
+            // Step times over all ranks overlap if ranks begin their steps at different times. Local step times add up
+            // to the duration of the run.
             seconds_per_step: report.local_step_time_ns?.mean / 1e9,
             noise: noise(report)?,
             communication_fraction: report.communication_fraction?,
@@ -142,7 +143,7 @@ impl Row {
     }
 }
 
-/// Two standard errors of the mean step, from the scatter of the steps.
+/// Returns two standard errors of the mean step, from the scatter of the steps.
 fn noise(report: &Report) -> Option<f64> {
     let spread = report.local_step_time_ns?;
     Some(2.0 * spread.deviation() / (report.steps.max(1) as f64).sqrt() / 1e9)
@@ -169,7 +170,7 @@ fn csv(rows: &[Row]) -> String {
     out
 }
 
-/// The median run of each cap, and the sentence.
+/// Returns the table of the median run of each cap, and the sentence that names the best cap.
 fn table(rows: &[Row]) -> String {
     let mut caps: Vec<f64> = rows.iter().map(|row| row.cap_mib).collect();
     caps.sort_by(f64::total_cmp);
@@ -198,7 +199,7 @@ fn table(rows: &[Row]) -> String {
     let by_time = |a: &&&Row, b: &&&Row| a.seconds_per_step.total_cmp(&b.seconds_per_step);
     if let (Some(best), Some(worst)) = (of_caps.iter().min_by(by_time), of_caps.iter().max_by(by_time)) {
         out += &format!(
-            "\nA cap of {} MiB won: {:.4} s a step, {:.1} % less than {} MiB, the slowest.\n",
+            "\nA cap of {} MiB is best: {:.4} s per step, {:.1} % less than {} MiB, the slowest.\n",
             best.cap_mib,
             best.seconds_per_step,
             100.0 * (1.0 - best.seconds_per_step / worst.seconds_per_step),
@@ -211,7 +212,7 @@ fn table(rows: &[Row]) -> String {
         let close: Vec<String> =
             of_caps.iter().filter(close).map(|row| format!("{} MiB", row.cap_mib)).collect();
         if !close.is_empty() {
-            out += &format!("As good, within the scatter of the steps: {}.\n", close.join(", "));
+            out += &format!("Equally good within the scatter of the steps: {}.\n", close.join(", "));
         }
     }
     out

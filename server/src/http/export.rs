@@ -65,7 +65,7 @@ pub async fn export(
     if last.0 - first.0 >= MOST_STEPS {
         let steps = (last.0 - first.0).saturating_add(1);
         return Err(Failure::TooLarge(format!(
-            "{steps} steps are more than the limit of {MOST_STEPS}: `paceline export` has no such limit"
+            "{steps} steps are too many: export at most {MOST_STEPS}, or use `paceline export`, which has no limit"
         )));
     }
     if let Some(rank) = query.rank.filter(|&rank| rank >= summary.ranks_expected) {

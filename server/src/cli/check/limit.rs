@@ -1,4 +1,4 @@
-//! What may be limited, and by how much.
+//! The figures that can be limited, and the limits.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use wire::live::Part;
 use wire::views::Report;
 use wire::views::comparison::Unit;
 
-/// A figure that a limit is about.
+/// A figure that can be limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Figure {
     StepTime,
@@ -35,7 +35,7 @@ impl Figure {
         }
     }
 
-    /// Its key in [`Report::missing`].
+    /// Returns the figure's key in [`Report::missing`].
     pub(super) fn key(self) -> &'static str {
         match self {
             Self::StepTime | Self::StepTimeP99 | Self::Exposed | Self::Input => "step_time_ns",
@@ -68,24 +68,24 @@ impl Figure {
         }
     }
 
-    /// Larger is worse.
+    /// Returns true if the limit is a maximum, because larger is worse.
     pub(super) fn is_maximum(self) -> bool {
         !matches!(self, Self::Throughput | Self::Overlap | Self::Efficiency)
     }
 }
 
-/// How far a figure may be from the baseline, or what it may be.
+/// A limit, relative to the baseline or absolute.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Limit {
-    /// A share of the baseline.
+    /// A change by a share of the baseline.
     Relative(f64),
-    /// Points, of a share.
+    /// A change of a share, in points. 1 is 100 points.
     Points(f64),
-    /// Nanoseconds more or less than the baseline.
+    /// A change in nanoseconds.
     MoreNanos(f64),
-    /// Nanoseconds.
+    /// A value in nanoseconds.
     Nanos(f64),
-    /// A plain number.
+    /// A value without a unit.
     Plain(f64),
 }
 
@@ -94,7 +94,7 @@ impl FromStr for Limit {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let at = text.find(|c: char| c.is_alphabetic() || c == '%').unwrap_or(text.len());
-        // 1e3 is a number, not a 1 in units of e3.
+        // 1e3 is a number, not 1 with the unit e3.
         let (number, unit) = match text.parse::<f64>() {
             Ok(number) => (Some(number), ""),
             Err(_) => (text[..at].trim().parse().ok(), text[at..].trim()),
@@ -103,7 +103,7 @@ impl FromStr for Limit {
         let is_change = text.starts_with(['+', '-']);
         let nanos = match unit {
             "ns" => Some(1.0),
-            // As it is typed, and as it is printed.
+            // The first spelling is easy to type. The second one is what reports print.
             "us" | "µs" => Some(1e3),
             "ms" => Some(1e6),
             "s" => Some(1e9),
@@ -115,13 +115,16 @@ impl FromStr for Limit {
             (Some(number), _, Some(nanos), true) => Ok(Self::MoreNanos(number * nanos)),
             (Some(number), _, Some(nanos), false) => Ok(Self::Nanos(number * nanos)),
             (Some(number), "", _, false) => Ok(Self::Plain(number)),
-            _ => Err("a limit is a change (+3%, -2%, +2pt, +5ms) or a value (60ms, 850us, 0.7)".into()),
+            _ => Err("must be a change (+3%, -2%, +2pt, +5ms) or a value (60ms, 850us, 0.7)".into()),
         }
     }
 }
 
 impl Limit {
-    /// The value that `figure` may have, given the baseline's.
+    /// Returns the limit of `figure` as a value, for this value of the baseline.
+    ///
+    /// # Errors
+    /// Returns an error if the limit's unit does not fit the figure.
     pub(super) fn bound(self, baseline: f64, figure: Figure) -> anyhow::Result<f64> {
         let name = figure.name();
         match (self, figure.unit()) {
@@ -130,10 +133,10 @@ impl Limit {
             (Self::MoreNanos(nanos), Unit::Nanos) => Ok(baseline + nanos),
             (Self::Nanos(nanos), Unit::Nanos) => Ok(nanos),
             (Self::Plain(value), Unit::Ratio | Unit::PerSecond) => Ok(value),
-            (_, Unit::Nanos) => anyhow::bail!("{name} is a time: limit it by +3%, +5ms or 60ms"),
-            (_, Unit::Ratio) => anyhow::bail!("{name} is a share: limit it by +3%, +2pt or 0.7"),
+            (_, Unit::Nanos) => anyhow::bail!("{name} is a time: give a limit such as +3%, +5ms or 60ms"),
+            (_, Unit::Ratio) => anyhow::bail!("{name} is a share: give a limit such as +3%, +2pt or 0.7"),
             (_, Unit::PerSecond) => {
-                anyhow::bail!("{name} is a rate: limit it by -3% or by samples per second")
+                anyhow::bail!("{name} is a rate: give a limit such as -3%, or a number of samples per second")
             }
         }
     }
@@ -144,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_changes_or_values() {
+    fn a_limit_is_a_change_or_a_value() {
         let of = |text: &str| text.parse::<Limit>();
         assert_eq!(of("+3%"), Ok(Limit::Relative(0.03)));
         assert_eq!(of("-2 %"), Ok(Limit::Relative(-0.02)));
