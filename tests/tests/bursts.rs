@@ -65,7 +65,7 @@ fn a_rank_that_is_asked_says_what_its_device_did() -> anyhow::Result<()> {
     // For people; and once more, which a server that remembers the first answer must not mistake for the second.
     let output = paceline(&[&burst[..], &["--rank", "0"]].concat())?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    ensure!(said.starts_with("Rank 0: ") && said.contains("% of it behind kernels"), "{said}");
+    ensure!(said.starts_with("Rank 0: ") && said.contains("% of it hidden by kernels"), "{said}");
     let runs = format!("{}/api/v1/runs", server.address);
     let id = get_json(&runs)?[0]["run"].as_str().unwrap_or_default().to_owned();
     let newest = get_json(&format!("{runs}/{id}/bursts"))?;

@@ -60,7 +60,7 @@ fn a_gate_that_cannot_tell_says_so() -> anyhow::Result<()> {
     std::fs::write(&wrong, "{}")?;
     let wrong = wrong.to_string_lossy();
     for (against, complaint) in
-        [(&*wrong, "is no report of this version"), ("nobody", "there is no run \"nobody\"")]
+        [(&*wrong, "is not a report of this version"), ("nobody", "there is no run \"nobody\"")]
     {
         let (code, _, complained) =
             said(&["check", &wrong, "--against", against, "--max-step-time", "+3%", "--data", &data_text])?;
@@ -96,7 +96,7 @@ fn a_sweep_runs_every_cap_and_names_the_best() -> anyhow::Result<()> {
     let sweep = ["sweep", "--bucket-cap", "0.25,4", "-n", "2", "-o", &file_text, "--data", &data_text];
     let (code, printed, complained) = said(&[&sweep[..], &["--", "char_lm", "--steps", "60"]].concat())?;
     assert_eq!(code, 0, "{printed}{complained}");
-    assert!(printed.contains(" MiB won: "), "{printed}");
+    assert!(printed.contains(" MiB is best: "), "{printed}");
     let csv = std::fs::read_to_string(file)?;
     let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     assert_eq!(rows[0][..4], ["bucket_cap_mib", "run", "buckets", "seconds_per_step"]);
