@@ -1,4 +1,4 @@
-//! Starts the ranks of a job and sees them through: output, signals, failures.
+//! The launcher: starts the ranks of a job, shows their output, passes signals on, and ends the job if a rank fails.
 
 pub mod doors;
 mod epitaph;
@@ -22,37 +22,37 @@ use wire::ids::RunId;
 pub(crate) use epitaph::client;
 use output::{Output, Tail};
 
-/// When one rank fails, the others get this long to end by themselves and say why.
+/// The time after the failure of a rank in which the others may end and report an error. They then get SIGTERM.
 const GRACE: Duration = Duration::from_secs(8);
-/// Then SIGTERM, and after this SIGKILL.
+/// The time from SIGTERM to SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(5);
 
-/// What to start.
+/// A job to start.
 pub struct Job {
     /// The program.
     pub program: PathBuf,
-    /// Its arguments.
+    /// The arguments of the program.
     pub arguments: Vec<OsString>,
-    /// How many of it.
+    /// The processes to start.
     pub start: Start,
-    /// The run.
+    /// The id of the run.
     pub run: RunId,
-    /// Its name.
+    /// The name of the run.
     pub name: String,
-    /// Where records go.
+    /// The address of the server that records go to.
     pub server: String,
-    /// The server's token.
+    /// The server's token, if it requires one.
     pub token: Option<String>,
-    /// Variables beside those that every rank gets.
+    /// Environment variables, in addition to those that every rank gets.
     pub environment: Vec<(OsString, OsString)>,
 }
 
-/// What a program is to its job.
+/// The processes of a job that this launcher starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// So many ranks, each with torchrun's variables, their output told apart.
+    /// This number of ranks, each with torchrun's variables. Each line of their output is prefixed with the rank.
     Ranks(u32),
-    /// It starts the ranks itself, as torchrun does; it keeps the terminal.
+    /// One process that starts the ranks itself, as torchrun does. It writes to the terminal directly.
     Launcher,
 }
 
@@ -65,10 +65,10 @@ impl Start {
     }
 }
 
-/// Finds a command as a shell would, and beside this program.
+/// Finds a command in `PATH`, as a shell would, or in the directory of this program.
 ///
 /// # Errors
-/// When it is nowhere; the error says where it was looked for.
+/// Returns an error that names the searched places if the command is not found.
 pub fn find_program(command: &OsStr) -> anyhow::Result<PathBuf> {
     let path = PathBuf::from(command);
     if path.components().count() > 1 {
@@ -80,7 +80,7 @@ pub fn find_program(command: &OsStr) -> anyhow::Result<PathBuf> {
     let mut candidates = folders.map(|folder| folder.join(&path));
     candidates.find(|candidate| is_executable(candidate)).with_context(|| {
         format!(
-            "there is no program {:?} in PATH or beside paceline; give its path",
+            "there is no program {:?} in PATH or in the directory of paceline: give its path",
             path.display().to_string()
         )
     })
@@ -91,11 +91,11 @@ fn is_executable(path: &std::path::Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// Starts all ranks and waits until they have ended. The exit code is that of the first rank to fail, 128 plus
-/// the signal's number where a signal ended it.
+/// Starts all ranks and waits until they have ended. Returns the exit code of the first rank that failed, or 128 plus
+/// the signal number if a signal killed it.
 ///
 /// # Errors
-/// When a rank cannot be started; those started before are ended.
+/// Returns an error if a rank cannot be started. Ranks that were already started are killed.
 pub async fn launch(job: &Job) -> anyhow::Result<ExitCode> {
     let port = free_port()?;
     let output = Output::new(job.start.processes());
@@ -113,8 +113,8 @@ pub async fn launch(job: &Job) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(exit_code(status)))
 }
 
-/// A port that is free now. The job binds it a moment later; a port taken in between is the job's error to
-/// report, as with torchrun.
+/// Returns a port that is free now. The job binds the port a moment later, and reports an error if another process has
+/// bound it in between, as with torchrun.
 fn free_port() -> anyhow::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on 127.0.0.1")?;
     Ok(listener.local_addr()?.port())
@@ -142,7 +142,7 @@ impl Ranks {
         Ok(())
     }
 
-    /// Waits for all; returns the first failure. Signals to the launcher go on to the ranks.
+    /// Waits for all ranks and returns the first failure. Passes the launcher's signals on to the ranks.
     async fn wait(&mut self) -> anyhow::Result<Option<(u32, ExitStatus)>> {
         let mut signals = [
             (signal(SignalKind::interrupt())?, Signal::INT),
@@ -158,8 +158,8 @@ impl Ranks {
                 ended = self.waits.join_next() => match ended {
                     None => return Ok(failure),
                     Some(ended) => {
-                        let (rank, status) = ended.context("waiting for a rank failed")?;
-                        let status = status.with_context(|| format!("waiting for rank {rank} failed"))?;
+                        let (rank, status) = ended.context("cannot wait for a rank")?;
+                        let status = status.with_context(|| format!("cannot wait for rank {rank}"))?;
                         if !status.success() {
                             self.failed.push((rank, status));
                         }
@@ -182,7 +182,7 @@ impl Ranks {
 
     fn signal_all(&self, signal: Signal) {
         for &group in &self.groups {
-            // A group that has ended cannot be signalled, and need not be.
+            // A group that has already ended needs no signal.
             let _ended = kill_process_group(group, signal);
         }
     }
@@ -196,7 +196,7 @@ impl Drop for Ranks {
     }
 }
 
-/// The next measure against ranks that do not end.
+/// The next signal to ranks that do not end.
 #[derive(Clone)]
 enum NextStep {
     None,
@@ -235,7 +235,7 @@ fn command(job: &Job, rank: u32, port: u16) -> anyhow::Result<Command> {
         .env("PACELINE_RUN_NAME", &job.name)
         .envs(job.environment.iter().map(|(name, value)| (name, value)))
         .env(rank::PARENT, std::process::id().to_string())
-        // A group of its own: Ctrl-C reaches the launcher alone, which passes it on once.
+        // Each rank is a process group. Ctrl-C therefore reaches only the launcher, which passes it on once.
         .process_group(0)
         .kill_on_drop(true);
     if let Start::Ranks(ranks) = job.start {
@@ -249,12 +249,12 @@ fn command(job: &Job, rank: u32, port: u16) -> anyhow::Result<Command> {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
     }
-    // A process of another group that reads the terminal is stopped.
+    // A process that reads the terminal from another process group would be stopped.
     command.stdin(Stdio::null());
     if let Some(token) = &job.token {
         command.env("PACELINE_TOKEN", token);
     }
-    // As torchrun: several ranks with a thread per core each would fight over the cores.
+    // As in torchrun: several ranks with one thread per core each would compete for the cores.
     for variable in ["OMP_NUM_THREADS", "RAYON_NUM_THREADS"] {
         if job.start.processes() > 1 && std::env::var_os(variable).is_none() {
             command.env(variable, "1");
@@ -280,6 +280,6 @@ fn describe_failure(rank: u32, status: ExitStatus, tails: &[Tail]) -> String {
     let how = how_it_ended(status);
     let lines = tails.get(rank as usize).map(Tail::lines).unwrap_or_default();
     let said =
-        if lines.is_empty() { "It had printed nothing.".into() } else { format!("Its last lines:\n{lines}") };
-    format!("rank {rank} {how}; it was the first to fail. {said}")
+        if lines.is_empty() { "It printed nothing.".into() } else { format!("Its last lines:\n{lines}") };
+    format!("rank {rank} was the first to fail: it {how}. {said}")
 }

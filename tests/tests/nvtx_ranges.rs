@@ -56,7 +56,7 @@ fn calls_of_the_real_nccl_and_the_jobs_own_ranges_become_steps() -> anyhow::Resu
         let Some(wheel) = nvidia::wheel(package, release)? else { return Ok(()) };
         let nccl = wheel.join("nvidia/nccl/lib/libnccl.so.2");
         let (report, sizes, printed) = observed(&job, &nccl, &[])?;
-        ensure!(printed.contains("if the job marks them as NVTX ranges"), "{printed}");
+        ensure!(printed.contains("if the job marks them with NVTX ranges"), "{printed}");
         let steps = report["steps"].as_f64().unwrap_or_default();
         ensure!(steps > 50.0, "NCCL {release}: {report}\n{printed}");
         let step = report["local_step_time_ns"]["median"].as_f64().unwrap_or_default() / 1e6;

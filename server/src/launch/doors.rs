@@ -1,4 +1,5 @@
-//! What a job that knows nothing of Paceline is given so that it is observed, and what can be said of it beforehand.
+//! The hooks of an unmodified job: the environment variables that load the agent into the job, and a description of
+//! what will be observed.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -9,29 +10,29 @@ use anyhow::Context as _;
 use gpu::nccl::{self, NcclFacts, NoNccl};
 use tempfile::TempDir;
 
-/// The library that is loaded into such a job.
+/// The library that is loaded into the job.
 const LIBRARY: &str = "libpaceline_agent.so";
-/// Names it where it is not beside this program.
+/// The variable with the path of the library, if it is not in the directory of this program.
 const LIBRARY_VARIABLE: &str = "PACELINE_AGENT_LIBRARY";
 const PLUGIN_VARIABLE: &str = "NCCL_PROFILER_PLUGIN";
 const RANGES_VARIABLE: &str = "NVTX_INJECTION64_PATH";
 const DRIVER_VARIABLE: &str = "CUDA_INJECTION64_PATH";
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 const PYTHON_VARIABLE: &str = "PYTHONPATH";
-/// What every Python of the job runs at its start.
-const SITE: &str = include_str!("../../../doors/python/sitecustomize.py");
+/// The module that every Python process of the job runs when it starts.
+const SITE: &str = include_str!("../../../attach/python/sitecustomize.py");
 
-/// The doors of a job. They close when this is dropped.
+/// The hooks of a job. Dropping the value removes the files that the hooks need.
 #[derive(Debug, Default)]
 pub struct Doors {
-    /// Variables for its processes.
+    /// The environment variables for the job's processes.
     pub environment: Vec<(OsString, OsString)>,
-    /// What will be observed and what cannot be, a line each.
+    /// The description of what will be observed and what cannot be, in lines.
     pub told: Vec<String>,
     python: Option<TempDir>,
 }
 
-/// What the job's environment has for other tools already.
+/// The values of the hooks' variables that the environment already has for other tools.
 #[derive(Default)]
 struct Taken {
     plugin: Option<OsString>,
@@ -53,10 +54,10 @@ impl Taken {
 }
 
 impl Doors {
-    /// What the environment of this process, which the job inherits, allows.
+    /// Returns the hooks that the environment of this process allows. The job inherits that environment.
     ///
     /// # Errors
-    /// When there is no library to load.
+    /// Returns an error if the library is not found, or if the Python module cannot be written.
     pub fn find() -> anyhow::Result<Self> {
         let library = library()?;
         let taken = Taken::of_environment(&library);
@@ -66,7 +67,7 @@ impl Doors {
         Ok(doors)
     }
 
-    /// PyTorch is asked from Python, by a module in a folder that lives as long as these doors.
+    /// Adds the PyTorch hooks, which a Python module installs. The module's folder exists as long as this value.
     fn open_pytorch(&mut self, library: OsString) -> anyhow::Result<()> {
         let folder = tempfile::Builder::new().prefix("paceline-python-").tempdir()?;
         let file = folder.path().join("sitecustomize.py");
@@ -75,7 +76,7 @@ impl Doors {
         self.environment.push((PYTHON_VARIABLE.into(), found_first));
         self.environment.push((LIBRARY_VARIABLE.into(), library));
         self.told.push(
-            "Observing collectives of PyTorch 2.14 and later that gloo carries, and waits for its data loaders"
+            "Observing the collectives of PyTorch over gloo (2.14 and later), and waits for its data loaders"
                 .into(),
         );
         self.python = Some(folder);
@@ -86,7 +87,8 @@ impl Doors {
         if let Some(taken) = taken.plugin {
             let other = taken.to_string_lossy();
             let told = format!(
-                "Not observed: {PLUGIN_VARIABLE} is {other}, and NCCL has one profiler: unset it to observe the job"
+                "Not observed: {PLUGIN_VARIABLE} is {other}, and NCCL loads only one profiler: unset it to observe the \
+                 job"
             );
             return Self { told: vec![told], ..Self::default() };
         }
@@ -95,7 +97,7 @@ impl Doors {
         doors.told.push(match nccl {
             Ok(nccl) => of_release(nccl),
             Err(reason) => format!(
-                "Observing the collectives of NCCL, if the job brings one from 2.23 on; here is none ({reason})"
+                "Observing the collectives of NCCL, if the job has NCCL 2.23 or later; none was found here ({reason})"
             ),
         });
         if nccl.is_ok_and(|nccl| nccl.version.needs_events()) {
@@ -103,31 +105,32 @@ impl Doors {
         }
         match taken.ranges {
             Some(other) => doors.told.push(format!(
-                "Not observed: the job's NVTX ranges ({RANGES_VARIABLE} is {}, and NVTX has one receiver)",
+                "Not observed: the job's NVTX ranges ({RANGES_VARIABLE} is {}, and NVTX has only one receiver)",
                 other.to_string_lossy()
             )),
             None => {
                 doors.environment.push((RANGES_VARIABLE.into(), library.clone()));
                 doors.told.push(
-                    "Observing waits for input and copies to the device, if the job marks them as NVTX ranges".into(),
+                    "Observing input and copies to the device, if the job marks them with NVTX ranges".into(),
                 );
             }
         }
         match taken.driver {
             Some(other) => doors.told.push(format!(
-                "Not observed: devices of ranks that do not use NCCL ({DRIVER_VARIABLE} is {}, and CUDA loads one tool)",
+                "Not observed: the devices of ranks without NCCL ({DRIVER_VARIABLE} is {}, and CUDA loads only one \
+                 injection library)",
                 other.to_string_lossy()
             )),
             None => {
                 doors.environment.push((DRIVER_VARIABLE.into(), library.clone()));
-                doors.told.push("Observing the devices of ranks that do not use NCCL, once they use CUDA".into());
+                doors.told.push("Observing the devices of ranks without NCCL, once they use CUDA".into());
             }
         }
         doors
     }
 }
 
-/// What is there already stays, behind it.
+/// Returns a list with `first` in front of the entries in `others`.
 fn before(first: &OsStr, others: Option<OsString>, separator: &str) -> OsString {
     let mut list = first.to_owned();
     if let Some(others) = others.filter(|others| !others.is_empty()) {
@@ -137,24 +140,24 @@ fn before(first: &OsStr, others: Option<OsString>, separator: &str) -> OsString 
     list
 }
 
-/// What can be seen of one release of NCCL.
+/// Returns a sentence on how the collectives of a release of NCCL are observed.
 fn of_release(nccl: &NcclFacts) -> String {
     let release = format!("NCCL {}", nccl.version);
     let by_events = |why: &str| {
         format!(
-            "Observing the collectives of {release}, by events around its calls ({PRELOAD_VARIABLE}): {why}"
+            "Observing the collectives of {release} by CUDA events around its calls ({PRELOAD_VARIABLE}): {why}"
         )
     };
     if let Some(trouble) = nccl.known_trouble.filter(|trouble| trouble.keeps_plugin_off) {
-        return by_events(&format!("with its profiler interface {}", trouble.what));
+        return by_events(&format!("its profiler interface is not used, because {}", trouble.what));
     }
     match nccl.profiler_api {
-        None => by_events("it has no profiler interface (2.23 and later have)"),
-        Some(1 | 2) => by_events("its profiler interface does not say when they run (2.26 and later do)"),
+        None => by_events("it has no profiler interface (2.23 and later have one)"),
+        Some(1 | 2) => by_events("its profiler interface does not report when they run (2.26 and later do)"),
         Some(3) => {
-            format!("Observing the collectives of {release}, by the host's clock, late by the time of a poll")
+            format!("Observing the collectives of {release} by the host's clock, delayed by up to one poll")
         }
-        Some(_) => format!("Observing the collectives of {release}, by the GPU's own clock"),
+        Some(_) => format!("Observing the collectives of {release} by the GPU's own clock"),
     }
 }
 
@@ -170,8 +173,8 @@ fn library() -> anyhow::Result<PathBuf> {
         .flat_map(|folder| [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY)]);
     beside.into_iter().find_map(|path| path.canonicalize().ok()).with_context(|| {
         format!(
-            "{LIBRARY} is not beside {}: build it (cargo build --release -p paceline-doors), or name it in \
-             {LIBRARY_VARIABLE}",
+            "cannot find {LIBRARY} next to {}: build it (cargo build --release -p paceline-attach), or set \
+             {LIBRARY_VARIABLE} to its path",
             own.display()
         )
     })
@@ -200,19 +203,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_release_of_nccl_allows_is_said() {
-        assert!(told(22105).contains("2.21.5, by events around its calls (LD_PRELOAD): it has no profiler"));
-        assert!(told(22403).contains("by events around its calls"));
+    fn the_description_says_how_each_release_of_nccl_is_observed() {
+        assert!(told(22105).contains("2.21.5 by CUDA events around its calls (LD_PRELOAD): it has no"));
+        assert!(told(22403).contains("by CUDA events around its calls"));
         assert!(told(22602).contains("host's clock"));
-        assert!(
-            told(22707)
-                .contains("by events around its calls (LD_PRELOAD): with its profiler interface proxy")
-        );
+        assert!(told(22707).contains("(LD_PRELOAD): its profiler interface is not used, because proxy"));
         assert!(told(22809).contains("GPU's own clock"));
     }
 
     #[test]
-    fn other_tools_keep_what_they_have() {
+    fn variables_that_other_tools_use_are_left_alone() {
         let reason = nccl::NoNccl::Refused { code: 3 };
         let of = |taken| Doors::of(&"a.so".into(), taken, Err(&reason));
         let other = || Some("/opt/other.so".into());
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_preloaded_stays_behind_the_library() {
+    fn other_preloaded_libraries_stay_after_the_agents() {
         let taken = Taken { preload: Some("libjemalloc.so".into()), ..Taken::default() };
         let doors = Doors::of(&"a.so".into(), taken, Ok(&release(22005)));
         assert!(doors.environment.contains(&("LD_PRELOAD".into(), "a.so libjemalloc.so".into())));

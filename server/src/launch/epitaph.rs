@@ -1,4 +1,4 @@
-//! What a launcher says of ranks that ended badly: a rank that was killed cannot say goodbye itself.
+//! End-of-run messages for failed ranks, sent by the launcher. A rank that was killed cannot send its own.
 
 use std::process::ExitStatus;
 use std::time::{Duration, SystemTime};
@@ -9,10 +9,11 @@ use wire::ids::{BatchSeq, Incarnation, Rank};
 
 use super::{Job, how_it_ended};
 
-/// The server has this long; a job's end does not wait for it longer.
+/// The time limit for each request to the server, so an unreachable server does not delay the end of a job.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// Sends one goodbye for each of `failed`, of so many ranks. A server that cannot be reached finds out by silence.
+/// Sends an end-of-run message for each of the `failed` ranks of a job with `ranks` ranks. A server that cannot be
+/// reached notices the failure later, because the ranks are silent.
 pub(super) async fn send(job: &Job, ranks: u32, failed: &[(u32, ExitStatus)]) {
     let url = job.server.clone();
     let authorization = job.token.as_ref().map(|token| format!("Bearer {token}"));
@@ -25,7 +26,7 @@ pub(super) async fn send(job: &Job, ranks: u32, failed: &[(u32, ExitStatus)]) {
         let client = client();
         let with = |name: &str, value: &Option<String>| value.clone().map(|value| (name.to_owned(), value));
         let header = with("authorization", &authorization);
-        // A job that sent no records has no run, and gets none by this.
+        // A job that sent no records has no run on the server, and these messages must not create one.
         let mut known = client.get(format!("{url}/api/v1/runs/{run}/summary"));
         if let Some((name, value)) = &header {
             known = known.header(name, value);
@@ -38,14 +39,14 @@ pub(super) async fn send(job: &Job, ranks: u32, failed: &[(u32, ExitStatus)]) {
             if let Some((name, value)) = &header {
                 post = post.header(name, value);
             }
-            // See above: silence says the same, only later.
+            // If the server cannot be reached, it notices the failure later, because the rank is silent.
             let _unreachable = post.send(frame.as_slice());
         }
     };
     let _panicked = tokio::task::spawn_blocking(work).await;
 }
 
-/// A client for the launcher's few requests.
+/// Returns an HTTP client for the launcher's requests.
 pub(crate) fn client() -> ureq::Agent {
     ureq::Agent::config_builder().timeout_global(Some(ANSWER_WITHIN)).proxy(None).build().new_agent()
 }
@@ -56,7 +57,7 @@ fn goodbye(job: &Job, (rank, ranks): (u32, u32), status: ExitStatus) -> Batch {
         run: job.run.clone(),
         rank: Rank(rank),
         world_size: ranks,
-        // Later than any life of the rank: those are numbered by the time they began.
+        // Incarnations are numbered by the time when they began, so this one is newer than all of the rank's own.
         incarnation: Incarnation(((since_epoch.as_micros() as u64) << 12) | 0xfff),
         seq: BatchSeq(0),
         anchor: ClockAnchor { mono: MonoNanos(0), unix: UnixNanos(since_epoch.as_nanos() as i64) },

@@ -1,4 +1,4 @@
-//! The ranks' output: each line with its rank in front, in the rank's colour, never two lines mixed.
+//! The output of ranks. Each line is prefixed with its rank in the rank's color, and lines are never mixed.
 
 use std::collections::VecDeque;
 use std::io::{IsTerminal as _, Write as _};
@@ -9,13 +9,13 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 use tokio::process::Child;
 use tokio::task::JoinSet;
 
-/// Lines kept of each rank, to show when it fails.
+/// The number of lines that are retained per rank, to be shown if it fails.
 const TAIL_LINES: usize = 20;
-/// A line longer than this is shown in pieces.
+/// The longest line, in bytes. Longer lines are split.
 const MOST_LINE_BYTES: usize = 16 << 10;
-/// Pipes may be held open by grandchildren; the launcher does not wait for them longer than this.
+/// The time to wait for the end of output after all ranks have ended. Other processes may still hold the pipes open.
 const DRAIN_WITHIN: Duration = Duration::from_secs(2);
-/// ANSI colours that read on light and dark: cyan, yellow, magenta, green, blue, red.
+/// ANSI colors that are legible on light and on dark backgrounds: cyan, yellow, magenta, green, blue, red.
 const COLOURS: [u8; 6] = [36, 33, 35, 32, 34, 31];
 
 /// The last lines of one rank.
@@ -33,14 +33,14 @@ impl Tail {
         lines.push_back(line.to_owned());
     }
 
-    /// The lines, indented.
+    /// Returns the lines, indented.
     pub(super) fn lines(&self) -> String {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
     }
 }
 
-/// Prints for all ranks.
+/// The printer of all ranks' output.
 pub(super) struct Output {
     width: usize,
     colours: bool,
@@ -54,7 +54,7 @@ impl Output {
         Self { width, colours, readers: Mutex::default() }
     }
 
-    /// Follows a rank's two streams.
+    /// Starts to print a rank's standard output and standard error. Returns the tail of both.
     pub(super) fn follow(&self, rank: u32, child: &mut Child) -> Tail {
         let tail = Tail::default();
         let width = self.width;
@@ -74,18 +74,18 @@ impl Output {
         tail
     }
 
-    /// Waits until all that the ranks wrote is printed.
+    /// Waits until all output of the ranks is printed, but at most for [`DRAIN_WITHIN`].
     pub(super) async fn finish(&self) {
         let mut readers = std::mem::take(&mut *self.readers.lock().unwrap_or_else(PoisonError::into_inner));
         let all = async { while readers.join_next().await.is_some() {} };
-        // Whoever still holds a pipe then is not one of the ranks.
+        // A process that holds a pipe open after this time is not a rank.
         let _held_open = tokio::time::timeout(DRAIN_WITHIN, all).await;
     }
 
-    /// A line of the launcher's own.
+    /// Prints a line of the launcher itself to standard error.
     pub(super) fn say(&self, text: &str) {
         let (on, off) = if self.colours { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
-        // There is nobody to tell when standard error is closed.
+        // If standard error is closed, the line is lost.
         let _closed = writeln!(std::io::stderr().lock(), "{on}paceline: {text}{off}");
     }
 }
@@ -116,6 +116,6 @@ fn show(line: &[u8], prefix: &str, tail: &Tail) {
     let text = String::from_utf8_lossy(line);
     let text = text.trim_end_matches('\r');
     tail.push(text);
-    // A reader that went away ends the printing, not the job.
+    // If standard output is closed, the line is lost. The job continues.
     let _closed = writeln!(std::io::stdout().lock(), "{prefix}{text}");
 }

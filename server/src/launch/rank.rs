@@ -1,4 +1,4 @@
-//! What a rank's process does before it becomes the rank's command.
+//! The start of a rank: ties the process to its launcher, then replaces it by the rank's command.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -8,19 +8,19 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
-/// Names the launcher's process id.
+/// The variable with the launcher's process id.
 pub(super) const PARENT: &str = "PACELINE_LAUNCHER_PID";
 
-/// Asks to be killed when the launcher dies, however it dies, then becomes the command. A launcher that was
-/// killed would otherwise leave its ranks running.
+/// Asks the kernel to kill this process when the launcher dies, then replaces the process by the command. Otherwise a
+/// launcher that is killed would leave its ranks running.
 ///
 /// # Errors
-/// When the launcher is gone already, or the command cannot be run.
+/// Returns an error if the launcher is already gone, or if the command cannot be run.
 pub fn become_command(command: &[OsString]) -> anyhow::Result<Infallible> {
     set_parent_process_death_signal(Some(Signal::KILL)).context("cannot tie this rank to its launcher")?;
     let launcher = std::env::var(PARENT).ok().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
     if launcher.is_some() && getppid() != launcher {
-        bail!("the launcher is gone");
+        bail!("the launcher has exited");
     }
     let (program, arguments) = command.split_first().context("no command")?;
     let error = Command::new(program).args(arguments).env_remove(PARENT).exec();
