@@ -1,7 +1,7 @@
-//! What is left after a run: its steps in four formats for other tools, and its report for people.
+//! Exports: the steps of a run in four formats for other tools, and its report as text, Markdown and HTML.
 //!
-//! Every format is written from the one model of [`model`], step by step, so that a file may be larger than
-//! memory. Ranks whose clock is not aligned cannot be placed and are left out of all of them.
+//! All formats are written from the same [`model`], step by step, so a file may be larger than memory. Ranks whose
+//! clock is not aligned cannot be placed in time and are left out of every format.
 
 pub mod chrome;
 pub mod comparison;
@@ -19,17 +19,17 @@ use wire::ids::Step;
 use wire::live::Waterfall;
 use wire::views::RunSummary;
 
-/// Steps an export holds when none are named.
+/// The number of steps that are exported by default.
 pub const USUALLY_EXPORTED: u64 = 50;
 
-/// What a file is for.
+/// The format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// A trace for <https://ui.perfetto.dev>: a process per rank, arrows join a collective over the ranks
+    /// Trace for <https://ui.perfetto.dev>, with arrows between the slices of a collective
     Perfetto,
-    /// A trace in the shape of PyTorch's profiler, for HolisticTraceAnalysis and chrome://tracing
+    /// Trace in the format of PyTorch's profiler, for HolisticTraceAnalysis and chrome://tracing
     Chrome,
-    /// One row a bucket, step and rank, for `DuckDB`, Polars or Spark
+    /// One row per bucket, step and rank, for `DuckDB`, Polars or Spark
     Parquet,
     /// The same rows as text
     Csv,
@@ -39,7 +39,7 @@ impl Format {
     /// All formats.
     pub const ALL: [Self; 4] = [Self::Perfetto, Self::Chrome, Self::Parquet, Self::Csv];
 
-    /// The name as it is asked for.
+    /// Returns the name of the format in arguments and queries.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Format {
         }
     }
 
-    /// How files of it end.
+    /// Returns the file extension, without a dot.
     #[must_use]
     pub fn extension(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ impl Format {
         }
     }
 
-    /// Its media type.
+    /// Returns the media type.
     #[must_use]
     pub fn media_type(self) -> &'static str {
         match self {
@@ -73,28 +73,28 @@ impl Format {
     }
 }
 
-/// Why there is nothing to export.
+/// The reason why nothing can be exported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// No such format.
-    #[error("format {0:?}: there are perfetto, chrome, parquet and csv")]
+    /// The format does not exist.
+    #[error("unknown format {0:?}: use perfetto, chrome, parquet or csv")]
     Format(String),
-    /// Not a range.
-    #[error("steps {0:?}: write A..B, for instance 100..120, both ends included")]
+    /// The text is not a range of steps.
+    #[error("invalid steps {0:?}: write A..B, for instance 100..120, both ends included")]
     Steps(String),
     /// The run has no step yet.
     #[error("run {0} has no steps yet")]
     NoSteps(String),
-    /// None of the steps is there.
-    #[error("run {run} has no steps {first} to {last} that can be placed in time; its newest is {newest}")]
+    /// The run has no step of the range, or no such step with an aligned clock.
+    #[error("run {run} has no steps from {first} to {last} with an aligned clock; its newest is {newest}")]
     NothingThere {
         /// The run.
         run: String,
-        /// The first step that was asked for.
+        /// The first step of the range.
         first: Step,
-        /// The last.
+        /// The last step of the range.
         last: Step,
-        /// The newest step there is.
+        /// The newest step of the run.
         newest: u64,
     },
 }
@@ -108,10 +108,11 @@ impl FromStr for Format {
     }
 }
 
-/// The steps to export of a run: `A..B`, both ends included, or its newest few.
+/// Parses the range of steps to export: `A..B`, both ends included. Without `text`, returns the newest
+/// [`USUALLY_EXPORTED`] steps of the run.
 ///
 /// # Errors
-/// When the text is not two numbers, the first not above the second; when the run has no steps.
+/// Returns an error if the text is not two numbers in ascending order, or if the run has no steps.
 pub fn range(text: Option<&str>, summary: &RunSummary) -> Result<(Step, Step), Refusal> {
     let newest = summary.last_step.ok_or_else(|| Refusal::NoSteps(summary.run.to_string()))?;
     let Some(text) = text else {
@@ -122,24 +123,24 @@ pub fn range(text: Option<&str>, summary: &RunSummary) -> Result<(Step, Step), R
     range.map(|(from, to)| (Step(from), Step(to))).ok_or_else(|| Refusal::Steps(text.to_owned()))
 }
 
-/// Writes steps in one format, as they come.
-#[allow(clippy::large_enum_variant, reason = "there is one for each file, and it stays where it is")]
+/// A writer of steps in one of the formats.
+#[allow(clippy::large_enum_variant, reason = "there is one writer per file, and it is not moved")]
 pub enum Writer<W: Write + Send> {
-    /// For Perfetto.
+    /// A trace for Perfetto.
     Perfetto(perfetto::Writer<W>),
-    /// All ranks in one file.
+    /// A Chrome trace, all ranks in one file.
     Chrome(chrome::Writer<W>),
-    /// Rows.
+    /// Rows in Parquet.
     Parquet(parquet::Writer<W>),
     /// Rows as text.
     Csv(csv::Writer<W>),
 }
 
 impl<W: Write + Send> Writer<W> {
-    /// Begins a file. `rank` keeps only that rank.
+    /// Begins a file. If `rank` is given, only that rank is written.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn begin(format: Format, out: W, run: &RunSummary, rank: Option<u32>) -> io::Result<Self> {
         Ok(match format {
             Format::Perfetto => Self::Perfetto(perfetto::Writer::begin(out, run, rank)?),
@@ -149,10 +150,10 @@ impl<W: Write + Send> Writer<W> {
         })
     }
 
-    /// Adds a step; steps come in order.
+    /// Adds a step. Steps must be added in ascending order.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn step(&mut self, step: &Waterfall) -> io::Result<()> {
         match self {
             Self::Perfetto(writer) => writer.step(step),
@@ -162,10 +163,10 @@ impl<W: Write + Send> Writer<W> {
         }
     }
 
-    /// Ends the file and gives back what it was written to.
+    /// Ends the file and returns the underlying writer.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn finish(self) -> io::Result<W> {
         match self {
             Self::Perfetto(writer) => writer.finish(),

@@ -230,7 +230,7 @@ fn the_api_exports_the_same_and_refuses_in_sentences() -> anyhow::Result<()> {
         assert!(status == 200 && body.len() > length, "{query}: {status}, {} bytes", body.len());
     }
     for (run, query, status, words) in [
-        (id.as_str(), "format=pdf", 400, "there are perfetto, chrome, parquet and csv"),
+        (id.as_str(), "format=pdf", 400, "use perfetto, chrome, parquet or csv"),
         (id.as_str(), "steps=9..3", 400, "write A..B"),
         (id.as_str(), "steps=0..9999", 413, "at most 5000"),
         (id.as_str(), "steps=500..600", 404, "its newest is 99"),

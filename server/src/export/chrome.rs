@@ -1,10 +1,12 @@
-//! Traces in the shape of PyTorch's profiler (Kineto), which HolisticTraceAnalysis opens as they are.
+//! Traces in the format of PyTorch's profiler (Kineto), which HolisticTraceAnalysis opens without conversion.
 //!
-//! A rank's training thread is shown as stream 7 of a device, its communication thread as stream 20: forward,
-//! backward and optimizer are kernels on the one, less what the thread was blocked; all-reduces are kernels with an
-//! NCCL name on the other, since tools know collectives by it; each has the launch that Kineto would have recorded.
-//! Times are whole microseconds, rounded alike at both ends of every event: tools that meet fractions round each
-//! event inwards, which adds up over short collectives. The other formats have nanoseconds.
+//! A rank's training thread is shown as stream 7 of a device. Forward, backward and optimizer are kernels on it,
+//! without the time for which the thread was blocked. The communication thread is shown as stream 20. All-reduces are
+//! kernels on it, with an NCCL name by which tools recognize collectives. Each kernel has the launch that Kineto would
+//! have recorded.
+//!
+//! Times are whole microseconds, rounded in the same way at both ends of every event. Tools round fractional times
+//! inwards at each event, which adds up over short collectives. The other formats have nanoseconds.
 
 mod directory;
 
@@ -17,13 +19,14 @@ use wire::views::RunSummary;
 use super::model::{self, BucketRow, RankStep, Stretch};
 pub use directory::Directory;
 
-/// Kineto's usual numbers for the first compute and the first communication stream.
+/// The usual number of the first compute stream in Kineto's traces.
 const COMPUTE_STREAM: u32 = 7;
+/// The usual number of the first communication stream in Kineto's traces.
 const COMMUNICATION_STREAM: u32 = 20;
-/// Devices are numbered from 0; processes must not be taken for one. A server takes no run of so many ranks.
+/// The process id of rank 0. Devices use the ids from 0 on, and no run has so many ranks that the two ranges meet.
 const FIRST_PID: u32 = 1_000_000;
 
-/// All ranks in one file, for chrome://tracing and Perfetto; of one rank alone, a file as Kineto writes it.
+/// A writer of one file: with all ranks, for chrome://tracing and Perfetto, or with one rank, as Kineto writes it.
 pub struct Writer<W> {
     out: W,
     rank: Option<u32>,
@@ -35,7 +38,7 @@ impl<W: Write> Writer<W> {
     /// Begins the file.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn begin(mut out: W, run: &RunSummary, rank: Option<u32>) -> io::Result<Self> {
         let ranks: Vec<u32> =
             (0..run.ranks_expected).filter(|&of| rank.is_none_or(|only| only == of)).collect();
@@ -46,7 +49,7 @@ impl<W: Write> Writer<W> {
     /// Adds a step.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn step(&mut self, step: &Waterfall) -> io::Result<()> {
         for rank in model::ranks(step, self.rank) {
             self.chunk.clear();
@@ -57,26 +60,26 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Ends the file.
+    /// Ends the file and returns the underlying writer.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
         self.out.write_all(TAIL.as_bytes())?;
         Ok(self.out)
     }
 }
 
-/// What ends a file.
+/// The end of a file, after the last event.
 const TAIL: &str = "\n]}\n";
 
-/// What begins a file, up to the first event. Only a file of one rank says which rank it is.
+/// Returns the begin of a file, up to the first event. Only a file of one rank says which rank it is.
 fn head(run: &RunSummary, ranks: &[u32]) -> String {
     let devices: Vec<serde_json::Value> = ranks
         .iter()
         .map(|rank| serde_json::json!({ "id": rank, "name": "CPU threads of a rank", "totalGlobalMem": 0 }))
         .collect();
-    // HTA looks for the rank in the text, with a space after the colon as Kineto writes it.
+    // HolisticTraceAnalysis searches the text for the rank, with a space after the colon as Kineto writes it.
     let rank = if let [rank] = ranks { format!(", \"rank\": {rank}") } else { String::new() };
     let world_size = run.ranks_expected;
     let metadata: Vec<String> = ranks.iter().flat_map(|&rank| names(run, rank)).collect();
@@ -89,7 +92,7 @@ fn head(run: &RunSummary, ranks: &[u32]) -> String {
     )
 }
 
-/// Metadata events: what processes and threads are called.
+/// Returns the metadata events that name the processes and threads of a rank.
 fn names(run: &RunSummary, rank: u32) -> Vec<String> {
     let (pid, device) = (FIRST_PID + rank, rank);
     let event = |what: &str, pid: u32, tid: u32, key: &str, value: String| {
@@ -114,14 +117,14 @@ fn names(run: &RunSummary, rank: u32) -> Vec<String> {
     ]
 }
 
-/// Writes events of one rank; each begins with the comma that ends the one before.
+/// A writer of the events of one rank. Each event begins with the comma that ends the previous event.
 struct Events<'a> {
     out: &'a mut Vec<u8>,
-    /// Launches so far: each kernel and its launch share a number.
+    /// The number of launches so far. A kernel and its launch share this number.
     launches: &'a mut u64,
 }
 
-/// Whole microseconds of a begin and a duration.
+/// Returns the begin and the duration in whole microseconds.
 fn micros(begin: i64, end: i64) -> (i64, i64) {
     let (begin, end) = (begin.div_euclid(1_000), end.div_euclid(1_000));
     (begin, end - begin)
@@ -154,7 +157,7 @@ impl Events<'_> {
                 self.kernel(rank, "gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", COMPUTE_STREAM, span)?;
                 self.end()
             }
-            // What the processor does alone.
+            // The other parts run on the processor only.
             _ => {
                 let (pid, (ts, dur)) = (FIRST_PID + rank.rank, micros(span.0, span.1));
                 write!(
@@ -169,7 +172,7 @@ impl Events<'_> {
 
     fn bucket(&mut self, rank: &RankStep, bucket: &BucketRow) -> io::Result<()> {
         self.launch(rank, "cudaLaunchKernelExC", 2, bucket.launch)?;
-        // Kineto's kernels carry these arguments; ours, in nanoseconds, come after them.
+        // The first arguments are those of Kineto's kernels. Paceline's own follow them, in nanoseconds.
         let name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)";
         self.kernel(rank, "kernel", name, COMMUNICATION_STREAM, (bucket.start, bucket.end))?;
         write!(
@@ -190,7 +193,7 @@ impl Events<'_> {
         self.end()
     }
 
-    /// The call that a kernel is joined with; Kineto has one before each.
+    /// Writes the call that launches the next kernel, as Kineto records it before each kernel.
     fn launch(&mut self, rank: &RankStep, call: &str, tid: u32, at: i64) -> io::Result<()> {
         *self.launches += 1;
         let (pid, ts) = (FIRST_PID + rank.rank, at.div_euclid(1_000));
@@ -202,7 +205,7 @@ impl Events<'_> {
         )
     }
 
-    /// A kernel of the newest launch; [`Self::end`] closes it, after arguments of its own.
+    /// Begins the kernel of the newest launch. The caller may add arguments, and ends the kernel with [`Self::end`].
     fn kernel(
         &mut self,
         rank: &RankStep,

@@ -1,4 +1,4 @@
-//! A comparison for a terminal.
+//! The comparison of two runs as text for a terminal.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use wire::views::comparison::{Change, Compared, Comparison, Unit};
 
 use units::nanos;
 
-/// The comparison as a person reads it: the sentence first, then figure by figure.
+/// Returns the comparison as text: a sentence, then the figures.
 #[must_use]
 pub fn text(comparison: &Comparison) -> String {
     let mut out = String::new();
@@ -29,7 +29,7 @@ fn write(out: &mut String, comparison: &Comparison) -> std::fmt::Result {
         writeln!(out, "{}", line(row))?;
     }
     let lists =
-        [("Verdicts that are gone", &comparison.verdicts_gone), ("New verdicts", &comparison.verdicts_new)];
+        [("Verdicts only in a", &comparison.verdicts_gone), ("New verdicts", &comparison.verdicts_new)];
     for (title, sentences) in lists.into_iter().filter(|(_, sentences)| !sentences.is_empty()) {
         writeln!(out, "\n{title}:")?;
         for sentence in sentences {
@@ -39,7 +39,7 @@ fn write(out: &mut String, comparison: &Comparison) -> std::fmt::Result {
     writeln!(out, "\na: {}\nb: {}", comparison.a, comparison.b)
 }
 
-/// One row of the table.
+/// Returns one row of the table.
 fn line(row: &Compared) -> String {
     let difference = row.difference.map_or_else(|| "-".into(), |difference| signed(difference, row.unit));
     let noise = row.noise.map_or_else(String::new, |noise| format!("{:.1} %", noise * 100.0));
@@ -52,7 +52,7 @@ fn line(row: &Compared) -> String {
     format!("  {:24}{a:>14}{b:>14}{difference:>14}{noise:>10}{judged}", row.name)
 }
 
-/// A figure with its unit.
+/// Returns a figure with its unit, or `-` if it is not known.
 pub(crate) fn value(value: Option<f64>, unit: Unit) -> String {
     let Some(value) = value else { return "-".into() };
     match unit {
@@ -62,7 +62,8 @@ pub(crate) fn value(value: Option<f64>, unit: Unit) -> String {
     }
 }
 
-/// A difference: a share of the first value, a multiple where that says more, or points of a share.
+/// Returns a difference as text: points for a ratio, otherwise a percentage of the first value, or a multiple of it if
+/// the value has grown tenfold or more.
 pub(crate) fn signed(difference: f64, unit: Unit) -> String {
     match unit {
         Unit::Ratio => format!("{:+.1} points", difference * 100.0),

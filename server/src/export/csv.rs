@@ -1,4 +1,4 @@
-//! Bucket records as comma-separated text, a header first. What is not known is empty.
+//! Bucket records as comma-separated text with a header. Unknown values are empty.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use wire::live::Waterfall;
 
 use super::model::{self, COLUMNS};
 
-/// Writes rows as they come.
+/// A writer of rows as text.
 pub struct Writer<W> {
     out: W,
     rank: Option<u32>,
@@ -14,10 +14,10 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes the header.
+    /// Begins the file with its header. If `rank` is given, only that rank is written.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn begin(mut out: W, rank: Option<u32>) -> io::Result<Self> {
         writeln!(out, "{}", COLUMNS.join(","))?;
         Ok(Self { out, rank, line: Vec::new() })
@@ -26,7 +26,7 @@ impl<W: Write> Writer<W> {
     /// Adds a step.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn step(&mut self, step: &Waterfall) -> io::Result<()> {
         for rank in model::ranks(step, self.rank) {
             for bucket in &rank.buckets {
@@ -37,7 +37,7 @@ impl<W: Write> Writer<W> {
                     }
                     self.line.push(b',');
                 }
-                // The last comma ends the line.
+                // A newline replaces the last comma.
                 if let Some(last) = self.line.last_mut() {
                     *last = b'\n';
                 }
@@ -47,7 +47,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// What was written to.
+    /// Returns the underlying writer.
     #[must_use]
     pub fn finish(self) -> W {
         self.out

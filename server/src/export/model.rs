@@ -1,46 +1,46 @@
-//! What every export is written from: a step's slices and bucket records, rank by rank, on one clock.
+//! The model of all exports: the slices and bucket records of a step, rank by rank, on the server's clock.
 
 use std::ops::Range;
 
 use wire::live::{SliceKind, Waterfall};
 
-/// A stretch of one kind. Times are nanoseconds since the Unix epoch on the server's clock.
+/// A stretch of time of one kind. Times are in nanoseconds since the Unix epoch, on the server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// What it was spent on.
+    /// The kind of work or waiting.
     pub kind: SliceKind,
-    /// Its begin.
+    /// The begin.
     pub begin: i64,
-    /// Its end.
+    /// The end.
     pub end: i64,
 }
 
-/// One bucket of one rank: a row of the tables, a slice with parts of the traces. Durations are nanoseconds.
+/// A bucket of a rank: a row of the tables, and a slice with parts of the traces. Durations are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketRow {
-    /// Which bucket.
+    /// The index of the bucket.
     pub bucket: u32,
-    /// The collective's sequence number; equal on all ranks.
+    /// The sequence number of the collective, which is the same on all ranks.
     pub sequence: u64,
-    /// Payload.
+    /// The size of the payload, in bytes.
     pub bytes: u64,
-    /// When its last gradient was written.
+    /// The time when the last gradient was written.
     pub ready: i64,
-    /// When it was handed to the communicator.
+    /// The time when the bucket was handed to the communicator.
     pub launch: i64,
-    /// When its collective began.
+    /// The time when the collective began.
     pub start: i64,
-    /// When it ended.
+    /// The time when the collective ended.
     pub end: i64,
-    /// Wait for the last rank, by aligned clocks; `None` where they are not.
+    /// The wait for the last rank by aligned clocks, or `None` if the clocks are not aligned.
     pub wait: Option<i64>,
-    /// The same by durations alone.
+    /// The wait for the last rank by durations alone.
     pub wait_clock_free: Option<i64>,
-    /// The rest of its duration, after the better of the two waits.
+    /// The rest of the duration, after the better of the two waits.
     pub transfer: i64,
-    /// What of its duration lay behind compute.
+    /// The part of the duration during which the rank computes.
     pub hidden: i64,
-    /// What did not.
+    /// The part of the duration during which the rank does not compute.
     pub exposed: i64,
     parts: Range<usize>,
 }
@@ -52,13 +52,13 @@ pub struct RankStep {
     pub step: u64,
     /// The rank.
     pub rank: u32,
-    /// Its begin.
+    /// The begin of the step on this rank.
     pub begin: i64,
-    /// Its end.
+    /// The end of the step on this rank.
     pub end: i64,
-    /// Largest error of these times; `None` before the first probe of this rank's clock.
+    /// The largest error of these times, or `None` before the first probe of this rank's clock.
     pub clock_error_bound: Option<i64>,
-    /// What the training thread did.
+    /// The stretches of the training thread.
     pub training: Vec<Stretch>,
     /// The collectives.
     pub buckets: Vec<BucketRow>,
@@ -66,13 +66,13 @@ pub struct RankStep {
 }
 
 impl RankStep {
-    /// The stretches of a bucket, hidden or exposed, wait or transfer; and the wait in the queue before them.
+    /// Returns the stretches of a bucket: hidden and exposed wait and transfer, and the time in the queue before them.
     #[must_use]
     pub fn parts(&self, bucket: &BucketRow) -> &[Stretch] {
         &self.parts[bucket.parts.clone()]
     }
 
-    /// How many slices a trace of it has.
+    /// Returns the number of slices in a trace of this part of the step.
     #[must_use]
     pub fn slices(&self) -> usize {
         let queued = self.parts.iter().filter(|part| part.kind == SliceKind::Queued).count();
@@ -80,11 +80,11 @@ impl RankStep {
     }
 }
 
-/// The ranks of a step, in order. `rank` keeps only that one.
+/// Returns the ranks of a step in ascending order. If `rank` is given, returns only that rank.
 #[must_use]
 pub fn ranks(step: &Waterfall, rank: Option<u32>) -> Vec<RankStep> {
     let origin = i64::try_from(step.origin_unix_nanos).unwrap_or(i64::MAX);
-    // Times of a step are whole nanoseconds, and so few that a double holds each exactly.
+    // Times within a step are whole nanoseconds, and small enough for a double to represent exactly.
     let place = |nanos: f64| origin.saturating_add(nanos as i64);
     let mut ranks: Vec<RankStep> = (0..step.rank.len())
         .map(|row| RankStep {
@@ -97,7 +97,7 @@ pub fn ranks(step: &Waterfall, rank: Option<u32>) -> Vec<RankStep> {
         })
         .collect();
     let mut slices: Vec<usize> = (0..step.slice_row.len()).collect();
-    // They come in this order already; then this costs one pass.
+    // The slices are usually in this order already. Sorting them then costs one pass.
     slices.sort_by_key(|&at| (step.slice_row[at], step.slice_bucket[at].wrapping_add(1)));
     let mut parts_of = vec![0..0; step.bucket_row.len()];
     for at in slices {
@@ -151,12 +151,12 @@ fn bucket(
     }
 }
 
-/// A figure that may be missing.
+/// Returns a figure in whole nanoseconds, or `None` if it is missing.
 fn known(nanos: f64) -> Option<i64> {
     nanos.is_finite().then_some(nanos as i64)
 }
 
-/// The columns of the tables, in order. Times are nanoseconds since the Unix epoch on the server's clock.
+/// The columns of the tables, in order. Times are in nanoseconds since the Unix epoch, on the server's clock.
 pub const COLUMNS: [&str; 15] = [
     "step",
     "rank",
@@ -175,10 +175,10 @@ pub const COLUMNS: [&str; 15] = [
     "clock_error_bound_ns",
 ];
 
-/// Those that may be missing.
+/// The columns whose values may be missing.
 pub const OPTIONAL: [&str; 3] = ["wait_ns", "wait_clock_free_ns", "clock_error_bound_ns"];
 
-/// One row of the tables, in the order of [`COLUMNS`].
+/// Returns a row of the tables, in the order of [`COLUMNS`].
 #[must_use]
 pub fn row(step: &RankStep, bucket: &BucketRow) -> [Option<i64>; COLUMNS.len()] {
     let signed = |value: u64| Some(i64::try_from(value).unwrap_or(i64::MAX));

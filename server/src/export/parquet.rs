@@ -1,4 +1,4 @@
-//! Bucket records as Parquet: INT64 columns, delta-encoded and zstd-compressed, a row group at a time.
+//! Bucket records as Parquet: INT64 columns, delta-encoded and compressed with zstd, written one row group at a time.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use wire::views::RunSummary;
 
 use super::model::{self, COLUMNS, OPTIONAL};
 
-/// Rows of a group, which are in memory until it is full: 15 columns of 8 bytes are 16 MB.
+/// The number of rows in a group. A group is in memory until it is full: 15 columns of 8 bytes take 16 MB.
 const GROUP_ROWS: usize = 128 << 10;
 
-/// Writes rows as they come.
+/// A writer of rows as Parquet.
 pub struct Writer<W: Write + Send> {
     file: SerializedFileWriter<W>,
     rank: Option<u32>,
     columns: [Column; COLUMNS.len()],
 }
 
-/// The values of a column, without those that are missing, and where they are.
+/// The present values of a column, and for each row whether it has one.
 #[derive(Default)]
 struct Column {
     values: Vec<i64>,
@@ -33,10 +33,10 @@ struct Column {
 }
 
 impl<W: Write + Send> Writer<W> {
-    /// Begins the file; the run's id and name are in its metadata.
+    /// Begins the file. The id and name of the run are in its metadata.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn begin(out: W, run: &RunSummary, rank: Option<u32>) -> io::Result<Self> {
         let file = open(out, run).map_err(io::Error::other)?;
         Ok(Self { file, rank, columns: std::array::from_fn(|_| Column::default()) })
@@ -45,7 +45,7 @@ impl<W: Write + Send> Writer<W> {
     /// Adds a step.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn step(&mut self, step: &Waterfall) -> io::Result<()> {
         for rank in model::ranks(step, self.rank) {
             for bucket in &rank.buckets {
@@ -61,7 +61,7 @@ impl<W: Write + Send> Writer<W> {
     /// Writes the last group and the footer.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
         self.flush()?;
         self.file.into_inner().map_err(io::Error::other)

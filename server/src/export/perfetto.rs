@@ -1,9 +1,8 @@
-//! A trace for Perfetto: one process per rank with a compute and a communication track, buckets as slices with
-//! their figures as arguments, and flow arrows that join one collective over the ranks.
+//! Traces for Perfetto. Each rank is a process with a compute track and a communication track. Buckets are slices with
+//! their figures as arguments, and flow arrows connect the slices of a collective over all ranks.
 //!
-//! The message types are the part of `perfetto/trace/trace_packet.proto` and `track_event.proto` that is
-//! needed; their field numbers are Perfetto's public wire format. Names that come again are written once and
-//! referred to by number.
+//! The message types are the needed part of `perfetto/trace/trace_packet.proto` and `track_event.proto`. Their field
+//! numbers are Perfetto's public wire format. Repeated names are interned: written once and then referred to by number.
 
 mod proto;
 
@@ -20,16 +19,16 @@ use proto::{
     SLICE_BEGIN, SLICE_END, ThreadDescriptor, TracePacket, TrackDescriptor, TrackEvent,
 };
 
-/// Perfetto's number for time since boot; the trace's default clock.
+/// Perfetto's id of the clock that counts from boot, which is a trace's default clock.
 const BUILTIN_CLOCK_BOOTTIME: u32 = 6;
 const BUILTIN_CLOCK_REALTIME: u32 = 1;
-/// All packets are of one sequence: this writer's.
+/// The id of the packet sequence. This writer has only one.
 const SEQUENCE: u32 = 1;
 const SEQ_INCREMENTAL_STATE_CLEARED: u32 = 1;
 const SEQ_NEEDS_INCREMENTAL_STATE: u32 = 2;
-/// `Trace.packet`, length-delimited.
+/// The key of the field `Trace.packet`, which is length-delimited.
 const PACKET_KEY: u8 = 0x0a;
-/// Packets are gathered up to this size before they are written.
+/// The size up to which packets are collected before they are written, in bytes.
 const CHUNK: usize = 64 << 10;
 
 /// The arguments of a bucket's slice, in order.
@@ -60,7 +59,7 @@ impl Tracks {
     }
 }
 
-/// Names that were given a number, of one kind.
+/// The interned names of one kind.
 #[derive(Default)]
 struct Names {
     numbers: HashMap<String, u64>,
@@ -68,7 +67,7 @@ struct Names {
 }
 
 impl Names {
-    /// The number of a name; a new one is said with the next packet.
+    /// Returns the number of a name. A new name is written with the next packet.
     fn number(&mut self, name: &str) -> u64 {
         if let Some(&number) = self.numbers.get(name) {
             return number;
@@ -80,7 +79,7 @@ impl Names {
     }
 }
 
-/// Writes packets as steps come.
+/// A writer of a trace, packet by packet.
 pub struct Writer<W> {
     out: W,
     rank: Option<u32>,
@@ -90,15 +89,15 @@ pub struct Writer<W> {
     arguments: Names,
     kinds: [u64; SliceKind::ALL.len()],
     bucket_args: [u64; BUCKET_ARGS.len()],
-    /// By bucket: the numbers of its name, and of its name where it gets ready.
+    /// For each bucket, the numbers of its two names: for its slice, and for the instant when it is ready.
     buckets: HashMap<u32, (u64, u64)>,
 }
 
 impl<W: Write> Writer<W> {
-    /// Declares the tracks of all ranks.
+    /// Begins the trace and declares the tracks of all ranks. If `rank` is given, only that rank is written.
     ///
     /// # Errors
-    /// When they cannot be written.
+    /// Returns an error if the trace cannot be written.
     pub fn begin(out: W, run: &RunSummary, rank: Option<u32>) -> io::Result<Self> {
         let (mut events, mut arguments) = (Names::default(), Names::default());
         let mut writer = Self {
@@ -121,7 +120,7 @@ impl<W: Write> Writer<W> {
     /// Adds a step.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error if the trace cannot be written.
     pub fn step(&mut self, step: &Waterfall) -> io::Result<()> {
         if !self.begun {
             self.begun = true;
@@ -130,10 +129,10 @@ impl<W: Write> Writer<W> {
         model::ranks(step, self.rank).iter().try_for_each(|rank| self.rank(rank))
     }
 
-    /// Writes what is left.
+    /// Writes the remaining packets and returns the underlying writer.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error if the trace cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
         self.out.write_all(&self.buffer)?;
         Ok(self.out)
@@ -149,7 +148,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Ties the trace's clock to wall-clock time, so that Perfetto can show it.
+    /// Writes the packet that relates the trace's clock to wall-clock time, so Perfetto can show the time of day.
     fn first_packet(&mut self, origin: u64) -> io::Result<()> {
         let reading = |clock_id| ClockTime { clock_id: Some(clock_id), timestamp: Some(origin) };
         self.packet(&TracePacket {
@@ -164,7 +163,8 @@ impl<W: Write> Writer<W> {
 
     fn describe_rank(&mut self, run: &RunSummary, rank: u32) -> io::Result<()> {
         let tracks = Tracks::of(rank);
-        // Ranks of many hosts may share process ids; the rank stands in, one-based since 0 is the kernel's.
+        // Ranks on different hosts may have the same process id, so the rank is used instead. It counts from 1, because
+        // 0 is the kernel's process id.
         let pid = rank as i32 + 1;
         self.describe(TrackDescriptor {
             uuid: Some(tracks.process),
@@ -203,7 +203,7 @@ impl<W: Write> Writer<W> {
         let step = self.arguments.number("step");
         let bound = self.arguments.number("clock_error_bound_ns");
         let event = TrackEvent {
-            // No step comes again, so its name is written out.
+            // The name is not interned, because each step occurs only once.
             name: Some(format!("step {}", rank.step)),
             debug_annotations: vec![
                 DebugAnnotation {
@@ -239,7 +239,7 @@ impl<W: Write> Writer<W> {
         let event = TrackEvent {
             name_iid: Some(name),
             debug_annotations: self.bucket_arguments(bucket),
-            // One collective is one flow: Perfetto draws arrows between its slices. 0 is no flow.
+            // A collective is a flow: Perfetto draws arrows between its slices. The id 0 means no flow.
             flow_ids: vec![bucket.sequence + 1],
             ..TrackEvent::default()
         };
@@ -269,12 +269,12 @@ impl<W: Write> Writer<W> {
             int_value,
             ..DebugAnnotation::default()
         };
-        // A figure that is not known is left out.
+        // Unknown figures are left out.
         let known = self.bucket_args.iter().zip(values).filter(|(_, value)| value.is_some());
         known.map(argument).collect()
     }
 
-    /// A slice, and what lies in it.
+    /// Writes a slice, and the slices in it.
     fn slice(
         &mut self,
         track: u64,

@@ -1,4 +1,4 @@
-//! The model, the tables, and what is refused; traces have tests of their own.
+//! Tests of the model, the tables and the refusals. Traces have their own tests.
 
 use ::parquet::file::reader::{FileReader as _, SerializedFileReader};
 use ::parquet::record::RowAccessor as _;
@@ -29,7 +29,7 @@ pub(in crate::export) fn summary() -> RunSummary {
     }
 }
 
-/// Two ranks, one collective; the second rank's clock has no bound.
+/// Returns a step of two ranks with one collective. The second rank's clock has no error bound.
 pub(in crate::export) fn waterfall() -> Waterfall {
     let [backward, queued, wait, transfer] =
         [SliceKind::Backward, SliceKind::Queued, SliceKind::WaitHidden, SliceKind::TransferExposed]
@@ -60,7 +60,7 @@ pub(in crate::export) fn waterfall() -> Waterfall {
     }
 }
 
-/// One format's file of the step, all ranks or one.
+/// Returns the step as a file in a format, with all ranks or with one rank.
 pub(in crate::export) fn written(format: Format, rank: Option<u32>) -> Vec<u8> {
     let mut writer = Writer::begin(format, Vec::new(), &summary(), rank).expect("memory can be written");
     writer.step(&waterfall()).expect("memory can be written");
@@ -68,7 +68,7 @@ pub(in crate::export) fn written(format: Format, rank: Option<u32>) -> Vec<u8> {
 }
 
 #[test]
-fn a_buckets_parts_are_its_own_and_sum_to_its_duration() {
+fn the_parts_of_a_bucket_sum_to_its_duration() {
     assert!(waterfall().is_consistent());
     let ranks = model::ranks(&waterfall(), None);
     let bucket = &ranks[0].buckets[0];
@@ -76,14 +76,14 @@ fn a_buckets_parts_are_its_own_and_sum_to_its_duration() {
     assert_eq!(bucket.hidden + bucket.exposed, bucket.end - bucket.start);
     assert_eq!(ranks[0].parts(bucket).len(), 3);
     assert_eq!(ranks[0].training.len(), 1);
-    // The step, backward, the bucket and its two parts; time in the queue is no slice.
+    // The step, backward, the bucket and its two parts. Time in the queue is not a slice.
     assert_eq!((ranks[0].slices(), ranks[1].slices()), (5, 3));
     assert_eq!(model::ranks(&waterfall(), Some(1))[0].rank, 1);
 }
 
 #[test]
-fn a_table_has_a_header_and_a_row_a_bucket_and_what_is_unknown_is_empty() {
-    let text = String::from_utf8(written(Format::Csv, None)).expect("it is text");
+fn a_table_has_a_header_and_one_row_per_bucket_and_unknown_values_are_empty() {
+    let text = String::from_utf8(written(Format::Csv, None)).expect("CSV is text");
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], model::COLUMNS.join(","));
     let base = 1_790_000_000_000_000_000_i64;
@@ -103,16 +103,16 @@ fn a_table_has_a_header_and_a_row_a_bucket_and_what_is_unknown_is_empty() {
         lines[2]
     );
     assert_eq!(lines.len(), 3);
-    assert_eq!(String::from_utf8(written(Format::Csv, Some(1))).expect("it is text").lines().count(), 2);
+    assert_eq!(String::from_utf8(written(Format::Csv, Some(1))).expect("CSV is text").lines().count(), 2);
 }
 
 #[test]
-fn parquet_has_the_rows_of_the_text() {
+fn parquet_has_the_same_rows_as_csv() {
     let file = bytes::Bytes::from(written(Format::Parquet, None));
-    let reader = SerializedFileReader::new(file).expect("it is Parquet");
-    let text = String::from_utf8(written(Format::Csv, None)).expect("it is text");
-    let rows = reader.get_row_iter(None).expect("it has rows").map(|row| {
-        let row = row.expect("it can be read");
+    let reader = SerializedFileReader::new(file).expect("the file is Parquet");
+    let text = String::from_utf8(written(Format::Csv, None)).expect("CSV is text");
+    let rows = reader.get_row_iter(None).expect("the file has rows").map(|row| {
+        let row = row.expect("a row can be read");
         let value = |at: usize| row.get_long(at).map_or_else(|_| String::new(), |value| value.to_string());
         (0..row.len()).map(value).collect::<Vec<_>>().join(",")
     });
@@ -120,25 +120,25 @@ fn parquet_has_the_rows_of_the_text() {
     let metadata = reader.metadata().file_metadata();
     let names: Vec<&str> = metadata.schema_descr().columns().iter().map(|column| column.name()).collect();
     assert_eq!(names, model::COLUMNS);
-    let about = metadata.key_value_metadata().expect("it has metadata");
+    let about = metadata.key_value_metadata().expect("the file has metadata");
     assert!(about.iter().any(|pair| pair.key == "paceline.run" && pair.value.as_deref() == Some("r")));
 }
 
 #[test]
-fn many_steps_are_several_row_groups_without_loss() {
+fn many_steps_fill_several_row_groups_without_loss() {
     let mut writer =
         Writer::begin(Format::Parquet, Vec::new(), &summary(), None).expect("memory can be written");
     for step in 0..100_000 {
         writer.step(&Waterfall { step, ..waterfall() }).expect("memory can be written");
     }
     let file = bytes::Bytes::from(writer.finish().expect("memory can be written"));
-    let reader = SerializedFileReader::new(file).expect("it is Parquet");
+    let reader = SerializedFileReader::new(file).expect("the file is Parquet");
     assert_eq!(reader.metadata().num_row_groups(), 2);
     assert_eq!(reader.metadata().file_metadata().num_rows(), 200_000);
 }
 
 #[test]
-fn a_range_of_steps_is_two_numbers_in_order_or_the_newest_few() {
+fn a_range_is_two_ascending_numbers_and_the_newest_steps_by_default() {
     let newest = |last_step| RunSummary { last_step, ..summary() };
     assert_eq!(range(Some("3..9"), &summary()), Ok((Step(3), Step(9))));
     assert_eq!(range(None, &newest(Some(120))), Ok((Step(71), Step(120))));
@@ -150,10 +150,10 @@ fn a_range_of_steps_is_two_numbers_in_order_or_the_newest_few() {
 }
 
 #[test]
-fn a_format_that_is_none_is_told_which_there_are() {
+fn the_error_for_an_unknown_format_lists_the_formats() {
     for format in Format::ALL {
         assert_eq!(format.name().parse(), Ok(format));
-        let refusal = "pdf".parse::<Format>().expect_err("it is none").to_string();
+        let refusal = "pdf".parse::<Format>().expect_err("pdf is not a format").to_string();
         assert!(refusal.contains(format.name()), "{refusal}");
     }
 }

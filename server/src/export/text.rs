@@ -1,4 +1,4 @@
-//! The text that the command line prints: reports and the list of runs.
+//! Text of the command line: reports and the list of runs. Also escapes text for HTML.
 
 use std::fmt::Write as _;
 
@@ -6,13 +6,13 @@ use wire::views::{Report, RunSummary};
 
 use super::report::{document, terminal};
 
-/// The report as a person reads it: verdicts first, then what they rest on.
+/// Returns the report as text for a terminal: the verdicts, then the figures and tables behind them.
 #[must_use]
 pub fn report(report: &Report) -> String {
     terminal(&document(report))
 }
 
-/// The list of runs as a table.
+/// Returns the list of runs as a table.
 #[must_use]
 pub fn runs(runs: &[RunSummary]) -> String {
     let mut out =
@@ -31,7 +31,7 @@ pub fn runs(runs: &[RunSummary]) -> String {
     out
 }
 
-/// Text as markup that means only itself: names come from whoever started the job.
+/// Escapes text for HTML. Names of runs and kernels come from the job and are not trusted.
 #[must_use]
 pub fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());

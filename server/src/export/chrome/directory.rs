@@ -1,4 +1,4 @@
-//! A file per rank, as Kineto leaves them and HolisticTraceAnalysis wants them: `rank-N.json.gz`.
+//! A directory of Chrome traces with one file per rank, `rank-N.json.gz`, as HolisticTraceAnalysis expects.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -12,10 +12,10 @@ use wire::views::RunSummary;
 use super::{Events, TAIL, head};
 use crate::export::model;
 
-/// Text of a rank that waits to be compressed: with 4,096 ranks 256 MiB at most.
+/// The amount of text per rank that is compressed at once, in bytes. With 4,096 ranks it takes at most 256 MiB.
 const CHUNK: usize = 64 << 10;
 
-/// Writes all ranks at once. No file stays open: a run may have more ranks than a process may have files.
+/// A writer of all ranks. No file stays open, because a run may have more ranks than a process may open files.
 pub struct Directory {
     ranks: Vec<RankFile>,
 }
@@ -27,15 +27,15 @@ struct RankFile {
 }
 
 impl Directory {
-    /// Makes the directory and begins the files of `ranks`.
+    /// Creates the directory and begins the file of each rank.
     ///
     /// # Errors
-    /// When they cannot be written.
+    /// Returns an error if the directory or a file cannot be written.
     pub fn begin(path: &Path, run: &RunSummary) -> io::Result<Self> {
         fs::create_dir_all(path)?;
         let begin = |rank: u32| {
             let path = path.join(format!("rank-{rank}.json.gz"));
-            // An older file is replaced, not added to.
+            // An older file is replaced. Otherwise the new trace would be appended to it.
             fs::write(&path, b"")?;
             Ok(RankFile { path, waiting: head(run, &[rank]).into_bytes(), launches: 0 })
         };
@@ -45,7 +45,7 @@ impl Directory {
     /// Adds a step.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error if a file cannot be written.
     pub fn step(&mut self, step: &Waterfall) -> io::Result<()> {
         for rank in model::ranks(step, None) {
             let Some(file) = self.ranks.get_mut(rank.rank as usize) else { continue };
@@ -57,10 +57,10 @@ impl Directory {
         Ok(())
     }
 
-    /// Ends all files; how many there are.
+    /// Ends all files and returns their number.
     ///
     /// # Errors
-    /// When they cannot be written.
+    /// Returns an error if a file cannot be written.
     pub fn finish(mut self) -> io::Result<usize> {
         for file in &mut self.ranks {
             file.waiting.extend_from_slice(TAIL.as_bytes());
@@ -71,7 +71,7 @@ impl Directory {
 }
 
 impl RankFile {
-    /// Adds a gzip member: a file of several is one file to every reader.
+    /// Compresses the waiting text and appends it as a gzip member. Readers treat several members as one file.
     fn write_out(&mut self) -> io::Result<()> {
         let mut member = GzEncoder::new(Vec::new(), Compression::fast());
         member.write_all(&self.waiting)?;

@@ -1,4 +1,4 @@
-//! What Kineto's readers look for: metadata, kernels on streams, and the launches they are joined with.
+//! Tests of Chrome traces: metadata, kernels on streams, and the launches of kernels.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -10,16 +10,16 @@ use crate::export::Format;
 use crate::export::tests::{summary, waterfall, written};
 
 fn parse(bytes: &[u8]) -> Value {
-    serde_json::from_slice(bytes).expect("it is JSON")
+    serde_json::from_slice(bytes).expect("the trace is JSON")
 }
 
 fn events<'a>(trace: &'a Value, category: &str) -> Vec<&'a Value> {
-    let events = trace["traceEvents"].as_array().expect("it has events");
+    let events = trace["traceEvents"].as_array().expect("the trace has events");
     events.iter().filter(|event| event["cat"] == category).collect()
 }
 
 #[test]
-fn a_rank_alone_says_which_it_is_and_each_kernel_has_its_launch() {
+fn a_file_of_one_rank_names_the_rank_and_each_kernel_has_a_launch() {
     let trace = parse(&written(Format::Chrome, Some(0)));
     assert_eq!(
         trace["distributedInfo"],
@@ -41,7 +41,7 @@ fn a_rank_alone_says_which_it_is_and_each_kernel_has_its_launch() {
 }
 
 #[test]
-fn times_are_whole_microseconds_and_what_is_unknown_is_left_out() {
+fn times_are_whole_microseconds_and_unknown_figures_are_left_out() {
     let trace = parse(&written(Format::Chrome, None));
     assert!(trace["distributedInfo"].get("rank").is_none());
     let kernels = events(&trace, "kernel");
@@ -52,19 +52,19 @@ fn times_are_whole_microseconds_and_what_is_unknown_is_left_out() {
 }
 
 #[test]
-fn a_directory_has_a_file_a_rank_however_often_it_was_written_out() {
-    let folder = tempfile::tempdir().expect("a folder can be made");
+fn a_directory_has_one_complete_file_per_rank() {
+    let folder = tempfile::tempdir().expect("a folder can be created");
     for _again in 0..2 {
-        let mut directory = Directory::begin(folder.path(), &summary()).expect("it can be made");
-        (0..300).for_each(|_| directory.step(&waterfall()).expect("it can be written"));
-        assert_eq!(directory.finish().expect("it can be written"), 2);
+        let mut directory = Directory::begin(folder.path(), &summary()).expect("the directory can be created");
+        (0..300).for_each(|_| directory.step(&waterfall()).expect("a step can be written"));
+        assert_eq!(directory.finish().expect("the files can be written"), 2);
     }
     for rank in 0..2 {
         let compressed =
-            std::fs::read(folder.path().join(format!("rank-{rank}.json.gz"))).expect("it is there");
+            std::fs::read(folder.path().join(format!("rank-{rank}.json.gz"))).expect("the file exists");
         let mut text = Vec::new();
-        flate2::read::MultiGzDecoder::new(&compressed[..]).read_to_end(&mut text).expect("it is gzip");
-        assert!(text.len() > 64 << 10, "it is written out more than once");
+        flate2::read::MultiGzDecoder::new(&compressed[..]).read_to_end(&mut text).expect("the file is gzip");
+        assert!(text.len() > 64 << 10, "the file has several gzip members");
         let trace = parse(&text);
         assert_eq!(trace["distributedInfo"]["rank"], rank);
         assert_eq!(events(&trace, "user_annotation").len(), 300);

@@ -1,8 +1,8 @@
-//! Perfetto's messages, as far as they are written here. Field numbers are those of its public `.proto` files.
+//! The messages of Perfetto that traces need. Field numbers are those of Perfetto's public `.proto` files.
 
 use prost::Message;
 
-/// Read only: a trace is written packet by packet.
+/// A whole trace. Used to read traces back; the writer writes single packets.
 #[cfg(test)]
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Trace {
@@ -36,7 +36,7 @@ pub(super) struct InternedData {
     pub(super) debug_annotation_names: Vec<InternedName>,
 }
 
-/// `EventName` and `DebugAnnotationName`, which are alike.
+/// The messages `EventName` and `DebugAnnotationName`, which have the same fields.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct InternedName {
     #[prost(uint64, optional, tag = "1")]
@@ -101,7 +101,7 @@ pub(super) struct TrackEvent {
     pub(super) track_uuid: Option<u64>,
     #[prost(string, optional, tag = "23")]
     pub(super) name: Option<String>,
-    // Perfetto declares them unpacked, and reads no others.
+    // Perfetto declares flow ids as unpacked, and ignores packed ones.
     #[prost(fixed64, repeated, packed = "false", tag = "47")]
     pub(super) flow_ids: Vec<u64>,
 }
@@ -116,7 +116,9 @@ pub(super) struct DebugAnnotation {
     pub(super) int_value: Option<i64>,
 }
 
-/// `TrackEvent.Type` of a slice's begin, its end, and a moment.
+/// The `TrackEvent.Type` of the begin of a slice.
 pub(super) const SLICE_BEGIN: i32 = 1;
+/// The `TrackEvent.Type` of the end of a slice.
 pub(super) const SLICE_END: i32 = 2;
+/// The `TrackEvent.Type` of an instant.
 pub(super) const INSTANT: i32 = 3;

@@ -1,4 +1,4 @@
-//! The trace read back: what opens closes, tracks are declared, collectives flow.
+//! Tests that read a Perfetto trace back: slices, tracks, names and flows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::export::Format;
 use crate::export::tests::written;
 
 #[test]
-fn what_opens_closes_in_order_on_declared_tracks_and_one_collective_is_one_flow() {
+fn slices_are_nested_on_declared_tracks_and_a_collective_is_one_flow() {
     let trace = Trace::decode(written(Format::Perfetto, None).as_slice()).unwrap();
     let declared: BTreeSet<u64> =
         trace.packet.iter().filter_map(|p| p.track_descriptor.as_ref()?.uuid).collect();
@@ -25,15 +25,15 @@ fn what_opens_closes_in_order_on_declared_tracks_and_one_collective_is_one_flow(
         };
         let depth = depth.entry(track).or_default();
         *depth += change;
-        assert!(*depth >= 0, "a slice closes that was not open");
+        assert!(*depth >= 0, "a slice that is not open ends");
         event.flow_ids.iter().for_each(|&flow| *flows.entry(flow).or_default() += 1);
     }
     assert!(depth.values().all(|&open| open == 0), "{depth:?}");
-    assert_eq!(flows, BTreeMap::from([(8, 2)]), "the collective of both ranks is one flow");
+    assert_eq!(flows, BTreeMap::from([(8, 2)]), "the collective of both ranks must be one flow");
 }
 
 #[test]
-fn names_are_said_before_they_are_used_and_figures_that_are_not_known_are_left_out() {
+fn names_are_written_before_their_use_and_unknown_figures_are_left_out() {
     let trace = Trace::decode(written(Format::Perfetto, None).as_slice()).unwrap();
     let (mut events, mut arguments) = (BTreeMap::new(), BTreeMap::new());
     let mut slices = Vec::new();
@@ -72,16 +72,17 @@ fn names_are_said_before_they_are_used_and_figures_that_are_not_known_are_left_o
 }
 
 #[test]
-fn flows_are_written_one_by_one_as_perfetto_reads_them() {
+fn flow_ids_are_not_packed() {
     let bytes = written(Format::Perfetto, None);
-    // Field 47, eight bytes: key 0xf9 0x02. Packed it would be 0xfa 0x02, which Perfetto skips.
+    // Field 47 with a value of eight bytes has the key 0xf9 0x02. The key of a packed field is 0xfa 0x02, which
+    // Perfetto ignores.
     let of =
         |key: [u8; 2]| bytes.windows(10).filter(|w| w[..2] == key && w[2..] == 8_u64.to_le_bytes()).count();
     assert_eq!(of([0xf9, 0x02]), 2);
 }
 
 #[test]
-fn one_rank_alone_is_declared_alone() {
+fn a_trace_of_one_rank_declares_only_that_rank() {
     let trace = Trace::decode(written(Format::Perfetto, Some(1)).as_slice()).unwrap();
     let processes: Vec<i32> =
         trace.packet.iter().filter_map(|p| p.track_descriptor.as_ref()?.process.as_ref()?.pid).collect();
