@@ -1,5 +1,5 @@
-//! The report as a document: what is said, in the order it is read. Terminal, Markdown and HTML are renderings of
-//! it, so that they cannot say different things.
+//! The report as a document: its sentences, figures and tables, in reading order. Terminal, Markdown and HTML render
+//! the same document, so they cannot differ in content.
 
 mod figures;
 mod groups;
@@ -17,81 +17,81 @@ pub use page::{groups_part, trust_part};
 pub use terminal::terminal;
 use units::nanos;
 
-/// A report for people.
+/// A report in words, before it is rendered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// The run's name.
+    /// The name of the run.
     pub name: String,
-    /// Its id.
+    /// The id of the run.
     pub run: String,
-    /// What it is a report of, a line each.
+    /// What the report covers, in lines.
     pub about: Vec<String>,
-    /// How the run failed, a hang, or that nothing stands out; empty where a verdict says what there is to say.
+    /// The failure or the hang of the run, or the sentence that nothing stands out. Empty if there is only a verdict.
     pub headlines: Vec<String>,
-    /// Those that are there before those that are over, each worst first.
+    /// The verdicts: active ones before resolved ones, and the worst first.
     pub verdicts: Vec<Statement>,
-    /// What is true and costs little.
+    /// The notes: effects that cost too little for a verdict.
     pub notes: Vec<Statement>,
-    /// What they rest on.
+    /// The figures and tables.
     pub sections: Vec<Section>,
 }
 
-/// A verdict.
+/// A verdict or a note.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
-    /// Who, what, and the cost.
+    /// The culprit, the cause and the cost, in a sentence.
     pub sentence: String,
-    /// Cause, confidence, and the cost on GPUs.
+    /// The cause, the confidence, the steps concerned, and the cost in hours of rank or GPU.
     pub details: String,
-    /// What speaks for it.
+    /// The evidence, in sentences.
     pub evidence: Vec<String>,
-    /// What speaks against it.
+    /// The counter-evidence, in sentences.
     pub counter_evidence: Vec<String>,
 }
 
-/// A part of the report.
+/// A section of the report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Section {
-    /// Its heading.
+    /// The heading.
     pub title: &'static str,
-    /// How to read it, or what it rests on; a sentence each.
+    /// Sentences on how to read the section, or on what it is based.
     pub about: Vec<String>,
-    /// What is in it.
+    /// The content.
     pub body: Body,
-    /// Whether a terminal shows it too; it has no room for all.
+    /// Whether a terminal shows the section. A terminal has no room for all sections.
     pub brief: bool,
 }
 
-/// What is in a section.
+/// The content of a section.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
     /// Names with their values.
     Figures(Vec<(String, String)>),
-    /// Rows and columns.
+    /// A table.
     Table(Table),
 }
 
-/// Rows and columns.
+/// A table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
-    /// Names of the columns; the first column names the rows.
+    /// The names of the columns. The first column names the rows.
     pub head: Vec<String>,
-    /// As many cells each as there are names.
+    /// The rows, with one cell per column.
     pub rows: Vec<Vec<Cell>>,
-    /// A terminal shows the first few rows as columns: it is narrow.
+    /// Whether a terminal, which is narrow, shows the first few rows as columns.
     pub sideways: bool,
-    /// Rows that are not shown, where there are too many.
+    /// The number of rows that are left out.
     pub left_out: usize,
-    /// The same as bars: per row its parts in nanoseconds, by [`wire::live::Part`].
+    /// The rows as bars: name and parts in nanoseconds, in the order of [`wire::live::Part`].
     pub bars: Vec<(String, [f64; 8])>,
 }
 
-/// What is in a cell.
+/// A cell of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell {
-    /// Text with its unit.
+    /// Text, with its unit.
     Text(String),
-    /// Counts in bins of a quarter of an octave, of waits and transfers.
+    /// The distributions of waits and transfers: counts in bins of a quarter octave.
     Histogram(wire::views::LatencyHistogram),
 }
 
@@ -101,7 +101,7 @@ impl<T: Into<String>> From<T> for Cell {
     }
 }
 
-/// Puts a report into words.
+/// Returns a report as a document.
 #[must_use]
 pub fn document(report: &Report) -> Document {
     let state = report.state.name();
@@ -173,8 +173,8 @@ fn statement(verdict: &Verdict, computed_on: ComputedOn) -> Statement {
         }
     });
     details.push_str(&match verdict.device_hours_per_day {
-        Some(hours) => format!("; {hours:.1} {} a day while it lasts", computed_on.hours()),
-        None => format!("; {} lost in all", nanos(verdict.lost_ns() as f64)),
+        Some(hours) => format!("; {hours:.1} {} per day while it lasts", computed_on.hours()),
+        None => format!("; {} lost in total", nanos(verdict.lost_ns() as f64)),
     });
     Statement {
         sentence: verdict.sentence.clone(),

@@ -1,11 +1,11 @@
-//! The figures of a run in words, and why some are not there.
+//! The figures of a run, and the reasons for missing figures.
 
 use wire::views::Report;
 
 use super::{Body, Section};
 use units::nanos;
 
-/// One line a figure; those that are not known are in [`missing`].
+/// Returns the section of the known figures, one line each. Figures that are not known are in [`missing`].
 pub(super) fn section(report: &Report) -> Section {
     let mut figures: Vec<(String, String)> = Vec::new();
     let mut add = |name: &str, value: Option<String>| {
@@ -16,7 +16,7 @@ pub(super) fn section(report: &Report) -> Section {
         "step time",
         report.period_ns.zip(report.step_time_ns).map(|(mean, time)| {
             let (median, p90, p99) = (nanos(time.median), nanos(time.p90), nanos(time.p99));
-            format!("{} mean (median {median}, 90 %: {p90}, 99 %: {p99})", nanos(mean))
+            format!("{} mean (median {median}, p90 {p90}, p99 {p99})", nanos(mean))
         }),
     );
     let unit = &report.sample_unit;
@@ -42,21 +42,21 @@ pub(super) fn section(report: &Report) -> Section {
 fn own_overhead(report: &Report) -> Option<String> {
     let own = report.own_overhead?;
     let (ratio, low, high) = (own.ratio * 100.0, own.low * 100.0, own.high * 100.0);
-    Some(format!("{ratio:.2} % (95 %: {low:.2} to {high:.2}, {} pairs)", own.pairs))
+    Some(format!("{ratio:.2} % (95 % interval {low:.2} to {high:.2}, {} pairs)", own.pairs))
 }
 
 fn comm_model(report: &Report) -> Option<String> {
     let model = report.comm_model.as_ref()?;
     let latency = nanos(model.alpha_seconds * 1e9);
-    // Buckets of like size on a busy machine show a latency and no slope.
+    // Buckets of similar size on a busy machine show a latency but no slope.
     let bandwidth = match 1e-9 / model.beta_seconds_per_byte {
         bandwidth if bandwidth.is_finite() => format!(" + bytes / {bandwidth:.2} GB/s"),
-        _ => ", whatever the size".into(),
+        _ => " for any size".into(),
     };
     Some(format!("{latency}{bandwidth} (fitted)"))
 }
 
-/// What is missing, each with its reason.
+/// Returns the section of the missing figures, each with its reason.
 pub(super) fn missing(report: &Report) -> Option<Section> {
     let reasons = report.missing.iter().map(|(name, reason)| (name.clone(), reason.clone())).collect();
     Some(Section { title: "Not known", about: Vec::new(), body: Body::Figures(reasons), brief: true })

@@ -1,4 +1,4 @@
-//! The table of groups: what collectives cost where a job has several kinds of parallelism.
+//! The table of groups: the cost of collectives in jobs with several kinds of parallelism.
 
 use wire::event::Function;
 use wire::views::{CollectiveCost, Group, GroupStats, OneGroup, Report};
@@ -7,20 +7,19 @@ use super::tables::{head, section};
 use super::{Cell, Section, Table};
 use units::{bytes, nanos, percent};
 
-/// Ranks of a group that are named one by one.
+/// The largest number of ranks of a group that are named one by one.
 const MOST_NAMED: u32 = 8;
 
-/// A row a shape, and below it one a group; nothing where all collectives are among all ranks.
+/// Returns the table of groups: a row per shape, followed by a row per group of that shape. Returns `None` if all
+/// collectives are among all ranks.
 pub(super) fn groups(report: &Report) -> Option<Section> {
     if report.groups.iter().all(|stats| stats.group.ranks == report.ranks) {
         return None;
     }
     let rows = report.groups.iter().flat_map(|stats| rows(stats, report.ranks)).collect();
     let left_out = report.groups.iter().map(|stats| stats.count as usize - stats.worst.len()).sum();
-    let names =
-        ["group", "does", "collectives", "size", "takes", "of it in the open", "waiting", "waits for"];
-    let about = "What a rank's collectives are in a step, the mean: over all groups of a shape, then for each, those whose \
-                 ranks wait longest first.";
+    let names = ["group", "functions", "collectives", "size", "time", "exposed", "wait", "latest rank"];
+    let about = "Means per rank and step, over all groups of a shape and then per group, longest wait first.";
     let table = Table { head: head(&names), rows, left_out, ..Table::default() };
     section("Groups", vec![about.to_owned()], false, table)
 }
@@ -54,7 +53,7 @@ fn row(name: String, functions: String, cost: &CollectiveCost, latest: String) -
     ]
 }
 
-/// Which ranks a group has, as far as its shape says.
+/// Returns the ranks of a group as text, as far as its shape determines them.
 fn ranks(group: Group, one: &OneGroup) -> String {
     let Group { ranks, stride } = group;
     let at = |position: u32| one.first.0 + position * stride;
@@ -70,7 +69,7 @@ fn ranks(group: Group, one: &OneGroup) -> String {
     }
 }
 
-/// Who is waited for most, and for how much of all waiting.
+/// Returns the rank that the others wait for most, with its share of all waiting.
 fn latest(one: &OneGroup) -> String {
     one.latest.map_or_else(String::new, |(rank, share)| format!("rank {rank} ({})", percent(share)))
 }

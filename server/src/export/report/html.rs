@@ -1,4 +1,5 @@
-//! The report as one HTML file: no scripts, nothing fetched, readable at 400 pixels, light and dark.
+//! The report as one HTML file without scripts or external resources. It is legible at a width of 400 pixels, and on
+//! light and dark backgrounds.
 
 use std::fmt::{self, Write as _};
 
@@ -12,7 +13,7 @@ use crate::export::text::plain;
 
 const STYLE: &str = include_str!("style.css");
 
-/// Renders it.
+/// Renders a report as an HTML file.
 #[must_use]
 pub fn html(document: &Document) -> String {
     let mut out = String::new();
@@ -80,7 +81,7 @@ fn section(out: &mut String, section: &Section) -> fmt::Result {
     writeln!(out, "</section>")
 }
 
-/// What the colours mean.
+/// Writes the legend of the colors.
 fn legend<const N: usize>(out: &mut String, of: [(Part, &str); N]) -> fmt::Result {
     writeln!(out, "<p class=\"legend\">")?;
     for (part, name) in of {
@@ -89,7 +90,8 @@ fn legend<const N: usize>(out: &mut String, of: [(Part, &str); N]) -> fmt::Resul
     writeln!(out, "</p>")
 }
 
-/// A stacked bar a row, all to one scale. Each is a picture of its own, so that text keeps its size on any screen.
+/// Writes a stacked bar per row, all with the same scale. Each bar is a separate SVG element, so text keeps its size on
+/// any screen.
 fn bars(out: &mut String, table: &Table) -> fmt::Result {
     let longest = table.bars.iter().map(|(_, parts)| parts.iter().sum::<f64>()).fold(0.0, f64::max);
     if longest <= 0.0 {
@@ -143,12 +145,12 @@ fn table(out: &mut String, table: &Table) -> fmt::Result {
     }
     writeln!(out, "</tbody>\n</table></div>")?;
     if table.left_out > 0 {
-        writeln!(out, "<p class=\"about\">{} more are not shown.</p>", table.left_out)?;
+        writeln!(out, "<p class=\"about\">{} more rows are not shown.</p>", table.left_out)?;
     }
     Ok(())
 }
 
-/// Waits and transfers, a column a bin; the tallest fills the height.
+/// Writes a histogram of waits and transfers, with one column per bin. The tallest column fills the height.
 fn histogram(out: &mut String, histogram: &LatencyHistogram) -> fmt::Result {
     let (bins, most) = (histogram.transfers.len(), histogram.transfers.iter().chain(&histogram.waits).max());
     let (Some(&most), Some(range)) = (most.filter(|&&most| most > 0), range(histogram)) else {

@@ -7,7 +7,7 @@ use wire::views::LatencyHistogram;
 use super::{Body, Cell, Document, Section, Statement, Table};
 use units::nanos;
 
-/// Renders it.
+/// Renders a report as Markdown.
 #[must_use]
 pub fn markdown(document: &Document) -> String {
     let mut out = String::new();
@@ -58,7 +58,7 @@ fn table(out: &mut String, table: &Table) -> fmt::Result {
         writeln!(out, "| {} |", cells.join(" | "))?;
     }
     if table.left_out > 0 {
-        writeln!(out, "\n{} more are not shown.", table.left_out)?;
+        writeln!(out, "\n{} more rows are not shown.", table.left_out)?;
     }
     Ok(())
 }
@@ -70,7 +70,8 @@ fn cell(cell: &Cell) -> String {
     }
 }
 
-/// From the first to the last bin that has a transfer.
+/// Returns the range of transfers as text, from the first to the last bin that is not empty. Returns `None` if all bins
+/// are empty.
 pub(super) fn range(histogram: &LatencyHistogram) -> Option<String> {
     let is_there = |count: &u32| *count > 0;
     let first = histogram.transfers.iter().position(is_there)? as u32;
@@ -79,7 +80,7 @@ pub(super) fn range(histogram: &LatencyHistogram) -> Option<String> {
     Some(format!("transfers {} to {}", begin(first), begin(last + 1)))
 }
 
-/// Text that means only itself: names come from whoever started the job.
+/// Escapes text for Markdown. Names of runs and kernels come from the job and are not trusted.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {

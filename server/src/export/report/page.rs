@@ -1,4 +1,4 @@
-//! Sections of the report as parts of the page, which only shows them.
+//! Sections of the report as HTML, which the dashboard inserts.
 
 use std::fmt::{self, Write as _};
 
@@ -8,7 +8,7 @@ use wire::views::Report;
 use super::{Body, Cell, Section, Table, groups};
 use crate::export::text::plain;
 
-/// How far the figures can be trusted: records that were lost, by reason, and figures that are not there.
+/// Returns what limits the accuracy of the figures, as HTML: lost records by reason, and missing figures.
 #[must_use]
 pub fn trust_part(report: &Report) -> String {
     let mut out = String::new();
@@ -20,15 +20,15 @@ pub fn trust_part(report: &Report) -> String {
 fn meaning(why: DropReason) -> &'static str {
     match why {
         DropReason::RingFull => {
-            "the thread's ring was full: the agent's thread got no processor for too long"
+            "a thread's event ring was full: the drain thread got no processor for too long"
         }
-        DropReason::SpoolFull => "the server was away for so long that the rank's spool filled up",
-        DropReason::Refused => "the server refused the batch for good: see its log",
-        DropReason::Shutdown => "the process ended before the server had acknowledged",
+        DropReason::SpoolFull => "the spool was full: the server could not be reached for too long",
+        DropReason::Refused => "the server refused a batch for good: see the server's log",
+        DropReason::Shutdown => "the process ended before the server acknowledged its last batches",
     }
 }
 
-/// A gap that looks like quiet would be a lie.
+/// Writes the table of lost records. All reasons are listed, so that a lack of losses is visible as zeros.
 fn lost_by_reason(out: &mut String, report: &Report) -> fmt::Result {
     write!(
         out,
@@ -48,15 +48,15 @@ fn lost_by_reason(out: &mut String, report: &Report) -> fmt::Result {
     write!(out, "</tbody></table></section>")
 }
 
-/// Each with its reason.
+/// Writes the missing figures, each with its reason.
 fn missing(out: &mut String, report: &Report) -> fmt::Result {
     write!(
         out,
-        "<section class=panel data-testid=missing><div class=panel-head><h2>Missing figures<small> and why</small></h2>\
+        "<section class=panel data-testid=missing><div class=panel-head><h2>Missing figures<small> and the reasons</small></h2>\
          </div>"
     )?;
     if report.missing.is_empty() {
-        write!(out, "<p class=quiet>Every figure is there.</p>")?;
+        write!(out, "<p class=quiet>No figure is missing.</p>")?;
     }
     write!(out, "<dl class=reasons>")?;
     for (name, why) in &report.missing {
@@ -65,7 +65,7 @@ fn missing(out: &mut String, report: &Report) -> fmt::Result {
     write!(out, "</dl></section>")
 }
 
-/// The table of groups; nothing where all collectives are among all ranks.
+/// Returns the table of groups as HTML, or nothing if all collectives are among all ranks.
 #[must_use]
 pub fn groups_part(report: &Report) -> String {
     let mut out = String::new();
@@ -109,11 +109,11 @@ fn table(out: &mut String, table: &Table) -> fmt::Result {
     write!(out, "</tbody></table></div>")?;
     match table.left_out {
         0 => Ok(()),
-        more => write!(out, "<p class=quiet>{more} more are not shown.</p>"),
+        more => write!(out, "<p class=quiet>{more} more rows are not shown.</p>"),
     }
 }
 
-/// The attribute of a column's cells: numbers stand under each other.
+/// Returns the class attribute of a column's cells, which aligns numbers.
 fn class(table: &Table, column: usize) -> &'static str {
     let is_number =
         |cell: &Cell| matches!(cell, Cell::Text(text) if text.starts_with(|c: char| c.is_ascii_digit()));

@@ -1,4 +1,4 @@
-//! The tables of a report: what fixes would save, where time goes, buckets, clocks, losses.
+//! The tables of a report: what-ifs, losses of efficiency, step ledger, buckets, clocks, lost records.
 
 use wire::event::EventKind;
 use wire::event::Function;
@@ -9,11 +9,11 @@ use wire::views::{BucketStats, RankLedger, Report};
 use super::{Body, Cell, Section, Table};
 use units::{bytes, nanos, percent};
 
-/// Rows of a table with one for each rank.
+/// The largest number of rows of a table with one row per rank.
 const MOST_RANKS: usize = 64;
-/// Fixes that are listed: the largest.
+/// The largest number of fixes in the table.
 const MOST_FIXES: usize = 8;
-/// And only those that save as much of the step.
+/// The smallest saving of a fix in the table, as a share of the step.
 const LEAST_SAVING: f64 = 0.005;
 
 pub(super) fn head(names: &[&str]) -> Vec<String> {
@@ -24,7 +24,7 @@ pub(super) fn section(title: &'static str, about: Vec<String>, brief: bool, tabl
     Some(Section { title, about, body: Body::Table(table), brief })
 }
 
-/// What the step would take if something were fixed.
+/// Returns the table of what-ifs: fixes, and what each would save.
 pub(super) fn what_if(report: &Report) -> Option<Section> {
     let what_if = report.what_if.as_ref()?;
     let title = "What a fix would save";
@@ -40,21 +40,21 @@ pub(super) fn what_if(report: &Report) -> Option<Section> {
         vec![name(saving.fix).into(), nanos(saving.nanos_per_step).into(), percent(saving.share).into()]
     };
     let rows = fixes.iter().map(row).collect();
-    let table = Table { head: head(&["fix", "saves a step", "of it"]), rows, ..Table::default() };
+    let table = Table { head: head(&["fix", "saves/step", "of the step"]), rows, ..Table::default() };
     section(title, basis(what_if), true, table)
 }
 
-/// What the savings rest on.
+/// Returns sentences on the replay that the savings are based on.
 fn basis(what_if: &WhatIf) -> Vec<String> {
     let error = percent(what_if.simulation_error);
-    let mut replayed = format!("{} steps replayed, off by {error} in the median", what_if.steps);
+    let mut replayed = format!("{} steps replayed, with a median error of {error}", what_if.steps);
     if what_if.withheld_steps > 0 {
-        replayed.push_str(&format!("; {} more are off by over 5 % and left out", what_if.withheld_steps));
+        replayed.push_str(&format!("; {} with an error above 5 % are left out", what_if.withheld_steps));
     }
     let wasted = what_if.slowdown.zip(what_if.wasted_share).map(|(slowdown, wasted)| {
         let wasted = percent(wasted);
         format!(
-            "A step takes {slowdown:.2} times as long as it would with even ranks: {wasted} of it is wasted."
+            "A step takes {slowdown:.2} times as long as it would with equal ranks: {wasted} of it is wasted."
         )
     });
     [replayed + "."].into_iter().chain(wasted).collect()
@@ -62,13 +62,13 @@ fn basis(what_if: &WhatIf) -> Vec<String> {
 
 fn name(fix: Fix) -> String {
     match fix {
-        Fix::Rank(rank) => format!("rank {rank} works like the others"),
+        Fix::Rank(rank) => format!("rank {rank} works like other ranks"),
         Fix::Phase(phase) => format!("{} takes its mean on every rank", phase.name()),
-        Fix::Bucket(bucket) => format!("bucket {bucket} transfers in no time"),
+        Fix::Bucket(bucket) => format!("bucket {bucket} transfers instantly"),
     }
 }
 
-/// Where efficiency goes.
+/// Returns the loss ledger: the efficiency and what reduces it.
 pub(super) fn losses(report: &Report) -> Option<Section> {
     let ledger = report.loss_ledger.as_ref()?;
     let kind = match ledger.kind {
@@ -81,13 +81,13 @@ pub(super) fn losses(report: &Report) -> Option<Section> {
     let table = Table { head: head(&["", "of the step"]), rows, ..Table::default() };
     section(
         "Where efficiency goes",
-        vec![format!("Efficiency is {kind}; with its losses it sums to 100 %.")],
+        vec![format!("Efficiency is {kind}. Efficiency and losses sum to 100 %.")],
         true,
         table,
     )
 }
 
-/// The step ledger, mean per step: a row a rank.
+/// Returns the step ledger, mean per step, with one row per rank.
 pub(super) fn ledger(report: &Report) -> Option<Section> {
     if report.steps == 0 {
         return None;
@@ -116,20 +116,20 @@ pub(super) fn ledger(report: &Report) -> Option<Section> {
     section("Step ledger, mean per step", Vec::new(), true, table)
 }
 
-/// Buckets: waits and transfers.
+/// Returns the table of buckets, with their waits and transfers.
 pub(super) fn buckets(report: &Report) -> Option<Section> {
     let names = [
         "bucket",
         "size",
         "wait",
-        "wait, 99 %",
+        "wait, p99",
         "transfer",
-        "transfer, 99 %",
+        "transfer, p99",
         "hidden",
         "bus bandwidth",
         "distribution",
     ];
-    // Where all ranks sum gradients and nothing else, it goes without saying.
+    // Group and function are named only if some bucket is not an all-reduce among all ranks.
     let is_plain =
         |bucket: &BucketStats| bucket.group.ranks == report.ranks && bucket.function == Function::AllReduce;
     let name = |bucket: &BucketStats| match report.buckets.iter().all(is_plain) {
@@ -153,11 +153,11 @@ pub(super) fn buckets(report: &Report) -> Option<Section> {
         ]
     };
     let rows = report.buckets.iter().map(row).collect();
-    let about = vec!["Medians over steps; wait is for the last rank, transfer is what remains.".to_owned()];
+    let about = vec!["Medians over steps. Wait is the time until the last rank starts.".to_owned()];
     section("Buckets", about, false, Table { head: head(&names), rows, ..Table::default() })
 }
 
-/// How well clocks are aligned.
+/// Returns the table of clocks, with their error bounds and drifts.
 pub(super) fn clocks(report: &Report) -> Option<Section> {
     let shown = &report.clocks[..report.clocks.len().min(MOST_RANKS)];
     let rows = shown.iter().map(|clock| {
@@ -169,22 +169,22 @@ pub(super) fn clocks(report: &Report) -> Option<Section> {
         ]
     });
     let table = Table {
-        head: head(&["rank", "error at most", "drift"]),
+        head: head(&["rank", "error bound", "drift"]),
         rows: rows.collect(),
         left_out: report.clocks.len() - shown.len(),
         ..Table::default()
     };
-    section("Clocks", vec!["Against the server's.".into()], false, table)
+    section("Clocks", vec!["Error bound and drift against the server's clock.".into()], false, table)
 }
 
-/// Records that were lost.
+/// Returns the table of lost records.
 pub(super) fn drops(report: &Report) -> Option<Section> {
     let rows = report.drops.iter().flat_map(|rank| {
         rank.drops.iter().map(|drop| {
             let kind = match drop.kind {
                 EventKind::Span => "spans",
                 EventKind::Step => "steps",
-                EventKind::Started => "starts of collectives",
+                EventKind::Started => "collective starts",
                 EventKind::Bucket => "buckets",
             };
             vec![

@@ -1,15 +1,15 @@
-//! The report for a terminal: verdicts first, then what they rest on, in some 80 columns.
+//! The report for a terminal with about 80 columns: the verdicts, then the brief sections.
 
 use std::fmt::{self, Write as _};
 
 use super::{Body, Cell, Document, Section, Statement, Table};
 
-/// Widest name of a figure, for aligning.
+/// The smallest width of the names of figures, in characters.
 const NAME_WIDTH: usize = 16;
-/// Columns of a table that lies on its side.
+/// The largest number of columns of a sideways table.
 const MOST_COLUMNS: usize = 8;
 
-/// Renders it.
+/// Renders a report for a terminal.
 #[must_use]
 pub fn terminal(document: &Document) -> String {
     let mut out = String::new();
@@ -67,7 +67,7 @@ fn upright(out: &mut String, table: &Table) -> fmt::Result {
 fn sideways(out: &mut String, table: &Table) -> fmt::Result {
     let shown = &table.rows[..table.rows.len().min(MOST_COLUMNS)];
     for (at, name) in table.head.iter().enumerate() {
-        // The first column has the names of what are columns here.
+        // The first cell of each row is a column name here.
         write!(out, "  {:NAME_WIDTH$}", if at == 0 { "" } else { name })?;
         shown.iter().try_for_each(|row| write!(out, " {:>10}", row.get(at).map_or("", text)))?;
         writeln!(out)?;
@@ -78,7 +78,7 @@ fn sideways(out: &mut String, table: &Table) -> fmt::Result {
     }
 }
 
-/// A terminal shows no histogram.
+/// Returns the text of a cell. A terminal shows no histograms.
 fn text(cell: &Cell) -> &str {
     match cell {
         Cell::Text(text) => text,

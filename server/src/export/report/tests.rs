@@ -1,5 +1,5 @@
-//! A fixed report in every rendering, as a person would read it. After a change that is meant:
-//! `RENEW_GOLDENS=1 cargo test --release -p paceline goldens`, and read the difference.
+//! Tests of a fixed report in every rendering. After an intended change, run
+//! `RENEW_GOLDENS=1 cargo test --release -p paceline goldens` and read the difference.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -92,11 +92,11 @@ fn what_if() -> WhatIf {
     }
 }
 
-/// A run as it might be, and a name that means something to Markdown and HTML.
+/// Returns the report of a typical run. Its name has characters with a meaning in Markdown and HTML.
 pub(crate) fn fixed() -> Report {
     let drop = Drop { kind: EventKind::Bucket, reason: DropReason::RingFull, count: 17 };
     Report {
-        run: RunId::new("char_lm-20261120-101500-1a2b").expect("it is a run id"),
+        run: RunId::new("char_lm-20261120-101500-1a2b").expect("the run id is valid"),
         name: "char_lm <b>|*x*".into(),
         state: RunState::Completed,
         ranks: 3,
@@ -161,12 +161,12 @@ fn check(name: &str, text: &str) {
     if std::env::var_os("RENEW_GOLDENS").is_some() {
         std::fs::write(&path, text).expect("the golden file can be written");
     }
-    let golden = std::fs::read_to_string(&path).expect("the golden file is there");
-    assert!(text == golden, "{name} is not what it was (RENEW_GOLDENS=1 renews it):\n{text}");
+    let golden = std::fs::read_to_string(&path).expect("the golden file exists");
+    assert!(text == golden, "{name} has changed (RENEW_GOLDENS=1 updates it):\n{text}");
 }
 
 #[test]
-fn goldens_of_every_rendering() {
+fn goldens_of_every_rendering_match() {
     let document = document(&fixed());
     check("golden.txt", &terminal(&document));
     check("golden.md", &markdown(&document));
@@ -174,7 +174,7 @@ fn goldens_of_every_rendering() {
 }
 
 #[test]
-fn all_say_the_same_in_the_same_words() {
+fn all_renderings_have_the_same_sentences_and_sections() {
     let document = document(&fixed());
     let (text, html) = (terminal(&document), html(&document).replace("&#39;", "'"));
     for said in
@@ -189,7 +189,7 @@ fn all_say_the_same_in_the_same_words() {
 }
 
 #[test]
-fn html_stands_alone_and_a_name_cannot_break_out_of_it() {
+fn html_has_no_external_resources_and_names_are_escaped() {
     let html = html(&document(&fixed()));
     assert!(!html.contains("<script") && !html.contains("http") && !html.contains("char_lm <b>"));
     assert!(html.contains("char_lm &lt;b&gt;|*x*"));
@@ -202,7 +202,7 @@ fn html_stands_alone_and_a_name_cannot_break_out_of_it() {
 }
 
 #[test]
-fn a_hang_comes_first_and_where_nothing_is_known_the_reason_is_said() {
+fn a_hang_is_the_first_headline_and_a_missing_verdict_has_a_reason() {
     let hang = Hang {
         since_seconds: 31.0,
         limit_seconds: 10.0,
@@ -234,25 +234,25 @@ fn a_hang_comes_first_and_where_nothing_is_known_the_reason_is_said() {
 }
 
 #[test]
-fn many_ranks_are_cut_and_it_is_said() {
+fn a_report_of_many_ranks_is_cut_and_says_so() {
     let many = Report { ledger: (0..1_000).map(|rank| ledger(rank, 1_000, 2_000)).collect(), ..fixed() };
     let document = document(&many);
     assert!(terminal(&document).contains("(992 more ranks: see --format json)"));
     assert!(
-        html(&document).contains("936 more are not shown")
-            && markdown(&document).contains("936 more are not shown")
+        html(&document).contains("936 more rows are not shown")
+            && markdown(&document).contains("936 more rows are not shown")
     );
 }
 
 #[test]
-fn groups_and_functions_are_told_apart_where_a_job_has_several() {
+fn groups_and_functions_are_named_if_a_job_has_several() {
     let mut report = fixed();
     report.buckets[0].group = Group { ranks: 2, stride: 1 };
     report.buckets[0].function = Function::AllGather;
     let text = markdown(&document(&report));
     assert!(text.contains("2 ranks, 1 apart, all-gather 0"), "{text}");
     assert!(text.contains("all ranks, all-reduce 1"), "{text}");
-    assert!(!text.contains("Groups"), "nothing is known of groups");
+    assert!(!text.contains("Groups"), "the report has no groups");
     let cost =
         CollectiveCost { collectives: 24.0, bytes: 3e6, comm_ns: 5e6, exposed_ns: 4e6, wait_ns: 1.5e6 };
     let one = |first: u32, latest| OneGroup { first: Rank(first), cost, latest };
@@ -274,7 +274,10 @@ fn groups_and_functions_are_told_apart_where_a_job_has_several() {
     ] {
         assert!(text.contains(row), "{row}: {text}");
     }
-    assert!(text.contains("18 more are not shown"), "{text}");
+    assert!(text.contains("18 more rows are not shown"), "{text}");
     let part = groups_part(&report);
-    assert!(part.contains("<td>rank 5 (80.0 %)</td>") && part.contains("18 more are not shown"), "{part}");
+    assert!(
+        part.contains("<td>rank 5 (80.0 %)</td>") && part.contains("18 more rows are not shown"),
+        "{part}"
+    );
 }
