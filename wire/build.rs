@@ -1,5 +1,5 @@
-//! Gives the live format its version: a checksum of all sources of this crate, so that no type that goes to the page
-//! can be forgotten. A page of another version is told to reload.
+//! Computes the version of the live format: a checksum of all sources of this crate, so that a change to any type that
+//! goes to the dashboard changes the version. A dashboard of another version is asked to reload.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,14 +1,14 @@
-//! The unit an agent sends: who speaks, what its clocks say, what it lost, and its records.
+//! A batch: the unit that an agent sends. It holds the agent's identity, clock readings, drop counts and records.
 //!
 //! Versions of the wire format:
 //!
 //! | version | change |
 //! |---|---|
-//! | 1 | the first |
-//! | 2 | [`Note::Device`]. A batch without one is written as version 1, which older servers read |
-//! | 3 | [`Note::Burst`], and more figures of devices. A batch without any is written as before |
+//! | 1 | first version |
+//! | 2 | [`Note::Device`]. A batch without it is written as version 1, which older servers read |
+//! | 3 | [`Note::Burst`], and more device figures. A batch without either is written as before |
 //! | 4 | [`Activity::covered_nanos`](crate::burst::Activity::covered_nanos). A batch without it is written as before |
-//! | 5 | [`Note::Host`], which every agent sends once a second: servers are upgraded before agents |
+//! | 5 | [`Note::Host`], which every agent sends once per second. Servers are therefore upgraded before agents |
 
 use serde::{Deserialize, Serialize};
 
@@ -22,55 +22,56 @@ use crate::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId};
 /// The newest version that this crate writes and reads.
 pub const WIRE_VERSION: u16 = 5;
 
-/// Most records in one batch: a drain of 100 ms holds far fewer (40 buckets * 3 steps/s * 0.1 s = 12), a long
-/// server outage is sent as many batches.
+/// The largest number of records in one batch. A drain interval of 100 ms yields far fewer (40 buckets * 3 steps/s *
+/// 0.1 s = 12). A long server outage is sent as many batches.
 pub const MAX_EVENTS: usize = 65_536;
-/// Most bytes of a batch before compression: [`MAX_EVENTS`] bucket records of 67 bytes, rounded up.
+/// The largest batch before compression, in bytes: [`MAX_EVENTS`] bucket records of 67 bytes, rounded up.
 pub const MAX_PLAIN_BYTES: usize = 8 << 20;
-/// Most bytes of a batch on the wire; what the server reads of a request before it says no.
+/// The largest batch on the wire, in bytes. The server reads no more of a request before it refuses it.
 pub const MAX_WIRE_BYTES: usize = 4 << 20;
 
-/// Most ranks of a run: it bounds what one hostile batch makes a server allocate (65,536 ranks x about
-/// 300 bytes = 20 MB).
+/// The largest number of ranks in a run. It limits how much memory one hostile batch makes a server allocate (65,536
+/// ranks x about 300 bytes = 20 MB).
 pub const MAX_RANKS: u32 = 65_536;
 
 /// One batch of records of one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// The run it belongs to.
+    /// The run that the batch belongs to.
     pub run: RunId,
-    /// The rank that speaks.
+    /// The rank that sends the batch.
     pub rank: Rank,
-    /// How many ranks the run has.
+    /// The number of ranks in the run.
     pub world_size: u32,
-    /// Which life of the rank's process.
+    /// The incarnation of the rank's process.
     pub incarnation: Incarnation,
-    /// The number of this batch in that life, from 0, without gaps.
+    /// The sequence number of this batch in its incarnation, from 0, without gaps.
     pub seq: BatchSeq,
-    /// Monotonic and wall clock at the time of sending.
+    /// The monotonic and the wall clock at the time of sending.
     pub anchor: ClockAnchor,
-    /// Exchanges with the server since the last batch.
+    /// The probes since the last batch.
     pub probes: Vec<Probe>,
-    /// What was lost since the process began, by kind and reason.
+    /// The records lost since the process began, by kind and reason.
     pub drops: Vec<Drop>,
-    /// Rare notes: who this is, how the buckets are laid out, what the device does, that it is over.
+    /// Rare notes: the process's identity, the layout of buckets, samples of the device and the host, the end of the
+    /// run.
     pub notes: Vec<Note>,
     /// The records.
     pub events: Vec<Event>,
 }
 
-/// The header of an answer that says which batch is durable: [`Batch::receipt`]. An agent takes no other answer for an
-/// acknowledgement, so that a proxy or a wrong address that answers 200 makes nothing vanish.
+/// The header of an answer that names the stored batch ([`Batch::receipt`]). An agent treats no other answer as an
+/// acknowledgement, so that no batch is lost to a proxy or a wrong address that answers 200.
 pub const RECEIPT_HEADER: &str = "paceline-receipt";
 
 impl Batch {
-    /// What names this batch among all: `RUN/RANK/INCARNATION/NUMBER`.
+    /// Returns the name of this batch, unique among all batches: `RUN/RANK/INCARNATION/SEQ`.
     #[must_use]
     pub fn receipt(&self) -> String {
         format!("{}/{}/{}/{}", self.run, self.rank, self.incarnation, self.seq)
     }
 
-    /// About how many bytes it takes in memory.
+    /// Returns roughly how many bytes the batch takes in memory.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         size_of::<Self>()
@@ -81,7 +82,7 @@ impl Batch {
             + self.notes.iter().map(Note::held_bytes).sum::<usize>()
     }
 
-    /// The oldest version that can say what is in it.
+    /// Returns the oldest version of the wire format that can express this batch.
     #[must_use]
     pub fn wire_version(&self) -> u16 {
         let of_note = |note: &Note| match note {
@@ -97,7 +98,7 @@ impl Batch {
     }
 }
 
-/// Why records were lost.
+/// The reason why records were lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -107,17 +108,17 @@ pub enum DropReason {
     RingFull = 0,
     /// The spool of unacknowledged batches reached its bound.
     SpoolFull = 1,
-    /// The server refused the batch for good (a 4xx answer).
+    /// The server refused the batch permanently (a 4xx answer).
     Refused = 2,
-    /// The process ended before the server acknowledged.
+    /// The process ended before the server acknowledged the batch.
     Shutdown = 3,
 }
 
 impl DropReason {
-    /// All reasons, in the order of their numbers.
+    /// All reasons, in the order of their codes.
     pub const ALL: [Self; 4] = [Self::RingFull, Self::SpoolFull, Self::Refused, Self::Shutdown];
 
-    /// The name as Prometheus and the report write it.
+    /// Returns the name used in Prometheus and in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -133,38 +134,38 @@ impl DropReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Drop {
-    /// What kind of record.
+    /// The kind of record.
     pub kind: EventKind,
-    /// Why.
+    /// The reason.
     pub reason: DropReason,
-    /// How many since the process began.
+    /// The number of records lost since the process began.
     pub count: u64,
 }
 
-/// Something rare that an agent says about itself.
+/// A rare message in a batch, in addition to its records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "note", rename_all = "snake_case")]
 pub enum Note {
-    /// Who this process is. In the first batch of an incarnation.
+    /// The hello message: the process's identity. Sent in the first batch of an incarnation.
     Hello(Hello),
-    /// How parameters are laid out in buckets, at start and after the rebuild.
+    /// The layout of parameters in buckets. Sent at the start and after the rebuild.
     Layout(Layout),
-    /// The process ends in good order; no batch follows.
+    /// The end-of-run message. No batch follows it.
     Bye(Bye),
-    /// What the rank's device does, once a second.
+    /// A sample of the rank's device. Sent once per second.
     Device(DeviceSample),
-    /// What its devices did in a short while, when somebody asked.
+    /// A burst of the rank's device. Sent on request.
     Burst(Burst),
-    /// How the host treats the process, once a second.
+    /// A sample of the host. Sent once per second.
     Host(HostSample),
 }
 
 impl Note {
-    /// What its lists and texts take in memory, beside itself.
+    /// Returns how much memory the note's lists and texts take in addition to the note itself, in bytes.
     fn held_bytes(&self) -> usize {
         match self {
             Self::Hello(hello) => {
-                let texts = [&hello.name, &hello.host, &hello.clock, &hello.sample_unit, &hello.origin];
+                let texts = [&hello.name, &hello.host, &hello.clock, &hello.sample_unit];
                 texts.into_iter().map(String::len).sum()
             }
             Self::Layout(layout) => {
@@ -188,49 +189,74 @@ impl Note {
     }
 }
 
-/// Who a process is.
+/// The identity of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Hello {
-    /// The name a person gave the run or the model; runs of one name are compared with each other.
+    /// The name that the user gave the run or the model. Runs of one name are compared with each other.
     pub name: String,
-    /// The host's name.
+    /// The host name.
     pub host: String,
-    /// Names the clock this process stamps with (the kernel's boot id and time namespace): processes of one
-    /// name share one monotonic clock, and need no alignment among themselves. Empty where unknown.
+    /// The name of the clock that stamps this process's records: the kernel's boot id and time namespace. Processes
+    /// with the same name share one monotonic clock and need no alignment with each other. Empty if unknown.
     pub clock: String,
-    /// The process id on that host.
+    /// The process id on the host.
     pub pid: u32,
-    /// The rank within the host, as torchrun's `LOCAL_RANK`.
+    /// The local rank, as in torchrun's `LOCAL_RANK`.
     pub local_rank: u32,
-    /// What a "sample" is in [`crate::event::StepRecord::samples`]: `tokens`, `images`.
+    /// The unit of [`crate::event::StepRecord::samples`]: `tokens`, `images`.
     pub sample_unit: String,
-    /// Parameters of the model, 0 where the job does not say.
+    /// The number of parameters of the model; 0 if the job does not state it.
     pub parameters: u64,
-    /// The way in: [`BY_REDUCER`], [`BY_NCCL`] or [`BY_PYTORCH`].
-    pub origin: String,
+    /// The kind of instrumentation that records the process.
+    #[serde(rename = "origin")]
+    pub instrumentation: Instrumentation,
 }
 
-/// The way in of a job that embeds the reducer, or marks its steps itself.
-pub const BY_REDUCER: &str = "reducer";
-/// The way in of a job that knows nothing of Paceline: NCCL tells of its collectives, and of nothing else.
-pub const BY_NCCL: &str = "nccl";
-/// As [`BY_NCCL`], but that NCCL carries nothing: PyTorch tells.
-pub const BY_PYTORCH: &str = "pytorch";
+/// The kind of instrumentation that records a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Instrumentation {
+    /// The reducer, or the job's own marks of steps and phases.
+    Reducer,
+    /// Hooks in an unmodified job, in which NCCL reports collectives and nothing else.
+    Nccl,
+    /// Hooks in an unmodified job without NCCL, in which PyTorch reports collectives.
+    PyTorch,
+    /// A simulation.
+    Simulator,
+}
 
-/// Whether a way in is that of a job that knows nothing of Paceline, whose steps nobody marks.
-#[must_use]
-pub fn is_foreign(origin: &str) -> bool {
-    matches!(origin, BY_NCCL | BY_PYTORCH)
+impl Instrumentation {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Reducer, Self::Nccl, Self::PyTorch, Self::Simulator];
+
+    /// Returns the name used in batches and in stored runs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reducer => "reducer",
+            Self::Nccl => "nccl",
+            Self::PyTorch => "pytorch",
+            Self::Simulator => "simulator",
+        }
+    }
+
+    /// Returns true if the job is unmodified. Its steps are then inferred, because nothing marks them.
+    #[must_use]
+    pub fn is_unmodified_job(self) -> bool {
+        matches!(self, Self::Nccl | Self::PyTorch)
+    }
 }
 
 /// One layout of parameters in buckets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Layout {
-    /// The communicator the buckets are reduced on.
+    /// The communicator that reduces the buckets.
     pub comm: Comm,
-    /// 0 at start, 1 after the rebuild.
+    /// The generation of the layout: 0 at the start, 1 after the rebuild.
     pub generation: u32,
     /// The buckets in launch order.
     pub buckets: Vec<LayoutBucket>,
@@ -240,20 +266,20 @@ pub struct Layout {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LayoutBucket {
-    /// Its number.
+    /// The index of the bucket.
     pub bucket: Bucket,
-    /// Its size, in bytes.
+    /// The size of the bucket, in bytes.
     pub bytes: u64,
-    /// The names of its parameters, in the order they lie in it.
+    /// The names of the bucket's parameters, in the order in which they lie in the bucket.
     pub parameters: Vec<String>,
 }
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Bye {
-    /// True when the job said that it reached its end.
+    /// True if the job reported that it reached its end.
     pub completed: bool,
-    /// What went wrong, empty when nothing did.
+    /// The error that ended the process; empty if there was none.
     pub reason: String,
 }

@@ -1,51 +1,52 @@
-//! What a device did in a short while, as its own records of every kernel and copy say, summed up where they were taken:
-//! a second has some ten thousand of them.
+//! Bursts: short recordings of every kernel and copy on a device. The agent sums a burst up before it sends it, because
+//! one second has some ten thousand records.
 
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{MonoNanos, ServerNanos};
 use crate::event::SpanKind;
 
-/// Kernels that are told apart; the rest is in the sums.
-pub const MOST_KERNELS: usize = 20;
-/// Longest burst, in milliseconds: what is recorded must fit into memory.
-pub const MOST_MILLIS: u16 = 5_000;
+/// The largest number of kernels that a burst lists individually. The sums include all kernels.
+pub const MAX_KERNELS: usize = 20;
+/// The longest burst, in milliseconds. All its records must fit into memory.
+pub const MAX_MILLIS: u16 = 5_000;
 
-/// A device that has nothing to do for longer than this, in nanoseconds, is taken to wait for a launch. A choice: how
-/// closely kernels follow each other that were launched in time was not measured.
+/// The length above which an idle stretch counts as a gap, in nanoseconds. In a gap, the device is assumed to wait for
+/// a launch. The value is a choice: how closely promptly launched kernels follow each other was not measured.
 pub const GAP_NANOS: u64 = 5_000;
 
-/// A server asks a rank for a burst.
+/// A server's request to a rank for a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BurstRequest {
-    /// Later requests have larger numbers.
+    /// The number of the request. Later requests have larger numbers.
     pub number: u64,
-    /// How long to record, in milliseconds; at most [`MOST_MILLIS`].
+    /// The length of the burst, in milliseconds; at most [`MAX_MILLIS`].
     pub millis: u16,
 }
 
 impl BurstRequest {
-    /// The header of an answer to a batch that carries it.
+    /// The header that carries a request, in the server's answer to a batch.
     pub const HEADER: &'static str = "paceline-burst";
 
-    /// Numbered by the server's time: later than what a server asked that ran before.
+    /// Creates a request numbered by the server's time in milliseconds, so that its number is larger than those of an
+    /// earlier server process.
     #[must_use]
     pub fn at(now: ServerNanos, millis: u16) -> Self {
         Self { number: now.0.max(0).unsigned_abs() / 1_000_000, millis }
     }
 
-    /// As it stands in [`Self::HEADER`].
+    /// Formats the request for [`Self::HEADER`].
     #[must_use]
     pub fn to_header(self) -> String {
         format!("{} {}", self.number, self.millis)
     }
 
-    /// `None` where the text says something else.
+    /// Parses the value of [`Self::HEADER`]; `None` if it is not a valid request.
     #[must_use]
     pub fn from_header(text: &str) -> Option<Self> {
         let (number, millis) = text.split_once(' ')?;
-        let millis = millis.parse().ok().filter(|millis| (1..=MOST_MILLIS).contains(millis))?;
+        let millis = millis.parse().ok().filter(|millis| (1..=MAX_MILLIS).contains(millis))?;
         Some(Self { number: number.parse().ok()?, millis })
     }
 }
@@ -54,20 +55,20 @@ impl BurstRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Burst {
-    /// The number of the request that it answers; 0 where nobody asked.
+    /// The number of the request that the burst answers; 0 if there was no request.
     pub request: u64,
-    /// It began, on the rank's clock.
+    /// The beginning of the burst, on the rank's clock.
     #[cfg_attr(feature = "openapi", schema(value_type = i64))]
     pub from: MonoNanos,
-    /// It ended.
+    /// The end of the burst, on the rank's clock.
     #[cfg_attr(feature = "openapi", schema(value_type = i64))]
     pub until: MonoNanos,
-    /// What came of it.
+    /// The outcome of the burst.
     pub outcome: BurstOutcome,
 }
 
 impl Burst {
-    /// [`Activity::covered_nanos`] of what was recorded, if it was and that is known.
+    /// Returns [`Activity::covered_nanos`] if the burst was recorded and the figure is known.
     #[must_use]
     pub fn covered(&self) -> Option<u64> {
         match &self.outcome {
@@ -77,61 +78,63 @@ impl Burst {
     }
 }
 
-/// What came of a burst.
+/// The outcome of the burst.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "result", rename_all = "snake_case")]
 pub enum BurstOutcome {
-    /// It was recorded.
+    /// The burst was recorded.
     Recorded(Activity),
-    /// It was not.
+    /// The burst was refused.
     Refused {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// What the devices of a process did; times in nanoseconds. All are lengths of unions: two kernels at once are one busy
-/// moment.
+/// The activity of a process's devices. Times are in nanoseconds, and each is the length of a union: two kernels at
+/// once are one busy moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Activity {
-    /// Kernels, copies and fills that were recorded.
+    /// The number of recorded kernels, copies and fills.
     pub records: u64,
-    /// Those that had no room.
+    /// The number of records dropped for lack of room.
     pub dropped: u64,
-    /// From the first one's begin to the last one's end.
+    /// The time from the beginning of the first record to the end of the last.
     pub span_nanos: u64,
-    /// Some kernel ran that is no collective.
+    /// The time in which some kernel ran that is not a collective.
     pub compute_nanos: u64,
-    /// Some collective ran.
+    /// The time in which some collective kernel ran.
     pub collective_nanos: u64,
-    /// Both at once: communication that compute hides.
+    /// The time in which both ran at once: hidden communication.
     pub hidden_nanos: u64,
-    /// A collective ran, and a stream that computes was busy: with copies and fills too, and with the gaps between them
-    /// up to [`GAP_NANOS`]. This is what events can tell, which stand around a phase and not around each kernel. `None` in
-    /// what agents sent before there was wire version 4.
+    /// The time in which a collective ran while a stream that computes was busy. The stream counts as busy during its
+    /// copies and fills, and during gaps of up to [`GAP_NANOS`]. CUDA events can see this much, because they enclose a
+    /// phase and not each kernel. `None` in bursts from agents older than wire version 4.
     pub covered_nanos: Option<u64>,
-    /// Something was copied or filled.
+    /// The time in which some copy or fill ran.
     pub copy_nanos: u64,
-    /// Nothing of all that: the device waited for its host, or for other devices between two kernels.
+    /// The time in which nothing ran: the device waited for its host, or for other devices between two kernels.
     pub idle_nanos: u64,
-    /// Stretches of it that are longer than [`GAP_NANOS`].
+    /// The number of idle stretches longer than [`GAP_NANOS`].
     pub gaps: u64,
-    /// The longest of them.
+    /// The longest idle stretch.
     pub longest_gap_nanos: u64,
-    /// The kernels that took the longest together, at most [`MOST_KERNELS`].
+    /// The kernels with the longest total time, at most [`MAX_KERNELS`].
     pub kernels: Vec<KernelTime>,
 }
 
 impl Activity {
-    /// METRICS.md's overlap, exact: what share of communication lies behind compute; `None` without any.
+    /// Returns the overlap (`docs/metrics.md`, "Bursts"): the share of communication that is hidden. `None` if there
+    /// was no communication.
     #[must_use]
     pub fn overlap_ratio(&self) -> Option<f64> {
         self.share(self.hidden_nanos)
     }
 
-    /// What share of communication lies behind streams that compute; `None` without any, or where it is not known.
+    /// Returns the share of communication that streams with compute cover. `None` if there was no communication, or if
+    /// the covered time is unknown.
     #[must_use]
     pub fn covered_ratio(&self) -> Option<f64> {
         self.covered_nanos.and_then(|covered| self.share(covered))
@@ -142,20 +145,20 @@ impl Activity {
     }
 }
 
-/// All runs of one kernel that were launched in one phase; times in nanoseconds.
+/// All calls of one kernel that were launched in one phase. Times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct KernelTime {
-    /// As the compiler named it.
+    /// The name of the kernel, as the compiler emitted it.
     pub name: String,
-    /// The phase of the step in which the training thread launched it; `None` where that is not known, as in jobs that mark
-    /// no phases.
+    /// The phase in which the training thread launched the kernel; `None` if it is unknown, as in jobs without phase
+    /// marks.
     pub phase: Option<SpanKind>,
-    /// How often it ran.
+    /// The number of calls.
     pub calls: u64,
-    /// The sum of its runs.
+    /// The total time of the calls.
     pub total_nanos: u64,
-    /// The longest run.
+    /// The time of the longest call.
     pub longest_nanos: u64,
 }
 
@@ -164,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_survives_its_header_and_nonsense_is_none() {
+    fn a_request_round_trips_through_its_header_and_invalid_text_is_none() {
         let request = BurstRequest { number: 1_795_317_959_159, millis: 1_000 };
         assert_eq!(BurstRequest::from_header(&request.to_header()), Some(request));
         for text in ["", "7", "7 ", "7 0", "7 5001", "x 100", "7 100 9", "-1 100"] {

@@ -1,4 +1,4 @@
-//! Time points of different clocks are different types: mixing clocks is *the* bug of distributed tracing.
+//! Time points. Each clock has its own type, so that times of different clocks cannot be mixed.
 
 use std::ops::{Add, Sub};
 
@@ -13,7 +13,8 @@ macro_rules! time_point {
 
         impl Sub for $name {
             type Output = i64;
-            /// The nanoseconds from `earlier` to `self`; saturates, because a hostile batch may hold any number.
+            /// Returns the nanoseconds from `earlier` to `self`. Saturates, because a hostile batch may hold any
+            /// number.
             fn sub(self, earlier: Self) -> i64 {
                 self.0.saturating_sub(earlier.0)
             }
@@ -29,43 +30,45 @@ macro_rules! time_point {
 }
 
 time_point! {
-    /// Nanoseconds on one process's own monotonic clock. Comparable within that process only.
+    /// Nanoseconds on the monotonic clock of one process. Comparable only within that process.
     MonoNanos
 }
 time_point! {
-    /// Nanoseconds on the server's clock: the Unix epoch plus what its monotonic clock has counted since.
-    /// All ranks are aligned to it.
+    /// Nanoseconds on the server's clock: the Unix time at its start plus what its monotonic clock has counted since.
+    /// The times of all ranks are aligned to this clock.
     ServerNanos
 }
 time_point! {
-    /// Nanoseconds since the Unix epoch as a host's wall clock says; may jump, used for naming only.
+    /// Nanoseconds since the Unix epoch on a host's wall clock. The wall clock may jump, so this time only serves as a
+    /// label.
     UnixNanos
 }
 
-/// One process's monotonic and wall clock, read back to back.
+/// The monotonic and the wall clock of one process, read back to back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockAnchor {
-    /// The monotonic clock.
+    /// The reading of the monotonic clock.
     pub mono: MonoNanos,
-    /// The wall clock.
+    /// The reading of the wall clock.
     pub unix: UnixNanos,
 }
 
-/// One two-way exchange with the server, as NTP's four time stamps (RFC 5905, section 8).
+/// A two-way time exchange with the server. It has the four time stamps of NTP (RFC 5905, section 8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// The agent sent the request.
+    /// The time at which the agent sent the request.
     pub sent: MonoNanos,
-    /// The server got it.
+    /// The time at which the server received the request.
     pub server_received: ServerNanos,
-    /// The server answered.
+    /// The time at which the server answered.
     pub server_sent: ServerNanos,
-    /// The agent got the answer.
+    /// The time at which the agent received the answer.
     pub received: MonoNanos,
 }
 
 impl Probe {
-    /// Server clock minus this process's clock, in nanoseconds, if both ways took equally long.
+    /// Returns the server's clock minus this process's clock, in nanoseconds, assuming that both directions took
+    /// equally long.
     #[must_use]
     pub fn offset_nanos(&self) -> i64 {
         let there = i128::from(self.server_received.0) - i128::from(self.sent.0);
@@ -73,7 +76,8 @@ impl Probe {
         clamp((there + back) / 2)
     }
 
-    /// The time the exchange spent on the way, both ways together; half of it bounds the offset's error.
+    /// Returns how long the exchange was in transit, both directions together, in nanoseconds. Half of it bounds the
+    /// error of the offset.
     #[must_use]
     pub fn delay_nanos(&self) -> i64 {
         (self.received - self.sent).saturating_sub(self.server_sent - self.server_received)
@@ -89,8 +93,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unequal_way_errs_by_at_most_half_the_delay() {
-        // The server's clock is 1,000 ahead; 30 there, 10 back, 5 inside.
+    fn an_asymmetric_delay_errs_by_at_most_half_the_delay() {
+        // The server's clock is 1,000 ahead. The request takes 30, the answer 10, and the server 5.
         let probe = Probe {
             sent: MonoNanos(100),
             server_received: ServerNanos(1_130),

@@ -1,19 +1,20 @@
-//! A batch as bytes.
+//! The binary format of a batch.
 //!
 //! ```text
 //! frame   = "PCLB" version:u16 coding:u16 plain_len:u32 payload        little endian throughout
-//! payload = zstd level 1 of the plain bytes (coding 0), or the plain bytes themselves (coding 1)
-//! plain   = head, then one table per record kind, each a row of columns
-//! column  = width:u8 least:varint, then `width` bits for each row: what it is more than the least
+//! payload = zstd level 1 of the plain bytes (coding 0), or the plain bytes (coding 1)
+//! plain   = head, then one table per record kind, each a sequence of columns
+//! column  = width:u8 least:varint, then `width` bits per row: the row's value minus the least value
 //!         | 64+width:u8 shift:u8 least:varint, then the same without the `shift` lowest bits, which are zero
 //!         | 255:u8                                  all rows are zero
-//!         | first:varint column of the others       where it holds differences
+//!         | first:varint column                     for columns of differences
 //! ```
 //!
-//! Times are stored relative to each other (ready to the record before and first to the anchor, launch to
-//! ready, start to launch, end to start). Every length is checked against a bound before anything is allocated:
-//! no input makes [`decode`] panic, and none makes it hold more than [`MAX_DECODING_BYTES`]. What no encoder writes, and
-//! what says a thing in two ways, is an error: nothing is read as something else.
+//! Times are relative: `ready` to the previous record (in the first record to the anchor), `launch` to `ready`, `start`
+//! to `launch`, `end` to `start`.
+//!
+//! Every length is checked against a limit before memory is allocated. No input makes [`decode`] panic or hold more
+//! than [`MAX_DECODING_BYTES`]. A value that no encoder writes is an error, and so is a figure that occurs twice.
 
 mod column;
 mod primitive;
@@ -21,10 +22,10 @@ mod table;
 
 use std::collections::BTreeMap;
 
-use crate::batch::{Batch, Bye, Drop, DropReason, Hello, Layout, LayoutBucket, MAX_RANKS, Note};
+use crate::batch::{Batch, Bye, Drop, DropReason, Hello, Instrumentation, Layout, LayoutBucket, MAX_RANKS, Note};
 #[cfg(feature = "compress")]
 use crate::batch::{MAX_PLAIN_BYTES, MAX_WIRE_BYTES, WIRE_VERSION};
-use crate::burst::{Activity, Burst, BurstOutcome, KernelTime, MOST_KERNELS};
+use crate::burst::{Activity, Burst, BurstOutcome, KernelTime, MAX_KERNELS};
 use crate::clock::{ClockAnchor, MonoNanos, Probe, ServerNanos, UnixNanos};
 use crate::device::{DeviceFigure, DeviceSample};
 use crate::event::{EventKind, SpanKind};
@@ -32,99 +33,107 @@ use crate::host::{HostFigure, HostSample};
 use crate::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId, RunIdError};
 use primitive::{Reader, Writer};
 
-/// Why bytes are not a batch, and where.
+/// The reason why bytes are not a batch, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The first four bytes are not the magic.
-    #[error("not a paceline batch: it starts with {found:02x?}, not with \"PCLB\"")]
+    /// The first four bytes are not the magic number.
+    #[error("not a Paceline batch: it starts with {found:02x?}, not with \"PCLB\"")]
     Magic {
         /// The first bytes.
         found: Vec<u8>,
     },
-    /// A version this program does not read.
-    #[error("batch version {found}, but this server reads versions 1 to {newest}: update the older side")]
+    /// This program does not read the version.
+    #[error("unsupported batch version {found}: this server reads versions 1 to {newest}; upgrade it")]
     Version {
         /// The version in the frame.
         found: u16,
-        /// The newest this program reads.
+        /// The newest version that this program reads.
         newest: u16,
     },
     /// The bytes end too early.
-    #[error("truncated: {what} at byte {at} needs {needed} bytes, {left} are left")]
+    #[error("truncated: {what} at byte {at} needs {needed} bytes, but {left} are left")]
     Truncated {
-        /// What was being read.
+        /// The item being read.
         what: &'static str,
-        /// Where, in the frame or in the plain payload.
+        /// The position in the frame or in the plain payload.
         at: usize,
-        /// How many bytes it needs.
+        /// The number of bytes needed.
         needed: usize,
-        /// How many there are.
+        /// The number of bytes left.
         left: usize,
     },
-    /// A length or count is over its bound.
-    #[error("{what} is {found}, more than the {most} allowed")]
+    /// A length or count exceeds its limit.
+    #[error("{what}: {found} exceeds the limit of {most}")]
     TooLarge {
-        /// What was being read.
+        /// The item being read.
         what: &'static str,
         /// The number in the bytes.
         found: u64,
-        /// The bound.
+        /// The limit.
         most: u64,
     },
-    /// The payload does not decompress to what the frame says.
+    /// The payload does not decompress to the length in the frame.
     #[error("the payload does not decompress: {reason}")]
     Compression {
-        /// What the decompressor says.
+        /// The decompressor's message.
         reason: String,
     },
-    /// A value no encoder writes.
-    #[error("{what} at byte {at} holds {found}, which means nothing")]
+    /// No encoder writes this value.
+    #[error("invalid {what} at byte {at}: {found}")]
     Value {
-        /// What was being read.
+        /// The item being read.
         what: &'static str,
-        /// Where in the plain payload.
+        /// The position in the plain payload.
         at: usize,
         /// The number in the bytes.
         found: u64,
     },
-    /// A text that is not UTF-8.
+    /// A text is not UTF-8.
     #[error("{what} at byte {at} is not UTF-8")]
     Text {
-        /// What was being read.
+        /// The item being read.
         what: &'static str,
-        /// Where in the plain payload.
+        /// The position in the plain payload.
         at: usize,
     },
-    /// The run id is not one.
+    /// This program does not know the name.
+    #[error("unknown {what} {found:?}: upgrade the server or the agent, whichever is older")]
+    Unknown {
+        /// The item being read.
+        what: &'static str,
+        /// The name.
+        found: String,
+    },
+    /// The run id is invalid.
     #[error(transparent)]
     RunId(#[from] RunIdError),
-    /// The rank is not one of the run's, or the run claims to have more than can be.
-    #[error("rank {rank} of {world_size}: a run has 1 to {MAX_RANKS} ranks, numbered from 0")]
+    /// The rank is not below the number of ranks, or the number of ranks exceeds [`MAX_RANKS`].
+    #[error("rank {rank} of {world_size}: a run has 1 to {MAX_RANKS} ranks, counted from 0")]
     Rank {
         /// The rank in the batch.
         rank: u32,
         /// The number of ranks in the batch.
         world_size: u32,
     },
-    /// Bytes are left over after the last table.
+    /// Bytes follow the last table.
     #[error("{left} bytes follow the last table")]
     Trailing {
-        /// How many.
+        /// The number of bytes.
         left: usize,
     },
 }
 
-/// Most probes, drops or notes in one batch.
+/// The largest number of probes, drops or notes in one batch.
 const MAX_HEAD_ITEMS: u64 = 1_024;
-/// Most buckets in a layout, and most parameters in a bucket.
+/// The largest number of buckets in a layout, and of parameters in a bucket.
 const MAX_LAYOUT_ITEMS: u64 = 65_536;
-/// Longest text, in bytes.
+/// The longest text, in bytes.
 const MAX_TEXT_BYTES: u64 = 4_096;
-/// What all lists and texts of a batch may take in memory: the names of 65,536 parameters, in both layouts, at 128 bytes
-/// each. Without it, 8 MiB of empty names would take 200.
+/// The most memory that all lists and texts of a batch may take, in bytes: the names of 65,536 parameters in both
+/// layouts, at 128 bytes each. Without this limit, 8 MiB of empty names would take 200 MiB.
 const MAX_LIST_BYTES: usize = 16 << 20;
-/// The most that [`decode`] holds: 8 MiB of plain bytes, 16 MiB of lists and texts,
-/// [`MAX_EVENTS`](crate::batch::MAX_EVENTS) rows of ten columns (5 MiB) and as many records of 88 bytes (5.5 MiB), and
+/// The most memory that [`decode`] holds, in bytes: 8 MiB of plain bytes, 16 MiB of lists and texts,
+/// [`MAX_EVENTS`](crate::batch::MAX_EVENTS) rows of ten columns (5 MiB), as many records of 88 bytes (5.5 MiB), and
 /// some kilobytes.
 pub const MAX_DECODING_BYTES: usize = 36 << 20;
 
@@ -136,15 +145,15 @@ const FRAME_HEAD_BYTES: usize = 12;
 const ZSTD: u16 = 0;
 #[cfg(feature = "compress")]
 const STORED: u16 = 1;
-/// Shorter batches are stored as they are: packed columns leave a compressor little, and making one costs more
-/// than all the rest of the work on a batch of 100 ms.
+/// The length of plain bytes from which a batch is compressed. Shorter batches are stored: packed columns leave little
+/// to compress, and creating a compressor takes longer than all other work on a batch of 100 ms.
 #[cfg(feature = "compress")]
 const COMPRESS_FROM: usize = 1_024;
 
-/// Writes a batch as a frame.
+/// Encodes a batch as a frame.
 ///
 /// # Errors
-/// Only when the compressor fails, which it does not for want of anything but memory.
+/// Returns an error if the compressor fails, which happens only when it cannot allocate memory.
 #[cfg(feature = "compress")]
 pub fn encode(batch: &Batch) -> Result<Vec<u8>, std::io::Error> {
     let plain = encode_plain(batch);
@@ -160,18 +169,17 @@ pub fn encode(batch: &Batch) -> Result<Vec<u8>, std::io::Error> {
     Ok(frame)
 }
 
-/// How many bytes the payload of a frame has once it is decompressed, as the frame says; `None` where it is too short to
-/// say.
+/// Returns the decompressed length of a frame's payload, as the frame states it; `None` if the frame is too short.
 #[must_use]
 pub fn plain_length(frame: &[u8]) -> Option<usize> {
     let length = frame.get(8..12)?.try_into().ok()?;
     Some(u32::from_le_bytes(length) as usize)
 }
 
-/// Reads a frame.
+/// Decodes a frame. Never panics, whatever the bytes.
 ///
 /// # Errors
-/// A [`DecodeError`] that names what is wrong and where; never a panic, whatever the bytes.
+/// Returns a [`DecodeError`] that names what is wrong and where.
 #[cfg(feature = "compress")]
 pub fn decode(frame: &[u8]) -> Result<Batch, DecodeError> {
     let mut head = Reader::new(frame);
@@ -207,18 +215,18 @@ pub fn decode(frame: &[u8]) -> Result<Batch, DecodeError> {
 #[cfg(feature = "compress")]
 fn decompress(payload: &[u8], plain_len: usize) -> Result<Vec<u8>, DecodeError> {
     let failed = |reason: String| DecodeError::Compression { reason };
-    // The decompressor gets room for what the frame promises and not a byte more: that is the bomb guard.
+    // The decompressor gets room for exactly the length in the frame. This is the guard against decompression bombs.
     let plain = zstd::bulk::decompress(payload, plain_len).map_err(|error| failed(error.to_string()))?;
     if plain.len() != plain_len {
         return Err(failed(format!(
-            "the frame promises {plain_len} bytes, the payload holds {}",
+            "the frame states {plain_len} bytes, the payload has {}",
             plain.len()
         )));
     }
     Ok(plain)
 }
 
-/// Writes a batch without frame and compression.
+/// Encodes a batch without frame and compression.
 #[must_use]
 pub fn encode_plain(batch: &Batch) -> Vec<u8> {
     let mut out = Writer::default();
@@ -250,10 +258,10 @@ pub fn encode_plain(batch: &Batch) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// Reads what [`encode_plain`] wrote.
+/// Decodes the output of [`encode_plain`].
 ///
 /// # Errors
-/// A [`DecodeError`] that names what is wrong and where.
+/// Returns a [`DecodeError`] that names what is wrong and where.
 pub fn decode_plain(plain: &[u8]) -> Result<Batch, DecodeError> {
     let mut input = Reader::new(plain);
     let mut batch = Batch {
@@ -261,7 +269,7 @@ pub fn decode_plain(plain: &[u8]) -> Result<Batch, DecodeError> {
         rank: Rank(input.varint_u32("rank")?),
         world_size: input.varint_u32("world size")?,
         incarnation: Incarnation(input.u64("incarnation")?),
-        seq: BatchSeq(input.varint("batch number")?),
+        seq: BatchSeq(input.varint("batch sequence number")?),
         anchor: ClockAnchor { mono: MonoNanos(input.i64("anchor")?), unix: UnixNanos(input.i64("anchor")?) },
         probes: read_list(&mut input, "probes", MAX_HEAD_ITEMS, read_probe)?,
         drops: read_list(&mut input, "drops", MAX_HEAD_ITEMS, read_drop)?,
@@ -322,7 +330,7 @@ fn write_note(out: &mut Writer, note: &Note) {
             out.varint(u64::from(hello.local_rank));
             out.text(&hello.sample_unit);
             out.varint(hello.parameters);
-            out.text(&hello.origin);
+            out.text(hello.instrumentation.name());
         }
         Note::Layout(layout) => {
             out.u8(1);
@@ -394,7 +402,7 @@ fn write_burst(out: &mut Writer, burst: &Burst) {
     }
 }
 
-/// In the order of the wire.
+/// Returns the numeric fields in wire order.
 fn activity_fields(activity: &Activity) -> [u64; 10] {
     [
         activity.records,
@@ -421,7 +429,7 @@ fn read_burst(input: &mut Reader<'_>) -> Result<Burst, DecodeError> {
     Ok(Burst { request, from, until, outcome })
 }
 
-/// By number; 0 is for a kernel whose phase is not known.
+/// The phases of kernels by their code. Code 0 is for a kernel whose phase is unknown.
 const PHASES: [Option<SpanKind>; 7] = {
     let [a, b, c, d, e, f] = SpanKind::ALL;
     [None, Some(a), Some(b), Some(c), Some(d), Some(e), Some(f)]
@@ -441,7 +449,7 @@ fn read_activity(input: &mut Reader<'_>) -> Result<Activity, DecodeError> {
         idle_nanos: next()?,
         gaps: next()?,
         longest_gap_nanos: next()?,
-        kernels: read_list(input, "kernels", MOST_KERNELS as u64, |input| {
+        kernels: read_list(input, "kernels", MAX_KERNELS as u64, |input| {
             Ok(KernelTime {
                 name: input.text("kernel name")?,
                 phase: input.tag("kernel phase", &PHASES)?,
@@ -451,6 +459,14 @@ fn read_activity(input: &mut Reader<'_>) -> Result<Activity, DecodeError> {
             })
         })?,
     })
+}
+
+fn read_instrumentation(input: &mut Reader<'_>) -> Result<Instrumentation, DecodeError> {
+    let found = input.text("instrumentation")?;
+    let all = Instrumentation::ALL.into_iter();
+    all.into_iter()
+        .find(|instrumentation| instrumentation.name() == found)
+        .ok_or(DecodeError::Unknown { what: "instrumentation", found })
 }
 
 fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
@@ -464,7 +480,7 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
             local_rank: input.varint_u32("local rank")?,
             sample_unit: input.text("sample unit")?,
             parameters: input.varint("parameters")?,
-            origin: input.text("origin")?,
+            instrumentation: read_instrumentation(input)?,
         })),
         1 => Ok(Note::Layout(Layout {
             comm: Comm(input.varint_u32("communicator")?),
@@ -493,7 +509,7 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
             let mut burst = read_burst(input)?;
             let covered = input.varint("burst covered")?;
             let BurstOutcome::Recorded(activity) = &mut burst.outcome else {
-                return Err(DecodeError::Value { what: "what a refused burst covered", at, found: covered });
+                return Err(DecodeError::Value { what: "covered time of refused burst", at, found: covered });
             };
             activity.covered_nanos = Some(covered);
             Ok(Note::Burst(burst))
@@ -507,7 +523,7 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
     }
 }
 
-/// Each figure at most once: of two, one would be lost.
+/// Reads figures. A figure that occurs twice is an error, because one of its values would be lost.
 fn read_figures<F: Copy + Ord>(
     input: &mut Reader<'_>,
     what: &'static str,
@@ -518,7 +534,7 @@ fn read_figures<F: Copy + Ord>(
         read_list(input, what, all.len() as u64, |input| Ok((input.tag(what, all)?, input.varint(what)?)))?;
     let (found, figures) = (listed.len(), BTreeMap::from_iter(listed));
     if figures.len() != found {
-        return Err(DecodeError::Value { what: "a list with a figure twice", at, found: found as u64 });
+        return Err(DecodeError::Value { what: "figure list with duplicates", at, found: found as u64 });
     }
     Ok(figures)
 }

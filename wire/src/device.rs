@@ -1,4 +1,4 @@
-//! What a device does at the moment, as its driver's management library (NVML) says: apart from any step.
+//! Samples of a device, from the driver's management library (NVML). They are independent of steps.
 
 use std::collections::BTreeMap;
 
@@ -6,58 +6,61 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::MonoNanos;
 
-/// A figure of a device. Devices differ in which they have.
+/// A figure of a device. A device may lack some of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum DeviceFigure {
-    /// Share of the last second in which some kernel ran, in percent. Says nothing of how much of the device it used.
+    /// The share of the last second in which some kernel ran, in percent. It does not show how much of the device the
+    /// kernel used.
     UtilizationPercent = 0,
-    /// Memory in use by all processes, in bytes.
+    /// The memory in use by all processes, in bytes.
     MemoryUsedBytes = 1,
-    /// Memory there is, in bytes.
+    /// The total memory, in bytes.
     MemoryTotalBytes = 2,
-    /// Power drawn, in milliwatts.
+    /// The power drawn, in milliwatts.
     PowerMilliwatts = 3,
-    /// Power it may draw, in milliwatts.
+    /// The power limit, in milliwatts.
     PowerLimitMilliwatts = 4,
-    /// Clock of the multiprocessors, in megahertz.
+    /// The clock of the multiprocessors, in megahertz.
     SmClockMegahertz = 5,
-    /// The most that clock can be, in megahertz.
+    /// The highest possible clock of the multiprocessors, in megahertz.
     SmClockMostMegahertz = 6,
-    /// Clock of the memory, in megahertz.
+    /// The clock of the memory, in megahertz.
     MemoryClockMegahertz = 7,
-    /// Temperature of the chip, in degrees Celsius.
+    /// The temperature of the chip, in degrees Celsius.
     TemperatureCelsius = 8,
-    /// Why clocks are lower than they could be: a set of [`throttle`] bits.
+    /// The reasons why clocks are lowered, as a set of [`throttle`] bits.
     ThrottleReasons = 9,
-    /// Sent over PCIe, in kibibytes a second.
+    /// The rate of data sent over PCIe, in kibibytes per second.
     PcieSentKibibytesPerSecond = 10,
-    /// Received over PCIe, in kibibytes a second.
+    /// The rate of data received over PCIe, in kibibytes per second.
     PcieReceivedKibibytesPerSecond = 11,
-    /// Uncorrected memory errors since the driver was loaded.
+    /// The number of uncorrected memory errors since the driver was loaded.
     EccUncorrectedErrors = 12,
-    /// Share of time in which a multiprocessor had work, the mean over all, in thousandths (GPM: Hopper and newer).
+    /// The share of time in which a multiprocessor had work, as the mean over all multiprocessors, in thousandths (GPM:
+    /// Hopper and newer).
     SmActivityPermille = 13,
-    /// Share of time in which tensor cores worked, in thousandths (GPM).
+    /// The share of time in which tensor cores worked, in thousandths (GPM).
     TensorActivityPermille = 14,
-    /// Share of the memory's bandwidth in use, in thousandths (GPM).
+    /// The share of the memory bandwidth in use, in thousandths (GPM).
     DramActivityPermille = 15,
-    /// How far times that were taken on the device may be off on the host's clock, in nanoseconds.
+    /// The error bound of the device's times on the host's clock, in nanoseconds.
     ClockErrorBoundNanoseconds = 16,
-    /// Sent over all NVLinks, in mebibytes a second (GPM). From here on since version 3 of the wire format.
+    /// The rate of data sent over all NVLinks, in mebibytes per second (GPM). This figure and the following ones need
+    /// version 3 of the wire format.
     NvlinkSentMebibytesPerSecond = 17,
-    /// Received over all NVLinks, in mebibytes a second (GPM).
+    /// The rate of data received over all NVLinks, in mebibytes per second (GPM).
     NvlinkReceivedMebibytesPerSecond = 18,
-    /// Critical errors (Xid) of the device since it is looked at.
+    /// The number of critical errors (Xid) of the device since sampling began.
     XidErrors = 19,
-    /// The number of the last of them, as NVIDIA's list of Xids has it.
+    /// The code of the last Xid, from NVIDIA's list of Xids.
     LastXid = 20,
 }
 
 impl DeviceFigure {
-    /// All figures, in the order of their numbers.
+    /// All figures, in the order of their codes.
     pub const ALL: [Self; 21] = [
         Self::UtilizationPercent,
         Self::MemoryUsedBytes,
@@ -82,14 +85,14 @@ impl DeviceFigure {
         Self::LastXid,
     ];
 
-    /// The version of the wire format that has it.
+    /// Returns the first version of the wire format that has the figure.
     #[must_use]
     pub fn wire_version(self) -> u16 {
         if self < Self::NvlinkSentMebibytesPerSecond { 2 } else { 3 }
     }
 }
 
-/// Bits of [`DeviceFigure::ThrottleReasons`], as `nvmlClocksEventReasons` of nvml.h has them.
+/// The bits of [`DeviceFigure::ThrottleReasons`], with the values of `nvmlClocksEventReasons` in nvml.h.
 pub mod throttle {
     /// The power limit is reached.
     pub const POWER_CAP: u64 = 0x04;
@@ -102,8 +105,8 @@ pub mod throttle {
     /// An external power brake.
     pub const POWER_BRAKE: u64 = 0x80;
 
-    /// The reasons in words, those that slow a busy device down. (Being idle, or another clock that someone has set,
-    /// are none of them.)
+    /// Returns the names of the reasons that slow down a busy device. An idle device and a clock set on purpose have no
+    /// name here.
     #[must_use]
     pub fn names(reasons: u64) -> Vec<&'static str> {
         let all = [
@@ -117,21 +120,21 @@ pub mod throttle {
     }
 }
 
-/// One look at the device of one rank.
+/// A sample of one rank's device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DeviceSample {
-    /// When, on the rank's clock.
+    /// The time of the sample, on the rank's clock.
     #[cfg_attr(feature = "openapi", schema(value_type = i64))]
     pub at: MonoNanos,
-    /// Its name and its address on the PCI bus.
+    /// The name of the device and its address on the PCI bus.
     pub device: String,
-    /// What it says.
+    /// The figures that the device reports.
     pub figures: BTreeMap<DeviceFigure, u64>,
 }
 
 impl DeviceSample {
-    /// One figure, where the device has it.
+    /// Returns one figure; `None` if the device does not report it.
     #[must_use]
     pub fn get(&self, figure: DeviceFigure) -> Option<u64> {
         self.figures.get(&figure).copied()
@@ -143,9 +146,9 @@ mod tests {
     use super::*;
     use crate::batch::Note;
 
-    /// As notes lie in a sealed segment.
+    /// Sealed segments store notes as JSON.
     #[test]
-    fn a_sample_survives_json() {
+    fn a_sample_round_trips_through_json() {
         let figures =
             DeviceFigure::ALL.into_iter().map(|figure| (figure, u64::MAX - figure as u64)).collect();
         let note = Note::Device(DeviceSample { at: MonoNanos(-7), device: "a GPU".into(), figures });

@@ -1,11 +1,11 @@
-//! What an agent records. One type from the ring to the wire to the server: nothing is translated on the way.
+//! The records of an agent. The ring, the wire and the server use the same types, so nothing is translated on the way.
 
 use serde::{Deserialize, Serialize};
 
 use crate::clock::MonoNanos;
 use crate::ids::{Bucket, Comm, Seq, Step};
 
-/// Where a time stamp was taken. Values of different sources are never averaged silently.
+/// The source of a time stamp. Values of different sources are never averaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -21,47 +21,48 @@ pub enum Source {
     Derived = 3,
 }
 
-/// What a collective does. (What embeds the reducer only sums to all ranks.)
+/// The function of a collective. The reducer runs only all-reduces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Function {
-    /// One rank's values to all.
+    /// Copies one rank's values to all ranks.
     Broadcast = 0,
-    /// Sums to one rank.
+    /// Sums the values of all ranks on one rank.
     Reduce = 1,
-    /// Every rank's part to all.
+    /// Copies every rank's part to all ranks.
     AllGather = 2,
-    /// Sums, a part to each rank.
+    /// Sums the values of all ranks and leaves one part of the sum on each rank.
     ReduceScatter = 3,
-    /// Sums to all.
+    /// Sums the values of all ranks on every rank.
     AllReduce = 4,
-    /// One rank's values to another.
+    /// Copies one rank's values to another rank.
     SendReceive = 5,
-    /// From every rank a part to every other.
+    /// Copies a part from every rank to every other rank.
     AllToAll = 8,
-    /// Anything newer.
+    /// Any other function.
     Other = 15,
 }
 
 impl Function {
     const BITS: u32 = 4;
 
-    /// Numbers a collective of a job that knows nothing of Paceline: NCCL counts those of each function by itself, and a
-    /// [`Seq`] is one of a communicator.
+    /// Returns the sequence number of a collective in an unmodified job. NCCL counts the collectives of each function
+    /// separately, whereas a [`Seq`] counts all collectives of a communicator. The lowest bits of the number therefore
+    /// hold the function.
     #[must_use]
     pub fn numbered(self, count: u64) -> Seq {
         Seq((count << Self::BITS) | self as u64)
     }
 
-    /// What a collective that [`Self::numbered`] has numbered does.
+    /// Returns the function of a collective whose sequence number is from [`Self::numbered`].
     #[must_use]
-    pub fn of(seq: Seq) -> Self {
+    pub fn from_seq(seq: Seq) -> Self {
         Self::from_code((seq.0 & ((1 << Self::BITS) - 1)) as u8)
     }
 
-    /// The one with this number, which is also its `ncclFunc_t` in NCCL's profiler interface.
+    /// Returns the function with this code, which is also its `ncclFunc_t` in NCCL's profiler interface.
     #[must_use]
     pub fn from_code(code: u8) -> Self {
         match code {
@@ -76,7 +77,7 @@ impl Function {
         }
     }
 
-    /// As the field writes it.
+    /// Returns the usual name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -91,7 +92,8 @@ impl Function {
         }
     }
 
-    /// Bytes that count for its bandwidth, by those that one rank passes: the full, gathered size (METRICS.md).
+    /// Returns the full bytes of a collective, which its bandwidth counts (`docs/metrics.md`, "algbw"): the gathered
+    /// size. `bytes` is what one rank passes to the collective.
     #[must_use]
     pub fn full_bytes(self, bytes: u64, ranks: u32) -> u64 {
         match self {
@@ -100,7 +102,7 @@ impl Function {
         }
     }
 
-    /// busbw / algbw among so many ranks (METRICS.md, after NVIDIA's nccl-tests); `None` where that is not known.
+    /// Returns busbw / algbw for `ranks` ranks (`docs/metrics.md`, after NVIDIA's nccl-tests); `None` if it is unknown.
     #[must_use]
     pub fn bus_factor(self, ranks: u32) -> Option<f64> {
         let others = f64::from(ranks.saturating_sub(1)) / f64::from(ranks.max(1));
@@ -112,22 +114,22 @@ impl Function {
         }
     }
 
-    /// Whether no rank can have done it before the last one began.
+    /// Returns true if no rank can finish the collective before the last rank begins it.
     #[must_use]
     pub fn waits_for_all(self) -> bool {
         matches!(self, Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::AllToAll)
     }
 }
 
-/// What the training thread does. Time in none of these is `other` in the ledger.
+/// The kind of work in a span of the training thread. Time outside all spans is `other` in the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum SpanKind {
-    /// Waiting for, or making, the next batch of samples.
+    /// Waiting for the next batch of samples, or making it.
     Input = 0,
-    /// Copying it to the device.
+    /// Copying the batch of samples to the device.
     H2d = 1,
     /// The forward pass and the loss.
     Forward = 2,
@@ -135,17 +137,17 @@ pub enum SpanKind {
     Backward = 3,
     /// The parameter update.
     Optimizer = 4,
-    /// Blocked until a collective is done: in the reducer for the last bucket, in a layer that is split over ranks
-    /// for its sum. Lies over the other kinds and wins.
+    /// Blocked until a collective finishes: in the reducer for the last bucket, or in a layer that is split over ranks
+    /// for its sum. Overlaps the other kinds and takes precedence over them.
     Blocked = 5,
 }
 
 impl SpanKind {
-    /// All kinds, in the order of their numbers.
+    /// All kinds, in the order of their codes.
     pub const ALL: [Self; 6] =
         [Self::Input, Self::H2d, Self::Forward, Self::Backward, Self::Optimizer, Self::Blocked];
 
-    /// As the field writes it.
+    /// Returns the usual name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -159,115 +161,116 @@ impl SpanKind {
     }
 }
 
-/// One stretch of the training thread.
+/// A span of the training thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The step it belongs to.
+    /// The step of the record.
     pub step: Step,
-    /// What the thread did.
+    /// The kind of work.
     pub kind: SpanKind,
-    /// When it began.
+    /// The beginning of the span.
     pub begin: MonoNanos,
-    /// When it ended.
+    /// The end of the span.
     pub end: MonoNanos,
-    /// Processor time the thread used in it, in nanoseconds; less than `end - begin` when it was off the
-    /// processor. 0 where it was not measured.
+    /// The processor time that the thread used in the span, in nanoseconds. Less than `end - begin` if the thread was
+    /// off the processor; 0 if it was not measured.
     pub cpu_nanos: u64,
 }
 
-/// One finished step of one rank.
+/// A finished step of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepRecord {
-    /// Which step.
+    /// The step.
     pub step: Step,
-    /// When it began: the end of the step before.
+    /// The beginning of the step: the end of the previous step.
     pub begin: MonoNanos,
-    /// When it ended.
+    /// The end of the step.
     pub end: MonoNanos,
-    /// Samples (or tokens, as the job counts) this rank worked through.
+    /// The number of samples (or tokens, as the job counts) that this rank processed.
     pub samples: u64,
-    /// True for a shadow step: nothing else of it was recorded, to measure what recording costs.
+    /// True for a shadow step: only its length is recorded, in order to measure what recording costs.
     pub shadow: bool,
 }
 
-/// A collective was handed to the communicator. Sent so that a hang shows; superseded by its [`BucketRecord`].
+/// A collective that was handed to the communicator. Sent so that a hang is visible, and superseded by its
+/// [`BucketRecord`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// The step it belongs to.
+    /// The step of the record.
     pub step: Step,
     /// The communicator.
     pub comm: Comm,
-    /// Its number on the communicator.
+    /// The sequence number on the communicator.
     pub seq: Seq,
-    /// The bucket reduced.
+    /// The bucket that is reduced.
     pub bucket: Bucket,
-    /// Payload, in bytes.
+    /// The payload, in bytes.
     pub bytes: u64,
-    /// When it was handed over.
+    /// The time at which the collective was handed to the communicator.
     pub launch: MonoNanos,
 }
 
-/// One bucket's all-reduce on one rank, finished.
+/// A finished collective of one bucket on one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketRecord {
-    /// The step it belongs to.
+    /// The step of the record.
     pub step: Step,
     /// The communicator.
     pub comm: Comm,
-    /// Its number on the communicator: joins the ranks.
+    /// The sequence number on the communicator. It joins the records of all ranks.
     pub seq: Seq,
-    /// The bucket reduced.
+    /// The bucket that is reduced.
     pub bucket: Bucket,
-    /// Payload, in bytes.
+    /// The payload, in bytes.
     pub bytes: u64,
-    /// The last gradient of the bucket was written.
+    /// The time at which the last gradient of the bucket was written.
     pub ready: MonoNanos,
-    /// The collective was handed to the communicator.
+    /// The time at which the collective was handed to the communicator.
     pub launch: MonoNanos,
-    /// It began on its stream or thread.
+    /// The time at which the collective began on its stream or thread.
     pub start: MonoNanos,
-    /// It finished.
+    /// The time at which the collective finished.
     pub end: MonoNanos,
-    /// Where `start` and `end` come from.
+    /// The source of `start` and `end`.
     pub source: Source,
 }
 
-/// Anything an agent records.
+/// A record of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The training thread did something.
+    /// A span of the training thread.
     Span(Span),
-    /// A step ended.
+    /// A finished step.
     Step(StepRecord),
-    /// A collective was launched.
+    /// A collective that was launched.
     Started(Started),
-    /// A collective finished.
+    /// A collective that finished.
     Bucket(BucketRecord),
 }
 
-/// The kind of an [`Event`], for counting losses.
+/// The kind of an [`Event`], for counting dropped records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum EventKind {
-    /// [`Event::Span`]
+    /// An [`Event::Span`].
     Span = 0,
-    /// [`Event::Step`]
+    /// An [`Event::Step`].
     Step = 1,
-    /// [`Event::Started`]
+    /// An [`Event::Started`].
     Started = 2,
-    /// [`Event::Bucket`]
+    /// An [`Event::Bucket`].
     Bucket = 3,
 }
 
 impl EventKind {
-    /// All kinds, in the order of their numbers.
+    /// All kinds, in the order of their codes.
     pub const ALL: [Self; 4] = [Self::Span, Self::Step, Self::Started, Self::Bucket];
 }
 
 impl Event {
-    /// Which kind this is.
+    /// Returns the kind of the record.
     #[must_use]
     pub fn kind(&self) -> EventKind {
         match self {
@@ -278,7 +281,7 @@ impl Event {
         }
     }
 
-    /// The step it belongs to.
+    /// Returns the step of the record.
     #[must_use]
     pub fn step(&self) -> Step {
         match self {

@@ -1,4 +1,4 @@
-//! One newtype per identifier: rank, step and bucket are all integers, and only the compiler keeps them apart.
+//! Identifiers. Rank, step and bucket are all integers, and a type for each keeps them from being confused.
 
 use std::fmt;
 
@@ -21,49 +21,51 @@ macro_rules! id {
 }
 
 id! {
-    /// A process of a job, 0-based, as torchrun's `RANK`.
+    /// The index of a process in a job, from 0, as in torchrun's `RANK`.
     Rank(u32)
 }
 id! {
-    /// An optimizer step of a job, 0-based; every rank counts alike.
+    /// The index of an optimizer step of a job, from 0. All ranks count alike.
     Step(u64)
 }
 id! {
-    /// A gradient bucket, in launch order, 0-based.
+    /// The index of a gradient bucket, in launch order, from 0.
     Bucket(u32)
 }
 id! {
-    /// A communicator within a run: 0 is the data-parallel world.
+    /// A communicator of a run. 0 is the data-parallel world.
     Comm(u32)
 }
 id! {
-    /// The n-th collective on one communicator. The pair ([`Comm`], [`Seq`]) joins the ranks of one collective.
+    /// The sequence number of a collective on its communicator. The pair ([`Comm`], [`Seq`]) identifies one collective
+    /// on all ranks.
     Seq(u64)
 }
 id! {
-    /// The n-th batch that one incarnation of an agent sends.
+    /// The sequence number of a batch in its incarnation.
     BatchSeq(u64)
 }
 id! {
-    /// One life of a rank's process; a restarted rank gets a new one, so that its batch numbers start afresh.
+    /// The incarnation of a rank: one process. A restarted rank has a new incarnation, whose batch numbers start at 0
+    /// again.
     Incarnation(u64)
 }
 
-/// The name of a run: unique on a server, safe in a path, a URL and a Prometheus label.
+/// The name of a run. It is unique on a server, and safe in a path, a URL and a Prometheus label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
 pub struct RunId(String);
 
-/// Why a text is not a [`RunId`].
+/// The reason why a text is not a [`RunId`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "run id {text:?}: {reason} (allowed: 1 to 64 of A-Z a-z 0-9 . _ -, not starting with a dot, not ending in .json, not `latest`)"
 )]
 pub struct RunIdError {
-    /// What was given, cut to 80 characters.
+    /// The text, cut to 80 characters.
     pub text: String,
-    /// What is wrong with it.
+    /// The rule that the text breaks.
     pub reason: &'static str,
 }
 
@@ -71,12 +73,12 @@ impl RunId {
     /// The longest run id in bytes.
     pub const MAX_BYTES: usize = 64;
 
-    /// Checks `text` and makes it a run id.
+    /// Creates a run id from `text`.
     ///
     /// # Errors
-    /// When it is empty, longer than [`Self::MAX_BYTES`], starts with a dot, or holds another character
-    /// than letters, digits, `.`, `_` and `-`; and when the command line reads it as something else: `latest`, and what
-    /// ends in `.json`.
+    /// Returns an error if `text` is empty, is longer than [`Self::MAX_BYTES`], starts with a dot, or has a character
+    /// other than letters, digits, `.`, `_` and `-`. Also returns an error for texts that the command line reads as
+    /// something else: `latest`, and names that end in `.json`.
     pub fn new(text: impl Into<String>) -> Result<Self, RunIdError> {
         let text = text.into();
         let reason = if text.is_empty() {
@@ -86,18 +88,18 @@ impl RunId {
         } else if text.starts_with('.') {
             "starts with a dot"
         } else if !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')) {
-            "holds a character that is not allowed"
+            "has a character that is not allowed"
         } else if text == "latest" {
-            "is the word for the newest run"
+            "means the newest run"
         } else if text.ends_with(".json") {
-            "ends as the name of a report's file does"
+            "ends like the file name of a report"
         } else {
             return Ok(Self(text));
         };
         Err(RunIdError { text: text.chars().take(80).collect(), reason })
     }
 
-    /// The id as text.
+    /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

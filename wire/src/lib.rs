@@ -1,11 +1,10 @@
-//! What crosses a process boundary: identifiers, clocks, events, batches, their codec, and the views.
+//! The data that crosses a process boundary: identifiers, clocks, events, batches, their codec, and the views.
 //!
-//! This crate promises three absences: it does **no I/O**, it starts **no threads**, and it **reads no
-//! clock**. Push bytes in, get values out; the same code runs in the agent, the server, the browser
-//! (`wasm32`) and the fuzzer.
+//! This crate does **no I/O**, starts **no threads** and **reads no clock**. Bytes go in and values come out. The same
+//! code runs in the agent, the server, the browser (`wasm32`) and the fuzz targets.
 //!
-//! * [`event`] is what an agent records; [`batch`] is how records travel; [`codec`] is how they look as bytes.
-//! * [`views`] and [`live`] are what a server answers: JSON for what is small, typed columns for what is dense.
+//! * [`event`] is what an agent records, [`batch`] is what it sends, and [`codec`] is the binary format of a batch.
+//! * [`views`] and [`live`] are what a server answers: JSON for small data, typed columns for large data.
 
 pub mod batch;
 pub mod burst;

@@ -1,8 +1,8 @@
-//! Dense answers as little-endian columns: what a browser draws without parsing text.
+//! Live frames: large answers as little-endian columns, which a browser draws without parsing text.
 //!
-//! A frame is `"PCLV" version:u16 kind:u16`, then scalars and columns in a fixed order; a column is
-//! `count:u32` and that many values. Frames are read by the client that was served with the server, so they
-//! carry a version only to refuse a stale page, not to be read for years.
+//! A frame is `"PCLV" version:u16 kind:u16`, then scalars and columns in a fixed order. A column is `count:u32` and
+//! that many values. Only the dashboard that came with the server reads its frames. The version exists to refuse a
+//! stale dashboard, not to read old frames.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ const KIND_RANKS: u16 = 3;
 const KIND_TILE: u16 = 4;
 const KIND_VIEW: u16 = 5;
 
-/// Why bytes are not a frame.
+/// The reason why bytes are not a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameError(pub &'static str);
 
@@ -30,17 +30,17 @@ impl fmt::Display for FrameError {
 
 impl std::error::Error for FrameError {}
 
-/// The parts of the step ledger, in the order they are stacked; they sum to the step time.
+/// The parts of the step ledger, in the order in which they are stacked. They sum to the step time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Part {
-    /// Waiting for or making input.
+    /// Waiting for input or making it.
     Input = 0,
-    /// Copying it to the device.
+    /// Copying input to the device.
     H2d = 1,
-    /// Forward.
+    /// Forward compute.
     Forward = 2,
-    /// Backward.
+    /// Backward compute.
     Backward = 3,
     /// Exposed wait for a later rank.
     ExposedWait = 4,
@@ -48,12 +48,12 @@ pub enum Part {
     ExposedTransfer = 5,
     /// Parameter update.
     Optimizer = 6,
-    /// None of these.
+    /// Time that no other part claims.
     Other = 7,
 }
 
 impl Part {
-    /// All parts, in the order they are stacked.
+    /// All parts, in the order in which they are stacked.
     pub const ALL: [Self; 8] = [
         Self::Input,
         Self::H2d,
@@ -65,7 +65,7 @@ impl Part {
         Self::Other,
     ];
 
-    /// The name as METRICS.md and the report write it.
+    /// Returns the name used in `docs/metrics.md` and in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -81,53 +81,54 @@ impl Part {
     }
 }
 
-/// Bit of `flags`: this rank's records of the step have not arrived.
+/// The bit of `flags` for a rank whose records of the step have not arrived.
 pub const FLAG_MISSING: u8 = 1;
-/// Bit of `flags`: a shadow step, only its length is known.
+/// The bit of `flags` for a shadow step. Only its length is known.
 pub const FLAG_SHADOW: u8 = 2;
 
-/// Closed steps of a run, each as a whole: what goes to a page as it happens, 64 bytes a step however many
-/// ranks there are. Single ranks are asked for: [`tile::Tile`] for many steps, [`StepRanks`] for one.
+/// Closed steps of a run, each summarized over all ranks: 64 bytes per step for any number of ranks. The server sends
+/// them to the dashboard as they close. Figures of single ranks are requested separately: [`tile::Tile`] for many
+/// steps, [`StepRanks`] for one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepColumns {
-    /// True when the client must forget the steps it has: a snapshot, not a delta.
+    /// True for a snapshot: the client discards the steps it has. False for a delta.
     pub reset: bool,
-    /// How many ranks each step has.
+    /// The number of ranks in each step.
     pub ranks: u32,
-    /// Step numbers, ascending.
+    /// Step indices, ascending.
     pub step: Vec<u64>,
-    /// When the step ended, in nanoseconds since the Unix epoch on the server's clock.
+    /// The end of the step, in nanoseconds since the Unix epoch on the server's clock.
     pub ended_unix_nanos: Vec<u64>,
-    /// Step time over all ranks (METRICS.md, T), in nanoseconds.
+    /// The step time over all ranks (T in `docs/metrics.md`), in nanoseconds.
     pub step_nanos: Vec<f32>,
-    /// Samples of all ranks together.
+    /// The samples of all ranks together.
     pub samples: Vec<u64>,
-    /// |hidden| / |collectives| over all ranks; NaN where nothing was reduced.
+    /// The overlap over all ranks: hidden communication / communication; NaN if nothing was reduced.
     pub overlap: Vec<f32>,
-    /// The ledger: one column per [`Part`], the mean over the ranks that are there, in nanoseconds; NaN for
+    /// The ledger, one column per [`Part`]: the mean over the ranks whose records have arrived, in nanoseconds; NaN for
     /// shadow steps.
     pub parts: [Vec<f32>; 8],
-    /// [`FLAG_SHADOW`], and [`FLAG_MISSING`] where any rank is.
+    /// [`FLAG_SHADOW`], and [`FLAG_MISSING`] if any rank's records are missing.
     pub flags: Vec<u8>,
 }
 
-/// One step, rank by rank; columns of as many entries as there are ranks.
+/// One step, rank by rank. Each column has one entry per rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepRanks {
-    /// Which step.
+    /// The step.
     pub step: u64,
-    /// The ledger: one column per [`Part`], in nanoseconds; NaN where unknown.
+    /// The ledger, one column per [`Part`], in nanoseconds; NaN if unknown.
     pub parts: [Vec<f32>; 8],
     /// Local step times, in nanoseconds.
     pub rank_nanos: Vec<f32>,
-    /// How much later than the median rank each one started its collectives, the mean over buckets, in
-    /// nanoseconds; NaN where unknown.
+    /// The lateness of each rank, in nanoseconds: how much later than the median rank it starts its collectives, as the
+    /// mean over buckets; NaN if unknown.
     pub lateness: Vec<f32>,
     /// [`FLAG_MISSING`] and [`FLAG_SHADOW`].
     pub flags: Vec<u8>,
 }
 
-/// What a [`Waterfall`] slice shows.
+/// The kind of activity that a slice of a [`Waterfall`] shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SliceKind {
@@ -143,20 +144,20 @@ pub enum SliceKind {
     Optimizer = 4,
     /// Training thread: blocked in the reducer.
     Blocked = 5,
-    /// Communication: ready, but waiting for its turn on the thread (launch to start).
+    /// Communication: launched, but waiting for the thread to become free (launch to start).
     Queued = 6,
-    /// Communication: waiting for a later rank, behind compute.
+    /// Communication: waiting for a later rank, hidden by compute.
     WaitHidden = 7,
-    /// Communication: waiting for a later rank, in the open.
+    /// Communication: waiting for a later rank, exposed.
     WaitExposed = 8,
-    /// Communication: moving bytes, behind compute.
+    /// Communication: transfer, hidden by compute.
     TransferHidden = 9,
-    /// Communication: moving bytes, in the open.
+    /// Communication: transfer, exposed.
     TransferExposed = 10,
 }
 
 impl SliceKind {
-    /// All kinds, in the order of their numbers.
+    /// All kinds, in the order of their codes.
     pub const ALL: [Self; 11] = [
         Self::Input,
         Self::H2d,
@@ -171,7 +172,7 @@ impl SliceKind {
         Self::TransferExposed,
     ];
 
-    /// A name for tooltips and exports.
+    /// Returns the name used in tooltips and exports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -189,7 +190,7 @@ impl SliceKind {
         }
     }
 
-    /// True for what the communication thread does.
+    /// Returns true for activity of the communication thread.
     #[must_use]
     pub fn is_communication(self) -> bool {
         self as u8 >= Self::Queued as u8
@@ -199,49 +200,49 @@ impl SliceKind {
 /// One step over all ranks on one clock. Times are nanoseconds since [`Waterfall::origin_unix_nanos`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Waterfall {
-    /// Which step.
+    /// The step.
     pub step: u64,
-    /// The earliest begin of any rank, in nanoseconds since the Unix epoch on the server's clock.
+    /// The earliest beginning of any rank, in nanoseconds since the Unix epoch on the server's clock.
     pub origin_unix_nanos: u64,
-    /// From the origin to the last end of any rank.
+    /// The time from the origin to the last end of any rank.
     pub span_nanos: f64,
-    /// Ranks that are shown, ascending.
+    /// The ranks that are shown, ascending.
     pub rank: Vec<u32>,
-    /// Error bound of each rank's alignment, in nanoseconds; NaN where unknown.
+    /// The error bound of each rank's alignment, in nanoseconds; NaN if unknown.
     pub clock_bound: Vec<f64>,
-    /// Begin of each rank's step.
+    /// The beginning of each rank's step.
     pub rank_begin: Vec<f64>,
-    /// End of each rank's step.
+    /// The end of each rank's step.
     pub rank_end: Vec<f64>,
     /// Slices: index into [`Self::rank`].
     pub slice_row: Vec<u32>,
-    /// Slices: a [`SliceKind`] as number.
+    /// Slices: code of a [`SliceKind`].
     pub slice_kind: Vec<u8>,
     /// Slices: index into the bucket columns, or `u32::MAX` for the training thread.
     pub slice_bucket: Vec<u32>,
-    /// Slices: begin.
+    /// Slices: beginning.
     pub slice_begin: Vec<f64>,
     /// Slices: end.
     pub slice_end: Vec<f64>,
     /// Buckets: index into [`Self::rank`].
     pub bucket_row: Vec<u32>,
-    /// Buckets: number.
+    /// Buckets: index of the bucket.
     pub bucket: Vec<u32>,
-    /// Buckets: sequence number of the collective; equal on all ranks.
+    /// Buckets: sequence number of the collective, equal on all ranks.
     pub bucket_seq: Vec<u64>,
     /// Buckets: payload in bytes.
     pub bucket_bytes: Vec<u64>,
-    /// Buckets: last gradient written.
+    /// Buckets: time at which the last gradient was written.
     pub bucket_ready: Vec<f64>,
-    /// Buckets: handed to the communicator.
+    /// Buckets: time at which the collective was handed to the communicator.
     pub bucket_launch: Vec<f64>,
-    /// Buckets: began.
+    /// Buckets: beginning of the collective.
     pub bucket_start: Vec<f64>,
-    /// Buckets: finished.
+    /// Buckets: end of the collective.
     pub bucket_end: Vec<f64>,
-    /// Buckets: wait for the last rank (aligned clocks).
+    /// Buckets: wait for the last rank, on aligned clocks.
     pub bucket_wait: Vec<f64>,
-    /// Buckets: wait by the clock-free form.
+    /// Buckets: clock-free wait.
     pub bucket_wait_clock_free: Vec<f64>,
 }
 
@@ -291,7 +292,8 @@ frame_codec!(
 );
 
 impl StepColumns {
-    /// Rows agree with each other and steps ascend; a reader may index without looking, and search by halves.
+    /// Returns true if all columns have one entry per step and steps ascend. A reader may then index without checks and
+    /// use binary search.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         let steps = self.step.len();
@@ -306,7 +308,7 @@ impl StepColumns {
 }
 
 impl StepRanks {
-    /// Columns agree with each other; a reader may index without looking.
+    /// Returns true if all columns have one entry per rank. A reader may then index without checks.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         let ranks = self.rank_nanos.len();
@@ -317,7 +319,8 @@ impl StepRanks {
 }
 
 impl Waterfall {
-    /// Rows agree with each other and indices are in range; a reader may index without looking.
+    /// Returns true if related columns have equal lengths and indices are in range. A reader may then index without
+    /// checks.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         let (ranks, slices, buckets) = (self.rank.len(), self.slice_row.len(), self.bucket_row.len());
@@ -363,9 +366,9 @@ mod tests {
         }
     }
 
-    /// A view reaches types all over the crate: none of their files may be missing from the version.
+    /// A view contains types from the whole crate, so the version must cover every file.
     #[test]
-    fn the_version_is_made_of_every_source_of_the_crate() {
+    fn the_version_covers_every_source_of_the_crate() {
         fn count(folder: &std::path::Path) -> usize {
             let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
             entries.map(|path| if path.is_dir() { count(&path) } else { 1 }).sum()
@@ -396,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inconsistent_frame_is_seen() {
+    fn an_inconsistent_frame_is_detected() {
         assert!(steps().is_consistent());
         assert!(!StepColumns { flags: Vec::new(), ..steps() }.is_consistent());
         let twice = |column: &Vec<f32>| [column.as_slice(), column].concat();

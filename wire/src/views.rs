@@ -1,6 +1,6 @@
-//! What a server answers in JSON: one type from the analysis to the report, the API and the browser.
+//! Views: what a server answers in JSON. The analysis, the report, the API and the browser use the same types.
 //!
-//! A figure that cannot be computed is `None`, and [`Report::missing`] says why; it is never 0.
+//! A figure that cannot be computed is `None`, never 0, and [`Report::missing`] says why.
 
 use std::collections::BTreeMap;
 
@@ -22,25 +22,25 @@ pub use collectives::{
     AlphaBeta, BucketStats, CollectiveCost, Group, GroupStats, LatencyHistogram, OneGroup,
 };
 
-/// Where a run is in its life.
+/// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
-    /// Ranks have said hello, no step is complete yet.
+    /// Ranks have connected; no step is complete.
     Starting,
     /// Steps complete.
     Running,
-    /// No step completed for max(10 x median step, 10 s): see [`Hang`].
+    /// No step completed for max(10 x median step, 10 s). See [`Hang`].
     Hung,
-    /// Every rank said goodbye, its work done.
+    /// Every rank completed its work and sent its end-of-run message.
     Completed,
-    /// A rank ended with an error, or never said goodbye.
+    /// A rank ended with an error, or vanished.
     Failed,
 }
 
 impl RunState {
-    /// The name in reports, in Prometheus and on the dashboard.
+    /// Returns the name used in reports, in Prometheus and on the dashboard.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -53,129 +53,130 @@ impl RunState {
     }
 }
 
-/// Who is waited for in a run that does not move.
+/// A hang: the ranks that the others wait for in a run without progress.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Hang {
-    /// Seconds since the last step completed.
+    /// The time since the last step completed, in seconds.
     pub since_seconds: f64,
-    /// The limit that was passed, in seconds.
+    /// The limit that was exceeded, in seconds.
     pub limit_seconds: f64,
-    /// Ranks whose next collective has not started.
+    /// The ranks whose next collective has not started.
     pub ranks: Vec<Rank>,
-    /// One sentence for a person.
+    /// A sentence for the user.
     pub sentence: String,
 }
 
-/// How a run failed.
+/// The failure of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Failure {
     /// The rank that failed first, as far as records show.
     pub rank: Rank,
-    /// What its launcher or the rank itself said; empty when neither did.
+    /// The error reported by the launcher or by the rank; empty if neither reported one.
     pub reason: String,
-    /// The newest step that it finished.
+    /// The newest step that the rank finished.
     pub last_step: Option<Step>,
-    /// The newest collective that it started.
+    /// The newest collective that the rank started.
     pub last_collective: Option<Seq>,
-    /// How many other ranks ended badly.
+    /// The number of other ranks that failed.
     pub others: u32,
-    /// One sentence for a person.
+    /// A sentence for the user.
     pub sentence: String,
 }
 
-/// One line of the list of runs.
+/// One line in the list of runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunSummary {
     /// The run.
     pub run: RunId,
-    /// Its name; runs of one name are compared.
+    /// The name of the run. Runs of one name are compared with each other.
     pub name: String,
-    /// Where it is in its life.
+    /// The state of the run.
     pub state: RunState,
-    /// When its first batch came, in milliseconds since the Unix epoch.
+    /// The arrival of the first batch, in milliseconds since the Unix epoch.
     pub started_unix_millis: u64,
-    /// When its last batch came.
+    /// The arrival of the last batch, in milliseconds since the Unix epoch.
     pub last_seen_unix_millis: u64,
-    /// Ranks it has.
+    /// The number of ranks in the run.
     pub ranks_expected: u32,
-    /// Ranks heard from in the last ten seconds (of a live run) or at all (of an ended one).
+    /// The number of ranks that sent a batch in the last ten seconds. For a run that has ended: the number of ranks
+    /// that sent any batch.
     pub ranks_reporting: u32,
-    /// Completed steps.
+    /// The number of completed steps.
     pub steps: u64,
     /// The newest completed step.
     pub last_step: Option<u64>,
-    /// Mean time from one step to the next ([`Report::period_ns`]), in nanoseconds.
+    /// The mean time from one step to the next, in nanoseconds ([`Report::period_ns`]).
     pub step_time_nanos: Option<u64>,
     /// Samples (or tokens) per second over all ranks, over the recent steps.
     pub throughput: Option<f64>,
-    /// Samples of one rank in one step.
+    /// The number of samples of one rank in one step.
     pub batch: Option<f64>,
-    /// What a sample is.
+    /// The unit of a sample.
     pub sample_unit: String,
-    /// Overlap ratio.
+    /// The overlap: the hidden share of communication.
     pub overlap_ratio: Option<f64>,
-    /// Implied scaling efficiency.
+    /// The implied scaling efficiency.
     pub efficiency_implied: Option<f64>,
-    /// What there is to say first: how it failed, else the worst verdict.
+    /// The sentence shown first: the failure if the run failed, otherwise the worst verdict.
     pub verdict: Option<String>,
-    /// Why it does not move, when it does not.
+    /// The hang, if the run hangs.
     pub hang: Option<Hang>,
 }
 
-/// Median and tails of one figure.
+/// The median, tails and mean of one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Spread {
-    /// The middle value.
+    /// The median.
     pub median: f64,
-    /// A tenth of the values are smaller.
+    /// The 10th percentile: a tenth of the values are smaller.
     pub p10: f64,
-    /// A tenth of the values are larger.
+    /// The 90th percentile: a tenth of the values are larger.
     pub p90: f64,
-    /// A hundredth of the values are larger.
+    /// The 99th percentile: a hundredth of the values are larger.
     pub p99: f64,
     /// The mean.
     pub mean: f64,
 }
 
 impl Spread {
-    /// The standard deviation that normal values of this spread have: 80 % of them lie between p10 and p90,
-    /// which are 2.563 deviations apart.
+    /// Returns the standard deviation of normally distributed values with this spread. 80 % of such values lie between
+    /// p10 and p90, which are 2.563 standard deviations apart.
     #[must_use]
     pub fn deviation(&self) -> f64 {
         (self.p90 - self.p10) / 2.563
     }
 }
 
-/// Scaling efficiency, both kinds (METRICS.md, "One run").
+/// Both kinds of scaling efficiency (`docs/metrics.md`, "One run").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ScalingEfficiency {
-    /// Mean over ranks of useful compute / T.
+    /// Implied efficiency: the mean over ranks of compute time / period.
     pub implied: Option<f64>,
-    /// Weak scaling: throughput per rank / throughput per rank of [`Report::baseline`].
+    /// Measured efficiency (weak scaling): throughput per rank / throughput per rank of [`Report::baseline`].
     pub measured: Option<f64>,
 }
 
-/// The run that measured scaling efficiency is against.
+/// The baseline of measured scaling efficiency.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BaselineRun {
-    /// The completed run of the same name and batch per rank on the fewest ranks; the newest of several.
+    /// The baseline: the completed run of the same name and batch per rank on the fewest ranks; the newest of several.
     pub run: RunId,
-    /// Its world size.
+    /// The world size of the baseline.
     pub ranks: u32,
-    /// Its samples per second, over all ranks.
+    /// The samples per second of the baseline, over all ranks.
     pub throughput: f64,
 }
 
-/// One rank's step ledger, summed over the observed steps. The parts sum to `step_ns` exactly.
+/// The step ledger of one rank, summed over the observed steps. The parts sum to `step_ns` exactly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[allow(missing_docs, reason = "each field is the part of the same name in METRICS.md, in nanoseconds")]
+#[allow(missing_docs, reason = "each field is the part of the same name in docs/metrics.md, in nanoseconds")]
 pub struct RankLedger {
     pub rank: Rank,
     pub input_ns: u64,
@@ -190,13 +191,13 @@ pub struct RankLedger {
 }
 
 impl RankLedger {
-    /// The rank's own work: its steps less what it spent on collectives in the open, in nanoseconds.
+    /// Returns the rank's local work: its steps less exposed communication, in nanoseconds.
     #[must_use]
     pub fn own_ns(&self) -> u64 {
         self.step_ns - self.exposed_wait_ns - self.exposed_transfer_ns
     }
 
-    /// The parts in the order of [`crate::live::Part::ALL`].
+    /// Returns the parts in the order of [`crate::live::Part::ALL`].
     #[must_use]
     pub fn parts(&self) -> [u64; 8] {
         [
@@ -212,21 +213,21 @@ impl RankLedger {
     }
 }
 
-/// Who a verdict is against.
+/// The culprit that a verdict names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Culprit {
     /// One rank: `{"rank": 2}`.
     Rank(u32),
-    /// Several ranks that are slow together, so that fixing one saves nothing: `{"ranks": [2, 5]}`.
+    /// Several ranks that are slow together, so that fixing only one of them saves nothing: `{"ranks": [2, 5]}`.
     Ranks(Vec<u32>),
-    /// Every rank alike: `"all"`.
+    /// All ranks alike: `"all"`.
     All,
 }
 
 impl Culprit {
-    /// The ranks that are named; none for a verdict against all.
+    /// Returns the named ranks; empty if the culprit is all ranks.
     #[must_use]
     pub fn ranks(&self) -> &[u32] {
         match self {
@@ -237,7 +238,7 @@ impl Culprit {
     }
 }
 
-/// Why a step is slower than it could be (METRICS.md, "verdict").
+/// The cause of lost time (`docs/metrics.md`, "Verdict").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -246,27 +247,27 @@ pub enum Cause {
     Input,
     /// Copying to the device.
     H2d,
-    /// Compute: a slow device.
+    /// Longer compute with the same work: a slow device.
     Compute,
-    /// Compute: more work than the others have, for instance longer sequences.
+    /// Longer compute because of more work than on the other ranks, for instance longer sequences.
     MoreWork,
-    /// The device lowered its clocks.
+    /// Slow compute on a device that lowered its clocks.
     ClockThrottle,
-    /// Launch gaps, preemption, garbage collection.
+    /// Time off the processor: launch gaps, preemption, garbage collection.
     Host,
-    /// Compute on a CPU that is slower for a while, by no more than such processors vary: clock frequency, a neighbour
-    /// on the same core, time stolen by the hypervisor, or cache. Not the rank's own doing as far as records show.
+    /// Slow compute on a CPU, within what such processors vary by: clock frequency, another thread on the same core,
+    /// time stolen by the hypervisor, or cache. As far as records show, it is not a fault of the rank.
     Processor,
-    /// Transfers of one rank or link are slow.
+    /// Long transfers of one rank or link.
     Network,
-    /// Bucket sizes or the tail.
+    /// The bucket sizes or the tail cost time on all ranks.
     CollectiveConfiguration,
-    /// Something is slow and the records do not say what.
+    /// Time is lost, and no record says why.
     Unknown,
 }
 
 impl Cause {
-    /// The name as the report and Prometheus write it.
+    /// Returns the name used in reports and in Prometheus.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -284,61 +285,61 @@ impl Cause {
     }
 }
 
-/// How sure a verdict is.
+/// The confidence in a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
-    /// Something is there, but too few steps or too wide a clock bound to act on it.
+    /// There is an effect, but too few steps or too wide a clock bound to act on it.
     InsufficientEvidence,
-    /// More likely than not.
+    /// The evidence suffices to name the culprit, but not for high confidence.
     Medium,
-    /// Seen in nearly every step, by both forms.
+    /// At least 100 steps have the fault. In most of them the culprit is last, and its excess is clear.
     High,
 }
 
-/// How a fault behaves over the steps that were watched.
+/// The persistence of a fault over the observed steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Persistence {
-    /// In nearly all steps that were watched.
+    /// Nearly all observed steps have the fault.
     Persistent,
-    /// It began while the run was watched and is still there: a fail-slow.
+    /// The fault began while the run was observed and is still present (fail-slow).
     Onset,
-    /// It came and went.
+    /// The fault began and ended.
     Transient,
-    /// It comes back: several episodes.
+    /// The fault has several episodes.
     Recurring,
 }
 
-/// Whether a fault is there after the newest step that was watched.
+/// The state of a fault after the newest observed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum VerdictState {
-    /// It is there: the newest steps have it.
+    /// The newest steps have the fault.
     Active,
-    /// It has come back at least once, and may do so again.
+    /// The fault has come back at least once and may come back again.
     Recurring,
-    /// It is over.
+    /// The fault is over.
     Resolved,
 }
 
-/// What the ranks of a run compute on, which is what hours are counted of.
+/// The kind of device that the ranks of a run compute on. It decides the unit in which hours are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ComputedOn {
-    /// No device of a rank was seen: processes on CPUs.
+    /// No rank reported a GPU: the ranks compute on CPUs.
     #[default]
     Cpu,
-    /// Some rank's GPU was seen.
+    /// At least one rank reported a GPU.
     Gpu,
 }
 
 impl ComputedOn {
-    /// What an hour of one rank is called.
+    /// Returns the unit of hours.
     #[must_use]
     pub fn hours(self) -> &'static str {
         match self {
@@ -348,207 +349,208 @@ impl ComputedOn {
     }
 }
 
-/// When a fault began, and how the step time bears it out.
+/// The step in which a fault began, with its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ChangePoint {
-    /// The first step that has it.
+    /// The first step with the fault.
     pub step: u64,
-    /// It began no earlier than this.
+    /// The earliest possible first step.
     pub earliest: u64,
-    /// And no later than this.
+    /// The latest possible first step.
     pub latest: u64,
-    /// When that step ended on the server's clock, in milliseconds since the Unix epoch; null without
-    /// aligned clocks.
+    /// The end of the first step on the server's clock, in milliseconds since the Unix epoch; null without aligned
+    /// clocks.
     pub unix_millis: Option<u64>,
-    /// Median of the rank's own work in the steps before, in nanoseconds.
+    /// The median of the culprit's local work before the first step, in nanoseconds.
     pub before_ns: f64,
-    /// Median of it from that step on.
+    /// The median of the culprit's local work from the first step on, in nanoseconds.
     pub after_ns: f64,
-    /// True when the two sides differ by more than their own scatter explains (p < 0.001).
+    /// True if the two sides differ by more than their scatter explains (p < 0.001).
     pub verified: bool,
 }
 
-/// What is wrong, what it costs, and how one knows.
+/// A verdict: who delays the run, why, what it costs, and on what evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Verdict {
-    /// Who, or null when no one can be named.
+    /// The culprit; null if none can be named.
     pub culprit: Option<Culprit>,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
-    /// Whether it is there now.
+    /// The state of the fault after the newest observed step.
     pub state: VerdictState,
-    /// What fixing it would save in a step that has it: the mean without the lowest and the highest tenth, in
-    /// nanoseconds.
+    /// The saving from fixing the culprit in a step that has the fault, in nanoseconds: the mean without the lowest and
+    /// the highest tenth.
     pub cost_ns_per_step: u64,
-    /// The same as a share of such a step's time ([`Report::period_ns`] over these steps), 0 to 1.
+    /// The saving as a share of the period of such a step ([`Report::period_ns`] over these steps), 0 to 1.
     pub cost_share: f64,
-    /// How many of the observed steps have it.
+    /// The number of observed steps that have the fault.
     pub affected_steps: u64,
-    /// `cost_share` x ranks x 24: what a day costs while it lasts, in hours of [`Report::computed_on`]. Null once it is
-    /// resolved.
+    /// The cost of one day with the fault, in hours of [`Report::computed_on`]: `cost_share` x ranks x 24. Null once
+    /// the fault is resolved.
     pub device_hours_per_day: Option<f64>,
-    /// How sure.
+    /// The confidence.
     pub confidence: Confidence,
-    /// One sentence for a person.
+    /// A sentence for the user.
     pub sentence: String,
-    /// What speaks for it.
+    /// The evidence for the verdict, one sentence each.
     pub evidence: Vec<String>,
-    /// What speaks against it.
+    /// The evidence against the verdict, one sentence each.
     pub counter_evidence: Vec<String>,
-    /// The step that shows it best.
+    /// A typical step with the fault.
     pub example_step: Option<u64>,
-    /// Whether it stays, came and went, or comes back; null for verdicts against all ranks.
+    /// The persistence of the fault; null for verdicts on all ranks.
     pub persistence: Option<Persistence>,
-    /// The first and the last observed step that have it.
+    /// The first and the last observed step that have the fault.
     pub steps: (u64, u64),
-    /// When it began, if it began while the run was watched.
+    /// The change point, if the fault began while the run was observed.
     pub onset: Option<ChangePoint>,
 }
 
 impl Verdict {
-    /// What it has cost the run so far, in nanoseconds.
+    /// Returns the cost of the fault in the observed steps, in nanoseconds.
     #[must_use]
     pub fn lost_ns(&self) -> u64 {
         self.cost_ns_per_step * self.affected_steps
     }
 }
 
-/// How well a rank's clock is aligned to the server's.
+/// The alignment of a rank's clock to the server's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RankClock {
     /// The rank.
     pub rank: Rank,
-    /// Error bound of its aligned times, in nanoseconds; null before the first probe.
+    /// The error bound of the rank's aligned times, in nanoseconds; null before the first probe.
     pub bound_ns: Option<u64>,
-    /// Its drift against the server's clock, in parts per billion.
+    /// The drift of the rank's clock against the server's, in parts per billion.
     pub drift_ppb: f64,
 }
 
-/// What the recording itself costs, from shadow steps.
+/// The cost of recording, measured with shadow steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OwnOverhead {
-    /// Median of (observed step / neighbouring shadow step) - 1. May be negative: that is noise.
+    /// The median of (observed step / neighboring shadow step) - 1. A negative value is noise.
     pub ratio: f64,
-    /// Lower end of its 95 % interval (sign test on the pairs).
+    /// The lower end of the 95 % interval (sign test on the pairs).
     pub low: f64,
-    /// Upper end.
+    /// The upper end of the 95 % interval.
     pub high: f64,
-    /// How many pairs.
+    /// The number of pairs.
     pub pairs: u64,
 }
 
-/// Records that one rank lost.
+/// The records that one rank lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RankDrops {
     /// The rank.
     pub rank: Rank,
-    /// What it lost.
+    /// The lost records, by kind and reason.
     pub drops: Vec<Drop>,
 }
 
-/// The newest look at a rank's device.
+/// The newest sample of a rank's device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RankDevice {
     /// The rank.
     pub rank: Rank,
-    /// What its device said.
+    /// The sample.
     pub sample: DeviceSample,
 }
 
-/// What a rank's devices did when somebody asked last.
+/// The newest burst of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RankBurst {
     /// The rank.
     pub rank: Rank,
-    /// How long ago it came, in milliseconds.
+    /// The age of the burst since its arrival, in milliseconds.
     pub age_millis: u64,
     /// The burst.
     pub burst: Burst,
 }
 
-/// Everything that is known about a run: what `paceline report` prints and the page shows.
+/// The report on a run: everything that `paceline report` prints and the dashboard shows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Report {
     /// The run.
     pub run: RunId,
-    /// Its name.
+    /// The name of the run.
     pub name: String,
-    /// Where it is in its life.
+    /// The state of the run.
     pub state: RunState,
-    /// How many ranks it has.
+    /// The number of ranks in the run.
     pub ranks: u32,
-    /// Observed steps: complete on all ranks, not shadow, not the first (which warms up).
+    /// The number of observed steps: complete on all ranks, not shadow steps, and past the two warm-up steps.
     pub steps: u64,
     /// The first and the last observed step.
     pub step_range: Option<(u64, u64)>,
-    /// Step time T over the observed steps, in nanoseconds.
+    /// The step time T over the observed steps, in nanoseconds.
     pub step_time_ns: Option<Spread>,
-    /// The median over ranks of the local step time, over the observed steps, in nanoseconds.
+    /// The local step time over the observed steps, in nanoseconds: the median over ranks in each step.
     pub local_step_time_ns: Option<Spread>,
-    /// Mean time from one step to the next, in nanoseconds: what shares of the step are shares of. Shorter than the mean
-    /// of `step_time_ns` where ranks begin a step at different times, so that steps overlap.
+    /// The mean time from one step to the next, in nanoseconds. Shares of a step are shares of this period. It is
+    /// shorter than the mean of `step_time_ns` if ranks begin a step at different times, because steps then overlap.
     pub period_ns: Option<f64>,
     /// Samples per second over all ranks.
     pub throughput: Option<f64>,
-    /// Samples of one rank in one step, as the job stated them: the median over steps of the mean over ranks.
+    /// The number of samples of one rank in one step, as the job states it: the median over steps of the mean over
+    /// ranks.
     pub batch: Option<f64>,
-    /// What a sample is.
+    /// The unit of a sample.
     pub sample_unit: String,
-    /// |hidden| / |collectives| over ranks and steps.
+    /// The overlap over ranks and steps: hidden communication / communication.
     pub overlap_ratio: Option<f64>,
-    /// T_comm / (T_comp + T_comm).
+    /// The communication fraction: communication / (compute + communication), summed over ranks and steps.
     pub communication_fraction: Option<f64>,
-    /// Median tail: end of the last bucket after the end of the last backward compute, in nanoseconds.
+    /// The median tail, in nanoseconds: from the end of the last backward compute to the end of the last bucket.
     pub tail_ns: Option<f64>,
     /// Both kinds of scaling efficiency.
     pub scaling_efficiency: ScalingEfficiency,
-    /// What measured efficiency is against.
+    /// The baseline of measured efficiency.
     pub baseline: Option<BaselineRun>,
-    /// What recording costs, as one number.
+    /// The cost of recording: `own_overhead.ratio`.
     pub own_overhead_ratio: Option<f64>,
-    /// The same with its interval.
+    /// The cost of recording, with its 95 % interval.
     pub own_overhead: Option<OwnOverhead>,
-    /// What the step would take if something were fixed.
+    /// The step as it would be with one thing fixed.
     pub what_if: Option<WhatIf>,
-    /// Where efficiency goes.
+    /// The loss ledger: where efficiency is lost.
     pub loss_ledger: Option<LossLedger>,
-    /// One ledger a rank, summed over the observed steps.
+    /// The step ledger of each rank, summed over the observed steps.
     pub ledger: Vec<RankLedger>,
-    /// Those that are there before those that are over, each worst first.
+    /// The verdicts: those that are active or recurring before those that are resolved, each worst first.
     pub verdicts: Vec<Verdict>,
-    /// Effects that cost less than is worth a verdict: nothing is alerted, nothing fails a check.
+    /// Effects that cost too little for a verdict. No alert or check acts on them.
     pub notes: Vec<Verdict>,
-    /// What the ranks compute on.
+    /// The kind of device that the ranks compute on.
     pub computed_on: ComputedOn,
-    /// One entry a bucket.
+    /// One entry per bucket.
     pub buckets: Vec<BucketStats>,
-    /// One entry a shape of group, the largest first.
+    /// One entry per shape of group, the largest first.
     pub groups: Vec<GroupStats>,
     /// The latency-bandwidth model of the communicator.
     pub comm_model: Option<AlphaBeta>,
-    /// One entry a rank.
+    /// One entry per rank.
     pub clocks: Vec<RankClock>,
-    /// Ranks that lost records.
+    /// The ranks that lost records.
     pub drops: Vec<RankDrops>,
-    /// Why it does not move, when it does not.
+    /// The hang, if the run hangs.
     pub hang: Option<Hang>,
-    /// How it failed, when it did.
+    /// The failure, if the run failed.
     pub failure: Option<Failure>,
-    /// Figures that are not there, by name, each with its reason.
+    /// The missing figures by name, each with the reason.
     pub missing: BTreeMap<String, String>,
 }
 
 impl Report {
-    /// What these parts of the ledger take in a step, the mean over ranks, in nanoseconds; `None` without
-    /// observed steps.
+    /// Returns how long these parts of the ledger take in one step, as the mean over ranks, in nanoseconds; `None`
+    /// without observed steps.
     #[must_use]
     pub fn mean_ns(&self, parts: &[Part]) -> Option<f64> {
         let of_rank = |rank: &RankLedger| parts.iter().map(|&part| rank.parts()[part as usize]).sum::<u64>();
@@ -557,29 +559,29 @@ impl Report {
     }
 }
 
-/// What the live stream says beside the columns of [`crate::live`].
+/// A message on the live stream, in addition to the columns of [`crate::live`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum LiveView {
-    /// The list of runs, newest first (stream without a run).
+    /// The list of runs, newest first, on the stream without a run.
     Runs {
         /// All runs.
         runs: Vec<RunSummary>,
     },
-    /// One run's summary and report (stream of a run).
+    /// The summary and the report of one run, on the stream of that run.
     Run {
-        /// The line of the list.
+        /// The run's line in the list of runs.
         summary: Box<RunSummary>,
         /// The report over the recent window.
         report: Box<Report>,
     },
-    /// The run that was asked for is not there.
+    /// The requested run does not exist.
     NoSuchRun,
 }
 
-/// An error as the API answers it.
+/// An error that the API answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ApiError {
-    /// What is wrong, where, and how to mend it.
+    /// What is wrong, where, and how to fix it.
     pub error: String,
 }

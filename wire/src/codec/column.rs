@@ -1,15 +1,15 @@
-//! One column: the offset of each value from the smallest, in as few bits as the largest needs.
+//! The format of a column: the offset of each value from the smallest, in as few bits as the largest offset needs.
 //!
-//! Offsets are packed bit by bit: a rank's batch of 50 ms has some six buckets, too few for a compressor to find
-//! what is still in them. Low bits that are zero in all offsets (sizes are multiples of rows, signs of
-//! differences are mostly alike) are left out.
+//! Offsets are packed bit by bit. A batch of 50 ms has about six buckets, too few for a compressor to find the
+//! remaining redundancy. Low bits that are zero in all offsets are left out: sizes are multiples of rows, and the signs
+//! of differences are mostly alike.
 
 use super::DecodeError;
 use super::primitive::{Reader, Writer};
 
-/// Added to the width in a column whose offsets are shifted, which leaves them at most 63 bits.
+/// The number added to the width in a column of shifted offsets, which have at most 63 bits.
 const SHIFTED: u8 = 64;
-/// Stands for a whole column of zeros: most jobs have one communicator and one source of times.
+/// The marker of a column in which all values are zero: most jobs have one communicator and one source of times.
 const ZEROS: u8 = 255;
 
 /// Maps small negative and positive numbers to small unsigned ones.
@@ -22,7 +22,7 @@ pub(super) fn unzigzag(value: u64) -> i64 {
     ((value >> 1) as i64) ^ -((value & 1) as i64)
 }
 
-/// Writes `values`; the reader must know how many there are.
+/// Writes `values`. The reader must know their number.
 pub(super) fn write(out: &mut Writer, values: &[u64]) {
     let least = values.iter().copied().min().unwrap_or(0);
     let set = values.iter().fold(0, |set, value| set | (value - least));
@@ -67,7 +67,8 @@ pub(super) fn read(input: &mut Reader<'_>, what: &'static str, rows: usize) -> R
     }
 }
 
-/// Writes a column of differences: the first is the whole value that the others start from, and stands apart.
+/// Writes a column of differences. The first is written separately, because it is the whole value from which the other
+/// differences start.
 pub(super) fn write_differences(out: &mut Writer, values: &[u64]) {
     if let Some((&first, others)) = values.split_first() {
         out.varint(first);
@@ -77,7 +78,7 @@ pub(super) fn write_differences(out: &mut Writer, values: &[u64]) {
     }
 }
 
-/// Reads `rows` differences, of which there is at least one.
+/// Reads `rows` differences; `rows` must be at least 1.
 pub(super) fn read_differences(
     input: &mut Reader<'_>,
     what: &'static str,
@@ -105,7 +106,7 @@ fn pack(out: &mut Vec<u8>, width: u8, offsets: impl Iterator<Item = u64>) {
     out.extend_from_slice(&waiting.to_le_bytes()[..filled.div_ceil(8) as usize]);
 }
 
-/// Hands out `count` offsets; `packed` holds as many.
+/// Passes `count` offsets to `found`. `packed` must hold at least that many.
 fn unpack(packed: &[u8], width: u8, count: usize, mut found: impl FnMut(u64)) {
     let mask = if width == 64 { u64::MAX } else { (1 << width) - 1 };
     let (mut waiting, mut filled) = (0_u128, 0);

@@ -1,8 +1,8 @@
-//! Integers, texts and bounds: the only place that touches raw bytes.
+//! Reads and writes integers and texts within limits. Only this module touches raw bytes.
 
 use super::{DecodeError, MAX_LIST_BYTES, MAX_TEXT_BYTES};
 
-/// Appends primitives.
+/// A buffer to which primitive values are appended.
 #[derive(Default)]
 pub(super) struct Writer {
     bytes: Vec<u8>,
@@ -29,7 +29,7 @@ impl Writer {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// LEB128: seven bits a byte, low ones first.
+    /// Appends an integer in LEB128: seven bits per byte, the lowest bits first.
     pub(super) fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.bytes.push(value as u8 | 0x80);
@@ -38,7 +38,7 @@ impl Writer {
         self.bytes.push(value as u8);
     }
 
-    /// A text, cut at a character boundary to what a reader accepts.
+    /// Appends a text, cut at a character boundary to the length that a reader accepts.
     pub(super) fn text(&mut self, text: &str) {
         let mut end = text.len().min(MAX_TEXT_BYTES as usize);
         while !text.is_char_boundary(end) {
@@ -49,11 +49,11 @@ impl Writer {
     }
 }
 
-/// Reads primitives, each with its bound.
+/// A reader of primitive values, each within its limit.
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// What lists and texts that were read take in memory.
+    /// The memory that the lists and texts read so far take, in bytes.
     held: usize,
 }
 
@@ -130,7 +130,7 @@ impl<'a> Reader<'a> {
         u32::try_from(found).map_err(|_| DecodeError::TooLarge { what, found, most: u64::from(u32::MAX) })
     }
 
-    /// A count of items that take at least one byte each.
+    /// Reads a count of items that take at least one byte each.
     pub(super) fn count(&mut self, what: &'static str, most: u64) -> Result<usize, DecodeError> {
         let found = self.varint(what)?;
         let most = most.min(self.rest().len() as u64);
@@ -140,7 +140,8 @@ impl<'a> Reader<'a> {
         Ok(found as usize)
     }
 
-    /// Counts what a list or a text will take in memory, before it does: an empty text is one byte here and 24 there.
+    /// Counts the memory that a list or a text takes before it is allocated. An empty text takes one byte here and 24
+    /// bytes in memory.
     pub(super) fn hold(&mut self, bytes: usize) -> Result<(), DecodeError> {
         self.held = self.held.saturating_add(bytes);
         if self.held > MAX_LIST_BYTES {
@@ -161,7 +162,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| DecodeError::Text { what, at })
     }
 
-    /// One byte that chooses among `all`.
+    /// Reads one byte as an index into `all`.
     pub(super) fn tag<T: Copy>(&mut self, what: &'static str, all: &[T]) -> Result<T, DecodeError> {
         let at = self.at;
         let found = self.u8(what)?;

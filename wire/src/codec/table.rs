@@ -1,7 +1,7 @@
-//! The records of a batch as four tables, one per kind, each a row of columns.
+//! The records of a batch as four tables, one per kind of record. A table is a sequence of columns.
 //!
-//! The order of records across kinds is not kept: every record names its step and its times, and nothing
-//! downstream depends on who came first in the ring.
+//! The order of records of different kinds is not preserved. Every record names its step and its times, and no reader
+//! depends on the order in the ring.
 
 use super::DecodeError;
 use super::column::{read, read_differences, unzigzag, write, write_differences, zigzag};
@@ -11,11 +11,11 @@ use crate::clock::MonoNanos;
 use crate::event::{BucketRecord, Event, Source, Span, SpanKind, Started, StepRecord};
 use crate::ids::{Bucket, Comm, Seq, Step};
 
-/// What a column holds, by name.
+/// The form of a column's values, with the column's name.
 #[derive(Clone, Copy)]
 enum Holds {
     Values(&'static str),
-    /// Each value as its difference from the one before.
+    /// Differences: each value minus the previous one.
     Differences(&'static str),
 }
 
@@ -85,7 +85,7 @@ impl<const N: usize> Columns<N> {
         }
     }
 
-    /// `room` is how many rows the batch may still have, in this table and those behind it.
+    /// Reads a table. `room` is the number of rows that the batch may still have, in this table and the following ones.
     fn read(input: &mut Reader<'_>, holds: [Holds; N], room: &mut usize) -> Result<Self, DecodeError> {
         let rows = input.varint("rows")?;
         let left = usize::try_from(rows).ok().and_then(|rows| room.checked_sub(rows));
@@ -108,7 +108,7 @@ impl<const N: usize> Columns<N> {
     }
 }
 
-/// A running value that is stored as its difference from the one before. Wraps, so that every value survives.
+/// A value stored as its difference from the previous one. The arithmetic wraps, so that every value survives.
 #[derive(Default)]
 struct Delta(u64);
 
@@ -154,7 +154,7 @@ fn tag<T: Copy>(what: &'static str, all: &[T], found: u64) -> Result<T, DecodeEr
 const SOURCES: [Source; 4] =
     [Source::HostClock, Source::DeviceEvent, Source::ActivityRecord, Source::Derived];
 
-/// Times are near `anchor`, and so are their first differences.
+/// Writes the four tables. Times are close to `anchor`, and so are their first differences.
 pub(super) fn write_events(out: &mut Writer, anchor: MonoNanos, events: &[Event]) {
     let (mut spans, mut steps) = (Columns::new(SPANS), Columns::new(STEPS));
     let (mut started, mut buckets) = (Columns::new(STARTED), Columns::new(BUCKETS));

@@ -1,4 +1,4 @@
-//! Round trips, golden bytes, and hostile bytes.
+//! Tests of the codec: round trips, golden bytes and hostile bytes.
 
 use proptest::prelude::*;
 
@@ -33,7 +33,7 @@ fn head() -> Batch {
                 local_rank: 2,
                 sample_unit: "tokens".into(),
                 parameters: 1_000,
-                origin: "reducer".into(),
+                instrumentation: Instrumentation::Reducer,
             }),
             Note::Layout(Layout {
                 comm: Comm(0),
@@ -99,14 +99,14 @@ fn golden_batch() -> Batch {
     }
 }
 
-/// The bytes of version 1. They must never change: agents outlive servers.
+/// The bytes of version 1 must never change, because old agents outlive new servers.
 #[test]
 fn version_1_is_pinned() {
     let hex: String = encode_plain(&golden_batch()).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, include_str!("golden_v1.hex").trim());
 }
 
-/// The bytes of version 2, which has looks at devices.
+/// Version 2 adds samples of devices.
 #[test]
 fn version_2_is_pinned() {
     let figures = DeviceFigure::ALL.into_iter().filter(|figure| figure.wire_version() == 2);
@@ -143,7 +143,7 @@ fn burst() -> Burst {
     Burst { request: 9, from: MonoNanos(4_000_000), until: MonoNanos(4_999_000), outcome }
 }
 
-/// The bytes of version 3, which has bursts.
+/// Version 3 adds bursts.
 #[test]
 fn version_3_is_pinned() {
     let refused = Burst { outcome: BurstOutcome::Refused { reason: "no".into() }, ..burst() };
@@ -157,7 +157,7 @@ fn version_3_is_pinned() {
     assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
 }
 
-/// The bytes of version 4, which has what of collectives lay behind streams that compute.
+/// Version 4 adds the covered time of bursts.
 #[test]
 fn version_4_is_pinned() {
     let mut burst = burst();
@@ -171,7 +171,7 @@ fn version_4_is_pinned() {
     assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
 }
 
-/// The bytes of version 5, which has what hosts do.
+/// Version 5 adds samples of hosts.
 #[test]
 fn version_5_is_pinned() {
     let figures = HostFigure::ALL.into_iter().map(|figure| (figure, 1_000 + figure as u64)).collect();
@@ -198,7 +198,7 @@ fn a_frame_round_trips_stored_and_compressed() {
 
 #[cfg(feature = "compress")]
 #[test]
-fn hostile_frames_get_an_error_that_says_what_and_where() {
+fn hostile_frames_give_an_error_that_says_what_and_where() {
     let good = encode(&golden_batch()).unwrap();
     let with = |at: usize, bytes: &[u8]| {
         let mut frame = good.clone();
@@ -219,7 +219,7 @@ fn hostile_frames_get_an_error_that_says_what_and_where() {
 
 #[cfg(feature = "compress")]
 #[test]
-fn a_decompression_bomb_is_refused_at_its_promised_size() {
+fn a_decompression_bomb_is_refused_at_its_stated_size() {
     let bomb = zstd::bulk::compress(&vec![0; 64 << 20], 19).unwrap();
     assert!(bomb.len() < 16_384);
     let mut frame = b"PCLB\x01\0\0\0".to_vec();
@@ -237,7 +237,7 @@ fn a_rank_outside_its_run_is_refused() {
 }
 
 #[test]
-fn a_column_of_equal_values_cannot_claim_more_rows_than_a_batch_may_hold() {
+fn a_column_of_equal_values_cannot_claim_more_rows_than_a_batch_allows() {
     let mut plain = encode_plain(&head());
     plain.truncate(plain.len() - 4);
     plain.extend_from_slice(&[0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0]);
@@ -298,12 +298,12 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn no_bytes_cause_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = decode_plain(&bytes);
     }
 
     #[test]
-    fn no_flipped_byte_makes_it_panic(at in any::<prop::sample::Index>(), value in any::<u8>()) {
+    fn no_changed_byte_causes_a_panic(at in any::<prop::sample::Index>(), value in any::<u8>()) {
         let mut plain = encode_plain(&golden_batch());
         let at = at.index(plain.len());
         plain[at] = value;
@@ -312,7 +312,7 @@ proptest! {
 }
 
 #[test]
-fn a_look_at_a_device_comes_back_as_it_was() {
+fn a_device_sample_round_trips() {
     let sample = DeviceSample {
         at: MonoNanos(4_999_000),
         device: "a GPU at 0000:01:00.0".into(),

@@ -1,10 +1,10 @@
-//! How frames look as bytes: scalars and columns, one after the other, each read as it was written.
+//! The binary format of frames: scalars and columns in sequence, read in the order in which they were written.
 
 use super::FrameError;
 
 const MAGIC: [u8; 4] = *b"PCLV";
-/// Changes with every change to a source of this crate: the layout of a frame, or the shape of a view that goes as one,
-/// may have changed with it (`build.rs`). A page of another version is told to reload.
+/// The version of the live format. Every change to a source of this crate changes it, because the layout of a frame or
+/// the shape of a view may have changed (`build.rs`). A dashboard of another version is asked to reload.
 const LIVE_VERSION: u16 = match u16::from_str_radix(env!("PACELINE_LIVE_VERSION"), 10) {
     Ok(version) => version,
     Err(_) => panic!("build.rs writes a number"),
@@ -13,7 +13,7 @@ const LIVE_VERSION: u16 = match u16::from_str_radix(env!("PACELINE_LIVE_VERSION"
 macro_rules! frame_codec {
     ($kind:expr, $type:ident { $($field:ident: $method:ident),+ $(,)? }) => {
         impl $type {
-            /// Writes the frame.
+            /// Encodes the frame.
             #[must_use]
             pub fn encode(&self) -> Vec<u8> {
                 let mut out = $crate::live::frame::FrameWriter::new($kind);
@@ -21,10 +21,11 @@ macro_rules! frame_codec {
                 out.bytes
             }
 
-            /// Reads the frame.
+            /// Decodes a frame.
             ///
             /// # Errors
-            /// When the bytes are another frame, another version, end too early, or go on behind it.
+            /// Returns an error if the bytes are another kind of frame or another version, or if they are too short or
+            /// too long.
             pub fn decode(bytes: &[u8]) -> Result<Self, $crate::live::FrameError> {
                 let mut input = $crate::live::frame::FrameReader::new(bytes, $kind)?;
                 let frame = Self { $($field: input.$method()?),+ };
@@ -68,19 +69,19 @@ pub(super) struct FrameReader<'a> {
 }
 
 pub(super) const TRUNCATED: FrameError = FrameError("it ends too early");
-pub(super) const FOLLOWED: FrameError = FrameError("something follows it");
+pub(super) const FOLLOWED: FrameError = FrameError("bytes follow its end");
 
 impl<'a> FrameReader<'a> {
     pub(super) fn new(bytes: &'a [u8], kind: u16) -> Result<Self, FrameError> {
         let (head, rest) = bytes.split_at_checked(8).ok_or(TRUNCATED)?;
         if head[..4] != MAGIC {
-            return Err(FrameError("it does not start with the magic"));
+            return Err(FrameError("it does not start with \"PCLV\""));
         }
         if head[4..6] != LIVE_VERSION.to_le_bytes() {
-            return Err(FrameError("the server is of another version: reload the page"));
+            return Err(FrameError("the server has another version: reload the dashboard"));
         }
         if head[6..8] != kind.to_le_bytes() {
-            return Err(FrameError("it is a frame of another kind"));
+            return Err(FrameError("it is another kind of frame"));
         }
         Ok(Self { rest })
     }

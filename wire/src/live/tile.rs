@@ -1,24 +1,24 @@
-//! A rectangle of (step, rank) cells at a level of detail: what a heatmap draws, whatever the size of the run.
+//! Tiles: rectangles of (step, rank) cells at a level of detail, which a heatmap draws for a run of any size.
 
 use super::frame::frame_codec;
 use super::{KIND_TILE, Part};
 
-/// Cells of a tile at most: 8 MiB.
+/// The largest number of cells in a tile: 8 MiB.
 pub const MAX_CELLS: usize = 2 << 20;
 
-/// What a cell is looked at for.
+/// The figure that a tile shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// How much later than the median rank it started its collectives.
+    /// The lateness: how much later than the median rank the rank starts its collectives.
     Lateness,
-    /// Its own step time.
+    /// The local step time.
     StepTime,
-    /// One part of its ledger.
+    /// One part of the step ledger.
     Part(Part),
 }
 
 impl Measure {
-    /// All measures, in the order they are offered.
+    /// All measures, in the order in which the dashboard offers them.
     pub const ALL: [Self; 10] = [
         Self::Lateness,
         Self::StepTime,
@@ -32,7 +32,7 @@ impl Measure {
         Self::Part(Part::Other),
     ];
 
-    /// The name as METRICS.md writes it.
+    /// Returns the name used on the dashboard.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -42,33 +42,33 @@ impl Measure {
         }
     }
 
-    /// The name in a URL.
+    /// Returns the name used in a URL.
     #[must_use]
     pub fn key(self) -> String {
         self.name().replace(' ', "-")
     }
 
-    /// The measure of that key.
+    /// Returns the measure with this key.
     #[must_use]
     pub fn from_key(key: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|measure| measure.key() == key)
     }
 }
 
-/// What a tile's cell says of the (step, rank) pairs it covers.
+/// The reduction of the (step, rank) pairs in a cell to one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduce {
-    /// The largest: a lone slow cell never disappears. It biases towards bright as one zooms out.
+    /// The maximum. A single slow cell never disappears, but zooming out makes the tile brighter.
     Max,
     /// The mean. It hides outliers.
     Mean,
 }
 
 impl Reduce {
-    /// Both.
+    /// Both reductions.
     pub const ALL: [Self; 2] = [Self::Max, Self::Mean];
 
-    /// The name in the legend and in a URL.
+    /// Returns the name used in the legend and in a URL.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -77,28 +77,28 @@ impl Reduce {
         }
     }
 
-    /// The reduction of that name.
+    /// Returns the reduction with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reduce| reduce.name() == name)
     }
 }
 
-/// Cells of `per_column` steps x `per_row` ranks each. Columns begin at multiples of `per_column`, rows at
-/// multiples of `per_row`, so that tiles of one level fit together.
+/// A tile: cells of `per_column` steps x `per_row` ranks each. Columns begin at multiples of `per_column` and rows at
+/// multiples of `per_row`, so that tiles of one level line up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tile {
     /// The first step of the first column.
     pub step: u64,
-    /// Steps in a column.
+    /// The number of steps in a column.
     pub per_column: u32,
     /// The first rank of the first row.
     pub rank: u32,
-    /// Ranks in a row.
+    /// The number of ranks in a row.
     pub per_row: u32,
-    /// How many rows.
+    /// The number of rows.
     pub rows: u32,
-    /// Column by column, `column * rows + row`, in nanoseconds; NaN where nothing is known.
+    /// The cells, column by column (`column * rows + row`), in nanoseconds; NaN if unknown.
     pub values: Vec<f32>,
 }
 
@@ -108,13 +108,13 @@ frame_codec!(
 );
 
 impl Tile {
-    /// How many columns.
+    /// Returns the number of columns.
     #[must_use]
     pub fn columns(&self) -> usize {
         self.values.len() / (self.rows as usize).max(1)
     }
 
-    /// Sides agree; a reader may index without looking.
+    /// Returns true if the number of cells matches the sides. A reader may then index without checks.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         self.per_column > 0
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_lead_back() {
+    fn keys_round_trip() {
         for measure in Measure::ALL {
             assert_eq!(Measure::from_key(&measure.key()), Some(measure));
         }

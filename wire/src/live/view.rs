@@ -1,6 +1,6 @@
-//! Views as frames: the types of [`crate::views`] in the postcard format, for the page that came with the server.
+//! Views as frames: the types of [`crate::views`] in the postcard format, for the dashboard that came with the server.
 //!
-//! The API answers the same types as JSON. A page reads a report twice a second, and a reader of JSON for it
+//! The API answers the same types as JSON. The dashboard reads a report twice per second, and a JSON reader for them
 //! would be a tenth of what the browser downloads.
 
 use serde::Serialize;
@@ -9,30 +9,30 @@ use serde::de::DeserializeOwned;
 use super::frame::{FOLLOWED, FrameReader, FrameWriter};
 use super::{FrameError, KIND_VIEW};
 
-/// Writes a view.
+/// Encodes a view.
 ///
 /// # Errors
-/// When it cannot be written in this format; the types of [`crate::views`] can.
+/// Returns an error if the type cannot be written in the postcard format. The types of [`crate::views`] can.
 pub fn encode<T: Serialize>(view: &T) -> Result<Vec<u8>, FrameError> {
     let mut frame = FrameWriter::new(KIND_VIEW).bytes;
-    frame.extend(postcard::to_allocvec(view).map_err(|_| FrameError("a view that is not plain data"))?);
+    frame.extend(postcard::to_allocvec(view).map_err(|_| FrameError("the view is not plain data"))?);
     Ok(frame)
 }
 
-/// Reads a view.
+/// Decodes a view.
 ///
 /// # Errors
-/// When the bytes are another frame, another version, or not this view.
+/// Returns an error if the bytes are another kind of frame, another version, or not this view.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FrameError> {
     let input = FrameReader::new(bytes, KIND_VIEW)?;
     match postcard::take_from_bytes(input.rest) {
         Ok((view, [])) => Ok(view),
         Ok(_) => Err(FOLLOWED),
-        Err(_) => Err(FrameError("it is not the view that was asked for")),
+        Err(_) => Err(FrameError("it is not the requested view")),
     }
 }
 
-/// True when the bytes begin like a view, not like columns.
+/// Returns true if the bytes start with the header of a view, not of columns.
 #[must_use]
 pub fn is_view(bytes: &[u8]) -> bool {
     FrameReader::new(bytes, KIND_VIEW).is_ok()
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_refused() {
+    fn a_truncated_view_is_refused() {
         let bytes = encode(&runs()).unwrap();
         for end in 0..bytes.len() {
             assert!(decode::<LiveView>(&bytes[..end]).is_err());

@@ -1,10 +1,10 @@
-//! Two runs side by side: what `paceline compare` prints and the comparison view shows.
+//! The comparison of two runs: what `paceline compare` prints and the comparison view shows.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::RunId;
 
-/// What a compared figure is measured in.
+/// The unit of a compared figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -17,7 +17,7 @@ pub enum Unit {
     PerSecond,
 }
 
-/// Whether a change is one.
+/// The judgment of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -26,9 +26,9 @@ pub enum Change {
     Better,
     /// The second run is worse by more than the noise.
     Worse,
-    /// Within the noise, or neither good nor bad.
+    /// The difference is within the noise, or is neither good nor bad.
     Same,
-    /// One of the two runs has no such figure.
+    /// The figure is missing in one of the runs.
     Unknown,
 }
 
@@ -36,40 +36,40 @@ pub enum Change {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Compared {
-    /// METRICS.md's name of the figure.
+    /// The name of the figure in `docs/metrics.md`.
     pub name: String,
-    /// What it is measured in.
+    /// The unit of the figure.
     pub unit: Unit,
-    /// In the first run.
+    /// The value in the first run.
     pub a: Option<f64>,
-    /// In the second run.
+    /// The value in the second run.
     pub b: Option<f64>,
-    /// b / a - 1; for shares b - a. Null where one is missing or a is 0.
+    /// The difference: b / a - 1, or b - a for shares. Null if a value is missing or a is 0.
     pub difference: Option<f64>,
-    /// How large a difference chance alone makes, in the terms of `difference`; null where it is not known.
+    /// The largest difference that chance alone usually makes, in the unit of `difference`; null if unknown.
     pub noise: Option<f64>,
-    /// The judgement.
+    /// The judgment.
     pub change: Change,
 }
 
-/// Two runs, figure by figure.
+/// The comparison of two runs, figure by figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Comparison {
-    /// The first run: what is compared with.
+    /// The first run, with which the second is compared.
     pub a: RunId,
     /// The second run.
     pub b: RunId,
-    /// One sentence: which is faster, by how much, and which part of the step explains most of it.
+    /// A sentence: which run is faster, by how much, and which part of the step explains most of it.
     pub sentence: String,
-    /// Why the two are not like for like: other world size, other bucket sizes, other sample unit.
+    /// The reasons why the runs are not comparable: another world size, other bucket sizes, another sample unit.
     pub caveats: Vec<String>,
-    /// Step time, throughput, overlap, communication fraction, tail, efficiencies, wasted share.
+    /// The figures: step time, throughput, overlap, communication fraction, tail, efficiencies, wasted share.
     pub figures: Vec<Compared>,
-    /// The step ledger: each part's mean per step over ranks, in nanoseconds.
+    /// The step ledger: the mean of each part over ranks and steps, in nanoseconds.
     pub ledger: Vec<Compared>,
-    /// Verdicts of the first run that the second has no more, as sentences.
+    /// The verdicts that only the first run has, as sentences.
     pub verdicts_gone: Vec<String>,
-    /// Verdicts that only the second run has.
+    /// The verdicts that only the second run has, as sentences.
     pub verdicts_new: Vec<String>,
 }

@@ -1,38 +1,38 @@
-//! What a step would take if something were fixed (METRICS.md, "what-if"), and where efficiency goes ("loss
-//! ledger").
+//! The what-if (`docs/metrics.md`, "What-if"): the step as it would be with one thing fixed. Also the loss ledger:
+//! where efficiency is lost.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Bucket, Rank};
 
-/// What is imagined fixed.
+/// The thing that a what-if fixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Fix {
-    /// This rank's compute segments at the mean of the other ranks', its begin and its transfers no later than
-    /// the median rank's.
+    /// A rank: its compute segments at the mean of the other ranks, its begin and its transfers no later than the
+    /// median rank's.
     Rank(Rank),
-    /// This phase at its mean over ranks, on every rank.
+    /// A phase: its mean over ranks, on every rank.
     Phase(Phase),
-    /// This bucket's transfer takes no time: the most that a better network could save on it.
+    /// A bucket: its transfer at 0. This is the upper limit of what a better network could save.
     Bucket(Bucket),
 }
 
-/// A phase that can differ between ranks.
+/// A phase of a step that can differ between ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Waiting for or making input, and copying it to the device.
+    /// Waiting for input or making it, and copying it to the device.
     Input,
-    /// Forward and the loss.
+    /// The forward pass and the loss.
     Forward,
-    /// Backward.
+    /// The backward pass.
     Backward,
-    /// Parameter update.
+    /// The parameter update.
     Optimizer,
-    /// Time in no phase.
+    /// The time in no phase.
     Other,
 }
 
@@ -40,7 +40,7 @@ impl Phase {
     /// All phases, in the order of a step.
     pub const ALL: [Self; 5] = [Self::Input, Self::Forward, Self::Backward, Self::Optimizer, Self::Other];
 
-    /// The name as reports write it.
+    /// Returns the name used in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -53,76 +53,76 @@ impl Phase {
     }
 }
 
-/// What one fix would save.
+/// The saving from one fix.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Saving {
-    /// What is fixed.
+    /// The thing that is fixed.
     pub fix: Fix,
-    /// What a step would be shorter by: the mean over the replayed steps without the lowest and the highest tenth, in
-    /// nanoseconds. The cost of a verdict is the same figure over the steps that have the fault.
+    /// The saving per step, in nanoseconds: the mean over the replayed steps without the lowest and the highest tenth.
+    /// The cost of a verdict is the same figure over the steps that have the fault.
     pub nanos_per_step: f64,
-    /// The same as a share of the step time ([`super::Report::period_ns`] over these steps), 0 to 1.
+    /// The saving as a share of the period ([`super::Report::period_ns`] over these steps), 0 to 1.
     pub share: f64,
 }
 
-/// The replay of the observed steps with durations replaced.
+/// The what-if of a run: a replay of the observed steps with durations replaced.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WhatIf {
-    /// Steps replayed within 5 % of what was measured: the answers rest on these.
+    /// The number of steps whose simulated time is within 5 % of the measured time. The answers rest on these steps.
     pub steps: u64,
-    /// Steps whose simulation was further off, and which were left out.
+    /// The number of steps whose simulated time is further off. They are left out.
     pub withheld_steps: u64,
-    /// Median of |simulated - measured| / measured over all replayed steps.
+    /// The simulation error: the median over all replayed steps of |simulated - measured| / measured.
     pub simulation_error: f64,
-    /// Why there is no answer: the simulation is off by more than 5 % in most steps. The fields below are
-    /// then empty.
+    /// The reason why the what-if is withheld: more than half of the steps are off by more than 5 %. The fields below
+    /// are then empty.
     pub withheld: Option<String>,
-    /// S = T / `T_ideal`.
+    /// The slowdown S: T / `T_ideal`.
     pub slowdown: Option<f64>,
-    /// 1 - 1/S.
+    /// The wasted share: 1 - 1/S.
     pub wasted_share: Option<f64>,
-    /// Savings from fixing ranks, largest first; the 16 largest.
+    /// The 16 largest savings from fixing a rank, largest first.
     pub ranks: Vec<Saving>,
-    /// Savings from evening out a phase, in the order of a step.
+    /// The savings from evening out a phase over ranks, in the order of a step.
     pub phases: Vec<Saving>,
-    /// Savings from transfers that take no time, by bucket.
+    /// The savings from transfers that take no time, by bucket.
     pub buckets: Vec<Saving>,
 }
 
-/// Which efficiency a loss ledger splits.
+/// The efficiency that a loss ledger splits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EfficiencyKind {
-    /// Against a baseline run.
+    /// Measured efficiency, against a baseline run.
     Measured,
-    /// Mean over ranks of useful compute / T.
+    /// Implied efficiency: the mean over ranks of compute time / period.
     Implied,
 }
 
-/// Where efficiency goes.
+/// A part of the loss ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Loss {
-    /// Compute takes longer than in the baseline run. Always 0 for implied efficiency.
+    /// Compute that takes longer than in the baseline run. Always 0 for implied efficiency.
     ComputeDrift,
-    /// Waiting for ranks whose own work is longer in the mean over steps.
+    /// The part of the exposed wait that steady differences in local work explain.
     Imbalance,
-    /// Waiting for whoever happened to be last.
+    /// The rest of the exposed wait: waiting for whichever rank happens to be last.
     ExposedWait,
-    /// Transfers that nothing hides.
+    /// The exposed transfer.
     ExposedTransfer,
-    /// Input and its copies to the device.
+    /// Input, and its copies to the device.
     Input,
-    /// Time in no phase.
+    /// The time in no phase.
     Other,
 }
 
 impl Loss {
-    /// All losses, in the order of the waterfall from ideal to measured.
+    /// All losses, in the order of the chart from ideal to measured.
     pub const ALL: [Self; 6] = [
         Self::ComputeDrift,
         Self::Imbalance,
@@ -132,7 +132,7 @@ impl Loss {
         Self::Other,
     ];
 
-    /// The name as reports write it.
+    /// Returns the name used in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -146,16 +146,16 @@ impl Loss {
     }
 }
 
-/// 1 - E, split. `1 = efficiency + sum of losses + residual`.
+/// The loss ledger: 1 - E, split into losses. `1 = efficiency + sum of losses + residual`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LossLedger {
-    /// Which efficiency.
+    /// The kind of efficiency.
     pub kind: EfficiencyKind,
-    /// E, 0 to 1 (measured efficiency may lie above 1).
+    /// E, 0 to 1. Measured efficiency may exceed 1.
     pub efficiency: f64,
     /// Each loss as a share of the step, in the order of [`Loss::ALL`].
     pub losses: Vec<(Loss, f64)>,
-    /// What the losses leave unexplained; time between the ranks' steps, and clock error.
+    /// The share that the losses do not explain: time between the ranks' steps, and clock error.
     pub residual: f64,
 }

@@ -1,4 +1,4 @@
-//! Batches: as plain bytes, where mutations reach every field, and as frames.
+//! Fuzz targets for batches, as plain bytes (where mutations reach every field) and as frames.
 
 use std::cell::Cell;
 
@@ -8,11 +8,12 @@ use wire::codec::{DecodeError, MAX_DECODING_BYTES, decode, decode_plain, encode,
 
 use super::{ensure, measured};
 
-/// Of all four tables.
+/// The number of columns in the four tables.
 const COLUMNS: usize = 26;
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 
-/// The golden bytes of all versions too: they have every kind of record and of note.
+/// Returns the corpus of plain bytes. It includes the golden bytes of all versions, which have every kind of record and
+/// note.
 fn plain() -> Corpus {
     Corpus::folder(format!("{FOLDER}/tests/corpus/plain"))
         .and(Corpus::files(format!("{FOLDER}/src/codec"), ".hex"))
@@ -22,7 +23,7 @@ fn frames() -> Corpus {
     Corpus::folder(format!("{FOLDER}/tests/corpus/frames"))
 }
 
-/// Around plain bytes: what an agent sends when they are its batch.
+/// Wraps plain bytes in a frame, as an agent does.
 fn framed(plain: &[u8], is_compressed: bool) -> Vec<u8> {
     let mut frame = b"PCLB\x05\0".to_vec();
     frame.extend_from_slice(&u16::from(!is_compressed).to_le_bytes());
@@ -35,20 +36,21 @@ fn framed(plain: &[u8], is_compressed: bool) -> Vec<u8> {
     frame
 }
 
-/// An error says what is wrong in a sentence that fits a line of a log, however long the input is.
+/// Checks that the error is a sentence that fits a line of a log, however long the input is.
 fn is_said(error: &DecodeError) -> Verdict {
     let sentence = error.to_string();
-    ensure((10..1_200).contains(&sentence.len()), || format!("an error that says {sentence:?}"))
+    ensure((10..1_200).contains(&sentence.len()), || format!("the error is {sentence:?}"))
 }
 
 fn within_bounds(batch: &Batch, bytes: usize) -> Verdict {
     ensure(batch.events.len() <= MAX_EVENTS, || format!("{} records", batch.events.len()))?;
-    ensure(batch.rank.0 < batch.world_size && batch.world_size <= MAX_RANKS, || "no such rank".into())?;
-    ensure(batch.held_bytes() <= MAX_DECODING_BYTES, || format!("it holds {} bytes", batch.held_bytes()))?;
+    ensure(batch.rank.0 < batch.world_size && batch.world_size <= MAX_RANKS, || "rank out of range".into())?;
+    ensure(batch.held_bytes() <= MAX_DECODING_BYTES, || format!("batch of {} bytes", batch.held_bytes()))?;
     let again = encode_plain(batch);
-    // An encoder saves bits, not bytes: what has nothing but zeros at its end may take a byte more than it could.
+    // The encoder minimizes bits, not bytes. A column that ends in zeros may take one byte more than the shortest
+    // encoding.
     ensure(again.len() <= bytes + COLUMNS, || format!("{bytes} bytes became {}", again.len()))?;
-    ensure(decode_plain(&again).as_ref() == Ok(batch), || "written and read again it is another".into())
+    ensure(decode_plain(&again).as_ref() == Ok(batch), || "the batch does not round-trip".into())
 }
 
 #[test]
@@ -64,14 +66,14 @@ fn plain_bytes() {
             }
             Err(error) => is_said(error)?,
         }
-        // In a frame, which may be compressed, they are the same.
+        // The same bytes in a frame, stored or compressed, must decode alike.
         let frame = framed(bytes, choice.is_multiple_of(2));
         match decode(&frame) {
             Err(DecodeError::TooLarge { what: "frame length", .. }) if frame.len() > MAX_WIRE_BYTES => Ok(()),
-            in_frame => ensure(in_frame == decoded, || format!("in a frame it is {in_frame:?}")),
+            in_frame => ensure(in_frame == decoded, || format!("in a frame they decode as {in_frame:?}")),
         }
     });
-    assert!(taken.get() > 2_000, "only {} inputs are batches: little is tried", taken.get());
+    assert!(taken.get() > 2_000, "only {} inputs are batches, too few to test much", taken.get());
 }
 
 #[test]
@@ -80,7 +82,7 @@ fn whole_frames() {
     let compressed = plain().map(|plain| framed(plain, true));
     frames().and(stored).and(compressed).check("wire-frame", 12_000, |bytes, choice| {
         let mut bytes = bytes.to_vec();
-        // The length is right in half of all cases, or nothing behind it is reached.
+        // The length is made right in half of the cases. Otherwise mutations would seldom reach the payload.
         let length = bytes.len().checked_sub(12).filter(|_| bytes[6] == 1 && choice.is_multiple_of(2));
         if let Some(length) = length {
             bytes[8..12].copy_from_slice(&(length as u32).to_le_bytes());
@@ -91,16 +93,16 @@ fn whole_frames() {
             Ok(batch) => {
                 within_bounds(&batch, MAX_PLAIN_BYTES)?;
                 let again = encode(&batch).map_err(|error| error.to_string())?;
-                ensure(decode(&again) == Ok(batch), || "framed and read again it is another".into())
+                ensure(decode(&again) == Ok(batch), || "the batch does not round-trip in a frame".into())
             }
             Err(error) => is_said(&error),
         }
     });
 }
 
-/// Once, these were read as something else, or took more memory than there is for them.
+/// Regressions: the decoder once misread these inputs, or used too much memory for them.
 #[test]
-fn what_no_encoder_writes_is_refused() {
+fn inputs_that_no_encoder_writes_are_refused() {
     let refused = [
         "rows_in_every_table",
         "column_that_wraps",
@@ -121,11 +123,11 @@ fn what_no_encoder_writes_is_refused() {
     }
 }
 
-/// The bound is not far above what can happen: a batch of as many records as there may be takes most of it.
+/// The limit is close to what decoding needs: a batch with the largest number of records takes most of it.
 #[test]
-fn the_declared_memory_is_enough_and_is_used() {
+fn the_memory_limit_suffices_and_is_nearly_reached() {
     let most = plain();
-    let (_, bytes) = most.entries().find(|(name, _)| name.starts_with("most_rows")).expect("it is there");
+    let (_, bytes) = most.entries().find(|(name, _)| name.starts_with("most_rows")).expect("it exists");
     let (decoded, held) = measured(|| decode_plain(bytes));
     assert_eq!(decoded.expect("it is a batch").events.len(), MAX_EVENTS);
     assert!((8 << 20..MAX_DECODING_BYTES).contains(&held), "{held}");

@@ -1,5 +1,5 @@
-//! Frames of the live stream, as the page decodes them. They carry a version of this very build, so that the corpus is
-//! made here and not kept in files.
+//! Fuzz targets for frames of the live stream, as the dashboard decodes them. Frames carry the version of this build,
+//! so the corpus is made here and not stored in files.
 
 use fuzz::{Corpus, Verdict};
 use wire::ids::RunId;
@@ -9,7 +9,7 @@ use wire::views::{LiveView, RunState, RunSummary};
 
 use super::{ensure, measured};
 
-/// A reader reserves this much for a list of a view before it knows that there is as much, list in list.
+/// The memory that a reader reserves for a list of a view before it knows the list's length, for all nested lists.
 const RESERVED: usize = 8 << 20;
 
 fn corpus() -> Corpus {
@@ -85,7 +85,7 @@ fn waterfall() -> Waterfall {
     }
 }
 
-/// Does with a consistent frame what a chart does: indexes without looking.
+/// Indexes a consistent frame without checks, as a chart does.
 fn is_readable(steps: &StepColumns) -> Verdict {
     let sum: f64 = (0..steps.step.len())
         .filter(|_| steps.is_consistent())
@@ -96,7 +96,7 @@ fn is_readable(steps: &StepColumns) -> Verdict {
                 + f64::from(steps.flags[at])
         })
         .sum();
-    ensure(sum.is_nan() || sum.is_infinite() || sum.abs() >= 0.0, || "no number".into())
+    ensure(sum.is_nan() || sum.is_infinite() || sum.abs() >= 0.0, || "the sum is not a number".into())
 }
 
 fn is_readable_waterfall(step: &Waterfall) -> Verdict {
@@ -121,13 +121,13 @@ fn is_readable_waterfall(step: &Waterfall) -> Verdict {
     Ok(())
 }
 
-/// What a decoder took must be all that the bytes say: written again they are the same.
+/// Checks that a decoded frame encodes to the same bytes.
 macro_rules! same_bytes {
     ($type:ident, $bytes:expr, $also:expr) => {{
         let (decoded, held) = measured(|| $type::decode($bytes));
-        ensure(held <= 2 * $bytes.len() + 1_024, || format!("it held {held} bytes"))?;
+        ensure(held <= 2 * $bytes.len() + 1_024, || format!("decoding held {held} bytes"))?;
         if let Ok(frame) = decoded {
-            ensure(frame.encode() == *$bytes, || format!("it reads as {frame:?}"))?;
+            ensure(frame.encode() == *$bytes, || format!("it decodes as {frame:?}"))?;
             $also(&frame)?;
             true
         } else {
@@ -138,7 +138,7 @@ macro_rules! same_bytes {
 
 #[test]
 fn frames() {
-    // Where the version lies, which a mutation would nearly always spoil.
+    // The version is restored, because nearly every mutation would otherwise spoil it.
     let version = StepRanks::default().encode()[4..6].to_vec();
     corpus().check("live", 40_000, |bytes, choice| {
         let mut bytes = bytes.to_vec();
@@ -151,7 +151,7 @@ fn frames() {
             same_bytes!(StepRanks, &bytes, |ranks: &StepRanks| {
                 let entries = ranks.rank_nanos.len().min(if ranks.is_consistent() { usize::MAX } else { 0 });
                 let known = (0..entries).filter(|&at| ranks.flags[at] == 0 && ranks.parts[7][at] > 0.0);
-                ensure(known.count() <= ranks.lateness.len(), || "more than there are".into())
+                ensure(known.count() <= ranks.lateness.len(), || "there are more ranks than entries".into())
             }),
             same_bytes!(Waterfall, &bytes, is_readable_waterfall),
             same_bytes!(Tile, &bytes, |tile: &Tile| {
@@ -162,19 +162,20 @@ fn frames() {
             is_view(&bytes)?,
         ];
         let kinds = of_kinds.into_iter().filter(|&is| is).count();
-        ensure(kinds <= 1, || format!("it is {kinds} kinds of frame at once"))
+        ensure(kinds <= 1, || format!("the bytes are {kinds} kinds of frame at once"))
     });
 }
 
-/// A view may write a number in two ways, but what is read must be what is written again.
+/// Checks that a decoded view survives another round trip. Its bytes may differ, because a view may encode a number in
+/// two ways.
 fn is_view(bytes: &[u8]) -> Result<bool, String> {
     let (decoded, held) = measured(|| view::decode::<LiveView>(bytes));
     ensure(held <= 128 * bytes.len() + RESERVED, || format!("a view held {held} bytes"))?;
     let Ok(shown) = decoded else { return Ok(false) };
     let encode = |shown: &LiveView| view::encode(shown).map_err(|error| error.to_string());
     let written = encode(&shown)?;
-    ensure(written.len() <= bytes.len(), || format!("it reads as {shown:?}"))?;
+    ensure(written.len() <= bytes.len(), || format!("it decodes as {shown:?}"))?;
     let again: LiveView = view::decode(&written).map_err(|error| error.to_string())?;
-    ensure(encode(&again)? == written, || format!("written and read again it is {again:?}"))?;
+    ensure(encode(&again)? == written, || format!("after a round trip it is {again:?}"))?;
     Ok(true)
 }

@@ -1,5 +1,5 @@
-//! What decoders of this crate promise for any bytes: an error or a value, within the memory that is declared, and never
-//! a value that means something else than the bytes do.
+//! Fuzz targets for the decoders of this crate. For any bytes, a decoder returns an error or a value, stays within its
+//! memory limit, and never misreads the bytes as another value.
 #![cfg(feature = "compress")]
 
 mod codec;
@@ -9,10 +9,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use fuzz::Verdict;
 
-/// What `work` gives, and the most memory that it held meanwhile.
+/// Returns the result of `work` and the most memory that it held.
 fn measured<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let mut out = None;
-    // The counter must see its own end: a panic that passes it by is counted in for ever.
+    // The counter must end regularly. Memory of a panic that unwinds past it would be counted forever.
     let used = allocation_counter::measure(|| out = Some(catch_unwind(AssertUnwindSafe(work))));
     match out.expect("it was called") {
         Ok(given) => (given, used.bytes_max as usize),

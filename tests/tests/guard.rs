@@ -1,0 +1,213 @@
+//! The server's door: hostile bytes, wrong hosts, and what Prometheus reads.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
+use paceline::http::router;
+use paceline::state::collection::Collection;
+use paceline_tests::app::app;
+use paceline_tests::programs::{Job, Server, resident_bytes};
+use paceline_tests::simulator::{Plan, Simulation};
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng as _;
+use tower::ServiceExt as _;
+
+fn post(body: Vec<u8>) -> Request<Body> {
+    Request::post("/api/v1/ingest")
+        .header("host", "localhost")
+        .body(Body::from(body))
+        .expect("a valid request")
+}
+
+/// A valid frame's plain bytes, spoilt and framed again, so that the fuzz reaches behind the compression.
+fn reframed(plain: &[u8]) -> Vec<u8> {
+    let mut frame = b"PCLB\x01\0\0\0".to_vec();
+    frame.extend_from_slice(&(plain.len() as u32).to_le_bytes());
+    frame.extend_from_slice(&zstd::bulk::compress(plain, 1).expect("it compresses"));
+    frame
+}
+
+/// One of the ways in which bytes go wrong.
+fn spoil(random: &mut ChaCha8Rng, frame: &[u8], plain: &[u8]) -> Vec<u8> {
+    let flip = |random: &mut ChaCha8Rng, bytes: &[u8]| {
+        let mut bytes = bytes.to_vec();
+        for _ in 0..=random.random_range(0..3) {
+            let at = random.random_range(0..bytes.len() as u64) as usize;
+            bytes[at] ^= 1 << random.random_range(0..8);
+        }
+        bytes
+    };
+    match random.random_range(0..6) {
+        0 => (0..random.random_range(0..200)).map(|_| random.random_range(0..256) as u8).collect(),
+        1 => frame[..random.random_range(0..frame.len() as u64) as usize].to_vec(),
+        2 => flip(random, frame),
+        3 => reframed(&plain[..random.random_range(0..plain.len() as u64) as usize]),
+        4 => {
+            // A huge number where a length may be.
+            let mut bytes = plain.to_vec();
+            let at = random.random_range(0..bytes.len() as u64) as usize;
+            bytes.splice(at..at, [0xff; 9]);
+            reframed(&bytes)
+        }
+        _ => reframed(&flip(random, plain)),
+    }
+}
+
+/// Spoilt requests through the whole router: always an answer, no panic, memory flat. Some flips leave a batch that is
+/// still valid (a time, a size); those are taken, and change no run but their own. `PACELINE_FUZZ=10` tries a million.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile_batches_do_no_harm() -> anyhow::Result<()> {
+    let inputs = 100_000 * u64::from(fuzz::times());
+    let data = tempfile::tempdir()?;
+    let router = router(app(data.path(), Collection::default(), None)?);
+    let simulation = Simulation::run(&Plan { steps: 2, ..Plan::small(1) });
+    let batch = simulation.batches.into_iter().max_by_key(|received| received.batch.events.len());
+    let batch = batch.expect("a simulation has batches").batch;
+    let (frame, plain) = (wire::codec::encode(&batch)?, wire::codec::encode_plain(&batch));
+    let mut random = ChaCha8Rng::seed_from_u64(7);
+    let (mut refused, mut taken) = (0_u64, 0_u64);
+    let mut after_warm_up = 0;
+    for input in 0..inputs {
+        let body = spoil(&mut random, &frame, &plain);
+        let answer = router.clone().oneshot(post(body)).await?;
+        match answer.status() {
+            status if status.is_client_error() => refused += 1,
+            StatusCode::OK => taken += 1,
+            // A spoilt incarnation is another process that claims a rank.
+            StatusCode::SERVICE_UNAVAILABLE => refused += 1,
+            status => anyhow::bail!("input {input}: {status}"),
+        }
+        if input == inputs / 10 {
+            after_warm_up = resident_bytes(std::process::id())?;
+        }
+    }
+    let grown = resident_bytes(std::process::id())?.saturating_sub(after_warm_up);
+    assert!(refused > inputs * 7 / 10, "{refused} refused, {taken} taken");
+    assert!(grown < 96 << 20, "memory grew by {grown} bytes over {inputs} inputs ({taken} were taken)");
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_kind_of_bad_batch_gets_a_clear_4xx() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let router = router(app(data.path(), Collection::default(), None)?);
+    let simulation = Simulation::run(&Plan { steps: 2, ..Plan::small(1) });
+    let good = wire::codec::encode(&simulation.batches[0].batch)?;
+    let with = |at: usize, bytes: &[u8]| {
+        let mut frame = good.clone();
+        frame[at..at + bytes.len()].copy_from_slice(bytes);
+        frame
+    };
+    let bomb = {
+        let mut frame = b"PCLB\x01\0\0\0".to_vec();
+        frame.extend_from_slice(&(8_u32 << 20).to_le_bytes());
+        frame.extend_from_slice(&zstd::bulk::compress(&vec![0; 256 << 20], 3)?);
+        frame
+    };
+    let cases = [
+        (Vec::new(), 400, "truncated"),
+        (b"GET / HTTP/1.1".to_vec(), 400, "not a Paceline batch"),
+        (good[..good.len() / 2].to_vec(), 400, "truncated: payload"),
+        (with(4, &[9, 0]), 400, "version 9"),
+        (with(8, &[0xff; 4]), 413, "plain length is 4294967295"),
+        (bomb, 400, "decompress"),
+        (vec![0; wire::batch::MAX_WIRE_BYTES + 1], 413, "larger than"),
+    ];
+    for (body, status, says) in cases {
+        let answer = router.clone().oneshot(post(body)).await?;
+        let found = answer.status().as_u16();
+        let text = String::from_utf8_lossy(&answer.into_body().collect().await?.to_bytes()).into_owned();
+        assert_eq!(found, status, "{text}");
+        assert!(text.contains(says), "{text:?} does not say {says:?}");
+    }
+    assert_eq!(router.oneshot(post(good)).await?.status(), StatusCode::OK);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_second_run_of_one_id_with_another_size_is_a_conflict() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let router = router(app(data.path(), Collection::default(), None)?);
+    let mut batch = Simulation::run(&Plan { steps: 2, ..Plan::small(1) }).batches[0].batch.clone();
+    assert_eq!(router.clone().oneshot(post(wire::codec::encode(&batch)?)).await?.status(), StatusCode::OK);
+    // Sent again it is acknowledged again, and applied once.
+    assert_eq!(router.clone().oneshot(post(wire::codec::encode(&batch)?)).await?.status(), StatusCode::OK);
+    batch.world_size += 1;
+    let answer = router.oneshot(post(wire::codec::encode(&batch)?)).await?;
+    assert_eq!(answer.status(), StatusCode::CONFLICT);
+    Ok(())
+}
+
+#[tokio::test]
+async fn strangers_are_turned_away() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let router = router(app(data.path(), Collection::default(), None)?);
+    let get = |path: &str, headers: &[(&str, &str)]| {
+        let request =
+            headers.iter().fold(Request::get(path), |request, (name, value)| request.header(*name, *value));
+        router.clone().oneshot(request.body(Body::empty()).expect("a valid request"))
+    };
+    let local = ("host", "127.0.0.1:8080");
+    assert_eq!(
+        get("/api/v1/runs", &[("host", "evil.example")]).await?.status(),
+        StatusCode::MISDIRECTED_REQUEST
+    );
+    let foreign = get("/api/v1/runs", &[local, ("origin", "http://evil.example")]).await?;
+    assert_eq!(foreign.status(), StatusCode::FORBIDDEN);
+    assert_eq!(get("/api/v1/runs", &[local]).await?.status(), StatusCode::OK);
+    assert_eq!(get("/api/v1/nothing", &[local]).await?.status(), StatusCode::NOT_FOUND);
+    assert_eq!(get("/api/v1/runs/no-such-run", &[local]).await?.status(), StatusCode::NOT_FOUND);
+    assert_eq!(get("/healthz", &[local]).await?.status(), StatusCode::OK);
+    let document = get("/api/v1/openapi.json", &[local]).await?.into_body().collect().await?.to_bytes();
+    let document: serde_json::Value = serde_json::from_slice(&document)?;
+    for path in
+        ["/api/v1/runs", "/api/v1/runs/{run}", "/api/v1/ingest", "/api/v1/runs/{run}/steps/{step}/waterfall"]
+    {
+        assert!(document["paths"].get(path).is_some(), "{path} is not in the OpenAPI document");
+    }
+    Ok(())
+}
+
+#[test]
+fn beyond_loopback_a_token_is_needed() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let output = paceline_tests::programs::paceline(&[
+        "serve",
+        "--listen",
+        "0.0.0.0:0",
+        "--data",
+        &data.path().to_string_lossy(),
+    ])?;
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("--token"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn promtool_accepts_the_metrics_of_a_run_under_way() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let mut job =
+        Job::start(&["-n", "2", "--server", &server.address, "--", "char_lm", "--steps", "100000"])?;
+    job.wait_for("step    100/")?;
+    let metrics = ureq::get(format!("{}/metrics", server.address)).call()?.body_mut().read_to_string()?;
+    for name in ["paceline_step_seconds_bucket", "paceline_phase_seconds_total", "paceline_ranks_reporting"] {
+        assert!(metrics.contains(name), "{name} is missing:\n{metrics}");
+    }
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    promtool.stdin.take().expect("stdin is piped").write_all(metrics.as_bytes())?;
+    let verdict = promtool.wait_with_output()?;
+    let said = [verdict.stdout, verdict.stderr].concat();
+    assert!(verdict.status.success(), "{}", String::from_utf8_lossy(&said));
+    Ok(())
+}
