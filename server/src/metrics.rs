@@ -1,10 +1,10 @@
-//! Prometheus metrics, with the names of METRICS.md. Counters and histograms grow as steps close; gauges are
-//! set from snapshots.
+//! Prometheus metrics, as defined in docs/metrics.md. Counters and histograms grow as steps close. Gauges are set from
+//! snapshots.
 //!
-//! A gauge says how things are *now*, so a run that is over has none: what it last said would be taken for the
-//! present, and an alert on it would fire for ever. `paceline_run_state` says what became of it, its counters stay
-//! for a last scrape, and [`lifetime::KEEP`] later nothing of it is left. Runs that were over before this server
-//! began are not shown at all.
+//! A gauge describes the present, so a run that is over has no gauges. Otherwise its last values would be taken for the
+//! present, and an alert on them would fire forever. `paceline_run_state` says how the run ended, and its counters
+//! remain for a last scrape. After [`lifetime::KEEP`] all series of the run are removed. Runs that were over before
+//! this server started have no series.
 
 mod devices;
 mod lifetime;
@@ -30,9 +30,10 @@ use lifetime::Lifetimes;
 pub use own::ServerMetrics;
 use ranks::RankGauge;
 
-/// A run of more ranks exports per-rank series only for its worst ranks (METRICS.md).
+/// The largest number of ranks of a run with series for all ranks. Larger runs have series for their worst ranks only
+/// (docs/metrics.md).
 const MOST_RANKS_IN_FULL: usize = 512;
-/// That many of them.
+/// The number of worst ranks that have series.
 const WORST_RANKS: usize = 64;
 
 /// All metrics of a server.
@@ -68,16 +69,16 @@ pub struct Metrics {
     late_records: GaugeVec,
     unanalysed_steps: GaugeVec,
     devices: DeviceMetrics,
-    /// The server's own.
+    /// The metrics of the server itself.
     pub server: ServerMetrics,
 }
 
-/// From 100 us to 100 s, three a decade: a step or a bucket of any job.
+/// Returns the bounds of 19 histogram buckets: three per decade, over six decades above `from`, in seconds.
 fn duration_buckets(from: f64) -> Vec<f64> {
     (0..19).map(|i| from * 10_f64.powf(f64::from(i) / 3.0)).collect()
 }
 
-/// The registry, and the names of what is in it.
+/// The registry, and the names of the registered families.
 #[derive(Clone, Default)]
 struct Families {
     registry: Registry,
@@ -85,7 +86,8 @@ struct Families {
 }
 
 impl Families {
-    /// Names are fixed, so a clash is a mistake in this file, which a test of any kind would meet.
+    /// Registers a family. All names are constants, so a duplicate is a mistake in this file, and every test would
+    /// panic.
     fn add<C: Collector + Clone + 'static>(&mut self, family: C) -> C {
         self.names.extend(family.desc().iter().map(|description| description.fq_name.clone()));
         self.registry.register(Box::new(family.clone())).expect("each name is registered once");
@@ -93,7 +95,7 @@ impl Families {
     }
 }
 
-/// Registers one family of a fixed, valid name and label set.
+/// Registers a family with a constant name and constant labels.
 macro_rules! family {
     ($families:expr, $type:ident, $name:expr, $help:expr, $labels:expr) => {
         $families.add($type::new(Opts::new($name, $help), &$labels).expect("the name and labels are valid"))
@@ -112,10 +114,10 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A fresh set.
+    /// Returns a new set of metrics.
     ///
     /// # Panics
-    /// Never with the fixed names below; a test makes one.
+    /// Panics if a name below is invalid or occurs twice. Every test of the metrics would detect it.
     #[must_use]
     pub fn new() -> Self {
         let mut r = Families::default();
@@ -123,21 +125,21 @@ impl Metrics {
             step_seconds: histogram(
                 &mut r,
                 "paceline_step_seconds",
-                "Step time over all ranks.",
+                "Step time, from the first rank's begin to the last rank's end.",
                 &["run"],
                 1e-3,
             ),
             bucket_transfer: histogram(
                 &mut r,
                 "paceline_bucket_transfer_seconds",
-                "Transfer of one bucket's all-reduce, the median over ranks.",
+                "Transfer time of a bucket's collective, median over ranks.",
                 &["run", "bucket"],
                 1e-5,
             ),
             bucket_wait: histogram(
                 &mut r,
                 "paceline_bucket_wait_seconds",
-                "Wait for the last rank in one bucket's all-reduce, the mean over ranks.",
+                "Wait for the last rank in a bucket's collective, mean over ranks.",
                 &["run", "bucket"],
                 1e-5,
             ),
@@ -145,28 +147,28 @@ impl Metrics {
                 r,
                 CounterVec,
                 "paceline_phase_seconds_total",
-                "Step ledger: time of a rank by phase; the phases sum to its step time.",
+                "Time of a rank by part of its step ledger. The parts sum to the rank's step time.",
                 ["run", "rank", "phase"]
             ),
             straggler_wait: family!(
                 r,
                 CounterVec,
                 "paceline_straggler_wait_seconds_total",
-                "Time the other ranks waited, on average, in collectives that this rank started last.",
+                "Time that the other ranks waited, on average, in collectives that this rank started last.",
                 ["run", "rank"]
             ),
             lateness: RankGauge::new(family!(
                 r,
                 GaugeVec,
                 "paceline_rank_lateness_seconds",
-                "Start of a rank's collectives less the median rank's, in the newest step.",
+                "Start of a rank's collectives minus that of the median rank, mean over those of the newest step.",
                 ["run", "rank"]
             )),
             exposed: family!(
                 r,
                 CounterVec,
                 "paceline_exposed_comm_seconds_total",
-                "Communication that no compute hides.",
+                "Time inside collectives while the rank does not compute, split into wait and transfer.",
                 ["run", "rank", "kind"]
             ),
             comm: family!(
@@ -180,28 +182,28 @@ impl Metrics {
                 r,
                 CounterVec,
                 "paceline_hidden_comm_seconds_total",
-                "Time inside collectives behind compute.",
+                "Time inside collectives while the rank computes.",
                 ["run", "rank"]
             ),
             bucket_bytes: family!(
                 r,
                 CounterVec,
                 "paceline_bucket_bytes_total",
-                "Gradient bytes reduced, counted once for all ranks.",
+                "Payload of all collectives, in bytes, counted once for all ranks.",
                 ["run"]
             ),
             overlap: family!(
                 r,
                 GaugeVec,
                 "paceline_overlap_ratio",
-                "Share of communication that compute hides.",
+                "Share of communication during which the rank computes.",
                 ["run"]
             ),
             efficiency: family!(
                 r,
                 GaugeVec,
                 "paceline_scaling_efficiency_ratio",
-                "Scaling efficiency; implied needs no baseline run.",
+                "Scaling efficiency: measured against a baseline run, or implied as compute / step.",
                 ["run", "kind"]
             ),
             throughput: family!(
@@ -215,92 +217,98 @@ impl Metrics {
                 r,
                 GaugeVec,
                 "paceline_straggler_cost_ratio",
-                "Share of the step time that fixing this rank would save.",
+                "Share of the step time that fixing this rank would save, by the verdict on it.",
                 ["run", "rank", "cause"]
             ),
             clock_bound: RankGauge::new(family!(
                 r,
                 GaugeVec,
                 "paceline_clock_error_bound_seconds",
-                "Largest error of a rank's aligned times.",
+                "Error bound of a rank's aligned times.",
                 ["run", "rank"]
             )),
             dropped: family!(
                 r,
                 CounterVec,
                 "paceline_records_dropped_total",
-                "Records a rank lost since its process began, as its agent counts them.",
+                "Records that a rank's agent dropped since the process began, by reason.",
                 ["run", "rank", "reason"]
             ),
             last_step: family!(
                 r,
                 GaugeVec,
                 "paceline_last_step_timestamp_seconds",
-                "When the newest step ended, Unix time.",
+                "Time when the newest step ended, as Unix time.",
                 ["run"]
             ),
             ranks_reporting: family!(
                 r,
                 GaugeVec,
                 "paceline_ranks_reporting",
-                "Ranks heard from in the last ten seconds.",
+                "Number of ranks that were heard from in the last ten seconds.",
                 ["run"]
             ),
-            ranks_expected: family!(r, GaugeVec, "paceline_ranks_expected", "Ranks the run has.", ["run"]),
+            ranks_expected: family!(
+                r,
+                GaugeVec,
+                "paceline_ranks_expected",
+                "Number of ranks of the run.",
+                ["run"]
+            ),
             own_overhead: family!(
                 r,
                 GaugeVec,
                 "paceline_own_overhead_ratio",
-                "What recording costs the job, from shadow steps; noise may make it negative.",
+                "Cost of recording as a share of the step, measured by shadow steps. Noise may make it negative.",
                 ["run"]
             ),
             own_overhead_bound: family!(
                 r,
                 GaugeVec,
                 "paceline_own_overhead_bound_ratio",
-                "Ends of the 95 % interval of paceline_own_overhead_ratio.",
+                "Bounds of the 95 % interval of paceline_own_overhead_ratio.",
                 ["run", "bound"]
             ),
             state: family!(
                 r,
                 GaugeVec,
                 "paceline_run_state",
-                "1 for the state the run is in, 0 for the others.",
+                "1 for the state of the run, 0 for all other states.",
                 ["run", "state"]
             ),
             rank_hung: RankGauge::new(family!(
                 r,
                 GaugeVec,
                 "paceline_rank_hung",
-                "1 for each rank that a hung run waits for.",
+                "1 for each rank that a hung run is waiting for.",
                 ["run", "rank"]
             )),
             rank_reporting: RankGauge::new(family!(
                 r,
                 GaugeVec,
                 "paceline_rank_reporting",
-                "1 where a rank was heard from in the last ten seconds, else 0; none once it said goodbye.",
+                "1 if a rank was heard from in the last ten seconds, 0 if not. Absent once the rank has ended.",
                 ["run", "rank"]
             )),
             hung: family!(
                 r,
                 GaugeVec,
                 "paceline_run_hung",
-                "1 while no step completes for max(10 x median step, 10 s).",
+                "1 if no step has completed for max(10 x median step, 10 s), 0 otherwise.",
                 ["run"]
             ),
             late_records: family!(
                 r,
                 GaugeVec,
                 "paceline_late_records",
-                "Records that came after their step had closed without them.",
+                "Records that are in no figure: they arrived after their step was closed, or a step had too many.",
                 ["run"]
             ),
             unanalysed_steps: family!(
                 r,
                 GaugeVec,
                 "paceline_unanalysed_steps",
-                "Steps that no figure includes: too few ranks sent them, or they came faster than they are analysed.",
+                "Steps that are in no figure: too few ranks sent them, or they arrived faster than they are analyzed.",
                 ["run"]
             ),
             devices: DeviceMetrics::new(&mut r),
@@ -310,7 +318,7 @@ impl Metrics {
         }
     }
 
-    /// Adds closed steps of a run.
+    /// Adds closed steps of a run to counters and histograms.
     pub fn observe_steps(&self, run: &Run, steps: &[Arc<StepAnalysis>]) {
         if steps.is_empty() {
             return;
@@ -361,7 +369,7 @@ impl Metrics {
         }
     }
 
-    /// Sets the gauges of a run; of one that is over, takes them away.
+    /// Sets the gauges of a run, or removes them if the run is over.
     pub fn observe_run(&self, run: &Run, shown: &RunSnapshot, now: ServerNanos) {
         let id = run.id().as_str();
         if run.is_over(now) {
@@ -395,7 +403,7 @@ impl Metrics {
         let Some(report) = &shown.report else { return };
         let set = |gauge: &GaugeVec, value: Option<f64>| match value {
             Some(value) => gauge.with_label_values(&[id]).set(value),
-            // A figure that is not there has no series; it was never set, which is no error.
+            // A missing figure has no series. Removing a series that was never set fails, which is harmless.
             None => drop(gauge.remove_label_values(&[id])),
         };
         set(&self.overlap, report.overlap_ratio);
@@ -422,7 +430,8 @@ impl Metrics {
         }
     }
 
-    /// The verdicts against ranks. One that is resolved or gone is set to 0, so that an alert on it resolves.
+    /// Sets the cost of each verdict on a rank. The cost of a verdict that is resolved or has disappeared becomes 0, so
+    /// alerts on it resolve.
     fn set_straggler_costs(&self, id: &str, shown: &RunSnapshot) {
         for family in prometheus::core::Collector::collect(&self.straggler_cost) {
             for metric in family.get_metric() {
@@ -468,22 +477,22 @@ impl Metrics {
         self.clock_bound.set(id, bounds.map(|(rank, bound)| (rank, seconds(bound))));
         self.devices.observe(id, run, most);
         if in_full {
-            // A counter that begins above 0 would hide its first losses from `increase`.
+            // Counters begin at 0. Otherwise `increase` would not see the first losses.
             for (rank, reason) in (0..ranks).flat_map(|rank| DropReason::ALL.map(|reason| (rank, reason))) {
                 self.dropped.with_label_values(&[id, &rank.to_string(), reason.name()]);
             }
         }
         for (rank, reason, count) in run.drop_counts().into_iter().take(most) {
             let counter = self.dropped.with_label_values(&[id, &rank.to_string(), reason.name()]);
-            // The agent counts; a restarted agent counts from zero, a counter never goes back.
+            // The agent counts, and a restarted agent counts from zero. A counter never decreases.
             counter.inc_by((count as f64 - counter.get()).max(0.0));
         }
     }
 
-    /// The text exposition format.
+    /// Returns all metrics in Prometheus text format.
     ///
     /// # Errors
-    /// When a family cannot be written, which means a bug in the names above.
+    /// Returns an error if a family cannot be written, which indicates a bug in the names above.
     pub fn encode(&self) -> Result<String, prometheus::Error> {
         self.forget_ended(Instant::now());
         self.server.without_series.set(self.lifetimes.without() as i64);
@@ -492,13 +501,14 @@ impl Metrics {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Names of all families, whether or not they have a series yet.
+    /// Returns the names of all families, including those without series.
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.families.names
     }
 
-    /// Runs that ended long enough ago leave nothing behind. Done at a scrape: without one nobody would see it.
+    /// Removes all series of runs that ended longer than [`lifetime::KEEP`] ago. Called at each scrape, because series
+    /// are only visible at a scrape.
     fn forget_ended(&self, now: Instant) {
         let gone = self.lifetimes.take_expired(now);
         if gone.is_empty() {
@@ -510,7 +520,7 @@ impl Metrics {
         self.histograms().into_iter().for_each(|histogram| lifetime::forget(histogram, &gone));
     }
 
-    /// Gauges of whole runs but the state, which outlives them, and of culprits.
+    /// Returns the gauges of runs and of culprits, except the state, which remains when the others are removed.
     fn run_gauges(&self) -> [&GaugeVec; 12] {
         [
             &self.overlap,
@@ -528,13 +538,13 @@ impl Metrics {
         ]
     }
 
-    /// Gauges of ranks.
+    /// Returns the gauges of ranks.
     fn rank_gauges(&self) -> impl Iterator<Item = &RankGauge> {
         let own = [&self.lateness, &self.clock_bound, &self.rank_hung, &self.rank_reporting];
         own.into_iter().chain(self.devices.gauges())
     }
 
-    /// All gauges but the state.
+    /// Returns all gauges except the state.
     #[cfg(test)]
     fn gauges(&self) -> Vec<&GaugeVec> {
         let ranks = self.rank_gauges().map(RankGauge::family);

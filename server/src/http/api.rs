@@ -31,7 +31,7 @@ pub fn find(app: &App, run: &str) -> Result<Arc<RunSnapshot>, Failure> {
     let id = RunId::new(run)?;
     let snapshot = app.hub.snapshot();
     if let Some(reason) = snapshot.aside.get(&id) {
-        return Err(Failure::Conflict(format!("run {id} is set aside because it cannot be read: {reason}")));
+        return Err(Failure::Conflict(format!("run {id} is set aside and not served: {reason}")));
     }
     let found = snapshot.runs.get(&id).cloned();
     found.ok_or_else(|| Failure::NotFound(format!("there is no run {id:?}; GET /api/v1/runs lists them")))

@@ -1,4 +1,4 @@
-//! What the ranks' devices say (`paceline_device_*`), as far as each has it.
+//! The metrics of the ranks' devices (`paceline_device_*`), for the figures that each device reports.
 
 use prometheus::{GaugeVec, Opts};
 use wire::device::{DeviceFigure, throttle};
@@ -7,7 +7,7 @@ use super::Families;
 use super::ranks::RankGauge;
 use crate::state::run::Run;
 
-/// A gauge for each figure, in the unit of its name, and what a figure is multiplied by to get there.
+/// The gauges of devices: the figure, the factor that converts it to the gauge's unit, the gauge's name and its help.
 const FIGURES: [(DeviceFigure, f64, &str, &str); 17] = [
     (
         DeviceFigure::UtilizationPercent,
@@ -21,25 +21,35 @@ const FIGURES: [(DeviceFigure, f64, &str, &str); 17] = [
         "paceline_device_memory_used_bytes",
         "Memory in use on the rank's device.",
     ),
-    (DeviceFigure::MemoryTotalBytes, 1.0, "paceline_device_memory_bytes", "Memory of the rank's device."),
-    (DeviceFigure::PowerMilliwatts, 1e-3, "paceline_device_power_watts", "Power the rank's device draws."),
+    (
+        DeviceFigure::MemoryTotalBytes,
+        1.0,
+        "paceline_device_memory_bytes",
+        "Total memory of the rank's device.",
+    ),
+    (
+        DeviceFigure::PowerMilliwatts,
+        1e-3,
+        "paceline_device_power_watts",
+        "Power drawn by the rank's device.",
+    ),
     (
         DeviceFigure::PowerLimitMilliwatts,
         1e-3,
         "paceline_device_power_limit_watts",
-        "Power the rank's device may draw.",
+        "Power limit of the rank's device.",
     ),
     (
         DeviceFigure::SmClockMegahertz,
         1e6,
         "paceline_device_sm_clock_hertz",
-        "Clock of the multiprocessors of the rank's device.",
+        "Clock of the streaming multiprocessors (SM) of the rank's device.",
     ),
     (
         DeviceFigure::MemoryClockMegahertz,
         1e6,
         "paceline_device_memory_clock_hertz",
-        "Clock of the memory of the rank's device.",
+        "Memory clock of the rank's device.",
     ),
     (
         DeviceFigure::TemperatureCelsius,
@@ -57,53 +67,53 @@ const FIGURES: [(DeviceFigure, f64, &str, &str); 17] = [
         DeviceFigure::SmActivityPermille,
         1e-3,
         "paceline_device_sm_activity_ratio",
-        "Share of time in which a multiprocessor of the rank's device had work, the mean over all.",
+        "Share of time in which a streaming multiprocessor (SM) of the rank's device had work, mean over all SMs.",
     ),
     (
         DeviceFigure::TensorActivityPermille,
         1e-3,
         "paceline_device_tensor_activity_ratio",
-        "Share of time in which tensor cores of the rank's device worked.",
+        "Share of time in which the tensor cores of the rank's device worked.",
     ),
     (
         DeviceFigure::DramActivityPermille,
         1e-3,
         "paceline_device_dram_activity_ratio",
-        "Share of the memory bandwidth of the rank's device in use.",
+        "Share of the memory bandwidth of the rank's device that is in use.",
     ),
     (
         DeviceFigure::ClockErrorBoundNanoseconds,
         1e-9,
         "paceline_device_clock_error_bound_seconds",
-        "How far times taken on the rank's device may be off on its host's clock.",
+        "Error bound of times of the rank's device on the clock of its host.",
     ),
     (
         DeviceFigure::NvlinkSentMebibytesPerSecond,
         1_048_576.0,
         "paceline_device_nvlink_sent_bytes_per_second",
-        "Sent over all NVLinks of the rank's device.",
+        "Bytes sent per second over all NVLinks of the rank's device.",
     ),
     (
         DeviceFigure::NvlinkReceivedMebibytesPerSecond,
         1_048_576.0,
         "paceline_device_nvlink_received_bytes_per_second",
-        "Received over all NVLinks of the rank's device.",
+        "Bytes received per second over all NVLinks of the rank's device.",
     ),
     (
         DeviceFigure::XidErrors,
         1.0,
         "paceline_device_xid_errors",
-        "Critical errors (Xid) of the rank's device since it is looked at.",
+        "Critical errors (Xid) of the rank's device since sampling began.",
     ),
     (
         DeviceFigure::LastXid,
         1.0,
         "paceline_device_last_xid",
-        "The number of the last critical error (Xid) of the rank's device.",
+        "Number (Xid) of the last critical error of the rank's device.",
     ),
 ];
 
-/// Gauges by run and rank.
+/// The gauges of devices, by run and rank.
 #[derive(Clone)]
 pub(super) struct DeviceMetrics {
     figures: Vec<(DeviceFigure, f64, RankGauge)>,
@@ -120,7 +130,7 @@ impl DeviceMetrics {
             figures: FIGURES.map(|(figure, unit, name, help)| (figure, unit, gauge(name, help))).into(),
             throttled: gauge(
                 "paceline_device_throttled",
-                "1 where the rank's device says that it lowered its clocks while it was busy, else 0.",
+                "1 if the rank's device reports that it lowered its clocks while it was busy, 0 if not.",
             ),
         }
     }

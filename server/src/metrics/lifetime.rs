@@ -1,4 +1,4 @@
-//! How long a run has series, and how many.
+//! The lifetime of a run's series, and their number.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,20 +7,22 @@ use std::time::{Duration, Instant};
 use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use wire::ids::RunId;
 
-/// What is left of a run that is over goes so long after: several scrapes of any usual interval.
+/// The time after which the remaining series of a run that is over are removed. It covers several scrapes at any usual
+/// interval.
 pub const KEEP: Duration = Duration::from_secs(900);
-/// Series that all runs together have: 100 bytes each make 20 MB a scrape. A run of 512 ranks has
-/// 512 x [`RANK_SERIES`] = 25,600; one of four ranks and eight buckets some 600.
+/// The largest number of series of all runs together. At 100 bytes per series, a scrape takes 20 MB. A run of 512 ranks
+/// has 512 x [`RANK_SERIES`] = 25,600 series. A run of four ranks and eight buckets has about 600.
 const MOST_SERIES: usize = 200_000;
-/// Series of a run, beside those of its ranks and buckets: the histogram of steps, states, gauges.
+/// The number of series per run, in addition to those of its ranks and buckets: the histogram of steps, states, gauges.
 const RUN_SERIES: usize = 64;
-/// Series of a rank.
+/// The number of series per rank.
 const RANK_SERIES: usize = 50;
-/// Series of a bucket: two histograms.
+/// The number of series per bucket: two histograms.
 const BUCKET_SERIES: usize = 2 * 22;
-/// Buckets of a run that have series of their own; the others share one label, [`OTHER_BUCKETS`].
+/// The largest number of buckets of a run with their own series. All further buckets share the label
+/// [`OTHER_BUCKETS`].
 const MOST_BUCKETS: usize = 128;
-/// The label of buckets beyond the bound.
+/// The label of all buckets beyond [`MOST_BUCKETS`].
 const OTHER_BUCKETS: &str = "other";
 
 #[derive(Default)]
@@ -33,10 +35,10 @@ struct Lifetime {
 #[derive(Default)]
 struct Runs {
     known: BTreeMap<RunId, Lifetime>,
-    /// Live runs for which there is no room. At most as many as the hub holds runs.
+    /// The live runs without series, because there would be too many. The hub bounds their number.
     without: BTreeSet<RunId>,
     series: usize,
-    /// Runs whose series made room for others.
+    /// The runs that are over and lost their series to other runs.
     displaced: Vec<RunId>,
 }
 
@@ -47,7 +49,8 @@ impl Runs {
         }
     }
 
-    /// Makes room by forgetting runs that are over, the one that ended first before the others.
+    /// Makes room for a number of series. Forgets runs that are over, in the order in which they ended. Returns false
+    /// if there is still not enough room.
     fn make_room(&mut self, series: usize) -> bool {
         while self.series + series > MOST_SERIES {
             let ended = self.known.iter().filter_map(|(run, lifetime)| Some((lifetime.ended?, run.clone())));
@@ -59,7 +62,7 @@ impl Runs {
     }
 }
 
-/// The runs that have series, and when those of them ended that are over.
+/// The runs that have series, and the times when they ended.
 #[derive(Clone, Default)]
 pub(super) struct Lifetimes {
     runs: Arc<Mutex<Runs>>,
@@ -70,7 +73,7 @@ impl Lifetimes {
         change(&mut self.runs.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A live run of so many ranks with series of their own. False when there is no room for it.
+    /// Admits a live run in which `ranks` ranks have series. Returns false if there is no room for its series.
     pub(super) fn admits(&self, run: &RunId, ranks: usize) -> bool {
         self.with(|runs| {
             if let Some(known) = runs.known.get_mut(run) {
@@ -89,7 +92,7 @@ impl Lifetimes {
         })
     }
 
-    /// The label of a bucket: its number, as far as there is room.
+    /// Returns the label of a bucket: its index, or [`OTHER_BUCKETS`] if there is no room for more series.
     pub(super) fn bucket_label(&self, run: &RunId, bucket: u32) -> String {
         let has_room = self.with(|runs| {
             let Some(known) = runs.known.get(run) else { return false };
@@ -109,7 +112,7 @@ impl Lifetimes {
         if has_room { bucket.to_string() } else { OTHER_BUCKETS.to_owned() }
     }
 
-    /// A run is over. False for one that has no series: it gets none.
+    /// Records that a run is over. Returns false if the run has no series.
     pub(super) fn ended(&self, run: &RunId, now: Instant) -> bool {
         self.with(|runs| {
             runs.without.remove(run);
@@ -117,12 +120,12 @@ impl Lifetimes {
         })
     }
 
-    /// Live runs for which there is no room.
+    /// Returns the number of live runs without series.
     pub(super) fn without(&self) -> usize {
         self.with(|runs| runs.without.len())
     }
 
-    /// Runs that ended longer ago than [`KEEP`], or made room for others; they are forgotten here.
+    /// Removes and returns the runs that ended longer than [`KEEP`] ago or lost their series to other runs.
     pub(super) fn take_expired(&self, now: Instant) -> BTreeSet<String> {
         self.with(|runs| {
             let is_over =
@@ -137,7 +140,7 @@ impl Lifetimes {
     }
 }
 
-/// Removes every series of some runs.
+/// Removes all series of these runs from a family.
 pub(super) fn forget<B: MetricVecBuilder>(family: &MetricVec<B>, runs: &BTreeSet<String>)
 where
     MetricVec<B>: Collector,
@@ -147,7 +150,7 @@ where
             let labels: HashMap<&str, &str> =
                 metric.get_label().iter().map(|pair| (pair.name(), pair.value())).collect();
             if labels.get("run").is_some_and(|run| runs.contains(*run)) {
-                // Another scrape may have been first.
+                // A concurrent scrape may have removed the series already.
                 let _gone = family.remove(&labels);
             }
         }
@@ -159,22 +162,22 @@ mod tests {
     use super::*;
 
     fn id(number: usize) -> RunId {
-        RunId::new(format!("r{number}")).expect("it is a run id")
+        RunId::new(format!("r{number}")).expect("the run id is valid")
     }
 
     #[test]
-    fn runs_beyond_the_bound_have_no_series_until_one_ends() {
+    fn runs_beyond_the_limit_have_no_series_until_another_run_ends() {
         let lifetimes = Lifetimes::default();
         let one = RUN_SERIES + 100 * RANK_SERIES;
         let admitted = (0..100).filter(|&run| lifetimes.admits(&id(run), 100)).count();
         assert_eq!((admitted, lifetimes.without()), (MOST_SERIES / one, 100 - MOST_SERIES / one));
         assert!(lifetimes.ended(&id(0), Instant::now()));
-        assert!(lifetimes.admits(&id(99), 100), "the one that ended makes room");
+        assert!(lifetimes.admits(&id(99), 100), "the run that ended makes room");
         assert_eq!(lifetimes.take_expired(Instant::now()), BTreeSet::from(["r0".to_owned()]));
     }
 
     #[test]
-    fn buckets_beyond_the_bound_share_a_label() {
+    fn buckets_beyond_the_limit_share_a_label() {
         let lifetimes = Lifetimes::default();
         assert!(lifetimes.admits(&id(0), 1));
         let labels: BTreeSet<String> =

@@ -1,4 +1,4 @@
-//! What the server says about itself.
+//! The metrics of the server itself.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge};
 
 use super::{Families, duration_buckets};
 
-/// What the server says about itself.
+/// The metrics of the server itself (`paceline_server_*`).
 #[derive(Clone)]
 pub struct ServerMetrics {
-    /// Batches made durable.
+    /// The number of durable batches.
     pub batches: IntCounter,
-    /// Records in them.
+    /// The number of records in durable batches.
     pub records: IntCounter,
-    /// Bytes of batches.
+    /// The size of durable batches, in bytes.
     pub bytes: IntCounter,
-    /// Batches refused because they are no batches.
+    /// The number of requests that were refused because they hold no valid batch.
     pub refused: IntCounter,
-    /// Batches refused because they contradict what is there.
+    /// The number of batches that were refused because they contradict their run.
     pub conflicts: IntCounter,
-    /// Batches sent away because there was no room.
+    /// The number of batches that were deferred because there was no room.
     pub deferred: IntCounter,
-    /// Clients of the live stream.
+    /// The number of clients of the live stream.
     pub live_clients: IntGauge,
-    /// Runs that are set aside.
+    /// The number of runs that are set aside.
     pub set_aside: IntGauge,
-    /// Runs without series of their own, since all runs together have as many as they may.
+    /// The number of live runs without series, because there would be too many.
     pub without_series: IntGauge,
     syncs: Histogram,
 }
@@ -34,23 +34,23 @@ impl ServerMetrics {
     pub(super) fn new(families: &mut Families) -> Self {
         let mut counter =
             |name: &str, help: &str| families.add(IntCounter::new(name, help).expect("the name is valid"));
-        let batches = counter("paceline_server_batches_total", "Batches made durable.");
+        let batches = counter("paceline_server_batches_total", "Durable batches.");
         let records = counter("paceline_server_records_total", "Records in durable batches.");
         let bytes = counter("paceline_server_bytes_total", "Bytes of durable batches.");
-        let refused = counter("paceline_server_refused_total", "Requests to ingest that were no batches.");
+        let refused = counter("paceline_server_refused_total", "Ingest requests without a valid batch.");
         let conflicts = counter(
             "paceline_server_conflicts_total",
-            "Batches refused because they contradict their run, another process has their rank, or their run cannot be \
-             read.",
+            "Batches refused because they contradict their run, because another process has their rank, or because \
+             their run cannot be read.",
         );
-        let deferred = counter("paceline_server_deferred_total", "Batches told to come again later.");
+        let deferred = counter("paceline_server_deferred_total", "Batches deferred for lack of room.");
         let mut gauge =
             |name: &str, help: &str| families.add(IntGauge::new(name, help).expect("the name is valid"));
         let live_clients = gauge("paceline_server_live_clients", "Clients of the live stream.");
-        let set_aside = gauge("paceline_server_runs_set_aside", "Runs that cannot be read or worked on.");
+        let set_aside = gauge("paceline_server_runs_set_aside", "Runs that are set aside.");
         let without_series = gauge(
             "paceline_server_runs_without_series",
-            "Live runs that have no series of their own, since there would be too many.",
+            "Live runs without series, because there would be too many.",
         );
         let syncs =
             HistogramOpts::new("paceline_server_sync_seconds", "Time to sync a group of batches to disk.")
@@ -69,7 +69,7 @@ impl ServerMetrics {
         }
     }
 
-    /// A group of batches was synced to disk in `took`.
+    /// Records the time that it took to sync a group of batches to disk.
     pub fn synced(&self, took: Duration) {
         self.syncs.observe(took.as_secs_f64());
     }

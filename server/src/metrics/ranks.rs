@@ -1,4 +1,4 @@
-//! Gauges by run and rank, as far as ranks have values: what is taken away again is what was set.
+//! Gauges by run and rank. The series of ranks without a value are removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,13 +18,13 @@ impl RankGauge {
         Self { gauge, set: Arc::default() }
     }
 
-    /// The family.
+    /// Returns the family.
     #[cfg(test)]
     pub(super) fn family(&self) -> &GaugeVec {
         &self.gauge
     }
 
-    /// Sets one gauge a rank; ranks without a value have no series.
+    /// Sets the gauge of each rank in `values`, and removes the series of all other ranks of the run.
     pub(super) fn set(&self, run: &str, values: impl IntoIterator<Item = (usize, f64)>) {
         let mut now = BTreeSet::new();
         for (rank, value) in values {
@@ -34,12 +34,12 @@ impl RankGauge {
         let mut set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
         let before = if now.is_empty() { set.remove(run) } else { set.insert(run.to_owned(), now.clone()) };
         for rank in before.into_iter().flatten().filter(|rank| !now.contains(rank)) {
-            // It was set before; where the run has ended since, it is gone already.
+            // The series was set before, but may be gone already if the run has ended since.
             let _gone = self.gauge.remove_label_values(&[run, &rank.to_string()]);
         }
     }
 
-    /// Takes all series of a run away.
+    /// Removes all series of a run.
     pub(super) fn forget(&self, run: &str) {
         self.set(run, []);
     }

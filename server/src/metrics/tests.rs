@@ -1,4 +1,4 @@
-//! What a run has series for, from its first step to long after its end.
+//! Tests of a run's series, from its first step to the time after its end.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn batch(seq: u64, notes: Vec<Note>) -> Batch {
     let step =
         StepRecord { step: Step(seq), begin: MonoNanos(0), end: MonoNanos(5), samples: 1, shadow: false };
     Batch {
-        run: RunId::new("r").expect("it is a run id"),
+        run: RunId::new("r").expect("the run id is valid"),
         rank: Rank(0),
         world_size: 1,
         incarnation: Incarnation(1),
@@ -38,12 +38,12 @@ fn snapshot(run: &Run) -> RunSnapshot {
     }
 }
 
-/// Applies a batch, and shows the outcome as the hub does.
+/// Applies a batch and updates the metrics as the hub does. Returns the metrics as text.
 fn apply(metrics: &Metrics, run: &mut Run, batch: Batch) -> String {
-    let closed = run.apply(batch, NOW).expect("it is new");
+    let closed = run.apply(batch, NOW).expect("the batch is new");
     metrics.observe_steps(run, &closed);
     metrics.observe_run(run, &snapshot(run), NOW);
-    metrics.encode().expect("it encodes")
+    metrics.encode().expect("the metrics can be encoded")
 }
 
 fn bye() -> Vec<Note> {
@@ -51,9 +51,9 @@ fn bye() -> Vec<Note> {
 }
 
 #[test]
-fn a_run_that_is_over_has_a_state_and_counters_but_no_present_and_later_nothing() {
+fn a_run_that_is_over_has_no_gauges_but_its_state_and_later_no_series() {
     let metrics = Metrics::new();
-    let mut run = Run::new(RunId::new("r").expect("it is a run id"), 1, NOW);
+    let mut run = Run::new(RunId::new("r").expect("the run id is valid"), 1, NOW);
     let text = apply(&metrics, &mut run, batch(0, Vec::new()));
     assert!(text.contains("paceline_ranks_expected{run=\"r\"} 1"), "{text}");
     assert!(text.contains("paceline_rank_reporting{rank=\"0\",run=\"r\"} 1"), "{text}");
@@ -70,22 +70,22 @@ fn a_run_that_is_over_has_a_state_and_counters_but_no_present_and_later_nothing(
 
     let later = Instant::now() + lifetime::KEEP - Duration::from_secs(60);
     metrics.forget_ended(later);
-    assert!(metrics.encode().expect("it encodes").contains("run=\"r\""));
+    assert!(metrics.encode().expect("the metrics can be encoded").contains("run=\"r\""));
     metrics.forget_ended(later + Duration::from_secs(120));
-    assert!(!metrics.encode().expect("it encodes").contains("run=\"r\""));
+    assert!(!metrics.encode().expect("the metrics can be encoded").contains("run=\"r\""));
 }
 
 #[test]
-fn a_run_that_was_over_before_the_server_began_has_no_series() {
+fn a_run_that_was_over_before_the_server_started_has_no_series() {
     let metrics = Metrics::new();
-    let mut run = Run::new(RunId::new("r").expect("it is a run id"), 1, NOW);
-    run.apply(batch(0, bye()), NOW).expect("it is new");
+    let mut run = Run::new(RunId::new("r").expect("the run id is valid"), 1, NOW);
+    run.apply(batch(0, bye()), NOW).expect("the batch is new");
     metrics.observe_run(&run, &snapshot(&run), NOW);
-    assert!(!metrics.encode().expect("it encodes").contains("run=\"r\""));
+    assert!(!metrics.encode().expect("the metrics can be encoded").contains("run=\"r\""));
 }
 
 #[test]
-fn every_series_of_a_run_is_of_a_family_that_is_forgotten() {
+fn every_family_of_a_run_is_removed_with_the_run() {
     let metrics = Metrics::new();
     let own = metrics.gauges().len() + metrics.counters().len() + metrics.histograms().len() + 1;
     let of_runs = metrics.names().iter().filter(|name| !name.starts_with("paceline_server_")).count();
