@@ -24,7 +24,7 @@ pub struct Document {
     pub name: String,
     /// The id of the run.
     pub run: String,
-    /// What the report covers, in lines.
+    /// The scope of the report, in lines.
     pub about: Vec<String>,
     /// The failure or the hang of the run, or the sentence that nothing stands out. Empty if there is only a verdict.
     pub headlines: Vec<String>,

@@ -186,7 +186,7 @@ fn is_open(message: Option<Result<Message, axum::Error>>) -> Result<(), Gone> {
     }
 }
 
-/// What one client has received.
+/// The state of one client: the newest view and step that it has received.
 #[derive(Default)]
 struct Sent {
     view_at: Option<Instant>,
