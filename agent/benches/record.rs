@@ -1,10 +1,10 @@
-//! What recording costs the thread that records: `cargo xtask bench record`.
+//! Measures what recording costs the thread that records: `cargo xtask bench record`.
 //!
-//! The agent reports to a tiny server of this program's own, which acknowledges every batch at once. With nobody
-//! listening the drain thread would sit in its back-off and compete for nothing; so it empties the rings,
-//! encodes, compresses and sends as it does in a job, and what arrives is counted: no record may be lost where
-//! the ring was not meant to be full. For the full ring the server stops to answer, which holds the drain
-//! thread up for two seconds.
+//! The agent reports to a small server in this program, which acknowledges every batch immediately. Without a server
+//! the drain thread would wait in its back-off and not compete for the processor. With one it drains, encodes,
+//! compresses and sends as in a job, and the program counts the records that arrive: no record may be lost except where
+//! the ring is meant to be full. To fill the ring, the server stops answering, which blocks the drain thread for two
+//! seconds.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
 #[path = "../../benches/results.rs"]
@@ -19,22 +19,23 @@ use agent::{Agent, Config, Job, Recorder, StepContext, StepMarks, clock};
 use results::Results;
 use serde_json::json;
 use sink::Sink;
+use wire::batch::Instrumentation;
 use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, Event, Source, Span, SpanKind, Started};
 use wire::ids::{Bucket, Comm, Rank, RunId, Seq, Step};
 
-/// Calls between two readings of the clock, whose own cost is so spread thin.
+/// The number of calls between two clock readings. It spreads the cost of the readings.
 const CALLS: usize = 64;
-/// Groups of calls, or steps, of one measurement.
+/// The number of samples (groups of calls, or steps) per measurement.
 const SAMPLES: usize = 1_000;
-/// Written before each cold step, as a job's tensors are between its marks: more than most caches of the second
-/// level hold.
+/// The number of bytes written before each cold step, as a job's tensors are between its marks. It is more than most
+/// second-level caches hold.
 const WORK_BYTES: usize = 16 << 20;
-/// Buckets of the default char_lm.
+/// The number of buckets of the default char_lm.
 const BUCKETS: u32 = 7;
-/// Half of what a ring holds (the agent's `RING_SLOTS` are 32,768).
+/// Half the capacity of a ring (the agent's `RING_SLOTS` is 32,768).
 const HALF_RING: usize = 16_384;
-/// Three turns of the drain thread.
+/// The time in which the drain thread surely empties the rings.
 const DRAINED: Duration = Duration::from_millis(150);
 
 fn main() -> std::io::Result<()> {
@@ -46,21 +47,21 @@ fn main() -> std::io::Result<()> {
     table.measure("thread_cpu", "clock::thread_cpu_nanos", || group(clock::thread_cpu_nanos));
     record(&mut table, "record", "record, ring drained", &mut agent.recorder());
     record(&mut table, "record_disabled", "record, agent disabled", &mut Recorder::disabled());
-    let mut job = Instrumented::of(&agent);
+    let mut job = Instrumented::new(&agent);
     table.measure("step", "whole step, 7 buckets", || paced(CALLS, || job.step()));
     let mut work = vec![0_u8; WORK_BYTES];
     table.measure("step_cold", "whole step, caches cold", || {
         black_box(&mut work).iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
         paced(CALLS, || job.step())
     });
-    let mut job = Instrumented::of(&Agent::disabled());
+    let mut job = Instrumented::new(&Agent::disabled());
     table.measure("step_disabled", "whole step, agent disabled", || job.step());
-    assert_eq!(sink.lost(), 0, "a record was lost where none may be");
+    assert_eq!(sink.lost(), 0, "a record was lost although the ring had room");
 
     record_full(&mut table, &sink, &agent);
     agent.finish(Ok(()));
     assert!(sink.lost() > 0, "the ring was not full when it should have been");
-    println!("\n{} records came, {} were lost on purpose", sink.came(), sink.lost());
+    println!("\n{} records arrived, {} were lost on purpose", sink.came(), sink.lost());
     println!("raw: {}", table.results.finish()?.display());
     Ok(())
 }
@@ -74,20 +75,20 @@ fn agent(sink: &Sink) -> Agent {
         local_rank: 0,
         world_size: 1,
         job: Job { name: "bench".into(), sample_unit: "tokens".into(), parameters: 0 },
-        origin: "reducer".into(),
+        instrumentation: Instrumentation::Reducer,
         spool_bytes: 64 << 20,
         shadow_every: 0,
         overhead_budget: 1.0,
     })
 }
 
-/// Prints lines and keeps their raw numbers.
+/// The table of results: prints lines and stores their raw numbers.
 struct Table {
     results: Results,
 }
 
 impl Table {
-    /// Takes [`SAMPLES`] samples in nanoseconds, after a tenth as many that warm up.
+    /// Takes [`SAMPLES`] samples in nanoseconds, after a tenth as many for warm-up.
     fn measure(&mut self, name: &str, title: &str, mut sample: impl FnMut() -> f64) {
         for _ in 0..SAMPLES / 10 {
             sample();
@@ -108,7 +109,7 @@ impl Table {
     }
 }
 
-/// Nanoseconds of one call, the mean of a group.
+/// Returns the time of one call in nanoseconds, as the mean of a group.
 fn group<T>(mut call: impl FnMut() -> T) -> f64 {
     let begin = clock::now();
     for _ in 0..CALLS {
@@ -117,7 +118,7 @@ fn group<T>(mut call: impl FnMut() -> T) -> f64 {
     (clock::now() - begin) as f64 / CALLS as f64
 }
 
-/// Takes a sample, and once half a ring may be used, waits for the drain thread.
+/// Takes a sample. Waits for the drain thread first if the samples since the last wait may fill half a ring.
 fn paced(records: usize, mut sample: impl FnMut() -> f64) -> f64 {
     thread_local! {
         static USED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
@@ -142,7 +143,7 @@ fn record(table: &mut Table, name: &str, title: &str, recorder: &mut Recorder) {
     });
 }
 
-/// Into a ring that nobody empties, for as long as the server may keep the drain thread waiting.
+/// Measures recording into a full ring, while the server keeps the drain thread waiting.
 fn record_full(table: &mut Table, sink: &Sink, agent: &Agent) {
     let mut recorder = agent.recorder();
     sink.hold(|| {
@@ -170,7 +171,7 @@ fn bucket(seq: u64) -> Event {
     })
 }
 
-/// What char_lm and the reducer call in a step, in their order, without the work between.
+/// A job that makes the calls of char_lm and the reducer in a step, in their order, without the work in between.
 struct Instrumented {
     marks: StepMarks,
     reducer: Recorder,
@@ -180,12 +181,12 @@ struct Instrumented {
 }
 
 impl Instrumented {
-    fn of(agent: &Agent) -> Self {
+    fn new(agent: &Agent) -> Self {
         let (reducer, worker) = (agent.recorder(), agent.recorder());
         Self { marks: agent.step_marks(), reducer, worker, step: 0, seq: 0 }
     }
 
-    /// One step; gives its nanoseconds.
+    /// Runs one step and returns its time in nanoseconds.
     fn step(&mut self) -> f64 {
         let began = clock::now();
         self.step += 1;
@@ -200,7 +201,7 @@ impl Instrumented {
         (clock::now() - began) as f64
     }
 
-    /// As the reducer: `ready` and `launch` are read with and without an agent, the rest only with one.
+    /// Makes the reducer's calls: reads `ready` and `launch` with and without an agent, and the rest only with one.
     fn reduce(&mut self, StepContext { step, .. }: StepContext, bucket: Bucket) {
         let (ready, launch) = (black_box(clock::now()), black_box(clock::now()));
         if !self.worker.is_enabled() {

@@ -1,14 +1,15 @@
-//! What the server asks of this rank: written by the drain thread, read by whoever can do it.
+//! The newest burst request from the server. The drain thread stores it, and the thread that records bursts reads it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use wire::burst::BurstRequest;
 
-/// Bits of a request's length, which is at most 5,000 ms. Numbers are milliseconds since 1970, which have 41 bits.
+/// The number of bits that hold a request's length, which is at most 5,000 ms. The request's number, in milliseconds
+/// since 1970, takes 41 bits.
 const MILLIS_BITS: u32 = 16;
 
-/// The newest request; nothing waits for it and nothing is lost by asking.
+/// The newest request. Reading it neither blocks nor removes it.
 #[derive(Clone, Default)]
 pub(crate) struct Asked(Arc<AtomicU64>);
 
@@ -18,7 +19,7 @@ impl Asked {
         self.0.fetch_max(packed, Ordering::Relaxed);
     }
 
-    /// The newest request whose number is larger than `done`.
+    /// Returns the newest request if its number is larger than `done`.
     pub(crate) fn after(&self, done: u64) -> Option<BurstRequest> {
         let packed = self.0.load(Ordering::Relaxed);
         let millis = (packed & ((1 << MILLIS_BITS) - 1)) as u16;
@@ -32,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_new_once_and_an_older_one_never_replaces_a_newer() {
+    fn a_request_is_new_once_and_an_older_one_never_replaces_a_newer_one() {
         let asked = Asked::default();
         assert_eq!(asked.after(0), None);
         let (older, newer) =

@@ -44,14 +44,14 @@ impl Budget {
         Self { share, window: None, above: 0, below: 0, every: 1, announced: 1 }
     }
 
-    /// Returns the new k if it changed. Says on standard error when k grows beyond any earlier one. `spent` is the total
-    /// cost so far in nanoseconds of processor time, for all `ranks` of the process.
+    /// Returns the new k if it changed. Prints a warning when k exceeds all earlier values. `spent` is the total cost
+    /// so far, in nanoseconds of processor time, for all `ranks` of the process.
     pub fn keep(&mut self, at: MonoNanos, spent: u64, ranks: usize) -> Option<u32> {
         let cost = self.judge(at, spent, ranks)?;
         if self.every > self.announced {
             self.announced = self.every;
             warn(&format!(
-                "observing this job takes {:.2} % of a processor, above its budget of {:.2} % ({VARIABLE}): from now \
+                "observing this job takes {:.2} % of a processor, above the budget of {:.2} % ({VARIABLE}): from now \
                  on one step in {} is observed in full, the same step on every rank",
                 cost * 100.0,
                 self.share * 100.0,

@@ -1,35 +1,36 @@
-//! This process's clocks. The only place in the agent and the reducer that reads one.
+//! The clocks of this process. Only this module of the agent and the reducer reads clocks.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
 
-/// How often both clocks are read to pair them.
+/// The number of attempts to read both clocks together.
 const ANCHOR_READINGS: usize = 8;
 
 fn nanos(time: Timespec) -> i64 {
     time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
 }
 
-/// `CLOCK_MONOTONIC`: about 25 ns through the vDSO.
+/// Returns the time of `CLOCK_MONOTONIC`. Takes about 25 ns through the vDSO.
 #[must_use]
 pub fn now() -> MonoNanos {
     MonoNanos(nanos(clock_gettime(ClockId::Monotonic)))
 }
 
-/// Processor time of the calling thread, in nanoseconds. A system call: for phases, not for buckets.
+/// Returns the processor time of the calling thread, in nanoseconds. Makes a system call, so use it per phase and not
+/// per bucket.
 #[must_use]
 pub fn thread_cpu_nanos() -> u64 {
     nanos(clock_gettime(ClockId::ThreadCPUTime)).unsigned_abs()
 }
 
-/// Processor time of all threads of this process, also of those that ended, in nanoseconds.
+/// Returns the processor time of all threads of this process, including ended ones, in nanoseconds.
 #[must_use]
 pub fn process_cpu_nanos() -> u64 {
     nanos(clock_gettime(ClockId::ProcessCPUTime)).unsigned_abs()
 }
 
-/// Both clocks, the wall clock read between two readings of the monotonic one: the tightest of some, since a process that
-/// has to wait for a processor in between is off by milliseconds.
+/// Returns a reading of both clocks. The wall clock is read between two readings of the monotonic clock. The tightest
+/// of several attempts is used, because a process that loses its processor in between is off by milliseconds.
 #[must_use]
 pub fn anchor() -> ClockAnchor {
     let mut tightest = (i64::MAX, ClockAnchor { mono: MonoNanos(0), unix: UnixNanos(0) });
@@ -44,8 +45,8 @@ pub fn anchor() -> ClockAnchor {
     tightest.1
 }
 
-/// Names the clock that [`now`] reads: the kernel's boot and its time namespace. Processes with the same name
-/// share the clock. Empty where the kernel does not say.
+/// Returns the name of the clock that [`now`] reads: the kernel's boot id and time namespace. Processes with the same
+/// name share the clock. Empty if the kernel does not provide them.
 #[must_use]
 pub fn name() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");

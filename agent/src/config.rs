@@ -1,113 +1,116 @@
-//! What the agent must know, and how it reads it from the environment.
+//! The agent's configuration, read from the environment.
 
-use wire::batch::BY_REDUCER;
+use wire::batch::Instrumentation;
 use wire::ids::{Rank, RunId, RunIdError};
 
 use crate::budget;
 use crate::launcher::{self, LauncherError, Membership, of_environment};
 
-/// What only the job itself can say.
+/// The facts that only the job can provide.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// The name of the model or script; runs of one name are compared. `PACELINE_RUN_NAME` overrides it.
+    /// The name of the model or script. Runs of one name are compared with each other. `PACELINE_RUN_NAME` overrides
+    /// it.
     pub name: String,
-    /// What one sample is: `tokens`, `images`.
+    /// The unit of a sample: `tokens`, `images`.
     pub sample_unit: String,
-    /// Parameters of the model; 0 when unknown.
+    /// The number of parameters of the model; 0 if unknown.
     pub parameters: u64,
 }
 
-/// Everything the agent needs.
+/// The configuration of an agent.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The server's address, for instance `http://127.0.0.1:8080`.
     pub server: String,
-    /// The bearer token, if the server wants one.
+    /// The bearer token, if the server requires one.
     pub token: Option<String>,
     /// The run.
     pub run: RunId,
-    /// This process.
+    /// The rank of this process.
     pub rank: Rank,
-    /// This process within its host.
+    /// The local rank of this process.
     pub local_rank: u32,
-    /// How many processes the run has.
+    /// The number of ranks in the run.
     pub world_size: u32,
     /// The job.
     pub job: Job,
-    /// The way in, as [`wire::batch::Hello::origin`]; the reducer unless something else records.
-    pub origin: String,
-    /// Bound of the spool of unacknowledged batches, in bytes.
+    /// The kind of instrumentation: the reducer, unless hooks record the job.
+    pub instrumentation: Instrumentation,
+    /// The limit of the spool, in bytes.
     pub spool_bytes: usize,
-    /// One step in this many is a shadow step; 0 for none.
+    /// The interval of shadow steps: one step in this many is a shadow step; 0 for none.
     pub shadow_every: u64,
     /// The share of one processor that recording may take. Above it, the agent records one step in k in full.
     pub overhead_budget: f64,
 }
 
-/// Why the environment does not describe a job.
+/// The reason why the environment does not describe a job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// A variable is needed and not there.
+    /// A required variable is not set.
     #[error("{variable} is not set: start the job with `paceline run` or torchrun, or set it by hand")]
     Missing {
-        /// Its name.
+        /// The name of the variable.
         variable: &'static str,
     },
-    /// A variable holds no number.
+    /// A variable is not a number in its range.
     #[error("{variable}={value:?} is not a whole number from 0 to {most}")]
     Number {
-        /// Its name.
+        /// The name of the variable.
         variable: &'static str,
-        /// What it holds.
+        /// The value of the variable.
         value: String,
-        /// The largest that makes sense.
+        /// The largest valid value.
         most: u64,
     },
     /// The budget is not a percentage.
-    #[error("{}={value:?} is not a number of percent from 0 to 100", budget::VARIABLE)]
+    #[error("{}={value:?} is not a percentage from 0 to 100", budget::VARIABLE)]
     Budget {
         /// The value of the variable.
         value: String,
     },
-    /// The launcher's variables do not say which rank this is.
+    /// The launcher's variables do not give the rank of this process.
     #[error(transparent)]
     Launcher(#[from] LauncherError),
-    /// The server's address is not one this agent can speak to.
+    /// The server's address is not an `http://` address.
     #[error("PACELINE_SERVER={value:?} does not start with http:// (for instance http://127.0.0.1:8080)")]
     Server {
-        /// What it holds.
+        /// The value of the variable.
         value: String,
     },
-    /// The run id is not one.
+    /// The run id is invalid.
     #[error("PACELINE_RUN_ID: {0}")]
     Run(#[from] RunIdError),
 }
 
-/// DESIGN promises that a job loses nothing until this much is unsent, per rank.
+/// The default limit of the spool, per rank. A job loses no records until this much is unsent.
 const DEFAULT_SPOOL_BYTES: usize = 256 << 20;
-/// 2 % of the steps tell what the other 98 % pay for being observed.
+/// The default interval of shadow steps. 2 % of the steps measure what recording costs the other 98 %.
 const DEFAULT_SHADOW_EVERY: u64 = 50;
 
 impl Config {
     /// Reads `PACELINE_SERVER`, `PACELINE_TOKEN`, `PACELINE_RUN_ID` (or torchrun's `TORCHELASTIC_RUN_ID`),
-    /// `PACELINE_RUN_NAME`, `PACELINE_SPOOL_BYTES`, `PACELINE_SHADOW_EVERY` and `PACELINE_OVERHEAD_BUDGET`; rank and world size as the launcher names
-    /// them ([`launcher`]). `None` when there is no `PACELINE_SERVER`.
+    /// `PACELINE_RUN_NAME`, `PACELINE_SPOOL_BYTES`, `PACELINE_SHADOW_EVERY` and `PACELINE_OVERHEAD_BUDGET`. Reads rank
+    /// and world size from the launcher's variables ([`launcher`]). Returns `None` if `PACELINE_SERVER` is not set.
     ///
     /// # Errors
-    /// When a variable is missing or makes no sense.
+    /// Returns an error if a variable is missing or invalid.
     pub fn from_env(job: Job) -> Result<Option<Self>, ConfigError> {
         Self::from_variables(job, None, of_environment)
     }
 
-    /// As [`Self::from_env`], for one of several ranks that this process is: the environment knows none of them.
+    /// Does the same as [`Self::from_env`] for one of several ranks in this process, whose ranks the environment does
+    /// not give.
     ///
     /// # Errors
-    /// As [`Self::from_env`].
+    /// Returns an error in the cases of [`Self::from_env`].
     pub fn from_env_as(job: Job, rank: Rank, world_size: u32) -> Result<Option<Self>, ConfigError> {
         Self::from_variables(job, Some((rank, world_size)), of_environment)
     }
 
-    /// `known` is the rank and the world size where the environment need not say them.
+    /// Builds a configuration from the variables that `get` returns. `known` is the rank and the world size, if they
+    /// need not be read.
     fn from_variables(
         job: Job,
         known: Option<(Rank, u32)>,
@@ -148,7 +151,7 @@ impl Config {
             local_rank,
             world_size,
             job: Job { name, ..job },
-            origin: BY_REDUCER.into(),
+            instrumentation: Instrumentation::Reducer,
             spool_bytes: number("PACELINE_SPOOL_BYTES", Some(DEFAULT_SPOOL_BYTES as u64), 1 << 40)? as usize,
             shadow_every: number("PACELINE_SHADOW_EVERY", Some(DEFAULT_SHADOW_EVERY), u64::MAX)?,
             overhead_budget,
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn no_server_means_disabled_and_a_bad_environment_says_which_variable() {
+    fn no_server_means_disabled_and_an_error_names_the_variable() {
         const SERVER: (&str, &str) = ("PACELINE_SERVER", "http://h:1/");
         assert!(read(&[("RANK", "0")]).unwrap().is_none());
         assert_eq!(read(&[SERVER]).unwrap_err(), ConfigError::Missing { variable: "RANK" });

@@ -1,4 +1,5 @@
-//! The drain thread: rings -> batch -> spool -> server, every 100 ms.
+//! The drain thread. Every 100 ms it moves records from the rings into a batch, the batch into the spool, and the spool
+//! to the server.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
@@ -21,35 +22,35 @@ use crate::spool::{Frame, Spool};
 use crate::transport::{Delivery, Transport};
 use crate::{FLUSH_LIMIT, warn};
 
-/// How often the rings are emptied. It is the largest part of the 250 ms from gradient to pixel; half of it would
-/// double what sending costs the job.
+/// The interval at which the rings are drained. It is the largest part of the 250 ms from gradient to pixel. Halving it
+/// would double what sending costs the job.
 const TICK: Duration = Duration::from_millis(100);
-/// How often the server's clock is asked, once the first probes are in.
+/// The interval between probes of the server's clock, after the first ones.
 const PROBE_EVERY: Duration = Duration::from_millis(500);
-/// Probes at the start, to have a good one soon.
+/// The number of probes sent in quick succession at the start, to get a good one soon.
 const FIRST_PROBES: usize = 8;
-/// A batch goes out at least this often even when it is empty, so that the server knows the rank lives.
+/// The longest time between batches. An empty batch shows the server that the rank is alive.
 const HEARTBEAT: Duration = Duration::from_secs(2);
-/// While the server is away, records are gathered for this long, to make few large batches.
+/// The interval between batches while the server is unreachable, so that there are few large batches.
 const GATHER: Duration = Duration::from_secs(1);
 const BACK_OFF: Duration = Duration::from_millis(200);
-/// The cost of one record to the thread that makes it, readings of clocks included, in nanoseconds: a whole step of
+/// The cost of one record to the thread that makes it, in nanoseconds, including clock readings. A whole step of
 /// char_lm takes 3.5 µs for 22 records (`benches/README.md`, `step_cold`).
 const RECORD_NANOS: u64 = 160;
 
-/// Told to end.
+/// A request to the drain thread to end.
 #[derive(Default)]
 pub(crate) struct Stop {
     deadline: OnceLock<Instant>,
 }
 
 impl Stop {
-    /// Asks the drain thread to end: by [`FLUSH_LIMIT`] from now, whatever it is doing.
+    /// Asks the drain thread to end within [`FLUSH_LIMIT`] from now.
     pub(crate) fn request(&self) {
         self.deadline.get_or_init(|| Instant::now() + FLUSH_LIMIT);
     }
 
-    /// When it must have ended; `None` until it is asked to.
+    /// Returns the time by which the drain thread must end; `None` before a request.
     fn deadline(&self) -> Option<Instant> {
         self.deadline.get().copied()
     }
@@ -60,20 +61,20 @@ struct Ring {
     lost: Arc<Lost>,
 }
 
-/// All rings of the process. Locked when a recorder is made and when the rings are drained, never to record.
+/// All rings of the process. The lock is held to create a recorder and to drain the rings, never to record.
 #[derive(Clone, Default)]
 pub(crate) struct RingRegistry {
     rings: Arc<Mutex<Vec<Ring>>>,
 }
 
 impl RingRegistry {
-    /// A ring that is drained after all that are there.
+    /// Creates a recorder whose ring is drained after all existing ones.
     pub(crate) fn recorder(&self) -> Recorder {
         self.insert(|rings, ring| rings.push(ring))
     }
 
-    /// A ring that is drained before all others: the one that says that a step ended. What other threads
-    /// recorded of the step before it ended is then in the same batch, or in one before.
+    /// Creates a recorder whose ring is drained before all others. The thread that records the ends of steps uses it:
+    /// the records that other threads made before the end of a step are then in the same batch or in an earlier one.
     pub(crate) fn first_recorder(&self) -> Recorder {
         self.insert(|rings, ring| rings.insert(0, ring))
     }
@@ -86,7 +87,8 @@ impl RingRegistry {
         Recorder::new(producer, lost)
     }
 
-    /// Takes what is there, up to `most`, and adds up what was lost since the process began.
+    /// Moves records from the rings to `events`, up to `most` in total. Returns the losses since the process began, by
+    /// kind.
     fn take(&self, most: usize, events: &mut Vec<Event>) -> [u64; EventKind::ALL.len()] {
         let mut lost = [0; EventKind::ALL.len()];
         for ring in self.rings.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
@@ -113,7 +115,7 @@ pub(crate) struct Drain {
     host: HostSampler,
     sampling: Sampling,
     budget: Budget,
-    /// Records since the process began.
+    /// The number of records drained since the process began.
     recorded: u64,
     transport: Transport,
     spool: Spool,
@@ -177,7 +179,7 @@ impl Drain {
             local_rank: config.local_rank,
             sample_unit: config.job.sample_unit.clone(),
             parameters: config.job.parameters,
-            origin: config.origin.clone(),
+            instrumentation: config.instrumentation,
         });
         Self {
             host: HostSampler::new(),
@@ -229,7 +231,7 @@ impl Drain {
         self.keep_budget();
     }
 
-    /// Compares what this thread and the records cost with the budget, and records fewer or more steps.
+    /// Compares the cost of this thread and of the records with the budget, and adapts the number of recorded steps.
     fn keep_budget(&mut self) {
         let spent = clock::thread_cpu_nanos() + self.recorded * RECORD_NANOS;
         if self.sampling.is_in_use()
@@ -266,7 +268,7 @@ impl Drain {
     fn should_seal(&self) -> bool {
         let age = self.last_sealed.elapsed();
         let something = !self.pending.events.is_empty() || !self.pending.notes.is_empty();
-        // Above the budget, batches go out less often too: sending costs more than recording.
+        // Above the budget, batches are also sent less often, because sending costs more than recording.
         let interval = TICK.saturating_mul(self.sampling.every() - 1).min(GATHER);
         let gathered = (self.spool.is_empty() && age >= interval)
             || age >= GATHER
@@ -274,7 +276,7 @@ impl Drain {
         (something && gathered) || age >= HEARTBEAT
     }
 
-    /// Makes one batch of all that is pending and puts it at the end of the spool.
+    /// Makes one batch of all pending data and appends it to the spool.
     fn seal(&mut self) {
         self.last_sealed = Instant::now();
         let Pending { events, notes, probes } = std::mem::take(&mut self.pending);
@@ -303,14 +305,15 @@ impl Drain {
         }
     }
 
-    /// How long a request may take: until the deadline, once there is one.
+    /// Returns how long a request may take: the time left until the deadline, if there is one.
     fn patience(&self) -> Duration {
         self.stop
             .deadline()
             .map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// Sends what is in the spool, oldest first, until it is empty, the server does not take it, or time is up.
+    /// Sends the batches in the spool, oldest first, until the spool is empty, the server does not accept one, or time
+    /// is up.
     fn send(&mut self) {
         while Instant::now() >= self.retry_at
             && !self.patience().is_zero()
@@ -331,14 +334,15 @@ impl Drain {
         }
     }
 
-    /// Records stay until a server shows that it has them.
+    /// Handles an answer without a valid receipt. The batch stays in the spool until a server proves that it has stored
+    /// it.
     fn unproven(&mut self, answer: &str) {
         self.retry_at = Instant::now() + BACK_OFF;
         if !self.said_unproven {
             self.said_unproven = true;
             warn(&format!(
-                "{} answers {answer}: it is no Paceline server of this version, and this rank's records wait \
-                 (training goes on). Check PACELINE_SERVER, and proxies on the way",
+                "{} answers {answer}: it is not a Paceline server of this version. This rank's records wait in \
+                 memory, and training continues. Check PACELINE_SERVER and any proxy in between",
                 self.config.server
             ));
         }
@@ -347,25 +351,25 @@ impl Drain {
     fn refused(&mut self, reason: &str) {
         if !self.said_refused {
             self.said_refused = true;
-            warn(&format!("the server refuses this rank's records (training goes on): {reason}"));
+            warn(&format!("the server refuses this rank's records (training continues): {reason}"));
         }
         if let Some(mut frame) = self.spool.pop() {
-            // Notes of a refused batch would be refused again.
+            // The server would refuse the notes again.
             frame.notes.clear();
             self.give_up(frame, DropReason::Refused);
         }
     }
 
-    /// Counts a frame's records as lost; its notes, which say who this is, go into the next batch.
+    /// Counts a frame's records as lost. Its lasting notes, such as the process's identity, go into the next batch.
     fn give_up(&mut self, frame: Frame, reason: DropReason) {
         self.lost.add(reason, frame.events);
-        // What a device or a host did then is of no use by now.
+        // Samples and bursts are out of date by now.
         let stays = |note: &Note| !matches!(note, Note::Device(_) | Note::Burst(_) | Note::Host(_));
         self.pending.notes.extend(frame.notes.into_iter().filter(stays));
     }
 
     fn flush(&mut self, deadline: Instant) {
-        // A job may be over before the first second is.
+        // A job may last less than the sampling interval.
         self.pending.notes.extend(self.host.sample_now().map(Note::Host));
         loop {
             self.gather();
@@ -381,7 +385,7 @@ impl Drain {
         }
     }
 
-    /// Says how many records no server took: a server that was away cannot report them.
+    /// Reports on standard error how many records were lost. An unreachable server cannot report them.
     fn say_what_was_lost(&self) {
         let given_up = |reason: DropReason| self.lost.counts[reason as usize].iter().sum::<u64>();
         let lost = self.spool.records() + given_up(DropReason::SpoolFull) + given_up(DropReason::Refused);
@@ -394,7 +398,8 @@ impl Drain {
     }
 }
 
-/// A started collective whose end is in the same batch says nothing that its end does not.
+/// Removes the started collectives whose end is in the same batch, because the end contains everything that the start
+/// does.
 fn without_superseded(events: Vec<Event>) -> Vec<Event> {
     let ended: std::collections::HashSet<(Comm, Seq)> = events
         .iter()
@@ -416,7 +421,8 @@ fn count_kinds(events: &[Event]) -> [u64; EventKind::ALL.len()] {
     counts
 }
 
-/// Later lives of a rank sort after earlier ones, and two of one instant differ by process id.
+/// Creates an incarnation. Later incarnations of a rank are larger, and two of the same instant differ in the process
+/// id.
 fn new_incarnation() -> Incarnation {
     let micros =
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros());
@@ -457,13 +463,13 @@ mod tests {
     }
 
     #[test]
-    fn only_a_collective_that_has_not_ended_is_sent_as_started() {
+    fn only_unfinished_collectives_are_sent_as_started() {
         let sent = without_superseded(vec![started(1), started(2), ended(1)]);
         assert_eq!(sent, [started(2), ended(1)]);
     }
 
     #[test]
-    fn a_full_ring_counts_by_kind_and_keeps_what_it_has() {
+    fn a_full_ring_counts_dropped_records_by_kind_and_retains_the_others() {
         let rings = RingRegistry::default();
         let mut recorder = rings.recorder();
         let step = Event::Step(StepRecord {

@@ -1,9 +1,9 @@
-//! How the host treats this process, once a second: how long its threads waited for a core, who else ran on its cores,
-//! what the hypervisor took, and what the CPU limit of its cgroup cost.
+//! Samples of the host, once per second: how long this process's threads waited for a core, what else ran on its cores,
+//! what the hypervisor stole, and what the CPU limit of its cgroup cost.
 //!
-//! The counters are Linux's, from `/proc` and the cgroup file system (proc(5), "Control Group v2" of the kernel's
-//! documentation). They are read here and not through a library: the `procfs` crate drops the numbers of cores, which
-//! then mean others where a core is offline. What cannot be read is left out of the sample.
+//! The counters are Linux's, from `/proc` and the cgroup file system (proc(5); "Control Group v2" of the kernel's
+//! documentation). This module reads them without the `procfs` crate, which drops the core numbers and thereby confuses
+//! cores if one is offline. A figure that cannot be read is left out of the sample.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,14 +17,14 @@ use wire::host::{HostFigure, HostSample};
 
 use crate::clock;
 
-/// How often samples are taken,
+/// The interval between samples,
 const EVERY: Duration = Duration::from_secs(1);
-/// but never so often that they take more than this share of a processor: a process may have hundreds of threads.
+/// which grows if sampling takes more than this share of a processor: a process may have hundreds of threads.
 const BUDGET: f64 = 0.001;
-/// Threads, and descendants, that are read.
+/// The largest number of threads and of descendants that are read.
 const MAX_TASKS: usize = 1_024;
 
-/// Takes samples; held by the drain thread.
+/// A sampler of the host, owned by the drain thread.
 pub(crate) struct HostSampler {
     cgroup: Option<Cgroup>,
     before: Option<Counters>,
@@ -36,12 +36,12 @@ impl HostSampler {
         Self { cgroup: Cgroup::of_this_process(), before: None, next: Instant::now() }
     }
 
-    /// A sample, when it is time for one. The first call starts the first interval.
+    /// Returns a sample if it is time for one. The first call starts the first interval.
     pub(crate) fn sample(&mut self) -> Option<HostSample> {
         (Instant::now() >= self.next).then(|| self.sample_now())?
     }
 
-    /// A sample of the time since the last one.
+    /// Returns a sample of the time since the last one.
     pub(crate) fn sample_now(&mut self) -> Option<HostSample> {
         let cpu = clock::thread_cpu_nanos();
         let counters = Counters::read(self.cgroup.as_ref());
@@ -53,12 +53,12 @@ impl HostSampler {
     }
 }
 
-/// What has been counted up to now, in nanoseconds.
+/// The counters at one time, in nanoseconds.
 struct Counters {
     at: MonoNanos,
     cores: Vec<usize>,
     ran: u64,
-    /// Of each thread: the sum would fall when one ends.
+    /// The run-queue wait of each thread. A sum over threads would fall when one ends.
     waited: BTreeMap<u32, u64>,
     usage: Option<Usage>,
     throttled: Option<u64>,
@@ -78,14 +78,14 @@ impl Counters {
         }
     }
 
-    /// What happened since `before`; `None` where the process was moved to other cores in between.
+    /// Returns the differences since `before`; `None` if the process has moved to other cores.
     fn since(&self, before: &Self) -> Option<HostSample> {
         let interval = (self.at - before.at).unsigned_abs();
         if interval == 0 || self.cores.is_empty() || self.cores != before.cores {
             return None;
         }
         let waited = self.waited.iter().map(|(task, waited)| {
-            // A thread that is new has waited since it began.
+            // A new thread has waited since it began.
             waited.saturating_sub(before.waited.get(task).copied().unwrap_or(0))
         });
         let more = |after: u64, before: u64| after.saturating_sub(before);
@@ -108,13 +108,14 @@ impl Counters {
     }
 }
 
-/// The cores that the main thread may run on: those of the process, unless it binds its threads one by one.
+/// Returns the cores that the main thread may run on. They are the cores of the process, unless it pins its threads
+/// individually.
 fn cores() -> Vec<usize> {
     let set = sched_getaffinity(Some(getpid())).unwrap_or_default();
     (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()
 }
 
-/// As Linux lists them: `0-3,8`.
+/// Formats cores as Linux lists them: `0-3,8`.
 fn list(cores: &[usize]) -> String {
     let ranges = cores.chunk_by(|before, after| before + 1 == *after).map(|range| match range {
         [one] => one.to_string(),
@@ -124,20 +125,20 @@ fn list(cores: &[usize]) -> String {
     ranges.collect::<Vec<_>>().join(",")
 }
 
-/// The threads of this process.
+/// Returns the threads of this process.
 fn tasks() -> Vec<u32> {
     let entries = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).take(MAX_TASKS).collect()
 }
 
-/// How long a thread was ready to run and did not: the second number of its `schedstat`.
+/// Returns how long a thread was ready to run and did not, in nanoseconds: the second number of its `schedstat`.
 fn run_delay(task: u32) -> Option<u64> {
     let schedstat = fs::read_to_string(format!("/proc/self/task/{task}/schedstat")).ok()?;
     schedstat.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Processor time of all descendants, as of a data loader's workers: of those that live, and of those that ended and
-/// were waited for.
+/// Returns the processor time of all descendants, such as a data loader's workers, in nanoseconds. It includes living
+/// descendants, and ended ones whose parent waited for them.
 fn children_ran(tasks: &[u32]) -> u64 {
     let children_of = |path: String| {
         let children = fs::read_to_string(path).unwrap_or_default();
@@ -157,13 +158,14 @@ fn children_ran(tasks: &[u32]) -> u64 {
     ticks * nanos_per_tick()
 }
 
-/// Processor time of a process, in clock ticks.
+/// The processor time of a process, in clock ticks.
 struct ProcessTimes {
     own: u64,
     ended_children: u64,
 }
 
-/// Fields 14 to 17 of `/proc/PID/stat`, counted behind the name, which may hold anything.
+/// Reads fields 14 to 17 of `/proc/PID/stat`. Fields are counted from the end of the name, which may contain any
+/// character.
 fn times(path: &str) -> Option<ProcessTimes> {
     let stat = fs::read_to_string(path).ok()?;
     let fields: Vec<u64> = stat
@@ -182,7 +184,7 @@ fn nanos_per_tick() -> u64 {
     1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }
 
-/// What some cores did since the machine started, in nanoseconds.
+/// The use of some cores since the machine started, in nanoseconds.
 #[derive(Debug, PartialEq)]
 struct Usage {
     busy: u64,
@@ -190,14 +192,14 @@ struct Usage {
 }
 
 impl Usage {
-    /// Of the lines `cpuN user nice system idle iowait irq softirq steal ...` of `/proc/stat`; `None` unless all of
-    /// `cores` have one. Guests' time is in `user` already.
+    /// Parses the lines `cpuN user nice system idle iowait irq softirq steal ...` of `/proc/stat`; `None` unless all of
+    /// `cores` have one. `user` already includes the time of guests.
     fn parse(stat: &str, cores: &[usize]) -> Option<Self> {
         let mut ticks = (0, 0);
         let mut found = 0;
         for line in stat.lines() {
             let mut fields = line.split_whitespace();
-            // The first line, which has no number, is the sum over all cores.
+            // The first line, without a number, is the sum over all cores.
             let core = fields.next().and_then(|name| name.strip_prefix("cpu")?.parse().ok());
             if core.is_none_or(|core| cores.binary_search(&core).is_err()) {
                 continue;
@@ -212,7 +214,7 @@ impl Usage {
     }
 }
 
-/// The cgroup whose CPU limit this process has, as a file that counts what the limit cost.
+/// The cgroup whose CPU limit applies to this process: the file that counts what the limit costs.
 struct Cgroup {
     file: PathBuf,
 }
@@ -229,8 +231,8 @@ impl Cgroup {
     }
 }
 
-/// Where the file may be, by the lines `number:controllers:path` of `/proc/self/cgroup`. A container may see its own
-/// cgroup as the root.
+/// Returns the possible paths of the file, from the lines `number:controllers:path` of `/proc/self/cgroup`. A container
+/// may see its own cgroup as the root.
 fn candidates(groups: &str) -> Vec<PathBuf> {
     let lines = groups.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -247,7 +249,7 @@ fn candidates(groups: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Nanoseconds, of `cpu.stat` of either version of cgroups.
+/// Parses the throttled time in `cpu.stat` of either version of cgroups, in nanoseconds.
 fn throttled(stat: &str) -> Option<u64> {
     stat.lines().find_map(|line| {
         let (name, value) = line.split_once(' ')?;
@@ -265,13 +267,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cores_are_listed_as_linux_does() {
+    fn cores_are_listed_as_linux_lists_them() {
         assert_eq!(list(&[0, 1, 2, 3, 8]), "0-3,8");
         assert_eq!(list(&[5]), "5");
     }
 
     #[test]
-    fn only_the_processs_cores_count() {
+    fn only_the_cores_of_the_process_count() {
         let stat =
             "cpu  1 1 1 1 1 1 1 1 0 0\ncpu0 10 0 5 100 7 1 2 3 0 0\ncpu2 20 1 0 50 0 0 0 4 9 0\nintr 99\n";
         let tick = nanos_per_tick();
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn this_kernel_has_every_figure_but_perhaps_that_of_a_limit() {
+    fn this_kernel_provides_every_figure_except_perhaps_throttling() {
         let mut sampler = HostSampler::new();
         assert_eq!(sampler.sample_now(), None, "there is no interval yet");
         let sample = sampler.sample_now().unwrap();
@@ -308,9 +310,9 @@ mod tests {
         assert!(known.into_iter().all(|figure| sample.get(figure).is_some()), "{sample:?}");
     }
 
-    /// As the workers of a data loader, which are no other processes on the rank's cores.
+    /// The workers of a data loader, for instance, do not count as other processes on the rank's cores.
     #[test]
-    fn a_child_that_computes_counts_as_this_process() {
+    fn processor_time_of_children_counts_as_this_process() {
         let burn = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; read line";
         let mut child = std::process::Command::new("sh")
             .args(["-c", burn])
@@ -325,6 +327,6 @@ mod tests {
         drop(child.stdin.take());
         child.wait().unwrap();
         assert!(alive > 0);
-        assert!(children_ran(&tasks()) >= alive, "it is not forgotten when it ends");
+        assert!(children_ran(&tasks()) >= alive, "the time of an ended child still counts");
     }
 }

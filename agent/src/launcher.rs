@@ -1,39 +1,39 @@
-//! Which rank a process is, as its launcher's environment variables say: the one parser that agent, reducer and examples
-//! use.
+//! The rank of a process, from the environment variables of its launcher. The agent, the reducer and the examples all
+//! use this parser.
 //!
-//! | launcher | rank | world size | rank and ranks on this host |
+//! | launcher | rank | world size | local rank, ranks on this host |
 //! |---|---|---|---|
 //! | torchrun, `paceline run`, Kubeflow's PyTorchJob | `RANK` | `WORLD_SIZE` | `LOCAL_RANK`, `LOCAL_WORLD_SIZE` |
-//! | Kubernetes Indexed Job and JobSet | `JOB_COMPLETION_INDEX` | `WORLD_SIZE`, set by hand | |
 //! | Open MPI | `OMPI_COMM_WORLD_RANK` | `OMPI_COMM_WORLD_SIZE` | `OMPI_COMM_WORLD_LOCAL_RANK`, `..._LOCAL_SIZE` |
 //! | MPICH, Intel MPI (PMI) | `PMI_RANK` | `PMI_SIZE` | `MPI_LOCALRANKID`, `MPI_LOCALNRANKS` |
 //! | Slurm (`srun`) | `SLURM_PROCID` | `SLURM_STEP_NUM_TASKS`, else `SLURM_NTASKS` | `SLURM_LOCALID` |
+//! | Kubernetes Indexed Job and JobSet | `JOB_COMPLETION_INDEX` | `WORLD_SIZE`, set by hand | |
 //!
-//! Launchers nest, for instance torchrun in `srun`: the first in the table that is there decides. An incomplete set of
-//! variables is an error, and so are `RANK` and `WORLD_SIZE` that no launcher set and another launcher contradicts: a
-//! process that took itself for a world of one would train alone, silently.
+//! Launchers nest, for instance torchrun in `srun`. The first launcher in the table with variables set decides. An
+//! incomplete set of variables is an error. So are `RANK` and `WORLD_SIZE` set by hand that contradict another
+//! launcher. Otherwise a process could take itself for a world of one and silently train alone.
 
 use std::fmt;
 
-/// Which rank a process is.
+/// The rank of a process and the size of its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Membership {
-    /// From 0 to `world_size` - 1.
+    /// The rank, from 0 to `world_size` - 1.
     pub rank: u32,
-    /// How many ranks the job has.
+    /// The number of ranks in the job.
     pub world_size: u32,
-    /// The rank among those of its host, where the launcher says it.
+    /// The local rank, if the launcher provides it.
     pub local_rank: Option<u32>,
-    /// How many ranks its host has, where the launcher says it.
+    /// The number of ranks on the host, if the launcher provides it.
     pub local_world_size: Option<u32>,
-    /// Who says so.
+    /// The launcher that set the variables.
     pub launcher: Launcher,
 }
 
-/// A family of launchers that name their variables alike.
+/// A family of launchers with the same variable names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launcher {
-    /// torchrun and all that set what it sets.
+    /// torchrun, and launchers that set the same variables.
     Torchrun,
     /// A Kubernetes Indexed Job or JobSet.
     Kubernetes,
@@ -45,17 +45,17 @@ pub enum Launcher {
     Slurm,
 }
 
-/// How a launcher names its variables.
+/// The variable names of a launcher.
 struct Names {
     launcher: Launcher,
     rank: &'static str,
-    /// The first that is set counts.
+    /// The candidates for the world size. The first that is set counts.
     world_size: &'static [&'static str],
     local_rank: &'static str,
     local_world_size: &'static str,
 }
 
-/// The inner launcher before the outer one.
+/// The launchers, inner before outer.
 const LAUNCHERS: [Names; 5] = [
     Names {
         launcher: Launcher::Torchrun,
@@ -85,7 +85,7 @@ const LAUNCHERS: [Names; 5] = [
         local_rank: "SLURM_LOCALID",
         local_world_size: "",
     },
-    // Last: where a launcher runs in the pods, each has ranks of its own.
+    // Kubernetes comes last: if another launcher runs in the pods, its ranks are the ones that count.
     Names {
         launcher: Launcher::Kubernetes,
         rank: "JOB_COMPLETION_INDEX",
@@ -95,52 +95,52 @@ const LAUNCHERS: [Names; 5] = [
     },
 ];
 
-/// Why the environment does not say which rank a process is.
+/// The reason why the environment does not give the rank of a process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LauncherError {
-    /// One of two variables is there.
+    /// Only one of two variables is set.
     #[error(
-        "{there} is set and {missing} is not: set {missing} too ({meaning}), or unset {there} to train alone"
+        "{there} is set but {missing} is not: set {missing} too ({meaning}), or unset {there} to train alone"
     )]
     Incomplete {
-        /// The variable that is there.
+        /// The variable that is set.
         there: &'static str,
-        /// The variable that is not.
+        /// The variable that is not set.
         missing: &'static str,
-        /// What it must hold.
+        /// The meaning of the missing variable.
         meaning: &'static str,
     },
-    /// A variable holds no number that it can hold.
+    /// A variable is not a number in its range.
     #[error("{variable}={value:?} is not a whole number from {least} to {}", u32::MAX)]
     Number {
-        /// Its name.
+        /// The name of the variable.
         variable: &'static str,
-        /// What it holds.
+        /// The value of the variable.
         value: String,
-        /// The smallest that makes sense.
+        /// The smallest valid value.
         least: u32,
     },
     /// The rank is not below the world size.
     #[error("{rank_name}={rank} is not below {size_name}={world_size}: ranks count from 0")]
     OutOfRange {
-        /// The variable of the rank.
+        /// The name of the rank's variable.
         rank_name: &'static str,
-        /// What it holds.
+        /// The value of the variable.
         rank: u32,
-        /// The variable of the world size.
+        /// The name of the world size's variable.
         size_name: &'static str,
-        /// What it holds.
+        /// The value of the variable.
         world_size: u32,
     },
-    /// Two launchers say different things.
+    /// Two launchers contradict each other.
     #[error(
         "RANK={} of WORLD_SIZE={} contradicts {other}, which started this process as rank {} of {}: unset RANK and \
          WORLD_SIZE, or set them to {other}'s", set.0, set.1, launched.0, launched.1
     )]
     Contradiction {
-        /// `RANK` and `WORLD_SIZE`.
+        /// The values of `RANK` and `WORLD_SIZE`.
         set: (u32, u32),
-        /// Rank and world size of the other launcher.
+        /// The rank and the world size from the other launcher.
         launched: (u32, u32),
         /// The other launcher.
         other: Launcher,
@@ -160,7 +160,7 @@ impl fmt::Display for Launcher {
 }
 
 impl LauncherError {
-    /// The variable to look at first.
+    /// Returns the variable to check first.
     #[must_use]
     pub fn variable(&self) -> &'static str {
         match self {
@@ -172,15 +172,15 @@ impl LauncherError {
     }
 }
 
-/// What the environment of this process says; `None` where no launcher started it.
+/// Reads the environment of this process. Returns `None` if no launcher started it.
 ///
 /// # Errors
-/// When the variables are incomplete, no numbers, or contradict each other.
+/// Returns an error if the variables are incomplete, not numbers, or contradictory.
 pub fn membership() -> Result<Option<Membership>, LauncherError> {
     membership_from(of_environment)
 }
 
-/// What `get` says of each variable.
+/// Does the same as [`membership`] with the variables that `get` returns.
 pub(crate) fn membership_from(
     get: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<Membership>, LauncherError> {
@@ -191,12 +191,12 @@ pub(crate) fn membership_from(
             (Ok(Some(membership)), None) => found = Some(membership),
             (Ok(Some(other)), Some(first)) => contradiction(first, &other, &get)?,
             (Err(error), None) => drop(incomplete.get_or_insert(error)),
-            // What an outer launcher left of its variables means nothing to the ranks of an inner one.
+            // Incomplete variables of an outer launcher do not matter to the ranks of an inner one.
             _ => {}
         }
     }
     match (found, incomplete) {
-        // An index needs no RANK beside it. One that is there and makes no sense is an error all the same.
+        // A job with an index does not need RANK. An invalid RANK is still an error.
         (Some(found), Some(LauncherError::Incomplete { missing: "RANK", .. }))
             if found.launcher == Launcher::Kubernetes =>
         {
@@ -207,8 +207,8 @@ pub(crate) fn membership_from(
     }
 }
 
-/// `RANK` and `WORLD_SIZE` come from torchrun or `paceline run` where `LOCAL_WORLD_SIZE` does: these may run in another
-/// launcher's tasks. Set by hand, they must agree with the launcher that started the process.
+/// Checks that `RANK` and `WORLD_SIZE` agree with another launcher if they were set by hand. If `LOCAL_WORLD_SIZE` is
+/// set too, they are from torchrun or `paceline run`, which may run in another launcher's tasks.
 fn contradiction(
     first: &Membership,
     other: &Membership,
@@ -231,16 +231,16 @@ impl Names {
         let size_name = self.world_size.iter().copied().find(|name| get(name).is_some());
         let (rank, size) = match (get(self.rank), size_name) {
             (None, None) => return Ok(None),
-            // The world size is another launcher's, or that of an allocation in which nothing was launched yet.
+            // The world size belongs to another launcher, or to an allocation in which nothing has been launched.
             (None, Some(_)) if matches!(self.launcher, Launcher::Kubernetes | Launcher::Slurm) => {
                 return Ok(None);
             }
             (None, Some(there)) => {
-                let meaning = "the number of this process, from 0";
+                let meaning = "the rank of this process, from 0";
                 return Err(LauncherError::Incomplete { there, missing: self.rank, meaning });
             }
             (Some(_), None) => {
-                let (missing, meaning) = (self.world_size[0], "how many processes the job has");
+                let (missing, meaning) = (self.world_size[0], "the number of processes in the job");
                 return Err(LauncherError::Incomplete { there: self.rank, missing, meaning });
             }
             (Some(rank), Some(size_name)) => (number(self.rank, rank, 0)?, size_name),
@@ -266,8 +266,8 @@ fn number(variable: &'static str, value: String, least: u32) -> Result<u32, Laun
     number.ok_or(LauncherError::Number { variable, value, least })
 }
 
-/// The id that all ranks of the job have in common, where the launcher gives one: `PACELINE_RUN_ID`, torchrun's, or the
-/// Slurm job and step.
+/// Returns the id that all ranks of the job share, if the launcher provides one: `PACELINE_RUN_ID`, torchrun's id, or
+/// the Slurm job and step.
 #[must_use]
 pub fn run_id() -> Option<String> {
     run_id_from(of_environment)
@@ -278,7 +278,7 @@ pub(crate) fn run_id_from(get: impl Fn(&str) -> Option<String>) -> Option<String
     get("PACELINE_RUN_ID").or_else(|| get("TORCHELASTIC_RUN_ID")).or_else(slurm)
 }
 
-/// A variable that is set to something.
+/// Returns an environment variable, if it is set and not empty.
 pub(crate) fn of_environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -311,7 +311,7 @@ mod tests {
     const INDEX: Variables = &[("JOB_COMPLETION_INDEX", "7")];
 
     #[test]
-    fn each_launcher_is_understood() {
+    fn each_launchers_variables_are_read() {
         assert_eq!(read(&[]), Ok(None));
         assert_eq!(read(&[TORCHRUN]), Ok(Some((Launcher::Torchrun, 5, 16))));
         assert_eq!(read(&[SRUN]), Ok(Some((Launcher::Slurm, 9, 16))), "the step, not the allocation");
@@ -330,25 +330,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_incomplete_says_what_to_set() {
+    fn an_incomplete_environment_says_what_to_set() {
         let refused = |variables: &[Variables]| read(variables).unwrap_err();
         assert_eq!(
             refused(&[&[("WORLD_SIZE", "4")]]),
-            "WORLD_SIZE is set and RANK is not: set RANK too (the number of this process, from 0), or unset \
+            "WORLD_SIZE is set but RANK is not: set RANK too (the rank of this process, from 0), or unset \
              WORLD_SIZE to train alone"
         );
-        assert!(refused(&[&[("RANK", "0")]]).starts_with("RANK is set and WORLD_SIZE is not"));
+        assert!(refused(&[&[("RANK", "0")]]).starts_with("RANK is set but WORLD_SIZE is not"));
         assert!(refused(&[&[("SLURM_PROCID", "0")]]).contains("set SLURM_STEP_NUM_TASKS too"));
         assert!(
             refused(&[INDEX]).contains("set WORLD_SIZE too"),
             "rank 0 of eight pods must not train alone"
         );
-        assert!(refused(&[&[("WORLD_SIZE", "4")], SRUN]).contains("RANK is not"), "nor by half of two");
-        assert_eq!(read(&[&[("SLURM_NTASKS", "16")]]), Ok(None), "a shell in an allocation launched nothing");
+        assert!(refused(&[&[("WORLD_SIZE", "4")], SRUN]).contains("RANK is not"), "an incomplete set");
+        assert_eq!(read(&[&[("SLURM_NTASKS", "16")]]), Ok(None), "a shell, not a launched task");
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_values_are_refused() {
         let refused = |variables: &[Variables]| read(variables).unwrap_err();
         let size = |size| [("RANK", "3"), ("WORLD_SIZE", size)];
         assert_eq!(refused(&[&size("2")]), "RANK=3 is not below WORLD_SIZE=2: ranks count from 0");
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn rank_and_world_size_that_were_set_by_hand_must_agree_with_the_launcher() {
+    fn rank_and_world_size_set_by_hand_must_agree_with_the_launcher() {
         let of_a_container = [("RANK", "0"), ("WORLD_SIZE", "1")];
         assert_eq!(
             read(&[&of_a_container, SRUN]).unwrap_err(),
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ranks_of_a_job_have_one_run_id() {
+    fn all_ranks_of_a_job_share_one_run_id() {
         let id = |variables: Variables| {
             run_id_from(|name| {
                 variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())

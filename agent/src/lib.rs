@@ -1,8 +1,9 @@
-//! The in-process recorder: events go into per-thread rings, one named thread drains them to the server.
+//! The in-process recorder. Events go into per-thread rings, and one thread drains the rings and sends the events to
+//! the server.
 //!
-//! What it promises its host: [`Recorder::record`] takes no lock, allocates nothing and returns nothing; no
-//! call blocks on the network; nothing panics; memory is bounded by the rings and the spool. What does not
-//! fit is counted by kind and reason, and the counts are sent. A training step never waits for its observer.
+//! The agent never disturbs its host. [`Recorder::record`] takes no lock, allocates nothing and returns nothing. No
+//! call blocks on the network except [`Agent::finish`], for at most five seconds. Nothing panics. The rings and the
+//! spool bound the memory. Records that do not fit are counted by kind and reason, and the counts are sent.
 //!
 //! ```no_run
 //! use agent::{Agent, Job};
@@ -54,13 +55,13 @@ pub use config::{Config, ConfigError, Job};
 pub use marks::{HostTimes, StepContext, StepMarks, Times};
 pub use recorder::Recorder;
 
-/// How long [`Agent::finish`] waits for the server to acknowledge what is left.
+/// The longest time that [`Agent::finish`] waits for the server to acknowledge the remaining batches.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
-/// Notes that wait for the drain thread: a hello, two layouts and a goodbye in the life of a job, and a look at the
-/// device each second.
+/// The capacity of the queue of notes for the drain thread. A job sends a hello message, two layouts and an end-of-run
+/// message in its life, and a device sample every second.
 const NOTE_QUEUE: usize = 64;
 
-/// A process's recorder: a guard whose end flushes within five seconds.
+/// The recorder of a process. Dropping it flushes within five seconds.
 pub struct Agent {
     active: Option<Active>,
 }
@@ -76,11 +77,10 @@ struct Active {
 }
 
 impl Agent {
-    /// Starts recording for the job that the environment describes (see [`Config::from_env`]).
+    /// Starts recording the job that the environment describes (see [`Config::from_env`]).
     ///
-    /// Without `PACELINE_SERVER` the agent is disabled, and every call on it costs one branch. With an
-    /// environment that makes no sense it says so once on standard error and is disabled: an observer never
-    /// fails its host.
+    /// Without `PACELINE_SERVER` the agent is disabled, and every call on it costs one branch. If the environment is
+    /// invalid, the agent prints one warning and is disabled, because an observer never fails its host.
     #[must_use]
     pub fn from_env(job: Job) -> Self {
         match Config::from_env(job) {
@@ -93,13 +93,13 @@ impl Agent {
         }
     }
 
-    /// An agent that records nothing.
+    /// Creates an agent that records nothing.
     #[must_use]
     pub fn disabled() -> Self {
         Self { active: None }
     }
 
-    /// Starts recording. When the drain thread cannot be started it says so and is disabled.
+    /// Starts recording. If the drain thread cannot be started, the agent prints a warning and is disabled.
     #[must_use]
     pub fn start(config: Config) -> Self {
         let sampling = Sampling::new(config.shadow_every);
@@ -128,19 +128,19 @@ impl Agent {
         }
     }
 
-    /// True when records go anywhere.
+    /// Returns true if the agent records.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.active.is_some()
     }
 
-    /// A recorder for one thread, with a ring of its own.
+    /// Creates a recorder for one thread, with its own ring.
     #[must_use]
     pub fn recorder(&self) -> Recorder {
         self.active.as_ref().map_or_else(Recorder::disabled, |active| active.rings.recorder())
     }
 
-    /// The marks of the training thread, with a ring of their own.
+    /// Creates the marks of the training thread, with their own ring.
     #[must_use]
     pub fn step_marks(&self) -> StepMarks {
         let recorder = self.active.as_ref().map(|active| active.rings.first_recorder());
@@ -148,20 +148,20 @@ impl Agent {
         StepMarks::new(HostTimes(recorder), self.sampling())
     }
 
-    /// Marks whose times are told, and written down, by `times`: for work that a device does later.
+    /// Creates marks whose times `times` measures and records, for work that a device does later.
     #[must_use]
     pub fn step_marks_by<T: Times>(&self, times: T) -> StepMarks<T> {
         StepMarks::new(times, self.sampling())
     }
 
-    /// Returns which steps the training thread records in full; all of them where the agent is disabled.
+    /// Returns the selection of steps that the training thread records in full; all steps if the agent is disabled.
     fn sampling(&self) -> Sampling {
         let sampling = self.active.as_ref().map(|active| active.sampling.clone()).unwrap_or_default();
         sampling.begin();
         sampling
     }
 
-    /// A handle for rare notes.
+    /// Returns a handle for sending notes.
     #[must_use]
     pub fn notes(&self) -> Notes {
         let active = self.active.as_ref();
@@ -172,7 +172,7 @@ impl Agent {
         }
     }
 
-    /// Says goodbye and flushes: waits at most five seconds for the server.
+    /// Sends the end-of-run message and flushes. Waits at most five seconds for the server.
     pub fn finish(mut self, outcome: Result<(), String>) {
         let bye = match outcome {
             Ok(()) => Bye { completed: true, reason: String::new() },
@@ -183,13 +183,12 @@ impl Agent {
 
     fn close(&mut self, bye: Bye) {
         let Some(mut active) = self.active.take() else { return };
-        // A full queue means that the server has been away since the start; then nobody reads the goodbye.
+        // A full queue means that the server has been unreachable since the start, so the message would not arrive.
         let _unread_when_full = active.notes.try_send(Note::Bye(bye));
         active.stop.request();
         if let Some(handle) = active.drain.take() {
             handle.thread().unpark();
-            // The drain thread ends by itself within the flush limit; it does not panic, and if it ever did,
-            // its host must not.
+            // The drain thread ends within the flush limit. Its panic, if there ever is one, must not reach the host.
             let _outcome = handle.join();
         }
     }
@@ -199,12 +198,13 @@ impl Drop for Agent {
     fn drop(&mut self) {
         self.close(Bye {
             completed: false,
-            reason: "the process ended before it said that it was done".into(),
+            reason: "the process ended before the job reported its outcome".into(),
         });
     }
 }
 
-/// Sends rare notes, and hears what the server asks for; cheap to clone, may be used from any thread.
+/// A handle for sending notes and for reading the server's burst requests. It is cheap to clone and may be used from
+/// any thread.
 #[derive(Clone)]
 pub struct Notes {
     queue: Option<mpsc::SyncSender<Note>>,
@@ -213,45 +213,46 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Tells the server how parameters lie in buckets.
+    /// Sends the layout of parameters in buckets.
     pub fn layout(&self, layout: Layout) {
         if let Some(queue) = &self.queue {
-            // Full only when 64 layouts came within one tick: the next one says the same.
+            // The queue is full only after 64 layouts within one tick. The next layout has the same content.
             let _lost_when_full = queue.try_send(Note::Layout(layout));
         }
     }
 
-    /// Tells the server what the device does; false when there is nobody to tell.
+    /// Sends a sample of the device. Returns false if the agent is disabled or has ended.
     pub fn device(&self, sample: DeviceSample) -> bool {
         let Some(queue) = &self.queue else { return false };
-        // Full while the server is away: what a device did a minute ago is not worth keeping for it.
+        // The queue is full while the server is unreachable. A sample that is a minute old is not worth storing.
         !matches!(queue.try_send(Note::Device(sample)), Err(mpsc::TrySendError::Disconnected(_)))
     }
 
-    /// The newest burst that the server asks this rank for, if its number is larger than `done`.
+    /// Returns the newest burst request for this rank, if its number is larger than `done`.
     #[must_use]
     pub fn burst_asked(&self, done: u64) -> Option<BurstRequest> {
         self.asked.after(done)
     }
 
-    /// The newest step that ended, and how long it took; a tenth of a second late. `None` before the first.
+    /// Returns the newest step that ended and its length; `None` before the first. The value is up to a tenth of a
+    /// second old.
     #[must_use]
     pub fn newest_step(&self) -> Option<(Step, Duration)> {
         self.newest.step()
     }
 
-    /// Tells the server what came of a burst.
+    /// Sends the outcome of a burst.
     pub fn burst(&self, burst: Burst) {
         if let Some(queue) = &self.queue {
-            // Full while the server is away, which asks again if it wants to know.
+            // The queue is full while the server is unreachable. The server can request the burst again.
             let _lost_when_full = queue.try_send(Note::Burst(burst));
         }
     }
 }
 
-/// Says something once to the person at the terminal. A job's own output is beside it: nothing is said of what goes
-/// well.
+/// Prints a warning to standard error. The job's own output is there too, so the agent prints nothing about normal
+/// operation.
 pub fn warn(text: &str) {
-    // Nobody may be reading: that is no reason to panic, as printing by macro does.
+    // Standard error may be closed. Unlike `eprintln!`, this does not panic then.
     let _unread = writeln!(io::stderr(), "paceline: {text}");
 }

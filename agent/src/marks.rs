@@ -1,4 +1,4 @@
-//! The marks of the training thread: where a step begins, which phase it is in, where it ends.
+//! The marks of the training thread: the beginning of a step, its phases, and its end.
 
 use wire::clock::MonoNanos;
 use wire::event::{Event, Span, SpanKind, StepRecord};
@@ -8,35 +8,35 @@ use crate::clock;
 use crate::recorder::Recorder;
 use crate::sampling::Sampling;
 
-/// The step a training thread is in; handed to the reducer.
+/// The current step of a training thread, as passed to the reducer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepContext {
-    /// Which step.
+    /// The step.
     pub step: Step,
-    /// True when nothing but the step's length is recorded, to measure what recording costs.
+    /// True for a shadow step: only its length is recorded, in order to measure what recording costs.
     pub shadow: bool,
 }
 
-/// How marks tell the time, and who writes down what lies between two of them. On the host that is the clock
-/// ([`HostTimes`]); for work that a device does later it is a mark on the device's stream, whose time is known later.
+/// A source of times for marks, which also records what lies between two marks. On the host it is the clock
+/// ([`HostTimes`]). For work that a device does later it is a mark on the device's stream, whose time is known later.
 pub trait Times {
     /// A point in time.
     type Mark: Clone;
 
-    /// Where the thread is now; `None` where nothing is recorded.
+    /// Returns a mark of the present; `None` if nothing is recorded.
     fn mark(&mut self) -> Option<Self::Mark>;
 
-    /// The thread is in this phase now; `None` between phases.
+    /// Notes that the thread enters a phase; `None` between phases.
     fn enter(&mut self, _phase: Option<SpanKind>) {}
 
-    /// One phase is over. `cpu_nanos` is the processor time that the thread used in it.
+    /// Records a finished phase. `cpu_nanos` is the processor time that the thread used in it, in nanoseconds.
     fn span(&mut self, step: Step, kind: SpanKind, begin: Self::Mark, end: Self::Mark, cpu_nanos: u64);
 
-    /// A step is over.
+    /// Records a finished step.
     fn step(&mut self, context: StepContext, begin: Self::Mark, end: Self::Mark, samples: u64);
 }
 
-/// The host's monotonic clock, recorded at once.
+/// The host's monotonic clock. Spans and steps are recorded immediately.
 pub struct HostTimes(pub(crate) Recorder);
 
 impl Times for HostTimes {
@@ -56,7 +56,7 @@ impl Times for HostTimes {
     }
 }
 
-/// Marks steps and phases. One per process, on the training thread.
+/// The marks of steps and phases. A process has one, on its training thread.
 pub struct StepMarks<T: Times = HostTimes> {
     times: T,
     sampling: Sampling,
@@ -81,8 +81,8 @@ impl<T: Times> StepMarks<T> {
         Self { times, sampling, last_end: None, current: None }
     }
 
-    /// Begins `step`. A step that follows the one before begins where that ended, so that time between two
-    /// steps is seen (as `other`); after [`Self::pause`] it begins now. A step that was not ended is dropped.
+    /// Begins `step`. If `step` follows the previous one, it begins where that one ended, so that time between two
+    /// steps is visible as `other`. After [`Self::pause`] it begins now. A step that was not ended is dropped.
     pub fn begin_step(&mut self, step: Step) -> StepContext {
         let context = StepContext { step, shadow: self.sampling.is_shadow(step) };
         let begin = match &self.last_end {
@@ -98,7 +98,7 @@ impl<T: Times> StepMarks<T> {
         self.turn(Some(kind));
     }
 
-    /// Ends the current phase; what follows is `other`.
+    /// Ends the current phase. The time until the next phase is `other`.
     pub fn leave(&mut self) {
         self.turn(None);
     }
@@ -114,7 +114,7 @@ impl<T: Times> StepMarks<T> {
         }
     }
 
-    /// Ends the step, after `samples` samples of this rank.
+    /// Ends the step, in which this rank processed `samples` samples.
     pub fn end_step(&mut self, samples: u64) {
         self.leave();
         let Some(current) = self.current.take() else { return };
@@ -123,7 +123,8 @@ impl<T: Times> StepMarks<T> {
         self.last_end = Some((current.context.step, end));
     }
 
-    /// Leaves training for a while (evaluation, a checkpoint): the next step begins when it is begun.
+    /// Suspends training for a while (evaluation, a checkpoint). The next step begins when [`Self::begin_step`] is
+    /// called.
     pub fn pause(&mut self) {
         self.last_end = None;
     }

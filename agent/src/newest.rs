@@ -1,4 +1,4 @@
-//! The newest step: written by the drain thread, read by whoever does something once in so many steps.
+//! The newest step. The drain thread writes it. Threads that act once in several steps read it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,13 +7,13 @@ use std::time::Duration;
 use wire::event::Event;
 use wire::ids::Step;
 
-/// Its number plus one, 0 before the first, and how long it took in nanoseconds. Read one after the other, which may be those
-/// of neighbours.
+/// The index of the newest step plus one (0 before the first), and its length in nanoseconds. The two are read one
+/// after the other and may belong to neighboring steps.
 #[derive(Clone, Default)]
 pub(crate) struct Newest(Arc<[AtomicU64; 2]>);
 
 impl Newest {
-    /// Takes in records, the newest last.
+    /// Finds the newest step in `events`, whose last record is the newest.
     pub(crate) fn see(&self, events: &[Event]) {
         let ended = events.iter().rev().find_map(|event| match event {
             Event::Step(step) => Some(step),
@@ -26,7 +26,7 @@ impl Newest {
         }
     }
 
-    /// The newest step that ended, and how long one takes; a tenth of a second late.
+    /// Returns the newest step that ended and its length. The value is up to a tenth of a second old.
     pub(crate) fn step(&self) -> Option<(Step, Duration)> {
         let [number, nanos] = &*self.0;
         let step = number.load(Ordering::Relaxed).checked_sub(1)?;
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_step_is_the_last_that_was_seen() {
+    fn the_newest_step_is_the_last_recorded_one() {
         let ended = |step: u64, nanos: i64| {
             let step = Step(step);
             Event::Step(StepRecord {

@@ -1,4 +1,4 @@
-//! The hot path: one event into one thread's ring.
+//! The hot path: pushes one event into a thread's ring.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rtrb::Producer;
 use wire::event::{Event, EventKind};
 
-/// Slots of one thread's ring: 32,768 x 88 bytes = 2.8 MiB. The drain empties it every 100 ms, and is held up
-/// for at most 2 s by a server that does not answer; in that time the busiest thread we know (40 buckets, two
+/// The number of slots in a thread's ring: 32,768 x 88 bytes = 2.8 MiB. The drain thread empties the ring every 100 ms,
+/// but may wait up to 2 s for a server that does not answer. In that time the busiest known thread (40 buckets, two
 /// records each, 100 steps/s) writes 16,000 records.
 pub(crate) const RING_SLOTS: usize = 32_768;
 
-/// Losses of one ring, by [`EventKind`].
+/// The losses of one ring, by [`EventKind`].
 #[derive(Default)]
 pub(crate) struct Lost {
     counts: [AtomicU64; EventKind::ALL.len()],
@@ -27,13 +27,13 @@ impl Lost {
     }
 }
 
-/// One thread's way to record. A disabled one costs one branch.
+/// A recorder for one thread. Recording with a disabled recorder costs one branch.
 pub struct Recorder {
     ring: Option<(Producer<Event>, Arc<Lost>)>,
 }
 
 impl Recorder {
-    /// A recorder that records nothing.
+    /// Creates a recorder that records nothing.
     #[must_use]
     pub fn disabled() -> Self {
         Self { ring: None }
@@ -43,13 +43,13 @@ impl Recorder {
         Self { ring: Some((producer, lost)) }
     }
 
-    /// True when records go anywhere.
+    /// Returns true if the recorder is not disabled.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.ring.is_some()
     }
 
-    /// Records `event`: no lock, no allocation, no result. When the ring is full the event is counted as lost.
+    /// Records `event` without a lock, an allocation or a result. If the ring is full, the event is counted as lost.
     #[inline]
     pub fn record(&mut self, event: Event) {
         if let Some((ring, lost)) = &mut self.ring
@@ -59,7 +59,7 @@ impl Recorder {
         }
     }
 
-    /// Counts events as lost that did not come as far as a ring.
+    /// Counts events as lost that never reached a ring.
     pub fn lose(&self, kind: EventKind, count: u64) {
         if let Some((_, lost)) = &self.ring {
             lost.add(kind, count);

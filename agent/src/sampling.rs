@@ -1,14 +1,14 @@
-//! Which steps a job that marks its steps records in full.
+//! The selection of steps that a job with step marks records in full.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use wire::ids::Step;
 
-/// Selects the steps that are recorded in full. Shared by the training thread, which asks, and the drain thread, which
-/// adapts the selection to what recording costs. Clones share their state.
+/// The selection of steps that are recorded in full. The training thread queries it, and the drain thread adapts it to
+/// the cost of recording. Clones share their state.
 ///
-/// Steps are selected by number, so that all ranks choose the same ones: a step is as fast as its slowest rank.
+/// Steps are selected by index, so that all ranks select the same ones: a step is as fast as its slowest rank.
 #[derive(Clone, Default)]
 pub(crate) struct Sampling {
     /// One step in this many is a shadow step; 0 or 1 for none.
@@ -29,12 +29,12 @@ impl Sampling {
         Self { shadow_every, shared: Arc::default() }
     }
 
-    /// Notes that the job marks its steps. Where it does not, the agent records what somebody else selects.
+    /// Notes that the job marks its steps. Otherwise the agent records the steps that its caller selects.
     pub(crate) fn begin(&self) {
         self.shared.has_marks.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether the job marks its steps.
+    /// Returns true if the job marks its steps.
     pub(crate) fn is_in_use(&self) -> bool {
         self.shared.has_marks.load(Ordering::Relaxed)
     }
@@ -49,10 +49,10 @@ impl Sampling {
         self.shared.every.load(Ordering::Relaxed).max(1)
     }
 
-    /// Returns whether only the length of `step` is recorded: it is a shadow step, or not among the sampled ones.
+    /// Returns true if only the length of `step` is recorded, because it is a shadow step or not a sampled step.
     ///
-    /// Shadow steps lie halfway between multiples of the interval, where jobs like to log and to save. There are never
-    /// two in a row, so that each has recorded neighbors that do nothing special.
+    /// Shadow steps lie halfway between multiples of the interval, because jobs tend to log and to save at multiples.
+    /// Two shadow steps never follow each other, so each has recorded neighbors that do nothing special.
     pub(crate) fn is_shadow(&self, step: Step) -> bool {
         let every = self.shadow_every;
         let is_chosen = every >= 2 && step.0 % every == every / 2;
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_step_in_k_is_recorded_and_none_of_them_is_a_shadow_step_of_a_larger_interval() {
+    fn one_step_in_k_is_recorded_and_sampled_steps_are_not_shadow_steps() {
         let sampling = Sampling::new(10);
         let recorded = || (0..20).filter(|&step| !sampling.is_shadow(Step(step))).collect::<Vec<_>>();
         assert_eq!(recorded().len(), 18, "5 and 15 are shadow steps");

@@ -1,20 +1,20 @@
-//! Batches the server has not acknowledged yet, oldest first, within a bound.
+//! The spool: batches that the server has not acknowledged, oldest first, within a limit.
 
 use std::collections::VecDeque;
 
 use wire::batch::Note;
 use wire::event::EventKind;
 
-/// One encoded batch and what would be lost with it.
+/// An encoded batch, with the data that would be lost with it.
 pub(crate) struct Frame {
     pub(crate) bytes: Vec<u8>,
-    /// What the server's answer must show ([`wire::batch::Batch::receipt`]).
+    /// The receipt that the server's answer must contain ([`wire::batch::Batch::receipt`]).
     pub(crate) receipt: String,
     pub(crate) events: [u64; EventKind::ALL.len()],
     pub(crate) notes: Vec<Note>,
 }
 
-/// The queue.
+/// The queue of batches.
 pub(crate) struct Spool {
     frames: VecDeque<Frame>,
     bytes: usize,
@@ -30,7 +30,8 @@ impl Spool {
         self.frames.is_empty()
     }
 
-    /// Adds the newest frame; returns those that had to go for it. What is new tells more than what is old.
+    /// Adds the newest frame and returns the oldest frames that no longer fit. New records are worth more than old
+    /// ones.
     pub(crate) fn push(&mut self, frame: Frame) -> Vec<Frame> {
         self.bytes += frame.bytes.len();
         self.frames.push_back(frame);
@@ -41,7 +42,7 @@ impl Spool {
         lost
     }
 
-    /// How many records it holds.
+    /// Returns the number of records in the spool.
     pub(crate) fn records(&self) -> u64 {
         self.frames.iter().flat_map(|frame| frame.events).sum()
     }
@@ -66,14 +67,14 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_first_and_is_handed_back_to_be_counted() {
+    fn the_oldest_frame_is_dropped_first_and_returned_for_counting() {
         let mut spool = Spool::new(100);
         assert!(spool.push(frame(60, 1)).is_empty());
         let lost = spool.push(frame(60, 2));
         assert_eq!(lost.iter().map(|frame| frame.events[0]).collect::<Vec<_>>(), [1]);
         assert_eq!((spool.front().unwrap().events[0], spool.records()), (2, 2));
-        assert!(spool.push(frame(40, 3)).is_empty(), "exactly full is not too full");
-        // One frame larger than the whole bound is still sent: it is all there is.
+        assert!(spool.push(frame(40, 3)).is_empty(), "a full spool is within its limit");
+        // A single frame larger than the limit is still sent.
         assert_eq!(spool.push(frame(500, 4)).len(), 2);
         assert_eq!(spool.pop().unwrap().events[0], 4);
         assert!(spool.is_empty());

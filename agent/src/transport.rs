@@ -1,4 +1,4 @@
-//! How a batch gets to the server: an HTTP request on a kept connection, and its answer as what to do next.
+//! The HTTP transport: sends a batch on a persistent connection, and translates the answer into what to do next.
 
 use std::time::Duration;
 
@@ -12,24 +12,25 @@ use wire::clock::{Probe, ServerNanos};
 use crate::clock;
 use crate::config::Config;
 
-/// What became of a batch.
+/// The outcome of sending a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// It is on the server's disk; and what the server asks for, if anything.
+    /// The batch is on the server's disk. Holds the server's burst request, if there is one.
     Acknowledged(Option<BurstRequest>),
-    /// The server lives but has no room now: try again after this long.
+    /// The server has no room now. Try again after this long.
     Later(Duration),
-    /// The server will never take it, for the given reason.
+    /// The server will never accept the batch, for this reason.
     Refused(String),
-    /// Nobody answered, or it is not sure that somebody did.
+    /// There was no answer, or no certain one.
     Unreachable,
-    /// Something answered that is no Paceline server, or has not stored this batch; it is kept.
+    /// The answer is not from a Paceline server, or does not prove that this batch is stored. The batch stays in the
+    /// spool.
     Unproven(String),
 }
 
-/// A proxy's page of an error may be long, and goes to a terminal.
-const MOST_REASON_CHARS: usize = 300;
-const MOST_ANSWER_BYTES: u64 = 64 << 10;
+/// The longest reason that is printed, in characters. A proxy's error page may be long.
+const MAX_REASON_CHARS: usize = 300;
+const MAX_ANSWER_BYTES: u64 = 64 << 10;
 
 /// A connection to the server.
 pub(crate) struct Transport {
@@ -49,9 +50,9 @@ impl Transport {
             .timeout_global(Some(ANSWER_LIMIT))
             .timeout_connect(Some(CONNECT_LIMIT))
             .http_status_as_error(false)
-            // Who redirects has stored nothing.
+            // A server that redirects has stored nothing.
             .max_redirects(0)
-            // A proxy meant for the outside world must not see, or swallow, the records of a local job.
+            // A proxy meant for the internet must neither see nor swallow the records of a local job.
             .proxy(None)
             .build()
             .new_agent();
@@ -63,7 +64,7 @@ impl Transport {
         }
     }
 
-    /// Sends a frame; `receipt` is what proves that the server has stored it. Takes no longer than `within`.
+    /// Sends a frame. `receipt` proves that the server has stored it. Takes at most `within`.
     pub(crate) fn deliver(&self, frame: &[u8], receipt: &str, within: Duration) -> Delivery {
         let mut request = self.client.post(&self.ingest_url).content_type("application/vnd.paceline.batch");
         if let Some(authorization) = &self.authorization {
@@ -76,7 +77,7 @@ impl Transport {
         }
     }
 
-    /// One two-way exchange of time stamps; `None` when it did not come about.
+    /// Exchanges time stamps with the server; `None` if that fails.
     pub(crate) fn probe(&self) -> Option<Probe> {
         let mut request = self.client.get(&self.clock_url);
         if let Some(authorization) = &self.authorization {
@@ -107,8 +108,8 @@ fn judge(mut response: Response<Body>, receipt: &str) -> Delivery {
     let asked = asked.and_then(|value| BurstRequest::from_header(value.to_str().ok()?));
     let is_proven =
         response.headers().get(RECEIPT_HEADER).is_some_and(|shown| shown.as_bytes() == receipt.as_bytes());
-    // Reading the body to its end keeps the connection.
-    let body = response.body_mut().with_config().limit(MOST_ANSWER_BYTES).read_to_string();
+    // Reading the body to its end keeps the connection open.
+    let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string();
     match status.as_u16() {
         200..=299 if is_proven => Delivery::Acknowledged(asked),
         200..=399 => Delivery::Unproven(format!("{status} without a receipt")),
@@ -118,8 +119,8 @@ fn judge(mut response: Response<Body>, receipt: &str) -> Delivery {
     }
 }
 
-/// What a server says, shortened, and without what a terminal obeys.
+/// Returns a server's message, shortened and without control characters, which a terminal would obey.
 fn printable(text: &str) -> String {
     let visible = |c: char| if c.is_control() { ' ' } else { c };
-    text.chars().take(MOST_REASON_CHARS).map(visible).collect()
+    text.chars().take(MAX_REASON_CHARS).map(visible).collect()
 }

@@ -1,17 +1,18 @@
-//! Recording allocates nothing, whether the ring has room, is full, or the agent is disabled.
+//! Recording allocates nothing, whether the ring has room, the ring is full, or the agent is disabled.
 
 use std::hint::black_box;
 
 use agent::{Agent, Config, Job, Recorder};
+use wire::batch::Instrumentation;
 use wire::clock::MonoNanos;
 use wire::event::{Event, SpanKind, StepRecord};
 use wire::ids::{Rank, RunId, Step};
 
-/// More than a ring holds, so that it fills whatever the drain thread does.
+/// The number of records, more than a ring holds, so that the ring fills whatever the drain thread does.
 const RECORDS: u64 = 200_000;
 
-/// An agent whose server nobody is: port 9 of the loopback is the discard service, which nothing offers.
-/// Never dropped, since its end would wait five seconds for that server.
+/// Creates an agent without a server: port 9 of the loopback interface, the discard service, is not in use. The agent
+/// is never dropped, because that would wait five seconds for the server.
 fn agent() -> &'static Agent {
     Box::leak(Box::new(Agent::start(Config {
         server: "http://127.0.0.1:9".into(),
@@ -21,7 +22,7 @@ fn agent() -> &'static Agent {
         local_rank: 0,
         world_size: 1,
         job: Job { name: "allocations".into(), sample_unit: "samples".into(), parameters: 0 },
-        origin: "reducer".into(),
+        instrumentation: Instrumentation::Reducer,
         spool_bytes: 1 << 20,
         shadow_every: 0,
         overhead_budget: 1.0,
@@ -33,13 +34,13 @@ fn event(step: u64) -> Event {
     Event::Step(StepRecord { step: Step(step), begin, end, samples: 1, shadow: false })
 }
 
-/// Allocations of this thread alone: the drain thread may.
+/// Counts the allocations of this thread only. The drain thread may allocate.
 fn allocations(body: impl FnOnce()) -> u64 {
     allocation_counter::measure(body).count_total
 }
 
 #[test]
-fn the_counter_counts() {
+fn the_counter_counts_an_allocation() {
     assert_eq!(allocations(|| drop(black_box(vec![0_u8; 100]))), 1);
 }
 

@@ -1,4 +1,4 @@
-//! What an agent does when the server is slow, absent, or something else altogether.
+//! Tests of the agent with a server that is slow, unreachable, or not a Paceline server.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -7,14 +7,14 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use agent::{Agent, Config, Job};
-use wire::batch::{Batch, RECEIPT_HEADER};
+use wire::batch::{Batch, Instrumentation, RECEIPT_HEADER};
 use wire::clock::MonoNanos;
 use wire::event::{Event, SpanKind, StepRecord};
 use wire::ids::{Rank, RunId, Step};
 
 const TIME: &str = r#"{"received_nanos":1,"sent_nanos":1}"#;
 
-/// How a server answers a batch: status, headers, and how long it takes.
+/// The answer of a server to a batch: status and headers, and how long the answer takes.
 type Answer = Arc<dyn Fn(&Batch) -> (String, Duration) + Send + Sync>;
 
 /// Serves on a free port until the test process ends.
@@ -24,7 +24,7 @@ fn server(answer: Answer) -> String {
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let answer = answer.clone();
-            // An agent that hung up comes again on another connection.
+            // An agent that closed its connection opens another one.
             std::thread::spawn(move || drop(serve(&stream, &answer)));
         }
     });
@@ -76,7 +76,7 @@ fn config(server: String) -> Config {
         local_rank: 0,
         world_size: 1,
         job: Job { name: "flush".into(), sample_unit: "samples".into(), parameters: 0 },
-        origin: "reducer".into(),
+        instrumentation: Instrumentation::Reducer,
         spool_bytes: 64 << 20,
         shadow_every: 0,
         overhead_budget: 1.0,
@@ -88,9 +88,9 @@ fn step(number: u64) -> Event {
     Event::Step(StepRecord { step: Step(number), begin, end: begin, samples: 1, shadow: false })
 }
 
-/// After an outage the server takes 1.5 s for each batch: ten batches would take 15 s.
+/// After an outage the server needs 1.5 s per batch. Ten batches would take 15 s.
 #[test]
-fn a_jobs_end_waits_five_seconds_for_a_slow_server_and_no_longer() {
+fn the_end_of_a_job_waits_at_most_five_seconds_for_a_slow_server() {
     let is_away = Arc::new(AtomicBool::new(true));
     let away = is_away.clone();
     let address = server(Arc::new(move |batch| {
@@ -102,7 +102,7 @@ fn a_jobs_end_waits_five_seconds_for_a_slow_server_and_no_longer() {
     }));
     let agent = agent(address);
     let mut recorders: Vec<_> = (0..3).map(|_| agent.recorder()).collect();
-    // Each is more than half of a batch, which is sealed with the next turn of the drain thread.
+    // Each round makes more than half of a batch, which the drain thread's next turn seals.
     for _ in 0..10 {
         for recorder in &mut recorders {
             (0..20_000).for_each(|number| recorder.record(step(number)));
@@ -116,7 +116,7 @@ fn a_jobs_end_waits_five_seconds_for_a_slow_server_and_no_longer() {
     assert!(took < Duration::from_millis(5_500), "the end took {took:?}");
 }
 
-/// Any cost exceeds a budget of nothing. After three seconds above it, only every second step is recorded in full.
+/// Any cost exceeds a budget of 0. After three seconds above it, only every second step is recorded in full.
 #[test]
 fn an_agent_above_its_budget_records_fewer_steps_in_full() {
     let address = server(Arc::new(|batch| (acknowledged(batch), Duration::ZERO)));
@@ -137,9 +137,9 @@ fn an_agent_above_its_budget_records_fewer_steps_in_full() {
     agent.finish(Ok(()));
 }
 
-/// A server that sends a byte now and then keeps a connection alive for ever.
+/// A server that sends one byte now and then keeps a connection open forever.
 #[test]
-fn a_server_that_trickles_does_not_hold_a_job_either() {
+fn a_server_that_trickles_its_answer_does_not_block_a_job() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = format!("http://{}", listener.local_addr().expect("it is bound"));
     std::thread::spawn(move || {
@@ -160,9 +160,9 @@ fn a_server_that_trickles_does_not_hold_a_job_either() {
     assert!(took < Duration::from_millis(5_500), "the end took {took:?}");
 }
 
-/// What is not proven to be stored is kept, and sent to whoever proves it.
+/// A record stays in the spool until a server proves that it has stored the record.
 #[test]
-fn an_answer_without_a_receipt_and_a_redirect_acknowledge_nothing() {
+fn neither_a_redirect_nor_an_answer_without_a_receipt_acknowledges_a_batch() {
     let (stored, batches) = mpsc::channel();
     let answers = Arc::new(AtomicU64::new(0));
     let wrong = server(Arc::new(|_: &Batch| ("200 OK\r\n".into(), Duration::ZERO)));
@@ -173,7 +173,7 @@ fn an_answer_without_a_receipt_and_a_redirect_acknowledge_nothing() {
             2 => format!("303 See Other\r\nlocation: {wrong}/api/v1/clock\r\n"),
             3 => format!("200 OK\r\n{RECEIPT_HEADER}: flush/0/1/0\r\n"),
             _ => {
-                // Once the test has ended, the receiver is gone.
+                // The receiver is gone after the end of the test.
                 let _ended = stored.send(batch.clone());
                 acknowledged(batch)
             }

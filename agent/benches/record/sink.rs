@@ -1,11 +1,11 @@
-//! A server that acknowledges every batch at once, counts what came, and can be told to hold its answers.
+//! A server that acknowledges every batch immediately, counts the records, and can delay its answers.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A handle; the server's threads live as long as the program.
+/// A handle of the server. Its threads live as long as the program.
 pub struct Sink {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -13,7 +13,7 @@ pub struct Sink {
 
 #[derive(Default)]
 struct Shared {
-    /// Locked by who wants answers to wait, and for each answer.
+    /// The lock that delays answers: held by [`Sink::hold`], and taken for each answer.
     gate: Mutex<()>,
     came: AtomicU64,
     lost: AtomicU64,
@@ -28,32 +28,32 @@ impl Sink {
         std::thread::spawn(move || {
             for connection in listener.incoming().flatten() {
                 let server = server.clone();
-                // An agent that hung up comes again on another connection.
+                // An agent that closed its connection opens another one.
                 std::thread::spawn(move || drop(server.serve(&connection)));
             }
         });
         Ok(Self { address, shared })
     }
 
-    /// `http://127.0.0.1:PORT`
+    /// Returns the address, `http://127.0.0.1:PORT`.
     pub fn address(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Answers nobody while `body` runs. Waits first until the agent has surely asked.
+    /// Sends no answer while `body` runs. Waits first until the agent has surely sent a request.
     pub fn hold(&self, body: impl FnOnce()) {
         let _closed = self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
-        // It asks for the time twice a second.
+        // The agent probes the clock twice per second.
         std::thread::sleep(std::time::Duration::from_millis(700));
         body();
     }
 
-    /// Records that came.
+    /// Returns the number of records that arrived.
     pub fn came(&self) -> u64 {
         self.shared.came.load(Ordering::Relaxed)
     }
 
-    /// Records that the agent says it lost.
+    /// Returns the number of records that the agent reports as lost.
     pub fn lost(&self) -> u64 {
         self.shared.lost.load(Ordering::Relaxed)
     }
@@ -72,7 +72,7 @@ impl Shared {
         }
     }
 
-    /// Counts a batch; gives the header that acknowledges it.
+    /// Counts a batch and returns the header that acknowledges it.
     fn count(&self, frame: &[u8]) -> String {
         let batch = wire::codec::decode(frame).expect("an agent sends good batches");
         self.came.fetch_add(batch.events.len() as u64, Ordering::Relaxed);
@@ -81,7 +81,7 @@ impl Shared {
     }
 }
 
-/// Reads up to the empty line; gives the length of the body, `None` when the agent hung up.
+/// Reads up to the empty line and returns the length of the body; `None` if the agent closed the connection.
 fn read_head(input: &mut impl io::BufRead) -> io::Result<Option<usize>> {
     let mut length = 0;
     for line in input.lines() {
@@ -96,7 +96,7 @@ fn read_head(input: &mut impl io::BufRead) -> io::Result<Option<usize>> {
     Ok(None)
 }
 
-/// Good for both: an acknowledgement, and the server's time.
+/// Sends an answer that serves both as an acknowledgement and as the server's time.
 fn answer(mut connection: &TcpStream, receipt: &str) -> io::Result<()> {
     let body = r#"{"received_nanos":1,"sent_nanos":1}"#;
     write!(connection, "HTTP/1.1 200 OK\r\n{receipt}content-length: {}\r\n\r\n{body}", body.len())

@@ -1,5 +1,5 @@
-//! Environments that no launcher sets. A process is never taken for another rank than a launcher says, and never for one
-//! that trains alone while a launcher says that it does not.
+//! Fuzz targets for environments that no launcher sets. A process never gets a rank other than its launcher's, and
+//! never trains alone if a launcher started it as one of several.
 
 use ::fuzz::{Corpus, Verdict};
 
@@ -9,13 +9,13 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Verdict {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-/// `NAME=VALUE` with white space between; of a name that is there twice the first counts, as in the C library.
+/// Parses `NAME=VALUE` pairs separated by spaces. The first pair of a name counts, as in the C library.
 fn variables(text: &str) -> Vec<(&str, &str)> {
     text.split(' ').filter_map(|pair| pair.split_once('=')).filter(|(_, value)| !value.is_empty()).collect()
 }
 
 fn check(bytes: &[u8], _choice: u64) -> Verdict {
-    // What is no text is left out by the standard library.
+    // The standard library leaves out variables that are not UTF-8.
     let Ok(text) = std::str::from_utf8(bytes) else { return Ok(()) };
     let variables = variables(text);
     let get =
@@ -24,7 +24,7 @@ fn check(bytes: &[u8], _choice: u64) -> Verdict {
     match membership_from(get) {
         Ok(None) => {
             let said = LAUNCHERS.iter().find(|names| get(names.rank).is_some());
-            ensure(said.is_none(), || "a rank that was set is passed over".into())
+            ensure(said.is_none(), || "a rank that is set was ignored".into())
         }
         Ok(Some(found)) => {
             let Membership { rank, world_size, .. } = found;
@@ -59,7 +59,7 @@ fn environments() {
     corpus.words(&words).check("launcher", 30_000, check);
 }
 
-/// Beside it, what names the run of all ranks.
+/// The run id must be the value of a variable too.
 #[test]
 fn run_ids_come_from_what_is_set() {
     let corpus = Corpus::lines(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus/environments.txt"));
@@ -74,7 +74,7 @@ fn run_ids_come_from_what_is_set() {
             };
             let Some(id) = run_id_from(get) else { return Ok(()) };
             let is_whole = variables.iter().any(|(_, value)| *value == id) || id.starts_with("slurm-");
-            ensure(is_whole, || format!("{id:?} is no variable's"))
+            ensure(is_whole, || format!("{id:?} is not the value of a variable"))
         },
     );
 }
