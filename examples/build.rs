@@ -1,5 +1,5 @@
-//! Collects the sources of the crates that the examples are built from anyway into one text to train on.
-#![allow(clippy::print_stdout, reason = "how a build script speaks to cargo")]
+//! Concatenates the sources of the example jobs' own crates into one text for them to train on.
+#![allow(clippy::print_stdout, reason = "a build script passes instructions to cargo on standard output")]
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -24,7 +24,7 @@ fn collect(directory: &Path, text: &mut Vec<u8>) -> io::Result<()> {
         if path.is_dir() {
             collect(&path, text)?;
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            // Sources are ASCII but for a few signs; those would only widen the vocabulary.
+            // Almost all source text is ASCII. The few other characters would only enlarge the vocabulary.
             text.extend(fs::read(&path)?.into_iter().filter(u8::is_ascii));
         }
     }

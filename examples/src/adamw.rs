@@ -1,36 +1,38 @@
-//! AdamW (Loshchilov and Hutter 2019): in place on candle's own memory, and by candle's operations on a device.
+//! The AdamW optimizer (Loshchilov and Hutter 2019): in place in candle's memory on the host, and with candle's
+//! operations on any device.
 
 use std::cell::RefCell;
 
 use candle_core::{CpuStorage, InplaceOp1, Layout, Result, Tensor, Var};
 
-/// How it learns.
+/// The hyperparameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Learning rate.
     pub rate: f64,
-    /// Decay of the mean of gradients.
+    /// Decay of the running mean of gradients.
     pub beta_1: f64,
-    /// Decay of the mean of their squares.
+    /// Decay of the running mean of squared gradients.
     pub beta_2: f64,
-    /// Keeps the division finite.
+    /// A small term in the denominator that keeps the division finite.
     pub epsilon: f64,
-    /// Decay of the weights themselves.
+    /// Decay of the weights.
     pub weight_decay: f64,
 }
 
 impl Settings {
-    /// The usual ones, with a learning rate.
+    /// Returns the usual hyperparameters with the learning rate `rate`.
     ///
-    /// The usual epsilon is 1e-8. Some parameters (the biases of attention keys) have no gradient but rounding
-    /// errors, which that would blow up to full steps, different ones on every number of ranks.
+    /// Epsilon is an exception: it is 1e-6 instead of the usual 1e-8. Some parameters (the biases of attention keys)
+    /// have gradients that consist of rounding errors only. With 1e-8, these would become full steps that differ
+    /// between numbers of ranks.
     #[must_use]
     pub fn with_rate(rate: f64) -> Self {
         Self { rate, beta_1: 0.9, beta_2: 0.999, epsilon: 1e-6, weight_decay: 0.01 }
     }
 }
 
-/// The optimizer: two moments a parameter, which lie where its gradient does.
+/// The optimizer. It holds two moments per parameter, in the same memory as the parameter's gradient.
 pub struct AdamW<M> {
     settings: Settings,
     moments: Vec<M>,
@@ -38,16 +40,16 @@ pub struct AdamW<M> {
     rate_factor: f64,
 }
 
-/// The moments of one parameter.
+/// The two moments of one parameter.
 pub trait Moments: Sized {
-    /// Zeros.
+    /// Returns moments of zero.
     ///
     /// # Errors
-    /// When memory is out.
-    fn of(var: &Var) -> Result<Self>;
+    /// Returns an error if memory is exhausted.
+    fn new(var: &Var) -> Result<Self>;
 }
 
-/// On the host, changed where they lie.
+/// Moments in host memory, updated in place.
 #[derive(Default)]
 pub struct InPlace(RefCell<Slices>);
 
@@ -57,23 +59,23 @@ struct Slices {
     second: Vec<f32>,
 }
 
-/// On any device, by candle's own operations.
+/// Moments as tensors on any device, updated by candle's operations.
 pub struct OfTensors(RefCell<(Tensor, Tensor)>);
 
 impl Moments for InPlace {
-    fn of(var: &Var) -> Result<Self> {
+    fn new(var: &Var) -> Result<Self> {
         let zeros = || vec![0.0; var.elem_count()];
         Ok(Self(RefCell::new(Slices { first: zeros(), second: zeros() })))
     }
 }
 
 impl Moments for OfTensors {
-    fn of(var: &Var) -> Result<Self> {
+    fn new(var: &Var) -> Result<Self> {
         Ok(Self(RefCell::new((var.zeros_like()?, var.zeros_like()?))))
     }
 }
 
-/// What one step multiplies by.
+/// The factors of one step.
 #[derive(Clone, Copy)]
 struct Factors {
     beta_1: f64,
@@ -85,16 +87,16 @@ struct Factors {
 }
 
 impl<M: Moments> AdamW<M> {
-    /// For these variables.
+    /// Creates the optimizer for `vars`.
     ///
     /// # Errors
-    /// When memory is out.
+    /// Returns an error if memory is exhausted.
     pub fn new(settings: Settings, vars: &[Var]) -> Result<Self> {
-        let moments = vars.iter().map(M::of).collect::<Result<_>>()?;
+        let moments = vars.iter().map(M::new).collect::<Result<_>>()?;
         Ok(Self { settings, moments, steps: 0, rate_factor: 1.0 })
     }
 
-    /// Begins a step (the bias correction counts them) with this fraction of the learning rate.
+    /// Begins a step with the learning rate times `rate_factor`. The bias correction depends on the number of steps.
     pub fn begin_step(&mut self, rate_factor: f64) {
         self.steps = self.steps.saturating_add(1);
         self.rate_factor = rate_factor;
@@ -116,11 +118,11 @@ impl<M: Moments> AdamW<M> {
 }
 
 impl AdamW<InPlace> {
-    /// Moves one variable against its gradient, which is multiplied by `unscale`; `index` is its place in the list the
-    /// optimizer was made with.
+    /// Updates one variable with its gradient times `unscale`. `index` is the variable's index in the list that was
+    /// passed to [`Self::new`].
     ///
     /// # Errors
-    /// When sizes do not match.
+    /// Returns an error if the sizes do not match.
     pub fn update(&self, index: usize, var: &Var, gradient: &[f32], unscale: f32) -> Result<()> {
         let Factors { beta_1, beta_2, rate, unbias_2, epsilon, keep } = self.factors();
         var.inplace_op1(&Update {
@@ -129,7 +131,7 @@ impl AdamW<InPlace> {
             moments: &self.moments[index].0,
             beta_1: beta_1 as f32,
             beta_2: beta_2 as f32,
-            // Not from the rounded betas: 1 - 0.999 would lose half its digits.
+            // Computed from the `f64` betas: 1 - 0.999 in `f32` would lose half its digits.
             rest_1: (1.0 - beta_1) as f32,
             rest_2: (1.0 - beta_2) as f32,
             rate: rate as f32,
@@ -141,10 +143,10 @@ impl AdamW<InPlace> {
 }
 
 impl AdamW<OfTensors> {
-    /// As on the host, of a gradient with the shape of its variable.
+    /// Updates one variable as on the host, from a gradient of the same shape.
     ///
     /// # Errors
-    /// When shapes do not match, or the device fails.
+    /// Returns an error if the shapes do not match or the device fails.
     pub fn update(&self, index: usize, var: &Var, gradient: &Tensor, unscale: f32) -> Result<()> {
         let Factors { beta_1, beta_2, rate, unbias_2, epsilon, keep } = self.factors();
         let gradient = (gradient * f64::from(unscale))?;
@@ -180,12 +182,12 @@ impl InplaceOp1 for Update<'_> {
 
     fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
         let CpuStorage::F32(weights) = storage else {
-            candle_core::bail!("AdamW is written for 32-bit floats")
+            candle_core::bail!("AdamW supports 32-bit floats only")
         };
         let start = layout.start_offset();
         let weights = &mut weights[start..start + layout.shape().elem_count()];
         if weights.len() != self.gradient.len() {
-            candle_core::bail!("a gradient of {} values for {} weights", self.gradient.len(), weights.len());
+            candle_core::bail!("{} gradient values for {} weights", self.gradient.len(), weights.len());
         }
         let mut moments = self.moments.borrow_mut();
         let Slices { first, second } = &mut *moments;
@@ -209,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_steps_are_as_the_paper_says() {
+    fn three_steps_match_the_published_formula() {
         let settings = Settings::with_rate(0.1);
         let new = || Var::from_vec(vec![1.0_f32, -2.0], 2, &Device::Cpu).unwrap();
         let (var, other) = (new(), new());
@@ -235,7 +237,7 @@ mod tests {
         }
         for found in [var, other].map(|var| var.to_vec1::<f32>().unwrap()) {
             for (found, expected) in found.iter().zip(expected) {
-                assert!((f64::from(*found) - expected).abs() < 1e-6, "{found} instead of {expected}");
+                assert!((f64::from(*found) - expected).abs() < 1e-6, "found {found}, expected {expected}");
             }
         }
     }

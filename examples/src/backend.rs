@@ -1,4 +1,4 @@
-//! What a job trains on: where its tensors lie, what reduces their gradients, and what moves its weights.
+//! The backends of a job: where its tensors are, and how gradients are reduced and weights updated.
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -17,44 +17,44 @@ pub use cpu::Cpu;
 #[cfg(feature = "cuda")]
 pub use gpu::Gpu;
 
-/// Where to train.
+/// The kind of device to train on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum DeviceKind {
-    /// This rank's core
+    /// The core of this rank
     #[default]
     Cpu,
-    /// The GPU with the number LOCAL_RANK; ranks share GPUs where there are fewer
+    /// The GPU with index LOCAL_RANK; if there are fewer GPUs than ranks, ranks share them
     Cuda,
 }
 
-/// What carries gradients between GPUs.
+/// The transport of gradients between GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GradientTransport {
-    /// NCCL: each rank has a GPU of its own
+    /// NCCL: every rank has its own GPU
     Nccl,
-    /// Pinned host memory, and from there as between CPUs: ranks may share a GPU
+    /// Pinned host memory, then the same transport as between CPUs: ranks may share a GPU
     Staged,
 }
 
-/// A gradient as the reducer of a backend takes it and hands it back.
+/// A gradient in the form in which a backend's reducer accepts and returns it.
 pub type Gradient<'a, B> = <<B as Backend>::Memory as Memory>::Gradient<'a>;
 
-/// What trains.
+/// A device to train on, with its reducer, clock and optimizer.
 pub trait Backend: Sized + 'static {
-    /// Where gradients are reduced.
+    /// The memory in which gradients are reduced.
     type Memory: Memory + Send;
     /// The clock of steps and phases.
     type Times: Times;
-    /// The optimizer's memory of one parameter.
+    /// The optimizer state of one parameter.
     type Moments: Moments;
 
-    /// Where tensors lie.
+    /// Returns the device that holds the tensors.
     fn device(&self) -> Device;
 
-    /// What reduces gradients of these parameters; the ranks meet over `comm`.
+    /// Creates the reducer for the gradients of `parameters`. Ranks find each other over `comm`.
     ///
     /// # Errors
-    /// As [`Reducer::new`].
+    /// Returns the errors of [`Reducer::new`].
     fn reducer(
         &self,
         parameters: Vec<Parameter>,
@@ -63,25 +63,25 @@ pub trait Backend: Sized + 'static {
         instruments: Instruments,
     ) -> std::result::Result<Reducer<Self::Memory>, ReduceError>;
 
-    /// The marks of the training thread.
+    /// Returns the step marks of the training thread.
     fn marks(agent: &Agent, reducer: &Reducer<Self::Memory>) -> StepMarks<Self::Times>;
 
-    /// Lends the values of a tensor, without a copy where they lie in order.
+    /// Passes the values of a tensor to `take`, without a copy if the tensor is contiguous.
     ///
     /// # Errors
-    /// When it is not a tensor of this backend, or not one of 32-bit floats.
+    /// Returns an error if the tensor belongs to another backend or does not hold 32-bit floats.
     fn lend<T>(tensor: &Tensor, take: impl FnOnce(Gradient<'_, Self>) -> T) -> Result<T>;
 
-    /// Whether all reduced gradients are finite.
+    /// Returns true if all reduced gradients are finite.
     ///
     /// # Errors
-    /// When the device fails.
+    /// Returns an error if the device fails.
     fn are_finite(&self, reduced: &Reduced<'_, Self::Memory>) -> Result<bool>;
 
-    /// Moves the variable with this index against its gradient, which is multiplied by `unscale`.
+    /// Updates the variable with this index with its gradient times `unscale`.
     ///
     /// # Errors
-    /// When sizes do not match, or the device fails.
+    /// Returns an error if the sizes do not match or the device fails.
     fn update(
         &self,
         optimizer: &AdamW<Self::Moments>,

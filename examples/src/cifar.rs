@@ -1,5 +1,5 @@
-//! The binary version of CIFAR-10, as its authors give it: in each file 10,000 records of one label byte and
-//! 3,072 pixel bytes (red, green, blue; 32 x 32 each).
+//! A reader for the binary version of CIFAR-10 as its authors publish it. Each file has 10,000 records of one label
+//! byte and 3,072 pixel bytes (red, green, blue; 32 x 32 each).
 
 use std::path::Path;
 
@@ -8,37 +8,37 @@ use crate::images::{Images, Split};
 const RECORD_BYTES: usize = 1 + 3 * 32 * 32;
 const CLASSES: u8 = 10;
 
-/// Why a directory is not CIFAR-10.
+/// A reason why a directory is not a copy of CIFAR-10.
 #[derive(Debug, thiserror::Error)]
 pub enum CifarError {
     /// A file cannot be read.
     #[error(
-        "{path}: {reason}; --cifar10 needs the directory with data_batch_1.bin to data_batch_5.bin and test_batch.bin"
+        "cannot read {path}: {reason}; --cifar10 needs the directory of data_batch_1.bin and the other files"
     )]
     Read {
-        /// Which.
+        /// The path of the file.
         path: String,
-        /// What the system says.
+        /// The error of the operating system.
         reason: std::io::Error,
     },
     /// A file has a wrong length.
     #[error(
-        "{path} has {bytes} bytes, which is not a whole number of records of {RECORD_BYTES}: cut off, or not the binary version?"
+        "{path} has {bytes} bytes, not a multiple of {RECORD_BYTES}; download the binary version of CIFAR-10 again"
     )]
     Length {
-        /// Which.
+        /// The path of the file.
         path: String,
-        /// Its length.
+        /// The size of the file in bytes.
         bytes: usize,
     },
     /// A record has an impossible label.
-    #[error("{path}: record {record} has label {label}, but there are only classes 0 to 9")]
+    #[error("{path}: record {record} has label {label}, but labels are 0 to 9")]
     Label {
-        /// Which file.
+        /// The path of the file.
         path: String,
-        /// Which record, from 0.
+        /// The index of the record.
         record: usize,
-        /// Its first byte.
+        /// The label, which is the record's first byte.
         label: u8,
     },
 }
@@ -46,7 +46,7 @@ pub enum CifarError {
 /// Reads the five training files and the test file.
 ///
 /// # Errors
-/// When a file is missing or not what it should be.
+/// Returns an error if a file is missing or malformed.
 pub fn read(directory: &Path) -> Result<Split, CifarError> {
     let mut training = empty();
     for number in 1..=5 {
@@ -73,7 +73,7 @@ fn read_file(path: &Path, images: &mut Images) -> Result<(), CifarError> {
             return Err(CifarError::Label { path: name(), record, label });
         }
         images.labels.push(label);
-        // The mean over all pixels is 120.7, the deviation 64.
+        // Over all pixels, the mean is 120.7 and the standard deviation 64.
         images.pixels.extend(pixels.iter().map(|pixel| (f32::from(*pixel) - 120.7) / 64.0));
     }
     Ok(())
@@ -95,7 +95,7 @@ mod tests {
         match (read(directory.path()), expected) {
             (Ok(split), Ok(expected)) => assert_eq!((split.training.len(), split.held_out.len()), expected),
             (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
-            (found, _) => panic!("{:?} instead of {expected:?}", found.map(|split| split.training.labels)),
+            (found, _) => panic!("{:?}, expected {expected:?}", found.map(|split| split.training.labels)),
         }
     }
 
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_or_named() {
+    fn complete_files_are_read_and_bad_files_are_named() {
         check(&[("test_batch.bin", [record(0, 0), record(9, 255)].concat())], Ok((5, 2)));
         check(&[], Err("test_batch.bin: "));
         check(&[("test_batch.bin", vec![0; 100])], Err("test_batch.bin has 100 bytes"));

@@ -1,17 +1,17 @@
-//! A small residual network for small images: a first convolution, two stages of one block each, a linear head
-//! over what is left of the image.
+//! A small residual network for small images: an initial convolution, two stages of one block each, and a linear head
+//! over the remaining pixels.
 //!
-//! It has no batch normalisation: that would keep statistics per rank, which are not gradients.
+//! The network has no batch normalization, which would keep statistics per rank that are not gradients.
 
 use candle_core::{Result, Tensor};
 
 use crate::parameters::{ParameterSet, Weights};
 use crate::random::Random;
 
-/// Channels of the first stage; the second has twice as many.
+/// The channels of the first stage. The second stage has twice as many.
 const CHANNELS: usize = 16;
 
-/// Where in the parameter set everything lies.
+/// The network, as indices into the parameter set.
 pub struct ConvNet {
     first: Convolution,
     block_1: [Convolution; 2],
@@ -52,7 +52,7 @@ impl Builder<'_> {
         Ok(Convolution { weight, bias, stride })
     }
 
-    /// Two convolutions whose sum with their input starts close to the input.
+    /// Adds two convolutions. With small weights in the second, the block's output starts close to its input.
     fn block(&mut self, name: &str, channels: usize) -> Result<[Convolution; 2]> {
         Ok([
             self.convolution(&format!("{name}.conv1"), channels, channels, 1, 1.0)?,
@@ -62,10 +62,10 @@ impl Builder<'_> {
 }
 
 impl ConvNet {
-    /// Adds the model's parameters to `parameters`, for images of `shape` in `classes`.
+    /// Adds the model's parameters to `parameters`, for images of `shape` in `classes` classes.
     ///
     /// # Errors
-    /// When a size is 0.
+    /// Returns an error if a size is 0.
     pub fn new(shape: [usize; 3], classes: usize, parameters: &mut ParameterSet, seed: u64) -> Result<Self> {
         let [colours, height, width] = shape;
         let mut build = Builder { parameters, random: Random::new(seed, 0x636f_6e76) };
@@ -82,10 +82,10 @@ impl ConvNet {
         Ok(Self { first, block_1, down, block_2, head_weight, head_bias })
     }
 
-    /// The score of every class for every image.
+    /// Returns the score of every class for every image.
     ///
     /// # Errors
-    /// When the images have another shape.
+    /// Returns an error if the images have another shape.
     pub fn forward(&self, weights: &Weights, images: &Tensor) -> Result<Tensor> {
         let stream = convolve(weights, &self.first, images)?.relu()?;
         let stream = residual(weights, &self.block_1, stream)?;

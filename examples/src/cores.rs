@@ -1,16 +1,16 @@
-//! Each rank on its own share of the machine's cores.
+//! Binds each rank to its own share of the machine's cores.
 //!
-//! Ranks that wander over the cores disturb each other at random, and one that does nothing leaves its share to
-//! the others. Bound, ranks that must share a core share it evenly: a rank that is slow by 30 ms costs 30 ms, as
-//! it would on a machine of its own, and a healthy step is a tenth quicker.
+//! Ranks that migrate between cores disturb each other at random, and an idle rank leaves its share to the others.
+//! Bound ranks share a core evenly: a rank that is 30 ms slow costs 30 ms, as it would on its own machine. Binding also
+//! makes a healthy step a tenth faster.
 
 use agent::launcher;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Binds this process, and all threads it starts from now on, if the launcher says how many ranks there are on
-/// this host. Where the kernel does not allow it, ranks wander as before.
+/// Binds this process, and all threads that it starts later, if the launcher sets the number of ranks on this host. If
+/// the kernel does not allow binding, the ranks stay unbound.
 pub(crate) fn bind() {
-    // What makes no sense is refused where the ranks meet.
+    // Contradictory settings are rejected later, where the ranks find each other.
     let Some(place) = launcher::membership().ok().flatten() else { return };
     let (Some(rank), Some(ranks)) = (place.local_rank, place.local_world_size) else { return };
     let (rank, ranks) = (rank as usize, ranks as usize);
@@ -23,16 +23,16 @@ pub(crate) fn bind() {
     for core in share_of(rank, ranks, cores.len()) {
         share.set(cores[core]);
     }
-    // See above: not being bound costs some speed and nothing else.
+    // A failure to bind costs some speed and has no other effect.
     let _wanders = sched_setaffinity(None, &share);
 }
 
-/// Whether every rank gets as much as any other. Three ranks bound to two cores would make stragglers of two.
+/// Returns true if every rank gets an equal share. Three ranks bound to two cores would make stragglers of two of them.
 fn is_even(ranks: usize, cores: usize) -> bool {
     ranks <= cores || (cores > 0 && ranks.is_multiple_of(cores))
 }
 
-/// The cores of one of `ranks` ranks, as indices below `cores`: a block of its own, or one core by turns.
+/// Returns the cores of one of `ranks` ranks, as indices below `cores`: a block of its own, or one core in turn.
 fn share_of(rank: usize, ranks: usize, cores: usize) -> impl Iterator<Item = usize> {
     let each = (cores / ranks.max(1)).max(1);
     (rank * each..(rank + 1) * each).map(move |core| core % cores.max(1))
@@ -43,7 +43,7 @@ mod tests {
     use super::{is_even, share_of};
 
     #[test]
-    fn cores_are_shared_out_evenly() {
+    fn cores_are_divided_evenly_among_ranks() {
         let shares = |ranks, cores| {
             (0..ranks).map(|rank| share_of(rank, ranks, cores).collect()).collect::<Vec<Vec<_>>>()
         };

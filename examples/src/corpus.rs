@@ -1,16 +1,16 @@
-//! Text to learn from, as small numbers: by default this project's own sources, which every installation has.
+//! The training text, as small numbers. The default is this project's own sources, which are built into the program.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use candle_core::{Device, Result as CandleResult, Tensor};
 
-/// The project's sources as they were when the program was built (see `build.rs`).
+/// The project's sources at build time (see `build.rs`).
 const OWN_SOURCES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/corpus.txt"));
-/// Most bytes that are read of a directory or file: more would not be seen in an hour of training.
+/// The largest number of bytes read from a directory or file. An hour of training does not get through more.
 const MAX_BYTES: usize = 64 << 20;
 
-/// A text whose bytes are numbered by their rank among those that occur.
+/// A text as tokens. A token is the position of a byte among the distinct bytes of the text.
 pub struct Corpus {
     tokens: Vec<u8>,
     vocabulary: usize,
@@ -18,10 +18,10 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// Reads a file, all files below a directory, or without a path the project's own sources.
+    /// Reads a file or all files below a directory; without a path, the project's own sources.
     ///
     /// # Errors
-    /// When nothing can be read, or it is too short for one sample.
+    /// Returns an error if the path cannot be read, or if the text is too short for one sample.
     pub fn open(path: Option<&Path>, context: usize) -> Result<Self> {
         let text = match path {
             Some(path) => read(path).with_context(|| format!("--corpus {}", path.display()))?,
@@ -50,22 +50,22 @@ impl Corpus {
         Self { tokens, vocabulary, context }
     }
 
-    /// How many different characters there are.
+    /// Returns the number of distinct characters.
     #[must_use]
     pub fn vocabulary(&self) -> usize {
         self.vocabulary
     }
 
-    /// How many samples: stretches of the context's length, side by side.
+    /// Returns the number of samples. Samples are consecutive stretches of the context's length.
     #[must_use]
     pub fn samples(&self) -> usize {
         self.tokens.len().saturating_sub(1) / self.context
     }
 
-    /// The samples' characters, and for each the one that follows it.
+    /// Returns the characters of the samples, and for each character the one that follows it.
     ///
     /// # Errors
-    /// When candle is out of memory.
+    /// Returns an error if memory is exhausted.
     pub fn batch(&self, samples: &[u32]) -> CandleResult<(Tensor, Tensor)> {
         let shape = (samples.len(), self.context);
         let shifted = |by: usize| {
@@ -86,7 +86,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
         }
         if path.is_dir() {
             let mut entries = entries(&path)?;
-            // The same order on every machine; the last is looked at first.
+            // Sorts in descending order because the last path is read first. The order is the same on every machine.
             entries.sort_by(|a, b| b.cmp(a));
             waiting.extend(entries);
         } else {
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_lie_side_by_side() {
+    fn samples_are_consecutive_stretches() {
         let corpus = Corpus::new(b"abcabcab", 3);
         assert_eq!((corpus.vocabulary(), corpus.samples()), (3, 2));
         let (seen, came) = corpus.batch(&[1, 0]).unwrap();
@@ -119,13 +119,13 @@ mod tests {
     }
 
     #[test]
-    fn own_sources_are_there() {
+    fn the_built_in_corpus_is_large_enough() {
         let corpus = Corpus::open(None, 64).unwrap();
         assert!(corpus.samples() > 1_000 && corpus.vocabulary() > 80, "{} samples", corpus.samples());
     }
 
     #[test]
-    fn directories_are_read_in_order() {
+    fn directories_are_read_in_order_and_errors_name_the_corpus() {
         let directory = tempfile::tempdir().unwrap();
         for (name, text) in [("b", "2"), ("a", "1"), (".hidden", "x")] {
             std::fs::write(directory.path().join(name), text).unwrap();

@@ -1,8 +1,8 @@
-//! A small GPT: token and position embeddings, blocks of attention and a ReLU network, a linear head.
+//! A small GPT: token and position embeddings, blocks of attention and a ReLU network, and a linear head.
 //!
-//! It is written out of plain operations, because candle's fused layer norm and softmax have no backward pass
-//! and would silently leave parameters without a gradient. ReLU instead of GELU, which is 40 % of such a step
-//! on a processor. Every weight is the right operand of its product (see [`crate::parameters`]).
+//! The model uses plain operations only. candle's fused layer norm and softmax have no backward pass and would silently
+//! leave parameters without a gradient. ReLU replaces GELU because GELU takes 40 % of such a step on a processor. Every
+//! weight is the right operand of its product (see [`crate::parameters`]).
 
 use candle_core::{D, DType, Result, Tensor};
 use candle_nn::ops::softmax;
@@ -11,24 +11,24 @@ use crate::parameters::{ParameterSet, Weights};
 use crate::precision::Precision;
 use crate::random::Random;
 
-/// How large it is.
+/// The dimensions of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Different tokens.
+    /// The number of distinct tokens.
     pub vocabulary: usize,
-    /// Tokens it looks back.
+    /// The context length in tokens.
     pub context: usize,
-    /// Numbers a token is made of.
+    /// The width of a token's embedding.
     pub width: usize,
-    /// Blocks.
+    /// The number of transformer blocks.
     pub layers: usize,
-    /// Attention heads; divides the width.
+    /// The number of attention heads. Must divide the width.
     pub heads: usize,
-    /// In what products are computed.
+    /// The precision of matrix products.
     pub precision: Precision,
 }
 
-/// Where in the parameter set everything lies.
+/// The model, as indices into the parameter set.
 pub struct Gpt {
     size: Size,
     token: usize,
@@ -36,7 +36,7 @@ pub struct Gpt {
     blocks: Vec<Block>,
     norm: Norm,
     head: usize,
-    /// 0 where a token may look, a large negative number where it may not.
+    /// The attention mask: 0 where a token may attend, a large negative number elsewhere.
     mask: Tensor,
 }
 
@@ -59,7 +59,7 @@ struct Norm {
     shift: usize,
 }
 
-/// Makes parameters in the order the forward pass uses them.
+/// Creates parameters in the order in which the forward pass uses them.
 struct Builder<'a> {
     parameters: &'a mut ParameterSet,
     random: Random,
@@ -80,7 +80,7 @@ impl Builder<'_> {
 
     fn block(&mut self, index: usize, size: Size) -> Result<Block> {
         let (width, name) = (size.width, |part: &str| format!("block{index}.{part}"));
-        // What is added to the residual stream starts small, so that depth does not blow it up.
+        // Outputs to the residual stream start small, so that the stream does not grow with depth.
         let quiet = 1.0 / (2.0 * size.layers as f64).sqrt();
         Ok(Block {
             norm_1: self.norm(&name("norm1"), width)?,
@@ -97,11 +97,11 @@ impl Gpt {
     /// Adds the model's parameters to `parameters`.
     ///
     /// # Errors
-    /// When the heads do not divide the width, or a size is 0.
+    /// Returns an error if the width is not a multiple of the number of heads, or if a size is 0.
     pub fn new(size: Size, parameters: &mut ParameterSet, seed: u64) -> Result<Self> {
         let Size { vocabulary, context, width, layers, heads, .. } = size;
         if heads == 0 || width == 0 || width % heads != 0 || context == 0 {
-            candle_core::bail!("{heads} heads do not divide a width of {width} (context {context})");
+            candle_core::bail!("{heads} heads must divide width {width}; context {context} must not be 0");
         }
         let mut build = Builder { parameters, random: Random::new(seed, 0x67_70_74) };
         let token = build.parameters.add_normal("token", &[vocabulary, width], 0.1, &mut build.random)?;
@@ -120,10 +120,11 @@ impl Gpt {
         Ok(Self { size, token, position, blocks, norm, head, mask })
     }
 
-    /// The score of every token at every place: `(batch * context, vocabulary)` for `(batch, context)` tokens.
+    /// Returns the score of every token at every position: `(batch * context, vocabulary)` for `(batch, context)`
+    /// tokens.
     ///
     /// # Errors
-    /// When the tokens have another shape.
+    /// Returns an error if the tokens have another shape.
     pub fn forward(&self, weights: &Weights, tokens: &Tensor) -> Result<Tensor> {
         let Size { context, width, .. } = self.size;
         let batch = tokens.dim(0)?;
@@ -167,10 +168,10 @@ fn norm(weights: &Weights, layer: &Norm, input: &Tensor) -> Result<Tensor> {
     normed.broadcast_mul(&weights[layer.scale])?.broadcast_add(&weights[layer.shift])
 }
 
-/// The mean over all places of how surprised the scores are by what came.
+/// Returns the mean cross-entropy of the scores and the actual tokens over all positions.
 ///
 /// # Errors
-/// When shapes do not fit.
+/// Returns an error if the shapes do not match.
 pub fn cross_entropy(scores: &Tensor, came: &Tensor) -> Result<Tensor> {
     debug_assert_eq!(scores.dtype(), DType::F32);
     candle_nn::loss::cross_entropy(scores, came)

@@ -1,27 +1,27 @@
-//! Labelled images in memory: the handwritten digits that come with smartcore, and how images are varied.
+//! Labeled images in memory: the handwritten digits that ship with smartcore, and random shifts of images.
 
 use anyhow::{Result, bail};
 use candle_core::{Device, Result as CandleResult, Tensor};
 
 use crate::random::Random;
 
-/// Images of one size, one byte-sized label each. Pixels lie by channel, row, column.
+/// Images of one size with one label byte each. Pixels are ordered by channel, row and column.
 pub struct Images {
-    /// Channels, height and width.
+    /// The number of channels, the height and the width.
     pub shape: [usize; 3],
-    /// Around 0, about as wide as a normal distribution.
+    /// The pixel values, scaled to a mean near 0 and a standard deviation near 1.
     pub pixels: Vec<f32>,
     /// The class of each image.
     pub labels: Vec<u8>,
-    /// How many classes there are.
+    /// The number of classes.
     pub classes: usize,
 }
 
-/// What is trained on, and what the model is judged by.
+/// A data set, split for training and evaluation.
 pub struct Split {
-    /// Four fifths, or what the data set says.
+    /// The training images: four fifths of the data, or the data set's own choice.
     pub training: Images,
-    /// The rest.
+    /// The images for evaluation.
     pub held_out: Images,
 }
 
@@ -30,23 +30,23 @@ impl Images {
         self.shape.iter().product()
     }
 
-    /// How many there are.
+    /// Returns the number of images.
     #[must_use]
     pub fn len(&self) -> usize {
         self.labels.len()
     }
 
-    /// True when there is none.
+    /// Returns true if there are no images.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
 
-    /// The chosen images and their labels. With `vary`, which gives each image its own random numbers, each is
-    /// moved by up to a pixel each way.
+    /// Returns the chosen images and their labels. With `vary`, which provides each image's random numbers, each image
+    /// is shifted by up to one pixel in each direction.
     ///
     /// # Errors
-    /// When candle is out of memory.
+    /// Returns an error if memory is exhausted.
     pub fn batch(
         &self,
         chosen: &[u32],
@@ -69,7 +69,7 @@ impl Images {
     }
 }
 
-/// Appends `image` moved down and right; what comes in from outside is the pixel at the border.
+/// Appends `image` shifted down and right. Pixels from outside the image repeat the border.
 fn shift(
     image: &[f32],
     [channels, height, width]: [usize; 3],
@@ -86,14 +86,14 @@ fn shift(
     }
 }
 
-/// 1,797 handwritten digits of 8 x 8 pixels (UCI), every fifth of a shuffled order held out.
+/// Returns 1,797 handwritten digits of 8 x 8 pixels (UCI), shuffled. Every fifth is held out.
 ///
 /// # Errors
-/// When the data in the library is not what it was.
+/// Returns an error if the data in the library has another format.
 pub fn digits(seed: u64) -> Result<Split> {
     let data = smartcore::dataset::digits::load_dataset();
     if data.num_features != 64 || data.data.len() != data.num_samples * 64 {
-        bail!("the digits of this smartcore have {} features, not 64", data.num_features);
+        bail!("the digits of this version of smartcore have {} features, not 64", data.num_features);
     }
     let mut order: Vec<usize> = (0..data.num_samples).collect();
     Random::new(seed, 0x6469_6769_7473).shuffle(&mut order);
@@ -101,7 +101,7 @@ pub fn digits(seed: u64) -> Result<Split> {
         order.into_iter().enumerate().partition(|(place, _)| place % 5 == 0);
     let choose = |chosen: Vec<(usize, usize)>| Images {
         shape: [1, 8, 8],
-        // Pixels go from 0 to 16, with a mean of 4.9 and a deviation of 6.
+        // Pixels range from 0 to 16, with a mean of 4.9 and a standard deviation of 6.
         pixels: chosen
             .iter()
             .flat_map(|(_, image)| &data.data[image * 64..][..64])
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_all_there() {
+    fn the_digits_are_complete_and_balanced() {
         let split = digits(1).unwrap();
         assert_eq!((split.training.len(), split.held_out.len()), (1_437, 360));
         for class in 0..10 {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn images_move_by_a_pixel() {
+    fn images_shift_by_one_pixel() {
         let mut out = Vec::new();
         shift(&[1.0, 2.0, 3.0, 4.0], [1, 2, 2], 1, 0, &mut out);
         assert_eq!(out, [1.0, 2.0, 1.0, 2.0]);

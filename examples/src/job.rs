@@ -1,4 +1,4 @@
-//! A process's place in the world, and the life of a job from the first connection to the last hash.
+//! The rank of a process, and the course of a job from the first connection to the comparison of parameters.
 
 use std::time::Duration;
 
@@ -13,28 +13,28 @@ use crate::backend::{Backend, Cpu, DeviceKind};
 use crate::options::JobOptions;
 use crate::trainer::{Plan, Task, Trainer};
 
-/// Who this process is among the ranks.
+/// The position of this process among the ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// Its rank.
+    /// The rank of this process.
     pub rank: Rank,
-    /// How many ranks there are.
+    /// The number of ranks.
     pub world_size: u32,
 }
 
 impl Place {
-    /// True on the rank that prints.
+    /// Returns true on the rank that prints.
     #[must_use]
     pub fn prints(self) -> bool {
         self.rank == Rank(0)
     }
 }
 
-/// Joins the other ranks, prepares the task on the device that `options` name, trains it, compares the parameters of all
-/// ranks, and lets `end` look at the result. Whatever fails is told to the other ranks, so that they end with it too.
+/// Joins the other ranks, prepares the task on the device that `options` name, trains it, compares the parameters of
+/// all ranks, and passes the result to `end`. A failure is reported to the other ranks, and they end with it too.
 ///
 /// # Errors
-/// The first thing that went wrong, on this rank or another.
+/// Returns the first error, of this rank or another.
 pub fn run<T: Task>(
     options: &JobOptions,
     plan: &Plan,
@@ -55,8 +55,8 @@ pub fn run<T: Task>(
         #[cfg(not(feature = "cuda"))]
         DeviceKind::Cuda => {
             let error = anyhow::anyhow!(
-                "--device cuda: this program was built for processors only; \
-                 `cargo xtask gpu` builds the one for GPUs, in target/gpu"
+                "--device cuda: this program was built for CPUs only; \
+                 `cargo xtask gpu` builds one for GPUs in target/gpu"
             );
             ring.abort_handle().abort(&error.to_string());
             Err(error)

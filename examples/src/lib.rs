@@ -1,16 +1,16 @@
-//! What the example jobs share. Each is a small but real training program:
+//! The code that the example jobs share. Each job is a small but complete training program:
 //!
 //! ```text
-//! program (src/bin)   what is trained: data, model, loss
-//!   Trainer           one step: sampler -> forward -> backward with hooks -> reducer -> AdamW, all marked
-//!     ParameterSet    named tensors and the hook that hands gradients over as they become ready
-//!     Trouble         planted slowness, so that a verdict can be checked against the truth
-//!   Job               environment of the process: agent, ring, reducer
+//! program (src/bin)   the task: data, model, loss
+//!   Trainer           one step, with all its marks: sampler -> forward -> backward with hooks -> reducer -> AdamW
+//!     ParameterSet    named tensors, and the hook that passes each gradient on as soon as it is ready
+//!     Trouble         planted slowness, to check verdicts against a known cause
+//!   Job               the environment of the process: agent, ring, reducer
 //! ```
 //!
-//! A job is started once per rank with `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` set, as torchrun
-//! and mpirun wrappers do, and alone without them. With `--strong`, the same seed and batch give the same loss
-//! curve on any number of ranks, up to the order of additions.
+//! To run a job on several ranks, start one process per rank with `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`
+//! set, as torchrun and wrappers for mpirun do. Without these variables, a job runs alone. With `--strong`, the same
+//! seed and batch give the same loss curve on any number of ranks, up to the order of additions.
 
 pub mod adamw;
 pub mod backend;

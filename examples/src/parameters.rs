@@ -1,10 +1,12 @@
-//! Named trainable tensors, and the hook that sees each gradient the moment it is complete.
+//! Named trainable tensors, and the hook that receives each gradient as soon as it is complete.
 //!
-//! In candle the gradient of a tensor is complete when everything that used it has been walked backwards. So
-//! every step wraps each parameter once in an operation that does nothing forward, and backward hands the
-//! gradient to the reducer and stops. Two traps for models: a parameter must be the *right* operand of a
-//! product (as a left one its hook runs only at the very end), and must be wrapped once even if it is used
-//! twice (else its gradient comes in two parts).
+//! In candle, the gradient of a tensor is complete once the backward pass has visited every operation that used the
+//! tensor. Each step therefore wraps each parameter once in an operation that does nothing in the forward pass. Its
+//! backward pass hands the gradient to the reducer and stops there.
+//!
+//! A model must observe two rules. A parameter must be the *right* operand of a product, because the hook of a left
+//! operand runs only at the very end. And a parameter must be wrapped once even if it is used twice, or its gradient
+//! arrives in two parts.
 
 use std::sync::Arc;
 
@@ -14,46 +16,46 @@ use reducer::{ParamId, Parameter};
 
 use crate::random::Random;
 
-/// Called with each gradient when it is complete.
+/// A function that is called with each complete gradient.
 pub type GradientReady = Arc<dyn Fn(ParamId, &Tensor) -> Result<()> + Send + Sync>;
 
-/// The parameters of one model, in the order the forward pass uses them.
+/// The parameters of one model, in the order in which the forward pass uses them.
 pub struct ParameterSet {
     device: Device,
     vars: Vec<Var>,
     list: Vec<Parameter>,
 }
 
-/// The tensors of a [`ParameterSet`], by the index that adding gave.
+/// The tensors of a [`ParameterSet`], by the index that [`ParameterSet::add`] returned.
 pub type Weights = Vec<Tensor>;
 
 impl ParameterSet {
-    /// None yet; they will lie on `device`.
+    /// Creates an empty set whose parameters will be on `device`.
     #[must_use]
     pub fn on(device: &Device) -> Self {
         Self { device: device.clone(), vars: Vec::new(), list: Vec::new() }
     }
 
-    /// Where they lie.
+    /// Returns the device that holds the parameters.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Adds a parameter with its first values.
+    /// Adds a parameter with its initial values.
     ///
     /// # Errors
-    /// When the number of values is not what the shape says.
+    /// Returns an error if the number of values does not match the shape.
     pub fn add(&mut self, name: impl Into<String>, shape: &[usize], values: Vec<f32>) -> Result<usize> {
         self.vars.push(Var::from_vec(values, shape, &self.device)?);
         self.list.push(Parameter::new(name, shape));
         Ok(self.vars.len() - 1)
     }
 
-    /// Adds a parameter of normal values.
+    /// Adds a parameter with normally distributed initial values.
     ///
     /// # Errors
-    /// As [`Self::add`].
+    /// Returns the errors of [`Self::add`].
     pub fn add_normal(
         &mut self,
         name: impl Into<String>,
@@ -64,51 +66,51 @@ impl ParameterSet {
         self.add(name, shape, random.normal(shape.iter().product(), deviation))
     }
 
-    /// Adds a parameter of one value.
+    /// Adds a parameter whose initial values all equal `value`.
     ///
     /// # Errors
-    /// As [`Self::add`].
+    /// Returns the errors of [`Self::add`].
     pub fn add_constant(&mut self, name: impl Into<String>, shape: &[usize], value: f32) -> Result<usize> {
         self.add(name, shape, vec![value; shape.iter().product()])
     }
 
-    /// Names and shapes.
+    /// Returns the names and shapes of the parameters.
     #[must_use]
     pub fn list(&self) -> &[Parameter] {
         &self.list
     }
 
-    /// The variables, by id.
+    /// Returns the variables in the order of their ids.
     #[must_use]
     pub fn vars(&self) -> &[Var] {
         &self.vars
     }
 
-    /// How many numbers the model has.
+    /// Returns the number of values of all parameters together.
     #[must_use]
     pub fn elements(&self) -> usize {
         self.list.iter().map(Parameter::elements).sum()
     }
 
-    /// The tensors for one training step. Must be made anew for every step: they are copies.
+    /// Returns the tensors for one training step. They are copies, so every step needs new ones.
     ///
     /// # Errors
-    /// When candle is out of memory.
+    /// Returns an error if memory is exhausted.
     pub fn hooked(&self, ready: &GradientReady) -> Result<Weights> {
         let wrap = |(id, var): (u32, &Var)| var.apply_op1(Hook { id: ParamId(id), ready: ready.clone() });
         (0..).zip(&self.vars).map(wrap).collect()
     }
 
-    /// The tensors for evaluation: no gradient flows.
+    /// Returns the tensors for evaluation, which have no gradients.
     #[must_use]
     pub fn plain(&self) -> Weights {
         self.vars.iter().map(|var| var.as_detached_tensor()).collect()
     }
 
-    /// All values, one parameter behind the other.
+    /// Returns all values, one parameter after the other.
     ///
     /// # Errors
-    /// When a variable is not of 32-bit floats.
+    /// Returns an error if a variable does not hold 32-bit floats.
     pub fn values(&self) -> Result<Vec<f32>> {
         let mut all = Vec::with_capacity(self.elements());
         for var in &self.vars {
@@ -120,7 +122,7 @@ impl ParameterSet {
     /// Replaces all values.
     ///
     /// # Errors
-    /// When there are too few.
+    /// Returns an error if there are too few values.
     pub fn set_values(&self, mut all: &[f32]) -> Result<()> {
         for var in &self.vars {
             let Some((values, rest)) = all.split_at_checked(var.elem_count()) else {
@@ -136,10 +138,10 @@ impl ParameterSet {
         Ok(())
     }
 
-    /// A hash of the bits of all values (FNV-1a): equal on two ranks when their models are.
+    /// Returns a hash (FNV-1a) of the bits of all values. Ranks with equal models have equal hashes.
     ///
     /// # Errors
-    /// As [`Self::values`].
+    /// Returns the errors of [`Self::values`].
     pub fn hash(&self) -> Result<u64> {
         let bytes = self.values()?.into_iter().flat_map(f32::to_le_bytes);
         Ok(bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -148,7 +150,7 @@ impl ParameterSet {
     }
 }
 
-/// Does nothing forward; backward, says that the gradient is complete.
+/// An operation that does nothing forward. Its backward pass reports that the gradient is complete.
 struct Hook {
     id: ParamId,
     ready: GradientReady,
@@ -169,7 +171,7 @@ impl CustomOp1 for Hook {
 
     fn bwd(&self, _argument: &Tensor, _result: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
         (self.ready)(self.id, gradient)?;
-        // The reducer has it: nothing is to be added up behind this node.
+        // The reducer has the gradient, so nothing is added up beyond this node.
         Ok(None)
     }
 }

@@ -1,9 +1,9 @@
-//! Mixed precision: products of matrices in 16 bits, everything else, and the weights themselves, in 32.
+//! Mixed precision: matrix products in 16 bits; the weights and everything else in 32 bits.
 
 use candle_core::{DType, Result, Tensor};
 use clap::ValueEnum;
 
-/// In what products are computed.
+/// The precision of matrix products.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Precision {
     /// 32-bit floats
@@ -11,15 +11,15 @@ pub enum Precision {
     Fp32,
     /// bfloat16: the range of 32-bit floats with 8 bits of precision
     Bf16,
-    /// 16-bit floats, with dynamic loss scaling: small gradients would become 0, large ones infinite
+    /// 16-bit floats with dynamic loss scaling, because small gradients would become 0 and large ones infinite
     Fp16,
 }
 
 impl Precision {
-    /// A product, as a tensor of 32-bit floats.
+    /// Multiplies two matrices and returns the product in 32-bit floats.
     ///
     /// # Errors
-    /// When shapes do not fit.
+    /// Returns an error if the shapes do not match.
     pub fn matmul(self, left: &Tensor, right: &Tensor) -> Result<Tensor> {
         let short = match self {
             Self::Fp32 => return left.matmul(right),
@@ -30,14 +30,14 @@ impl Precision {
     }
 }
 
-/// Good steps after which the scale is doubled.
+/// The number of consecutive finite steps after which the scale doubles.
 const PATIENCE: u32 = 2_000;
-/// The usual first scale.
+/// The usual initial scale.
 pub const FIRST_SCALE: f64 = 65_536.0;
 
-/// The factor of the loss, such that gradients fit 16 bits (Micikevicius et al. 2018): doubled now and then, halved when
-/// some gradient is not finite, in a step that all ranks then leave out. They see the same reduced gradients, to the last
-/// bit, so that they decide alike without asking each other.
+/// The factor of the loss that keeps gradients within 16 bits (Micikevicius et al. 2018). The factor doubles now and
+/// then. A step with a gradient that is not finite halves it, and all ranks skip that step. The ranks decide alike
+/// without communicating, because they see the same reduced gradients to the last bit.
 #[derive(Clone, Debug)]
 pub struct LossScale {
     scale: f32,
@@ -47,30 +47,30 @@ pub struct LossScale {
 }
 
 impl LossScale {
-    /// For a precision; other than 16-bit floats need none.
+    /// Creates the scale for a precision. Only 16-bit floats need scaling.
     #[must_use]
     pub fn new(precision: Precision, first: f64) -> Self {
         let is_dynamic = precision == Precision::Fp16;
         Self { scale: if is_dynamic { first as f32 } else { 1.0 }, is_dynamic, good: 0, skipped: 0 }
     }
 
-    /// What the loss is multiplied by, and gradients divided by.
+    /// Returns the factor that the loss is multiplied by and gradients are divided by.
     #[must_use]
     pub fn factor(&self) -> f32 {
         self.scale
     }
 
-    /// Steps that were left out.
+    /// Returns the number of skipped steps.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Asks whether the reduced gradients of a step are finite, and changes the scale; false when the step must be left
-    /// out.
+    /// Updates the scale from whether the reduced gradients of a step are finite. Returns false if the step must be
+    /// skipped.
     ///
     /// # Errors
-    /// Those of `are_finite`.
+    /// Returns the errors of `are_finite`.
     pub fn accepts(&mut self, are_finite: impl FnOnce() -> Result<bool>) -> Result<bool> {
         if !self.is_dynamic {
             return Ok(true);
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_with_an_infinite_gradient_is_left_out_and_halves_the_scale() {
+    fn a_step_with_an_infinite_gradient_is_skipped_and_halves_the_scale() {
         let mut scale = LossScale::new(Precision::Fp16, 1_024.0);
         assert!(scale.accepts(|| Ok(true)).unwrap());
         assert!(!scale.accepts(|| Ok(false)).unwrap());
@@ -104,12 +104,12 @@ mod tests {
         (0..PATIENCE).for_each(|_| assert!(scale.accepts(|| Ok(true)).unwrap()));
         assert_eq!(scale.factor(), 1_024.0);
         let mut none = LossScale::new(Precision::Bf16, 1_024.0);
-        assert!(none.accepts(|| Ok(false)).unwrap(), "a range of 32 bits needs no scaling");
+        assert!(none.accepts(|| Ok(false)).unwrap(), "bfloat16 needs no scaling");
         assert_eq!(none.factor(), 1.0);
     }
 
     #[test]
-    fn products_are_as_exact_as_their_precision() {
+    fn the_error_of_a_product_matches_its_precision() {
         let tensor = |values: Vec<f32>, shape| Tensor::from_vec(values, shape, &Device::Cpu).unwrap();
         let left = tensor((0..64).map(|at| 1.0 + at as f32 / 1_000.0).collect(), (8, 8));
         let right = tensor((0..64).map(|at| 1.0 - at as f32 / 3_000.0).collect(), (8, 8));

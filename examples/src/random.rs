@@ -5,7 +5,7 @@
 pub struct Random(u64);
 
 impl Random {
-    /// The stream of `seed` for one purpose; streams of different purposes are independent.
+    /// Creates the stream of `seed` for one purpose. Streams of different purposes are independent.
     #[must_use]
     pub fn new(seed: u64, purpose: u64) -> Self {
         let mut random = Self(seed ^ purpose.wrapping_mul(0xd1b5_4a32_d192_ed03));
@@ -13,7 +13,7 @@ impl Random {
         random
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
@@ -22,20 +22,21 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    /// Below `bound`; the bias of the multiplication is below 2^-32 for any data set that fits a machine.
+    /// Returns a number below `bound`. The bias of the multiplication is below 2^-32 for any data set that fits in
+    /// memory.
     pub fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next_u64()) * bound as u128) >> 64) as usize
     }
 
-    /// In [0, 1).
+    /// Returns a number in [0, 1).
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// `len` values of a normal distribution around 0.
+    /// Returns `len` normally distributed values with mean 0.
     pub fn normal(&mut self, len: usize, deviation: f64) -> Vec<f32> {
         let mut one = || {
-            // Box and Muller; 1 - unit is never 0.
+            // Box-Muller transform. 1 - unit is never 0.
             let (radius, angle) =
                 ((-2.0 * (1.0 - self.unit()).ln()).sqrt(), std::f64::consts::TAU * self.unit());
             (deviation * radius * angle.cos()) as f32
@@ -43,7 +44,7 @@ impl Random {
         (0..len).map(|_| one()).collect()
     }
 
-    /// Fisher and Yates.
+    /// Shuffles `items` (Fisher-Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));
@@ -56,14 +57,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stream_is_the_published_one() {
+    fn the_stream_matches_published_values() {
         // The first outputs of SplitMix64 from state 0.
         let mut random = Random(0);
         assert_eq!([random.next_u64(), random.next_u64()], [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4]);
     }
 
     #[test]
-    fn normal_values_have_their_moments() {
+    fn normal_values_have_the_expected_mean_and_variance() {
         let values = Random::new(1, 2).normal(100_000, 2.0);
         let mean = values.iter().sum::<f32>() / 1e5;
         let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f32>() / 1e5;

@@ -1,9 +1,9 @@
-//! Which samples a rank works on in which step.
+//! The assignment of samples to ranks and steps.
 //!
-//! Every epoch is a new order of all samples, the same on all ranks because it comes from seed and epoch. A
-//! step takes the next `batch` of them, and each rank an even share in the order of ranks: together the ranks
-//! see what a single process would. The last step of an epoch may be smaller and its shares uneven; the share
-//! that the reducer is told keeps the average exact. No rank drops or repeats a sample.
+//! Every epoch visits all samples in a new order. The order depends on seed and epoch only, so it is the same on all
+//! ranks. A step uses the next `batch` samples, and the ranks divide them evenly: together they see what a single
+//! process would see. The last step of an epoch may be smaller and its shares uneven; the share passed to the reducer
+//! keeps the average exact. No sample is dropped or repeated.
 
 use std::ops::Range;
 
@@ -11,45 +11,45 @@ use reducer::Share;
 
 use crate::random::Random;
 
-/// Deals samples to ranks.
+/// Assigns samples to one rank.
 pub struct Sampler {
     samples: usize,
     batch: usize,
     ranks: usize,
     rank: usize,
     seed: u64,
-    /// The order of one epoch, kept because consecutive steps ask for the same.
+    /// The order of one epoch, stored because consecutive steps need the same order.
     epoch: Option<(u64, Vec<u32>)>,
 }
 
-/// One rank's part of one step.
+/// The samples of one rank in one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The epoch, from 0.
+    /// The index of the epoch.
     pub epoch: u64,
-    /// This rank's samples.
+    /// The samples of this rank.
     pub mine: Vec<u32>,
-    /// How many samples all ranks have in this step.
+    /// The number of samples of all ranks in this step.
     pub total: usize,
 }
 
 impl Part {
-    /// How much this rank's mean gradient counts.
+    /// Returns the weight of this rank's mean gradient.
     #[must_use]
     pub fn share(&self) -> Share {
         if self.mine.is_empty() {
             Share::nothing()
         } else {
-            Share::of(self.mine.len() as u64, self.total as u64)
+            Share::new(self.mine.len() as u64, self.total as u64)
         }
     }
 }
 
 impl Sampler {
-    /// Deals `samples` samples, `batch` a step over all ranks.
+    /// Creates the sampler of `rank`. Each step uses `batch` of `samples` samples over all ranks.
     ///
     /// # Panics
-    /// When there is no sample, no rank or no batch.
+    /// Panics if `samples` or `batch` is 0, or if `rank` is not below `ranks`.
     #[must_use]
     pub fn new(samples: usize, batch: usize, ranks: u32, rank: u32, seed: u64) -> Self {
         assert!(
@@ -59,13 +59,13 @@ impl Sampler {
         Self { samples, batch, ranks: ranks as usize, rank: rank as usize, seed, epoch: None }
     }
 
-    /// Steps of one epoch.
+    /// Returns the number of steps in an epoch.
     #[must_use]
     pub fn steps_per_epoch(&self) -> u64 {
         self.samples.div_ceil(self.batch) as u64
     }
 
-    /// This rank's part of `step`, counted over all epochs.
+    /// Returns this rank's part of `step`, which is counted over all epochs.
     pub fn part(&mut self, step: u64) -> Part {
         let epoch = step / self.steps_per_epoch();
         let start = (step % self.steps_per_epoch()) as usize * self.batch;
@@ -85,7 +85,7 @@ impl Sampler {
     }
 }
 
-/// An even cut of `total` things: the first ranks have one more.
+/// Returns one rank's range of an even division of `total` items. The first ranks have one item more.
 fn share_of(total: usize, ranks: usize, rank: usize) -> Range<usize> {
     let (each, extra) = (total / ranks, total % ranks);
     let start = rank * each + rank.min(extra);
@@ -100,7 +100,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_sample_comes_once_an_epoch(
+        fn every_epoch_uses_each_sample_once(
             samples in 1_usize..300, batch in 1_usize..40, ranks in 1_u32..6, seed: u64, epoch in 0_u64..3,
         ) {
             let mut alone = Sampler::new(samples, batch, 1, 0, seed);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_and_seeds_differ() {
+    fn the_order_depends_on_epoch_and_seed_only() {
         let mut a = Sampler::new(100, 100, 1, 0, 7);
         let mut b = Sampler::new(100, 100, 1, 0, 8);
         assert_ne!(a.part(0).mine, a.part(1).mine);

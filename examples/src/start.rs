@@ -1,9 +1,10 @@
-//! What has to be true of a process before candle is touched.
+//! Prepares the process before candle starts.
 //!
-//! candle's worker threads spin, which ruins a machine that several ranks share, and glibc gives large tensors
-//! back to the kernel after every operation, which costs a fifth of the step. Both are settings of the
-//! environment that are read before `main`. Setting variables of a running process is `unsafe` (another thread
-//! may read them), so the program starts itself anew, once, in the same process: the launcher sees one pid.
+//! Two defaults slow down training. candle's worker threads spin, which disturbs the other ranks of a shared machine.
+//! And glibc returns the memory of large tensors to the kernel after every operation, which costs a fifth of the step.
+//! Both can be changed only by environment variables that are read before `main`. Setting variables of a running
+//! process is `unsafe`, because another thread may read them. The program therefore executes itself once more in the
+//! same process, and the launcher sees a single pid.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,21 +13,21 @@ use std::process::{Command, ExitCode};
 
 use crate::cores;
 
-/// What is set where it is not set already.
+/// The environment variables to set, unless they are set already.
 const SETTINGS: [(&str, &str); 3] = [
     ("RAYON_NUM_THREADS", "1"),
-    // 32 MiB is the most that glibc takes.
+    // 32 MiB is the largest threshold that glibc accepts.
     ("MALLOC_MMAP_THRESHOLD_", "33554432"),
     ("MALLOC_TRIM_THRESHOLD_", "2147483647"),
 ];
-/// Present after the second start, so that there is no third.
+/// Set for the second execution, so that there is no third.
 const STARTED: &str = "PACELINE_EXAMPLE_STARTED";
 
-/// Runs `body` in a prepared process; an error is one line on standard error and exit code 1.
+/// Runs `body` in a prepared process. An error is printed as one line on standard error, with exit code 1.
 #[allow(clippy::print_stderr, reason = "the one place where the programs report their failure")]
 pub fn main(body: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
     if std::env::var_os(STARTED).is_none() {
-        eprintln!("error: cannot start anew with settings for candle: {}", exec_prepared());
+        eprintln!("error: cannot restart with settings for candle: {}", exec_prepared());
         return ExitCode::FAILURE;
     }
     cores::bind();
@@ -36,7 +37,7 @@ pub fn main(body: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
         Err(error) => {
             let place = agent::launcher::membership().ok().flatten();
             let rank = place.map(|place| format!("rank {}: ", place.rank)).unwrap_or_default();
-            // A cause that its outer error already quotes is not said twice.
+            // Causes that the outer error already quotes are not repeated.
             let mut line = error.to_string();
             for cause in error.chain().skip(1).map(ToString::to_string) {
                 if !line.contains(&cause) {
@@ -49,17 +50,19 @@ pub fn main(body: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
     }
 }
 
-/// Makes this thread, which trains, the one worker of candle's pool. A worker of its own would take turns with it on
-/// the rank's core, spinning, and its work would be in nobody's processor time. No other thread uses the pool.
+/// Makes the training thread the only worker of candle's pool. A separate worker would compete with the training thread
+/// for the rank's core by spinning, and its work would be missing from the training thread's processor time. No other
+/// thread uses the pool.
 fn compute_here() {
     if std::env::var("RAYON_NUM_THREADS").is_ok_and(|threads| threads == "1") {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build_global();
-        // Nothing has used the pool yet; had it, the old way would go on.
+        // An error means that the pool is in use already, and candle then uses that pool. This early in `main` it is
+        // not.
         let _built_before = pool;
     }
 }
 
-/// Returns only when that failed.
+/// Executes the program again with the settings. Returns only on failure.
 fn exec_prepared() -> io::Error {
     let program = match std::env::current_exe() {
         Ok(program) => program,

@@ -23,53 +23,53 @@ use crate::precision::LossScale;
 use crate::sampler::{Part, Sampler};
 use crate::trouble::Trouble;
 
-/// Steps over which the learning rate rises to its full height.
+/// The number of steps in which the learning rate rises to its full value.
 const WARM_UP: u64 = 20;
 
-/// What a job trains.
+/// The task of a job: data, model and loss.
 pub trait Task {
-    /// The model's parameters.
+    /// Returns the model's parameters.
     fn parameters(&self) -> &ParameterSet;
-    /// How many samples an epoch has.
+    /// Returns the number of samples in an epoch.
     fn samples(&self) -> usize;
-    /// How many units of [`Plan::sample_unit`] a sample counts.
+    /// Returns the number of units in a sample; [`Plan::sample_unit`] names the unit.
     fn units_per_sample(&self) -> u64;
-    /// Makes the batch of a step in host memory: samples, and what the model should say of them.
+    /// Loads the batch of a step into host memory.
     ///
     /// # Errors
-    /// When candle is out of memory.
+    /// Returns an error if memory is exhausted.
     fn load(&self, part: &Part, step: u64) -> candle_core::Result<Batch>;
-    /// The mean loss over the batch.
+    /// Computes the mean loss over the batch.
     ///
     /// # Errors
-    /// When shapes do not fit.
+    /// Returns an error if the shapes do not match.
     fn loss(&self, weights: &Weights, batch: &Batch) -> candle_core::Result<Tensor>;
 }
 
-/// One rank's samples of one step, and what the model should say of them.
+/// The samples of one rank in one step, and the expected outputs of the model.
 pub type Batch = (Tensor, Tensor);
 
-/// What is trained for how long.
+/// The duration and hyperparameters of training.
 pub struct Plan {
     /// The job's name.
     pub name: &'static str,
-    /// What throughput counts.
+    /// The unit of throughput.
     pub sample_unit: &'static str,
-    /// How many steps; `None` for as many as `epochs` take.
+    /// The number of steps; `None` to train for `epochs` epochs.
     pub steps: Option<u64>,
-    /// How many epochs, where steps are not given.
+    /// The number of epochs if `steps` is `None`.
     pub epochs: u64,
-    /// Samples in one step of one rank; over all ranks with [`JobOptions::strong`].
+    /// Samples per step and rank; with [`JobOptions::strong`], per step over all ranks.
     pub batch: usize,
-    /// Learning rate.
+    /// The learning rate.
     pub rate: f64,
-    /// Size of a gradient bucket where the options say nothing, in MiB.
+    /// The size of a gradient bucket in MiB, unless [`JobOptions::bucket_cap`] sets it.
     pub bucket_cap_mib: f64,
-    /// What the loss is multiplied by.
+    /// The loss scale.
     pub loss_scale: LossScale,
 }
 
-/// Trains one task on one rank.
+/// The training of one task on one rank.
 pub struct Trainer<T: Task, B: Backend> {
     task: T,
     backend: B,
@@ -85,7 +85,8 @@ pub struct Trainer<T: Task, B: Backend> {
     progress: Progress,
 }
 
-/// What the hooks in the backward pass need. They run on the training thread, so the lock is never contended.
+/// The state that the hooks of the backward pass need. They run on the training thread, so the locks are never
+/// contended.
 struct Shared<B: Backend> {
     reducer: Mutex<Reducer<B::Memory>>,
     trouble: Mutex<Trouble>,
@@ -96,10 +97,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<T: Task, B: Backend> Trainer<T, B> {
-    /// Prepares everything and gives all ranks rank 0's initial parameters.
+    /// Prepares training and gives all ranks the initial parameters of rank 0.
     ///
     /// # Errors
-    /// When the ranks do not agree on the model, or a file cannot be written.
+    /// Returns an error if the ranks do not have the same model, or if a file cannot be written.
     pub fn new(
         task: T,
         backend: B,
@@ -116,7 +117,7 @@ impl<T: Task, B: Backend> Trainer<T, B> {
             parameters.list().to_vec(),
             trouble.wrap(ring),
             Options { caps, ..Options::default() },
-            Instruments::of(agent),
+            Instruments::new(agent),
         )?;
         let first: Vec<u8> = parameters.values()?.into_iter().flat_map(f32::to_le_bytes).collect();
         let first = reducer.broadcast(Rank(0), first)?;
@@ -144,15 +145,15 @@ impl<T: Task, B: Backend> Trainer<T, B> {
         })
     }
 
-    /// Trains, compares the ranks' parameters, and lets `end` look at the result.
+    /// Trains, compares the parameters of the ranks, and passes the result to `end`.
     ///
     /// # Errors
-    /// What went wrong first, on this rank or another; or that the ranks' parameters differ.
+    /// Returns the first error, of this rank or another, or an error if the parameters of the ranks differ.
     pub fn train(mut self, end: impl FnOnce(&T) -> Result<()>) -> Result<()> {
         let outcome = self.run_steps().and_then(|()| self.compare()).and_then(|()| end(&self.task));
         let mut reducer = lock(&self.shared.reducer);
         match (outcome, reducer.failure()) {
-            // candle wraps what a hook returns in layers of its own; the reducer has it plain.
+            // candle wraps a hook's error in errors of its own. The reducer has the plain error.
             (Err(_), Some(failure)) => Err(failure.clone().into()),
             (Err(error), None) => {
                 reducer.abort(&format!("{error:#}"));
@@ -175,7 +176,7 @@ impl<T: Task, B: Backend> Trainer<T, B> {
         Ok(())
     }
 
-    /// One step; gives this rank's mean loss, which a device may not know yet, or `None` where it has no samples.
+    /// Runs one step. Returns this rank's mean loss, which a device may still be computing, or `None` without samples.
     fn step(&mut self, step: u64, part: &Part) -> Result<Option<Tensor>> {
         let context = self.marks.begin_step(Step(step));
         self.marks.enter(SpanKind::Input);
@@ -203,7 +204,7 @@ impl<T: Task, B: Backend> Trainer<T, B> {
         Ok(loss)
     }
 
-    /// On the host there is nothing to copy.
+    /// Copies a batch to the device. The host needs no copy.
     fn copied(&mut self, (samples, answers): Batch) -> Result<Batch> {
         let device = self.backend.device();
         if device.is_cpu() {
@@ -226,7 +227,7 @@ impl<T: Task, B: Backend> Trainer<T, B> {
         }
         let weights = self.task.parameters().hooked(&self.ready)?;
         let loss = self.task.loss(&weights, batch)?;
-        // Not its value: who asks a device for that waits until it has come so far.
+        // Keeps the tensor instead of its value, because reading a value waits for the device.
         let value = loss.detach();
         self.collect_garbage();
         self.marks.enter(SpanKind::Backward);
@@ -234,7 +235,7 @@ impl<T: Task, B: Backend> Trainer<T, B> {
         Ok(Some(value))
     }
 
-    /// Planted trouble at the end of forward, and between forward and backward.
+    /// Runs planted trouble at the end of forward, and between forward and backward.
     fn collect_garbage(&mut self) {
         let mut trouble = lock(&self.shared.trouble);
         trouble.forward();
@@ -244,7 +245,7 @@ impl<T: Task, B: Backend> Trainer<T, B> {
         }
     }
 
-    /// Puts the ranks' losses together; rank 0 prints and writes them.
+    /// Combines the losses of all ranks. Rank 0 prints and writes them.
     fn report(&mut self, step: u64) -> Result<()> {
         let mine = self.progress.take()?;
         let all = lock(&self.shared.reducer).all_gather(&mine)?;
@@ -255,12 +256,12 @@ impl<T: Task, B: Backend> Trainer<T, B> {
         Ok(())
     }
 
-    #[allow(clippy::print_stdout, reason = "what the program is for")]
+    #[allow(clippy::print_stdout, reason = "the output of the program")]
     fn introduce(&self) {
         if self.place.prints() {
             let layout = lock(&self.shared.reducer).layout();
             println!(
-                "{} parameters in {} tensors, {} buckets, {} ranks, {} steps ({} an epoch)",
+                "{} parameters in {} tensors, {} buckets, {} ranks, {} steps ({} per epoch)",
                 self.task.parameters().elements(),
                 self.task.parameters().list().len(),
                 layout.buckets.len(),
@@ -271,15 +272,15 @@ impl<T: Task, B: Backend> Trainer<T, B> {
         }
     }
 
-    /// Every rank must have the same parameters, to the last bit.
-    #[allow(clippy::print_stdout, reason = "what the program is for")]
+    /// Returns an error unless all ranks have the same parameters, to the last bit.
+    #[allow(clippy::print_stdout, reason = "the output of the program")]
     fn compare(&self) -> Result<()> {
         let hash = self.task.parameters().hash()?;
         let all = lock(&self.shared.reducer).all_gather(&hash.to_le_bytes())?;
         println!("rank {}: parameters {hash:016x}", self.place.rank);
         if self.loss_scale.skipped() > 0 && self.place.prints() {
             println!(
-                "{} steps left out, whose gradients were not finite; the loss is scaled by {} now",
+                "{} steps skipped because their gradients were not finite; the loss scale is now {}",
                 self.loss_scale.skipped(),
                 self.loss_scale.factor()
             );
@@ -293,7 +294,7 @@ impl<T: Task, B: Backend> Trainer<T, B> {
     }
 }
 
-/// What every hook does: planted trouble, then the gradient to the reducer.
+/// Returns the hook of all parameters: planted trouble first, then the gradient goes to the reducer.
 fn hand_over<B: Backend>(shared: &Arc<Shared<B>>, parameters: usize) -> GradientReady {
     let shared = shared.clone();
     Arc::new(move |id: ParamId, gradient: &Tensor| {
@@ -303,10 +304,10 @@ fn hand_over<B: Backend>(shared: &Arc<Shared<B>>, parameters: usize) -> Gradient
     })
 }
 
-/// Losses since the last report, and where they go.
+/// The losses since the last report, and the outputs for them.
 struct Progress {
     every: u64,
-    /// This rank's mean loss and how many samples, by step.
+    /// The mean loss and the number of samples of this rank, by step.
     mine: Vec<(Option<Tensor>, usize)>,
     since: Instant,
     out: Option<BufWriter<File>>,
@@ -338,7 +339,7 @@ impl Progress {
         self.mine.push((loss, samples));
     }
 
-    /// Sums of losses and how many samples, by step.
+    /// Returns the sum of losses and the number of samples, by step.
     fn take(&mut self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         for (loss, samples) in self.mine.drain(..) {
@@ -349,7 +350,7 @@ impl Progress {
         Ok(bytes)
     }
 
-    /// Averages over ranks, step by step; gives the samples of all ranks and steps.
+    /// Averages the losses over ranks, step by step. Returns the number of samples of all ranks and steps.
     fn write(&mut self, last_step: u64, all: &[Vec<u8>]) -> Result<u64> {
         let rank =
             |bytes: &Vec<u8>| bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect::<Vec<_>>();
@@ -373,7 +374,7 @@ impl Progress {
         Ok(samples as u64)
     }
 
-    #[allow(clippy::print_stdout, reason = "what the program is for")]
+    #[allow(clippy::print_stdout, reason = "the output of the program")]
     fn print(&mut self, step: u64, of: u64, units: u64, name: &str) {
         let seconds = self.since.elapsed().as_secs_f64();
         self.since = Instant::now();

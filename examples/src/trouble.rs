@@ -1,9 +1,8 @@
-//! Planted slowness: makes one rank slow in one way, so that what the records say can be checked against the
-//! truth.
+//! Planted slowness: makes one rank slow in a known way, to check the analysis against the truth.
 //!
-//! Ranks may share cores, so input, compute and host trouble burn *processor time of the training thread*, with
-//! work of the kind that is slow in life: a sleep would cost nothing on a busy machine. A slow network costs no
-//! processor time, so that one does sleep.
+//! Ranks may share cores, so input, compute and host trouble use *processor time of the training thread*, with the kind
+//! of work that is slow in practice. A sleep would cost nothing on a busy machine. A slow network uses no processor
+//! time, so network trouble does sleep.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -20,26 +19,26 @@ use wire::ids::{Rank, Seq};
 use crate::job::Place;
 use crate::random::Random;
 
-/// Flags of planted slowness.
+/// The options for planted slowness.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Planted trouble")]
 pub struct TroubleOptions {
-    /// Make this rank slow; several, separated by commas, are slow together
+    /// Make this rank slow; several ranks, separated by commas, are slow together
     #[arg(long, value_name = "RANK", value_delimiter = ',', requires_all = ["slow_phase", "slow_ms"])]
     pub slow_rank: Vec<u32>,
-    /// In which way it is slow
+    /// Kind of slowness
     #[arg(long, value_enum, value_name = "PHASE", requires = "slow_rank")]
     pub slow_phase: Option<SlowPhase>,
-    /// By how many milliseconds in each step
+    /// Extra time in each step, in milliseconds
     #[arg(long, value_name = "MS", requires = "slow_rank", value_parser = millis)]
     pub slow_ms: Option<f64>,
-    /// From this step on
+    /// First slow step
     #[arg(long, value_name = "STEP", requires = "slow_rank", default_value_t = 0)]
     pub slow_from: u64,
-    /// Up to, not including, this step
+    /// Step at which the slowness ends (exclusive)
     #[arg(long, value_name = "STEP", requires = "slow_rank", default_value_t = u64::MAX, hide_default_value = true)]
     pub slow_to: u64,
-    /// In between it comes for so many steps and goes for as many, by turns
+    /// Alternate: slow for this many steps, then healthy for as many
     #[arg(long, value_name = "STEPS", requires = "slow_rank", value_parser = clap::value_parser!(u64).range(1..))]
     pub slow_every: Option<u64>,
 }
@@ -49,24 +48,23 @@ fn millis(text: &str) -> std::result::Result<f64, String> {
     text.parse().ok().filter(reasonable).ok_or_else(|| "must be a number from 0 to 600000".into())
 }
 
-/// Where a rank is slow.
+/// The kind of slowness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SlowPhase {
-    /// Decodes and shuffles more before each step (processor time)
+    /// Slower decoding and shuffling before each step (processor time)
     Input,
-    /// Multiplies more matrices: a third in forward, the rest spread over backward (processor time)
+    /// More matrix products: a third in forward, the rest spread over backward (processor time)
     Compute,
-    /// Has more to compute, a tenth or up to twice as much from step to step, as with sequences of
-    /// uneven length (processor time)
+    /// A varying amount of extra work, from a tenth to almost twice the mean per step, as with sequences of uneven
+    /// length (processor time)
     Work,
-    /// Walks over memory between forward and backward, outside any phase, as a garbage collector does
-    /// (processor time)
+    /// A walk over memory between forward and backward, outside any phase, as in a garbage collection (processor time)
     Host,
-    /// Its network adapter delivers every bucket late, after the collective began (sleeps)
+    /// Late delivery of every bucket by the network adapter, after the collective began (sleeps)
     Network,
 }
 
-/// One rank's planted slowness; on the other ranks it does nothing.
+/// The planted slowness of one rank. On other ranks it does nothing.
 pub struct Trouble {
     planted: Option<Planted>,
     adapter: Arc<AtomicU64>,
@@ -77,21 +75,21 @@ struct Planted {
     nanos: f64,
     when: When,
     active: bool,
-    /// How much of it this step has: 1, but for uneven work.
+    /// The amount of slowness in this step relative to the mean: 1, except for uneven work.
     amount: f64,
     uneven: Uneven,
     work: Work,
 }
 
 impl Trouble {
-    /// What `options` plant on the rank at `place`.
+    /// Creates the trouble that `options` plant on the rank at `place`.
     ///
     /// # Errors
-    /// When there is no such rank.
+    /// Returns an error if a named rank does not exist.
     pub fn new(options: &TroubleOptions, place: Place) -> Result<Self> {
         let Place { rank, world_size } = place;
         if let Some(slow) = options.slow_rank.iter().find(|slow| **slow >= world_size) {
-            bail!("--slow-rank {slow}: ranks go from 0 to {}", world_size - 1);
+            bail!("--slow-rank {slow}: the ranks are 0 to {}", world_size - 1);
         }
         let planted = match (options.slow_phase, options.slow_ms) {
             (Some(phase), Some(millis)) if options.slow_rank.contains(&rank.0) => Some(Planted {
@@ -108,13 +106,13 @@ impl Trouble {
         Ok(Self { planted, adapter: Arc::new(AtomicU64::new(0)) })
     }
 
-    /// Puts the network adapter between the reducer and `comm`: on a slow rank, a slow one.
+    /// Puts the network adapter between the reducer and `comm`. The adapter is slow on a slow rank.
     #[must_use]
     pub fn wrap<C: Communicator>(&self, comm: C) -> SlowAdapter<C> {
         SlowAdapter { comm, delay_nanos: self.adapter.clone() }
     }
 
-    /// Says which step it is, and how many buckets it has.
+    /// Begins a step with its index and number of buckets.
     pub fn begin_step(&mut self, step: u64, buckets: usize) {
         let Some(planted) = &mut self.planted else { return };
         planted.active = planted.when.has(step);
@@ -126,29 +124,29 @@ impl Trouble {
         self.adapter.store(delay as u64, Ordering::Relaxed);
     }
 
-    /// True when there is time to burn between forward and backward.
+    /// Returns true if slowness is planted between forward and backward.
     #[must_use]
     pub fn is_host(&self) -> bool {
         self.planted.as_ref().is_some_and(|planted| planted.active && planted.phase == SlowPhase::Host)
     }
 
-    /// Called in the input phase.
+    /// Runs planted slowness of the input phase.
     pub fn input(&mut self) {
         self.burn(SlowPhase::Input, 1.0, Work::decode);
     }
 
-    /// Called in the forward pass.
+    /// Runs planted slowness of the forward pass.
     pub fn forward(&mut self) {
         self.burn(SlowPhase::Compute, 1.0 / 3.0, Work::multiply);
         self.burn(SlowPhase::Work, 1.0 / 3.0, Work::multiply);
     }
 
-    /// Called outside all phases.
+    /// Runs planted slowness outside all phases.
     pub fn host(&mut self) {
         self.burn(SlowPhase::Host, 1.0, Work::walk);
     }
 
-    /// Called for each of `parameters` in the backward pass.
+    /// Runs planted slowness of the backward pass. Called once for each of `parameters` parameters.
     pub fn backward(&mut self, parameters: usize) {
         self.burn(SlowPhase::Compute, 2.0 / 3.0 / parameters as f64, Work::multiply);
         self.burn(SlowPhase::Work, 2.0 / 3.0 / parameters as f64, Work::multiply);
@@ -166,7 +164,7 @@ impl Trouble {
     }
 }
 
-/// The steps that have it.
+/// The steps that are slow.
 struct When {
     from: u64,
     to: u64,
@@ -180,8 +178,7 @@ impl When {
     }
 }
 
-/// Amounts of uneven work: every ten steps have the same ten, in an order of their own, so that their mean is 1
-/// and what was planted is known.
+/// The amounts of uneven work. Every ten steps have the same ten amounts in a new order, so the mean is exactly 1.
 #[derive(Default)]
 struct Uneven(Vec<f64>);
 
@@ -195,12 +192,12 @@ impl Uneven {
     }
 }
 
-/// Work of several kinds, each in pieces of some tens of microseconds.
+/// Work of several kinds, in pieces of some tens of microseconds.
 struct Work {
     random: Random,
     text: Vec<u8>,
     matrix: Tensor,
-    /// A walk through all of it in an order that no cache foresees: `next[i]` follows `i`.
+    /// A cycle through all memory in an order that no cache can predict: `next[i]` follows `i`.
     next: Vec<u32>,
     at: u32,
 }
@@ -225,7 +222,7 @@ impl Work {
     }
 
     fn multiply(&mut self) {
-        // Two matrices of one size multiply; if they did not, the time would only pass more slowly.
+        // Two matrices of equal size can always be multiplied. An error would only make the loop take longer.
         let _product = black_box(self.matrix.matmul(&self.matrix));
     }
 
@@ -237,8 +234,8 @@ impl Work {
     }
 }
 
-/// A communicator whose every all-reduce reaches this rank late: the other ranks have their result in time and
-/// then wait for this one in the next collective or the next step.
+/// A communicator that delivers every all-reduce late to this rank. The other ranks have their result in time and then
+/// wait for this rank in the next collective or the next step.
 pub struct SlowAdapter<C> {
     comm: C,
     delay_nanos: Arc<AtomicU64>,

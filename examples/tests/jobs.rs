@@ -1,4 +1,4 @@
-//! The programs as people start them: real processes, one a rank.
+//! Runs the example jobs as users start them: real processes, one per rank.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -7,10 +7,10 @@ use std::process::{Command, Output, Stdio};
 const CHAR_LM: &str = env!("CARGO_BIN_EXE_char_lm");
 const DIGITS: &str = env!("CARGO_BIN_EXE_digits");
 
-/// A model that trains in a second.
+/// The options of a model that trains in a second.
 const TINY: [&str; 8] = ["--dim", "32", "--layers", "2", "--ctx", "32", "--bucket-cap", "0.02"];
 
-/// Runs a program on `ranks` ranks and gives what each left; `extra` is given to one rank only.
+/// Runs a program on `ranks` ranks and returns their outputs. One rank gets the arguments in `extra` in addition.
 fn run(program: &str, ranks: u32, arguments: &[&str], extra: Option<(u32, &[&str])>) -> Vec<Output> {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let start = |rank: u32| {
@@ -37,7 +37,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The lines all ranks print about their parameters, which must name one hash.
+/// Returns the parameter hash that all ranks print, which must be the same.
 fn hash(outputs: &[Output]) -> String {
     let mut hashes = outputs.iter().enumerate().map(|(rank, output)| {
         assert!(output.status.success(), "rank {rank}: {}", text(&output.stderr));
@@ -62,7 +62,7 @@ fn losses(path: &Path) -> Vec<f64> {
     lines.enumerate().map(loss).collect()
 }
 
-/// Trains on one rank and on several; the curves must agree, and fall.
+/// Trains on one rank and on several. The loss curves must agree, and must fall.
 fn check(program: &str, arguments: &[&str], worlds: &[u32], falls_by: f64) {
     let directory = tempfile::tempdir().unwrap();
     let curve = |ranks: u32| {
@@ -80,11 +80,11 @@ fn check(program: &str, arguments: &[&str], worlds: &[u32], falls_by: f64) {
         assert_eq!(together.len(), alone.len());
         for (step, (together, alone)) in together.iter().zip(&alone).enumerate() {
             let error = (together - alone).abs() / alone;
-            // Rounding differences grow with training: it is a chaotic system.
+            // Rounding differences grow, because training is a chaotic system.
             let tolerance = if step < 10 { 2e-6 } else { 2e-4 };
             assert!(
                 error < tolerance,
-                "{ranks} ranks, step {step}: {together} instead of {alone} ({error:.1e} off)"
+                "{ranks} ranks, step {step}: loss {together}, but {alone} on one rank ({error:.1e} off)"
             );
         }
     }
@@ -92,7 +92,7 @@ fn check(program: &str, arguments: &[&str], worlds: &[u32], falls_by: f64) {
 
 #[test]
 fn char_lm_learns_the_same_on_any_number_of_ranks() {
-    // 10 sequences over 4 ranks: uneven shares in every step.
+    // 10 sequences over 4 ranks give uneven shares in every step.
     check(
         CHAR_LM,
         &[&TINY[..], &["--steps", "40", "--batch", "10", "--strong", "--lr", "0.003"]].concat(),
@@ -101,10 +101,10 @@ fn char_lm_learns_the_same_on_any_number_of_ranks() {
     );
 }
 
-/// In 16 bits it learns as well, on all ranks alike (`hash` asserts that). A scale that makes gradients infinite is halved
-/// until it does not, and those steps are left out.
+/// In 16 bits, the model trains as well and the same on all ranks, which `hash` asserts. A loss scale that makes
+/// gradients infinite is halved until they are finite, and those steps are skipped.
 #[test]
-fn char_lm_learns_in_sixteen_bits_and_leaves_out_steps_that_overflow() {
+fn char_lm_learns_in_sixteen_bits_and_skips_steps_that_overflow() {
     let directory = tempfile::tempdir().unwrap();
     for (precision, scale, left_out) in
         [("bf16", "1", None), ("fp16", "65536", None), ("fp16", "1e12", Some(5))]
@@ -118,7 +118,7 @@ fn char_lm_learns_in_sixteen_bits_and_leaves_out_steps_that_overflow() {
         let ends = curve[curve.len() - 5..].iter().sum::<f64>() / 5.0;
         assert!(ends < curve[0] - 0.6, "{precision}, {scale}: the loss went from {} to {ends}", curve[0]);
         let said = text(&outputs[0].stdout);
-        let skipped = said.lines().find_map(|line| line.split_once(" steps left out")?.0.parse::<u64>().ok());
+        let skipped = said.lines().find_map(|line| line.split_once(" steps skipped")?.0.parse::<u64>().ok());
         match left_out {
             None => assert_eq!(skipped, None, "{precision}, {scale}: {said}"),
             Some(least) => assert!(skipped >= Some(least), "{precision}, {scale}: {said}"),
@@ -127,17 +127,17 @@ fn char_lm_learns_in_sixteen_bits_and_leaves_out_steps_that_overflow() {
 }
 
 #[test]
-fn digits_learns_the_same_on_any_number_of_ranks_over_the_end_of_an_epoch() {
-    // 1,437 images are 4 steps of 400, the last of 237: an uneven end, twice.
+fn digits_learns_the_same_on_any_number_of_ranks_across_epochs() {
+    // 1,437 images make 4 steps of at most 400. The last has 237, an uneven number, in both epochs.
     check(DIGITS, &["--epochs", "2", "--batch", "400", "--strong"], &[3], 0.1);
 }
 
 #[test]
-fn digits_reads_what_it_has_not_seen() {
+fn digits_classifies_held_out_images() {
     let outputs = run(DIGITS, 2, &["--epochs", "6"], None);
     hash(&outputs);
     let text = text(&outputs[0].stdout);
-    let (_, percent) = text.trim_end().rsplit_once(" right, ").unwrap_or_else(|| panic!("{text}"));
+    let (_, percent) = text.trim_end().rsplit_once(" correct, ").unwrap_or_else(|| panic!("{text}"));
     let percent: f64 = percent.trim_end_matches(" %").parse().unwrap();
     assert!(percent >= 95.0, "{percent} %");
 }
@@ -164,13 +164,13 @@ fn check_failure(ranks: u32, arguments: &[&str], extra: (u32, &[&str]), expected
 }
 
 #[test]
-fn every_rank_says_what_went_wrong_on_one() {
+fn every_rank_reports_the_error_of_one_rank() {
     let arguments = [&TINY[..], &["--steps", "5"]].concat();
     check_failure(2, &arguments, (1, &["--corpus", "/nowhere"]), &["--corpus /nowhere: ", "No such file"]);
 }
 
 #[test]
-fn other_models_are_told_apart() {
+fn ranks_with_different_models_are_rejected() {
     let arguments = ["--steps", "5", "--layers", "1", "--ctx", "32", "--heads", "2"];
     check_failure(
         2,
@@ -180,7 +180,7 @@ fn other_models_are_told_apart() {
     );
 }
 
-/// One task of a job that `srun` or `mpirun` starts: with their variables and none of torchrun's.
+/// Returns one task of a job that `srun` or `mpirun` starts: with their variables and none of torchrun's.
 fn task(variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(CHAR_LM);
     command.args(TINY).args(["--steps", "3"]).envs(variables.iter().copied());
@@ -212,9 +212,9 @@ fn ranks_of_every_launcher_train_together() {
     }
 }
 
-/// No server listens, or one never answers: the job succeeds and says how many records are lost.
+/// Tests a server that is not there and one that never answers. The job succeeds and reports how many records are lost.
 #[test]
-fn a_job_without_its_server_says_how_many_records_are_lost() {
+fn a_job_without_its_server_reports_the_number_of_lost_records() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     for port in [1, silent.local_addr().unwrap().port()] {
         let server = format!("http://127.0.0.1:{port}");

@@ -1,4 +1,4 @@
-//! Training on a core.
+//! The backend for training on a CPU core.
 
 use agent::{Agent, HostTimes, StepMarks};
 use candle_core::{Device, Result, Storage, Tensor, Var};

@@ -1,4 +1,4 @@
-//! Training on a GPU: candle computes on its stream, the reducer works beside it.
+//! The backend for training on a GPU. candle computes on its own stream, and the reducer works concurrently on another.
 
 use agent::launcher;
 use agent::{Agent, StepMarks};
@@ -22,10 +22,10 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// Opens the GPU with the number `LOCAL_RANK`, modulo how many there are.
+    /// Opens the GPU with index `LOCAL_RANK` modulo the number of GPUs.
     ///
     /// # Errors
-    /// When there is none, or trouble is planted that a GPU does not feel.
+    /// Returns an error if there is no GPU, or if the planted trouble has no effect on a GPU.
     pub fn open(options: &JobOptions) -> anyhow::Result<Self> {
         let (rank, ranks) = local()?;
         let devices = cuda::Device::count().context("--device cuda")?;
@@ -33,7 +33,7 @@ impl Gpu {
         let transport = options.transport.unwrap_or(fits);
         refuse(options.trouble.slow_phase, transport)?;
         if options.ranks_per_node.is_some() && transport == GradientTransport::Staged {
-            bail!("--ranks-per-node divides what NCCL carries: it needs --transport nccl");
+            bail!("--ranks-per-node groups ranks for NCCL: add --transport nccl");
         }
         let ordinal = rank % devices;
         let device = cuda::Device::open(ordinal).context("--device cuda")?;
@@ -48,7 +48,7 @@ impl Gpu {
         Ok(Self { candle, cuda })
     }
 
-    /// A copy of a gradient as a tensor of this shape.
+    /// Copies a gradient into a tensor of this shape.
     fn tensor(&self, gradient: &CudaView<'_, f32>, shape: &candle_core::Shape) -> Result<Tensor> {
         let copied = self.cuda.compute.clone_dtod(gradient).map_err(candle_core::Error::wrap)?;
         let storage = Storage::Cuda(CudaStorage::wrap_cuda_slice(copied, self.candle.clone()));
@@ -56,21 +56,21 @@ impl Gpu {
     }
 }
 
-/// The rank on this host, and how many ranks it has; those of the whole job where the launcher does not say.
+/// Returns the local rank and the number of ranks on this host. If the launcher sets neither, both count the whole job.
 fn local() -> anyhow::Result<(usize, usize)> {
     let Some(place) = launcher::membership()? else { return Ok((0, 1)) };
     let rank = place.local_rank.unwrap_or(place.rank);
     Ok((rank as usize, place.local_world_size.unwrap_or(place.world_size) as usize))
 }
 
-/// Trouble burns processor time, for which a GPU that has work enough does not wait.
+/// Rejects trouble without effect: planted trouble uses processor time, and a busy GPU does not wait for the processor.
 fn refuse(planted: Option<SlowPhase>, transport: GradientTransport) -> anyhow::Result<()> {
     match planted {
         Some(SlowPhase::Compute | SlowPhase::Work) => {
-            bail!("--slow-phase compute and work burn processor time, which a GPU does not wait for")
+            bail!("--slow-phase compute and work delay the processor, but a GPU does not wait for it")
         }
         Some(SlowPhase::Network) if transport == GradientTransport::Nccl => {
-            bail!("--slow-phase network delays what the processor carries: it needs --transport staged")
+            bail!("--slow-phase network delays transfers through host memory: add --transport staged")
         }
         _ => Ok(()),
     }
@@ -96,7 +96,7 @@ impl Backend for Gpu {
     }
 
     fn marks(agent: &Agent, reducer: &Reducer<DeviceMemory>) -> StepMarks<DeviceTimes> {
-        agent.step_marks_by(DeviceTimes::of(reducer, agent.recorder()))
+        agent.step_marks_by(DeviceTimes::new(reducer, agent.recorder()))
     }
 
     fn lend<T>(tensor: &Tensor, take: impl FnOnce(CudaView<'_, f32>) -> T) -> Result<T> {
@@ -107,7 +107,8 @@ impl Backend for Gpu {
         Ok(take(storage.as_cuda_slice::<f32>()?.slice(start..start + layout.shape().elem_count())))
     }
 
-    /// Asks the device once: what is not finite stays so when it is multiplied by 0 and added up.
+    /// Asks the device once for all gradients: a value that is not finite stays so when it is multiplied by 0 and added
+    /// up.
     fn are_finite(&self, reduced: &Reduced<'_, DeviceMemory>) -> Result<bool> {
         let mut sum = Tensor::zeros((), candle_core::DType::F32, &self.device())?;
         for (_, gradient) in reduced.gradients() {

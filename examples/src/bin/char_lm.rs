@@ -1,4 +1,4 @@
-//! A language model over characters, trained on any number of ranks.
+//! A character-level language model that trains on any number of ranks.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,42 +14,42 @@ use examples::sampler::Part;
 use examples::trainer::{Batch, Plan, Task};
 use examples::{job, start};
 
-/// Trains a small GPT to write the next character of a text.
+/// Trains a small GPT to predict the next character of a text.
 ///
-/// Start it once per rank with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, or alone without them. With
-/// PACELINE_SERVER set it reports what it does to a Paceline server. With --strong, the same seed and batch
-/// give the same loss curve on any number of ranks.
+/// Start one process per rank with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, or a single process without them.
+/// If PACELINE_SERVER is set, the job reports to that Paceline server. With --strong, the same seed and batch give the
+/// same loss curve on any number of ranks.
 #[derive(Parser)]
 #[command(version)]
 struct Options {
-    /// Training steps
+    /// Number of training steps
     #[arg(long, default_value_t = 1000)]
     steps: u64,
-    /// Sequences in one step of each rank; with --strong, of all ranks together
+    /// Sequences per step and rank; with --strong, per step over all ranks
     #[arg(long, value_name = "SEQUENCES", default_value_t = 2, value_parser = positive)]
     batch: usize,
-    /// Characters the model looks back
+    /// Context length in characters
     #[arg(long, value_name = "CHARACTERS", default_value_t = 64, value_parser = positive)]
     ctx: usize,
-    /// Width of the model; the heads must divide it
+    /// Width of the model; must be a multiple of the number of heads
     #[arg(long, value_name = "WIDTH", default_value_t = 128, value_parser = positive)]
     dim: usize,
-    /// Blocks of attention and network
+    /// Number of transformer blocks (attention and feed-forward network)
     #[arg(long, default_value_t = 4, value_parser = positive)]
     layers: usize,
-    /// Attention heads
+    /// Number of attention heads
     #[arg(long, default_value_t = 4, value_parser = positive)]
     heads: usize,
     /// Learning rate
     #[arg(long, value_name = "RATE", default_value_t = 1e-3)]
     lr: f64,
-    /// In what products are computed; weights, gradients and all else are 32-bit floats
+    /// Precision of matrix products; weights, gradients and everything else are 32-bit floats
     #[arg(long, value_enum, default_value_t)]
     precision: Precision,
-    /// What the loss is multiplied by at first, with --precision fp16
+    /// Initial loss scale, with --precision fp16
     #[arg(long, value_name = "FACTOR", default_value_t = FIRST_SCALE)]
     loss_scale: f64,
-    /// File or directory to learn from, instead of this program's own sources
+    /// File or directory to train on, instead of this program's own sources
     #[arg(long, value_name = "PATH")]
     corpus: Option<PathBuf>,
     #[command(flatten)]

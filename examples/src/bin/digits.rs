@@ -1,4 +1,4 @@
-//! An image classifier, trained on any number of ranks.
+//! An image classifier that trains on any number of ranks.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,23 +18,23 @@ use examples::sampler::Part;
 use examples::trainer::{Batch, Plan, Task};
 use examples::{cifar, start};
 
-/// Images in one step of the evaluation.
+/// The number of images in one step of the evaluation.
 const EVALUATED_AT_ONCE: usize = 256;
 
-/// Trains a small residual network to read handwritten digits, or to tell the pictures of CIFAR-10 apart.
+/// Trains a small residual network to classify handwritten digits or the images of CIFAR-10.
 ///
-/// Start it once per rank with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, or alone without them. With
-/// PACELINE_SERVER set it reports what it does to a Paceline server. The digits come with the program.
+/// Start one process per rank with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, or a single process without them.
+/// If PACELINE_SERVER is set, the job reports to that Paceline server. The digits are built into the program.
 #[derive(Parser)]
 #[command(version)]
 struct Options {
-    /// Times that every image is seen
+    /// Number of passes over all training images
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     epochs: u64,
-    /// Training steps, instead of epochs
+    /// Number of training steps, instead of epochs
     #[arg(long)]
     steps: Option<u64>,
-    /// Images in one step of each rank; with --strong, of all ranks together
+    /// Images per step and rank; with --strong, per step over all ranks
     #[arg(long, value_name = "IMAGES", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
     /// Learning rate
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
             epochs: options.epochs,
             batch: options.batch as usize,
             rate: options.lr,
-            // 32 KiB: the small network still has five buckets.
+            // 32 KiB, which gives five buckets even for the small network.
             bucket_cap_mib: if options.cifar10.is_some() { 0.25 } else { 1.0 / 32.0 },
             loss_scale: LossScale::new(Precision::Fp32, 1.0),
         };
@@ -85,13 +85,13 @@ impl Classifier {
         Ok(Self { images, parameters, model, seed })
     }
 
-    /// Rank 0 tells how many of the images that were held out are read rightly.
-    #[allow(clippy::print_stdout, reason = "what the program is for")]
+    /// Prints on rank 0 how many of the held-out images are classified correctly.
+    #[allow(clippy::print_stdout, reason = "the result of the program")]
     fn evaluate(&self, place: Place) -> anyhow::Result<()> {
         if place.prints() {
             let right = self.count_right().context("evaluating")?;
             let of = self.images.held_out.len();
-            println!("held out: {right} of {of} right, {:.1} %", f64::from(right) * 100.0 / of as f64);
+            println!("held out: {right} of {of} correct, {:.1} %", f64::from(right) * 100.0 / of as f64);
         }
         Ok(())
     }
@@ -125,7 +125,7 @@ impl Task for Classifier {
     }
 
     fn load(&self, part: &Part, _step: u64) -> CandleResult<Batch> {
-        // How an image is moved depends on the image and the epoch only, not on the rank that has it.
+        // The shift of an image depends on the image and the epoch only, not on the rank that trains on it.
         let vary = |image: u32| Random::new(self.seed ^ (u64::from(image) << 32), part.epoch);
         self.images.training.batch(&part.mine, Some(&vary))
     }
