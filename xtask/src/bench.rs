@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: measurements, with their raw results kept under `benches/results`.
+//! `cargo xtask bench`: measurements. Raw results are stored under `benches/results`.
 
 use anyhow::bail;
 
@@ -8,21 +8,21 @@ use crate::web;
 
 const BENCHES: &str = "usage: cargo xtask bench NAME...
 
-  record     nanoseconds of one `record` and of one whole instrumented step
-  overhead   instrumented against uninstrumented training runs, in pairs
-  faults     planted faults in real runs: right rank, right cause, what cost
-  healthy    an hour of a healthy job under Prometheus and Alertmanager: no alert, then one
-  wire       bytes and speed of batches and segments
-  pytorch    a DDP job over gloo, observed under attach now and then
-  page       gradient to pixel, and frames at 1,024 ranks, in a real browser
-  ingest     batches over HTTP into a real server: records/s, answers, memory
-  runs       10,001 small runs on one server: memory, open files, its start
+  record     time of one `record` and of a complete instrumented step
+  overhead   paired training runs, with and without instrumentation
+  faults     planted faults in real runs: is the rank right, is the cause right, what does it cost
+  healthy    an hour of a healthy job under Prometheus and Alertmanager: no alert, then one for a planted fault
+  wire       size and speed of batches and segments
+  pytorch    a DDP job over gloo, with the observation by attach turned on and off
+  page       time from gradient to pixel, and frame times at 1,024 ranks, in a real browser
+  ingest     batches over HTTP into a real server: records/s, response times, memory
+  runs       10,001 small runs on one server: memory, open files, startup time
   export     a million slices in each format, from memory and from disk
-  callbacks  what NCCL's threads pay for being observed
-  allreduce  the ring all-reduce over sizes and ranks
-  all        all of them";
+  callbacks  the cost of observation for NCCL's threads
+  allreduce  the ring all-reduce at several sizes and numbers of ranks
+  all        all but healthy, pytorch and page";
 
-/// Runs the benches that are named.
+/// Runs the named benches.
 pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     if arguments.is_empty() {
         bail!("{BENCHES}");
@@ -45,7 +45,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
                 let all = [record, wire, export, ingest, runs, callbacks, allreduce, overhead, faults];
                 all.iter().try_for_each(|bench| bench())?;
             }
-            other => bail!("no bench {other}\n{BENCHES}"),
+            other => bail!("unknown bench: {other}\n{BENCHES}"),
         }
     }
     Ok(())
@@ -64,7 +64,7 @@ fn wire() -> anyhow::Result<()> {
 }
 
 fn callbacks() -> anyhow::Result<()> {
-    bench("paceline-doors", "callbacks")
+    bench("paceline-attach", "callbacks")
 }
 
 fn export() -> anyhow::Result<()> {
@@ -108,7 +108,7 @@ fn page() -> anyhow::Result<()> {
     measure_jobs("page")
 }
 
-/// Runs a program that measures whole jobs, after building all that it starts.
+/// Builds all programs that a measurement of whole jobs starts, then runs it.
 fn measure_jobs(program: &str) -> anyhow::Result<()> {
     let packages = ["paceline", "paceline-examples", "paceline-tests"].map(|package| ["--package", package]);
     step("building", cargo().args(["build", "--release"]).args(packages.as_flattened()))?;

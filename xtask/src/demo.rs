@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: a real training run on four processes, its dashboard open.
+//! `cargo xtask demo`: a real training run on four processes, with the dashboard open.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail, ensure};
 use crate::system::{cargo, programs, step};
 use crate::web;
 
-/// The straggler: rank 2 works 30 ms longer on its input from this step on.
+/// The step from which rank 2 is a straggler. Its input takes 30 ms longer from then on.
 const FAULT_FROM: &str = "150";
 
 #[derive(Default)]
@@ -29,16 +29,16 @@ impl Options {
                 "--exit" => options.exit = true,
                 "--healthy" => options.healthy = true,
                 "--steps" => {
-                    options.steps = Some(arguments.next().context("--steps wants a number")?.clone());
+                    options.steps = Some(arguments.next().context("--steps needs a number")?.clone());
                 }
-                other => bail!("demo does not know {other}"),
+                other => bail!("demo has no option {other}"),
             }
         }
         Ok(options)
     }
 }
 
-/// Builds all there is and runs it.
+/// Builds the server and the training job and runs them.
 pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let options = Options::parse(arguments)?;
     web::run()?;
@@ -46,8 +46,8 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     step("building the server and the training job (the first time takes minutes)", cargo().args(build))?;
     if !options.healthy {
         eprintln!(
-            "\nFrom step {FAULT_FROM} on, rank 2 gets input that takes 30 ms longer, so that there is something to \
-             find (without: --healthy)."
+            "\nFrom step {FAULT_FROM} on, the input of rank 2 takes 30 ms longer, so that there is a \
+             straggler to find. Use --healthy for a run without it."
         );
     }
     let mut child = command(&options)
@@ -99,14 +99,14 @@ fn show(line: &str) {
     println!("{line}");
 }
 
-/// Opens a browser where there is a desktop; elsewhere the address is on the screen.
+/// Opens a browser if there is a desktop. Otherwise the user has the printed address.
 fn open(address: &str) {
     let desktop = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| std::env::var_os(name).is_some());
     let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     if desktop || cfg!(target_os = "macos") {
         let opened = Command::new(opener).arg(address).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         if opened.is_err() {
-            eprintln!("(no {opener} here: open {address} yourself)");
+            eprintln!("(cannot run {opener}; open {address} in a browser)");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask gpu`: the checks that need a GPU, here or packed up for another machine.
+//! `cargo xtask gpu`: the checks that need a GPU. They run on this machine, and are packed for another.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -11,23 +11,23 @@ use flate2::write::GzEncoder;
 
 use crate::system::{cargo, programs, root, step};
 
-/// What `gpu/accept.sh` starts or loads, beside the job.
+/// The programs and libraries that `gpu/accept.sh` uses, in addition to the job.
 const PROGRAMS: [&str; 3] = ["accept", "paceline", "libpaceline_agent.so"];
-/// A training job on candle, built for GPUs.
+/// The training job, which uses candle and is built for GPUs.
 const JOB: &str = "char_lm";
-/// What is easily carried to another machine.
-const MOST_BYTES: u64 = 64 << 20;
-/// The script's exit code where there is no GPU.
+/// The largest total size that is easy to copy to another machine, in bytes.
+const MAX_BYTES: u64 = 64 << 20;
+/// The script's exit code if there is no GPU.
 const SKIPPED: i32 = 77;
-/// The oldest GPUs that the job's kernels are good for (Ampere): newer ones translate them.
+/// The compute capability of the oldest GPUs that the job's kernels support (Ampere). Newer GPUs translate the kernels.
 const CAPABILITY: &str = "80";
 
 /// Builds and packs the programs, then runs the checks.
 pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     if let Some(other) = arguments.first() {
-        bail!("gpu takes no arguments, not even {other}");
+        bail!("gpu takes no arguments, but got {other}");
     }
-    let packages = ["paceline", "paceline-doors", "paceline-tests"].map(|package| ["--package", package]);
+    let packages = ["paceline", "paceline-attach", "paceline-tests"].map(|package| ["--package", package]);
     step("building", cargo().args(["build", "--release"]).args(packages.as_flattened()))?;
     let job = job()?;
     let packed = root().join("target/gpu");
@@ -44,15 +44,16 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     if let Some(job) = job {
         bytes += compress(&job, &packed.join(JOB).with_extension("gz"))?;
     }
-    ensure!(bytes <= MOST_BYTES, "the programs have {bytes} bytes, more than {MOST_BYTES}");
+    ensure!(bytes <= MAX_BYTES, "the packed programs have {bytes} bytes; the limit is {MAX_BYTES}");
     eprintln!(
-        "   packed in target/gpu, {:.1} MiB: to check another machine, bring it and gpu/ there and run gpu/accept.sh",
+        "   packed in target/gpu, {:.1} MiB; to check another machine, copy it and gpu/ there and run gpu/accept.sh",
         bytes as f64 / f64::from(1 << 20)
     );
     accept(&packed, &root().join("benches/results"))
 }
 
-/// Kernels for quantised models, which are in candle whether they are used or not, compress well; the bytes written.
+/// Compresses a program and returns the number of bytes written. candle's kernels for quantized models are always
+/// included, and they compress well.
 fn compress(from: &Path, to: &Path) -> anyhow::Result<u64> {
     let program = std::fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
     let mut packer = GzEncoder::new(File::create(to)?, Compression::default());
@@ -60,8 +61,8 @@ fn compress(from: &Path, to: &Path) -> anyhow::Result<u64> {
     Ok(packer.finish()?.metadata()?.len())
 }
 
-/// Builds the job for GPUs, by a toolkit from the Python package index: in ten minutes or so, the first time. `None`, with
-/// the reason on standard error, where that cannot be had.
+/// Builds the job for GPUs with a toolkit from the Python package index, which takes about ten minutes the first time.
+/// Returns `None`, with the reason on standard error, if the toolkit is not available.
 fn job() -> anyhow::Result<Option<PathBuf>> {
     eprintln!("\n== CUDA's compiler");
     let output =
@@ -71,7 +72,7 @@ fn job() -> anyhow::Result<Option<PathBuf>> {
     }
     ensure!(output.status.success(), "CUDA's compiler: failed ({})", output.status);
     let toolkit = PathBuf::from(String::from_utf8(output.stdout)?.trim());
-    // A folder of its own: the same program without GPUs is what tests and the demo start.
+    // A separate target folder, because tests and the demo use the same program built without GPUs.
     let target = root().join("target/cuda");
     let mut build = cargo();
     build.args(["build", "--release", "--package", "paceline-examples", "--bin", JOB, "--features", "cuda"]);
@@ -79,7 +80,7 @@ fn job() -> anyhow::Result<Option<PathBuf>> {
     Ok(Some(target.join("release").join(JOB)))
 }
 
-/// Checks Rust's side of the job for GPUs, with a stand-in for CUDA's compiler.
+/// Checks the Rust code of the job for GPUs, with a stub in place of CUDA's compiler.
 pub fn check_job(deny: &[&str]) -> anyhow::Result<()> {
     let stand_in = root().join("target/nvcc");
     let compiler = stand_in.join("bin/nvcc");
@@ -90,7 +91,7 @@ pub fn check_job(deny: &[&str]) -> anyhow::Result<()> {
     step("lints, jobs on GPUs", with_toolkit(&stand_in, &mut check)?)
 }
 
-/// Lets a command build with the toolkit in this folder, and no other.
+/// Makes a command build with the toolkit in this folder and no other.
 fn with_toolkit<'a>(toolkit: &Path, command: &'a mut Command) -> anyhow::Result<&'a mut Command> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::iter::once(toolkit.join("bin")).chain(std::env::split_paths(&path));
@@ -102,7 +103,7 @@ fn with_toolkit<'a>(toolkit: &Path, command: &'a mut Command) -> anyhow::Result<
     Ok(command)
 }
 
-/// Runs the checks; without a GPU that is a line that says so.
+/// Runs the checks. Without a GPU, they only print a line that says so.
 pub fn accept(programs: &Path, results: &Path) -> anyhow::Result<()> {
     eprintln!("\n== GPU checks");
     let script = root().join("gpu/accept.sh");

@@ -1,6 +1,6 @@
 //! Project commands: `cargo xtask <command>`.
 
-#![allow(clippy::print_stderr, reason = "a command line tells its user what it does")]
+#![allow(clippy::print_stderr, reason = "progress goes to the terminal")]
 
 mod bench;
 mod demo;
@@ -16,14 +16,14 @@ use anyhow::bail;
 const USAGE: &str = "usage: cargo xtask <command>
 
   demo   train a real model on four ranks with the dashboard open
-         --no-open   do not open a browser      --exit      end when the training ends
-         --healthy   plant no straggler         --steps N   train longer or shorter
-  test   everything that must hold: format, lints, tidy, all tests (installs what they need)
-  web    build the browser client into target/dist
-  bench  measure: `bench` lists what; raw results go to benches/results
-  gpu    the checks that need a GPU; without one, packs them for a machine that has one
-  screenshots   take the pictures in docs/ anew, of a real run
-  tidy   the rules of this repository: who may import whom, module docs, golden files";
+         --no-open   do not open a browser      --exit      stop when training ends
+         --healthy   without the straggler      --steps N   number of training steps
+  test   run all checks: format, lints, tidy, all tests (installs the tools they need)
+  web    build the dashboard into target/dist
+  bench  measure; `bench` lists the measurements; raw results go to benches/results
+  gpu    run the checks that need a GPU, and pack them for another machine
+  screenshots   retake the screenshots in docs/, of a real run
+  tidy   check the rules of this repository: imports between crates, module docs, golden files, words";
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -38,7 +38,7 @@ fn main() -> anyhow::Result<()> {
         Some("screenshots") => screenshots::run(&rest),
         Some("tidy") => tidy::run(),
         Some("help" | "--help" | "-h") => help(),
-        Some(other) => bail!("no such command: {other}\n{USAGE}"),
+        Some(other) => bail!("unknown command: {other}\n{USAGE}"),
         None => bail!("{USAGE}"),
     }
 }

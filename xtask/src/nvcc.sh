@@ -1,6 +1,6 @@
 #!/bin/sh
-# Stands in for NVIDIA's compiler where only Rust's side of jobs on GPUs is checked: makes the files that a build of candle's
-# kernels asks for, empty.
+# A stub of NVIDIA's compiler for checks of the Rust code only. It creates the files that the build of candle's kernels
+# expects, all empty.
 if [ "$1" = --version ]; then
     echo "Cuda compilation tools, release 13.0, V13.0.0"
     exit
@@ -14,6 +14,6 @@ for word; do
     before=$word
 done
 if [ -n "$directory" ]; then
-    # The source comes last.
+    # The last argument is the source.
     : > "$directory/$(basename "$before" .cu).ptx"
 fi

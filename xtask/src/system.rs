@@ -1,4 +1,4 @@
-//! What lies outside the workspace: running programs, and installing them where that is possible.
+//! Everything outside the workspace: running programs, and installing them if possible.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,26 +7,26 @@ use std::time::Instant;
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
-/// The root of the workspace.
+/// Returns the root of the workspace.
 pub fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the workspace")
 }
 
-/// The cargo that runs this.
+/// Returns a command for the cargo that runs this program, in the root of the workspace.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
     command
 }
 
-/// What cargo knows of the members of the workspace.
+/// Returns cargo's metadata about the members of the workspace.
 pub fn cargo_metadata() -> anyhow::Result<Value> {
     let output = cargo().args(["metadata", "--format-version", "1", "--no-deps"]).output()?;
     ensure!(output.status.success(), "cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// The folder of the built programs.
+/// Returns the folder of the built programs.
 pub fn programs() -> PathBuf {
     std::env::current_exe()
         .ok()
@@ -34,7 +34,7 @@ pub fn programs() -> PathBuf {
         .unwrap_or_else(|| root().join("target/release"))
 }
 
-/// Runs a step of a longer command: says what it does, and how long it took.
+/// Runs one step of a longer command, and prints its name and how long it took.
 pub fn step(what: &str, command: &mut Command) -> anyhow::Result<()> {
     eprintln!("\n== {what}");
     let began = Instant::now();
@@ -51,15 +51,16 @@ fn written_out(command: &Command) -> String {
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
-/// A program that a Debian package brings.
+/// A program from a Debian package.
 pub struct Tool {
-    /// Its name in PATH.
+    /// The name of the program in PATH.
     pub program: &'static str,
-    /// The package.
+    /// The name of the Debian package.
     pub package: &'static str,
-    /// What it is needed for.
+    /// The reason why the program is needed.
     pub purpose: &'static str,
-    /// Arguments with which it succeeds only when the package is there; none where the program says it all.
+    /// Arguments with which the program succeeds only if the package is installed; empty if the program's presence
+    /// suffices.
     pub probe: &'static [&'static str],
 }
 
@@ -72,8 +73,10 @@ impl Tool {
     }
 }
 
-/// Makes sure that all `tools` are there: installs their packages when run as root on a system with apt-get,
-/// else says exactly what is missing.
+/// Ensures that all `tools` are installed. Installs missing packages if run as root on a system with apt-get.
+///
+/// # Errors
+/// Returns an error that lists the missing tools if they cannot be installed.
 pub fn ensure_tools(tools: &[Tool]) -> anyhow::Result<()> {
     let missing: Vec<&Tool> = tools.iter().filter(|tool| !tool.is_there()).collect();
     if missing.is_empty() {
@@ -87,11 +90,11 @@ pub fn ensure_tools(tools: &[Tool]) -> anyhow::Result<()> {
     let by_hand = format!("apt-get install {}", packages.join(" "));
     if !is_in_path("apt-get") || !is_root() {
         bail!(
-            "these programs are missing:\n{}\nInstall them, on Debian with: sudo {by_hand}",
+            "these programs are missing:\n{}\nInstall them; on Debian: sudo {by_hand}",
             list.join("\n")
         );
     }
-    eprintln!("installing what is missing:\n{}", list.join("\n"));
+    eprintln!("installing missing programs:\n{}", list.join("\n"));
     let apt = |arguments: &[&str]| {
         let mut command = Command::new("apt-get");
         command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
@@ -112,7 +115,7 @@ fn is_root() -> bool {
     id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
-/// Makes sure that rustfmt and clippy are there; where rustup does not install them by itself, asks it to.
+/// Ensures that rustfmt and clippy are installed, with rustup if necessary.
 pub fn ensure_components() -> anyhow::Result<()> {
     for (subcommand, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
         let there =

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that must hold before a change lands.
+//! `cargo xtask test`: all checks that must pass before a change is merged.
 
 use std::time::Instant;
 
@@ -7,13 +7,13 @@ use anyhow::{Context as _, bail};
 use crate::system::{Tool, cargo, cargo_metadata, ensure_components, ensure_tools, programs, root, step};
 use crate::{gpu, tidy, web};
 
-/// A browser that a program drives.
+/// A browser and its driver.
 pub const BROWSER: [Tool; 2] = [
     Tool { program: "chromium", package: "chromium", purpose: "browser tests", probe: &[] },
     Tool { program: "chromedriver", package: "chromium-driver", purpose: "browser tests", probe: &[] },
 ];
 
-/// What watches a server and sends alerts.
+/// The programs that monitor a server and send alerts.
 pub const MONITORING: [Tool; 2] = [
     Tool {
         program: "promtool",
@@ -29,22 +29,22 @@ pub const MONITORING: [Tool; 2] = [
     },
 ];
 
-/// What reads exports.
+/// The interpreter of the libraries that read exports.
 const PYTHON: [Tool; 1] = [Tool {
     program: "python3",
     package: "python3-venv",
     purpose: "reads exports with HolisticTraceAnalysis",
-    // Debian's python3 has venv only with this package.
+    // On Debian, python3 has venv only if this package is installed.
     probe: &["-c", "import ensurepip"],
 }];
 
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 
-/// Runs all checks, the quick ones first.
+/// Runs all checks, quick ones first.
 pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     if let Some(other) = arguments.first() {
         bail!(
-            "test takes no arguments, not even {other}: for one test use cargo test --release -p PACKAGE NAME"
+            "test takes no arguments, but got {other}; for one test use cargo test --release -p PACKAGE NAME"
         );
     }
     let began = Instant::now();
@@ -66,15 +66,15 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     step("build", cargo().args(["build", "--release"]).args(native))?;
     let test = ["test", "--release"];
     let [of_crates, of_the_whole] = test_programs()?;
-    // Programs have no tests of their own (`tidy` sees to it): each would be compiled and linked twice.
+    // `tidy` makes sure that programs have no tests of their own, so `--lib` suffices and programs are built once.
     step("tests of each crate", cargo().args(test).args(native).arg("--lib").args(of_crates))?;
     step("examples in documentation", cargo().args(test).args(native).arg("--doc"))?;
-    // What was installed above is there: a test that does not find it has failed.
+    // The tools were installed above, so a test that does not find its tool has failed.
     let required = [("REQUIRE_BROWSER", "1"), ("REQUIRE_PROMETHEUS", "1")];
-    // Whole training jobs share the cores: one test at a time, or they measure each other.
+    // Tests that run whole training jobs share the cores. One test at a time, or they would disturb each other.
     let alone = ["--", "--test-threads=1"];
     step(
-        "tests of the whole",
+        "tests of whole jobs",
         cargo().args(test).args(native).args(of_the_whole).args(alone).envs(required),
     )?;
     gpu::accept(&programs(), &root().join("target/gpu-results"))?;
@@ -82,9 +82,9 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The test programs of all crates but `paceline-tests`, and those of that one, as arguments for `cargo test`. They are
-/// asked for by name and not by package: a package alone is built anew, with what it depends on, since other packages of
-/// the workspace ask for more features of the same libraries.
+/// Returns the test programs of all crates but `paceline-tests`, and those of `paceline-tests`, as arguments for `cargo
+/// test`. The arguments name programs instead of packages. Cargo would build a single package and its dependencies
+/// again, because other packages of the workspace request more features of the same libraries.
 fn test_programs() -> anyhow::Result<[Vec<String>; 2]> {
     let metadata = cargo_metadata()?;
     let mut programs = [Vec::new(), Vec::new()];

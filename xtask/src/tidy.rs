@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: rules of this repository that the compiler does not know. A rule that is not run decays.
+//! `cargo xtask tidy`: rules of this repository that the compiler does not check.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,8 +11,8 @@ use crate::system::{cargo_metadata, root};
 
 mod texts;
 
-/// Who may import whom, by crate (ARCHITECTURE.md). `tests` may import anything; nothing imports it. The fuzzer imports
-/// nothing of ours, so that every crate's tests may use it.
+/// The crates that each crate may import (ARCHITECTURE.md). `tests` may import any crate, and no crate imports `tests`.
+/// The fuzzer imports no other member, so that the tests of every crate can use it.
 const MAY_IMPORT: [(&str, &[&str]); 16] = [
     ("paceline-fuzz", &[]),
     ("paceline-wire", &["paceline-fuzz"]),
@@ -26,7 +26,7 @@ const MAY_IMPORT: [(&str, &[&str]); 16] = [
     ("paceline-analysis", &["paceline-timing", "paceline-units", "paceline-wire"]),
     ("paceline-fakegpu", &[]),
     ("paceline-gpu", &["paceline-timing", "paceline-wire"]),
-    ("paceline-doors", &["paceline-agent", "paceline-fuzz", "paceline-gpu", "paceline-wire"]),
+    ("paceline-attach", &["paceline-agent", "paceline-fuzz", "paceline-gpu", "paceline-wire"]),
     (
         "paceline",
         &[
@@ -51,7 +51,7 @@ const MAY_IMPORT: [(&str, &[&str]); 16] = [
             "paceline-analysis",
             "paceline-gpu",
             "paceline-timing",
-            "paceline-doors",
+            "paceline-attach",
             "paceline",
             "paceline-examples",
         ],
@@ -59,22 +59,22 @@ const MAY_IMPORT: [(&str, &[&str]); 16] = [
     ("xtask", &[]),
 ];
 
-/// Files longer than this have two subjects.
-const MOST_LINES: usize = 700;
+/// The largest number of lines in a file. A longer file usually has two subjects.
+const MAX_LINES: usize = 700;
 
-/// Checks all rules; the error lists every place that breaks one.
+/// Checks all rules. The error lists every violation.
 pub fn run() -> anyhow::Result<()> {
     let files = tracked_files()?;
     let mut broken = directions()?;
     broken.extend(sources(&files)?);
     broken.extend(goldens(&files)?);
     broken.extend(texts::check(&files)?);
-    ensure!(broken.is_empty(), "{} rules are broken:\n  {}", broken.len(), broken.join("\n  "));
-    eprintln!("   tidy: {} files keep the rules", files.len());
+    ensure!(broken.is_empty(), "{} violations:\n  {}", broken.len(), broken.join("\n  "));
+    eprintln!("   tidy: {} files follow the rules", files.len());
     Ok(())
 }
 
-/// Files of the repository, relative to its root: tracked, or new and not ignored.
+/// Returns the files of the repository, relative to its root: tracked, or new and not ignored.
 fn tracked_files() -> anyhow::Result<Vec<PathBuf>> {
     let listing = Command::new("git")
         .current_dir(root())
@@ -86,7 +86,7 @@ fn tracked_files() -> anyhow::Result<Vec<PathBuf>> {
     Ok(names.lines().map(PathBuf::from).filter(|path| root().join(path).is_file()).collect())
 }
 
-/// Dependencies between members point one way. Those for development count too: a test is code.
+/// Checks that dependencies between members point one way. Development dependencies count too, because tests are code.
 fn directions() -> anyhow::Result<Vec<String>> {
     let metadata = cargo_metadata()?;
     let allowed: BTreeMap<&str, &[&str]> = MAY_IMPORT.into_iter().collect();
@@ -94,7 +94,7 @@ fn directions() -> anyhow::Result<Vec<String>> {
     for package in metadata["packages"].as_array().context("cargo metadata lists no packages")? {
         let name = package["name"].as_str().unwrap_or_default();
         let Some(may) = allowed.get(name) else {
-            broken.push(format!("{name} is not in the table of who may import whom (xtask/src/tidy.rs)"));
+            broken.push(format!("{name} is missing from the table MAY_IMPORT in xtask/src/tidy.rs"));
             continue;
         };
         let dependencies = package["dependencies"].as_array().into_iter().flatten();
@@ -103,13 +103,13 @@ fn directions() -> anyhow::Result<Vec<String>> {
             .filter(|dependency| allowed.contains_key(dependency));
         broken.extend(
             own.filter(|dependency| !may.contains(dependency))
-                .map(|dependency| format!("{name} imports {dependency}, which points the wrong way")),
+                .map(|dependency| format!("{name} imports {dependency}, which MAY_IMPORT does not allow")),
         );
     }
     Ok(broken)
 }
 
-/// Rules for every source file.
+/// Checks the rules for source files.
 fn sources(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     let mut broken = Vec::new();
     for path in files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs")) {
@@ -117,18 +117,18 @@ fn sources(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
             .with_context(|| format!("cannot read {}", path.display()))?;
         let mut complain = |what: &str| broken.push(format!("{}: {what}", path.display()));
         if !text.starts_with("//!") {
-            complain("says nothing about itself: begin with a //! line");
+            complain("has no module doc: begin it with a //! line");
         }
         if path.file_name().is_some_and(|name| name == "mod.rs") {
-            complain("name the file after its module (foo.rs beside foo/)");
+            complain("is a mod.rs: name it after its module (foo.rs next to foo/)");
         }
-        if text.lines().count() > MOST_LINES {
-            complain("is longer than 700 lines: which two subjects does it have?");
+        if text.lines().count() > MAX_LINES {
+            complain("is longer than 700 lines: split it by subject");
         }
         if is_program(path) && text.contains(concat!("#[", "test]")) {
-            complain("is a program, whose tests are not run: move what is tested to a library");
+            complain("is a program with tests, which are not run: move the tested code to a library");
         }
-        // Written apart, so that this file keeps its own rule.
+        // Split in two, so that this file does not violate the rule.
         for marker in [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")] {
             if text.contains(marker) {
                 complain(&format!("has a leftover {marker}"));
@@ -138,12 +138,12 @@ fn sources(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     Ok(broken)
 }
 
-/// Sources of programs. `xtask` has no library either.
+/// Returns true for sources of programs. `xtask` has no library either.
 fn is_program(path: &Path) -> bool {
     path.starts_with("xtask") || path.ends_with("src/main.rs") || path.iter().any(|folder| folder == "bin")
 }
 
-/// A golden file that no source names is one that no test reads.
+/// Checks that a source names every golden file. No test reads a golden file without a name in a source.
 fn goldens(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     let is_golden = |path: &&PathBuf| {
         path.to_string_lossy().contains("golden")
@@ -155,5 +155,5 @@ fn goldens(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     }
     let named = |path: &Path| path.file_name().is_some_and(|name| sources.contains(&*name.to_string_lossy()));
     let orphans = files.iter().filter(is_golden).filter(|path| !named(path));
-    Ok(orphans.map(|path| format!("{}: no test names this golden file", path.display())).collect())
+    Ok(orphans.map(|path| format!("{}: no source names this golden file", path.display())).collect())
 }

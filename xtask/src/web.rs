@@ -1,8 +1,8 @@
-//! `cargo xtask web`: the browser client as files in `target/dist`, ready to be embedded by the server.
+//! `cargo xtask web`: builds the dashboard into `target/dist`, ready for the server to embed.
 //!
-//! cargo -> wasm-bindgen -> content-hashed names -> `.br` and `.gz` beside each file. No node, no trunk, no
-//! wasm-opt (it takes nothing off the compressed size). Work is skipped while the inputs are unchanged, and a
-//! file is only rewritten when its bytes change, so that the server is not rebuilt for nothing.
+//! The steps are: cargo, wasm-bindgen, content-hashed names, and a `.br` and a `.gz` file next to each asset. Neither
+//! node nor trunk is needed. wasm-opt is not used because it does not reduce the compressed size. Unchanged inputs are
+//! not built again. A file is rewritten only if its bytes change, so that the server is not rebuilt without need.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -18,7 +18,7 @@ use flate2::write::GzEncoder;
 
 const WASM_TARGET: &str = "wasm32-unknown-unknown";
 
-/// What the bundle is made from; a change in any of them builds it anew.
+/// The inputs of the bundle. It is rebuilt if one of them changes.
 const INPUTS: [&str; 8] = [
     "web",
     "wire",
@@ -53,10 +53,10 @@ pub fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a browser downloads, compressed, at most.
-const MOST_BYTES: u64 = 700_000;
+/// The largest total download of a browser, compressed, in bytes.
+const MAX_BYTES: u64 = 700_000;
 
-/// Fails when the bundle has grown beyond its budget.
+/// Returns an error if the bundle exceeds its size budget.
 pub fn check_size() -> anyhow::Result<()> {
     let dist = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target").join("dist");
     let mut bytes = 0;
@@ -68,15 +68,15 @@ pub fn check_size() -> anyhow::Result<()> {
             }
         }
     }
-    eprintln!("web: {bytes} bytes as brotli, budget {MOST_BYTES}");
+    eprintln!("web: {bytes} bytes as brotli, budget {MAX_BYTES}");
     ensure!(
-        bytes <= MOST_BYTES,
-        "the page has outgrown its budget; ARCHITECTURE.md says how it is kept small"
+        bytes <= MAX_BYTES,
+        "the dashboard exceeds its size budget; ARCHITECTURE.md describes how to keep it small"
     );
     Ok(())
 }
 
-/// Installs the wasm target where rustup rules and it is missing.
+/// Installs the wasm target with rustup if it is missing.
 fn ensure_target() -> anyhow::Result<()> {
     let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().context("cannot run rustc")?;
     let sysroot = PathBuf::from(String::from_utf8(sysroot.stdout)?.trim());
@@ -85,13 +85,14 @@ fn ensure_target() -> anyhow::Result<()> {
     }
     eprintln!("web: installing the target {WASM_TARGET}");
     let status = Command::new("rustup").args(["target", "add", WASM_TARGET]).status().with_context(|| {
-        format!("this toolchain lacks {WASM_TARGET}, and rustup is not there to install it")
+        format!("this toolchain lacks {WASM_TARGET}, and rustup cannot be run to install it")
     })?;
     ensure!(status.success(), "`rustup target add {WASM_TARGET}` failed");
     Ok(())
 }
 
-/// Compiles in a folder of its own: no lock shared with, and nothing rebuilt by, the native builds.
+/// Compiles in a separate target folder, so that this build and native builds share no lock and rebuild nothing of each
+/// other.
 fn compile(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
     eprintln!("web: compiling (the first time takes minutes)");
     let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
@@ -104,12 +105,13 @@ fn compile(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
         .env("CARGO_ENCODED_RUSTFLAGS", flags().join("\x1f"))
         .status()
         .context("cannot run cargo")?;
-    ensure!(status.success(), "the browser client does not compile (see above)");
+    ensure!(status.success(), "the dashboard does not compile; see the errors above");
     Ok(target.join(WASM_TARGET).join("web/web.wasm"))
 }
 
-/// Views of one type, which is a twentieth of the download (leptos's `erase_components`); and panic messages that name
-/// source files relative to the registry and the repository, the same on every machine.
+/// Returns compiler flags for two purposes. leptos's `erase_components` gives all views one type, which reduces the
+/// download by a twentieth. Remapped paths make the source files in panic messages relative to the registry and the
+/// repository, so that the bundle is the same on every machine.
 fn flags() -> Vec<String> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cargo")));
@@ -119,7 +121,7 @@ fn flags() -> Vec<String> {
     ["--cfg", "erase_components"].map(str::to_owned).into_iter().chain(remapped).collect()
 }
 
-/// What wasm-bindgen makes: the module and its glue.
+/// The output of wasm-bindgen: the module and its JavaScript glue.
 struct Bound {
     wasm: Vec<u8>,
     js: String,
@@ -140,15 +142,18 @@ fn bind(wasm: &Path, work: &Path) -> anyhow::Result<Bound> {
         .generate(work)
         .context("wasm-bindgen failed")?;
     let snippets = work.join("snippets");
-    ensure!(!snippets.exists(), "a dependency ships JavaScript snippets, which the bundle does not carry");
+    ensure!(!snippets.exists(), "a dependency ships JavaScript snippets, which the bundle does not include");
     Ok(Bound { wasm: fs::read(work.join("app_bg.wasm"))?, js: fs::read_to_string(work.join("app.js"))? })
 }
 
-/// The glue without its comments and indentation, which are a tenth of what is sent.
+/// Removes comments and indentation from the glue, a tenth of its size.
 fn js_without_comments(js: &str) -> anyhow::Result<String> {
     let mut out = String::with_capacity(js.len());
     for line in js.lines().map(str::trim) {
-        ensure!(line.matches('`').count() % 2 == 0, "a text of the glue goes over several lines: {line}");
+        ensure!(
+            line.matches('`').count() % 2 == 0,
+            "a template string of the glue spans several lines: {line}"
+        );
         if !["/**", "*", "//"].iter().any(|comment| line.starts_with(comment)) && !line.is_empty() {
             out.push_str(line);
             out.push('\n');
@@ -157,17 +162,17 @@ fn js_without_comments(js: &str) -> anyhow::Result<String> {
     Ok(out)
 }
 
-/// A style sheet without its comments.
+/// Removes the comments of a style sheet.
 fn css_without_comments(style: &str) -> String {
     let mut parts = style.split("/*");
     let first = parts.next().unwrap_or_default().to_owned();
-    // One that is not closed goes on to the end.
+    // An unclosed comment extends to the end.
     parts.fold(first, |out, part| out + part.split_once("*/").map_or("", |(_, rest)| rest.trim_start()))
 }
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// Gives every asset a name that holds its hash, and the page the names.
+/// Gives every asset a name that contains its hash, and inserts these names into the page.
 fn assemble(root: &Path, bound: &Bound) -> anyhow::Result<Files> {
     let mut files = Files::new();
     let mut add = |stem: &str, extension: &str, bytes: Vec<u8>| {
@@ -177,7 +182,7 @@ fn assemble(root: &Path, bound: &Bound) -> anyhow::Result<Files> {
     };
     let wasm = add("app", "wasm", bound.wasm.clone());
     let js = add("app", "js", js_without_comments(&bound.js)?.into_bytes());
-    // No inline script under the content security policy, hence a file that starts the module.
+    // The content security policy forbids inline scripts, so a separate file starts the module.
     let boot = add(
         "boot",
         "js",
@@ -194,14 +199,14 @@ fn assemble(root: &Path, bound: &Bound) -> anyhow::Result<Files> {
     for (place, name) in
         [("{{css}}", css), ("{{boot}}", boot), ("{{js}}", js), ("{{wasm}}", wasm), ("{{icon}}", icon)]
     {
-        ensure!(page.contains(place), "web/index.html does not mention {place}");
+        ensure!(page.contains(place), "web/index.html has no placeholder {place}");
         page = page.replace(place, &format!("/assets/{name}"));
     }
     files.insert("index.html".into(), page.into_bytes());
     Ok(files)
 }
 
-/// Writes what changed with its compressed forms, removes what is no longer there, the page last.
+/// Writes changed files with their compressed forms, the page last, and removes files that are no longer used.
 fn publish(files: &Files, dist: &Path) -> anyhow::Result<()> {
     let mut wanted = vec![dist.join("index.html")];
     let (mut raw_total, mut br_total) = (0, 0);
@@ -250,16 +255,16 @@ fn beside(path: &Path, extension: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Through a rename: an interrupted build leaves no half-written asset behind.
+/// Writes through a rename, so that an interrupted build leaves no incomplete asset.
 fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let parent = path.parent().context("a file without a folder")?;
+    let parent = path.parent().context("the path of an asset has no folder")?;
     fs::create_dir_all(parent)?;
     let part = beside(path, "part");
     fs::write(&part, bytes).with_context(|| format!("cannot write {}", part.display()))?;
     fs::rename(&part, path).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Changes with the name or the bytes of any input.
+/// Returns a hash that changes with the name or the bytes of any input.
 fn fingerprint(root: &Path) -> anyhow::Result<u64> {
     let mut hash = FNV_START;
     for input in INPUTS {
@@ -273,7 +278,7 @@ fn fingerprint(root: &Path) -> anyhow::Result<u64> {
     Ok(hash)
 }
 
-/// All files under `folder`, sorted.
+/// Returns all files under `folder`, sorted.
 fn walk(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];

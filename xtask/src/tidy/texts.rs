@@ -1,4 +1,4 @@
-//! Rules for texts: what a document or a comment cites exists, and words that were retired stay away.
+//! Rules for texts: cited files and headings exist, and retired words are not used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,14 +8,14 @@ use anyhow::Context as _;
 
 use crate::system::root;
 
-/// Words that docs/glossary.md replaced, or that make a sentence hard to read.
+/// Words that docs/glossary.md replaces, or that make a sentence hard to read.
 const RETIRED: [&str; 8] =
     ["manieth", "manyth", "nobody", "anew", "told of", "tells of", concat!("METRICS", ".md"), "seat"];
 
-/// Extensions of files that people read.
+/// Extensions of the files that the rules apply to.
 const TEXTS: [&str; 8] = ["rs", "md", "toml", "py", "sh", "yml", "css", "html"];
 
-/// The places that cite something that does not exist, or use a retired word.
+/// Returns the places that cite a missing file or heading, or use a retired word.
 pub(super) fn check(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     let documents = Documents::read(files)?;
     let mut broken = Vec::new();
@@ -42,14 +42,14 @@ fn retired(line: &str) -> impl Iterator<Item = &'static str> {
         line.match_indices(*word).any(|(at, _)| {
             let (before, after) = (line[..at].chars().next_back(), line[at + word.len()..].chars().next());
             let is_letter = |letter: Option<char>| letter.is_some_and(char::is_alphanumeric);
-            // "manieth" ends a longer word, on purpose.
+            // "manieth" and "manyth" are endings of longer words.
             !is_letter(after) && (!is_letter(before) || word.ends_with("th"))
         })
     };
     RETIRED.into_iter().filter(move |word| is_used(word))
 }
 
-/// What may be cited: files, and the headings of documents.
+/// Valid targets of citations: files, and headings of documents.
 struct Documents {
     files: BTreeSet<PathBuf>,
     headings: BTreeMap<PathBuf, BTreeSet<String>>,
@@ -65,7 +65,7 @@ impl Documents {
         Ok(Self { files: files.iter().cloned().collect(), headings })
     }
 
-    /// The citations of one line that lead nowhere.
+    /// Returns the citations of one line that have no target.
     fn wrong_citations(&self, path: &Path, line: &str) -> Vec<String> {
         let is_document = path.extension().is_some_and(|extension| extension == "md");
         let folder = path.parent().unwrap_or(Path::new(""));
@@ -82,7 +82,8 @@ impl Documents {
         (self.files.contains(&target) || is_folder()) && (anchor.is_empty() || has_anchor())
     }
 
-    /// A comment names a file by its path from the root, from its own folder, or by the end of its path.
+    /// Returns true if the file exists. A comment names it by its path from the root or from its own folder, or by the
+    /// end of its path.
     fn has_file(&self, folder: &Path, cited: &str) -> bool {
         let (file, anchor) = cited.split_once('#').unwrap_or((cited, ""));
         let from_here = normal(&folder.join(file));
@@ -93,20 +94,20 @@ impl Documents {
     }
 }
 
-/// The anchor that a Markdown heading gets: lower case, spaces as dashes, punctuation left out.
+/// Returns the anchor of a Markdown heading: lower case, with dashes for spaces and without punctuation.
 fn heading(line: &str) -> Option<String> {
     let title = line.strip_prefix('#')?.trim_start_matches('#').trim();
     let kept = title.chars().filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_'));
     Some(kept.collect::<String>().to_lowercase().replace(' ', "-"))
 }
 
-/// The targets of a line's Markdown links that lie in this repository.
+/// Returns the targets of a line's Markdown links that are in this repository.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
     targets.map(|(target, _)| target).filter(|target| !target.contains("://"))
 }
 
-/// Words of a line that are the path of a document or source: they have a folder, and no placeholder.
+/// Returns the words of a line that are paths of documents or sources: with a folder, and without placeholders.
 fn cited_files(line: &str) -> impl Iterator<Item = &str> {
     let is_part = |letter: char| letter.is_alphanumeric() || matches!(letter, '/' | '.' | '_' | '-' | '#');
     let words = line.split(move |letter| !is_part(letter)).map(|word| word.trim_matches(['.', '/']));
