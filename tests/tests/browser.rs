@@ -281,7 +281,7 @@ fn survives_the_server(browser: &Browser, server: Server, data: &Path) -> anyhow
     let listen = server.listen().to_owned();
     server.kill()?;
     connection(browser, "stale|lost")?;
-    assert!(browser.text("stale-notice")?.contains("goes on by itself"));
+    assert!(browser.text("stale-notice")?.contains("resumes automatically"));
     let step = last_step(browser)?;
     assert!(browser.text("verdict")?.contains("ank 2"), "what was known stays on the page");
     let server = Server::start_at(data, &listen)?;

@@ -1,7 +1,7 @@
-//! One chart: a raster canvas, a canvas of text and lines above it, and what the pointer does to them.
+//! A chart: a raster canvas, a canvas of text and lines above it, and the gestures on both.
 //!
-//! The closures that draw run in effects: they are called again when a signal they read has changed, at most
-//! once per animation frame for data (see [`crate::live`]) and for the pointer (browsers align its events).
+//! The closures that draw run in effects. They run again when a signal that they read has changed: at most once per
+//! animation frame for data (see [`crate::live`]) and for the pointer (browsers align its events).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -18,27 +18,27 @@ use crate::cells::{Derived, Var, act, effect, text};
 use crate::pen::Pen;
 use crate::widgets::{Place, pixels};
 
-/// The plot's inner size in CSS pixels, and how many device pixels one of them has.
+/// The inner size of a plot in CSS pixels, and the number of device pixels per CSS pixel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Size {
-    /// Width of the raster.
+    /// The width of the raster.
     pub width: f64,
-    /// Height of the raster.
+    /// The height of the raster.
     pub height: f64,
-    /// `devicePixelRatio`.
+    /// The browser's `devicePixelRatio`.
     pub ratio: f64,
 }
 
-/// Screens that are higher than this get higher charts, up to [`TALLEST`] times.
+/// The height of a usual screen, in CSS pixels. Higher screens get higher charts, up to [`TALLEST`] times.
 const USUAL_HEIGHT: f64 = 900.0;
 const TALLEST: f64 = 2.2;
 
-/// How much higher charts are on this screen than on a usual one.
+/// The factor by which charts are higher on this screen than on a usual one.
 #[derive(Clone, Copy)]
 pub struct Stretch(Var<f64>);
 
 impl Stretch {
-    /// Follows the window. Call once.
+    /// Follows the height of the window. Call once.
     pub fn start() -> Self {
         let measure = || {
             let height = window().inner_height().ok().and_then(|height| height.as_f64());
@@ -49,37 +49,37 @@ impl Stretch {
         stretch
     }
 
-    /// The factor.
+    /// Returns the factor.
     pub fn get(&self) -> f64 {
         self.0.get()
     }
 }
 
-/// Room around the raster for axes, in CSS pixels.
+/// The room for axes around the raster, in CSS pixels.
 #[derive(Clone, Copy, Debug)]
 pub struct Margins {
-    /// Left: the labels of the vertical axis.
+    /// The left margin, with the labels of the vertical axis.
     pub left: f64,
-    /// Right.
+    /// The right margin.
     pub right: f64,
-    /// Top.
+    /// The top margin.
     pub top: f64,
-    /// Bottom: the labels of the horizontal axis.
+    /// The bottom margin, with the labels of the horizontal axis.
     pub bottom: f64,
 }
 
 impl Margins {
-    /// Where a tooltip for the point (x, y) of the raster is placed.
+    /// Returns the place of a tooltip for the point (x, y) of the raster.
     pub fn place(self, x: f64, y: f64, size: Size) -> Place {
         let (width, height) = (size.width + self.left + self.right, size.height + self.top + self.bottom);
         Place { x: x + self.left, y: y + self.top, width, height }
     }
 }
 
-/// What the pointer or a key did; positions are CSS pixels from the raster's upper left corner.
+/// A gesture of the pointer or a key. Positions are CSS pixels from the raster's upper left corner.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Gesture {
-    /// The pointer is here.
+    /// The pointer moved to this position.
     Move { x: f64, y: f64 },
     /// The pointer left.
     Leave,
@@ -87,33 +87,34 @@ pub enum Gesture {
     Click { x: f64, y: f64 },
     /// Ctrl + wheel, or a pinch.
     Zoom { x: f64, y: f64, factor: f64 },
-    /// A drag, a sideways or a shifted wheel: the view moves by this much.
+    /// A drag, or a sideways or shifted wheel. The view moves by this much.
     Pan { dx: f64, dy: f64 },
     /// A double click.
     DoubleClick,
-    /// A key while the chart has the focus.
+    /// A key press while the chart has the focus.
     Key(String),
 }
 
-/// Draws the raster; boxed, as the others, so that the page holds one chart and not one for each view.
+/// A closure that draws the raster. It is boxed, like the other closures, so that charts are compiled once and not once
+/// per view.
 pub type Draw = Box<dyn Fn(&mut Frame<'_>, Size)>;
-/// Draws text and lines.
+/// A closure that draws text and lines.
 pub type Overlay = Box<dyn Fn(&Pen, Size)>;
-/// Acts on a gesture; true when it was of use.
+/// A closure that acts on a gesture and returns true if it used the gesture.
 pub type OnGesture = Box<dyn Fn(Gesture, Size) -> bool>;
 
-/// A pointer that moved less than this since it went down has clicked, not dragged.
+/// The distance in pixels below which a pressed pointer has clicked and not dragged.
 const CLICK_PIXELS: f64 = 4.0;
 
 /// A chart.
 #[component]
 pub fn Plot(
-    /// For a screen reader; it names what is shown.
+    /// The name of the chart for screen readers.
     #[prop(into)]
     label: Signal<String>,
-    /// For tests.
+    /// The test id.
     testid: &'static str,
-    /// Gives the height.
+    /// The height in CSS pixels.
     #[prop(into)]
     height: Derived<f64>,
     margins: Margins,
@@ -121,9 +122,9 @@ pub fn Plot(
     draw: Draw,
     /// Draws text and lines, in CSS pixels from the raster's upper left corner.
     overlay: Overlay,
-    /// True when the gesture was of use; then the browser does not act on it.
+    /// Returns true if the gesture was used. The browser then ignores it.
     on_gesture: OnGesture,
-    /// Nothing to focus or to read: a control beside it says the same.
+    /// True if the chart needs neither focus nor a screen reader, because a control next to it has the same content.
     #[prop(optional)]
     decorative: bool,
     /// A tooltip.
@@ -280,7 +281,7 @@ pub fn Plot(
     .into_any()
 }
 
-/// Where the pointer was last while it is down, and whether it has dragged since it went down.
+/// The last position of a pressed pointer, and whether it has dragged.
 #[derive(Clone, Copy)]
 struct Down {
     x: f64,
@@ -289,7 +290,7 @@ struct Down {
     dragging: bool,
 }
 
-/// Keeps `size` in step with the element.
+/// Updates `size` whenever the element is resized.
 fn observe(element: &web_sys::Element, margins: Margins, size: Var<Option<Size>>) {
     let measured = element.clone();
     let measure = move || {
@@ -337,7 +338,7 @@ fn paint(
     }
 }
 
-/// The drawing context of a canvas.
+/// Returns the drawing context of a canvas.
 pub fn context(canvas: &HtmlCanvasElement) -> Option<CanvasRenderingContext2d> {
     canvas.get_context("2d").ok().flatten()?.dyn_into().ok()
 }

@@ -1,10 +1,9 @@
-//! Values that tell their readers when they change: the reactive library, compiled once.
+//! Reactive values: wrappers around the reactive library that are compiled once.
 //!
-//! The library compiles its machinery anew for every value type and every closure type it is given; for this
-//! page that was a third of the bundle. Here a value lies behind `dyn Any` with a counter beside it, and the
-//! library sees counters, texts, flags and boxed closures only. What it promises stays: handles are `Copy` and
-//! live as long as the view that made them, memos are computed when they are read, effects run once for all
-//! changes of a moment.
+//! The library is compiled separately for every value type and every closure type; for the dashboard that was a third
+//! of the bundle. Here a value is stored behind `dyn Any`, next to a counter. The library handles only counters, texts,
+//! flags and boxed closures. Its guarantees hold: handles are `Copy` and live as long as the view that created them,
+//! memos are computed when they are read, and an effect runs once for all simultaneous changes.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -18,11 +17,11 @@ use leptos::prelude::{
 use leptos::tachys::view::any_view::AnyView;
 
 type Read<T> = Box<dyn Fn() -> T + Send + Sync>;
-/// The version after the last one.
+/// Computes the next version from the last one.
 type Next = Box<dyn Fn(Option<&u32>) -> u32 + Send + Sync>;
 type Anything = Arc<dyn Any + Send + Sync>;
 
-/// A place in the library's arena, of whatever type.
+/// A typed slot in the library's arena.
 struct Slot<T> {
     at: StoredValue<Anything>,
     holds: PhantomData<fn() -> T>,
@@ -42,7 +41,7 @@ impl<T: Send + Sync + 'static> Slot<T> {
         Self { at: StoredValue::new(boxed), holds: PhantomData }
     }
 
-    /// What lies there, unless the view that made it is gone.
+    /// Returns the value, unless the view that created it is gone.
     fn held(self) -> Option<Arc<T>> {
         anything(self.at)?.downcast().ok()
     }
@@ -54,10 +53,10 @@ fn anything(at: StoredValue<Anything>) -> Option<Anything> {
 
 #[cold]
 fn gone() -> ! {
-    panic!("the view that made this value is gone")
+    panic!("the view that created this value is gone")
 }
 
-/// A value that nobody is told of.
+/// A value without change notifications.
 pub struct Kept<T>(Slot<RwLock<T>>);
 
 impl<T> Clone for Kept<T> {
@@ -69,36 +68,36 @@ impl<T> Clone for Kept<T> {
 impl<T> Copy for Kept<T> {}
 
 impl<T: Send + Sync + 'static> Kept<T> {
-    /// Keeps `value` for as long as the view that is being made.
+    /// Stores `value` for the lifetime of the view under construction.
     pub fn new(value: T) -> Self {
         Self(Slot::new(RwLock::new(value)))
     }
 
-    /// Looks at it.
+    /// Reads the value.
     pub fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
         self.try_with(read).unwrap_or_else(|| gone())
     }
 
-    /// Looks at it, if its view is still there.
+    /// Reads the value, if its view still exists.
     pub fn try_with<R>(&self, read: impl FnOnce(&T) -> R) -> Option<R> {
         let held = self.0.held()?;
         let held = held.read().ok()?;
         Some(read(&held))
     }
 
-    /// Changes it, if its view is still there.
+    /// Changes the value, if its view still exists.
     pub fn try_update<R>(&self, change: impl FnOnce(&mut T) -> R) -> Option<R> {
         let held = self.0.held()?;
         let mut held = held.write().ok()?;
         Some(change(&mut held))
     }
 
-    /// Replaces it.
+    /// Replaces the value.
     pub fn set(&self, value: T) {
         self.try_update(|held| *held = value);
     }
 
-    /// A copy of it.
+    /// Returns a copy of the value.
     pub fn get(&self) -> T
     where
         T: Clone,
@@ -106,7 +105,7 @@ impl<T: Send + Sync + 'static> Kept<T> {
         self.with(T::clone)
     }
 
-    /// A copy of it, if its view is still there.
+    /// Returns a copy of the value, if its view still exists.
     pub fn try_get(&self) -> Option<T>
     where
         T: Clone,
@@ -115,7 +114,7 @@ impl<T: Send + Sync + 'static> Kept<T> {
     }
 }
 
-/// A value that tells its readers when it is set.
+/// A value that notifies its readers when it is set.
 pub struct Var<T> {
     held: Kept<T>,
     changes: RwSignal<u32>,
@@ -130,28 +129,28 @@ impl<T> Clone for Var<T> {
 impl<T> Copy for Var<T> {}
 
 impl<T: Send + Sync + 'static> Var<T> {
-    /// A variable that begins as `value`.
+    /// Creates a variable with the initial value `value`.
     pub fn new(value: T) -> Self {
         Self { held: Kept::new(value), changes: RwSignal::new(0) }
     }
 
-    /// Reads nothing, and is told of changes.
+    /// Subscribes to changes without reading the value.
     pub fn track(&self) {
         self.changes.track();
     }
 
-    /// Looks at it.
+    /// Reads the value.
     pub fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
         self.track();
         self.held.with(read)
     }
 
-    /// Looks at it without being told of changes.
+    /// Reads the value without subscribing to changes.
     pub fn with_untracked<R>(&self, read: impl FnOnce(&T) -> R) -> R {
         self.held.with(read)
     }
 
-    /// A copy of it.
+    /// Returns a copy of the value.
     pub fn get(&self) -> T
     where
         T: Clone,
@@ -159,7 +158,7 @@ impl<T: Send + Sync + 'static> Var<T> {
         self.with(T::clone)
     }
 
-    /// A copy of it, without being told of changes.
+    /// Returns a copy of the value without subscribing to changes.
     pub fn get_untracked(&self) -> T
     where
         T: Clone,
@@ -167,7 +166,7 @@ impl<T: Send + Sync + 'static> Var<T> {
         self.held.get()
     }
 
-    /// The same, if its view is still there.
+    /// Returns a copy of the value without subscribing to changes, if its view still exists.
     pub fn try_get_untracked(&self) -> Option<T>
     where
         T: Clone,
@@ -175,12 +174,12 @@ impl<T: Send + Sync + 'static> Var<T> {
         self.held.try_get()
     }
 
-    /// Replaces it and tells.
+    /// Replaces the value and notifies readers.
     pub fn set(&self, value: T) {
         self.update(|held| *held = value);
     }
 
-    /// Changes it and tells.
+    /// Changes the value and notifies readers.
     pub fn update(&self, change: impl FnOnce(&mut T)) {
         if self.held.try_update(change).is_some() {
             bump(self.changes);
@@ -192,7 +191,7 @@ fn bump(changes: RwSignal<u32>) {
     changes.update(|count| *count = count.wrapping_add(1));
 }
 
-/// A value computed from others, which tells its readers only when it became another.
+/// A value computed from signals, which notifies its readers only when it changes.
 pub struct Memo<T> {
     held: Kept<Option<T>>,
     version: library::Memo<u32>,
@@ -207,31 +206,31 @@ impl<T> Clone for Memo<T> {
 impl<T> Copy for Memo<T> {}
 
 impl<T: Clone + Send + Sync + 'static> Memo<T> {
-    /// Looks at it.
+    /// Reads the value.
     pub fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
         let _ = self.version.get();
         let value = self.held.try_with(|held| held.as_ref().map(read)).flatten();
         value.unwrap_or_else(|| gone())
     }
 
-    /// A copy of it.
+    /// Returns a copy of the value.
     pub fn get(&self) -> T {
         self.with(T::clone)
     }
 
-    /// A copy of it, without being told of changes.
+    /// Returns a copy of the value without subscribing to changes.
     pub fn get_untracked(&self) -> T {
         self.try_get_untracked().unwrap_or_else(|| gone())
     }
 
-    /// The same, if its view is still there.
+    /// Returns a copy of the value without subscribing to changes, if its view still exists.
     pub fn try_get_untracked(&self) -> Option<T> {
         self.version.try_get_untracked()?;
         self.held.try_get().flatten()
     }
 }
 
-/// A value that follows its signals and tells its readers only when it changed.
+/// Creates a value that is computed from signals and notifies its readers only when it changes.
 pub fn memo<T: PartialEq + Send + Sync + 'static>(read: impl Fn() -> T + Send + Sync + 'static) -> Memo<T> {
     fn boxed(read: Next) -> library::Memo<u32> {
         library::Memo::new(read)
@@ -262,17 +261,17 @@ impl<T> Clone for Derived<T> {
 impl<T> Copy for Derived<T> {}
 
 impl<T: 'static> Derived<T> {
-    /// The value.
+    /// Returns the value.
     pub fn get(&self) -> T {
         self.0.held().unwrap_or_else(|| gone())()
     }
 
-    /// The value, without being told of changes.
+    /// Returns the value without subscribing to changes.
     pub fn get_untracked(&self) -> T {
         library::untrack(|| self.get())
     }
 
-    /// Looks at it.
+    /// Reads the value.
     pub fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
         read(&self.get())
     }
@@ -290,7 +289,7 @@ pub fn derived<T: 'static>(read: impl Fn() -> T + Send + Sync + 'static) -> Deri
     Derived(Slot::new(read))
 }
 
-/// A text that follows its signals.
+/// Creates a text that is computed from signals.
 pub fn text(read: impl Fn() -> String + Send + Sync + 'static) -> Signal<String> {
     fn boxed(read: Read<String>) -> Signal<String> {
         Signal::derive(read)
@@ -298,7 +297,7 @@ pub fn text(read: impl Fn() -> String + Send + Sync + 'static) -> Signal<String>
     boxed(Box::new(read))
 }
 
-/// A yes or no that follows its signals.
+/// Creates a flag that is computed from signals.
 pub fn flag(read: impl Fn() -> bool + Send + Sync + 'static) -> Signal<bool> {
     fn boxed(read: Read<bool>) -> Signal<bool> {
         Signal::derive(read)
@@ -306,7 +305,7 @@ pub fn flag(read: impl Fn() -> bool + Send + Sync + 'static) -> Signal<bool> {
     boxed(Box::new(read))
 }
 
-/// Something that is done now, and again whenever what it reads has changed.
+/// Runs `act` now, and again whenever a signal that it reads has changed.
 pub fn effect(act: impl FnMut() + 'static) {
     fn boxed(mut act: Box<dyn FnMut()>) {
         Effect::new(move |_| act());
@@ -314,13 +313,13 @@ pub fn effect(act: impl FnMut() + 'static) {
     boxed(Box::new(act));
 }
 
-/// A part of the page that is made anew whenever what it reads has changed.
+/// Creates a part of the page that is built again whenever a signal that it reads has changed.
 pub fn part(make: impl Fn() -> AnyView + Send + Sync + 'static) -> AnyView {
     let make: Read<AnyView> = Box::new(make);
     make.into_any()
 }
 
-/// What is done when a control is used.
+/// Boxes the handler of a control.
 pub fn act<E: 'static>(act: impl FnMut(E) + 'static) -> Box<dyn FnMut(E)> {
     Box::new(act)
 }

@@ -1,4 +1,4 @@
-//! Views as files: the picture as PNG, its numbers as CSV.
+//! Downloads of views: the chart as PNG, its numbers as CSV.
 
 use leptos::prelude::*;
 use wasm_bindgen::{JsCast as _, JsValue};
@@ -6,7 +6,7 @@ use web_sys::{Blob, BlobPropertyBag, HtmlAnchorElement, HtmlCanvasElement, Url};
 
 use crate::canvas::context;
 
-/// Saves a text.
+/// Saves a CSV text.
 pub fn csv(name: &str, text: &str) {
     let options = BlobPropertyBag::new();
     options.set_type("text/csv");
@@ -17,7 +17,7 @@ pub fn csv(name: &str, text: &str) {
     let _ = Url::revoke_object_url(&url);
 }
 
-/// Saves the chart of that test id: its raster and what is written above it, on the page's ground.
+/// Saves the chart with this test id: its raster and the text above it, on a background of the color `ground`.
 pub fn png(name: &str, testid: &str, ground: &str) {
     let found = document().query_selector(&format!("[data-testid={testid}]")).ok().flatten();
     let Some(lines) = found.and_then(|found| found.dyn_into::<HtmlCanvasElement>().ok()) else { return };

@@ -1,8 +1,8 @@
-//! Content that is only read: written as markup, and put on the page by changing what differs.
+//! Read-only content: rendered as markup, and put on the page by changing only what differs.
 //!
-//! A typed view of every table and list compiles to code of its own, 3 to 6 KB of the download each; markup is
-//! text. Elements stay where they are while their texts change, so that neither focus nor selection is lost
-//! when a report comes twice a second. Nothing in here has handlers: links work by [`crate::route`].
+//! A typed view of every table and list would compile to separate code, 3 to 6 KB of the download each; markup is text.
+//! Elements stay while their texts change, so that neither focus nor selection is lost when a report arrives twice per
+//! second. Nothing here has handlers: [`crate::route`] handles links.
 
 use leptos::html;
 use leptos::prelude::*;
@@ -19,14 +19,14 @@ use crate::cells::effect;
 pub struct Html(String);
 
 impl Html {
-    /// Markup of this page's own; nothing that came from outside.
+    /// Appends literal markup. It must not contain data from outside.
     #[must_use]
     pub fn raw(mut self, markup: &str) -> Self {
         self.0.push_str(markup);
         self
     }
 
-    /// A text, whatever it holds.
+    /// Appends a text, escaped.
     #[must_use]
     pub fn text(mut self, text: &str) -> Self {
         for c in text.chars() {
@@ -40,26 +40,26 @@ impl Html {
         self
     }
 
-    /// An element that holds a text; `tag` may have attributes.
+    /// Appends an element with a text; `tag` may have attributes.
     #[must_use]
     pub fn el(self, tag: &str, text: &str) -> Self {
         let name = tag.split(' ').next().unwrap_or(tag);
         self.raw("<").raw(tag).raw(">").text(text).raw("</").raw(name).raw(">")
     }
 
-    /// A cell with a number.
+    /// Appends a table cell with a number.
     #[must_use]
     pub fn number(self, text: &str) -> Self {
         self.el("td class=number", text)
     }
 
-    /// A link within the page.
+    /// Appends a link within the dashboard.
     #[must_use]
     pub fn link(self, href: &str, text: &str) -> Self {
         self.raw("<a href=\"").text(href).raw("\">").text(text).raw("</a>")
     }
 
-    /// A square of a colour.
+    /// Appends a square of a color.
     #[must_use]
     pub fn swatch(self, colour: Rgba) -> Self {
         self.raw("<svg class=swatch viewBox=\"0 0 10 10\" aria-hidden=true><rect width=10 height=10 fill=\"")
@@ -67,7 +67,7 @@ impl Html {
             .raw("\"></rect></svg>")
     }
 
-    /// A bar between two shares of a row, 0 to 1; in the colour of a part, or the page's own.
+    /// Appends a bar between two shares of a row, 0 to 1, in the color of a part or in the page's color.
     #[must_use]
     pub fn bar(self, from: f64, to: f64, colour: Option<Rgba>) -> Self {
         let (from, to) = (within(from, 0.0, 1.0) * 100.0, within(to, 0.0, 1.0) * 100.0);
@@ -79,7 +79,7 @@ impl Html {
         ))
     }
 
-    /// One after the other.
+    /// Appends each item in turn.
     #[must_use]
     pub fn each<T>(self, items: impl IntoIterator<Item = T>, mut write: impl FnMut(Self, T) -> Self) -> Self {
         let mut out = self;
@@ -89,14 +89,14 @@ impl Html {
         out
     }
 
-    /// The markup.
+    /// Returns the markup.
     #[must_use]
     pub fn done(self) -> String {
         self.0
     }
 }
 
-/// An element whose content follows `content`.
+/// Creates an element whose content follows `content`.
 pub fn shown(class: &'static str, content: Signal<String>) -> AnyView {
     let element = NodeRef::<html::Div>::new();
     effect(move || {
@@ -111,7 +111,7 @@ pub fn shown(class: &'static str, content: Signal<String>) -> AnyView {
     view! { <div class=class node_ref=element></div> }.into_any()
 }
 
-/// Makes the children of `old` what those of `new` are, and touches only what differs.
+/// Makes the children of `old` equal to those of `new` and changes only what differs.
 fn align(old: &Node, new: &Node) {
     let (mut ours, mut theirs) = (old.first_child(), new.first_child());
     while let Some(wanted) = theirs {
@@ -141,7 +141,7 @@ fn align(old: &Node, new: &Node) {
 fn attributes(old: &Element, new: &Element) {
     let name = |name: wasm_bindgen::JsValue| name.as_string().unwrap_or_default();
     for gone in old.get_attribute_names().iter().map(name) {
-        // Whether a list is unfolded is the reader's choice.
+        // The reader decides whether a list is expanded.
         if gone != "open" && !new.has_attribute(&gone) {
             let _ = old.remove_attribute(&gone);
         }

@@ -1,4 +1,4 @@
-//! Keys that work anywhere on a page, and the list of all of them.
+//! Global key bindings, and their list.
 
 use leptos::ev;
 use leptos::prelude::*;
@@ -8,8 +8,8 @@ use crate::cells::{Var, text};
 use crate::html::Html;
 use crate::widgets::dialog;
 
-/// Calls `act` for every key that is not meant for a control; true means that it was of use. It stops when the
-/// component that asked for it goes away.
+/// Calls `act` for every key that is not meant for a control. `act` returns true if it used the key. The binding ends
+/// when the calling component is removed.
 pub fn global(act: impl Fn(&str) -> bool + 'static) {
     listen(Box::new(act));
 }
@@ -42,16 +42,16 @@ const KEYS: [(&str, &[(&str, &str)]); 4] = [
     (
         "Anywhere",
         &[
-            ("?", "this list"),
-            ("Space", "pause, go on"),
+            ("?", "show this list"),
+            ("Space", "pause, resume"),
             ("1 … 6", "Overview, Ranks, Buckets, Scaling, Devices, Health"),
-            ("[ ]", "rewind by a step, and on again"),
-            ("L", "back to the newest"),
-            ("E", "export: traces, tables, the report"),
-            ("Tab", "to the next control; the time line and charts take arrow keys"),
+            ("[ ]", "rewind by one step, forward by one step"),
+            ("L", "go to the newest step"),
+            ("E", "export traces, tables and the report"),
+            ("Tab", "next control; arrow keys work in the timeline and charts"),
         ],
     ),
-    ("Runs", &[("↑ ↓", "choose a run"), ("Enter", "open it")]),
+    ("Runs", &[("↑ ↓", "select a run"), ("Enter", "open it")]),
     (
         "Charts",
         &[
@@ -59,11 +59,11 @@ const KEYS: [(&str, &[(&str, &str)]); 4] = [
             ("A D", "move left, right"),
             ("Ctrl + wheel", "zoom at the pointer"),
             ("Shift + wheel, drag", "move"),
-            ("F", "follow the newest"),
-            ("Shift + F", "show everything"),
+            ("F", "follow the newest steps"),
+            ("Shift + F", "show all steps"),
             ("Shift + W, S", "fewer, more ranks"),
-            ("← → ↑ ↓", "move the selection, when the chart has the focus"),
-            ("Esc", "select nothing"),
+            ("← → ↑ ↓", "move the selection of a focused chart"),
+            ("Esc", "clear the selection"),
         ],
     ),
     (
@@ -72,7 +72,7 @@ const KEYS: [(&str, &[(&str, &str)]); 4] = [
     ),
 ];
 
-/// The list of keys.
+/// Creates the list of keys.
 pub fn help(open: Var<bool>) -> AnyView {
     let content = text(|| {
         let group = |html: Html, (name, keys): (&str, &[(&str, &str)])| {

@@ -1,9 +1,10 @@
-//! The browser client: a thin shell over [`viz`], which draws, and [`wire`], which says what came.
+//! The dashboard: a thin shell over [`viz`], which draws, and [`wire`], which defines the data.
 //!
-//! * [`route`] is where one is, [`live`] what is known, [`range`] which steps are looked at: three sets of
-//!   signals, and every view is a function of them.
-//! * [`canvas`] and [`pen`] put rasters and axes on the page; text, tables and controls are plain elements.
-//! * It has no clock of the server's, keeps nothing but the theme, and asks nobody but its own origin.
+//! * [`route`] holds the address, [`live`] the data, and [`range`] the visible steps. Each is a set of signals, and
+//!   every view is a function of them.
+//! * [`canvas`] and [`pen`] put rasters and axes on the page. Text, tables and controls are plain elements.
+//! * The dashboard has no access to the server's clock, stores only the theme, and sends requests only to its own
+//!   origin.
 
 mod api;
 mod canvas;
@@ -27,7 +28,7 @@ mod xy;
 use leptos::prelude::*;
 use wasm_bindgen::prelude::*;
 
-/// Starts the page.
+/// Starts the dashboard.
 #[wasm_bindgen(start)]
 pub fn start() {
     console_error_panic_hook::set_once();

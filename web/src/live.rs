@@ -1,8 +1,8 @@
-//! What the server pushes, as signals and columns.
+//! The data that the server pushes, as signals and columns.
 //!
-//! Messages are applied when they come; the page is told once per animation frame. Views (lists, reports)
-//! are taken at most twice a second, since they fill tables. Rewound to a step, the page shows the report as it
-//! was then, while the newest goes on coming.
+//! Messages are applied when they arrive, and readers are notified once per animation frame. Views (lists, reports) are
+//! applied at most twice per second, because they fill tables. While the dashboard is rewound to a step, it shows the
+//! report from that step, and newer data continue to arrive.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -21,43 +21,43 @@ use crate::cells::{Derived, Kept, Var, derived, effect, memo};
 
 use crate::socket::{self, Link, now_millis};
 
-/// Tables change at most this often.
+/// The shortest interval between changes of tables, in milliseconds.
 const VIEW_MILLIS: f64 = 450.0;
 
-/// While a handle slides, reports are not asked for.
+/// The time for which the slider must rest before a past report is requested.
 const SLIDING: Duration = Duration::from_millis(120);
 
-/// A run's line and its report, of one moment.
+/// A run's line in the list and its report, from the same moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunView {
-    /// The line of the list.
+    /// The line in the list of runs.
     pub summary: RunSummary,
     /// The report over the recent window.
     pub report: Report,
 }
 
-/// What is known, as the page sees it.
+/// The data of the dashboard.
 #[derive(Clone, Copy)]
 pub struct Live {
-    /// The list; `None` before the first answer.
+    /// The list of runs; `None` before the first answer.
     pub runs: Var<Option<Vec<RunSummary>>>,
-    /// The run that is looked at, as it is, or as it was at the step the page is rewound to.
+    /// The selected run: the current state, or the state at the step to which the dashboard is rewound.
     pub run: Derived<Option<Arc<RunView>>>,
-    /// As it is.
+    /// The current state.
     newest: Var<Option<Arc<RunView>>>,
-    /// As it was.
+    /// The state at the step to which the dashboard is rewound.
     past: Var<Option<Arc<RunView>>>,
-    /// Why the report of the step that was asked for is not shown.
+    /// The reason why the requested past report is not shown.
     pub past_error: Var<Option<String>>,
-    /// The server does not know the run that was asked for.
+    /// True if the server does not know the selected run.
     pub no_such_run: Var<bool>,
-    /// Its steps. Not reactive: read [`Self::drawn`] to be told of changes.
+    /// The steps of the run. Not reactive: read [`Self::drawn`] to subscribe to changes.
     pub steps: Kept<Steps>,
-    /// Changes at most once per animation frame, after [`Self::steps`] did.
+    /// A counter that changes after [`Self::steps`] has changed, at most once per animation frame.
     pub drawn: Var<u64>,
-    /// The connection.
+    /// The state of the connection.
     pub link: Var<Link>,
-    /// `Date.now()`, about once a second.
+    /// The time of `Date.now()`, updated about once per second.
     pub now: Var<f64>,
 }
 
@@ -75,7 +75,7 @@ thread_local! {
 }
 
 impl Live {
-    /// Starts, connected to nothing. Call once.
+    /// Creates the data without a connection. Call once.
     pub fn start() -> Self {
         let (newest, past) = (Var::new(None), Var::new(None));
         let live = Self {
@@ -102,7 +102,7 @@ impl Live {
         live
     }
 
-    /// Looks at one run, or at the list.
+    /// Selects a run, or the list of runs if `run` is `None`.
     pub fn look_at(&self, run: Option<&str>) {
         INBOX.with_borrow_mut(|inbox| inbox.view = None);
         self.newest.set(None);
@@ -113,7 +113,7 @@ impl Live {
         socket::connect(Some(path(run)), self.link, receive);
     }
 
-    /// Shows the report as it was when `at` was the newest step; call once.
+    /// Shows the report from when `at` was the newest step. Call once.
     pub fn rewind(&self, run: String, at: Var<Option<u64>>) {
         let live = *self;
         let turn = Kept::new(0u32);
@@ -129,10 +129,10 @@ impl Live {
                 live.past_error.set(None);
                 return;
             };
-            // The run may still be on its way when a link to a step is opened.
+            // The run may not have arrived when a link to a step is opened.
             let _ = known.get();
             let run = run.clone();
-            // A later wish, or another page, makes this one worthless.
+            // A later request or another page makes this one obsolete.
             let wanted = move || mine.is_some() && turn.try_get() == mine;
             let ask = move || {
                 if wanted() {
@@ -160,7 +160,7 @@ impl Live {
         }
     }
 
-    /// Stops taking data, or starts again with a fresh snapshot.
+    /// Pauses the live stream, or resumes it with a fresh snapshot.
     pub fn toggle_pause(&self, run: Option<&str>) {
         if matches!(self.link.get_untracked(), Link::Paused(_)) {
             self.link.set(Link::Connecting);
@@ -207,7 +207,7 @@ fn take_frame(bytes: &[u8]) {
     }
 }
 
-/// Takes the newest view now, or when [`VIEW_MILLIS`] have passed since the last one.
+/// Applies the newest view now, or once [`VIEW_MILLIS`] have passed since the last one.
 fn take_view_in_time() {
     let wait = INBOX.with_borrow_mut(|inbox| {
         let wait = inbox.view_millis + VIEW_MILLIS - now_millis();

@@ -1,4 +1,4 @@
-//! The views.
+//! The views of the dashboard.
 
 pub mod buckets;
 pub mod charts;

@@ -10,23 +10,23 @@ use crate::theme::{Inks, Theme};
 
 const FONT: &str = "11px ui-sans-serif, system-ui, sans-serif";
 
-/// Draws in CSS pixels from the raster's upper left corner.
+/// A pen that draws in CSS pixels from the raster's upper left corner.
 pub struct Pen {
     context: CanvasRenderingContext2d,
     size: Size,
     margins: Margins,
-    /// The colours in force.
+    /// The current colors.
     pub inks: Inks,
 }
 
-/// Where a text lies relative to its point.
+/// The alignment of a text to its point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Align {
-    /// It begins there.
+    /// The text begins at the point.
     Start,
-    /// It is centred there.
+    /// The text is centered on the point.
     Middle,
-    /// It ends there.
+    /// The text ends at the point.
     End,
 }
 
@@ -51,12 +51,12 @@ impl Pen {
         Some(Self { context, size, margins, inks })
     }
 
-    /// Puts the origin and the clip back.
+    /// Restores the origin and the clip.
     pub fn end(&self) {
         self.context.restore();
     }
 
-    /// A horizontal axis below the raster: marks and their texts.
+    /// Draws a horizontal axis below the raster: marks with labels.
     pub fn axis_below(&self, view: Span, ticks: &[Tick], centred: bool) {
         let offset = if centred { 0.5 } else { 0.0 };
         for tick in ticks {
@@ -68,7 +68,7 @@ impl Pen {
         }
     }
 
-    /// A vertical axis from 0 at the bottom, with grid lines.
+    /// Draws a vertical axis from 0 at the bottom, with grid lines.
     pub fn axis_left(&self, top: f64, ticks: &[Tick]) {
         for tick in ticks {
             let y = self.size.height * (1.0 - tick.value / top);
@@ -77,7 +77,7 @@ impl Pen {
         }
     }
 
-    /// Names rows on the left, as many as there is room for, and the chosen one in any case.
+    /// Labels rows on the left: as many as there is room for, and always the selected one.
     pub fn rows_left(&self, view: Span, chosen: Option<usize>, names: impl Fn(usize) -> String) {
         let pixels = self.size.height / view.len();
         let every = (14.0 / pixels).ceil().max(1.0);
@@ -100,20 +100,20 @@ impl Pen {
         }
     }
 
-    /// The vertical line of the shared crosshair.
+    /// Draws the vertical line of the shared crosshair.
     pub fn crosshair(&self, x: f64) {
         if (0.0..=self.size.width).contains(&x) {
             self.rect(x.round(), 0.0, 1.0, self.size.height, self.inks.muted);
         }
     }
 
-    /// A filled rectangle.
+    /// Draws a filled rectangle.
     pub fn rect(&self, x: f64, y: f64, width: f64, height: f64, colour: &str) {
         self.context.set_fill_style_str(colour);
         self.context.fill_rect(x, y, width, height);
     }
 
-    /// The outline of what is selected: dark inside light, so that it shows on every colour.
+    /// Draws the outline of a selection. It is dark inside light, so that it shows on every color.
     pub fn outline(&self, x: f64, y: f64, width: f64, height: f64) {
         for (grow, thick, colour) in [(2.0, 3.5, self.inks.ground), (2.0, 1.5, self.inks.ink)] {
             self.context.set_stroke_style_str(colour);
@@ -122,12 +122,12 @@ impl Pen {
         }
     }
 
-    /// A line, dashed or not.
+    /// Draws a line, dashed or solid.
     pub fn line(&self, from: (f64, f64), to: (f64, f64), colour: &str, dashed: bool) {
         self.lines(&[from, to], colour, dashed);
     }
 
-    /// A line through points.
+    /// Draws a line through points.
     pub fn lines(&self, points: &[(f64, f64)], colour: &str, dashed: bool) {
         if dashed {
             let dashes = js_sys::Array::of2(&4.0.into(), &3.0.into());
@@ -141,7 +141,7 @@ impl Pen {
         let _ = self.context.set_line_dash(&js_sys::Array::new());
     }
 
-    /// What lies inside the corners, in part of the colour.
+    /// Fills the area between the corners with a share of the color.
     pub fn area(&self, corners: &[(f64, f64)], colour: &str, share: f64) {
         self.context.begin_path();
         for &(x, y) in corners {
@@ -153,7 +153,7 @@ impl Pen {
         self.context.set_global_alpha(1.0);
     }
 
-    /// A point.
+    /// Draws a point.
     pub fn dot(&self, x: f64, y: f64, radius: f64, colour: &str, hollow: bool) {
         if hollow {
             self.ring(x, y, radius - 0.75, colour);
@@ -166,7 +166,7 @@ impl Pen {
         }
     }
 
-    /// A ring around a point.
+    /// Draws a ring around a point.
     pub fn ring(&self, x: f64, y: f64, radius: f64, colour: &str) {
         self.context.begin_path();
         if self.context.arc(x, y, radius, 0.0, std::f64::consts::TAU).is_ok() {
@@ -178,7 +178,7 @@ impl Pen {
         }
     }
 
-    /// A text.
+    /// Draws a text.
     pub fn text(&self, x: f64, y: f64, text: &str, align: Align, colour: &str) {
         self.context.set_text_align(match align {
             Align::Start => "left",
@@ -189,14 +189,14 @@ impl Pen {
         let _ = self.context.fill_text(text, x, y);
     }
 
-    /// Draws only inside the raster from here on.
+    /// Restricts drawing to the raster from now on.
     pub fn clip(&self) {
         self.context.begin_path();
         self.context.rect(0.0, -self.margins.top, self.size.width, self.size.height + self.margins.top);
         self.context.clip();
     }
 
-    /// How wide a text would be.
+    /// Returns the width of a text.
     pub fn text_width(&self, text: &str) -> f64 {
         self.context.measure_text(text).map_or(0.0, |metrics| metrics.width())
     }

@@ -1,4 +1,4 @@
-//! Which steps the charts show, and where the pointer is: shared by every chart of a run.
+//! The visible steps and the crosshair, shared by all charts of a run.
 
 use std::time::Duration;
 
@@ -15,28 +15,28 @@ use crate::live::Live;
 use crate::route::Router;
 use crate::socket::Link;
 
-/// One cannot zoom in further than this.
+/// The smallest number of steps to which charts can zoom.
 const MIN_STEPS: f64 = 8.0;
-/// The address follows when the range has not changed for this long: browsers refuse to change it at every frame
-/// of a drag.
+/// The time for which the range must rest before the address follows. Browsers refuse to change the address on every
+/// frame of a drag.
 const AT_REST: Duration = Duration::from_millis(300);
 
-/// Where the pointer is, in every chart at once.
+/// The position of the crosshair in every chart.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cursor {
-    /// Over this step.
+    /// The step under the pointer.
     pub step: Option<u64>,
-    /// Over this rank.
+    /// The rank under the pointer.
     pub rank: Option<u32>,
 }
 
-/// A stretch that was chosen, kept in the address as `30..150`; none while it was not.
+/// Creates a selected range that is stored in the address as `30..150`; `None` if nothing is selected.
 pub fn chosen(router: Router, key: &'static str) -> Var<Option<Span>> {
     in_address(router, key, read, |span| format!("{}..{}", fixed(span.start, 0), fixed(span.end, 0)))
 }
 
-/// A choice that is also in the address under `key`: it is read from there, also when one goes back or follows
-/// a link, and written there when it has come to rest.
+/// Creates a value that is also in the address under `key`. It is read from the address, even after going back or
+/// following a link, and written to the address once it rests.
 fn in_address<T: Clone + PartialEq + Send + Sync + 'static>(
     router: Router,
     key: &'static str,
@@ -73,17 +73,17 @@ fn in_address<T: Clone + PartialEq + Send + Sync + 'static>(
 /// The visible steps.
 #[derive(Clone, Copy)]
 pub struct Range {
-    /// What was chosen; `None` follows the newest steps.
+    /// The selected range; `None` follows the newest steps.
     chosen: Var<Option<Span>>,
-    /// The step that the page is rewound to; `None` when it is live.
+    /// The step to which the dashboard is rewound; `None` if it is live.
     pub at: Var<Option<u64>>,
-    /// The pointer.
+    /// The crosshair.
     pub cursor: Var<Cursor>,
     live: Live,
 }
 
 impl Range {
-    /// Shows the steps that the address names, else follows the newest steps of `live`.
+    /// Creates a range that shows the steps in the address, or follows the newest steps of `live`.
     pub fn new(live: Live, router: Router) -> Self {
         Self {
             chosen: chosen(router, "steps"),
@@ -93,14 +93,14 @@ impl Range {
         }
     }
 
-    /// Paused, the page stands still at a step, and the address says at which: whoever is sent it sees the same. Call
-    /// once.
+    /// Rewinds the dashboard to the current step while it is paused. The address then contains the step, so that a
+    /// shared link shows the same. Call once.
     pub fn hold_while_paused(&self) {
         let (range, live, held) = (*self, self.live, Kept::new(None));
         let is_paused = memo(move || matches!(live.link.get(), Link::Paused(_)));
         effect(move || {
             if !is_paused.get() {
-                // What someone rewound to meanwhile stays.
+                // A step to which the user has rewound in the meantime stays.
                 if held.get().is_some() && held.get() == range.at.get_untracked() {
                     range.at.set(None);
                 }
@@ -113,7 +113,7 @@ impl Range {
         });
     }
 
-    /// Shows the run as it was when `step` was the newest; `None` is live again.
+    /// Shows the run from when `step` was the newest; `None` returns to live.
     pub fn rewind(&self, step: Option<u64>) {
         if self.chosen.get_untracked().is_some() {
             self.chosen.set(None);
@@ -121,7 +121,7 @@ impl Range {
         self.at.set(step);
     }
 
-    /// Goes back or on by one kept step; beyond the newest it is live again.
+    /// Moves back or forward by one stored step. Moving past the newest step returns to live.
     pub fn move_by(&self, by: isize) {
         let at = self.at.get_untracked();
         let next = self.live.steps.with(|steps| {
@@ -133,41 +133,41 @@ impl Range {
         self.rewind(next);
     }
 
-    /// All kept steps, up to the one that the page is rewound to.
+    /// Returns all stored steps, up to the one to which the dashboard is rewound.
     pub fn known(&self) -> Span {
         let bounds = self.live.steps.with(|steps| steps.bounds());
         let end = self.at.get().map_or(bounds.end, |at| bounds.end.min(at as f64 + 1.0));
         Span::new(bounds.start, end.max(bounds.start))
     }
 
-    /// What is visible now.
+    /// Returns the visible steps.
     pub fn view(&self) -> Span {
         self.live.drawn.track();
         let bounds = self.live.steps.with(|steps| steps.bounds());
         match self.chosen.get() {
             Some(span) if bounds.is_empty() => span,
-            // Steps that are no longer kept cannot be shown.
+            // Steps that are no longer stored cannot be shown.
             Some(span) => span.clamp(bounds, MIN_STEPS),
             None => newest(self.known(), self.at.get().is_none() && self.ended()),
         }
     }
 
-    /// True while the newest steps are shown.
+    /// Returns true while the newest steps are shown.
     pub fn follows(&self) -> bool {
         self.chosen.get().is_none()
     }
 
-    /// Follows again, at the default width.
+    /// Follows the newest steps again, at the default width.
     pub fn follow(&self) {
         self.chosen.set(None);
     }
 
-    /// Shows every kept step.
+    /// Shows all stored steps.
     pub fn show_all(&self) {
         self.choose(self.live.steps.with(|steps| steps.bounds()));
     }
 
-    /// Moves so that `step` is visible.
+    /// Moves the range so that `step` is visible.
     pub fn reveal(&self, step: u64) {
         let view = untrack(|| self.view());
         let revealed = view.reveal(step as f64, step as f64 + 1.0);
@@ -176,17 +176,17 @@ impl Range {
         }
     }
 
-    /// Zooms around the pointer, or around the middle.
+    /// Zooms around `anchor`, a fraction of the visible range.
     pub fn zoom(&self, anchor: f64, factor: f64) {
         self.choose(untrack(|| self.view()).zoom(anchor, factor));
     }
 
-    /// Moves by a fraction of what is visible.
+    /// Moves by a fraction of the visible range.
     pub fn pan(&self, fraction: f64) {
         self.choose(untrack(|| self.view()).pan(fraction));
     }
 
-    /// W, S, A, D and F. True when it was one of them.
+    /// Handles the keys W, S, A, D and F. Returns true if `key` was one of them.
     pub fn key(&self, key: &str) -> bool {
         let anchor = self.anchor();
         match key {
@@ -201,7 +201,7 @@ impl Range {
         true
     }
 
-    /// Zoom and pan by pointer. True when it was one of them.
+    /// Handles zooming and panning by pointer. Returns true if the gesture was one of them.
     pub fn gesture(&self, gesture: &Gesture, size: Size) -> bool {
         match *gesture {
             Gesture::Zoom { x, factor, .. } => self.zoom(x / size.width, factor),
@@ -234,7 +234,7 @@ impl Range {
     }
 }
 
-/// The range that an address names.
+/// Parses a range from the address.
 fn read(text: &str) -> Option<Span> {
     let (start, end) = text.split_once("..")?;
     let span = Span::new(start.parse::<u32>().ok()?.into(), end.parse::<u32>().ok()?.into());

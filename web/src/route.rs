@@ -1,6 +1,6 @@
-//! Where the page is: the path says which view, the query says what is selected in it.
+//! The address. The path names the view, and the query holds the selection in it.
 //!
-//! A router of our own: four kinds of path do not earn the 40 KB that a general one costs.
+//! A general router would cost 40 KB of the download, too much for four kinds of path.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,20 @@ use leptos::prelude::*;
 use wasm_bindgen::{JsCast as _, JsValue};
 
 use crate::cells::Var;
-/// Views of one run.
+/// A view of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tab {
-    /// Verdict, figures, ledger.
+    /// The verdict, the figures and the ledger.
     Overview,
-    /// Rank x step heatmap.
+    /// The rank x step heatmap.
     Ranks,
-    /// Waterfall of one step.
+    /// The waterfall of one step.
     Buckets,
     /// Efficiency against world size.
     Scaling,
-    /// What the ranks' devices do.
+    /// Samples and bursts of the ranks' devices.
     Devices,
-    /// How far the figures can be trusted.
+    /// The trustworthiness of the figures.
     Health,
 }
 
@@ -31,7 +31,7 @@ impl Tab {
     pub const ALL: [Self; 6] =
         [Self::Overview, Self::Ranks, Self::Buckets, Self::Scaling, Self::Devices, Self::Health];
 
-    /// What it says.
+    /// Returns the label.
     pub fn name(self) -> &'static str {
         match self {
             Self::Overview => "Overview",
@@ -43,33 +43,33 @@ impl Tab {
         }
     }
 
-    /// The last part of its path; the first tab has none.
+    /// Returns the last part of the path; empty for the first tab.
     fn key(self) -> String {
         if self == Self::Overview { String::new() } else { self.name().to_ascii_lowercase() }
     }
 
-    /// Its path under a run.
+    /// Returns the path of the view of `run`.
     pub fn path(self, run: &str) -> String {
         let key = self.key();
         if key.is_empty() { format!("/runs/{run}") } else { format!("/runs/{run}/{key}") }
     }
 }
 
-/// Which view a path names.
+/// The page that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Page {
     /// The list of runs.
     Runs,
     /// One run.
     Run(String, Tab),
-    /// Two runs, which the query names.
+    /// The comparison of two runs, which the query names.
     Compare,
-    /// No view.
+    /// No page of the dashboard.
     Unknown,
 }
 
 impl Page {
-    fn of(path: &str) -> Self {
+    fn from_path(path: &str) -> Self {
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         let tab = |key: &str| Tab::ALL.into_iter().find(|tab| tab.key() == key);
         match parts[..] {
@@ -84,7 +84,7 @@ impl Page {
 
 type Query = BTreeMap<String, String>;
 
-/// The address, as signals. Selection lives here and nowhere else, so that a copied link shows the same.
+/// The address, as signals. The selection is stored only here, so that a copied link shows the same.
 #[derive(Clone, Copy)]
 pub struct Router {
     page: Var<Page>,
@@ -92,7 +92,7 @@ pub struct Router {
 }
 
 impl Router {
-    /// Reads the address, follows back, forward and links. Call once.
+    /// Reads the address, and follows links and the back and forward buttons. Call once.
     pub fn start() -> Self {
         let (page, query) = read();
         let router = Self { page: Var::new(page), query: Var::new(query) };
@@ -101,27 +101,27 @@ impl Router {
         router
     }
 
-    /// The view.
+    /// Returns the page.
     pub fn page(&self) -> Page {
         self.page.get()
     }
 
-    /// A value of the query.
+    /// Returns a value of the query.
     pub fn param(&self, key: &str) -> Option<String> {
         self.query.with(|query| query.get(key).cloned())
     }
 
-    /// A number of the query.
+    /// Returns a number of the query.
     pub fn number(&self, key: &str) -> Option<u64> {
         self.param(key)?.parse().ok()
     }
 
-    /// `path` with the selection as it is: what is looked at stays the same from view to view.
+    /// Returns `path` with the current query, so that the selection stays the same from view to view.
     pub fn keeping(&self, path: &str) -> String {
         format!("{path}{}", self.query.with(written))
     }
 
-    /// Goes to `url`, with a step back to here.
+    /// Goes to `url` and adds the current address to the history.
     pub fn go(&self, url: &str) {
         if let Ok(history) = window().history() {
             let _ = history.push_state_with_url(&JsValue::NULL, "", Some(url));
@@ -130,7 +130,7 @@ impl Router {
         window().scroll_to_with_x_and_y(0.0, 0.0);
     }
 
-    /// Sets or removes values of the query, with no step back: a selection is not a place.
+    /// Sets or removes values of the query without adding to the history, because a selection is not a page.
     pub fn set<const N: usize>(&self, values: [(&str, Option<String>); N]) {
         let mut query = self.query.get_untracked();
         for (key, value) in values {
@@ -158,7 +158,7 @@ impl Router {
         self.query.set(query);
     }
 
-    /// A plain click on a link of ours changes the view instead of loading the page.
+    /// Changes the view on a plain click on a link of the dashboard, instead of loading a page.
     fn follow_link(&self, event: &web_sys::MouseEvent) {
         let plain = event.button() == 0
             && !(event.ctrl_key() || event.meta_key() || event.shift_key() || event.alt_key());
@@ -188,7 +188,7 @@ fn read() -> (Page, Query) {
     for (key, value) in search.trim_start_matches('?').split('&').filter_map(|pair| pair.split_once('=')) {
         query.insert(decode(key), decode(value));
     }
-    (Page::of(&path), query)
+    (Page::from_path(&path), query)
 }
 
 fn written(query: &Query) -> String {

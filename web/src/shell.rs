@@ -1,4 +1,4 @@
-//! What surrounds every view: the bar on top, the notice below, the choice of view.
+//! The frame around every view: the bar at the top, the notice at the bottom, and the choice of view.
 
 use leptos::prelude::*;
 
@@ -11,7 +11,7 @@ use crate::route::{Page, Router};
 use crate::socket::Link;
 use crate::theme::Theme;
 
-/// The whole page.
+/// The whole dashboard.
 #[component]
 pub fn App() -> impl IntoView {
     let router = Router::start();
@@ -50,7 +50,7 @@ pub fn App() -> impl IntoView {
         Some(Page::Compare) => comparison(),
         Some(Page::Unknown) => view! {
             <section class="empty" data-testid="not-found">
-                <h1>"There is no such page."</h1>
+                <h1>"This page does not exist."</h1>
                 <p><a href="/">"All runs"</a></p>
             </section>
         }
@@ -96,7 +96,7 @@ pub fn App() -> impl IntoView {
     }
 }
 
-/// How it stands with the connection; a click pauses or goes on.
+/// The state of the connection. A click pauses or resumes.
 #[component]
 fn Connection(run: Memo<Option<String>>) -> impl IntoView {
     let live = expect_context::<Live>();
@@ -107,7 +107,7 @@ fn Connection(run: Memo<Option<String>>) -> impl IntoView {
         Link::Lost(_) => ("lost", "Reconnecting"),
         Link::Paused(_) => ("paused", "Paused"),
     });
-    // Seconds change every second; a screen reader hears of states only.
+    // Seconds change every second, so a screen reader reads only the states.
     let since = move || {
         let since = match live.link.get() {
             Link::Stale(since) | Link::Lost(since) | Link::Paused(since) => since,
@@ -125,7 +125,7 @@ fn Connection(run: Memo<Option<String>>) -> impl IntoView {
             <button
                 class="quiet"
                 data-testid="pause"
-                title="Pause or go on (space)"
+                title="Pause or resume (Space)"
                 on:click=act(move |_| live.toggle_pause(run.get_untracked().as_deref()))
             >
                 {text(move || if state.get().0 == "paused" { "Resume" } else { "Pause" }.into())}
@@ -134,7 +134,7 @@ fn Connection(run: Memo<Option<String>>) -> impl IntoView {
     }
 }
 
-/// Says so when what is shown is old. It lies over the page: nothing moves when it comes.
+/// A notice that the data shown are old. It overlays the page, so that nothing moves when it appears.
 #[component]
 fn Notice() -> impl IntoView {
     let live = expect_context::<Live>();
@@ -143,13 +143,13 @@ fn Notice() -> impl IntoView {
         let shown = live.run.with(Option::is_some) || live.runs.with(Option::is_some);
         match live.link.get() {
             Link::Lost(_) if !shown => {
-                Some("The server does not answer. This page connects by itself as soon as it does.".into())
+                Some("The server does not answer. This page connects automatically once it does.".into())
             }
             Link::Lost(since) => Some(format!(
-                "The server does not answer. What you see is {} old; this page goes on by itself.",
+                "The server does not answer. These data are {} old; this page resumes automatically.",
                 age(since)
             )),
-            Link::Stale(since) => Some(format!("Nothing came for {}. What you see may be old.", age(since))),
+            Link::Stale(since) => Some(format!("No data for {}. This page may be out of date.", age(since))),
             _ => None,
         }
     };

@@ -1,6 +1,6 @@
-//! One WebSocket, kept open: connects, reconnects with back-off, notices silence.
+//! A WebSocket that stays open: it connects, reconnects with back-off, and detects silence.
 //!
-//! It knows nothing of what is said over it; [`crate::live`] does.
+//! This module does not know the messages; [`crate::live`] reads them.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -10,31 +10,32 @@ use wasm_bindgen::prelude::*;
 use web_sys::{BinaryType, CloseEvent, MessageEvent, WebSocket};
 
 use crate::cells::Var;
-/// The server says something at least every 2 s; this long without a word means that data are stale.
+/// The silence after which data count as stale, in milliseconds. The server sends a message at least every 2 s.
 const SILENCE_MILLIS: f64 = 5_000.0;
-/// After this long without a word the connection is given up and made anew.
+/// The silence after which the connection is replaced, in milliseconds.
 const DEAD_MILLIS: f64 = 12_000.0;
-/// First and longest wait before another attempt. Short: the server is usually near.
+/// The first and the longest wait before another attempt, in milliseconds. They are short, because the server is
+/// usually near.
 const BACK_OFF_MILLIS: (f64, f64) = (400.0, 5_000.0);
 
-/// How it stands with the connection. Times are `Date.now()`.
+/// The state of the connection. Times are from `Date.now()`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Link {
-    /// Never yet connected.
+    /// Connecting for the first time.
     Connecting,
-    /// Data come.
+    /// Receiving data.
     Live,
-    /// Connected, but silent since then.
+    /// Connected, but silent since this time.
     Stale(f64),
-    /// Lost; nothing new since then.
+    /// Disconnected; no data since this time.
     Lost(f64),
-    /// Closed on request.
+    /// Closed by the user at this time.
     Paused(f64),
 }
 
 struct Open {
     socket: WebSocket,
-    // Kept for as long as the socket may call them.
+    // The handlers live as long as the socket may call them.
     _message: Closure<dyn FnMut(MessageEvent)>,
     _close: Closure<dyn FnMut(CloseEvent)>,
 }
@@ -43,7 +44,8 @@ struct Open {
 struct State {
     open: Option<Open>,
     path: Option<String>,
-    /// Counts connections, so that a late event of an old one is not taken for one of the present one.
+    /// The number of connections. It distinguishes a late event of an old connection from one of the current
+    /// connection.
     generation: u32,
     failures: u32,
     heard_millis: f64,
@@ -54,10 +56,10 @@ thread_local! {
     static STATE: RefCell<State> = RefCell::default();
 }
 
-/// What is done with a message.
+/// A handler of messages.
 pub type Handler = fn(MessageEvent);
 
-/// Connects to `path`, or to nothing; leaves what was connected before.
+/// Connects to `path` and closes the previous connection. `None` only closes.
 pub fn connect(path: Option<String>, link: Var<Link>, handler: Handler) {
     STATE.with_borrow_mut(|state| {
         if state.path != path {
@@ -72,19 +74,19 @@ pub fn connect(path: Option<String>, link: Var<Link>, handler: Handler) {
     open(link, handler);
 }
 
-/// Closes; what is shown stays as it is.
+/// Closes the connection. The data shown stay.
 pub fn pause(link: Var<Link>) {
     close();
     link.set(Link::Paused(now_millis()));
 }
 
-/// Gives up this connection for a fresh one, after a moment.
+/// Replaces this connection with a new one, after a moment.
 pub fn restart(link: Var<Link>, handler: Handler) {
     close();
     lost(link, handler);
 }
 
-/// Looks after the connection; call about once a second.
+/// Checks the connection for silence. Call about once per second.
 pub fn watch(link: Var<Link>, handler: Handler) {
     let (connected, heard) = STATE.with_borrow(|state| (state.open.is_some(), state.heard_millis));
     let silent = now_millis() - heard;
@@ -97,7 +99,7 @@ pub fn watch(link: Var<Link>, handler: Handler) {
     }
 }
 
-/// Milliseconds since the Unix epoch, by this machine's clock.
+/// Returns the time in milliseconds since the Unix epoch, on this machine's clock.
 pub fn now_millis() -> f64 {
     js_sys::Date::now()
 }
@@ -160,7 +162,7 @@ fn lost(link: Var<Link>, handler: Handler) {
     }
     let (first, longest) = BACK_OFF_MILLIS;
     let base = (first * 2f64.powi(failures as i32 - 1)).min(longest);
-    // Jitter, so that many pages do not come back in one instant.
+    // Jitter keeps many pages from reconnecting at the same instant.
     let wait = base * (0.8 + 0.4 * js_sys::Math::random());
     set_timeout(
         move || {

@@ -1,7 +1,6 @@
-//! A table of many rows of which only the visible ones are in the document.
+//! A table of many rows. Only the visible rows are in the document.
 //!
-//! Rows are asked for as text, cell by cell, and written as markup, so that every table of the page is one piece
-//! of code.
+//! Cells are requested as text and rendered as markup, so that all tables share one compiled implementation.
 
 use leptos::ev;
 use leptos::prelude::*;
@@ -13,45 +12,45 @@ use wire::live::Part;
 use crate::cells::{Derived, Var, act, text};
 use crate::html::{Html, shown};
 
-/// Height of a row in CSS pixels; the style sheet holds the same.
+/// The height of a row in CSS pixels, as in the style sheet.
 const ROW: f64 = 28.0;
-/// More rows than this scroll inside the table.
+/// The largest number of visible rows. More rows scroll inside the table.
 const TALLEST: usize = 16;
-/// Rows in the document beyond the visible ones, on either side.
+/// The number of rows in the document beyond the visible ones, on either side.
 const SPARE: usize = 6;
 
-/// What a column holds.
+/// The kind of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
     /// Numbers, with this heading.
     Number(&'static str),
-    /// Words.
+    /// Text, with this heading.
     Words(&'static str),
     /// The parts of a step as a bar.
     Parts,
 }
 
-/// What a table shows, and what happens when a row is chosen.
+/// The rows of a table, and the handler for choosing one.
 pub struct Rows {
-    /// How many there are.
+    /// The number of rows.
     pub count: Derived<usize>,
-    /// The text of (row, column).
+    /// Returns the text of (row, column).
     pub cell: Box<dyn Fn(usize, usize) -> String + Send + Sync>,
-    /// Shares of the parts of a row's step, where there is such a column.
+    /// Returns the shares of the parts of a row's step, for tables with a column of parts.
     pub shares: Option<Box<dyn Fn(usize) -> [f64; 8] + Send + Sync>>,
-    /// True for the row that is selected.
+    /// Returns true for the selected row.
     pub chosen: Box<dyn Fn(usize) -> bool + Send + Sync>,
-    /// A row is chosen.
+    /// Handles the choice of a row.
     pub choose: Option<Box<dyn Fn(usize)>>,
 }
 
 impl Rows {
-    /// Rows that cannot be chosen.
+    /// Creates rows that cannot be chosen.
     pub fn new(count: Derived<usize>, cell: impl Fn(usize, usize) -> String + Send + Sync + 'static) -> Self {
         Self { count, cell: Box::new(cell), shares: None, chosen: Box::new(|_| false), choose: None }
     }
 
-    /// Rows of which one can be chosen.
+    /// Makes the rows choosable.
     #[must_use]
     pub fn choosing(
         self,
@@ -62,7 +61,7 @@ impl Rows {
     }
 }
 
-/// A table. The first column names its row; `caption` says what it is about, for a screen reader.
+/// Creates a table. The first column names its row. `caption` describes the table for screen readers.
 pub fn table(testid: &'static str, caption: Signal<String>, columns: Vec<Column>, rows: Rows) -> AnyView {
     let scrolled = Var::new(0usize);
     let Rows { count, cell, shares, chosen, choose } = rows;
@@ -124,7 +123,7 @@ impl Column {
     }
 }
 
-/// As high as the rows that are not in the document.
+/// Appends a row as high as the rows that are not in the document.
 fn spacer(html: Html, columns: usize, rows: usize) -> Html {
     let height = rows as f64 * ROW;
     html.raw(&format!(
@@ -133,7 +132,7 @@ fn spacer(html: Html, columns: usize, rows: usize) -> Html {
     ))
 }
 
-/// The parts of a step as one bar; the columns beside it say the same in numbers.
+/// Appends the parts of a step as one bar. Other columns contain the same numbers.
 fn parts(html: Html, shares: [f64; 8]) -> Html {
     let mut left = 0.0;
     html.raw("<td class=bar-cell><svg class=track aria-hidden=true>")

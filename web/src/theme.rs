@@ -1,4 +1,4 @@
-//! Light or dark: what the system prefers, or what was chosen here.
+//! The theme, light or dark: the user's choice, otherwise the system's preference.
 
 use leptos::ev;
 use leptos::prelude::*;
@@ -8,7 +8,7 @@ use crate::cells::{Var, effect};
 
 const KEY: &str = "paceline-theme";
 
-/// Colours for what is drawn on a canvas; CSS has its own.
+/// The colors of canvases. CSS has its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Inks {
     /// Text.
@@ -17,11 +17,11 @@ pub struct Inks {
     pub muted: &'static str,
     /// Grid lines.
     pub grid: &'static str,
-    /// The page, behind text that lies on a chart.
+    /// The background, behind text on a chart.
     pub ground: &'static str,
-    /// What is selected.
+    /// The selection.
     pub accent: &'static str,
-    /// Hatching of unknown cells.
+    /// The hatching of unknown cells.
     pub unknown: viz::palette::Rgba,
 }
 
@@ -43,14 +43,14 @@ const DARK: Inks = Inks {
     unknown: viz::palette::rgb(0x5a, 0x64, 0x70),
 };
 
-/// The theme in force.
+/// The current theme.
 #[derive(Clone, Copy)]
 pub struct Theme {
     dark: Var<bool>,
 }
 
 impl Theme {
-    /// Reads what was chosen, follows the system where nothing was. Call once.
+    /// Reads the user's choice, or follows the system if there is none. Call once.
     pub fn start() -> Self {
         let theme = Self { dark: Var::new(chosen().unwrap_or_else(system_is_dark)) };
         if let Some(query) = system() {
@@ -60,10 +60,10 @@ impl Theme {
                 }
             });
             let _ = query.add_event_listener_with_callback("change", follow.as_ref().unchecked_ref());
-            // It listens for as long as the page lives.
+            // The listener lives as long as the page.
             follow.forget();
         }
-        // Another tab may have chosen.
+        // The user may choose in another tab.
         let _storage = window_event_listener(ev::Custom::<web_sys::Event>::new("storage"), move |_| {
             theme.dark.set(chosen().unwrap_or_else(system_is_dark));
         });
@@ -76,17 +76,17 @@ impl Theme {
         theme
     }
 
-    /// True when dark is in force.
+    /// Returns true if the theme is dark.
     pub fn is_dark(&self) -> bool {
         self.dark.get()
     }
 
-    /// Colours for a canvas.
+    /// Returns the colors of canvases.
     pub fn inks(&self) -> Inks {
         if self.dark.get() { DARK } else { LIGHT }
     }
 
-    /// Chooses the other one. Choosing what the system prefers means to follow it again.
+    /// Switches the theme. Switching to the system's preference means to follow the system again.
     pub fn toggle(&self) {
         let dark = !self.dark.get_untracked();
         self.dark.set(dark);

@@ -1,7 +1,8 @@
-//! The heatmap's cells: fetched for what is shown and its margins, at its level of detail, one request at a time.
+//! The cells of the heatmap. They are fetched for the visible range and its margins, at its level of detail, one
+//! request at a time.
 //!
-//! What is here stays on the page while better cells come: a coarse tile of the whole run lies behind the fine
-//! one of what is shown, so that one can pan anywhere without seeing nothing.
+//! The current cells stay while better ones load. A coarse tile of the whole run is drawn below the fine tile of the
+//! visible range, so that panning never shows an empty chart.
 
 use leptos::task::spawn_local;
 use viz::span::Span;
@@ -11,33 +12,33 @@ use wire::live::tile::{Measure, Reduce, Tile};
 use crate::api::{self, Cells};
 use crate::cells::{Kept, Var};
 
-/// Columns and rows of the tile behind.
+/// The number of columns and rows of the coarse tile.
 const BEHIND: (f64, f64) = (512.0, 256.0);
-/// It is fetched again when the run has grown by this factor.
+/// The factor by which the run must grow before the coarse tile is fetched again.
 const GROWN: f64 = 1.25;
 
-/// What a heatmap shows.
+/// The range and figure that a heatmap shows.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
-    /// Which figure, and how cells are pooled.
+    /// The figure, and the reduction of cells.
     pub look: (Measure, Reduce),
-    /// Visible steps.
+    /// The visible steps.
     pub steps: Span,
-    /// Visible ranks.
+    /// The visible ranks.
     pub ranks: Span,
-    /// Steps that exist.
+    /// The steps that exist.
     pub kept: Span,
-    /// Ranks that exist.
+    /// The number of ranks that exist.
     pub all_ranks: usize,
-    /// Device pixels, across and down.
+    /// The size in device pixels, across and down.
     pub pixels: (f64, f64),
 }
 
-/// A tile, and what it shows.
+/// A tile and its content.
 struct Held {
     look: (Measure, Reduce),
     tile: Tile,
-    /// It knows steps up to here.
+    /// The newest step that the tile covers.
     upto: u64,
 }
 
@@ -48,10 +49,10 @@ struct State {
     busy: bool,
 }
 
-/// A request, and what becomes of its answer.
+/// A request, and the use of its answer.
 enum Fetch {
     Front(Cells),
-    /// Newer columns; those before the step are no longer needed.
+    /// Newer columns. Columns before the step are no longer needed.
     More(Cells, u64),
     Behind(Cells),
 }
@@ -61,14 +62,14 @@ enum Fetch {
 pub struct Tiles {
     run: Kept<String>,
     state: Kept<State>,
-    /// Changes whenever there is more to draw.
+    /// A counter that changes whenever there is more to draw.
     pub changed: Var<u32>,
-    /// Why there are no cells.
+    /// The reason why there are no cells.
     pub error: Var<Option<String>>,
 }
 
 impl Tiles {
-    /// None yet.
+    /// Creates the cells of a run, without any tile.
     pub fn new(run: String) -> Self {
         Self {
             run: Kept::new(run),
@@ -78,7 +79,7 @@ impl Tiles {
         }
     }
 
-    /// The tiles to draw, the one behind first.
+    /// Passes the tiles to `read` in drawing order: the coarse one first.
     pub fn with<T>(&self, read: impl FnOnce(&[&Tile]) -> T) -> T {
         self.changed.track();
         self.state.with(|state| {
@@ -88,7 +89,7 @@ impl Tiles {
         })
     }
 
-    /// The finest cell that holds (step, rank): the steps and ranks it covers, and its value.
+    /// Returns the finest cell that contains (step, rank): its range and its value.
     pub fn cell(&self, step: u64, rank: u32) -> Option<(Cells, f32)> {
         self.changed.track();
         self.state.with(|state| {
@@ -110,7 +111,7 @@ impl Tiles {
         })
     }
 
-    /// Sees to it that what `view` shows is here; returns at once, and [`Self::changed`] tells of what came.
+    /// Fetches the cells that `view` needs. Returns immediately; [`Self::changed`] changes when they arrive.
     pub fn ensure(&self, view: View) {
         let Some(fetch) = self.state.try_update(|state| next(state, view)).flatten() else { return };
         let tiles = *self;
@@ -158,7 +159,7 @@ fn next(state: &mut State, view: View) -> Option<Fetch> {
     fetch
 }
 
-/// The whole run, when what is behind is not it any more.
+/// Requests the coarse tile of the whole run, if the existing one does not cover it.
 fn behind(state: &State, view: View) -> Option<Fetch> {
     let all_ranks = Span::new(0.0, view.all_ranks as f64);
     let shows_all = view.steps.len() >= view.kept.len() && view.ranks.len() >= all_ranks.len();

@@ -1,4 +1,4 @@
-//! Small things that several views use.
+//! Small elements that several views use.
 
 use leptos::html;
 use leptos::prelude::*;
@@ -9,14 +9,14 @@ use wire::views::{Report, RunState};
 use crate::cells::{Derived, Var, act, effect, flag, text};
 use crate::html::{Html, shown};
 
-/// A length for a style, in whole pixels.
+/// Formats a length for a style, in whole pixels.
 pub fn pixels(length: f64) -> String {
     format!("{}px", fixed(length, 0))
 }
 
-/// Lists of views of one type: others would be compiled for each.
+/// Lists of type-erased views. Lists of typed views would be compiled once per type.
 pub trait Views {
-    /// The items, erased.
+    /// Returns the items, type-erased.
     fn views(self) -> Vec<AnyView>;
 }
 
@@ -26,13 +26,13 @@ impl<V: IntoView + 'static, I: IntoIterator<Item = V>> Views for I {
     }
 }
 
-/// Where a run is in its life.
+/// Renders the state of a run.
 pub fn state_chip(state: RunState) -> String {
     let name = state.name();
     format!("<span class=chip data-state={name}><i class=dot aria-hidden=true></i>{name}</span>")
 }
 
-/// A key figure: (test id, name, definition from METRICS.md), its value or why there is none, a line below.
+/// Appends a key figure: its test id, name and definition, its value or the reason why it is missing, and a line below.
 pub fn figure(
     html: Html,
     (testid, name, means): (&str, &str, &str),
@@ -57,7 +57,7 @@ pub fn figure(
     .raw("</div>")
 }
 
-/// Why a figure of the report is missing, in a sentence.
+/// Returns the reason why a figure of the report is missing.
 pub fn reason(report: &Report, name: &str) -> String {
     let missing = &report.missing;
     missing
@@ -67,13 +67,13 @@ pub fn reason(report: &Report, name: &str) -> String {
         .unwrap_or_else(|| "not known yet".into())
 }
 
-/// A square of a colour.
+/// A square of a color.
 #[component]
 pub fn Swatch(colour: palette::Rgba, #[prop(optional)] hatched: bool) -> impl IntoView {
     view! { <i class="swatch" class:hatched=hatched aria-hidden="true" style:--c=palette::css(colour)></i> }
 }
 
-/// What fills mean: colour, hatching, name.
+/// Creates a legend of fills: color, hatching, name.
 pub fn legend(items: &[(palette::Rgba, bool, &str)]) -> AnyView {
     let items = items
         .iter()
@@ -82,20 +82,20 @@ pub fn legend(items: &[(palette::Rgba, bool, &str)]) -> AnyView {
     view! { <ul class="legend">{items}</ul> }.into_any()
 }
 
-/// Where a tooltip points to, and in how large a chart, in CSS pixels.
+/// The point of a tooltip and the size of its chart, in CSS pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Place {
-    /// From the chart's left edge.
+    /// The distance from the chart's left edge.
     pub x: f64,
-    /// From its top.
+    /// The distance from the chart's top.
     pub y: f64,
-    /// The chart's width.
+    /// The width of the chart.
     pub width: f64,
-    /// The chart's height.
+    /// The height of the chart.
     pub height: f64,
 }
 
-/// A box near the pointer, on the side where there is room.
+/// A tooltip near the pointer, on the side where there is room.
 #[component]
 pub fn Tip(#[prop(into)] place: Derived<Option<Place>>, children: Children) -> impl IntoView {
     let transform = text(move || {
@@ -114,8 +114,7 @@ pub fn Tip(#[prop(into)] place: Derived<Option<Place>>, children: Children) -> i
     .into_any()
 }
 
-/// A box over the page with content that is only read. Any click closes it, also one on a link in it; so does
-/// Escape.
+/// Creates a dialog with read-only content. Any click closes it, including one on a link in it. So does Escape.
 pub fn dialog(testid: &'static str, name: &'static str, open: Var<bool>, content: Signal<String>) -> AnyView {
     let dialog = NodeRef::<html::Dialog>::new();
     effect(move || {

@@ -1,5 +1,5 @@
-//! A chart of points, lines, bands and bars over any two axes. Every view that needs one describes a
-//! [`Picture`]; what is drawn, hovered and walked through by keys is here, once.
+//! A chart of points, lines, bands and bars over any two axes. A view describes its chart as a [`Picture`]. This module
+//! draws it and handles the pointer and keys.
 
 use std::sync::Arc;
 
@@ -14,28 +14,28 @@ use crate::pen::{Align, Pen};
 use crate::widgets::{Place, Tip};
 
 const MARGINS: Margins = Margins { left: 64.0, right: 16.0, top: 14.0, bottom: 26.0 };
-/// A point is hit from this far away.
+/// The distance from which the pointer hits a point, in pixels.
 const REACH_PIXELS: f64 = 28.0;
 
-/// A colour: one of the page's, or one that data have in every view.
+/// A color: one of the theme's, or one that data have in every view.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ink {
-    /// What is measured.
+    /// Measured values.
     Strong,
-    /// What is looked at.
+    /// The selection.
     Accent,
-    /// What is computed from it.
+    /// Values computed from measurements.
     Muted,
-    /// A part of a step.
+    /// The color of a part of a step.
     Data(Rgba),
 }
 
-/// Something that is drawn.
+/// An element of a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mark {
     /// A line through points.
     Line { points: Vec<(f64, f64)>, ink: Ink, dashed: bool },
-    /// The room between two lines: x, low, high.
+    /// The area between two lines: x, low, high.
     Band { points: Vec<(f64, f64, f64)>, ink: Ink },
     /// Points, filled or hollow.
     Dots { points: Vec<(f64, f64)>, ink: Ink, hollow: bool },
@@ -45,44 +45,44 @@ pub enum Mark {
     Rule { x: f64, text: String },
 }
 
-/// A point that says something when the pointer is near it.
+/// A point with a tooltip.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hit {
-    /// Where.
+    /// The position of the point.
     pub at: (f64, f64),
-    /// What it says: lines, the first one bold.
+    /// The lines of the tooltip. The first one is bold.
     pub says: Vec<String>,
 }
 
-/// A chart's content.
+/// The content of a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Picture {
     /// The horizontal axis.
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// Marks of the horizontal axis.
+    /// The ticks of the horizontal axis.
     pub x_ticks: Vec<Tick>,
-    /// Marks of the vertical axis.
+    /// The ticks of the vertical axis.
     pub y_ticks: Vec<Tick>,
-    /// From the bottom up.
+    /// The elements, in drawing order.
     pub marks: Vec<Mark>,
-    /// Left to right.
+    /// The points with tooltips, left to right.
     pub hits: Vec<Hit>,
 }
 
-/// What a chart shows, or why there is nothing to show.
+/// The content of a chart, or the reason why there is none.
 pub type Shown = Result<Arc<Picture>, String>;
 
-/// A chart.
+/// A chart over two axes.
 #[component]
 pub fn Xy(
-    /// For a screen reader; it names what is shown.
+    /// The name of the chart for screen readers.
     #[prop(into)]
     label: Signal<String>,
     testid: &'static str,
     height: f64,
-    /// What the axes are, across and up.
+    /// The names of the axes, horizontal and vertical.
     axes: (&'static str, &'static str),
     #[prop(into)] picture: Derived<Shown>,
 ) -> impl IntoView {
@@ -146,7 +146,7 @@ fn point(picture: &Picture, size: Size, (x, y): (f64, f64)) -> (f64, f64) {
 fn nearest(picture: &Picture, size: Size, (x, y): (f64, f64)) -> Option<usize> {
     let distance = |hit: &Hit| {
         let (hit_x, hit_y) = point(picture, size, hit.at);
-        // Along the line counts more than above or below it.
+        // Horizontal distance counts more than vertical distance.
         (hit_x - x).hypot((hit_y - y) / 4.0)
     };
     let found = picture.hits.iter().enumerate().min_by(|a, b| distance(a.1).total_cmp(&distance(b.1)))?;

@@ -1,4 +1,4 @@
-//! One step over all ranks on one clock, and its buckets in numbers.
+//! The Buckets view: one step over all ranks on one clock, and its buckets in numbers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,37 +23,37 @@ use crate::route::Router;
 use crate::socket::Link;
 use crate::theme::Theme;
 
-/// Following the newest step, the picture changes at most this often: faster cannot be read.
+/// The shortest interval between waterfalls while following the newest step. Faster changes cannot be read.
 const FOLLOW: Duration = Duration::from_millis(500);
 
 /// A waterfall, sorted for drawing.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The columns.
+    /// The columns of the waterfall.
     pub waterfall: Waterfall,
-    /// Their order.
+    /// The drawing order of the slices.
     pub gantt: Gantt,
 }
 
-/// What is looked at.
+/// The selection of the view.
 #[derive(Clone, Copy)]
 pub struct StepLook {
     router: Router,
     range: Range,
-    /// The chosen step; `None` follows the newest.
+    /// The selected step; `None` follows the newest.
     pub step: Memo<Option<u64>>,
     /// The selected bucket.
     pub bucket: Memo<Option<u32>>,
     /// The selected rank.
     pub rank: Memo<Option<u32>>,
-    /// What is shown: it stays until the next one is here.
+    /// The waterfall shown. It stays until the next one has loaded.
     pub shown: Var<Option<Arc<Loaded>>>,
-    /// Why the step that was asked for cannot be shown.
+    /// The reason why the requested step cannot be shown.
     pub error: Var<Option<String>>,
 }
 
 impl StepLook {
-    /// Selects a bucket on a rank, or nothing.
+    /// Selects a bucket on a rank, or clears the selection.
     pub fn select(&self, bucket: Option<u32>, rank: Option<u32>) {
         self.router.set([
             ("bucket", bucket.map(|bucket| bucket.to_string())),
@@ -69,7 +69,7 @@ impl StepLook {
     }
 }
 
-/// The view.
+/// Creates the view.
 #[component]
 pub fn Buckets() -> impl IntoView {
     let router = expect_context::<Router>();
@@ -108,7 +108,7 @@ pub fn Buckets() -> impl IntoView {
     }
 }
 
-/// Fetches the step that is asked for: at once when it changes, and every [`FOLLOW`] while following.
+/// Fetches the requested step: immediately when it changes, and every [`FOLLOW`] while following.
 fn load(look: StepLook, live: Live, run: String) {
     let wanted = Kept::new(0u32);
     let fetch = move |step: Option<u64>| {
@@ -119,7 +119,7 @@ fn load(look: StepLook, live: Live, run: String) {
         });
         async move {
             let answer = api::waterfall(&run, step).await;
-            // A later wish makes this answer worthless; a view that is gone has no wishes.
+            // A later request makes this answer obsolete. A view that is gone has no requests.
             if mine.is_none() || wanted.try_get() != mine {
                 return;
             }
@@ -136,7 +136,7 @@ fn load(look: StepLook, live: Live, run: String) {
     let first = fetch.clone();
     Effect::new(move |last: Option<Option<u64>>| {
         let (step, alive) = (look.step.get(), live.link.get() == Link::Live);
-        // Again when the server is back, if it was away at the time.
+        // Fetch again when the server is back, if it was unreachable before.
         if last != Some(step) || (alive && look.error.with_untracked(Option::is_some)) {
             spawn_local(first(step));
         }
@@ -166,7 +166,7 @@ fn toggle_follow(look: StepLook) {
     look.go_to(if look.step.get_untracked().is_none() { shown } else { None });
 }
 
-/// Goes to the step before or after the one that is shown.
+/// Selects the step before or after the one shown.
 fn neighbour(look: StepLook, live: Live, by: isize) {
     let shown = look
         .step
@@ -194,7 +194,7 @@ fn Controls(look: StepLook) -> impl IntoView {
                 let waterfall = &shown.as_ref()?.waterfall;
                 let bound = waterfall.clock_bound.iter().copied().fold(f64::NAN, f64::max);
                 let clocks = if bound.is_nan() {
-                    "clock bounds not known".into()
+                    "clock bounds unknown".into()
                 } else {
                     format!("clocks within {}", units::nanos(bound))
                 };
@@ -228,7 +228,7 @@ fn Controls(look: StepLook) -> impl IntoView {
                 </label>
                 <button aria-label="Next step" title="Next step (.)" on:click=act(move |_| neighbour(look, live, 1))>"›"</button>
             </div>
-            <div class="segments" role="group" aria-label="Newest or chosen">
+            <div class="segments" role="group" aria-label="Newest or selected step">
                 <button
                     data-testid="follow"
                     aria-pressed=text(move || look.step.get().is_none().to_string())

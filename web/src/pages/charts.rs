@@ -1,4 +1,4 @@
-//! Step ledger, step time and throughput over steps: three charts, one range, one crosshair.
+//! Three charts over steps with a common range and crosshair: step ledger, step time and throughput.
 
 use leptos::prelude::*;
 use units::fixed;
@@ -21,7 +21,7 @@ use crate::widgets::{Swatch, Tip, Views as _, legend};
 const MARGINS: Margins = Margins { left: 64.0, right: 12.0, top: 8.0, bottom: 8.0 };
 const WITH_STEPS: Margins = Margins { bottom: 24.0, ..MARGINS };
 
-/// A column of [`Steps`] that is a line.
+/// A column of [`Steps`] that is drawn as a line.
 #[derive(Clone, Copy)]
 struct Lined {
     title: &'static str,
@@ -56,7 +56,7 @@ const THROUGHPUT: Lined = Lined {
     height: 132.0,
 };
 
-/// The three charts.
+/// Creates the three charts.
 #[component]
 pub fn Charts() -> impl IntoView {
     let live = expect_context::<Live>();
@@ -88,7 +88,7 @@ pub fn Charts() -> impl IntoView {
     }
 }
 
-/// Following, or everything.
+/// Creates the buttons that show the newest steps or all steps.
 #[component]
 pub fn RangeButtons() -> impl IntoView {
     let range = expect_context::<Range>();
@@ -101,12 +101,12 @@ pub fn RangeButtons() -> impl IntoView {
             >
                 "Newest"
             </button>
-            <button title="Every kept step (Shift + F)" on:click=act(move |_| range.show_all())>"All"</button>
+            <button title="All stored steps (Shift + F)" on:click=act(move |_| range.show_all())>"All"</button>
         </div>
     }
 }
 
-/// The value at the top of an axis: two in a hundred steps may lie above it, and then the chart says so.
+/// Returns the value at the top of an axis. Two in a hundred steps may exceed it, and the chart then says so.
 fn top(values: &[f32]) -> f64 {
     ticks::ceiling(f64::from(measure::exceeded_by(values, 2)) * 1.1)
 }
@@ -143,7 +143,7 @@ fn Ledger() -> impl IntoView {
     };
     let on_gesture = move |gesture: Gesture, size: Size| {
         place.set(match gesture {
-            // As tall as the chart: it stays at the top.
+            // The tooltip is as tall as the chart, so it stays at the top.
             Gesture::Move { x, .. } if x >= 0.0 => Some(MARGINS.place(x, -MARGINS.top, size)),
             _ => None,
         });
@@ -186,7 +186,7 @@ fn Ledger() -> impl IntoView {
     };
     view! {
         <Plot
-            label="Step ledger over steps, stacked by part; the table below has the same per rank"
+            label="Step ledger over steps, stacked by part; the table below has one row per rank"
             testid="chart-ledger" height=derived(move || 216.0 * stretch.get()) margins=MARGINS draw=Box::new(draw) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)
         >
             <Tip place=place>{tip}</Tip>
@@ -254,7 +254,7 @@ fn LineChart(lined: Lined) -> impl IntoView {
     }
 }
 
-/// Moves the shared pointer. True when the gesture was that.
+/// Moves the shared crosshair. Returns true if the gesture was a movement.
 fn hover(range: Range, live: Live, gesture: &Gesture, size: Size) -> bool {
     let step = match *gesture {
         Gesture::Move { x, .. } if (0.0..size.width).contains(&x) => {
@@ -274,7 +274,7 @@ fn crosshair(pen: &Pen, size: Size, view: Span, cursor: Cursor) {
     }
 }
 
-/// Says how far values go that lie above the axis.
+/// Writes the largest value, if values exceed the axis.
 fn beyond(pen: &Pen, size: Size, top: f64, largest: f64, text: &str) {
     if largest > top {
         let text = format!("▲ up to {text}");

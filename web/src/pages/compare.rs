@@ -1,4 +1,4 @@
-//! Two runs side by side: which is faster, by how much, and which part of the step explains it.
+//! The comparison view: which of two runs is faster, by how much, and which part of the step explains it.
 
 use std::sync::Arc;
 
@@ -21,18 +21,18 @@ use crate::route::Router;
 use crate::theme::Theme;
 use crate::xy::Xy;
 
-/// Two runs, the first of them the baseline.
+/// Two runs. The first is the baseline.
 #[derive(PartialEq)]
 struct Both {
     comparison: Comparison,
-    /// Step times of each that are no shadow steps, in nanoseconds, smallest first.
+    /// The step times of each run without shadow steps, in nanoseconds, smallest first.
     nanos: [Vec<f32>; 2],
 }
 
-/// What was chosen: nothing, or what came of it.
+/// The selection: nothing, or the result of a comparison.
 type Chosen = Option<Result<Arc<Both>, String>>;
 
-/// The view.
+/// Creates the view.
 pub fn comparison() -> AnyView {
     let router = expect_context::<Router>();
     let answered = Var::new(Chosen::None);
@@ -85,7 +85,7 @@ pub fn comparison() -> AnyView {
             {shown("page", content)}
             <section class="panel" aria-label="Step times" class:hidden=flag(move || both.get().is_none())>
                 <div class="panel-head">
-                    <h2>"Step times"<small>" how often a step took so long; shadow steps are left out"</small></h2>
+                    <h2>"Step times"<small>" distribution of both runs, without shadow steps"</small></h2>
                     <span class="grow"></span>
                     <button class="quiet" on:click=act(save_png)>"PNG"</button>
                 </div>
@@ -117,14 +117,14 @@ fn swap(router: Router) {
     router.set([("a", b), ("b", a)]);
 }
 
-/// A list to choose a run from.
+/// Creates a list from which a run is chosen.
 fn choice(key: &'static str, name: &'static str) -> AnyView {
     let (live, router) = (expect_context::<Live>(), expect_context::<Router>());
     let known = memo(move || {
         let runs = live.runs.get().unwrap_or_default();
         let mut known: Vec<(String, String)> =
             runs.into_iter().map(|run| (run.run.to_string(), run.name)).collect();
-        // A link names a run before the list is here.
+        // A link may name a run before the list has loaded.
         if let Some(chosen) = router.param(key)
             && !known.iter().any(|(run, _)| *run == chosen)
         {
@@ -165,7 +165,7 @@ fn answers(html: Html, comparison: &Comparison) -> Html {
         .raw("<ul class=caveats data-testid=caveats>")
         .each(&comparison.caveats, |html, line| html.el("li", line))
         .raw("</ul><div class=grounds>");
-    let html = list(html, "Verdicts that are gone", "evidence", &comparison.verdicts_gone);
+    let html = list(html, "Verdicts only in the baseline", "evidence", &comparison.verdicts_gone);
     let html = list(html, "New verdicts", "counter-evidence", &comparison.verdicts_new);
     let html = html.raw("</div></section><div class=halves>");
     let html = table(html, "Figures", "compared-figures", comparison, &comparison.figures, false);
@@ -182,8 +182,8 @@ fn table(html: Html, title: &str, testid: &str, runs: &Comparison, rows: &[Compa
         .el("th scope=col class=\"number run-id\"", runs.a.as_str())
         .el("th scope=col class=\"number run-id\"", runs.b.as_str())
         .raw("<th scope=col class=number>Difference</th>")
-        .raw("<th scope=col class=number title=\"How large a difference chance alone makes\">Noise</th>")
-        .raw("<th scope=col>Judged</th></tr></thead><tbody>");
+        .raw("<th scope=col class=number title=\"The largest difference that chance alone usually makes\">Noise</th>")
+        .raw("<th scope=col>Judgment</th></tr></thead><tbody>");
     head.each(rows.iter().enumerate(), |html, (at, row)| {
         let html = html.raw("<tr><th scope=row>");
         let html = if parts { html.swatch(palette::part(Part::ALL[at])) } else { html };
@@ -211,12 +211,12 @@ fn written(unit: Unit, value: Option<f64>) -> String {
     match unit {
         Unit::Nanos => units::nanos(value),
         Unit::Ratio => units::percent(value),
-        // What a sample is differs from job to job; the caveats say so.
+        // Jobs may count different units as samples. The caveats say so.
         Unit::PerSecond => units::rate(value, "per second"),
     }
 }
 
-/// Of shares in points, of the rest in percent of the first run's.
+/// Formats a difference: in points for shares, otherwise in percent of the first run's value.
 fn difference(row: &Compared) -> String {
     let Some(difference) = row.difference else { return "—".into() };
     match row.unit {

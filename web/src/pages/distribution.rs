@@ -1,4 +1,4 @@
-//! How the step times of two runs are distributed, over each other.
+//! The distributions of the step times of two runs, in one chart.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use wire::ids::RunId;
 
 use crate::xy::{Hit, Ink, Mark, Picture, Shown};
 
-/// Bins across the chart.
+/// The number of bins across the chart.
 const BINS: usize = 60;
-/// The shortest and the longest of so many steps lie off the chart: one odd step must not flatten the rest.
+/// One in this many steps is off the chart at either end: one extreme step must not flatten the rest.
 const ODD: usize = 200;
-/// The first run is what is compared with, the second what is looked at.
+/// The colors of the runs: the first is the baseline, the second the compared run.
 const INKS: [Ink; 2] = [Ink::Muted, Ink::Accent];
 
-/// A staircase for each run; its step times are sorted.
+/// Creates a step function for each run. The step times must be sorted.
 pub fn distribution(runs: &[(&RunId, &[f32]); 2]) -> Shown {
     if runs.iter().any(|(_, nanos)| nanos.is_empty()) {
-        return Err("One of the two has no steps that are kept.".into());
+        return Err("One of the runs has no stored steps.".into());
     }
     let ends = |nanos: &[f32]| {
         let odd = nanos.len() / ODD;

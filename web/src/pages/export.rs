@@ -1,4 +1,4 @@
-//! What can be taken along: steps for other tools, the report for people.
+//! The export dialog: steps for other tools, and the report.
 
 use leptos::prelude::*;
 
@@ -11,15 +11,15 @@ use crate::live::Live;
 use crate::range::Range;
 use crate::widgets::dialog;
 
-/// Steps that are exported at most, as many as the server takes when none are named: a trace of more is hard to read.
-/// The command line has no such bound.
-const MOST_STEPS: u64 = 50;
+/// The largest number of exported steps. The server uses the same number if a request names no steps, because a trace
+/// of more steps is hard to read. The command line has no such limit.
+const MAX_STEPS: u64 = 50;
 
-/// (what, its name in the address, what it is good for)
+/// Formats of steps: name, name in the URL, use.
 const STEPS: [(&str, &str, &str); 4] = [
-    ("Perfetto trace", "perfetto", "a process per rank, arrows join a collective: ui.perfetto.dev"),
-    ("Chrome trace", "chrome", "the shape of PyTorch's profiler: HolisticTraceAnalysis, chrome://tracing"),
-    ("Parquet", "parquet", "one row a bucket, step and rank: DuckDB, Polars, Spark"),
+    ("Perfetto trace", "perfetto", "one process per rank, arrows along collectives; for ui.perfetto.dev"),
+    ("Chrome trace", "chrome", "PyTorch's trace format; for HolisticTraceAnalysis, chrome://tracing"),
+    ("Parquet", "parquet", "one row per bucket, step and rank; for DuckDB, Polars, Spark"),
     ("CSV", "csv", "the same rows as text"),
 ];
 const REPORTS: [(&str, &str, &str); 2] = [
@@ -27,7 +27,7 @@ const REPORTS: [(&str, &str, &str); 2] = [
     ("Markdown", "markdown", "to paste into a ticket or a chat"),
 ];
 
-/// The dialog; `open` says whether it is there.
+/// Creates the dialog, which is shown while `open` is true.
 pub fn export(open: Var<bool>) -> AnyView {
     let (live, range, run) = (expect_context::<Live>(), expect_context::<Range>(), expect_context::<RunId>());
     keys::global(move |key| {
@@ -39,20 +39,19 @@ pub fn export(open: Var<bool>) -> AnyView {
     });
     let content = text(move || {
         if !open.get() {
-            // Nobody looks, and steps come twenty times a second.
+            // A hidden dialog must not be updated, because steps arrive twenty times per second.
             return String::new();
         }
         live.drawn.track();
         let (run, steps) = (run.get(), newest_in_view(live, range));
         let which = steps.map_or_else(
             || "The newest steps.".into(),
-            |(first, last)| format!("Steps {first} to {last}: the newest in view, {MOST_STEPS} at most."),
+            |(first, last)| format!("Steps {first} to {last}: the newest in view, at most {MAX_STEPS}."),
         );
-        let html =
-            Html::default().raw("<section><h3>Steps, for other tools</h3>").el("p class=below", &which);
+        let html = Html::default().raw("<section><h3>Steps for other tools</h3>").el("p class=below", &which);
         let html = links(html, STEPS, |format| api::export_url(&run, format, steps));
-        let html = html.raw("<section><h3>The report, for people</h3>");
-        let html = html.el("p class=below", "What this page says of the run, in words and tables.");
+        let html = html.raw("<section><h3>Report</h3>");
+        let html = html.el("p class=below", "The verdicts and figures of this run, as text and tables.");
         links(html, REPORTS, |form| api::report_url(&run, form, range.at.get())).done()
     });
     dialog("export-dialog", "Export", open, content)
@@ -63,7 +62,7 @@ fn newest_in_view(live: Live, range: Range) -> Option<(u64, u64)> {
     live.steps.with(|steps| {
         let shown = &steps.step[steps.rows_in(view)];
         let last = *shown.last()?;
-        Some((shown.first()?.max(&(last + 1).saturating_sub(MOST_STEPS)).to_owned(), last))
+        Some((shown.first()?.max(&(last + 1).saturating_sub(MAX_STEPS)).to_owned(), last))
     })
 }
 

@@ -1,4 +1,4 @@
-//! The key figures of a run, always in the same places.
+//! The key figures of a run, always in the same order.
 
 use leptos::prelude::*;
 use units::signed;
@@ -9,7 +9,7 @@ use crate::html::{Html, shown};
 use crate::live::Live;
 use crate::widgets::{figure, reason};
 
-/// The strip of figures.
+/// Creates the strip of figures.
 pub fn figures() -> AnyView {
     let live = expect_context::<Live>();
     let content = text(move || {
@@ -21,7 +21,7 @@ pub fn figures() -> AnyView {
     shown("", content)
 }
 
-/// A figure is read from the report; until that is here, it is not known.
+/// Appends the figures of the report. A figure is missing until the report has arrived.
 fn strip(html: Html, report: Option<&Report>) -> Html {
     let read = |of: fn(&Report) -> Result<String, String>| report.map_or_else(|| Err(String::new()), of);
     let below = |of: fn(&Report) -> String| report.map(of).unwrap_or_default();
@@ -30,7 +30,7 @@ fn strip(html: Html, report: Option<&Report>) -> Html {
         (
             "step-time",
             "Step time, mean",
-            "mean time from one observed step to the next: what costs are shares of",
+            "mean time from one observed step to the next; costs are shares of it",
         ),
         read(|r| r.period_ns.map(units::nanos).ok_or_else(|| reason(r, "step_time"))),
         &below(|r| {
@@ -59,7 +59,7 @@ fn strip(html: Html, report: Option<&Report>) -> Html {
     );
     let html = figure(
         html,
-        ("efficiency", "Efficiency, implied", "mean over ranks of useful compute / step time"),
+        ("efficiency", "Efficiency, implied", "mean over ranks of compute time / mean step time"),
         read(|r| {
             let implied = r.scaling_efficiency.implied.map(units::percent);
             implied.ok_or_else(|| reason(r, "scaling_efficiency"))
@@ -74,7 +74,7 @@ fn strip(html: Html, report: Option<&Report>) -> Html {
         (
             "overhead",
             "Own overhead",
-            "median of observed step / neighbouring shadow step - 1, with its 95 % interval",
+            "median of (observed step / neighboring shadow step) - 1, with its 95 % interval",
         ),
         read(overhead),
         &below(|r| r.own_overhead.map(|o| interval(&o)).unwrap_or_default()),
@@ -84,7 +84,7 @@ fn strip(html: Html, report: Option<&Report>) -> Html {
         ("drops", "Records dropped", "records that an agent lost, by reason"),
         read(|r| Ok(units::count(dropped(r)))),
         &below(|r| match r.drops.len() {
-            0 => "nothing was lost".into(),
+            0 => "no records lost".into(),
             ranks => format!("on {ranks} ranks"),
         }),
     )
@@ -94,7 +94,7 @@ fn dropped(report: &Report) -> u64 {
     report.drops.iter().flat_map(|rank| &rank.drops).map(|drop| drop.count).sum()
 }
 
-/// A cost that cannot be told from nothing is not shown as a figure.
+/// Returns the own overhead; an error with the interval if it is within noise.
 fn overhead(report: &Report) -> Result<String, String> {
     let overhead = report.own_overhead.ok_or_else(|| reason(report, "own_overhead"))?;
     if overhead.low <= 0.0 && overhead.high >= 0.0 {
@@ -103,14 +103,14 @@ fn overhead(report: &Report) -> Result<String, String> {
     Ok(signed_percent(overhead.ratio))
 }
 
-/// An interval in words.
+/// Formats the interval of the own overhead.
 pub fn interval(overhead: &OwnOverhead) -> String {
     // A number and its unit stay on one line.
     let [low, high] = [overhead.low, overhead.high].map(|end| signed_percent(end).replace(' ', "\u{a0}"));
     format!("{low} to {high}, {} pairs", overhead.pairs)
 }
 
-/// Overhead may be below zero, which is noise; the sign says so.
+/// Formats a share in percent with its sign. A negative overhead is noise.
 pub fn signed_percent(ratio: f64) -> String {
     format!("{} %", signed(ratio * 100.0, 2))
 }

@@ -1,4 +1,5 @@
-//! How far the figures can be trusted: who reports, what was lost, how well clocks agree, what recording costs.
+//! The Health view, which shows how far the figures can be trusted: which ranks report, what was lost, how well clocks
+//! agree, and what recording costs.
 
 use leptos::prelude::*;
 use units::fixed;
@@ -13,7 +14,7 @@ use crate::live::{Live, RunView};
 use crate::table::{Column, Rows, table};
 use crate::widgets::{figure, reason};
 
-/// The view.
+/// Creates the view.
 pub fn health() -> AnyView {
     let live = expect_context::<Live>();
     let content = text(move || {
@@ -28,7 +29,7 @@ pub fn health() -> AnyView {
     .into_any()
 }
 
-/// Why the run does not move, when it does not.
+/// Appends the hang, if there is one.
 fn hang(html: Html, report: &Report) -> Html {
     let Some(hang) = &report.hang else { return html };
     let ranks: Vec<String> = hang.ranks.iter().map(ToString::to_string).collect();
@@ -44,18 +45,18 @@ fn hang(html: Html, report: &Report) -> Html {
 fn facts(html: Html, run: &RunView, now: f64) -> Html {
     let (report, summary) = (&run.report, &run.summary);
     let over = matches!(summary.state, RunState::Completed | RunState::Failed);
-    // Two clocks: the browser's may run behind the server's.
+    // The browser's clock may be behind the server's.
     let age = units::clock(((now - summary.last_seen_unix_millis as f64) / 1000.0).max(0.0));
     let silent = summary.ranks_expected.saturating_sub(summary.ranks_reporting);
     let html = figure(
         html.raw("<dl class=figures data-testid=health>"),
-        ("reporting", "Ranks reporting", "ranks heard from in the last ten seconds, of those the run has"),
+        ("reporting", "Ranks reporting", "ranks that sent data in the last ten seconds, of all ranks"),
         Ok(format!("{} of {}", summary.ranks_reporting, summary.ranks_expected)),
-        &if silent == 0 { "all of them".into() } else { format!("{silent} silent") },
+        &if silent == 0 { "all ranks".into() } else { format!("{silent} silent") },
     );
     let html = figure(
         html,
-        ("staleness", "Age of the data", "time since the last batch came"),
+        ("staleness", "Age of the data", "time since the last batch arrived"),
         Ok(if over { format!("{age} ago") } else { age }),
         if over { "the run has ended" } else { "since the last batch of any rank" },
     );
@@ -81,21 +82,22 @@ fn facts(html: Html, run: &RunView, now: f64) -> Html {
         (
             "health-overhead",
             "Own overhead",
-            "median of observed step / neighbouring shadow step - 1, with its 95 % interval",
+            "median of (observed step / neighboring shadow step) - 1, with its 95 % interval",
         ),
         overhead.map(|o| signed_percent(o.ratio)).ok_or_else(|| reason(report, "own_overhead")),
         &overhead.map(|o| format!("95 %: {}", interval(&o))).unwrap_or_default(),
     );
     figure(
         html,
-        ("health-drops", "Records lost", "records that agents could not keep or deliver"),
+        ("health-drops", "Records lost", "records that agents could not store or deliver"),
         Ok(units::count(DropReason::ALL.map(|why| lost(report, why)).iter().sum())),
         &lost_where(report),
     )
     .raw("</dl>")
 }
 
-/// Beside what agents lost, batches may be missing that a server refused, or that a disk damaged.
+/// Describes where records were lost. In addition to the agents' losses, a server may have refused batches, or a disk
+/// may have damaged them.
 fn lost_where(report: &Report) -> String {
     let server_lacks =
         ["stored_batches", "refused_batches"].iter().any(|name| report.missing.contains_key(*name));
@@ -105,7 +107,7 @@ fn lost_where(report: &Report) -> String {
         ranks => format!("by agents of {ranks} ranks"),
     };
     if server_lacks {
-        format!("{of_agents}; the server lacks batches, see Missing figures")
+        format!("{of_agents}; batches are missing on the server, see Missing figures")
     } else {
         of_agents
     }
@@ -121,7 +123,7 @@ fn worst_drift(report: &Report) -> Option<(u32, f64)> {
     known.map(|clock| (clock.rank.0, clock.drift_ppb)).max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))
 }
 
-/// Parts per billion; a clock of a usual machine is off by some parts per million.
+/// Formats a drift given in parts per billion. The clock of a usual machine is off by some parts per million.
 fn written_drift(ppb: f64) -> String {
     let sign = if ppb > 0.0 { "+" } else { "" };
     if ppb.abs() < 1000.0 {

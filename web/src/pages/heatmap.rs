@@ -1,4 +1,4 @@
-//! The rank x step heatmap: drawn from tiles, with the shared crosshair and the selected cell.
+//! The rank x step heatmap, drawn from tiles, with the shared crosshair and the selected cell.
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -23,30 +23,30 @@ use crate::tiles::{Tiles, View};
 use crate::widgets::{Place, Tip};
 
 const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 4.0, bottom: 24.0 };
-/// Few ranks get tall rows, many share what height there is.
+/// The height of a row for few ranks. Many ranks share the available height.
 const ROW_PIXELS: f64 = 26.0;
 const HEIGHT_PIXELS: (f64, f64) = (320.0, 640.0);
-/// One cannot zoom into fewer ranks than this.
+/// The smallest number of ranks to which the heatmap can zoom.
 const MIN_RANKS: f64 = 4.0;
 
-/// What the heatmap is drawn from.
+/// The state of the heatmap.
 #[derive(Clone, Copy)]
 struct Map {
     look: Look,
     live: Live,
     range: Range,
     tiles: Tiles,
-    /// How many ranks there are.
+    /// The number of ranks.
     ranks: Memo<usize>,
-    /// Visible ranks, when not all of them.
+    /// The visible ranks, if not all are.
     zoomed: Var<Option<Span>>,
-    /// Visible ranks.
+    /// The visible ranks.
     rows: Memo<Span>,
-    /// Where the pointer's tooltip is.
+    /// The place of the tooltip.
     place: Var<Option<Place>>,
 }
 
-/// The heatmap.
+/// Creates the heatmap.
 #[component]
 pub fn Heatmap(look: Look, tiles: Tiles, end: Memo<f32>) -> impl IntoView {
     let live = expect_context::<Live>();
@@ -79,7 +79,7 @@ pub fn Heatmap(look: Look, tiles: Tiles, end: Memo<f32>) -> impl IntoView {
         inner + MARGINS.top + MARGINS.bottom
     });
     let label = move || {
-        format!("{} of every rank over steps; the table below has one step", look.measure.get().name())
+        format!("{} of every rank over steps; the table below lists one step", look.measure.get().name())
     };
     let run = expect_context::<RunId>();
     let tip = move || map.describe();
@@ -178,7 +178,7 @@ impl Map {
         })
     }
 
-    /// The kept (step, rank) at a pixel.
+    /// Returns the stored (step, rank) at a pixel.
     fn cell(self, x: f64, y: f64, size: Size) -> Option<(u64, u32)> {
         let inside = (0.0..size.width).contains(&x) && (0.0..size.height).contains(&y);
         let view = untrack(|| self.range.view());
@@ -190,7 +190,8 @@ impl Map {
         (inside && kept).then_some((step, rank))
     }
 
-    /// Selects a cell; of one that covers several steps or ranks the largest, once the server has said which.
+    /// Selects a cell. If the cell covers several steps or ranks, the server is asked for the largest value among them,
+    /// which is then selected.
     fn select(self, at: Option<(u64, u32)>, run: RunId) {
         self.look.select(at);
         let Some((step, rank)) = at else { return };
@@ -207,7 +208,7 @@ impl Map {
                 tile.step + (at / tile.rows as usize) as u64 * u64::from(tile.per_column),
                 tile.rank + (at % tile.rows as usize) as u32 * tile.per_row,
             );
-            // Another choice may have been made by now.
+            // Another cell may have been selected by now.
             if look.step.try_get_untracked() == Some(Some(step)) {
                 look.select(Some(found));
             }
@@ -224,7 +225,7 @@ impl Map {
         true
     }
 
-    /// Says when a pixel is more than one cell.
+    /// Describes the cells, if one covers several steps or ranks.
     fn level(self) -> String {
         if let Some(error) = self.tiles.error.get() {
             return error;
@@ -275,7 +276,7 @@ impl Map {
     }
 }
 
-/// Arrow keys move the selection, to the newest step of rank 0 where there is none.
+/// Moves the selection by an arrow key. Without a selection, selects the newest step of rank 0.
 fn arrow(look: Look, live: Live, range: Range, key: &str) -> bool {
     let (by_step, by_rank) = match key {
         "ArrowLeft" => (-1, 0),

@@ -1,4 +1,4 @@
-//! How the latencies of a bucket are distributed: waits and transfers over each other.
+//! The distribution of the latencies of a bucket: waits and transfers in one chart.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::xy::{Hit, Ink, Mark, Picture, Shown, Xy};
 const WAIT: palette::Rgba = palette::part(Part::ExposedWait);
 const TRANSFER: palette::Rgba = palette::part(Part::ExposedTransfer);
 
-/// The selected bucket's latencies over the observed steps, or those of all buckets.
+/// Creates the chart of the selected bucket's latencies over the observed steps, or of all buckets' latencies.
 pub fn latencies(look: StepLook) -> AnyView {
     let live = expect_context::<Live>();
     let theme = expect_context::<Theme>();
     let picture = derived(move || {
-        let Some(shown) = live.run.get() else { return Err("Looking at the run…".into()) };
+        let Some(shown) = live.run.get() else { return Err("Loading the run…".into()) };
         picture(&shown.report.buckets, look.bucket.get())
     });
     let title = text(move || {
@@ -55,7 +55,7 @@ fn picture(buckets: &[BucketStats], bucket: Option<u32>) -> Shown {
     let first = used.clone().map(|histogram| histogram.first).min();
     let past = used.map(|histogram| histogram.first + histogram.transfers.len() as u32).max();
     let (Some(first), Some(past)) = (first, past) else {
-        return Err("No collective was measured yet.".into());
+        return Err("No collective has been measured yet.".into());
     };
     let mut counts = vec![(0u64, 0u64); (past - first) as usize];
     for histogram in histograms {
@@ -67,7 +67,7 @@ fn picture(buckets: &[BucketStats], bucket: Option<u32>) -> Shown {
     }
     let ends = |at: usize| {
         let bin = first + at as u32;
-        // The first bin holds all that is shorter, too.
+        // The first bin also holds all shorter latencies.
         (LatencyHistogram::begin(bin), LatencyHistogram::begin(bin + 1))
     };
     let bars = |read: fn(&(u64, u64)) -> u64| {

@@ -1,4 +1,4 @@
-//! The step ledger as a table: one line a rank.
+//! The step ledger as a table with one row per rank.
 
 use leptos::prelude::*;
 use wire::live::Part;
@@ -10,10 +10,10 @@ use crate::live::Live;
 use crate::route::{Router, Tab};
 use crate::table::{Column, Rows, table};
 
-/// Columns before those of the parts: rank, bar, step time.
+/// The number of columns before those of the parts: rank, bar, step time.
 const BEFORE_PARTS: usize = 3;
 
-/// The table.
+/// Creates the table.
 pub fn ledger_table() -> AnyView {
     let live = expect_context::<Live>();
     let run = expect_context::<RunId>();
@@ -52,7 +52,7 @@ pub fn ledger_table() -> AnyView {
     view! {
         <section class="panel" aria-label="Step ledger by rank">
             <div class="panel-head">
-                <h2>"Step ledger by rank"<small>" mean step and its shares, over the observed steps"</small></h2>
+                <h2>"Step ledger by rank"<small>" mean step time and the share of each part, over the observed steps"</small></h2>
             </div>
             {table("ledger-table", "Step ledger by rank".to_owned().into(), columns, rows)}
         </section>

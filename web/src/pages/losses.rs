@@ -1,4 +1,4 @@
-//! Where efficiency goes: a waterfall from the ideal step to the one that is measured.
+//! The loss ledger as a waterfall from the ideal step to the measured one.
 
 use leptos::prelude::*;
 use viz::palette::{self, Rgba};
@@ -11,14 +11,14 @@ use crate::html::{Html, shown};
 use crate::live::Live;
 use crate::widgets::reason;
 
-/// The panel.
+/// Creates the panel.
 pub fn losses() -> AnyView {
     let live = expect_context::<Live>();
     let content = text(move || {
         let html = Html::default().raw("<div class=panel-head><h2>Where efficiency goes");
         let Some(run) = live.run.get() else { return html.raw("</h2></div>").done() };
         let below = match run.report.loss_ledger.as_ref().map(|ledger| ledger.kind) {
-            Some(EfficiencyKind::Implied) => " implied: useful compute as a share of the step",
+            Some(EfficiencyKind::Implied) => " implied: compute as a share of the step",
             Some(EfficiencyKind::Measured) => " measured: against the baseline run",
             None => "",
         };
@@ -28,14 +28,14 @@ pub fn losses() -> AnyView {
         .into_any()
 }
 
-/// A loss has the colour of the part of the step it is time of.
+/// Returns the color of a loss: that of the part of the step in which the time is lost.
 fn colour(loss: Loss) -> Option<Rgba> {
     match loss {
         Loss::Imbalance | Loss::ExposedWait => Some(palette::part(Part::ExposedWait)),
         Loss::ExposedTransfer => Some(palette::part(Part::ExposedTransfer)),
         Loss::Input => Some(palette::part(Part::Input)),
         Loss::Other => Some(palette::part(Part::Other)),
-        // Compute is forward and backward together, which has no colour of its own.
+        // Compute is forward and backward together, which have no common color.
         Loss::ComputeDrift => None,
     }
 }
@@ -43,9 +43,9 @@ fn colour(loss: Loss) -> Option<Rgba> {
 fn means(loss: Loss) -> &'static str {
     match loss {
         Loss::ComputeDrift => "compute takes longer than in the baseline run",
-        Loss::Imbalance => "waiting for ranks that always have more to do",
-        Loss::ExposedWait => "waiting for whoever happened to be last",
-        Loss::ExposedTransfer => "transfers that nothing hides",
+        Loss::Imbalance => "waiting for ranks whose local work is longer in the mean",
+        Loss::ExposedWait => "waiting for whichever rank happens to be last",
+        Loss::ExposedTransfer => "transfers that compute does not hide",
         Loss::Input => "input and its copies to the device",
         Loss::Other => "time in no phase",
     }
@@ -63,7 +63,7 @@ fn ledger(html: Html, report: &Report) -> Html {
         left -= share;
         row(html, loss.name(), means(loss), share, left, colour(loss))
     });
-    let html = row(html, "residual", "what the losses leave unexplained", *residual, left - residual, None);
+    let html = row(html, "residual", "not explained by the losses", *residual, left - residual, None);
     let name = match kind {
         EfficiencyKind::Implied => "implied efficiency",
         EfficiencyKind::Measured => "measured efficiency",
@@ -71,7 +71,7 @@ fn ledger(html: Html, report: &Report) -> Html {
     total(html, name, *efficiency).raw("</tbody></table>")
 }
 
-/// Stands on the ground.
+/// Appends a row whose bar begins at 0.
 fn total(html: Html, name: &str, share: f64) -> Html {
     html.raw("<tr class=sum>")
         .el("th scope=row", name)
@@ -81,7 +81,7 @@ fn total(html: Html, name: &str, share: f64) -> Html {
         .raw("</td></tr>")
 }
 
-/// Hangs below the row before; `left` remains.
+/// Appends a row whose bar begins where the previous one ends; `left` remains.
 fn row(html: Html, name: &str, means: &str, share: f64, left: f64, colour: Option<Rgba>) -> Html {
     let html = html.raw("<tr title=\"").text(means).raw("\"><th scope=row>");
     let html = colour.into_iter().fold(html, Html::swatch);
@@ -94,7 +94,7 @@ fn row(html: Html, name: &str, means: &str, share: f64, left: f64, colour: Optio
 }
 
 fn signed_percent(share: f64) -> String {
-    // Minus as long as the plus, and no minus before a nought.
+    // The minus is as long as the plus, and 0 has none.
     match share {
         0.0 => "0 %".into(),
         s if s < 0.0 => format!("−{}", units::percent(-s)),

@@ -1,4 +1,4 @@
-//! The first view of a run: the verdict, then what proves it.
+//! The Overview of a run: the verdict, then the figures behind it.
 
 use leptos::prelude::*;
 
@@ -9,7 +9,7 @@ use super::losses::losses;
 use super::verdict::verdicts;
 use super::what_if::what_ifs;
 
-/// The view.
+/// Creates the view.
 pub fn overview() -> AnyView {
     view! {
         {verdicts()}

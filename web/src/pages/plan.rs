@@ -1,4 +1,4 @@
-//! How long a training takes, as a small form over the model of this run.
+//! The training plan: a form that estimates training time from the run's model.
 
 use analysis::plan::{Training, usual_efficiency};
 use leptos::prelude::*;
@@ -8,7 +8,7 @@ use crate::cells::{act, derived, text};
 use crate::html::{Html, shown};
 use crate::route::Router;
 
-/// A field of the form: its key in the address, its name, its unit, and what it holds at first.
+/// A field of the form: key in the address, name, unit, and initial value.
 struct Field {
     key: &'static str,
     name: &'static str,
@@ -24,7 +24,7 @@ const FIELDS: [Field; 5] = [
     Field { key: "world", name: "Ranks", unit: "", first: "1024" },
 ];
 
-/// The form and its answer.
+/// Creates the form and its answer.
 pub fn plan(answered: Answered) -> AnyView {
     let router = expect_context::<Router>();
     let value = move |at: usize| router.param(FIELDS[at].key).unwrap_or_else(|| FIELDS[at].first.into());
@@ -47,17 +47,17 @@ pub fn plan(answered: Answered) -> AnyView {
             .into_any()
         })
         .collect();
-    // The model knows some world sizes: the nearest one above is the careful one.
+    // The model covers some world sizes. The next larger one gives the more careful estimate.
     let efficiency = move |ranks: u32| {
         let known = answered.get().and_then(Result::ok);
         let known = known.and_then(|answer| answer.predictions.iter().find(|p| p.ranks >= ranks).copied());
         match known {
             Some(known) => {
-                (known.efficiency, format!("predicted for {} ranks", units::count(known.ranks.into())))
+                (known.efficiency, format!("predicted for {}", units::ranks(known.ranks)))
             }
             None => (
                 usual_efficiency(ranks),
-                "a usual one, 1 / (1 + 0.04 √ranks): this run has no model for it".into(),
+                "a typical one, 1 / (1 + 0.04 √ranks), because this run has no model for it".into(),
             ),
         }
     };
@@ -72,7 +72,7 @@ pub fn plan(answered: Answered) -> AnyView {
     let content = text(move || {
         let Some((plan, from)) = planned.get() else {
             return Html::default()
-                .el("p class=error role=status", "Every field holds a number above 0, such as 7e9.")
+                .el("p class=error role=status", "Every field needs a number above 0, such as 7e9.")
                 .done();
         };
         let figures = [
@@ -91,7 +91,7 @@ pub fn plan(answered: Answered) -> AnyView {
     });
     view! {
         <section class="panel" aria-label="Training plan">
-            <div class="panel-head"><h2>"How long a training takes"</h2></div>
+            <div class="panel-head"><h2>"Training time"</h2></div>
             <div class="form">{fields}</div>
             {shown("", content)}
         </section>

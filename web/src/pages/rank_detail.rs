@@ -1,4 +1,4 @@
-//! One rank's step in numbers, and all ranks of that step as a table.
+//! One step of one rank in numbers, and all ranks of that step as a table.
 
 use leptos::prelude::*;
 use viz::{measure, palette};
@@ -12,22 +12,22 @@ use crate::html::{Html, shown};
 use crate::route::Tab;
 use crate::table::{Column, Rows, table};
 
-/// The ledger of the selected rank and step, beside the median rank's.
+/// Creates the ledger of the selected rank and step, next to the median rank's.
 #[component]
 pub fn RankDetail(look: Look) -> impl IntoView {
     let run = expect_context::<RunId>();
     let selected = derived(move || look.step.get().zip(look.rank.get()));
     let content = text(move || {
         let Some((step, rank)) = selected.get() else {
-            let how = "Choose a cell: click it, or put the focus on the heatmap and use the arrow keys.";
+            let how = "Select a cell: click it, or focus the heatmap and use the arrow keys.";
             return say(how);
         };
         let here = look.ranks.get().filter(|ranks| ranks.step == step);
         match (here, look.error.get()) {
             (Some(ranks), _) if (rank as usize) < ranks.rank_nanos.len() => numbers(&ranks, rank as usize),
-            (Some(_), _) => say("This run has no such rank."),
+            (Some(_), _) => say("This run does not have that rank."),
             (None, Some(error)) => say(&error),
-            (None, None) => say("Fetching…"),
+            (None, None) => say("Loading…"),
         }
     });
     let heading = move || {
@@ -51,13 +51,13 @@ pub fn RankDetail(look: Look) -> impl IntoView {
     }
 }
 
-/// The ledger of one rank, in the order of [`Part::ALL`]; `None` when it is not known.
+/// Returns the ledger of one rank, in the order of [`Part::ALL`]; `None` if it is unknown.
 fn ledger(ranks: &StepRanks, rank: usize) -> Option<[f64; 8]> {
     let ledger: [f64; 8] = std::array::from_fn(|part| f64::from(ranks.parts[part][rank]));
     ledger.iter().all(|nanos| !nanos.is_nan()).then_some(ledger)
 }
 
-/// The middle rank, part by part: what a rank's step is held against.
+/// Returns the median of a part over ranks, with which a rank's step is compared.
 fn median(ranks: &StepRanks, part: usize) -> f64 {
     f64::from(measure::exceeded_by(&ranks.parts[part], 50))
 }
@@ -79,11 +79,11 @@ fn numbers(ranks: &StepRanks, rank: usize) -> String {
     let html = Html::default()
         .raw("<table class=ledger><thead><tr><th scope=col>Part</th><th scope=col class=number>Time</th>")
         .raw("<th scope=col class=number>Share</th>")
-        .raw("<th scope=col class=number title=\"Against the median rank of this step\">vs median</th></tr></thead><tbody>");
+        .raw("<th scope=col class=number title=\"Difference from the median rank of this step\">vs median</th></tr></thead><tbody>");
     let html = html.each(Part::ALL, |html, part| {
         let nanos = ledger[part as usize];
         let against = nanos - median(ranks, part as usize);
-        // A difference that matters is a hundredth of the step.
+        // A difference counts from a hundredth of the step.
         let more = if against > total / 100.0 { "td class=\"number more\"" } else { "td class=number" };
         html.raw("<tr><th scope=row>")
             .swatch(palette::part(part))
@@ -102,7 +102,7 @@ fn numbers(ranks: &StepRanks, rank: usize) -> String {
         .done()
 }
 
-/// All ranks of the selected step, or of the newest one.
+/// Creates the table of all ranks of the selected step, or of the newest one.
 #[component]
 pub fn StepTable(look: Look) -> impl IntoView {
     let count =

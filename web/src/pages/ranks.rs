@@ -1,4 +1,4 @@
-//! Rank x step, by colour: who is late, when, and at what.
+//! The Ranks view: which rank is late, when, and in which part of the step, as a heatmap of rank x step.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::theme::Theme;
 use crate::tiles::Tiles;
 use crate::widgets::Views as _;
 
-/// What is looked at, from the address.
+/// The selection of the view, from the address.
 #[derive(Clone, Copy)]
 pub struct Look {
     router: Router,
@@ -39,7 +39,7 @@ pub struct Look {
     pub rank: Memo<Option<u32>>,
     /// All ranks of the selected step, or of the newest one.
     pub ranks: Var<Option<Arc<StepRanks>>>,
-    /// Why they are not here.
+    /// The reason why they are missing.
     pub error: Var<Option<String>>,
 }
 
@@ -60,7 +60,7 @@ impl Look {
         }
     }
 
-    /// Selects a cell, or nothing.
+    /// Selects a cell, or clears the selection.
     pub fn select(&self, cell: Option<(u64, u32)>) {
         self.router.set([
             ("step", cell.map(|(step, _)| step.to_string())),
@@ -68,9 +68,9 @@ impl Look {
         ]);
     }
 
-    /// The figures of every rank in the step that the table shows.
+    /// Fetches the figures of every rank in the step that the table shows.
     fn fetch(self, live: Live, range: Range, run: RunId) {
-        // Once a second: a table that changes at every step cannot be read.
+        // The table changes once per second, because a table that changes with every step cannot be read.
         let wanted = memo(move || {
             live.now.track();
             if untrack(|| self.ranks.with(Option::is_none)) {
@@ -101,7 +101,7 @@ impl Look {
     }
 }
 
-/// The view.
+/// Creates the view.
 #[component]
 pub fn Ranks() -> impl IntoView {
     let (router, range) = (expect_context::<Router>(), expect_context::<Range>());
@@ -115,7 +115,7 @@ pub fn Ranks() -> impl IntoView {
         }
         _ => range.key(key),
     });
-    // A link to a step shows that step, once it is here.
+    // A link to a step shows that step once it has arrived.
     let wanted = Kept::new(look.step.get_untracked());
     effect(move || {
         live.drawn.track();
@@ -147,8 +147,8 @@ fn Controls(look: Look, tiles: Tiles, end: Memo<f32>) -> impl IntoView {
     let pools = Reduce::ALL
         .map(|pool| {
             let title = match pool {
-                Reduce::Max => "A pixel shows the largest of its cells: nothing slow disappears",
-                Reduce::Mean => "A pixel shows the mean of its cells: single slow ones may disappear",
+                Reduce::Max => "A pixel shows the maximum of its cells: slow cells never disappear",
+                Reduce::Mean => "A pixel shows the mean of its cells: single slow cells may disappear",
             };
             view! {
                 <button
@@ -195,11 +195,11 @@ fn Controls(look: Look, tiles: Tiles, end: Memo<f32>) -> impl IntoView {
     .into_any()
 }
 
-/// Where the colours end, from what is visible.
+/// Returns the end of the color scale for the visible cells.
 fn scale(live: Live, range: Range, tiles: Tiles) -> Memo<f32> {
     memo(move || {
         let view = range.view();
-        // A hundredth of the step is not worth a colour.
+        // Differences below a hundredth of the step are not worth a color.
         let floor =
             live.steps.with(|steps| measure::exceeded_by(&steps.step_nanos[steps.rows_in(view)], 50) / 100.0);
         tiles.with(|tiles| {
@@ -214,7 +214,7 @@ fn scale(live: Live, range: Range, tiles: Tiles) -> Memo<f32> {
     })
 }
 
-/// The cells that are here, as a table.
+/// Formats the loaded cells as a CSV table.
 fn csv(look: Look, tiles: Tiles) -> String {
     let measure = look.measure.get_untracked();
     let reduce = look.reduce.get_untracked().name();

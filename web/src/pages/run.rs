@@ -1,4 +1,4 @@
-//! One run: its heading, its tabs, the view that is chosen.
+//! The page of one run: its heading, its tabs, and the selected view.
 
 use leptos::prelude::*;
 use wire::views::RunSummary;
@@ -15,18 +15,18 @@ use crate::range::Range;
 use crate::route::{Page, Router, Tab};
 use crate::widgets::{Views as _, state_chip};
 
-/// Which run the views below are about.
+/// The run that the views below show.
 #[derive(Clone, Copy)]
 pub struct RunId(Kept<String>);
 
 impl RunId {
-    /// The id as text.
+    /// Returns the id as text.
     pub fn get(&self) -> String {
         self.0.get()
     }
 }
 
-/// The page of one run.
+/// Creates the page of one run.
 #[component]
 pub fn Run(id: String) -> impl IntoView {
     let live = expect_context::<Live>();
@@ -61,13 +61,13 @@ pub fn Run(id: String) -> impl IntoView {
         <Show when=none>
             <section class="empty" data-testid="no-such-run">
                 <h1>"The server does not know the run "<code>{run.get()}</code></h1>
-                <p>"It may have been removed, or it runs against another server."</p>
+                <p>"It may have been removed, or it may report to another server."</p>
                 <p><a href="/">"All runs"</a></p>
             </section>
         </Show>
         <div class="page" class:hidden=none>
             <Heading tab=tab run=run />
-            // Scaling is about whole runs, and devices are as they are now: there is nothing to rewind.
+            // Scaling compares whole runs, and Devices shows the current state, so neither can be rewound.
             <div class:hidden=flag(move || matches!(tab.get(), Tab::Scaling | Tab::Devices))><Timeline /></div>
             {body}
         </div>
@@ -82,7 +82,7 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
         live.run.with(|run| run.as_ref().map(|run| read(&run.summary)).unwrap_or_default())
     };
     let exporting = Var::new(false);
-    // Until the run is known, nothing is said of it.
+    // Shows nothing until the run is known.
     let state = move || live.run.with(|run| run.as_ref().map(|run| run.summary.state));
     let name = move || match of(&|s| s.name.clone()) {
         name if name.is_empty() => run.get(),
@@ -93,7 +93,7 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
         let now = live.now.get();
         of(&|s| format!("started {}", units::ago((now - s.started_unix_millis as f64) / 1000.0)))
     };
-    // From the columns, which come up to twenty times a second; the report comes twice.
+    // Read from the columns, which arrive up to twenty times per second. The report arrives twice per second.
     let last_step = move || {
         live.drawn.track();
         let newest = live.steps.with(|steps| steps.step.last().copied());
@@ -110,7 +110,7 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
                 <span>{text(started)}</span>
             </span>
             <span class="grow"></span>
-            <button data-testid="export" title="Traces, tables, the report (E)" on:click=act(move |_| exporting.set(true))>
+            <button data-testid="export" title="Export traces, tables and the report (E)" on:click=act(move |_| exporting.set(true))>
                 "Export…"
             </button>
         </header>

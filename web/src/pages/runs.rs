@@ -11,7 +11,7 @@ use crate::live::Live;
 use crate::route::Router;
 use crate::widgets::state_chip;
 
-/// All runs, newest first.
+/// Creates the list of all runs, newest first.
 pub fn runs() -> AnyView {
     let live = expect_context::<Live>();
     keys::global(|key| match key {
@@ -22,7 +22,7 @@ pub fn runs() -> AnyView {
     let how_many = memo(move || live.runs.with(|runs| runs.as_ref().map(|runs| runs.is_empty())));
     part(move || {
         match how_many.get() {
-        None => view! { <section class="empty" aria-busy="true"><p class="quiet">"Looking for runs…"</p></section> }
+        None => view! { <section class="empty" aria-busy="true"><p class="quiet">"Loading runs…"</p></section> }
             .into_any(),
         Some(true) => no_runs(),
         Some(false) => list(live),
@@ -34,11 +34,11 @@ fn no_runs() -> AnyView {
     view! {
         <section class="empty" data-testid="empty">
             <h1>"No runs yet"</h1>
-            <p>"Start a training job under Paceline, in another terminal:"</p>
+            <p>"Start a training job with Paceline in another terminal:"</p>
             <pre><code>"paceline run -n 4 -- char_lm"</code></pre>
             <p class="quiet">
-                "It appears here within a second. So does a job with the reducer in it that another launcher starts with "
-                <code>"PACELINE_SERVER"</code>" set to this address and "<code>"PACELINE_RUN_ID"</code>" to a name."
+                "The run appears here within a second. To record a job with the reducer that another launcher starts, set "
+                <code>"PACELINE_SERVER"</code>" to this address and "<code>"PACELINE_RUN_ID"</code>" to a name."
             </p>
         </section>
     }
@@ -50,7 +50,7 @@ const HEAD: &str = "<table class=runs data-testid=runs-table><thead><tr>\
     <th scope=col>Started</th><th scope=col class=number>Ranks</th><th scope=col class=number>Steps</th>\
     <th scope=col class=number>Step time</th><th scope=col class=number>Throughput</th>\
     <th scope=col class=number>Overlap</th><th scope=col class=number \
-    title=\"Implied scaling efficiency: mean over ranks of useful compute / step time\">Efficiency<small> implied\
+    title=\"Implied scaling efficiency: mean over ranks of compute time / mean step time\">Efficiency<small> implied\
     </small></th><th scope=col>Worst verdict</th></tr></thead><tbody>";
 
 fn list(live: Live) -> AnyView {
@@ -66,7 +66,7 @@ fn list(live: Live) -> AnyView {
             .done()
     });
     let href = text(move || {
-        // The older of the two is what the newer one is held against; the list begins with the newest.
+        // The older of the two runs is the baseline. The list begins with the newest run.
         let runs = live.runs.get().unwrap_or_default();
         let picked = picked.get();
         let both =
@@ -75,8 +75,8 @@ fn list(live: Live) -> AnyView {
         format!("/compare?{}", names.join("&"))
     });
     let label = text(move || match picked.with(Vec::len) {
-        2 => "Compare the two".into(),
-        1 => "Choose one more to compare".into(),
+        2 => "Compare the two runs".into(),
+        1 => "Select one more run to compare".into(),
         _ => "Compare runs".into(),
     });
     let click = act(move |event: leptos::ev::MouseEvent| {
@@ -109,7 +109,7 @@ fn list(live: Live) -> AnyView {
     .into_any()
 }
 
-/// Two at most are compared: the first that was ticked gives way.
+/// Toggles the selection of a run. At most two are selected: a third replaces the first.
 fn toggle(picked: &mut Vec<String>, id: String) {
     match picked.iter().position(|other| *other == id) {
         Some(at) => drop(picked.remove(at)),
@@ -136,7 +136,7 @@ fn row(html: Html, run: &RunSummary, now: f64, picked: &[String]) -> Html {
         ("Efficiency", or_dash(run.efficiency_implied.map(units::percent))),
     ];
     let hang = run.hang.as_ref().map(|hang| hang.sentence.clone());
-    // A run's id is safe in an attribute (wire::ids::RunId).
+    // A run id is safe in an attribute (wire::ids::RunId).
     html.raw(&format!(
         "<tr data-run={id}><td class=tick><button class=pick data-pick={id} aria-pressed={is_picked} "
     ))
@@ -156,7 +156,7 @@ fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "—".into())
 }
 
-/// Moves the focus to the next or previous run; Enter then opens it, since it is a link.
+/// Moves the focus to the next or previous run. Enter opens it, because it is a link.
 fn focus_row(down: bool) -> bool {
     let Ok(links) = document().query_selector_all("table.runs td.name a") else { return false };
     let links: Vec<web_sys::HtmlElement> =

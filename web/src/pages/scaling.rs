@@ -1,4 +1,5 @@
-//! How the job scales: measured over its runs, predicted from its model, and what buckets of another size would do.
+//! The Scaling view: efficiency measured over the runs of a job and predicted from its model, and the predicted effect
+//! of other bucket sizes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,19 +23,19 @@ use crate::live::Live;
 use crate::theme::Theme;
 use crate::xy::{Hit, Ink, Mark, Picture, Shown, Xy};
 
-/// A live run's answer is asked for again this often.
+/// The interval at which the answer for a live run is requested again.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// What the server answered, or why it did not.
+/// The server's answer, or the reason why there is none.
 pub type Answered = Var<Option<Result<Arc<Answer>, String>>>;
 
-/// The view.
+/// Creates the view.
 pub fn scaling() -> AnyView {
     let answered: Answered = Var::new(None);
     fetch(answered, expect_context::<Live>(), expect_context::<RunId>());
     let of = move |read: fn(&Answer) -> Shown| {
         derived(move || match answered.get() {
-            None => Err("Looking at the runs of this name…".into()),
+            None => Err("Loading the runs of this name…".into()),
             Some(Err(error)) => Err(error),
             Some(Ok(answer)) => read(&answer),
         })
@@ -57,7 +58,7 @@ pub fn scaling() -> AnyView {
             </div>
             <ul class="legend">
                 <li><i class="key dot-full" aria-hidden="true"></i>"measured, against the baseline"</li>
-                <li><i class="key dot-hollow" aria-hidden="true"></i>"implied: useful compute / step time"</li>
+                <li><i class="key dot-hollow" aria-hidden="true"></i>"implied: compute time / mean step time"</li>
                 <li><i class="key dashed" aria-hidden="true"></i>"predicted, with its error band"</li>
             </ul>
             <Xy label="Scaling efficiency against world size; the tables below have its numbers" testid="scaling-efficiency"
@@ -98,7 +99,7 @@ fn fetch(answered: Answered, live: Live, run: RunId) {
     let ask = move || {
         spawn_local(async move {
             let answer = api::scaling(&run.get()).await.map(Arc::new);
-            // The view may be gone, or an earlier answer better than this error.
+            // The view may be gone, and an error must not replace an earlier answer.
             let better = answer.is_ok() || !matches!(answered.try_get_untracked(), Some(Some(Ok(_))));
             if better && answered.try_get_untracked().is_some_and(|old| old.as_ref() != Some(&answer)) {
                 answered.set(Some(answer));
@@ -166,7 +167,7 @@ fn efficiency(answer: &Answer) -> Shown {
 
 fn efficiency_hits(answer: &Answer) -> Vec<Hit> {
     let of_point = |point: &ScalingPoint| {
-        let mut says = vec![format!("{} ranks: {}", units::count(point.ranks.into()), point.run)];
+        let mut says = vec![format!("{}: {}", units::ranks(point.ranks), point.run)];
         says.extend(point.measured.map(|e| format!("measured {}", units::percent(e))));
         says.extend(point.implied.map(|e| format!("implied {}", units::percent(e))));
         Some(Hit { at: (f64::from(point.ranks), point.measured.or(point.implied)?), says })
@@ -174,7 +175,7 @@ fn efficiency_hits(answer: &Answer) -> Vec<Hit> {
     let of_prediction = |p: &ScalingPrediction| Hit {
         at: (f64::from(p.ranks), p.efficiency),
         says: vec![
-            format!("{} ranks, predicted", units::count(p.ranks.into())),
+            format!("{}, predicted", units::ranks(p.ranks)),
             format!(
                 "{} ({} to {})",
                 units::percent(p.efficiency),
@@ -211,7 +212,7 @@ fn model(answer: &Answer) -> Shown {
             format!("fitted {}, residual {residual}", units::nanos(line(bytes).1)),
         ],
     };
-    // Nothing was measured below the smallest payload.
+    // There are no measurements below the smallest payload.
     let fitted = vec![line(least.min(most)), line(most)];
     let extended = vec![line(0.0), line(least.min(most))];
     Ok(Arc::new(Picture {
@@ -231,12 +232,12 @@ fn model(answer: &Answer) -> Shown {
 fn fit(answer: &Answer) -> String {
     answer.comm_model.as_ref().map_or_else(String::new, |model| {
         format!(
-            "{} to begin, then {}; half of the points lie within {} of the line.",
+            "Latency {}, bandwidth {}; half of the points are within {} of the line.",
             units::nanos(model.alpha_seconds * 1e9),
             if model.beta_seconds_per_byte > 0.0 {
                 units::rate(1.0 / model.beta_seconds_per_byte, "B/s")
             } else {
-                "no cost a byte".into()
+                "unlimited".into()
             },
             units::nanos(model.residual_seconds * 1e9)
         )
@@ -253,7 +254,7 @@ fn caps(answer: &Answer) -> Shown {
         .iter()
         .fold((f64::MAX, 0.0f64), |(least, most), point| (least.min(point.1), most.max(point.1)));
     let x = Axis::log(first.cap_bytes as f64 * 0.9, last.cap_bytes as f64 * 1.1, 2.0);
-    // Differences of some percent are what it is about: the axis does not begin at 0, and says so by its marks.
+    // The axis does not begin at 0, because differences of a few percent matter here. Its labels show this.
     let room = ((most - least) * 0.15).max(least * 0.005);
     let y = Axis::linear((least - room).max(0.0), most + room);
     let hits = answer.caps.iter().map(|cap| Hit {
@@ -290,11 +291,11 @@ fn baseline(answer: &Answer) -> String {
 
 fn error(answer: &Answer) -> String {
     answer.model_error.map_or_else(String::new, |error| {
-        format!(" at this run's own size the model is off by {} %", signed(error * 100.0, 1))
+        format!(" at this run's world size, the model is off by {} %", signed(error * 100.0, 1))
     })
 }
 
-/// What is written once there is an answer.
+/// Creates content that is rendered once the answer has arrived.
 fn written(answered: Answered, class: &'static str, write: fn(Html, &Answer) -> Html) -> AnyView {
     let content = text(move || match answered.get() {
         Some(Ok(answer)) => write(Html::default(), &answer).done(),
@@ -309,7 +310,7 @@ fn assumptions(html: Html, answer: &Answer) -> Html {
         .raw("</ul>")
 }
 
-/// Headings of a table.
+/// Appends the headings of a table.
 fn headings(html: Html, names: &[&str]) -> Html {
     html.raw("<thead><tr>")
         .each(names, |html, name| html.el("th scope=col class=number", name))

@@ -1,4 +1,4 @@
-//! What the server writes, since all of it is only shown: it costs the page a fetch and no code.
+//! Read-only parts of the page that the server renders. They cost the dashboard a request and no code.
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -10,16 +10,16 @@ use crate::html::shown;
 use crate::live::Live;
 use crate::range::Range;
 
-/// The part of this name.
+/// Creates the part with this name.
 pub fn served(name: &'static str) -> AnyView {
     let (live, run, range) = (expect_context::<Live>(), expect_context::<RunId>(), expect_context::<Range>());
     let content = Var::new(String::new());
     effect(move || {
-        // Devices are looked at once a second, and so is this.
+        // Devices are sampled once per second, so the part is fetched once per second.
         live.now.track();
         let url = api::part_url(&run.get(), name, range.at.get());
         spawn_local(async move {
-            // What was there stays while the server is away, which the page says elsewhere.
+            // The old content stays while the server is unreachable. The notice tells the user.
             if let Ok(markup) = api::markup(&url).await {
                 content.set(markup);
             }

@@ -1,4 +1,4 @@
-//! Buckets in numbers: the selected one on every rank of this step, and all of them over the run.
+//! Tables of buckets: the selected bucket on every rank of this step, and all buckets over the run.
 
 use leptos::prelude::*;
 use viz::order::order;
@@ -9,7 +9,7 @@ use crate::cells::{derived, flag, memo, text};
 use crate::live::Live;
 use crate::table::{Column, Rows, table};
 
-/// One bucket on one rank, nanoseconds since the step began.
+/// One bucket on one rank. Times are nanoseconds since the step began.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct OnRank {
     rank: u32,
@@ -20,7 +20,7 @@ struct OnRank {
     lateness: f64,
     wait: f64,
     wait_clock_free: f64,
-    /// The last to start: the others waited for it.
+    /// True for the last rank to start, for which the others waited.
     culprit: bool,
 }
 
@@ -35,7 +35,8 @@ fn on_ranks(waterfall: &Waterfall, bucket: u32) -> Vec<OnRank> {
     else {
         return Vec::new();
     };
-    // Lateness is start - median start, as in the ranks' ledger: of an even number the mean of the two in the middle.
+    // Lateness is start - median start, as on the Ranks view. For an even number of ranks, the median is the mean of
+    // the middle two.
     let median = f64::midpoint(low, high);
     at.into_iter()
         .map(|at| OnRank {
@@ -52,7 +53,7 @@ fn on_ranks(waterfall: &Waterfall, bucket: u32) -> Vec<OnRank> {
         .collect()
 }
 
-/// The selected bucket of the step that is shown, a line a rank.
+/// Creates the table of the selected bucket in the shown step, with one row per rank.
 #[component]
 pub fn SelectedBucket(look: StepLook) -> impl IntoView {
     let rows = memo(move || {
@@ -104,8 +105,8 @@ pub fn SelectedBucket(look: StepLook) -> impl IntoView {
     let rows = Rows::new(count, cell).choosing(chosen, choose);
     let words = text(move || match (look.bucket.get(), count.get()) {
         (None, _) => {
-            "Click a bucket in the waterfall, or choose one below: its marks ○ ready, ┆ launch, │ start and \
-                      end appear on every rank."
+            "Click a bucket in the waterfall, or select one below. Its marks (○ ready, ┆ launch, │ start and \
+                      end) appear on every rank."
                 .into()
         }
         (Some(_), 0) => "This bucket is not in the step above.".into(),
@@ -126,7 +127,7 @@ fn known(nanos: f64) -> String {
     if nanos.is_nan() { "—".into() } else { units::nanos(nanos) }
 }
 
-/// All buckets over the observed steps.
+/// Creates the table of all buckets over the observed steps.
 #[component]
 pub fn BucketTable(look: StepLook) -> impl IntoView {
     let live = expect_context::<Live>();

@@ -1,7 +1,6 @@
-//! The whole run as a strip: how long its steps took, and a handle that rewinds every view to a kept step.
+//! The timeline: a strip with the step times of the whole run, and a slider that rewinds every view to a stored step.
 //!
-//! The handle is a slider of the browser's own, so that keys, touch and screen readers work it; the strip below
-//! it is drawn.
+//! The slider is the browser's own, so that keys, touch and screen readers work. The strip below it is drawn.
 
 use leptos::prelude::*;
 use units::fixed;
@@ -18,12 +17,12 @@ use crate::pen::Pen;
 use crate::range::Range;
 use crate::widgets::pixels;
 
-/// Half the handle's width: at its ends the slider's handle is centred this far inside.
+/// Half the width of the slider's handle: at either end, the handle's center is this far inside the slider.
 const HALF_HANDLE: f64 = 7.0;
 const MARGINS: Margins = Margins { left: HALF_HANDLE, right: HALF_HANDLE, top: 2.0, bottom: 2.0 };
 const HEIGHT: f64 = 36.0;
 
-/// The strip.
+/// Creates the timeline.
 #[component]
 pub fn Timeline() -> impl IntoView {
     let live = expect_context::<Live>();
@@ -44,7 +43,7 @@ pub fn Timeline() -> impl IntoView {
     let last = derived(move || (bounds.get().end - 1.0).max(0.0));
     let at = derived(move || range.at.get().map_or(last.get(), |at| at as f64));
     let is_live = flag(move || range.at.get().is_none());
-    // A step in between that is not kept shows the one before it.
+    // A step that is not stored shows the one before it.
     let slide = act(move |event: leptos::ev::Event| {
         let Ok(step) = event_target_value(&event).parse::<u64>() else { return };
         range.rewind(((step as f64) < last.get_untracked()).then_some(step));
@@ -57,7 +56,7 @@ pub fn Timeline() -> impl IntoView {
         range.rewind(kept.filter(|step| (*step as f64) < last.get_untracked()));
     });
     let handle = NodeRef::<leptos::html::Input>::new();
-    // The value goes last: a slider that does not reach so far yet would cut it off.
+    // The value is set last, because a slider clamps it to its current range.
     effect(move || {
         let (bounds, at) = (bounds.get(), at.get());
         if let Some(handle) = handle.get() {
@@ -95,7 +94,7 @@ pub fn Timeline() -> impl IntoView {
                 <input inputmode="numeric" data-testid="at" on:change=enter
                     prop:value=text(move || fixed(at.get(), 0).to_string()) />
             </label>
-            <button data-testid="go-live" title="Show the newest (L)" aria-pressed=text(move || is_live.get().to_string())
+            <button data-testid="go-live" title="Show the newest step (L)" aria-pressed=text(move || is_live.get().to_string())
                 on:click=act(move |_| range.rewind(None))>
                 "Now"
             </button>
@@ -116,7 +115,7 @@ fn draw(frame: &mut Frame<'_>, size: Size, live: Live) {
     });
 }
 
-/// What is visible in the charts, and what lies behind the step one went back to.
+/// Draws the range that is visible in the charts, and fades the steps after the one to which the dashboard is rewound.
 fn overlay(pen: &Pen, size: Size, live: Live, range: Range) {
     let view = range.view();
     let bounds = live.steps.with(|steps| steps.bounds());

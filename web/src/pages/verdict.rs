@@ -1,7 +1,8 @@
-//! What is slowing the job, in a sentence, with its cost and its evidence. The first thing on the page.
+//! The verdict panel: what slows the job, in a sentence, with its cost and its evidence. It is the first thing on the
+//! page.
 //!
-//! The elements stay and their texts follow (see [`crate::html`]): a report comes twice a second, and must take
-//! neither the focus from a link nor fold a list that one reads.
+//! Elements stay while their texts change (see [`crate::html`]). A report arrives twice per second and must neither
+//! take the focus from a link nor collapse a list.
 
 use leptos::prelude::*;
 use wire::views::{ComputedOn, Confidence, Report, Verdict, VerdictState};
@@ -12,18 +13,19 @@ use crate::html::{Html, shown};
 use crate::live::Live;
 use crate::route::Tab;
 
-/// What the panel says.
+/// The content of the panel.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Finding {
-    /// For the style sheet: `waiting`, `failed`, `hung`, `nothing`, `insufficient`, `against`, `resolved`.
+    /// The kind of content for the style sheet: `waiting`, `failed`, `hung`, `nothing`, `insufficient`, `against`,
+    /// `resolved`.
     kind: &'static str,
     sentence: String,
     below: String,
-    /// What the figures are about, if anything.
+    /// The verdict that the figures describe, if any.
     verdict: Option<Verdict>,
-    /// Verdicts that are not shown in full.
+    /// The verdicts that are not shown in full.
     others: Vec<Verdict>,
-    /// What is true and costs little.
+    /// The effects that cost little.
     notes: Vec<Verdict>,
     computed_on: ComputedOn,
 }
@@ -51,12 +53,12 @@ fn finding(report: &Report) -> Finding {
             None if report.steps == 0 => say(
                 "waiting",
                 "Waiting for the first complete step.",
-                "A verdict needs a few steps that every rank has finished.",
+                "A verdict needs several steps that every rank has completed.",
             ),
             None => say(
                 "nothing",
                 &format!("Nothing stands out in {} steps.", units::count(report.steps)),
-                "No rank, cause or bucket costs a share of the step that can be told from noise.",
+                "No rank, cause or bucket costs more than noise can explain.",
             ),
         };
     };
@@ -84,7 +86,7 @@ fn confidence(confidence: Confidence) -> &'static str {
     }
 }
 
-/// Whether it is there, and in which steps.
+/// Describes the state of the fault and the affected steps.
 fn seen(verdict: &Verdict) -> String {
     let (first, last) = verdict.steps;
     let (first, last, count) =
@@ -96,7 +98,7 @@ fn seen(verdict: &Verdict) -> String {
     }
 }
 
-/// The word for a state, as the style sheet and the page know it.
+/// Returns the name of a state for the style sheet.
 fn state(verdict: &Verdict) -> &'static str {
     match verdict.state {
         VerdictState::Active => "active",
@@ -105,7 +107,7 @@ fn state(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// When it began, how sure that is, and what changed.
+/// Describes the onset: when the fault began, how certain that is, and what changed.
 fn onset(verdict: &Verdict) -> String {
     let Some(onset) = verdict.onset else { return String::new() };
     let bounds = if onset.earliest == onset.latest {
@@ -114,29 +116,28 @@ fn onset(verdict: &Verdict) -> String {
         format!(" (between {} and {})", units::count(onset.earliest), units::count(onset.latest))
     };
     let when = onset.unix_millis.map_or_else(String::new, |millis| format!(", {}", date(millis)));
-    let sure =
-        if onset.verified { "more than its scatter explains" } else { "which its scatter may explain" };
+    let sure = if onset.verified { "more than scatter explains" } else { "which scatter may explain" };
     format!(
-        "Began at step {}{bounds}{when}: its own work went from {} to {}, {sure}.",
+        "Began at step {}{bounds}{when}: local work changed from {} to {}, {sure}.",
         units::count(onset.step),
         units::nanos(onset.before_ns),
         units::nanos(onset.after_ns)
     )
 }
 
-/// In the reader's own time zone and manner of writing.
+/// Formats a date in the reader's time zone and locale.
 fn date(unix_millis: u64) -> String {
     String::from(
         js_sys::Date::new(&(unix_millis as f64).into()).to_locale_string("default", &js_sys::Object::new()),
     )
 }
 
-/// The worst verdict in full, the others as a list.
+/// Creates the panel: the worst verdict in full, the other verdicts and the notes as lists.
 pub fn verdicts() -> AnyView {
     let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
     let content = text(move || {
         let found = live.run.get().map_or_else(
-            || Finding { kind: "waiting", sentence: "Looking at the run…".into(), ..Finding::default() },
+            || Finding { kind: "waiting", sentence: "Loading the run…".into(), ..Finding::default() },
             |shown| finding(&shown.report),
         );
         let html = Html::default().raw(&format!("<div class=verdict data-kind={}>", found.kind));
@@ -147,13 +148,13 @@ pub fn verdicts() -> AnyView {
             .verdict
             .iter()
             .fold(html, |html, verdict| grounds(html, verdict, found.computed_on, &run.get()));
-        let html = others(html.raw("</div>"), &found.others, "more finding");
+        let html = others(html.raw("</div>"), &found.others, "more verdict");
         others(html, &found.notes, "note").done()
     });
     view! { <section aria-label="Verdict">{shown("", content)}</section> }.into_any()
 }
 
-/// A folded list; `what` names one entry of it.
+/// Appends a collapsed list; `what` names one entry of it.
 fn others(html: Html, others: &[Verdict], what: &str) -> Html {
     if others.is_empty() {
         return html;
@@ -173,7 +174,7 @@ fn others(html: Html, others: &[Verdict], what: &str) -> Html {
         .raw("</ul></details>")
 }
 
-/// Cost, evidence and links of the verdict that is shown.
+/// Appends the cost, evidence and links of the verdict shown in full.
 fn grounds(html: Html, verdict: &Verdict, computed_on: ComputedOn, run: &str) -> Html {
     let hours = format!(" {} per day", computed_on.hours());
     let (lost, of) = match verdict.device_hours_per_day {
@@ -203,7 +204,7 @@ fn grounds(html: Html, verdict: &Verdict, computed_on: ComputedOn, run: &str) ->
     links(html, verdict, run)
 }
 
-/// A list with its title; nothing when it is empty.
+/// Appends a list with its title, or nothing if the list is empty.
 pub fn list(html: Html, title: &str, class: &str, lines: &[String]) -> Html {
     if lines.is_empty() {
         return html;
@@ -215,7 +216,7 @@ pub fn list(html: Html, title: &str, class: &str, lines: &[String]) -> Html {
         .raw("</ul></div>")
 }
 
-/// From the verdict to the step that shows it, if there is one that can be shown, and to the rank.
+/// Appends links from the verdict to the rank and to an example step, if there is one.
 fn links(html: Html, verdict: &Verdict, run: &str) -> Html {
     let rank = verdict.culprit.as_ref().and_then(|culprit| culprit.ranks().first());
     let rank = rank.map_or_else(String::new, |rank| format!("rank={rank}&"));

@@ -1,4 +1,4 @@
-//! The picture of one step: a row a rank; compute above, communication below, the queue beneath.
+//! The waterfall of one step: one row per rank, with lanes for compute, communication and the queue from top to bottom.
 
 use std::sync::Arc;
 
@@ -24,18 +24,18 @@ use crate::widgets::{Place, Swatch, Tip, legend};
 const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 6.0, bottom: 24.0 };
 const ROW_PIXELS: f64 = 56.0;
 const HEIGHT_PIXELS: (f64, f64) = (180.0, 620.0);
-/// One cannot zoom into fewer ranks than this.
+/// The smallest number of ranks to which the waterfall can zoom.
 const MIN_RANKS: f64 = 2.0;
-/// Lower rows show only where the bucket started.
+/// The lowest row with all marks, in pixels. Lower rows show only the start of the bucket.
 const ALL_MARKS_PIXELS: f64 = 14.0;
-/// Lower rows have no room for the numbers of buckets.
+/// The lowest row with room for bucket numbers, in pixels.
 const LABELS_FROM_PIXELS: f64 = 24.0;
-/// A slice is hit from this far away.
+/// The distance from which the pointer hits a slice, in pixels.
 const REACH_PIXELS: f64 = 4.0;
-/// One cannot zoom in further than this many nanoseconds.
+/// The shortest range to which the waterfall can zoom, in nanoseconds.
 const MIN_NANOS: f64 = 200.0;
 
-/// What the fills mean.
+/// Creates the legend of fills.
 pub fn kinds() -> AnyView {
     let shown = [
         SliceKind::Input,
@@ -56,7 +56,7 @@ pub fn kinds() -> AnyView {
     }))
 }
 
-/// The chart.
+/// Creates the chart.
 #[component]
 pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
     let stretch = expect_context::<Stretch>();
@@ -128,7 +128,7 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
     let overlay = move |pen: &Pen, size: Size| {
         let view = view.get();
         let Some(shown) = look.shown.get() else {
-            let why = if look.error.with(Option::is_some) { "This step is not here." } else { "Loading…" };
+            let why = if look.error.with(Option::is_some) { "This step is unavailable." } else { "Loading…" };
             pen.text(size.width / 2.0, size.height / 2.0, why, Align::Middle, pen.inks.muted);
             return;
         };
@@ -206,11 +206,11 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
         };
         match (together, part.is_empty()) {
             (1, _) => part,
-            (_, true) => format!("the slowest of every {together} ranks; Shift + W to see each"),
+            (_, true) => format!("each row is the slowest of every {together} ranks; Shift + W to zoom in"),
             (_, false) => format!("{part}, the slowest of every {together}"),
         }
     };
-    // The selected rank is in view.
+    // Keep the selected rank in view.
     effect(move || {
         let Some(rank) = look.rank.get() else { return };
         let row = look.shown.with(|shown| shown.as_ref()?.waterfall.rank.iter().position(|&r| r == rank));
@@ -225,7 +225,7 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
     let label = move || {
         look.shown.with(|shown| {
             shown.as_ref().map_or_else(
-                || "Waterfall of one step, not yet here".into(),
+                || "Waterfall of one step, loading".into(),
                 |s| {
                     format!(
                         "Waterfall of step {} over all ranks; the tables below have its numbers",
@@ -253,7 +253,7 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
     }
 }
 
-/// Arrow keys choose the bucket (left, right) and the rank (up, down).
+/// Moves the selection by an arrow key: left and right select the bucket, up and down the rank.
 fn arrow(look: StepLook, key: &str) -> bool {
     let (by_bucket, by_rank) = match key {
         "ArrowLeft" => (-1, 0),
@@ -279,7 +279,7 @@ fn arrow(look: StepLook, key: &str) -> bool {
     })
 }
 
-/// A slice in words.
+/// Describes a slice.
 fn describe(waterfall: &Waterfall, at: usize) -> Option<AnyView> {
     let kind = SliceKind::ALL[usize::from(*waterfall.slice_kind.get(at)?)];
     let rank = waterfall.rank[waterfall.slice_row[at] as usize];
@@ -316,10 +316,10 @@ fn outline(pen: &Pen, size: Size, shown: &Loaded, view: View, slice: u32) {
     pen.outline(x, y, width, height);
 }
 
-/// Bucket numbers in the slices that have room for them.
+/// Writes bucket numbers in the slices that have room for them.
 fn labels(pen: &Pen, size: Size, shown: &Loaded, view: View) {
     let waterfall = &shown.waterfall;
-    // Rows that are lower have no room for any.
+    // Lower rows have no room for numbers.
     if size.height / view.rows.len() < LABELS_FROM_PIXELS {
         return;
     }
@@ -339,7 +339,7 @@ fn labels(pen: &Pen, size: Size, shown: &Loaded, view: View) {
     }
 }
 
-/// Ready, launch, start and end of one bucket on every rank, and where the last rank started.
+/// Marks ready, launch, start and end of one bucket on every rank, and the start of the last rank.
 fn marks(pen: &Pen, size: Size, shown: &Arc<Loaded>, view: View, bucket: u32) {
     let waterfall = &shown.waterfall;
     let x = |time: f64| view.time.to_pixel(time, size.width);
@@ -349,7 +349,7 @@ fn marks(pen: &Pen, size: Size, shown: &Arc<Loaded>, view: View, bucket: u32) {
     for at in (0..waterfall.bucket.len()).filter(|&at| waterfall.bucket[at] == bucket) {
         last_start = last_start.max(waterfall.bucket_start[at]);
         let row = waterfall.bucket_row[at] as usize;
-        // Only the rank that stands for its row; the last start is that of all.
+        // Only the rank that represents its row is marked. The last start is that of all ranks.
         if shown.gantt.standing_for(row, together) != row {
             continue;
         }

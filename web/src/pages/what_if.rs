@@ -1,4 +1,4 @@
-//! What the step would take if something were fixed: the replay of the observed steps, as a table.
+//! The what-if as a table: the replay of the observed steps with one thing fixed.
 
 use leptos::prelude::*;
 use viz::order::order;
@@ -12,12 +12,12 @@ use crate::live::Live;
 use crate::route::Tab;
 use crate::widgets::reason;
 
-/// Lines of each group that are shown.
-const MOST: usize = 5;
-/// A saving below this share of the step is not worth a line.
-const LEAST: f64 = 0.001;
+/// The largest number of lines shown per group.
+const MAX_SHOWN: usize = 5;
+/// The smallest saving that is shown, as a share of the step.
+const MIN_SHARE: f64 = 0.001;
 
-/// The panel.
+/// Creates the panel.
 pub fn what_ifs() -> AnyView {
     let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
     let content = text(move || {
@@ -37,7 +37,7 @@ fn replayed(what_if: &WhatIf) -> String {
         steps => format!(", {} left out", units::count(steps)),
     };
     let off = units::percent(what_if.simulation_error);
-    format!(" replay of {} steps{withheld}, off by {off} (median)", units::count(what_if.steps))
+    format!(" {} steps replayed{withheld}; median error {off}", units::count(what_if.steps))
 }
 
 fn answers(html: Html, report: &Report, run: &str) -> Html {
@@ -46,13 +46,13 @@ fn answers(html: Html, report: &Report, run: &str) -> Html {
         return html.el("p class=quiet", withheld);
     }
     let groups = [
-        ("Make one rank like the others", &what_if.ranks),
-        ("Even out a phase over ranks", &what_if.phases),
-        ("Hide a bucket's transfer", &what_if.buckets),
+        ("One rank works like the others", &what_if.ranks),
+        ("A phase takes its mean on every rank", &what_if.phases),
+        ("A bucket transfers instantly", &what_if.buckets),
     ];
     html.el("p class=lead", &headline(what_if))
-        .raw("<table class=savings><caption class=unseen>What each fix would save</caption><thead><tr>")
-        .raw("<th scope=col>Fix</th><th scope=col class=number>Saves a step</th>")
+        .raw("<table class=savings><caption class=unseen>Saving of each fix</caption><thead><tr>")
+        .raw("<th scope=col>Fix</th><th scope=col class=number>Saving per step</th>")
         .raw("<th scope=col class=number>Share</th><td></td></tr></thead><tbody>")
         .each(groups, |html, (title, savings)| group(html, title, savings, run))
         .raw("</tbody></table>")
@@ -61,19 +61,19 @@ fn answers(html: Html, report: &Report, run: &str) -> Html {
 fn headline(what_if: &WhatIf) -> String {
     let Some(slowdown) = what_if.slowdown else { return String::new() };
     let wasted = what_if.wasted_share.map_or_else(String::new, |share| {
-        format!(" {} of the time is lost, over all causes", units::percent(share))
+        format!(": {} of it is wasted", units::percent(share))
     });
-    format!("A step takes {} × its even, ideal self:{wasted}.", units::significant(slowdown))
+    format!("A step takes {} times as long as with equal ranks{wasted}.", units::significant(slowdown))
 }
 
 fn group(html: Html, title: &str, savings: &[Saving], run: &str) -> Html {
-    let worth: Vec<&Saving> = savings.iter().filter(|saving| saving.share >= LEAST).collect();
+    let worth: Vec<&Saving> = savings.iter().filter(|saving| saving.share >= MIN_SHARE).collect();
     let order = order(worth.len(), &|a, b| worth[b].share.total_cmp(&worth[a].share));
     html.raw("<tr class=group>")
         .el("th scope=rowgroup", title)
-        .el("td colspan=3", if worth.is_empty() { "nothing to gain" } else { "" })
+        .el("td colspan=3", if worth.is_empty() { "no saving" } else { "" })
         .raw("</tr>")
-        .each(order.into_iter().take(MOST), |html, at| line(html, worth[at as usize], run))
+        .each(order.into_iter().take(MAX_SHOWN), |html, at| line(html, worth[at as usize], run))
 }
 
 fn line(html: Html, saving: &Saving, run: &str) -> Html {

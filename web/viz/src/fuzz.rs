@@ -1,5 +1,5 @@
-//! Frames of the live stream that a server would never send, decoded, kept and drawn as the page does it: each drawing
-//! ends, and what is kept stays in order.
+//! Fuzz target for frames of the live stream that a server would never send. They are decoded, stored and drawn as the
+//! dashboard does it. Every drawing must end, and stored steps must stay in order.
 
 use ::fuzz::{Corpus, Verdict};
 use wire::live::tile::{Reduce, Tile};
@@ -64,7 +64,7 @@ fn has_axis(span: Span) -> Verdict {
     for marks in [ticks::nanos(span, 8), ticks::whole(span, 8), ticks::rates(span, 8)] {
         ensure(marks.len() <= 40, || format!("{} marks on {span:?}", marks.len()))?;
         let longest = marks.iter().map(|mark| mark.label.len()).max().unwrap_or(0);
-        ensure(longest < 400, || format!("a mark of {longest} letters on {span:?}"))?;
+        ensure(longest < 400, || format!("a label of {longest} bytes on {span:?}"))?;
     }
     Ok(())
 }
@@ -72,14 +72,14 @@ fn has_axis(span: Span) -> Verdict {
 fn keeps(kept: &mut Steps, frame: &StepColumns) -> Verdict {
     let before = kept.step.len();
     if !kept.apply(frame) {
-        return ensure(kept.step.len() <= before, || "a frame that was refused is kept".into());
+        return ensure(kept.step.len() <= before, || "a refused frame is stored".into());
     }
     let rows = kept.step.len();
-    ensure(kept.step.is_sorted_by(|earlier, later| earlier < later), || "kept steps do not ascend".into())?;
-    ensure(rows <= MAX_STEPS, || format!("{rows} steps are kept"))?;
+    ensure(kept.step.is_sorted_by(|earlier, later| earlier < later), || "stored steps do not ascend".into())?;
+    ensure(rows <= MAX_STEPS, || format!("{rows} steps are stored"))?;
     let columns = [&kept.step_nanos, &kept.throughput, &kept.overlap];
     let are_equal = columns.into_iter().chain(&kept.parts).all(|column| column.len() == rows);
-    ensure(are_equal && kept.flags.len() == rows, || "columns are not equally long".into())?;
+    ensure(are_equal && kept.flags.len() == rows, || "columns differ in length".into())?;
     let (view, top) = (kept.bounds(), line::largest(&kept.step_nanos, 0..rows));
     let shown = kept.rows_in(view);
     ensure(shown.end <= rows, || format!("{shown:?} of {rows} rows are shown"))?;
@@ -108,7 +108,7 @@ fn draws(waterfall: &Waterfall) -> Verdict {
         has_axis(time)?;
     }
     let length = units::nanos(waterfall.span_nanos).len();
-    ensure(length < 400, || format!("a length in {length} letters"))
+    ensure(length < 400, || format!("a length of {length} bytes"))
 }
 
 fn colours(tile: &Tile) {
@@ -132,11 +132,11 @@ fn colours(tile: &Tile) {
 }
 
 #[test]
-fn frames_are_kept_and_drawn() {
+fn frames_are_stored_and_drawn() {
     let version = StepRanks::default().encode()[4..6].to_vec();
     let first = corpus();
-    let (_, snapshot) = first.entries().next().expect("it has one");
-    let snapshot = StepColumns::decode(snapshot).expect("it is a frame");
+    let (_, snapshot) = first.entries().next().expect("the corpus has entries");
+    let snapshot = StepColumns::decode(snapshot).expect("the entry is a frame");
     first.check("page", 20_000, |bytes, choice| {
         let mut bytes = bytes.to_vec();
         if bytes.len() >= 8 {

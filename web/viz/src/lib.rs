@@ -1,12 +1,13 @@
-//! Charts as pixels: plain Rust, no web.
+//! Charts as pixels, in plain Rust without a browser.
 //!
-//! Dense views are rasterised here, from typed columns into an RGBA buffer that a canvas takes in one call.
-//! The same code runs natively, so what a chart shows is tested without a browser. Text, axes and the
-//! crosshair are the caller's; this crate only says where ticks go and how a figure is written.
+//! Dense views are rasterized here, from typed columns into an RGBA buffer that a canvas accepts in one call. The same
+//! code runs natively, so the content of charts is tested without a browser. The caller draws text, axes and the
+//! crosshair. This crate only computes the positions of ticks and the format of figures.
 //!
-//! * [`steps`] keeps the newest steps of a run, and [`measure`] says which of their columns is looked at.
-//! * [`span`] is zoom and pan; [`ticks`] are axes; [`palette`] is colour.
-//! * [`order`](mod@order) and [`within`](mod@within) do what the library does, in less of the download.
+//! * [`steps`] stores the newest steps of a run, and [`measure`] formats the figures of its cells.
+//! * [`span`] does zoom and pan, [`ticks`] axes, and [`palette`] colors.
+//! * [`order`](mod@order) and [`within`](mod@within) replace functions of the standard library, to make the download
+//!   smaller.
 //! * [`raster`] draws: [`raster::heatmap`], [`raster::area`], [`raster::line`], [`raster::gantt`].
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! How the figures of a (step, rank) cell are written, and where their colours end.
+//! The format of the figures of a (step, rank) cell, and the end of their color scale.
 
 use wire::live::tile::{Measure, Tile};
 
 use crate::ticks;
 
-/// One value of a measure with its unit.
+/// Formats one value of a measure with its unit.
 #[must_use]
 pub fn write(measure: Measure, value: f32) -> String {
     match measure {
@@ -14,9 +14,9 @@ pub fn write(measure: Measure, value: f32) -> String {
     }
 }
 
-/// Where the colour scale ends over the columns of a tile: a round figure that the slowest row of most columns
-/// stays below. One rank that is always late sets the scale, however many others there are; one odd step does
-/// not, and has the last colour. It is at least `floor`, so that noise stays dark.
+/// Returns the end of the color scale over the columns of a tile: a round number that the slowest row of most columns
+/// stays below. One rank that is always late sets the scale, whatever the number of ranks. One extreme step does not,
+/// and has the last color. The end is at least `floor`, so that noise stays dark.
 #[must_use]
 pub fn scale_end(tile: &Tile, columns: std::ops::Range<usize>, floor: f32) -> f32 {
     let rows = tile.rows as usize;
@@ -26,7 +26,7 @@ pub fn scale_end(tile: &Tile, columns: std::ops::Range<usize>, floor: f32) -> f3
     ticks::ceiling(f64::from(exceeded_by(&largest, 5).max(floor))) as f32
 }
 
-/// A value that about `percent` in a hundred of the known ones exceed; 0 when none is known.
+/// Returns a value that about `percent` % of the known values exceed; 0 if no value is known.
 #[must_use]
 pub fn exceeded_by(values: &[f32], percent: usize) -> f32 {
     let mut known: Vec<f32> = values.iter().copied().filter(|v| !v.is_nan()).collect();
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn one_odd_step_does_not_set_the_scale_but_one_slow_rank_does() {
+    fn one_slow_rank_sets_the_scale_and_one_extreme_step_does_not() {
         let (steps, ranks) = (100, 64);
         let mut tile = tile(ranks as u32, vec![3.0; steps * ranks]);
         tile.values[17] = 900.0;

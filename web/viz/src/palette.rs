@@ -1,32 +1,32 @@
-//! Colours, one meaning each in every view, told apart by colour-blind eyes.
+//! The colors. Each has one meaning in all views, and color-blind users can distinguish them.
 //!
-//! The parts of a step have the eight colours of Okabe and Ito; communication keeps its hue from the ledger
-//! to the waterfall, where what is hidden behind compute is pale and hatched, and what is exposed is solid.
+//! The parts of a step have the eight colors of Okabe and Ito. Communication has the same hue in the ledger and in the
+//! waterfall. In the waterfall, hidden communication is pale and hatched, and exposed communication is solid.
 //! Magnitudes use cividis.
 
 use wire::live::{Part, SliceKind};
 
 use crate::within::within_f32;
 
-/// A pixel as `ImageData` wants it: red in the lowest byte, alpha in the highest.
+/// A pixel in the format of `ImageData`: red in the lowest byte, alpha in the highest.
 pub type Rgba = u32;
 
-/// Nothing; the page shows through.
+/// A transparent pixel.
 pub const CLEAR: Rgba = 0;
 
-/// An opaque colour.
+/// Returns an opaque color.
 #[must_use]
 pub const fn rgb(red: u8, green: u8, blue: u8) -> Rgba {
     u32::from_le_bytes([red, green, blue, 0xff])
 }
 
-/// The same colour, less opaque.
+/// Returns the color with another opacity.
 #[must_use]
 pub const fn with_alpha(colour: Rgba, alpha: u8) -> Rgba {
     (colour & 0x00ff_ffff) | ((alpha as u32) << 24)
 }
 
-/// The colour of a part of the step ledger.
+/// Returns the color of a part of the step ledger.
 #[must_use]
 pub const fn part(part: Part) -> Rgba {
     match part {
@@ -41,16 +41,16 @@ pub const fn part(part: Part) -> Rgba {
     }
 }
 
-/// How a slice of the waterfall is filled.
+/// The fill of a slice of the waterfall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paint {
-    /// Its colour.
+    /// The color.
     pub colour: Rgba,
-    /// Hatched: it costs nothing, or nothing happens.
+    /// True for hatching: the slice costs nothing, or nothing happens in it.
     pub hatched: bool,
 }
 
-/// The fill of a kind of slice.
+/// Returns the fill of a kind of slice.
 #[must_use]
 pub const fn slice(kind: SliceKind) -> Paint {
     let (of, hatched) = match kind {
@@ -68,14 +68,15 @@ pub const fn slice(kind: SliceKind) -> Paint {
     Paint { colour: of, hatched }
 }
 
-/// `#rrggbb`, for text and markers that are not rasterised here.
+/// Formats a color as `#rrggbb`, for text and markers that are not rasterized here.
 #[must_use]
 pub fn css(colour: Rgba) -> String {
     let [red, green, blue, _] = colour.to_le_bytes();
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// Nine samples of cividis (Nuñez, Anderton and Renslow 2018): monotone in lightness, for every kind of eye.
+/// Nine samples of cividis (Nuñez, Anderton and Renslow 2018). Its lightness is monotone, so that color-blind users can
+/// read it.
 const CIVIDIS: [[u8; 3]; 9] = [
     [0, 34, 78],
     [26, 56, 111],
@@ -88,7 +89,7 @@ const CIVIDIS: [[u8; 3]; 9] = [
     [254, 232, 56],
 ];
 
-/// Cividis at `t`, clamped to 0..1.
+/// Returns cividis at `t`, clamped to 0..1.
 #[must_use]
 pub fn cividis(t: f32) -> Rgba {
     let at = within_f32(t, 0.0, 1.0) * (CIVIDIS.len() - 1) as f32;
@@ -101,7 +102,7 @@ pub fn cividis(t: f32) -> Rgba {
     rgb(channel(0), channel(1), channel(2))
 }
 
-/// A table of [`cividis`], since a heatmap asks a million times.
+/// Returns a table of [`cividis`], because a heatmap needs a million colors.
 #[must_use]
 pub fn cividis_table() -> [Rgba; 256] {
     std::array::from_fn(|at| cividis(at as f32 / 255.0))
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn cividis_grows_lighter() {
+    fn cividis_grows_monotonically_lighter() {
         let table = cividis_table();
         assert!(table.windows(2).all(|pair| luminance(pair[0]) <= luminance(pair[1]) + 0.6));
         assert_eq!(cividis(-1.0), rgb(0, 34, 78));
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_have_eight_colours() {
+    fn parts_have_eight_colors() {
         let mut colours = Part::ALL.map(part).to_vec();
         colours.sort_unstable();
         colours.dedup();
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_and_exposed_share_a_hue_and_differ_in_pattern() {
+    fn hidden_and_exposed_slices_share_a_hue_and_differ_in_pattern() {
         let (hidden, exposed) = (slice(SliceKind::WaitHidden), slice(SliceKind::WaitExposed));
         assert_eq!(hidden.colour, exposed.colour);
         assert_ne!(hidden.hatched, exposed.hatched);

@@ -1,4 +1,4 @@
-//! From columns to pixels. Each module draws one kind of chart into a [`Frame`].
+//! Rasterization of columns. Each module draws one kind of chart into a [`Frame`].
 
 pub mod area;
 pub mod gantt;
@@ -11,7 +11,7 @@ use crate::palette::Rgba;
 use crate::span::Span;
 use crate::within::within_f32;
 
-/// Pixels to draw into, row by row from the top.
+/// A buffer of pixels to draw into, row by row from the top.
 pub struct Frame<'a> {
     pixels: &'a mut [Rgba],
     width: usize,
@@ -19,10 +19,10 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// A frame over `pixels`, cleared.
+    /// Creates a frame over `pixels` and clears it.
     ///
     /// # Panics
-    /// When `pixels` is not `width * height` long.
+    /// Panics if the length of `pixels` is not `width * height`.
     #[must_use]
     pub fn new(pixels: &'a mut [Rgba], width: usize, height: usize) -> Self {
         assert_eq!(pixels.len(), width * height, "a frame of {width} x {height}");
@@ -30,13 +30,13 @@ impl<'a> Frame<'a> {
         Self { pixels, width, height }
     }
 
-    /// Pixels in a row.
+    /// Returns the number of pixels in a row.
     #[must_use]
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     #[must_use]
     pub fn height(&self) -> usize {
         self.height
@@ -46,13 +46,13 @@ impl<'a> Frame<'a> {
         &mut self.pixels[y * self.width..(y + 1) * self.width]
     }
 
-    /// Lays `colour` over the pixel, covering the share `coverage` of it.
+    /// Blends `colour` over the share `coverage` of a pixel.
     fn blend(&mut self, x: usize, y: usize, colour: Rgba, coverage: f32) {
         let pixel = &mut self.pixels[y * self.width + x];
         let [r0, g0, b0, a0] = pixel.to_le_bytes().map(f32::from);
         let [r1, g1, b1, a1] = colour.to_le_bytes().map(f32::from);
         let over = a1 * within_f32(coverage, 0.0, 1.0);
-        // Shares of one pixel lie side by side: they add up instead of hiding each other.
+        // Shares of one pixel are adjacent: they add up and do not hide each other.
         let under = a0.min(255.0 - over);
         let alpha = over + under;
         if alpha <= 0.0 {
@@ -62,7 +62,7 @@ impl<'a> Frame<'a> {
         *pixel = u32::from_le_bytes([mix(r0, r1), mix(g0, g1), mix(b0, b1), alpha.round() as u8]);
     }
 
-    /// Fills column `x` from `top` to `bottom`, in fractions of pixels from the top.
+    /// Fills column `x` from `top` to `bottom`, in fractional pixels from the top.
     fn fill_column(&mut self, x: usize, top: f32, bottom: f32, colour: Rgba) {
         let top = within_f32(top, 0.0, self.height as f32);
         let bottom = within_f32(bottom, 0.0, self.height as f32);
@@ -81,8 +81,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Which rows of an ascending `step` column each pixel column shows. Every visible step belongs to at least
-/// one pixel, and where steps are wider than pixels a pixel shows the one it lies in.
+/// Returns the rows of an ascending `step` column that each pixel column shows. Every visible step belongs to at least
+/// one pixel. Where steps are wider than pixels, a pixel shows the step that contains it.
 pub fn columns(step: &[u64], view: Span, width: usize) -> impl Iterator<Item = Range<usize>> {
     let per_pixel = view.len() / width as f64;
     let mut from = step.partition_point(|&s| (s as f64) < view.start.floor());
@@ -96,9 +96,10 @@ pub fn columns(step: &[u64], view: Span, width: usize) -> impl Iterator<Item = R
     })
 }
 
-/// The whole numbers that a pixel from `start`, `len` wide, shows: those that begin in it, or the one it lies in.
+/// Returns the range of whole numbers that a pixel shows, which begins at `start` and is `len` wide: those that begin
+/// in the pixel, or the one that contains it.
 fn whole(start: f64, len: f64) -> (f64, f64) {
-    // Rounding must not take the last bit off a boundary that two pixels share.
+    // Rounding must not move a boundary that two pixels share.
     let first = (start + 1e-9).floor();
     let past = (start + len + 1e-9).floor();
     (first, past.max(first + 1.0))
@@ -121,7 +122,7 @@ mod tests {
             for (row, &number) in step.iter().enumerate() {
                 let number = number as f64;
                 if number >= view.start && number + 1.0 <= view.end {
-                    prop_assert!(shown.contains(&row), "step {number} is on no pixel");
+                    prop_assert!(shown.contains(&row), "no pixel shows step {number}");
                 }
             }
         }

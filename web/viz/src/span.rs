@@ -1,54 +1,54 @@
-//! A visible stretch of one axis: zoom, pan, and the way from data to pixels and back.
+//! The visible range of an axis: zoom, pan, and the conversion between data and pixels.
 
 use crate::within::within;
 
-/// What an axis shows, in data units. `end > start` wherever a chart draws.
+/// The visible range of an axis, in data units. `end > start` wherever a chart draws.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
-    /// Value at the first pixel.
+    /// The value at the first pixel.
     pub start: f64,
-    /// Value past the last pixel.
+    /// The value after the last pixel.
     pub end: f64,
 }
 
 impl Span {
-    /// From `start` to `end`.
+    /// Creates the range from `start` to `end`.
     #[must_use]
     pub fn new(start: f64, end: f64) -> Self {
         Self { start, end }
     }
 
-    /// How much is visible, in data units.
+    /// Returns the length of the range, in data units.
     #[must_use]
     pub fn len(self) -> f64 {
         self.end - self.start
     }
 
-    /// Nothing is visible.
+    /// Returns true if nothing is visible.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.end <= self.start
     }
 
-    /// True for `start <= value < end`.
+    /// Returns true if `start <= value < end`.
     #[must_use]
     pub fn contains(self, value: f64) -> bool {
         (self.start..self.end).contains(&value)
     }
 
-    /// Where `value` lies on an axis of `pixels`.
+    /// Returns the position of `value` on an axis of `pixels` pixels.
     #[must_use]
     pub fn to_pixel(self, value: f64, pixels: f64) -> f64 {
         (value - self.start) / self.len() * pixels
     }
 
-    /// What lies at `pixel` of an axis of `pixels`.
+    /// Returns the value at `pixel` on an axis of `pixels` pixels.
     #[must_use]
     pub fn to_value(self, pixel: f64, pixels: f64) -> f64 {
         self.start + pixel / pixels * self.len()
     }
 
-    /// Scales the visible length by `factor` and keeps the value at fraction `anchor` in its place.
+    /// Scales the visible length by `factor`. The value at fraction `anchor` keeps its position.
     #[must_use]
     pub fn zoom(self, anchor: f64, factor: f64) -> Self {
         let fixed = self.start + anchor * self.len();
@@ -62,20 +62,19 @@ impl Span {
         Self::new(self.start + by, self.end + by)
     }
 
-    /// The nearest stretch that lies in `bounds` and shows at least `min_len`; all of `bounds` when it is
-    /// shorter than that.
+    /// Returns the nearest range within `bounds` that is at least `min_len` long; all of `bounds` if they are shorter.
     #[must_use]
     pub fn clamp(self, bounds: Self, min_len: f64) -> Self {
         let len = self.len().max(min_len);
         if len >= bounds.len() {
             return bounds;
         }
-        // A too short span grows around its middle.
+        // A range that is too short grows around its middle.
         let start = within(self.start + (self.len() - len) / 2.0, bounds.start, bounds.end - len);
         Self::new(start, start + len)
     }
 
-    /// Moves as little as possible so that `[from, to)` is visible.
+    /// Moves as little as possible to make `[from, to)` visible.
     #[must_use]
     pub fn reveal(self, from: f64, to: f64) -> Self {
         let by = if from < self.start {
@@ -113,7 +112,7 @@ mod tests {
         }
 
         #[test]
-        fn clamped_spans_lie_in_their_bounds(start in -500.0..500.0, len in 0.0..500.0, min_len in 1.0..50.0) {
+        fn clamped_spans_are_within_their_bounds(start in -500.0..500.0, len in 0.0..500.0, min_len in 1.0..50.0) {
             let bounds = Span::new(0.0, 200.0);
             let span = Span::new(start, start + len).clamp(bounds, min_len);
             prop_assert!(span.start >= bounds.start && span.end <= bounds.end + 1e-9);

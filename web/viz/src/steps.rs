@@ -1,4 +1,4 @@
-//! The newest steps of a run, as columns: what snapshots and deltas of the live stream add up to.
+//! The newest steps of a run as columns: the sum of the live stream's snapshots and deltas.
 
 use std::ops::Range;
 
@@ -7,33 +7,33 @@ use wire::live::{FLAG_SHADOW, StepColumns};
 use crate::order::order;
 use crate::span::Span;
 
-/// At most this many steps are kept: 70 bytes each.
+/// The largest number of stored steps, 70 bytes each.
 pub const MAX_STEPS: usize = 20_000;
 
-/// Kept steps, ascending. A figure that is not known is NaN.
+/// The stored steps, ascending. An unknown figure is NaN.
 #[derive(Clone, Debug, Default)]
 pub struct Steps {
-    /// How many ranks each step has.
+    /// The number of ranks in each step.
     pub ranks: usize,
-    /// Step numbers.
+    /// Step indices.
     pub step: Vec<u64>,
-    /// When each step ended, in nanoseconds since the Unix epoch.
+    /// The end of each step, in nanoseconds since the Unix epoch.
     pub ended_unix_nanos: Vec<u64>,
-    /// Step time over all ranks, in nanoseconds.
+    /// The step time over all ranks, in nanoseconds.
     pub step_nanos: Vec<f32>,
-    /// Samples per second of each step.
+    /// The samples per second of each step.
     pub throughput: Vec<f32>,
-    /// Overlap ratio.
+    /// The overlap.
     pub overlap: Vec<f32>,
-    /// The ledger, the mean over ranks, in nanoseconds.
+    /// The step ledger as the mean over ranks, in nanoseconds.
     pub parts: [Vec<f32>; 8],
-    /// What is special about each step.
+    /// The flags of each step: [`FLAG_SHADOW`] and [`wire::live::FLAG_MISSING`].
     pub flags: Vec<u8>,
 }
 
 impl Steps {
-    /// Takes a frame: a snapshot replaces everything, a delta adds its newer steps. False when the frame does
-    /// not fit what is here, so that the caller asks for a snapshot.
+    /// Applies a frame: a snapshot replaces everything, a delta appends its newer steps. Returns false if the frame
+    /// does not fit the stored steps. The caller then requests a snapshot.
     pub fn apply(&mut self, frame: &StepColumns) -> bool {
         if !frame.is_consistent() {
             return false;
@@ -63,7 +63,7 @@ impl Steps {
         true
     }
 
-    /// Drops the oldest steps in large bites, so that the columns are moved rarely.
+    /// Drops many of the oldest steps at once, so that the columns are moved rarely.
     fn forget_oldest(&mut self) {
         if self.step.len() <= MAX_STEPS {
             return;
@@ -78,7 +78,7 @@ impl Steps {
         self.flags.drain(..gone);
     }
 
-    /// Step times of steps that are no shadow steps, in nanoseconds, smallest first.
+    /// Returns the step times of all steps but shadow steps, in nanoseconds, smallest first.
     #[must_use]
     pub fn sorted_step_nanos(&self) -> Vec<f32> {
         let observed =
@@ -88,7 +88,7 @@ impl Steps {
         order.into_iter().map(|at| nanos[at as usize]).collect()
     }
 
-    /// The stretch of step numbers that is kept; empty when nothing is.
+    /// Returns the range of stored steps; empty if there are none.
     #[must_use]
     pub fn bounds(&self) -> Span {
         match (self.step.first(), self.step.last()) {
@@ -97,13 +97,13 @@ impl Steps {
         }
     }
 
-    /// Where `step` is kept.
+    /// Returns the row of `step`, if it is stored.
     #[must_use]
     pub fn row_of(&self, step: u64) -> Option<usize> {
         self.step.binary_search(&step).ok()
     }
 
-    /// Rows of the steps that `view` shows, even in part.
+    /// Returns the rows of the steps that `view` shows, even in part.
     #[must_use]
     pub fn rows_in(&self, view: Span) -> Range<usize> {
         let from = self.step.partition_point(|&step| (step as f64) + 1.0 <= view.start);
@@ -112,11 +112,12 @@ impl Steps {
     }
 }
 
-/// Widths that a live view has, in steps.
+/// The possible widths of a live view, in steps.
 const WINDOWS: [f64; 3] = [60.0, 120.0, 300.0];
 
-/// Which of the kept steps a view shows that follows them. An ended run is shown whole. A live one fills a
-/// window of few possible widths from the left, so that the picture moves rarely, and then shows its newest.
+/// Returns the stored steps that a following view shows. An ended run is shown completely. A live run fills a window of
+/// one of few widths from the left, so that the chart moves rarely; after the widest window, the newest steps are
+/// shown.
 #[must_use]
 pub fn newest(bounds: Span, ended: bool) -> Span {
     if ended && !bounds.is_empty() {
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_in_view() {
+    fn rows_in_a_view_include_partly_visible_steps() {
         let mut steps = Steps::default();
         steps.apply(&frame(true, 10..20, 1));
         assert_eq!(steps.rows_in(Span::new(12.5, 14.0)), 2..4);

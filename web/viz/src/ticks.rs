@@ -1,17 +1,17 @@
-//! Where an axis has its marks, and where it ends.
+//! The ticks of an axis, and its end.
 
 use crate::span::Span;
 
-/// A mark with its text.
+/// A tick with its label.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tick {
-    /// Where, in data units.
+    /// The position, in data units.
     pub value: f64,
-    /// What it says.
+    /// The label.
     pub label: String,
 }
 
-/// The distance between marks, a 1, 2 or 5 times a power of ten, for at most `most` marks.
+/// Returns the distance between ticks, which is 1, 2 or 5 times a power of ten, for at most `most` ticks.
 #[must_use]
 pub fn spacing(len: f64, most: usize) -> f64 {
     let raw = len / most.max(1) as f64;
@@ -19,7 +19,8 @@ pub fn spacing(len: f64, most: usize) -> f64 {
     [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|&s| s >= raw * 0.999_999).unwrap_or(raw)
 }
 
-/// The end of an axis that starts at 0 and holds `value`: few values, so that it seldom moves.
+/// Returns the end of an axis that starts at 0 and contains `value`. It has few possible values, so that the axis
+/// seldom changes.
 #[must_use]
 pub fn ceiling(value: f64) -> f64 {
     if value.is_nan() || value <= 0.0 {
@@ -33,18 +34,18 @@ pub fn ceiling(value: f64) -> f64 {
         .unwrap_or(value)
 }
 
-/// No axis has room for more.
+/// The largest number of ticks on an axis.
 const MAX_MARKS: usize = 64;
 
 fn values(span: Span, step: f64) -> impl Iterator<Item = f64> {
     let first = (span.start / step - 1e-9).ceil() as i64;
     let last = (span.end / step + 1e-9).floor() as i64;
-    // Of a step so small that a number hardly holds it there would be no end.
+    // A step too small for a normal number would yield endless ticks.
     let most = if step.is_normal() { MAX_MARKS } else { 0 };
     (first..=last).take(most).map(move |n| n as f64 * step)
 }
 
-/// Marks of an axis in nanoseconds, all in one unit.
+/// Returns the ticks of an axis in nanoseconds, all in one unit.
 #[must_use]
 pub fn nanos(span: Span, most: usize) -> Vec<Tick> {
     if span.is_empty() {
@@ -68,7 +69,7 @@ pub fn nanos(span: Span, most: usize) -> Vec<Tick> {
         .collect()
 }
 
-/// Marks of an axis of whole numbers, such as steps and ranks.
+/// Returns the ticks of an axis of whole numbers, such as steps and ranks.
 #[must_use]
 pub fn whole(span: Span, most: usize) -> Vec<Tick> {
     if span.is_empty() {
@@ -79,7 +80,7 @@ pub fn whole(span: Span, most: usize) -> Vec<Tick> {
         .collect()
 }
 
-/// Marks of an axis of rates, with decimal prefixes; the unit is the caller's.
+/// Returns the ticks of an axis of rates, with decimal prefixes. The caller appends the unit.
 #[must_use]
 pub fn rates(span: Span, most: usize) -> Vec<Tick> {
     if span.is_empty() {
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_keeps_to_one_unit() {
+    fn an_axis_has_one_unit() {
         assert_eq!(labels(&nanos(Span::new(0.0, 40e6), 5)), ["0", "10 ms", "20 ms", "30 ms", "40 ms"]);
         assert_eq!(labels(&nanos(Span::new(1.1e6, 1.4e6), 4)), ["1.1 ms", "1.2 ms", "1.3 ms", "1.4 ms"]);
         assert_eq!(labels(&whole(Span::new(0.0, 3.0), 10)), ["0", "1", "2", "3"]);
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_that_is_next_to_nothing_has_few_marks() {
+    fn a_tiny_axis_has_few_ticks() {
         let tiny = Span::new(0.0, 5e-324);
         for marks in [nanos(tiny, 8), whole(tiny, 8), rates(tiny, 8)] {
             assert!(marks.len() <= MAX_MARKS, "{} marks", marks.len());
@@ -141,7 +142,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn marks_are_few_and_visible(start in -1e9..1e9, len in 1.0..1e9, most in 2usize..12) {
+        fn ticks_are_few_and_visible(start in -1e9..1e9, len in 1.0..1e9, most in 2usize..12) {
             let span = Span::new(start, start + len);
             let marks = nanos(span, most);
             prop_assert!(marks.len() <= most + 1);

@@ -1,46 +1,46 @@
-//! Which cells a heatmap wants at its level of detail, what is missing of them, and how new columns are joined on.
+//! The cells that a heatmap needs at its level of detail: which are missing, and how new columns are appended.
 
 use wire::live::tile::Tile;
 
 use crate::span::Span;
 
-/// How much is fetched beyond each edge of the view, as a share of it: so far one pans without waiting.
+/// The margin that is fetched beyond each edge of the view, as a share of the view. Panning within it needs no request.
 const MARGIN: f64 = 0.5;
 
-/// First and last, both included.
+/// The first and the last element, both included.
 pub type Ends = (u64, u64);
 
-/// Cells that a view wants: its surroundings at the coarsest level that still has a cell a pixel.
+/// The cells that a view needs: its surroundings, at the coarsest level that still has one cell per pixel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Steps in a column, a power of two.
+    /// The number of steps in a column, a power of two.
     pub per_column: u64,
-    /// Ranks in a row, a power of two.
+    /// The number of ranks in a row, a power of two.
     pub per_row: u64,
-    /// First and last step, with margins.
+    /// The first and the last step, with margins.
     pub steps: Ends,
-    /// First and last rank, with margins.
+    /// The first and the last rank, with margins.
     pub ranks: Ends,
-    /// First and last step that are visible.
+    /// The first and the last visible step.
     pub visible_steps: Ends,
-    /// First and last rank that are visible.
+    /// The first and the last visible rank.
     pub visible_ranks: Ends,
 }
 
-/// What is missing of what is wanted.
+/// The missing part of the needed cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// Nothing that is visible.
+    /// No visible cell is missing.
     Nothing,
-    /// Columns from this step on: the run has gone on.
+    /// Columns from this step on are missing, because the run has continued.
     From(u64),
-    /// All: another level, or another place.
+    /// All cells are missing, because the level or the place has changed.
     All,
 }
 
 impl Wanted {
-    /// What is wanted to show `steps` x `ranks` on `pixels`, where `kept` steps and `all_ranks` exist. `None`
-    /// when nothing that exists is visible.
+    /// Returns the cells needed to show `steps` x `ranks` on the given pixels, if the steps `kept` and `all_ranks`
+    /// ranks exist. Returns `None` if nothing that exists is visible.
     #[must_use]
     pub fn new(
         steps: Span,
@@ -54,14 +54,14 @@ impl Wanted {
         Some(Self { per_column, per_row, steps, ranks, visible_steps, visible_ranks })
     }
 
-    /// Columns and rows of the tile that holds it all.
+    /// Returns the number of columns and rows of a tile with all needed cells.
     #[must_use]
     pub fn size(&self) -> (u32, u32) {
         let cells = |(first, last): Ends, per: u64| (last / per - first / per + 1) as u32;
         (cells(self.steps, self.per_column), cells(self.ranks, self.per_row))
     }
 
-    /// What `tile` lacks, which knows its steps up to `upto`.
+    /// Returns the part that is missing in `tile`, which covers steps up to `upto`.
     #[must_use]
     pub fn missing(&self, tile: &Tile, upto: u64) -> Missing {
         let (first, last) = self.visible_ranks;
@@ -74,13 +74,13 @@ impl Wanted {
         } else if upto >= self.visible_steps.1 {
             Missing::Nothing
         } else {
-            // The last column may have been half full.
+            // The last column may have been incomplete.
             Missing::From((upto + 1) / self.per_column * self.per_column)
         }
     }
 }
 
-/// The level of one axis, the cells with margins, and those that are visible.
+/// Returns the level of one axis, its cells with margins, and its visible cells.
 fn axis(view: Span, exists: Span, pixels: f64) -> Option<(u64, Ends, Ends)> {
     let clip = |from: f64, to: f64| {
         let (from, to) = (from.max(exists.start).floor(), to.min(exists.end).ceil());
@@ -96,8 +96,8 @@ fn axis(view: Span, exists: Span, pixels: f64) -> Option<(u64, Ends, Ends)> {
     Some((per_cell, (first / per_cell * per_cell, last), visible))
 }
 
-/// Joins newer columns on; those they repeat are replaced, and columns before `keep_from` are dropped. False when
-/// they are of another level or leave a gap.
+/// Appends newer columns. Repeated columns are replaced, and columns before `keep_from` are dropped. Returns false if
+/// the columns have another level or leave a gap.
 pub fn join(tile: &mut Tile, newer: &Tile, keep_from: u64) -> bool {
     let same = (tile.per_column, tile.rank, tile.per_row, tile.rows)
         == (newer.per_column, newer.rank, newer.per_row, newer.rows);
@@ -111,7 +111,7 @@ pub fn join(tile: &mut Tile, newer: &Tile, keep_from: u64) -> bool {
     tile.values.extend_from_slice(&newer.values);
     let gone = keep_from.saturating_sub(tile.step) / per_column;
     let gone = (gone as usize).min(tile.columns().saturating_sub(1));
-    // In large bites: the rest is moved each time.
+    // Many columns are dropped at once, because the rest is moved each time.
     if gone * 2 > tile.columns() {
         tile.values.drain(..gone * rows);
         tile.step += gone as u64 * per_column;
@@ -119,7 +119,7 @@ pub fn join(tile: &mut Tile, newer: &Tile, keep_from: u64) -> bool {
     true
 }
 
-/// The value of the cell that holds (step, rank), if it lies in the tile.
+/// Returns the value of the cell that contains (step, rank), if the tile covers it.
 #[must_use]
 pub fn value_at(tile: &Tile, step: u64, rank: u32) -> Option<f32> {
     let column = step.checked_sub(tile.step)? / u64::from(tile.per_column);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_level_has_a_cell_a_pixel_and_no_more() {
+    fn the_level_has_at_most_one_cell_per_pixel() {
         let all = wanted((0.0, 2000.0), (0.0, 1024.0), (1200.0, 600.0));
         assert_eq!((all.per_column, all.per_row, all.size()), (2, 2, (1000, 512)));
         let near = wanted((1000.0, 1100.0), (10.0, 20.0), (1200.0, 600.0));
@@ -158,12 +158,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing() {
+    fn missing_cells_are_found() {
         let want = wanted((100.0, 300.0), (0.0, 1024.0), (100.0, 600.0));
         assert_eq!((want.per_column, want.per_row), (2, 2));
         let have = |step: u64, upto: u64| want.missing(&tile(step, 2, 100, 512, 1.0), upto);
         assert_eq!(have(0, 400), Missing::Nothing);
-        assert_eq!(have(50, 250), Missing::From(250), "the column of steps 250 and 251 was half full");
+        assert_eq!(have(50, 250), Missing::From(250), "the column of steps 250 and 251 was incomplete");
         assert_eq!(have(50, 251), Missing::From(252));
         assert_eq!(have(150, 400), Missing::All);
         assert_eq!(want.missing(&tile(0, 4, 100, 512, 1.0), 400), Missing::All);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_columns_replace_what_they_repeat() {
+    fn newer_columns_replace_repeated_ones() {
         let mut old = tile(10, 2, 3, 1, 1.0);
         assert!(join(&mut old, &tile(14, 2, 2, 1, 5.0), 0));
         assert_eq!(old.values, [1.0, 1.0, 5.0, 5.0]);

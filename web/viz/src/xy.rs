@@ -1,4 +1,4 @@
-//! Axes of charts that are not over steps: linear or logarithmic, with their marks.
+//! Axes of charts that are not over steps: linear or logarithmic, with their ticks.
 
 use crate::span::Span;
 use crate::ticks::{self, Tick};
@@ -6,20 +6,21 @@ use crate::ticks::{self, Tick};
 /// An axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Axis {
-    /// First and last value.
+    /// The first and the last value.
     pub span: Span,
     /// The base of a logarithmic axis; `None` for a linear one.
     base: Option<f64>,
 }
 
 impl Axis {
-    /// From `start` to `end`, evenly.
+    /// Creates a linear axis from `start` to `end`.
     #[must_use]
     pub fn linear(start: f64, end: f64) -> Self {
         Self { span: Span::new(start, if end > start { end } else { start + 1.0 }), base: None }
     }
 
-    /// From `start` to `end`, each power of `base` as long as the next. Both are above 0.
+    /// Creates a logarithmic axis from `start` to `end`, with equal lengths for the powers of `base`. Both ends must be
+    /// above 0.
     #[must_use]
     pub fn log(start: f64, end: f64, base: f64) -> Self {
         let start = start.max(f64::MIN_POSITIVE);
@@ -30,13 +31,13 @@ impl Axis {
         if self.base.is_some() { value.max(f64::MIN_POSITIVE).ln() } else { value }
     }
 
-    /// Where `value` lies on `pixels`.
+    /// Returns the position of `value` on an axis of `pixels` pixels.
     #[must_use]
     pub fn to_pixel(self, value: f64, pixels: f64) -> f64 {
         Span::new(self.place(self.span.start), self.place(self.span.end)).to_pixel(self.place(value), pixels)
     }
 
-    /// At most about `most` marks.
+    /// Returns about `most` ticks at most.
     #[must_use]
     pub fn ticks(self, most: usize, write: impl Fn(f64) -> String) -> Vec<Tick> {
         let values = match self.base {
@@ -54,7 +55,7 @@ fn linear(span: Span, most: usize) -> Vec<f64> {
     (first..=last).map(|n| n as f64 * step).collect()
 }
 
-/// Every power of the base, or every second, third, ... where they are many.
+/// Returns every power of the base; every second, third, ... if there are many.
 fn powers(span: Span, base: f64, most: usize) -> Vec<f64> {
     let exponent = |value: f64| value.ln() / base.ln();
     let first = (exponent(span.start) - 1e-9).ceil() as i32;
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn powers_lie_evenly() {
+    fn powers_are_evenly_spaced() {
         let axis = Axis::log(1.0, 1024.0, 2.0);
         assert!((axis.to_pixel(32.0, 100.0) - 50.0).abs() < 1e-9);
         assert_eq!(values(axis, 20).len(), 11);
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_linear_axis_has_round_marks() {
+    fn a_linear_axis_has_round_ticks() {
         assert_eq!(values(Axis::linear(0.0, 1.0), 5), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
         assert_eq!(Axis::linear(3.0, 3.0).span, Span::new(3.0, 4.0), "an axis is never empty");
     }

@@ -5,24 +5,24 @@ use crate::span::Span;
 
 use super::{Frame, columns};
 
-/// What to draw.
+/// The content of a chart of stacked areas.
 pub struct Area<'a> {
-    /// Step numbers, ascending.
+    /// Step indices, ascending.
     pub step: &'a [u64],
-    /// Columns from the bottom up, one value a step; a step where any is NaN is left out.
+    /// The columns from the bottom up, with one value per step. A step with a NaN is left out.
     pub parts: &'a [Vec<f32>],
-    /// One colour a column.
+    /// One color per column.
     pub colours: &'a [Rgba],
-    /// Visible steps.
+    /// The visible steps.
     pub view: Span,
     /// The value at the top of the frame.
     pub top: f32,
 }
 
-/// Steps are set apart as bars where each is at least this many pixels wide.
+/// The width in pixels from which steps are drawn as separate bars.
 const BARS_FROM_PIXELS: f64 = 8.0;
 
-/// Draws the areas: each pixel column shows the mean of its steps.
+/// Draws the areas. Each pixel column shows the mean of its steps.
 pub fn draw(frame: &mut Frame<'_>, area: &Area<'_>) {
     let (width, height) = (frame.width(), frame.height() as f32);
     if area.view.is_empty() {
@@ -50,7 +50,7 @@ pub fn draw(frame: &mut Frame<'_>, area: &Area<'_>) {
     }
 }
 
-/// The largest stack in view, for the axis.
+/// Returns the largest sum of parts in `rows`, for the axis.
 #[must_use]
 pub fn largest(parts: &[Vec<f32>], rows: std::ops::Range<usize>) -> f32 {
     rows.map(|row| parts.iter().map(|part| part[row]).sum::<f32>())
@@ -75,12 +75,12 @@ mod tests {
     }
 
     #[test]
-    fn parts_stand_on_each_other() {
+    fn parts_are_stacked() {
         check(&[0, 1], [vec![1.0, 2.0], vec![2.0, 1.0]], 2, "  \nbb\nba\naa\n");
     }
 
     #[test]
-    fn what_is_unknown_is_a_gap() {
+    fn an_unknown_step_is_a_gap() {
         check(&[0, 1, 2], [vec![1.0, f32::NAN, 1.0], vec![1.0; 3]], 3, "   \n   \nb b\na a\n");
     }
 
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_stack() {
+    fn the_largest_sum_ignores_unknown_steps() {
         assert_eq!(largest(&[vec![1.0, 2.0, f32::NAN], vec![1.0, 5.0, 9.0]], 0..3), 7.0);
     }
 }

@@ -1,5 +1,5 @@
-//! The waterfall of one step: a row a rank, in it lanes for compute, communication and the queue. Where ranks are
-//! more than there is room for, a row shows the slowest of its ranks: the one that started its collectives last.
+//! The waterfall of one step: one row per rank, with lanes for compute, communication and the queue. If there are more
+//! ranks than room, a row shows the slowest of its ranks: the one that started its collectives last.
 
 use wire::live::{SliceKind, Waterfall};
 
@@ -10,26 +10,26 @@ use crate::within::within;
 
 use super::Frame;
 
-/// The slices of a waterfall, in the order they are drawn.
+/// The slices of a waterfall, in drawing order.
 #[derive(Clone, Debug, Default)]
 pub struct Gantt {
-    /// Indices into the slice columns, by row, then lane, then begin.
+    /// Indices into the slice columns, sorted by row, then lane, then beginning.
     order: Vec<u32>,
-    /// Where each (row, lane) begins in `order`; one more than there are.
+    /// The index in `order` at which each (row, lane) begins, plus the end.
     starts: Vec<u32>,
-    /// When each row started its collectives, summed over buckets; the slowest has the largest.
+    /// The start times of each row's collectives, summed over buckets. The slowest row has the largest sum.
     lateness: Vec<f64>,
     rows: usize,
 }
 
-/// A row of the picture is at least this high, or it stands for several ranks.
+/// The lowest row in pixels. Lower rows are merged, and one row then represents several ranks.
 const LOWEST_ROW_PIXELS: f64 = 5.0;
 
 const LANES: usize = 3;
 
-/// Where the lanes of a row lie, in fractions of its height: compute, communication, queue.
+/// The lanes of a row, in fractions of its height: compute, communication, queue.
 const TALL: [(f32, f32); LANES] = [(0.06, 0.46), (0.48, 0.80), (0.82, 0.92)];
-/// The same for rows that are too low for a queue lane.
+/// The lanes of rows that are too low for a queue lane.
 const LOW: [(f32, f32); LANES] = [(0.0, 0.5), (0.5, 1.0), (1.0, 1.0)];
 const TALL_FROM_PIXELS: f64 = 14.0;
 
@@ -40,12 +40,12 @@ fn lane_of(kind: u8) -> usize {
     }
 }
 
-/// What part of a waterfall is visible.
+/// The visible part of a waterfall.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct View {
-    /// Nanoseconds since the step's origin.
+    /// The visible time, in nanoseconds since the step's origin.
     pub time: Span,
-    /// Rows; row 0 is on top.
+    /// The visible rows. Row 0 is at the top.
     pub rows: Span,
 }
 
@@ -73,7 +73,7 @@ impl Gantt {
         Self { order, starts, lateness, rows: waterfall.rank.len() }
     }
 
-    /// How many ranks a row stands for, where `rows` share `height` pixels.
+    /// Returns the number of ranks that a row represents if `rows` share `height` pixels.
     #[must_use]
     pub fn ranks_a_row(rows: Span, height: f64) -> usize {
         let mut ranks = 1;
@@ -83,7 +83,7 @@ impl Gantt {
         ranks
     }
 
-    /// The row that stands for the `ranks` rows around `row`: the slowest of them.
+    /// Returns the row that represents the `ranks` rows around `row`: the slowest of them.
     #[must_use]
     pub fn standing_for(&self, row: usize, ranks: usize) -> usize {
         let first = row / ranks * ranks;
@@ -91,7 +91,7 @@ impl Gantt {
         group.max_by(|&a, &b| self.lateness[a].total_cmp(&self.lateness[b])).unwrap_or(row)
     }
 
-    /// How many rows it has.
+    /// Returns the number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.rows
@@ -126,7 +126,7 @@ impl Gantt {
         }
     }
 
-    /// The slice at a pixel, or the nearest one of that lane within `reach` pixels.
+    /// Returns the slice at a pixel, or the nearest one of that lane within `reach` pixels.
     #[must_use]
     pub fn slice_at(
         &self,
@@ -157,7 +157,7 @@ impl Gantt {
         (distance(&nearest) <= reach).then_some(*nearest)
     }
 
-    /// Top and bottom of a slice's lane in pixels, for outlines and labels.
+    /// Returns the top and bottom of a slice's lane in pixels, for outlines and labels.
     #[must_use]
     pub fn slice_pixels(
         &self,
@@ -173,7 +173,7 @@ impl Gantt {
     }
 }
 
-/// Top and bottom of a lane, whole pixels; the row stands for `ranks` of them.
+/// Returns the top and bottom of a lane in whole pixels. The row represents `ranks` ranks.
 fn lane_pixels(rows: Span, height: usize, row: usize, ranks: usize, lane: usize) -> (usize, usize) {
     let per_row = ranks as f64 * height as f64 / rows.len();
     let lanes = if per_row >= TALL_FROM_PIXELS { TALL } else { LOW };
@@ -184,7 +184,7 @@ fn lane_pixels(rows: Span, height: usize, row: usize, ranks: usize, lane: usize)
     (y(lanes[lane].0), y(lanes[lane].1))
 }
 
-/// Gives the slice every pixel that it covers more of than the slices before it.
+/// Assigns to the slice every pixel of which it covers more than earlier slices do.
 fn cover_slice(cover: &mut [(f32, u32)], waterfall: &Waterfall, time: Span, slice: u32) {
     let width = cover.len() as f64;
     let at = slice as usize;
@@ -209,7 +209,7 @@ fn paint_lane(frame: &mut Frame<'_>, waterfall: &Waterfall, cover: &[(f32, u32)]
         }
         let kind = SliceKind::ALL[usize::from(waterfall.slice_kind[slice as usize])];
         let paint = palette::slice(kind);
-        // Neighbours of one colour stay apart where there is room: the first pixel of a slice is paler.
+        // Adjacent slices of one color are separated where there is room: the first pixel of a slice is paler.
         let begins = x > 0 && cover[x - 1].1 != slice && cover[x - 1].1 != u32::MAX;
         let roomy = cover.get(x + 3).is_some_and(|&(_, further)| further == slice);
         let alpha = if begins && roomy { 90.0 } else { 255.0 } * share.max(0.35);
@@ -223,7 +223,7 @@ fn paint_lane(frame: &mut Frame<'_>, waterfall: &Waterfall, cover: &[(f32, u32)]
     }
 }
 
-/// Diagonal stripes over a pale ground.
+/// Returns a pixel of diagonal stripes on a pale ground.
 fn hatch(colour: Rgba, x: usize, y: usize, alpha: f32) -> Rgba {
     if colour == CLEAR {
         return CLEAR;
@@ -344,7 +344,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_lone_slice_is_seen_however_short(begin in 0.0..15.9, len in 1e-6..0.1, width in 1usize..200) {
+        fn a_single_slice_is_visible_however_short(begin in 0.0..15.9, len in 1e-6..0.1, width in 1usize..200) {
             let waterfall = waterfall(1, &[(0, SliceKind::WaitExposed, begin, begin + len)]);
             let mut pixels = vec![0; width * 2];
             let view = View { time: ALL.time, rows: Span::new(0.0, 1.0) };

@@ -1,4 +1,4 @@
-//! Rank x step cells by colour, with a named reduction: under max, a lone slow cell never disappears.
+//! A heatmap of rank x step cells with a named reduction. Under max, a single slow cell never disappears.
 
 use wire::live::tile::{Reduce, Tile};
 
@@ -8,28 +8,28 @@ use crate::within::within;
 
 use super::{Frame, whole};
 
-/// What to draw.
+/// The content of a heatmap.
 pub struct Heatmap<'a> {
-    /// The cells; what lies outside of them stays as it is.
+    /// The cells. Pixels outside the tile do not change.
     pub tile: &'a Tile,
-    /// Visible steps.
+    /// The visible steps.
     pub steps_view: Span,
-    /// Visible ranks; rank 0 is on top.
+    /// The visible ranks. Rank 0 is at the top.
     pub ranks_view: Span,
-    /// The reduction where a pixel covers several cells: the tile's own.
+    /// The reduction of a pixel that covers several cells: the tile's own.
     pub reduce: Reduce,
-    /// Values that get the first and the last colour.
+    /// The values of the first and the last color.
     pub scale: (f32, f32),
-    /// The colours.
+    /// The colors.
     pub colours: &'a [Rgba; 256],
-    /// Hatching of what is not known.
+    /// The hatching of unknown cells.
     pub unknown: Rgba,
 }
 
-/// A cell is set off from its neighbours where it is at least this many pixels wide and high.
+/// The cell size in pixels, in both directions, from which cells are separated by a gap.
 const GAP_FROM_PIXELS: f64 = 7.0;
 
-/// Draws the map over the part of the frame that its tile covers.
+/// Draws the heatmap over the part of the frame that its tile covers.
 pub fn draw(frame: &mut Frame<'_>, map: &Heatmap<'_>) {
     let (width, height) = (frame.width(), frame.height());
     let tile_rows = map.tile.rows as usize;
@@ -59,7 +59,7 @@ pub fn draw(frame: &mut Frame<'_>, map: &Heatmap<'_>) {
             }
             let value = pool(map.reduce, &pooled[first..past]);
             frame.row(y)[x] = if value.is_nan() {
-                // A pattern, not a colour: unknown is not a small value.
+                // An unknown value is a pattern and not a color, because it is not a small value.
                 with_alpha(map.unknown, if (x + y) / 2 % 3 == 0 { 190 } else { 90 })
             } else {
                 map.colours[((value - map.scale.0) * factor) as u8 as usize]
@@ -68,7 +68,7 @@ pub fn draw(frame: &mut Frame<'_>, map: &Heatmap<'_>) {
     }
 }
 
-/// Which of `count` cells each pixel shows; none before the first and beyond the last.
+/// Returns the range of cells that each pixel shows; empty before the first and after the last cell.
 fn cells(view: Span, pixels: usize, count: usize) -> Vec<(usize, usize)> {
     let per_pixel = view.len() / pixels as f64;
     let clip = |cell: f64| within(cell, 0.0, count as f64) as usize;
@@ -79,7 +79,7 @@ fn cells(view: Span, pixels: usize, count: usize) -> Vec<(usize, usize)> {
     (0..pixels).map(cell).collect()
 }
 
-/// The (step, rank) under a pixel, whether or not it is known.
+/// Returns the (step, rank) under a pixel, whether or not it is known.
 #[must_use]
 pub fn cell_at(steps: Span, ranks: Span, x: f64, y: f64, width: f64, height: f64) -> (u64, u32) {
     let step = steps.to_value(x, width).max(0.0);
@@ -87,7 +87,7 @@ pub fn cell_at(steps: Span, ranks: Span, x: f64, y: f64, width: f64, height: f64
     (step as u64, rank as u32)
 }
 
-/// Says which pixels are the last of their cell, where cells are large enough to be set apart.
+/// Returns a test for pixels that are the last of their cell, if cells are large enough to be separated.
 fn gaps(view: Span, pixels: usize) -> impl Fn(usize) -> bool {
     let per_pixel = view.len() / pixels as f64;
     let apart = per_pixel * GAP_FROM_PIXELS <= 1.0;
@@ -97,7 +97,7 @@ fn gaps(view: Span, pixels: usize) -> impl Fn(usize) -> bool {
     }
 }
 
-/// Reduces the columns of one pixel to one value a row; each is read once, in memory order.
+/// Reduces the columns of one pixel to one value per row. Each column is read once, in memory order.
 fn pool_columns(pooled: &mut [f32], map: &Heatmap<'_>, columns: std::ops::Range<usize>) {
     let rows = pooled.len();
     let column = |at: usize| &map.tile.values[at * rows..(at + 1) * rows];
@@ -110,7 +110,7 @@ fn pool_columns(pooled: &mut [f32], map: &Heatmap<'_>, columns: std::ops::Range<
             pooled.fill(f32::NEG_INFINITY);
             for at in columns {
                 for (largest, &value) in pooled.iter_mut().zip(column(at)) {
-                    // A comparison with NaN is false: what is unknown never hides what is known.
+                    // A comparison with NaN is false, so an unknown value never hides a known one.
                     *largest = if value > *largest { value } else { *largest };
                 }
             }
@@ -146,7 +146,7 @@ mod tests {
 
     const UNKNOWN: Rgba = 0xff80_8080;
 
-    /// Colour `n` is the number n, so that a picture can be read.
+    /// Color `n` is the number n, so that a rendered chart can be read.
     fn numbers() -> [Rgba; 256] {
         std::array::from_fn(|n| 0xff00_0000 | n as u32)
     }
@@ -181,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn one_pixel_a_cell() {
+    fn one_pixel_per_cell() {
         let colours = numbers();
         let tile = tile(4, 3, &[0.0, 1.0, 2.0, 3.0, 9.0, 20.0, f32::NAN, 5.0, -4.0]);
         assert_eq!(picture(&map(&tile, &colours), 3, 3), "03?\n195\n290\n");
     }
 
     #[test]
-    fn what_the_tile_does_not_cover_stays_clear() {
+    fn pixels_outside_the_tile_stay_clear() {
         let colours = numbers();
         let tile = tile(4, 1, &[1.0, 2.0]);
         let wide = Heatmap { steps_view: Span::new(3.0, 7.0), ..map(&tile, &colours) };
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn coarse_cells_lie_where_their_steps_and_ranks_do() {
+    fn coarse_cells_cover_their_steps_and_ranks() {
         let colours = numbers();
         let tile = Tile { per_column: 2, per_row: 2, ..tile(4, 2, &[1.0, 2.0, 3.0, 4.0]) };
         assert_eq!(picture(&map(&tile, &colours), 4, 4), "1133\n1133\n2244\n2244\n");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn large_cells_stand_apart() {
+    fn large_cells_are_separated() {
         let colours = numbers();
         assert_eq!(
             picture(&map(&tile(0, 2, &[3.0, 6.0]), &colours), 8, 14),
@@ -225,7 +225,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_lone_slow_cell_never_disappears(
+        fn a_single_slow_cell_never_disappears(
             columns in 1usize..400, rows in 1usize..200, width in 1usize..160, height in 1usize..120, at in any::<u64>(),
             per_column in 1u32..9, per_row in 1u32..5,
         ) {

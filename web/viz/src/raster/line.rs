@@ -1,4 +1,4 @@
-//! A line over steps, with the band of its extremes where a pixel holds several steps.
+//! A line over steps, with a band of extremes where a pixel covers several steps.
 
 use crate::palette::{Rgba, with_alpha};
 use crate::span::Span;
@@ -6,23 +6,23 @@ use crate::within::within_f32;
 
 use super::{Frame, columns};
 
-/// What to draw.
+/// The content of a line chart.
 pub struct Line<'a> {
-    /// Step numbers, ascending.
+    /// Step indices, ascending.
     pub step: &'a [u64],
-    /// One value a step; NaN is a gap.
+    /// One value per step; NaN is a gap.
     pub values: &'a [f32],
-    /// Visible steps.
+    /// The visible steps.
     pub view: Span,
-    /// The value at the top of the frame; the bottom is 0.
+    /// The value at the top of the frame. The bottom is 0.
     pub top: f32,
-    /// The colour.
+    /// The color.
     pub colour: Rgba,
-    /// How thick, in pixels.
+    /// The thickness of the line, in pixels.
     pub thickness: f32,
 }
 
-/// Least, mean and largest value of a pixel column, as heights from the top of the frame.
+/// The smallest, mean and largest value of a pixel column.
 #[derive(Clone, Copy)]
 struct Pooled {
     low: f32,
@@ -50,7 +50,7 @@ pub fn draw(frame: &mut Frame<'_>, line: &Line<'_>) {
         if rows.len() > 1 {
             frame.fill_column(x, y(pooled.high), y(pooled.low), with_alpha(line.colour, 70));
         }
-        // Where a step is wider than a pixel, the line bends in the middle of the step.
+        // If a step is wider than a pixel, the line bends in the middle of the step.
         if rows.start == shown {
             continue;
         }
@@ -87,7 +87,8 @@ fn pool(values: &[f32]) -> Option<Pooled> {
     Some(Pooled { low, mean: sum / count, high })
 }
 
-/// One stretch of the line: in each column the levels it passes through, and half its thickness around.
+/// Draws one segment of the line. Each column covers the levels that the line passes through, plus half its thickness
+/// on either side.
 fn segment(frame: &mut Frame<'_>, from: (usize, f32), to: (usize, f32), line: &Line<'_>) {
     let half = line.thickness / 2.0;
     let across = (to.0 - from.0.min(to.0)).max(1) as f32;
@@ -100,7 +101,7 @@ fn segment(frame: &mut Frame<'_>, from: (usize, f32), to: (usize, f32), line: &L
     }
 }
 
-/// The largest known value of `rows`, for the axis.
+/// Returns the largest known value of `rows`, for the axis.
 #[must_use]
 pub fn largest(values: &[f32], rows: std::ops::Range<usize>) -> f32 {
     values[rows].iter().copied().filter(|v| v.is_finite()).fold(0.0, f32::max)
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes_stay_as_a_band() {
+    fn extremes_are_drawn_as_a_band() {
         check(&[0, 1, 2, 3], &[0.5, 0.5, 0.5, 4.5], 2, " .\n .\n #\n #\n##\n");
     }
 
