@@ -1,4 +1,4 @@
-//! The budget of what recording costs its job: above it, only one step in k is recorded in full.
+//! The overhead budget of a job. While recording costs more, only one step in k is recorded in full.
 
 use wire::clock::MonoNanos;
 
@@ -17,8 +17,9 @@ const WINDOWS_BELOW: u32 = 10;
 /// The largest k. One step in 64 still shows which rank is late.
 const MAX_EVERY: u32 = 64;
 
-/// Compares what recording costs with its budget, and adapts k: one step in k is recorded in full. k is a power of two,
-/// so that ranks with different k still record the steps of the largest k together.
+/// The overhead budget and the state of its control: it compares the cost of recording with the budget and adapts k.
+/// One step in k is recorded in full. k is a power of two, so that ranks with different k still record the steps of the
+/// largest k together.
 #[derive(Debug)]
 pub struct Budget {
     share: f64,

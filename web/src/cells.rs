@@ -249,7 +249,7 @@ pub fn memo<T: PartialEq + Send + Sync + 'static>(read: impl Fn() -> T + Send + 
     Memo { held, version }
 }
 
-/// A value that follows its signals, computed whenever it is read.
+/// A value that is computed from signals whenever it is read.
 pub struct Derived<T>(Slot<Read<T>>);
 
 impl<T> Clone for Derived<T> {
@@ -283,7 +283,7 @@ impl<T: Clone + Send + Sync + 'static> From<Var<T>> for Derived<T> {
     }
 }
 
-/// A value that follows its signals, computed whenever it is read.
+/// Creates a value that is computed from signals whenever it is read.
 pub fn derived<T: 'static>(read: impl Fn() -> T + Send + Sync + 'static) -> Derived<T> {
     let read: Read<T> = Box::new(read);
     Derived(Slot::new(read))

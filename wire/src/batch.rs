@@ -106,7 +106,7 @@ impl Batch {
 pub enum DropReason {
     /// The thread's ring was full.
     RingFull = 0,
-    /// The spool of unacknowledged batches reached its bound.
+    /// The spool of unacknowledged batches reached its limit.
     SpoolFull = 1,
     /// The server refused the batch permanently (a 4xx answer).
     Refused = 2,

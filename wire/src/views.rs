@@ -29,7 +29,7 @@ pub use collectives::{
 pub enum RunState {
     /// Ranks have connected; no step is complete.
     Starting,
-    /// Steps complete.
+    /// The run completes steps.
     Running,
     /// No step completed for max(10 x median step, 10 s). See [`Hang`].
     Hung,
