@@ -1,4 +1,4 @@
-//! A server's routes without a socket, on a directory and with runs of the test's choice.
+//! The routes of a server without a socket, with a directory and runs that the test chooses.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,10 +15,11 @@ use paceline::store::log::writer::Writer;
 use paceline::store::sealer::Sealer;
 use paceline::vitals::Vitals;
 
-/// What handlers share. What has left memory is read from `layout`; without one, nothing is.
+/// Builds the state that all handlers share. Runs that are no longer in memory are read from `layout`; without a
+/// layout, they are not found.
 ///
 /// # Errors
-/// When a thread cannot be started.
+/// Returns an error if a thread cannot be started.
 pub fn app(data: &Path, runs: Collection, layout: Option<Layout>) -> anyhow::Result<App> {
     let (metrics, clock) = (Metrics::new(), ServerClock::start());
     let vitals = Vitals::default();

@@ -1,5 +1,5 @@
-//! axe-core, the checker of accessibility rules: fetched once from the npm registry, pinned by its hash, and kept
-//! under `target/`, since its license keeps it out of this repository.
+//! axe-core, a checker of accessibility rules. The package is downloaded once from the npm registry, verified against a
+//! pinned hash, and stored under `target/`, because its license keeps it out of this repository.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,14 +7,14 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 
 const VERSION: &str = "4.14.1";
-/// The `dist.integrity` of that version, in hex: SHA-512 of the package.
+/// The SHA-512 of the package in hex, from `dist.integrity` of that version.
 const SHA512: &str = "1477dafa598d8d065f273d6af302aa203c02e83131707b7fa648cd41bd3d6b73\
                       4f8c22a0dab86ee6a6f64b8afbe804b214d36db85a2826965edfb3a0b9d546b5";
 
-/// Its source, or why it cannot be had.
+/// Returns the source of axe-core, or the reason why it cannot be downloaded.
 ///
 /// # Errors
-/// When what came is not what was pinned.
+/// Returns an error if the package does not match the pinned hash.
 pub fn source() -> anyhow::Result<Result<String, String>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target").join("axe-core");
     std::fs::create_dir_all(&folder)?;
@@ -26,7 +26,7 @@ pub fn source() -> anyhow::Result<Result<String, String>> {
     }
     ensure!(
         sha512(&package)? == SHA512,
-        "{} is not the package that was pinned; remove it",
+        "{} does not match the pinned hash; remove the file",
         package.display()
     );
     let unpacked = Command::new("tar")
@@ -37,13 +37,13 @@ pub fn source() -> anyhow::Result<Result<String, String>> {
     Ok(Ok(String::from_utf8(unpacked.stdout)?))
 }
 
-/// Through npm, which knows the registry of this machine.
+/// Downloads the package with npm, which knows the registry that this machine uses.
 fn fetch(folder: &Path) -> Result<(), String> {
     let packed = Command::new("npm")
         .args(["pack", &format!("axe-core@{VERSION}"), "--silent", "--pack-destination"])
         .arg(folder)
         .output()
-        .map_err(|error| format!("npm cannot be started ({error})"))?;
+        .map_err(|error| format!("cannot run npm ({error})"))?;
     if packed.status.success() {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! A real Chromium, driven as a person would drive it: look, click, press keys, wait for what appears.
+//! A real Chromium, driven as a user would drive it: read, click, press keys, and wait for elements to appear.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// Nothing on a page takes longer.
+/// The longest wait for anything on a page.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Between two looks at the page.
+/// The interval between two checks of the page.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// No GPU, no first-run pages, and nothing that phones home.
+/// Flags that disable the GPU, first-run pages and background requests.
 const FLAGS: [&str; 9] = [
     "--headless",
     "--no-sandbox",
@@ -33,13 +33,13 @@ const FLAGS: [&str; 9] = [
 /// A line of the browser's console.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// `SEVERE`, `WARNING`, `INFO`.
+    /// The level: `SEVERE`, `WARNING` or `INFO`.
     pub level: String,
-    /// What it says.
+    /// The text of the line.
     pub message: String,
 }
 
-/// A browser with one page and a profile of its own; closed when dropped.
+/// A browser with one page and its own profile. Dropping it closes the browser.
 pub struct Browser {
     client: Option<Client>,
     runtime: Runtime,
@@ -49,10 +49,11 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts one. `None` where there is no chromedriver; then it has printed why the test is skipped.
+    /// Starts a browser. Returns `None` and prints that the test is skipped if there is no chromedriver.
     ///
     /// # Errors
-    /// When it does not start, or is not there although `REQUIRE_BROWSER` or `CI` says that it must be.
+    /// Returns an error if the browser does not start, or if chromedriver is missing although `REQUIRE_BROWSER` or `CI`
+    /// is set.
     pub fn start() -> anyhow::Result<Option<Self>> {
         let Some(driver) = Driver::start()? else { return Ok(None) };
         let profile = tempfile::tempdir()?;
@@ -68,53 +69,53 @@ impl Browser {
             builder.capabilities(capabilities.as_object().cloned().unwrap_or_default());
             builder.connect(&driver.address).await
         };
-        let client = runtime.block_on(connect).context("chromedriver starts no browser")?;
-        let session = runtime.block_on(client.session_id())?.context("a session has an id")?;
+        let client = runtime.block_on(connect).context("chromedriver cannot start a browser")?;
+        let session = runtime.block_on(client.session_id())?.context("the session has no id")?;
         let browser = Self { client: Some(client), runtime, driver, session, _profile: profile };
         browser.viewport(1440, 900)?;
         Ok(Some(browser))
     }
 
     fn client(&self) -> &Client {
-        self.client.as_ref().expect("it is taken on drop only")
+        self.client.as_ref().expect("the client is present until drop")
     }
 
     /// Opens `url`.
     ///
     /// # Errors
-    /// When the page does not load.
+    /// Returns an error if the page does not load.
     pub fn open(&self, url: &str) -> anyhow::Result<()> {
         Ok(self.runtime.block_on(self.client().goto(url))?)
     }
 
-    /// Loads the page again.
+    /// Reloads the page.
     ///
     /// # Errors
-    /// When it does not load.
+    /// Returns an error if the page does not load.
     pub fn reload(&self) -> anyhow::Result<()> {
         Ok(self.runtime.block_on(self.client().refresh())?)
     }
 
-    /// What the script returns.
+    /// Runs the script and returns its result.
     ///
     /// # Errors
-    /// When it throws.
+    /// Returns an error if the script throws.
     pub fn run(&self, script: &str) -> anyhow::Result<Value> {
         self.runtime.block_on(self.client().execute(script, Vec::new())).with_context(|| script.to_owned())
     }
 
-    /// What the script hands to the function that is its last argument.
+    /// Runs the script and returns the value that it passes to its last argument, a callback.
     ///
     /// # Errors
-    /// When it throws, or calls back too late.
+    /// Returns an error if the script throws or calls back too late.
     pub fn run_async(&self, script: &str) -> anyhow::Result<Value> {
         Ok(self.runtime.block_on(self.client().execute_async(script, Vec::new()))?)
     }
 
-    /// Goes on in a tab of its own, which knows nothing of what was seen before.
+    /// Opens a new tab and switches to it. The new tab has no history.
     ///
     /// # Errors
-    /// When the browser opens none.
+    /// Returns an error if the browser cannot open a tab.
     pub fn fresh_tab(&self) -> anyhow::Result<()> {
         let open = async {
             let tab = self.client().new_window(true).await?;
@@ -124,19 +125,20 @@ impl Browser {
         Ok(())
     }
 
-    /// Presses keys where the focus is.
+    /// Types keys into the focused element.
     ///
     /// # Errors
-    /// When nothing has it.
+    /// Returns an error if no element has the focus.
     pub fn type_keys(&self, keys: &str) -> anyhow::Result<()> {
         let press = async { self.client().active_element().await?.send_keys(keys).await };
-        self.runtime.block_on(press).with_context(|| format!("type {keys:?}"))
+        self.runtime.block_on(press).with_context(|| format!("cannot type {keys:?}"))
     }
 
-    /// What the script returns once that is neither null nor false.
+    /// Runs the script until its result is neither null nor false, and returns that result.
     ///
     /// # Errors
-    /// When patience ends: with what was waited for, what the page says, and its console.
+    /// Returns an error after `PATIENCE`. The error names what was awaited, and has the text and the console of the
+    /// page.
     pub fn wait(&self, what: &str, script: &str) -> anyhow::Result<Value> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -148,7 +150,7 @@ impl Browser {
                 let page = self.run("return location.href + '\\n' + document.body.innerText")?;
                 let page = page.as_str().unwrap_or_default().to_owned();
                 bail!(
-                    "waited {PATIENCE:?} for {what}; the page:\n{page}\nits console: {:#?}",
+                    "waited {PATIENCE:?} for {what}; the page:\n{page}\nthe console: {:#?}",
                     self.console()?
                 );
             }
@@ -156,10 +158,10 @@ impl Browser {
         }
     }
 
-    /// Waits for the element of this data-testid, and returns its text.
+    /// Waits for the element with this data-testid and returns its text.
     ///
     /// # Errors
-    /// When it does not appear.
+    /// Returns an error if the element does not appear.
     pub fn text(&self, testid: &str) -> anyhow::Result<String> {
         let text = self.wait(
             &format!("an element {testid}"),
@@ -168,60 +170,60 @@ impl Browser {
         Ok(text[0].as_str().unwrap_or_default().to_owned())
     }
 
-    /// Clicks what the CSS selector names, where a person would: in the middle of what is visible of it.
+    /// Clicks the element that the CSS selector matches, in the middle of its visible part.
     ///
     /// # Errors
-    /// When it is not there, or lies below something else.
+    /// Returns an error if the element does not exist or is covered by another element.
     pub fn click(&self, css: &str) -> anyhow::Result<()> {
         let click = async { self.client().find(Locator::Css(css)).await?.click().await };
-        self.runtime.block_on(click).with_context(|| format!("click {css}"))
+        self.runtime.block_on(click).with_context(|| format!("cannot click {css}"))
     }
 
-    /// Puts the focus on what the CSS selector names and presses keys.
+    /// Focuses the element that the CSS selector matches, and presses keys.
     ///
     /// # Errors
-    /// When it is not there or takes no focus.
+    /// Returns an error if the element does not exist or cannot be focused.
     pub fn press(&self, css: &str, keys: &str) -> anyhow::Result<()> {
         let press = async { self.client().find(Locator::Css(css)).await?.send_keys(keys).await };
-        self.runtime.block_on(press).with_context(|| format!("press {keys:?} on {css}"))
+        self.runtime.block_on(press).with_context(|| format!("cannot press {keys:?} on {css}"))
     }
 
-    /// Makes the page exactly this large, in CSS pixels.
+    /// Sets the exact size of the page in CSS pixels.
     ///
     /// # Errors
-    /// When the browser refuses.
+    /// Returns an error if the browser refuses.
     pub fn viewport(&self, width: u32, height: u32) -> anyhow::Result<()> {
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.devtools("Emulation.setDeviceMetricsOverride", &size)
     }
 
-    /// What the system of this browser prefers from now on.
+    /// Sets the color scheme that the browser's system prefers.
     ///
     /// # Errors
-    /// When the browser refuses.
+    /// Returns an error if the browser refuses.
     pub fn prefer_dark(&self, dark: bool) -> anyhow::Result<()> {
         let value = if dark { "dark" } else { "light" };
         let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": value }] });
         self.devtools("Emulation.setEmulatedMedia", &features)
     }
 
-    /// What is visible, as PNG.
+    /// Returns the visible part of the page as PNG.
     ///
     /// # Errors
-    /// When the browser does not draw.
+    /// Returns an error if the browser does not draw.
     pub fn screenshot(&self) -> anyhow::Result<Vec<u8>> {
         Ok(self.runtime.block_on(self.client().screenshot())?)
     }
 
-    /// The console's lines since the last call: also what the browser itself complains of, such as a breach of
-    /// the content security policy or a failed request.
+    /// Returns the lines of the console since the last call. They include complaints of the browser itself, such as a
+    /// violation of the content security policy or a failed request.
     ///
     /// # Errors
-    /// When chromedriver does not answer.
+    /// Returns an error if chromedriver does not answer.
     pub fn console(&self) -> anyhow::Result<Vec<Line>> {
         let lines = self.extension("se/log", &json!({ "type": "browser" }))?;
         let text = |line: &Value, key: &str| line[key].as_str().unwrap_or_default().to_owned();
-        let lines = lines.as_array().context("a log is a list")?.iter();
+        let lines = lines.as_array().context("the log is not a list")?.iter();
         Ok(lines.map(|line| Line { level: text(line, "level"), message: text(line, "message") }).collect())
     }
 
@@ -230,7 +232,7 @@ impl Browser {
         Ok(())
     }
 
-    /// What chromedriver can beyond the WebDriver standard.
+    /// Calls an extension of chromedriver to the WebDriver standard.
     fn extension(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         let url = format!("{}/session/{}/{path}", self.driver.address, self.session);
         let text = ureq::post(&url)
@@ -246,16 +248,16 @@ impl Drop for Browser {
     fn drop(&mut self) {
         if let Some(client) = self.client.take() {
             let close = async { tokio::time::timeout(Duration::from_secs(10), client.close()).await };
-            // Where it does not close by itself, it is killed with its driver.
+            // A browser that does not close in time is killed with its driver.
             let _closed = self.runtime.block_on(close);
         }
     }
 }
 
-/// A chromedriver on a port of its own, in a process group of its own; killed with it when dropped.
+/// A chromedriver on its own port and in its own process group. Dropping it kills the whole group.
 struct Driver {
     child: Child,
-    // Open for as long as it may write.
+    // Held open for as long as chromedriver may write to it.
     stdout: BufReader<ChildStdout>,
     address: String,
 }
@@ -271,41 +273,41 @@ impl Driver {
                 let required = ["REQUIRE_BROWSER", "CI"].iter().any(|name| std::env::var_os(name).is_some());
                 ensure!(
                     !required,
-                    "chromedriver cannot be started ({error}), and a browser is required here"
+                    "cannot run chromedriver ({error}), but REQUIRE_BROWSER or CI requires a browser"
                 );
                 skip(&format!(
-                    "chromedriver cannot be started ({error}); on Debian: apt install chromium-driver"
+                    "cannot run chromedriver ({error}); on Debian: apt install chromium-driver"
                 ));
                 return Ok(None);
             }
         };
-        let stdout = BufReader::new(child.stdout.take().context("stdout is piped")?);
+        let stdout = BufReader::new(child.stdout.take().context("stdout is not piped")?);
         let mut driver = Self { child, stdout, address: String::new() };
         let mut line = String::new();
         while driver.stdout.read_line(&mut line)? > 0 {
-            // It names port 0 first, and the port it got once it listens.
+            // chromedriver prints port 0 first, and its actual port once it listens.
             if let Some((_, port)) = line.split_once("started successfully on port ") {
                 driver.address = format!("http://127.0.0.1:{}", port.trim().trim_end_matches('.'));
                 return Ok(Some(driver));
             }
             line.clear();
         }
-        bail!("chromedriver ended before it listened")
+        bail!("chromedriver exited before it listened")
     }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
         if let Some(group) = Pid::from_raw(self.child.id() as i32) {
-            // Gone already, or killed with the browsers it started: either way it is over.
+            // An error means that the group has already exited.
             let _gone = kill_process_group(group, Signal::KILL);
         }
         let _reaped = self.child.wait();
     }
 }
 
-/// Says that browser tests are skipped, past the test harness, which shows what a test prints only when it fails: nobody must take a test that was
-/// skipped for one that passed.
+/// Prints that browser tests are skipped. The line bypasses the test harness, which shows the output of failed tests
+/// only, so that a skipped test is not mistaken for a passed one.
 pub fn skip(why: &str) {
     let _unheard = writeln!(std::io::stderr(), "SKIP browser tests: {why}");
 }

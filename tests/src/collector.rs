@@ -1,5 +1,5 @@
-//! A server that takes every batch and hands it to the test: for what is recorded, to the nanosecond, before anything is
-//! made of it.
+//! A server that accepts every batch and passes it on to the test, which can then check recorded times to the
+//! nanosecond before any analysis.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -10,20 +10,20 @@ use axum::response::{AppendHeaders, IntoResponse};
 use tokio::net::TcpListener;
 use wire::batch::{Batch, RECEIPT_HEADER};
 
-/// Listens until the test ends.
+/// A server that listens until it is dropped.
 pub struct Collector {
-    /// `http://127.0.0.1:PORT`
+    /// The address: `http://127.0.0.1:PORT`.
     pub address: String,
-    /// What came, in order.
+    /// The received batches, in order of arrival.
     pub batches: Receiver<Batch>,
     _runtime: tokio::runtime::Runtime,
 }
 
 impl Collector {
-    /// Starts one on a free port.
+    /// Starts a collector on a free port.
     ///
     /// # Errors
-    /// When it cannot listen.
+    /// Returns an error if it cannot listen.
     pub fn start() -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
@@ -39,7 +39,7 @@ async fn take(State(batches): State<Sender<Batch>>, body: Bytes) -> impl IntoRes
     let mut receipt = None;
     if let Ok(batch) = wire::codec::decode(&body) {
         receipt = Some([(RECEIPT_HEADER, batch.receipt())]);
-        // Nobody takes them any more when the test has ended.
+        // An error means that the test has ended and no longer receives batches.
         let _ended = batches.send(batch);
     }
     (receipt.map(AppendHeaders), r#"{"received_nanos":0,"sent_nanos":0}"#)

@@ -1,8 +1,8 @@
-//! Ranks that exchange cores all the time, so that a core that is slower than the other is no rank's own.
+//! Moves the ranks of a job between cores all the time, so that a slow core slows all ranks alike.
 //!
-//! The cores of a virtual machine are not alike: what runs beside it takes a third and more off one of them for a
-//! second or two, which no counter of this machine shows, and a rank bound to that core truly is slow. Where the
-//! question is whether a *rank* is named rightly, every rank must have every core for as long.
+//! The cores of a virtual machine are not equal. Another virtual machine can take a third or more of one core for a
+//! second or two. No counter inside this machine shows that, and a rank bound to that core really is slow. A test of
+//! whether the right *rank* is named must therefore give every rank every core for the same time.
 
 use std::fs;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -14,21 +14,21 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::programs::{Job, wait_until};
 
-/// Between two exchanges: some within every step.
+/// The interval between two exchanges of cores. Every step has several.
 const EVERY: Duration = Duration::from_millis(5);
 
-/// Exchanges cores until it is dropped.
+/// A thread that exchanges the cores of ranks until it is dropped.
 pub struct Crossover {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Crossover {
-    /// Waits until the ranks of a job are there, and begins.
+    /// Waits until the ranks of a job exist, and starts exchanging their cores.
     ///
     /// # Errors
-    /// When they do not come.
-    pub fn of(job: &Job, ranks: usize) -> anyhow::Result<Self> {
+    /// Returns an error if the ranks do not start.
+    pub fn new(job: &Job, ranks: usize) -> anyhow::Result<Self> {
         let all = || job.rank_pids().ok().filter(|pids| pids.len() == ranks);
         let pids = wait_until("the ranks to start", all)?;
         let cores = thread::available_parallelism()?.get();
@@ -50,12 +50,12 @@ impl Crossover {
 impl Drop for Crossover {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // It panics nowhere; if it did, the job has ended by now.
+        // The thread does not panic, and the job has ended by now in any case.
         let _ended = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// Binds all threads of a process to a core. One that has ended meanwhile needs none.
+/// Binds all threads of a process to one core. Threads that have ended are ignored.
 pub fn bind(pid: u32, core: usize) {
     let mut one = CpuSet::new();
     one.set(core);

@@ -1,4 +1,4 @@
-//! Ranks of a job on the stand-in for a GPU: threads of this process, with NCCL or without.
+//! Ranks of a job on the fake GPU: threads of this process, with NCCL or without.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -12,27 +12,28 @@ use wire::ids::Step;
 
 use crate::fake_gpu;
 
-/// Elements of a parameter, a megabyte: an all-reduce of the stand-in takes 20 us and a nanosecond for each five bytes.
+/// The number of elements of a parameter: a megabyte. An all-reduce of the fake GPU takes 20 us plus 1 ns per five
+/// bytes.
 pub const FLOATS: usize = 250_000;
-/// Parameters of a model.
+/// The number of parameters of a model.
 pub const PARAMETERS: u32 = 3;
 
-/// The stand-in is one machine for the whole process: tests take turns.
+/// Serializes tests, because the fake GPU is one machine for the whole process.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-/// What a rank makes a reducer of.
+/// The parts from which a rank creates its reducer.
 pub struct Rig {
-    /// Where the ranks meet.
+    /// The control connection between the ranks.
     pub control: Box<dyn Control>,
-    /// Its device.
+    /// The device of the rank.
     pub cuda: Cuda,
 }
 
 impl Rig {
-    /// Of the model with [`PARAMETERS`] of [`FLOATS`].
+    /// Creates the reducer of a model with [`PARAMETERS`] parameters of [`FLOATS`] elements each.
     ///
     /// # Errors
-    /// As [`Reducer::on_device`].
+    /// Returns the errors of [`Reducer::on_device`].
     pub fn reducer(
         self,
         options: Options,
@@ -43,19 +44,19 @@ impl Rig {
     }
 }
 
-/// A bucket for each parameter.
+/// Returns options that put each parameter into its own bucket.
 #[must_use]
 pub fn options() -> Options {
     Options { caps: Caps { first_bytes: 1, other_bytes: 1 }, ..Options::default() }
 }
 
-/// Runs `body` on as many threads as ranks; of the two devices each has half of them.
+/// Runs `body` on one thread per rank. Each of the two devices gets half of the ranks.
 ///
 /// # Errors
-/// Those of the ranks, the first one's first.
+/// Returns the error of the lowest rank that failed.
 ///
 /// # Panics
-/// When a rank does.
+/// Panics if a rank panics.
 pub fn ranks<T: Send>(
     size: u32,
     transport: Transport,
@@ -82,23 +83,23 @@ pub fn ranks<T: Send>(
             })
         };
         let threads: Vec<_> = local::world(size, Duration::from_secs(20)).into_iter().map(start).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no rank panics")).collect()
+        threads.into_iter().map(|thread| thread.join().expect("a rank panicked")).collect()
     })
 }
 
-/// Steps until the reducer says that it cannot go on. The device is waited for after each, as a job does that looks at
-/// its loss.
+/// Runs steps until the reducer fails, and returns its error. Each step waits for the device, like a job that reads its
+/// loss.
 ///
 /// # Errors
-/// Of the device; and when nothing goes wrong in a thousand steps.
+/// Returns an error if the device fails, or if a thousand steps succeed.
 pub fn step_until_error(rig: Rig, spoil: impl Fn(u64)) -> anyhow::Result<ReduceError> {
     step_until_error_with(rig, spoil, |_| {})
 }
 
-/// As above; `begun` is called when a step's collectives are on the device.
+/// Runs steps like [`step_until_error`], and calls `begun` when the collectives of a step are on the device.
 ///
 /// # Errors
-/// As above.
+/// Returns the errors of [`step_until_error`].
 pub fn step_until_error_with(
     rig: Rig,
     spoil: impl Fn(u64),
@@ -125,5 +126,5 @@ pub fn step_until_error_with(
             Err(error) => return Ok(error),
         }
     }
-    anyhow::bail!("a thousand steps and no error")
+    anyhow::bail!("a thousand steps succeeded without an error")
 }

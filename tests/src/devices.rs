@@ -1,4 +1,4 @@
-//! What ranks with devices say beside their records, made up: looks, and bursts that are asked for.
+//! Invented device samples, bursts and heartbeats of ranks, in addition to their simulated records.
 
 use wire::batch::{Batch, Note};
 use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest, KernelTime};
@@ -8,10 +8,11 @@ use wire::ids::BatchSeq;
 
 use crate::simulator::Simulation;
 
-/// The usual clock of a device, and the most that it can have, in megahertz.
+/// The usual clock of a device in megahertz, which is also its maximum.
 const CLOCK: u64 = 1_980;
 
-/// Every batch of every rank has a look at its device. That of `slow` says `reasons` and has this clock, in megahertz.
+/// Adds a device sample to every batch. The device of `slow` reports the throttle `reasons` and this `clock` in
+/// megahertz.
 #[must_use]
 pub fn looked_at(mut simulation: Simulation, slow: usize, reasons: u64, clock: u64) -> Simulation {
     for received in &mut simulation.batches {
@@ -34,7 +35,7 @@ pub fn looked_at(mut simulation: Simulation, slow: usize, reasons: u64, clock: u
     simulation
 }
 
-/// A burst of a second and a half: one kernel, a hundred times.
+/// Returns a burst of 1.5 seconds in which one kernel runs a hundred times.
 #[must_use]
 pub fn burst(request: BurstRequest, kernel: &str, kernel_nanos: u64) -> Note {
     let kernel = KernelTime {
@@ -58,7 +59,7 @@ pub fn burst(request: BurstRequest, kernel: &str, kernel_nanos: u64) -> Note {
     Note::Burst(Burst { request: request.number, from, until, outcome: BurstOutcome::Recorded(activity) })
 }
 
-/// Batches without records, with numbers that go on from what a simulation sent.
+/// Batches without records that continue the sequence numbers of a simulation.
 pub struct Heartbeats {
     /// The last batch of each rank.
     lasts: Vec<Batch>,
@@ -66,7 +67,7 @@ pub struct Heartbeats {
 }
 
 impl Heartbeats {
-    /// Of the same ranks.
+    /// Creates the heartbeats of the simulation's ranks.
     #[must_use]
     pub fn after(simulation: &Simulation) -> Self {
         let mut lasts: Vec<Batch> = Vec::new();
@@ -81,10 +82,10 @@ impl Heartbeats {
         Self { lasts, sent: 0 }
     }
 
-    /// Sends one as an agent does; what the server asks for in its answer.
+    /// Sends one batch as an agent does. Returns the burst that the server requests in its answer.
     ///
     /// # Errors
-    /// When the server refuses it.
+    /// Returns an error if the server rejects the batch.
     pub fn send(
         &mut self,
         rank: usize,

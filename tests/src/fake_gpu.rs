@@ -1,5 +1,5 @@
-//! The stand-in for a GPU, loaded into the test's own process, and what it has beside CUDA and NCCL.
-#![allow(unsafe_code, reason = "it calls the stand-in as CUDA is called")]
+//! The fake GPU, loaded into the test's process, and its functions beyond those of CUDA and NCCL.
+#![allow(unsafe_code, reason = "the fake GPU has a C interface like CUDA")]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::path::{Path, PathBuf};
@@ -13,19 +13,19 @@ use wire::clock::MonoNanos;
 use crate::fetch;
 use crate::programs::program;
 
-/// What CUPTI's clock shows when virtual time begins, in nanoseconds since 1970.
+/// The start of virtual time on CUPTI's clock, in nanoseconds since 1970.
 pub const CUPTI_EPOCH: i64 = 1_700_000_000_000_000_000;
 
-/// Its file.
+/// Returns the path of the fake GPU's library.
 #[must_use]
 pub fn path() -> PathBuf {
     program("libfakegpu.so")
 }
 
-/// A folder, for `LD_LIBRARY_PATH`, that has it under the names of the libraries it stands in for.
+/// Creates a folder, for `LD_LIBRARY_PATH`, in which the fake GPU has the names of the libraries that it replaces.
 ///
 /// # Errors
-/// When files cannot be written.
+/// Returns an error if files cannot be written.
 pub fn installed_as(names: &[&str]) -> std::io::Result<tempfile::TempDir> {
     let folder = tempfile::tempdir()?;
     for name in names {
@@ -34,38 +34,40 @@ pub fn installed_as(names: &[&str]) -> std::io::Result<tempfile::TempDir> {
     Ok(folder)
 }
 
-/// Loads it: from then on it is what this process finds as the driver.
+/// Loads the fake GPU. From then on, this process finds it as the CUDA driver.
 ///
 /// # Panics
-/// When it is not built.
+/// Panics if the library is not built.
 pub fn library() -> &'static Library {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
-    // SAFETY: the stand-in has no initialisers.
+    // SAFETY: the fake GPU has no initializers.
     LIBRARY.get_or_init(|| unsafe {
-        Library::open(Some(path()), RTLD_NOW | RTLD_LOCAL).expect("the stand-in is built")
+        Library::open(Some(path()), RTLD_NOW | RTLD_LOCAL).expect("the fake GPU is not built")
     })
 }
 
+/// Returns a function of the fake GPU.
+///
 /// # Safety
-/// `F` must be the function's type.
+/// `F` must be the type of the function.
 unsafe fn function<F: Copy>(name: &CStr) -> F {
-    // SAFETY: the caller vouches for the type.
-    unsafe { *library().get::<F>(name.to_bytes()).expect("the stand-in has it") }
+    // SAFETY: the caller guarantees the type.
+    unsafe { *library().get::<F>(name.to_bytes()).expect("the fake GPU has no such function") }
 }
 
-/// Where the calling thread is in virtual time.
+/// Returns the calling thread's position in virtual time.
 #[must_use]
 pub fn now() -> MonoNanos {
-    // SAFETY: the stand-in declares it so.
+    // SAFETY: the type is that of the fake GPU's declaration.
     let host = unsafe { function::<extern "C" fn() -> i64>(c"fakegpu_host_nanos") };
     MonoNanos(host())
 }
 
-/// Anything of CUDA's or NCCL's that is only handed on.
+/// A handle of CUDA or NCCL, which is only passed on.
 pub type Handle = *mut c_void;
-/// `cuModuleGetFunction`
+/// The type of `cuModuleGetFunction`.
 pub type Find = unsafe extern "C" fn(*mut Handle, Handle, *const c_char) -> c_int;
-/// `cuLaunchKernel`
+/// The type of `cuLaunchKernel`.
 pub type Launch = unsafe extern "C" fn(
     Handle,
     c_uint,
@@ -80,11 +82,12 @@ pub type Launch = unsafe extern "C" fn(
     *mut Handle,
 ) -> c_int;
 
-/// Puts a kernel on a stream that takes so long, in nanoseconds.
+/// Launches a kernel on a stream that runs for `nanos` nanoseconds.
 pub fn spin(nanos: u64, stream: &CudaStream) {
     let (mut kernel, mut nanos) = (ptr::null_mut(), nanos);
     let mut arguments = [(&raw mut nanos).cast::<c_void>()];
-    // SAFETY: the types are those of cuda.h; the kernel takes one integer, which is read before the call returns.
+    // SAFETY: the types are those of cuda.h. The kernel has one integer argument, which is read before the call
+    // returns.
     let results = unsafe {
         let find =
             function::<Find>(c"cuModuleGetFunction")(&raw mut kernel, ptr::null_mut(), c"spin_ns".as_ptr());
@@ -95,26 +98,26 @@ pub fn spin(nanos: u64, stream: &CudaStream) {
     assert_eq!(results, [0, 0]);
 }
 
-/// From now on a rank of the newest communicator is told of an error when it asks.
+/// Makes every later error query of a rank of the newest communicator return `error`.
 pub fn fail_newest_communicator(rank: u32, error: i32) {
-    // SAFETY: the stand-in declares it so.
+    // SAFETY: the type is that of the fake GPU's declaration.
     let fail = unsafe { function::<unsafe extern "C" fn(*mut c_void, c_int, c_int)>(c"fakegpu_nccl_fail") };
-    // SAFETY: without a communicator it takes the newest.
+    // SAFETY: null stands for the newest communicator.
     unsafe { fail(ptr::null_mut(), rank.cast_signed(), error) };
 }
 
-/// From now on a rank of a communicator is told of an error when it asks. Communicators are counted from the newest, 0,
-/// back to older ones; the rank is that of its group.
+/// Makes every later error query of a rank of a communicator return `error`. `back` counts communicators from the
+/// newest, 0, to older ones. `rank` is the rank within the communicator.
 pub fn fail_older_communicator(back: u32, rank: u32, error: i32) {
-    // SAFETY: the stand-in declares it so.
+    // SAFETY: the type is that of the fake GPU's declaration.
     let fail = unsafe { function::<extern "C" fn(c_int, c_int, c_int)>(c"fakegpu_nccl_fail_older") };
     fail(back.cast_signed(), rank.cast_signed(), error);
 }
 
-/// A library in `folder` that has the functions of NCCL 2.17 and none of 2.18; nothing that they are asked for is done.
+/// Builds a library in `folder` that has the functions of NCCL 2.17 and none of 2.18. The functions do nothing.
 ///
 /// # Errors
-/// When there is no C compiler.
+/// Returns an error if there is no C compiler.
 pub fn nccl_before_groups(folder: &Path) -> anyhow::Result<PathBuf> {
     let (source, library) = (folder.join("old.c"), folder.join("libnccl_2_17.so"));
     std::fs::write(&source, NCCL_2_17)?;
@@ -140,9 +143,9 @@ int ncclCommAbort(void *communicator) { return 0; }
 const char *ncclGetErrorString(int code) { return "an error"; }
 "#;
 
-/// From now on another tool is subscribed to CUPTI, or none.
+/// Sets whether another tool is subscribed to CUPTI from now on.
 pub fn take_cupti(taken: bool) {
-    // SAFETY: the stand-in declares it so.
+    // SAFETY: the type is that of the fake GPU's declaration.
     let take = unsafe { function::<extern "C" fn(c_int)>(c"fakegpu_cupti_take") };
     take(c_int::from(taken));
 }

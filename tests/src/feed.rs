@@ -1,4 +1,4 @@
-//! A simulated job sent to a real server, over its real door: what 1,024 agents would send, from a few threads.
+//! Sends a simulated job to a real server over HTTP: the requests of up to 1,024 agents, from a few threads.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use wire::codec;
 
 use crate::simulator::Simulation;
 
-/// Requests under way at a time.
+/// The number of concurrent requests.
 const THREADS: usize = 8;
 
-/// Batches of all ranks, round by round: a round holds the next batch of every rank.
+/// The batches of all ranks in rounds. Each round holds the next batch of every rank.
 pub struct Feed {
     rounds: VecDeque<Vec<Batch>>,
     /// The run's id.
@@ -21,7 +21,7 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// What the simulation's agents send.
+    /// Creates a feed of the batches that the simulation's agents send.
     #[must_use]
     pub fn new(simulation: Simulation) -> Self {
         let run = simulation.batches.first().map(|first| first.batch.run.to_string()).unwrap_or_default();
@@ -36,22 +36,22 @@ impl Feed {
         Self { rounds, run }
     }
 
-    /// How many rounds are left.
+    /// Returns the number of rounds that are not sent yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rounds.len()
     }
 
-    /// True when all was sent.
+    /// Returns true if all rounds are sent.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rounds.is_empty()
     }
 
-    /// Sends rounds until only `leave` are left, as fast as the server takes them.
+    /// Sends rounds as fast as the server accepts them, until `leave` rounds are left.
     ///
     /// # Errors
-    /// When the server refuses a batch.
+    /// Returns an error if the server rejects a batch.
     pub fn send_all_but(&mut self, leave: usize, address: &str) -> anyhow::Result<()> {
         while self.rounds.len() > leave {
             self.send_round(address)?;
@@ -59,10 +59,10 @@ impl Feed {
         Ok(())
     }
 
-    /// Sends `rounds` rounds, one every `every`; late ones follow at once.
+    /// Sends `rounds` rounds at the interval `every`. A late round is sent at once.
     ///
     /// # Errors
-    /// When the server refuses a batch.
+    /// Returns an error if the server rejects a batch.
     pub fn send_paced(&mut self, rounds: usize, every: Duration, address: &str) -> anyhow::Result<()> {
         let began = Instant::now();
         for round in 0..rounds.min(self.rounds.len()) {

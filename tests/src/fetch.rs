@@ -1,40 +1,41 @@
-//! What tests take from package registries: bounded in time, kept below `target`, and skipped with a reason where
-//! there is no way to them.
+//! Downloads from package registries. Downloads are limited in time and stored under `target`. If a registry cannot be
+//! reached, the test is skipped with a reason.
 
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Exit code of a program that skipped what it is for: automake's.
+/// The exit code of a program that skipped its task, as in automake.
 pub const SKIPPED: u8 = 77;
 
-/// Downloading takes a minute or two; without a network the programs give up by themselves.
+/// The longest time for a download, in seconds. Downloads take a minute or two, and programs without a network give up
+/// earlier.
 pub const INSTALL_SECONDS: &str = "420";
 
-/// `target/NAME`, beside the programs that are tested.
+/// Returns `target/NAME`, next to the folder of the tested programs.
 ///
 /// # Panics
-/// When tests are built without `--release`.
+/// Panics if the tests are built without `--release`.
 #[must_use]
 pub fn folder(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("a test has a file");
+    let test = std::env::current_exe().expect("the test has no file");
     let release = test.ancestors().find(|folder| folder.ends_with("release"));
-    release.and_then(Path::parent).expect("tests are built with --release").join(name)
+    release.and_then(Path::parent).expect("build the tests with --release").join(name)
 }
 
-/// Fills a folder once: `fill` says why it could not. False, with the reason on standard error, when it could not.
-/// A folder that was filled for another `version`, or half, is filled anew.
+/// Fills a folder once with `fill`. Returns false and prints the reason on standard error if `fill` fails. A folder
+/// that was filled for another `version`, or not completely, is filled again.
 ///
 /// # Errors
-/// When the folder cannot be made.
+/// Returns an error if the folder cannot be created.
 pub fn once(
     what: &str,
     folder: &Path,
     version: &str,
     fill: impl FnOnce() -> Result<(), String>,
 ) -> anyhow::Result<bool> {
-    // Written last: a folder that was interrupted has none.
+    // This file is written last, so an incomplete folder does not have it.
     let complete = folder.join("installed.txt");
     if fs::read_to_string(&complete).is_ok_and(|installed| installed == version) {
         return Ok(true);
@@ -51,15 +52,15 @@ pub fn once(
     Ok(true)
 }
 
-/// Says that something is not tested, past the harness, which shows what a test prints only when it fails.
+/// Prints that a test is skipped. The line bypasses the test harness, which shows the output of failed tests only.
 pub fn skip(what: &str, reason: &str) {
     let _unheard = writeln!(std::io::stderr(), "SKIP {what}: {reason}");
 }
 
-/// Runs a program for so many seconds at most.
+/// Runs a program for at most `seconds` seconds.
 ///
 /// # Errors
-/// When it cannot be run.
+/// Returns an error if the program cannot be run.
 pub fn bounded(seconds: &str, program: &Path, arguments: &[&str]) -> std::io::Result<Output> {
     Command::new("timeout").args(["-k", "5", seconds]).arg(program).args(arguments).output()
 }
@@ -67,7 +68,7 @@ pub fn bounded(seconds: &str, program: &Path, arguments: &[&str]) -> std::io::Re
 /// Runs a program that must succeed.
 ///
 /// # Errors
-/// Its name and the last line of what it complained of.
+/// Returns the program's name, its first argument and the last line of its standard error.
 pub fn succeed(program: &Path, arguments: &[&str]) -> Result<(), String> {
     let why = |said: String| format!("{} {}: {said}", program.display(), arguments.first().unwrap_or(&""));
     match bounded(INSTALL_SECONDS, program, arguments) {

@@ -1,4 +1,4 @@
-//! What our code takes for granted of other people's C headers, held against the headers themselves.
+//! Compares assumptions of this repository about C headers of other projects with the headers themselves.
 
 use std::path::{Path, PathBuf};
 
@@ -6,26 +6,26 @@ use anyhow::Context as _;
 
 use crate::fetch;
 
-/// Headers, and what they need that is not in their package.
+/// C headers, and the files that they need from other packages.
 pub struct Headers<'a> {
-    /// What is included, in order.
+    /// The headers to include, in order.
     pub include: &'a [&'a str],
-    /// Folders that have them.
+    /// The folders that contain the headers.
     pub folders: Vec<PathBuf>,
-    /// Files that stand in for those of much larger packages: name and text.
+    /// Replacements for files of much larger packages: name and text.
     pub besides: &'a [(&'a str, &'a str)],
 }
 
 impl Headers<'_> {
-    /// What expressions are by these headers, as unsigned integers.
+    /// Evaluates C expressions with these headers, as unsigned integers.
     ///
     /// # Errors
-    /// When a C compiler finds no meaning in one of them; the error is the compiler's.
+    /// Returns the compiler's error if an expression does not compile.
     pub fn values(&self, expressions: &[&str]) -> anyhow::Result<Vec<u64>> {
         let folder = tempfile::tempdir()?;
         for (name, text) in self.besides {
             let file = folder.path().join(name);
-            std::fs::create_dir_all(file.parent().context("a file has a folder")?)?;
+            std::fs::create_dir_all(file.parent().context("the file has no folder")?)?;
             std::fs::write(file, text)?;
         }
         let includes = self.include.iter().map(|header| format!("#include <{header}>\n")).collect::<String>();
@@ -41,13 +41,13 @@ impl Headers<'_> {
         Ok(printed.lines().map(str::parse).collect::<Result<_, _>>()?)
     }
 
-    /// Fails unless everything that is assumed is so; `release` says whose headers these are.
+    /// Asserts that the headers give every expression its assumed value. `release` names the headers in messages.
     ///
     /// # Panics
-    /// When something is not, with all of both.
+    /// Panics if a value differs; the message lists all found and all assumed values.
     ///
     /// # Errors
-    /// As [`Self::values`].
+    /// Returns the errors of [`Self::values`].
     pub fn hold(&self, release: &str, assumed: &[(&str, u64)]) -> anyhow::Result<()> {
         let expressions: Vec<&str> = assumed.iter().map(|(expression, _)| *expression).collect();
         let values = self.values(&expressions).with_context(|| release.to_owned())?;
@@ -60,7 +60,7 @@ impl Headers<'_> {
 /// Compiles a C program.
 ///
 /// # Errors
-/// When the compiler does not; the error is the compiler's.
+/// Returns the compiler's error if compilation fails.
 pub fn compile<'a>(
     source: &Path,
     program: &Path,
@@ -74,10 +74,10 @@ pub fn compile<'a>(
     fetch::succeed(Path::new("cc"), &arguments).map_err(anyhow::Error::msg)
 }
 
-/// The folder below `root` that has a header.
+/// Returns the folder below `root` that contains a header.
 ///
 /// # Errors
-/// When none has.
+/// Returns an error if no folder contains it.
 pub fn folder_of(root: &Path, header: &str) -> anyhow::Result<PathBuf> {
     let mut folders = vec![root.to_path_buf()];
     while let Some(folder) = folders.pop() {
@@ -90,7 +90,8 @@ pub fn folder_of(root: &Path, header: &str) -> anyhow::Result<PathBuf> {
     anyhow::bail!("{} has no {header}", root.display())
 }
 
-/// What `crt/host_defines.h` says to other compilers than NVIDIA's, which come in a much larger package.
+/// The definitions of `crt/host_defines.h` for compilers other than NVIDIA's. The original is part of a much larger
+/// package.
 pub const HOST_DEFINES: (&str, &str) = (
     "crt/host_defines.h",
     "

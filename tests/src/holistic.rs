@@ -1,4 +1,4 @@
-//! Meta's HolisticTraceAnalysis, from the Python package index, in a virtual environment of its own under `target`.
+//! Meta's HolisticTraceAnalysis from the Python package index, in a separate virtual environment under `target`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::fetch;
 
-/// Pinned, with what its figures depend on: another version is another reader.
+/// The pinned packages, including those that the figures depend on. Another version could read traces differently.
 const PACKAGES: [&str; 3] = ["HolisticTraceAnalysis==0.5.0", "pandas==2.3.3", "numpy==2.3.5"];
 const RUN_SECONDS: &str = "180";
 
@@ -24,11 +24,11 @@ fn environment() -> PathBuf {
     fetch::folder("holistic")
 }
 
-/// Makes the environment where it is not there yet. False, with the reason on standard error, where there is no
-/// Python, no venv or no way to the package index.
+/// Creates the environment if it does not exist. Returns false and prints the reason on standard error if Python, venv
+/// or the package index is not available.
 ///
 /// # Errors
-/// When a file of the environment cannot be written.
+/// Returns an error if a file of the environment cannot be written.
 pub fn is_installed() -> anyhow::Result<bool> {
     let folder = environment();
     fetch::once("HolisticTraceAnalysis", &folder, &PACKAGES.join("\n"), || {
@@ -39,16 +39,16 @@ pub fn is_installed() -> anyhow::Result<bool> {
     })
 }
 
-/// The overlap of communication with computation, by rank, that it finds in a folder of traces.
+/// Returns the overlap of communication and computation by rank that HolisticTraceAnalysis finds in a folder of traces.
 ///
 /// # Errors
-/// When it fails, or prints something else.
+/// Returns an error if it fails or prints something unexpected.
 pub fn overlaps(traces: &Path) -> anyhow::Result<BTreeMap<u32, f64>> {
     let python = environment().join("bin/python");
     let output = fetch::bounded(RUN_SECONDS, &python, &["-c", OVERLAPS, &traces.to_string_lossy()])?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    let line = said.lines().last().context("it printed nothing")?;
+    let line = said.lines().last().context("HolisticTraceAnalysis printed nothing")?;
     let found: BTreeMap<String, f64> = serde_json::from_str(line)?;
     found.into_iter().map(|(rank, ratio)| Ok((rank.parse()?, ratio))).collect()
 }

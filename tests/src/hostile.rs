@@ -1,18 +1,18 @@
-//! Batches that are valid and unreasonable: what one sender can say to make a server spend memory or time.
+//! Batches that are valid and unreasonable: what one sender can send to make a server use memory or time.
 
-use wire::batch::{Batch, Bye, Hello, Layout, LayoutBucket, Note};
+use wire::batch::{Batch, Bye, Hello, Instrumentation, Layout, LayoutBucket, Note};
 use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
 use wire::event::{BucketRecord, Event, Source, StepRecord};
 use wire::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId, Seq, Step};
 
-/// A batch of rank 0 with nothing in it.
+/// Returns an empty batch of rank 0.
 ///
 /// # Panics
-/// When `run` is no run id.
+/// Panics if `run` is not a valid run id.
 #[must_use]
 pub fn empty(run: &str, world_size: u32, seq: u64) -> Batch {
     Batch {
-        run: RunId::new(run).expect("a test names its runs well"),
+        run: RunId::new(run).expect("the run id is valid"),
         rank: Rank(0),
         world_size,
         incarnation: Incarnation(1),
@@ -25,7 +25,7 @@ pub fn empty(run: &str, world_size: u32, seq: u64) -> Batch {
     }
 }
 
-/// The end of a step that took a microsecond.
+/// Returns the end of a step that took a microsecond.
 #[must_use]
 pub fn end_of(step: u64) -> Event {
     let begin = MonoNanos(i64::try_from(step % (1 << 40)).unwrap_or(0) * 1_000);
@@ -38,7 +38,7 @@ pub fn end_of(step: u64) -> Event {
     })
 }
 
-/// One collective of a step, `at` its place in it.
+/// Returns one collective of a step. `at` is its position in the step.
 #[must_use]
 pub fn collective(step: u64, at: u32) -> Event {
     let begin = MonoNanos((step * 1_000 + u64::from(at)) as i64);
@@ -56,15 +56,15 @@ pub fn collective(step: u64, at: u32) -> Event {
     })
 }
 
-/// A batch that ends `steps` steps, each with `collectives` collectives.
+/// Returns a batch that ends all `steps`, each with `collectives` collectives.
 #[must_use]
 pub fn steps(run: &str, world_size: u32, seq: u64, steps: std::ops::Range<u64>, collectives: u32) -> Batch {
     let of_step = |step| (0..collectives).map(move |at| collective(step, at)).chain([end_of(step)]);
     Batch { events: steps.flat_map(of_step).collect(), ..empty(run, world_size, seq) }
 }
 
-/// A batch that describes many generations of a layout, about as many as a batch may hold: 16 MiB in memory, which is
-/// 32 x 12,000 buckets of 40 bytes.
+/// Returns a batch with many generations of a layout, about as many as a batch may hold: 16 MiB in memory, or 32 x
+/// 12,000 buckets of 40 bytes.
 #[must_use]
 pub fn layouts(run: &str, seq: u64) -> Batch {
     let bucket = |bucket| LayoutBucket { bucket: Bucket(bucket), bytes: 1, parameters: Vec::new() };
@@ -75,7 +75,7 @@ pub fn layouts(run: &str, seq: u64) -> Batch {
     Batch { notes: (first..first + 32).map(layout).collect(), ..empty(run, 1, seq) }
 }
 
-/// A rank introduces itself under a name.
+/// Returns a hello message in which all names are `name`.
 #[must_use]
 pub fn hello(name: &str) -> Note {
     Note::Hello(Hello {
@@ -86,11 +86,11 @@ pub fn hello(name: &str) -> Note {
         local_rank: 0,
         sample_unit: name.into(),
         parameters: 0,
-        origin: "reducer".into(),
+        instrumentation: Instrumentation::Reducer,
     })
 }
 
-/// The goodbye of rank 0.
+/// Returns the end-of-run message of rank 0.
 #[must_use]
 pub fn goodbye(run: &str, world_size: u32, seq: u64) -> Batch {
     let bye = Note::Bye(Bye { completed: true, reason: String::new() });

@@ -1,6 +1,6 @@
-//! What end-to-end tests share: real programs started and killed, and the simulator.
+//! Shared parts of the end-to-end tests: real programs that are started and killed, and the simulator.
 //!
-//! Everything here is bounded in time and ends by itself: a program that a test started dies with the test.
+//! Everything here has a time limit and cleans up: a program that a test started ends with the test.
 
 pub mod app;
 pub mod axe;

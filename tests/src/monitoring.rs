@@ -1,4 +1,4 @@
-//! The real Prometheus and Alertmanager with the shipped configuration, and a receiver of its messages.
+//! The real Prometheus and Alertmanager with the shipped configuration, and a receiver for their messages.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -15,21 +15,21 @@ use serde_json::Value;
 
 use crate::programs::{Running, get_json, wait_until};
 
-/// The programs, as Debian names them.
+/// The names of the programs in Debian.
 const PROGRAMS: [&str; 3] = ["prometheus", "prometheus-alertmanager", "promtool"];
-/// Every `for` of the shipped rules passes so many times faster: minutes become seconds.
+/// The factor by which every `for` of the shipped rules is shortened: minutes become seconds.
 const FASTER: u64 = 20;
 
-/// `deploy/prometheus` of this repository.
+/// Returns `deploy/prometheus` of this repository.
 #[must_use]
 pub fn shipped() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("deploy").join("prometheus")
 }
 
-/// Whether the programs are there; says so on standard error where they are not, and fails where they must be.
+/// Returns true if the programs are installed. Otherwise prints on standard error that the tests are skipped.
 ///
 /// # Panics
-/// When they are missing and `REQUIRE_PROMETHEUS` is set, as `cargo xtask test` does after installing them.
+/// Panics if programs are missing and `REQUIRE_PROMETHEUS` is set. `cargo xtask test` installs them and sets it.
 #[must_use]
 pub fn is_installed() -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
@@ -38,8 +38,11 @@ pub fn is_installed() -> bool {
     if missing.is_empty() {
         return true;
     }
-    assert!(std::env::var_os("REQUIRE_PROMETHEUS").is_none(), "not installed: {missing:?}");
-    // Past the harness, which shows what a test prints only when it fails.
+    assert!(
+        std::env::var_os("REQUIRE_PROMETHEUS").is_none(),
+        "REQUIRE_PROMETHEUS is set, but these programs are not installed: {missing:?}"
+    );
+    // Bypasses the test harness, which shows the output of failed tests only.
     let _unheard = writeln!(
         std::io::stderr(),
         "SKIP alert tests: {} missing (packages prometheus and prometheus-alertmanager)",
@@ -48,33 +51,33 @@ pub fn is_installed() -> bool {
     false
 }
 
-/// One alert as Alertmanager sent it.
+/// An alert that Alertmanager sent.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// When it came.
+    /// The time of arrival.
     pub at: Instant,
-    /// Its labels, annotations and status.
+    /// The labels, annotations and status of the alert.
     pub alert: Value,
 }
 
 impl Message {
-    /// A label's value; empty where it has none of that name.
+    /// Returns the value of a label, or an empty string if the alert does not have it.
     #[must_use]
     pub fn label(&self, name: &str) -> &str {
         self.alert["labels"][name].as_str().unwrap_or_default()
     }
 }
 
-/// How long alerts take.
+/// The speed of alerts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
-    /// With the intervals and the `for`s of the shipped files.
+    /// The intervals and the `for`s of the shipped files.
     AsShipped,
-    /// Minutes become seconds.
+    /// Short intervals, and seconds in place of minutes.
     Hurried,
 }
 
-/// Prometheus, Alertmanager and a webhook that watch one Paceline server.
+/// Prometheus, Alertmanager and a webhook that monitor one Paceline server.
 pub struct Monitoring {
     prometheus: String,
     messages: Receiver<Message>,
@@ -84,18 +87,18 @@ pub struct Monitoring {
 }
 
 impl Monitoring {
-    /// Starts them with the shipped files, in which addresses are replaced. `server` is `127.0.0.1:PORT`.
+    /// Starts the programs with the shipped files, with their addresses replaced. `server` is `127.0.0.1:PORT`.
     ///
     /// # Errors
-    /// When a program does not start, or the shipped files do not have what is to be replaced.
+    /// Returns an error if a program does not start, or if a shipped file lacks a text to be replaced.
     pub fn start_as_shipped(server: &str) -> anyhow::Result<Self> {
         Self::start_with(server, Pace::AsShipped)
     }
 
-    /// Starts them so that they scrape, judge and send without delay.
+    /// Starts the programs with short intervals, so that they scrape, evaluate and send almost at once.
     ///
     /// # Errors
-    /// As [`Self::start_as_shipped`].
+    /// Returns the errors of [`Self::start_as_shipped`].
     pub fn start(server: &str) -> anyhow::Result<Self> {
         Self::start_with(server, Pace::Hurried)
     }
@@ -139,20 +142,20 @@ impl Monitoring {
         Ok(monitoring)
     }
 
-    /// The result of an instant query, one value a series.
+    /// Returns the result of an instant query, one value per series.
     ///
     /// # Errors
-    /// When Prometheus does not answer, or refuses the query.
+    /// Returns an error if Prometheus does not answer or rejects the query.
     pub fn query(&self, expression: &str) -> anyhow::Result<Vec<Value>> {
         let query: String = expression.bytes().map(|byte| format!("%{byte:02X}")).collect();
         let answer = get_json(&format!("{}/api/v1/query?query={query}", self.prometheus))?;
         Ok(answer["data"]["result"].as_array().context("no result")?.clone())
     }
 
-    /// Waits for a message that `is` the one.
+    /// Waits for a message that `is` accepts.
     ///
     /// # Errors
-    /// When it does not come in time; the error lists those that came.
+    /// Returns an error that lists all other messages if none arrives in time.
     pub fn wait_for(
         &self,
         what: &str,
@@ -168,17 +171,17 @@ impl Monitoring {
             }
             others.push(message);
         }
-        anyhow::bail!("no {what} within {within:?}; what came was {others:#?}")
+        anyhow::bail!("no {what} within {within:?}; received {others:#?}")
     }
 
-    /// All messages that have come and were not waited for.
+    /// Returns all received messages that were not waited for.
     #[must_use]
     pub fn received(&self) -> Vec<Message> {
         self.messages.try_iter().collect()
     }
 }
 
-/// Copies a shipped file, each text that is to be replaced being there.
+/// Copies a shipped file with replacements. Every replaced text must occur in the file.
 fn write(folder: &Path, name: &str, replaced: &[(&str, &str)]) -> anyhow::Result<()> {
     let mut text = fs::read_to_string(shipped().join(name))?;
     for (from, to) in replaced {
@@ -188,7 +191,7 @@ fn write(folder: &Path, name: &str, replaced: &[(&str, &str)]) -> anyhow::Result
     Ok(fs::write(folder.join(name), text)?)
 }
 
-/// Makes every `for:` of a copied file of rules pass faster, so that a test need not wait for minutes.
+/// Shortens every `for:` in a copied file of rules, so that a test does not have to wait for minutes.
 fn hurry(path: &Path) -> anyhow::Result<()> {
     let text = fs::read_to_string(path)?;
     let minutes =
@@ -200,7 +203,7 @@ fn hurry(path: &Path) -> anyhow::Result<()> {
     Ok(fs::write(path, hurried.collect::<String>())?)
 }
 
-/// Starts a program on a free port; returns it with its address, which it logs.
+/// Starts a program on a free port. Returns it with its address, which it logs.
 fn start(
     folder: &Path,
     program: &str,
@@ -217,15 +220,15 @@ fn start(
         .spawn()
         .with_context(|| format!("cannot run {program}"))?;
     let mut running = Running(child);
-    let mut log = BufReader::new(running.0.stderr.take().context("stderr is piped")?);
+    let mut log = BufReader::new(running.0.stderr.take().context("stderr is not piped")?);
     let mut said = String::new();
     loop {
         let before = said.len();
-        ensure!(log.read_line(&mut said)? > 0, "{program} ended before it listened; it said:\n{said}");
+        ensure!(log.read_line(&mut said)? > 0, "{program} exited before it listened; its log:\n{said}");
         let line = &said[before..];
         if let Some((_, address)) = line.split_once("msg=\"Listening on\" address=") {
             let address = address.trim().to_owned();
-            // A pipe that nobody reads would fill up and stop the program.
+            // The log must be read to the end: a full pipe would block the program.
             std::thread::Builder::new().name(format!("log of {program}")).spawn(move || {
                 let _end = std::io::copy(&mut log, &mut std::io::sink());
             })?;
@@ -234,7 +237,7 @@ fn start(
     }
 }
 
-/// Listens for Alertmanager's webhook; returns the address as well.
+/// Starts a receiver for Alertmanager's webhook and returns its address.
 fn listen(sender: Sender<Message>) -> anyhow::Result<(tokio::runtime::Runtime, String)> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
@@ -246,7 +249,7 @@ fn listen(sender: Sender<Message>) -> anyhow::Result<(tokio::runtime::Runtime, S
 
 async fn take(State(sender): State<Sender<Message>>, Json(group): Json<Value>) {
     for alert in group["alerts"].as_array().into_iter().flatten() {
-        // A test that has seen enough no longer listens.
+        // An error means that the test has ended and no longer receives messages.
         let _gone = sender.send(Message { at: Instant::now(), alert: alert.clone() });
     }
 }

@@ -1,5 +1,5 @@
-//! NVIDIA's own libraries, taken from Debian and the Python package index, below `target/nvidia`: what a GPU job has,
-//! on a machine without a GPU. None of it is in this repository: their licenses keep them out.
+//! NVIDIA's own libraries from Debian and the Python package index, stored under `target/nvidia`. They give tests the
+//! libraries of a GPU job on a machine without a GPU. Their licenses keep them out of this repository.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,17 +7,18 @@ use std::sync::Mutex;
 
 use crate::fetch;
 
-/// Tests of one program run side by side; what one of them fetches the others have too.
+/// Serializes downloads. Tests of one program run concurrently and share what they download.
 static FETCHING: Mutex<()> = Mutex::new(());
 
 fn folder(name: &str) -> PathBuf {
     fetch::folder("nvidia").join(name)
 }
 
-/// The folder that has the driver's own `libcuda.so.1` and `libnvidia-ml.so.1`, which find no device without the
-/// kernel's part; `None`, with the reason on standard error, where Debian cannot be reached.
+/// Returns the folder with the driver's own `libcuda.so.1` and `libnvidia-ml.so.1`, which find no device without the
+/// kernel module. Returns `None` and prints the reason on standard error if Debian cannot be reached.
 ///
 /// # Errors
+/// Returns an error if files cannot be written.
 /// When files cannot be written.
 pub fn driver() -> anyhow::Result<Option<PathBuf>> {
     let _one_at_a_time = FETCHING.lock();
@@ -26,20 +27,20 @@ pub fn driver() -> anyhow::Result<Option<PathBuf>> {
     Ok(there.then(|| root.join("usr/lib/x86_64-linux-gnu/nvidia/current")))
 }
 
-/// The unpacked wheel of `package` (for instance `nvidia-cuda-cupti-cu12`); `None`, with the reason on standard error,
-/// where the package index cannot be reached.
+/// Returns the unpacked wheel of `package` (for instance `nvidia-cuda-cupti-cu12`). Returns `None` and prints the
+/// reason on standard error if the package index cannot be reached.
 ///
 /// # Errors
-/// When files cannot be written.
+/// Returns an error if files cannot be written.
 pub fn wheel(package: &str, version: &str) -> anyhow::Result<Option<PathBuf>> {
     wheels(&format!("{package}-{version}"), package, version, &[&format!("{package}=={version}")])
 }
 
-/// What builds programs for CUDA 13.0, laid out as NVIDIA's installer does: `bin/nvcc`, `include`, `lib64`; with the
-/// driver's library to link against. `None` as above.
+/// Returns a toolkit that builds programs for CUDA 13.0, laid out like an installation by NVIDIA: `bin/nvcc`, `include`
+/// and `lib64`, with the driver's library to link against. Returns `None` as [`driver`] and [`wheel`] do.
 ///
 /// # Errors
-/// When files cannot be written.
+/// Returns an error if files cannot be written.
 pub fn toolkit() -> anyhow::Result<Option<PathBuf>> {
     let Some(driver) = driver()? else { return Ok(None) };
     let Some(root) = wheels("cuda-13.0", "CUDA's compiler and libraries", "13.0", &TOOLKIT)? else {
@@ -54,7 +55,7 @@ pub fn toolkit() -> anyhow::Result<Option<PathBuf>> {
     link(Path::new("lib"), &toolkit.join("lib64"))?;
     link(&driver.join("libcuda.so.1"), &libraries.join("libcuda.so"))?;
     for file in fs::read_dir(&libraries)?.flatten() {
-        // libcublas.so.13 is linked as libcublas.so.
+        // For example, libcublas.so points to libcublas.so.13.
         let name = file.file_name().to_string_lossy().into_owned();
         if let Some((short, _)) = name.split_once(".so.") {
             link(Path::new(&name), &libraries.join(format!("{short}.so")))?;
@@ -63,7 +64,7 @@ pub fn toolkit() -> anyhow::Result<Option<PathBuf>> {
     Ok(Some(toolkit))
 }
 
-/// CUDA 13.0 is what PyTorch 2.11 has, whose libraries a program is given where it runs.
+/// The packages of CUDA 13.0. PyTorch 2.11 uses that version, and programs run with PyTorch's libraries.
 const TOOLKIT: [&str; 8] = [
     "nvidia-cuda-nvcc==13.0.88",
     "nvidia-nvvm==13.0.88",
@@ -75,11 +76,11 @@ const TOOLKIT: [&str; 8] = [
     "nvidia-curand==10.4.0.35",
 ];
 
-/// The folder `name`, into which these wheels are unpacked together.
+/// Unpacks these wheels together into the folder `name` and returns it.
 fn wheels(name: &str, what: &str, version: &str, pinned: &[&str]) -> anyhow::Result<Option<PathBuf>> {
     let _one_at_a_time = FETCHING.lock();
     let root = folder(name);
-    // Debian's Python has pip in virtual environments only.
+    // On Debian, Python has pip in virtual environments only.
     let python = folder("python");
     let made = || fetch::succeed(Path::new("python3"), &["-m", "venv", &python.to_string_lossy()]);
     if !fetch::once("a Python environment", &python, "1", made)? {
@@ -94,12 +95,12 @@ fn wheels(name: &str, what: &str, version: &str, pinned: &[&str]) -> anyhow::Res
     Ok(there.then_some(root))
 }
 
-/// Debian's packages for the release that runs here, through lists of their own: the machine's are left alone.
+/// Downloads packages for the running Debian release. Separate package lists leave those of the machine alone.
 fn debian(root: &Path) -> Result<(), String> {
     let said = |error: std::io::Error| error.to_string();
     let release = fs::read_to_string("/etc/os-release").map_err(said)?;
     let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
-    let codename = codename.filter(|_| release.contains("\nID=debian")).ok_or("this is no Debian")?;
+    let codename = codename.filter(|_| release.contains("\nID=debian")).ok_or("this system is not Debian")?;
     let keys = "/usr/share/keyrings/debian-archive-keyring.gpg";
     let source = format!("deb [signed-by={keys}] http://deb.debian.org/debian {codename} non-free\n");
     for part in ["lists/partial", "cache/archives/partial"] {

@@ -1,10 +1,10 @@
-//! A simulated job: from a seed, the batches that its agents would send, and the true answers.
+//! A simulated job. From a seed, it produces the batches that the job's agents would send, and the true answers.
 //!
-//! Ranks draw their input, compute and sequence lengths; buckets become ready during backward; a collective
-//! begins when its last rank starts it and takes `alpha + beta * bytes`; the next step begins when the
-//! optimizer is done. Hosts have clocks with offsets and drifts, probes have delays that differ by way,
-//! batches come late or not at all. Faults are planted, and the same draws are run without them, so that their
-//! true cost is known. Nothing here is a measurement, and no figure from here is ever given as one.
+//! Ranks draw their input time, compute time and sequence lengths. Buckets become ready during backward. A collective
+//! begins when its last rank starts it and takes `alpha + beta * bytes`. The next step begins when the optimizer is
+//! done. The clocks of hosts have offsets and drifts, the two directions of a probe have different delays, and batches
+//! arrive late or not at all. The same draws run with and without the planted faults, which gives the true cost of the
+//! faults. Simulated figures are never presented as measurements.
 
 mod clocks;
 mod plan;
@@ -21,20 +21,20 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use wire::clock::ServerNanos;
 
-/// What a seed made.
+/// The result of a simulation.
 pub struct Simulation {
-    /// What the server receives, in the order it comes.
+    /// The batches that the server receives, in order of arrival.
     pub batches: Vec<Received>,
-    /// What truly happened, step by step.
+    /// The true times, step by step.
     pub steps: Vec<StepTruth>,
-    /// What fixing the planted faults would save in each step, the mean over steps, in nanoseconds.
+    /// The true saving from fixing the planted faults, in nanoseconds per step on average.
     pub cost_nanos_per_step: f64,
-    /// The hosts' clocks.
+    /// The clocks of the hosts.
     pub clocks: Vec<HostClock>,
 }
 
 impl Simulation {
-    /// Runs the plan. The same plan makes the same simulation.
+    /// Runs the plan. The same plan gives the same simulation.
     #[must_use]
     pub fn run(plan: &Plan) -> Self {
         let steps = timeline::steps(plan, &plan.faults);
@@ -47,21 +47,21 @@ impl Simulation {
         Self { batches, steps, cost_nanos_per_step: cost, clocks }
     }
 
-    /// The server's state after all batches came: the real code, fed as it is fed by a network.
+    /// Returns the server's state after all batches. The real code processes them as if they came over the network.
     ///
     /// # Panics
-    /// When the server refuses a batch; the simulator makes none that it may refuse.
+    /// Panics if the server rejects a batch; it must accept all simulated batches.
     #[must_use]
     pub fn received(&self) -> Run {
         let first = &self.batches[0];
         let mut run = Run::new(first.batch.run.clone(), first.batch.world_size, first.at);
         for Received { at, batch } in &self.batches {
-            run.apply(batch.clone(), *at).expect("a simulated batch is a good one");
+            run.apply(batch.clone(), *at).expect("a simulated batch is valid");
         }
         run
     }
 
-    /// When the last batch came.
+    /// Returns the arrival time of the last batch.
     #[must_use]
     pub fn end(&self) -> ServerNanos {
         self.batches.last().map_or(ServerNanos(0), |received| received.at)

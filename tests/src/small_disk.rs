@@ -1,4 +1,4 @@
-//! A server whose disk is full.
+//! A server with a full disk.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,20 +8,21 @@ use anyhow::Context as _;
 use crate::fetch;
 use crate::programs::{Server, program, wait_until};
 
-/// A server whose data directory is a disk of its own, of some pages, in a mount namespace that ends with it. Its log
-/// lines go to the same disk.
+/// A server whose data directory is a separate, tiny disk in a mount namespace that ends with the server. Its log lines
+/// go to the same disk.
 pub struct SmallDisk {
     /// The server.
     pub server: Server,
-    /// The disk, as seen from outside of the namespace.
+    /// The path of the disk outside the namespace.
     root: PathBuf,
 }
 
 impl SmallDisk {
-    /// Starts the server; `None`, with the reason on standard error, where this user may not make a namespace.
+    /// Starts the server. Returns `None` and prints the reason on standard error if this user may not create a
+    /// namespace.
     ///
     /// # Errors
-    /// When the server does not start.
+    /// Returns an error if the server does not start.
     pub fn start(data: &Path) -> anyhow::Result<Option<Self>> {
         let made = Command::new("unshare").args(["--map-root-user", "--mount", "true"]).output();
         if !made.is_ok_and(|output| output.status.success()) {
@@ -41,7 +42,7 @@ impl SmallDisk {
         Ok(Some(Self { server, root }))
     }
 
-    /// How many batches the server did not take, since it had no room for them.
+    /// Returns the number of batches that the server deferred because its disk was full.
     fn deferred(&self) -> Option<f64> {
         let answer = ureq::get(format!("{}/metrics", self.server.address)).call();
         let metrics = answer.ok()?.body_mut().read_to_string().ok()?;
@@ -49,19 +50,19 @@ impl SmallDisk {
         line.split(' ').nth(1)?.parse().ok()
     }
 
-    /// Waits until the disk has been full for some batches.
+    /// Waits until the disk has been full for ten batches.
     ///
     /// # Errors
-    /// When it does not fill.
+    /// Returns an error if the disk does not fill.
     pub fn wait_until_full(&self) -> anyhow::Result<()> {
         wait_until("the disk to be full", || self.deferred().filter(|deferred| *deferred >= 10.0))?;
         Ok(())
     }
 
-    /// Every file on the disk.
+    /// Returns every file on the disk.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Returns an error if the disk cannot be read.
     pub fn files(&self) -> anyhow::Result<Vec<PathBuf>> {
         let (mut folders, mut files) = (vec![self.root.clone()], Vec::new());
         while let Some(folder) = folders.pop() {
@@ -76,8 +77,8 @@ impl SmallDisk {
     /// Frees most of the disk.
     ///
     /// # Errors
-    /// When that was done before.
+    /// Returns an error if the space was freed before.
     pub fn make_room(&self) -> anyhow::Result<()> {
-        std::fs::remove_file(self.root.join("ballast")).context("making room on the small disk")
+        std::fs::remove_file(self.root.join("ballast")).context("cannot make room on the small disk")
     }
 }

@@ -1,4 +1,4 @@
-//! A median, and how sure it is without assuming any distribution.
+//! A median with a confidence interval that assumes no distribution.
 
 use std::fmt;
 
@@ -6,21 +6,22 @@ use serde_json::{Value, json};
 
 /// The spread of some numbers.
 pub struct Spread {
-    /// Half of them are smaller.
+    /// The median.
     pub median: f64,
     p10: f64,
     p90: f64,
-    /// Holds the true median with at least 95 %, by the sign test; `None` with fewer than six numbers.
+    /// The interval that contains the true median with a confidence of at least 95 %, by the sign test; `None` with
+    /// fewer than six numbers.
     interval: Option<(f64, f64)>,
 }
 
 impl Spread {
-    /// Of at least one number.
+    /// Computes the spread of `values`.
     ///
     /// # Panics
-    /// Of none.
+    /// Panics if `values` is empty.
     #[must_use]
-    pub fn of(mut values: Vec<f64>) -> Self {
+    pub fn from_values(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let last = values.len() - 1;
         let at = |share: f64| values[(share * last as f64).round() as usize];
@@ -29,7 +30,7 @@ impl Spread {
         Self { median, p10: at(0.1), p90: at(0.9), interval }
     }
 
-    /// As a line of results has it.
+    /// Returns the spread in the form of a line of results.
     #[must_use]
     pub fn to_json(&self) -> Value {
         json!({
@@ -51,8 +52,9 @@ impl fmt::Display for Spread {
     }
 }
 
-/// How many of `count` sorted numbers may lie outside on either side of a 95 % interval of the median: the most
-/// for which so few heads of `count` fair coins, on one side or the other, come in less than 5 % of the cases.
+/// Returns how many of `count` sorted numbers may lie outside a 95 % interval of the median, on either side. This is
+/// the largest number of heads such that `count` fair coins show so few heads, or so few tails, in less than 5 % of the
+/// cases.
 fn outside(count: usize) -> Option<usize> {
     let mut probability = 0.5_f64.powi(i32::try_from(count).ok()?);
     let mut tail = 0.0;
@@ -72,9 +74,9 @@ fn outside(count: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Against the tables of the sign test (for instance Conover 1999, table A3 with p = 0.5).
+    /// Compares with the tables of the sign test (for instance Conover 1999, table A3 with p = 0.5).
     #[test]
-    fn the_interval_is_that_of_the_sign_test() {
+    fn the_interval_matches_the_sign_test() {
         assert_eq!(outside(5), None);
         assert_eq!(outside(6), Some(0));
         assert_eq!(outside(20), Some(5));
@@ -83,8 +85,8 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_an_even_count_lies_between_the_middle_two() {
-        assert_eq!(Spread::of(vec![4.0, 1.0, 2.0, 3.0]).median, 2.5);
-        assert_eq!(Spread::of(vec![3.0, 1.0, 2.0]).median, 2.0);
+    fn the_median_of_an_even_count_is_between_the_middle_two() {
+        assert_eq!(Spread::from_values(vec![4.0, 1.0, 2.0, 3.0]).median, 2.5);
+        assert_eq!(Spread::from_values(vec![3.0, 1.0, 2.0]).median, 2.0);
     }
 }

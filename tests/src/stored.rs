@@ -1,4 +1,4 @@
-//! Batches on disk as a server leaves them, for whatever reads a data directory.
+//! Batches on disk as a server leaves them, for tests and benches that read a data directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
 use wire::event::{Event, StepRecord};
 use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Step};
 
-/// A log as the server appends it.
+/// Returns a log as the server writes it.
 #[must_use]
 pub fn log(batches: &[Received], frames: &[Vec<u8>]) -> Vec<u8> {
     let mut log = Vec::new();
@@ -22,17 +22,17 @@ pub fn log(batches: &[Received], frames: &[Vec<u8>]) -> Vec<u8> {
     log
 }
 
-/// Puts the batches of one run into a data directory; returns the path of the log.
+/// Writes the batches of one run into a data directory. Returns the path of the log.
 ///
 /// # Errors
-/// When it cannot be written.
+/// Returns an error if the log cannot be written.
 ///
 /// # Panics
-/// When there is no batch, or one is too large; the simulator makes none.
+/// Panics if there is no batch, or if a batch is too large, which simulated batches are not.
 pub fn store(data: &Path, batches: &[Received]) -> std::io::Result<PathBuf> {
     let frames: Vec<Vec<u8>> = batches
         .iter()
-        .map(|received| wire::codec::encode(&received.batch).expect("a simulated batch is a good one"))
+        .map(|received| wire::codec::encode(&received.batch).expect("a simulated batch is valid"))
         .collect();
     let run = Layout::new(data).run(&batches[0].batch.run);
     fs::create_dir_all(&run)?;
@@ -41,7 +41,7 @@ pub fn store(data: &Path, batches: &[Received]) -> std::io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Batch `seq` of a run of one rank: the step of that number, of 0.9 ms.
+/// Returns batch `seq` of a run of one rank. It has one step with index `seq`, of 0.9 ms.
 #[must_use]
 pub fn one_step(run: &RunId, seq: u64) -> Batch {
     let at = MonoNanos(seq as i64 * 1_000_000);
@@ -60,7 +60,7 @@ pub fn one_step(run: &RunId, seq: u64) -> Batch {
     }
 }
 
-/// The same, and the run is over.
+/// Returns the same batch with the end-of-run message.
 #[must_use]
 pub fn one_step_and_goodbye(run: &RunId, seq: u64) -> Batch {
     let bye = Note::Bye(Bye { completed: true, reason: String::new() });

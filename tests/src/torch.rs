@@ -1,13 +1,13 @@
-//! PyTorch, from the Python package index, in a virtual environment of its own under `target`; without CUDA's libraries,
-//! which would be six times as much.
+//! PyTorch from the Python package index, in a separate virtual environment under `target`. It comes without CUDA's
+//! libraries, which would multiply the download by six.
 
 use std::path::{Path, PathBuf};
 
 use crate::fetch;
 
-/// The first release but one that tells of collectives which NCCL does not carry.
+/// The pinned release: the second one that reports collectives of backends other than NCCL.
 const PYTORCH: &str = "torch==2.15.0";
-/// What it imports.
+/// The packages that PyTorch imports.
 const NEEDED: [&str; 10] = [
     "filelock==4.2.11",
     "fsspec==2026.9.0",
@@ -26,20 +26,20 @@ fn environment() -> PathBuf {
     fetch::folder("pytorch")
 }
 
-/// A program of the environment.
+/// Returns the path of a program of the environment.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
     environment().join("bin").join(name)
 }
 
-/// Makes the environment where it is not there yet. False, with the reason on standard error, where there is no Python,
-/// no venv or no way to the package index.
+/// Creates the environment if it does not exist. Returns false and prints the reason on standard error if Python, venv
+/// or the package index is not available.
 ///
 /// # Errors
-/// When a file of the environment cannot be written.
+/// Returns an error if a file of the environment cannot be written.
 pub fn is_installed() -> anyhow::Result<bool> {
     let folder = environment();
-    // Programs of a virtual environment name its folder: one that was moved is made again.
+    // Programs of a virtual environment contain the path of its folder, so a moved environment is created again.
     let version = format!("{PYTORCH}\n{}\n{STUBS}\n{}", NEEDED.join("\n"), folder.display());
     fetch::once("PyTorch", &folder, &version, || {
         fetch::succeed(Path::new("python3"), &["-m", "venv", &folder.to_string_lossy()])?;

@@ -1,4 +1,4 @@
-//! The hosts' clocks, and probes over a network whose two ways differ.
+//! The clocks of hosts, and probes over a network whose two directions differ.
 
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
@@ -6,26 +6,26 @@ use wire::clock::{MonoNanos, Probe, ServerNanos};
 
 use super::plan::Plan;
 
-/// A host's monotonic clock against true time.
+/// The monotonic clock of a host, relative to true time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostClock {
-    /// What it says at true time 0.
+    /// The value of the clock at true time 0, in nanoseconds.
     pub offset: i64,
-    /// Parts per billion that it runs fast.
+    /// The rate by which the clock runs fast, in parts per billion.
     pub drift_ppb: f64,
 }
 
-/// True time 0 on the server's clock, which the simulation takes for true.
+/// The server's clock at true time 0. In the simulation, the server's clock is exact.
 pub const EPOCH: i64 = 1_790_000_000_000_000_000;
 
 impl HostClock {
-    /// What the clock says at a true time.
+    /// Returns the value of the clock at a true time.
     #[must_use]
     pub fn read(&self, time: i64) -> MonoNanos {
         MonoNanos(self.offset + time + (time as f64 * self.drift_ppb * 1e-9) as i64)
     }
 
-    /// A probe that is sent at `time`.
+    /// Returns a probe that is sent at `time`.
     pub(super) fn probe(&self, time: i64, plan: &Plan, random: &mut ChaCha8Rng) -> Probe {
         let mut way = || (plan.probe_way as f64 * (1.0 + 9.0 * random.random::<f64>().powi(4))) as i64;
         let (there, back) = (way(), way());

@@ -1,87 +1,87 @@
-//! What to simulate.
+//! The parameters of a simulation.
 
 use std::ops::Range;
 
-/// What goes wrong on a rank.
+/// The kind of fault on a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// Its input takes longer.
+    /// Input takes longer.
     Input,
-    /// Its device is slower: forward and backward take longer.
+    /// The device is slower: forward and backward take longer.
     Compute,
-    /// It has more to compute, now more, now less: longer sequences.
+    /// The rank has a varying amount of extra work, as with longer sequences.
     MoreWork,
-    /// It loses time outside every phase.
+    /// The rank loses time outside every phase.
     Host,
-    /// Every reduced bucket reaches it later; the time is shared out over the buckets.
+    /// Every reduced bucket reaches the rank later. The delay is divided among the buckets.
     Network,
 }
 
 impl FaultKind {
-    /// All kinds.
+    /// All kinds of faults.
     pub const ALL: [Self; 5] = [Self::Input, Self::Compute, Self::MoreWork, Self::Host, Self::Network];
 }
 
 /// One planted fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// On which rank.
+    /// The rank that has the fault.
     pub rank: usize,
-    /// Of which kind.
+    /// The kind of fault.
     pub kind: FaultKind,
-    /// How much longer, in nanoseconds a step.
+    /// The extra time in nanoseconds per step.
     pub nanos: i64,
-    /// The first step that has it.
+    /// The first step with the fault.
     pub from: u64,
-    /// The first step that has it no more.
+    /// The first step after the fault.
     pub to: u64,
 }
 
-/// A job to simulate. Times are nanoseconds.
+/// A job to simulate. Times are in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What all draws come from. Print it when a test fails.
+    /// The seed of all draws. Print it if a test fails.
     pub seed: u64,
-    /// How many ranks, 1 to 4,096.
+    /// The number of ranks, 1 to 4,096.
     pub ranks: usize,
-    /// Ranks that share a host, and so a clock.
+    /// The number of ranks that share a host, and therefore a clock.
     pub ranks_per_host: usize,
-    /// How many steps.
+    /// The number of steps.
     pub steps: u64,
-    /// Buckets a step.
+    /// The number of buckets per step.
     pub buckets: usize,
-    /// Bytes of a bucket.
+    /// The size of a bucket in bytes.
     pub bucket_bytes: u64,
-    /// Mean compute of a step, forward and backward together.
+    /// The mean compute time of a step, forward and backward together.
     pub compute: i64,
-    /// Standard deviation of a rank's compute in a step, as a share of the mean.
+    /// The standard deviation of a rank's compute time in a step, as a share of the mean.
     pub jitter: f64,
-    /// Standard deviation of the sequence length, which scales forward and backward together.
+    /// The standard deviation of the sequence length, which scales forward and backward together.
     pub sequence_spread: f64,
-    /// Latency of a collective.
+    /// The latency of a collective.
     pub alpha: i64,
-    /// Nanoseconds a byte.
+    /// The transfer time in nanoseconds per byte.
     pub beta: f64,
-    /// Hosts' clocks are off by up to this.
+    /// The largest offset of a host's clock.
     pub clock_offset: i64,
-    /// And drift by up to this, in parts per billion.
+    /// The largest drift of a host's clock, in parts per billion.
     pub drift_ppb: f64,
-    /// One way of a probe takes this and up to ten times more.
+    /// The shortest delay of a probe in one direction. The actual delay is up to ten times longer.
     pub probe_way: i64,
-    /// One batch in this many is lost; 0 for none.
+    /// One batch in this many is lost; 0 if none is lost.
     pub lose_one_in: u64,
-    /// Batches come up to this late.
+    /// The largest delay of a batch.
     pub late: i64,
-    /// Agents send this often.
+    /// The interval at which agents send.
     pub tick: i64,
-    /// From this step on, every step is a batch of its own: for feeding a server in real time.
+    /// The first step that is sent in its own batch, as are all later steps. Used to feed a server in real time.
     pub singly_from: u64,
-    /// What goes wrong.
+    /// The planted faults.
     pub faults: Vec<Fault>,
 }
 
 impl Plan {
-    /// Four ranks on two hosts, 100 steps of some 40 ms, nothing wrong.
+    /// Returns a plan of four ranks on two hosts and 100 steps of about 40 ms, without faults.
     #[must_use]
     pub fn small(seed: u64) -> Self {
         Self {
@@ -107,14 +107,14 @@ impl Plan {
         }
     }
 
-    /// The same with one fault more, from the first step to the last.
+    /// Adds a fault in all steps.
     #[must_use]
     pub fn with_fault(self, rank: usize, kind: FaultKind, nanos: i64) -> Self {
         let steps = 0..self.steps;
         self.with_fault_in(steps, rank, kind, nanos)
     }
 
-    /// The same with one fault more, in `steps`.
+    /// Adds a fault in `steps`.
     #[must_use]
     pub fn with_fault_in(mut self, steps: Range<u64>, rank: usize, kind: FaultKind, nanos: i64) -> Self {
         self.faults.push(Fault { rank, kind, nanos, from: steps.start, to: steps.end });

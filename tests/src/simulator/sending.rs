@@ -1,4 +1,4 @@
-//! What the agents of a simulated job send, when it comes, and what never does.
+//! The batches that the agents of a simulated job send, when they arrive, and which are lost.
 
 use paceline::store::segment::Received;
 use rand::RngExt as _;
@@ -12,7 +12,7 @@ use super::clocks::{EPOCH, HostClock};
 use super::plan::Plan;
 use super::timeline::{RankTruth, StepTruth};
 
-/// Agents ask for the time this often.
+/// The interval of an agent's probes, in nanoseconds.
 const PROBE_EVERY: i64 = 500_000_000;
 
 pub(super) fn batches(
@@ -29,7 +29,7 @@ pub(super) fn batches(
     received
 }
 
-/// The batches of one rank, in the order they come: an agent sends the next when the last is acknowledged.
+/// Returns the batches of one rank in order of arrival. An agent sends a batch once the previous one is acknowledged.
 fn of_rank(
     plan: &Plan,
     steps: &[StepTruth],
@@ -80,7 +80,7 @@ impl Sender<'_> {
             local_rank: (self.rank % self.plan.ranks_per_host) as u32,
             sample_unit: "samples".into(),
             parameters: 0,
-            origin: "simulator".into(),
+            instrumentation: wire::batch::Instrumentation::Simulator,
         });
         let bye = Note::Bye(Bye { completed: true, reason: String::new() });
         let first = (self.seq == 0).then_some(hello);
@@ -95,14 +95,14 @@ impl Sender<'_> {
         notes: Vec<Note>,
         random: &mut ChaCha8Rng,
     ) {
-        // What says hello or goodbye is sent again by a real agent until it arrives.
+        // Batches with notes are not lost: a real agent sends hello and end-of-run messages until they arrive.
         let lost = self.plan.lose_one_in > 0
             && notes.is_empty()
             && random.random_range(0..self.plan.lose_one_in) == 0;
         let late = if self.plan.late > 0 { random.random_range(0..self.plan.late) } else { 0 };
         self.at = self.at.max(time + 1_000_000 + late);
         let batch = Batch {
-            run: RunId::new(format!("simulated-{}", self.plan.seed)).expect("it is a run id"),
+            run: RunId::new(format!("simulated-{}", self.plan.seed)).expect("the run id is valid"),
             rank: Rank(self.rank as u32),
             world_size: self.plan.ranks as u32,
             incarnation: Incarnation(1),
@@ -120,10 +120,10 @@ impl Sender<'_> {
     }
 }
 
-/// The records of one rank's step, on its own clock.
+/// Returns the records of one rank's step, on the clock of its host.
 fn events(number: u64, truth: &RankTruth, clock: &HostClock, plan: &Plan) -> Vec<Event> {
     let step = Step(number);
-    // A thread that is blocked in the reducer uses no processor.
+    // A thread that is blocked in the reducer uses no processor time.
     let blocked = (truth.reduced - truth.backward_end).unsigned_abs();
     let span = |kind, begin: i64, end: i64| {
         let cpu_nanos = match kind {

@@ -1,4 +1,4 @@
-//! What truly happens: every rank's phases and collectives in true time.
+//! The true timeline of a simulated job: the phases and collectives of every rank in true time.
 
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
@@ -6,42 +6,42 @@ use rand_chacha::rand_core::SeedableRng as _;
 
 use super::plan::{Fault, FaultKind, Plan};
 
-/// One rank's step in true time, nanoseconds.
+/// One rank's step in true time, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankTruth {
-    /// It begins.
+    /// The begin of the step.
     pub begin: i64,
-    /// Input is there.
+    /// The end of input.
     pub input_end: i64,
-    /// Forward begins; what lies between is the host's.
+    /// The begin of forward. The time since the end of input belongs to the host.
     pub forward_begin: i64,
-    /// Forward ends, backward begins.
+    /// The end of forward and begin of backward.
     pub forward_end: i64,
-    /// Backward compute ends; the thread waits for the buckets.
+    /// The end of backward's compute. The thread then waits for the buckets.
     pub backward_end: i64,
-    /// The last bucket is reduced; the optimizer begins.
+    /// The time when the last bucket is reduced and the optimizer begins.
     pub reduced: i64,
-    /// It ends.
+    /// The end of the step.
     pub end: i64,
-    /// Buckets: ready, start, end.
+    /// The ready, start and end times of the buckets.
     pub buckets: Vec<(i64, i64, i64)>,
 }
 
 /// One step of all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepTruth {
-    /// By rank.
+    /// The ranks, by index.
     pub ranks: Vec<RankTruth>,
 }
 
 impl StepTruth {
-    /// When the last rank ends.
+    /// Returns the end of the last rank's step.
     #[must_use]
     pub fn end(&self) -> i64 {
         self.ranks.iter().map(|rank| rank.end).max().unwrap_or(0)
     }
 
-    /// The true wait of a rank in a bucket.
+    /// Returns the true wait of a rank in a bucket.
     #[must_use]
     pub fn wait(&self, rank: usize, bucket: usize) -> i64 {
         let last = self.ranks.iter().map(|rank| rank.buckets[bucket].1).max().unwrap_or(0);
@@ -53,7 +53,7 @@ const INPUT: i64 = 300_000;
 const HOST: i64 = 50_000;
 const OPTIMIZER: i64 = 2_000_000;
 
-/// All steps. Draws depend on the seed alone, so that plans that differ in their faults differ in nothing else.
+/// Simulates all steps. Draws depend on the seed alone, so plans that differ only in their faults share all draws.
 pub(super) fn steps(plan: &Plan, faults: &[Fault]) -> Vec<StepTruth> {
     let mut random = ChaCha8Rng::seed_from_u64(plan.seed);
     let mut begins = vec![0; plan.ranks];
@@ -110,7 +110,8 @@ fn one_step(plan: &Plan, begins: &[i64], faults: &[&Fault], random: &mut ChaCha8
     StepTruth { ranks }
 }
 
-/// Each bucket starts on a rank when it is ready and the one before is done; it begins when all have started.
+/// Simulates the collectives. A bucket starts on a rank once it is ready and the previous bucket is done. The transfer
+/// begins when all ranks have started.
 fn reduce(plan: &Plan, ranks: &mut [RankTruth], delays: &[i64], random: &mut ChaCha8Rng) {
     let mut free = vec![i64::MIN; ranks.len()];
     for bucket in 0..plan.buckets {
@@ -128,7 +129,7 @@ fn reduce(plan: &Plan, ranks: &mut [RankTruth], delays: &[i64], random: &mut Cha
     }
 }
 
-/// A standard normal draw, by the sum of twelve uniform ones (Irwin-Hall); its tails end at six.
+/// Returns a standard normal draw, as the sum of twelve uniform draws (Irwin-Hall). Its tails end at six.
 fn normal(random: &mut ChaCha8Rng) -> f64 {
     (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0
 }
