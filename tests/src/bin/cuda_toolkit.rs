@@ -1,6 +1,6 @@
-//! Prints the folder of a CUDA toolkit, which it takes from the Python package index where it is not there yet (2 GB);
-//! exit code 77, with the reason on standard error, where it cannot.
-#![allow(clippy::print_stdout, reason = "what the program is for")]
+//! Prints the folder of a CUDA toolkit. Downloads the toolkit (2 GB) from the Python package index if it is missing. If
+//! that fails, prints the reason on standard error and exits with code 77.
+#![allow(clippy::print_stdout, reason = "the output of the program")]
 
 use std::process::ExitCode;
 

@@ -1,36 +1,44 @@
-//! Does a healthy job wake anyone? A long one under the real Prometheus and Alertmanager, everything as shipped.
+//! Checks that a healthy job raises no alerts: a long job under the real Prometheus and Alertmanager with the shipped
+//! configuration.
 //!
-//! Every half minute it is asked what Paceline says of the job and which alerts are pending or firing. At the end a
-//! straggler is started under the same Prometheus: silence counts only where an alert would have been heard.
-#![allow(clippy::print_stdout, reason = "what the program is for")]
+//! Every half minute, the program samples Paceline's view of the job and the pending and firing alerts. At the end, it
+//! starts a straggler under the same Prometheus, because silence is meaningful only if an alert would have been
+//! delivered.
+#![allow(clippy::print_stdout, reason = "the output of the program")]
 
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
+use clap::Parser;
 use paceline_tests::crossover::Crossover;
 use paceline_tests::monitoring::{Monitoring, is_installed};
 use paceline_tests::programs::{Job, Server, get_json};
 use paceline_tests::results::Results;
 use serde_json::{Value, json};
 
-/// Between two looks.
-const LOOK: Duration = Duration::from_secs(30);
-/// A straggler is heard of within half a minute; more than that is a failure.
+/// The interval between two samples.
+const SAMPLE_EVERY: Duration = Duration::from_secs(30);
+/// The longest time until the alert of a straggler. It usually takes less than half a minute.
 const HEARD_WITHIN: Duration = Duration::from_secs(60);
-const USAGE: &str = "usage: healthy [--minutes 60] [--ranks 4]";
 
+/// Runs a healthy job under Prometheus and Alertmanager, then one with a straggler, and reports the alerts
+#[derive(Parser)]
 struct Options {
+    /// Duration of the healthy job in minutes
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     minutes: u64,
+    /// Number of ranks of each job
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(2..))]
     ranks: u64,
 }
 
 fn main() -> anyhow::Result<()> {
-    let options = options()?;
+    let options = Options::parse();
     ensure!(
         is_installed(),
-        "Prometheus and Alertmanager are needed: cargo xtask bench healthy installs them"
+        "Prometheus and Alertmanager are not installed; cargo xtask bench healthy installs them"
     );
     let mut results = Results::begin("healthy");
     let data = tempfile::tempdir()?;
@@ -44,7 +52,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A healthy job for so many minutes.
+/// Runs a healthy job for the given number of minutes.
 fn watch(
     server: &Server,
     monitoring: &Monitoring,
@@ -52,13 +60,13 @@ fn watch(
     results: &mut Results,
 ) -> anyhow::Result<()> {
     let job = job(server, options, &[])?;
-    let _crossover = Crossover::of(&job, options.ranks as usize)?;
+    let _crossover = Crossover::new(&job, options.ranks as usize)?;
     let end = Instant::now() + Duration::from_secs(options.minutes * 60);
     while let left = end.saturating_duration_since(Instant::now())
         && !left.is_zero()
     {
-        thread::sleep(LOOK.min(left));
-        let seen = look(server, monitoring)?;
+        thread::sleep(SAMPLE_EVERY.min(left));
+        let seen = sample(server, monitoring)?;
         println!("{seen}");
         results.add(seen);
     }
@@ -76,33 +84,19 @@ fn watch(
     Ok(())
 }
 
-fn options() -> anyhow::Result<Options> {
-    let mut options = Options { minutes: 60, ranks: 4 };
-    let mut words = std::env::args().skip(1);
-    while let Some(name) = words.next() {
-        let number = words.next().and_then(|number| number.parse().ok());
-        match (name.as_str(), number) {
-            ("--minutes", Some(number @ 1..)) => options.minutes = number,
-            ("--ranks", Some(number @ 2..)) => options.ranks = number,
-            _ => bail!(USAGE),
-        }
-    }
-    Ok(options)
-}
-
-/// A job that goes on until it is dropped, and prints next to nothing meanwhile.
+/// Starts a job that runs until it is dropped and prints almost nothing.
 fn job(server: &Server, options: &Options, more: &[&str]) -> anyhow::Result<Job> {
     let ranks = options.ranks.to_string();
     let start = ["-n", &ranks, "--server", &server.address, "--", "char_lm", "--steps", "10000000"];
     Job::start(&[&start[..], &["--log-every", "1000000"], more].concat())
 }
 
-/// The newest run as the list of runs has it.
+/// Returns the newest run from the list of runs.
 fn newest(server: &Server) -> anyhow::Result<Value> {
     Ok(get_json(&format!("{}/api/v1/runs", server.address))?[0].clone())
 }
 
-fn look(server: &Server, monitoring: &Monitoring) -> anyhow::Result<Value> {
+fn sample(server: &Server, monitoring: &Monitoring) -> anyhow::Result<Value> {
     let run = newest(server)?;
     let costs = monitoring.query("paceline_straggler_cost_ratio")?;
     let alerts = monitoring.query("ALERTS{alertname=~\"Paceline.*\"}")?;
@@ -110,13 +104,13 @@ fn look(server: &Server, monitoring: &Monitoring) -> anyhow::Result<Value> {
         series.iter().map(|one| json!({ "labels": one["metric"], "value": one["value"][1] })).collect()
     };
     Ok(json!({
-        "what": "look", "steps": run["steps"], "step_time_ns": run["step_time_nanos"], "verdict": run["verdict"],
+        "what": "look", "steps": run["steps"], "step_time_nanos": run["step_time_nanos"], "verdict": run["verdict"],
         "load": fs::read_to_string("/proc/loadavg")?.split(' ').next(),
         "straggler_cost_ratio": of(&costs), "alerts": of(&alerts),
     }))
 }
 
-/// The same job with a rank that is slow: the alert must come.
+/// Runs the same job with a slow rank, which must raise the alert.
 fn control(server: &Server, monitoring: &Monitoring, options: &Options) -> anyhow::Result<Value> {
     let began = Instant::now();
     let slow = ["--slow-rank", "1", "--slow-phase", "input", "--slow-ms", "30"];

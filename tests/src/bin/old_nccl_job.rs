@@ -1,12 +1,12 @@
-//! A job as PyTorch with an NCCL of before the profiler interface is one: the loader finds NCCL's functions for it, so
-//! that what is preloaded stands before them. One rank, on the stand-in for a GPU, in real time.
+//! A job like PyTorch with an NCCL from before the profiler interface. The loader resolves NCCL's functions, so that a
+//! preloaded library comes first. The job has one rank, on the fake GPU in real time.
 //!
-//! A step is two buckets: 6 ms of backward, a collective, 3 ms of backward, a collective; or, with `--grouped`, both
-//! in one group after 9 ms. With `--alone` there is no NCCL, and nothing is reduced. With `--stages` it is the first
-//! of two stages of a pipeline, which sends after 6 ms, and receives what the second one needs 3 ms for; that one is
-//! another process's in life, and here a thread that calls NCCL past whatever is preloaded.
-#![allow(unsafe_code, reason = "it calls CUDA and NCCL")]
-#![allow(clippy::print_stdout, reason = "what the program is for")]
+//! A step has two buckets: 6 ms of backward, a collective, 3 ms of backward, a collective. With `--grouped`, both
+//! collectives are in one group after 9 ms. With `--alone` there is no NCCL, and nothing is reduced. With `--stages`,
+//! the job is the first of two pipeline stages: it sends after 6 ms, and receives what the second stage computes for 3
+//! ms. In practice the second stage is another process; here it is a thread that bypasses any preloaded library.
+#![allow(unsafe_code, reason = "this program calls CUDA and NCCL")]
+#![allow(clippy::print_stdout, reason = "the output of the program")]
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::ptr;
@@ -15,10 +15,10 @@ use anyhow::{Context as _, bail, ensure};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use paceline_tests::fake_gpu::{Find, Handle, Launch};
 
-/// Floats of the buckets.
+/// The number of floats of each bucket.
 const BUCKETS: [usize; 2] = [1 << 20, 1 << 18];
 const BACKWARD: [u64; 2] = [6_000_000, 3_000_000];
-/// `ncclFloat32`, `ncclSum`
+/// The values of `ncclFloat32` and `ncclSum`.
 const FLOAT: c_int = 7;
 const SUM: c_int = 0;
 
@@ -27,24 +27,24 @@ type AllReduce =
     unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Handle, Handle) -> c_int;
 type Message = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, Handle, Handle) -> c_int;
 
-/// A function, as the loader binds it in a linked program: the first of its name.
+/// Returns the first function of this name, as the loader binds it in a linked program.
 ///
 /// # Safety
-/// `F` must be its type.
+/// `F` must be the type of the function.
 unsafe fn bound<F: Copy>(name: &CStr) -> anyhow::Result<F> {
-    // SAFETY: the caller vouches for the type.
+    // SAFETY: the caller guarantees the type.
     unsafe { bound_in(libc::RTLD_DEFAULT, name) }
 }
 
-/// A function of a library, or the first of its name.
+/// Returns a function of a library, or the first of its name.
 ///
 /// # Safety
-/// `F` must be its type, and `library` one that the loader has.
+/// `F` must be the type of the function, and `library` must be a handle from the loader.
 unsafe fn bound_in<F: Copy>(library: Handle, name: &CStr) -> anyhow::Result<F> {
-    // SAFETY: the name is a text.
+    // SAFETY: the name ends with a zero byte.
     let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-    ensure!(!found.is_null() && size_of::<F>() == size_of::<Handle>(), "no function {name:?}");
-    // SAFETY: the caller vouches for the type, and a pointer to a function is as large as any.
+    ensure!(!found.is_null() && size_of::<F>() == size_of::<Handle>(), "there is no function {name:?}");
+    // SAFETY: the caller guarantees the type, and the size was checked above.
     Ok(unsafe { std::mem::transmute_copy(&found) })
 }
 
@@ -75,7 +75,7 @@ fn options() -> anyhow::Result<Options> {
 }
 
 struct Job {
-    /// Where NCCL's functions are looked for.
+    /// The library in which NCCL's functions are looked up.
     nccl: Handle,
     rank: c_int,
     spin: Handle,
@@ -87,16 +87,16 @@ struct Job {
     memory: Vec<f32>,
 }
 
-/// Opens a library for good, as a linked program has it.
+/// Opens a library for good, as in a linked program.
 fn open(file: &str) -> anyhow::Result<Handle> {
-    // SAFETY: the stand-in has no initialisers.
+    // SAFETY: the fake GPU has no initializers.
     let library =
         unsafe { Library::open(Some(file), RTLD_NOW | RTLD_GLOBAL) }.with_context(|| file.to_owned())?;
     Ok(library.into_raw())
 }
 
 impl Job {
-    /// One of `ranks`; without NCCL of none. The second stage calls past what is preloaded.
+    /// Starts rank `rank` of `ranks`; with 0 ranks, the job has no NCCL. The second stage bypasses preloaded libraries.
     fn start(rank: c_int, ranks: c_int) -> anyhow::Result<Self> {
         open("libcuda.so.1")?;
         let mut nccl = libc::RTLD_DEFAULT;
@@ -106,13 +106,13 @@ impl Job {
         }
         let new = |name: &CStr| -> anyhow::Result<Handle> {
             let mut made = ptr::null_mut();
-            // SAFETY: streams and events are made by functions of this type.
+            // SAFETY: streams and events are created by functions of this type.
             let make = unsafe { bound::<unsafe extern "C" fn(*mut Handle, c_uint) -> c_int>(name)? };
             // SAFETY: one handle is written.
             done("a handle", unsafe { make(&raw mut made, 0) })?;
             Ok(made)
         };
-        // SAFETY: the types are those of cuda.h and nccl.h, and so are the arguments.
+        // SAFETY: the types and the arguments are those of cuda.h and nccl.h.
         unsafe {
             let (mut context, mut spin, mut communicator) =
                 (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
@@ -146,20 +146,20 @@ impl Job {
     fn compute(&self, mut nanos: u64) -> anyhow::Result<()> {
         let mut arguments = [(&raw mut nanos).cast::<c_void>()];
         let (stream, arguments) = (self.compute, arguments.as_mut_ptr());
-        // SAFETY: the kernel takes one integer, which is read before the call returns.
+        // SAFETY: the kernel has one integer argument, which is read before the call returns.
         let code =
             unsafe { (self.launch)(self.spin, 1, 1, 1, 1, 1, 1, 0, stream, arguments, ptr::null_mut()) };
         done("a kernel", code)
     }
 
-    /// The urgent stream goes on after what the compute stream has.
+    /// Makes the urgent stream wait for the compute stream.
     fn join(&self) -> anyhow::Result<()> {
         self.after(self.compute, self.urgent)
     }
 
-    /// `then` goes on after what `first` has.
+    /// Makes `then` wait for all work on `first`.
     fn after(&self, first: Handle, then: Handle) -> anyhow::Result<()> {
-        // SAFETY: the types are those of cuda.h; the handles are ours.
+        // SAFETY: the types are those of cuda.h, and the handles belong to this job.
         unsafe {
             let record: unsafe extern "C" fn(Handle, Handle) -> c_int = bound(c"cuEventRecord")?;
             let wait: unsafe extern "C" fn(Handle, Handle, c_uint) -> c_int = bound(c"cuStreamWaitEvent")?;
@@ -170,7 +170,7 @@ impl Job {
 
     fn all_reduce(&mut self, len: usize) -> anyhow::Result<()> {
         let data = self.memory.as_mut_ptr().cast::<c_void>();
-        // SAFETY: the type is that of nccl.h; the memory is there until the end of the step.
+        // SAFETY: the type is that of nccl.h, and the memory is valid until the end of the step.
         let code = unsafe {
             let call = bound_in::<AllReduce>(self.nccl, c"ncclAllReduce")?;
             call(data, data, len, FLOAT, SUM, self.communicator, self.urgent)
@@ -178,10 +178,10 @@ impl Job {
         done("ncclAllReduce", code)
     }
 
-    /// To the other stage, or from it.
+    /// Sends to the other stage, or receives from it.
     fn message(&mut self, name: &CStr, len: usize) -> anyhow::Result<()> {
         let data = self.memory.as_mut_ptr().cast::<c_void>();
-        // SAFETY: as above.
+        // SAFETY: as in `all_reduce`.
         let code = unsafe {
             let call = bound_in::<Message>(self.nccl, name)?;
             call(data, len, FLOAT, 1 - self.rank, self.communicator, self.urgent)
@@ -189,7 +189,7 @@ impl Job {
         done("a message", code)
     }
 
-    /// A step of the first stage, or of the second; then both reduce something.
+    /// Runs a step of the first or the second stage. At the end, both stages reduce together.
     fn stage(&mut self) -> anyhow::Result<()> {
         let [sent, received] = BUCKETS;
         if self.rank == 0 {
@@ -213,7 +213,7 @@ impl Job {
         if grouped {
             self.compute(BACKWARD.iter().sum())?;
             self.join()?;
-            // SAFETY: as above.
+            // SAFETY: the type is that of nccl.h.
             done("ncclGroupStart", unsafe { bound::<Plain>(c"ncclGroupStart")?() })?;
         }
         for (len, nanos) in BUCKETS.into_iter().zip(BACKWARD) {
@@ -226,7 +226,7 @@ impl Job {
             }
         }
         if grouped {
-            // SAFETY: as above.
+            // SAFETY: the type is that of nccl.h.
             done("ncclGroupEnd", unsafe { bound::<Plain>(c"ncclGroupEnd")?() })?;
         }
         self.finish()
@@ -235,12 +235,12 @@ impl Job {
     fn finish(&self) -> anyhow::Result<()> {
         // SAFETY: the type is that of cuda.h.
         let wait: unsafe extern "C" fn(Handle) -> c_int = unsafe { bound(c"cuStreamSynchronize")? };
-        // SAFETY: the stream is ours.
+        // SAFETY: the stream belongs to this job.
         done("the end of a step", unsafe { wait(self.urgent) })
     }
 }
 
-/// The second stage.
+/// Runs the second stage.
 fn other_stage(steps: u64) -> anyhow::Result<()> {
     let mut job = Job::start(1, 2)?;
     (0..steps).try_for_each(|_| job.stage())

@@ -1,9 +1,9 @@
-//! What observing a real job costs it: instrumented against uninstrumented runs of char_lm, in rounds.
+//! Measures the cost of observation for a real job: runs of char_lm with and without instrumentation, in rounds.
 //!
-//! Each round runs three arms, in an order that changes from round to round: *on* (a server on this machine, and
-//! ranks that report to it), *off*, and *off* once more. All are started alike. On against off is the overhead;
-//! off against off is what this machine's noise makes of no difference at all.
-#![allow(clippy::print_stdout, reason = "what the program is for")]
+//! Each round runs three arms, in an order that changes from round to round: *on* (with a server on this machine and
+//! ranks that report to it), *off*, and *off* again. All arms are started in the same way. The comparison of on and off
+//! is the overhead. The comparison of off and off shows the noise of this machine.
+#![allow(clippy::print_stdout, reason = "the output of the program")]
 
 #[path = "overhead/arm.rs"]
 mod arm;
@@ -12,11 +12,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use arm::{Arm, Measured, Shape};
+use clap::Parser;
 use paceline_tests::results::{self, Results};
 use paceline_tests::spread::Spread;
 use serde_json::{Value, json};
 
-/// Every order of the three arms, so that none has a better place.
+/// All orders of the three arms, so that each arm is equally often in each position.
 const ORDERS: [[Arm; 3]; 6] = {
     use Arm::{Off, OffAgain, On};
     [
@@ -29,15 +30,23 @@ const ORDERS: [[Arm; 3]; 6] = {
     ]
 };
 
-const USAGE: &str = "usage: overhead [--ranks 2] [--steps 120] [--pairs 20]";
-
+/// Measures the cost of recording for char_lm, in rounds of one run with a server and two without
+#[derive(Parser)]
 struct Options {
-    shape: Shape,
+    /// Number of ranks of each run
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    ranks: u32,
+    /// Number of steps of each run
+    #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(3 * arm::GROUP..))]
+    steps: u64,
+    /// Number of rounds
+    #[arg(long, default_value_t = 20)]
     pairs: usize,
 }
 
 fn main() -> anyhow::Result<()> {
-    let Options { shape, pairs } = options()?;
+    let Options { ranks, steps, pairs } = Options::parse();
+    let shape = Shape { ranks, steps };
     let mut results = Results::begin("overhead");
     println!("char_lm, {} ranks, {} steps, {pairs} rounds of on, off, off", shape.ranks, shape.steps);
     let mut rounds = Vec::new();
@@ -53,22 +62,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn options() -> anyhow::Result<Options> {
-    let mut options = Options { shape: Shape { ranks: 2, steps: 120 }, pairs: 20 };
-    let mut words = std::env::args().skip(1);
-    while let Some(flag) = words.next() {
-        let value = words.next().and_then(|value| value.parse::<u64>().ok()).filter(|value| *value > 0);
-        match (flag.as_str(), value) {
-            ("--ranks", Some(ranks)) => options.shape.ranks = u32::try_from(ranks)?,
-            ("--steps", Some(steps)) if steps >= 3 * arm::GROUP => options.shape.steps = steps,
-            ("--pairs", Some(pairs)) => options.pairs = usize::try_from(pairs)?,
-            _ => bail!("{flag}: {USAGE} (at least {} steps)", 3 * arm::GROUP),
-        }
-    }
-    Ok(options)
-}
-
-/// One run of each arm.
+/// The measurements of one round.
 struct Round {
     on: Measured,
     off: Measured,
@@ -113,7 +107,7 @@ impl Round {
     }
 }
 
-/// Prints the ratios' spreads and gives them as a line for the file.
+/// Prints the spread of the ratios and returns it as a line for the file.
 fn summarise(rounds: &[Round]) -> Value {
     let wall = |measured: &Measured| measured.step_seconds;
     let cpu = |measured: &Measured| measured.cpu_seconds;
@@ -122,9 +116,9 @@ fn summarise(rounds: &[Round]) -> Value {
     let step_off = against(rounds, "step time, off against off", |r| wall(&r.off_again) / wall(&r.off));
     let cpu_on = against(rounds, "CPU time of ranks, on against off", |r| cpu(&r.on) / cpu(&r.off));
     let cpu_off = against(rounds, "CPU time of ranks, off against off", |r| cpu(&r.off_again) / cpu(&r.off));
-    let server = Spread::of(rounds.iter().map(|r| r.on.server_cpu_seconds / cpu(&r.on)).collect()).median;
-    println!("CPU time of the server: {:.2} % of that of the ranks it observed", server * 100.0);
-    let step = Spread::of(rounds.iter().map(|round| wall(&round.off)).collect()).median;
+    let server = Spread::from_values(rounds.iter().map(|r| r.on.server_cpu_seconds / cpu(&r.on)).collect()).median;
+    println!("CPU time of the server: {:.2} % of that of the observed ranks", server * 100.0);
+    let step = Spread::from_values(rounds.iter().map(|round| wall(&round.off)).collect()).median;
     json!({
         "what": "summary", "unit": "ratio - 1", "step": step_on, "step_noise": step_off, "cpu": cpu_on,
         "cpu_noise": cpu_off, "server_cpu_share_of_ranks": server, "off_step_seconds": step, "calls": calls(step),
@@ -132,27 +126,27 @@ fn summarise(rounds: &[Round]) -> Value {
 }
 
 fn against(rounds: &[Round], title: &str, ratio: impl Fn(&Round) -> f64) -> Value {
-    let spread = Spread::of(rounds.iter().map(|round| ratio(round) - 1.0).collect());
+    let spread = Spread::from_values(rounds.iter().map(|round| ratio(round) - 1.0).collect());
     println!("{title:36} {spread}");
     spread.to_json()
 }
 
-/// What the recorded calls of a step take by the record bench, as a share of this job's step.
+/// Compares the cost of a step's recorded calls, from the record bench, with this job's step.
 fn calls(step_seconds: f64) -> Value {
     let Some((path, nanos)) = newest_step_cost() else {
-        println!("recorded calls: unknown, since there is no result of `cargo xtask bench record`");
+        println!("recorded calls: unknown; run `cargo xtask bench record` first");
         return Value::Null;
     };
     let share = nanos * 1e-9 / step_seconds;
     println!(
-        "recorded calls of a step: {nanos:.0} ns (caches cold) = {:.4} % of it, by {}",
+        "recorded calls of a step: {nanos:.0} ns (caches cold) = {:.4} % of the step, from {}",
         share * 100.0,
         path.display()
     );
     json!({ "nanos": nanos, "share_of_step": share })
 }
 
-/// Median nanoseconds of a cold step, calls that are made without an agent too taken off.
+/// Returns the newest result: the median nanoseconds of a cold step, less the calls that are made without an agent too.
 fn newest_step_cost() -> Option<(PathBuf, f64)> {
     let files = std::fs::read_dir(results::folder()).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     let path = files.filter(|path| path.to_string_lossy().ends_with("-record.jsonl")).max()?;

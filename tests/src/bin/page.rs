@@ -1,21 +1,27 @@
-//! How soon the page shows what happens, and how smoothly it moves at full size, in a real Chromium.
+//! Measures the dashboard in a real Chromium: how soon it shows a step, and how smoothly it moves at full size.
 //!
-//! *Gradient to pixel*: both stamps are of this host's clock. The first is that of a record of a real job: when a
-//! bucket's last gradient was written, when the step's last all-reduce ended, when the step ended. The second is
-//! taken in the first task after the animation frame in which the page has drawn that step, so that it is never
-//! early. *Frames*: intervals between animation frames while a person drags, and while steps come.
-#![allow(clippy::print_stdout, reason = "what the program is for")]
+//! *Gradient to pixel*: both times are from this host's clock. The first is from a record of a real job: when a
+//! bucket's last gradient was written, when the step's last all-reduce ended, or when the step ended. The second is
+//! measured in the first task after the animation frame in which the page drew that step, so it is never early.
+//! *Frames*: intervals between animation frames while a user drags, and while steps arrive.
+#![allow(clippy::print_stdout, reason = "the output of the program")]
 
 #[path = "page/frames.rs"]
 mod frames;
 #[path = "page/latency.rs"]
 mod latency;
 
+use clap::Parser;
 use paceline_tests::browser::Browser;
 use paceline_tests::results::Results;
 use serde_json::{Value, json};
 
+/// Measures how soon the dashboard shows a gradient, and how smoothly it moves at 1,024 ranks, in headless Chromium
+#[derive(Parser)]
+struct Options {}
+
 fn main() -> anyhow::Result<()> {
+    Options::parse();
     let Some(browser) = Browser::start()? else { return Ok(()) };
     let mut results = Results::begin("page");
     let mut take = |lines: Vec<Value>| {
@@ -32,7 +38,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Without the raw values.
+/// Returns the line without the raw values.
 fn shown(line: &Value) -> Value {
     let mut line = line.clone();
     if let Some(object) = line.as_object_mut() {
@@ -41,7 +47,7 @@ fn shown(line: &Value) -> Value {
     line
 }
 
-/// The middle and the tails of `values`, with the values themselves under `NAME_raw`.
+/// Returns the median and the tails of `values`, with the values themselves under `NAME_raw`.
 fn spread(name: &str, mut values: Vec<f64>) -> Value {
     values.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| values.get(((values.len() - 1) as f64 * share).round() as usize).copied();
@@ -54,7 +60,7 @@ fn spread(name: &str, mut values: Vec<f64>) -> Value {
     })
 }
 
-/// `a` and `b` as one object.
+/// Merges `a` and `b` into one object.
 fn joined(mut a: Value, b: Value) -> Value {
     if let (Some(a), Value::Object(b)) = (a.as_object_mut(), b) {
         a.extend(b);

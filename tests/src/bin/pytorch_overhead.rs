@@ -1,11 +1,12 @@
-//! What it costs a PyTorch job over gloo that its collectives are observed: steps with the hooks of its process group and
-//! without, in one job, in rounds; and without once more, for what noise makes of no difference at all.
-#![allow(clippy::print_stdout, reason = "what the program is for")]
+//! Measures the cost of observing the collectives of a PyTorch job over gloo. One job runs steps with the hooks of its
+//! process group and without them, in rounds, and without them again to show the noise.
+#![allow(clippy::print_stdout, reason = "the output of the program")]
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
+use clap::Parser;
 use paceline_tests::programs::program;
 use paceline_tests::results::Results;
 use paceline_tests::spread::Spread;
@@ -14,8 +15,13 @@ use serde_json::{Value, json};
 
 const ROUNDS: usize = 60;
 
+/// Measures the cost of the hooks for a PyTorch DDP job over gloo, in rounds of steps with and without them
+#[derive(Parser)]
+struct Options {}
+
 fn main() -> anyhow::Result<()> {
-    ensure!(torch::is_installed()?, "there is no PyTorch to measure");
+    Options::parse();
+    ensure!(torch::is_installed()?, "PyTorch is not installed");
     let mut results = Results::begin("pytorch");
     println!("DDP over gloo, 2 ranks, 4 buckets of 8 MiB, {ROUNDS} rounds of 8 steps on, off, off");
     let rounds = rounds()?;
@@ -23,7 +29,7 @@ fn main() -> anyhow::Result<()> {
     println!("median of {} pairs, in % of off  [95 % interval of the median]  p10 to p90", rounds.len());
     let against = |title: &str, arm: &str, figure: usize| {
         let of = |round: &Value, arm: &str| round[arm][figure].as_f64().unwrap_or(f64::NAN);
-        let spread = Spread::of(rounds.iter().map(|round| of(round, arm) / of(round, "off") - 1.0).collect());
+        let spread = Spread::from_values(rounds.iter().map(|round| of(round, arm) / of(round, "off") - 1.0).collect());
         println!("{title:36} {spread}");
         spread.to_json()
     };
@@ -39,7 +45,8 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the job prints: a line a round, with nanoseconds of a step and of its processor time for each arm.
+/// Runs the job and returns the lines that it prints: one per round, with the nanoseconds and the processor time of a
+/// step for each arm.
 fn rounds() -> anyhow::Result<Vec<Value>> {
     let data = tempfile::tempdir()?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pytorch/toggled.py");
@@ -49,7 +56,7 @@ fn rounds() -> anyhow::Result<Vec<Value>> {
         .args(["--nproc-per-node", "2"])
         .arg(script)
         .arg(ROUNDS.to_string())
-        // The detail stays what it is.
+        // Prevents the agent from reducing its level of detail.
         .env("PACELINE_OVERHEAD_BUDGET", "100")
         .output()?;
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -57,5 +64,5 @@ fn rounds() -> anyhow::Result<Vec<Value>> {
     let rounds: Vec<Value> =
         printed.lines().filter_map(|line| serde_json::from_str(line.get(line.find('{')?..)?).ok()).collect();
     ensure!(rounds.len() == ROUNDS, "{} of {ROUNDS} rounds: {printed}{complaints}", rounds.len());
-    rounds.iter().all(|round| round["on"].is_array()).then_some(rounds).context("each round has both arms")
+    rounds.iter().all(|round| round["on"].is_array()).then_some(rounds).context("a round lacks an arm")
 }

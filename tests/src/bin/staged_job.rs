@@ -1,6 +1,6 @@
-//! A training job whose only rank keeps its gradients on the stand-in for a GPU, in real time, and has them carried by the
-//! host: a step is two buckets, each behind 8 ms of backward, and 2 ms of optimizer.
-#![allow(clippy::print_stdout, reason = "what the program is for")]
+//! A training job with one rank, whose gradients are on the fake GPU in real time and are reduced in host memory. A
+//! step has two buckets, each after 8 ms of backward, and 2 ms of optimizer.
+#![allow(clippy::print_stdout, reason = "the output of the program")]
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use reducer::{Instruments, Options, ParamId, Parameter, Reducer, Share, local};
 use wire::event::SpanKind;
 use wire::ids::Step;
 
-/// Floats of a bucket: some milliseconds of copying, there and back.
+/// The number of floats of a bucket. Copying them back and forth takes some milliseconds.
 const FLOATS: usize = 4 << 20;
 const BACKWARD_NANOS: u64 = 8_000_000;
 const OPTIMIZER_NANOS: u64 = 2_000_000;
@@ -31,8 +31,8 @@ fn main() -> anyhow::Result<()> {
     let alone = local::world(1, Duration::from_secs(60)).into_iter().next().context("one rank")?;
     let cuda = Cuda::new(device, compute.clone(), Transport::Staged);
     let mut reducer =
-        Reducer::on_device(parameters, Box::new(alone), cuda, options, Instruments::of(&agent))?;
-    let mut marks = agent.step_marks_by(DeviceTimes::of(&reducer, agent.recorder()));
+        Reducer::on_device(parameters, Box::new(alone), cuda, options, Instruments::new(&agent))?;
+    let mut marks = agent.step_marks_by(DeviceTimes::new(&reducer, agent.recorder()));
     for step in 0..steps {
         let context = marks.begin_step(Step(step));
         marks.enter(SpanKind::Backward);

@@ -1,4 +1,4 @@
-//! What observing costs the host, call by call.
+//! The cost of observation for the host, per call.
 
 use std::time::Instant;
 
@@ -8,14 +8,15 @@ use serde_json::json;
 use crate::report::Outcome;
 use crate::truth::median;
 
-/// So few that a stream takes them all without making the host wait.
+/// The number of calls in a batch. A stream accepts this many without making the host wait.
 const BATCH: usize = 256;
 const BATCHES: usize = 100;
 const BRACKETS: usize = 500;
-/// A bracket that is wider says little about the clock (`reducer::cuda::clock`).
+/// The largest useful width of a bracket. A wider bracket says little about the clock (`reducer::cuda::clock`).
 const WIDEST_NANOS: f64 = 100_000.0;
 
-/// Nanoseconds of each of `BATCHES` means over `BATCH` calls; `settle` comes between batches and is in none.
+/// Measures `BATCHES` batches of `BATCH` calls and returns the mean nanoseconds per call of each batch. `settle` runs
+/// between batches and is not measured.
 fn each(
     mut call: impl FnMut(usize) -> anyhow::Result<()>,
     settle: impl Fn() -> anyhow::Result<()>,
@@ -30,7 +31,8 @@ fn each(
     Ok(means)
 }
 
-/// Recording an event with its time, asking whether it is done, reading the time between two.
+/// Measures the cost of recording a timed event, of asking whether it is done, and of reading the time between two
+/// events.
 pub fn of_events(device: &Device) -> anyhow::Result<Outcome> {
     device.bind()?;
     let stream = device.stream()?;
@@ -41,7 +43,7 @@ pub fn of_events(device: &Device) -> anyhow::Result<Outcome> {
     let mut read = each(|at| Ok(events[at].nanos_since(&events[0]).map(drop)?), last)?;
     let raw = json!({ "record_ns": record, "query_ns": query, "elapsed_ns": read });
     let line = format!(
-        "an event costs {:.0} ns to record, {:.0} to ask for, {:.0} to read",
+        "an event costs {:.0} ns to record, {:.0} ns to query, {:.0} ns to read",
         median(&mut record),
         median(&mut query),
         median(&mut read)
@@ -49,7 +51,7 @@ pub fn of_events(device: &Device) -> anyhow::Result<Outcome> {
     Ok(Outcome { pass: true, line, raw })
 }
 
-/// How closely the device's clock can be told from the host's.
+/// Measures how precisely the device's clock can be compared with the host's.
 pub fn of_the_clock(device: &Device) -> anyhow::Result<Outcome> {
     device.bind()?;
     let (stream, event) = (device.urgent_stream()?, device.event()?);
@@ -63,7 +65,7 @@ pub fn of_the_clock(device: &Device) -> anyhow::Result<Outcome> {
     let raw = json!({ "bracket_ns": widths });
     let middle = median(&mut widths);
     let line = format!(
-        "an event lies within {:.1} us of the host's clock in the median, {:.1} at best",
+        "an event is within {:.1} us of the host's clock in the median, {:.1} us at best",
         middle / 1e3,
         widths[0] / 1e3
     );

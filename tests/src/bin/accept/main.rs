@@ -1,8 +1,9 @@
-//! What only a GPU can show: whether the times that Paceline takes from a device are true, and what taking them costs.
-//! One line a check; raw figures go to `DATE-accept.jsonl`. Exit code 77 where there is no GPU.
+//! Checks that need a GPU: are the times that Paceline measures on a device true, and what does measuring cost? The
+//! program prints one line per check and writes raw figures to `DATE-accept.jsonl`. The exit code is 77 if there is no
+//! GPU.
 //!
-//! `accept --fake` runs it on the stand-in, to test the program itself: those are no figures of a GPU.
-#![allow(unsafe_code, reason = "kernels are launched here")]
+//! `accept --fake` runs the checks on the fake GPU to test the program itself. Its figures are not those of a GPU.
+#![allow(unsafe_code, reason = "this program launches kernels")]
 
 mod costs;
 mod report;
@@ -20,7 +21,7 @@ use reducer::cuda::Transport;
 use report::Checks;
 use training::Setting;
 
-#[allow(clippy::print_stdout, reason = "what the program is for")]
+#[allow(clippy::print_stdout, reason = "the output of the program")]
 fn main() -> anyhow::Result<ExitCode> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let fake = match &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {

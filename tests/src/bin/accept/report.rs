@@ -1,39 +1,39 @@
-//! One line a check, and its raw figures in a file.
+//! The report of the checks: one line per check, and raw figures in a file.
 
 use gpu::cupti::burst::NoBurst;
 use paceline_tests::results::Results;
 use serde_json::{Value, json};
 
-/// What a check found.
+/// The result of a check.
 pub struct Outcome {
-    /// Whether that is as it should be.
+    /// Whether the check passed.
     pub pass: bool,
-    /// In a sentence.
+    /// The result in one sentence.
     pub line: String,
-    /// To the last figure.
+    /// The raw figures.
     pub raw: Value,
 }
 
-/// All checks of one run.
+/// All checks of one run, and their file of raw results.
 pub struct Checks {
     results: Results,
     failed: usize,
 }
 
 impl Checks {
-    /// Begins the file of raw results.
+    /// Creates the file of raw results.
     pub fn begin(about: &Value) -> Self {
         let mut results = Results::begin("accept");
         results.add(json!({ "what": "device", "found": about }));
         Self { results, failed: 0 }
     }
 
-    /// Runs one check. One that cannot be run has failed.
-    #[allow(clippy::print_stdout, reason = "what the program is for")]
+    /// Runs one check. A check that cannot run has failed.
+    #[allow(clippy::print_stdout, reason = "the output of the program")]
     pub fn run(&mut self, name: &str, check: impl FnOnce() -> anyhow::Result<Outcome>) {
         let (word, line, raw) = match check() {
             Ok(Outcome { pass, line, raw }) => (if pass { "PASS" } else { "FAIL" }, line, raw),
-            // CUPTI is no part of the driver: a machine may do without.
+            // CUPTI is not part of the driver, so a machine may lack it.
             Err(error) if error.is::<NoBurst>() => ("SKIP", format!("{error:#}"), Value::Null),
             Err(error) => ("FAIL", format!("{error:#}"), Value::Null),
         };
@@ -42,8 +42,8 @@ impl Checks {
         self.results.add(json!({ "what": name, "outcome": word, "line": line, "raw": raw }));
     }
 
-    /// Writes the file; true when all is well.
-    #[allow(clippy::print_stdout, reason = "what the program is for")]
+    /// Completes the file. Returns true if no check failed.
+    #[allow(clippy::print_stdout, reason = "the output of the program")]
     pub fn finish(self) -> anyhow::Result<bool> {
         let path = self.results.finish()?;
         println!("{} failed; raw results: {}", self.failed, path.display());

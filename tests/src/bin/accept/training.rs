@@ -1,4 +1,4 @@
-//! The reducer on the device: kernels of known length as the backward pass.
+//! Checks of the reducer on the device. Kernels of known length stand for the backward pass.
 
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use reducer::cuda::{Cuda, DeviceTimes, Transport};
 use reducer::{Communicator as _, Instruments, Options, ParamId, Parameter, Reducer, Share, local};
 use serde_json::{Value, json};
 use timing::intervals::Intervals;
+use wire::batch::Instrumentation;
 use wire::burst::GAP_NANOS;
 use wire::event::{Event, SpanKind};
 use wire::ids::{Rank, RunId, Step};
@@ -21,47 +22,48 @@ use wire::ids::{Rank, RunId, Step};
 use crate::report::Outcome;
 use crate::truth::{Truth, median};
 
-/// Of a parameter, and so of a bucket.
+/// The number of elements of a parameter, and therefore of a bucket.
 const FLOATS: usize = 1 << 20;
-/// Where overlap is told: a collective is long beside what two clocks differ by.
+/// The number of elements for the overlap check. It makes collectives long compared with the difference between two
+/// clocks.
 const MANY_FLOATS: usize = 1 << 24;
 const PARAMETERS: u32 = 4;
 const STEPS: u64 = 60;
-/// Kernels may differ from their length by what launching them takes, a percent of it.
-const MOST_OFF: f64 = 0.02;
+/// The largest relative difference between a kernel's measured and known length. A launch takes about a percent.
+const MAX_RELATIVE_ERROR: f64 = 0.02;
 const PAIRS: usize = 7;
 
-/// What a job is made of.
+/// The configuration of a job.
 #[derive(Clone)]
 pub struct Setting {
-    /// How ranks reduce.
+    /// The transport between ranks.
     pub transport: Transport,
-    /// Ranks, all on the first device.
+    /// The number of ranks. All use the first device.
     pub ranks: u32,
-    /// Floats of a bucket.
+    /// The number of floats of a bucket.
     pub floats: usize,
-    /// Nanoseconds of backward before each bucket.
+    /// The nanoseconds of backward before each bucket.
     pub kernel: u64,
-    /// On the stand-in, whose time is virtual.
+    /// Whether the job runs on the fake GPU, which has virtual time.
     pub fake: bool,
 }
 
 impl Setting {
-    /// One rank, whose gradients the host carries.
+    /// Returns the setting of one rank whose gradients are reduced in host memory.
     pub fn staged(fake: bool) -> Self {
         Self { transport: Transport::Staged, ranks: 1, floats: FLOATS, kernel: 1_000_000, fake }
     }
 }
 
-/// A training that is over.
+/// A finished training run.
 struct Trained {
-    /// Of a step on rank 0, the first steps left out.
+    /// The seconds per step on rank 0, without the first steps.
     seconds: f64,
-    /// Every rank's: CUPTI may keep the names of kernels no longer than they are loaded.
+    /// The kernels of every rank. CUPTI may forget the names of kernels that are unloaded.
     _kernels: Vec<(Truth, Device)>,
 }
 
-/// Trains.
+/// Runs a training with this setting.
 fn train(setting: &Setting, server: Option<&str>) -> anyhow::Result<Trained> {
     let rank = |control: local::Local| -> anyhow::Result<(f64, (Truth, Device))> {
         let (rank, device) = (control.rank(), Device::open(0)?);
@@ -77,8 +79,8 @@ fn train(setting: &Setting, server: Option<&str>) -> anyhow::Result<Trained> {
             (0..PARAMETERS).map(|id| Parameter::new(format!("p{id}"), [setting.floats])).collect();
         let options = Options { caps: Caps { first_bytes: 1, other_bytes: 1 }, ..Options::default() };
         let mut reducer =
-            Reducer::on_device(parameters, Box::new(control), cuda, options, Instruments::of(&agent))?;
-        let mut marks = agent.step_marks_by(DeviceTimes::of(&reducer, agent.recorder()));
+            Reducer::on_device(parameters, Box::new(control), cuda, options, Instruments::new(&agent))?;
+        let mut marks = agent.step_marks_by(DeviceTimes::new(&reducer, agent.recorder()));
         let mut warm = Instant::now();
         for step in 0..STEPS {
             if step == STEPS / 6 {
@@ -99,12 +101,12 @@ fn train(setting: &Setting, server: Option<&str>) -> anyhow::Result<Trained> {
         }
         compute.synchronize()?;
         let seconds = warm.elapsed().as_secs_f64() / (STEPS - STEPS / 6) as f64;
-        // One step more, whose result is looked at.
+        // One more step, to check its result.
         reducer.begin_step(StepContext { step: Step(STEPS), shadow: true }, Share::even(setting.ranks))?;
         for id in (0..PARAMETERS).rev() {
             reducer.mark_ready(ParamId(id), gradient.as_view())?;
         }
-        let average = reducer.finish_step()?.gradient(ParamId(0)).context("it has a gradient")?;
+        let average = reducer.finish_step()?.gradient(ParamId(0)).context("parameter 0 has no gradient")?;
         let average = compute.clone_dtoh(&average)?;
         let expected = (1..=setting.ranks).sum::<u32>() as f32 / setting.ranks as f32;
         ensure!(average.iter().all(|&value| (value - expected).abs() < 1e-5), "the average is wrong");
@@ -129,19 +131,20 @@ fn observe(server: &str, rank: Rank, world_size: u32) -> Agent {
     Agent::start(Config {
         server: server.into(),
         token: None,
-        run: RunId::new("accept").expect("a good name"),
+        run: RunId::new("accept").expect("the run id is valid"),
         rank,
         local_rank: rank.0,
         world_size,
         job: Job { name: "accept".into(), sample_unit: "steps".into(), parameters: 0 },
-        origin: "reducer".into(),
+        instrumentation: Instrumentation::Reducer,
         spool_bytes: 16 << 20,
         shadow_every: 0,
         overhead_budget: 1.0,
     })
 }
 
-/// Averages are right, every bucket is recorded, and the backward pass is as long as its kernels.
+/// Checks that averages are correct, that every bucket is recorded, and that the backward pass is as long as its
+/// kernels.
 pub fn is_recorded(setting: &Setting) -> anyhow::Result<Outcome> {
     let collector = Collector::start()?;
     let Trained { seconds, .. } = train(setting, Some(&collector.address))?;
@@ -158,21 +161,21 @@ pub fn is_recorded(setting: &Setting) -> anyhow::Result<Outcome> {
         of_kind.collect()
     };
     let (mut backward, mut blocked) = (length(SpanKind::Backward), length(SpanKind::Blocked));
-    // The span lasts until the optimizer begins; what of it is spent waiting is marked apart.
+    // The span of backward lasts until the optimizer begins. The waiting part has its own spans.
     let mut own: Vec<f64> = backward.iter().zip(&blocked).map(|(all, waits)| all - waits).collect();
     let raw = json!({
-        "step_seconds": seconds, "backward_ns": backward, "blocked_ns": blocked, "records": events.len(),
+        "step_seconds": seconds, "backward_nanos": backward, "blocked_nanos": blocked, "records": events.len(),
         "buckets": events.iter().filter_map(times).collect::<Vec<Value>>(),
     });
     let truth = (setting.kernel * u64::from(PARAMETERS)) as f64;
     let off = median(&mut own) / truth - 1.0;
     let alone = setting.ranks == 1;
     Ok(Outcome {
-        // Ranks that share a device take turns: only alone is a rank's pass as long as its kernels.
-        pass: buckets == expected && (!alone || off.abs() <= MOST_OFF),
+        // Ranks that share a device take turns. The pass is as long as its kernels only if the rank is alone.
+        pass: buckets == expected && (!alone || off.abs() <= MAX_RELATIVE_ERROR),
         line: format!(
-            "averages are right; {buckets} of {expected} buckets recorded; backward {:.3} ms ({:+.2} % of its kernels), \
-             blocked {:.3} ms of a step of {:.3}",
+            "averages are correct; {buckets} of {expected} buckets recorded; backward {:.3} ms ({:+.2} % off its \
+             kernels), blocked {:.3} ms of a step of {:.3} ms",
             median(&mut backward) / 1e6,
             off * 100.0,
             median(&mut blocked) / 1e6,
@@ -182,13 +185,13 @@ pub fn is_recorded(setting: &Setting) -> anyhow::Result<Outcome> {
     })
 }
 
-/// How much of the collectives lies behind compute: as the events tell it, which take the backward pass for busy but for
-/// its wait, against CUPTI's kernels and the gaps between those that were launched in time.
+/// Compares two measurements of hidden communication. The first uses events and counts the backward pass, without its
+/// wait, as busy. The second uses CUPTI's kernels and the short gaps between kernels that were launched in time.
 pub fn overlap_is_that_of_cupti(setting: &Setting) -> anyhow::Result<Outcome> {
     let long = Setting { floats: if setting.fake { FLOATS } else { MANY_FLOATS }, ..setting.clone() };
     let collector = Collector::start()?;
     let Recorded { records, dropped, is_realtime, .. } = recorded(&long, &collector)?;
-    ensure!(is_realtime, "CUPTI has another clock than the host: someone registered one");
+    ensure!(is_realtime, "CUPTI does not use the host's clock: another tool registered its own");
     let ahead = if setting.fake {
         fake_gpu::CUPTI_EPOCH
     } else {
@@ -221,7 +224,7 @@ pub fn overlap_is_that_of_cupti(setting: &Setting) -> anyhow::Result<Outcome> {
     Ok(Outcome {
         pass: all > 0.0 && dropped == 0 && (found - exact).abs() <= 0.01,
         line: format!(
-            "{:.2} % by events, {:.2} % by CUPTI's kernels with gaps up to {} us, {:.2} % without",
+            "{:.2} % by events, {:.2} % by CUPTI's kernels with gaps up to {} us, {:.2} % without gaps",
             found * 100.0,
             exact * 100.0,
             GAP_NANOS / 1_000,
@@ -234,7 +237,7 @@ pub fn overlap_is_that_of_cupti(setting: &Setting) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Trains while CUPTI records.
+/// Runs a training while CUPTI records.
 fn recorded(setting: &Setting, collector: &Collector) -> anyhow::Result<Recorded> {
     let library = setting.fake.then(fake_gpu::path);
     let burst = Burst::start(library.as_deref())?;
@@ -242,7 +245,8 @@ fn recorded(setting: &Setting, collector: &Collector) -> anyhow::Result<Recorded
     Ok(burst.finish()?)
 }
 
-/// Every kernel of the backward pass and of the optimizer is known to be launched there (CUPTI's external correlation).
+/// Checks that every kernel is attributed to the phase that launched it, backward or optimizer (CUPTI's external
+/// correlation).
 pub fn kernels_are_told_by_phases(setting: &Setting) -> anyhow::Result<Outcome> {
     let recorded = recorded(setting, &Collector::start()?)?;
     let phases = recorded.phases();
@@ -260,8 +264,8 @@ pub fn kernels_are_told_by_phases(setting: &Setting) -> anyhow::Result<Outcome> 
     Ok(Outcome {
         pass: (backward, optimizer, nowhere) == (STEPS * u64::from(PARAMETERS), STEPS, 0),
         line: format!(
-            "{backward} kernels were launched in backward, {optimizer} in the optimizer, {nowhere} nowhere, in {STEPS} \
-             steps (CUPTI of CUDA 12.1 tells of none)"
+            "{backward} kernels were launched in backward, {optimizer} in the optimizer, {nowhere} in neither, in \
+             {STEPS} steps (CUPTI of CUDA 12.1 attributes none)"
         ),
         raw: json!({ "backward": backward, "optimizer": optimizer, "nowhere": nowhere }),
     })
@@ -279,7 +283,7 @@ fn times(event: &Event) -> Option<Value> {
     ]))
 }
 
-/// Step time with every record against none, in pairs.
+/// Compares the step time with all records and without records, in pairs.
 pub fn overhead(setting: &Setting) -> anyhow::Result<Outcome> {
     let collector = Collector::start()?;
     let mut pairs = Vec::with_capacity(PAIRS);
@@ -299,7 +303,7 @@ pub fn overhead(setting: &Setting) -> anyhow::Result<Outcome> {
     Ok(Outcome {
         pass: middle <= 0.005,
         line: format!(
-            "a step takes {:+.3} % with all events and records ({:+.3} to {:+.3} over {PAIRS} pairs)",
+            "a step takes {:+.3} % longer with all events and records ({:+.3} to {:+.3} over {PAIRS} pairs)",
             middle * 100.0,
             ratios[0] * 100.0,
             ratios[PAIRS - 1] * 100.0

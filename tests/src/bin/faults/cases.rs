@@ -1,8 +1,8 @@
-//! Which faults are planted.
+//! The planted faults.
 
 use std::ops::Range;
 
-/// What is wrong with a rank.
+/// The class of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     Input,
@@ -15,7 +15,7 @@ pub enum Class {
 impl Class {
     pub const ALL: [Self; 5] = [Self::Input, Self::Compute, Self::Work, Self::Host, Self::Network];
 
-    /// As the example jobs' `--slow-phase` spells it.
+    /// Returns the spelling of the example jobs' option `--slow-phase`.
     pub fn phase(self) -> &'static str {
         match self {
             Self::Input => "input",
@@ -26,7 +26,7 @@ impl Class {
         }
     }
 
-    /// The cause that a verdict must name.
+    /// Returns the cause that a verdict must name.
     pub fn cause(self) -> &'static str {
         if self == Self::Work { "more_work" } else { self.phase() }
     }
@@ -37,12 +37,12 @@ impl Class {
 pub struct Job {
     pub program: &'static str,
     pub ranks: u32,
-    /// Samples of a step, over all ranks.
+    /// The number of samples per step, over all ranks.
     pub batch: &'static str,
 }
 
 impl Job {
-    /// Each rank can have a core of this machine for itself.
+    /// Returns true if this machine has a core for every rank.
     pub fn has_own_cores(self) -> bool {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         self.ranks as usize <= cores
@@ -56,11 +56,11 @@ const JOBS: [Job; 3] = [
     Job { program: "char_lm", ranks: 4, batch: "8" },
 ];
 
-/// The jobs of plain runs, by turns.
+/// The jobs of plain runs, used in turn.
 pub const PLAIN: [Job; 2] = [JOBS[0], JOBS[2]];
 
-/// Jobs by [`Job::has_own_cores`]. Ranks that share cores slow each other, which is in no record: what a fault costs there
-/// is not only what the slow rank is behind.
+/// The jobs by [`Job::has_own_cores`]. Ranks that share cores slow each other down, which no record shows. There, a
+/// fault costs more than the delay of the slow rank.
 pub struct Jobs {
     pub own_cores: Vec<Job>,
     pub shared_cores: Vec<Job>,
@@ -78,25 +78,26 @@ impl Jobs {
 pub struct Real {
     pub job: Job,
     pub class: Class,
-    /// One rank, or two that are slow together.
+    /// The slow ranks: one, or two that are slow together.
     pub slow: Vec<u32>,
     pub millis: f64,
-    /// The steps that have it.
+    /// The steps with the fault.
     pub bad: Range<u64>,
 }
 
-/// Steps of a real run.
+/// The number of steps of a real run.
 pub const STEPS: u64 = 200;
 
-/// Steps of a plain one: long enough for a core to be slow for a while.
+/// The number of steps of a plain run, long enough for a core to be slow for a while.
 pub const PLAIN_STEPS: u64 = 500;
 
-/// The n-th real case of some jobs: classes, jobs, ranks and sizes take turns, so that all combinations come up.
+/// Returns the real case with index `at`. Classes and jobs take turns and ranks and sizes are drawn, so all
+/// combinations occur.
 pub fn real(at: usize, jobs: &[Job], random: &mut Random) -> Real {
     let class = Class::ALL[at % Class::ALL.len()];
     let job = jobs[at / Class::ALL.len() % jobs.len()];
     let rank = random.below(u64::from(job.ranks)) as u32;
-    // A slow network costs only what backward does not hide.
+    // A slow network costs only the part that backward does not hide.
     let sizes = if class == Class::Network { [15.0, 30.0, 60.0] } else { [4.0, 10.0, 30.0] };
     let millis = sizes[random.below(3) as usize];
     let bad = match random.below(4) {
@@ -104,7 +105,7 @@ pub fn real(at: usize, jobs: &[Job], random: &mut Random) -> Real {
         1 => 40..140,
         _ => 0..STEPS,
     };
-    // Two of four ranks together, now and then.
+    // Sometimes two of four ranks are slow together.
     let together = job.ranks == 4 && class != Class::Network && random.below(8) == 0;
     let other = together.then(|| (rank + 1 + random.below(3) as u32) % job.ranks);
     let mut slow: Vec<u32> = std::iter::once(rank).chain(other).collect();
@@ -123,7 +124,7 @@ pub struct Simulated {
     pub bad: Range<u64>,
 }
 
-/// The n-th simulated case, of 2 to 1,024 ranks and 2.5 to 30 ms in steps of some 40.
+/// Returns the simulated case with index `at`: 2 to 1,024 ranks and 4 to 60 ms in steps of about 40 ms.
 pub fn simulated(at: usize, random: &mut Random) -> Simulated {
     let class = Class::ALL[at % Class::ALL.len()];
     let ranks = 2_usize << (at / Class::ALL.len() % 10);
@@ -138,7 +139,7 @@ pub fn simulated(at: usize, random: &mut Random) -> Simulated {
     Simulated { ranks, class, rank: random.below(ranks as u64) as usize, nanos, steps, bad }
 }
 
-/// Draws from a seed: SplitMix64 (Steele, Lea, Flood 2014).
+/// Random numbers from a seed: SplitMix64 (Steele, Lea, Flood 2014).
 pub struct Random(u64);
 
 impl Random {
@@ -146,7 +147,7 @@ impl Random {
         Self(seed)
     }
 
-    /// Below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;

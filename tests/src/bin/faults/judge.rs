@@ -1,18 +1,18 @@
-//! One run, judged.
+//! The judgment of one run.
 
 use serde_json::{Value, json};
 use wire::views::{Culprit, Report, Verdict};
 
 use crate::cases::Class;
 
-/// What kind of a run it was. Each has figures of its own.
+/// The kind of a run. Each kind has separate figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A training job whose ranks have cores of their own.
+    /// A training job whose ranks have their own cores.
     Real,
     /// A training job with more ranks than cores.
     Shared,
-    /// A healthy job whose ranks stay where the job puts them.
+    /// A healthy job whose ranks stay on the cores that the job binds them to.
     Plain,
     Simulated,
 }
@@ -30,15 +30,15 @@ impl Kind {
     }
 }
 
-/// What was planted, what it truly costs, and what was found.
+/// The planted fault, its true cost, and the verdict.
 pub struct Outcome {
     pub kind: Kind,
     pub job: String,
     pub ranks: usize,
-    /// `None` of a healthy run.
+    /// The planted fault; `None` in a healthy run.
     pub planted: Option<Planted>,
     pub found: Found,
-    /// Load of the machine before a real run.
+    /// The load of the machine before a real run.
     pub load: String,
 }
 
@@ -46,46 +46,46 @@ pub struct Outcome {
 pub struct Planted {
     pub class: Class,
     pub slow: Vec<u32>,
-    /// Size, in milliseconds of each bad step.
+    /// The extra time in each bad step, in milliseconds.
     pub millis: f64,
     pub bad_share: f64,
     pub bad: (u64, u64),
-    /// What it costs a step, the mean over all steps, in milliseconds.
+    /// The true cost per step in milliseconds, averaged over all steps.
     pub cost_millis: f64,
-    /// Standard error of this cost; 0 of a simulation.
+    /// The standard error of the cost; 0 in a simulation.
     pub standard_error: f64,
-    /// Cost as a share of the healthy step.
+    /// The cost as a share of the healthy step.
     pub share: f64,
-    /// Runs in which the true cost was measured; 0 of a simulation.
+    /// The number of runs that measured the true cost; 0 in a simulation.
     pub measured: u32,
 }
 
-/// What the report says.
+/// The findings of the report.
 pub struct Found {
-    /// The worst verdict against a rank.
+    /// The worst verdict on a rank.
     pub verdict: Option<Verdict>,
-    /// It is the first of all verdicts, those against everyone too.
+    /// Whether that verdict is the first of all verdicts, including those on all ranks.
     pub is_first: bool,
-    /// What is true of a rank and costs little: sentences of notes.
+    /// The sentences of notes, which are effects of a rank that cost little.
     pub notes: Vec<String>,
-    /// What it has cost, spread over all observed steps, in milliseconds a step.
+    /// The cost in milliseconds per step, spread over all observed steps.
     pub cost_millis: Option<f64>,
     pub step_millis: f64,
     pub simulation_error: Option<f64>,
 }
 
 impl Found {
-    pub fn of(report: &Report) -> Self {
+    pub fn from_report(report: &Report) -> Self {
         let against_rank =
             |verdict: &&Verdict| verdict.culprit.as_ref().is_some_and(|culprit| !culprit.ranks().is_empty());
         let verdict = report.verdicts.iter().find(against_rank).cloned();
-        let spread = |verdict: &Verdict| verdict.lost_ns() as f64 / 1e6 / report.steps.max(1) as f64;
+        let spread = |verdict: &Verdict| verdict.lost_nanos() as f64 / 1e6 / report.steps.max(1) as f64;
         Self {
             cost_millis: verdict.as_ref().map(spread),
             notes: report.notes.iter().filter(against_rank).map(|note| note.sentence.clone()).collect(),
             is_first: verdict.is_some() && verdict.as_ref() == report.verdicts.first(),
             verdict,
-            step_millis: report.local_step_time_ns.map_or(f64::NAN, |spread| spread.mean / 1e6),
+            step_millis: report.local_step_time_nanos.map_or(f64::NAN, |spread| spread.mean / 1e6),
             simulation_error: report.what_if.as_ref().map(|what_if| what_if.simulation_error),
         }
     }
@@ -99,7 +99,7 @@ pub fn head() -> String {
 }
 
 impl Outcome {
-    /// The first verdict against a rank names the planted one. What everyone pays may stand before it.
+    /// Returns whether the first verdict on a rank names the planted rank. Verdicts on all ranks may come before it.
     pub fn right_rank(&self) -> Option<bool> {
         let planted = self.planted.as_ref()?;
         let named = self.found.verdict.as_ref().and_then(|verdict| verdict.culprit.as_ref());
@@ -112,7 +112,7 @@ impl Outcome {
         Some(self.right_rank()? && cause == Some(planted.class.cause()))
     }
 
-    /// (found - true) / true.
+    /// Returns the relative error of the cost: (found - true) / true.
     pub fn cost_error(&self) -> Option<f64> {
         Some(self.found.cost_millis? / self.planted.as_ref()?.cost_millis - 1.0)
     }
@@ -121,7 +121,7 @@ impl Outcome {
         self.planted.is_none().then(|| self.found.verdict.is_some())
     }
 
-    /// Faults of less than 5 % of the step are shown, but not asked for.
+    /// Returns true if the fault costs at least 5 % of the step. Smaller faults are shown but not scored.
     pub fn counts(&self) -> bool {
         self.planted.as_ref().is_some_and(|planted| planted.share >= 0.05)
     }
@@ -129,7 +129,7 @@ impl Outcome {
     pub fn line(&self) -> String {
         let kind = self.kind.name();
         let named = self.found.verdict.as_ref().map_or_else(
-            || "nobody".into(),
+            || "no rank".into(),
             |verdict| {
                 let ranks = verdict.culprit.as_ref().map_or(&[][..], Culprit::ranks);
                 format!("{} {}", list(ranks), verdict.cause.name())

@@ -1,17 +1,18 @@
-//! Where the runs of a case leave their records.
+//! The folders for the records of a case's runs.
 
 use std::path::{Path, PathBuf};
 
-/// One folder for each run: temporary, or kept, so that a changed analysis can be judged by the same runs.
+/// The folders of one case, one per run. They are temporary or stored permanently; with stored records, a changed
+/// analysis can be judged on the same runs.
 pub struct Records(Option<PathBuf>);
 
 impl Records {
-    /// Of one case; kept in its folder below `keep`.
+    /// Creates the folders of one case. With `keep`, they are stored below it.
     pub fn of_case(keep: Option<&Path>, case: &str) -> Self {
         Self(keep.map(|folder| folder.join(case)))
     }
 
-    /// Lets `train` leave its records in a folder, unless a kept run has, and reads them there.
+    /// Runs `train` with a folder for its records, unless stored records exist, and then `read` with the same folder.
     pub fn with<T>(
         &self,
         run: &str,
@@ -25,7 +26,7 @@ impl Records {
         };
         let data = case.join(run);
         if !data.exists() {
-            // A run that was stopped is no run: it gets its name when it is done.
+            // An interrupted run does not count: the folder gets its final name when the run is complete.
             let unfinished = case.join(format!("{run}.unfinished"));
             if unfinished.exists() {
                 std::fs::remove_dir_all(&unfinished)?;

@@ -1,14 +1,19 @@
-//! Planted faults: is the right rank named, with the right cause, at what cost, and is anyone named without one?
+//! Measures verdicts with planted faults: is the right rank named with the right cause and cost, and is a rank named
+//! without a fault?
 //!
-//! Four parts, never mixed in one figure. *Real* runs are training jobs of several processes in which one rank truly
-//! burns processor time (or, for the network, sleeps after each all-reduce). With each comes a healthy run, and one or
-//! more in which the fault comes and goes every few steps: they say what it truly costs, which is less than what was
-//! planted where a rank had time to spare. *Shared* ones are the same with more ranks than this machine has cores. In
-//! both, ranks exchange cores all the time, so that a slow core is no rank's own. *Plain* runs are healthy jobs as
-//! people run them: ranks stay on the cores where the job puts them. *Simulated* runs are drawn by the simulator, up to
-//! 1,024 ranks, and go through the same server code. Cases are drawn from a seed, so that a short run is a fair sample
-//! of a long one.
-#![allow(clippy::print_stdout, reason = "what the program is for")]
+//! There are four kinds of runs, which are never mixed in one figure:
+//!
+//! - *Real* runs are training jobs of several processes in which one rank really burns processor time (or, for the
+//!   network, sleeps after each all-reduce). Each comes with a healthy run, and with one or more runs in which the
+//!   fault turns on and off every few steps. The latter measure the true cost, which is less than the planted time if
+//!   the rank had time to spare.
+//! - *Shared* runs are the same with more ranks than this machine has cores.
+//! - *Plain* runs are healthy jobs as users run them: ranks stay on the cores that the job binds them to.
+//! - *Simulated* runs are drawn by the simulator, with up to 1,024 ranks, and use the same server code.
+//!
+//! In real and shared runs, ranks exchange cores all the time, so that a slow core slows all ranks alike. Cases are
+//! drawn from a seed, so a short measurement is a fair sample of a long one.
+#![allow(clippy::print_stdout, reason = "the output of the program")]
 
 mod cases;
 mod judge;
@@ -20,32 +25,44 @@ mod toggled;
 
 use std::path::PathBuf;
 
-use anyhow::bail;
+use clap::Parser;
 use paceline_tests::results::Results;
 
 use cases::{Jobs, Random};
 use judge::Outcome;
 use kept::Records;
 
-/// Cases are drawn from it.
+/// The seed from which cases are drawn.
 const SEED: u64 = 20_261_120;
 
+/// Plants faults in training jobs and judges the verdicts: the right rank, the right cause, the right cost
+#[derive(Parser)]
 struct Options {
+    /// Faults in real jobs with a core per rank, each paired with a healthy run
+    #[arg(long, default_value_t = 100, value_name = "N")]
     real: usize,
+    /// Faults in real jobs whose ranks share cores, each paired with a healthy run
+    #[arg(long, default_value_t = 30, value_name = "N")]
     shared: usize,
+    /// Healthy jobs whose ranks stay on their cores
+    #[arg(long, default_value_t = 50, value_name = "N")]
     plain: usize,
+    /// Simulated faults, each paired with a healthy run
+    #[arg(long, default_value_t = 200, value_name = "N")]
     simulated: usize,
+    /// Store the records of all runs in this directory, and judge records that are already stored there
+    #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
 }
 
 fn main() -> anyhow::Result<()> {
-    let options = Options::of_arguments()?;
+    let options = Options::parse();
     let mut results = Results::begin("faults");
     let mut random = Random::new(SEED);
     let mut outcomes: Vec<Outcome> = Vec::new();
     let Options { real, shared, plain, simulated, keep: kept } = &options;
     println!(
-        "seed {SEED}: {real} real faults, {shared} of ranks that share cores and {simulated} simulated ones, each with a \
+        "seed {SEED}: {real} real faults, {shared} with shared cores and {simulated} simulated ones, each with a \
          healthy run; {plain} plain healthy runs"
     );
     println!("{}", judge::head());
@@ -74,23 +91,4 @@ fn main() -> anyhow::Result<()> {
     results.add(table::summary(&outcomes));
     println!("raw: {}", results.finish()?.display());
     Ok(())
-}
-
-impl Options {
-    fn of_arguments() -> anyhow::Result<Self> {
-        let mut options = Self { real: 100, shared: 30, plain: 50, simulated: 200, keep: None };
-        let mut arguments = std::env::args().skip(1);
-        while let Some(name) = arguments.next() {
-            let value = arguments.next().unwrap_or_default();
-            match (name.as_str(), value.parse()) {
-                ("--real", Ok(number)) => options.real = number,
-                ("--shared", Ok(number)) => options.shared = number,
-                ("--plain", Ok(number)) => options.plain = number,
-                ("--simulated", Ok(number)) => options.simulated = number,
-                ("--keep", _) if !value.is_empty() => options.keep = Some(value.into()),
-                _ => bail!("usage: faults [--real N] [--shared N] [--plain N] [--simulated N] [--keep DIR]"),
-            }
-        }
-        Ok(options)
-    }
 }

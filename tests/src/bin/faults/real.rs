@@ -12,25 +12,25 @@ use crate::judge::{Found, Kind, Outcome, Planted};
 use crate::kept::Records;
 use crate::toggled::Toggled;
 
-/// A healthy run, the faulty one, and as many as it takes to know what the fault truly costs.
+/// Judges a healthy run and a faulty run, with as many more runs as the true cost of the fault requires.
 pub fn judge(case: &Real, records: &Records, keep: &mut impl FnMut(Outcome)) -> anyhow::Result<()> {
     keep(healthy(case.job, records)?);
     keep(faulty(case, records)?);
     Ok(())
 }
 
-/// A healthy run in which every rank stays on its cores.
+/// Judges a healthy run in which every rank stays on its cores.
 pub fn plain(job: Job, records: &Records) -> anyhow::Result<Outcome> {
     let load = load();
     let train = |data: &Path| finish(start(data, job, PLAIN_STEPS, &[])?);
     let report = records.with("healthy", train, report)?;
-    Ok(Outcome { kind: Kind::Plain, ..outcome(job, None, Found::of(&report), load) })
+    Ok(Outcome { kind: Kind::Plain, ..outcome(job, None, Found::from_report(&report), load) })
 }
 
 fn healthy(job: Job, records: &Records) -> anyhow::Result<Outcome> {
     let load = load();
     let report = records.with("healthy", |data| train(data, job, &[]), report)?;
-    Ok(outcome(job, None, Found::of(&report), load))
+    Ok(outcome(job, None, Found::from_report(&report), load))
 }
 
 fn faulty(case: &Real, records: &Records) -> anyhow::Result<Outcome> {
@@ -55,10 +55,10 @@ fn faulty(case: &Real, records: &Records) -> anyhow::Result<Outcome> {
         share: truth.cost_millis * bad_share / truth.usual_millis,
         measured: truth.runs,
     };
-    Ok(outcome(case.job, Some(planted), Found::of(&report), load))
+    Ok(outcome(case.job, Some(planted), Found::from_report(&report), load))
 }
 
-/// The flags that make a job slow in the way of `case`, at the times that `when` says.
+/// Returns the options that plant the fault of `case` in the steps that `when` selects.
 fn trouble(case: &Real, when: &[&str]) -> Vec<String> {
     let slow = case.slow.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let millis = case.millis.to_string();
@@ -71,10 +71,10 @@ fn outcome(job: Job, planted: Option<Planted>, found: Found, load: String) -> Ou
     Outcome { kind, job: job.program.into(), ranks: job.ranks as usize, planted, found, load }
 }
 
-/// Runs a job that leaves its records in `data`; its ranks exchange cores all the time.
+/// Runs a job that writes its records to `data`. Its ranks exchange cores all the time.
 fn train(data: &Path, job: Job, more: &[String]) -> anyhow::Result<()> {
     let started = start(data, job, STEPS, more)?;
-    let crossover = Crossover::of(&started, job.ranks as usize)?;
+    let crossover = Crossover::new(&started, job.ranks as usize)?;
     finish(started)?;
     drop(crossover);
     Ok(())

@@ -1,4 +1,4 @@
-//! Faults in simulated jobs: drawn times, the server's real code. No figure from here is a measurement.
+//! Faults in simulated jobs: drawn times, real server code. These figures are not measurements.
 
 use paceline_tests::simulator::{FaultKind, Plan, Simulation};
 
@@ -46,7 +46,7 @@ pub fn healthy(seed: u64) -> Outcome {
 }
 
 fn found(simulation: &Simulation) -> Found {
-    Found::of(&simulation.received().report(usize::MAX, simulation.end()))
+    Found::from_report(&simulation.received().report(usize::MAX, simulation.end()))
 }
 
 fn outcome(ranks: usize, planted: Option<Planted>, found: Found) -> Outcome {

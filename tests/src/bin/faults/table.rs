@@ -1,4 +1,4 @@
-//! All runs in one table, real and simulated apart.
+//! All runs in one table, by kind.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use crate::cases::Class;
 use crate::judge::{Kind, Outcome};
 
-/// A cost within this share of the true one is right.
+/// The largest relative error of a cost that counts as correct.
 const CLOSE: f64 = 0.15;
 
-/// What a group of runs comes to.
+/// The score of a group of runs.
 struct Score {
     faults: usize,
     right_rank: usize,
@@ -21,7 +21,7 @@ struct Score {
 }
 
 impl Score {
-    fn of<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Self {
+    fn new<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Self {
         let outcomes: Vec<&Outcome> = outcomes.filter(|outcome| outcome.counts()).collect();
         let count = |of: &dyn Fn(&Outcome) -> bool| outcomes.iter().filter(|outcome| of(outcome)).count();
         let right = outcomes.iter().filter(|outcome| outcome.right_rank() == Some(true));
@@ -71,22 +71,22 @@ pub fn text(outcomes: &[Outcome]) -> String {
     );
     for kind in Kind::ALL {
         let of = || outcomes.iter().filter(move |outcome| outcome.kind == kind);
-        out += &Score::of(of()).line(kind.name());
+        out += &Score::new(of()).line(kind.name());
         let jobs: BTreeSet<_> = of().map(|outcome| (outcome.job.as_str(), outcome.ranks)).collect();
         for (job, ranks) in jobs.into_iter().filter(|_| kind != Kind::Simulated) {
             let of_job = of().filter(|outcome| (outcome.job.as_str(), outcome.ranks) == (job, ranks));
-            out += &Score::of(of_job).line(&format!("  {job}, {ranks} ranks"));
+            out += &Score::new(of_job).line(&format!("  {job}, {ranks} ranks"));
         }
         for class in Class::ALL {
             let of_class = of().filter(move |outcome| {
                 outcome.planted.as_ref().is_some_and(|planted| planted.class == class)
             });
-            out += &Score::of(of_class).line(&format!("  {}", class.phase()));
+            out += &Score::new(of_class).line(&format!("  {}", class.phase()));
         }
         let (alarms, healthy) = alarms(of());
         let small = of().filter(|outcome| outcome.planted.is_some() && !outcome.counts()).count();
         out += &format!(
-            "  verdicts against a rank in {healthy} healthy runs: {alarms}; smaller faults, not counted: {small}\n"
+            "  verdicts on a rank in {healthy} healthy runs: {alarms}; smaller faults, not scored: {small}\n"
         );
     }
     out
@@ -102,7 +102,7 @@ pub fn summary(outcomes: &[Outcome]) -> Value {
     for kind in Kind::ALL {
         let those = || outcomes.iter().filter(move |outcome| outcome.kind == kind);
         let (alarms, healthy) = alarms(those());
-        let mut score = Score::of(those()).to_json();
+        let mut score = Score::new(those()).to_json();
         score["healthy_runs"] = healthy.into();
         score["false_alarms"] = alarms.into();
         summary[kind.name()] = score;

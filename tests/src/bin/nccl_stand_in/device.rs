@@ -1,4 +1,4 @@
-//! The GPU.
+//! The simulated GPU.
 
 use std::sync::mpsc::{Receiver, Sender};
 
@@ -9,26 +9,26 @@ use wire::ids::Rank;
 use crate::plugin::{KERNEL_CHANNEL, Plugin};
 use crate::program;
 
-/// The GPU's clock less the host's, in nanoseconds.
+/// The difference of the GPU's clock and the host's, in nanoseconds.
 const GPU_AHEAD: i64 = 5_000_000_123;
-/// Channels of a kernel.
+/// The number of channels of a kernel.
 const CHANNELS: u64 = 2;
 
-/// What is really done.
+/// The operation that a kernel performs.
 #[derive(Clone, Copy)]
 pub(crate) enum Kernel {
     /// A sum over a ring.
     Reduce { elements: usize, ring: usize },
-    /// From one rank of a ring of two to the other.
+    /// A transfer from one rank of a ring of two to the other.
     Send { ring: usize, root: Rank },
 }
 
-/// What was enqueued.
+/// A kernel in the queue of the GPU.
 pub(crate) struct Enqueued {
-    /// The plugin's, of all that runs in one kernel.
+    /// The plugin's handles of all operations that run in this kernel.
     pub(crate) handles: Vec<usize>,
     pub(crate) kernel: Kernel,
-    /// The plugin's, of the communicator.
+    /// The plugin's context of the communicator.
     pub(crate) context: usize,
 }
 
@@ -36,7 +36,7 @@ fn now() -> u64 {
     (agent::clock::now().0 + GPU_AHEAD) as u64
 }
 
-/// Runs what is enqueued in order, and tells the plugin as NCCL's proxy thread does, a little late.
+/// Runs enqueued kernels in order. Reports them to the plugin slightly late, as NCCL's proxy thread does.
 pub(crate) fn run(
     plugin: &Plugin,
     mut rings: Vec<Ring>,
@@ -47,7 +47,7 @@ pub(crate) fn run(
         let begin = now();
         let channels: Vec<usize> = handles
             .iter()
-            // Versions 1 and 2 have no such event.
+            // Versions 1 and 2 of the interface have no such event.
             .filter(|handle| **handle != 0 && plugin.version >= 3)
             .flat_map(|handle| (0..CHANNELS).map(move |channel| (*handle as u64, channel)))
             .map(|(handle, channel)| {

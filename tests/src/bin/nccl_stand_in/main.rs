@@ -1,11 +1,12 @@
-//! Stands in for NCCL in a job of two and more ranks: loads the profiler plugin that `NCCL_PROFILER_PLUGIN` names, as
-//! NCCL does, and calls it as the version of the interface that is asked for. The collectives are real, between real
-//! processes, on CPUs; what is simulated is the GPU: "kernels" run in a thread of their own and are stamped with a clock
-//! that is five seconds and something ahead of the host's.
+//! A test double of NCCL in a job of two or more ranks. It loads the profiler plugin that `NCCL_PROFILER_PLUGIN` names,
+//! as NCCL does, and calls it as the requested version of the interface prescribes. The collectives are real: they run
+//! between real processes on CPUs. The GPU is simulated: its "kernels" run in a separate thread, and their time stamps
+//! come from a clock about five seconds ahead of the host's.
 //!
-//! Descriptions are laid out by a table of NVIDIA's offsets (tests/golden/nccl_profiler.json), not by the plugin's.
-#![allow(unsafe_code, reason = "it calls a plugin through C function pointers, as NCCL does")]
-#![allow(clippy::print_stdout, reason = "what the program is for")]
+//! Event descriptions are laid out by a table of NVIDIA's offsets (tests/golden/nccl_profiler.json), independently of
+//! the plugin.
+#![allow(unsafe_code, reason = "this program calls a plugin through C function pointers, as NCCL does")]
+#![allow(clippy::print_stdout, reason = "the output of the program")]
 
 mod device;
 mod devices;
@@ -30,18 +31,18 @@ use wire::ids::Rank;
 
 const COMMUNICATOR: u64 = 0xfeed_0000_0000_beef;
 
-/// Who reduces together.
+/// A group of ranks that reduce together.
 pub(crate) struct Group {
-    /// As NCCL numbers communicators.
+    /// NCCL's number of the communicator.
     number: u64,
-    /// The plugin's.
+    /// The plugin's context of the communicator.
     context: usize,
 }
 
-/// A child of an observed process, as a data loader's worker is one, calls the plugin and ends: it must not be observed,
-/// and must not wait for threads that it does not have.
+/// Forks a child that calls the plugin and exits, like the worker of a data loader. The child must not be observed, and
+/// must not wait for threads that it does not have.
 fn fork_and_call(plugin: &Plugin, context: usize) -> anyhow::Result<()> {
-    // SAFETY: the child calls the plugin, which must cope, and exits.
+    // SAFETY: the child only calls the plugin, which must handle that, and exits.
     match unsafe { libc::fork() } {
         -1 => bail!("cannot fork: {}", std::io::Error::last_os_error()),
         0 => std::process::exit(i32::from(
@@ -49,7 +50,7 @@ fn fork_and_call(plugin: &Plugin, context: usize) -> anyhow::Result<()> {
         )),
         child => {
             let mut status = 0;
-            // SAFETY: it is our child, and the status is ours to write.
+            // SAFETY: the process is a child of this one, and the status is a local variable.
             let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
             ensure!(waited == child && status == 0, "the child ended with {status:#x}");
             Ok(())
@@ -57,15 +58,15 @@ fn fork_and_call(plugin: &Plugin, context: usize) -> anyhow::Result<()> {
     }
 }
 
-/// Calls the plugin as NCCL does where collectives are enqueued.
+/// Calls the plugin as NCCL does when it enqueues operations.
 struct Caller<'a> {
     plugin: &'a Plugin,
     groups: &'a [Group],
     rank: u32,
-    /// Collectives of each group so far.
+    /// The number of collectives of each group so far.
     seqs: Vec<u64>,
     queue: Sender<Enqueued>,
-    /// Names, as NCCL has them; the first interface has numbers.
+    /// Names in NCCL's spelling. Version 1 of the interface uses numbers instead.
     names: [CString; 4],
 }
 
@@ -81,7 +82,7 @@ impl<'a> Caller<'a> {
         Ok(Self { plugin, groups, rank, seqs: vec![0; groups.len()], queue, names })
     }
 
-    /// Names by their place, all-reduce, send, receive, float, or by NCCL's numbers.
+    /// Returns a name by its index (all-reduce, send, receive, float), as a pointer or as NCCL's number.
     fn name(&self, at: usize) -> u64 {
         let coded = self.plugin.version == 1;
         if coded { [4, 6, 7, 7][at] } else { self.names[at].as_ptr().addr() as u64 }
@@ -114,7 +115,7 @@ impl<'a> Caller<'a> {
                 ("coll.func", self.name(0)),
                 ("coll.count", elements as u64),
                 ("coll.datatype", self.name(3)),
-                // NCCL spreads small collectives over fewer channels than it was given.
+                // NCCL uses fewer channels than available for small collectives.
                 ("coll.nChannels", if elements > 1 << 15 { 2 } else { 8 }),
                 ("coll.nMaxChannels", 8),
             ],
@@ -125,7 +126,7 @@ impl<'a> Caller<'a> {
         handle
     }
 
-    /// Of one plan.
+    /// Enqueues messages as one plan.
     fn messages(&self, messages: &[(u32, bool)]) -> Vec<usize> {
         let Group { number, context } = self.groups[program::WORLD];
         let Some(plan) = self.plugin.start_plan(context) else { return Vec::new() };
@@ -152,7 +153,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let options = Options::from_args()?;
     let mut config = Config::from_env()?;
     if options.together.is_some() && std::env::var_os("WORLD_SIZE").is_none() {
-        // It has all ranks in one process, whatever a launcher says that starts processes for ranks.
+        // This mode has all ranks in one process, even under a launcher that sets ranks for processes.
         (config.rank, config.world_size) = (Rank(0), 1);
     }
     let plugin = Plugin::load(options.interface)?;
@@ -165,7 +166,7 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(options.exit_code))
 }
 
-/// The training of several ranks, each on a thread and a device of its own.
+/// Trains several ranks, each in its own thread and on its own device.
 fn together(plugin: &Plugin, options: &Options, config: &Config, ranks: u32) -> anyhow::Result<Vec<usize>> {
     let master = match config.world_size {
         1 => TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string(),
@@ -188,7 +189,7 @@ fn together(plugin: &Plugin, options: &Options, config: &Config, ranks: u32) -> 
     })
 }
 
-/// One rank's training; its contexts.
+/// Trains one rank and returns its contexts.
 fn train(plugin: &Plugin, options: &Options, config: &Config) -> anyhow::Result<Vec<usize>> {
     let (rank, world_size) = (config.rank.0, config.world_size);
     let mut rings = vec![Ring::connect(config)?];
@@ -210,7 +211,7 @@ fn train(plugin: &Plugin, options: &Options, config: &Config) -> anyhow::Result<
     thread::scope(|scope| -> anyhow::Result<()> {
         let device = scope.spawn(move || device::run(plugin, rings, &enqueued, &done));
         let mut caller = Caller::new(plugin, &groups, rank, queue)?;
-        let program = program::of(options, rank, world_size);
+        let program = program::items(options, rank, world_size);
         let mut under_way = 0;
         let wait = |under_way: &mut usize| -> anyhow::Result<()> {
             for _ in 0..std::mem::take(under_way) {

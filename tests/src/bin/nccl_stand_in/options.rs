@@ -1,26 +1,26 @@
-//! What is asked for on the command line.
+//! The command-line options.
 
 use anyhow::{Context as _, bail};
 
 const USAGE: &str = "usage: nccl_stand_in [--interface 1..6] [--steps N] [--slow-rank R] [--fork] [--exit-code N] \
                      [--pairs | --pipeline | --experts] [--together N]";
 
-/// See [`USAGE`].
+/// The options; see [`USAGE`].
 pub(crate) struct Options {
-    /// Of NCCL's profiler.
+    /// The version of NCCL's profiler interface.
     pub(crate) interface: u32,
     pub(crate) steps: u64,
-    /// Computes 10 ms longer in every step.
+    /// The rank that computes 10 ms longer in every step.
     pub(crate) slow: Option<u32>,
-    /// A process forks in the middle.
+    /// Whether a process forks halfway.
     pub(crate) forks: bool,
-    /// Layers are split over two ranks.
+    /// Whether layers are split over two ranks (tensor parallelism).
     pub(crate) pairs: bool,
-    /// Each rank has some layers.
+    /// Whether each rank has some of the layers (pipeline parallelism).
     pub(crate) pipeline: bool,
-    /// Ranks send samples to each other.
+    /// Whether ranks exchange samples (expert parallelism).
     pub(crate) experts: bool,
-    /// Ranks that a process is, each on a device of its own.
+    /// The number of ranks in one process, each on its own device.
     pub(crate) together: Option<u32>,
     pub(crate) exit_code: u8,
 }

@@ -9,7 +9,7 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use serde_json::Value;
 
 const GOLDEN: &str = include_str!("../../../golden/nccl_profiler.json");
-/// Types of events.
+/// Event types.
 const GROUP: u64 = 1 << 0;
 pub(crate) const COLLECTIVE: u64 = 1 << 1;
 const MESSAGE: u64 = 1 << 2;
@@ -41,7 +41,7 @@ type Start = unsafe extern "C" fn(*mut c_void, *mut *mut c_void, *mut c_void) ->
 type Stop = unsafe extern "C" fn(*mut c_void) -> c_int;
 type Record = unsafe extern "C" fn(*mut c_void, c_int, *mut c_void) -> c_int;
 
-/// A plugin, loaded, as one version of the interface.
+/// A loaded plugin, used through one version of its interface.
 pub(crate) struct Plugin {
     library: Option<Library>,
     pub(crate) version: u32,
@@ -50,7 +50,7 @@ pub(crate) struct Plugin {
     mask: AtomicU64,
 }
 
-// SAFETY: a plugin's functions may be called from any thread; that is how NCCL uses it.
+// SAFETY: a plugin's functions may be called from any thread, as NCCL does.
 unsafe impl Send for Plugin {}
 // SAFETY: as above.
 unsafe impl Sync for Plugin {}
@@ -58,7 +58,7 @@ unsafe impl Sync for Plugin {}
 impl Plugin {
     pub(crate) fn load(version: u32) -> anyhow::Result<Self> {
         let path = std::env::var_os("NCCL_PROFILER_PLUGIN").context("NCCL_PROFILER_PLUGIN is not set")?;
-        // SAFETY: what the test names.
+        // SAFETY: the test names the library.
         let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }?;
         let symbol = format!("ncclProfiler_v{version}");
         // SAFETY: the symbol is a table of functions.
@@ -69,19 +69,19 @@ impl Plugin {
         Ok(Self { library: Some(library), version, layout, table, mask: AtomicU64::new(0) })
     }
 
-    /// One of the functions, by its place in the table.
+    /// Returns a function by its index in the table.
     fn function<F: Copy>(&self, at: usize) -> F {
         assert_eq!(size_of::<F>(), size_of::<*const c_void>(), "a function pointer");
         // SAFETY: all versions have five functions after the name, in this order.
         unsafe { self.table.byte_add(8 * at).cast::<F>().read() }
     }
 
-    /// A communicator is made; the plugin's context for it.
+    /// Announces a new communicator. Returns the plugin's context for it.
     pub(crate) fn init(&self, number: u64, ranks: u32, rank: u32) -> anyhow::Result<usize> {
         let (ranks, rank) = (ranks as c_int, rank as c_int);
         let (mut context, mut mask) = (ptr::null_mut(), 0);
         let (context_at, mask_at) = (&raw mut context, &raw mut mask);
-        // SAFETY: the signatures are those of the versions.
+        // SAFETY: the signatures are those of the interface versions.
         let result = unsafe {
             match self.version {
                 1..=3 => self.function::<InitV1>(1)(context_at, mask_at),
@@ -108,42 +108,42 @@ impl Plugin {
             }
         };
         if result != 0 || context.is_null() {
-            bail!("init: {result}, context {context:?}");
+            bail!("init returned {result} and context {context:?}");
         }
         self.mask.store(mask as u64, Ordering::Relaxed);
         Ok(context.addr())
     }
 
-    /// What the plugin asks for.
+    /// Returns the event types that the plugin requests.
     pub(crate) fn mask(&self) -> u64 {
         self.mask.load(Ordering::Relaxed)
     }
 
-    /// What is launched as one kernel: NCCL tells of it to whoever asks for what is in it. Before 2.28 it tells of
-    /// nothing that is in what has no handle: `None`.
+    /// Starts the group of operations that are launched as one kernel. NCCL reports the group if the plugin requests it
+    /// or any event in it. Before 2.28, events in a group without a handle are not reported: `None`.
     pub(crate) fn start_plan(&self, context: usize) -> Option<usize> {
         let is_asked = self.mask() & (GROUP | COLLECTIVE | MESSAGE | KERNEL_CHANNEL) != 0;
         let handle = if is_asked { self.call_start(context, GROUP, &[]) } else { 0 };
         (handle != 0 || self.version >= 5).then_some(handle)
     }
 
-    /// A message: from 2.26 on NCCL tells of it to whoever asks for kernels, too.
+    /// Starts a message. From 2.26 on, NCCL also reports messages if the plugin requests kernels.
     pub(crate) fn start_message(&self, context: usize, fields: &[(&str, u64)]) -> usize {
         let is_asked = self.mask() & MESSAGE != 0 || self.version >= 3 && self.mask() & KERNEL_CHANNEL != 0;
         if is_asked { self.call_start(context, MESSAGE, fields) } else { 0 }
     }
 
-    /// Starts an event that the plugin asks for; its handle.
+    /// Starts an event if the plugin requests its type. Returns the handle.
     pub(crate) fn start(&self, context: usize, kind: u64, fields: &[(&str, u64)]) -> usize {
         if self.mask() & kind == 0 { 0 } else { self.call_start(context, kind, fields) }
     }
 
-    /// Puts fields where this version has them.
+    /// Writes the fields at the offsets of this version.
     fn call_start(&self, context: usize, kind: u64, fields: &[(&str, u64)]) -> usize {
-        let bytes = self.layout["descriptor_bytes"].as_u64().expect("a size") as usize;
+        let bytes = self.layout["descriptor_bytes"].as_u64().expect("the layout has a size") as usize;
         let mut description = vec![0_u64; bytes.div_ceil(8)];
         let at: &mut [u8] = bytemuck::cast_slice_mut(&mut description);
-        let type_bytes = self.layout["type_bytes"].as_u64().expect("a size") as usize;
+        let type_bytes = self.layout["type_bytes"].as_u64().expect("the layout has a size") as usize;
         at[..type_bytes].copy_from_slice(&kind.to_le_bytes()[..type_bytes]);
         for (name, value) in fields {
             let Some(offset) = self.layout["offsets"][*name].as_u64() else { continue };
@@ -158,7 +158,7 @@ impl Plugin {
         }
         let mut handle = ptr::null_mut();
         let context = ptr::without_provenance_mut(context);
-        // SAFETY: the description is laid out as this version has it.
+        // SAFETY: the description is laid out for this version.
         let result =
             unsafe { self.function::<Start>(2)(context, &raw mut handle, description.as_mut_ptr().cast()) };
         assert_eq!(result, 0, "startEvent");
@@ -167,25 +167,25 @@ impl Plugin {
 
     pub(crate) fn stop(&self, handle: usize) {
         if handle != 0 {
-            // SAFETY: it is a handle of this plugin's.
+            // SAFETY: the handle is one of this plugin's.
             let result = unsafe { self.function::<Stop>(3)(ptr::without_provenance_mut(handle)) };
             assert_eq!(result, 0, "stopEvent");
         }
     }
 
-    /// A channel of a kernel stops; NCCL says so with the GPU's time from version 4 on.
+    /// Stops a channel of a kernel. From version 4 on, NCCL reports the GPU's time as well.
     pub(crate) fn channel_stops(&self, handle: usize, gpu: u64) {
         if handle != 0 && self.version >= 4 {
             let mut arguments = [gpu, 0];
             let (handle, at) = (ptr::without_provenance_mut(handle), arguments.as_mut_ptr().cast());
-            // SAFETY: the arguments of this state are the time.
+            // SAFETY: the argument of this state is the time.
             let result = unsafe { self.function::<Record>(4)(handle, KERNEL_CHANNEL_STOP, at) };
             assert_eq!(result, 0, "recordEventState");
         }
         self.stop(handle);
     }
 
-    /// The last communicator is gone: NCCL closes the plugin, whose threads are still there.
+    /// Finalizes the last communicator. NCCL then unloads the plugin, whose threads still run.
     pub(crate) fn finalize(mut self, contexts: impl IntoIterator<Item = usize>) {
         for context in contexts {
             // SAFETY: the context is this plugin's.

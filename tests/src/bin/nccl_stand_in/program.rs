@@ -1,4 +1,4 @@
-//! What a step does.
+//! The work of a step.
 
 use std::time::Duration;
 
@@ -7,41 +7,41 @@ use wire::ids::Rank;
 use crate::device::Kernel;
 use crate::options::Options;
 
-/// The collectives of a step: elements, and milliseconds of backward before each.
+/// The collectives of a step: the number of elements, and the milliseconds of backward before each.
 const BUCKETS: [(usize, u64); 3] = [(1 << 16, 6), (1 << 18, 3), (1 << 14, 2)];
 const FORWARD: Duration = Duration::from_millis(12);
-/// What a slow rank computes longer.
+/// The extra compute time of a slow rank.
 const LATE: Duration = Duration::from_millis(10);
-/// Elements of what pairs reduce in forward.
+/// The number of elements that pairs reduce in forward.
 const ACTIVATIONS: usize = 1 << 12;
-/// Elements of what one rank sends another.
+/// The number of elements of a message.
 pub(crate) const MESSAGE: usize = 1 << 12;
-/// A pipeline's micro-batches, and what a stage computes for each, forward and backward.
+/// The micro-batches of a pipeline, and the compute time of a stage for each, forward and backward.
 const MICRO_BATCHES: u32 = 4;
 const STAGE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(4)];
-/// Elements of what a pipeline's ranks reduce at the end of a step: a norm.
+/// The number of elements that a pipeline's ranks reduce at the end of a step: a norm.
 const NORM: usize = 1;
-/// The groups of a rank, and its rings.
+/// The indices of a rank's groups and rings.
 pub(crate) const WORLD: usize = 0;
 const PAIR: usize = 1;
 
-/// A part of a step: so long the rank computes, then it enqueues something.
+/// A part of a step: the rank computes, then enqueues an operation.
 pub(crate) struct Item {
     pub(crate) compute: Duration,
     pub(crate) what: What,
-    /// What is computed next needs it.
+    /// Whether the next computation needs the result.
     pub(crate) blocks: bool,
 }
 
 pub(crate) enum What {
-    /// In a group.
+    /// A reduction in a group.
     Reduce { elements: usize, group: usize },
-    /// Among all ranks, at once: the other rank of each, and whether that receives.
+    /// Simultaneous messages among all ranks. Each has the other rank, and whether this rank sends.
     Messages { messages: Vec<(u32, bool)>, kernel: Kernel },
 }
 
-/// In order.
-pub(crate) fn of(options: &Options, rank: u32, world_size: u32) -> Vec<Item> {
+/// Returns the parts of a step in order.
+pub(crate) fn items(options: &Options, rank: u32, world_size: u32) -> Vec<Item> {
     let late = if options.slow == Some(rank) { LATE } else { Duration::ZERO };
     if options.pipeline {
         return stage(rank, world_size, late);
@@ -66,14 +66,14 @@ pub(crate) fn of(options: &Options, rank: u32, world_size: u32) -> Vec<Item> {
     program
 }
 
-/// To each other rank, and from it.
+/// Returns messages to and from every other rank.
 fn to_all(rank: u32, world_size: u32) -> What {
     let others = (0..world_size).filter(|other| *other != rank);
     let messages = others.flat_map(|other| [(other, true), (other, false)]).collect();
     What::Messages { messages, kernel: Kernel::Reduce { elements: MESSAGE, ring: WORLD } }
 }
 
-/// All micro-batches forward, then all backward.
+/// Returns the step of a pipeline stage: all micro-batches forward, then all backward.
 fn stage(rank: u32, world_size: u32, late: Duration) -> Vec<Item> {
     let (before, after) = (rank.checked_sub(1), Some(rank + 1).filter(|next| *next < world_size));
     let mut program = Vec::new();
@@ -96,7 +96,8 @@ fn stage(rank: u32, world_size: u32, late: Duration) -> Vec<Item> {
     program
 }
 
-/// Over the ring with that neighbour: the first one has, besides the world's, that with the next only.
+/// Returns a message over the ring with that neighbor. The first rank has only one such ring, the one with the next
+/// rank.
 fn message(rank: u32, peer: u32, is_sent: bool) -> What {
     let ring = if peer < rank || rank == 0 { 1 } else { 2 };
     let root = Rank(u32::from(is_sent == (rank > peer)));

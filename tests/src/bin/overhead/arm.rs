@@ -13,18 +13,18 @@ use serde_json::{Value, json};
 
 use paceline_tests::spread::Spread;
 
-/// Steps between two lines of the job. A line is stamped when it is read here, since the job itself prints no
-/// more than a tenth of a millisecond.
+/// The number of steps between two lines of the job. A line is timed when it arrives here, because the job itself
+/// prints times to a tenth of a millisecond only.
 pub const GROUP: u64 = 5;
 
-/// The job.
+/// The size of the job.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub ranks: u32,
     pub steps: u64,
 }
 
-/// With an observer or without.
+/// An arm: with an observer or without.
 #[derive(Clone, Copy, Debug)]
 pub enum Arm {
     On,
@@ -32,13 +32,13 @@ pub enum Arm {
     OffAgain,
 }
 
-/// What one run took.
+/// The measurements of one run.
 pub struct Measured {
-    /// Median over the groups of steps, the first left out.
+    /// The median over the groups of steps, without the first group.
     pub step_seconds: f64,
-    /// User and system time of all ranks, from start to end.
+    /// The user and system time of all ranks, from start to end.
     pub cpu_seconds: f64,
-    /// Of the server, from its start to its end; 0 where there was none.
+    /// The user and system time of the server, from start to end; 0 without a server.
     pub server_cpu_seconds: f64,
     groups: Vec<f64>,
 }
@@ -81,15 +81,15 @@ impl Arm {
         if let Some(server) = &server {
             check_complete(server, &run, shape)?;
         }
-        // Ends the server, and so counts it.
+        // Stops the server, so that its processor time is counted.
         drop(server);
         let server_cpu_seconds = children_cpu_seconds()? - after;
-        let step_seconds = Spread::of(groups.clone()).median;
+        let step_seconds = Spread::from_values(groups.clone()).median;
         Ok(Measured { step_seconds, cpu_seconds: after - before, server_cpu_seconds, groups })
     }
 }
 
-/// Ranks are started as a launcher would, but by the same few lines with and without a server.
+/// Starts a rank with the environment of a launcher. The code is the same with and without a server.
 fn start(shape: Shape, rank: u32, port: u16, run: &str, server: Option<&str>) -> anyhow::Result<Child> {
     let mut command = Command::new(program("char_lm"));
     command
@@ -114,26 +114,26 @@ fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// Seconds of a step, one number for each group of steps after the first.
+/// Returns the seconds per step of each group of steps after the first.
 fn step_times(rank: &mut Child) -> anyhow::Result<Vec<f64>> {
-    let stdout = rank.stdout.take().context("stdout is piped")?;
+    let stdout = rank.stdout.take().context("stdout is not piped")?;
     let mut stamps = Vec::new();
     for line in BufReader::new(stdout).lines() {
         if line?.starts_with("step ") {
             stamps.push(Instant::now());
         }
     }
-    ensure!(stamps.len() >= 2, "the job printed {} lines of progress", stamps.len());
+    ensure!(stamps.len() >= 2, "the job printed only {} progress lines", stamps.len());
     Ok(stamps.windows(2).map(|two| (two[1] - two[0]).as_secs_f64() / GROUP as f64).collect())
 }
 
-/// Of all children that ended and were waited for.
+/// Returns the processor time of all children that have ended and were waited for.
 fn children_cpu_seconds() -> anyhow::Result<f64> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     Ok((usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 * 1e-6)
 }
 
-/// An arm that was not observed after all would show a fine overhead.
+/// Returns an error unless the server has all steps. An arm that was not observed would seem to have little overhead.
 fn check_complete(server: &Server, run: &str, shape: Shape) -> anyhow::Result<()> {
     let url = format!("{}/api/v1/runs/{run}/summary", server.address);
     wait_until("the server to have all steps", || {

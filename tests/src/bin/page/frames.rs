@@ -1,4 +1,4 @@
-//! Frames of the heatmap and of the waterfall at full size: 1,024 ranks x 2,000 steps, and 50,000 slices.
+//! The frames of the heatmap and of the waterfall at full size: 1,024 ranks x 2,000 steps, and 50,000 slices.
 
 use std::thread;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use crate::{joined, spread};
 
 const RANKS: usize = 1_024;
-/// Steps that come one by one while frames are counted.
+/// The number of steps that arrive one by one while frames are counted.
 const LIVE: u64 = 60;
-/// A live step every so often.
+/// The interval between two live steps.
 const EVERY: Duration = Duration::from_millis(350);
-/// Frames that are counted in each case.
+/// The number of frames counted in each case.
 const FRAMES: usize = 300;
 
 fn plan(steps: u64, buckets: usize, seed: u64) -> Plan {
@@ -34,7 +34,7 @@ fn plan(steps: u64, buckets: usize, seed: u64) -> Plan {
     }
 }
 
-/// One line a case.
+/// Measures the heatmap. Returns one line per case.
 pub fn heatmap(browser: &Browser) -> anyhow::Result<Vec<Value>> {
     let (_data, server, mut feed) = fed(&plan(2_000, 2, 1))?;
     let shape = |shown: &str, case: &str| json!({ "what": "frames", "view": "heatmap", "ranks": RANKS, "steps": 2_000, "shown": shown, "case": case });
@@ -49,7 +49,7 @@ pub fn heatmap(browser: &Browser) -> anyhow::Result<Vec<Value>> {
     Ok(lines)
 }
 
-/// One line a case.
+/// Measures the waterfall. Returns one line per case.
 pub fn waterfall(browser: &Browser) -> anyhow::Result<Vec<Value>> {
     let (_data, server, mut feed) = fed(&plan(160, 16, 2))?;
     let slices = slices(&server, &feed.run)?;
@@ -64,7 +64,7 @@ pub fn waterfall(browser: &Browser) -> anyhow::Result<Vec<Value>> {
 
 type Fed = (tempfile::TempDir, Server, Feed);
 
-/// A server that has all steps but those that come live.
+/// Starts a server that has all steps except the live ones.
 fn fed(plan: &Plan) -> anyhow::Result<Fed> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
@@ -83,7 +83,7 @@ fn open(browser: &Browser, server: &Server, run: &str, view: &str, testid: &str)
     browser.open(&format!("{}/runs/{run}/{view}", server.address))?;
     let chart = if view.starts_with("ranks") { "heatmap" } else { "waterfall" };
     browser.wait(
-        "the view, drawn",
+        "the chart",
         &format!(
             "const canvas = document.querySelector('[data-testid={chart}]')?.parentElement.querySelector('canvas.raster');
              if (!canvas?.width || !document.querySelector('[data-testid={testid}]')?.innerText) return false;
@@ -96,8 +96,8 @@ fn open(browser: &Browser, server: &Server, run: &str, view: &str, testid: &str)
     Ok(())
 }
 
-/// `frame` is called in every frame; intervals between frames, and how long the main thread was busy in each:
-/// from the frame's begin to the first task after it.
+/// Counts frames, and runs `frame` in each. Returns the intervals between frames, and how long the main thread was busy
+/// in each: from the begin of the frame to the first task after it.
 fn count(browser: &Browser, frames: usize, setup: &str, frame: &str) -> anyhow::Result<Value> {
     let script = format!(
         "const done = arguments[arguments.length - 1];
@@ -124,7 +124,7 @@ fn count(browser: &Browser, frames: usize, setup: &str, frame: &str) -> anyhow::
     };
     let begins = numbers(&counted[0]);
     let intervals: Vec<f64> = begins.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    // A frame of a screen with 60 in a second takes 16.7 ms; one that is later by half of that was missed.
+    // At 60 Hz, a frame takes 16.7 ms. A frame that is half of that late was missed.
     let kept =
         intervals.iter().filter(|interval| **interval < 25.0).count() as f64 / intervals.len().max(1) as f64;
     let seconds =
@@ -136,7 +136,7 @@ fn count(browser: &Browser, frames: usize, setup: &str, frame: &str) -> anyhow::
     ))
 }
 
-/// Drags the chart to and fro by 8 pixels a frame.
+/// Drags the chart back and forth by 8 pixels per frame.
 fn drag(browser: &Browser, chart: &str, frames: usize) -> anyhow::Result<Value> {
     let setup = format!(
         "const canvas = document.querySelector('[data-testid={chart}]');
@@ -155,7 +155,7 @@ fn drag(browser: &Browser, chart: &str, frames: usize) -> anyhow::Result<Value> 
     Ok(counted)
 }
 
-/// Counts frames while steps come.
+/// Counts frames while steps arrive.
 fn live(browser: &Browser, server: &Server, feed: &mut Feed) -> anyhow::Result<Value> {
     let address = server.address.clone();
     thread::scope(|scope| {

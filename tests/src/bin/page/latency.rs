@@ -1,4 +1,4 @@
-//! From a gradient of a real job to the frame that shows its step.
+//! The time from a gradient of a real job to the frame that shows its step.
 
 use std::io::Read as _;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use wire::live::{StepColumns, Waterfall};
 
 use crate::{joined, spread};
 
-/// Ranks of the job: as many as this machine has cores for, and a core left for browser and server.
+/// The number of ranks of the job. One rank leaves a core to browser and server on a machine with two cores.
 const RANKS: &str = "1";
-/// The job is watched for so long.
+/// The duration of the measurement.
 const WATCHED: Duration = Duration::from_secs(60);
-/// What it is to stay below, in 99 of 100 cases.
+/// The goal for 99 of 100 steps.
 const GOAL_MILLIS: f64 = 250.0;
 
-/// Notes the step that the page shows, in the first task after the frame that drew it. The text changes in the
-/// same frame as the charts: both follow one signal, which the page sets once per animation frame.
+/// Records the step that the page shows, in the first task after the frame that drew it. The text changes in the same
+/// frame as the charts, because both follow one signal that the page sets once per animation frame.
 const WATCH: &str = "window.seen = [];
     const element = document.querySelector('[data-testid=last-step]');
     const after = new MessageChannel();
@@ -27,7 +27,7 @@ const WATCH: &str = "window.seen = [];
     new MutationObserver(() => after.port2.postMessage(Number(element.innerText.replace(/[^0-9]/g, ''))))
         .observe(element, { childList: true, characterData: true, subtree: true });";
 
-/// One line a kind of stamp.
+/// Measures the latency. Returns one line per kind of time.
 pub fn measure(browser: &Browser) -> anyhow::Result<Vec<Value>> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
@@ -52,10 +52,10 @@ pub fn measure(browser: &Browser) -> anyhow::Result<Vec<Value>> {
     std::thread::sleep(WATCHED);
     let seen = browser.run("return window.seen")?;
     let path = browser.run("return location.pathname")?;
-    let run = path.as_str().and_then(|path| path.rsplit('/').next()).context("a page has a path")?;
+    let run = path.as_str().and_then(|path| path.rsplit('/').next()).context("the page has no path")?;
     let seen: Vec<(u64, f64)> = seen
         .as_array()
-        .context("a list was noted")?
+        .context("the page recorded no list")?
         .iter()
         .filter_map(|pair| Some((pair[0].as_u64()?, pair[1].as_f64()?)))
         .collect();
@@ -66,7 +66,7 @@ pub fn measure(browser: &Browser) -> anyhow::Result<Vec<Value>> {
 fn lines(server: &Server, run: &str, seen: &[(u64, f64)]) -> anyhow::Result<Vec<Value>> {
     let url = |path: &str| format!("{}/api/v1/runs/{run}/{path}", server.address);
     let steps = StepColumns::decode(&get(&url("steps"))?)?;
-    // What was there when watching began was not drawn by then for the first time.
+    // The step that was shown at the beginning was drawn earlier.
     let first = seen[0].0 + 1;
     let (mut step_end, mut reduced, mut gradients) = (Vec::new(), Vec::new(), Vec::new());
     for (step, ended) in steps.step.iter().zip(&steps.ended_unix_nanos) {
@@ -91,7 +91,7 @@ fn lines(server: &Server, run: &str, seen: &[(u64, f64)]) -> anyhow::Result<Vec<
     Ok(vec![
         line("the end of the step on its last rank", step_end),
         line("the end of the step's last all-reduce", reduced),
-        line("each bucket's last gradient; the rest of the step is in it", gradients),
+        line("each bucket's last gradient (includes the rest of the step)", gradients),
     ])
 }
 
