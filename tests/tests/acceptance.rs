@@ -1,5 +1,5 @@
-//! The program and the script that check a machine with a GPU: that they say so where there is none, and that every
-//! check runs (on the stand-in, whose figures are nobody's).
+//! Tests of the program and the scripts that check a machine with a GPU: without a GPU they say so, and on the fake GPU
+//! every check runs. The figures of the fake GPU are meaningless.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,11 +8,12 @@ use anyhow::ensure;
 use paceline_tests::programs::{judged, program};
 use paceline_tests::{fetch, nvidia};
 
-/// There while the kernel module is loaded. (NVIDIA's libraries make /dev/nvidiactl themselves, when root asks them.)
+/// The file that exists while the kernel module is loaded. (If root uses NVIDIA's libraries, they create /dev/nvidiactl
+/// themselves.)
 const MODULE: &str = "/proc/driver/nvidia/version";
 
 #[test]
-fn without_a_gpu_the_script_skips_with_the_reason() -> anyhow::Result<()> {
+fn without_a_gpu_the_script_skips_and_prints_the_reason() -> anyhow::Result<()> {
     if Path::new(MODULE).exists() {
         fetch::skip("the script without a GPU", "this machine has one");
         return Ok(());
@@ -22,17 +23,17 @@ fn without_a_gpu_the_script_skips_with_the_reason() -> anyhow::Result<()> {
     let accept = program("accept");
     let output = Command::new(script)
         .arg(results.path())
-        .env("PACELINE_PROGRAMS", accept.parent().expect("programs lie in a folder"))
+        .env("PACELINE_PROGRAMS", accept.parent().expect("the program has a folder"))
         .output()?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(output.status.code() == Some(77), "{:?}: {said}", output.status);
     ensure!(said.starts_with("SKIP all checks: ") && said.contains("driver"), "{said}");
-    ensure!(std::fs::read_dir(results.path())?.next().is_none(), "nothing was measured, nothing is written");
+    ensure!(std::fs::read_dir(results.path())?.next().is_none(), "results were written without measuring");
     Ok(())
 }
 
 #[test]
-fn the_scripts_own_programs_judge_what_they_are_given() -> anyhow::Result<()> {
+fn the_judging_programs_accept_and_reject_their_input() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let write = |name: &str, text: &str| -> anyhow::Result<String> {
         let path = folder.path().join(name);
@@ -61,13 +62,13 @@ fn the_scripts_own_programs_judge_what_they_are_given() -> anyhow::Result<()> {
     let overhead = |times: &[&str]| judged("overhead.py", times);
     assert!(overhead(&["1", "1.003", "1"])?.starts_with("PASS +0.300% per step"));
     assert!(overhead(&["1", "1.02", "1", "1.02", "1"])?.starts_with("FAIL "));
-    assert!(overhead(&["1", "1.06", "1.04"])?.starts_with("SKIP "), "runs differ by as much without it");
+    assert!(overhead(&["1", "1.06", "1.04"])?.starts_with("SKIP "), "the noise is as large as the overhead");
     assert!(overhead(&["1", "1", "none"])?.starts_with("FAIL a run reported no time"));
     Ok(())
 }
 
 #[test]
-fn with_the_driver_and_no_device_the_reason_is_another() -> anyhow::Result<()> {
+fn a_driver_without_a_device_is_a_different_reason() -> anyhow::Result<()> {
     let Some(driver) = nvidia::driver()? else { return Ok(()) };
     if Path::new(MODULE).exists() {
         fetch::skip("the driver without a device", "this machine has one");
@@ -81,13 +82,13 @@ fn with_the_driver_and_no_device_the_reason_is_another() -> anyhow::Result<()> {
 }
 
 #[test]
-fn every_check_runs_on_the_stand_in() -> anyhow::Result<()> {
+fn every_check_runs_on_the_fake_gpu() -> anyhow::Result<()> {
     let results = tempfile::tempdir()?;
     let output =
         Command::new(program("accept")).arg("--fake").env("PACELINE_BENCH_OUT", results.path()).output()?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
-    // The stand-in costs time of this machine, so that nothing is asked of overheads.
+    // The fake GPU uses processor time of this machine, so this test does not check overheads.
     let checks = [
         "events",
         "event costs",

@@ -1,7 +1,8 @@
-//! The shipped rules and dashboard: they ask for what `/metrics` has, their unit tests pass, and in the real
-//! Prometheus and Alertmanager a real job's straggler reaches a webhook while a healthy job's nothing does.
+//! Tests of the shipped rules and dashboard. They use only metrics that `/metrics` has, and their unit tests pass. With
+//! the real Prometheus and Alertmanager, the straggler of a real job reaches a webhook, and a healthy job raises no
+//! alert.
 
-#![allow(clippy::print_stdout, reason = "what was measured is shown with --nocapture")]
+#![allow(clippy::print_stdout, reason = "measured times are shown with --nocapture")]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +15,7 @@ use paceline_tests::monitoring::{Monitoring, is_installed, shipped};
 use paceline_tests::programs::{Job, Server, wait_until};
 use serde_json::Value;
 
-/// Long enough for a verdict and for an alert, even on a machine that does something else as well.
+/// The number of steps, enough for a verdict and an alert even on a busy machine.
 const STEPS: &str = "400";
 const WITHIN: Duration = Duration::from_secs(90);
 
@@ -39,37 +40,37 @@ fn read(name: &str) -> String {
     fs::read_to_string(shipped().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// What follows `key` on its line, for every line that has it.
+/// Returns the text after `key` of every line that starts with it.
 fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
     text.lines().filter_map(|line| line.trim().strip_prefix(key)).map(str::trim).collect()
 }
 
 #[test]
-fn every_alert_has_a_severity_words_tests_of_both_kinds_and_a_place_in_the_runbook() {
+fn every_alert_has_a_severity_texts_tests_of_both_kinds_and_a_runbook_section() {
     let (alerts, tests, runbook) = (read("alerts.yml"), read("alerts_test.yml"), read("RUNBOOK.md"));
     let names = values(&alerts, "- alert:");
     assert!(names.len() >= 8, "{names:?}");
     let sections: BTreeSet<&str> = values(&runbook, "## ").into_iter().collect();
-    assert_eq!(sections, names.iter().copied().collect(), "one section of the runbook an alert");
+    assert_eq!(sections, names.iter().copied().collect(), "the runbook has one section per alert");
     for (name, body) in names.iter().zip(alerts.split("- alert:").skip(1)) {
         for wanted in ["severity:", "summary:", "description:", "$labels."] {
             assert!(body.contains(wanted), "{name} has no {wanted}");
         }
         let url = format!("/deploy/prometheus/RUNBOOK.md#{}", name.to_lowercase());
-        assert!(values(body, "runbook_url:")[0].ends_with(&url), "{name} does not lead to {url}");
+        assert!(values(body, "runbook_url:")[0].ends_with(&url), "{name} does not link to {url}");
         let cases = tests.split("alertname: ").skip(1).filter(|case| case.lines().next() == Some(name));
         let (fires, quiet): (Vec<&str>, Vec<&str>) = cases.partition(|case| case.contains("exp_labels"));
         assert!(!fires.is_empty() && !quiet.is_empty(), "{name}: {} and {}", fires.len(), quiet.len());
     }
 }
 
-/// Names of Paceline's metrics in a text of any kind.
+/// Returns the names of Paceline's metrics in any text.
 fn metrics_in(text: &str) -> BTreeSet<&str> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
     text.split(|c| !is_part(c)).filter(|word| word.starts_with("paceline_")).collect()
 }
 
-/// What a scrape may have: a histogram is three families of series.
+/// Returns the names of all series that a scrape may have. A histogram has three families of series.
 fn exported() -> BTreeSet<String> {
     let names = Metrics::new().names().to_vec();
     let parts = ["", "_bucket", "_sum", "_count"];
@@ -77,24 +78,24 @@ fn exported() -> BTreeSet<String> {
 }
 
 #[test]
-fn rules_tests_and_runbook_ask_only_for_metrics_that_exist() {
+fn rules_tests_and_runbook_use_only_metrics_that_exist() {
     let exported = exported();
     for name in ["recording.yml", "alerts.yml", "alerts_test.yml", "recording_test.yml", "RUNBOOK.md"] {
         let text = read(name);
         let unknown: Vec<&str> = metrics_in(&text).into_iter().filter(|&n| !exported.contains(n)).collect();
-        assert!(unknown.is_empty(), "{name} asks for {unknown:?}");
+        assert!(unknown.is_empty(), "{name} uses unknown metrics: {unknown:?}");
     }
     assert!(!exported.contains("paceline_no_such_metric"));
 }
 
 fn dashboard() -> Value {
     let path = shipped().with_file_name("grafana").join("paceline.json");
-    serde_json::from_str(&fs::read_to_string(path).expect("it can be read")).expect("it is JSON")
+    serde_json::from_str(&fs::read_to_string(path).expect("the file is readable")).expect("the file is JSON")
 }
 
-/// The panels that show something, as the dashboard has them.
+/// Returns the panels of the dashboard that show data.
 fn panels(dashboard: &Value) -> Vec<&Value> {
-    let panels = dashboard["panels"].as_array().expect("it has panels");
+    let panels = dashboard["panels"].as_array().expect("the dashboard has panels");
     panels.iter().filter(|panel| panel["type"] != "row").collect()
 }
 
@@ -104,9 +105,9 @@ fn queries(panel: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_dashboard_has_units_lies_on_a_grid_and_asks_only_for_metrics_that_exist() {
+fn the_dashboard_has_units_fits_a_grid_and_uses_only_metrics_that_exist() {
     let (dashboard, exported) = (dashboard(), exported());
-    let variables = dashboard["templating"]["list"].as_array().expect("it has variables");
+    let variables = dashboard["templating"]["list"].as_array().expect("the dashboard has variables");
     let names: Vec<&Value> = variables.iter().map(|variable| &variable["name"]).collect();
     assert_eq!(names, ["datasource", "run"]);
     let mut cells = BTreeSet::new();
@@ -115,18 +116,18 @@ fn the_dashboard_has_units_lies_on_a_grid_and_asks_only_for_metrics_that_exist()
         assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{title} has no unit");
         assert!(
             panel["description"].as_str().is_some_and(|text| !text.is_empty()),
-            "{title} is not explained"
+            "{title} has no description"
         );
         assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
         for query in queries(panel) {
             let unknown: Vec<&str> =
                 metrics_in(query).into_iter().filter(|&name| !exported.contains(name)).collect();
-            assert!(unknown.is_empty(), "{title} asks for {unknown:?}");
+            assert!(unknown.is_empty(), "{title} uses unknown metrics: {unknown:?}");
             assert!(query.contains("$run") || query.contains("paceline_server_"), "{title} shows all runs");
         }
-        let grid = |key: &str| panel["gridPos"][key].as_u64().expect("it has a place");
+        let grid = |key: &str| panel["gridPos"][key].as_u64().expect("the panel has a position");
         for (row, column) in (0..grid("h")).flat_map(|row| (0..grid("w")).map(move |column| (row, column))) {
-            assert!(cells.insert((grid("y") + row, grid("x") + column)), "{title} lies over another panel");
+            assert!(cells.insert((grid("y") + row, grid("x") + column)), "{title} overlaps another panel");
         }
         assert!(grid("x") + grid("w") <= 24, "{title} is too wide");
     }
@@ -145,9 +146,9 @@ fn every_query_of_the_dashboard_parses() {
         format!("      - record: query:{at}\n        expr: {}\n", serde_json::json!(query))
     };
     let rules: String = queries.iter().enumerate().map(rule).collect();
-    let folder = tempfile::tempdir().expect("a folder can be made");
+    let folder = tempfile::tempdir().expect("a folder can be created");
     fs::write(folder.path().join("rules.yml"), format!("groups:\n  - name: dashboard\n    rules:\n{rules}"))
-        .expect("it can be written");
+        .expect("the file can be written");
     promtool(folder.path(), &["check", "rules", "rules.yml"]);
 }
 
@@ -157,7 +158,7 @@ fn job(server: &Server, more: &[&str]) -> anyhow::Result<Job> {
 }
 
 #[test]
-fn a_straggler_reaches_the_webhook_with_its_rank_and_is_resolved_when_the_job_ends() -> anyhow::Result<()> {
+fn an_alert_names_the_straggler_and_is_resolved_when_the_job_ends() -> anyhow::Result<()> {
     if !is_installed() {
         return Ok(());
     }
@@ -180,7 +181,7 @@ fn a_straggler_reaches_the_webhook_with_its_rank_and_is_resolved_when_the_job_en
     assert!(alert.label("run").starts_with("char_lm-"), "{alert:?}");
     let summary = alert.alert["annotations"]["summary"].as_str().unwrap_or_default();
     assert!(summary.contains("Rank 1 of char_lm-"), "{summary}");
-    assert!(monitoring.received().iter().all(|other| other.label("rank") != "0"), "rank 0 is blamed as well");
+    assert!(monitoring.received().iter().all(|other| other.label("rank") != "0"), "rank 0 is named, too");
 
     let (code, printed, complaints) = job.finish()?;
     assert_eq!(code, 0, "{printed}{complaints}");
@@ -192,7 +193,7 @@ fn a_straggler_reaches_the_webhook_with_its_rank_and_is_resolved_when_the_job_en
 }
 
 #[test]
-fn a_severe_straggler_reaches_the_webhook_with_all_as_shipped() -> anyhow::Result<()> {
+fn a_severe_straggler_raises_an_alert_with_the_shipped_files() -> anyhow::Result<()> {
     if !is_installed() {
         return Ok(());
     }
@@ -213,7 +214,7 @@ fn a_severe_straggler_reaches_the_webhook_with_all_as_shipped() -> anyhow::Resul
 }
 
 #[test]
-fn a_healthy_job_is_watched_and_raises_no_alert() -> anyhow::Result<()> {
+fn a_healthy_job_is_scraped_and_raises_no_alert() -> anyhow::Result<()> {
     if !is_installed() {
         return Ok(());
     }
@@ -226,7 +227,7 @@ fn a_healthy_job_is_watched_and_raises_no_alert() -> anyhow::Result<()> {
         monitoring.query(r#"paceline_run_state{state="completed"} == 1"#).ok().filter(|runs| !runs.is_empty())
     })?;
     let scrapes = monitoring.query("count_over_time(paceline_scaling_efficiency_ratio[10m]) >= 3")?;
-    assert!(!scrapes.is_empty(), "the job was not watched");
+    assert!(!scrapes.is_empty(), "the job was not scraped");
     let fired = monitoring.query(r#"count_over_time(ALERTS{alertstate="firing"}[10m])"#)?;
     assert!(fired.is_empty(), "{fired:#?}");
     assert!(monitoring.received().is_empty(), "a healthy job raised an alert");

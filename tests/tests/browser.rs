@@ -1,5 +1,5 @@
-//! The page in a real Chromium, with a real job behind it: what a person sees from the empty list to the end of
-//! a run, through the death of the server.
+//! Tests of the dashboard in a real Chromium with a real job: everything that a user sees from the empty list to the
+//! end of a run, including a restart of the server.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use paceline_tests::programs::{Job, Server, get_json, report, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// A job whose rank 2 is 30 ms late with its input, from the first step on.
+/// The options of a job whose rank 2 is 30 ms late with its input from the first step on.
 const STRAGGLER: [&str; 6] = ["--slow-rank", "2", "--slow-phase", "input", "--slow-ms", "30"];
 
 fn start_job(server: &Server, name: &str, steps: &str) -> anyhow::Result<Job> {
@@ -19,7 +19,7 @@ fn start_job(server: &Server, name: &str, steps: &str) -> anyhow::Result<Job> {
     Job::start(&arguments)
 }
 
-/// A number that an element shows, without its unit and the spaces between thousands.
+/// Returns the number that an element shows, without its unit and the spaces between thousands.
 fn number(text: &str) -> anyhow::Result<f64> {
     let digits: String = text.chars().filter(|c| c.is_ascii_digit() || *c == '.').collect();
     digits.parse().with_context(|| format!("no number in {text:?}"))
@@ -29,14 +29,14 @@ fn last_step(browser: &Browser) -> anyhow::Result<u64> {
     browser.wait("a last step", &format!("{LAST_STEP} return last")).map(|step| step.as_u64().unwrap_or(0))
 }
 
-/// `last`: the last step that the page shows, or null.
+/// A script that sets `last` to the last step that the page shows, or null.
 const LAST_STEP: &str = "const shown = document.querySelector('[data-testid=last-step]')?.innerText ?? '';
     const last = /[0-9]/.test(shown) ? Number(shown.replace(/[^0-9]/g, '')) : null;";
 
-/// Waits until the page, by itself, shows a step beyond `step`.
+/// Waits until the page shows a step after `step` without user action.
 fn beyond(browser: &Browser, step: u64) -> anyhow::Result<()> {
     let script = format!("{LAST_STEP} return last !== null && last > {step}");
-    browser.wait(&format!("a step beyond {step}"), &script).map(drop)
+    browser.wait(&format!("a step after {step}"), &script).map(drop)
 }
 
 fn connection(browser: &Browser, states: &str) -> anyhow::Result<()> {
@@ -46,17 +46,17 @@ fn connection(browser: &Browser, states: &str) -> anyhow::Result<()> {
     browser.wait(&format!("the connection to be {states}"), &script).map(drop)
 }
 
-/// Marks the document; the mark is gone after a reload.
+/// Marks the document. A reload removes the mark.
 fn mark(browser: &Browser) -> anyhow::Result<()> {
     browser.run("window.mark = true").map(drop)
 }
 
 fn ensure_not_reloaded(browser: &Browser) -> anyhow::Result<()> {
-    ensure!(browser.run("return window.mark === true")? == Value::Bool(true), "the page was loaded anew");
+    ensure!(browser.run("return window.mark === true")? == Value::Bool(true), "the page was reloaded");
     Ok(())
 }
 
-/// How many colours a chart's raster holds, once there are several: an empty chart has one.
+/// Waits until a chart's raster has several colors. An empty chart has one.
 fn wait_for_colours(browser: &Browser, chart: &str) -> anyhow::Result<()> {
     let script = format!(
         "const canvas = document.querySelector('[data-testid={chart}]')?.parentElement.querySelector('canvas.raster');
@@ -66,10 +66,10 @@ fn wait_for_colours(browser: &Browser, chart: &str) -> anyhow::Result<()> {
          const painted = pixels.reduce((n, pixel) => n + (pixel >>> 24 > 0), 0);
          return new Set(pixels).size >= 4 && painted > pixels.length / 10"
     );
-    browser.wait(&format!("colours in {chart}"), &script).map(drop)
+    browser.wait(&format!("colors in {chart}"), &script).map(drop)
 }
 
-/// Nothing is wider than the window.
+/// Returns an error if anything is wider than the window.
 fn ensure_fits(browser: &Browser, what: &str) -> anyhow::Result<()> {
     let script = "const root = document.documentElement;
         return [innerWidth, root.scrollWidth, [...document.querySelectorAll('main *, header *')]
@@ -80,13 +80,13 @@ fn ensure_fits(browser: &Browser, what: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The console has no error; `but` is the only one allowed.
+/// Returns an error if the console has an error or a warning. `but` is the only allowed text.
 fn ensure_quiet(browser: &Browser, but: Option<&str>) -> anyhow::Result<()> {
     let errors: Vec<_> = browser
         .console()?
         .into_iter()
         .filter(|line| line.level == "SEVERE" || line.level == "WARNING")
-        // Of this test itself, which reads pixels.
+        // Caused by this test, which reads pixels.
         .filter(|line| !line.message.contains("getImageData"))
         .filter(|line| !but.is_some_and(|allowed| line.message.contains(allowed)))
         .collect();
@@ -95,14 +95,14 @@ fn ensure_quiet(browser: &Browser, but: Option<&str>) -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_person_follows_a_run_from_the_empty_list_through_the_death_of_the_server() -> anyhow::Result<()> {
+fn a_user_follows_a_run_from_the_empty_list_through_a_restart_of_the_server() -> anyhow::Result<()> {
     let Some(browser) = Browser::start()? else { return Ok(()) };
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
 
     browser.open(&server.address)?;
     mark(&browser)?;
-    assert!(browser.text("empty")?.contains("paceline run"), "the empty list says what to do");
+    assert!(browser.text("empty")?.contains("paceline run"), "the empty list does not say what to do");
 
     let job = start_job(&server, "straggler", "1000000")?;
     appears_and_opens(&browser)?;
@@ -129,11 +129,11 @@ fn a_person_follows_a_run_from_the_empty_list_through_the_death_of_the_server() 
     assert!(browser.text("no-such-run")?.contains("never-was"));
     browser.open(&format!("{}/nowhere", server.address))?;
     browser.text("not-found")?;
-    // Chromium itself reports the 404 of a page that is not there.
+    // Chromium itself reports the 404 of an unknown page.
     ensure_quiet(&browser, Some("404"))
 }
 
-/// A new run is in the list by itself; one click opens it, and it moves.
+/// Checks that a new run appears in the list, that one click opens it, and that it updates.
 fn appears_and_opens(browser: &Browser) -> anyhow::Result<()> {
     assert!(browser.text("runs-table")?.contains("straggler"));
     browser.click("[data-testid=runs-table] .name a")?;
@@ -145,7 +145,7 @@ fn appears_and_opens(browser: &Browser) -> anyhow::Result<()> {
 
 fn names_the_straggler(browser: &Browser) -> anyhow::Result<()> {
     browser.wait(
-        "a verdict against rank 2",
+        "a verdict on rank 2",
         "return /rank 2/i.test(document.querySelector('[data-testid=verdict]')?.innerText)",
     )?;
     let cause = browser.text("cause")?;
@@ -156,11 +156,12 @@ fn names_the_straggler(browser: &Browser) -> anyhow::Result<()> {
     wait_for_colours(browser, "chart-ledger")
 }
 
-/// The heatmap shows the straggler; a cell is chosen by keys, stands in the address, and outlives a reload.
+/// Checks that the heatmap shows the straggler, and that a cell selected by keys is in the address and survives a
+/// reload.
 fn ranks(browser: &Browser) -> anyhow::Result<()> {
     browser.click("[data-testid=tab-ranks]")?;
     wait_for_colours(browser, "heatmap")?;
-    // Lateness: in the middle of its row the straggler is brighter than any other rank.
+    // Lateness makes the straggler's row brighter than all other rows in the middle of the chart.
     browser.wait(
         "a bright row of rank 2",
         "const canvas = document.querySelector('[data-testid=heatmap]').parentElement.querySelector('canvas.raster');
@@ -184,31 +185,31 @@ fn ranks(browser: &Browser) -> anyhow::Result<()> {
     )?;
     let step = step.as_str().context("the address has no step")?.to_owned();
     let detail = selection(browser, &step)?;
-    assert!(detail.contains("input"), "the ledger of the selection: {detail}");
+    assert!(detail.contains("input"), "the selection has no input time: {detail}");
     browser.reload()?;
-    assert_eq!(selection(browser, &step)?, detail, "a reload shows the same");
-    // So does the visible range.
+    assert_eq!(selection(browser, &step)?, detail, "a reload changed the selection");
+    // The visible range survives a reload too.
     browser.press(canvas, "w")?;
     let zoomed = "const steps = new URLSearchParams(location.search).get('steps'); return steps";
     let visible = browser.wait("the visible steps in the address", zoomed)?;
     browser.reload()?;
     selection(browser, &step)?;
-    assert_eq!(browser.run(zoomed)?, visible, "a reload shows the same steps");
+    assert_eq!(browser.run(zoomed)?, visible, "a reload changed the visible steps");
     let follows = "return document.querySelector('[aria-label=\"Visible steps\"] button').ariaPressed";
-    assert_eq!(browser.run(follows)?, "false", "and does not follow the newest ones");
+    assert_eq!(browser.run(follows)?, "false", "the view follows the newest steps");
     let rows = browser.wait(
-        "a row a rank",
+        "one row per rank",
         "const rows = document.querySelectorAll('[data-testid=ranks-table] tbody th').length; return rows >= 4 && rows",
     )?;
     assert_eq!(rows, 4);
     Ok(())
 }
 
-/// Codes of the WebDriver standard for keys.
+/// The WebDriver standard's codes for keys.
 const RIGHT: &str = "\u{e014}";
 const DOWN: &str = "\u{e015}";
 
-/// The numbers of rank 2 in this step.
+/// Returns the numbers of rank 2 in this step.
 fn selection(browser: &Browser, step: &str) -> anyhow::Result<String> {
     let detail = browser.wait(
         "the numbers of the selection",
@@ -235,14 +236,14 @@ fn buckets(browser: &Browser) -> anyhow::Result<()> {
     assert_eq!(
         browser.run("return document.querySelector('[data-testid=step]').value")?,
         chosen,
-        "the selection stays"
+        "the selection changed"
     );
-    assert_eq!(browser.run(&format!("return {pressed}"))?, "false", "a chosen step is not left by itself");
+    assert_eq!(browser.run(&format!("return {pressed}"))?, "false", "the view left the selected step");
     browser.click("[data-testid=follow]")?;
     browser.wait("the view to follow", &format!("return {pressed} === 'true'"))?;
     let shown = browser.wait("a step", &format!("{step} return step > 0 && step"))?;
-    browser.wait("the newest step to change by itself", &format!("{step} return step > {shown} + 2"))?;
-    // It stands still once asked to, while the run goes on.
+    browser.wait("the newest step to change", &format!("{step} return step > {shown} + 2"))?;
+    // The view stops when asked to, while the run continues.
     browser.click("[data-testid=follow]")?;
     let kept = browser.wait(
         "the step in the address",
@@ -250,11 +251,11 @@ fn buckets(browser: &Browser) -> anyhow::Result<()> {
     )?;
     let kept = kept.as_u64().context("no number")?;
     beyond(browser, kept + 10)?;
-    assert_eq!(browser.run(&format!("{step} return step"))?, kept, "the chosen step stays");
+    assert_eq!(browser.run(&format!("{step} return step"))?, kept, "the view left the selected step");
     Ok(())
 }
 
-/// Paused, nothing moves although the run goes on; resumed, it catches up.
+/// Checks that a paused page does not change while the run continues, and that a resumed page catches up.
 fn pause(browser: &Browser, server: &Server) -> anyhow::Result<()> {
     browser.click("[data-testid=tab-overview]")?;
     connection(browser, "live")?;
@@ -263,33 +264,33 @@ fn pause(browser: &Browser, server: &Server) -> anyhow::Result<()> {
     let frozen = last_step(browser)?;
     let at = "const at = new URLSearchParams(location.search).get('at');";
     let shared = browser.wait("the step in the address", &format!("{at} return at && Number(at)"))?;
-    assert_eq!(shared, frozen, "whoever is sent the address sees the same");
-    wait_until("the run to go on", || {
+    assert_eq!(shared, frozen, "the address does not have the shown step");
+    wait_until("the run to continue", || {
         let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;
         (runs[0]["last_step"].as_u64()? > frozen + 5).then_some(())
     })?;
-    assert_eq!(last_step(browser)?, frozen, "what is paused stands still");
+    assert_eq!(last_step(browser)?, frozen, "a paused page changed");
     browser.click("[data-testid=pause]")?;
     connection(browser, "live")?;
-    browser.wait("the address to be of the newest again", &format!("{at} return at === null"))?;
+    browser.wait("the address to follow the newest step", &format!("{at} return at === null"))?;
     let step = last_step(browser)?;
     beyond(browser, step)
 }
 
-/// The server dies: the page says so and keeps what it shows. It comes back: the page goes on by itself.
+/// Checks that the page reports a stopped server and keeps its contents, and that it continues once the server is back.
 fn survives_the_server(browser: &Browser, server: Server, data: &Path) -> anyhow::Result<Server> {
     let listen = server.listen().to_owned();
     server.kill()?;
     connection(browser, "stale|lost")?;
     assert!(browser.text("stale-notice")?.contains("resumes automatically"));
     let step = last_step(browser)?;
-    assert!(browser.text("verdict")?.contains("ank 2"), "what was known stays on the page");
+    assert!(browser.text("verdict")?.contains("ank 2"), "the verdict disappeared");
     let server = Server::start_at(data, &listen)?;
     connection(browser, "live")?;
     beyond(browser, step + 3)?;
     let notice = "return !document.querySelector('[data-testid=stale-notice]')";
     browser.wait("the notice to go", notice)?;
-    // A dead server refuses connections, which Chromium reports; nothing else.
+    // Chromium reports connections that a stopped server refuses, and nothing else.
     ensure_quiet(browser, Some("WebSocket connection to "))?;
     Ok(server)
 }
@@ -326,20 +327,20 @@ fn small_and_dark(browser: &Browser) -> anyhow::Result<()> {
         .map(drop)
 }
 
-/// A run whose rank is killed ends as failed, and the page says so without being asked.
+/// Kills a rank, and checks that the page shows the run as failed.
 fn a_killed_rank(browser: &Browser, job: &Job) -> anyhow::Result<()> {
     let victim = job.rank_pids()?.get(1).copied().context("there is no rank 1")?;
     kill_process(Pid::from_raw(victim as i32).context("a pid is positive")?, Signal::KILL)?;
     browser
         .wait(
-            "a failed run in the list, and which rank failed",
+            "a failed run in the list with the failed rank",
             "const row = document.querySelector('[data-testid=runs-table] tr:has([data-state=failed])'); \
              return !!row && /Rank 1 was killed by signal 9/.test(row.innerText)",
         )
         .map(drop)
 }
 
-/// It is said to be over, and its figures are those that the report prints.
+/// Checks that the page shows the run as completed, with the figures of the report.
 fn a_completed_run(browser: &Browser, data: &Path) -> anyhow::Result<()> {
     browser.wait(
         "a completed run in the list",
@@ -352,14 +353,14 @@ fn a_completed_run(browser: &Browser, data: &Path) -> anyhow::Result<()> {
     )?;
     assert_eq!(last_step(browser)?, 59);
     let report = report(data, "latest")?;
-    let mean = report["period_ns"].as_f64().context("the report has a step time")?;
+    let mean = report["period_nanos"].as_f64().context("the report has a step time")?;
     let shown = browser.wait(
-        "a step time",
+        "the step time",
         "const text = document.querySelector('[data-testid=step-time]')?.innerText ?? ''; return /[0-9]/.test(text) && text",
     )?;
     let shown = shown.as_str().unwrap_or_default().to_owned();
-    ensure!(shown.ends_with("ms"), "a step of this job takes milliseconds, not {shown:?}");
+    ensure!(shown.ends_with("ms"), "the step time is {shown:?}, but should be in milliseconds");
     let difference = (number(&shown)? * 1e6 - mean).abs() / mean;
-    ensure!(difference < 0.01, "the page says {shown:?}, the report {mean} ns");
+    ensure!(difference < 0.01, "the page shows {shown:?}, but the report has {mean} ns");
     Ok(())
 }

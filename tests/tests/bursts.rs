@@ -1,5 +1,5 @@
-//! Bursts: a server asks, a rank records every kernel of its devices for a moment, and says what came of it. On the
-//! stand-in for a GPU in real time.
+//! Tests of bursts on the fake GPU in real time: a server requests a burst, a rank records every kernel of its device
+//! for a moment, and reports the result.
 
 use std::process::{Command, Stdio};
 
@@ -8,12 +8,12 @@ use paceline_tests::fake_gpu;
 use paceline_tests::programs::{Running, Server, get_json, judged, paceline, program, wait_until};
 use serde_json::Value;
 
-/// Starts a job that knows nothing of Paceline, on a machine with these libraries; the server knows it when this returns.
+/// Starts an unmodified job on a machine with these libraries, and waits until the server has its steps.
 fn start(server: &Server, libraries: &std::path::Path) -> anyhow::Result<Running> {
     start_with(server, libraries, &[])
 }
 
-/// As above, with more variables.
+/// Starts a job like [`start`], with additional environment variables.
 fn start_with(
     server: &Server,
     libraries: &std::path::Path,
@@ -32,14 +32,14 @@ fn start_with(
         .spawn()?;
     let job = Running(child);
     let steps = format!("{}/api/v1/runs", server.address);
-    wait_until("steps to be known", || {
+    wait_until("the first steps", || {
         get_json(&steps).ok()?[0]["last_step"].as_u64().filter(|step| *step > 0)
     })?;
     Ok(job)
 }
 
 #[test]
-fn a_rank_that_is_asked_says_what_its_device_did() -> anyhow::Result<()> {
+fn a_requested_burst_reports_the_device_activity() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     let libraries = fake_gpu::installed_as(&["libcuda.so.1", "libnccl.so.2", "libcupti.so.13"])?;
@@ -50,7 +50,7 @@ fn a_rank_that_is_asked_says_what_its_device_did() -> anyhow::Result<()> {
     let found: Value = serde_json::from_slice(&output.stdout)?;
     let outcome = &found[0]["burst"]["outcome"];
     ensure!(outcome["result"] == "recorded" && found[0]["rank"] == 0, "{found}");
-    // A step is 9 ms of compute; 0.859 ms of collective behind it and 0.230 ms in the open.
+    // A step has 9 ms of compute, 0.859 ms of hidden collectives and 0.230 ms of exposed ones.
     let nanos = |name: &str| outcome[name].as_f64().unwrap_or(f64::NAN);
     let overlap = nanos("hidden_nanos") / nanos("collective_nanos");
     ensure!((0.76..0.82).contains(&overlap), "overlap {overlap}: {outcome}");
@@ -61,8 +61,9 @@ fn a_rank_that_is_asked_says_what_its_device_did() -> anyhow::Result<()> {
         outcome["kernels"].as_array().into_iter().flatten().filter_map(|one| one["name"].as_str()).collect();
     ensure!(kernels == ["spin_ns", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"], "{kernels:?}");
     let longest = outcome["kernels"][0]["longest_nanos"].as_u64();
-    ensure!(longest == Some(6_000_000), "the longest kernel takes 6 ms: {outcome}");
-    // For people; and once more, which a server that remembers the first answer must not mistake for the second.
+    ensure!(longest == Some(6_000_000), "the longest kernel does not take 6 ms: {outcome}");
+    // The second burst prints text for users. A server that remembers the first answer must not mistake it for the
+    // second.
     let output = paceline(&[&burst[..], &["--rank", "0"]].concat())?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(said.starts_with("Rank 0: ") && said.contains("% of it hidden by kernels"), "{said}");
@@ -75,19 +76,20 @@ fn a_rank_that_is_asked_says_what_its_device_did() -> anyhow::Result<()> {
 }
 
 #[test]
-fn one_step_in_so_many_is_recorded_where_the_job_says_so() -> anyhow::Result<()> {
+fn a_job_can_record_every_nth_step() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     let libraries = fake_gpu::installed_as(&["libcuda.so.1", "libnccl.so.2", "libcupti.so.13"])?;
     let _job = start_with(&server, libraries.path(), &[("PACELINE_BURST_EVERY", "50 steps")])?;
     let runs = format!("{}/api/v1/runs", server.address);
     let id = get_json(&runs)?[0]["run"].as_str().unwrap_or_default().to_owned();
-    let burst = wait_until("a burst that nobody asked for", || {
+    let burst = wait_until("a burst without a request", || {
         let newest = get_json(&format!("{runs}/{id}/bursts")).ok()?[0]["burst"].clone();
         newest["outcome"].is_object().then_some(newest)
     })?;
     ensure!(burst["request"] == 0 && burst["outcome"]["result"] == "recorded", "{burst}");
-    // A step takes 9.2 ms and something, of which a tenth more is recorded: both of its kernels, and both collectives.
+    // A step takes slightly more than 9.2 ms. The burst is a tenth longer, and has both kernels and both collectives of
+    // the step.
     let lasted =
         burst["until"].as_i64().zip(burst["from"].as_i64()).map(|(until, from)| (until - from) as f64 / 1e6);
     ensure!(lasted.is_some_and(|lasted| (10.0..200.0).contains(&lasted)), "{lasted:?} ms: {burst}");
@@ -96,7 +98,7 @@ fn one_step_in_so_many_is_recorded_where_the_job_says_so() -> anyhow::Result<()>
 }
 
 #[test]
-fn a_rank_that_cannot_says_why_and_what_makes_no_sense_is_refused() -> anyhow::Result<()> {
+fn a_rank_without_cupti_gives_a_reason_and_invalid_requests_are_refused() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     let libraries = fake_gpu::installed_as(&["libcuda.so.1", "libnccl.so.2"])?;
@@ -105,13 +107,13 @@ fn a_rank_that_cannot_says_why_and_what_makes_no_sense_is_refused() -> anyhow::R
     let output = burst(&[])?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(said.starts_with("Rank 0: nothing recorded: ") && said.contains("CUPTI"), "{said}");
-    // A library that is none costs the job nothing either.
+    // A file that is not a library does not harm the job either.
     std::fs::write(libraries.path().join("libcupti.so.13"), "no library at all")?;
     let said = String::from_utf8_lossy(&burst(&[])?.stdout).into_owned();
     ensure!(said.contains("CUPTI cannot be opened: ") && said.contains("libcupti.so.13"), "{said}");
     let last_step = || get_json(&format!("{}/api/v1/runs", server.address)).ok()?[0]["last_step"].as_u64();
     let before = last_step();
-    wait_until("the job to go on", || (last_step() > before).then_some(()))?;
+    wait_until("the job to continue", || (last_step() > before).then_some(()))?;
     for (more, complaint) in [
         (&["--rank", "7"][..], "the run has no rank 7"),
         (&["no-such-run"], "there is no run"),
@@ -124,33 +126,33 @@ fn a_rank_that_cannot_says_why_and_what_makes_no_sense_is_refused() -> anyhow::R
     let runs = format!("{}/api/v1/runs", server.address);
     let id = get_json(&runs)?[0]["run"].as_str().unwrap_or_default().to_owned();
     let answer = ureq::post(format!("{runs}/{id}/bursts?millis=0")).send_empty();
-    ensure!(matches!(answer, Err(ureq::Error::StatusCode(400))), "a burst takes some time: {answer:?}");
+    ensure!(matches!(answer, Err(ureq::Error::StatusCode(400))), "a burst of 0 ms was accepted: {answer:?}");
     Ok(())
 }
 
-/// Backward of a bucket of `staged_job`, in nanoseconds.
+/// The backward time before each bucket of `staged_job`, in nanoseconds.
 const BACKWARD_NANOS: i64 = 8_000_000;
 
-/// Nanoseconds of the collectives that ran in the time of a burst, by the rows of an export.
+/// The nanoseconds of the collectives that ran during a burst, from the rows of an export.
 #[derive(Debug, Default)]
 struct ByEvents {
     all: i64,
     hidden: i64,
-    /// In which the device waited for the host within a backward, whose second bucket it has later than it could: for
-    /// events that is compute.
+    /// The time in which the device waited for the host within backward, so that its second bucket was late. Events
+    /// count this time as compute.
     gaps: i64,
 }
 
 impl ByEvents {
-    fn of(rows: &str, burst: &Value) -> anyhow::Result<Self> {
-        // The rank's clock is this machine's.
+    fn new(rows: &str, burst: &Value) -> anyhow::Result<Self> {
+        // The rank has the clock of this machine.
         let anchor = agent::clock::anchor();
         let unix = |field: &str| burst[field].as_i64().map(|mono| mono - anchor.mono.0 + anchor.unix.0);
-        let (from, until) = unix("from").zip(unix("until")).context("a burst has times")?;
+        let (from, until) = unix("from").zip(unix("until")).context("the burst has no times")?;
         let mut lines = rows.lines();
         let head: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();
         let column =
-            |name: &str| head.iter().position(|one| *one == name).context("an export has this column");
+            |name: &str| head.iter().position(|one| *one == name).context("the export lacks a column");
         let [step, ready, start, end, hidden] =
             ["step", "ready_unix_ns", "start_unix_ns", "end_unix_ns", "hidden_ns"].map(column);
         let (step, ready, start, end, hidden) = (step?, ready?, start?, end?, hidden?);
@@ -170,7 +172,7 @@ impl ByEvents {
 }
 
 #[test]
-fn of_collectives_that_the_host_carries_a_burst_tells_what_events_tell() -> anyhow::Result<()> {
+fn a_burst_and_events_agree_on_collectives_in_host_memory() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     let libraries = fake_gpu::installed_as(&["libcuda.so.1", "libcupti.so.13"])?;
@@ -184,7 +186,7 @@ fn of_collectives_that_the_host_carries_a_burst_tells_what_events_tell() -> anyh
         .spawn()
         .map(Running)?;
     let runs = format!("{}/api/v1/runs", server.address);
-    wait_until("steps to be known", || {
+    wait_until("the first 50 steps", || {
         get_json(&runs).ok()?[0]["last_step"].as_u64().filter(|step| *step > 50)
     })?;
     let output = paceline(&["burst", "latest", "--server", &server.address, "--millis", "5000", "--json"])?;
@@ -194,12 +196,13 @@ fn of_collectives_that_the_host_carries_a_burst_tells_what_events_tell() -> anyh
     let last = run["last_step"].as_u64().unwrap_or_default();
     let url = format!("{runs}/{}/export?format=csv&steps=0..{last}", run["run"].as_str().unwrap_or_default());
     let rows = ureq::get(url).call()?.body_mut().read_to_string()?;
-    let by_events = ByEvents::of(&rows, &found[0]["burst"])?;
+    let by_events = ByEvents::new(&rows, &found[0]["burst"])?;
     let shares = judged_shares(&output.stdout, &server.address)?;
     drop(job);
     let outcome = &found[0]["burst"]["outcome"];
     let nanos = |name: &str| outcome[name].as_f64().unwrap_or(f64::NAN);
-    // Two buckets' backward and one optimizer a step, each said by the thread that launched it.
+    // A step has the backward of two buckets and one optimizer. The launching thread determines the phase of each
+    // kernel.
     let kernels = outcome["kernels"].as_array().cloned().unwrap_or_default();
     let launched = |name: &str, phase: &str| {
         let of = kernels.iter().find(|kernel| kernel["name"] == name && kernel["phase"] == phase);
@@ -209,24 +212,24 @@ fn of_collectives_that_the_host_carries_a_burst_tells_what_events_tell() -> anyh
     ensure!((1.9..2.1).contains(&(backward / optimizer)), "{outcome}");
     ensure!((0.95..1.05).contains(&(launched("scale", "backward") / backward)), "{outcome}");
     let by_cupti = nanos("hidden_nanos") / nanos("collective_nanos");
-    // For CUPTI nothing is hidden in a gap. How much of each a collective filled is not known.
+    // CUPTI counts nothing as hidden in a gap. The part of each gap that a collective filled is not known.
     let overlap = |hidden: i64| hidden as f64 / by_events.all as f64;
     let (least, most) = (overlap(by_events.hidden - by_events.gaps), overlap(by_events.hidden));
-    ensure!((0.1..0.9).contains(&most), "some is hidden, some is not: {by_events:?}");
+    ensure!((0.1..0.9).contains(&most), "expected partly hidden collectives: {by_events:?}");
     ensure!((least - 0.01..most + 0.01).contains(&by_cupti), "{by_cupti} by CUPTI, {by_events:?}: {outcome}");
-    // A stream that computes is busy in short gaps too.
+    // Short gaps of a computing stream count as busy.
     let busy = nanos("covered_nanos") / nanos("collective_nanos");
     ensure!((by_cupti..most + 0.01).contains(&busy), "{busy}, {by_cupti} by CUPTI, {by_events:?}: {outcome}");
     let [events, with_gaps, strict] = shares;
     ensure!(
         (events - most).abs() < 0.001,
-        "{events}, {most}: the program that judges on a GPU takes the same"
+        "the judging program has {events} by events, expected {most}"
     );
     ensure!((with_gaps - busy).abs() < 0.001 && (strict - by_cupti).abs() < 0.001, "{shares:?}, {outcome}");
     Ok(())
 }
 
-/// What the program that judges these figures on a GPU makes of them: overlap by events, with gaps, and by kernels alone.
+/// Returns the figures of the program that judges bursts on a GPU: overlap by events, with gaps, and by kernels alone.
 fn judged_shares(bursts: &[u8], server: &str) -> anyhow::Result<[f64; 3]> {
     let file = tempfile::NamedTempFile::new()?;
     std::fs::write(file.path(), bursts)?;
@@ -237,7 +240,7 @@ fn judged_shares(bursts: &[u8], server: &str) -> anyhow::Result<[f64; 3]> {
 }
 
 #[test]
-fn without_a_server_the_command_says_how_to_name_one() -> anyhow::Result<()> {
+fn without_a_server_the_command_explains_the_server_option() -> anyhow::Result<()> {
     let output = paceline(&["burst", "--server", "http://127.0.0.1:9"])?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(!output.status.success() && said.contains("--server URL"), "{said}");

@@ -1,11 +1,11 @@
-//! The commands that answer from runs on disk: compare, check, plan, sweep.
+//! Tests of the commands that use runs on disk: compare, check, plan, sweep.
 
 use std::path::Path;
 
 use anyhow::ensure;
 use paceline_tests::programs::{Job, paceline, report};
 
-/// Runs `paceline ARGUMENTS`: exit code, standard output, standard error.
+/// Runs `paceline ARGUMENTS`. Returns the exit code, the standard output and the standard error.
 fn said(arguments: &[&str]) -> anyhow::Result<(i32, String, String)> {
     let output = paceline(arguments)?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -22,10 +22,10 @@ fn train(data: &Path, more: &[&str]) -> anyhow::Result<String> {
 }
 
 #[test]
-fn a_slower_run_is_compared_and_does_not_pass_the_gate() -> anyhow::Result<()> {
+fn a_slower_run_fails_the_check() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let data_text = data.path().to_string_lossy().into_owned();
-    // Three times the step: clear on a busy machine too.
+    // A step takes three times as long, which is clear even on a busy machine.
     let healthy = train(data.path(), &[])?;
     let slow = train(data.path(), &["--slow-rank", "1", "--slow-phase", "input", "--slow-ms", "100"])?;
 
@@ -35,7 +35,7 @@ fn a_slower_run_is_compared_and_does_not_pass_the_gate() -> anyhow::Result<()> {
     assert!(printed.contains("% longer than a step of"), "{printed}");
     assert!(printed.contains("New verdicts:\n  Rank 1 waits for its input"), "{printed}");
 
-    // The baseline of a CI is a file.
+    // The baseline of a CI job is a file.
     let baseline = data.path().join("baseline.json");
     std::fs::write(&baseline, serde_json::to_vec(&report(data.path(), &healthy)?)?)?;
     let baseline = baseline.to_string_lossy();
@@ -53,14 +53,14 @@ fn a_slower_run_is_compared_and_does_not_pass_the_gate() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_gate_that_cannot_tell_says_so() -> anyhow::Result<()> {
+fn a_check_without_usable_input_exits_with_2() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let data_text = data.path().to_string_lossy().into_owned();
     let wrong = data.path().join("wrong.json");
     std::fs::write(&wrong, "{}")?;
     let wrong = wrong.to_string_lossy();
     for (against, complaint) in
-        [(&*wrong, "is not a report of this version"), ("nobody", "there is no run \"nobody\"")]
+        [(&*wrong, "is not a report of this version"), ("unknown", "there is no run \"unknown\"")]
     {
         let (code, _, complained) =
             said(&["check", &wrong, "--against", against, "--max-step-time", "+3%", "--data", &data_text])?;
@@ -69,12 +69,12 @@ fn a_gate_that_cannot_tell_says_so() -> anyhow::Result<()> {
     }
     let (code, _, complained) = said(&["check", "--against", "x.json", "--max-step-time", "fast"])?;
     assert_eq!(code, 2);
-    assert!(complained.contains("+3%"), "the error shows what a limit looks like: {complained}");
+    assert!(complained.contains("+3%"), "the error has no example of a limit: {complained}");
     Ok(())
 }
 
 #[test]
-fn a_plan_has_the_known_days() -> anyhow::Result<()> {
+fn a_plan_matches_known_durations() -> anyhow::Result<()> {
     let known = ["--params", "7e9", "--tokens", "1e12", "--peak", "1e15", "--mfu", "0.4"];
     let (code, printed, _) = said(&[&["plan"], &known[..], &["--ranks", "8,64,256,1024"]].concat())?;
     assert_eq!(code, 0);
@@ -89,7 +89,7 @@ fn a_plan_has_the_known_days() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_sweep_runs_every_cap_and_names_the_best() -> anyhow::Result<()> {
+fn a_sweep_runs_every_cap_and_names_the_best_one() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let (data_text, file) = (data.path().to_string_lossy().into_owned(), data.path().join("sweep.csv"));
     let file_text = file.to_string_lossy();
@@ -102,6 +102,6 @@ fn a_sweep_runs_every_cap_and_names_the_best() -> anyhow::Result<()> {
     assert_eq!(rows[0][..4], ["bucket_cap_mib", "run", "buckets", "seconds_per_step"]);
     assert_eq!((rows.len(), rows[1][0], rows[2][0], rows[2][2]), (3, "0.25", "4", "1"), "{csv}");
     let small: usize = rows[1][2].parse()?;
-    assert!(small > 1, "the cap reached the job: {csv}");
+    assert!(small > 1, "the cap did not reach the job: {csv}");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The reducer by way of nodes, on the stand-in for a GPU: averages, settings, and ranks that fail. Its times are in
-//! `cuda_reducer.rs`.
+//! Tests of two-level reduction over nodes on the fake GPU: averages, settings, and failing ranks. `cuda_reducer.rs`
+//! tests its times.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
@@ -18,16 +18,16 @@ use wire::ids::{Rank, Step};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Sizes that no number of ranks divides, buckets of one parameter and of several.
+/// Lengths that no number of ranks divides. Some buckets have one parameter, others several.
 const LENS: [usize; 6] = [1, 7, 100_003, 5, 3, 50_021];
-/// Samples of each rank, of 8 in all: shares, and sums of small whole numbers times them, are exact.
+/// The samples of each rank, 8 in total. The shares, and their products and sums with small integers, are exact.
 const SAMPLES: [&[u64]; 2] = [&[1, 3, 2, 2], &[1, 1, 2, 1, 2, 1]];
 
 fn value(rank: u32, step: u64, id: usize, index: usize) -> f32 {
     ((index * 7 + id * 3 + rank as usize * 11 + step as usize * 5) % 64) as f32 - 31.0
 }
 
-/// The last step's averages on each rank. One parameter is used by rank 1 alone, one by nobody.
+/// Returns the averages of the last step on each rank. One parameter is used by rank 1 only, and another by no rank.
 fn averages(samples: &[u64], ranks_per_node: Option<u32>) -> anyhow::Result<Vec<Vec<Option<Vec<f32>>>>> {
     ranks(samples.len() as u32, Transport::Nccl, PATIENCE, |mut rig| {
         rig.cuda.ranks_per_node = ranks_per_node;
@@ -38,9 +38,9 @@ fn averages(samples: &[u64], ranks_per_node: Option<u32>) -> anyhow::Result<Vec<
         let mut reducer =
             Reducer::on_device(parameters, rig.control, rig.cuda, options, Instruments::none())?;
         let mut found = Vec::new();
-        // Buckets are laid out anew after the first step.
+        // The bucket layout changes after the first step.
         for step in 0..3 {
-            let share = Share::of(samples[rank as usize], 8);
+            let share = Share::new(samples[rank as usize], 8);
             reducer.begin_step(StepContext { step: Step(step), shadow: false }, share)?;
             let used = (0..LENS.len()).rev().filter(|id| *id != 3 && (*id != 4 || rank == 1));
             for id in used {
@@ -56,7 +56,7 @@ fn averages(samples: &[u64], ranks_per_node: Option<u32>) -> anyhow::Result<Vec<
     })
 }
 
-/// What they are, by definition.
+/// Returns the averages by definition.
 fn expected(samples: &[u64]) -> Vec<Option<Vec<f32>>> {
     let of = |id: usize, index: usize| -> f32 {
         let used = (0..).zip(samples).filter(|(rank, _)| id != 4 || *rank == 1);
@@ -70,7 +70,7 @@ fn expected(samples: &[u64]) -> Vec<Option<Vec<f32>>> {
 }
 
 #[test]
-fn averages_are_those_of_one_collective_whatever_sizes_buckets_have() -> anyhow::Result<()> {
+fn averages_equal_those_of_one_collective_for_all_bucket_sizes() -> anyhow::Result<()> {
     for samples in SAMPLES {
         let size = samples.len() as u32;
         let expected = expected(samples);
@@ -79,7 +79,7 @@ fn averages_are_those_of_one_collective_whatever_sizes_buckets_have() -> anyhow:
                 for (id, (found, expected)) in found.iter().zip(&expected).enumerate() {
                     ensure!(
                         found == expected,
-                        "{size} ranks in nodes of {ranks_per_node:?}: rank {rank} has another average of p{id}"
+                        "{size} ranks in nodes of {ranks_per_node:?}: rank {rank}: wrong average of p{id}"
                     );
                 }
             }
@@ -92,12 +92,12 @@ fn refused(size: u32, of_rank: impl Fn(&mut Rig) + Sync) -> anyhow::Result<Vec<S
     ranks(size, Transport::Nccl, PATIENCE, |mut rig| {
         of_rank(&mut rig);
         let refused = rig.reducer(options(), Instruments::none()).err();
-        Ok(refused.context("it works")?.to_string())
+        Ok(refused.context("no error")?.to_string())
     })
 }
 
 #[test]
-fn nodes_that_do_not_make_up_the_world_are_refused_on_all_ranks() -> anyhow::Result<()> {
+fn nodes_that_do_not_divide_the_world_are_rejected_on_all_ranks() -> anyhow::Result<()> {
     for ranks_per_node in [0, 3, 8] {
         for error in refused(4, |rig| rig.cuda.ranks_per_node = Some(ranks_per_node))? {
             let said = format!("a world of 4 ranks cannot be divided into nodes of {ranks_per_node} ranks");
@@ -108,7 +108,7 @@ fn nodes_that_do_not_make_up_the_world_are_refused_on_all_ranks() -> anyhow::Res
 }
 
 #[test]
-fn ranks_that_do_not_agree_on_nodes_are_told_so() -> anyhow::Result<()> {
+fn ranks_that_disagree_on_nodes_get_an_error() -> anyhow::Result<()> {
     let errors = refused(4, |rig| {
         rig.cuda.ranks_per_node = (rig.control.rank() != Rank(2)).then_some(2);
     })?;
@@ -121,7 +121,7 @@ fn ranks_that_do_not_agree_on_nodes_are_told_so() -> anyhow::Result<()> {
 }
 
 #[test]
-fn an_nccl_that_is_too_old_for_nodes_is_an_error_on_all_ranks() -> anyhow::Result<()> {
+fn an_nccl_too_old_for_nodes_is_an_error_on_all_ranks() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let old = fake_gpu::nccl_before_groups(folder.path())?;
     let errors = refused(4, |rig| {
@@ -137,18 +137,18 @@ fn an_nccl_that_is_too_old_for_nodes_is_an_error_on_all_ranks() -> anyhow::Resul
     Ok(())
 }
 
-/// Takes two steps, then none until the three others have given up.
+/// Runs two steps, then waits until the three other ranks have given up.
 fn leave_after_two_steps(rig: Rig, given_up: &Mutex<Receiver<()>>) -> anyhow::Result<ReduceError> {
     step_until_error(rig, |step| {
         if step == 2 {
             let given_up = given_up.lock().unwrap_or_else(PoisonError::into_inner);
-            (0..3).for_each(|_| given_up.recv_timeout(PATIENCE).expect("the others give up"));
+            (0..3).for_each(|_| given_up.recv_timeout(PATIENCE).expect("the other ranks give up"));
         }
     })
 }
 
 #[test]
-fn a_rank_that_never_arrives_is_named_on_all_other_nodes_and_ranks() -> anyhow::Result<()> {
+fn all_ranks_of_all_nodes_name_a_rank_that_never_arrives() -> anyhow::Result<()> {
     let (tell, told) = channel();
     let told = Mutex::new(told);
     let errors = ranks(4, Transport::Nccl, Duration::from_millis(300), |mut rig| {
@@ -174,8 +174,9 @@ fn a_rank_that_never_arrives_is_named_on_all_other_nodes_and_ranks() -> anyhow::
 }
 
 #[test]
-fn an_error_on_any_of_a_ranks_communicators_ends_all_ranks() -> anyhow::Result<()> {
-    // From the newest: across nodes ranks 1 and 3, ranks 0 and 2; nodes of ranks 2 and 3, of 0 and 1; the world.
+fn an_error_on_any_communicator_of_a_rank_ends_all_ranks() -> anyhow::Result<()> {
+    // Communicators from the newest: across nodes, ranks 1 and 3, then 0 and 2; nodes of ranks 2 and 3, then 0 and 1;
+    // the world.
     for communicator in [1, 3, 4] {
         let (tell, told) = channel();
         let told = Mutex::new(told);
@@ -183,7 +184,7 @@ fn an_error_on_any_of_a_ranks_communicators_ends_all_ranks() -> anyhow::Result<(
             rig.cuda.ranks_per_node = Some(2);
             let rank = rig.control.rank();
             if rank == Rank(3) {
-                // So that all wait for what they have begun.
+                // This rank leaves, so that all others wait for the collectives that they have begun.
                 return leave_after_two_steps(rig, &told);
             }
             let fail = |step| {

@@ -1,5 +1,5 @@
-//! The reducer on CUDA and NCCL, on the stand-in for a GPU: gradients, event times that were worked out by hand, and what
-//! happens when a rank or NCCL fails. Nothing here is a figure of any GPU.
+//! Tests of the reducer with CUDA and NCCL on the fake GPU: gradients, event times that were computed by hand, and
+//! failures of a rank or of NCCL. These figures are not those of a GPU.
 
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -15,33 +15,33 @@ use reducer::cuda::{DeviceTimes, Transport};
 use reducer::{
     CommError, Instruments, Options, ParamId, Parameter, ReduceError, Reducer, Share, UnusedParameters, local,
 };
-use wire::batch::Note;
+use wire::batch::{Instrumentation, Note};
 use wire::device::DeviceSample;
 use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
 use wire::ids::{Rank, RunId, Step};
 
-/// A kernel that scales a gradient into its bucket.
+/// The nanoseconds of the kernel that scales a gradient into its bucket.
 const SCALE: i64 = 2_000;
-/// A float of milliseconds is good to 8 ns up to 131 ms.
+/// The rounding error of two times. A 32-bit float of milliseconds is precise to 8 ns up to 131 ms.
 const ROUNDING: i64 = 16;
 
 fn observe(server: &str, rank: Rank, world_size: u32) -> Agent {
     Agent::start(Config {
         server: server.into(),
         token: None,
-        run: RunId::new("on-a-fake-gpu").expect("a good name"),
+        run: RunId::new("on-a-fake-gpu").expect("the run id is valid"),
         rank,
         local_rank: rank.0,
         world_size,
         job: Job { name: "on-a-fake-gpu".into(), sample_unit: "rows".into(), parameters: 0 },
-        origin: "reducer".into(),
+        instrumentation: Instrumentation::Reducer,
         spool_bytes: 1 << 20,
         shadow_every: 0,
         overhead_budget: 1.0,
     })
 }
 
-/// What one rank recorded.
+/// The records of one rank.
 #[derive(Default)]
 struct Recorded {
     buckets: Vec<BucketRecord>,
@@ -53,14 +53,15 @@ struct Recorded {
 const STEPS: u64 = 3;
 const OPTIMIZER: u64 = 50_000;
 
-/// Steps with three kernels of `backward` nanoseconds and one of the optimizer's; the host is ahead all the time.
+/// Trains with three kernels of `backward` nanoseconds and one kernel of the optimizer per step. The host is ahead of
+/// the device all the time.
 fn train(rig: Rig, server: &str, size: u32, backward: impl Fn(Rank) -> u64) -> anyhow::Result<Vec<f32>> {
     let rank = rig.control.rank();
     let agent = observe(server, rank, size);
     let compute = rig.cuda.compute.clone();
     let gradient: CudaSlice<f32> = compute.clone_htod(&vec![f32::from(rank.0 as u8 + 1); FLOATS])?;
-    let mut reducer = rig.reducer(Options { rebuild: false, ..options() }, Instruments::of(&agent))?;
-    let mut marks = agent.step_marks_by(DeviceTimes::of(&reducer, agent.recorder()));
+    let mut reducer = rig.reducer(Options { rebuild: false, ..options() }, Instruments::new(&agent))?;
+    let mut marks = agent.step_marks_by(DeviceTimes::new(&reducer, agent.recorder()));
     let mut average = Vec::new();
     for step in 0..STEPS {
         let context = marks.begin_step(Step(step));
@@ -72,7 +73,7 @@ fn train(rig: Rig, server: &str, size: u32, backward: impl Fn(Rank) -> u64) -> a
         }
         let reduced = reducer.finish_step()?;
         marks.enter(SpanKind::Optimizer);
-        average = compute.clone_dtoh(&reduced.gradient(ParamId(0)).context("every rank has a gradient")?)?;
+        average = compute.clone_dtoh(&reduced.gradient(ParamId(0)).context("a rank has no gradient")?)?;
         fake_gpu::spin(OPTIMIZER, &compute);
         marks.end_step(1);
     }
@@ -84,7 +85,7 @@ fn train(rig: Rig, server: &str, size: u32, backward: impl Fn(Rank) -> u64) -> a
 fn recorded(collector: &Collector, size: u32) -> Vec<Recorded> {
     let mut all: Vec<Recorded> = (0..size).map(|_| Recorded::default()).collect();
     for batch in collector.batches.try_iter() {
-        assert!(batch.drops.is_empty(), "nothing is lost: {:?}", batch.drops);
+        assert!(batch.drops.is_empty(), "records were lost: {:?}", batch.drops);
         let of_rank = &mut all[batch.rank.0 as usize];
         of_rank.devices.extend(batch.notes.into_iter().filter_map(|note| match note {
             Note::Device(sample) => Some(sample),
@@ -103,10 +104,11 @@ fn recorded(collector: &Collector, size: u32) -> Vec<Recorded> {
 }
 
 fn assert_near(found: i64, expected: i64, what: &str) {
-    assert!((found - expected).abs() <= ROUNDING, "{what}: {found} instead of {expected}");
+    assert!((found - expected).abs() <= ROUNDING, "{what}: found {found}, expected {expected}");
 }
 
-/// What a bucket takes on the stand-in. Behind the gradients of the last one is a float more.
+/// Returns the nanoseconds of a bucket's transfer on the fake GPU. The last bucket has one more float after its
+/// gradients.
 fn transfer(bucket: i64, ranks_per_node: Option<u32>) -> i64 {
     let collective = |floats: i64| 20_000 + 4 * floats / 5;
     let floats = FLOATS as i64 + i64::from(bucket + 1 == i64::from(PARAMETERS));
@@ -117,9 +119,9 @@ fn transfer(bucket: i64, ranks_per_node: Option<u32>) -> i64 {
     within + across + within
 }
 
-/// What each rank's step must be, from its backward kernels' lengths: (ready, start, end) of each bucket, and the end
-/// of the wait, all since the first kernel began. By way of nodes too, a bucket ends everywhere so long after the last
-/// rank of all has begun it.
+/// Computes each rank's step from the lengths of its backward kernels: (ready, start, end) of each bucket and the end
+/// of the wait, relative to the start of the first kernel. A bucket ends on all ranks one transfer after the last rank
+/// has started it, with nodes too.
 fn by_hand(kernels: &[i64], ranks_per_node: Option<u32>) -> Vec<(Vec<[i64; 3]>, i64)> {
     let ready = |kernel: i64, bucket: i64| (bucket + 1) * (kernel + SCALE);
     let mut ends = Vec::new();
@@ -163,12 +165,13 @@ fn check_times(kernels: &[u64], ranks_per_node: Option<u32>) -> anyhow::Result<(
         ensure!(recorded.buckets.len() == STEPS as usize * buckets.len(), "rank {rank} lost buckets");
         ensure!(recorded.steps.len() == STEPS as usize, "rank {rank} lost steps");
         let device =
-            recorded.devices.first().with_context(|| format!("rank {rank} told nothing of its device"))?;
+            recorded.devices.first().with_context(|| format!("rank {rank} did not report its device"))?;
         let bus = if rank % 2 == 0 { "0000:01:00.0" } else { "0000:02:00.0" };
         ensure!(device.device == format!("Fake GPU at {bus}"), "{device:?}");
         let of_step = |step| recorded.buckets.iter().filter(move |record| record.step == Step(step));
-        // The first step: after it the ranks begin apart, by as much as the copy that ends it makes them.
-        let first = of_step(0).next().context("the first bucket")?;
+        // Only the first step is compared. Afterwards the ranks begin their steps at different times, because of the
+        // copy at the end of a step.
+        let first = of_step(0).next().context("there is no first bucket")?;
         let begin = first.ready.0 - buckets[0][0];
         for (record, &[ready, start, end]) in of_step(0).zip(buckets) {
             let what = |time| format!("rank {rank}, {}: {time}", record.bucket);
@@ -184,13 +187,14 @@ fn check_times(kernels: &[u64], ranks_per_node: Option<u32>) -> anyhow::Result<(
             spans.next().with_context(|| format!("rank {rank} has no {kind:?}"))
         };
         let blocked = span(SpanKind::Blocked)?;
-        assert_near(blocked.begin.0 - begin, buckets[2][0], "the wait begins behind the last gradient");
-        assert_near(blocked.end.0 - begin, *wait_end, "it ends with the last collective");
+        assert_near(blocked.begin.0 - begin, buckets[2][0], "the begin of the wait");
+        assert_near(blocked.end.0 - begin, *wait_end, "the end of the wait");
         let optimizer = span(SpanKind::Optimizer)?;
-        // In virtual time the host has waited for the tail, which it then looked at: some microseconds.
+        // In virtual time, the host waited for the last collective and then looked at the result, some microseconds
+        // later.
         let after = optimizer.begin.0 - begin - *wait_end;
         assert!((0..=10_000).contains(&after), "the optimizer begins {after} ns after the wait");
-        // One megabyte is copied out in 5 us and a nanosecond for each ten bytes; a call of the host lies between.
+        // Copying one megabyte to the host takes 5 us plus 1 ns per ten bytes. In between, the host makes one call.
         let copy = 5_000 + 100_000;
         let took = optimizer.end.0 - optimizer.begin.0 - copy - OPTIMIZER.cast_signed();
         assert!((0..=10_000).contains(&took), "the optimizer took {took} ns more than its kernel");
@@ -199,24 +203,25 @@ fn check_times(kernels: &[u64], ranks_per_node: Option<u32>) -> anyhow::Result<(
 }
 
 #[test]
-fn two_ranks_have_the_times_that_were_worked_out_by_hand() -> anyhow::Result<()> {
-    // Rank 1 computes longer: its buckets come 200, 400 and 600 us after those of rank 0.
+fn two_ranks_have_the_times_computed_by_hand() -> anyhow::Result<()> {
+    // Rank 1 computes longer, so its buckets are ready 200, 400 and 600 us after those of rank 0.
     let [fast, slow] = [300_000, 500_000];
     let [(of_fast, _), (of_slow, end)] = &by_hand(&[fast, slow], None)[..] else { unreachable!("two ranks") };
-    assert_eq!(of_fast[1], [604_000, 722_000, 1_224_000], "starts when bucket 0 is done, waits for rank 1");
+    assert_eq!(of_fast[1], [604_000, 722_000, 1_224_000], "starts after bucket 0, waits for rank 1");
     assert_eq!((of_slow[1], *end), ([1_004_000, 1_004_000, 1_224_000], 1_726_000));
     check_times(&[fast.cast_unsigned(), slow.cast_unsigned()], None)
 }
 
 #[test]
-fn four_ranks_too_when_transfers_stick_out_from_behind_the_backward_pass() -> anyhow::Result<()> {
-    // 100 us of backward between buckets hide less than half of 220 us of transfer.
+fn four_ranks_with_exposed_transfers_have_the_times_computed_by_hand() -> anyhow::Result<()> {
+    // The 100 us of backward between buckets hide less than half of the 220 us of a transfer.
     check_times(&[100_000, 90_000, 110_000, 95_000], None)
 }
 
 #[test]
-fn a_bucket_that_goes_by_way_of_nodes_is_one_collective_of_the_records() -> anyhow::Result<()> {
-    // A megabyte in the node, half of it across nodes, a megabyte in the node. The last rank comes 200 us after the first.
+fn a_bucket_reduced_over_nodes_is_recorded_as_one_collective() -> anyhow::Result<()> {
+    // A megabyte within the node, half of it across nodes, a megabyte within the node. The last rank starts 200 us
+    // after the first.
     let kernels = [300_000, 500_000, 400_000, 350_000];
     let expected = by_hand(&kernels, Some(2));
     assert_eq!(expected[0].0[0], [302_000, 302_000, 502_000 + 220_000 + 120_000 + 220_000]);
@@ -235,7 +240,7 @@ fn results_have_the_same_bits_as_on_the_host() -> anyhow::Result<()> {
             let options = Options { unused: UnusedParameters::Find, ..options() };
             let mut reducer = rig.reducer(options, Instruments::none())?;
             let context = agent::StepContext { step: Step(0), shadow: false };
-            // Two micro-batches, the second without one parameter, and one that nobody uses at all.
+            // Two micro-batches, the second without one parameter. A third parameter is never used.
             reducer.begin_accumulated_step(context, Share::even(4), 2)?;
             for id in [1, 0] {
                 reducer.mark_ready(ParamId(id), compute.clone_htod(&values(rank, id))?.as_view())?;
@@ -272,7 +277,7 @@ fn results_have_the_same_bits_as_on_the_host() -> anyhow::Result<()> {
         });
         for (device, host) in on_device.into_iter().zip(on_host) {
             let host = host?;
-            ensure!(device[2].is_none() && host[2].is_none(), "nobody used the third parameter");
+            ensure!(device[2].is_none() && host[2].is_none(), "the unused third parameter has a gradient");
             ensure!(device == host, "{transport:?} differs from the host");
         }
     }
@@ -280,33 +285,33 @@ fn results_have_the_same_bits_as_on_the_host() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_rank_that_never_arrives_is_named_and_the_device_is_let_go() -> anyhow::Result<()> {
+fn a_rank_that_never_arrives_is_named_and_the_device_is_released() -> anyhow::Result<()> {
     let (going, gone) = channel::<()>();
     let (going, gone) = (Mutex::new(Some(going)), Mutex::new(gone));
     let errors = ranks(2, Transport::Nccl, Duration::from_millis(300), |rig| {
         if rig.control.rank() == Rank(0) {
-            // Let go of however this ends.
-            let _going = going.lock().expect("nobody panicked").take();
+            // Dropped in any case, which lets rank 1 continue.
+            let _going = going.lock().expect("no rank has panicked").take();
             return step_until_error(rig, |_| {});
         }
-        // Takes two steps, then nothing until rank 0 has given up.
+        // Runs two steps, then waits until rank 0 has given up.
         step_until_error(rig, |step| {
             if step == 2 {
-                let _gone = gone.lock().expect("nobody panicked").recv();
+                let _gone = gone.lock().expect("no rank has panicked").recv();
             }
         })
     })?;
     let ReduceError::Comm(CommError::TimedOut { absent, .. }) = &errors[0] else {
-        anyhow::bail!("rank 0 says: {}", errors[0])
+        anyhow::bail!("rank 0: {}", errors[0])
     };
     ensure!(absent.len() == 1 && absent[0].rank == Rank(1), "{}", errors[0]);
     ensure!(errors[0].to_string().contains("rank 1 did not arrive"), "{}", errors[0]);
-    ensure!(errors[1] == errors[0], "rank 1 says: {}", errors[1]);
+    ensure!(errors[1] == errors[0], "rank 1: {}", errors[1]);
     Ok(())
 }
 
 #[test]
-fn an_error_that_nccl_finds_by_itself_ends_the_step_on_all_ranks() -> anyhow::Result<()> {
+fn an_asynchronous_error_of_nccl_ends_the_step_on_all_ranks() -> anyhow::Result<()> {
     let errors = ranks(2, Transport::Nccl, Duration::from_secs(20), |rig| {
         let rank = rig.control.rank();
         step_until_error(rig, |step| {
@@ -317,22 +322,22 @@ fn an_error_that_nccl_finds_by_itself_ends_the_step_on_all_ranks() -> anyhow::Re
         })
     })?;
     let said = "NCCL returned 6 (remote process exited or there was a network error)";
-    ensure!(errors[0].to_string().contains(said), "rank 0 says: {}", errors[0]);
+    ensure!(errors[0].to_string().contains(said), "rank 0: {}", errors[0]);
     ensure!(
         matches!(&errors[1], ReduceError::Comm(CommError::RankFailed { rank: Rank(0), reason }) if reason.contains(said)),
-        "rank 1 says: {}",
+        "rank 1: {}",
         errors[1]
     );
     Ok(())
 }
 
 #[test]
-fn a_library_that_is_no_nccl_is_an_error_on_all_ranks() -> anyhow::Result<()> {
+fn a_missing_nccl_library_is_an_error_on_all_ranks() -> anyhow::Result<()> {
     let errors = ranks(2, Transport::Nccl, Duration::from_secs(20), |mut rig| {
         if rig.control.rank() == Rank(1) {
             rig.cuda.nccl = Some("/nowhere/libnccl.so.2".into());
         }
-        Ok(rig.reducer(options(), Instruments::none()).err().context("it works")?.to_string())
+        Ok(rig.reducer(options(), Instruments::none()).err().context("no error")?.to_string())
     })?;
     ensure!(
         errors[1].contains("opening NCCL") && errors[1].contains("/nowhere/libnccl.so.2"),

@@ -1,4 +1,4 @@
-//! What the code for GPUs takes for granted, against NVIDIA's own: the header of several releases of NCCL, and the
+//! Tests of assumptions about NVIDIA's software, against the headers of several releases of NCCL and NVTX and the
 //! assembler for several generations of GPUs.
 
 use anyhow::Context as _;
@@ -7,7 +7,7 @@ use gpu::nccl::communicator;
 use paceline_tests::headers::{self, Headers};
 use paceline_tests::{fetch, nvidia};
 
-/// What nccl.h takes from CUDA's headers.
+/// The definitions that nccl.h needs from CUDA's headers.
 const CUDA_RUNTIME: &str = "
 #pragma once
 #include <stddef.h>
@@ -17,7 +17,7 @@ typedef struct CUstream_st *cudaStream_t;
 ";
 
 #[test]
-fn nccl_has_the_layout_and_the_codes_that_we_use() -> anyhow::Result<()> {
+fn nccl_has_the_assumed_layout_and_codes() -> anyhow::Result<()> {
     for (package, release) in [("nvidia-nccl-cu12", "2.20.5"), ("nvidia-nccl-cu13", "2.28.9")] {
         let Some(wheel) = nvidia::wheel(package, release)? else { return Ok(()) };
         let besides = [
@@ -27,27 +27,27 @@ fn nccl_has_the_layout_and_the_codes_that_we_use() -> anyhow::Result<()> {
         ];
         let folders = vec![wheel.join("nvidia/nccl/include")];
         let nccl = Headers { include: &["nccl.h"], folders, besides: &besides };
-        let assumed = [communicator::assumptions(), doors::calls::assumptions()].concat();
+        let assumed = [communicator::assumptions(), attach::hooks::calls::assumptions()].concat();
         nccl.hold(&format!("NCCL {release}"), &assumed)?;
     }
     Ok(())
 }
 
 #[test]
-fn nvtx_has_the_layout_and_the_numbers_that_we_use() -> anyhow::Result<()> {
+fn nvtx_has_the_assumed_layout_and_numbers() -> anyhow::Result<()> {
     for (package, release) in
         [("nvidia-nvtx-cu12", "12.1.105"), ("nvidia-nvtx-cu12", "12.8.90"), ("nvidia-nvtx", "13.0.85")]
     {
         let Some(wheel) = nvidia::wheel(package, release)? else { return Ok(()) };
         let folders = vec![headers::folder_of(&wheel, "nvtx3/nvToolsExt.h")?];
         let nvtx = Headers { include: &["nvtx3/nvToolsExt.h"], folders, besides: &[] };
-        nvtx.hold(&format!("NVTX of CUDA {release}"), &doors::nvtx::assumptions())?;
+        nvtx.hold(&format!("NVTX of CUDA {release}"), &attach::hooks::nvtx::assumptions())?;
     }
     Ok(())
 }
 
 #[test]
-fn kernels_are_good_for_every_generation_of_gpus_that_cuda_12_has() -> anyhow::Result<()> {
+fn kernels_assemble_for_every_gpu_generation_of_cuda_12() -> anyhow::Result<()> {
     let Some(wheel) = nvidia::wheel("nvidia-cuda-nvcc-cu12", "12.8.93")? else { return Ok(()) };
     let assembler = wheel.join("nvidia/cuda_nvcc/bin/ptxas");
     let folder = tempfile::tempdir()?;

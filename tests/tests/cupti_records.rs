@@ -1,5 +1,5 @@
-//! CUPTI's activity records of several CUDA releases, filled by a C program with NVIDIA's own headers of that release,
-//! and read by ours.
+//! Tests of activity records of several CUDA releases. A C program fills them with NVIDIA's headers of that release,
+//! and our code reads them.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use gpu::cupti::records::{Place, Record, Times};
 use paceline_tests::headers::{self, HOST_DEFINES, Headers};
 use paceline_tests::{fetch, nvidia};
 
-/// (CUPTI's package and version, CUDA's headers' package and version).
+/// The packages and versions of CUPTI and of CUDA's headers.
 const RELEASES: [[&str; 4]; 4] = [
     ["nvidia-cuda-cupti-cu12", "12.1.105", "nvidia-cuda-runtime-cu12", "12.1.105"],
     ["nvidia-cuda-cupti-cu12", "12.8.90", "nvidia-cuda-runtime-cu12", "12.8.90"],
@@ -33,7 +33,7 @@ fn records_of_all_releases_are_read_by_their_common_prefix() -> anyhow::Result<(
 }
 
 #[test]
-fn numbers_of_all_releases_are_those_that_we_use() -> anyhow::Result<()> {
+fn all_releases_have_the_assumed_numbers() -> anyhow::Result<()> {
     for [cupti, version, runtime, runtime_version] in RELEASES {
         let (Some(cupti), Some(runtime)) =
             (nvidia::wheel(cupti, version)?, nvidia::wheel(runtime, runtime_version)?)
@@ -58,7 +58,7 @@ fn numbers_of_all_releases_are_those_that_we_use() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the C program puts into the records.
+/// Returns the values that the C program writes to the records.
 fn expected() -> [Record; 6] {
     let times = Times { start: 0x0102_0304_0506_0708, end: 0x1112_1314_1516_1718 };
     let place = Place { device: 3, context: 4, stream: 5 };
@@ -121,7 +121,7 @@ fn filled(folders: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
     read_all(&fetch::bounded("20", &program, &[])?.stdout)
 }
 
-/// The newest form of a record: `CUpti_ActivityKernel9` and not `CUpti_ActivityKernel8`.
+/// Returns the newest version of a record type, for example `CUpti_ActivityKernel9` instead of `CUpti_ActivityKernel8`.
 fn newest(header: &str, name: &str) -> Option<String> {
     let numbers = header.match_indices(name).filter_map(|(at, _)| {
         let rest = &header[at + name.len()..];
@@ -136,7 +136,7 @@ fn read_all(mut bytes: &[u8]) -> anyhow::Result<Vec<Record>> {
     let mut records = Vec::new();
     while let Some((length, rest)) = bytes.split_first_chunk::<8>() {
         let length = u64::from_le_bytes(*length) as usize;
-        ensure!(rest.len() >= length, "a record is cut off");
+        ensure!(rest.len() >= length, "a record is incomplete");
         let (record, rest) = rest.split_at(length);
         records.push(read(record));
         bytes = rest;
@@ -144,8 +144,8 @@ fn read_all(mut bytes: &[u8]) -> anyhow::Result<Vec<Record>> {
     Ok(records)
 }
 
-#[allow(unsafe_code, reason = "records are read where CUPTI put them")]
+#[allow(unsafe_code, reason = "records are read through a pointer, as from CUPTI")]
 fn read(record: &[u8]) -> Record {
-    // SAFETY: the record is whole, by the headers of its release, and has no name.
+    // SAFETY: the record is complete by the headers of its release, and its name is null.
     unsafe { Record::read(record.as_ptr()) }
 }

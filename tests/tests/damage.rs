@@ -1,5 +1,5 @@
-//! Damage on disk, seen from outside: what is damaged is named, everything else is served, and nothing is refused or
-//! lost without a word.
+//! Tests of damage on disk. Damaged files are named, everything else is served, and nothing is refused or lost
+//! silently.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ use wire::batch::Batch;
 use wire::clock::ServerNanos;
 use wire::ids::{Incarnation, RunId};
 
-/// The answer to a batch: status, and what it says.
+/// Sends a batch. Returns the status and the text of the answer.
 fn post(server: &Server, batch: &Batch) -> anyhow::Result<(u16, String)> {
     let client = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
     let frame = wire::codec::encode(batch)?;
@@ -33,7 +33,7 @@ fn folder(data: &Path, run: &RunId) -> RunFolder {
     Layout::new(data).folder(run)
 }
 
-/// Waits until the logs of a run that ended are segments.
+/// Waits until the logs of a run that has ended are sealed.
 fn wait_until_sealed(data: &Path, run: &RunId) -> anyhow::Result<()> {
     let folder = folder(data, run);
     wait_until("the run to be sealed", || {
@@ -41,9 +41,10 @@ fn wait_until_sealed(data: &Path, run: &RunId) -> anyhow::Result<()> {
     })
 }
 
-/// A server that was killed has left the logs of runs that were over; the next one serves them at once.
+/// Tests a server that was killed with logs of completed runs. The next server serves these runs at once and seals
+/// their logs.
 #[test]
-fn logs_of_an_earlier_server_are_sealed_while_the_next_one_serves() -> anyhow::Result<()> {
+fn logs_of_a_killed_server_are_sealed_while_the_next_server_serves() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let runs: Vec<RunId> = (0..20).map(|run| RunId::new(format!("r{run}"))).collect::<Result<_, _>>()?;
     for run in &runs {
@@ -72,7 +73,7 @@ fn runs(data: &Path) -> anyhow::Result<String> {
 }
 
 #[test]
-fn a_run_whose_server_was_killed_in_the_middle_has_all_its_steps_when_it_ends() -> anyhow::Result<()> {
+fn a_run_has_all_its_steps_although_its_server_was_killed_twice() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let run = RunId::new("r")?;
     for from in [0, 50, 100] {
@@ -104,12 +105,12 @@ fn a_flipped_bit_in_a_log_costs_its_batch_and_is_reported_everywhere() -> anyhow
     let server = Server::start(data.path())?;
     send(&server, [one_step_and_goodbye(&run, 60)])?;
     let is_told =
-        |text: &str| text.contains("damaged at least 1 stored batches") && text.contains("log-000001.plog");
+        |text: &str| text.contains("damaged at least 1 stored batch,") && text.contains("log-000001.plog");
     let live = get_json(&format!("{}/api/v1/runs/r", server.address))?;
     assert!(live["missing"]["stored_batches"].as_str().is_some_and(is_told), "{:#}", live["missing"]);
     let trust =
         ureq::get(format!("{}/parts/runs/r/trust", server.address)).call()?.body_mut().read_to_string()?;
-    assert!(is_told(&trust), "the Health view says {trust}");
+    assert!(is_told(&trust), "the Health view shows {trust}");
     wait_until("the sealing", || folder(data.path(), &run).segment(2).exists().then_some(()))?;
     server.kill()?;
 
@@ -117,11 +118,11 @@ fn a_flipped_bit_in_a_log_costs_its_batch_and_is_reported_everywhere() -> anyhow
     assert_eq!(report["steps"], 58, "{report:#}");
     assert!(report["missing"]["stored_batches"].as_str().is_some_and(is_told), "{report:#}");
     assert!(is_told(&runs(data.path())?));
-    assert!(log.exists(), "a damaged file stays");
+    assert!(log.exists(), "the damaged file was removed");
     Ok(())
 }
 
-/// The runs that a server serves, once it serves any.
+/// Returns the runs of a server, once it serves any.
 fn served(server: &Server) -> anyhow::Result<Vec<String>> {
     let runs = wait_until("the first runs", || {
         let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;
@@ -130,7 +131,7 @@ fn served(server: &Server) -> anyhow::Result<Vec<String>> {
     Ok(runs.iter().filter_map(|run| run["run"].as_str().map(str::to_owned)).collect())
 }
 
-/// A data directory with two runs that have ended; returns a file of the first.
+/// Creates a data directory with two runs that have ended. Returns the path of a file of the first run.
 fn two_runs(data: &Path, file: &str) -> anyhow::Result<PathBuf> {
     let server = Server::start(data)?;
     for run in ["bad", "good"] {
@@ -160,7 +161,7 @@ fn a_run_with_a_damaged_manifest_is_set_aside_by_name_and_its_ranks_are_refused(
 }
 
 #[test]
-fn a_damaged_segment_is_named_and_does_not_keep_a_server_from_starting() -> anyhow::Result<()> {
+fn a_damaged_segment_is_named_and_does_not_prevent_a_server_from_starting() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     flip_in_the_middle(&two_runs(data.path(), "segment-000001/steps.parquet")?)?;
     let listed = runs(data.path())?;
@@ -170,7 +171,8 @@ fn a_damaged_segment_is_named_and_does_not_keep_a_server_from_starting() -> anyh
     Ok(())
 }
 
-/// Two processes that claim to be one rank: the second waits, then is refused; and a restarted one is heard.
+/// Tests two processes that claim to be the same rank: the second is deferred, then refused. A restarted process is
+/// accepted.
 #[test]
 fn a_second_process_of_a_living_rank_is_refused_and_a_restarted_one_is_not() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
@@ -182,7 +184,7 @@ fn a_second_process_of_a_living_rank_is_refused_and_a_restarted_one_is_not() -> 
     let (status, error) = post(&server, &of(5, 0))?;
     assert_eq!(status, 503, "{error}");
     assert!(error.contains("rank 0 of run r is taken"), "{error}");
-    // The first keeps sending for longer than a process may be heard after its end.
+    // The first process sends for longer than the grace period after a process's end.
     let mut seq = 0;
     let refusal = wait_until("a refusal", || {
         seq += 1;
@@ -190,21 +192,21 @@ fn a_second_process_of_a_living_rank_is_refused_and_a_restarted_one_is_not() -> 
         post(&server, &of(5, 0)).ok().filter(|(status, _)| *status == 409)
     })?;
     assert!(refusal.1.contains("two processes claim to be rank 0"), "{}", refusal.1);
-    let missing = wait_until("the report to say so", || {
+    let missing = wait_until("the refusal in the report", || {
         let report = get_json(&format!("{}/api/v1/runs/r", server.address)).ok()?;
         report["missing"]["refused_batches"].as_str().map(str::to_owned)
     })?;
-    assert!(missing.contains("1 batches were refused"), "{missing}");
-    // Now it falls silent. The clock of its successor went back.
-    wait_until("the successor to be heard", || {
+    assert!(missing.contains("1 batch was refused"), "{missing}");
+    // The first process stops. Its successor has an earlier incarnation, as after a clock that was set back.
+    wait_until("the successor to be accepted", || {
         post(&server, &of(5, 1)).ok().filter(|(status, _)| *status == 200)
     })?;
     Ok(())
 }
 
-/// Whoever reads standard error is gone: every log line fails, and no thread ends.
+/// Tests a server whose standard error is closed: every log line fails, but no thread ends.
 #[test]
-fn a_server_whose_standard_error_is_closed_goes_on_sealing() -> anyhow::Result<()> {
+fn a_server_with_closed_standard_error_continues_sealing() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let (reader, writer) = std::io::pipe()?;
     let mut command = Command::new(program("paceline"));
@@ -214,10 +216,10 @@ fn a_server_whose_standard_error_is_closed_goes_on_sealing() -> anyhow::Result<(
     for run in ["first", "second"] {
         let run = RunId::new(run)?;
         send(&server, [one_step(&run, 0), one_step_and_goodbye(&run, 1)])?;
-        // The sealer says of each that it is sealed.
+        // The sealer logs a line for each run.
         wait_until_sealed(data.path(), &run)?;
     }
-    let ready = ureq::get(format!("{}/readyz", server.address)).call().context("it is ready")?;
+    let ready = ureq::get(format!("{}/readyz", server.address)).call().context("the server is not ready")?;
     assert_eq!(ready.status(), 200);
     Ok(())
 }

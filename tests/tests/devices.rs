@@ -1,4 +1,4 @@
-//! What devices say of themselves: as evidence, over the API, and to Prometheus.
+//! Tests of device samples: as evidence, over the API, in Prometheus, and on the dashboard.
 
 use anyhow::{Context as _, ensure};
 use paceline_tests::browser::Browser;
@@ -12,7 +12,7 @@ use wire::views::{Cause, Culprit};
 
 const SLOW: usize = 2;
 
-/// A rank that computes 10 ms longer, and whose device says `reasons` and has this clock, in megahertz.
+/// Simulates a rank that computes 10 ms longer and whose device reports `reasons` and this clock in megahertz.
 fn simulated(seed: u64, reasons: u64, clock: u64) -> Simulation {
     let plan =
         Plan { late: 80_000_000, ..Plan::small(seed).with_fault(SLOW, FaultKind::Compute, 10_000_000) };
@@ -20,10 +20,11 @@ fn simulated(seed: u64, reasons: u64, clock: u64) -> Simulation {
 }
 
 #[test]
-fn slow_compute_is_a_lowered_clock_only_where_the_device_says_so() -> anyhow::Result<()> {
+fn slow_compute_is_a_clock_throttle_only_with_a_lower_clock_and_a_reason() -> anyhow::Result<()> {
     for (reasons, clock, cause) in [
         (throttle::THERMAL, 1_350, Cause::ClockThrottle),
-        // Lower without a reason, as between kernels; a reason without being lower, as at everybody's power limit.
+        // A lower clock without a reason occurs between kernels. A reason without a lower clock occurs at the power
+        // limit.
         (0, 1_350, Cause::Compute),
         (throttle::POWER_CAP, 1_965, Cause::Compute),
     ] {
@@ -41,7 +42,7 @@ fn slow_compute_is_a_lowered_clock_only_where_the_device_says_so() -> anyhow::Re
 }
 
 #[test]
-fn a_clock_is_as_uncertain_as_its_device() -> anyhow::Result<()> {
+fn the_error_of_the_device_clock_adds_to_the_error_bound() -> anyhow::Result<()> {
     let bounds = |device: Option<u64>| -> anyhow::Result<Vec<u64>> {
         let mut simulation = simulated(1, 0, 1_980);
         let notes = simulation.batches.iter_mut().flat_map(|received| &mut received.batch.notes);
@@ -51,7 +52,7 @@ fn a_clock_is_as_uncertain_as_its_device() -> anyhow::Result<()> {
             }
         }
         let report = simulation.received().report(usize::MAX, simulation.end());
-        report.clocks.iter().map(|clock| clock.bound_ns.context("every clock is known")).collect()
+        report.clocks.iter().map(|clock| clock.bound_nanos.context("a clock is unknown")).collect()
     };
     let (hosts, devices) = (bounds(None)?, bounds(Some(50_000))?);
     ensure!(hosts.len() == 4 && devices == hosts.iter().map(|bound| bound + 50_000).collect::<Vec<_>>());
@@ -59,13 +60,13 @@ fn a_clock_is_as_uncertain_as_its_device() -> anyhow::Result<()> {
 }
 
 #[test]
-fn the_api_and_prometheus_have_the_newest_look() -> anyhow::Result<()> {
+fn the_api_and_prometheus_have_the_newest_sample() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     let mut feed = Feed::new(simulated(1, throttle::THERMAL, 1_350));
-    // The job goes on: what is over has no gauges.
+    // The job must not end, because completed runs have no gauges.
     feed.send_all_but(1, &server.address)?;
-    // What was taken in is shown some milliseconds later.
+    // Accepted batches are visible some milliseconds later.
     let url = format!("{}/api/v1/runs/{}/devices", server.address, feed.run);
     let devices = wait_until("the run with its devices", || {
         get_json(&url).ok()?.as_array().filter(|devices| devices.len() == 4).cloned()
@@ -89,12 +90,12 @@ fn the_api_and_prometheus_have_the_newest_look() -> anyhow::Result<()> {
     ] {
         ensure!(metrics.contains(&line), "no {line} in:\n{metrics}");
     }
-    ensure!(!metrics.contains("paceline_device_temperature_celsius{"), "what no device said has no series");
+    ensure!(!metrics.contains("paceline_device_temperature_celsius{"), "an unreported figure has a series");
     Ok(())
 }
 
 #[test]
-fn a_verdict_of_slow_compute_asks_the_rank_and_another_one_what_their_devices_do() -> anyhow::Result<()> {
+fn a_verdict_of_slow_compute_requests_bursts_from_the_rank_and_from_a_healthy_one() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     let simulation = simulated(3, 0, 1_980);
@@ -103,11 +104,11 @@ fn a_verdict_of_slow_compute_asks_the_rank_and_another_one_what_their_devices_do
     feed.send_all_but(1, &server.address)?;
     let mut beat = |rank: usize, notes: Vec<Note>| beats.send(rank, notes, &server.address);
     let asked = wait_until("the slow rank to be asked", || beat(SLOW, Vec::new()).ok()?)?;
-    ensure!(beat(0, Vec::new())? == Some(asked), "rank 0 is asked the same, to compare with");
-    ensure!(beat(1, Vec::new())?.is_none(), "rank 1 has no part in it");
+    ensure!(beat(0, Vec::new())? == Some(asked), "rank 0 is not asked for the same burst");
+    ensure!(beat(1, Vec::new())?.is_none(), "rank 1 is asked as well");
     beat(SLOW, vec![devices::burst(asked, "gemm", 12_000_000)])?;
     beat(0, vec![devices::burst(asked, "gemm", 10_000_000)])?;
-    ensure!(beat(SLOW, Vec::new())?.is_none(), "who has answered is asked no more");
+    ensure!(beat(SLOW, Vec::new())?.is_none(), "a rank that has answered is asked again");
     let url = format!("{}/api/v1/runs/{}", server.address, feed.run);
     let said = wait_until("the evidence", || {
         let report = get_json(&url).ok()?;
@@ -125,18 +126,18 @@ fn a_verdict_of_slow_compute_asks_the_rank_and_another_one_what_their_devices_do
     Ok(())
 }
 
-/// What the Devices view of the page says, once it says this.
+/// Waits until the Devices view matches `pattern`, and returns its text.
 fn shows(browser: &Browser, testid: &str, pattern: &str) -> anyhow::Result<String> {
     let script = format!(
         "const text = document.querySelector('[data-testid={testid}]')?.innerText ?? '';
          return /{pattern}/.test(text) && [text]"
     );
-    let text = browser.wait(&format!("{testid} to say {pattern}"), &script)?;
+    let text = browser.wait(&format!("{testid} to show {pattern}"), &script)?;
     Ok(text[0].as_str().unwrap_or_default().to_owned())
 }
 
 #[test]
-fn the_page_shows_devices_and_asks_for_bursts() -> anyhow::Result<()> {
+fn the_page_shows_devices_and_requests_bursts() -> anyhow::Result<()> {
     let Some(browser) = Browser::start()? else { return Ok(()) };
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
@@ -151,12 +152,12 @@ fn the_page_shows_devices_and_asks_for_bursts() -> anyhow::Result<()> {
         told.contains("1350 of 1980 MHz") && told.contains("temperature") && told.contains("97 %"),
         "{told}"
     );
-    ensure!(!told.contains("NVLink"), "what no device tells of has no column: {told}");
+    ensure!(!told.contains("NVLink"), "an unreported figure has a column: {told}");
     shows(&browser, "bursts", "None yet")?;
     browser.click("[data-testid=bursts] button")?;
     shows(&browser, "bursts", "not answered yet: rank 0, 1, 2, 3")?;
-    let asked = beats.send(0, Vec::new(), &server.address)?.context("rank 0 is asked with its next batch")?;
-    // Names come from whoever started the job.
+    let asked = beats.send(0, Vec::new(), &server.address)?.context("rank 0 is not asked")?;
+    // Kernel names come from the user's job and may contain markup.
     let kernel = "gemm<float, 4>(<img src=x onerror='window.harmed = true'>)";
     beats.send(0, vec![devices::burst(asked, kernel, 12_000_000)], &server.address)?;
     let told = shows(&browser, "bursts", "80.0 %")?;
@@ -167,12 +168,12 @@ fn the_page_shows_devices_and_asks_for_bursts() -> anyhow::Result<()> {
         browser.run("return [window.mark === true, window.harmed === undefined]")?
             == serde_json::json!([true, true])
     );
-    // The list stays unfolded, however often it is written anew.
+    // The list stays unfolded when it is updated.
     beats.send(1, vec![devices::burst(asked, "other", 9_000_000)], &server.address)?;
     shows(&browser, "bursts", "60.0 %[^]*gemm<float, 4>[^]*1.20 s")?;
     let complaints: Vec<_> = browser.console()?.into_iter().filter(|line| line.level == "SEVERE").collect();
     ensure!(complaints.is_empty(), "the console complains: {complaints:#?}");
-    // Without a server there is nothing to ask; and a form that is sent just then does not lead away from the page.
+    // Without a server there is no button. A form that is submitted just then does not leave the page.
     server.kill()?;
     browser.text("stale-notice")?;
     let button = "return getComputedStyle(document.querySelector('[data-testid=bursts] button')).visibility";
@@ -189,7 +190,7 @@ fn the_page_shows_devices_and_asks_for_bursts() -> anyhow::Result<()> {
 }
 
 #[test]
-fn where_no_rank_tells_of_a_device_the_page_says_what_it_takes() -> anyhow::Result<()> {
+fn without_reported_devices_the_page_refers_to_the_doctor() -> anyhow::Result<()> {
     let Some(browser) = Browser::start()? else { return Ok(()) };
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;

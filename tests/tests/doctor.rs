@@ -1,5 +1,5 @@
-//! `paceline doctor` on machines that lack this or that: every part that is missing has a reason, typed for programs
-//! and in a sentence for people. Nothing here needs a GPU.
+//! Tests of `paceline doctor` on machines that lack something: every missing part has a reason, typed for programs and
+//! in a sentence for users. None of the tests needs a GPU.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -10,7 +10,7 @@ use paceline_tests::programs::program;
 use paceline_tests::{fetch, nvidia};
 use serde_json::Value;
 
-/// What it says in an environment of `variables` alone.
+/// Runs doctor in an environment of only `variables`, and returns its output.
 fn doctor(variables: &[(&str, &OsStr)], arguments: &[&str]) -> anyhow::Result<String> {
     let nowhere = tempfile::tempdir()?;
     let output = Command::new(program("paceline"))
@@ -34,7 +34,7 @@ fn sentence(part: &Value) -> &str {
 }
 
 #[test]
-fn with_no_library_at_all_each_part_says_where_it_was_looked_for() -> anyhow::Result<()> {
+fn without_libraries_each_part_names_what_was_searched() -> anyhow::Result<()> {
     let found = found(&[])?;
     if found["driver"]["status"] == "present" || found["driver"]["problem"] != "not_found" {
         fetch::skip("doctor without a driver", "this machine has one");
@@ -46,14 +46,14 @@ fn with_no_library_at_all_each_part_says_where_it_was_looked_for() -> anyhow::Re
     }
     assert_eq!(found["nvml"]["reason"], "not_found", "{found}");
     assert!(sentence(&found["nccl"]).contains("libnccl.so.2"), "{found}");
-    assert!(sentence(&found["nccl"]).contains("PACELINE_NCCL"), "it says how to mend it: {found}");
+    assert!(sentence(&found["nccl"]).contains("PACELINE_NCCL"), "the sentence has no fix: {found}");
     let text = doctor(&[], &[])?;
     assert!(text.contains("driver    missing: the NVIDIA driver (libcuda) is not on this machine"), "{text}");
     Ok(())
 }
 
 #[test]
-fn the_drivers_own_library_without_a_device_is_told_from_no_library() -> anyhow::Result<()> {
+fn a_driver_library_without_a_device_is_distinguished_from_a_missing_library() -> anyhow::Result<()> {
     let Some(driver) = nvidia::driver()? else { return Ok(()) };
     let found = found(&[("LD_LIBRARY_PATH", driver.as_os_str())])?;
     if found["driver"]["status"] == "present" {
@@ -67,7 +67,7 @@ fn the_drivers_own_library_without_a_device_is_told_from_no_library() -> anyhow:
 }
 
 #[test]
-fn a_library_that_is_named_and_broken_is_not_passed_over() -> anyhow::Result<()> {
+fn a_broken_library_that_is_named_is_reported() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let garbage = folder.path().join("libnccl.so.2");
     std::fs::write(&garbage, "no library")?;
@@ -81,7 +81,7 @@ fn a_library_that_is_named_and_broken_is_not_passed_over() -> anyhow::Result<()>
 }
 
 #[test]
-fn cupti_is_found_where_pip_puts_it_and_its_clock_is_the_hosts() -> anyhow::Result<()> {
+fn cupti_is_found_in_python_packages_and_has_the_hosts_clock() -> anyhow::Result<()> {
     let Some(driver) = nvidia::driver()? else { return Ok(()) };
     for (package, version) in [("nvidia-cuda-cupti-cu12", "12.8.90"), ("nvidia-cuda-cupti", "13.3.75")] {
         let Some(wheel) = nvidia::wheel(package, version)? else { return Ok(()) };
@@ -90,14 +90,14 @@ fn cupti_is_found_where_pip_puts_it_and_its_clock_is_the_hosts() -> anyhow::Resu
         assert_eq!(found["cupti"]["status"], "present", "{found}");
         assert_eq!(found["cupti"]["origin"], "python_packages", "{found}");
         assert_eq!(found["cupti"]["is_realtime"], true, "{found}");
-        let path = found["cupti"]["path"].as_str().context("a path")?;
+        let path = found["cupti"]["path"].as_str().context("no path")?;
         assert!(Path::new(path).starts_with(&wheel), "{found}");
     }
     Ok(())
 }
 
 #[test]
-fn an_environment_that_is_only_first_on_the_path_is_looked_into() -> anyhow::Result<()> {
+fn the_python_environment_that_is_first_on_the_path_is_searched() -> anyhow::Result<()> {
     let Some(wheel) = nvidia::wheel("nvidia-nccl-cu13", "2.28.9")? else { return Ok(()) };
     let environment = tempfile::tempdir()?;
     let (programs, python) = (environment.path().join("bin"), environment.path().join("lib/python3.12"));
@@ -107,13 +107,13 @@ fn an_environment_that_is_only_first_on_the_path_is_looked_into() -> anyhow::Res
     std::os::unix::fs::symlink(&wheel, python.join("site-packages"))?;
     let found = found(&[("PATH", programs.as_os_str())])?;
     assert_eq!(found["nccl"]["origin"], "python_packages", "{found}");
-    let path = found["nccl"]["path"].as_str().context("a path")?;
-    assert!(Path::new(path).starts_with(&wheel), "the environment links to it: {found}");
+    let path = found["nccl"]["path"].as_str().context("no path")?;
+    assert!(Path::new(path).starts_with(&wheel), "not the library that the environment links to: {found}");
     Ok(())
 }
 
 #[test]
-fn cupti_without_a_driver_says_what_it_needs() -> anyhow::Result<()> {
+fn cupti_without_a_driver_needs_the_driver() -> anyhow::Result<()> {
     let Some(wheel) = nvidia::wheel("nvidia-cuda-cupti", "13.3.75")? else { return Ok(()) };
     let found = found(&[("PYTHONPATH", wheel.as_os_str())])?;
     if found["driver"]["problem"] != "not_found" {
@@ -125,7 +125,7 @@ fn cupti_without_a_driver_says_what_it_needs() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_release_of_nccl_says_what_its_profiler_interface_tells() -> anyhow::Result<()> {
+fn the_profiler_interface_depends_on_the_release_of_nccl() -> anyhow::Result<()> {
     let releases = [
         ("nvidia-nccl-cu12", "2.20.5", Value::Null, false),
         ("nvidia-nccl-cu13", "2.28.9", Value::from(5), true),
@@ -150,9 +150,9 @@ fn a_release_of_nccl_says_what_its_profiler_interface_tells() -> anyhow::Result<
 }
 
 #[test]
-fn who_already_observes_is_named() -> anyhow::Result<()> {
+fn a_tool_that_already_observes_is_named() -> anyhow::Result<()> {
     let injected = found(&[("NVTX_INJECTION64_PATH", OsStr::new("/opt/nsight/libToolsInjection64.so"))])?;
-    let holders = injected["holders"].as_array().context("a list")?;
+    let holders = injected["holders"].as_array().context("no list")?;
     let named =
         |holder: &Value| holder["what"].as_str().unwrap_or_default().contains("libToolsInjection64.so");
     assert!(holders.iter().any(named), "{injected}");

@@ -1,7 +1,8 @@
-//! Exports as other programs read them: HolisticTraceAnalysis finds the overlap that the report has, tables agree
-//! with the analysis, steps that left memory are still there, and what cannot be is refused in a sentence.
+//! Tests of exports as other programs read them. HolisticTraceAnalysis finds the same overlap as the report, tables
+//! agree with the analysis, steps that are no longer in memory are exported, and invalid requests are refused with a
+//! sentence.
 
-#![allow(clippy::print_stdout, reason = "what was compared is shown with --nocapture")]
+#![allow(clippy::print_stdout, reason = "compared figures are shown with --nocapture")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +16,7 @@ use paceline_tests::simulator::{FaultKind, Plan, Simulation};
 use paceline_tests::stored::store;
 use wire::ids::{RunId, Step};
 
-/// Runs `paceline export` and returns what it prints.
+/// Runs `paceline export` and returns its output.
 fn export(data: &Path, run: &str, more: &[&str]) -> anyhow::Result<String> {
     let data = data.to_string_lossy();
     let output = paceline(&[&["export", run, "--data", &data], more].concat())?;
@@ -23,12 +24,12 @@ fn export(data: &Path, run: &str, more: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// What it prints when it fails.
+/// Runs `paceline export`, which must fail, and returns its error.
 fn refused(data: &Path, run: &str, more: &[&str]) -> String {
-    export(data, run, more).expect_err("it must be refused").to_string()
+    export(data, run, more).expect_err("the export must be refused").to_string()
 }
 
-/// Hidden and whole time of collectives of each rank, over steps that were recorded, as the analysis has them.
+/// Returns the hidden share of each rank's collectives over the recorded steps, from the analysis.
 fn overlaps(run: &Run, steps: (u64, u64)) -> BTreeMap<u32, f64> {
     let mut sums: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     let analysed = run.newest_steps(usize::MAX);
@@ -41,7 +42,7 @@ fn overlaps(run: &Run, steps: (u64, u64)) -> BTreeMap<u32, f64> {
     sums.into_iter().map(|(rank, (hidden, comm))| (rank, hidden as f64 / comm as f64)).collect()
 }
 
-/// HTA's figure of every rank is ours, to a tenth of a point.
+/// Checks that HTA's figure of every rank agrees with ours to a tenth of a percentage point.
 fn check_overlap(data: &Path, id: &RunId, steps: (u64, u64)) -> anyhow::Result<()> {
     let run = replay::run(&Layout::new(data), id)?.expect("the run was stored");
     let ours = overlaps(&run, steps);
@@ -57,8 +58,9 @@ fn check_overlap(data: &Path, id: &RunId, steps: (u64, u64)) -> anyhow::Result<(
         let error = (ours - theirs[rank]).abs();
         assert!(error <= 0.001, "{id} rank {rank}: ours {ours}, HTA {}", theirs[rank]);
     }
-    // A rank that is last in every bucket may hide all of it; if all ranks did, nothing would be shown.
-    assert!(ours.values().any(|ours| (0.01..=0.99).contains(ours)), "{id}: {ours:?} shows nothing");
+    // A rank that is last in every bucket may hide all communication. If all ranks did, the comparison would mean
+    // nothing.
+    assert!(ours.values().any(|ours| (0.01..=0.99).contains(ours)), "{id}: {ours:?} are trivial");
     Ok(())
 }
 
@@ -82,13 +84,13 @@ fn holistic_trace_analysis_finds_the_same_overlap_on_every_rank() -> anyhow::Res
     check_overlap(data.path(), &id, (2, 79))
 }
 
-/// Columns of a table as text, by name.
+/// Returns the columns with these names of a CSV table.
 fn columns(path: &Path, names: &[&str]) -> anyhow::Result<Vec<Vec<i64>>> {
     let text = std::fs::read_to_string(path)?;
     let mut lines = text.lines();
     let header: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();
     let at: Vec<usize> =
-        names.iter().map(|name| header.iter().position(|n| n == name).expect("it is there")).collect();
+        names.iter().map(|name| header.iter().position(|n| n == name).expect("the column exists")).collect();
     let row = |line: &str| {
         let values: Vec<&str> = line.split(',').collect();
         at.iter().map(|&at| Ok(values[at].parse()?)).collect()
@@ -97,7 +99,7 @@ fn columns(path: &Path, names: &[&str]) -> anyhow::Result<Vec<Vec<i64>>> {
 }
 
 #[test]
-fn a_table_sums_to_what_the_analysis_found() -> anyhow::Result<()> {
+fn the_sums_of_a_table_agree_with_the_analysis() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let simulation = Simulation::run(&Plan::small(3));
     store(data.path(), &simulation.batches)?;
@@ -106,7 +108,7 @@ fn a_table_sums_to_what_the_analysis_found() -> anyhow::Result<()> {
     export(data.path(), "latest", &["--format", "csv", "--steps", "10..19", "-o", &path_text])?;
     let names = ["step", "rank", "start_unix_ns", "end_unix_ns", "transfer_ns", "hidden_ns", "exposed_ns"];
     let rows = columns(&path, &names)?;
-    assert_eq!(rows.len(), 10 * 4 * 4, "ten steps of four ranks and four buckets");
+    assert_eq!(rows.len(), 10 * 4 * 4, "the table does not have ten steps of four ranks and four buckets");
     let run = simulation.received();
     for (rank, ours) in overlaps(&run, (10, 19)) {
         let of_rank = || rows.iter().filter(|row| row[1] == i64::from(rank));
@@ -116,7 +118,7 @@ fn a_table_sums_to_what_the_analysis_found() -> anyhow::Result<()> {
     }
     for row in &rows {
         let (duration, parts) = (row[3] - row[2], row[5] + row[6]);
-        // Drift stretches an aligned duration by parts in a million.
+        // Clock drift changes an aligned duration by parts per million.
         assert!((duration - parts).abs() <= 2 + duration / 10_000 && row[4] <= duration + 2, "{row:?}");
     }
     Ok(())
@@ -129,7 +131,7 @@ fn steps_that_left_memory_are_exported_from_disk() -> anyhow::Result<()> {
     let simulation = Simulation::run(&plan);
     assert!(
         simulation.received().between(Step(0), Step(4), usize::MAX, None).placed.is_empty(),
-        "a run that fits shows nothing"
+        "the run is too small to leave memory"
     );
     store(data.path(), &simulation.batches)?;
     let path = data.path().join("old.csv");
@@ -142,7 +144,7 @@ fn steps_that_left_memory_are_exported_from_disk() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_file_is_what_its_name_says_and_a_refusal_leaves_none() -> anyhow::Result<()> {
+fn the_file_name_determines_compression_and_a_refusal_leaves_no_file() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     store(data.path(), &Simulation::run(&Plan::small(4)).batches)?;
     let at = |name: &str| data.path().join(name);
@@ -159,7 +161,7 @@ fn a_file_is_what_its_name_says_and_a_refusal_leaves_none() -> anyhow::Result<()
     assert!(refused(data.path(), "latest", &["--steps", "900..999", "-o", &none]).contains("newest is 99"));
     assert!(refused(data.path(), "latest", &["--steps", "9..3", "-o", &none]).contains("write A..B"));
     assert!(refused(data.path(), "latest", &["--rank", "4", "-o", &none]).contains("its ranks are 0 to 3"));
-    assert!(refused(data.path(), "nobody", &["-o", &none]).contains("there is no run \"nobody\""));
+    assert!(refused(data.path(), "unknown", &["-o", &none]).contains("there is no run \"unknown\""));
     let said = refused(data.path(), "latest", &["--format", "pdf", "-o", &none]);
     assert!(["perfetto", "chrome", "parquet", "csv"].iter().all(|format| said.contains(format)), "{said}");
     assert!(!at("none").exists());
@@ -187,7 +189,7 @@ fn a_report_is_written_in_every_format_and_read_back_from_json() -> anyhow::Resu
         assert!(output.status.success() && output.stdout.is_empty(), "{format}");
     }
     assert_eq!(std::fs::read_to_string(&html)?, report("latest", "html")?);
-    assert_eq!(report(&json.to_string_lossy(), "text")?, text, "a report that was kept says the same");
+    assert_eq!(report(&json.to_string_lossy(), "text")?, text, "a stored report differs");
     assert!(report("latest", "markdown")?.starts_with("# simulated (simulated-6)"));
     let alias = paceline(&["report", "--json", "--data", &data_text])?;
     assert_eq!(String::from_utf8(alias.stdout)?, report("latest", "json")?);
@@ -195,7 +197,7 @@ fn a_report_is_written_in_every_format_and_read_back_from_json() -> anyhow::Resu
 }
 
 #[test]
-fn the_api_exports_the_same_and_refuses_in_sentences() -> anyhow::Result<()> {
+fn the_api_exports_the_same_rows_and_refuses_with_a_sentence() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let simulation = Simulation::run(&Plan::small(5));
     let id = &simulation.batches[0].batch.run;
@@ -213,12 +215,12 @@ fn the_api_exports_the_same_and_refuses_in_sentences() -> anyhow::Result<()> {
             String::from_utf8_lossy(&answer.body_mut().read_to_vec()?).into_owned(),
         ))
     };
-    // A server that has just begun knows its runs a moment later.
+    // A new server knows its runs after a moment.
     let (status, text) = wait_until("the run to be known", || {
         get(id.as_str(), "format=csv&steps=10..19").ok().filter(|(_, text)| !text.contains("there is no run"))
     })?;
     assert_eq!(status, 200, "{text}");
-    // Clocks are better known by now, so absolute times differ; which rows there are does not.
+    // The clocks are known more precisely by now, so absolute times differ, but the rows are the same.
     let keys = |text: &str| -> Vec<String> {
         text.lines().map(|line| line.split(',').take(5).collect::<Vec<_>>().join(",")).collect()
     };
@@ -235,7 +237,7 @@ fn the_api_exports_the_same_and_refuses_in_sentences() -> anyhow::Result<()> {
         (id.as_str(), "steps=0..9999", 413, "at most 5000"),
         (id.as_str(), "steps=500..600", 404, "its newest is 99"),
         (id.as_str(), "rank=4", 404, "no rank 4"),
-        ("nobody", "", 404, "there is no run"),
+        ("unknown", "", 404, "there is no run"),
     ] {
         let (got, body) = get(run, query)?;
         assert!(got == status && body.contains(words), "{run} {query}: {got} {body}");

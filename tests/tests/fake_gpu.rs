@@ -1,6 +1,6 @@
-//! The stand-in for a GPU: that its times are the ones that can be worked out by hand, and that what looks for a GPU finds
-//! it. Nothing here is a figure of any GPU.
-#![allow(unsafe_code, reason = "it calls the stand-in as CUDA and NCCL are called")]
+//! Tests of the fake GPU: its times agree with those computed by hand, and programs that look for a GPU find it. These
+//! figures are not those of a GPU.
+#![allow(unsafe_code, reason = "the fake GPU has a C interface like CUDA and NCCL")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::path::Path;
@@ -18,7 +18,7 @@ use wire::device::{DeviceFigure, throttle};
 
 type Handle = *mut c_void;
 
-/// A function of CUDA's or NCCL's, called with these arguments; its result must be 0 unless it is asked for.
+/// Calls a function of CUDA or NCCL, which must return 0.
 macro_rules! call {
     ($name:ident($($argument:expr => $type:ty),*)) => {{
         let result = answer!($name($($argument => $type),*));
@@ -32,7 +32,7 @@ macro_rules! answer {
         unsafe {
             let function = library()
                 .get::<unsafe extern "C" fn($($type),*) -> c_int>(stringify!($name).as_bytes())
-                .expect("the stand-in has it");
+                .expect("the fake GPU has the function");
             function($($argument),*)
         }
     }};
@@ -75,7 +75,7 @@ fn launch(kernel: &std::ffi::CStr, argument: u64, stream: Handle) {
     ));
 }
 
-/// Nanoseconds between two events, as exactly as a float of milliseconds has them.
+/// Returns the nanoseconds between two events, to the precision of a 32-bit float of milliseconds.
 fn elapsed(from: Handle, to: Handle) -> i64 {
     let mut millis = f32::NAN;
     call!(cuEventElapsedTime(&raw mut millis => *mut f32, from => Handle, to => Handle));
@@ -83,7 +83,7 @@ fn elapsed(from: Handle, to: Handle) -> i64 {
 }
 
 #[test]
-fn streams_run_side_by_side_and_wait_for_events() {
+fn streams_run_concurrently_and_wait_for_events() {
     let (compute, comm) = (stream(), stream());
     let begin = record(compute);
     launch(c"spin_ns", 1_000_000, compute);
@@ -96,14 +96,14 @@ fn streams_run_side_by_side_and_wait_for_events() {
     // The first kernel is launched one call (a microsecond) after the first event is recorded.
     assert_eq!(elapsed(begin, ready), 1_001_000);
     assert_eq!(elapsed(ready, reduced), 500_000);
-    assert_eq!(elapsed(reduced, done), 1_500_000, "the second kernel began where the first ended");
+    assert_eq!(elapsed(reduced, done), 1_500_000, "the second kernel did not begin at the end of the first");
     let mut stamp = 0_u64;
     launch(c"stamp", (&raw mut stamp).addr() as u64, comm);
-    assert_eq!(stamp, 7_000_000_000 + 2_000 + 1_500_000, "the GPU's clock, at the end of the other stream");
+    assert_eq!(stamp, 7_000_000_000 + 2_000 + 1_500_000, "the GPU's clock at the end of the other stream");
 }
 
 #[test]
-fn a_device_keeps_memory_that_is_given_back_once_it_is_told_to() -> anyhow::Result<()> {
+fn a_device_retains_freed_memory_once_it_is_told_to() -> anyhow::Result<()> {
     library();
     let kept = || {
         let (mut kept, release_threshold) = (0_u64, 4);
@@ -113,27 +113,27 @@ fn a_device_keeps_memory_that_is_given_back_once_it_is_told_to() -> anyhow::Resu
         kept
     };
     let device = gpu::device::Device::open(1)?;
-    assert_eq!(kept(), 0, "as CUDA has it");
+    assert_eq!(kept(), 0, "the default of CUDA is 0");
     device.keep_memory()?;
     assert_eq!(kept(), u64::MAX);
     Ok(())
 }
 
 const FLOATS: usize = 1 << 18;
-/// 20 us and a nanosecond for each five bytes.
+/// The nanoseconds of an all-reduce: 20 us plus 1 ns per five bytes.
 const ALL_REDUCE: i64 = 20_000 + (4 * FLOATS as i64) / 5;
 
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct UniqueId([u8; 128]);
 
-/// Joins a communicator and waits until all have.
+/// Joins a communicator and waits until all ranks have joined.
 fn join(id: UniqueId, rank: c_int) -> Handle {
     let communicator = made(|communicator| {
         let joined = answer!(ncclCommInitRankConfig(
             communicator => *mut Handle, 2 => c_int, id => UniqueId, rank => c_int, ptr::null_mut() => Handle
         ));
-        assert_eq!(joined, 7, "in progress: it does not block");
+        assert_eq!(joined, 7, "joining must return \"in progress\" without blocking");
     });
     while async_error(communicator) == 7 {
         std::thread::yield_now();
@@ -171,7 +171,7 @@ fn device_floats(values: &[f32], stream: Handle) -> u64 {
 }
 
 #[test]
-fn a_collective_ends_for_all_when_the_last_has_come() {
+fn a_collective_ends_for_all_ranks_after_the_last_one_starts() {
     let id = unique_id();
     let rank = move |rank: c_int| {
         let (communicator, stream) = (join(id, rank), stream());
@@ -190,11 +190,11 @@ fn a_collective_ends_for_all_when_the_last_has_come() {
     let [first, last] = [0, 1].map(|number| std::thread::spawn(move || rank(number)));
     let (first, last) = (first.join().expect("rank 0"), last.join().expect("rank 1"));
     assert_eq!(last, ALL_REDUCE);
-    assert!((first - ALL_REDUCE - 2_000_000).abs() <= 1, "a float of milliseconds: {first}");
+    assert!((first - ALL_REDUCE - 2_000_000).abs() <= 1, "rank 0 took {first} ns");
 }
 
 #[test]
-fn a_rank_that_never_comes_is_waited_for_until_someone_gives_up() {
+fn a_collective_waits_for_a_missing_rank_until_it_is_aborted() {
     let id = unique_id();
     let other = std::thread::spawn(move || join(id, 1).addr());
     let (communicator, stream) = (join(id, 0), stream());
@@ -205,21 +205,21 @@ fn a_rank_that_never_comes_is_waited_for_until_someone_gives_up() {
     let is_done = || answer!(cuEventQuery(end => Handle));
     assert_eq!(is_done(), 600, "CUDA_ERROR_NOT_READY");
     assert_eq!(async_error(communicator), 0);
-    // SAFETY: the stand-in's own switch.
+    // SAFETY: the type is that of the fake GPU's declaration.
     let fail = unsafe { library().get::<unsafe extern "C" fn(Handle, c_int, c_int)>(b"fakegpu_nccl_fail") };
-    // SAFETY: as above.
-    unsafe { fail.expect("the switch")(communicator, 0, 6) };
+    // SAFETY: the communicator exists and has a rank 0.
+    unsafe { fail.expect("the function exists")(communicator, 0, 6) };
     assert_eq!(async_error(communicator), 6, "ncclRemoteError");
     call!(ncclCommAbort(communicator => Handle));
     assert_eq!(is_done(), 0);
 }
 
-/// Another tool, which wants its records when it asks for them.
+/// Acts as another tool that is subscribed to CUPTI. Its records must not be flushed without its request.
 fn taken_by_another_tool(library: &Path) {
     type Requested = extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
     type Completed = extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
     extern "C" fn requested(_buffer: *mut *mut u8, _size: *mut usize, _most: *mut usize) {
-        panic!("its records were flushed");
+        panic!("the records of the other tool were flushed");
     }
     extern "C" fn completed(
         _context: *mut c_void,
@@ -240,14 +240,14 @@ fn taken_by_another_tool(library: &Path) {
 }
 
 #[test]
-fn a_burst_records_every_kernel_and_copy_and_yields_to_another_tool() -> anyhow::Result<()> {
+fn a_burst_records_every_kernel_and_copy_and_yields_to_other_tools() -> anyhow::Result<()> {
     let library = paceline_tests::fake_gpu::path();
     let stream = stream();
     taken_by_another_tool(&library);
     let burst = Burst::start(Some(&library))?;
-    ensure!(matches!(Burst::start(Some(&library)), Err(NoBurst::UnderWay)), "one at a time");
+    ensure!(matches!(Burst::start(Some(&library)), Err(NoBurst::UnderWay)), "two bursts ran at a time");
     launch(c"spin_ns", 3_000, stream);
-    // More records than one buffer holds.
+    // More records than one buffer can hold.
     (0..10_000).for_each(|_| launch(c"spin_ns", 5, stream));
     device_floats(&[1.0; 1_000], stream);
     let Recorded { records, dropped, foreign_buffers, is_realtime } = burst.finish()?;
@@ -272,13 +272,13 @@ fn a_burst_records_every_kernel_and_copy_and_yields_to_another_tool() -> anyhow:
     let of_stream = |record: &&Record| matches!(record, Record::Kernel { place, .. } if place.stream as usize == stream.addr());
     ensure!(
         !quiet.records.iter().any(|record| of_stream(&record)),
-        "nothing is recorded between bursts, and nothing is left of one that was not finished"
+        "kernels between bursts, or of an unfinished burst, were recorded"
     );
     Ok(())
 }
 
 #[test]
-fn a_device_is_looked_at_as_long_as_somebody_wants_it() -> anyhow::Result<()> {
+fn a_device_is_sampled_until_the_watch_is_dropped() -> anyhow::Result<()> {
     let (sender, looks) = std::sync::mpsc::channel();
     let wanted = Wanted {
         pci_bus_id: "0000:02:00.0".into(),
@@ -301,10 +301,10 @@ fn a_device_is_looked_at_as_long_as_somebody_wants_it() -> anyhow::Result<()> {
         (DeviceFigure::XidErrors, 1),
         (DeviceFigure::LastXid, 79),
     ];
-    // What the stand-in has no function for is left out, as on a device that cannot tell it.
-    ensure!(sample.figures.into_iter().eq(expected), "other figures");
+    // Figures without a function in the fake GPU are absent, as on a device that does not support them.
+    ensure!(sample.figures.into_iter().eq(expected), "the figures differ");
     drop(watch);
-    ensure!(looks.iter().count() <= 1, "it ends when it is dropped");
+    ensure!(looks.iter().count() <= 1, "the watch does not end when it is dropped");
     let elsewhere = Wanted { pci_bus_id: "0000:03:00.0".into(), ..wanted };
     let (sender, looks) = std::sync::mpsc::channel();
     drop(Watch::start(elsewhere, move |sample| sender.send(sample).is_ok()));
@@ -313,7 +313,7 @@ fn a_device_is_looked_at_as_long_as_somebody_wants_it() -> anyhow::Result<()> {
 }
 
 #[test]
-fn doctor_finds_its_devices_and_its_nccl() -> anyhow::Result<()> {
+fn doctor_finds_the_fake_devices_and_nccl() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     for name in ["libcuda.so.1", "libnccl.so.2"] {
         std::os::unix::fs::symlink(program("libfakegpu.so"), folder.path().join(name))?;

@@ -51,12 +51,12 @@ fn an_nccl_without_a_profiler_interface_is_timed_by_events_around_its_calls() ->
         let bytes = number(&report, &format!("/buckets/{at}/bytes"));
         ensure!(bytes == 4.0 * floats, "bucket {at}: {bytes} bytes");
         // One rank waits for nobody. Floats of milliseconds since the last anchor lose some ten nanoseconds.
-        let found = number(&report, &format!("/buckets/{at}/transfer_ns/median"));
+        let found = number(&report, &format!("/buckets/{at}/transfer_nanos/median"));
         let true_nanos = collective_nanos(floats);
         ensure!((found - true_nanos).abs() < 200.0, "bucket {at}: {found} of {true_nanos}");
     }
     // 9 ms of backward, and the second bucket behind it.
-    let step = number(&report, "/local_step_time_ns/median") / 1e6;
+    let step = number(&report, "/local_step_time_nanos/median") / 1e6;
     ensure!((9.2..11.5).contains(&step), "a step of {step} ms");
     ensure!(report["steps"].as_u64() > Some(100), "{} steps", report["steps"]);
     Ok(())
@@ -67,7 +67,7 @@ fn what_is_called_in_a_group_has_the_time_of_the_group() -> anyhow::Result<()> {
     let (report, _) = observed("22403", &["--grouped"])?;
     let both = collective_nanos(f64::from(1 << 20)) + collective_nanos(f64::from(1 << 18));
     for at in 0..2 {
-        let found = number(&report, &format!("/buckets/{at}/transfer_ns/median"));
+        let found = number(&report, &format!("/buckets/{at}/transfer_nanos/median"));
         ensure!((found - both).abs() < 200.0, "bucket {at}: {found} of {both}: {}", report["buckets"]);
     }
     Ok(())
@@ -84,7 +84,7 @@ fn what_a_stage_of_a_pipeline_sends_and_receives_is_timed_too() -> anyhow::Resul
         let found = buckets.iter().find(is_it);
         Ok(number(
             found.ok_or_else(|| anyhow::anyhow!("no {function} of {floats}: {report}"))?,
-            "/transfer_ns/median",
+            "/transfer_nanos/median",
         ))
     };
     // The other stage is there before, so that what is sent takes what it takes.
@@ -97,7 +97,7 @@ fn what_a_stage_of_a_pipeline_sends_and_receives_is_timed_too() -> anyhow::Resul
     let found = of("all_reduce", received)?;
     ensure!((least - 200.0..least + 100_000.0).contains(&found), "{found} of {least}");
     // 6 ms of compute, and the wait is none.
-    let computed = number(&report, "/ledger/0/backward_ns") / number(&report, "/steps") / 1e6;
+    let computed = number(&report, "/ledger/0/backward_nanos") / number(&report, "/steps") / 1e6;
     ensure!((5.9..7.0).contains(&computed), "{computed} ms of compute: {}", report["ledger"]);
     Ok(())
 }

@@ -120,7 +120,7 @@ fn a_shard_of_the_sum_has_the_time_that_was_worked_out_by_hand() -> anyhow::Resu
 
 #[test]
 fn a_split_waits_for_all_ranks_and_can_be_left() -> anyhow::Result<()> {
-    let (first, second) = (Meeting::of(2), Meeting::of(2));
+    let (first, second) = (Meeting::new(2), Meeting::new(2));
     ranks(2, |rank| {
         if rank.number == 1 {
             first.wait()?;
@@ -144,7 +144,7 @@ fn a_split_waits_for_all_ranks_and_can_be_left() -> anyhow::Result<()> {
 
 #[test]
 fn communicators_whose_collectives_wait_for_each_other_are_given_up_together() -> anyhow::Result<()> {
-    let given_up = Meeting::of(2);
+    let given_up = Meeting::new(2);
     ranks(2, |rank| {
         let group = rank.group(Some(0), rank.number)?.context("every rank has a color")?;
         if rank.number == 1 {

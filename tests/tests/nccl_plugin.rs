@@ -38,7 +38,7 @@ fn millis(report: &Value, path: &str) -> f64 {
 fn is_late(rank: u32, report: &Value) -> anyhow::Result<()> {
     let verdict = &report["verdicts"][0];
     ensure!(verdict["culprit"]["rank"] == rank && verdict["cause"] == "compute", "{}", report["verdicts"]);
-    let cost = millis(verdict, "/cost_ns_per_step");
+    let cost = millis(verdict, "/cost_nanos_per_step");
     ensure!((7.0..13.0).contains(&cost), "10 ms were planted, found {cost}");
     let error = report["what_if"]["simulation_error"].as_f64().unwrap_or(f64::NAN);
     ensure!(error < 0.05, "a step can be replayed: {}", report["what_if"]);
@@ -53,7 +53,7 @@ fn every_version_of_the_interface_gives_steps_and_buckets() -> anyhow::Result<()
         let steps = report["steps"].as_u64().unwrap_or_default();
         // A second passes before it is sure of what a step is.
         ensure!((60..150).contains(&steps), "interface {interface}: {steps} steps: {report}");
-        let step = millis(&report, "/local_step_time_ns/median");
+        let step = millis(&report, "/local_step_time_nanos/median");
         ensure!((23.0..60.0).contains(&step), "interface {interface}: a step of {step} ms");
         // Before 2.26 NCCL says when collectives are enqueued and nothing of when they run: no figure rests on that.
         let buckets = report["buckets"].as_array().map_or(0, Vec::len);
@@ -103,7 +103,7 @@ fn groups_are_told_apart_and_a_late_rank_holds_up_its_own_first() -> anyhow::Res
     // 10 ms in two halves, each of which its neighbour waits for; the other pair waits with the gradients.
     let [late, other] = [0, 1].map(|at| &groups[1]["worst"][at]);
     ensure!(late["first"] == 2 && late["latest"][0] == 3, "{groups}");
-    let wait = |member: &Value| millis(member, "/cost/wait_ns");
+    let wait = |member: &Value| millis(member, "/cost/wait_nanos");
     ensure!((3.5..7.0).contains(&wait(late)) && wait(other) < 2.0, "{groups}");
     // A pair's waits are no compute of its neighbour's: what is left of each rank's own time names one rank.
     is_late(3, &report)?;
@@ -315,7 +315,7 @@ fn what_costs_more_than_it_may_is_sampled_and_the_slow_rank_is_named_all_the_sam
     ensure!(steps >= 50 && left_out.is_some_and(|count: u64| count >= 100), "{steps}: {found:#}");
     let verdict = &found["verdicts"][0];
     ensure!(verdict["culprit"] == serde_json::json!({ "rank": 1 }), "{found:#}");
-    let cost = verdict["cost_ns_per_step"].as_f64().unwrap_or(f64::NAN) / 1e6;
+    let cost = verdict["cost_nanos_per_step"].as_f64().unwrap_or(f64::NAN) / 1e6;
     ensure!((7.0..13.0).contains(&cost), "10 ms were planted, {cost} found: {verdict:#}");
     Ok(())
 }

@@ -59,7 +59,7 @@ fn calls_of_the_real_nccl_and_the_jobs_own_ranges_become_steps() -> anyhow::Resu
         ensure!(printed.contains("if the job marks them with NVTX ranges"), "{printed}");
         let steps = report["steps"].as_f64().unwrap_or_default();
         ensure!(steps > 50.0, "NCCL {release}: {report}\n{printed}");
-        let step = report["local_step_time_ns"]["median"].as_f64().unwrap_or_default() / 1e6;
+        let step = report["local_step_time_nanos"]["median"].as_f64().unwrap_or_default() / 1e6;
         ensure!((20.0..40.0).contains(&step), "NCCL {release}: a step of {step} ms");
         ensure!(sizes == [4 << 16, 4 << 18, 4 << 14], "NCCL {release}: {sizes:?}");
         // When collectives ran is known to nobody, so that nothing is said of it.
@@ -68,7 +68,7 @@ fn calls_of_the_real_nccl_and_the_jobs_own_ranges_become_steps() -> anyhow::Resu
         ensure!(report["overlap_ratio"].is_null() && report["what_if"].is_null(), "{report}");
         for rank in 0..2 {
             let ledger = &report["ledger"][rank];
-            let input = ledger["input_ns"].as_f64().unwrap_or_default() / steps / 1e6;
+            let input = ledger["input_nanos"].as_f64().unwrap_or_default() / steps / 1e6;
             ensure!((5.0..9.0).contains(&input), "NCCL {release}: {input} ms of input: {ledger}");
         }
     }

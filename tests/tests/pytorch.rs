@@ -102,7 +102,7 @@ fn a_plain_ddp_script_is_observed_with_no_line_changed_and_computes_the_same() -
     let verdicts = report["verdicts"].as_array().into_iter().flatten();
     let slow: Vec<&Value> = verdicts.filter(|verdict| verdict["culprit"] != "all").collect();
     let [slow] = slow[..] else { anyhow::bail!("one rank is slow: {report:#}") };
-    let cost = slow["cost_ns_per_step"].as_f64().unwrap_or(f64::NAN) / 1e6;
+    let cost = slow["cost_nanos_per_step"].as_f64().unwrap_or(f64::NAN) / 1e6;
     ensure!(slow["culprit"] == json!({ "rank": 1 }), "{slow:#}");
     ensure!((30.0..90.0).contains(&cost), "60 ms were planted, {cost} ms found: {slow:#}");
     Ok(())
@@ -122,14 +122,14 @@ fn a_slow_loader_is_named_within_sixty_steps_and_the_budget() -> anyhow::Result<
     let slow: Vec<&Value> = verdicts.filter(|verdict| verdict["culprit"] != "all").collect();
     let [slow] = slow[..] else { anyhow::bail!("one rank is slow: {report:#}") };
     ensure!(slow["culprit"] == json!({ "rank": 1 }) && slow["cause"] == "input", "{slow:#}");
-    let cost = slow["cost_ns_per_step"].as_f64().unwrap_or(f64::NAN) / 1e6;
+    let cost = slow["cost_nanos_per_step"].as_f64().unwrap_or(f64::NAN) / 1e6;
     ensure!((18.0..60.0).contains(&cost), "36 ms were planted, {cost} ms found: {slow:#}");
     Ok(())
 }
 
 /// Runs Python with what `attach` puts before its modules, and this library.
 fn python(code: &str, library: &Path, folders: &[&Path]) -> anyhow::Result<Output> {
-    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../doors/python");
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../attach/python");
     let path = std::env::join_paths([&*ours].into_iter().chain(folders.iter().copied()))?;
     let output = Command::new("timeout")
         .args(["-k", "5", JOB_SECONDS])
@@ -149,7 +149,7 @@ fn python_program() -> PathBuf {
 fn the_jobs_own_sitecustomize_is_run_and_the_job_sees_none_of_ours() -> anyhow::Result<()> {
     let own = tempfile::tempdir()?;
     std::fs::write(own.path().join("sitecustomize.py"), "OWN = True\nprint('the own one')\n")?;
-    let code = "import sitecustomize, sys; print(sitecustomize.OWN, sum('doors' in p for p in sys.path))";
+    let code = "import sitecustomize, sys; print(sitecustomize.OWN, sum('attach/python' in p for p in sys.path))";
     let output = python(code, Path::new("/dev/null"), &[own.path()])?;
     let (said, complaints) = said(&output);
     ensure!(said == "the own one\nTrue 0\n" && complaints.is_empty(), "{said}{complaints}");

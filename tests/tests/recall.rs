@@ -36,7 +36,7 @@ impl Stage {
         let first = &simulation.batches[0].batch;
         let (run, now) = (first.run.clone(), ServerClock::start().now());
         let mut runs = Collection::default();
-        runs.add(Replayed::of(Run::new(run.clone(), first.world_size, now).keeping(1), now));
+        runs.add(Replayed::new(Run::new(run.clone(), first.world_size, now).keeping(1), now));
         let app = app(data.path(), runs, Some(Layout::new(data.path())))?;
         let stage = Self { router: router(app.clone()), app, run, data };
         for received in &simulation.batches {

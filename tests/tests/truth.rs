@@ -37,7 +37,7 @@ fn planted_faults_are_found_with_rank_cause_and_cost() {
             assert_eq!(first.culprit, Some(Culprit::Rank(rank as u32)), "seed {seed} {kind:?}: {first:?}");
             assert_eq!(first.cause, cause_of(kind), "seed {seed} {kind:?}: {first:?}");
             let (found, truth) =
-                (first.lost_ns() as f64 / report.steps as f64, simulation.cost_nanos_per_step);
+                (first.lost_nanos() as f64 / report.steps as f64, simulation.cost_nanos_per_step);
             assert!((found - truth).abs() < 0.1 * truth, "seed {seed} {kind:?}: found {found}, true {truth}");
         }
     }
@@ -74,7 +74,7 @@ fn a_fault_of_some_steps_is_charged_for_those() {
         let report = report(&simulation);
         let first = report.verdicts.first().unwrap_or_else(|| panic!("seed {seed}: no verdict"));
         assert_eq!(first.culprit, Some(Culprit::Rank(1)), "seed {seed}: {first:?}");
-        let (found, truth) = (first.lost_ns() as f64 / report.steps as f64, simulation.cost_nanos_per_step);
+        let (found, truth) = (first.lost_nanos() as f64 / report.steps as f64, simulation.cost_nanos_per_step);
         assert!((found - truth).abs() < 0.2 * truth, "seed {seed}: found {found}, true {truth}");
     }
 }
@@ -187,7 +187,7 @@ fn thousands_of_ranks_are_one_run() {
         assert_eq!(report.ranks as usize, ranks);
         let first = report.verdicts.first().unwrap_or_else(|| panic!("{ranks} ranks: no verdict"));
         assert_eq!(first.culprit, Some(Culprit::Rank(ranks as u32 - 7)), "{first:?}");
-        let (found, truth) = (first.lost_ns() as f64 / report.steps as f64, simulation.cost_nanos_per_step);
+        let (found, truth) = (first.lost_nanos() as f64 / report.steps as f64, simulation.cost_nanos_per_step);
         assert!((found - truth).abs() < 0.2 * truth, "{ranks} ranks: found {found}, true {truth}");
     }
 }

@@ -29,7 +29,7 @@ fn check_fault(rank: u32, phase: &str) -> anyhow::Result<()> {
     let [found] = against_ranks[..] else { panic!("one rank is slow: {report:#}") };
     assert_eq!(found["culprit"], json!({ "rank": rank }), "{report:#}");
     assert_eq!(found["cause"], phase, "{report:#}");
-    let cost = found["cost_ns_per_step"].as_f64().unwrap_or(0.0) / 1e6;
+    let cost = found["cost_nanos_per_step"].as_f64().unwrap_or(0.0) / 1e6;
     assert!((15.0..=60.0).contains(&cost), "planted 30 ms, found {cost} ms: {report:#}");
     check_ledger(&report);
     Ok(())
@@ -42,16 +42,16 @@ fn check_ledger(report: &Value) {
     for rank in ledger {
         let part = |name: &str| rank[name].as_u64().unwrap_or_else(|| panic!("{name} is missing: {rank}"));
         let parts = [
-            "input_ns",
-            "h2d_ns",
-            "forward_ns",
-            "backward_ns",
-            "exposed_wait_ns",
-            "exposed_transfer_ns",
-            "optimizer_ns",
-            "other_ns",
+            "input_nanos",
+            "h2d_nanos",
+            "forward_nanos",
+            "backward_nanos",
+            "exposed_wait_nanos",
+            "exposed_transfer_nanos",
+            "optimizer_nanos",
+            "other_nanos",
         ];
-        assert_eq!(parts.map(part).iter().sum::<u64>(), part("step_ns"), "{rank}");
+        assert_eq!(parts.map(part).iter().sum::<u64>(), part("step_nanos"), "{rank}");
     }
 }
 
@@ -112,7 +112,7 @@ fn a_healthy_job_has_no_verdict_against_a_rank_and_little_other() -> anyhow::Res
     assert!(verdicts.iter().all(|verdict| verdict["culprit"].get("rank").is_none()), "{report:#}");
     check_ledger(&report);
     for rank in report["ledger"].as_array().expect("one object a rank") {
-        let share = rank["other_ns"].as_f64().unwrap_or(1.0) / rank["step_ns"].as_f64().unwrap_or(1.0);
+        let share = rank["other_nanos"].as_f64().unwrap_or(1.0) / rank["step_nanos"].as_f64().unwrap_or(1.0);
         assert!(share < 0.1, "other is {share} of the step: {report:#}");
     }
     assert_eq!(report["ranks"], 4);

@@ -59,7 +59,7 @@ fn ranks_that_are_slow_together_are_named_together() {
         let first = first(seed, &report);
         assert_eq!(first.culprit, Some(Culprit::Ranks(vec![2, 5])), "seed {seed}: {first:?}");
         assert_eq!(first.cause, Cause::Compute, "seed {seed}: {first:?}");
-        close(seed, first.lost_ns() as f64 / report.steps as f64, simulation.cost_nanos_per_step, 0.1);
+        close(seed, first.lost_nanos() as f64 / report.steps as f64, simulation.cost_nanos_per_step, 0.1);
     }
 }
 
@@ -75,7 +75,7 @@ fn a_fail_slow_is_dated() {
         assert!(onset.verified, "seed {seed}: {onset:?}");
         assert!(onset.step.abs_diff(170) <= 1, "seed {seed}: {onset:?}");
         assert!((onset.earliest..=onset.latest).contains(&170), "seed {seed}: {onset:?}");
-        close(seed, onset.after_ns - onset.before_ns, 8e6, 0.1);
+        close(seed, onset.after_nanos - onset.before_nanos, 8e6, 0.1);
         let (from, to) = first.steps;
         assert!(from.abs_diff(170) <= 3 && to == 299, "seed {seed}: {from} to {to}");
     }
