@@ -1,4 +1,5 @@
-//! The server's door: hostile bytes, wrong hosts, and what Prometheus reads.
+//! Tests of the server's defenses: malformed batches, unknown hosts and missing tokens; and that Prometheus accepts the
+//! metrics.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -23,15 +24,15 @@ fn post(body: Vec<u8>) -> Request<Body> {
         .expect("a valid request")
 }
 
-/// A valid frame's plain bytes, spoilt and framed again, so that the fuzz reaches behind the compression.
+/// Frames plain bytes as a batch, so that damaged bytes reach the code after decompression.
 fn reframed(plain: &[u8]) -> Vec<u8> {
     let mut frame = b"PCLB\x01\0\0\0".to_vec();
     frame.extend_from_slice(&(plain.len() as u32).to_le_bytes());
-    frame.extend_from_slice(&zstd::bulk::compress(plain, 1).expect("it compresses"));
+    frame.extend_from_slice(&zstd::bulk::compress(plain, 1).expect("the bytes can be compressed"));
     frame
 }
 
-/// One of the ways in which bytes go wrong.
+/// Damages a frame in one of several ways.
 fn spoil(random: &mut ChaCha8Rng, frame: &[u8], plain: &[u8]) -> Vec<u8> {
     let flip = |random: &mut ChaCha8Rng, bytes: &[u8]| {
         let mut bytes = bytes.to_vec();
@@ -47,7 +48,7 @@ fn spoil(random: &mut ChaCha8Rng, frame: &[u8], plain: &[u8]) -> Vec<u8> {
         2 => flip(random, frame),
         3 => reframed(&plain[..random.random_range(0..plain.len() as u64) as usize]),
         4 => {
-            // A huge number where a length may be.
+            // A huge number, which may replace a length.
             let mut bytes = plain.to_vec();
             let at = random.random_range(0..bytes.len() as u64) as usize;
             bytes.splice(at..at, [0xff; 9]);
@@ -57,16 +58,17 @@ fn spoil(random: &mut ChaCha8Rng, frame: &[u8], plain: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Spoilt requests through the whole router: always an answer, no panic, memory flat. Some flips leave a batch that is
-/// still valid (a time, a size); those are taken, and change no run but their own. `PACELINE_FUZZ=10` tries a million.
+/// Sends damaged requests through the whole router. Each one gets an answer, none causes a panic, and memory does not
+/// grow. Some flips leave a valid batch (a changed time or size); such batches are accepted and change only their own
+/// run. `PACELINE_FUZZ=10` tries a million.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hostile_batches_do_no_harm() -> anyhow::Result<()> {
+async fn malformed_batches_do_no_harm() -> anyhow::Result<()> {
     let inputs = 100_000 * u64::from(fuzz::times());
     let data = tempfile::tempdir()?;
     let router = router(app(data.path(), Collection::default(), None)?);
     let simulation = Simulation::run(&Plan { steps: 2, ..Plan::small(1) });
     let batch = simulation.batches.into_iter().max_by_key(|received| received.batch.events.len());
-    let batch = batch.expect("a simulation has batches").batch;
+    let batch = batch.expect("the simulation has batches").batch;
     let (frame, plain) = (wire::codec::encode(&batch)?, wire::codec::encode_plain(&batch));
     let mut random = ChaCha8Rng::seed_from_u64(7);
     let (mut refused, mut taken) = (0_u64, 0_u64);
@@ -77,7 +79,7 @@ async fn hostile_batches_do_no_harm() -> anyhow::Result<()> {
         match answer.status() {
             status if status.is_client_error() => refused += 1,
             StatusCode::OK => taken += 1,
-            // A spoilt incarnation is another process that claims a rank.
+            // A changed incarnation looks like another process that claims the rank.
             StatusCode::SERVICE_UNAVAILABLE => refused += 1,
             status => anyhow::bail!("input {input}: {status}"),
         }
@@ -86,13 +88,13 @@ async fn hostile_batches_do_no_harm() -> anyhow::Result<()> {
         }
     }
     let grown = resident_bytes(std::process::id())?.saturating_sub(after_warm_up);
-    assert!(refused > inputs * 7 / 10, "{refused} refused, {taken} taken");
-    assert!(grown < 96 << 20, "memory grew by {grown} bytes over {inputs} inputs ({taken} were taken)");
+    assert!(refused > inputs * 7 / 10, "{refused} refused, {taken} accepted");
+    assert!(grown < 96 << 20, "memory grew by {grown} bytes over {inputs} inputs ({taken} accepted)");
     Ok(())
 }
 
 #[tokio::test]
-async fn each_kind_of_bad_batch_gets_a_clear_4xx() -> anyhow::Result<()> {
+async fn each_kind_of_malformed_batch_gets_a_clear_4xx() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let router = router(app(data.path(), Collection::default(), None)?);
     let simulation = Simulation::run(&Plan { steps: 2, ..Plan::small(1) });
@@ -122,19 +124,19 @@ async fn each_kind_of_bad_batch_gets_a_clear_4xx() -> anyhow::Result<()> {
         let found = answer.status().as_u16();
         let text = String::from_utf8_lossy(&answer.into_body().collect().await?.to_bytes()).into_owned();
         assert_eq!(found, status, "{text}");
-        assert!(text.contains(says), "{text:?} does not say {says:?}");
+        assert!(text.contains(says), "{text:?} does not contain {says:?}");
     }
     assert_eq!(router.oneshot(post(good)).await?.status(), StatusCode::OK);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_second_run_of_one_id_with_another_size_is_a_conflict() -> anyhow::Result<()> {
+async fn a_run_id_with_another_world_size_is_a_conflict() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let router = router(app(data.path(), Collection::default(), None)?);
     let mut batch = Simulation::run(&Plan { steps: 2, ..Plan::small(1) }).batches[0].batch.clone();
     assert_eq!(router.clone().oneshot(post(wire::codec::encode(&batch)?)).await?.status(), StatusCode::OK);
-    // Sent again it is acknowledged again, and applied once.
+    // A batch that is sent again is acknowledged again, but applied once.
     assert_eq!(router.clone().oneshot(post(wire::codec::encode(&batch)?)).await?.status(), StatusCode::OK);
     batch.world_size += 1;
     let answer = router.oneshot(post(wire::codec::encode(&batch)?)).await?;
@@ -143,7 +145,7 @@ async fn a_second_run_of_one_id_with_another_size_is_a_conflict() -> anyhow::Res
 }
 
 #[tokio::test]
-async fn strangers_are_turned_away() -> anyhow::Result<()> {
+async fn requests_of_unknown_hosts_and_origins_are_rejected() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let router = router(app(data.path(), Collection::default(), None)?);
     let get = |path: &str, headers: &[(&str, &str)]| {
@@ -173,7 +175,7 @@ async fn strangers_are_turned_away() -> anyhow::Result<()> {
 }
 
 #[test]
-fn beyond_loopback_a_token_is_needed() -> anyhow::Result<()> {
+fn listening_beyond_loopback_requires_a_token() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let output = paceline_tests::programs::paceline(&[
         "serve",
@@ -189,7 +191,7 @@ fn beyond_loopback_a_token_is_needed() -> anyhow::Result<()> {
 }
 
 #[test]
-fn promtool_accepts_the_metrics_of_a_run_under_way() -> anyhow::Result<()> {
+fn promtool_accepts_the_metrics_of_an_active_run() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     let mut job =

@@ -1,6 +1,6 @@
-//! `kill -9` of every part of a real job, again and again: nothing that was acknowledged is lost.
+//! Kills every part of a real job with `kill -9`, again and again: nothing acknowledged is lost.
 //!
-//! `PACELINE_KILLS` says how many kills there are in all (200).
+//! `PACELINE_KILLS` sets the total number of kills (200 by default).
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,8 +12,8 @@ use paceline_tests::programs::{Job, Server, get_json, paceline, program, report,
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-/// Ports are taken and given back all the time: an agent that looks for its dead server must not find another job's
-/// rank 0 there.
+/// Serializes tests. Ports are reused all the time, and an agent that looks for its dead server must not find rank 0 of
+/// another job there.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -24,7 +24,7 @@ fn kills() -> u64 {
     std::env::var("PACELINE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(200)
 }
 
-/// How many batches a server has stored since it started.
+/// Returns the number of batches that a server has stored since it started.
 fn stored(server: &Server) -> Option<u64> {
     let metrics =
         ureq::get(format!("{}/metrics", server.address)).call().ok()?.body_mut().read_to_string().ok()?;
@@ -32,12 +32,13 @@ fn stored(server: &Server) -> Option<u64> {
     line.parse().ok()
 }
 
-/// Which buckets there are, and how many steps were counted in each: what does not depend on time.
+/// Returns the parts of a report that do not depend on time: the state, the ranks, the drops and the buckets. Every
+/// bucket must have one collective per step.
 fn counted(report: &Value) -> anyhow::Result<Value> {
     let steps = &report["steps"];
-    let buckets = report["buckets"].as_array().context("a report has buckets")?;
+    let buckets = report["buckets"].as_array().context("the report has no buckets")?;
     for bucket in buckets {
-        ensure!(bucket["collectives"] == *steps, "{steps} steps, and of a bucket {}", bucket["collectives"]);
+        ensure!(bucket["collectives"] == *steps, "{steps} steps, {} of one bucket", bucket["collectives"]);
     }
     let sizes: Vec<Value> = buckets.iter().map(|bucket| json!([bucket["bucket"], bucket["bytes"]])).collect();
     Ok(json!([
@@ -49,12 +50,13 @@ fn counted(report: &Value) -> anyhow::Result<Value> {
     ]))
 }
 
-/// One server after another at one address, each killed: some before they listen, some as soon as they stored a batch.
+/// Runs one server after another at the same address and kills each: some before they listen, some as soon as they have
+/// stored a batch.
 fn kill_servers(first: Server, data: &Path, kills: u64) -> anyhow::Result<Server> {
     let listen = first.listen().to_owned();
     let mut server = first;
     for kill in 0..kills {
-        // A job that has ended sends nothing more; a server is killed all the same.
+        // After the job has ended, no more batches arrive. The server is killed anyway.
         let patience = Instant::now() + Duration::from_secs(1);
         while stored(&server) == Some(0) && Instant::now() < patience {
             std::thread::yield_now();
@@ -64,7 +66,7 @@ fn kill_servers(first: Server, data: &Path, kills: u64) -> anyhow::Result<Server
             let mut command = Command::new(program("paceline"));
             command.args(["serve", "--listen", &listen, "--data"]).arg(data);
             let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-            // Somewhere between its first instruction and its first batch.
+            // A time between the first instruction and the first batch.
             std::thread::sleep(Duration::from_millis(kill % 40));
             child.kill()?;
             child.wait()?;
@@ -75,9 +77,9 @@ fn kill_servers(first: Server, data: &Path, kills: u64) -> anyhow::Result<Server
 }
 
 #[test]
-fn a_job_whose_server_is_killed_all_the_time_has_the_report_of_an_undisturbed_one() -> anyhow::Result<()> {
+fn a_job_whose_server_is_killed_repeatedly_has_the_report_of_an_undisturbed_job() -> anyhow::Result<()> {
     let _alone = alone();
-    // Every second kill comes with one of a server that has just been started.
+    // Every second kill is followed by a kill of a server that has just started.
     let kills = kills() * 6 / 10;
     let steps = kills * 5;
     let train = |server: &Server, steps: u64| {
@@ -108,7 +110,7 @@ fn a_job_whose_server_is_killed_all_the_time_has_the_report_of_an_undisturbed_on
     Ok(())
 }
 
-/// The newest run of a data directory, as `paceline runs` has it.
+/// Returns the newest run of a data directory, from `paceline runs`.
 fn newest(data: &str) -> anyhow::Result<Value> {
     let output = paceline(&["runs", "--json", "--data", data])?;
     let runs: Value = serde_json::from_slice(&output.stdout)?;
@@ -116,14 +118,14 @@ fn newest(data: &str) -> anyhow::Result<Value> {
 }
 
 #[test]
-fn whatever_part_of_a_job_is_killed_its_steps_up_to_then_are_there() -> anyhow::Result<()> {
+fn a_killed_job_has_all_steps_up_to_the_kill() -> anyhow::Result<()> {
     let _alone = alone();
     let data = tempfile::tempdir()?;
     let data = data.path().to_string_lossy().into_owned();
     for kill in 0..kills() / 20 {
         let mut job = Job::start(&["-n", "2", "--data", &data, "--", "char_lm", "--steps", "100000"])?;
         job.wait_for("step     50/")?;
-        // What was recorded reaches the server a tenth of a second later.
+        // Records reach the server within a tenth of a second.
         std::thread::sleep(Duration::from_millis(250 + kill));
         if kill % 2 == 0 {
             drop(job);
@@ -132,14 +134,15 @@ fn whatever_part_of_a_job_is_killed_its_steps_up_to_then_are_there() -> anyhow::
             kill_process(Pid::from_raw(rank as i32).context("a pid is positive")?, Signal::KILL)?;
             assert_eq!(job.finish()?.0, 137);
         }
-        // Every step up to the last one that all ranks sent is there. (What a killed rank had not sent is gone with it.)
+        // Every step up to the last one that all ranks sent is stored. (Records that a killed rank had not sent are
+        // lost.)
         let (run, report) = (newest(&data)?, report(Path::new(&data), "latest")?);
         let steps = run["steps"].as_u64().unwrap_or(0);
         assert!(steps >= 50, "kill {kill}: {run:#}");
         assert_eq!(
             report["step_range"],
             json!([2, steps - 1]),
-            "kill {kill}: {steps} complete steps, with a gap"
+            "kill {kill}: {steps} complete steps have a gap"
         );
     }
     Ok(())

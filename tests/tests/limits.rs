@@ -1,7 +1,7 @@
-//! One sender can neither fill a server nor stop it: others are served while it tries.
+//! Tests that one sender can neither fill nor stop a server: other runs are served while it tries.
 #![allow(
     clippy::print_stdout,
-    reason = "whoever changes a bound wants to see how far the figures are from it"
+    reason = "measured figures help to choose the bounds"
 )]
 
 use std::io::{Read as _, Write as _};
@@ -13,11 +13,11 @@ use paceline_tests::hostile;
 use paceline_tests::programs::{Job, Server, get_json, paceline, program, resident_bytes, said, wait_until};
 use wire::batch::Batch;
 
-/// What a batch of another run may take while a hostile one is worked on.
+/// The longest answer time for a batch of another run while a hostile batch is processed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 const MIB: u64 = 1 << 20;
 
-/// A server on a directory of its own.
+/// A server under attack, with its own data directory.
 struct Tried {
     server: Server,
     data: tempfile::TempDir,
@@ -32,12 +32,12 @@ impl Tried {
         Ok(Self { server, data, resident_before })
     }
 
-    /// Sends a batch; the status of the answer.
+    /// Sends a batch and returns the status of the answer.
     fn send(&self, batch: &Batch) -> anyhow::Result<u16> {
         post(&self.server.address, batch)
     }
 
-    /// Looks at the server's memory for some seconds, while a well-behaved run is served; the most it grew by.
+    /// Serves a well-behaved run for some seconds. Returns the largest growth of the server's memory in that time.
     fn grown_while_others_are_served(&self, seconds: u64) -> anyhow::Result<u64> {
         let until = Instant::now() + Duration::from_secs(seconds);
         let (mut most, mut seq) = (0, 0);
@@ -54,7 +54,7 @@ impl Tried {
         Ok(most)
     }
 
-    /// Restarts the server on the same directory; how much memory that takes.
+    /// Restarts the server on the same directory. Returns the memory of the new server.
     fn restart(self) -> anyhow::Result<(Server, u64, tempfile::TempDir)> {
         self.server.kill()?;
         let server = Server::start(self.data.path())?;
@@ -81,18 +81,18 @@ fn metrics(address: &str) -> anyhow::Result<String> {
 }
 
 #[test]
-fn a_claim_of_65536_ranks_costs_next_to_nothing() -> anyhow::Result<()> {
+fn a_claim_of_65536_ranks_costs_little_memory() -> anyhow::Result<()> {
     let tried = Tried::start()?;
     tried.send(&hostile::steps("wide", 65_536, 0, 0..3_000, 0))?;
     let grown = tried.grown_while_others_are_served(3)?;
-    assert!(grown < 128 * MIB, "one batch cost {grown} bytes");
+    assert!(grown < 128 * MIB, "one batch costs {grown} bytes");
     let (_server, resident, _data) = tried.restart()?;
     assert!(resident < 256 * MIB, "restarted with {resident} bytes");
     Ok(())
 }
 
 #[test]
-fn thirty_runs_of_65536_ranks_cost_next_to_nothing() -> anyhow::Result<()> {
+fn thirty_runs_of_65536_ranks_cost_little_memory() -> anyhow::Result<()> {
     let tried = Tried::start()?;
     for run in 0..30 {
         tried.send(&hostile::steps(&format!("wide-{run}"), 65_536, 0, 0..1, 0))?;
@@ -103,7 +103,7 @@ fn thirty_runs_of_65536_ranks_cost_next_to_nothing() -> anyhow::Result<()> {
 }
 
 #[test]
-fn layouts_are_on_disk_and_not_in_memory() -> anyhow::Result<()> {
+fn layouts_are_stored_on_disk_only() -> anyhow::Result<()> {
     let tried = Tried::start()?;
     for seq in 0..20 {
         assert_eq!(tried.send(&hostile::layouts("layouts", seq))?, 200);
@@ -114,7 +114,7 @@ fn layouts_are_on_disk_and_not_in_memory() -> anyhow::Result<()> {
 }
 
 #[test]
-fn buckets_without_number_do_not_fill_the_metrics() -> anyhow::Result<()> {
+fn many_buckets_do_not_fill_the_metrics() -> anyhow::Result<()> {
     let tried = Tried::start()?;
     for seq in 0..3 {
         tried.send(&hostile::steps("labels", 1, seq, seq..seq + 1, 60_000))?;
@@ -122,7 +122,7 @@ fn buckets_without_number_do_not_fill_the_metrics() -> anyhow::Result<()> {
             let run = get_json(&format!("{}/api/v1/runs/labels/summary", tried.server.address)).ok()?;
             run["last_step"].as_u64().filter(|&last| last >= seq)
         };
-        wait_until("the step to be analysed", last_step)?;
+        wait_until("the step to be analyzed", last_step)?;
     }
     let text = metrics(&tried.server.address)?;
     println!("/metrics: {} bytes", text.len());
@@ -131,7 +131,7 @@ fn buckets_without_number_do_not_fill_the_metrics() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_step_of_60000_collectives_holds_nobody_up() -> anyhow::Result<()> {
+fn a_step_of_60000_collectives_does_not_delay_other_runs() -> anyhow::Result<()> {
     let tried = Tried::start()?;
     tried.send(&hostile::steps("deep", 1, 0, 0..1, 60_000))?;
     let grown = tried.grown_while_others_are_served(5)?;
@@ -140,7 +140,7 @@ fn a_step_of_60000_collectives_holds_nobody_up() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_thousand_collectives_a_step_stay_within_the_bound_of_a_run() -> anyhow::Result<()> {
+fn a_thousand_collectives_per_step_stay_within_the_bound_of_a_run() -> anyhow::Result<()> {
     let tried = Tried::start()?;
     for seq in 0..300 {
         let status = tried.send(&hostile::steps("many", 1, seq, seq * 60..(seq + 1) * 60, 1_000))?;
@@ -151,7 +151,7 @@ fn a_thousand_collectives_a_step_stay_within_the_bound_of_a_run() -> anyhow::Res
     Ok(())
 }
 
-/// Connects and says `text`; the connection stays open.
+/// Connects and sends `text`. The connection stays open.
 fn say(listen: &str, text: &str) -> anyhow::Result<TcpStream> {
     let mut stream = TcpStream::connect(listen)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
@@ -159,7 +159,7 @@ fn say(listen: &str, text: &str) -> anyhow::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Upgrades to the live stream of a run.
+/// Opens the live stream of a run.
 fn watch(listen: &str, run: &str) -> anyhow::Result<TcpStream> {
     let upgrade = format!(
         "GET /api/v1/live?run={run} HTTP/1.1\r\nhost: {listen}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
@@ -173,10 +173,10 @@ fn watch(listen: &str, run: &str) -> anyhow::Result<TcpStream> {
 }
 
 #[test]
-fn silent_connections_keep_nobody_out() -> anyhow::Result<()> {
+fn silent_connections_do_not_block_other_clients() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let mut command = std::process::Command::new("sh");
-    // As many files as most systems allow; the server cannot raise a hard limit.
+    // The limit of open files on most systems. The server cannot raise a hard limit.
     command.args(["-c", "ulimit -n 1024 && exec \"$0\" serve --listen 127.0.0.1:0 --data \"$1\""]);
     let server = Server::spawn({
         command.arg(program("paceline")).arg(data.path());
@@ -191,21 +191,21 @@ fn silent_connections_keep_nobody_out() -> anyhow::Result<()> {
     say(server.listen(), &health)?.read_to_string(&mut answer)?;
     assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("ok\n"), "{answer}");
     assert_eq!(post(&server.address, &hostile::steps("served", 1, 0, 0..1, 1))?, 200);
-    assert!(began.elapsed() < Duration::from_secs(2), "it took {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(2), "the answers took {:?}", began.elapsed());
     Ok(())
 }
 
 #[test]
-fn messages_without_end_to_the_live_stream_cost_nothing() -> anyhow::Result<()> {
+fn endless_messages_to_the_live_stream_cost_little_memory() -> anyhow::Result<()> {
     let tried = Tried::start()?;
     let mut clients = Vec::new();
     for _ in 0..8 {
-        let mut client = watch(tried.server.listen(), "nobody")?;
-        // 60 fragments of 1 MiB of a binary message that never ends. The server may hang up at any of them.
+        let mut client = watch(tried.server.listen(), "unknown")?;
+        // 60 fragments of 1 MiB of a binary message that never ends. The server may close the connection at any time.
         let _hung_up = (0..60).try_for_each(|at| {
             let mut fragment = vec![if at == 0 { 0x02 } else { 0x00 }, 0xff];
             fragment.extend_from_slice(&(1_u64 << 20).to_be_bytes());
-            // A mask of zeros, and the payload.
+            // A mask of zeros and the payload.
             fragment.resize(fragment.len() + 4 + (1 << 20), 0);
             client.write_all(&fragment)
         });
@@ -217,7 +217,7 @@ fn messages_without_end_to_the_live_stream_cost_nothing() -> anyhow::Result<()> 
 }
 
 #[test]
-fn thousands_of_runs_are_light_in_memory_and_in_the_metrics() -> anyhow::Result<()> {
+fn thousands_of_runs_are_small_in_memory_and_in_the_metrics() -> anyhow::Result<()> {
     const RUNS: u64 = 2_000;
     let tried = Tried::start()?;
     let client = ureq::Agent::new_with_defaults();
@@ -233,16 +233,16 @@ fn thousands_of_runs_are_light_in_memory_and_in_the_metrics() -> anyhow::Result<
         let ended = runs.as_array()?.iter().filter(|run| run["state"] == "completed").count() as u64;
         (ended == RUNS).then_some(())
     };
-    wait_until("all runs to be over", ended)?;
+    wait_until("all runs to complete", ended)?;
     let grown = resident_bytes(tried.server.pid())?.saturating_sub(tried.resident_before);
     let text = metrics(&tried.server.address)?;
-    println!("{} KiB a run, /metrics {} MiB", grown / RUNS / 1024, text.len() as u64 / MIB);
+    println!("{} KiB per run, /metrics {} MiB", grown / RUNS / 1024, text.len() as u64 / MIB);
     assert!(text.len() < 32 * MIB as usize, "/metrics has {} bytes", text.len());
     let began = Instant::now();
     let (server, resident, _data) = tried.restart()?;
     println!("restarted in {:?}", began.elapsed());
-    assert!(resident < 64 * MIB, "restarted with {resident} bytes for {RUNS} runs that are over");
-    // A run that left memory is read when somebody asks.
+    assert!(resident < 64 * MIB, "restarted with {resident} bytes for {RUNS} completed runs");
+    // A run that is no longer in memory is read on request.
     let report = get_json(&format!("{}/api/v1/runs/run-7", server.address))?;
     assert_eq!(report["run"], "run-7");
     let ranks = ureq::get(format!("{}/api/v1/runs/run-7/steps/3/ranks", server.address)).call()?;
@@ -250,9 +250,9 @@ fn thousands_of_runs_are_light_in_memory_and_in_the_metrics() -> anyhow::Result<
     Ok(())
 }
 
-/// Runs that say nothing more and never end.
+/// The runs in this test send nothing more and never end.
 #[test]
-fn hundreds_of_runs_share_few_files() -> anyhow::Result<()> {
+fn hundreds_of_runs_share_few_open_files() -> anyhow::Result<()> {
     const RUNS: u64 = 400;
     let data = tempfile::tempdir()?;
     let mut command = std::process::Command::new("sh");
@@ -275,9 +275,9 @@ fn hundreds_of_runs_share_few_files() -> anyhow::Result<()> {
     for run in [0, RUNS / 2, RUNS - 1] {
         let both = || steps(run).filter(|summary| summary["last_step"] == 1);
         wait_until("both steps", both)?;
-        assert!(!data.path().join(format!("runs/run-{run}/log-000002.plog")).exists(), "its log goes on");
+        assert!(!data.path().join(format!("runs/run-{run}/log-000002.plog")).exists(), "has a second log");
     }
-    // It serves on: the page, a live stream, a run's report.
+    // The server still serves the page, a live stream and the report of a run.
     let _stream = watch(server.listen(), "run-7")?;
     assert_eq!(ureq::get(&server.address).call()?.status(), 200);
     assert_eq!(get_json(&format!("{}/api/v1/runs/run-7", server.address))?["run"], "run-7");
@@ -289,7 +289,7 @@ fn open_files(pid: u32) -> anyhow::Result<usize> {
 }
 
 #[test]
-fn steps_with_absurd_numbers_are_refused_and_no_range_is_too_large_to_ask_for() -> anyhow::Result<()> {
+fn absurd_step_indices_are_refused_and_requests_may_have_any_range() -> anyhow::Result<()> {
     let tried = Tried::start()?;
     let last = u64::from(u32::MAX);
     assert_eq!(tried.send(&hostile::steps("far", 1, 0, 3..4, 1))?, 200);
@@ -304,7 +304,7 @@ fn steps_with_absurd_numbers_are_refused_and_no_range_is_too_large_to_ask_for() 
         let run = get_json(&format!("{}/api/v1/runs/far/summary", tried.server.address)).ok()?;
         (run["last_step"].as_u64() == Some(last)).then_some(())
     };
-    wait_until("both steps to be analysed", seen)?;
+    wait_until("both steps to be analyzed", seen)?;
     let most = u64::MAX;
     let views = [
         "steps".to_owned(),
@@ -329,7 +329,7 @@ fn steps_with_absurd_numbers_are_refused_and_no_range_is_too_large_to_ask_for() 
 }
 
 #[test]
-fn names_and_reasons_do_not_command_a_terminal() -> anyhow::Result<()> {
+fn names_and_reasons_send_no_control_characters_to_a_terminal() -> anyhow::Result<()> {
     let tried = Tried::start()?;
     let hostile_text = "\x1b]0;owned\x07\x1b[2Jname\u{9b}31m";
     let mut hello = hostile::goodbye("escapes", 1, 0);
@@ -354,7 +354,7 @@ fn names_and_reasons_do_not_command_a_terminal() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_token_is_in_nobodys_arguments() -> anyhow::Result<()> {
+fn a_token_is_not_visible_in_arguments() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let file = data.path().join("token");
     std::fs::write(&file, "s3cret-token\n")?;
@@ -378,12 +378,12 @@ fn a_token_is_in_nobodys_arguments() -> anyhow::Result<()> {
     };
     assert_eq!((get("s3cret-token")?, get("s3cret-tokem")?), (200, 401));
     let refused = paceline(&["serve", "--token", "s3cret-token"])?;
-    assert!(!refused.status.success(), "there is no way to write the token where everybody can read it");
+    assert!(!refused.status.success(), "the command line accepts a token");
     Ok(())
 }
 
 #[test]
-fn an_open_page_does_not_delay_the_end_of_a_job() -> anyhow::Result<()> {
+fn an_open_dashboard_does_not_delay_the_end_of_a_job() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let data_text = data.path().to_string_lossy().into_owned();
     let mut job = Job::start(&["-n", "1", "--data", &data_text, "--", "char_lm", "--steps", "60"])?;
@@ -392,7 +392,7 @@ fn an_open_page_does_not_delay_the_end_of_a_job() -> anyhow::Result<()> {
     let (listen, run) = page.split_once("/runs/").unwrap_or_default();
     let mut stream = watch(listen, run)?;
     let reader = std::thread::spawn(move || drop(stream.read_to_end(&mut Vec::new())));
-    // The closing report comes when all is analysed; what is left is to stop the server.
+    // The closing report is printed once everything is analyzed. After that, only the server has to stop.
     job.wait_for("Not known:")?;
     let began = Instant::now();
     let (code, printed, complaints) = job.finish()?;
@@ -402,7 +402,7 @@ fn an_open_page_does_not_delay_the_end_of_a_job() -> anyhow::Result<()> {
 }
 
 #[test]
-fn data_is_closed_to_other_users() -> anyhow::Result<()> {
+fn stored_data_is_not_readable_by_other_users() -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     let tried = Tried::start()?;
     assert_eq!(tried.send(&hostile::steps("private", 1, 0, 0..1, 1))?, 200);
@@ -416,9 +416,9 @@ fn data_is_closed_to_other_users() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `paceline run` changes no umask: its ranks would have it, too.
+/// `paceline run` does not change the umask, because its ranks would inherit it.
 #[test]
-fn a_jobs_records_are_closed_to_other_users() -> anyhow::Result<()> {
+fn records_of_a_job_are_not_readable_by_other_users() -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     let data = tempfile::tempdir()?;
     let data_text = data.path().to_string_lossy().into_owned();

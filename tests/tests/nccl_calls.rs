@@ -1,5 +1,5 @@
-//! The library before NCCL's own functions (LD_PRELOAD), in a job with an NCCL that has no profiler interface, on the
-//! stand-in for a GPU in real time: the times of collectives are those that the stand-in gives them.
+//! Tests of the library in front of NCCL's functions (LD_PRELOAD), in a job with an NCCL without a profiler interface,
+//! on the fake GPU in real time. The measured times of collectives are those that the fake GPU gives them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,12 +12,12 @@ use serde_json::Value;
 
 const LIBRARIES: [&str; 2] = ["libcuda.so.1", "libnccl.so.2"];
 
-/// A collective of the stand-in: 20 us, and 5 bytes a nanosecond.
+/// Returns the time of a collective on the fake GPU: 20 us plus 1 ns per five bytes.
 fn collective_nanos(floats: f64) -> f64 {
     20_000.0 + floats * 4.0 / 5.0
 }
 
-/// Runs the job under `paceline run --attach`; its report and what was printed.
+/// Runs the job under `paceline run --attach`. Returns its report and its output.
 fn observed(release: &str, more: &[&str]) -> anyhow::Result<(Value, String)> {
     let (libraries, data) = (fake_gpu::installed_as(&LIBRARIES)?, tempfile::tempdir()?);
     let output = Command::new(program("paceline"))
@@ -42,7 +42,7 @@ fn number(report: &Value, path: &str) -> f64 {
 }
 
 #[test]
-fn an_nccl_without_a_profiler_interface_is_timed_by_events_around_its_calls() -> anyhow::Result<()> {
+fn an_nccl_without_a_profiler_interface_is_timed_with_events_around_its_calls() -> anyhow::Result<()> {
     let (report, printed) = observed("22005", &[])?;
     ensure!(printed.contains("by CUDA events around its calls (LD_PRELOAD): it has no profiler"), "{printed}");
     let buckets = report["buckets"].as_array().map_or(0, Vec::len);
@@ -50,12 +50,12 @@ fn an_nccl_without_a_profiler_interface_is_timed_by_events_around_its_calls() ->
     for (at, floats) in [(0, f64::from(1 << 20)), (1, f64::from(1 << 18))] {
         let bytes = number(&report, &format!("/buckets/{at}/bytes"));
         ensure!(bytes == 4.0 * floats, "bucket {at}: {bytes} bytes");
-        // One rank waits for nobody. Floats of milliseconds since the last anchor lose some ten nanoseconds.
+        // A single rank has no wait. Differences of 32-bit floats of milliseconds are off by some ten nanoseconds.
         let found = number(&report, &format!("/buckets/{at}/transfer_nanos/median"));
         let true_nanos = collective_nanos(floats);
-        ensure!((found - true_nanos).abs() < 200.0, "bucket {at}: {found} of {true_nanos}");
+        ensure!((found - true_nanos).abs() < 200.0, "bucket {at}: found {found}, expected {true_nanos}");
     }
-    // 9 ms of backward, and the second bucket behind it.
+    // 9 ms of backward, and then the second bucket.
     let step = number(&report, "/local_step_time_nanos/median") / 1e6;
     ensure!((9.2..11.5).contains(&step), "a step of {step} ms");
     ensure!(report["steps"].as_u64() > Some(100), "{} steps", report["steps"]);
@@ -63,19 +63,19 @@ fn an_nccl_without_a_profiler_interface_is_timed_by_events_around_its_calls() ->
 }
 
 #[test]
-fn what_is_called_in_a_group_has_the_time_of_the_group() -> anyhow::Result<()> {
+fn calls_in_a_group_have_the_time_of_the_group() -> anyhow::Result<()> {
     let (report, _) = observed("22403", &["--grouped"])?;
     let both = collective_nanos(f64::from(1 << 20)) + collective_nanos(f64::from(1 << 18));
     for at in 0..2 {
         let found = number(&report, &format!("/buckets/{at}/transfer_nanos/median"));
-        ensure!((found - both).abs() < 200.0, "bucket {at}: {found} of {both}: {}", report["buckets"]);
+        ensure!((found - both).abs() < 200.0, "bucket {at}: {found}, not {both}: {}", report["buckets"]);
     }
     Ok(())
 }
 
-/// Half a job: the other stage of the pipeline is not observed.
+/// Observes half of a job: the other stage of the pipeline is not observed.
 #[test]
-fn what_a_stage_of_a_pipeline_sends_and_receives_is_timed_too() -> anyhow::Result<()> {
+fn messages_of_a_pipeline_stage_are_timed() -> anyhow::Result<()> {
     let (report, _) = observed("22005", &["--stages", "--steps", "600"])?;
     let (sent, received) = (f64::from(1 << 20), f64::from(1 << 18));
     let buckets = report["buckets"].as_array().cloned().unwrap_or_default();
@@ -87,23 +87,23 @@ fn what_a_stage_of_a_pipeline_sends_and_receives_is_timed_too() -> anyhow::Resul
             "/transfer_nanos/median",
         ))
     };
-    // The other stage is there before, so that what is sent takes what it takes.
+    // The other stage is waiting already, so the message takes only its transfer time.
     let found = of("send_receive", sent)?;
-    ensure!((found - collective_nanos(sent)).abs() < 200.0, "{found} of {}", collective_nanos(sent));
-    // It computes for 3 ms, and begins when it has what was sent.
+    ensure!((found - collective_nanos(sent)).abs() < 200.0, "{found}, not {}", collective_nanos(sent));
+    // The other stage computes for 3 ms, beginning when it has received the message.
     let found = of("send_receive", received)? - 3e6;
     let least = collective_nanos(received);
-    ensure!((least - 200.0..least + 300_000.0).contains(&found), "{found} and 3 ms, of {least}");
+    ensure!((least - 200.0..least + 300_000.0).contains(&found), "found {found} and 3 ms, expected {least}");
     let found = of("all_reduce", received)?;
-    ensure!((least - 200.0..least + 100_000.0).contains(&found), "{found} of {least}");
-    // 6 ms of compute, and the wait is none.
+    ensure!((least - 200.0..least + 100_000.0).contains(&found), "found {found}, expected {least}");
+    // 6 ms of compute without the wait.
     let computed = number(&report, "/ledger/0/backward_nanos") / number(&report, "/steps") / 1e6;
     ensure!((5.9..7.0).contains(&computed), "{computed} ms of compute: {}", report["ledger"]);
     Ok(())
 }
 
 #[test]
-fn a_release_that_tells_more_itself_is_left_to_its_profiler_interface() -> anyhow::Result<()> {
+fn a_release_with_a_profiler_interface_is_not_timed_by_calls() -> anyhow::Result<()> {
     let (libraries, library) = (fake_gpu::installed_as(&LIBRARIES)?, program("libpaceline_agent.so"));
     let job = |variables: &[(&str, &str)]| {
         Command::new(program("old_nccl_job"))
@@ -120,18 +120,19 @@ fn a_release_that_tells_more_itself_is_left_to_its_profiler_interface() -> anyho
         ("RANK", "0"),
         ("WORLD_SIZE", "1"),
     ];
-    // 2.28.9 calls a profiler: nothing is observed here, and no server is missed. Nor is one without a server.
+    // In the first job, NCCL 2.28.9 uses a profiler instead of this library. In the second job there is no server.
+    // Neither is observed, and neither prints an error.
     for variables in [&server[..], &[("FAKEGPU_NCCL_VERSION", "22005")]] {
         let output = job(variables)?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.success() && said.is_empty(), "{said}");
-        ensure!(String::from_utf8_lossy(&output.stdout).contains("20 steps"), "it did its work");
+        ensure!(String::from_utf8_lossy(&output.stdout).contains("20 steps"), "it lacks steps");
     }
     Ok(())
 }
 
 #[test]
-fn preloaded_into_a_program_without_nccl_the_library_does_nothing() -> anyhow::Result<()> {
+fn a_program_without_nccl_is_not_affected_by_the_preloaded_library() -> anyhow::Result<()> {
     let output = Command::new("sh")
         .args(["-c", "echo untouched"])
         .env("LD_PRELOAD", program("libpaceline_agent.so"))
@@ -140,7 +141,7 @@ fn preloaded_into_a_program_without_nccl_the_library_does_nothing() -> anyhow::R
     Ok(())
 }
 
-/// Compiles C into a program, or into a library where its name says so.
+/// Compiles C into a library if the name contains `.so`, otherwise into a program.
 fn compiled(folder: &Path, name: &str, source: &str) -> anyhow::Result<PathBuf> {
     let (file, to) = (folder.join(format!("{name}.c")), folder.join(name));
     std::fs::write(&file, source)?;
@@ -151,10 +152,10 @@ fn compiled(folder: &Path, name: &str, source: &str) -> anyhow::Result<PathBuf> 
     Ok(to)
 }
 
-/// As PyTorch's own packages are built: NCCL is in the library that calls it, which Python loads for itself alone. Its calls
-/// go to its own NCCL, whatever else the process has.
+/// Tests a job built like PyTorch's packages: NCCL is part of the library that calls it, and Python loads that library
+/// for itself only. The calls must reach its own NCCL, even if the process has another one.
 #[test]
-fn a_job_whose_nccl_is_in_a_library_of_its_own_calls_that_one() -> anyhow::Result<()> {
+fn a_library_that_contains_nccl_calls_its_own_nccl() -> anyhow::Result<()> {
     const ALL_REDUCE: &str = "int ncclAllReduce(const void *from, void *to, unsigned long count, int type, int op, \
                               void *comm, void *stream)";
     let folder = tempfile::tempdir()?;

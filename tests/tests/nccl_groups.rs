@@ -1,5 +1,5 @@
-//! Groups of NCCL's ranks, and what they do for nodes, on the stand-in: who is in which, shards, times, and giving up.
-//! Nothing here is a figure of any GPU.
+//! Tests of groups of NCCL ranks on the fake GPU, which two-level reduction over nodes uses: members, shards, times,
+//! and giving up. These figures are not those of a GPU.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ struct Rank {
     stream: Arc<CudaStream>,
 }
 
-/// Runs `body` on as many threads as ranks.
+/// Runs `body` on one thread per rank.
 fn ranks<T: Send>(size: u32, body: impl Fn(Rank) -> anyhow::Result<T> + Sync) -> anyhow::Result<Vec<T>> {
     fake_gpu::library();
     let nccl = Nccl::open(Some(&fake_gpu::path()))?;
@@ -36,14 +36,14 @@ fn ranks<T: Send>(size: u32, body: impl Fn(Rank) -> anyhow::Result<T> + Sync) ->
             })
         };
         let threads: Vec<_> = (0..size).map(start).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no rank panics")).collect()
+        threads.into_iter().map(|thread| thread.join().expect("a rank panicked")).collect()
     })
 }
 
 fn await_ready(communicator: &Communicator) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while communicator.state()? == State::InProgress {
-        ensure!(Instant::now() < deadline, "the other ranks have not come in {PATIENCE:?}");
+        ensure!(Instant::now() < deadline, "the other ranks did not join within {PATIENCE:?}");
         std::thread::yield_now();
     }
     Ok(())
@@ -58,12 +58,12 @@ impl Rank {
 }
 
 #[test]
-fn ranks_of_a_color_are_a_group_in_the_order_of_their_keys() -> anyhow::Result<()> {
+fn ranks_of_a_color_form_a_group_in_the_order_of_their_keys() -> anyhow::Result<()> {
     let colors = [Some(7), Some(3), Some(7), None, Some(3), Some(7)];
     let gathered = ranks(6, |rank| {
         let Rank { number, stream, .. } = &rank;
         let group = rank.group(colors[*number as usize], 100 - number)?;
-        // The whole goes on as before.
+        // The world still works.
         let mut ones = stream.clone_htod(&[1.0_f32; 5])?;
         rank.world.all_reduce(&mut ones.as_view_mut(), stream)?;
         ensure!(stream.clone_dtoh(&ones)? == [6.0; 5] && rank.world.shard(12)?.len() == 2);
@@ -81,16 +81,16 @@ fn ranks_of_a_color_are_a_group_in_the_order_of_their_keys() -> anyhow::Result<(
 }
 
 #[test]
-fn a_shard_of_the_sum_has_the_time_that_was_worked_out_by_hand() -> anyhow::Result<()> {
-    // Four ranks in two groups: each sums a megabyte over its own.
+fn shards_and_gathers_have_the_times_computed_by_hand() -> anyhow::Result<()> {
+    // Four ranks in two groups. Each group sums a megabyte.
     const FLOATS: usize = 250_000;
     ranks(4, |rank| {
         let Rank { number, device, stream, .. } = &rank;
-        let group = rank.group(Some(number / 2), *number)?.context("every rank has a color")?;
+        let group = rank.group(Some(number / 2), *number)?.context("a rank has no group")?;
         let values: Vec<f32> = (0..FLOATS).map(|index| (index % 100) as f32 + *number as f32).collect();
         let mut floats = stream.clone_htod(&values)?;
         let [begin, middle, end] = [device.event()?, device.event()?, device.event()?];
-        // Behind this, calls of the host take no time of the device's.
+        // After this kernel, calls of the host take no device time.
         fake_gpu::spin(1_000_000 + u64::from(*number) * 100_000, stream);
         begin.record(stream)?;
         group.reduce_scatter(&mut floats.as_view_mut(), stream)?;
@@ -100,15 +100,15 @@ fn a_shard_of_the_sum_has_the_time_that_was_worked_out_by_hand() -> anyhow::Resu
         let first = (number / 2 * 2) as f32;
         ensure!(own == if number % 2 == 0 { 0..FLOATS / 2 } else { FLOATS / 2..FLOATS });
         let sum = |index: usize| 2.0 * (index % 100) as f32 + 2.0 * first + 1.0;
-        ensure!(own.clone().zip(&sums).all(|(index, &found)| found == sum(index)), "another sum");
+        ensure!(own.clone().zip(&sums).all(|(index, &found)| found == sum(index)), "the sum is wrong");
         fake_gpu::spin(1_000_000, stream);
         let again = device.event()?;
         again.record(stream)?;
         group.all_gather(&mut floats.as_view_mut(), stream)?;
         end.record(stream)?;
         let all = stream.clone_dtoh(&floats)?;
-        ensure!((0..FLOATS).zip(&all).all(|(index, &found)| found == sum(index)), "another whole");
-        // 20 us and a nanosecond for each five of a million bytes; the first of a group waits for the second.
+        ensure!((0..FLOATS).zip(&all).all(|(index, &found)| found == sum(index)), "a sum is wrong");
+        // 20 us plus 1 ns per five bytes of a megabyte. The first rank of a group waits for the second.
         let waited = if number % 2 == 0 { 100_000.0 } else { 0.0 };
         let took = [middle.nanos_since(&begin)? - waited, end.nanos_since(&again)?];
         ensure!((took[0] - 220_000.0).abs() < 16.0, "reduce-scatter: {took:?}");
@@ -119,7 +119,7 @@ fn a_shard_of_the_sum_has_the_time_that_was_worked_out_by_hand() -> anyhow::Resu
 }
 
 #[test]
-fn a_split_waits_for_all_ranks_and_can_be_left() -> anyhow::Result<()> {
+fn a_split_waits_for_all_ranks_and_can_be_dropped() -> anyhow::Result<()> {
     let (first, second) = (Meeting::new(2), Meeting::new(2));
     ranks(2, |rank| {
         if rank.number == 1 {
@@ -129,26 +129,26 @@ fn a_split_waits_for_all_ranks_and_can_be_left() -> anyhow::Result<()> {
             return rank.group(Some(0), 0).map(drop);
         }
         let begun = rank.world.split(Some(0), 0)?;
-        ensure!(rank.world.state()? == State::InProgress, "rank 1 has not come");
-        let early = begun.made().err().context("rank 1 has not come")?;
+        ensure!(rank.world.state()? == State::InProgress, "rank 1 has not split yet");
+        let early = begun.made().err().context("rank 1 has not split yet")?;
         ensure!((early.function, early.code) == ("ncclCommSplit", 7), "{early}");
         first.wait()?;
         second.wait()?;
-        // What nobody has asked for is not in the way of the next.
+        // A split whose result was not fetched does not block the next split.
         await_ready(&rank.world)?;
-        ensure!(rank.group(Some(0), 1)?.context("a group")?.shard(2)? == (1..2));
+        ensure!(rank.group(Some(0), 1)?.context("no group")?.shard(2)? == (1..2));
         Ok(())
     })
     .map(drop)
 }
 
 #[test]
-fn communicators_whose_collectives_wait_for_each_other_are_given_up_together() -> anyhow::Result<()> {
+fn communicators_with_interdependent_collectives_are_given_up_together() -> anyhow::Result<()> {
     let given_up = Meeting::new(2);
     ranks(2, |rank| {
-        let group = rank.group(Some(0), rank.number)?.context("every rank has a color")?;
+        let group = rank.group(Some(0), rank.number)?.context("a rank has no group")?;
         if rank.number == 1 {
-            // Never comes.
+            // Rank 1 never joins the collectives.
             given_up.wait()?;
             return Ok(());
         }
@@ -158,9 +158,9 @@ fn communicators_whose_collectives_wait_for_each_other_are_given_up_together() -
         group.all_gather(&mut floats.as_view_mut(), &rank.stream)?;
         let end = rank.device.event()?;
         end.record(&rank.stream)?;
-        ensure!(!end.is_done()?, "rank 1 does not come");
+        ensure!(!end.is_done()?, "the collectives ended without rank 1");
         communicator::give_up(vec![rank.world, group], &rank.device);
-        ensure!(end.is_done()?, "the device goes on");
+        ensure!(end.is_done()?, "the device is still blocked");
         given_up.wait()?;
         Ok(())
     })
@@ -168,12 +168,12 @@ fn communicators_whose_collectives_wait_for_each_other_are_given_up_together() -
 }
 
 #[test]
-fn an_nccl_without_groups_says_which_release_has_them() -> anyhow::Result<()> {
+fn an_nccl_without_groups_names_the_release_that_has_them() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let path = fake_gpu::nccl_before_groups(folder.path())?;
     let nccl = Nccl::open(Some(&path))?;
     let world = nccl.join(&UniqueId([0; UNIQUE_ID_BYTES]), 0, 1)?;
-    let error = world.split(Some(0), 0).err().context("it has none")?;
+    let error = world.split(Some(0), 0).err().context("no error")?;
     ensure!(matches!(error, NoSplit::TooOld { .. }), "{error:?}");
     let said = error.to_string();
     ensure!(said.contains("libnccl_2_17.so has no function ncclCommSplit"), "{said}");

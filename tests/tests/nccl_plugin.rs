@@ -1,5 +1,6 @@
-//! The library in foreign jobs, driven as NCCL drives a profiler plugin, in jobs of several processes whose collectives
-//! are real: every version of the interface, from the plugin's callbacks to the report.
+//! Tests of the library in unmodified jobs of several processes with real collectives. The test double of NCCL drives
+//! it as NCCL drives a profiler plugin. The tests cover every version of the interface, from the plugin's callbacks to
+//! the report.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,11 +11,11 @@ use paceline_tests::programs::{Job, Server, bucket_sizes, get_json, paceline, pr
 use paceline_tests::small_disk::SmallDisk;
 use serde_json::Value;
 
-/// Steps of the stand-in: 12 ms of forward, then 11 ms of backward with three buckets.
+/// The number of steps of the job. Each has 12 ms of forward, then 11 ms of backward with three buckets.
 const STEPS: &str = "150";
 
-/// Runs the stand-in on two ranks with the library attached; its report, the sizes of a step's collectives, and what it
-/// printed.
+/// Runs the job on two ranks with the library attached. Returns the report, the sizes of a step's collectives, and the
+/// output.
 fn observed(interface: u32, more: &[&str]) -> anyhow::Result<(Value, Vec<u64>, String)> {
     let data = tempfile::tempdir()?;
     let data_text = data.path().to_string_lossy();
@@ -23,7 +24,7 @@ fn observed(interface: u32, more: &[&str]) -> anyhow::Result<(Value, Vec<u64>, S
     let mut arguments = vec!["--attach", "-n", "2", "--data", &data_text, "--", &stand_in];
     arguments.extend(["--interface", &interface, "--steps", STEPS]);
     arguments.extend(more);
-    // The launcher looks for the library beside itself, where cargo puts it.
+    // The launcher looks for the library next to itself, where cargo puts it.
     ensure!(program("libpaceline_agent.so").is_file());
     let (code, printed, complaints) = Job::start(&arguments)?.finish()?;
     ensure!(code == 0, "{printed}{complaints}");
@@ -34,35 +35,35 @@ fn millis(report: &Value, path: &str) -> f64 {
     report.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN) / 1e6
 }
 
-/// This rank computes 10 ms longer, and a fix saves that.
+/// Checks that a rank that computes 10 ms longer is named, and that the saving from fixing it is 10 ms.
 fn is_late(rank: u32, report: &Value) -> anyhow::Result<()> {
     let verdict = &report["verdicts"][0];
     ensure!(verdict["culprit"]["rank"] == rank && verdict["cause"] == "compute", "{}", report["verdicts"]);
     let cost = millis(verdict, "/cost_nanos_per_step");
-    ensure!((7.0..13.0).contains(&cost), "10 ms were planted, found {cost}");
+    ensure!((7.0..13.0).contains(&cost), "planted 10 ms, found {cost} ms");
     let error = report["what_if"]["simulation_error"].as_f64().unwrap_or(f64::NAN);
-    ensure!(error < 0.05, "a step can be replayed: {}", report["what_if"]);
+    ensure!(error < 0.05, "the replay of a step is not accurate: {}", report["what_if"]);
     Ok(())
 }
 
 #[test]
-fn every_version_of_the_interface_gives_steps_and_buckets() -> anyhow::Result<()> {
+fn every_version_of_the_interface_provides_steps_and_buckets() -> anyhow::Result<()> {
     for interface in 1..=6 {
         let (report, sizes, printed) = observed(interface, &[])?;
-        ensure!(printed.contains("Observing the collectives"), "it says what it will observe: {printed}");
+        ensure!(printed.contains("Observing the collectives"), "not announced: {printed}");
         let steps = report["steps"].as_u64().unwrap_or_default();
-        // A second passes before it is sure of what a step is.
+        // The step is recognized after about a second.
         ensure!((60..150).contains(&steps), "interface {interface}: {steps} steps: {report}");
         let step = millis(&report, "/local_step_time_nanos/median");
         ensure!((23.0..60.0).contains(&step), "interface {interface}: a step of {step} ms");
-        // Before 2.26 NCCL says when collectives are enqueued and nothing of when they run: no figure rests on that.
+        // Before 2.26, NCCL reports when collectives are enqueued but not when they run, so no figure depends on that.
         let buckets = report["buckets"].as_array().map_or(0, Vec::len);
         ensure!(buckets == if interface < 3 { 0 } else { 3 }, "interface {interface}: {}", report["buckets"]);
         let withheld = report["missing"]["buckets"].as_str().unwrap_or_default();
         ensure!((interface < 3) == withheld.contains("not when they ran"), "{}", report["missing"]);
         ensure!(
             report["missing"]["phases"].is_string(),
-            "what NCCL cannot tell is said: {}",
+            "the missing phases are not reported: {}",
             report["missing"]
         );
         let no_samples = &report["missing"]["throughput"];
@@ -76,14 +77,14 @@ fn every_version_of_the_interface_gives_steps_and_buckets() -> anyhow::Result<()
 }
 
 #[test]
-fn a_rank_that_is_late_is_named_by_the_collectives_alone() -> anyhow::Result<()> {
+fn a_late_rank_is_named_from_collectives_alone() -> anyhow::Result<()> {
     let (report, _, _) = observed(5, &["--slow-rank", "1"])?;
     is_late(1, &report)
 }
 
-/// Four ranks: neighbours reduce activations twice in forward, all reduce gradients.
+/// Tests four ranks: neighbors reduce activations twice in forward, and all ranks reduce gradients.
 #[test]
-fn groups_are_told_apart_and_a_late_rank_holds_up_its_own_first() -> anyhow::Result<()> {
+fn groups_are_distinguished_and_a_late_rank_delays_its_own_group_first() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let data_text = data.path().to_string_lossy();
     let stand_in = program("nccl_stand_in");
@@ -100,12 +101,12 @@ fn groups_are_told_apart_and_a_late_rank_holds_up_its_own_first() -> anyhow::Res
         ensure!(found["group"]["ranks"] == ranks && found["count"] == count, "{groups}");
         ensure!(found["cost"]["collectives"] == collectives, "{groups}");
     }
-    // 10 ms in two halves, each of which its neighbour waits for; the other pair waits with the gradients.
+    // The late rank loses 10 ms in two halves, and its neighbor waits for each. The other pair waits at the gradients.
     let [late, other] = [0, 1].map(|at| &groups[1]["worst"][at]);
     ensure!(late["first"] == 2 && late["latest"][0] == 3, "{groups}");
     let wait = |member: &Value| millis(member, "/cost/wait_nanos");
     ensure!((3.5..7.0).contains(&wait(late)) && wait(other) < 2.0, "{groups}");
-    // A pair's waits are no compute of its neighbour's: what is left of each rank's own time names one rank.
+    // The waits of a pair are not counted as compute of the neighbor, so the local work of only one rank stands out.
     is_late(3, &report)?;
     let text = paceline(&["report", "latest", "--data", &data_text, "--format", "markdown"])?;
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
@@ -113,7 +114,7 @@ fn groups_are_told_apart_and_a_late_rank_holds_up_its_own_first() -> anyhow::Res
     Ok(())
 }
 
-/// The report of four ranks of the stand-in; versions before 2.27 do not say how many ranks a communicator has.
+/// Returns the report of four ranks. Versions before 2.27 do not report the number of ranks of a communicator.
 fn of_four(mode: &str, interface: &str) -> anyhow::Result<Value> {
     let data = tempfile::tempdir()?;
     let data_text = data.path().to_string_lossy();
@@ -126,9 +127,9 @@ fn of_four(mode: &str, interface: &str) -> anyhow::Result<Value> {
     report(data.path(), "latest")
 }
 
-/// Four stages and four micro-batches: sends between neighbours, both ways, and a norm among all.
+/// Tests four stages and four micro-batches: messages between neighbors in both directions, and a norm over all ranks.
 #[test]
-fn a_pipelines_slow_stage_is_named_by_what_neighbours_send_each_other() -> anyhow::Result<()> {
+fn a_slow_pipeline_stage_is_named_from_messages_between_neighbors() -> anyhow::Result<()> {
     for interface in ["3", "6"] {
         let report = of_four("--pipeline", interface)?;
         let (all, neighbours) = (&report["groups"][0], &report["groups"][1]);
@@ -139,7 +140,7 @@ fn a_pipelines_slow_stage_is_named_by_what_neighbours_send_each_other() -> anyho
             report["groups"]
         );
         ensure!(neighbours["group"]["ranks"] == 2 && neighbours["count"] == 3, "{}", report["groups"]);
-        // Four micro-batches, forward and back.
+        // Four micro-batches, forward and backward.
         ensure!(neighbours["cost"]["collectives"] == 8.0, "{}", report["groups"]);
         ensure!(neighbours["cost"]["bytes"] == 8.0 * 4.0 * 4096.0, "{}", report["groups"]);
         is_late(2, &report)?;
@@ -147,9 +148,9 @@ fn a_pipelines_slow_stage_is_named_by_what_neighbours_send_each_other() -> anyho
     Ok(())
 }
 
-/// Two exchanges of each rank with all others, then gradients.
+/// Tests two exchanges of each rank with all others, followed by gradients.
 #[test]
-fn experts_exchange_with_all_others_at_once() -> anyhow::Result<()> {
+fn an_exchange_with_all_ranks_is_one_all_to_all() -> anyhow::Result<()> {
     let report = of_four("--experts", "5")?;
     let group = &report["groups"][0];
     ensure!(report["groups"].as_array().map(Vec::len) == Some(1), "{}", report["groups"]);
@@ -161,8 +162,8 @@ fn experts_exchange_with_all_others_at_once() -> anyhow::Result<()> {
     is_late(2, &report)
 }
 
-/// A process with two devices, as JAX drives them; the driver is the stand-in. `launched` by `paceline run`, which
-/// says that each process is one rank, or by itself.
+/// Runs a process with two devices, as JAX drives them, on the fake GPU's driver. With `processes`, `paceline run`
+/// starts that many processes and tells each that it is one rank; otherwise there is no launcher.
 fn with_two_devices(processes: Option<&str>, variables: &[(&str, &str)]) -> anyhow::Result<(Value, String)> {
     let (data, driver) = (tempfile::tempdir()?, fake_gpu::installed_as(&["libcuda.so.1"])?);
     let mut job = Command::new(program("paceline"));
@@ -188,14 +189,14 @@ fn with_two_devices(processes: Option<&str>, variables: &[(&str, &str)]) -> anyh
 }
 
 #[test]
-fn a_process_that_drives_several_gpus_is_as_many_ranks() -> anyhow::Result<()> {
-    // No launcher says anything; or one says of two processes that they are two ranks, and NCCL knows of four.
+fn a_process_with_several_gpus_counts_as_several_ranks() -> anyhow::Result<()> {
+    // Without a launcher, or with a launcher that sets two ranks for two processes while NCCL has four.
     for (processes, ranks) in [(None, 2), (Some("2"), 4)] {
         let (report, said) = with_two_devices(processes, &[])?;
         ensure!(report["ranks"] == ranks, "{report}{said}");
         ensure!(report["steps"].as_u64() > Some(60), "{} steps: {said}", report["steps"]);
         ensure!(report["ledger"].as_array().map(Vec::len) == Some(ranks), "{report}");
-        // Four ranks on fewer cores also pay for transfers, all alike, and that may cost more.
+        // Four ranks on fewer cores also pay for transfers. That delay is common to all ranks and may cost more.
         let verdicts = report["verdicts"].as_array().into_iter().flatten();
         let named = verdicts.map(|verdict| &verdict["culprit"]).find(|culprit| **culprit != "all");
         ensure!(named.is_some_and(|culprit| culprit["rank"] == 1), "{}", report["verdicts"]);
@@ -204,8 +205,8 @@ fn a_process_that_drives_several_gpus_is_as_many_ranks() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_process_that_is_one_rank_by_its_launcher_stays_one() -> anyhow::Result<()> {
-    // It says that there are two processes, as there are two ranks in the communicator: both are here.
+fn a_process_that_its_launcher_declares_one_rank_is_one_rank() -> anyhow::Result<()> {
+    // The launcher declares two processes, and the communicator has two ranks, but both are in this process.
     let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
     let variables =
         [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2")];
@@ -224,7 +225,7 @@ fn a_forked_child_is_not_observed_and_ends() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_server_that_dies_costs_the_job_nothing() -> anyhow::Result<()> {
+fn a_killed_server_does_not_affect_the_job() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     let stand_in = program("nccl_stand_in");
@@ -232,18 +233,18 @@ fn a_server_that_dies_costs_the_job_nothing() -> anyhow::Result<()> {
     let job =
         Job::start(&["--attach", "-n", "2", "--server", &server.address, "--", &stand_in, "--steps", STEPS])?;
     let steps = format!("{}/api/v1/runs", server.address);
-    wait_until("steps to be known", || {
+    wait_until("the first 50 steps", || {
         get_json(&steps).ok()?[0]["last_step"].as_u64().filter(|step| *step > 50)
     })?;
     server.kill()?;
     let (code, printed, complaints) = job.finish()?;
     ensure!(code == 0, "{printed}{complaints}");
-    ensure!(printed.matches("150 steps").count() == 2, "both ranks did all of their work: {printed}");
+    ensure!(printed.matches("150 steps").count() == 2, "a rank did not finish its steps: {printed}");
     Ok(())
 }
 
 #[test]
-fn a_server_whose_disk_is_full_to_the_end_costs_the_job_nothing() -> anyhow::Result<()> {
+fn a_server_with_a_full_disk_does_not_affect_the_job() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let Some(disk) = SmallDisk::start(data.path())? else { return Ok(()) };
     let stand_in = program("nccl_stand_in");
@@ -262,12 +263,12 @@ fn a_server_whose_disk_is_full_to_the_end_costs_the_job_nothing() -> anyhow::Res
     disk.wait_until_full()?;
     let (code, printed, complaints) = job.finish()?;
     ensure!(code == 0, "{printed}{complaints}");
-    ensure!(printed.matches("500 steps").count() == 2, "both ranks did all of their work: {printed}");
+    ensure!(printed.matches("500 steps").count() == 2, "a rank did not finish its steps: {printed}");
     Ok(())
 }
 
 #[test]
-fn a_job_that_ends_badly_has_failed_whoever_started_its_ranks() -> anyhow::Result<()> {
+fn the_exit_code_determines_the_state_under_any_launcher() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let job = |code: &str| {
         Command::new(program("paceline"))
@@ -289,9 +290,9 @@ fn a_job_that_ends_badly_has_failed_whoever_started_its_ranks() -> anyhow::Resul
     Ok(())
 }
 
-/// However low the budget is, the rank that is slow is named, from steps that all ranks observed.
+/// Tests a budget of 0: the slow rank is named from the steps that all ranks observed.
 #[test]
-fn what_costs_more_than_it_may_is_sampled_and_the_slow_rank_is_named_all_the_same() -> anyhow::Result<()> {
+fn an_exceeded_budget_causes_sampling_and_the_slow_rank_is_still_named() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let output = Command::new(program("paceline"))
         .args(["run", "--attach", "-n", "2", "--data"])
@@ -302,12 +303,12 @@ fn what_costs_more_than_it_may_is_sampled_and_the_slow_rank_is_named_all_the_sam
         .env("PACELINE_OVERHEAD_BUDGET", "0")
         .env_remove("PACELINE_SERVER")
         .output()?;
-    // What ranks say on either stream is printed with their number before it.
+    // The launcher prints both streams of every rank on standard output, with the rank's number.
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     ensure!(
         said.matches("from now on one step in 2 is observed in full").count() == 2,
-        "both ranks say it: {said}"
+        "not both ranks announce sampling: {said}"
     );
     let found = report(data.path(), "latest")?;
     let steps = found["steps"].as_u64().unwrap_or_default();
@@ -316,12 +317,12 @@ fn what_costs_more_than_it_may_is_sampled_and_the_slow_rank_is_named_all_the_sam
     let verdict = &found["verdicts"][0];
     ensure!(verdict["culprit"] == serde_json::json!({ "rank": 1 }), "{found:#}");
     let cost = verdict["cost_nanos_per_step"].as_f64().unwrap_or(f64::NAN) / 1e6;
-    ensure!((7.0..13.0).contains(&cost), "10 ms were planted, {cost} found: {verdict:#}");
+    ensure!((7.0..13.0).contains(&cost), "planted 10 ms, found {cost} ms: {verdict:#}");
     Ok(())
 }
 
 #[test]
-fn a_job_with_another_profiler_keeps_it() -> anyhow::Result<()> {
+fn another_profiler_of_the_job_is_not_replaced() -> anyhow::Result<()> {
     let output = Command::new(program("paceline"))
         .args(["attach", "--data"])
         .arg(tempfile::tempdir()?.path())
@@ -336,10 +337,10 @@ fn a_job_with_another_profiler_keeps_it() -> anyhow::Result<()> {
 }
 
 #[test]
-fn without_a_server_and_without_a_job_the_library_is_inert() -> anyhow::Result<()> {
+fn without_a_server_or_a_job_the_library_is_inactive() -> anyhow::Result<()> {
     let library = program("libpaceline_agent.so");
     let alone = |variables: &[(&str, &str)]| {
-        // Ended where it does not come to its end by itself.
+        // Limits the time, in case the job does not end.
         Command::new("timeout")
             .args(["-k", "5", "60"])
             .arg(program("nccl_stand_in"))
@@ -353,7 +354,7 @@ fn without_a_server_and_without_a_job_the_library_is_inert() -> anyhow::Result<(
     let printed = String::from_utf8_lossy(&unobserved.stdout);
     ensure!(unobserved.status.success() && printed.contains("mask 0x0"), "{printed}");
     ensure!(unobserved.stderr.is_empty(), "{}", String::from_utf8_lossy(&unobserved.stderr));
-    // A server that is not there costs the job nothing but the time that the last records are offered it.
+    // A server that is not there costs the job only the time in which the last records are offered to it.
     let variables = [
         ("PACELINE_SERVER", "http://127.0.0.1:9"),
         ("PACELINE_RUN_ID", "r"),

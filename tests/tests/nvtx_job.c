@@ -1,5 +1,5 @@
-// A job that marks its input with NVTX and calls a real libnccl, without a GPU: NCCL refuses each call, and marks it as a
-// range before it does. Arguments: NCCL's file, steps.
+// A job that marks its input with NVTX and calls a real libnccl without a GPU. NCCL marks each call as a range and then
+// rejects it. Arguments: the path of NCCL, the number of steps.
 #include <dlfcn.h>
 #include <nvtx3/nvToolsExt.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-//! The library as the receiver of NVTX's ranges, with the real libnccl of two releases, which needs no GPU to mark its
-//! calls, and a program that is compiled with NVIDIA's own NVTX headers.
+//! Tests of the library as a receiver of NVTX ranges. They use the real libnccl of two releases, which marks its calls
+//! even without a GPU, and a program that is compiled with NVIDIA's NVTX headers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nvtx_job.c");
 
-/// The program, compiled; `None` where the package index cannot be reached.
+/// Compiles the job. Returns `None` if the package index cannot be reached.
 fn job(folder: &Path) -> anyhow::Result<Option<PathBuf>> {
     let Some(nvtx) = nvidia::wheel("nvidia-nvtx-cu12", "12.8.90")? else { return Ok(None) };
     let program = folder.join("nvtx_job");
@@ -21,7 +21,7 @@ fn job(folder: &Path) -> anyhow::Result<Option<PathBuf>> {
     Ok(Some(program))
 }
 
-/// Its report, the sizes of the collectives of one step, and what was printed.
+/// Runs the job observed. Returns its report, the sizes of the collectives of one step, and its output.
 fn observed(
     job: &Path,
     nccl: &Path,
@@ -49,7 +49,7 @@ fn observed(
 }
 
 #[test]
-fn calls_of_the_real_nccl_and_the_jobs_own_ranges_become_steps() -> anyhow::Result<()> {
+fn calls_of_the_real_nccl_and_ranges_of_the_job_become_steps() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let Some(job) = job(folder.path())? else { return Ok(()) };
     for (package, release) in [("nvidia-nccl-cu12", "2.20.5"), ("nvidia-nccl-cu13", "2.28.9")] {
@@ -62,7 +62,7 @@ fn calls_of_the_real_nccl_and_the_jobs_own_ranges_become_steps() -> anyhow::Resu
         let step = report["local_step_time_nanos"]["median"].as_f64().unwrap_or_default() / 1e6;
         ensure!((20.0..40.0).contains(&step), "NCCL {release}: a step of {step} ms");
         ensure!(sizes == [4 << 16, 4 << 18, 4 << 14], "NCCL {release}: {sizes:?}");
-        // When collectives ran is known to nobody, so that nothing is said of it.
+        // The times of collectives are unknown, so the report has no figures that depend on them.
         let why = report["missing"]["buckets"].as_str().unwrap_or_default();
         ensure!(report["buckets"] == serde_json::json!([]) && why.contains("not when they ran"), "{report}");
         ensure!(report["overlap_ratio"].is_null() && report["what_if"].is_null(), "{report}");
@@ -76,7 +76,7 @@ fn calls_of_the_real_nccl_and_the_jobs_own_ranges_become_steps() -> anyhow::Resu
 }
 
 #[test]
-fn another_receiver_of_ranges_keeps_them() -> anyhow::Result<()> {
+fn another_receiver_of_nvtx_ranges_is_not_replaced() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let Some(job) = job(folder.path())? else { return Ok(()) };
     let Some(wheel) = nvidia::wheel("nvidia-nccl-cu13", "2.28.9")? else { return Ok(()) };
@@ -84,6 +84,6 @@ fn another_receiver_of_ranges_keeps_them() -> anyhow::Result<()> {
     let other = [("NVTX_INJECTION64_PATH", "/opt/other/libreceiver.so")];
     let (report, _, printed) = observed(&job, &nccl, &other)?;
     ensure!(printed.contains("NVTX_INJECTION64_PATH is /opt/other/libreceiver.so"), "{printed}");
-    ensure!(report.is_null(), "nothing was observed: {report}");
+    ensure!(report.is_null(), "the job was observed: {report}");
     Ok(())
 }

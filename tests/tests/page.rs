@@ -1,5 +1,5 @@
-//! Every view in a real Chromium, over runs of a simulated job that came in through the real door: 1,024 ranks,
-//! and two small ones of the same name. What a job of real processes is needed for is in `browser.rs`.
+//! Tests of every view in a real Chromium, with simulated runs that were sent to a real server over HTTP: one of 1,024
+//! ranks, and two small ones of the same name. `browser.rs` tests the parts that need a job of real processes.
 
 use std::path::Path;
 
@@ -14,24 +14,24 @@ use serde_json::Value;
 use wire::burst::BurstRequest;
 use wire::device::throttle;
 
-/// The rank that is slow in the large run, and since when.
+/// The slow rank of the large run, and the first step in which it is slow.
 const SLOW: (usize, u64) = (613, 20);
 const LARGE: (usize, u64) = (1_024, 64);
 
-/// A job of the simulator, with one rank whose input is late from some step on.
+/// Returns the plan of a job in which one rank has late input from some step on.
 fn plan(ranks: usize, steps: u64, (slow, from): (usize, u64)) -> Plan {
     let fault = Fault { rank: slow % ranks, kind: FaultKind::Input, nanos: 12_000_000, from, to: steps };
     Plan { ranks, ranks_per_host: 8, steps, tick: 1_000_000_000, faults: vec![fault], ..Plan::small(steps) }
 }
 
-/// Sends it and returns the run's id.
+/// Sends the simulation and returns the run's id.
 fn send(server: &Server, simulation: Simulation) -> anyhow::Result<String> {
     let mut feed = Feed::new(simulation);
     feed.send_all_but(0, &server.address)?;
     Ok(feed.run)
 }
 
-/// With devices, one of which has answered a burst.
+/// Simulates a job with devices, one of which has answered a burst.
 fn with_devices(plan: &Plan) -> Simulation {
     let mut simulation = devices::looked_at(Simulation::run(plan), 2, throttle::THERMAL, 1_350);
     let burst = devices::burst(BurstRequest { number: 1, millis: 1_000 }, "gemm", 9_000_000);
@@ -60,15 +60,15 @@ fn start(data: &Path) -> anyhow::Result<Option<(Browser, Server, Runs)>> {
     Ok(Some((browser, server, runs)))
 }
 
-/// Waits until the element's text matches.
+/// Waits until the text of the element matches `pattern`.
 fn says(browser: &Browser, testid: &str, pattern: &str) -> anyhow::Result<()> {
     let script = format!(
         "return /{pattern}/i.test(document.querySelector('[data-testid={testid}]')?.innerText ?? '')"
     );
-    browser.wait(&format!("{testid} to say /{pattern}/"), &script).map(drop)
+    browser.wait(&format!("{testid} to match /{pattern}/"), &script).map(drop)
 }
 
-/// Nothing is wider than the window, but what scrolls in itself.
+/// Returns an error if anything is wider than the window, except inside scrolling elements.
 fn fits(browser: &Browser, what: &str) -> anyhow::Result<()> {
     let script = "const root = document.documentElement;
         const inside = e => e.closest('.rows, .scroll-x, .tip, .unseen, .tabs');
@@ -80,7 +80,7 @@ fn fits(browser: &Browser, what: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What each view shows when it is done.
+/// The views: path, an element, and the pattern of its text when the view is complete.
 const VIEWS: [(&str, &str, &str); 6] = [
     ("", "verdict", "Rank"),
     ("/ranks", "level|scale", "."),
@@ -98,12 +98,12 @@ fn open(browser: &Browser, server: &Server, run: &str, view: usize, query: &str)
 }
 
 #[test]
-fn a_thousand_ranks_are_seen_and_none_that_is_slow_disappears() -> anyhow::Result<()> {
+fn a_slow_rank_among_a_thousand_stays_visible() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let Some((browser, server, runs)) = start(data.path())? else { return Ok(()) };
     open(&browser, &server, &runs.large, 1, "")?;
     says(&browser, "level", "max of .* 2 ranks")?;
-    // The slow rank is one row of a thousand, and the brightest of the map.
+    // The slow rank is one row of a thousand, and it is the brightest row.
     let bright = "const canvas = document.querySelector('[data-testid=heatmap]').parentElement.querySelector('canvas.raster');
         const {width, height} = canvas;
         const data = canvas.getContext('2d').getImageData(0, 0, width, height).data;
@@ -114,13 +114,13 @@ fn a_thousand_ranks_are_seen_and_none_that_is_slow_disappears() -> anyhow::Resul
             if (sum > most) { most = sum; best = y; }
         }
         return most > 0 && best / height * 1024";
-    let rank = browser.wait("a bright row", bright)?.as_f64().context("a row is a number")?;
+    let rank = browser.wait("a bright row", bright)?.as_f64().context("the row is not a number")?;
     ensure!(
         (rank - SLOW.0 as f64).abs() < 4.0,
         "the brightest row is that of rank {rank}, not of {}",
         SLOW.0
     );
-    // A click on a cell of several ranks finds the largest of them.
+    // A click on a cell of several ranks selects the rank with the largest value.
     browser.run(&format!(
         "const canvas = document.querySelector('[data-testid=heatmap]');
          const raster = canvas.parentElement.querySelector('canvas.raster').getBoundingClientRect();
@@ -131,7 +131,7 @@ fn a_thousand_ranks_are_seen_and_none_that_is_slow_disappears() -> anyhow::Resul
         SLOW.0 & !1
     ))?;
     says(&browser, "rank-detail", "Rank 613[^]*input[^]*lateness")?;
-    // Closer, each rank has a row of its own.
+    // Zoomed in, each rank has its own row.
     browser.run("document.activeElement.blur()")?;
     for _ in 0..3 {
         browser.type_keys("W")?;
@@ -141,13 +141,13 @@ fn a_thousand_ranks_are_seen_and_none_that_is_slow_disappears() -> anyhow::Resul
     open(&browser, &server, &runs.large, 2, "")?;
     says(&browser, "waterfall-facts", "1024 ranks")?;
     browser.wait(
-        "the waterfall to say what its rows stand for",
+        "the waterfall to explain its rows",
         "return /slowest of every [0-9]+ ranks/.test(document.querySelector('main').innerText)",
     )?;
     quiet(&browser)
 }
 
-/// The console has no error and no warning, but about this test's reading of pixels.
+/// Returns an error if the console has an error or a warning, except about pixels that this test reads.
 fn quiet(browser: &Browser) -> anyhow::Result<()> {
     let lines = browser.console()?.into_iter();
     let errors: Vec<_> =
@@ -157,7 +157,7 @@ fn quiet(browser: &Browser) -> anyhow::Result<()> {
 }
 
 #[test]
-fn every_view_answers_its_question_and_keys_lead_there() -> anyhow::Result<()> {
+fn every_view_shows_its_figures_and_has_a_key() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let Some((browser, server, runs)) = start(data.path())? else { return Ok(()) };
     open(&browser, &server, &runs.small, 0, "")?;
@@ -180,7 +180,7 @@ fn every_view_answers_its_question_and_keys_lead_there() -> anyhow::Result<()> {
     quiet(&browser)
 }
 
-/// Some of the chart's text and lines are there.
+/// Waits until the chart has some text and lines.
 fn drawn(browser: &Browser, chart: &str) -> anyhow::Result<()> {
     let script = format!(
         "const canvas = document.querySelector('[data-testid={chart}]');
@@ -217,14 +217,14 @@ fn keyboard(browser: &Browser) -> anyhow::Result<()> {
     ensure!(browser.run("return location.pathname")?.as_str().is_some_and(|path| path.ends_with("-240")));
     browser.type_keys(ESCAPE)?;
     browser.wait("the list to close", "return document.querySelector('dialog[open]') === null")?;
-    // Everything that can be used is reached by Tab, and is seen to be.
+    // Tab reaches every control, and the focus is visible.
     browser.run("document.activeElement.blur()")?;
     for _ in 0..12 {
         browser.type_keys(TAB)?;
         let seen = "const e = document.activeElement; const style = getComputedStyle(e);
             return [e.outerHTML.slice(0, 100), e === document.body || style.outlineStyle !== 'none']";
         let found = browser.run(seen)?;
-        ensure!(found[1] == Value::Bool(true), "no focus is seen on {found}");
+        ensure!(found[1] == Value::Bool(true), "the focus is not visible on {found}");
     }
     Ok(())
 }
@@ -232,7 +232,7 @@ fn keyboard(browser: &Browser) -> anyhow::Result<()> {
 const TAB: &str = "\u{e004}";
 const ESCAPE: &str = "\u{e00c}";
 
-/// Before the fault began, there was no verdict against anyone; the button leads back.
+/// Checks that there is no verdict on a rank before the fault began, and that the key returns to the newest step.
 fn rewound(browser: &Browser) -> anyhow::Result<()> {
     browser.run(
         "const at = document.querySelector('[data-testid=at]'); at.value = '100';
@@ -243,15 +243,15 @@ fn rewound(browser: &Browser) -> anyhow::Result<()> {
         .wait("the step in the address", "return new URLSearchParams(location.search).get('at') === '100'")?;
     browser.run("document.activeElement.blur()")?;
     browser.type_keys("[")?;
-    browser.wait("one step back", "return new URLSearchParams(location.search).get('at') === '99'")?;
+    browser.wait("the previous step", "return new URLSearchParams(location.search).get('at') === '99'")?;
     let shown = "return document.querySelector('[data-testid=rewind]').value";
-    assert_eq!(browser.run(shown)?, "99", "the handle follows");
+    assert_eq!(browser.run(shown)?, "99", "the slider does not show the step");
     browser.type_keys("l")?;
     says(browser, "verdict", "Rank 2")?;
     browser.wait("a plain address", "return !new URLSearchParams(location.search).has('at')").map(drop)
 }
 
-/// Every file that the page offers is what its name says, and of the steps that are in view.
+/// Checks that every offered file has the format of its name and the steps in view.
 fn exports(browser: &Browser) -> anyhow::Result<()> {
     browser.run("document.activeElement.blur()")?;
     browser.type_keys("e")?;
@@ -282,10 +282,10 @@ fn exports(browser: &Browser) -> anyhow::Result<()> {
         );
     }
     browser.type_keys(ESCAPE)?;
-    browser.wait("the box to close", "return document.querySelector('dialog[open]') === null").map(drop)
+    browser.wait("the dialog to close", "return document.querySelector('dialog[open]') === null").map(drop)
 }
 
-/// A link that was copied shows the same to someone else.
+/// Checks that a copied link shows the same selection in another tab.
 fn shared_link(browser: &Browser, server: &Server, run: &str) -> anyhow::Result<()> {
     let query = "?at=200&measure=input&pool=mean&rank=2&step=150&steps=100..180&ranks=0..4";
     open(browser, server, run, 1, query)?;
@@ -304,9 +304,9 @@ fn shared_link(browser: &Browser, server: &Server, run: &str) -> anyhow::Result<
     let link = browser.run("return location.href")?;
     browser.fresh_tab()?;
     browser.viewport(1440, 900)?;
-    browser.open(link.as_str().context("an address is a text")?)?;
+    browser.open(link.as_str().context("the address is not a string")?)?;
     assert_eq!(browser.wait("the selection again", state)?, first);
-    // From view to view the selection stays.
+    // The selection is preserved between views.
     browser.click("[data-testid=tab-buckets]")?;
     browser
         .wait("the same step", "return document.querySelector('[data-testid=step]')?.value === '150'")
@@ -333,7 +333,7 @@ fn scaling(browser: &Browser, server: &Server, runs: &Runs) -> anyhow::Result<()
     browser.wait("the form in the address", "return /world=64/.test(location.search)").map(drop)
 }
 
-/// Two runs are ticked in the list and compared.
+/// Selects two runs in the list and compares them.
 fn comparison(browser: &Browser, server: &Server, runs: &Runs) -> anyhow::Result<()> {
     browser.open(&server.address)?;
     says(browser, "runs-table", &runs.other)?;
@@ -348,14 +348,15 @@ fn comparison(browser: &Browser, server: &Server, runs: &Runs) -> anyhow::Result
     says(browser, "compared-ledger", "exposed wait")?;
     drawn(browser, "step-times")?;
     let both = format!("return location.search === '?a={}&b={}'", runs.small, runs.other);
-    ensure!(browser.run(&both)? == Value::Bool(true), "the older run is the baseline");
+    ensure!(browser.run(&both)? == Value::Bool(true), "the older run is not the baseline");
     browser.click("[data-testid=swap]")?;
     browser
         .wait("the two swapped", &format!("return location.search === '?a={}&b={}'", runs.other, runs.small))
         .map(drop)
 }
 
-/// No view has a violation of WCAG 2.2 AA that axe-core calls serious or critical, nor is wider than a phone.
+/// Checks that no view has a violation of WCAG 2.2 AA that axe-core calls serious or critical, and that no view is
+/// wider than a phone.
 #[test]
 fn every_view_is_accessible_in_light_and_dark_and_fits_a_phone() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;

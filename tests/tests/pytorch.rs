@@ -1,4 +1,4 @@
-//! Real PyTorch, whose gradients gloo carries: `paceline attach` observes a plain script, and no script is harmed.
+//! Tests with real PyTorch over gloo: `paceline attach` observes a plain script, and no script is harmed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -9,7 +9,7 @@ use paceline_tests::programs::{program, report, said};
 use paceline_tests::torch;
 use serde_json::{Value, json};
 
-/// Longer than any of these jobs takes.
+/// The longest time for a job. Each of these jobs takes less.
 const JOB_SECONDS: &str = "240";
 /// PyTorch sometimes aborts with this message at the exit of a job on a busy machine, with or without the agent, because
 /// one of gloo's threads still runs (pytorch/pytorch, pull request 179291).
@@ -21,7 +21,7 @@ fn script(name: &str) -> String {
     folder.join(name).to_string_lossy().into_owned()
 }
 
-/// What it prints of what it computed, without the words of whoever started it.
+/// Returns the result that the job prints, without the prefix of its launcher.
 fn result_of(output: &Output) -> anyhow::Result<String> {
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = printed.lines().find_map(|line| Some(line[line.find("loss ")?..].to_owned()));
@@ -54,7 +54,7 @@ fn torchrun(arguments: &[&str]) -> Vec<String> {
 
 fn attached(data: &Path, job: &[String]) -> Command {
     let mut command = attached_within_budget(data, job);
-    // However busy the machine is, and whatever that costs.
+    // Observes in full detail, however busy the machine is.
     command.env("PACELINE_OVERHEAD_BUDGET", "100");
     command
 }
@@ -74,7 +74,7 @@ fn bytes_of_buckets(report: &Value) -> u64 {
 }
 
 #[test]
-fn a_plain_ddp_script_is_observed_with_no_line_changed_and_computes_the_same() -> anyhow::Result<()> {
+fn an_unmodified_ddp_script_is_observed_and_computes_the_same() -> anyhow::Result<()> {
     if !torch::is_installed()? {
         return Ok(());
     }
@@ -90,27 +90,28 @@ fn a_plain_ddp_script_is_observed_with_no_line_changed_and_computes_the_same() -
         command.envs([("SLOW_RANK", "1"), ("SLOW_SECONDS", "0.06")]);
         command
     })?;
-    ensure!(result_of(&alone)? == result_of(&watched)?, "being observed changes no bit: {watched:?}");
+    ensure!(result_of(&alone)? == result_of(&watched)?, "observation changed the result: {watched:?}");
     let report = report(data.path(), "latest")?;
     ensure!(report["ranks"] == 2, "{report:#}");
-    // 8 times 16 iterations, but for those in which it is found out what a step is.
+    // 8 times 16 iterations, less those before the step is recognized.
     let steps = report["steps"].as_u64().unwrap_or_default();
     ensure!((90..128).contains(&steps), "{steps} steps: {report:#}");
-    // Eight layers of 1,024 inputs and outputs, and their biases, in floats: each byte of gradient once a step.
+    // Eight layers with 1,024 inputs and outputs and their biases, in 32-bit floats. Each byte of gradient is reduced
+    // once per step.
     ensure!(bytes_of_buckets(&report) == 8 * (1_024 * 1_024 + 1_024) * 4, "{:#}", report["buckets"]);
     ensure!(report["overlap_ratio"].as_f64().is_some_and(|overlap| overlap > 0.2), "{report:#}");
     let verdicts = report["verdicts"].as_array().into_iter().flatten();
     let slow: Vec<&Value> = verdicts.filter(|verdict| verdict["culprit"] != "all").collect();
-    let [slow] = slow[..] else { anyhow::bail!("one rank is slow: {report:#}") };
+    let [slow] = slow[..] else { anyhow::bail!("expected a verdict on one rank: {report:#}") };
     let cost = slow["cost_nanos_per_step"].as_f64().unwrap_or(f64::NAN) / 1e6;
     ensure!(slow["culprit"] == json!({ "rank": 1 }), "{slow:#}");
-    ensure!((30.0..90.0).contains(&cost), "60 ms were planted, {cost} ms found: {slow:#}");
+    ensure!((30.0..90.0).contains(&cost), "planted 60 ms, found {cost} ms: {slow:#}");
     Ok(())
 }
 
-/// Whatever observing the job costs, and however short it is: half of a step is never left out.
+/// Tests a short job under the default budget. Steps are observed completely or not at all.
 #[test]
-fn a_slow_loader_is_named_within_sixty_steps_and_the_budget() -> anyhow::Result<()> {
+fn a_slow_loader_is_named_within_sixty_steps_and_the_default_budget() -> anyhow::Result<()> {
     if !torch::is_installed()? {
         return Ok(());
     }
@@ -120,14 +121,14 @@ fn a_slow_loader_is_named_within_sixty_steps_and_the_budget() -> anyhow::Result<
     let report = report(data.path(), "latest")?;
     let verdicts = report["verdicts"].as_array().into_iter().flatten();
     let slow: Vec<&Value> = verdicts.filter(|verdict| verdict["culprit"] != "all").collect();
-    let [slow] = slow[..] else { anyhow::bail!("one rank is slow: {report:#}") };
+    let [slow] = slow[..] else { anyhow::bail!("expected a verdict on one rank: {report:#}") };
     ensure!(slow["culprit"] == json!({ "rank": 1 }) && slow["cause"] == "input", "{slow:#}");
     let cost = slow["cost_nanos_per_step"].as_f64().unwrap_or(f64::NAN) / 1e6;
-    ensure!((18.0..60.0).contains(&cost), "36 ms were planted, {cost} ms found: {slow:#}");
+    ensure!((18.0..60.0).contains(&cost), "planted 36 ms, found {cost} ms: {slow:#}");
     Ok(())
 }
 
-/// Runs Python with what `attach` puts before its modules, and this library.
+/// Runs Python with the modules that `attach` adds, with `library` as the agent's library.
 fn python(code: &str, library: &Path, folders: &[&Path]) -> anyhow::Result<Output> {
     let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../attach/python");
     let path = std::env::join_paths([&*ours].into_iter().chain(folders.iter().copied()))?;
@@ -140,24 +141,24 @@ fn python(code: &str, library: &Path, folders: &[&Path]) -> anyhow::Result<Outpu
     Ok(output)
 }
 
-/// PyTorch's where there is one.
+/// Returns PyTorch's Python if it is installed.
 fn python_program() -> PathBuf {
     Some(torch::program("python")).filter(|python| python.is_file()).unwrap_or_else(|| "python3".into())
 }
 
 #[test]
-fn the_jobs_own_sitecustomize_is_run_and_the_job_sees_none_of_ours() -> anyhow::Result<()> {
+fn the_jobs_sitecustomize_runs_and_ours_is_invisible() -> anyhow::Result<()> {
     let own = tempfile::tempdir()?;
-    std::fs::write(own.path().join("sitecustomize.py"), "OWN = True\nprint('the own one')\n")?;
+    std::fs::write(own.path().join("sitecustomize.py"), "OWN = True\nprint('own module')\n")?;
     let code = "import sitecustomize, sys; print(sitecustomize.OWN, sum('attach/python' in p for p in sys.path))";
     let output = python(code, Path::new("/dev/null"), &[own.path()])?;
     let (said, complaints) = said(&output);
-    ensure!(said == "the own one\nTrue 0\n" && complaints.is_empty(), "{said}{complaints}");
+    ensure!(said == "own module\nTrue 0\n" && complaints.is_empty(), "{said}{complaints}");
     Ok(())
 }
 
 #[test]
-fn a_library_that_is_none_is_said_once_and_costs_the_job_nothing() -> anyhow::Result<()> {
+fn a_broken_library_is_reported_once_and_does_not_affect_the_job() -> anyhow::Result<()> {
     if !torch::is_installed()? {
         return Ok(());
     }
@@ -184,9 +185,10 @@ dist.destroy_process_group()
     Ok(())
 }
 
-/// A module in place of PyTorch's optimizer, as those of 2.0 to 2.2 are: nothing says whether a step is compiled.
+/// Tests a module in place of PyTorch's optimizer, like that of releases 2.0 to 2.2, which do not report whether a step
+/// is compiled.
 #[test]
-fn a_step_of_an_old_releases_optimizer_goes_on() -> anyhow::Result<()> {
+fn an_optimizer_of_an_old_release_works() -> anyhow::Result<()> {
     let old = tempfile::tempdir()?;
     let optim = old.path().join("torch/optim");
     std::fs::create_dir_all(&optim)?;
@@ -205,9 +207,10 @@ print(hook(None, (), {}))
     Ok(())
 }
 
-/// What the job's own handlers of signals raise is the job's, wherever they run; and nobody need hear what went wrong.
+/// Tests that exceptions of the job's signal handlers reach the job wherever they are raised, and that our own errors
+/// need no standard error.
 #[test]
-fn what_a_handler_of_the_jobs_raises_reaches_the_job() -> anyhow::Result<()> {
+fn exceptions_of_the_jobs_signal_handlers_reach_the_job() -> anyhow::Result<()> {
     let code = "
 import gc, signal, sys
 [hooks] = [found for found in gc.get_objects() if isinstance(found, type) and found.__name__ == 'Hooks']
@@ -237,9 +240,9 @@ print(hooks(None, 0).after(None))
     Ok(())
 }
 
-/// With works of Python in place of gloo's: none of these needs PyTorch.
+/// Tests with Python objects in place of gloo's, without PyTorch.
 #[test]
-fn nothing_of_ours_waits_for_a_collective_once_the_interpreter_is_taken_down() -> anyhow::Result<()> {
+fn the_agent_waits_for_no_collective_during_interpreter_shutdown() -> anyhow::Result<()> {
     let code = "
 import gc, threading, time
 
@@ -295,9 +298,10 @@ asked.wait()
     Ok(())
 }
 
-/// PyTorch keeps such a group, and what it was given, until after Python has gone.
+/// Tests a job that does not destroy its groups. PyTorch keeps such groups, and the hooks in them, until Python has
+/// exited.
 #[test]
-fn a_job_that_destroys_none_of_its_groups_ends_as_it_would() -> anyhow::Result<()> {
+fn a_job_that_does_not_destroy_its_groups_ends_normally() -> anyhow::Result<()> {
     if !torch::is_installed()? {
         return Ok(());
     }
@@ -309,7 +313,7 @@ fn a_job_that_destroys_none_of_its_groups_ends_as_it_would() -> anyhow::Result<(
 }
 
 #[test]
-fn processes_that_no_launcher_numbered_are_known_by_their_group() -> anyhow::Result<()> {
+fn processes_without_a_launcher_get_their_ranks_from_the_process_group() -> anyhow::Result<()> {
     if !torch::is_installed()? {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! A step that has left memory opens all the same, and no verdict offers one that does not.
+//! Tests that steps that are no longer in memory can be opened, and that verdicts offer only steps that can be opened.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -22,7 +22,7 @@ use tower::ServiceExt as _;
 use wire::ids::{RunId, Step};
 use wire::live::{StepRanks, Waterfall};
 
-/// A server without a socket, which keeps the records of the newest step alone in memory, and has taken in a run.
+/// A server without a socket that has ingested a run, and has the records of only the newest step in memory.
 struct Stage {
     app: App,
     router: Router,
@@ -48,7 +48,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// The answer to a request for something of the run.
+    /// Requests a view of the run and returns the answer.
     async fn get(&self, view: &str) -> anyhow::Result<(StatusCode, Vec<u8>)> {
         let uri = format!("/api/v1/runs/{}{view}", self.run);
         let request = Request::get(uri).header("host", "localhost").body(Body::empty())?;
@@ -61,15 +61,15 @@ impl Stage {
         self.get(&format!("/steps/{step}/waterfall")).await
     }
 
-    /// The example steps of the report as it was when `at` was the newest step.
+    /// Returns the example steps of the report as of step `at`.
     async fn examples(&self, at: u64) -> anyhow::Result<Vec<u64>> {
         let (_, report) = self.get(&format!("?at={at}")).await?;
         let report: Value = serde_json::from_slice(&report)?;
-        ensure!(report["verdicts"].get(0).is_some(), "a verdict at step {at}: {report:#}");
+        ensure!(report["verdicts"].get(0).is_some(), "no verdict at step {at}: {report:#}");
         Ok(examples(&report))
     }
 
-    /// Has the log of the run made a segment; returns the path of one of its files.
+    /// Seals the log of the run. Returns the path of a file of the segment.
     fn seal(&self, file: &str) -> anyhow::Result<std::path::PathBuf> {
         self.app.log.close(self.run.clone());
         let folder = Layout::new(self.data.path()).folder(&self.run);
@@ -91,22 +91,22 @@ fn flip_in_the_middle(path: &Path) -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_step_is_shown_from_disk_as_memory_would_have_shown_it() -> anyhow::Result<()> {
+async fn each_step_looks_the_same_from_disk_and_from_memory() -> anyhow::Result<()> {
     let simulation = Simulation::run(&plan(4, 120, 2));
-    // All of this run fits into the memory of a run that keeps what it may.
+    // The complete run fits into the default memory of a run.
     let known = simulation.received();
     let stage = Stage::new(&simulation).await?;
     let offered = stage.examples(119).await?;
     ensure!(!offered.is_empty());
     for step in (0..120).chain(offered) {
         let (status, shown) = stage.waterfall(step).await?;
-        let expected = known.waterfall(Some(Step(step))).context("it is in memory")?.encode();
+        let expected = known.waterfall(Some(Step(step))).context("the step is not in memory")?.encode();
         ensure!(status == StatusCode::OK && shown == expected, "step {step}: {status}");
     }
     stage.seal("steps.parquet")?;
     for step in 0..120 {
         let (status, shown) = stage.waterfall(step).await?;
-        let expected = known.waterfall(Some(Step(step))).context("it is in memory")?.encode();
+        let expected = known.waterfall(Some(Step(step))).context("the step is not in memory")?.encode();
         ensure!(status == StatusCode::OK && shown == expected, "step {step}, sealed: {status}");
         let (status, ranks) = stage.get(&format!("/steps/{step}/ranks")).await?;
         ensure!(status == StatusCode::OK && StepRanks::decode(&ranks)?.rank_nanos.len() == 4);
@@ -124,19 +124,19 @@ async fn each_step_is_shown_from_disk_as_memory_would_have_shown_it() -> anyhow:
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_step_whose_records_are_damaged_is_named_and_not_offered_again() -> anyhow::Result<()> {
+async fn a_step_with_damaged_records_is_named_and_not_offered_again() -> anyhow::Result<()> {
     let stage = Stage::new(&Simulation::run(&plan(4, 120, 2))).await?;
     let path = stage.seal("spans.parquet")?;
     ensure!(!stage.examples(70).await?.is_empty());
     flip_in_the_middle(&path)?;
-    // One that nobody has asked for yet.
+    // A step that was not requested before.
     let (status, answer) = stage.waterfall(33).await?;
     let answer = String::from_utf8(answer)?;
     ensure!(status == StatusCode::NOT_FOUND, "{status}");
     let is_told = answer.contains("the records of step 33 are damaged on disk")
         && answer.contains("segment-000001/spans.parquet: it does not match its checksum");
     ensure!(is_told, "{answer}");
-    // What is in that file is no example any more; what is in memory can be.
+    // Steps in that file are no longer offered as examples, but steps in memory may be.
     for at in (60..120).step_by(7) {
         for step in stage.examples(at).await? {
             ensure!(stage.waterfall(step).await?.0 == StatusCode::OK, "step {step} is offered at step {at}");
@@ -145,7 +145,7 @@ async fn a_step_whose_records_are_damaged_is_named_and_not_offered_again() -> an
     Ok(())
 }
 
-/// A waterfall of a running server.
+/// Returns the waterfall of a step from a running server.
 fn waterfall(server: &Server, run: &str, step: u64) -> anyhow::Result<Waterfall> {
     let url = format!("{}/api/v1/runs/{run}/steps/{step}/waterfall", server.address);
     let mut answer = ureq::get(url).call().with_context(|| format!("step {step}"))?;
@@ -155,22 +155,22 @@ fn waterfall(server: &Server, run: &str, step: u64) -> anyhow::Result<Waterfall>
     Ok(waterfall)
 }
 
-/// Example steps of what was found.
+/// Returns the example steps of all verdicts and notes.
 fn examples(report: &Value) -> Vec<u64> {
     let found = ["verdicts", "notes"].iter().filter_map(|list| report[list].as_array()).flatten();
     found.filter_map(|verdict| verdict["example_step"].as_u64()).collect()
 }
 
 fn finished_report(server: &Server, run: &str) -> anyhow::Result<Value> {
-    wait_until("the run to be over and judged", || {
+    wait_until("the run to complete and have verdicts", || {
         let report = get_json(&format!("{}/api/v1/runs/{run}", server.address)).ok()?;
         (report["state"] == "completed" && !examples(&report).is_empty()).then_some(report)
     })
 }
 
-/// 160 steps of 1,024 ranks take 280 MB in memory: twice what a run may keep.
+/// The test uses 160 steps of 1,024 ranks, which take 280 MB in memory: twice the limit of a run.
 #[test]
-fn the_step_that_a_verdict_offers_opens_at_1024_ranks_also_after_the_server_was_killed() -> anyhow::Result<()>
+fn example_steps_of_1024_ranks_open_before_and_after_a_kill_of_the_server() -> anyhow::Result<()>
 {
     const OLD: u64 = 25;
     let data = tempfile::tempdir()?;

@@ -1,11 +1,12 @@
-//! Measured scaling: the same jobs on one rank and on two, and one figure of them wherever it is shown.
+//! Tests of measured scaling: the same jobs on one rank and on two, with the same figure everywhere it is shown.
 
 use anyhow::{Context as _, ensure};
 use paceline_tests::browser::Browser;
 use paceline_tests::programs::{Job, Server, get_json, paceline, report, said, wait_until};
 use serde_json::Value;
 
-/// A run of char_lm with two sequences per rank. Every 20 steps some are slow: mean and median of the steps differ.
+/// Runs char_lm with two sequences per rank. Every 20 steps rank 0 turns slow or healthy, so the mean and the median of
+/// the steps differ.
 fn train(server: &Server, ranks: &str, id: &str) -> anyhow::Result<String> {
     let start = ["-n", ranks, "--name", "scaled", "--server", &server.address, "--"];
     let job = ["char_lm", "--steps", "120", "--batch", "2", "--dim", "64", "--layers", "2", "--seed", id];
@@ -24,26 +25,26 @@ fn is_close(found: f64, expected: f64) -> bool {
 }
 
 #[test]
-fn report_api_page_and_comparison_give_one_figure_and_it_is_the_ratio_of_throughputs() -> anyhow::Result<()> {
+fn every_view_shows_the_ratio_of_throughputs_as_measured_efficiency() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     train(&server, "1", "1")?;
     let printed = train(&server, "2", "2")?;
-    let runs = wait_until("both runs to be over", || {
+    let runs = wait_until("both runs to complete", || {
         let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;
         runs.as_array()?.iter().all(|run| run["state"] == "completed").then_some(runs)
     })?;
     let by_ranks = |ranks: u64| {
         let runs = runs.as_array().into_iter().flatten();
-        runs.into_iter().find(|run| run["ranks_expected"] == ranks).context("two runs")
+        runs.into_iter().find(|run| run["ranks_expected"] == ranks).context("a run is missing")
     };
     let (one, two) = (by_ranks(1)?, by_ranks(2)?);
     ensure!(
         one["batch"] == two["batch"] && one["batch"] == 128.0,
-        "64 characters in 2 sequences: {one} {two}"
+        "expected 2 sequences of 64 characters: {one} {two}"
     );
     let expected = number(two, "/throughput")? / number(one, "/throughput")? / 2.0;
-    let id = two["run"].as_str().context("a run has an id")?;
+    let id = two["run"].as_str().context("the run has no id")?;
 
     let of_api = get_json(&format!("{}/api/v1/runs/{id}", server.address))?;
     let measured = number(&of_api, "/scaling_efficiency/measured")?;
@@ -53,12 +54,12 @@ fn report_api_page_and_comparison_give_one_figure_and_it_is_the_ratio_of_through
     let scaling = get_json(&format!("{}/api/v1/runs/{id}/scaling", server.address))?;
     let point = |ranks: u64| {
         let points = scaling["points"].as_array().into_iter().flatten();
-        points.into_iter().find(|point| point["ranks"] == ranks).context("a point for each run")
+        points.into_iter().find(|point| point["ranks"] == ranks).context("a run has no point")
     };
     ensure!(is_close(number(point(2)?, "/measured")?, expected), "{:#}", scaling["points"]);
     ensure!(
         number(point(1)?, "/measured")? == 1.0,
-        "the baseline is its own measure: {:#}",
+        "the efficiency of the baseline is not 1: {:#}",
         scaling["points"]
     );
     for prediction in scaling["predictions"].as_array().into_iter().flatten() {
@@ -70,7 +71,7 @@ fn report_api_page_and_comparison_give_one_figure_and_it_is_the_ratio_of_through
     let from_disk = report(data.path(), id)?;
     ensure!(is_close(number(&from_disk, "/scaling_efficiency/measured")?, expected), "{from_disk:#}");
     let data_path = data.path().to_string_lossy();
-    let baseline = one["run"].as_str().context("a run has an id")?;
+    let baseline = one["run"].as_str().context("the run has no id")?;
     let (compared, _) = said(&paceline(&["compare", baseline, id, "--data", &data_path])?);
     let row = compared.lines().find(|line| line.contains("efficiency, measured")).unwrap_or_default();
     ensure!(row.contains(&percent), "{percent}: {compared}");

@@ -1,5 +1,5 @@
-//! Processes that are killed: the server loses nothing it acknowledged, the job does not notice, and a job
-//! whose rank dies ends with an error that names it.
+//! Tests with killed processes. The server loses nothing that it acknowledged, the job is not affected, and a job whose
+//! rank is killed ends with an error that names the rank.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use wire::ids::RunId;
 
-/// The summary of a server's one run, once that has completed.
+/// Returns the summary of a server's only run once the run has completed.
 fn completed(server: &Server) -> anyhow::Result<Value> {
     wait_until("the run to complete", || {
         let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;
@@ -24,7 +24,7 @@ fn completed(server: &Server) -> anyhow::Result<Value> {
 }
 
 #[test]
-fn a_job_does_not_notice_that_its_server_was_killed_and_no_step_is_missing() -> anyhow::Result<()> {
+fn a_restart_of_the_server_does_not_affect_the_job_and_loses_no_step() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     let listen = server.listen().to_owned();
@@ -39,7 +39,7 @@ fn a_job_does_not_notice_that_its_server_was_killed_and_no_step_is_missing() -> 
     assert_eq!(summary["steps"], 150, "{summary:#}");
     let run = summary["run"].as_str().unwrap_or_default().to_owned();
     drop(server);
-    // And from disk alone, read by another process.
+    // The report from disk, which another process reads.
     let report = report(data.path(), &run)?;
     assert_eq!(report["state"], "completed");
     assert_eq!(report["drops"], serde_json::json!([]), "{report:#}");
@@ -47,13 +47,13 @@ fn a_job_does_not_notice_that_its_server_was_killed_and_no_step_is_missing() -> 
 }
 
 #[test]
-fn a_full_disk_costs_the_job_nothing_and_no_step_is_missing_once_there_is_room() -> anyhow::Result<()> {
+fn a_full_disk_does_not_affect_the_job_and_loses_no_step() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let Some(disk) = SmallDisk::start(data.path())? else { return Ok(()) };
     let job = Job::start(&["-n", "2", "--server", &disk.server.address, "--", "char_lm", "--steps", "400"])?;
     disk.wait_until_full()?;
     let files = disk.files()?;
-    assert!(files.len() < 10, "a file for every try: {files:?}");
+    assert!(files.len() < 10, "the server left a file for every attempt: {files:?}");
     disk.make_room()?;
     let (code, printed, complaints) = job.finish()?;
     assert_eq!(code, 0, "{printed}{complaints}");
@@ -62,7 +62,7 @@ fn a_full_disk_costs_the_job_nothing_and_no_step_is_missing_once_there_is_room()
     Ok(())
 }
 
-/// Sends batch after batch and notes which were acknowledged, until the server dies.
+/// Sends batch after batch and records the acknowledged ones, until the server is killed.
 fn send_until_dead(
     address: &str,
     run: &RunId,
@@ -76,7 +76,7 @@ fn send_until_dead(
         let frame = wire::codec::encode(&one_step(run, seq)).expect("a batch can be encoded");
         match client.post(&url).send(frame.as_slice()) {
             Ok(answer) if answer.status() == 200 => {
-                acknowledged.lock().expect("nobody panicked").push(seq);
+                acknowledged.lock().expect("no thread has panicked").push(seq);
                 started.store(true, Ordering::Release);
             }
             _ => return,
@@ -94,37 +94,37 @@ fn batches_on_disk(data: &Path, run: &RunId) -> anyhow::Result<Vec<u64>> {
     Ok(found)
 }
 
-/// Ten lives of a server, each killed while batches come in.
+/// Kills ten servers, one after another, while batches arrive.
 #[test]
-fn what_was_acknowledged_is_on_disk_whenever_the_server_is_killed() -> anyhow::Result<()> {
+fn acknowledged_batches_are_on_disk_whenever_the_server_is_killed() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let run = RunId::new("killed")?;
     let acknowledged = Arc::new(Mutex::new(Vec::new()));
     for life in 0..10_u64 {
         let server = Server::start(data.path())?;
         let started = Arc::new(AtomicBool::new(false));
-        let from = acknowledged.lock().expect("nobody panicked").last().map_or(0, |seq| seq + 1);
+        let from = acknowledged.lock().expect("no thread has panicked").last().map_or(0, |seq| seq + 1);
         let sender = {
             let (address, run) = (server.address.clone(), run.clone());
             let (acknowledged, started) = (acknowledged.clone(), started.clone());
             std::thread::spawn(move || send_until_dead(&address, &run, from, &acknowledged, &started))
         };
         wait_until("the first acknowledgement", || started.load(Ordering::Acquire).then_some(()))?;
-        // A little later each time, so that kills fall on different moments of the commit.
+        // The delay grows, so that the kills hit different moments of the commit.
         std::thread::sleep(std::time::Duration::from_micros(700 * life));
         server.kill()?;
-        sender.join().expect("the sender does not panic");
+        sender.join().expect("the sender has not panicked");
         let on_disk = batches_on_disk(data.path(), &run)?;
-        for seq in acknowledged.lock().expect("nobody panicked").iter() {
-            assert!(on_disk.contains(seq), "batch {seq} was acknowledged and is not on disk (life {life})");
+        for seq in acknowledged.lock().expect("no thread has panicked").iter() {
+            assert!(on_disk.contains(seq), "batch {seq} was acknowledged but is not on disk (server {life})");
         }
     }
-    assert!(acknowledged.lock().expect("nobody panicked").len() >= 10);
+    assert!(acknowledged.lock().expect("no thread has panicked").len() >= 10);
     Ok(())
 }
 
 #[test]
-fn when_a_rank_is_killed_the_others_end_with_an_error_that_names_it() -> anyhow::Result<()> {
+fn the_other_ranks_name_a_killed_rank_in_their_errors() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let data_text = data.path().to_string_lossy().into_owned();
     let mut job = Job::start(&["-n", "4", "--data", &data_text, "--", "char_lm", "--steps", "100000"])?;
@@ -133,11 +133,11 @@ fn when_a_rank_is_killed_the_others_end_with_an_error_that_names_it() -> anyhow:
     assert_eq!(pids.len(), 4);
     kill_process(Pid::from_raw(pids[2] as i32).expect("a pid is positive"), Signal::KILL)?;
     let (code, printed, complaints) = job.finish()?;
-    assert_eq!(code, 137, "the launcher's code is that of the killed rank: {complaints}");
+    assert_eq!(code, 137, "the launcher does not exit with the code of the killed rank: {complaints}");
     assert!(complaints.contains("rank 2 was killed by signal 9"), "{complaints}");
     for survivor in ["[0]", "[1]", "[3]"] {
         let names_it = printed.lines().any(|line| line.starts_with(survivor) && line.contains("rank 2"));
-        assert!(names_it, "{survivor} does not say that rank 2 died:\n{printed}");
+        assert!(names_it, "{survivor} does not name rank 2:\n{printed}");
     }
     let report = report(data.path(), "latest")?;
     assert_eq!(report["state"], "failed", "{report:#}");
@@ -145,7 +145,7 @@ fn when_a_rank_is_killed_the_others_end_with_an_error_that_names_it() -> anyhow:
 }
 
 #[test]
-fn ranks_do_not_outlive_a_launcher_that_is_killed() -> anyhow::Result<()> {
+fn ranks_end_with_a_killed_launcher() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let data_text = data.path().to_string_lossy().into_owned();
     let mut job = Job::start(&["-n", "2", "--data", &data_text, "--", "char_lm", "--steps", "100000"])?;
@@ -160,7 +160,7 @@ fn ranks_do_not_outlive_a_launcher_that_is_killed() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_run_that_stops_moving_names_the_rank_that_is_waited_for() -> anyhow::Result<()> {
+fn a_hang_names_the_rank_that_the_others_wait_for() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     let mut job =
@@ -168,7 +168,7 @@ fn a_run_that_stops_moving_names_the_rank_that_is_waited_for() -> anyhow::Result
     job.wait_for("step     50/")?;
     let pids = job.rank_pids()?;
     kill_process(Pid::from_raw(pids[1] as i32).expect("a pid is positive"), Signal::STOP)?;
-    let hang = wait_until("the hang to be seen", || {
+    let hang = wait_until("the hang to be reported", || {
         let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;
         Some(runs[0]["hang"].clone()).filter(|hang| !hang.is_null())
     })?;

@@ -1,5 +1,5 @@
-//! Analysis against what a simulated job truly did. Every assertion prints its seed: `Plan::small(seed)` with
-//! the same fields makes the same job again.
+//! Tests of the analysis against the truth of a simulated job. Every assertion prints its seed; `Plan::small(seed)`
+//! with the same fields simulates the same job.
 
 use paceline_tests::simulator::{Fault, FaultKind, Plan, Simulation, StepTruth};
 use wire::ids::Step;
@@ -20,7 +20,7 @@ fn cause_of(kind: FaultKind) -> Cause {
     }
 }
 
-/// Backward hides most of what a slow network adds, so more of it is planted.
+/// Returns the size of the planted fault. Backward hides most of the delay of a slow network, so it is larger.
 fn planted(kind: FaultKind) -> i64 {
     if kind == FaultKind::Network { 40_000_000 } else { 10_000_000 }
 }
@@ -44,7 +44,7 @@ fn planted_faults_are_found_with_rank_cause_and_cost() {
 }
 
 #[test]
-fn healthy_jobs_have_no_verdict_against_a_rank() {
+fn healthy_jobs_have_no_verdict_on_a_rank() {
     for seed in 0..100 {
         let report =
             report(&Simulation::run(&Plan { jitter: 0.05, sequence_spread: 0.1, ..Plan::small(seed) }));
@@ -55,7 +55,7 @@ fn healthy_jobs_have_no_verdict_against_a_rank() {
 }
 
 #[test]
-fn of_two_ranks_that_scatter_none_is_blamed() {
+fn scatter_of_two_healthy_ranks_causes_no_verdict() {
     for (jitter, steps) in [(0.12, 200), (0.2, 200), (0.3, 400), (0.2, 1_000)] {
         for seed in 0..60 {
             let report = report(&Simulation::run(&Plan { ranks: 2, jitter, steps, ..Plan::small(seed) }));
@@ -67,7 +67,7 @@ fn of_two_ranks_that_scatter_none_is_blamed() {
 }
 
 #[test]
-fn a_fault_of_some_steps_is_charged_for_those() {
+fn a_fault_in_some_steps_costs_what_it_costs_in_those_steps() {
     for seed in 0..10 {
         let fault = Fault { rank: 1, kind: FaultKind::Compute, nanos: 20_000_000, from: 50, to: 130 };
         let simulation = Simulation::run(&Plan { steps: 200, faults: vec![fault], ..Plan::small(seed) });
@@ -79,7 +79,7 @@ fn a_fault_of_some_steps_is_charged_for_those() {
     }
 }
 
-/// The true ledger of one rank: what `Part`s its moments belong to.
+/// Returns the true ledger of one rank: the nanoseconds of every `Part`.
 fn true_parts(step: &StepTruth, rank: usize) -> [i64; 8] {
     let own = &step.ranks[rank];
     let mut parts = [0; 8];
@@ -98,14 +98,14 @@ fn true_parts(step: &StepTruth, rank: usize) -> [i64; 8] {
 }
 
 #[test]
-fn the_ledger_is_the_true_one() {
+fn the_ledger_matches_the_truth() {
     for seed in 0..10 {
         let simulation = Simulation::run(&Plan { steps: 60, ..Plan::small(seed) });
         let steps = simulation.received().newest_steps(usize::MAX);
         assert_eq!(steps.len(), 60, "seed {seed}");
         for (analysed, truth) in steps.iter().zip(&simulation.steps) {
             for (rank, found) in analysed.present() {
-                // Clocks that drift by 50 ppm stretch 40 ms by 2 us; alignment over hosts adds its bound.
+                // A clock drift of 50 ppm changes 40 ms by 2 us. Alignment between hosts adds its error bound.
                 let tolerance = 5_000 + 400_000 * i64::from(!found.clock_free);
                 for (part, (found, truth)) in
                     Part::ALL.iter().zip(found.parts.iter().zip(true_parts(truth, rank)))
@@ -130,7 +130,7 @@ fn aligned_waits_are_within_their_bounds() {
         let simulation = Simulation::run(&Plan { steps: 80, jitter: 0.1, ..Plan::small(seed) });
         let run = simulation.received();
         for number in [0_usize, 20, 79] {
-            let waterfall = run.waterfall(Some(Step(number as u64))).expect("it is in memory");
+            let waterfall = run.waterfall(Some(Step(number as u64))).expect("the step is in memory");
             for at in 0..waterfall.bucket_row.len() {
                 let row = waterfall.bucket_row[at] as usize;
                 let truth = simulation.steps[number].wait(row, waterfall.bucket[at] as usize) as f64;
@@ -144,7 +144,7 @@ fn aligned_waits_are_within_their_bounds() {
 }
 
 #[test]
-fn lost_and_late_batches_leave_gaps_that_are_seen_and_answers_that_hold() {
+fn lost_and_late_batches_leave_visible_gaps_and_correct_verdicts() {
     for seed in 0..10 {
         let plan = Plan {
             steps: 400,
@@ -156,7 +156,7 @@ fn lost_and_late_batches_leave_gaps_that_are_seen_and_answers_that_hold() {
         let run = simulation.received();
         let steps = run.newest_steps(usize::MAX);
         let incomplete = steps.iter().filter(|step| !step.complete).count();
-        assert!(incomplete > 0, "seed {seed}: batches were lost and no step shows it");
+        assert!(incomplete > 0, "seed {seed}: batches were lost, but all steps are complete");
         assert!(
             steps.iter().filter(|step| !step.complete).all(|step| step.ranks.iter().any(Option::is_none))
         );
@@ -172,7 +172,7 @@ fn lost_and_late_batches_leave_gaps_that_are_seen_and_answers_that_hold() {
 }
 
 #[test]
-fn thousands_of_ranks_are_one_run() {
+fn a_run_can_have_thousands_of_ranks() {
     for (ranks, steps) in [(1_024, 60), (4_096, 52)] {
         let plan = Plan {
             ranks,
@@ -193,7 +193,7 @@ fn thousands_of_ranks_are_one_run() {
 }
 
 #[test]
-fn a_seed_makes_one_job() {
+fn equal_seeds_simulate_equal_jobs() {
     let (a, b) = (Simulation::run(&Plan::small(3)), Simulation::run(&Plan::small(3)));
     assert_eq!(a.batches, b.batches);
     assert_ne!(a.batches, Simulation::run(&Plan::small(4)).batches);

@@ -1,6 +1,6 @@
-//! Real training jobs with planted trouble: the report names the rank and the cause, no other rank, and charges about what
-//! was planted. Exact costs are measured by a bench on a quiet machine; a shared one is only held to half, and may have
-//! trouble of its own that costs more.
+//! Tests with real training jobs and planted trouble. The report names the rank and the cause, no other rank, and a
+//! cost close to the planted one. A bench measures exact costs on a quiet machine. Here the cost may be off by half,
+//! and a busy machine may cause other trouble that costs more.
 
 use std::path::Path;
 use std::process::Command;
@@ -26,7 +26,7 @@ fn check_fault(rank: u32, phase: &str) -> anyhow::Result<()> {
     let report = train(data.path(), &["--slow-rank", &rank_text, "--slow-phase", phase, "--slow-ms", "30"])?;
     let verdicts = report["verdicts"].as_array().into_iter().flatten();
     let against_ranks: Vec<&Value> = verdicts.filter(|verdict| verdict["culprit"] != "all").collect();
-    let [found] = against_ranks[..] else { panic!("one rank is slow: {report:#}") };
+    let [found] = against_ranks[..] else { panic!("expected a verdict on one rank: {report:#}") };
     assert_eq!(found["culprit"], json!({ "rank": rank }), "{report:#}");
     assert_eq!(found["cause"], phase, "{report:#}");
     let cost = found["cost_nanos_per_step"].as_f64().unwrap_or(0.0) / 1e6;
@@ -35,9 +35,9 @@ fn check_fault(rank: u32, phase: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The ledger sums to the step, to the nanosecond, on every rank.
+/// Checks that the ledger sums to the step, to the nanosecond, on every rank.
 fn check_ledger(report: &Value) {
-    let ledger = report["ledger"].as_array().expect("one object a rank");
+    let ledger = report["ledger"].as_array().expect("one object per rank");
     assert_eq!(ledger.len(), 4);
     for rank in ledger {
         let part = |name: &str| rank[name].as_u64().unwrap_or_else(|| panic!("{name} is missing: {rank}"));
@@ -56,27 +56,27 @@ fn check_ledger(report: &Value) {
 }
 
 #[test]
-fn input_trouble_on_rank_2() -> anyhow::Result<()> {
+fn input_trouble_on_rank_2_is_found() -> anyhow::Result<()> {
     check_fault(2, "input")
 }
 
 #[test]
-fn compute_trouble_on_rank_1() -> anyhow::Result<()> {
+fn compute_trouble_on_rank_1_is_found() -> anyhow::Result<()> {
     check_fault(1, "compute")
 }
 
 #[test]
-fn host_trouble_on_rank_3() -> anyhow::Result<()> {
+fn host_trouble_on_rank_3_is_found() -> anyhow::Result<()> {
     check_fault(3, "host")
 }
 
-/// Two ranks have half of the cores each, and other processes take those of one. Whoever else is on the machine may
-/// cost the job more.
+/// Each of two ranks has half of the cores, and other processes use those of one rank. Further processes on the machine
+/// may cost the job more.
 #[test]
-fn who_takes_a_ranks_cores_is_said() -> anyhow::Result<()> {
+fn processes_that_use_the_cores_of_a_rank_are_reported() -> anyhow::Result<()> {
     let cores = std::thread::available_parallelism()?.get();
     if cores < 2 {
-        fetch::skip("who takes a rank's cores", "two ranks need two cores");
+        fetch::skip("processes on the cores of a rank", "two ranks need two cores");
         return Ok(());
     }
     let busy = |core: usize| -> anyhow::Result<Running> {
@@ -96,7 +96,7 @@ fn who_takes_a_ranks_cores_is_said() -> anyhow::Result<()> {
         ["verdicts", "notes"].into_iter().flat_map(|list| report[list].as_array().into_iter().flatten());
     let mut against_it =
         found.filter(|found| found["culprit"] == json!({ "rank": 1 }) && found["cause"] == "host");
-    let verdict = against_it.next().unwrap_or_else(|| panic!("rank 1 loses time on its host: {report:#}"));
+    let verdict = against_it.next().unwrap_or_else(|| panic!("rank 1 has no host verdict: {report:#}"));
     let sentence = verdict["sentence"].as_str().unwrap_or_default();
     assert!(sentence.contains("to other processes on its cores"), "{verdict:#}");
     let evidence = verdict["evidence"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -105,13 +105,13 @@ fn who_takes_a_ranks_cores_is_said() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_healthy_job_has_no_verdict_against_a_rank_and_little_other() -> anyhow::Result<()> {
+fn a_healthy_job_has_no_verdict_on_a_rank_and_little_other_time() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let report = train(data.path(), &[])?;
-    let verdicts = report["verdicts"].as_array().expect("a list");
+    let verdicts = report["verdicts"].as_array().expect("the verdicts are a list");
     assert!(verdicts.iter().all(|verdict| verdict["culprit"].get("rank").is_none()), "{report:#}");
     check_ledger(&report);
-    for rank in report["ledger"].as_array().expect("one object a rank") {
+    for rank in report["ledger"].as_array().expect("one object per rank") {
         let share = rank["other_nanos"].as_f64().unwrap_or(1.0) / rank["step_nanos"].as_f64().unwrap_or(1.0);
         assert!(share < 0.1, "other is {share} of the step: {report:#}");
     }

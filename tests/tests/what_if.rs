@@ -1,4 +1,5 @@
-//! Replays, dates and kinds of verdicts against what a simulated job truly did. Every assertion prints its seed.
+//! Tests of replays, and of the dates and kinds of verdicts, against the truth of a simulated job. Every assertion
+//! prints its seed.
 
 use paceline_tests::simulator::{FaultKind, Plan, Simulation};
 use wire::ids::Rank;
@@ -20,11 +21,11 @@ fn close(seed: u64, found: f64, truth: f64, share: f64) {
 }
 
 #[test]
-fn replays_are_close_and_price_a_fault() {
+fn replays_are_accurate_and_give_the_cost_of_a_fault() {
     for seed in 0..20 {
         for kind in FaultKind::ALL {
             let rank = seed as usize % 4;
-            // Backward hides most of what a slow network adds, so more of it is planted.
+            // Backward hides most of the delay of a slow network, so it is larger.
             let nanos = if kind == FaultKind::Network { 40 * MS } else { 10 * MS };
             let simulation = Simulation::run(&Plan::small(seed).with_fault(rank, kind, nanos));
             let what_if = report(&simulation).what_if.unwrap();
@@ -37,7 +38,7 @@ fn replays_are_close_and_price_a_fault() {
 }
 
 #[test]
-fn the_slowdown_is_that_against_even_ranks() {
+fn the_slowdown_is_relative_to_equal_ranks() {
     for seed in 0..10 {
         let simulation = Simulation::run(&Plan::small(seed).with_fault(1, FaultKind::Network, 40 * MS));
         let even = Simulation::run(&Plan { jitter: 0.0, ..Plan::small(seed) });
@@ -64,14 +65,14 @@ fn ranks_that_are_slow_together_are_named_together() {
 }
 
 #[test]
-fn a_fail_slow_is_dated() {
+fn the_onset_of_a_fault_is_dated() {
     for seed in 0..20 {
         let plan = Plan { steps: 300, ..Plan::small(seed) };
         let plan = plan.with_fault_in(170..300, 3, FaultKind::Compute, 8 * MS);
         let report = report(&Simulation::run(&plan));
         let first = first(seed, &report);
         assert_eq!(first.persistence, Some(Persistence::Onset), "seed {seed}: {first:?}");
-        let onset = first.onset.unwrap_or_else(|| panic!("seed {seed}: not dated: {first:?}"));
+        let onset = first.onset.unwrap_or_else(|| panic!("seed {seed}: no onset: {first:?}"));
         assert!(onset.verified, "seed {seed}: {onset:?}");
         assert!(onset.step.abs_diff(170) <= 1, "seed {seed}: {onset:?}");
         assert!((onset.earliest..=onset.latest).contains(&170), "seed {seed}: {onset:?}");
@@ -82,7 +83,7 @@ fn a_fail_slow_is_dated() {
 }
 
 #[test]
-fn transient_recurring_and_persistent_faults_are_told_apart() {
+fn transient_recurring_and_persistent_faults_are_distinguished() {
     let bad = |seed, ranges: &[std::ops::Range<u64>]| {
         let plan = Plan { steps: 400, ..Plan::small(seed) };
         let plan = ranges
@@ -98,13 +99,13 @@ fn transient_recurring_and_persistent_faults_are_told_apart() {
 }
 
 #[test]
-fn uneven_sequences_are_no_ranks_fault() {
+fn uneven_sequences_are_attributed_to_all_ranks() {
     for seed in 0..20 {
         let plan = Plan { steps: 200, sequence_spread: 0.2, ..Plan::small(seed) };
         let report = report(&Simulation::run(&plan));
         let first = first(seed, &report);
         assert_eq!((&first.culprit, first.cause), (&Some(Culprit::All), Cause::MoreWork), "{first:?}");
-        // Jitter of the same size that does not move forward and backward together is not the work's.
+        // Jitter of the same size that is independent in forward and backward is not attributed to more work.
         let jitter = Plan { steps: 200, jitter: 0.2, ..Plan::small(seed) };
         let report = self::report(&Simulation::run(&jitter));
         let causes: Vec<Cause> = report.verdicts.iter().map(|verdict| verdict.cause).collect();
@@ -113,7 +114,7 @@ fn uneven_sequences_are_no_ranks_fault() {
 }
 
 #[test]
-fn what_slows_all_ranks_at_once_is_dated() {
+fn the_onset_of_a_slowdown_of_all_ranks_is_dated() {
     for seed in 0..10 {
         let plan = Plan { steps: 300, ..Plan::small(seed) };
         let plan =

@@ -1,4 +1,4 @@
-"""A job that ends without a word to its process groups, as many do, right behind a collective."""
+"""A job that ends right after a collective and, like many jobs, does not destroy its process groups."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""A plain PyTorch DDP script, as in a tutorial: it knows nothing of Paceline, and no line of it may."""
+"""A plain PyTorch DDP script, as in a tutorial. No line of its code refers to Paceline."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-# The trouble that a test plants: so long this rank's every forward takes longer.
+# The planted trouble: every forward of this rank takes this much longer.
 SLOW_RANK, SLOW_SECONDS = int(os.environ.get("SLOW_RANK", "-1")), float(os.environ.get("SLOW_SECONDS", "0"))
 
 

@@ -1,4 +1,4 @@
-"""A plain PyTorch DDP script with four buckets of 1 MiB, one of whose ranks loads its batches more slowly.
+"""A plain PyTorch DDP script with four buckets of 1 MiB. One of its ranks loads batches more slowly.
 
 Usage: slow_loader.py STEPS RANK SECONDS
 """

@@ -1,4 +1,4 @@
-"""Ranks that their own first process starts: no launcher tells which they are, only the group that they make."""
+"""A job whose first process starts the ranks. No launcher sets ranks; they are known only to the process group."""
 
 import sys
 import tempfile

@@ -1,8 +1,8 @@
-"""Lets PyTorch's wheel from the package index run without CUDA: usage: stubs.py SITE_PACKAGES
+"""Lets PyTorch's wheel from the package index run without CUDA. Usage: stubs.py SITE_PACKAGES
 
-The wheel is linked with CUDA's libraries, which weigh 3 GB and which nothing here uses. For each that is not there one is
-made with the symbols that are asked of it, under the versions that are asked for; each answers 100, which is
-cudaErrorNoDevice, so that PyTorch finds no device and computes on the host.
+The wheel is linked with CUDA's libraries, which take 3 GB and which no test uses. For each missing library, this script
+builds a stub with the required symbols and their versions. Each function returns 100, which is cudaErrorNoDevice, so
+PyTorch finds no device and computes on the host.
 """
 
 import re
@@ -27,7 +27,7 @@ def symbols(library, which):
 
 
 def versions(library):
-    """Which library each version of a symbol is asked of."""
+    """Yields each version of a symbol with the library that must define it."""
     file = None
     for line in output("readelf", "--version-info", "--wide", library).splitlines():
         if found := re.search(r"File: (\S+)\s+Cnt", line):
@@ -60,7 +60,7 @@ def make(library, by_version):
     with tempfile.TemporaryDirectory() as scratch:
         source, script = Path(scratch) / "stub.c", Path(scratch) / "stub.map"
         names = [name for of in by_version.values() for name in of]
-        # C++'s names are no names in C.
+        # C++ symbols are not valid names in C.
         body = 'long stub%d(void) __asm__("%s"); long stub%d(void) { return 100; }\n'
         source.write_text("int nothing_else;\n" + "".join(body % (n, name, n) for n, name in enumerate(names)))
         entry = "%s { global: %s; };\n"

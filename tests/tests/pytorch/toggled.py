@@ -1,7 +1,7 @@
-"""A DDP job that is observed for some steps and not for others, and prints what they took: usage: toggled.py ROUNDS
+"""A DDP job that is observed in some steps only, and prints the time of both kinds. Usage: toggled.py ROUNDS
 
-All ranks turn at the same step. What turns is what `attach` adds to a collective, the hooks of the process group; the
-threads of the agent are there all the time.
+All ranks switch at the same step. Only the hooks that `attach` adds to the process group are switched; the threads of
+the agent run all the time.
 """
 
 import gc
@@ -15,10 +15,10 @@ import torch.distributed as dist
 from plain_ddp import Model
 from torch.nn.parallel import DistributedDataParallel
 
-# As in what is observed: the number of the hooks, and the class that has them.
+# The number of the hooks and the name of their class, as in the observed job.
 HOOK, HOOKS = 0x9ACE11E, "Hooks"
 WARM_UP, STEPS = 20, 8
-# None has a better place than the others.
+# Orders of the arms, so that no arm is always in the same position.
 ORDERS = [("on", "off", "off_again"), ("off_again", "off", "on"), ("off", "on", "off_again"), ("off_again", "on", "off")]
 
 
@@ -60,7 +60,7 @@ def main():
             print(json.dumps({"what": "round", **found}), flush=True)
     dist.barrier()
     sys.stdout.flush()
-    # Not by way of gloo's own end, which is none now and then.
+    # Avoids gloo's shutdown, which sometimes fails.
     os._exit(0)
 
 
