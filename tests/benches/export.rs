@@ -1,7 +1,8 @@
-//! How long an export of a million slices takes: `cargo xtask bench export`.
+//! Measures how long an export of a million slices takes: `cargo xtask bench export`.
 //!
-//! A simulated job's records, the real code. *encode*: from slices in memory to a file. *whole*: what
-//! `paceline export` does after it was found: read a sealed segment, analyse every step, place its slices, write.
+//! The records are those of a simulated job; the code is the real code. *encode* is the time from slices in memory to a
+//! file. *whole* is the time of `paceline export` once it has found the run: read a sealed segment, analyze every step,
+//! place its slices, and write them.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
 use std::fs::File;
@@ -23,9 +24,9 @@ use wire::ids::Step;
 use wire::live::Waterfall;
 use wire::views::RunSummary;
 
-/// What is exported, counted as slices of a trace.
+/// The size of the export, in slices of a trace.
 const SLICES: usize = 1_000_000;
-/// Each time is the median of so many.
+/// The number of repetitions. Each time is the median.
 const ROUNDS: usize = 5;
 
 fn main() -> anyhow::Result<()> {
@@ -48,7 +49,7 @@ fn main() -> anyhow::Result<()> {
         let bytes = path.metadata()?.len();
         let whole = times(|| whole(format, &path, data.path(), &summary, last))?;
         println!(
-            "{:9} encode {:6.3} s, whole {:6.3} s, {:6.1} MB, {:5.1} bytes a slice",
+            "{:9} encode {:6.3} s, whole {:6.3} s, {:6.1} MB, {:5.1} bytes per slice",
             format.name(),
             median(&encode),
             median(&whole),
@@ -63,13 +64,13 @@ fn main() -> anyhow::Result<()> {
     }
     let path = data.path().join("per-rank");
     let encode = times(|| per_rank(&path, &summary, &steps))?;
-    println!("chrome, compressed, a file a rank: encode {:.3} s", median(&encode));
+    println!("chrome, compressed, one file per rank: encode {:.3} s", median(&encode));
     results.add(json!({ "what": "export_directory", "slices": slices, "encode_seconds": encode }));
     println!("raw: {}", results.finish()?.display());
     Ok(())
 }
 
-/// The first steps that have a million slices together, how many exactly, and how many bucket records.
+/// Returns the first steps that together have a million slices, with the exact number of slices and of bucket records.
 fn million(run: &Run) -> (Vec<Waterfall>, usize, usize) {
     let (mut slices, mut rows) = (0, 0);
     let placed = run.between(Step(0), Step(u64::MAX), usize::MAX, None).placed;
@@ -79,7 +80,7 @@ fn million(run: &Run) -> (Vec<Waterfall>, usize, usize) {
         rows += step.bucket_row.len();
         slices >= SLICES
     });
-    steps.truncate(enough.expect("the plan has steps enough") + 1);
+    steps.truncate(enough.expect("the plan has enough steps") + 1);
     (steps, slices, rows)
 }
 

@@ -1,8 +1,8 @@
-//! Ingest over real HTTP into a real `paceline serve`: `cargo xtask bench ingest`.
+//! Measures ingest over HTTP into a real `paceline serve`: `cargo xtask bench ingest`.
 //!
-//! Every rank sends one batch a step: 40 collectives, seven phases and the end of the step, as fast as the server takes
-//! them, over eight kept connections. *Durable* ends with the last answer, *analysed* when every step is. Times are
-//! made up; the program, the disk and the connections are real.
+//! Every rank sends one batch per step, with 40 collectives, seven phases and the end of the step. Eight persistent
+//! connections send as fast as the server accepts batches. *Durable* ends with the last answer, *analyzed* when every
+//! step is analyzed. The times in the records are invented; the program, the disk and the connections are real.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
 use std::sync::Barrier;
@@ -23,9 +23,9 @@ use wire::ids::{Rank, Step};
 const BUCKETS: u32 = 40;
 const PHASES: u64 = 7;
 const CONNECTIONS: usize = 8;
-/// Ranks, and how many steps each sends: tens of thousands of batches.
+/// The numbers of ranks, with the number of steps that each rank sends: thousands to tens of thousands of batches.
 const SIZES: [(u32, u64); 3] = [(8, 1_000), (1_024, 16), (16_384, 2)];
-/// A server that is this far behind is not analysing in real time.
+/// The time after which a server that has not analyzed all steps counts as unable to keep up.
 const ANALYSED_WITHIN: Duration = Duration::from_secs(120);
 
 fn main() -> anyhow::Result<()> {
@@ -69,7 +69,7 @@ fn measure(ranks: u32, steps: u64) -> anyhow::Result<serde_json::Value> {
     }))
 }
 
-/// How long each answer took, and how often the server said that it was busy.
+/// The duration of each answer, and the number of answers that deferred a batch.
 #[derive(Default)]
 struct Sent {
     answers: Vec<Duration>,
@@ -84,7 +84,7 @@ fn send(address: &str, ranks: u32, steps: u64) -> anyhow::Result<Sent> {
         let (mut sent, mut failed) = (Sent::default(), None);
         for step in 0..steps {
             let share = (0..ranks).skip(connection).step_by(CONNECTIONS);
-            // One that failed still waits for the others, which would wait for it.
+            // A failed connection still waits for the others, which would otherwise wait for it forever.
             let work = || {
                 share
                     .map(Rank)
@@ -115,7 +115,7 @@ fn deliver(client: &ureq::Agent, url: &str, batch: &Batch, sent: &mut Sent) -> a
         let began = Instant::now();
         let mut answer = client.post(url).send(&frame[..])?;
         sent.answers.push(began.elapsed());
-        // Read to its end, or the connection is not kept.
+        // The answer must be read to its end, or the connection cannot be reused.
         let text = answer.body_mut().read_to_string()?;
         match answer.status().as_u16() {
             200 => return Ok(()),
@@ -138,7 +138,7 @@ fn batch(rank: Rank, ranks: u32, step: u64) -> Batch {
     batch
 }
 
-/// How long it took from the first batch until every step was analysed; `None` when it did not come to that.
+/// Returns the time from the first batch until every step is analyzed, or `None` if that takes too long.
 fn wait_until_analysed(address: &str, steps: u64, began: Instant) -> Option<Duration> {
     let deadline = Instant::now() + ANALYSED_WITHIN;
     while Instant::now() < deadline {
@@ -153,11 +153,11 @@ fn wait_until_analysed(address: &str, steps: u64, began: Instant) -> Option<Dura
 
 fn peak_resident_bytes(pid: u32) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).context("no VmHWM")?;
-    Ok(line.split_whitespace().nth(1).context("no number")?.parse::<u64>()? * 1024)
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).context("VmHWM is missing")?;
+    Ok(line.split_whitespace().nth(1).context("VmHWM has no number")?.parse::<u64>()? * 1024)
 }
 
-/// User and system time of all servers that ended.
+/// Returns the user and system time of all servers that have ended.
 fn children_cpu_seconds() -> anyhow::Result<f64> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     Ok((usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 * 1e-6)

@@ -1,8 +1,9 @@
-//! Many small runs on one real `paceline serve`: `cargo xtask bench runs`.
+//! Measures many small runs on one real `paceline serve`: `cargo xtask bench runs`.
 //!
-//! Each run is one rank with four steps of four collectives, sent over real HTTP as fast as the server takes them. First
-//! they are all silent, then each says goodbye, then the server is killed and started again. What it takes is looked at
-//! after each: memory, open files, `/metrics`, and how long the start takes until `/readyz` answers 200.
+//! Each run is one rank with four steps of four collectives, sent over HTTP as fast as the server accepts batches. At
+//! first all runs are silent, then each sends its end-of-run message, and then the server is killed and restarted.
+//! After each phase, the bench measures memory, open files, `/metrics`, and the startup time until `/readyz` answers
+//! 200.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
 use std::path::Path;
@@ -16,10 +17,10 @@ use paceline_tests::results::Results;
 use serde_json::{Value, json};
 use wire::batch::Batch;
 
-/// One more than a server lists.
+/// The number of runs, one more than the server accepts.
 const RUNS: u64 = 10_001;
 const CONNECTIONS: usize = 8;
-/// A server that is this far behind is stuck.
+/// The time after which a server counts as stuck.
 const SETTLED_WITHIN: Duration = Duration::from_secs(300);
 
 fn main() -> anyhow::Result<()> {
@@ -27,7 +28,7 @@ fn main() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     let (took, refused) = send(&server.address, |id| hostile::steps(id, 1, 0, 0..4, 4))?;
-    // Batches that are checked at the same time may each find the last place free.
+    // Batches that are checked at the same time may each find the last slot free.
     ensure!(refused <= 1, "{refused} runs were refused");
     results.add(shown(&server, "silent", took, 0)?);
     let (took, _) = send(&server.address, |id| hostile::goodbye(id, 1, 1))?;
@@ -40,7 +41,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sends a batch of each run; how long that took, and how many were refused.
+/// Sends one batch of each run. Returns the duration and the number of refused batches.
 fn send(address: &str, batch: impl Fn(&str) -> Batch + Sync) -> anyhow::Result<(Duration, u64)> {
     let (next, refused) = (AtomicU64::new(0), AtomicU64::new(0));
     let url = format!("{address}/api/v1/ingest");
@@ -74,7 +75,7 @@ fn send(address: &str, batch: impl Fn(&str) -> Batch + Sync) -> anyhow::Result<(
     Ok((began.elapsed(), refused.into_inner()))
 }
 
-/// Milliseconds until every run is over.
+/// Returns the milliseconds until every run is completed.
 fn wait_until_over(address: &str) -> anyhow::Result<u64> {
     let began = Instant::now();
     while began.elapsed() < SETTLED_WITHIN {
@@ -85,10 +86,10 @@ fn wait_until_over(address: &str) -> anyhow::Result<u64> {
         }
         std::thread::sleep(Duration::from_millis(200));
     }
-    anyhow::bail!("not all runs were over in {SETTLED_WITHIN:?}")
+    anyhow::bail!("not all runs were completed within {SETTLED_WITHIN:?}")
 }
 
-/// Kills whatever has the directory, starts a server on it, and says how long that takes.
+/// Starts a server on the directory, measures its startup, and kills it a minute later.
 fn restarted(data: &Path, when: &str) -> anyhow::Result<Value> {
     let began = Instant::now();
     let server = Server::start(data)?;
@@ -97,7 +98,7 @@ fn restarted(data: &Path, when: &str) -> anyhow::Result<Value> {
     }
     let took = began.elapsed();
     let shown = shown(&server, when, took, 0)?;
-    // What is sealed in the background is sealed when the next one starts.
+    // Leaves time to seal logs in the background, so that the next server does not have to.
     std::thread::sleep(Duration::from_secs(60));
     server.kill()?;
     Ok(shown)

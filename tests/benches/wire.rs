@@ -1,9 +1,9 @@
-//! Bytes and speed of records on the wire and on disk: `cargo xtask bench wire`.
+//! Measures the size and speed of records on the wire and on disk: `cargo xtask bench wire`.
 //!
-//! The records are a simulated job's, with times made as uneven as measured ones; the code is the real one. A
-//! rank's records are put into batches in three ways: *tick*, as an agent does it (one batch each 100 ms, which at
-//! three steps a second are six bucket records); *step*, a whole step in each; *gathered*, as an agent does it
-//! while its server is away. Small batches cost more bytes a record, since every batch says who speaks.
+//! The records are those of a simulated job, with times made as uneven as measured ones; the code is the real code. The
+//! records of a rank are batched in three ways: *tick*, like an agent (one batch per 100 ms, which at three steps per
+//! second holds about eleven bucket records); *step*, one batch per step; and *gathered*, like an agent whose server is
+//! not reachable. Small batches cost more bytes per record, because every batch identifies its sender.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
 #[path = "wire/disk.rs"]
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use wire::batch::Batch;
 use wire::event::{Event, EventKind};
 
-/// Each speed is the median of so many.
+/// The number of repetitions. Each speed is the median.
 const ROUNDS: usize = 5;
 
 fn main() -> anyhow::Result<()> {
@@ -44,10 +44,10 @@ fn frames(batches: &[Received]) -> Vec<Vec<u8>> {
 }
 
 fn encode(batch: &Batch) -> Vec<u8> {
-    wire::codec::encode(batch).expect("it encodes")
+    wire::codec::encode(batch).expect("the batch can be encoded")
 }
 
-/// How many records of each kind, and of all kinds.
+/// Returns the number of bucket records.
 fn bucket_records(batches: &[Received]) -> usize {
     let kinds = batches.iter().flat_map(|received| received.batch.events.iter().map(Event::kind));
     kinds.filter(|kind| *kind == EventKind::Bucket).count()
@@ -57,7 +57,7 @@ fn records(batches: &[Received]) -> usize {
     batches.iter().map(|received| received.batch.events.len()).sum()
 }
 
-/// Bytes of all frames by bucket record, and what the bucket records alone add.
+/// Measures the bytes of all frames per bucket record, and the bytes that bucket records alone add.
 fn sizes(batching: &str, batches: &[Received], frames: &[Vec<u8>]) -> Value {
     let total: usize = frames.iter().map(Vec::len).sum();
     let without: usize = batches.iter().map(|received| encode(&without_buckets(&received.batch)).len()).sum();
@@ -68,7 +68,7 @@ fn sizes(batching: &str, batches: &[Received], frames: &[Vec<u8>]) -> Value {
     let in_batch = buckets as f64 / batches.len() as f64;
     println!(
         "\nbatch = {batching}: {in_batch:.1} bucket records in each of {} batches\n\
-         wire     {alone:6.2} bytes a bucket record; with everything else sent {by_bucket:.2} (a record of any kind {by_record:.2})",
+         wire     {alone:6.2} bytes per bucket record; {by_bucket:.2} with everything else; {by_record:.2} per record",
         batches.len()
     );
     json!({
@@ -85,7 +85,7 @@ fn without_buckets(batch: &Batch) -> Batch {
     batch
 }
 
-/// Records a second on one core, of all kinds.
+/// Measures records of all kinds per second on one core.
 fn speeds(batching: &str, batches: &[Received], frames: &[Vec<u8>]) -> Value {
     let records = records(batches);
     let encoding = rates(records, || {
@@ -101,7 +101,7 @@ fn speeds(batching: &str, batches: &[Received], frames: &[Vec<u8>]) -> Value {
     let applying = rates(records, || apply(batches));
     let share = 1.0 / (1.0 / median(&decoding) + 1.0 / median(&applying));
     println!(
-        "speed    encode {:.2} M records/s, decode {:.2}, apply and analyse {:.2}; decode and apply {:.2}",
+        "speed    encode {:.2} M records/s, decode {:.2}, apply and analyze {:.2}; decode and apply {:.2}",
         median(&encoding) / 1e6,
         median(&decoding) / 1e6,
         median(&applying) / 1e6,
@@ -113,7 +113,7 @@ fn speeds(batching: &str, batches: &[Received], frames: &[Vec<u8>]) -> Value {
     })
 }
 
-/// Seconds that a run's state takes to take everything in, and to analyse its steps.
+/// Returns the seconds that a run's state takes to apply all batches and analyze their steps.
 fn apply(batches: &[Received]) -> f64 {
     let first = &batches[0];
     let mut run = Run::new(first.batch.run.clone(), first.batch.world_size, first.at);
@@ -121,10 +121,10 @@ fn apply(batches: &[Received]) -> f64 {
     let began = Instant::now();
     let mut closed = 0;
     for Received { at, batch } in copies {
-        closed += run.apply(batch, at).expect("a simulated batch is a good one").len();
+        closed += run.apply(batch, at).expect("a simulated batch is valid").len();
     }
     let took = began.elapsed().as_secs_f64();
-    assert_eq!(closed as u64, workload::STEPS, "every step is analysed");
+    assert_eq!(closed as u64, workload::STEPS, "every step is analyzed");
     took
 }
 

@@ -1,4 +1,4 @@
-//! A simulated job of many ranks, sent to a running server: `feed ADDRESS [RANKS] [STEPS] [BUCKETS] [LIVE STEPS]`.
+//! Sends a simulated job of many ranks to a running server: `feed ADDRESS [RANKS] [STEPS] [BUCKETS] [LIVE STEPS]`.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use paceline_tests::feed::Feed;
 use paceline_tests::simulator::{Fault, FaultKind, Plan, Simulation};
 
-#[allow(clippy::print_stdout, reason = "a program that says what it does")]
+#[allow(clippy::print_stdout, reason = "the output of the program")]
 fn main() -> anyhow::Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let address = words.first().context("usage: feed ADDRESS [RANKS] [STEPS] [BUCKETS] [LIVE STEPS]")?;
@@ -30,9 +30,9 @@ fn main() -> anyhow::Result<()> {
         ..Plan::small(ranks * 10_000 + steps)
     };
     let mut feed = Feed::new(Simulation::run(&plan));
-    println!("{}: made in {:.1} s", feed.run, began.elapsed().as_secs_f64());
+    println!("{}: simulated in {:.1} s", feed.run, began.elapsed().as_secs_f64());
     let began = Instant::now();
     feed.send_all_but(live as usize, address)?;
-    println!("{} steps taken in after {:.1} s", steps - live, began.elapsed().as_secs_f64());
+    println!("{} steps ingested after {:.1} s", steps - live, began.elapsed().as_secs_f64());
     feed.send_paced(live as usize, Duration::from_millis(350), address)
 }

@@ -1,5 +1,5 @@
-//! The pictures of the documentation: `cargo xtask screenshots`. Those of the README are of a real run; how the page
-//! looks in every state, on every screen, is taken of the simulator's runs too.
+//! Takes the screenshots of the documentation: `cargo xtask screenshots`. Those of the README show a real run. The
+//! dashboard in all states and screen sizes is shown with simulated runs as well.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use paceline_tests::programs::{Job, Server};
 use paceline_tests::simulator::{Fault, FaultKind, Plan, Simulation};
 use wire::device::throttle;
 
-/// Rank 2 gets its input 30 ms late from step 120 on, so that the pictures show before and after.
+/// The arguments of the job. The input of rank 2 is 30 ms late from step 120 on, so that screenshots show the time
+/// before and after.
 const JOB: [&str; 12] = [
     "char_lm",
     "--steps",
@@ -27,12 +28,12 @@ const JOB: [&str; 12] = [
     "120",
     "--log-every=1000",
 ];
-/// The pictures are taken when this step is over.
+/// The last step before the screenshots are taken.
 const LAST: u64 = 300;
 /// The step whose cells and buckets are shown.
 const STEP: u64 = 260;
-/// A picture is not larger than this: those of the README are loaded with it.
-const MOST_BYTES: usize = 450_000;
+/// The largest size of a screenshot in bytes. The screenshots of the README are loaded with it.
+const MAX_BYTES: usize = 450_000;
 
 fn main() -> anyhow::Result<()> {
     let folder = std::env::args().nth(1).context("usage: screenshots FOLDER")?;
@@ -43,7 +44,7 @@ fn main() -> anyhow::Result<()> {
     states(&browser, &folder.join("states"))
 }
 
-/// The pictures of the README.
+/// Takes the screenshots of the README.
 fn real_run(browser: &Browser, folder: &Path) -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
@@ -54,21 +55,21 @@ fn real_run(browser: &Browser, folder: &Path) -> anyhow::Result<()> {
     browser.text("runs-table")?;
     browser.click("[data-testid=runs-table] .name a")?;
     browser.wait(
-        "enough steps, and the verdict",
+        "enough steps and the verdict",
         &format!(
             "const text = id => document.querySelector(`[data-testid=${{id}}]`)?.innerText ?? '';
              return Number(text('last-step').replace(/[^0-9]/g, '')) > {LAST} && /rank 2/i.test(text('verdict'))"
         ),
     )?;
-    // As high as the ledger: a chart that is cut off shows little.
+    // As high as the ledger, because a chart that is cut off shows little.
     let bottom = browser
         .run("return document.querySelector('[data-testid=chart-ledger]').getBoundingClientRect().bottom")?;
-    browser.viewport(1440, bottom.as_f64().context("the ledger has a place")? as u32 + 16)?;
+    browser.viewport(1440, bottom.as_f64().context("the ledger has no position")? as u32 + 16)?;
     take(browser, &folder.join("overview.png"))?;
     browser.viewport(1440, 900)?;
 
     let run = browser.run("return location.pathname")?;
-    let run = format!("{}{}", server.address, run.as_str().context("a page has a path")?);
+    let run = format!("{}{}", server.address, run.as_str().context("the page has no path")?);
     browser.open(&format!("{run}/ranks?rank=2&step={STEP}"))?;
     says(browser, "rank-detail", "lateness")?;
     take(browser, &folder.join("ranks.png"))?;
@@ -87,7 +88,7 @@ fn says(browser: &Browser, testid: &str, pattern: &str) -> anyhow::Result<()> {
     let script = format!(
         "return /{pattern}/i.test(document.querySelector('[data-testid={testid}]')?.innerText ?? '')"
     );
-    browser.wait(&format!("{testid} to say {pattern}"), &script).map(drop)
+    browser.wait(&format!("{testid} to match {pattern}"), &script).map(drop)
 }
 
 fn feed(server: &Server, ranks: usize, steps: u64, live: u64) -> anyhow::Result<Feed> {
@@ -107,8 +108,8 @@ fn feed(server: &Server, ranks: usize, steps: u64, live: u64) -> anyhow::Result<
     Ok(feed)
 }
 
-/// Every state: without data, live, paused, rewound, without a server; two ranks and a thousand; light and dark; on
-/// a phone, a laptop and a large screen.
+/// Takes a screenshot of every state: without data, live, paused, rewound, and without a server; with two ranks and
+/// with a thousand; light and dark; on a phone, a laptop and a large screen.
 fn states(browser: &Browser, folder: &Path) -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
@@ -133,7 +134,7 @@ fn states(browser: &Browser, folder: &Path) -> anyhow::Result<()> {
     shot("1024-overview-live-dark-1440", LAPTOP, true)?;
     open(&many.run, "/ranks", "level", "ranks")?;
     shot("1024-ranks-live-light-1440", LAPTOP, false)?;
-    // Noise in every pixel would make a large file.
+    // Selects smooth data, because noise in every pixel would make the file large.
     open(&many.run, "/ranks?measure=input&rank=614", "level", "steps|ranks|^$")?;
     shot("1024-ranks-live-dark-3840", LARGE, true)?;
     open(&many.run, "/buckets", "waterfall-facts", "1024")?;
@@ -168,7 +169,7 @@ fn states(browser: &Browser, folder: &Path) -> anyhow::Result<()> {
     shot("1024-stale-dark-1440", LAPTOP, true)
 }
 
-/// A job on four GPUs, one of which is too warm; two have answered a burst.
+/// Feeds a job on four GPUs, one of which is too warm. Two of them have answered a burst.
 fn devices_of_a_job(browser: &Browser, server: &Server) -> anyhow::Result<()> {
     let plan = Plan { tick: 1_000_000_000, ..Plan::small(4).with_fault(2, FaultKind::Compute, 10_000_000) };
     let simulation = devices::looked_at(Simulation::run(&plan), 2, throttle::THERMAL, 1_350);
@@ -180,7 +181,7 @@ fn devices_of_a_job(browser: &Browser, server: &Server) -> anyhow::Result<()> {
     browser.click("[data-testid=bursts] button")?;
     says(browser, "bursts", "rank 0, 1, 2, 3")?;
     for (rank, nanos) in [(0, 9_000_000), (2, 12_000_000)] {
-        let asked = beats.send(rank, Vec::new(), &server.address)?.context("every rank is asked")?;
+        let asked = beats.send(rank, Vec::new(), &server.address)?.context("the rank is not asked")?;
         let kernel = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64";
         beats.send(rank, vec![devices::burst(asked, kernel, nanos)], &server.address)?;
     }
@@ -191,9 +192,9 @@ const PHONE: (u32, u32) = (400, 1_200);
 const LAPTOP: (u32, u32) = (1_440, 900);
 const LARGE: (u32, u32) = (3_840, 2_160);
 
-#[allow(clippy::print_stdout, reason = "a program that says what it wrote")]
+#[allow(clippy::print_stdout, reason = "the output of the program")]
 fn take(browser: &Browser, path: &Path) -> anyhow::Result<()> {
-    // Drawn and at rest: no frame is pending.
+    // Waits until the page is drawn and no frame is pending.
     browser.wait(
         "an idle frame",
         "if (window.framesFrom !== innerWidth) {
@@ -206,6 +207,6 @@ fn take(browser: &Browser, path: &Path) -> anyhow::Result<()> {
     )?;
     let picture = browser.screenshot()?;
     println!("{}: {} bytes", path.display(), picture.len());
-    ensure!(picture.len() <= MOST_BYTES, "{} would have {} bytes", path.display(), picture.len());
+    ensure!(picture.len() <= MAX_BYTES, "{} would have {} bytes", path.display(), picture.len());
     std::fs::write(path, &picture).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -1,4 +1,5 @@
-//! One file stands in for several libraries: whoever looks for libcuda by its name finds it under this one.
+//! Names the library libcuda.so, so that programs that look for libcuda find it. The same file replaces the other
+//! libraries.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,4 +1,4 @@
-//! The log, and the segment that the store seals from it.
+//! The size of the log, and of the segment that the store seals from it.
 
 use std::path::Path;
 use std::time::Instant;
@@ -23,7 +23,7 @@ pub fn sizes(batching: &str, batches: &[Received], frames: &[Vec<u8>]) -> anyhow
     assert_eq!(
         segment::read(&run, &manifest.segments[0])?.len(),
         batches.len(),
-        "nothing is lost in sealing"
+        "sealing lost batches"
     );
     let files = files(&run.segment(1))?;
     let total: u64 = files.iter().map(|(_, bytes)| bytes).sum();
@@ -31,8 +31,8 @@ pub fn sizes(batching: &str, batches: &[Received], frames: &[Vec<u8>]) -> anyhow
         files.iter().filter(|(name, _)| name == "buckets.parquet").map(|(_, bytes)| bytes).sum();
     let each = |bytes: u64| bytes as f64 / crate::bucket_records(batches) as f64;
     println!(
-        "log      {:6.2} bytes a bucket record with everything else\n\
-         segment  {:6.2} bytes a bucket record; with everything else {:.2}, sealed in {sealed:.2} s",
+        "log      {:6.2} bytes per bucket record with everything else\n\
+         segment  {:6.2} bytes per bucket record; {:.2} with everything else, sealed in {sealed:.2} s",
         each(log_bytes),
         each(buckets),
         each(total)

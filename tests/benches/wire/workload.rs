@@ -1,4 +1,4 @@
-//! A simulated job's batches, their times as uneven as measured ones.
+//! The batches of a simulated job, with times as uneven as measured ones.
 
 use paceline::store::segment::Received;
 use paceline_tests::simulator::{Plan, Simulation};
@@ -14,12 +14,12 @@ pub const RANKS: usize = 8;
 pub const BUCKETS: usize = 40;
 /// 100 seconds of training at three steps a second.
 pub const STEPS: u64 = 300;
-/// Agents send this often.
+/// The interval at which agents send, in nanoseconds.
 pub const TICK: i64 = 100_000_000;
-/// And gather for so long while the server is away.
+/// The time for which agents gather records while the server is not reachable, in nanoseconds.
 pub const GATHER: i64 = 1_000_000_000;
 
-/// One batch a step, as the simulator makes them.
+/// Returns one batch per step, as the simulator produces them.
 pub fn make() -> Vec<Received> {
     let plan = Plan {
         ranks: RANKS,
@@ -47,13 +47,14 @@ pub fn make() -> Vec<Received> {
     batches
 }
 
-/// The simulator spaces a step's buckets evenly. Measured ones differ by layer, in size and in time; what lies
-/// between two times of a bucket has a floor and a tail (char_lm: 0.2 to 1 us from ready to launch, 2 to 20 us
-/// from launch to start on an idle thread), and a bucket starts when the one before has ended. All is earlier
-/// than simulated, so that the step still ends after its buckets. `free` is when the last one ended.
+/// Makes the times of a bucket uneven. The simulator spaces the buckets of a step evenly. Measured buckets differ by
+/// layer in size and time. Intervals between the times of a bucket have a minimum and a long tail (char_lm: 0.2 to 1 us
+/// from ready to launch, 2 to 20 us from launch to start on an idle thread). A bucket starts after the previous one has
+/// ended. All times move to earlier ones, so that the step still ends after its buckets. `free` is the end of the
+/// previous bucket.
 fn roughen(bucket: &mut BucketRecord, free: &mut MonoNanos, random: &mut ChaCha8Rng) {
     let layer = u64::from(bucket.bucket.0 * 7 % 11);
-    // Rows of 768 floats: what a transformer's parameters are made of.
+    // Sizes differ by multiples of rows of 768 floats, which are typical of a transformer's parameters.
     bucket.bytes -= layer * 17 * 3_072;
     let transfer = ((bucket.end - bucket.start) as f64 * (0.75 + 0.2 * random.random::<f64>())) as i64;
     let earlier = layer as i64 * 150_000 + random.random_range(0..400_000);
@@ -69,7 +70,7 @@ fn tail(floor: i64, most: i64, random: &mut ChaCha8Rng) -> i64 {
     floor + (most as f64 * random.random::<f64>().powi(4)) as i64
 }
 
-/// The same records, each in the batch of the `tick` in which it ended.
+/// Returns the same records, each in the batch of the `tick` in which it ended.
 pub fn in_ticks(by_step: &[Received], tick: i64) -> Vec<Received> {
     let mut batches: Vec<Received> = Vec::new();
     for rank in 0..RANKS as u32 {
@@ -94,7 +95,7 @@ fn ticks_of_rank(batches: &[&Received], tick: i64) -> Vec<Received> {
         let mut batch = Batch { seq: BatchSeq(out.len() as u64), events: group.to_vec(), ..empty };
         batch.anchor.unix = batch.anchor.unix + (mono - batch.anchor.mono);
         batch.anchor.mono = mono;
-        // Probes and notes go with the first tick after them.
+        // Probes and notes belong to the first tick after them.
         while head < batches.len() && (head == 0 || batches[head].batch.anchor.mono <= mono) {
             batch.probes.extend(&batches[head].batch.probes);
             batch.notes.extend(batches[head].batch.notes.clone());

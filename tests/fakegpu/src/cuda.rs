@@ -1,4 +1,4 @@
-//! libcuda: devices, streams, events, copies and launches, as far as something calls them.
+//! The functions of libcuda that tests use: devices, streams, events, copies and launches.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::time;
 const INVALID_VALUE: c_int = 1;
 const NOT_FOUND: c_int = 500;
 const NOT_READY: c_int = 600;
-/// Two devices of one kind, so that two ranks have one each, and four ranks share them.
+/// The number of devices. Two ranks have one each, and four ranks share them. Both devices are of the same kind.
 const DEVICES: c_int = 2;
 const MEMORY: usize = 16 << 30;
 
@@ -28,7 +28,7 @@ fn number(handle: Handle) -> u64 {
     handle.addr() as u64
 }
 
-/// A call that enqueues something costs the host time.
+/// Changes the machine in a call that enqueues an operation. Such calls cost the host time.
 fn enqueue<T>(change: impl FnOnce(&mut Machine) -> T) -> T {
     time::spend(time::CALL);
     machine::with(change)
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, _device: c_int) 
     unsafe { give(bytes, MEMORY) }
 }
 
-/// Compute capability 9.0, and memory pools.
+/// Reports compute capability 9.0 and support for memory pools.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) -> c_int {
     let answer = match attribute {
@@ -116,13 +116,13 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_in
     unsafe { give(value, answer) }
 }
 
-/// A device's pool has the number of its context.
+/// Returns a device's memory pool, which has the same number as its context.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetDefaultMemPool(pool: *mut Handle, device: c_int) -> c_int {
     unsafe { give(pool, handle(device as u64 + 1)) }
 }
 
-/// What a pool keeps of what is given back, in bytes (`CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`): nothing, as with CUDA.
+/// The freed bytes that each pool retains (`CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`). The default is 0, as in CUDA.
 static KEPT: [AtomicU64; DEVICES as usize] = [const { AtomicU64::new(0) }; DEVICES as usize];
 const RELEASE_THRESHOLD: c_uint = 4;
 
@@ -144,14 +144,15 @@ pub unsafe extern "C" fn cuMemPoolGetAttribute(pool: Handle, attribute: c_uint, 
     unsafe { give(value.cast::<u64>(), kept.load(Ordering::Relaxed)) }
 }
 
-/// One context for each device, and which one each thread has does not matter: all memory is one.
+/// Returns the context of a device. The current context of a thread does not matter for memory, which all devices
+/// share.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int) -> c_int {
     RETAINED.fetch_or(1 << device, Ordering::Relaxed);
     unsafe { give(context, handle(device as u64 + 1)) }
 }
 
-/// Devices whose context was retained, as bits.
+/// A bit mask of the devices whose context was retained.
 static RETAINED: AtomicU64 = AtomicU64::new(0);
 
 #[unsafe(no_mangle)]
@@ -184,7 +185,7 @@ pub extern "C" fn cuCtxSetCurrent(context: Handle) -> c_int {
     SUCCESS
 }
 
-/// 201 (`CUDA_ERROR_INVALID_CONTEXT`) where the thread has none.
+/// Returns 201 (`CUDA_ERROR_INVALID_CONTEXT`) if the thread has no context.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetDevice(device: *mut c_int) -> c_int {
     match CONTEXT.get() {
@@ -199,7 +200,7 @@ pub unsafe extern "C" fn cuCtxGetStreamPriorityRange(least: *mut c_int, greatest
     unsafe { give(greatest, -5) }
 }
 
-/// As CUDA writes them: one text for all codes, since nothing tells them apart.
+/// Returns a name in CUDA's style. All codes have the same name, because no code depends on it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorName(_code: c_int, name: *mut *const c_char) -> c_int {
     unsafe { give(name, c"CUDA_ERROR_OF_THE_FAKE_GPU".as_ptr()) }
@@ -210,7 +211,7 @@ pub unsafe extern "C" fn cuGetErrorString(_code: c_int, text: *mut *const c_char
     unsafe { give(text, c"an error of the fake GPU".as_ptr()) }
 }
 
-/// Kernels are known by their names: what a module has in it is not looked at.
+/// Returns a module without reading its image. Kernels are identified by their names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, _image: *const c_void) -> c_int {
     let new = machine::with(Machine::handle);
@@ -240,7 +241,7 @@ pub unsafe extern "C" fn cuStreamCreate(stream: *mut Handle, _flags: c_uint) -> 
     unsafe { give(stream, handle(new)) }
 }
 
-/// Streams do not compete for anything, so that none is more urgent than another.
+/// Creates a stream without a priority. Streams do not compete for resources.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCreateWithPriority(
     stream: *mut Handle,
@@ -250,7 +251,7 @@ pub unsafe extern "C" fn cuStreamCreateWithPriority(
     unsafe { cuStreamCreate(stream, flags) }
 }
 
-/// Nothing is captured.
+/// Reports that nothing is being captured.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamIsCapturing(_stream: Handle, status: *mut c_int) -> c_int {
     unsafe { give(status, 0) }
@@ -334,7 +335,7 @@ pub unsafe extern "C" fn cuEventElapsedTime(millis: *mut f32, start: Handle, end
     };
     let times = machine::with(|machine| Ok((time(machine, start)?, time(machine, end)?)));
     match times {
-        // The resolution is said to be half a microsecond; this double keeps all that a float can.
+        // CUDA documents a resolution of half a microsecond. This double returns all that a 32-bit float can hold.
         Ok((start, end)) => unsafe { give(millis, ((end - start) as f64 / 1e6) as f32) },
         Err(code) => code,
     }
@@ -357,13 +358,13 @@ pub extern "C" fn cuMemFree_v2(address: u64) -> c_int {
     SUCCESS
 }
 
-/// There at once: the stream comes by it later than the caller does.
+/// Allocates memory at once, before the stream reaches the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocAsync(address: *mut u64, bytes: usize, _stream: Handle) -> c_int {
     unsafe { give(address, allocate(bytes)) }
 }
 
-/// When the stream has come past what was enqueued before.
+/// Frees memory once the stream has finished the operations enqueued before.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemFreeAsync(address: u64, stream: Handle) -> c_int {
     machine::with(|machine| machine.enqueue(number(stream), Work::Free { address }));
@@ -394,7 +395,7 @@ fn is_pinned(machine: &Machine, address: u64) -> bool {
     below.is_some_and(|(start, memory)| address < start + size_of_val(&**memory) as u64)
 }
 
-/// Pageable memory is read now, as CUDA stages it: it may be gone when the copy runs.
+/// Copies to the device. Pageable memory is read now, as CUDA stages it, because it may be freed before the copy runs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     to: u64,
@@ -414,7 +415,7 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     SUCCESS
 }
 
-/// A copy to pageable memory is done when the call returns.
+/// Copies to the host. A copy to pageable memory is complete when the call returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     to: *mut c_void,
@@ -439,7 +440,7 @@ pub extern "C" fn cuMemsetD8Async(to: u64, value: u8, len: usize, stream: Handle
     SUCCESS
 }
 
-/// Functions by their handles: a module is nothing but its functions' names.
+/// The functions by their handles. A module is only a set of function names.
 static FUNCTIONS: Mutex<BTreeMap<u64, String>> = Mutex::new(BTreeMap::new());
 
 #[unsafe(no_mangle)]
@@ -494,7 +495,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
     SUCCESS
 }
 
-/// For tests: where the calling thread is in virtual time, in nanoseconds.
+/// Returns the calling thread's position in virtual time, in nanoseconds. For tests.
 #[unsafe(no_mangle)]
 pub extern "C" fn fakegpu_host_nanos() -> i64 {
     time::host()

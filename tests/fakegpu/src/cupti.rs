@@ -1,4 +1,4 @@
-//! libcupti: what was done on all streams, as activity records of CUDA 13.0.
+//! libcupti: the work of all streams as activity records of CUDA 13.0.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_void};
@@ -15,11 +15,11 @@ const MEMSET: u32 = 2;
 const DRIVER: u32 = 4;
 const EXTERNAL_CORRELATION: u32 = 39;
 const QUEUE_EMPTY: c_int = 18;
-/// `CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel`
+/// The value of `CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel`.
 const LAUNCH_KERNEL: u32 = 307;
 
 thread_local! {
-    /// What a thread says that it is doing, by who says so, the newest last.
+    /// The external correlations that the thread has pushed: kind and id, newest last.
     static DOING: RefCell<Vec<(u32, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn cuptiGetTimestamp(to: *mut u64) -> c_int {
     unsafe { give(to, time::now() as u64) }
 }
 
-/// For tests: another tool comes, or goes.
+/// Sets whether another tool is subscribed. For tests.
 #[unsafe(no_mangle)]
 pub extern "C" fn fakegpu_cupti_take(taken: c_int) {
     machine::with(|machine| machine.cupti.subscribed = taken != 0);
@@ -88,7 +88,7 @@ pub extern "C" fn cuptiActivityEnableDriverApi(call: u32, enable: u8) -> c_int {
     SUCCESS
 }
 
-/// Nothing is launched by way of the runtime here.
+/// Does nothing, because nothing is launched through the runtime.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityEnableRuntimeApi(_call: u32, _enable: u8) -> c_int {
     SUCCESS
@@ -100,8 +100,10 @@ pub extern "C" fn cuptiActivityPushExternalCorrelationId(kind: u32, id: u64) -> 
     SUCCESS
 }
 
+/// Pops the newest external correlation of a kind.
+///
 /// # Safety
-/// `last` must be null or a place for a number.
+/// `last` must be null or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuptiActivityPopExternalCorrelationId(kind: u32, last: *mut u64) -> c_int {
     let popped = DOING.with_borrow_mut(|doing| {
@@ -115,7 +117,7 @@ pub unsafe extern "C" fn cuptiActivityPopExternalCorrelationId(kind: u32, last: 
     }
 }
 
-/// The calling thread launched a kernel.
+/// Records that the calling thread launched a kernel.
 pub(crate) fn launched(machine: &mut Machine, op: OpId) {
     let cupti = &mut machine.cupti;
     if cupti.kinds.contains(&EXTERNAL_CORRELATION) && cupti.calls.contains(&LAUNCH_KERNEL) {
@@ -133,7 +135,7 @@ pub unsafe extern "C" fn cuptiActivityGetNumDroppedRecords(
     unsafe { give(dropped, 0) }
 }
 
-/// Hands over all that was recorded, in as many buffers as that takes.
+/// Delivers all records, in as many buffers as necessary.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityFlushAll(_flags: c_uint) -> c_int {
     let (callbacks, launches, done) = machine::with(|machine| {
@@ -158,8 +160,10 @@ pub extern "C" fn cuptiActivityFlushAll(_flags: c_uint) -> c_int {
     SUCCESS
 }
 
+/// Returns the next record of a buffer.
+///
 /// # Safety
-/// As CUPTI's: `record` is null, or one of the buffer's.
+/// As in CUPTI: `record` must hold null or a record of the buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuptiActivityGetNextRecord(
     buffer: *mut u8,
@@ -178,7 +182,7 @@ pub unsafe extern "C" fn cuptiActivityGetNextRecord(
     unsafe { give(record, next) }
 }
 
-/// Sizes of CUDA 13.0's records.
+/// Returns the size of a record in CUDA 13.0.
 fn size_of_kind(kind: u32) -> usize {
     match kind {
         KERNEL => 216,
@@ -189,7 +193,7 @@ fn size_of_kind(kind: u32) -> usize {
     }
 }
 
-/// What the caller was doing, and behind it the call.
+/// Returns the external correlation of a launch, followed by the record of the call.
 fn call(&(correlation, id): &(u32, u64)) -> [Vec<u8>; 2] {
     let with = |kind: u32, fields: &[(usize, &[u8])]| {
         let mut bytes = vec![0; size_of_kind(kind)];
@@ -207,7 +211,7 @@ fn call(&(correlation, id): &(u32, u64)) -> [Vec<u8>; 2] {
     ]
 }
 
-/// Fields at the offsets of cupti_activity.h.
+/// Returns the record of an activity, with fields at the offsets of cupti_activity.h.
 fn record(done: &Done) -> Vec<u8> {
     let (kind, times, place, correlation) = match done.what {
         What::Kernel(_) => (KERNEL, 16, 40, 92),

@@ -1,17 +1,18 @@
-//! A test double of a GPU: stands in for libcuda, libnccl, libcupti and libnvidia-ml in one process, over host memory and virtual time.
+//! A test double of a GPU. One library replaces libcuda, libnccl, libcupti and libnvidia-ml, over host memory and
+//! virtual time.
 //!
-//! Nothing that is measured with it is a figure of any GPU. It is there so that the code which drives a GPU runs in
-//! tests, with event times that are known exactly: an operation costs what [`time`] says, starts when its stream, the
-//! events that the stream waits for and the host's call allow, and does its work on host memory when all that is
-//! known. A collective ends when the last rank has come. Ranks are threads.
+//! Figures that are measured with it are not those of any GPU. It lets tests run the code that drives a GPU, with event
+//! times that are known exactly. An operation takes the time that [`time`] defines. It starts when its stream, the
+//! events that the stream waits for and the host's call allow, and it performs its work on host memory once these times
+//! are known. A collective ends after the last rank has started it. Ranks are threads.
 //!
-//! Not modelled: contention for copy engines and multiprocessors, the legacy default stream's implicit waits, capture,
-//! several devices' memories (all are one), the fusing of NCCL's groups into one kernel.
-#![allow(unsafe_code, reason = "its callers are C, and what they pass are pointers")]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "all read or write what a caller in C passes for that")]
-#![allow(clippy::missing_safety_doc, reason = "the functions are CUDA's and NCCL's, documented there")]
-#![allow(missing_docs, reason = "as above")]
-#![allow(non_snake_case, reason = "as above")]
+//! The following is not modeled: contention for copy engines and multiprocessors, the implicit waits of the legacy
+//! default stream, capture, separate memories of devices, and the fusion of NCCL's groups into one kernel.
+#![allow(unsafe_code, reason = "the callers are C code and pass pointers")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "they access pointers that the caller passes for that")]
+#![allow(clippy::missing_safety_doc, reason = "CUDA and NCCL document these functions")]
+#![allow(missing_docs, reason = "CUDA and NCCL document these functions")]
+#![allow(non_snake_case, reason = "the names are those of CUDA and NCCL")]
 
 mod cuda;
 mod cupti;

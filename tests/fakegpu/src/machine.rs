@@ -1,4 +1,4 @@
-//! The state of all devices: operations, in streams, with what each waits for.
+//! The state of all devices: operations in streams, and their dependencies.
 
 mod worlds;
 
@@ -11,48 +11,48 @@ use crate::cupti::{Completed, Requested};
 use crate::time;
 pub(crate) use worlds::{Function, Part, Wish, World};
 
-/// An operation, by the order in which it was enqueued.
+/// The index of an operation, in the order in which operations were enqueued.
 pub(crate) type OpId = usize;
 
-/// Memory, by its address: device memory and host memory are one.
+/// An address in memory. Devices and host share one memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Address(pub(crate) u64);
 
 impl Address {
     pub(crate) fn bytes(self, len: usize) -> &'static mut [u8] {
-        // SAFETY: whoever enqueues an operation on memory keeps it until the operation is done, as with CUDA.
+        // SAFETY: memory must stay valid until the operations on it are done, as with CUDA.
         unsafe { std::slice::from_raw_parts_mut(self.0 as *mut u8, len) }
     }
 
     pub(crate) fn floats(self, len: usize) -> &'static mut [f32] {
-        // SAFETY: as above; CUDA's memory is aligned to 256 bytes, and offsets into it are those of floats.
+        // SAFETY: as in `bytes`. CUDA aligns memory to 256 bytes, and offsets into it are multiples of a float.
         unsafe { std::slice::from_raw_parts_mut(self.0 as *mut f32, len) }
     }
 }
 
-/// What an operation does.
+/// The work of an operation.
 pub(crate) enum Work {
-    /// Nothing: an event is recorded, or waited for.
+    /// No work: an event is recorded or waited for.
     Mark,
-    /// Bytes from one place to another.
+    /// Copies bytes.
     Copy { to: Address, from: Address, len: usize },
-    /// Bytes that were read when the copy was enqueued: pageable memory, which may be gone by now.
+    /// Writes bytes that were read when the copy was enqueued, because pageable memory may have been freed since.
     Put { to: Address, bytes: Vec<u8> },
-    /// The same byte everywhere.
+    /// Sets all bytes to one value.
     Fill { to: Address, value: u8, len: usize },
-    /// Floats times a factor, written or added.
+    /// Multiplies floats by a factor, and writes or adds the results.
     Scale { to: Address, from: Address, factor: f32, len: usize, add: bool },
-    /// Takes so long.
+    /// Takes the given time.
     Spin { nanos: i64 },
-    /// Writes the device's clock.
+    /// Writes the time of the device's clock.
     Stamp { to: Address },
-    /// Gives memory back that the stream needs no more.
+    /// Frees memory that the stream no longer needs.
     Free { address: u64 },
-    /// One rank's part of a collective.
+    /// Performs one rank's part of a collective.
     Collective { communicator: u64, seq: u64, rank: usize },
 }
 
-/// What CUPTI would call an activity.
+/// The kind of an activity, as CUPTI reports it.
 #[derive(Clone, Copy)]
 pub(crate) enum What {
     Kernel(&'static CStr),
@@ -63,7 +63,7 @@ pub(crate) enum What {
 impl Work {
     fn what(&self) -> Option<What> {
         match self {
-            // A collective's is known when all ranks have come.
+            // The kind of a collective is known once all ranks have started it.
             Self::Mark | Self::Free { .. } | Self::Collective { .. } => None,
             Self::Copy { len, .. } => Some(What::Copy(*len)),
             Self::Put { bytes, .. } => Some(What::Copy(bytes.len())),
@@ -76,25 +76,25 @@ impl Work {
     }
 }
 
-/// An activity that is over.
+/// A completed activity.
 pub(crate) struct Done {
     pub(crate) what: What,
     pub(crate) stream: u64,
     pub(crate) start: i64,
     pub(crate) end: i64,
-    /// Joins it with the call that launched it.
+    /// The number that connects the activity with the call that launched it.
     pub(crate) correlation: u32,
 }
 
-/// What CUPTI was asked for, and what it has to tell.
+/// The requests to CUPTI, and the records for it to deliver.
 #[derive(Default)]
 pub(crate) struct Cupti {
     pub(crate) subscribed: bool,
     pub(crate) callbacks: Option<(Requested, Completed)>,
     pub(crate) kinds: BTreeSet<u32>,
-    /// Driver functions whose calls are recorded, by CUPTI's number.
+    /// The driver functions whose calls are recorded, by CUPTI's number.
     pub(crate) calls: BTreeSet<u32>,
-    /// Launches and the number that the caller had given to what it did then.
+    /// Launches, with the external correlation id that the caller had set.
     pub(crate) launches: Vec<(u32, u64)>,
     pub(crate) done: Vec<Done>,
 }
@@ -115,7 +115,7 @@ pub(crate) struct Machine {
     pub(crate) streams: BTreeMap<u64, Option<OpId>>,
     pub(crate) events: BTreeMap<u64, Option<OpId>>,
     pub(crate) allocations: BTreeMap<u64, Box<[u128]>>,
-    /// Host memory that copies go to and come from without a stop.
+    /// Pinned host memory. Copies to and from it are asynchronous.
     pub(crate) pinned: BTreeMap<u64, Box<[u128]>>,
     pub(crate) worlds: BTreeMap<u64, World>,
     pub(crate) cupti: Cupti,
@@ -125,7 +125,7 @@ pub(crate) struct Machine {
 static MACHINE: Mutex<Option<Machine>> = Mutex::new(None);
 static CHANGED: Condvar = Condvar::new();
 
-/// The machine, to be changed; whoever waits for it is told.
+/// Changes the machine and wakes all waiting threads.
 pub(crate) fn with<T>(change: impl FnOnce(&mut Machine) -> T) -> T {
     let mut machine = lock();
     let result = change(machine.get_or_insert_default());
@@ -135,7 +135,7 @@ pub(crate) fn with<T>(change: impl FnOnce(&mut Machine) -> T) -> T {
     result
 }
 
-/// Waits until there is an answer, or for so long in real time.
+/// Waits until there is an answer, for at most `patience` in real time.
 pub(crate) fn wait_at_most<T>(
     patience: Duration,
     mut answer: impl FnMut(&mut Machine) -> Option<T>,
@@ -167,19 +167,19 @@ fn lock() -> MutexGuard<'static, Option<Machine>> {
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The number that CUPTI gives to the call that enqueued an operation.
+/// Returns the number that CUPTI assigns to the call that enqueued an operation.
 pub(crate) fn correlation(op: OpId) -> u32 {
     op as u32 + 1
 }
 
 impl Machine {
-    /// A number that is no other handle, and never 0.
+    /// Returns a new handle, which is never 0.
     pub(crate) fn handle(&mut self) -> u64 {
         self.next_handle += 16;
         self.next_handle
     }
 
-    /// Puts an operation behind all others of its stream.
+    /// Appends an operation to a stream.
     pub(crate) fn enqueue(&mut self, stream: u64, work: Work) -> OpId {
         let op = self.ops.len();
         let before = self.streams.entry(stream).or_default().replace(op);
@@ -194,18 +194,18 @@ impl Machine {
         op
     }
 
-    /// The stream goes on after `other` too.
+    /// Makes a stream wait for `other` as well.
     pub(crate) fn enqueue_after(&mut self, stream: u64, other: OpId) {
         let op = self.enqueue(stream, Work::Mark);
         self.ops[op].after.push(other);
     }
 
-    /// When it ran; `None` while that is not known.
+    /// Returns the start and end of an operation, or `None` while they are unknown.
     pub(crate) fn done(&self, op: OpId) -> Option<(i64, i64)> {
         self.ops[op].done
     }
 
-    /// Finishes whatever can be finished.
+    /// Completes all operations that can be completed.
     fn settle(&mut self) {
         loop {
             let open = std::mem::take(&mut self.open);
@@ -224,7 +224,7 @@ impl Machine {
         }
     }
 
-    /// The earliest that it can start; `None` while something before it is open.
+    /// Returns the earliest start of an operation, or `None` while a dependency is incomplete.
     fn start(&self, op: OpId) -> Option<i64> {
         let Op { after, enqueued, .. } = &self.ops[op];
         after.iter().try_fold(*enqueued, |start, &before| Some(start.max(self.ops[before].done?.1)))
@@ -259,7 +259,7 @@ impl Machine {
     }
 }
 
-/// Does the work; returns what it cost.
+/// Performs the work and returns its duration.
 fn perform(work: Work, start: i64) -> i64 {
     match work {
         Work::Mark | Work::Free { .. } | Work::Collective { .. } => 0,

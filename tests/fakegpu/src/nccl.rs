@@ -1,4 +1,4 @@
-//! libnccl: communicators over the threads of this process.
+//! libnccl: communicators between threads of this process.
 
 mod split;
 
@@ -15,16 +15,16 @@ const INVALID_ARGUMENT: c_int = 4;
 const IN_PROGRESS: c_int = 7;
 const FLOAT: c_int = 7;
 const SUM: c_int = 0;
-/// How long a communicator that is given up may wait, in real time, for what NCCL would wait for without end.
+/// The longest time that giving up a communicator may take, in real time. NCCL would wait forever.
 const LONGEST_ABORT: Duration = Duration::from_secs(30);
 
-/// One rank's communicator; what `ncclComm_t` points to.
+/// One rank's communicator, the target of `ncclComm_t`.
 pub struct Communicator {
     world: u64,
     rank: usize,
     next_seq: u64,
     next_split: u64,
-    /// Messages so far, by who sends and who receives.
+    /// The number of messages so far, by sender and receiver.
     messages: BTreeMap<[usize; 2], u64>,
 }
 
@@ -40,7 +40,7 @@ pub struct UniqueId {
     bytes: [u8; 128],
 }
 
-/// 2.28.9, or what `FAKEGPU_NCCL_VERSION` says as one number.
+/// Returns 2.28.9, or the version in `FAKEGPU_NCCL_VERSION`, as one number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
     let said = std::env::var("FAKEGPU_NCCL_VERSION").ok().and_then(|said| said.parse().ok());
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> c_int {
     unsafe { give(id, UniqueId { bytes }) }
 }
 
-/// Joins at once; the communicator is ready, as `ncclCommGetAsyncError` says, when all ranks have.
+/// Joins at once. The communicator is ready, according to `ncclCommGetAsyncError`, once all ranks have joined.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommInitRankConfig(
     communicator: *mut *mut Communicator,
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
     IN_PROGRESS
 }
 
-/// As above, and waits for all ranks.
+/// Joins and waits for all ranks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommInitRank(
     communicator: *mut *mut Communicator,
@@ -124,18 +124,18 @@ pub unsafe extern "C" fn ncclCommCount(communicator: *mut Communicator, count: *
     unsafe { give(count, size as c_int) }
 }
 
-/// Ends this rank's collectives that wait for somebody, and frees the communicator once all of them are done: also those
-/// that lie in a stream behind something else, as NCCL does, which waits for them without end.
+/// Ends this rank's collectives that wait for other ranks, and frees the communicator once all its kernels are done.
+/// That includes kernels that wait in a stream after other work: like NCCL, this function waits for them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommAbort(communicator: *mut Communicator) -> c_int {
     let Communicator { world, rank, .. } = *unsafe { Box::from_raw(communicator) };
     machine::with(|machine| machine.worlds.entry(world).or_default().aborted.insert(rank));
     let ended = machine::wait_at_most(LONGEST_ABORT, |machine| machine.is_idle(world, rank).then_some(()));
-    ended.expect("a communicator is given up whose kernels wait for those of another: NCCL would not return");
+    ended.expect("the kernels of this communicator wait for those of another one; NCCL would not return");
     SUCCESS
 }
 
-/// There is nothing that would go on: what was begun is in streams.
+/// Does nothing: outstanding work is in streams.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommFinalize(_communicator: *mut Communicator) -> c_int {
     SUCCESS
@@ -157,7 +157,7 @@ pub extern "C" fn ncclGetErrorString(code: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-/// Sums of floats.
+/// Sums floats over all ranks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclAllReduce(
     from: *const c_void,
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn ncclAllReduce(
     unsafe { submit(Function::AllReduce, from, to, len, communicator, stream) }
 }
 
-/// Sums of floats, of which each rank gets its part of `len`.
+/// Sums floats over all ranks. Each rank gets its `len` of the sums.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclReduceScatter(
     from: *const c_void,
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn ncclReduceScatter(
     unsafe { submit(Function::ReduceScatter, from, to, len, communicator, stream) }
 }
 
-/// Floats, `len` of each rank.
+/// Gathers `len` floats from each rank.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclAllGather(
     from: *const c_void,
@@ -222,7 +222,7 @@ unsafe fn submit(
     called(Call { world, rank, seq, function, from, to, len, stream })
 }
 
-/// Floats to another rank.
+/// Sends floats to another rank.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclSend(
     from: *const c_void,
@@ -235,7 +235,7 @@ pub unsafe extern "C" fn ncclSend(
     unsafe { message([from.addr() as u64, 0], (len, datatype), peer, communicator, stream) }
 }
 
-/// Floats from another rank.
+/// Receives floats from another rank.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclRecv(
     to: *mut c_void,
@@ -248,7 +248,7 @@ pub unsafe extern "C" fn ncclRecv(
     unsafe { message([0, to.addr() as u64], (len, datatype), peer, communicator, stream) }
 }
 
-/// A message is a collective of two ranks, of which the first one sends.
+/// Submits a message, which is a collective of two ranks. The first one sends.
 unsafe fn message(
     [from, to]: [u64; 2],
     (len, datatype): (usize, c_int),
@@ -281,7 +281,7 @@ fn called(call: Call) -> c_int {
     SUCCESS
 }
 
-/// A collective that was called.
+/// A call of a collective.
 #[derive(Clone, Copy)]
 struct Call {
     world: u64,
@@ -322,7 +322,7 @@ pub extern "C" fn ncclGroupStart() -> c_int {
     SUCCESS
 }
 
-/// What was called in the outermost group is enqueued, one after the other.
+/// Enqueues the calls of the outermost group, one after the other.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGroupEnd() -> c_int {
     let calls = GROUP.with_borrow_mut(|group| {
@@ -333,7 +333,7 @@ pub extern "C" fn ncclGroupEnd() -> c_int {
     SUCCESS
 }
 
-/// For tests: from now on a rank of this communicator is told of an error; without one, of the newest there is.
+/// Sets the error that a rank of this communicator gets; with a null communicator, of the newest one. For tests.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fakegpu_nccl_fail(communicator: *mut Communicator, rank: c_int, error: c_int) {
     let named = unsafe { communicator.as_ref() }.map(|communicator| communicator.world);
@@ -345,7 +345,7 @@ pub unsafe extern "C" fn fakegpu_nccl_fail(communicator: *mut Communicator, rank
     });
 }
 
-/// For tests: as above, of the communicator before the newest, the one before that, and so on.
+/// Sets the error that a rank of an older communicator gets. `back` counts from the newest, 0. For tests.
 #[unsafe(no_mangle)]
 pub extern "C" fn fakegpu_nccl_fail_older(back: c_int, rank: c_int, error: c_int) {
     machine::with(|machine| {

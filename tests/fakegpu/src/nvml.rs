@@ -1,4 +1,4 @@
-//! libnvidia-ml: two devices that say the same all the time; the second runs hot.
+//! libnvidia-ml: two devices with constant values. The second one runs hot.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 
@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::out::{SUCCESS, give};
 
 const NOT_FOUND: c_int = 6;
-/// `nvmlClocksThrottleReasonSwThermalSlowdown`
+/// The value of `nvmlClocksThrottleReasonSwThermalSlowdown`.
 const THERMAL: c_ulonglong = 0x20;
 
-/// `NVML_ERROR_TIMEOUT`, `nvmlEventTypeXidCriticalError`
+/// The values of `NVML_ERROR_TIMEOUT` and `nvmlEventTypeXidCriticalError`.
 const TIMEOUT: c_int = 10;
 const XID_ERROR: c_ulonglong = 8;
-/// "GPU has fallen off the bus": once in the life of the process, of the device that runs hot.
+/// The Xid error "GPU has fallen off the bus". The hot device reports it once per process.
 const XID: c_ulonglong = 79;
 
 type Device = *mut c_void;
 
-/// `nvmlEventData_t`
+/// The layout of `nvmlEventData_t`.
 #[repr(C)]
 pub struct EventData {
     device: Device,
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn nvmlDeviceGetUtilizationRates(_device: Device, rates: *
     unsafe { give(rates, [87, 40]) }
 }
 
-/// `nvmlMemory_v2_t`: version (and padding), total, reserved, free, used.
+/// Writes an `nvmlMemory_v2_t`: version (and padding), total, reserved, free, used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(_device: Device, memory: *mut [u64; 5]) -> c_int {
     let version = unsafe { (*memory)[0] };
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn nvmlDeviceGetPowerUsage(_device: Device, milliwatts: *m
     unsafe { give(milliwatts, 350_000) }
 }
 
-/// 1 is the multiprocessors' clock, 2 the memory's.
+/// Returns a clock: 1 is that of the multiprocessors, 2 that of the memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetClockInfo(
     device: Device,

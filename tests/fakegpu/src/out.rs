@@ -1,14 +1,16 @@
-//! Answers: a value goes to where the caller wants it, and all is well.
+//! Answers of the C functions: a value is written to the caller's pointer, and the call succeeds.
 
 use std::ffi::c_int;
 
-/// All four libraries call it 0.
+/// The code for success in all four libraries.
 pub(crate) const SUCCESS: c_int = 0;
 
+/// Writes `value` to `to` and returns success.
+///
 /// # Safety
-/// `to` must be good to write to.
+/// `to` must be valid for a write.
 pub(crate) unsafe fn give<T>(to: *mut T, value: T) -> c_int {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller guarantees it.
     unsafe { to.write(value) };
     SUCCESS
 }

@@ -1,9 +1,9 @@
-//! Inputs that are right, or went wrong once.
+//! Corpora of inputs: valid ones, and those that once caused a failure.
 
 use std::fs;
 use std::path::Path;
 
-/// Entries by name, and words that mean something to who reads them.
+/// Named inputs, and words that are meaningful in their format.
 #[derive(Clone, Debug, Default)]
 pub struct Corpus {
     entries: Vec<(String, Vec<u8>)>,
@@ -11,10 +11,11 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// The files in `folder`, and in folders in it. Those whose name ends in `.hex` hold the bytes in hexadecimal.
+    /// Reads the files in `folder` and its subfolders. Files whose name ends in `.hex` contain the bytes in
+    /// hexadecimal.
     ///
     /// # Panics
-    /// When the folder cannot be read or is empty: a target without a corpus tests nothing.
+    /// Panics if the folder cannot be read or is empty, because a target without a corpus tests nothing.
     #[must_use]
     pub fn folder(folder: impl AsRef<Path>) -> Self {
         let mut corpus = Self::default();
@@ -22,10 +23,10 @@ impl Corpus {
         corpus.found(folder.as_ref())
     }
 
-    /// As [`Self::folder`], but only files whose name ends so.
+    /// Reads only files whose name ends in `ending`, otherwise like [`Self::folder`].
     ///
     /// # Panics
-    /// As [`Self::folder`].
+    /// Panics under the same conditions as [`Self::folder`].
     #[must_use]
     pub fn files(folder: impl AsRef<Path>, ending: &str) -> Self {
         let mut corpus = Self::default();
@@ -33,10 +34,10 @@ impl Corpus {
         corpus.found(folder.as_ref())
     }
 
-    /// The lines of a text, each an entry by itself.
+    /// Reads a text. Each line is an entry.
     ///
     /// # Panics
-    /// When the file cannot be read or is empty.
+    /// Panics if the file cannot be read or is empty.
     #[must_use]
     pub fn lines(file: impl AsRef<Path>) -> Self {
         let file = file.as_ref();
@@ -46,7 +47,7 @@ impl Corpus {
         Self { entries, words: Vec::new() }.found(file)
     }
 
-    /// With these entries too.
+    /// Adds the entries and words of another corpus.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.entries.extend(other.entries);
@@ -54,45 +55,46 @@ impl Corpus {
         self
     }
 
-    /// With one entry more.
+    /// Adds an entry.
     #[must_use]
     pub fn with(mut self, name: &str, bytes: impl Into<Vec<u8>>) -> Self {
         self.entries.push((name.to_owned(), bytes.into()));
         self
     }
 
-    /// The inputs are text: words of it are exchanged as a whole, for words of other entries and for these.
+    /// Declares the inputs to be text and adds words. Mutations replace whole words by words of other entries or by
+    /// these words.
     #[must_use]
     pub fn words(mut self, words: &[&str]) -> Self {
         self.words.extend(words.iter().map(|word| word.as_bytes().to_vec()));
         self
     }
 
-    /// Without entries that are wrong as they are, where those would only be refused again.
+    /// Removes entries that are not wanted, for example invalid ones that would only be rejected again.
     #[must_use]
     pub fn only(mut self, is_wanted: impl Fn(&[u8]) -> bool) -> Self {
         self.entries.retain(|(_, bytes)| is_wanted(bytes));
         self
     }
 
-    /// Every entry turned into something else, as into the frame around it.
+    /// Replaces every entry by the result of `change`, for example to frame it.
     #[must_use]
     pub fn map(mut self, change: impl Fn(&[u8]) -> Vec<u8>) -> Self {
         self.entries.iter_mut().for_each(|(_, bytes)| *bytes = change(bytes));
         self
     }
 
-    /// Names and bytes.
+    /// Returns the names and bytes of all entries.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.entries.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
     }
 
-    /// The bytes of all entries.
+    /// Returns the bytes of all entries.
     pub(crate) fn all(&self) -> impl Iterator<Item = &[u8]> {
         self.entries.iter().map(|(_, bytes)| bytes.as_slice())
     }
 
-    /// Words of the format; none where it is not text.
+    /// Returns the words of the format. There are none if the format is not text.
     pub(crate) fn all_words(&self) -> &[Vec<u8>] {
         &self.words
     }
@@ -104,8 +106,8 @@ impl Corpus {
 
     fn add_folder(&mut self, folder: &Path, is_wanted: impl Fn(&str) -> bool + Copy) {
         let listed = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-        let mut paths: Vec<_> = listed.map(|entry| entry.expect("a folder can be listed").path()).collect();
-        // In one order everywhere, or a seed would mean something else on another machine.
+        let mut paths: Vec<_> = listed.map(|entry| entry.expect("the folder can be listed").path()).collect();
+        // The order must be the same everywhere, so that a seed has the same meaning on every machine.
         paths.sort();
         for path in paths {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -120,15 +122,15 @@ impl Corpus {
     }
 }
 
-/// Bytes that are written in hexadecimal, with white space anywhere between them and comments behind `#`.
+/// Parses hexadecimal bytes, with white space anywhere and comments after `#`.
 fn from_hex(name: &str, text: &[u8]) -> Vec<u8> {
     let text = std::str::from_utf8(text).unwrap_or_else(|_| panic!("{name} is not text"));
     let code = text.lines().map(|line| line.split('#').next().unwrap_or_default());
     let digits: Vec<u32> = code
         .flat_map(str::chars)
         .filter(|c| !c.is_whitespace())
-        .map(|c| c.to_digit(16).unwrap_or_else(|| panic!("{name}: {c:?} is no hexadecimal digit")))
+        .map(|c| c.to_digit(16).unwrap_or_else(|| panic!("{name}: {c:?} is not a hexadecimal digit")))
         .collect();
-    assert!(digits.len().is_multiple_of(2), "{name} has half a byte");
+    assert!(digits.len().is_multiple_of(2), "{name} has an odd number of digits");
     digits.chunks(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect()
 }

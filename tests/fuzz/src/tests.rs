@@ -1,4 +1,4 @@
-//! The fuzzer finds what it is there to find.
+//! Tests that the fuzzer finds failures and reports them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -9,14 +9,14 @@ fn corpus() -> Corpus {
     Corpus::default().with("a", *b"abcdefgh").with("b", *b"01234567")
 }
 
-/// The message of the panic with which a check ends.
+/// Returns the message of the panic with which a check ends.
 fn failure(check: impl FnOnce()) -> String {
-    let panic = catch_unwind(AssertUnwindSafe(check)).expect_err("the check fails");
-    panic.downcast_ref::<String>().cloned().expect("its message is a text")
+    let panic = catch_unwind(AssertUnwindSafe(check)).expect_err("the check must fail");
+    panic.downcast_ref::<String>().cloned().expect("the message of the panic is a string")
 }
 
 #[test]
-fn entries_come_as_they_are_first_and_then_spoilt() {
+fn entries_are_tried_unchanged_first_and_then_damaged() {
     let seen = RefCell::new(Vec::new());
     corpus().check("order", 50, |bytes, _| {
         seen.borrow_mut().push(bytes.to_vec());
@@ -47,30 +47,30 @@ fn a_seed_repeats_its_inputs() {
 }
 
 #[test]
-fn a_panic_is_a_failure_that_says_seed_and_bytes() {
+fn a_panic_is_a_failure_that_reports_seed_and_bytes() {
     let message = failure(|| {
         corpus().check("panics", 10_000, |bytes, _| {
-            assert!(!bytes.contains(&0xff), "0xff is here");
+            assert!(!bytes.contains(&0xff), "found 0xff");
             Ok(())
         });
     });
-    assert!(message.contains("PACELINE_FUZZ_SEED=") && message.contains("0xff is here"), "{message}");
+    assert!(message.contains("PACELINE_FUZZ_SEED=") && message.contains("found 0xff"), "{message}");
     assert!(message.contains("b\""), "{message}");
 }
 
 #[test]
-fn an_entry_that_fails_as_it_is_is_named() {
+fn an_unchanged_entry_that_fails_is_named() {
     let message = failure(|| corpus().check("entry", 1, |_, _| Err("no".into())));
-    assert_eq!(message, "entry: a as it is, choice 0: no");
+    assert_eq!(message, "entry: a unchanged, choice 0: no");
 }
 
 #[test]
-fn texts_get_whole_words() {
+fn texts_are_mutated_by_whole_words() {
     let text = Corpus::default().with("query", *b"/runs/one?from=7").words(&["18446744073709551615"]);
     let found = Cell::new(false);
     text.check("words", 2_000, |bytes, _| {
         found.set(found.get() || bytes == b"/runs/one?from=18446744073709551615");
         Ok(())
     });
-    assert!(found.get(), "a number was exchanged for the largest one");
+    assert!(found.get(), "no number was replaced by the word");
 }

@@ -1,4 +1,4 @@
-//! Communicators: their ranks, what each has of a collective, and what collectives do.
+//! Communicators: their ranks, each rank's part of a collective, and the work of collectives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
@@ -6,18 +6,18 @@ use std::ffi::CStr;
 use super::{Address, Machine, OpId, What};
 use crate::time;
 
-/// What a collective does.
+/// The kind of a collective.
 #[derive(Clone, Copy)]
 pub(crate) enum Function {
     AllReduce,
     ReduceScatter,
     AllGather,
-    /// From the first of two ranks to the second.
+    /// A message from the first of two ranks to the second.
     Send,
 }
 
 impl Function {
-    /// Its kernel's name.
+    /// Returns the name of the kernel.
     fn kernel(self) -> &'static CStr {
         match self {
             Self::AllReduce => c"ncclDevKernel_AllReduce_Sum_f32_RING_LL",
@@ -27,7 +27,8 @@ impl Function {
         }
     }
 
-    /// Floats of all ranks' shards together, which is what it costs, of a call with `len`.
+    /// Returns the number of floats in the shards of all ranks together, which determines the cost of a call with
+    /// `len`.
     fn floats(self, len: usize, ranks: usize) -> usize {
         match self {
             Self::AllReduce | Self::Send => len,
@@ -36,22 +37,22 @@ impl Function {
     }
 }
 
-/// One rank's part of a collective, as it was called.
+/// One rank's call of a collective.
 #[derive(Clone, Copy)]
 pub(crate) struct Part {
     pub(crate) op: OpId,
     pub(crate) function: Function,
     pub(crate) from: Address,
     pub(crate) to: Address,
-    /// As NCCL counts: of all floats in an all-reduce, of one rank's in the others.
+    /// The length in NCCL's terms: all floats in an all-reduce, one rank's floats in other collectives.
     pub(crate) len: usize,
 }
 
-/// What a rank wants of a split.
+/// A rank's request in a split.
 pub(crate) struct Wish {
     pub(crate) color: i32,
     pub(crate) key: i32,
-    /// Where its new communicator is to be written.
+    /// The address for the new communicator.
     pub(crate) place: u64,
 }
 
@@ -60,25 +61,25 @@ pub(crate) struct Wish {
 pub(crate) struct World {
     pub(crate) size: usize,
     pub(crate) joined: usize,
-    /// By sequence number, then by rank.
+    /// The parts of collectives, by sequence number and rank.
     parts: BTreeMap<u64, BTreeMap<usize, Part>>,
-    /// Of messages, by who sends and who receives: a communicator of the two.
+    /// The communicators for messages, by sender and receiver.
     ways: BTreeMap<[usize; 2], u64>,
-    /// By the number of the split, then by rank.
+    /// The requests of splits, by the number of the split and rank.
     pub(crate) splits: BTreeMap<u64, BTreeMap<usize, Wish>>,
-    /// Ranks that gave up: their own kernels end. Those of the others go on waiting, as NCCL's do.
+    /// The ranks that gave up. Their own kernels end, but those of other ranks keep waiting, as in NCCL.
     pub(crate) aborted: BTreeSet<usize>,
-    /// What a rank is told when it asks for errors.
+    /// The errors that ranks get when they query for errors.
     pub(crate) errors: BTreeMap<usize, i32>,
 }
 
 impl World {
-    /// Of ranks that are all there.
+    /// Returns a communicator whose ranks have all joined.
     pub(crate) fn complete(size: usize) -> Self {
         Self { size, joined: size, ..Self::default() }
     }
 
-    /// Whether something that a rank has called waits for other ranks to call it too.
+    /// Returns true if a call of the rank still waits for calls of other ranks.
     pub(crate) fn is_in_progress(&self, rank: usize) -> bool {
         let waits = |wishes: &BTreeMap<usize, Wish>| wishes.contains_key(&rank) && wishes.len() < self.size;
         self.joined < self.size || self.splits.values().any(waits)
@@ -86,7 +87,7 @@ impl World {
 }
 
 impl Machine {
-    /// The communicator that carries messages from one rank to another.
+    /// Returns the communicator for messages from one rank to another.
     pub(crate) fn way(&mut self, communicator: u64, way: [usize; 2]) -> u64 {
         let known = self.worlds.entry(communicator).or_default().ways.get(&way).copied();
         known.unwrap_or_else(|| {
@@ -102,7 +103,7 @@ impl Machine {
         world.parts.entry(seq).or_default().insert(rank, part);
     }
 
-    /// Whether a rank has no kernels left.
+    /// Returns true if the rank has no incomplete kernels.
     pub(crate) fn is_idle(&self, communicator: u64, rank: usize) -> bool {
         let parts = self.worlds.get(&communicator).into_iter().flat_map(|world| world.parts.values());
         parts.filter_map(|parts| parts.get(&rank)).all(|part| self.done(part.op).is_some())
@@ -116,8 +117,8 @@ impl Machine {
         aborted
     }
 
-    /// Once all ranks have come, and none has given up: each one's kernel began when its stream was there, and all
-    /// end together.
+    /// Completes a collective if all ranks have started it and none has given up. Each kernel starts when its stream
+    /// reaches it, and all kernels end together.
     pub(super) fn try_finish_collective(&mut self, communicator: u64, seq: u64) -> bool {
         let Some(world) = self.worlds.get(&communicator) else { return false };
         let Some(parts) = world.parts.get(&seq).filter(|parts| parts.len() == world.size) else {

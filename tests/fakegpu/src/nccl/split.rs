@@ -1,4 +1,4 @@
-//! Groups of a communicator's ranks.
+//! Splits of a communicator into groups.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -8,9 +8,9 @@ use crate::machine::{self, Machine, Wish, World};
 
 const NO_COLOR: c_int = -1;
 
-/// Does not wait, whatever the config says. The new communicators are written when all ranks have called, as NCCL does it
-/// where communicators do not block; until then the old one is in progress. A rank that gives up is waited for without
-/// end.
+/// Splits a communicator. The call does not wait, whatever the config says. The new communicators are written once all
+/// ranks have called, as in NCCL with non-blocking communicators. Until then, the old communicator is in progress. The
+/// split never completes if a rank gives up.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommSplit(
     communicator: *mut Communicator,
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn ncclCommSplit(
     IN_PROGRESS
 }
 
-/// Where the communicators of each color are to be written, in the order of their ranks.
+/// Returns the addresses for the new communicators of each color, in the order of their ranks.
 fn groups(wishes: &BTreeMap<usize, Wish>) -> Vec<Vec<u64>> {
     let mut groups: BTreeMap<c_int, Vec<(c_int, u64)>> = BTreeMap::new();
     for wish in wishes.values().filter(|wish| wish.color != NO_COLOR) {
