@@ -24,7 +24,7 @@ const SETTINGS: [(&str, &str); 3] = [
 const STARTED: &str = "PACELINE_EXAMPLE_STARTED";
 
 /// Runs `body` in a prepared process. An error is printed as one line on standard error, with exit code 1.
-#[allow(clippy::print_stderr, reason = "the one place where the programs report their failure")]
+#[allow(clippy::print_stderr, reason = "the programs report their failure here")]
 pub fn main(body: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
     if std::env::var_os(STARTED).is_none() {
         eprintln!("error: cannot restart with settings for candle: {}", exec_prepared());

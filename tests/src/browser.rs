@@ -275,9 +275,7 @@ impl Driver {
                     !required,
                     "cannot run chromedriver ({error}), but REQUIRE_BROWSER or CI requires a browser"
                 );
-                skip(&format!(
-                    "cannot run chromedriver ({error}); on Debian: apt install chromium-driver"
-                ));
+                skip(&format!("cannot run chromedriver ({error}); on Debian: apt install chromium-driver"));
                 return Ok(None);
             }
         };

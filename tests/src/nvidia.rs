@@ -19,7 +19,6 @@ fn folder(name: &str) -> PathBuf {
 ///
 /// # Errors
 /// Returns an error if files cannot be written.
-/// When files cannot be written.
 pub fn driver() -> anyhow::Result<Option<PathBuf>> {
     let _one_at_a_time = FETCHING.lock();
     let root = folder("driver");

@@ -69,7 +69,11 @@ impl Server {
         let mut command = Command::new(program("paceline"));
         // Starts the server as the launcher starts ranks, which die with it: a killed test or bench leaves no server
         // running.
-        command.arg("__rank").arg(program("paceline")).args(["serve", "--listen", listen, "--data"]).arg(data);
+        command
+            .arg("__rank")
+            .arg(program("paceline"))
+            .args(["serve", "--listen", listen, "--data"])
+            .arg(data);
         command.env("PACELINE_LAUNCHER_PID", std::process::id().to_string());
         Self::spawn(command)
     }
@@ -83,8 +87,10 @@ impl Server {
         let mut stdout = BufReader::new(child.stdout.take().context("stdout is not piped")?);
         let mut line = String::new();
         stdout.read_line(&mut line)?;
-        let address =
-            line.trim().strip_prefix("Dashboard: ").with_context(|| format!("the server printed {line:?}"))?;
+        let address = line
+            .trim()
+            .strip_prefix("Dashboard: ")
+            .with_context(|| format!("the server printed {line:?}"))?;
         Ok(Self { child, address: address.to_owned(), _stdout: stdout })
     }
 

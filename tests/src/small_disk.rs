@@ -28,7 +28,7 @@ impl SmallDisk {
         if !made.is_ok_and(|output| output.status.success()) {
             fetch::skip(
                 "a full disk",
-                "this user cannot make a mount namespace (unshare --map-root-user --mount)",
+                "this user cannot create a mount namespace (unshare --map-root-user --mount)",
             );
             return Ok(None);
         }

@@ -221,10 +221,7 @@ fn a_burst_and_events_agree_on_collectives_in_host_memory() -> anyhow::Result<()
     let busy = nanos("covered_nanos") / nanos("collective_nanos");
     ensure!((by_cupti..most + 0.01).contains(&busy), "{busy}, {by_cupti} by CUPTI, {by_events:?}: {outcome}");
     let [events, with_gaps, strict] = shares;
-    ensure!(
-        (events - most).abs() < 0.001,
-        "the judging program has {events} by events, expected {most}"
-    );
+    ensure!((events - most).abs() < 0.001, "the judging program has {events} by events, expected {most}");
     ensure!((with_gaps - busy).abs() < 0.001 && (strict - by_cupti).abs() < 0.001, "{shares:?}, {outcome}");
     Ok(())
 }

@@ -202,7 +202,7 @@ fn an_error_on_any_communicator_of_a_rank_ends_all_ranks() -> anyhow::Result<()>
         for (rank, error) in errors.iter().enumerate().skip(1) {
             ensure!(
                 matches!(error, ReduceError::Comm(CommError::RankFailed { rank: Rank(0), reason }) if reason.contains(said)),
-                "rank {rank} says of communicator {communicator}: {error}"
+                "rank {rank}, communicator {communicator}: {error}"
             );
         }
     }

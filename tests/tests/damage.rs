@@ -174,7 +174,7 @@ fn a_damaged_segment_is_named_and_does_not_prevent_a_server_from_starting() -> a
 /// Tests two processes that claim to be the same rank: the second is deferred, then refused. A restarted process is
 /// accepted.
 #[test]
-fn a_second_process_of_a_living_rank_is_refused_and_a_restarted_one_is_not() -> anyhow::Result<()> {
+fn a_second_process_of_an_active_rank_is_refused_and_a_restarted_one_is_not() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let run = RunId::new("r")?;
     let server = Server::start(data.path())?;

@@ -1,8 +1,5 @@
 //! Tests that one sender can neither fill nor stop a server: other runs are served while it tries.
-#![allow(
-    clippy::print_stdout,
-    reason = "measured figures help to choose the bounds"
-)]
+#![allow(clippy::print_stdout, reason = "measured figures help to choose the bounds")]
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -44,7 +44,10 @@ fn number(report: &Value, path: &str) -> f64 {
 #[test]
 fn an_nccl_without_a_profiler_interface_is_timed_with_events_around_its_calls() -> anyhow::Result<()> {
     let (report, printed) = observed("22005", &[])?;
-    ensure!(printed.contains("by CUDA events around its calls (LD_PRELOAD): it has no profiler"), "{printed}");
+    ensure!(
+        printed.contains("by CUDA events around its calls (LD_PRELOAD): it has no profiler"),
+        "{printed}"
+    );
     let buckets = report["buckets"].as_array().map_or(0, Vec::len);
     ensure!(buckets == 2, "{buckets} buckets: {report}");
     for (at, floats) in [(0, f64::from(1 << 20)), (1, f64::from(1 << 18))] {

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 /// The longest time for a job. Each of these jobs takes less.
 const JOB_SECONDS: &str = "240";
-/// PyTorch sometimes aborts with this message at the exit of a job on a busy machine, with or without the agent, because
-/// one of gloo's threads still runs (pytorch/pytorch, pull request 179291).
+/// The message with which PyTorch sometimes aborts at the exit of a job on a busy machine, with or without the agent,
+/// because one of gloo's threads still runs (pytorch/pytorch, pull request 179291).
 const ABORTED: &str = "terminate called without an active exception";
 const ATTEMPTS: usize = 4;
 
@@ -150,7 +150,8 @@ fn python_program() -> PathBuf {
 fn the_jobs_sitecustomize_runs_and_ours_is_invisible() -> anyhow::Result<()> {
     let own = tempfile::tempdir()?;
     std::fs::write(own.path().join("sitecustomize.py"), "OWN = True\nprint('own module')\n")?;
-    let code = "import sitecustomize, sys; print(sitecustomize.OWN, sum('attach/python' in p for p in sys.path))";
+    let code =
+        "import sitecustomize, sys; print(sitecustomize.OWN, sum('attach/python' in p for p in sys.path))";
     let output = python(code, Path::new("/dev/null"), &[own.path()])?;
     let (said, complaints) = said(&output);
     ensure!(said == "own module\nTrue 0\n" && complaints.is_empty(), "{said}{complaints}");

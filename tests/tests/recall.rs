@@ -170,8 +170,7 @@ fn finished_report(server: &Server, run: &str) -> anyhow::Result<Value> {
 
 /// The test uses 160 steps of 1,024 ranks, which take 280 MB in memory: twice the limit of a run.
 #[test]
-fn example_steps_of_1024_ranks_open_before_and_after_a_kill_of_the_server() -> anyhow::Result<()>
-{
+fn example_steps_of_1024_ranks_open_before_and_after_a_kill_of_the_server() -> anyhow::Result<()> {
     const OLD: u64 = 25;
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;

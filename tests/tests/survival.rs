@@ -145,7 +145,7 @@ fn the_other_ranks_name_a_killed_rank_in_their_errors() -> anyhow::Result<()> {
 }
 
 #[test]
-fn ranks_end_with_a_killed_launcher() -> anyhow::Result<()> {
+fn ranks_end_when_their_launcher_is_killed() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let data_text = data.path().to_string_lossy().into_owned();
     let mut job = Job::start(&["-n", "2", "--data", &data_text, "--", "char_lm", "--steps", "100000"])?;

@@ -67,14 +67,15 @@ fn scatter_of_two_healthy_ranks_causes_no_verdict() {
 }
 
 #[test]
-fn a_fault_in_some_steps_costs_what_it_costs_in_those_steps() {
+fn the_cost_of_a_fault_counts_only_the_steps_that_have_it() {
     for seed in 0..10 {
         let fault = Fault { rank: 1, kind: FaultKind::Compute, nanos: 20_000_000, from: 50, to: 130 };
         let simulation = Simulation::run(&Plan { steps: 200, faults: vec![fault], ..Plan::small(seed) });
         let report = report(&simulation);
         let first = report.verdicts.first().unwrap_or_else(|| panic!("seed {seed}: no verdict"));
         assert_eq!(first.culprit, Some(Culprit::Rank(1)), "seed {seed}: {first:?}");
-        let (found, truth) = (first.lost_nanos() as f64 / report.steps as f64, simulation.cost_nanos_per_step);
+        let (found, truth) =
+            (first.lost_nanos() as f64 / report.steps as f64, simulation.cost_nanos_per_step);
         assert!((found - truth).abs() < 0.2 * truth, "seed {seed}: found {found}, true {truth}");
     }
 }
@@ -187,7 +188,8 @@ fn a_run_can_have_thousands_of_ranks() {
         assert_eq!(report.ranks as usize, ranks);
         let first = report.verdicts.first().unwrap_or_else(|| panic!("{ranks} ranks: no verdict"));
         assert_eq!(first.culprit, Some(Culprit::Rank(ranks as u32 - 7)), "{first:?}");
-        let (found, truth) = (first.lost_nanos() as f64 / report.steps as f64, simulation.cost_nanos_per_step);
+        let (found, truth) =
+            (first.lost_nanos() as f64 / report.steps as f64, simulation.cost_nanos_per_step);
         assert!((found - truth).abs() < 0.2 * truth, "{ranks} ranks: found {found}, true {truth}");
     }
 }

@@ -89,10 +89,7 @@ pub fn ensure_tools(tools: &[Tool]) -> anyhow::Result<()> {
     let packages: Vec<&str> = missing.iter().map(|tool| tool.package).collect();
     let by_hand = format!("apt-get install {}", packages.join(" "));
     if !is_in_path("apt-get") || !is_root() {
-        bail!(
-            "these programs are missing:\n{}\nInstall them; on Debian: sudo {by_hand}",
-            list.join("\n")
-        );
+        bail!("these programs are missing:\n{}\nInstall them; on Debian: sudo {by_hand}", list.join("\n"));
     }
     eprintln!("installing missing programs:\n{}", list.join("\n"));
     let apt = |arguments: &[&str]| {

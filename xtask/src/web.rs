@@ -231,7 +231,7 @@ fn publish(files: &Files, dist: &Path) -> anyhow::Result<()> {
             fs::remove_file(&entry)?;
         }
     }
-    eprintln!("web: {raw_total} bytes in all, {br_total} as brotli");
+    eprintln!("web: {raw_total} bytes in total, {br_total} as brotli");
     Ok(())
 }
 

@@ -20,11 +20,7 @@ pub fn sizes(batching: &str, batches: &[Received], frames: &[Vec<u8>]) -> anyhow
     sealer::seal(&run, 1)?;
     let sealed = began.elapsed().as_secs_f64();
     let manifest = Manifest::read(&run)?;
-    assert_eq!(
-        segment::read(&run, &manifest.segments[0])?.len(),
-        batches.len(),
-        "sealing lost batches"
-    );
+    assert_eq!(segment::read(&run, &manifest.segments[0])?.len(), batches.len(), "sealing lost batches");
     let files = files(&run.segment(1))?;
     let total: u64 = files.iter().map(|(_, bytes)| bytes).sum();
     let buckets: u64 =

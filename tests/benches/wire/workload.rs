@@ -12,7 +12,7 @@ use wire::ids::BatchSeq;
 
 pub const RANKS: usize = 8;
 pub const BUCKETS: usize = 40;
-/// 100 seconds of training at three steps a second.
+/// 100 seconds of training at three steps per second.
 pub const STEPS: u64 = 300;
 /// The interval at which agents send, in nanoseconds.
 pub const TICK: i64 = 100_000_000;

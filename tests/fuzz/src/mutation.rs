@@ -129,7 +129,13 @@ pub fn spoilt(corpus: &Corpus) -> impl Strategy<Value = Vec<u8>> + use<> {
     }
     let ways = if is_text { OF_TEXT } else { OF_BYTES };
     let mutation = (0..ways.len(), any::<Index>(), any::<Index>(), 1..=MAX_SPAN, num::u64::ANY).prop_map(
-        move |(operation, place, other, length, value)| Mutation { operation: ways[operation], place, other, length, value },
+        move |(operation, place, other, length, value)| Mutation {
+            operation: ways[operation],
+            place,
+            other,
+            length,
+            value,
+        },
     );
     // Few mutations are more likely. With many, one usually damages the beginning, and the rest is not read.
     let mutations = prop_oneof![3 => vec(mutation.clone(), 1..=2), 1 => vec(mutation, 1..=MAX_MUTATIONS)];

@@ -29,17 +29,18 @@ fn main() -> anyhow::Result<()> {
     println!("median of {} pairs, in % of off  [95 % interval of the median]  p10 to p90", rounds.len());
     let against = |title: &str, arm: &str, figure: usize| {
         let of = |round: &Value, arm: &str| round[arm][figure].as_f64().unwrap_or(f64::NAN);
-        let spread = Spread::from_values(rounds.iter().map(|round| of(round, arm) / of(round, "off") - 1.0).collect());
+        let spread =
+            Spread::from_values(rounds.iter().map(|round| of(round, arm) / of(round, "off") - 1.0).collect());
         println!("{title:36} {spread}");
         spread.to_json()
     };
     results.add(json!({
         "what": "summary",
         "unit": "ratio - 1",
-        "step": against("step time, on against off", "on", 0),
-        "step_noise": against("step time, off against off", "off_again", 0),
-        "cpu": against("CPU time of rank 0, on against off", "on", 1),
-        "cpu_noise": against("CPU time of rank 0, off against off", "off_again", 1),
+        "step": against("step time, on vs. off", "on", 0),
+        "step_noise": against("step time, off vs. off", "off_again", 0),
+        "cpu": against("CPU time of rank 0, on vs. off", "on", 1),
+        "cpu_noise": against("CPU time of rank 0, off vs. off", "off_again", 1),
     }));
     println!("raw: {}", results.finish()?.display());
     Ok(())
