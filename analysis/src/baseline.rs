@@ -76,7 +76,7 @@ fn against(report: &mut Report, baseline: &Report) -> Option<()> {
     let measured = efficiency(report.throughput?, report.ranks, &run);
     report.scaling_efficiency.measured = Some(measured);
     report.baseline = Some(run);
-    let costs = StepCosts::of_report(report).zip(StepCosts::of_report(baseline));
+    let costs = StepCosts::from_report(report).zip(StepCosts::from_report(baseline));
     if let (Some((own, theirs)), Some(_)) = (costs, &report.loss_ledger) {
         report.loss_ledger = Some(loss::measured(&own, &theirs, measured));
     }
@@ -95,12 +95,12 @@ mod tests {
             state: RunState::Completed,
             ranks,
             sample_unit: "tokens".into(),
-            origin: wire::batch::BY_REDUCER.into(),
+            instrumentation: wire::batch::Instrumentation::Reducer,
             fits: Vec::new(),
             drops: Vec::new(),
             hang: None,
             failure: None,
-            looks: Vec::new(),
+            clock_samples: Vec::new(),
             hosts: Vec::new(),
             bursts: Vec::new(),
             notable_share: crate::verdict::NOTABLE_SHARE,

@@ -5,7 +5,7 @@
 //! values (Mann and Whitney 1947), which single outliers hardly affect.
 
 /// The least number of values on either side of a change.
-const LEAST_SIDE: usize = 5;
+const MIN_SIDE: usize = 5;
 /// The largest difference in log-likelihood to the best split for a split to be in the interval: about 95 %.
 const INTERVAL_LOG_LIKELIHOOD: f64 = 3.0;
 /// The |z| beyond which the two sides differ. The split is chosen to make them differ most, out of about a hundred
@@ -36,7 +36,7 @@ pub struct Change {
 #[must_use]
 pub fn change_point(values: &[f64]) -> Option<Change> {
     let count = values.len();
-    if count < 2 * LEAST_SIDE {
+    if count < 2 * MIN_SIDE {
         return None;
     }
     let clipped = clip(values)?;
@@ -46,8 +46,8 @@ pub fn change_point(values: &[f64]) -> Option<Change> {
     if squares <= 0.0 {
         return None;
     }
-    let mut sum = clipped[..LEAST_SIDE - 1].iter().sum::<f64>();
-    let splits: Vec<(usize, f64)> = (LEAST_SIDE..=count - LEAST_SIDE)
+    let mut sum = clipped[..MIN_SIDE - 1].iter().sum::<f64>();
+    let splits: Vec<(usize, f64)> = (MIN_SIDE..=count - MIN_SIDE)
         .map(|at| {
             sum += clipped[at - 1];
             let (n, k) = (count as f64, at as f64);

@@ -12,7 +12,7 @@ const STANDARD_ERRORS: f64 = 1.96;
 const MEDIAN_TO_MEAN: f64 = 1.2533;
 /// The smallest difference that counts if the scatter is unknown: as a share of the first run's value, in points of a
 /// share, or (for a part of the ledger) as a share of the step.
-const LEAST_DIFFERENCE: f64 = 0.01;
+const MIN_DIFFERENCE: f64 = 0.01;
 
 /// The direction in which a figure is better.
 #[derive(Clone, Copy)]
@@ -42,7 +42,7 @@ fn figures(a: &Report, b: &Report) -> Vec<Compared> {
     let median = |spread: Option<Spread>| spread.map(|spread| spread.median);
     let noise = step_noise(a, b);
     let step = |name: &str, of: fn(&Spread) -> f64, noise: Option<f64>| {
-        let of = |report: &Report| report.step_time_ns.as_ref().map(of);
+        let of = |report: &Report| report.step_time_nanos.as_ref().map(of);
         compared(name, Unit::Nanos, Better::Lower, of(a), of(b), noise)
     };
     let ratio = |name: &str, better: Better, of: fn(&Report) -> Option<f64>| {
@@ -56,14 +56,14 @@ fn figures(a: &Report, b: &Report) -> Vec<Compared> {
             "local step time, median",
             Unit::Nanos,
             Better::Lower,
-            median(a.local_step_time_ns),
-            median(b.local_step_time_ns),
+            median(a.local_step_time_nanos),
+            median(b.local_step_time_nanos),
             noise,
         ),
         compared("throughput", Unit::PerSecond, Better::Higher, a.throughput, b.throughput, noise),
         ratio("overlap", Better::Higher, |report| report.overlap_ratio),
         ratio("communication fraction", Better::Lower, |report| report.communication_fraction),
-        compared("tail", Unit::Nanos, Better::Lower, a.tail_ns, b.tail_ns, None),
+        compared("tail", Unit::Nanos, Better::Lower, a.tail_nanos, b.tail_nanos, None),
         ratio("efficiency, implied", Better::Higher, |report| report.scaling_efficiency.implied),
         ratio("efficiency, measured", Better::Higher, |report| report.scaling_efficiency.measured),
         ratio("wasted share", Better::Lower, |report| report.what_if.as_ref()?.wasted_share),
@@ -72,13 +72,13 @@ fn figures(a: &Report, b: &Report) -> Vec<Compared> {
 
 /// Compares each part of the ledger, as the mean over ranks and steps.
 fn ledger(a: &Report, b: &Report) -> Vec<Compared> {
-    let step = a.mean_ns(&Part::ALL).unwrap_or(0.0);
+    let step = a.mean_nanos(&Part::ALL).unwrap_or(0.0);
     let part = |part: Part| {
-        let (mean_a, mean_b) = (a.mean_ns(&[part]), b.mean_ns(&[part]));
+        let (mean_a, mean_b) = (a.mean_nanos(&[part]), b.mean_nanos(&[part]));
         let mut row = compared(part.name(), Unit::Nanos, Better::Lower, mean_a, mean_b, None);
         // A part that is close to 0 may double without any effect.
         if let Some((a, b)) = mean_a.zip(mean_b) {
-            row.change = judge(b - a, LEAST_DIFFERENCE * step, Better::Lower);
+            row.change = judge(b - a, MIN_DIFFERENCE * step, Better::Lower);
         }
         row
     };
@@ -94,7 +94,7 @@ fn compared(
     noise: Option<f64>,
 ) -> Compared {
     let difference = a.zip(b).and_then(|(a, b)| difference(unit, a, b));
-    let least = noise.unwrap_or(LEAST_DIFFERENCE);
+    let least = noise.unwrap_or(MIN_DIFFERENCE);
     let change = difference.map_or(Change::Unknown, |difference| judge(difference, least, better));
     Compared { name: name.into(), unit, a, b, difference, noise, change }
 }
@@ -126,7 +126,7 @@ fn judge(difference: f64, least: f64, better: Better) -> Change {
 /// Differences between two starts of the same job are not included.
 fn step_noise(a: &Report, b: &Report) -> Option<f64> {
     let variance = |report: &Report| {
-        let spread = report.step_time_ns?;
+        let spread = report.step_time_nanos?;
         let deviation = spread.deviation() / spread.median;
         let independent = (report.steps as f64 / ALIKE_STEPS).max(1.0);
         Some(deviation.powi(2) / independent)

@@ -18,7 +18,7 @@ pub(crate) struct Cost {
 
 impl Cost {
     /// Averages the saving in each of `steps`, given in nanoseconds and in their order. Returns `None` without steps.
-    pub(crate) fn of(steps: &[&StepAnalysis], savings: impl Iterator<Item = f64>) -> Option<Self> {
+    pub(crate) fn new(steps: &[&StepAnalysis], savings: impl Iterator<Item = f64>) -> Option<Self> {
         let nanos = stats::trimmed_mean(savings, TRIM)?;
         let period = stats::trimmed_mean(steps.iter().map(|step| step.period_nanos() as f64), TRIM)?;
         Some(Self { nanos, share: if period > 0.0 { nanos / period } else { 0.0 } })

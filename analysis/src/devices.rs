@@ -8,13 +8,13 @@ use crate::stats;
 use crate::verdict::says::SLOW_COMPUTE;
 
 /// The share of the samples that must report throttling for a device to count as throttled.
-const MOSTLY: f64 = 0.5;
+const MIN_LOWERED_SHARE: f64 = 0.5;
 /// The share by which its clock must be below that of the other devices, or below its own maximum.
 const LOWER: f64 = 0.05;
 
 /// The fields of one device sample that show whether the device is throttled.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Look {
+pub struct ClockSample {
     /// When the sample was taken, on the server's clock.
     pub at: ServerNanos,
     /// The clock of the multiprocessors, in megahertz.
@@ -25,10 +25,10 @@ pub struct Look {
     pub reasons: u64,
 }
 
-impl Look {
-    /// Extracts a `Look` from a sample; `None` if the device does not report its clock.
+impl ClockSample {
+    /// Extracts a `ClockSample` from a sample; `None` if the device does not report its clock.
     #[must_use]
-    pub fn of(sample: &DeviceSample, at: ServerNanos) -> Option<Self> {
+    pub fn new(sample: &DeviceSample, at: ServerNanos) -> Option<Self> {
         Some(Self {
             at,
             clock: sample.get(DeviceFigure::SmClockMegahertz)?,
@@ -45,24 +45,24 @@ impl Look {
 /// Changes the cause of a verdict from slow compute to lowered clocks if the evidence supports it: in `window`, the
 /// rank's device reports that it lowered its clock, and the clock is lower than on the other ranks (or, if no other
 /// rank has samples, than the device's maximum). Otherwise leaves the verdict unchanged.
-pub fn explain(verdict: &mut Verdict, looks: &[Vec<Look>], window: (ServerNanos, ServerNanos)) {
+pub fn explain(verdict: &mut Verdict, samples: &[Vec<ClockSample>], window: (ServerNanos, ServerNanos)) {
     let Some(Culprit::Rank(rank)) = verdict.culprit else { return };
     if verdict.cause != Cause::Compute {
         return;
     }
     let within = |rank: usize| {
-        let looks = looks.get(rank).map_or(&[][..], Vec::as_slice);
-        looks.iter().filter(move |look| (window.0..=window.1).contains(&look.at))
+        let samples = samples.get(rank).map_or(&[][..], Vec::as_slice);
+        samples.iter().filter(move |sample| (window.0..=window.1).contains(&sample.at))
     };
     let own = rank as usize;
-    let (all, slowed) = (within(own).count(), within(own).filter(|look| look.is_slowed()).count());
-    if all == 0 || (slowed as f64) < MOSTLY * all as f64 {
+    let (all, slowed) = (within(own).count(), within(own).filter(|sample| sample.is_slowed()).count());
+    if all == 0 || (slowed as f64) < MIN_LOWERED_SHARE * all as f64 {
         return;
     }
-    let clock_of = |rank| stats::median(within(rank).map(|look| look.clock as f64));
+    let clock_of = |rank| stats::median(within(rank).map(|sample| sample.clock as f64));
     let Some(clock) = clock_of(own) else { return };
-    let others = stats::median((0..looks.len()).filter(|&rank| rank != own).filter_map(clock_of));
-    let most = within(own).map(|look| look.most as f64).fold(0.0, f64::max);
+    let others = stats::median((0..samples.len()).filter(|&rank| rank != own).filter_map(clock_of));
+    let most = within(own).map(|sample| sample.most as f64).fold(0.0, f64::max);
     let (usual, whose) = match others {
         Some(others) => (others, "on other ranks"),
         None => (most, "at full clock"),
@@ -70,7 +70,7 @@ pub fn explain(verdict: &mut Verdict, looks: &[Vec<Look>], window: (ServerNanos,
     if clock > usual * (1.0 - LOWER) {
         return;
     }
-    let reasons = within(own).fold(0, |reasons, look| reasons | look.reasons);
+    let reasons = within(own).fold(0, |reasons, sample| reasons | sample.reasons);
     let why = throttle::names(reasons).join(", ");
     verdict.cause = Cause::ClockThrottle;
     verdict.confidence = verdict.confidence.max(Confidence::Medium);
@@ -91,19 +91,19 @@ mod tests {
         against_rank_1(Cause::Compute, "computes more slowly than the others")
     }
 
-    fn looks(clock: u64, reasons: u64) -> Vec<Look> {
-        (0..10).map(|at| Look { at: ServerNanos(at), clock, most: 1_980, reasons }).collect()
+    fn samples(clock: u64, reasons: u64) -> Vec<ClockSample> {
+        (0..10).map(|at| ClockSample { at: ServerNanos(at), clock, most: 1_980, reasons }).collect()
     }
 
-    fn explained(looks: &[Vec<Look>]) -> Verdict {
+    fn explained(samples: &[Vec<ClockSample>]) -> Verdict {
         let mut verdict = verdict();
-        explain(&mut verdict, looks, (ServerNanos(2), ServerNanos(7)));
+        explain(&mut verdict, samples, (ServerNanos(2), ServerNanos(7)));
         verdict
     }
 
     #[test]
     fn a_lowered_clock_is_the_cause_if_the_device_reports_it() {
-        let found = explained(&[looks(1_980, 0), looks(1_200, throttle::THERMAL), looks(1_950, 0)]);
+        let found = explained(&[samples(1_980, 0), samples(1_200, throttle::THERMAL), samples(1_950, 0)]);
         assert_eq!(found.cause, Cause::ClockThrottle);
         assert_eq!(
             found.sentence,
@@ -119,20 +119,20 @@ mod tests {
     #[test]
     fn without_evidence_the_cause_stays_slow_compute() {
         let idle = 1;
-        for looks in [
+        for samples in [
             vec![],
             // The clock is lower, but for no reason that slows a busy device.
-            vec![looks(1_980, 0), looks(1_200, idle), looks(1_980, 0)],
+            vec![samples(1_980, 0), samples(1_200, idle), samples(1_980, 0)],
             // There is a reason, but the clock is as high as on the other ranks: all devices draw their power limit.
-            vec![looks(1_500, throttle::POWER_CAP), looks(1_490, throttle::POWER_CAP)],
+            vec![samples(1_500, throttle::POWER_CAP), samples(1_490, throttle::POWER_CAP)],
         ] {
-            assert_eq!(explained(&looks), verdict());
+            assert_eq!(explained(&samples), verdict());
         }
     }
 
     #[test]
     fn a_single_device_is_compared_with_its_maximum_clock() {
-        let found = explained(&[vec![], looks(1_200, throttle::POWER_CAP)]);
+        let found = explained(&[vec![], samples(1_200, throttle::POWER_CAP)]);
         assert_eq!(found.cause, Cause::ClockThrottle);
         assert!(found.evidence[0].ends_with("against 1980 MHz at full clock"), "{:?}", found.evidence);
     }

@@ -58,9 +58,9 @@ impl Sum {
         CollectiveCost {
             collectives: mean(self.collectives as f64),
             bytes: mean(self.bytes as f64),
-            comm_ns: mean(self.comm as f64),
-            exposed_ns: mean(self.comm.saturating_sub(self.hidden) as f64),
-            wait_ns: mean(self.wait),
+            comm_nanos: mean(self.comm as f64),
+            exposed_nanos: mean(self.comm.saturating_sub(self.hidden) as f64),
+            wait_nanos: mean(self.wait),
         }
     }
 }
@@ -124,8 +124,8 @@ pub(crate) fn groups(
         let count = of_shape.len() as u32;
         let mut worst: Vec<OneGroup> =
             of_shape.into_iter().map(|((_, first, _), one)| one.told(*first)).collect();
-        worst.sort_by(|a, b| b.cost.wait_ns.total_cmp(&a.cost.wait_ns));
-        worst.truncate(GroupStats::MOST_TOLD);
+        worst.sort_by(|a, b| b.cost.wait_nanos.total_cmp(&a.cost.wait_nanos));
+        worst.truncate(GroupStats::MAX_WORST);
         GroupStats { group, functions, cost, count, worst }
     };
     functions.into_iter().rev().map(stats).collect()
@@ -192,17 +192,17 @@ mod tests {
     #[test]
     fn each_group_shape_has_its_own_costs_and_names_the_latest_rank() {
         let steps = mesh();
-        let found = groups(&steps.iter().collect::<Vec<_>>(), |one| Function::of(one.seq));
+        let found = groups(&steps.iter().collect::<Vec<_>>(), |one| Function::from_seq(one.seq));
         let [data, tensor] = &found[..] else { panic!("two shapes: {found:?}") };
         assert_eq!((data.group, tensor.group), (DATA, TENSOR));
         assert_eq!((data.count, tensor.count), (2, 2));
         assert_eq!(tensor.functions, [Function::AllGather]);
-        let cost = |collectives: f64, wait_ns: f64| CollectiveCost {
+        let cost = |collectives: f64, wait_nanos: f64| CollectiveCost {
             collectives,
             bytes: 1_000.0 * collectives,
-            comm_ns: 100.0 * collectives,
-            exposed_ns: 60.0 * collectives,
-            wait_ns,
+            comm_nanos: 100.0 * collectives,
+            exposed_nanos: 60.0 * collectives,
+            wait_nanos,
         };
         assert_eq!((tensor.cost, data.cost), (cost(2.0, 21.0), cost(1.0, 3.0)));
         let late = OneGroup { first: Rank(2), cost: cost(2.0, 40.0), latest: Some((Rank(3), 0.75)) };
@@ -215,7 +215,7 @@ mod tests {
     fn a_group_is_averaged_over_the_steps_in_which_it_works() {
         let mut steps = mesh();
         steps[1].collectives.clear();
-        let found = groups(&steps.iter().collect::<Vec<_>>(), |one| Function::of(one.seq));
+        let found = groups(&steps.iter().collect::<Vec<_>>(), |one| Function::from_seq(one.seq));
         assert_eq!(found[1].cost.collectives, 2.0);
     }
 
@@ -230,7 +230,7 @@ mod tests {
         let step = step(0, (0..20).map(one).collect());
         let found = groups(&[&step], |_| Function::AllReduce);
         assert_eq!((found.len(), found[0].count), (1, 20));
-        let waits: Vec<f64> = found[0].worst.iter().map(|one| one.cost.wait_ns).collect();
+        let waits: Vec<f64> = found[0].worst.iter().map(|one| one.cost.wait_nanos).collect();
         assert_eq!(waits, (4..20).rev().map(f64::from).collect::<Vec<_>>());
     }
 }

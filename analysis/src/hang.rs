@@ -5,7 +5,7 @@ use wire::ids::{Rank, Seq};
 use wire::views::Hang;
 
 /// The shortest time without a completed step that counts as a hang.
-const LEAST_LIMIT_SECONDS: f64 = 10.0;
+const MIN_LIMIT_SECONDS: f64 = 10.0;
 /// The number of median steps without a completed step that counts as a hang.
 const STEPS: f64 = 10.0;
 /// The time without data after which a rank counts as silent. Agents send a heartbeat every two seconds.
@@ -24,7 +24,7 @@ pub struct Progress {
 /// step.
 #[must_use]
 pub fn detect(since_seconds: f64, median_step_seconds: Option<f64>, ranks: &[Progress]) -> Option<Hang> {
-    let limit_seconds = (median_step_seconds.unwrap_or(0.0) * STEPS).max(LEAST_LIMIT_SECONDS);
+    let limit_seconds = (median_step_seconds.unwrap_or(0.0) * STEPS).max(MIN_LIMIT_SECONDS);
     if since_seconds < limit_seconds {
         return None;
     }

@@ -31,7 +31,7 @@ struct Span {
 }
 
 impl Span {
-    fn of(sample: &HostSample) -> Option<Self> {
+    fn new(sample: &HostSample) -> Option<Self> {
         let seconds = |figure| sample.get(figure).map_or(f32::NAN, |nanos| (nanos as f64 / 1e9) as f32);
         let interval = i64::try_from(sample.get(HostFigure::Interval)?).ok()?;
         Some(Self {
@@ -69,7 +69,7 @@ pub struct HostHistory {
 impl HostHistory {
     /// Adds a sample, which must be newer than all earlier ones.
     pub fn add(&mut self, sample: &HostSample) {
-        let Some(span) = Span::of(sample) else { return };
+        let Some(span) = Span::new(sample) else { return };
         self.cores.clone_from(&sample.cores);
         self.spans.push(span);
         // Levels decrease from the oldest span to the newest.
@@ -188,7 +188,7 @@ impl Shares {
         })
     }
 
-    fn of(hosts: &Hosts<'_>, ranks: &[usize], window: (ServerNanos, ServerNanos)) -> Option<Self> {
+    fn new(hosts: &Hosts<'_>, ranks: &[usize], window: (ServerNanos, ServerNanos)) -> Option<Self> {
         let known: Vec<Self> = ranks.iter().filter_map(|&rank| Self::of_rank(hosts, rank, window)).collect();
         let mean = |of: fn(&Self) -> f64| stats::mean(known.iter().map(of));
         Some(Self {
@@ -285,7 +285,7 @@ pub fn explain(verdict: &mut Verdict, hosts: &Hosts<'_>, window: (ServerNanos, S
         Some(Culprit::All) => ((0..hosts.ranks.len()).collect(), "their", "themselves"),
         _ => return,
     };
-    let Some(shares) = Shares::of(hosts, &suspects, window) else { return };
+    let Some(shares) = Shares::new(hosts, &suspects, window) else { return };
     if matches!(verdict.cause, Cause::Processor | Cause::Compute)
         && is_stolen(verdict, hosts, &suspects, &shares, window)
     {

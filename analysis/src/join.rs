@@ -67,7 +67,7 @@ pub(crate) struct Joined<'a> {
 
 impl<'a> Joined<'a> {
     /// Joins the records of a step. `fits` is indexed by rank, as the records are.
-    pub(crate) fn of(records: &'a StepRecords, fits: &[Option<ClockFit>]) -> Self {
+    pub(crate) fn new(records: &'a StepRecords, fits: &[Option<ClockFit>]) -> Self {
         let mut waits: Vec<Vec<Wait>> = records
             .ranks
             .iter()

@@ -30,7 +30,7 @@ impl StepCosts {
     /// Computes the costs of `steps` steps from their ledger. `period` is the time from one step to the next. Returns
     /// `None` without ranks or steps.
     #[must_use]
-    pub fn of(ledger: &[RankLedger], steps: usize, period: f64) -> Option<Self> {
+    pub fn from_ledger(ledger: &[RankLedger], steps: usize, period: f64) -> Option<Self> {
         let counted = (ledger.len() * steps) as f64;
         let mean = |parts: &[Part]| {
             let sum =
@@ -40,7 +40,7 @@ impl StepCosts {
         if counted == 0.0 {
             return None;
         }
-        let own: Vec<f64> = ledger.iter().map(|rank| rank.own_ns() as f64 / steps as f64).collect();
+        let own: Vec<f64> = ledger.iter().map(|rank| rank.own_nanos() as f64 / steps as f64).collect();
         let longest = own.iter().copied().fold(0.0, f64::max);
         let wait = mean(&[Part::ExposedWait]);
         // Steady differences between ranks explain this part. The rest is waiting for whichever rank is last in a step.
@@ -58,8 +58,8 @@ impl StepCosts {
 
     /// Computes the costs of the steps in `report`; `None` without observed steps.
     #[must_use]
-    pub fn of_report(report: &Report) -> Option<Self> {
-        Self::of(&report.ledger, report.steps as usize, report.period_ns?)
+    pub fn from_report(report: &Report) -> Option<Self> {
+        Self::from_ledger(&report.ledger, report.steps as usize, report.period_nanos?)
     }
 
     fn losses(&self) -> [f64; 6] {
@@ -106,17 +106,17 @@ mod tests {
 
     use super::*;
 
-    fn rank(rank: u32, input_ns: u64, exposed_wait_ns: u64) -> RankLedger {
+    fn rank(rank: u32, input_nanos: u64, exposed_wait_nanos: u64) -> RankLedger {
         RankLedger {
             rank: Rank(rank),
-            input_ns,
-            forward_ns: 20,
-            backward_ns: 40,
-            exposed_wait_ns,
-            exposed_transfer_ns: 10,
-            optimizer_ns: 5,
-            other_ns: 5,
-            step_ns: 80 + input_ns + exposed_wait_ns,
+            input_nanos,
+            forward_nanos: 20,
+            backward_nanos: 40,
+            exposed_wait_nanos,
+            exposed_transfer_nanos: 10,
+            optimizer_nanos: 5,
+            other_nanos: 5,
+            step_nanos: 80 + input_nanos + exposed_wait_nanos,
             ..RankLedger::default()
         }
     }
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn losses_efficiency_and_residual_sum_to_one() {
         // Local work is 70 plus input: 72 and 92. The mean is 82, so 10 of the mean wait of 12 are imbalance.
-        let costs = StepCosts::of(&[rank(0, 2, 22), rank(1, 22, 2)], 1, 108.0).unwrap();
+        let costs = StepCosts::from_ledger(&[rank(0, 2, 22), rank(1, 22, 2)], 1, 108.0).unwrap();
         assert_eq!((costs.imbalance, costs.wait), (10.0, 2.0));
         let ledger = implied(&costs);
         assert!((ledger.efficiency - 65.0 / 108.0).abs() < 1e-12);
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn losses_against_a_baseline_are_the_differences_in_cost() {
-        let own = StepCosts::of(&[rank(0, 2, 22), rank(1, 22, 2)], 1, 104.0).unwrap();
+        let own = StepCosts::from_ledger(&[rank(0, 2, 22), rank(1, 22, 2)], 1, 104.0).unwrap();
         let alone = StepCosts { period: 80.0, imbalance: 0.0, wait: 0.0, transfer: 0.0, ..own };
         let ledger = measured(&own, &alone, 80.0 / 104.0);
         let of = |loss: Loss| ledger.losses[loss as usize].1;

@@ -24,13 +24,13 @@ use mesh::Mesh;
 use timing::clocks::ClockFit;
 
 /// The relative error of the simulation beyond which its answers are withheld (`docs/metrics.md`).
-pub const MOST_ERROR: f64 = 0.05;
+pub const MAX_ERROR: f64 = 0.05;
 /// The largest number of collectives in a step that is replayed. Each collective is tried in a replay over all of them,
 /// so 2,048 take 4 million additions.
-const MOST_COLLECTIVES: usize = 2_048;
+const MAX_COLLECTIVES: usize = 2_048;
 /// The largest number of interval comparisons that it may take to find the local work before each collective, over all
 /// ranks: about half a second.
-const MOST_LOOKS: usize = 200_000_000;
+const MAX_EVALUATIONS: usize = 200_000_000;
 /// The share of the step by which ranks that are slow together must be slower than the rest.
 const GROUP_GAP_SHARE: f64 = 0.05;
 
@@ -100,7 +100,7 @@ impl Replay {
     /// Returns true if the simulation is close enough to the measured step.
     #[must_use]
     pub fn is_trusted(&self) -> bool {
-        self.error() <= MOST_ERROR
+        self.error() <= MAX_ERROR
     }
 
     /// Returns the saving from evening out one phase, in nanoseconds.
@@ -131,11 +131,11 @@ pub(crate) fn replay(
     if !is_affordable(records, joined) {
         return None;
     }
-    let graph = Graph::of(records, fits, joined);
+    let graph = Graph::new(records, fits, joined);
     if let Some(graph) = graph.as_ref().filter(|graph| !graph.is_held_up) {
         return Some(replay_graph(graph));
     }
-    let by_rank = Mesh::of(records, fits, joined).map(|mesh| mesh.replay());
+    let by_rank = Mesh::new(records, fits, joined).map(|mesh| mesh.replay());
     by_rank.or_else(|| graph.as_ref().map(replay_graph))
 }
 
@@ -146,14 +146,14 @@ fn is_affordable(records: &StepRecords, joined: &Joined<'_>) -> bool {
         step.buckets.len().saturating_mul(2 * step.spans.len() + 1).saturating_mul(blocked + 1)
     };
     let looks = records.ranks.iter().flatten().map(looks).fold(0, usize::saturating_add);
-    joined.collectives.len() <= MOST_COLLECTIVES && looks <= MOST_LOOKS
+    joined.collectives.len() <= MAX_COLLECTIVES && looks <= MAX_EVALUATIONS
 }
 
 fn replay_graph(graph: &Graph) -> Replay {
-    let usual = Usual::of(graph);
+    let usual = Usual::new(graph);
     let lines: Vec<Line> =
         (0..graph.ranks.len()).map(|rank| graph.line(rank, &[1.0; PHASES], None)).collect();
-    let horizon = Horizon::of(&lines);
+    let horizon = Horizon::new(&lines);
     let period = graph.simulate(&horizon.maxima(), None);
     let skew = graph.ranks.iter().map(|rank| rank.begin).fold(0.0, f64::max);
     let saving = |fixed: f64| (period - fixed) as f32;
@@ -230,7 +230,7 @@ struct Usual {
 }
 
 impl Usual {
-    fn of(graph: &Graph) -> Self {
+    fn new(graph: &Graph) -> Self {
         let over_ranks = |of: &dyn Fn(&graph::RankGraph) -> f64| {
             graph.ranks.iter().map(of).sum::<f64>() / graph.ranks.len() as f64
         };
@@ -279,7 +279,7 @@ impl Usual {
                 }
             })
             .collect();
-        graph.simulate(&Horizon::of(&lines).maxima(), None)
+        graph.simulate(&Horizon::new(&lines).maxima(), None)
     }
 }
 

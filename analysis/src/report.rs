@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use wire::batch::is_foreign;
+use wire::batch::Instrumentation;
 use wire::burst::Activity;
 use wire::clock::ServerNanos;
 use wire::event::Function;
@@ -14,7 +14,7 @@ use wire::views::{
     ScalingEfficiency, Verdict,
 };
 
-use crate::devices::{self, Look};
+use crate::devices::{self, ClockSample};
 use crate::hosts::{self, Hosts, RankHost};
 use crate::loss::StepCosts;
 use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
@@ -39,8 +39,8 @@ pub struct RunFacts {
     pub ranks: u32,
     /// The unit of a sample.
     pub sample_unit: String,
-    /// How the agent got into the job, as in [`wire::batch::Hello::origin`].
-    pub origin: String,
+    /// What records the run.
+    pub instrumentation: Instrumentation,
     /// The clock of each rank.
     pub fits: Vec<Option<ClockFit>>,
     /// The ranks that lost records.
@@ -50,7 +50,7 @@ pub struct RunFacts {
     /// The failure, if the run failed.
     pub failure: Option<Failure>,
     /// The device samples of each rank.
-    pub looks: Vec<Vec<Look>>,
+    pub clock_samples: Vec<Vec<ClockSample>>,
     /// The host data of each rank.
     pub hosts: Vec<Option<RankHost>>,
     /// The newest burst of each rank's devices.
@@ -114,13 +114,14 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
             missing.insert(name.to_owned(), reason.to_owned());
         }
     };
-    let no_steps = if is_foreign(&facts.origin) && steps.is_empty() { NO_STEPS_FOUND } else { NO_STEPS };
+    let no_steps =
+        if facts.instrumentation.is_unmodified_job() && steps.is_empty() { NO_STEPS_FOUND } else { NO_STEPS };
     let throughput = throughput(&observed);
     let no_samples = if observed.len() < 2 { no_steps } else { "the job does not count its samples" };
     want("throughput", throughput.is_some(), no_samples);
-    want("phases", !is_foreign(&facts.origin), ONLY_COLLECTIVES);
-    let step_time_ns = stats::spread(observed.iter().map(|step| step.step_nanos() as f64));
-    want("step_time_ns", step_time_ns.is_some(), no_steps);
+    want("phases", !facts.instrumentation.is_unmodified_job(), ONLY_COLLECTIVES);
+    let step_time_nanos = stats::spread(observed.iter().map(|step| step.step_nanos() as f64));
+    want("step_time_nanos", step_time_nanos.is_some(), no_steps);
     let overlap_ratio = overlap(&observed);
     want("overlap_ratio", overlap_ratio.is_some(), "nothing was reduced");
     let lengths: Vec<(u64, u64, bool)> = steps
@@ -131,9 +132,9 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         .collect();
     let own_overhead = overhead::own_overhead(&lengths);
     want("own_overhead_ratio", own_overhead.is_some(), "fewer than six shadow steps between observed ones");
-    let period_ns = loss::period(&observed);
+    let period_nanos = loss::period(&observed);
     let scaling_efficiency =
-        ScalingEfficiency { implied: implied_efficiency(&observed, period_ns), measured: None };
+        ScalingEfficiency { implied: implied_efficiency(&observed, period_nanos), measured: None };
     let ledger = ledger(&observed, facts.ranks);
     let what_if = what_if::what_if(&observed);
     want(
@@ -158,22 +159,23 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         ranks: facts.ranks,
         steps: observed.len() as u64,
         step_range: observed.first().zip(observed.last()).map(|(first, last)| (first.step.0, last.step.0)),
-        step_time_ns,
-        local_step_time_ns: stats::spread(observed.iter().map(|step| step.local_nanos as f64)),
-        period_ns,
+        step_time_nanos,
+        local_step_time_nanos: stats::spread(observed.iter().map(|step| step.local_nanos as f64)),
+        period_nanos,
         throughput,
         batch: batch(&observed),
         sample_unit: facts.sample_unit.clone(),
         overlap_ratio,
         communication_fraction: communication_fraction(&observed),
-        tail_ns: stats::median(ranks_of(&observed).filter_map(|(_, rank)| Some(rank.tail_nanos? as f64))),
+        tail_nanos: stats::median(ranks_of(&observed).filter_map(|(_, rank)| Some(rank.tail_nanos? as f64))),
         scaling_efficiency,
         baseline: None,
         own_overhead_ratio: own_overhead.map(|overhead| overhead.ratio),
         own_overhead,
         what_if,
-        loss_ledger: period_ns
-            .and_then(|period| Some(loss::implied(&StepCosts::of(&ledger, observed.len(), period)?))),
+        loss_ledger: period_nanos.and_then(|period| {
+            Some(loss::implied(&StepCosts::from_ledger(&ledger, observed.len(), period)?))
+        }),
         ledger,
         verdicts,
         notes,
@@ -204,7 +206,7 @@ fn withheld(report: Report) -> Report {
     for figure in [
         "overlap_ratio",
         "communication_fraction",
-        "tail_ns",
+        "tail_nanos",
         "scaling_efficiency.implied",
         "what_if",
         "loss_ledger",
@@ -219,7 +221,7 @@ fn withheld(report: Report) -> Report {
     Report {
         overlap_ratio: None,
         communication_fraction: None,
-        tail_ns: None,
+        tail_nanos: None,
         scaling_efficiency,
         what_if: None,
         loss_ledger: None,
@@ -272,9 +274,9 @@ fn communication_fraction(steps: &[&StepAnalysis]) -> Option<f64> {
 
 /// Returns the implied efficiency: mean_r |C_r| / T over all steps together. T is the time that a step adds to the run,
 /// so the loss ledger sums to 1 - E.
-fn implied_efficiency(steps: &[&StepAnalysis], period_ns: Option<f64>) -> Option<f64> {
+fn implied_efficiency(steps: &[&StepAnalysis], period_nanos: Option<f64>) -> Option<f64> {
     let compute = stats::mean(ranks_of(steps).map(|(_, rank)| rank.compute_nanos as f64))?;
-    period_ns.filter(|period| *period > 0.0).map(|period| compute / period)
+    period_nanos.filter(|period| *period > 0.0).map(|period| compute / period)
 }
 
 /// Returns the ledger of each rank; empty without steps, because the parts are then unknown and not 0.
@@ -287,15 +289,15 @@ fn ledger(steps: &[&StepAnalysis], ranks: u32) -> Vec<RankLedger> {
     for (rank, analysis) in ranks_of(steps) {
         let Some(sum) = ledger.get_mut(rank) else { continue };
         let [input, h2d, forward, backward, wait, transfer, optimizer, other] = analysis.parts;
-        sum.input_ns += input;
-        sum.h2d_ns += h2d;
-        sum.forward_ns += forward;
-        sum.backward_ns += backward;
-        sum.exposed_wait_ns += wait;
-        sum.exposed_transfer_ns += transfer;
-        sum.optimizer_ns += optimizer;
-        sum.other_ns += other;
-        sum.step_ns += analysis.step_nanos;
+        sum.input_nanos += input;
+        sum.h2d_nanos += h2d;
+        sum.forward_nanos += forward;
+        sum.backward_nanos += backward;
+        sum.exposed_wait_nanos += wait;
+        sum.exposed_transfer_nanos += transfer;
+        sum.optimizer_nanos += optimizer;
+        sum.other_nanos += other;
+        sum.step_nanos += analysis.step_nanos;
     }
     ledger
 }
@@ -303,7 +305,11 @@ fn ledger(steps: &[&StepAnalysis], ranks: u32) -> Vec<RankLedger> {
 /// Returns the function of a collective. Jobs with the built-in reducer number all collectives by one count and run
 /// only all-reduces.
 fn function(facts: &RunFacts, collective: &CollectiveAnalysis) -> Function {
-    if is_foreign(&facts.origin) { Function::of(collective.seq) } else { Function::AllReduce }
+    if facts.instrumentation.is_unmodified_job() {
+        Function::from_seq(collective.seq)
+    } else {
+        Function::AllReduce
+    }
 }
 
 fn bucket_stats(facts: &RunFacts, steps: &[&StepAnalysis]) -> Vec<BucketStats> {
@@ -317,21 +323,21 @@ fn bucket_stats(facts: &RunFacts, steps: &[&StepAnalysis]) -> Vec<BucketStats> {
     let stats_of = |((Reverse(group), bucket, bytes, function), of): (Key, Vec<&CollectiveAnalysis>)| {
         let waits = of.iter().map(|c| c.wait_nanos.unwrap_or(c.wait_clock_free_nanos));
         let transfers = of.iter().map(|c| c.transfer_nanos.unwrap_or(c.transfer_clock_free_nanos));
-        let wait_ns = stats::spread(waits.clone())?;
-        let transfer_ns = stats::spread(transfers.clone())?;
+        let wait_nanos = stats::spread(waits.clone())?;
+        let transfer_nanos = stats::spread(transfers.clone())?;
         let duration: u64 = of.iter().map(|c| c.duration_nanos).sum();
         let hidden: u64 = of.iter().map(|c| c.hidden_nanos).sum();
         let Group { ranks, .. } = group;
         let full = function.full_bytes(bytes, ranks) as f64;
-        let algbw = (transfer_ns.median > 0.0).then(|| full / transfer_ns.median * 1e9);
+        let algbw = (transfer_nanos.median > 0.0).then(|| full / transfer_nanos.median * 1e9);
         Some(BucketStats {
             group,
             function,
             bucket,
             bytes,
             collectives: of.len() as u64,
-            wait_ns,
-            transfer_ns,
+            wait_nanos,
+            transfer_nanos,
             latency: latency::histogram(waits, transfers),
             hidden_ratio: (duration > 0).then(|| hidden as f64 / duration as f64),
             algbw,
@@ -346,12 +352,12 @@ fn bucket_stats(facts: &RunFacts, steps: &[&StepAnalysis]) -> Vec<BucketStats> {
 fn model_points(buckets: &[BucketStats]) -> Vec<(u64, f64)> {
     let largest = buckets.first().map(|bucket| bucket.group);
     let of_largest = buckets.iter().filter(|bucket| Some(bucket.group) == largest);
-    of_largest.map(|bucket| (bucket.bytes, bucket.transfer_ns.median / 1e9)).collect()
+    of_largest.map(|bucket| (bucket.bytes, bucket.transfer_nanos.median / 1e9)).collect()
 }
 
 /// Returns what the ranks compute on: GPUs if any rank has device samples.
 fn computed_on(facts: &RunFacts) -> ComputedOn {
-    let has_device = facts.looks.iter().any(|looks| !looks.is_empty());
+    let has_device = facts.clock_samples.iter().any(|clock_samples| !clock_samples.is_empty());
     if has_device { ComputedOn::Gpu } else { ComputedOn::Cpu }
 }
 
@@ -362,18 +368,13 @@ fn verdicts(facts: &RunFacts, observed: &[&StepAnalysis]) -> Verdicts {
         hidden_steps: &facts.hidden_steps,
     };
     let mut found = verdict::verdicts(observed, &setting);
-    let verdicts = &mut found.verdicts;
-    let begin = observed.iter().find_map(|step| Some(step.window?.0));
-    let end = observed.iter().rev().find_map(|step| Some(step.window?.1));
-    if let Some(window) = begin.zip(end) {
-        verdicts.iter_mut().for_each(|verdict| devices::explain(verdict, &facts.looks, window));
-    }
-    verdicts.iter_mut().for_each(|verdict| bursts::explain(verdict, &facts.bursts));
     let hosts = Hosts { ranks: &facts.hosts, fits: &facts.fits };
     for verdict in found.verdicts.iter_mut().chain(&mut found.notes) {
         if let Some(window) = window_of(verdict, observed) {
+            devices::explain(verdict, &facts.clock_samples, window);
             hosts::explain(verdict, &hosts, window);
         }
+        bursts::explain(verdict, &facts.bursts);
     }
     found
 }
@@ -390,7 +391,7 @@ fn window_of(verdict: &Verdict, observed: &[&StepAnalysis]) -> Option<(ServerNan
 fn clocks(facts: &RunFacts) -> Vec<RankClock> {
     let clock = |(rank, fit): (usize, &Option<ClockFit>)| RankClock {
         rank: Rank(rank as u32),
-        bound_ns: fit.as_ref().map(ClockFit::bound),
+        bound_nanos: fit.as_ref().map(ClockFit::bound),
         drift_ppb: fit.map_or(0.0, |fit| fit.drift_ppb),
     };
     facts.fits.iter().enumerate().map(clock).collect()

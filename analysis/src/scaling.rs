@@ -21,7 +21,7 @@ const WORLDS: [u32; 15] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 
 /// The bucket caps to predict, in KiB.
 const CAPS_KIB: [u64; 10] = [128, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 25_600, 65_536];
 /// The smallest relative gain for which a bucket cap is advised.
-const LEAST_GAIN: f64 = 0.01;
+const MIN_GAIN: f64 = 0.01;
 /// The factor on the growth of the unevenness at the lower end of the band, where it grows faster than under a normal
 /// distribution.
 const HEAVY_TAIL: f64 = 1.5;
@@ -46,7 +46,7 @@ pub fn scaling(own: &Report, steps: &[&StepAnalysis], runs: impl Iterator<Item =
         missing: None,
     };
     scaling.baseline = measure(&mut scaling.points, own);
-    match Model::of(own, steps) {
+    match Model::from_report(own, steps) {
         Ok(model) => model.fill(&mut scaling),
         Err(reason) => scaling.missing = Some(reason.into()),
     }
@@ -59,7 +59,7 @@ fn points(runs: impl Iterator<Item = RunSummary>) -> Vec<ScalingPoint> {
             ranks: run.ranks_expected,
             throughput: run.throughput?,
             batch: run.batch,
-            step_ns: run.step_time_nanos? as f64,
+            step_nanos: run.step_time_nanos? as f64,
             measured: None,
             implied: run.efficiency_implied,
             started_unix_millis: run.started_unix_millis,
@@ -103,7 +103,7 @@ impl Model {
     ///
     /// # Errors
     /// Returns an error if the run cannot be modeled: a phrase that says what is missing.
-    pub fn of(own: &Report, steps: &[&StepAnalysis]) -> Result<Self, &'static str> {
+    pub fn from_report(own: &Report, steps: &[&StepAnalysis]) -> Result<Self, &'static str> {
         if own.ranks < 2 {
             return Err("a run of one rank reduces nothing: a prediction needs two or more ranks");
         }
@@ -117,13 +117,13 @@ impl Model {
         if let Some(why) = replays.iter().find_map(|replay| replay.unpredictable) {
             return Err(why);
         }
-        let profile = Profile::of(&replays).ok_or("no step with all-reduces was observed")?;
+        let profile = Profile::new(&replays).ok_or("no step with all-reduces was observed")?;
         let mean =
             |of: fn(&Replay) -> f64| stats::trimmed_mean(replays.iter().map(|replay| of(replay)), 0.02);
         let measured = mean(|replay| replay.measured_nanos - replay.skew_nanos).unwrap_or(0.0);
         let uneven = mean(|replay| replay.simulated_nanos - replay.skew_nanos - replay.ideal_nanos);
         let uneven = uneven.unwrap_or(0.0).max(0.0);
-        let own_work = |rank: &RankLedger| rank.own_ns() as f64 / own.steps.max(1) as f64;
+        let own_work = |rank: &RankLedger| rank.own_nanos() as f64 / own.steps.max(1) as f64;
         let longest = own.ledger.iter().map(own_work).fold(0.0, f64::max);
         let steady = longest - stats::mean(own.ledger.iter().map(own_work)).unwrap_or(0.0);
         let steady = steady.clamp(0.0, uneven);
@@ -152,7 +152,7 @@ impl Model {
     /// rank: the predicted step of one rank over the predicted step. It is 1 on one rank and never above 1.
     #[must_use]
     pub fn predict(&self, ranks: u32) -> ScalingPrediction {
-        let step_ns = self.step(ranks, Latency::Ring, 1.0);
+        let step_nanos = self.step(ranks, Latency::Ring, 1.0);
         let slowest = self.step(ranks, Latency::Ring, HEAVY_TAIL);
         let fastest = self.step(ranks, Latency::Tree, 0.0);
         let alone = self.step(1, Latency::Ring, 1.0);
@@ -161,10 +161,10 @@ impl Model {
         let off = if ranks == 1 { 0.0 } else { self.error().abs() };
         ScalingPrediction {
             ranks,
-            step_ns,
+            step_nanos,
             efficiency: self.efficiency(ranks),
-            efficiency_low: alone / slowest.max(step_ns) / (1.0 + off),
-            efficiency_high: (alone / fastest.min(step_ns) * (1.0 + off)).min(1.0),
+            efficiency_low: alone / slowest.max(step_nanos) / (1.0 + off),
+            efficiency_high: (alone / fastest.min(step_nanos) * (1.0 + off)).min(1.0),
         }
     }
 
@@ -216,21 +216,21 @@ impl Model {
         caps.filter(|cap| *cap <= smallest_whole)
             .filter_map(|cap_bytes| {
                 let step = self.profile.with_cap(cap_bytes, |bytes| alpha + beta * bytes)?;
-                let exposed_ns = (step - self.profile.alone()).max(0.0);
-                Some(CapPrediction { cap_bytes, step_ns: step + self.steady + self.turns, exposed_ns })
+                let exposed_nanos = (step - self.profile.alone()).max(0.0);
+                Some(CapPrediction { cap_bytes, step_nanos: step + self.steady + self.turns, exposed_nanos })
             })
             .collect()
     }
 
     fn advice(&self, caps: &[CapPrediction]) -> Option<String> {
         let now = self.step(self.ranks, Latency::Ring, 1.0);
-        let best = caps.iter().min_by(|a, b| a.step_ns.total_cmp(&b.step_ns))?;
-        let gain = 1.0 - best.step_ns / now;
-        (gain >= LEAST_GAIN).then(|| {
+        let best = caps.iter().min_by(|a, b| a.step_nanos.total_cmp(&b.step_nanos))?;
+        let gain = 1.0 - best.step_nanos / now;
+        (gain >= MIN_GAIN).then(|| {
             format!(
                 "A bucket cap of {} MiB is predicted to shorten the step by {:.1} ms ({:.0} %).",
                 best.cap_bytes as f64 / f64::from(1 << 20),
-                (now - best.step_ns) / 1e6,
+                (now - best.step_nanos) / 1e6,
                 gain * 100.0
             )
         })

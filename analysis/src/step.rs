@@ -250,7 +250,7 @@ impl RankSets {
 /// Analyzes one step. `fits` is indexed by rank, as the records are.
 #[must_use]
 pub fn analyse(records: &StepRecords, fits: &[Option<ClockFit>]) -> StepAnalysis {
-    let joined = Joined::of(records, fits);
+    let joined = Joined::new(records, fits);
     let sets = |(step, waits): (&Option<RankStep>, &Vec<Wait>)| Some(RankSets::new(step.as_ref()?, waits));
     let sets: Vec<Option<RankSets>> = records.ranks.iter().zip(&joined.waits).map(sets).collect();
     let collectives: Vec<CollectiveAnalysis> =
@@ -317,7 +317,7 @@ fn analyse_collective(collective: &Collective<'_>, sets: &[Option<RankSets>]) ->
         Some(sets[member.rank].as_ref()?.compute_within(own))
     });
     Some(CollectiveAnalysis {
-        group: Group::of(members.iter().map(|member| member.rank)),
+        group: Group::from_ranks(members.iter().map(|member| member.rank)),
         first: members[0].rank,
         comm: collective.comm,
         seq: collective.seq,

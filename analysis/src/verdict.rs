@@ -37,7 +37,7 @@ use evidence::Case;
 use excess::Excess;
 
 /// The number of observed steps before a rank is named.
-const LEAST_STEPS: usize = 20;
+const MIN_STEPS: usize = 20;
 /// The number of steps with the fault that high confidence requires.
 const HIGH_CONFIDENCE_STEPS: usize = 100;
 /// The least share of a step that an obvious fault costs. An obvious fault is named at once.
@@ -50,14 +50,14 @@ const OBVIOUS_LAST_SHARE: f64 = 0.8;
 /// behind that far for that long.
 const OBVIOUS_DEVIATIONS: f64 = 3.0;
 /// The least share of the steps with the fault in which the rank is last. Chance alone seldom reaches it.
-const LEAST_LAST_SHARE: f64 = 0.6;
+const MIN_LAST_SHARE: f64 = 0.6;
 /// The least share of all observed time that an effect must cost to be reported.
-const LEAST_COST_SHARE: f64 = 0.02;
+const MIN_COST_SHARE: f64 = 0.02;
 /// The least cost of a reported effect, in whole steps: the smaller an effect, the longer it is observed before it is
 /// reported. Cores of one machine differ by some percent for seconds at a time, and no user can act on that.
-const LEAST_STEPS_LOST: f64 = 5.0;
+const MIN_STEPS_LOST: f64 = 5.0;
 /// The number of standard deviations by which a rank must be last more often than its turn over all steps: p < 1e-5.
-const LEAST_OFTEN_Z: f64 = 4.42;
+const MIN_FREQUENCY_Z: f64 = 4.42;
 /// The number of neighboring steps that count as one choice when the steps of a fault are chosen, because neighboring
 /// steps are alike.
 const CHOSEN_TOGETHER: usize = 25;
@@ -96,16 +96,17 @@ pub struct Verdicts {
 #[must_use]
 pub fn verdicts(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Verdicts {
     let ranks = steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0);
-    if ranks < 2 || steps.len() < LEAST_STEPS {
+    if ranks < 2 || steps.len() < MIN_STEPS {
         return Verdicts::default();
     }
-    let claims: Vec<Option<Claim>> = steps.iter().map(|step| Claim::of(step)).collect();
+    let claims: Vec<Option<Claim>> = steps.iter().map(|step| Claim::new(step)).collect();
     let mut all: Vec<Verdict> =
         suspects(&claims).flat_map(|ranks| against(steps, &claims, ranks, setting)).collect();
-    let lost: u64 = all.iter().map(Verdict::lost_ns).sum();
+    let lost: u64 = all.iter().map(Verdict::lost_nanos).sum();
     all.extend(everyone::verdicts(steps, lost / steps.len() as u64, setting));
-    let order =
-        |verdict: &Verdict| (verdict.state == VerdictState::Resolved, std::cmp::Reverse(verdict.lost_ns()));
+    let order = |verdict: &Verdict| {
+        (verdict.state == VerdictState::Resolved, std::cmp::Reverse(verdict.lost_nanos()))
+    };
     all.sort_by_key(order);
     let (verdicts, notes) = all.into_iter().partition(|verdict| is_notable(verdict, steps, setting));
     Verdicts { verdicts, notes }
@@ -125,7 +126,7 @@ fn suspects(claims: &[Option<Claim>]) -> impl Iterator<Item = &[usize]> {
 fn is_notable(verdict: &Verdict, steps: &[&StepAnalysis], setting: &Setting<'_>) -> bool {
     let total: u64 = steps.iter().map(|step| step.period_nanos()).sum();
     let lasts = verdict.state == VerdictState::Active && verdict.cause != Cause::Processor;
-    verdict.lost_ns() as f64 >= setting.notable_share * total as f64
+    verdict.lost_nanos() as f64 >= setting.notable_share * total as f64
         || (lasts && verdict.cost_share >= setting.notable_share)
 }
 
@@ -135,8 +136,8 @@ pub fn insufficient(steps: usize, ranks: usize) -> Option<String> {
     if ranks < 2 {
         return Some("a run of one rank has no other ranks to compare with".into());
     }
-    (steps < LEAST_STEPS)
-        .then(|| format!("insufficient evidence: {steps} observed steps; a verdict needs {LEAST_STEPS}"))
+    (steps < MIN_STEPS)
+        .then(|| format!("insufficient evidence: {steps} observed steps; a verdict needs {MIN_STEPS}"))
 }
 
 /// Returns one verdict for each fault of `ranks`.
@@ -182,7 +183,7 @@ impl Suspicion<'_> {
         let ranks = self.ranks;
         let bad: Vec<usize> = episodes.iter().cloned().flatten().collect();
         let bad_steps: Vec<&StepAnalysis> = bad.iter().map(|&at| steps[at]).collect();
-        let cost = Cost::of(&bad_steps, bad.iter().map(|&at| self.savings[at]))?;
+        let cost = Cost::new(&bad_steps, bad.iter().map(|&at| self.savings[at]))?;
         let chosen = self.chosen(&bad);
         let is_obvious = chosen.is_obvious(cost, &self.savings);
         let is_beyond_chance = chosen.is_beyond_chance(steps[0].ranks.len());
@@ -191,7 +192,7 @@ impl Suspicion<'_> {
         }
         let persistence = course::persistence(episodes, steps.len());
         let state = course::state(episodes, steps.len());
-        let mut excess = Excess::of(&bad_steps, ranks)?;
+        let mut excess = Excess::new(&bad_steps, ranks)?;
         excess.is_processors = processor::explains(&excess, persistence, cost, setting);
         let onset = course::onset(steps, ranks, episodes);
         let (bad_steps, last_in) = (bad_steps.as_slice(), chosen.last_in);
@@ -201,7 +202,7 @@ impl Suspicion<'_> {
             culprit: Some(culprit(ranks)),
             cause: case.excess.cause(),
             state,
-            cost_ns_per_step: cost.nanos as u64,
+            cost_nanos_per_step: cost.nanos as u64,
             cost_share: cost.share,
             affected_steps: bad.len() as u64,
             device_hours_per_day: hours_per_day(cost.share, state, steps[0].ranks.len()),
@@ -237,7 +238,7 @@ pub(crate) fn hours_per_day(share: f64, state: VerdictState, ranks: usize) -> Op
 
 fn is_worth_telling(steps: &[&StepAnalysis], bad: &[&StepAnalysis], cost: Cost) -> bool {
     let lost = cost.share * bad.len() as f64;
-    lost >= LEAST_COST_SHARE * steps.len() as f64 && lost >= LEAST_STEPS_LOST
+    lost >= MIN_COST_SHARE * steps.len() as f64 && lost >= MIN_STEPS_LOST
 }
 
 /// How often the suspects were last: in the steps of the fault, and in all steps but those of their other faults.
@@ -251,9 +252,9 @@ struct Chosen {
 impl Chosen {
     fn is_beyond_chance(&self, ranks: usize) -> bool {
         let turns = |times, of| oftener_than_its_turn(times, of, ranks);
-        self.last_in as f64 >= LEAST_LAST_SHARE * self.bad as f64
-            && (turns(self.last_in_all, self.all) >= LEAST_OFTEN_Z
-                || turns(self.last_in, self.bad) >= least_often_z_of_chosen(self.bad, self.all))
+        self.last_in as f64 >= MIN_LAST_SHARE * self.bad as f64
+            && (turns(self.last_in_all, self.all) >= MIN_FREQUENCY_Z
+                || turns(self.last_in, self.bad) >= min_frequency_z_of_chosen(self.bad, self.all))
     }
 
     fn is_obvious(&self, cost: Cost, savings: &[f64]) -> bool {
@@ -274,13 +275,13 @@ fn oftener_than_its_turn(times: usize, steps: usize, ranks: usize) -> f64 {
     (times as f64 - n * p) / (n * p * (1.0 - p)).sqrt()
 }
 
-/// Returns the z score that `chosen` of `watched` steps must reach: [`LEAST_OFTEN_Z`], raised because the steps were
+/// Returns the z score that `chosen` of `watched` steps must reach: [`MIN_FREQUENCY_Z`], raised because the steps were
 /// chosen for the rank's being last in them. One of two equal ranks is last in 15 of 25 steps one time in five, so
 /// among many blocks of steps some always look like a fault. With N ways to choose the blocks, the required p is N
 /// times smaller (Bonferroni), which makes the square of z larger by 2 ln N.
-fn least_often_z_of_chosen(chosen: usize, watched: usize) -> f64 {
+fn min_frequency_z_of_chosen(chosen: usize, watched: usize) -> f64 {
     let (blocks, chosen) = (watched.div_ceil(CHOSEN_TOGETHER), chosen.div_ceil(CHOSEN_TOGETHER));
-    LEAST_OFTEN_Z.mul_add(LEAST_OFTEN_Z, 2.0 * stats::ln_choose(blocks, chosen)).sqrt()
+    MIN_FREQUENCY_Z.mul_add(MIN_FREQUENCY_Z, 2.0 * stats::ln_choose(blocks, chosen)).sqrt()
 }
 
 fn culprit(ranks: &[usize]) -> Culprit {

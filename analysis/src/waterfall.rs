@@ -12,7 +12,7 @@ use timing::intervals::{Interval, Intervals};
 /// Returns the slices of `records`. Ranks without an aligned clock are left out, because they cannot be placed.
 #[must_use]
 pub fn waterfall(records: &StepRecords, fits: &[Option<ClockFit>]) -> Waterfall {
-    let waits = Joined::of(records, fits).waits;
+    let waits = Joined::new(records, fits).waits;
     let placed: Vec<(usize, &RankStep, ClockFit)> = records
         .ranks
         .iter()

@@ -6,14 +6,14 @@ use wire::ids::{Bucket, Rank};
 use wire::views::what_if::{Fix, Phase, Saving, WhatIf};
 
 use crate::cost::Cost;
-use crate::replay::{MOST_ERROR, Replay};
+use crate::replay::{MAX_ERROR, Replay};
 use crate::stats;
 use crate::step::StepAnalysis;
 
 /// The largest number of ranks that are listed: those that would save most.
-const MOST_RANKS: usize = 16;
+const MAX_RANKS: usize = 16;
 /// The least share of steps with a trusted replay; below it, the answer is withheld.
-const LEAST_TRUSTED: f64 = 0.5;
+const MIN_TRUSTED: f64 = 0.5;
 
 /// Returns the what-ifs of `steps`; `None` if none of them can be replayed.
 #[must_use]
@@ -22,13 +22,13 @@ pub fn what_if(steps: &[&StepAnalysis]) -> Option<WhatIf> {
     let simulation_error = stats::median(replays.iter().map(|replay| replay.error()))?;
     let is_trusted = |step: &&StepAnalysis| step.replay.as_ref().is_some_and(Replay::is_trusted);
     let trusted: Vec<&StepAnalysis> = steps.iter().copied().filter(is_trusted).collect();
-    let withheld = ((trusted.len() as f64) < LEAST_TRUSTED * steps.len() as f64).then(|| {
+    let withheld = ((trusted.len() as f64) < MIN_TRUSTED * steps.len() as f64).then(|| {
         format!(
             "Withheld: with nothing changed, {} of {} steps cannot be replayed within {:.0} % of their measured \
              time, so no saving can be trusted.",
             steps.len() - trusted.len(),
             steps.len(),
-            MOST_ERROR * 100.0
+            MAX_ERROR * 100.0
         )
     });
     let mut answer = WhatIf {
@@ -57,7 +57,7 @@ fn fill(answer: &mut WhatIf, steps: &[&StepAnalysis], ranks: usize) {
     answer.slowdown = Some(slowdown);
     answer.wasted_share = Some(1.0 - 1.0 / slowdown);
     let saving = |fix: Fix, of: &dyn Fn(&Replay) -> f64| {
-        let cost = Cost::of(steps, replays.iter().map(|replay| of(replay)))?;
+        let cost = Cost::new(steps, replays.iter().map(|replay| of(replay)))?;
         Some(Saving { fix, nanos_per_step: cost.nanos, share: cost.share })
     };
     let of_rank = |rank: usize| {
@@ -67,7 +67,7 @@ fn fill(answer: &mut WhatIf, steps: &[&StepAnalysis], ranks: usize) {
     };
     answer.ranks = (0..ranks).filter_map(of_rank).collect();
     answer.ranks.sort_by(|a, b| b.nanos_per_step.total_cmp(&a.nanos_per_step));
-    answer.ranks.truncate(MOST_RANKS);
+    answer.ranks.truncate(MAX_RANKS);
     let of_phase = |phase: Phase| saving(Fix::Phase(phase), &|replay| replay.phase(phase));
     answer.phases = Phase::ALL.into_iter().filter_map(of_phase).collect();
     let collectives = || replays.iter().flat_map(|replay| &replay.collectives);

@@ -22,7 +22,7 @@ pub const KERNELS: &str = include_str!("device/kernels.ptx");
 /// The number of threads per block.
 const THREADS: u32 = 256;
 /// The largest number of blocks, which is enough to fill any device. The kernels stride over the remaining elements.
-const MOST_BLOCKS: u32 = 1_024;
+const MAX_BLOCKS: u32 = 1_024;
 
 /// The reason why a device cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -217,7 +217,7 @@ impl Device {
             return Ok(());
         }
         let count = from.len() as u64;
-        let blocks = count.div_ceil(u64::from(THREADS)).min(u64::from(MOST_BLOCKS)) as u32;
+        let blocks = count.div_ceil(u64::from(THREADS)).min(u64::from(MAX_BLOCKS)) as u32;
         let shape =
             LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 };
         let mut launch = stream.launch_builder(if add { &self.add_scaled } else { &self.scale });

@@ -149,7 +149,7 @@ struct Functions {
 }
 
 impl Functions {
-    fn of(library: &Library) -> Result<Self, Absent> {
+    fn new(library: &Library) -> Result<Self, Absent> {
         // SAFETY: the types are those of cuda.h, unchanged since these functions were introduced (CUDA 3.2 and before).
         unsafe {
             Ok(Self {
@@ -192,7 +192,7 @@ impl Driver {
     /// Returns the reason if there is no usable driver or no device.
     pub fn open() -> Result<Self, NoDriver> {
         let library = Library::open(&WANTED)?;
-        let functions = Functions::of(&library)?;
+        let functions = Functions::new(&library)?;
         let (mut cuda_version, mut count) = (0, 0);
         // SAFETY: cuInit may be called at any time and repeatedly. The other calls write one integer each to a valid
         // place.
@@ -236,7 +236,7 @@ pub struct UsedDevice {
 
 impl UsedDevice {
     /// Describes a device by its handle, which is its ordinal.
-    fn of(device: c_int, bus: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int) -> Option<Self> {
+    fn new(device: c_int, bus: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int) -> Option<Self> {
         let bus_id = text("cuDeviceGetPCIBusId", bus, device).ok()?;
         Some(Self { ordinal: u32::try_from(device).ok()?, bus_id })
     }
@@ -259,7 +259,7 @@ pub fn current() -> Option<UsedDevice> {
     let mut device = 0;
     // SAFETY: the call writes one integer to a valid place, or fails and writes nothing.
     check("cuCtxGetDevice", unsafe { current(&raw mut device) }).ok()?;
-    UsedDevice::of(device, bus)
+    UsedDevice::new(device, bus)
 }
 
 /// Returns the first device on which this process has an active primary context, which frameworks and the CUDA runtime
@@ -268,7 +268,7 @@ pub fn current() -> Option<UsedDevice> {
 #[must_use]
 pub fn in_use() -> Option<UsedDevice> {
     let library = mapped()?;
-    let functions = Functions::of(&library).ok()?;
+    let functions = Functions::new(&library).ok()?;
     // SAFETY: the type is that of cuda.h.
     let state = unsafe {
         library
@@ -289,7 +289,7 @@ pub fn in_use() -> Option<UsedDevice> {
         }
         (is_active != 0).then_some(device)
     });
-    UsedDevice::of(used?, functions.bus)
+    UsedDevice::new(used?, functions.bus)
 }
 
 /// Returns the text that a function of the driver writes for a device.

@@ -226,8 +226,14 @@ fn prefix_of_python() -> Option<PathBuf> {
     first.parent().map(Path::to_path_buf)
 }
 
-/// Returns the package folders below `lib`, such as `lib/python3.11/site-packages`, in descending order of the Python
-/// folder's name.
+/// Returns the minor version in a folder's name: 11 in `python3.11`, 0 if there is none.
+fn minor_version(python: &OsString) -> u32 {
+    let version = python.to_str().and_then(|name| name.strip_prefix("python3."));
+    let digits = version.map(|version| version.trim_end_matches(|letter: char| !letter.is_ascii_digit()));
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+/// Returns the package folders below `lib`, such as `lib/python3.11/site-packages`, newest Python first.
 fn packages_below(lib: &Path) -> Vec<PathBuf> {
     let is_python = |name: &OsString| name.to_str().is_some_and(|name| name.starts_with("python3"));
     let mut pythons: Vec<OsString> = fs::read_dir(lib)
@@ -237,8 +243,20 @@ fn packages_below(lib: &Path) -> Vec<PathBuf> {
         .map(|entry| entry.file_name())
         .filter(is_python)
         .collect();
-    pythons.sort_unstable();
+    pythons.sort_unstable_by_key(minor_version);
     let folders =
         |python: &OsString| ["site-packages", "dist-packages"].map(|kind| lib.join(python).join(kind));
     pythons.iter().rev().flat_map(folders).filter(|folder| folder.is_dir()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_python_comes_first() {
+        let mut names = ["python3.9", "python3", "python3.13t", "python3.11"].map(OsString::from);
+        names.sort_unstable_by_key(minor_version);
+        assert_eq!(names, ["python3", "python3.9", "python3.11", "python3.13t"]);
+    }
 }

@@ -26,7 +26,7 @@ const READINGS: usize = 4;
 /// microseconds; a busy device may take longer.
 const PATIENCE_NANOS: i64 = 2_000_000;
 /// The largest number of stored anchors. An event's time is relative to the newest anchor that is older than the event.
-const MOST_ANCHORS: usize = 4;
+const MAX_ANCHORS: usize = 4;
 
 pub(crate) fn assumptions() -> [(&'static str, u64); 3] {
     [
@@ -64,10 +64,10 @@ impl Meter {
     /// Uses the driver that this process has loaded. Returns `None` if it has loaded none.
     #[must_use]
     pub fn mapped() -> Option<Self> {
-        Self::of(&driver::mapped()?).ok()
+        Self::new(&driver::mapped()?).ok()
     }
 
-    fn of(library: &Library) -> Result<Self, Absent> {
+    fn new(library: &Library) -> Result<Self, Absent> {
         // SAFETY: the types are those of cuda.h.
         unsafe {
             Ok(Self {
@@ -207,8 +207,7 @@ impl Reader {
 
     /// Returns an event for an anchor: a spare one, that of the oldest anchor, or a new one.
     fn spare_event(&mut self) -> Option<Event> {
-        let old =
-            |anchors: &mut Vec<Anchor>| (anchors.len() >= MOST_ANCHORS).then(|| anchors.remove(0).event);
+        let old = |anchors: &mut Vec<Anchor>| (anchors.len() >= MAX_ANCHORS).then(|| anchors.remove(0).event);
         self.spare.pop().or_else(|| old(&mut self.anchors)).or_else(|| self.meter.event())
     }
 

@@ -155,14 +155,14 @@ pub struct NcclFacts {
 /// # Errors
 /// Returns an error if there is no usable NCCL. The error lists the places that were searched.
 pub fn find() -> Result<NcclFacts, NoNccl> {
-    of(&Library::open(&WANTED)?)
+    facts(&Library::open(&WANTED)?)
 }
 
 /// Returns the facts about the NCCL that this process has already loaded. Returns `None` if there is none under its own
 /// name, for instance if NCCL is linked into another library.
 #[must_use]
 pub fn mapped() -> Option<NcclFacts> {
-    of(&Library::mapped(&WANTED)?).ok()
+    facts(&Library::mapped(&WANTED)?).ok()
 }
 
 /// Returns a function of the NCCL that this process has loaded. `name` is its name in nccl.h. `kept` is its second
@@ -174,7 +174,7 @@ pub fn original(name: &'static str, kept: &'static str) -> Option<*const c_void>
     unsafe { library.function(kept).or_else(|_| library.function(name)).ok() }
 }
 
-fn of(library: &Library) -> Result<NcclFacts, NoNccl> {
+fn facts(library: &Library) -> Result<NcclFacts, NoNccl> {
     // SAFETY: the type is that of nccl.h.
     let get = unsafe { library.function::<unsafe extern "C" fn(*mut c_int) -> c_int>("ncclGetVersion")? };
     let mut code = 0;

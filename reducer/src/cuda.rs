@@ -40,8 +40,8 @@
 //! let cuda = Cuda::new(device.clone(), compute.clone(), Transport::Nccl);
 //! let parameters = vec![Parameter::new("weight", [1_000])];
 //! let mut reducer =
-//!     Reducer::on_device(parameters, Box::new(ring), cuda, Options::default(), Instruments::of(&agent))?;
-//! let mut marks = agent.step_marks_by(DeviceTimes::of(&reducer, agent.recorder()));
+//!     Reducer::on_device(parameters, Box::new(ring), cuda, Options::default(), Instruments::new(&agent))?;
+//! let mut marks = agent.step_marks_by(DeviceTimes::new(&reducer, agent.recorder()));
 //! let gradient = device.zeros(1_000, &compute)?; // a backward pass computes it on `compute`
 //! let weight = reducer.id("weight").unwrap();
 //!
@@ -56,7 +56,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod carrier;
+mod backend;
 mod clock;
 mod events;
 mod groups;
@@ -81,7 +81,7 @@ use crate::communicator::Control;
 use crate::error::{CommError, ReduceError};
 use crate::model::Parameter;
 use crate::reducer::{Instruments, Options, Reducer};
-use carrier::{DeviceCarrier, Way};
+use backend::{DeviceBackend, TransportState};
 use clock::Bound;
 use groups::Groups;
 pub use memory::DeviceMemory;
@@ -173,23 +173,23 @@ impl Reducer<DeviceMemory> {
         let failure = Arc::new(OnceLock::new());
         let bound = Bound::default();
         let recent = Recent::default();
-        let carrier =
-            DeviceCarrier::new(control, made?, &cuda, unread, failure.clone(), bound.clone(), recent.clone());
-        let carrier = carrier.inspect_err(|error| give_up.abort(&error.to_string()))?;
+        let backend =
+            DeviceBackend::new(control, made?, &cuda, unread, failure.clone(), bound.clone(), recent.clone());
+        let backend = backend.inspect_err(|error| give_up.abort(&error.to_string()))?;
         let is_observed = instruments.training.is_enabled();
-        let looks = is_observed.then(|| Looks::start(&cuda, &instruments.notes, bound, recent));
-        let memory = DeviceMemory::new(cuda, sender, failure, looks);
-        Self::with(parameters, memory, carrier, options, instruments)
+        let sampler = is_observed.then(|| DeviceSampler::start(&cuda, &instruments.notes, bound, recent));
+        let memory = DeviceMemory::new(cuda, sender, failure, sampler);
+        Self::with(parameters, memory, backend, options, instruments)
     }
 }
 
 /// The threads that sample the device and record bursts. Dropping the value ends them.
-pub(crate) struct Looks {
+pub(crate) struct DeviceSampler {
     _each_second: Watch,
     _when_asked: OnDemand,
 }
 
-impl Looks {
+impl DeviceSampler {
     /// Starts the threads. One sends a sample of the device once per second, with the error bound of the device's
     /// clock. The other records bursts on request or on schedule.
     fn start(cuda: &Cuda, notes: &Notes, bound: Bound, recent: Recent) -> Self {
@@ -220,13 +220,13 @@ impl Looks {
     }
 }
 
-fn make(control: &mut dyn Control, cuda: &mut Cuda) -> Result<Way, CommError> {
+fn make(control: &mut dyn Control, cuda: &mut Cuda) -> Result<TransportState, CommError> {
     let nodes = groups::ranks_per_node(cuda.ranks_per_node, control.world_size())?;
     cuda.ranks_per_node = nodes.filter(|_| cuda.transport == Transport::Nccl);
     cuda.device.bind().map_err(refused("choosing the GPU"))?;
     match cuda.transport {
-        Transport::Staged => Ok(Way::Staged(Default::default())),
-        Transport::Nccl => Groups::join(control, cuda).map(Way::Nccl),
+        Transport::Staged => Ok(TransportState::Staged(Default::default())),
+        Transport::Nccl => Groups::join(control, cuda).map(TransportState::Nccl),
     }
 }
 

@@ -10,7 +10,7 @@ use wire::ids::Step;
 
 use crate::communicator::Communicator;
 use crate::error::{CommError, ReduceError};
-use crate::memory::{Carrier, Memory, ReadTail};
+use crate::memory::{Backend, Memory, ReadTail};
 use crate::slots::COMM;
 use crate::worker::Launch;
 
@@ -25,7 +25,7 @@ impl Memory for Host {
     type Gradient<'a> = &'a [f32];
     type Bucket = Vec<f32>;
     type Ready = MonoNanos;
-    type Carrier = HostCarrier;
+    type Backend = HostBackend;
 
     fn now(&self) -> MonoNanos {
         clock::now()
@@ -115,17 +115,17 @@ impl Memory for Host {
 }
 
 /// The host backend: reduces one bucket after the other with a [`Communicator`].
-pub struct HostCarrier {
+pub struct HostBackend {
     comm: Box<dyn Communicator>,
 }
 
-impl HostCarrier {
+impl HostBackend {
     pub(crate) fn new(comm: Box<dyn Communicator>) -> Self {
         Self { comm }
     }
 }
 
-impl Carrier<Host> for HostCarrier {
+impl Backend<Host> for HostBackend {
     fn carry(
         &mut self,
         launch: Launch<Host>,

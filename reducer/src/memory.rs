@@ -2,7 +2,7 @@
 //! enqueues work.
 //!
 //! A [`Memory`] is the training thread's side. It writes gradients into buckets and waits for the reduced buckets. Its
-//! backend ([`Carrier`]) is the communication thread's side. It reduces buckets and measures when that happened. A
+//! backend ([`Backend`]) is the communication thread's side. It reduces buckets and measures when that happened. A
 //! bucket's floats pass between the two, together with the time at which they were ready.
 
 use std::ops::Range;
@@ -30,7 +30,7 @@ pub trait Memory: Sized + 'static {
     /// The time at which a bucket's last gradient was written.
     type Ready: Send + 'static;
     /// The backend, on the communication thread.
-    type Carrier: Carrier<Self>;
+    type Backend: Backend<Self>;
 
     /// Returns the time on the clock of the records.
     fn now(&self) -> MonoNanos;
@@ -96,7 +96,7 @@ pub trait Memory: Sized + 'static {
 
 /// A backend: reduces buckets on the communication thread.
 #[doc(hidden)]
-pub trait Carrier<M: Memory>: Send + 'static {
+pub trait Backend<M: Memory>: Send + 'static {
     /// Reduces a bucket over all ranks, or enqueues its reduction on the device.
     fn carry(
         &mut self,

@@ -10,8 +10,8 @@ use wire::ids::{Rank, Step};
 use crate::bucketing::{CapError, Caps};
 use crate::communicator::Communicator;
 use crate::error::ReduceError;
-use crate::host::{Host, HostCarrier};
-use crate::memory::{Carrier as _, Memory};
+use crate::host::{Host, HostBackend};
+use crate::memory::{Backend as _, Memory};
 use crate::model::{ParamId, Parameter, check_agreement, check_names};
 use crate::share::Share;
 use crate::slots::Slots;
@@ -69,14 +69,14 @@ pub struct Instruments {
 impl Instruments {
     /// Returns instruments that record through `agent`.
     #[must_use]
-    pub fn of(agent: &Agent) -> Self {
+    pub fn new(agent: &Agent) -> Self {
         Self { training: agent.recorder(), communication: agent.recorder(), notes: agent.notes() }
     }
 
     /// Returns instruments that record nothing.
     #[must_use]
     pub fn none() -> Self {
-        Self::of(&Agent::disabled())
+        Self::new(&Agent::disabled())
     }
 }
 
@@ -157,7 +157,7 @@ impl Reducer {
         options: Options,
         instruments: Instruments,
     ) -> Result<Self, ReduceError> {
-        Self::with(parameters, Host::default(), HostCarrier::new(comm), options, instruments)
+        Self::with(parameters, Host::default(), HostBackend::new(comm), options, instruments)
     }
 }
 
@@ -165,12 +165,12 @@ impl<M: Memory> Reducer<M> {
     pub(crate) fn with(
         parameters: Vec<Parameter>,
         mut memory: M,
-        mut carrier: M::Carrier,
+        mut backend: M::Backend,
         options: Options,
         instruments: Instruments,
     ) -> Result<Self, ReduceError> {
         let ids = check_names(&parameters)?;
-        let comm = carrier.control();
+        let comm = backend.control();
         check_agreement(&parameters, &format!("{options:?}"), comm)?;
         let (rank, world_size, count) = (comm.rank(), comm.world_size(), parameters.len());
         // The backward pass visits parameters in reverse order.
@@ -178,7 +178,7 @@ impl<M: Memory> Reducer<M> {
         let slots = lay_out(&declared, &parameters, options, &mut memory)?;
         instruments.notes.layout(slots.describe(0, &parameters));
         Ok(Self {
-            worker: Worker::start(carrier, instruments.communication, count)?,
+            worker: Worker::start(backend, instruments.communication, count)?,
             ids,
             options,
             rank,

@@ -3,7 +3,7 @@
 /// The fraction of a step's samples that this rank, or one of its micro-batches, processed.
 ///
 /// The result is the sum over ranks of share x gradient. If each gradient is the mean over the rank's own samples,
-/// `Share::of(mine, total)` gives the exact mean over all samples, even at the uneven end of an epoch. All shares of a
+/// `Share::new(mine, total)` gives the exact mean over all samples, even at the uneven end of an epoch. All shares of a
 /// step must sum to 1, which the reducer checks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share(f32);
@@ -24,7 +24,7 @@ impl Share {
     /// # Panics
     /// Panics if `total` is 0 or less than `mine`. No sampler that agrees with the other ranks passes such numbers.
     #[must_use]
-    pub fn of(mine: u64, total: u64) -> Self {
+    pub fn new(mine: u64, total: u64) -> Self {
         assert!(total > 0 && mine <= total, "{mine} of {total} samples is not a share");
         Self((mine as f64 / total as f64) as f32)
     }

@@ -9,7 +9,7 @@ use wire::ids::{Bucket, Rank};
 
 use crate::communicator::AbortHandle;
 use crate::error::{CommError, ReduceError};
-use crate::memory::{Carrier, Memory};
+use crate::memory::{Backend, Memory};
 
 /// A request of the training thread.
 enum Job<M: Memory> {
@@ -59,15 +59,15 @@ impl<M: Memory> Worker<M> {
     /// Starts the thread. `buckets` bounds both queues, because a step hands over each bucket once and collects all of
     /// them before the next step begins.
     pub(crate) fn start(
-        mut carrier: M::Carrier,
+        mut backend: M::Backend,
         recorder: Recorder,
         buckets: usize,
     ) -> Result<Self, ReduceError> {
         let (job_sender, jobs) = sync_channel(buckets + 1);
         let (answer_sender, answers) = sync_channel(buckets + 1);
-        let abort = carrier.control().abort_handle();
+        let abort = backend.control().abort_handle();
         let thread = std::thread::Builder::new().name("paceline-comm".into());
-        let mut duty = Duty { carrier, recorder, failure: None };
+        let mut duty = Duty { backend, recorder, failure: None };
         let thread = thread.spawn(move || duty.run(&jobs, &answer_sender)).map_err(|error| {
             CommError::System { doing: "starting the communication thread".into(), reason: error.to_string() }
         })?;
@@ -158,7 +158,7 @@ impl<M: Memory> Drop for Worker<M> {
 
 /// The state of the communication thread.
 struct Duty<M: Memory> {
-    carrier: M::Carrier,
+    backend: M::Backend,
     recorder: Recorder,
     /// The first error, with which every later request is answered.
     failure: Option<CommError>,
@@ -179,7 +179,7 @@ impl<M: Memory> Duty<M> {
                 break;
             }
         }
-        self.carrier.close(self.failure.is_none(), &mut self.recorder);
+        self.backend.close(self.failure.is_none(), &mut self.recorder);
     }
 
     /// Waits for the next request and meanwhile lets the backend check on enqueued work. Returns `None` if there will
@@ -188,7 +188,7 @@ impl<M: Memory> Duty<M> {
         loop {
             let again = match self.failure {
                 Some(_) => None,
-                None => self.carrier.tend(&mut self.recorder).unwrap_or_else(|error| {
+                None => self.backend.tend(&mut self.recorder).unwrap_or_else(|error| {
                     self.failure = Some(error);
                     None
                 }),
@@ -206,12 +206,12 @@ impl<M: Memory> Duty<M> {
         match job {
             Job::Reduce(launch) => {
                 let bucket = launch.bucket;
-                let (floats, ready) = self.carrier.carry(launch, &mut self.recorder)?;
+                let (floats, ready) = self.backend.carry(launch, &mut self.recorder)?;
                 Ok(Answer::Reduced((bucket, floats, ready)))
             }
-            Job::AllGather(bytes) => self.carrier.control().all_gather(&bytes).map(Answer::AllGathered),
+            Job::AllGather(bytes) => self.backend.control().all_gather(&bytes).map(Answer::AllGathered),
             Job::Broadcast(root, mut bytes) => {
-                self.carrier.control().broadcast(root, &mut bytes).map(|()| Answer::Broadcast(bytes))
+                self.backend.control().broadcast(root, &mut bytes).map(|()| Answer::Broadcast(bytes))
             }
         }
     }

@@ -141,7 +141,7 @@ struct RunArguments {
     PACELINE_OVERHEAD_BUDGET: what observing may cost per rank, in percent of a processor [default: 1]. Above it, one \
     step in 2, 4, ... 64 is observed, the same step on every rank.\n\
     PACELINE_BURST_EVERY: interval of automatic bursts, in seconds (60) or steps (500 steps) [default: no bursts].\n\
-    PACELINE_CUDA_DOOR_SECONDS: how long a process must use CUDA without NCCL before its device is sampled, in seconds \
+    PACELINE_CUDA_HOOK_SECONDS: how long a process must use CUDA without NCCL before its device is sampled, in seconds \
     [default: 10].\n\n\
     Example: paceline attach -- torchrun --nproc-per-node 8 train.py"
 )]

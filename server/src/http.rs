@@ -38,7 +38,7 @@ use crate::vitals::Vitals;
 use guard::Guard;
 
 /// The largest body of a request other than a batch, in bytes.
-const MOST_BODY_BYTES: usize = 64 << 10;
+const MAX_BODY_BYTES: usize = 64 << 10;
 /// The time limit for answering a request. It does not apply to the live stream.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// The content security policy: the dashboard may load scripts and styles from this server only, and connect to this
@@ -104,7 +104,7 @@ pub fn router(app: App) -> Router {
         async move { axum::Json((*document).clone()) }
     });
     let requests = api_routes
-        .layer(DefaultBodyLimit::max(MOST_BODY_BYTES))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .merge(ingest_routes)
         .route("/api/v1/openapi.json", openapi)
         .route("/parts/runs/{run}/devices", get(devices::part))

@@ -32,7 +32,7 @@ use ranks::RankGauge;
 
 /// The largest number of ranks of a run with series for all ranks. Larger runs have series for their worst ranks only
 /// (docs/metrics.md).
-const MOST_RANKS_IN_FULL: usize = 512;
+const MAX_RANKS_IN_FULL: usize = 512;
 /// The number of worst ranks that have series.
 const WORST_RANKS: usize = 64;
 
@@ -331,7 +331,7 @@ impl Metrics {
             self.step_seconds.with_label_values(&[id]).observe(seconds(step.step_nanos()));
             let bytes: u64 = step.collectives.iter().map(|collective| collective.bytes).sum();
             self.bucket_bytes.with_label_values(&[id]).inc_by(bytes as f64);
-            if step.ranks.len() <= MOST_RANKS_IN_FULL {
+            if step.ranks.len() <= MAX_RANKS_IN_FULL {
                 self.observe_ranks(id, step);
             }
             for collective in &step.collectives {
@@ -346,7 +346,7 @@ impl Metrics {
 
     fn admits(&self, run: &Run) -> bool {
         let ranks = run.world_size() as usize;
-        self.lifetimes.admits(run.id(), if ranks <= MOST_RANKS_IN_FULL { ranks } else { WORST_RANKS })
+        self.lifetimes.admits(run.id(), if ranks <= MAX_RANKS_IN_FULL { ranks } else { WORST_RANKS })
     }
 
     fn observe_ranks(&self, id: &str, step: &StepAnalysis) {
@@ -460,14 +460,14 @@ impl Metrics {
                 .present()
                 .filter_map(|(rank, analysis)| Some((rank, analysis.lateness_nanos? / 1e9)))
                 .collect();
-            if late.len() > MOST_RANKS_IN_FULL {
+            if late.len() > MAX_RANKS_IN_FULL {
                 late.sort_by(|a, b| b.1.total_cmp(&a.1));
                 late.truncate(WORST_RANKS);
             }
             self.lateness.set(id, late);
         }
-        let in_full = ranks as usize <= MOST_RANKS_IN_FULL;
-        let most = if in_full { MOST_RANKS_IN_FULL } else { WORST_RANKS };
+        let in_full = ranks as usize <= MAX_RANKS_IN_FULL;
+        let most = if in_full { MAX_RANKS_IN_FULL } else { WORST_RANKS };
         let reporting = run.reporting(now).filter(|&(_, reports)| in_full || !reports);
         let reporting = reporting.map(|(rank, reports)| (rank, f64::from(u8::from(reports))));
         self.rank_reporting.set(id, reporting.take(most));

@@ -210,7 +210,7 @@ async fn replay_all(layout: &Layout, clock: ServerClock) -> anyhow::Result<(Coll
 
 fn replay_one(layout: &Layout, id: &RunId, clock: ServerClock) -> Option<Result<Replayed, String>> {
     recovery::cut_and_say(layout, id);
-    let of = |run| catch_unwind(AssertUnwindSafe(|| Replayed::of(run, clock.now())));
+    let of = |run| catch_unwind(AssertUnwindSafe(|| Replayed::new(run, clock.now())));
     let run = replay::guarded_run(layout, id)?;
     Some(run.and_then(|run| of(run).map_err(|_| "its summary fails: this is a defect of Paceline".into())))
 }

@@ -3,13 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-use wire::burst::{Activity, GAP_NANOS, KernelTime, MOST_KERNELS};
+use wire::burst::{Activity, GAP_NANOS, KernelTime, MAX_KERNELS};
 use wire::event::SpanKind;
 
 use crate::intervals::{Interval, Intervals};
 
 /// The largest length of a kernel name; longer ones are cut. Template names can have several kilobytes.
-const MOST_NAME_BYTES: usize = 512;
+const MAX_NAME_BYTES: usize = 512;
 /// Parts of the names of NCCL's kernels, mangled or not: since 2.18, in the symmetric memory of 2.27, and before 2.18.
 const COLLECTIVES: [&str; 3] = ["ncclDevKernel", "ncclSymk", "ncclKernel"];
 
@@ -88,11 +88,11 @@ fn kernels(work: &[Work<'_>]) -> Vec<KernelTime> {
     times.sort_unstable_by_key(|&((name, phase), (_, total, _))| {
         (Reverse(total), name, phase.map(|phase| phase as u8))
     });
-    times.truncate(MOST_KERNELS);
+    times.truncate(MAX_KERNELS);
     let kernel =
         |((name, phase), (calls, total_nanos, longest_nanos)): ((&str, Option<SpanKind>), _)| KernelTime {
             phase,
-            name: name[..name.floor_char_boundary(MOST_NAME_BYTES)].to_owned(),
+            name: name[..name.floor_char_boundary(MAX_NAME_BYTES)].to_owned(),
             calls,
             total_nanos,
             longest_nanos,
@@ -187,6 +187,6 @@ mod tests {
         let work: Vec<Work<'_>> =
             names.iter().zip(1..).map(|(name, length)| kernel(name, 0, length)).collect();
         let kernels = activity(&work, &[], 0).kernels;
-        assert_eq!((kernels.len(), kernels[0].total_nanos, kernels[0].name.len()), (MOST_KERNELS, 40, 512));
+        assert_eq!((kernels.len(), kernels[0].total_nanos, kernels[0].name.len()), (MAX_KERNELS, 40, 512));
     }
 }

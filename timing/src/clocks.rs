@@ -12,7 +12,7 @@ use wire::clock::{MonoNanos, Probe, ServerNanos};
 /// The number of stretches of which one probe each is used, so that a line over hours needs few probes.
 const STRETCHES: usize = 32;
 /// The largest drift between two clocks: 200 parts per million. Real oscillators stay within it.
-const MOST_DRIFT: f64 = 200e-6;
+const MAX_DRIFT: f64 = 200e-6;
 /// The time before and after the newest probe for which the bound holds. Steps are aligned when they close, so they lie
 /// within it.
 const USED_WITHIN_NANOS: f64 = 2e9;
@@ -139,7 +139,7 @@ struct Line {
 /// exactly if s (t_j - t_i) <= high_j - low_i for all pairs, which bounds s. No t is positive, so both ends grow with
 /// s.
 fn feasible(windows: &[Window]) -> Option<Line> {
-    let (mut slowest, mut fastest) = (-MOST_DRIFT, MOST_DRIFT);
+    let (mut slowest, mut fastest) = (-MAX_DRIFT, MAX_DRIFT);
     for (index, early) in windows.iter().enumerate() {
         for late in windows[index + 1..].iter().filter(|late| late.at > early.at) {
             fastest = fastest.min((late.high - early.low) / (late.at - early.at));

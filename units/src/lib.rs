@@ -93,6 +93,13 @@ pub fn count(value: u64) -> String {
     out
 }
 
+/// Formats a number of ranks: `1 rank`, `1,024 ranks`.
+#[must_use]
+pub fn ranks(number: u32) -> String {
+    let noun = if number == 1 { "rank" } else { "ranks" };
+    format!("{} {noun}", count(number.into()))
+}
+
 /// Formats a ratio as a percentage: `18.2 %`.
 #[must_use]
 pub fn percent(ratio: f64) -> String {
@@ -182,6 +189,7 @@ mod tests {
 
     #[test]
     fn counts_ratios_and_rates() {
+        assert_eq!([0, 1, 1_024].map(ranks), ["0 ranks", "1 rank", "1,024 ranks"]);
         assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!(
             [0.182, 0.0001, 1.0, -0.034, 0.0].map(percent),

@@ -22,7 +22,9 @@ mod table;
 
 use std::collections::BTreeMap;
 
-use crate::batch::{Batch, Bye, Drop, DropReason, Hello, Instrumentation, Layout, LayoutBucket, MAX_RANKS, Note};
+use crate::batch::{
+    Batch, Bye, Drop, DropReason, Hello, Instrumentation, Layout, LayoutBucket, MAX_RANKS, Note,
+};
 #[cfg(feature = "compress")]
 use crate::batch::{MAX_PLAIN_BYTES, MAX_WIRE_BYTES, WIRE_VERSION};
 use crate::burst::{Activity, Burst, BurstOutcome, KernelTime, MAX_KERNELS};
@@ -218,10 +220,7 @@ fn decompress(payload: &[u8], plain_len: usize) -> Result<Vec<u8>, DecodeError> 
     // The decompressor gets room for exactly the length in the frame. This is the guard against decompression bombs.
     let plain = zstd::bulk::decompress(payload, plain_len).map_err(|error| failed(error.to_string()))?;
     if plain.len() != plain_len {
-        return Err(failed(format!(
-            "the frame states {plain_len} bytes, the payload has {}",
-            plain.len()
-        )));
+        return Err(failed(format!("the frame states {plain_len} bytes, the payload has {}", plain.len())));
     }
     Ok(plain)
 }
@@ -463,8 +462,8 @@ fn read_activity(input: &mut Reader<'_>) -> Result<Activity, DecodeError> {
 
 fn read_instrumentation(input: &mut Reader<'_>) -> Result<Instrumentation, DecodeError> {
     let found = input.text("instrumentation")?;
-    let all = Instrumentation::ALL.into_iter();
-    all.into_iter()
+    Instrumentation::ALL
+        .into_iter()
         .find(|instrumentation| instrumentation.name() == found)
         .ok_or(DecodeError::Unknown { what: "instrumentation", found })
 }

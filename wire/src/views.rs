@@ -108,7 +108,7 @@ pub struct RunSummary {
     pub steps: u64,
     /// The newest completed step.
     pub last_step: Option<u64>,
-    /// The mean time from one step to the next, in nanoseconds ([`Report::period_ns`]).
+    /// The mean time from one step to the next, in nanoseconds ([`Report::period_nanos`]).
     pub step_time_nanos: Option<u64>,
     /// Samples (or tokens) per second over all ranks, over the recent steps.
     pub throughput: Option<f64>,
@@ -173,42 +173,42 @@ pub struct BaselineRun {
     pub throughput: f64,
 }
 
-/// The step ledger of one rank, summed over the observed steps. The parts sum to `step_ns` exactly.
+/// The step ledger of one rank, summed over the observed steps. The parts sum to `step_nanos` exactly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[allow(missing_docs, reason = "each field is the part of the same name in docs/metrics.md, in nanoseconds")]
 pub struct RankLedger {
     pub rank: Rank,
-    pub input_ns: u64,
-    pub h2d_ns: u64,
-    pub forward_ns: u64,
-    pub backward_ns: u64,
-    pub exposed_wait_ns: u64,
-    pub exposed_transfer_ns: u64,
-    pub optimizer_ns: u64,
-    pub other_ns: u64,
-    pub step_ns: u64,
+    pub input_nanos: u64,
+    pub h2d_nanos: u64,
+    pub forward_nanos: u64,
+    pub backward_nanos: u64,
+    pub exposed_wait_nanos: u64,
+    pub exposed_transfer_nanos: u64,
+    pub optimizer_nanos: u64,
+    pub other_nanos: u64,
+    pub step_nanos: u64,
 }
 
 impl RankLedger {
     /// Returns the rank's local work: its steps less exposed communication, in nanoseconds.
     #[must_use]
-    pub fn own_ns(&self) -> u64 {
-        self.step_ns - self.exposed_wait_ns - self.exposed_transfer_ns
+    pub fn own_nanos(&self) -> u64 {
+        self.step_nanos - self.exposed_wait_nanos - self.exposed_transfer_nanos
     }
 
     /// Returns the parts in the order of [`crate::live::Part::ALL`].
     #[must_use]
     pub fn parts(&self) -> [u64; 8] {
         [
-            self.input_ns,
-            self.h2d_ns,
-            self.forward_ns,
-            self.backward_ns,
-            self.exposed_wait_ns,
-            self.exposed_transfer_ns,
-            self.optimizer_ns,
-            self.other_ns,
+            self.input_nanos,
+            self.h2d_nanos,
+            self.forward_nanos,
+            self.backward_nanos,
+            self.exposed_wait_nanos,
+            self.exposed_transfer_nanos,
+            self.optimizer_nanos,
+            self.other_nanos,
         ]
     }
 }
@@ -363,9 +363,9 @@ pub struct ChangePoint {
     /// clocks.
     pub unix_millis: Option<u64>,
     /// The median of the culprit's local work before the first step, in nanoseconds.
-    pub before_ns: f64,
+    pub before_nanos: f64,
     /// The median of the culprit's local work from the first step on, in nanoseconds.
-    pub after_ns: f64,
+    pub after_nanos: f64,
     /// True if the two sides differ by more than their scatter explains (p < 0.001).
     pub verified: bool,
 }
@@ -382,8 +382,8 @@ pub struct Verdict {
     pub state: VerdictState,
     /// The saving from fixing the culprit in a step that has the fault, in nanoseconds: the mean without the lowest and
     /// the highest tenth.
-    pub cost_ns_per_step: u64,
-    /// The saving as a share of the period of such a step ([`Report::period_ns`] over these steps), 0 to 1.
+    pub cost_nanos_per_step: u64,
+    /// The saving as a share of the period of such a step ([`Report::period_nanos`] over these steps), 0 to 1.
     pub cost_share: f64,
     /// The number of observed steps that have the fault.
     pub affected_steps: u64,
@@ -411,8 +411,8 @@ pub struct Verdict {
 impl Verdict {
     /// Returns the cost of the fault in the observed steps, in nanoseconds.
     #[must_use]
-    pub fn lost_ns(&self) -> u64 {
-        self.cost_ns_per_step * self.affected_steps
+    pub fn lost_nanos(&self) -> u64 {
+        self.cost_nanos_per_step * self.affected_steps
     }
 }
 
@@ -423,7 +423,7 @@ pub struct RankClock {
     /// The rank.
     pub rank: Rank,
     /// The error bound of the rank's aligned times, in nanoseconds; null before the first probe.
-    pub bound_ns: Option<u64>,
+    pub bound_nanos: Option<u64>,
     /// The drift of the rank's clock against the server's, in parts per billion.
     pub drift_ppb: f64,
 }
@@ -491,12 +491,12 @@ pub struct Report {
     /// The first and the last observed step.
     pub step_range: Option<(u64, u64)>,
     /// The step time T over the observed steps, in nanoseconds.
-    pub step_time_ns: Option<Spread>,
+    pub step_time_nanos: Option<Spread>,
     /// The local step time over the observed steps, in nanoseconds: the median over ranks in each step.
-    pub local_step_time_ns: Option<Spread>,
+    pub local_step_time_nanos: Option<Spread>,
     /// The mean time from one step to the next, in nanoseconds. Shares of a step are shares of this period. It is
-    /// shorter than the mean of `step_time_ns` if ranks begin a step at different times, because steps then overlap.
-    pub period_ns: Option<f64>,
+    /// shorter than the mean of `step_time_nanos` if ranks begin a step at different times, because steps then overlap.
+    pub period_nanos: Option<f64>,
     /// Samples per second over all ranks.
     pub throughput: Option<f64>,
     /// The number of samples of one rank in one step, as the job states it: the median over steps of the mean over
@@ -509,7 +509,7 @@ pub struct Report {
     /// The communication fraction: communication / (compute + communication), summed over ranks and steps.
     pub communication_fraction: Option<f64>,
     /// The median tail, in nanoseconds: from the end of the last backward compute to the end of the last bucket.
-    pub tail_ns: Option<f64>,
+    pub tail_nanos: Option<f64>,
     /// Both kinds of scaling efficiency.
     pub scaling_efficiency: ScalingEfficiency,
     /// The baseline of measured efficiency.
@@ -552,7 +552,7 @@ impl Report {
     /// Returns how long these parts of the ledger take in one step, as the mean over ranks, in nanoseconds; `None`
     /// without observed steps.
     #[must_use]
-    pub fn mean_ns(&self, parts: &[Part]) -> Option<f64> {
+    pub fn mean_nanos(&self, parts: &[Part]) -> Option<f64> {
         let of_rank = |rank: &RankLedger| parts.iter().map(|&part| rank.parts()[part as usize]).sum::<u64>();
         let count = self.steps * self.ledger.len() as u64;
         (count > 0).then(|| self.ledger.iter().map(of_rank).sum::<u64>() as f64 / count as f64)

@@ -13,7 +13,7 @@ pub(super) const PHASES: usize = Phase::ALL.len();
 /// Local work by [`Phase`], in nanoseconds.
 pub(super) type Durations = [f64; PHASES];
 /// The share of the step beyond which a clock's error bound makes it unusable for placing ranks.
-const MOST_BOUND_SHARE: f64 = 0.025;
+const MAX_BOUND_SHARE: f64 = 0.025;
 
 /// One rank; times in nanoseconds.
 pub(super) struct RankGraph {
@@ -50,7 +50,7 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    pub(super) fn of(records: &StepRecords, fits: &[Option<ClockFit>], joined: &Joined<'_>) -> Option<Self> {
+    pub(super) fn new(records: &StepRecords, fits: &[Option<ClockFit>], joined: &Joined<'_>) -> Option<Self> {
         let steps: Vec<&RankStep> = records.ranks.iter().map(Option::as_ref).collect::<Option<_>>()?;
         if steps.iter().any(|step| step.record.shadow) {
             return None;
@@ -59,9 +59,9 @@ impl Graph {
             return None;
         }
         let (collectives, comms) = collectives(joined);
-        let placed = Placed::of(&steps, fits);
+        let placed = Placed::new(&steps, fits);
         let transfers = transfers(joined, &placed);
-        let works: Vec<Work> = steps.iter().map(|step| Work::of(step)).collect();
+        let works: Vec<Work> = steps.iter().map(|step| Work::new(step)).collect();
         let own =
             |rank: usize| joined.collectives.iter().map(move |collective| collective.members[rank].record);
         let rank = |(rank, transfer): (usize, Vec<f64>)| {
@@ -167,7 +167,7 @@ impl Graph {
             self.line(rank, &scale, None)
         };
         let lines: Vec<Line> = (0..self.ranks.len()).map(line).collect();
-        self.simulate(&super::Horizon::of(&lines).maxima(), None)
+        self.simulate(&super::Horizon::new(&lines).maxima(), None)
     }
 }
 
@@ -203,9 +203,9 @@ pub(super) struct Placed {
 }
 
 impl Placed {
-    pub(super) fn of(steps: &[&RankStep], fits: &[Option<ClockFit>]) -> Self {
+    pub(super) fn new(steps: &[&RankStep], fits: &[Option<ClockFit>]) -> Self {
         let longest = steps.iter().map(|step| step.record.end - step.record.begin).max().unwrap_or(0);
-        let Some(offsets) = offsets(steps, fits, longest as f64 * MOST_BOUND_SHARE) else {
+        let Some(offsets) = offsets(steps, fits, longest as f64 * MAX_BOUND_SHARE) else {
             return Self { offsets: None, begins: vec![0.0; steps.len()], measured: longest as f64 };
         };
         let placed = |time: fn(&RankStep) -> i64| {
@@ -283,7 +283,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn of(step: &RankStep) -> Self {
+    pub(super) fn new(step: &RankStep) -> Self {
         let (from, to) = (step.record.begin.0, step.record.end.0);
         let mut spans: Vec<_> = step.spans.iter().map(|span| (span.begin.0, span.end.0, span.kind)).collect();
         spans.sort_unstable_by_key(|&(begin, end, _)| (begin, end));

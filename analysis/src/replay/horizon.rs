@@ -18,7 +18,7 @@ struct Furthest {
 }
 
 impl Horizon {
-    pub(super) fn of(lines: &[Line]) -> Self {
+    pub(super) fn new(lines: &[Line]) -> Self {
         let none = Furthest { rank: usize::MAX, first: f64::NEG_INFINITY, second: f64::NEG_INFINITY };
         let mut furthest = vec![none; lines.first().map_or(0, |line| line.0.len())];
         for (rank, line) in lines.iter().enumerate() {

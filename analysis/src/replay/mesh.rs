@@ -27,7 +27,7 @@ use timing::clocks::ClockFit;
 const IDLE_NANOS: i64 = 200_000;
 /// The largest number of parts that are replayed in a step, over all what-ifs. One part takes 15 to 20 ns, so this is
 /// about 10 ms: 64 ranks with a hundred collectives each.
-const MOST_PARTS: usize = 600_000;
+const MAX_PARTS: usize = 600_000;
 
 /// One rank's part of a collective; times in nanoseconds.
 struct Part {
@@ -84,27 +84,27 @@ struct Played {
 impl Mesh {
     /// Builds the mesh of a step. Returns `None` if a rank or a record is missing, the step was not observed, clocks
     /// are not aligned, or there are too many ranks and collectives.
-    pub(super) fn of(records: &StepRecords, fits: &[Option<ClockFit>], joined: &Joined<'_>) -> Option<Self> {
+    pub(super) fn new(records: &StepRecords, fits: &[Option<ClockFit>], joined: &Joined<'_>) -> Option<Self> {
         let steps: Vec<&RankStep> = records.ranks.iter().map(Option::as_ref).collect::<Option<_>>()?;
         let parts: usize = joined.collectives.iter().map(|collective| collective.members.len()).sum();
         let is_observed = steps.iter().all(|step| !step.record.shadow);
         let of_all = joined.collectives.iter().filter(|one| one.members.len() == steps.len()).count();
-        if !is_observed || parts * (steps.len() + of_all + PHASES + 3) > MOST_PARTS {
+        if !is_observed || parts * (steps.len() + of_all + PHASES + 3) > MAX_PARTS {
             return None;
         }
-        let placed = Placed::of(&steps, fits);
+        let placed = Placed::new(&steps, fits);
         let offsets = placed.offsets.as_ref()?;
         let mut ordered: Vec<(&Collective<'_>, i64)> =
             joined.collectives.iter().map(|one| Some((one, one.latest?.1.0))).collect::<Option<_>>()?;
         // Everything that a collective waits for has started on all its ranks before.
         ordered.sort_by_key(|&(_, last_start)| last_start);
-        let mut timelines: Vec<Timeline<'_>> = steps.iter().map(|step| Timeline::of(step)).collect();
+        let mut timelines: Vec<Timeline<'_>> = steps.iter().map(|step| Timeline::new(step)).collect();
         let joints =
-            ordered.iter().map(|(collective, _)| Joint::of(collective, offsets, &mut timelines)).collect();
+            ordered.iter().map(|(collective, _)| Joint::new(collective, offsets, &mut timelines)).collect();
         let rank = |(timeline, begin): (&Timeline<'_>, &f64)| timeline.end(*begin);
         let ranks: Vec<Rank> = timelines.iter().zip(&placed.begins).map(rank).collect();
         let works = ranks.iter().map(|rank| rank.total.iter().sum()).collect();
-        let places = Places::of(timelines.into_iter().map(|timeline| timeline.places).collect(), works);
+        let places = Places::new(timelines.into_iter().map(|timeline| timeline.places).collect(), works);
         let totals = std::array::from_fn(|phase| ranks.iter().map(|rank| rank.total[phase]).sum());
         Some(Self { ranks, joints, totals, places, measured: placed.measured })
     }
@@ -203,7 +203,7 @@ impl Mesh {
         for (at, joint) in self.joints.iter().enumerate() {
             let ready = |part: &Part| {
                 let own = &played[part.rank];
-                own.begin + own.pace.of(&part.work) + held_up[part.rank]
+                own.begin + own.pace.nanos(&part.work) + held_up[part.rank]
             };
             let start = |part: &Part| {
                 ready(part).max(done[part.rank][part.comm])
@@ -217,15 +217,15 @@ impl Mesh {
                 if let Some(work) = &part.held_at {
                     let Played { begin, pace, .. } = &played[part.rank];
                     let held_up = &mut held_up[part.rank];
-                    *held_up = held_up.max(end - begin - pace.of(work));
+                    *held_up = held_up.max(end - begin - pace.nanos(work));
                 }
             }
         }
         let end = |(rank, own): (usize, &Rank)| {
             let Played { pace, begin, .. } = &played[rank];
-            let alone = begin + pace.of(&own.total) + held_up[rank];
+            let alone = begin + pace.nanos(&own.total) + held_up[rank];
             let reduced = done[rank].iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            alone.max(reduced + pace.of(&own.total) - pace.of(&own.before))
+            alone.max(reduced + pace.nanos(&own.total) - pace.nanos(&own.before))
         };
         let ends = self.ranks.iter().enumerate().map(end).fold(f64::NEG_INFINITY, f64::max);
         ends - played.iter().map(|played| played.begin).fold(f64::NEG_INFINITY, f64::max)
@@ -239,11 +239,11 @@ impl Played {
 }
 
 impl Joint {
-    fn of(collective: &Collective<'_>, offsets: &[i64], timelines: &mut [Timeline<'_>]) -> Self {
+    fn new(collective: &Collective<'_>, offsets: &[i64], timelines: &mut [Timeline<'_>]) -> Self {
         let last = collective.members.iter().map(|member| member.record.start.0 + offsets[member.rank]).max();
-        let group = Group::of(collective.members.iter().map(|member| member.rank));
+        let group = Group::from_ranks(collective.members.iter().map(|member| member.rank));
         let first_rank = collective.members[0].rank;
-        let is_message = Function::of(collective.seq) == Function::SendReceive;
+        let is_message = Function::from_seq(collective.seq) == Function::SendReceive;
         let part = |member: &Member<'_>| {
             let with_earlier = is_message.then_some(member.rank > first_rank);
             let end = member.record.end.0 + offsets[member.rank];
@@ -279,10 +279,10 @@ struct Timeline<'a> {
 }
 
 impl<'a> Timeline<'a> {
-    fn of(step: &'a RankStep) -> Self {
+    fn new(step: &'a RankStep) -> Self {
         Self {
             step,
-            work: Work::of(step),
+            work: Work::new(step),
             free: Vec::new(),
             counts: BTreeMap::new(),
             places: BTreeMap::new(),

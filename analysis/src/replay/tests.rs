@@ -23,7 +23,7 @@ const USUAL: Does = Does { input: 10, forward: 30, backward: 60, optimizer: 5 };
 const TRANSFER: i64 = 20;
 
 fn replayed(records: &StepRecords, fits: &[Option<ClockFit>]) -> Option<Replay> {
-    replay(records, fits, &Joined::of(records, fits))
+    replay(records, fits, &Joined::new(records, fits))
 }
 
 /// Builds a step in which all ranks begin at 0 and a collective takes [`TRANSFER`] plus the rank's entry in `late`.

@@ -23,7 +23,7 @@ struct Usual {
 
 impl Profile {
     /// Computes medians over the steps that have the same bucket layout as the newest step.
-    pub(super) fn of(replays: &[&Replay]) -> Option<Self> {
+    pub(super) fn new(replays: &[&Replay]) -> Option<Self> {
         let newest = replays.last().filter(|replay| !replay.collectives.is_empty())?;
         let bytes = |replay: &Replay| replay.collectives.iter().map(|c| c.bytes).collect::<Vec<_>>();
         let layout = bytes(newest);

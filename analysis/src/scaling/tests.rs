@@ -34,7 +34,7 @@ fn replay() -> Replay {
 
 fn model() -> Model {
     Model {
-        profile: Profile::of(&[&replay()]).unwrap(),
+        profile: Profile::new(&[&replay()]).unwrap(),
         comm: AlphaBeta {
             alpha_seconds: 1e-3,
             beta_seconds_per_byte: 1e-3 / f64::from(1 << 20),
@@ -55,7 +55,7 @@ fn close(found: f64, expected: f64) {
 #[test]
 fn the_model_reproduces_the_measured_step() {
     let model = model();
-    close(model.predict(4).step_ns, 115.0 * MS);
+    close(model.predict(4).step_nanos, 115.0 * MS);
     assert!(model.error().abs() < 1e-9);
     close(model.predict(4).efficiency, 110.0 / 115.0);
 }
@@ -66,8 +66,8 @@ fn more_ranks_add_ring_latency_ring_volume_and_unevenness() {
     // On 64 ranks, alpha is 63/3 ms = 21 ms and beta (63/64) / (3/4) = 1.3125 ms per MiB. The last bucket is ready at
     // 100 and takes 23.625 ms. The first one is ready at 60 and takes 26.25 ms, which delays nothing.
     let grown = expected_maximum(64) / expected_maximum(4);
-    close(model.predict(64).step_ns, (133.625 + 2.0 * grown) * MS);
-    close(model.predict(1).step_ns, 110.0 * MS);
+    close(model.predict(64).step_nanos, (133.625 + 2.0 * grown) * MS);
+    close(model.predict(1).step_nanos, 110.0 * MS);
     let predicted = model.predict(1_024);
     assert!(predicted.efficiency_low < predicted.efficiency, "{predicted:?}");
     assert!(predicted.efficiency < predicted.efficiency_high, "{predicted:?}");
@@ -85,11 +85,11 @@ fn smaller_caps_trade_latency_for_an_earlier_last_bucket() {
     let caps = model.caps();
     let of = |mib: u64| caps.iter().find(|cap| cap.cap_bytes == mib << 20).unwrap();
     // One bucket of 6 MiB: ready at 100, takes 7 ms.
-    close(of(8).exposed_ns, 7.0 * MS);
+    close(of(8).exposed_nanos, 7.0 * MS);
     // Six buckets of 1 MiB: the last one is ready at 100 and takes 2 ms.
-    close(of(1).exposed_ns, 2.0 * MS);
+    close(of(1).exposed_nanos, 2.0 * MS);
     // 48 buckets of 128 KiB: each takes 1.125 ms, but they become ready every 0.83 to 2.5 ms.
-    assert!(caps[0].exposed_ns < 2.0 * MS, "{caps:?}");
+    assert!(caps[0].exposed_nanos < 2.0 * MS, "{caps:?}");
     assert!(caps.last().unwrap().cap_bytes == 8 << 20, "larger caps change nothing: {caps:?}");
     let advice = model.advice(&caps);
     assert!(advice.is_some_and(|advice| advice.contains("shorten the step")), "{caps:?}");

@@ -20,7 +20,7 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    pub(super) fn of(step: &StepAnalysis) -> Option<Self> {
+    pub(super) fn new(step: &StepAnalysis) -> Option<Self> {
         match trusted(step) {
             Some(replay) => Self::by_replay(replay),
             None => Self::by_own_work(step),

@@ -67,16 +67,21 @@ pub(super) fn onset(
 }
 
 /// Converts a change in `steps` to the form that reports use.
-pub(super) fn dated(steps: &[&StepAnalysis], change: Change, before_ns: f64, after_ns: f64) -> ChangePoint {
+pub(super) fn dated(
+    steps: &[&StepAnalysis],
+    change: Change,
+    before_nanos: f64,
+    after_nanos: f64,
+) -> ChangePoint {
     let end = |step: &StepAnalysis| step.window.map(|(_, end)| end.0.max(0).unsigned_abs() / 1_000_000);
     ChangePoint {
         step: steps[change.at].step.0,
         earliest: steps[change.earliest].step.0,
         latest: steps[change.latest].step.0,
         unix_millis: end(steps[change.at]),
-        before_ns,
-        after_ns,
-        verified: change.verified && after_ns > before_ns,
+        before_nanos,
+        after_nanos,
+        verified: change.verified && after_nanos > before_nanos,
     }
 }
 

@@ -27,7 +27,7 @@ struct Levels {
 impl Levels {
     /// Splits the savings where the variance between the sides is largest (Otsu 1979). If the lower side has the fault
     /// too, the fault is always present, and the level without it is 0.
-    fn of(savings: &[f64], usual_step: f64) -> Option<Self> {
+    fn new(savings: &[f64], usual_step: f64) -> Option<Self> {
         // A rank that is ahead because another rank is far behind is as healthy as one that saves nothing.
         let not_ahead: Vec<f64> = savings.iter().map(|saving| saving.max(0.0)).collect();
         let mut sorted = smoothed(&not_ahead);
@@ -53,7 +53,7 @@ impl Levels {
 /// Finds the episodes of a fault as ranges of indices, ascending and disjoint. `savings` is what fixing the fault would
 /// save in each step and `usual_step` the usual length of a step, both in nanoseconds.
 pub(super) fn episodes(savings: &[f64], usual_step: f64) -> Vec<Range<usize>> {
-    let Some(levels) = Levels::of(savings, usual_step) else { return Vec::new() };
+    let Some(levels) = Levels::new(savings, usual_step) else { return Vec::new() };
     let evidence: Vec<f64> = savings.iter().map(|&saving| levels.evidence(saving)).collect();
     let mut has_fault = likeliest(&evidence);
     let with_fault = savings.iter().zip(&has_fault).filter(|(_, has)| **has).map(|(&saving, _)| saving);

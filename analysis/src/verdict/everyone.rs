@@ -15,7 +15,7 @@ use crate::stats;
 use crate::step::StepAnalysis;
 
 /// The share of the step from which a cost of all ranks is worth a verdict.
-const LEAST_SHARE: f64 = 0.05;
+const MIN_SHARE: f64 = 0.05;
 /// The share of exposed transfer that must come after the last compute for bucket sizes to be the cause. The last
 /// bucket becomes ready only when backward ends, so its size determines the tail.
 const TAIL_SHARE: f64 = 0.7;
@@ -50,11 +50,11 @@ fn against_all(
     let period =
         stats::mean(steps.iter().map(|step| step.period_nanos() as f64)).filter(|&mean| mean > 0.0)?;
     let share = cost.max(0.0) / period;
-    (share >= LEAST_SHARE).then(|| Verdict {
+    (share >= MIN_SHARE).then(|| Verdict {
         culprit: Some(Culprit::All),
         cause,
         state: VerdictState::Active,
-        cost_ns_per_step: cost as u64,
+        cost_nanos_per_step: cost as u64,
         cost_share: share,
         affected_steps: steps.len() as u64,
         device_hours_per_day: hours_per_day(share, VerdictState::Active, steps[0].ranks.len()),
@@ -181,14 +181,14 @@ fn drift(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Option<Verdict> {
     };
     let series: Vec<f64> = steps.iter().map(|step| compute(step)).collect();
     let onset = rise(steps, &series)?;
-    let slower = onset.after_ns - onset.before_ns;
+    let slower = onset.after_nanos - onset.before_nanos;
     if step_rise(steps, onset.step) < RISES_ALONG * slower {
         return None;
     }
     let began = steps.partition_point(|step| step.step.0 < onset.step);
     let on_processor = processor_rise(steps, began).filter(|rise| *rise < CPU_EXPLAINS * slower);
     let is_processors =
-        setting.computed_on == ComputedOn::Cpu && slower < processor::ALL_VARY_BY * onset.before_ns;
+        setting.computed_on == ComputedOn::Cpu && slower < processor::ALL_VARY_BY * onset.before_nanos;
     let cause = match on_processor {
         Some(_) => Cause::Host,
         None if is_processors => Cause::Processor,
@@ -198,7 +198,7 @@ fn drift(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Option<Verdict> {
         format!(
             "All ranks compute {:.0} % longer from step {} on{}, which costs {cost} per step ({share:.0} % of step \
              time).",
-            100.0 * slower / onset.before_ns,
+            100.0 * slower / onset.before_nanos,
             onset.step,
             if on_processor.is_some() { " because they are kept off their processors" } else { "" },
         )
@@ -245,14 +245,14 @@ fn step_rise(steps: &[&StepAnalysis], step: u64) -> f64 {
 fn rise(steps: &[&StepAnalysis], series: &[f64]) -> Option<ChangePoint> {
     let change = change_point(series)?;
     let onset = dated(steps, change, change.before, change.after);
-    (onset.verified && onset.after_ns >= (1.0 + LEAST_SHARE) * onset.before_ns).then_some(onset)
+    (onset.verified && onset.after_nanos >= (1.0 + MIN_SHARE) * onset.before_nanos).then_some(onset)
 }
 
 fn since(onset: &ChangePoint, what: &str) -> String {
     format!(
         "{what} went from {} to {} at step {} (between {} and {}), more than chance explains (p < 0.001)",
-        units::millis(onset.before_ns),
-        units::millis(onset.after_ns),
+        units::millis(onset.before_nanos),
+        units::millis(onset.after_nanos),
         onset.step,
         onset.earliest,
         onset.latest
@@ -275,7 +275,7 @@ fn variation(steps: &[&StepAnalysis]) -> Option<Variation> {
             all.extend(own.iter().map(|pair| (pair.0 / forward, pair.1 / backward)));
         }
     }
-    Variation::of(&all)
+    Variation::new(&all)
 }
 
 fn mean_part(step: &StepAnalysis) -> Option<f64> {

@@ -206,8 +206,8 @@ impl Case<'_> {
                 onset.earliest,
                 onset.latest,
                 self.its(),
-                units::millis(onset.before_ns),
-                units::millis(onset.after_ns)
+                units::millis(onset.before_nanos),
+                units::millis(onset.after_nanos)
             )
         }));
         dates

@@ -12,12 +12,12 @@ pub(super) const CPU_EXPLAINS: f64 = 0.5;
 /// "Verdict").
 pub(super) const MORE_WORK_CORRELATION: f64 = 0.9;
 /// The least variation of forward and backward together, as a share of their mean.
-const LEAST_VARIATION: f64 = 0.04;
+const MIN_VARIATION: f64 = 0.04;
 /// The share of a rank's steps that is ignored at either end of their order by compute, and of its largest changes from
 /// step to step. These are where a fault begins or ends, and say nothing about how the rank's work varies.
 const EDGE_SHARE: f64 = 0.05;
 /// The least share of the joint variation that must be change from one step to the next.
-const LEAST_CHANGES: f64 = 0.3;
+const MIN_CHANGES: f64 = 0.3;
 /// The least share of a compute excess that the number of samples must explain to be its cause.
 const SAMPLES_EXPLAIN: f64 = 0.5;
 
@@ -51,7 +51,7 @@ pub(super) struct Variation {
 
 impl Variation {
     /// Computes the variation of (forward, backward) pairs in the order of steps.
-    pub(super) fn of(pairs: &[(f64, f64)]) -> Option<Self> {
+    pub(super) fn new(pairs: &[(f64, f64)]) -> Option<Self> {
         Self::around_means(pairs, changes(pairs)?)
     }
 
@@ -105,8 +105,8 @@ impl Variation {
     /// Returns true if the amount of work varies, rather than the speed of the device or the host.
     pub(super) fn is_of_work(&self) -> bool {
         self.correlation() >= MORE_WORK_CORRELATION
-            && self.coefficient() >= LEAST_VARIATION
-            && self.changes >= LEAST_CHANGES * self.both
+            && self.coefficient() >= MIN_VARIATION
+            && self.changes >= MIN_CHANGES * self.both
     }
 }
 
@@ -149,7 +149,7 @@ pub(super) fn of_parts(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<[f64;
 }
 
 impl Excess {
-    pub(super) fn of(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<Self> {
+    pub(super) fn new(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<Self> {
         let [input, h2d, compute, transfer, other] = of_parts(steps, ranks)?;
         let others = (0..steps[0].ranks.len()).filter(|rank| !ranks.contains(rank));
         let others: Vec<Variation> = others.filter_map(|rank| Variation::of_rank(steps, rank)).collect();

@@ -7,7 +7,7 @@ pub(crate) fn against_rank_1(cause: Cause, says: &str) -> Verdict {
     Verdict {
         culprit: Some(Culprit::Rank(1)),
         cause,
-        cost_ns_per_step: 5_000_000,
+        cost_nanos_per_step: 5_000_000,
         cost_share: 0.1,
         device_hours_per_day: Some(4.8),
         state: VerdictState::Active,

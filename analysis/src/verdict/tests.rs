@@ -85,8 +85,8 @@ fn each_fault_is_attributed_to_its_rank_and_cause_with_its_cost() {
             assert_eq!(verdicts.len(), 1, "{verdicts:?}");
             let verdict = &verdicts[0];
             assert_eq!((&verdict.culprit, verdict.cause), (&Some(Culprit::Rank(rank as u32)), cause));
-            let error = verdict.cost_ns_per_step.abs_diff(10 * MS);
-            assert!(error <= MS, "planted 10 ms, found {} ns", verdict.cost_ns_per_step);
+            let error = verdict.cost_nanos_per_step.abs_diff(10 * MS);
+            assert!(error <= MS, "planted 10 ms, found {} ns", verdict.cost_nanos_per_step);
             assert_eq!(verdict.confidence, Confidence::High);
         }
     }
@@ -128,7 +128,7 @@ fn a_transient_fault_is_dated_costs_only_its_own_steps_and_is_resolved() {
         (verdict.state, verdict.steps, verdict.affected_steps),
         (VerdictState::Resolved, (100, 199), 100)
     );
-    assert!(verdict.cost_ns_per_step.abs_diff(20 * MS) <= MS, "{verdict:?}");
+    assert!(verdict.cost_nanos_per_step.abs_diff(20 * MS) <= MS, "{verdict:?}");
     assert_eq!(verdict.device_hours_per_day, None, "it no longer costs anything");
     assert!(verdict.sentence.starts_with("Rank 3 waited for its input from step 100 to 199"), "{verdict:?}");
 }
@@ -253,9 +253,9 @@ fn a_hidden_step_is_never_the_example() {
 fn sentence_and_totals_repeat_the_cost_per_step() {
     let steps = run(200, |_, rank| (rank == 1).then_some((10 * MS, Part::Input)));
     let verdict = &judge(&steps)[0];
-    assert_eq!(verdict.lost_ns(), verdict.cost_ns_per_step * 200);
+    assert_eq!(verdict.lost_nanos(), verdict.cost_nanos_per_step * 200);
     assert_eq!(verdict.device_hours_per_day, Some(verdict.cost_share * 4.0 * 24.0));
-    assert!(verdict.sentence.contains(&units::millis(verdict.cost_ns_per_step as f64)), "{verdict:?}");
+    assert!(verdict.sentence.contains(&units::millis(verdict.cost_nanos_per_step as f64)), "{verdict:?}");
     assert!(
         verdict.sentence.contains(&format!("{:.0} % of step time", verdict.cost_share * 100.0)),
         "{verdict:?}"
@@ -278,8 +278,8 @@ fn a_temporarily_slow_device_is_not_uneven_work() {
     };
     let drawn_anew = pairs(&|n| (n * 37 % 11) as f64 / 2.0);
     let slow_for_a_while = pairs(&|n| if (40..120).contains(&n) { 5.0 } else { 0.0 });
-    assert!(excess::Variation::of(&drawn_anew).unwrap().is_of_work());
-    let device = excess::Variation::of(&slow_for_a_while).unwrap();
+    assert!(excess::Variation::new(&drawn_anew).unwrap().is_of_work());
+    let device = excess::Variation::new(&slow_for_a_while).unwrap();
     assert!(device.correlation() > 0.9 && device.coefficient() > 0.1 && !device.is_of_work(), "{device:?}");
 }
 
@@ -306,7 +306,7 @@ fn slower_compute_on_all_ranks_counts_only_if_steps_take_longer() {
     };
     let [verdict] = &judged(5 * MS, 5 * MS)[..] else { panic!("one verdict") };
     assert!(verdict.sentence.starts_with("All ranks compute 26 % longer from step 200 on, "), "{verdict:?}");
-    assert_eq!((verdict.cost_ns_per_step.abs_diff(5 * MS) < MS, verdict.affected_steps), (true, 200));
+    assert_eq!((verdict.cost_nanos_per_step.abs_diff(5 * MS) < MS, verdict.affected_steps), (true, 200));
     assert_eq!(verdict.cause, Cause::Compute);
     let [verdict] = &judged(5 * MS, MS)[..] else { panic!("one verdict") };
     assert!(verdict.sentence.contains("200 on because they are kept off their processors, "), "{verdict:?}");

@@ -26,7 +26,7 @@ use crate::library::{Absent, Library, Wanted};
 /// for some 3,700 kernels with the phases of their launches.
 const BUFFER_WORDS: usize = 1 << 17;
 /// The largest number of buffers. A burst that needs more loses the remaining records, which CUPTI counts.
-const MOST_BUFFERS: usize = 64;
+const MAX_BUFFERS: usize = 64;
 /// `CUPTI_API_VERSION` of CUDA 12.9. Earlier releases may crash if a request for a buffer is refused.
 const MAY_REFUSE: c_uint = 27;
 /// The number of times that both clocks are read.
@@ -80,7 +80,7 @@ struct Functions {
 }
 
 impl Functions {
-    fn of(library: &Library) -> Result<Self, Absent> {
+    fn new(library: &Library) -> Result<Self, Absent> {
         // SAFETY: the types are those of cupti_activity.h and cupti_callbacks.h, the same from CUDA 12.1 to 13.4.
         unsafe {
             Ok(Self {
@@ -149,7 +149,7 @@ unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, most_reco
     let mut pool = pool();
     let pool = pool.get_or_insert_default();
     let made = pool.free.len() + pool.given.len() + pool.filled.len();
-    let may_make = made < MOST_BUFFERS || !MAY_GIVE_NONE.load(Ordering::Relaxed);
+    let may_make = made < MAX_BUFFERS || !MAY_GIVE_NONE.load(Ordering::Relaxed);
     let given = pool.free.pop().or_else(|| may_make.then(|| vec![0; BUFFER_WORDS]));
     let (address, bytes) = given.map_or((ptr::null_mut(), 0), |mut given| {
         let address = given.as_mut_ptr().cast::<u8>();
@@ -226,7 +226,7 @@ impl Burst {
             return Err(NoBurst::LeftToKineto);
         }
         let library = Library::open_or(&WANTED, path)?;
-        let functions = Functions::of(&library)?;
+        let functions = Functions::new(&library)?;
         if UNDER_WAY.swap(true, Ordering::AcqRel) {
             return Err(NoBurst::UnderWay);
         }

@@ -21,11 +21,11 @@ const VARIABLE: &str = "PACELINE_BURST_EVERY";
 const UNASKED_MILLIS: u16 = 200;
 /// The longest burst that is scheduled by steps. Such a burst is as long as a step and a tenth more, since it begins
 /// within a step.
-const MOST_STEP_MILLIS: u128 = 5_000;
+const MAX_STEP_MILLIS: u128 = 5_000;
 /// The shortest burst that is scheduled by steps.
-const LEAST_STEP_MILLIS: u128 = 10;
+const MIN_STEP_MILLIS: u128 = 10;
 /// The shortest time between two scheduled bursts.
-const LEAST_APART: Duration = Duration::from_secs(1);
+const MIN_APART: Duration = Duration::from_secs(1);
 
 /// The time after which the collectives of a burst are known. They are known about a step after they ran.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -102,11 +102,11 @@ impl Unasked {
                 let (step, length) = newest?;
                 let times = step.0 / steps;
                 let before = *self.times.get_or_insert(times);
-                if times == before || self.last.elapsed() < LEAST_APART {
+                if times == before || self.last.elapsed() < MIN_APART {
                     return None;
                 }
                 self.times = Some(times);
-                let millis = (length.as_millis() * 11 / 10).clamp(LEAST_STEP_MILLIS, MOST_STEP_MILLIS);
+                let millis = (length.as_millis() * 11 / 10).clamp(MIN_STEP_MILLIS, MAX_STEP_MILLIS);
                 of(millis as u16)
             }
         }
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn a_schedule_by_steps_records_one_step_per_period() {
         let mut unasked = Unasked::new(Some(Every::Steps(100)));
-        unasked.last -= LEAST_APART;
+        unasked.last -= MIN_APART;
         let mut due = |step: u64, millis: u64| {
             unasked.due(Some((Step(step), Duration::from_millis(millis)))).map(|request| request.millis)
         };

@@ -169,10 +169,10 @@ impl Nccl {
     /// communicators.
     pub fn open(path: Option<&Path>) -> Result<Arc<Self>, NoNccl> {
         let library = Library::open_or(&WANTED, path)?;
-        Ok(Arc::new(Self::of(&library)?))
+        Ok(Arc::new(Self::new(&library)?))
     }
 
-    fn of(library: &Library) -> Result<Self, Absent> {
+    fn new(library: &Library) -> Result<Self, Absent> {
         // SAFETY: the types are those of nccl.h, the same in 2.20 and in 2.28.
         unsafe {
             Ok(Self {

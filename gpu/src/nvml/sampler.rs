@@ -45,13 +45,13 @@ impl Watch {
     pub fn start(wanted: Wanted, mut each: impl FnMut(DeviceSample) -> bool + Send + 'static) -> Self {
         let work = move |stop: &Stop| {
             // A device that cannot be sampled must not disturb the job. `paceline doctor` reports the reason.
-            let _why_not = look(&wanted, stop, &mut each);
+            let _why_not = sample(&wanted, stop, &mut each);
         };
         Self { _thread: Background::start("paceline-device", work) }
     }
 }
 
-fn look(wanted: &Wanted, stop: &Stop, each: &mut dyn FnMut(DeviceSample) -> bool) -> Result<(), NoNvml> {
+fn sample(wanted: &Wanted, stop: &Stop, each: &mut dyn FnMut(DeviceSample) -> bool) -> Result<(), NoNvml> {
     let nvml = open(wanted.file.as_deref())?;
     let device = nvml.device_by_pci_bus_id(wanted.pci_bus_id.as_str())?;
     let name = format!("{} at {}", device.name()?, wanted.pci_bus_id);
@@ -130,7 +130,7 @@ impl<'nvml> Errors<'nvml> {
 /// The Xid that NVML uses for an unknown error.
 const UNKNOWN_XID: u64 = 999;
 /// The largest number of errors that one sample reads. A device that fell off the bus reports errors without end.
-const MOST_ERRORS: usize = 64;
+const MAX_ERRORS: usize = 64;
 
 /// The errors since the sampler started.
 #[derive(Default)]
@@ -141,7 +141,7 @@ struct Seen {
 
 impl Seen {
     fn add(&mut self, errors: &Errors<'_>) {
-        for number in std::iter::from_fn(|| errors.next()).take(MOST_ERRORS) {
+        for number in std::iter::from_fn(|| errors.next()).take(MAX_ERRORS) {
             self.count += 1;
             self.last = Some(number);
         }

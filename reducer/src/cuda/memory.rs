@@ -11,21 +11,21 @@ use wire::clock::MonoNanos;
 use wire::event::{EventKind, SpanKind};
 use wire::ids::Step;
 
-use super::carrier::DeviceCarrier;
+use super::backend::DeviceBackend;
 use super::events::{Pair, Pool, Unread};
 use super::groups::multiple;
 use super::working;
-use super::{Cuda, Looks};
+use super::{Cuda, DeviceSampler};
 use crate::error::{CommError, ReduceError};
 use crate::memory::{Memory, ReadTail};
 
 /// The number of steps that the host may be ahead of the device before it waits for the device.
-const MOST_STEPS_BEHIND: usize = 4;
+const MAX_STEPS_BEHIND: usize = 4;
 /// The size of the pool of buckets' events, for all buckets of these steps. If there are more buckets, the others use
 /// new events, which are not reused, and their times are not recorded.
 const PAIRS: usize = 1_024;
 /// The size of the pool of events around waits. A step needs two.
-const MARKS: usize = 4 * MOST_STEPS_BEHIND;
+const MARKS: usize = 4 * MAX_STEPS_BEHIND;
 
 /// Device memory, in which gradients are views, written in the order of the compute stream.
 pub struct DeviceMemory {
@@ -40,7 +40,7 @@ pub struct DeviceMemory {
     free_tails: Vec<Pinned>,
     failure: Arc<OnceLock<CommError>>,
     /// The threads that sample the device. They run as long as the reducer exists.
-    _looks: Option<Looks>,
+    _sampler: Option<DeviceSampler>,
 }
 
 /// The events and the tail of a bucket, which accompany it to the communication thread and back.
@@ -58,7 +58,7 @@ impl DeviceMemory {
         cuda: Cuda,
         unread: SyncSender<Unread>,
         failure: Arc<OnceLock<CommError>>,
-        _looks: Option<Looks>,
+        _sampler: Option<DeviceSampler>,
     ) -> Self {
         Self {
             cuda,
@@ -70,7 +70,7 @@ impl DeviceMemory {
             tails: VecDeque::new(),
             free_tails: Vec::new(),
             failure,
-            _looks,
+            _sampler,
         }
     }
 
@@ -96,7 +96,7 @@ impl Memory for DeviceMemory {
     type Gradient<'a> = CudaView<'a, f32>;
     type Bucket = CudaSlice<f32>;
     type Ready = Ready;
-    type Carrier = DeviceCarrier;
+    type Backend = DeviceBackend;
 
     fn now(&self) -> MonoNanos {
         (self.cuda.now)()
@@ -205,7 +205,7 @@ impl Memory for DeviceMemory {
                 Some(tail) => working(tail.is_copied())?,
                 None => true,
             };
-            if !(is_known || all || self.tails.len() > MOST_STEPS_BEHIND) {
+            if !(is_known || all || self.tails.len() > MAX_STEPS_BEHIND) {
                 break;
             }
             let Some(Ready { step, tail: Some(mut tail), .. }) = self.tails.pop_front() else { break };

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::clock::MonoNanos;
 
 /// The largest number of stored collectives: those of the longest burst, 5 s, at 1,600 per second.
-const MOST: usize = 8_192;
+const MAX_RECENT: usize = 8_192;
 
 /// The starts and ends of collectives, in the order in which they ended. The communication thread adds to the list, and
 /// the thread that records bursts reads it.
@@ -21,7 +21,7 @@ impl Recent {
 
     pub(super) fn add(&self, start: MonoNanos, end: MonoNanos) {
         let mut all = self.all();
-        if all.len() == MOST {
+        if all.len() == MAX_RECENT {
             all.pop_front();
         }
         all.push_back((start, end));
@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn only_the_newest_collectives_are_stored_and_only_overlapping_ones_returned() {
         let recent = Recent::default();
-        (0..MOST as i64 + 10).for_each(|at| recent.add(MonoNanos(10 * at), MonoNanos(10 * at + 5)));
+        (0..MAX_RECENT as i64 + 10).for_each(|at| recent.add(MonoNanos(10 * at), MonoNanos(10 * at + 5)));
         assert_eq!(recent.between(MonoNanos(0), MonoNanos(99)), []);
         let found = recent.between(MonoNanos(206), MonoNanos(220));
         assert_eq!(found, [(MonoNanos(210), MonoNanos(215)), (MonoNanos(220), MonoNanos(225))]);

@@ -33,7 +33,7 @@ pub struct DeviceTimes {
 impl DeviceTimes {
     /// Creates times on the stream on which `reducer`'s gradients are computed. `recorder` is one of the agent's.
     #[must_use]
-    pub fn of(reducer: &Reducer<DeviceMemory>, recorder: Recorder) -> Self {
+    pub fn new(reducer: &Reducer<DeviceMemory>, recorder: Recorder) -> Self {
         let memory = reducer.memory();
         Self {
             device: memory.cuda.device.clone(),

@@ -54,7 +54,7 @@ pub(super) fn start(listener: TcpListener, config: &Config) -> io::Result<HubHan
         patience: config.rendezvous,
         began: Instant::now(),
         peers: Vec::new(),
-        seats: vec![None; config.world_size as usize],
+        slots: vec![None; config.world_size as usize],
         refused: Vec::new(),
         welcomed: false,
         verdict: None,
@@ -73,7 +73,7 @@ struct Hub {
     began: Instant,
     peers: Vec<Peer>,
     /// The data address of each rank that has joined, by rank.
-    seats: Vec<Option<String>>,
+    slots: Vec<Option<String>>,
     refused: Vec<String>,
     welcomed: bool,
     verdict: Option<CommError>,
@@ -169,7 +169,7 @@ impl Hub {
 
     fn handle(&mut self, index: usize, message: Message) {
         match (self.peers[index].rank, message) {
-            (None, Message::Hello(hello)) => match self.seat(&hello) {
+            (None, Message::Hello(hello)) => match self.slot(&hello) {
                 Ok(()) => {
                     self.peers[index].rank = Some(hello.rank);
                     self.welcome_when_all_are_here();
@@ -185,8 +185,8 @@ impl Hub {
         }
     }
 
-    fn seat(&mut self, hello: &Hello) -> Result<(), String> {
-        let (rank, world) = (hello.rank, self.seats.len());
+    fn slot(&mut self, hello: &Hello) -> Result<(), String> {
+        let (rank, world) = (hello.rank, self.slots.len());
         if hello.run != self.run {
             return Err(format!("it belongs to run {:?}, but rank 0 to run {:?}", hello.run, self.run));
         }
@@ -194,12 +194,12 @@ impl Hub {
             let theirs = hello.world_size;
             return Err(format!("its WORLD_SIZE is {theirs}, but rank 0 has WORLD_SIZE {world}"));
         }
-        let seat = self.seats.get_mut(rank.0 as usize);
-        let seat = seat.ok_or_else(|| format!("rank {rank} is not in a world of {world} ranks"))?;
-        if seat.is_some() {
+        let slot = self.slots.get_mut(rank.0 as usize);
+        let slot = slot.ok_or_else(|| format!("rank {rank} is not in a world of {world} ranks"))?;
+        if slot.is_some() {
             return Err(format!("rank {rank} has already joined: two processes have the same RANK"));
         }
-        *seat = Some(hello.address.clone());
+        *slot = Some(hello.address.clone());
         Ok(())
     }
 
@@ -213,7 +213,7 @@ impl Hub {
     }
 
     fn welcome_when_all_are_here(&mut self) {
-        let Some(addresses) = self.seats.iter().cloned().collect::<Option<Vec<_>>>() else { return };
+        let Some(addresses) = self.slots.iter().cloned().collect::<Option<Vec<_>>>() else { return };
         let key = format!("{:016x}", RandomState::new().build_hasher().finish());
         self.welcomed = true;
         self.broadcast(&Message::Welcome { key, addresses });
@@ -235,7 +235,7 @@ impl Hub {
 
     fn inquire(&mut self, seq: Seq, waited: Duration) {
         if self.verdict.is_none() && self.inquiry.is_none() {
-            let answers = vec![None; self.seats.len()];
+            let answers = vec![None; self.slots.len()];
             self.inquiry = Some(Inquiry { seq, waited, until: Instant::now() + INQUIRY, answers });
             self.broadcast(&Message::Where);
         }
@@ -286,11 +286,13 @@ impl Hub {
     }
 
     fn who_is_missing(&self) -> String {
-        let missing = (0..).zip(&self.seats).filter(|(_, seat)| seat.is_none());
-        let missing = join(missing.map(|(rank, _): (u32, _)| rank.to_string()), ", ");
+        let missing = (0..).zip(&self.slots).filter(|(_, slot)| slot.is_none());
+        let missing: Vec<String> = missing.map(|(rank, _): (u32, _)| rank.to_string()).collect();
+        let ranks = if missing.len() == 1 { "rank" } else { "ranks" };
+        let missing = missing.join(", ");
         let refused = join(self.refused.iter().cloned(), "; ");
         let refused = if refused.is_empty() { refused } else { format!(" (refused: {refused})") };
-        format!("rank {missing} of {} did not arrive{refused}", self.seats.len())
+        format!("{ranks} {missing} of {} did not arrive{refused}", self.slots.len())
     }
 
     /// Removes closed connections. A rank that did not leave in good order is lost.
@@ -299,7 +301,7 @@ impl Hub {
         self.peers = kept;
         for Peer { rank, left, .. } in closed {
             match rank {
-                Some(rank) if !self.welcomed => self.seats[rank.0 as usize] = None,
+                Some(rank) if !self.welcomed => self.slots[rank.0 as usize] = None,
                 Some(rank) if !left => {
                     let reason = "its process ended unexpectedly".into();
                     self.decide(CommError::RankLost { rank, reason });

@@ -10,7 +10,7 @@ use std::time::Duration;
 use agent::{Agent, Config, Job};
 use reducer::bucketing::Caps;
 use reducer::{Instruments, Options, ParamId, Parameter, Reducer, Share};
-use wire::batch::{Batch, Note};
+use wire::batch::{Batch, Instrumentation, Note};
 use wire::event::{BucketRecord, Event, SpanKind};
 use wire::ids::{Bucket, Rank, RunId, Step};
 
@@ -72,7 +72,7 @@ fn observe(server: &str, rank: Rank) -> Agent {
         local_rank: rank.0,
         world_size: 2,
         job: Job { name: "records".into(), sample_unit: "rows".into(), parameters: 30 },
-        origin: "reducer".into(),
+        instrumentation: Instrumentation::Reducer,
         spool_bytes: 1 << 20,
         shadow_every: SHADOW_EVERY,
         overhead_budget: 1.0,
@@ -85,7 +85,7 @@ fn record(server: &str) {
         let mut marks = agent.step_marks();
         let parameters = (0..3).map(|id| Parameter::new(format!("p{id}"), [10])).collect();
         let options = Options { caps: Caps { first_bytes: 40, other_bytes: 80 }, ..Options::default() };
-        let mut reducer = Reducer::new(parameters, comm, options, Instruments::of(&agent)).unwrap();
+        let mut reducer = Reducer::new(parameters, comm, options, Instruments::new(&agent)).unwrap();
         for step in 0..STEPS {
             let context = marks.begin_step(Step(step));
             marks.enter(SpanKind::Backward);
@@ -159,7 +159,7 @@ fn a_hanging_collective_is_recorded_as_started() {
         let agent = observe(&server, comm.rank());
         let parameters = vec![Parameter::new("p", [4])];
         let mut reducer =
-            Reducer::new(parameters, comm, Options::default(), Instruments::of(&agent)).unwrap();
+            Reducer::new(parameters, comm, Options::default(), Instruments::new(&agent)).unwrap();
         if reducer.rank() == Rank(0) {
             let context = agent.step_marks().begin_step(Step(0));
             reducer.begin_step(context, Share::even(2)).unwrap();

@@ -149,7 +149,7 @@ fn uneven_shares_keep_the_average_exact() {
         let rank = comm.rank().0;
         let mut reducer = reducer(&[2], comm, small());
         for step in 0..2 {
-            let share = [Share::of(3, 4), Share::of(1, 4), Share::nothing()][rank as usize];
+            let share = [Share::new(3, 4), Share::new(1, 4), Share::nothing()][rank as usize];
             reducer.begin_step(context(step), share).unwrap();
             if rank < 2 {
                 reducer.mark_ready(ParamId(0), &[[4.0, 8.0], [16.0, 0.0]][rank as usize]).unwrap();
@@ -281,7 +281,7 @@ fn all_ranks_report_a_misuse() {
 #[test]
 fn all_ranks_refuse_shares_that_do_not_sum_to_one() {
     let errors = run(Kind::Ring, 2, |comm| {
-        let share = if comm.rank() == Rank(0) { Share::even(2) } else { Share::of(1, 3) };
+        let share = if comm.rank() == Rank(0) { Share::even(2) } else { Share::new(1, 3) };
         let mut reducer = reducer(&[2], comm, small());
         reducer.begin_step(context(4), share).unwrap();
         reducer.mark_ready(ParamId(0), &[1.0; 2]).unwrap();

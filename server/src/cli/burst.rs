@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use serde::de::DeserializeOwned;
-use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest, MOST_MILLIS};
+use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest, MAX_MILLIS};
 use wire::event::SpanKind;
 use wire::views::{ApiError, RankBurst, RunSummary};
 
@@ -39,7 +39,7 @@ pub(super) struct BurstArguments {
     #[arg(long)]
     rank: Option<u32>,
     /// Length of the burst, in milliseconds
-    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_MILLIS)))]
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_MILLIS)))]
     millis: u16,
     /// Print JSON
     #[arg(long)]
@@ -134,8 +134,8 @@ fn recorded(out: &mut String, rank: u32, activity: &Activity) {
 fn hidden(activity: &Activity) -> String {
     let Some(ratio) = activity.overlap_ratio() else { return String::new() };
     let covered = activity.covered_ratio();
-    let covered = covered
-        .map_or_else(String::new, |ratio| format!(", {:.1} % by streams that compute", ratio * 100.0));
+    let covered =
+        covered.map_or_else(String::new, |ratio| format!(", {:.1} % by streams that compute", ratio * 100.0));
     format!(" ({:.1} % of it hidden by kernels{covered})", ratio * 100.0)
 }
 
@@ -176,8 +176,9 @@ impl Client {
         &self,
         answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> anyhow::Result<T> {
-        let mut answer = answer
-            .with_context(|| format!("no server answers at {}: set its address with --server", self.server))?;
+        let mut answer = answer.with_context(|| {
+            format!("no server answers at {}: set its address with --server", self.server)
+        })?;
         let text = answer.body_mut().read_to_string()?;
         if !answer.status().is_success() {
             let error: Result<ApiError, _> = serde_json::from_str(&text);

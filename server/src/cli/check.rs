@@ -126,7 +126,7 @@ fn check(arguments: &CheckArguments) -> anyhow::Result<Vec<Check>> {
 
 fn one(figure: Figure, limit: Limit, baseline: &Report, report: &Report) -> anyhow::Result<Check> {
     let of = |report: &Report| {
-        figure.of(report).ok_or_else(|| {
+        figure.value(report).ok_or_else(|| {
             let why = report.missing.get(figure.key()).map_or("no observed steps", String::as_str);
             anyhow::anyhow!("{} of run {} is not known: {why}", figure.name(), report.run)
         })

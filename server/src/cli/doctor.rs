@@ -43,15 +43,17 @@ fn text(probe: &Probe) -> String {
     part(&mut out, "nccl", &probe.nccl, nccl);
     part(&mut out, "cupti", &probe.cupti, cupti);
     let counters = match probe.counters_are_restricted {
-        Some(true) => "administrators only (NVreg_RestrictProfilingToAdminUsers); kernel times do not need them",
+        Some(true) => {
+            "administrators only (NVreg_RestrictProfilingToAdminUsers); kernel times do not need them"
+        }
         Some(false) => "available to all users",
         None => "unknown: no NVIDIA kernel module reports who may read them",
     };
     lines(&mut out, "counters", &[counters.to_owned()]);
     let holders: Vec<String> =
         probe.holders.iter().map(|holder| format!("{}: {}", holder.what, holder.means)).collect();
-    let nobody = ["no other tool is in the way of an observer".to_owned()];
-    lines(&mut out, "others", if holders.is_empty() { &nobody } else { &holders });
+    let missing = ["no other tool is in the way of an observer".to_owned()];
+    lines(&mut out, "others", if holders.is_empty() { &missing } else { &holders });
     out
 }
 

@@ -79,7 +79,7 @@ fn efficiency(arguments: &PlanArguments) -> anyhow::Result<(Efficiency, String)>
     let report = run.report(usize::MAX, ServerClock::start().now());
     let steps = run.newest_steps(usize::MAX);
     let steps: Vec<&StepAnalysis> = steps.iter().map(AsRef::as_ref).collect();
-    let model = Model::of(&report, &steps)
+    let model = Model::from_report(&report, &steps)
         .map_err(|reason| anyhow::anyhow!("run {} has no scaling model: {reason}", report.run))?;
     let source = format!(
         "model of run {} on {} ranks (its step is {:+.1} % off the measured step)",

@@ -60,9 +60,7 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
     if let Some(server) = &own {
         let vitals = server.vitals.clone();
         // The job continues. Its agents hold what fits into their spool, and count the rest as dropped.
-        tokio::spawn(
-            async move { complain(&format!("recording has stopped: {}", vitals.failed().await)) },
-        );
+        tokio::spawn(async move { complain(&format!("recording has stopped: {}", vitals.failed().await)) });
     }
     let outcome = launch::launch(&job).await?;
     if let Some(server) = own {

@@ -73,7 +73,7 @@ async fn run_all(arguments: &SweepArguments) -> anyhow::Result<()> {
         for &cap in &arguments.bucket_cap {
             print(&format!("\nBucket cap {cap} MiB:\n"))?;
             let report = run_one(arguments, cap, &server).await?;
-            rows.push(Row::of(cap, &report).with_context(|| {
+            rows.push(Row::new(cap, &report).with_context(|| {
                 format!("the run with a cap of {cap} MiB has no observed steps: run the job for more steps")
             })?);
         }
@@ -127,25 +127,25 @@ struct Row {
 }
 
 impl Row {
-    fn of(cap_mib: f64, report: &Report) -> Option<Self> {
+    fn new(cap_mib: f64, report: &Report) -> Option<Self> {
         Some(Self {
             cap_mib,
             run: report.run.to_string(),
             buckets: report.buckets.len(),
             // Step times over all ranks overlap if ranks begin their steps at different times. Local step times add up
             // to the duration of the run.
-            seconds_per_step: report.local_step_time_ns?.mean / 1e9,
+            seconds_per_step: report.local_step_time_nanos?.mean / 1e9,
             noise: noise(report)?,
             communication_fraction: report.communication_fraction?,
             overlap: report.overlap_ratio?,
-            exposed_millis: report.mean_ns(&[Part::ExposedWait, Part::ExposedTransfer])? / 1e6,
+            exposed_millis: report.mean_nanos(&[Part::ExposedWait, Part::ExposedTransfer])? / 1e6,
         })
     }
 }
 
 /// Returns two standard errors of the mean step, from the scatter of the steps.
 fn noise(report: &Report) -> Option<f64> {
-    let spread = report.local_step_time_ns?;
+    let spread = report.local_step_time_nanos?;
     Some(2.0 * spread.deviation() / (report.steps.max(1) as f64).sqrt() / 1e9)
 }
 

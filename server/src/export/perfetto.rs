@@ -53,7 +53,7 @@ struct Tracks {
 }
 
 impl Tracks {
-    fn of(rank: u32) -> Self {
+    fn new(rank: u32) -> Self {
         let base = (u64::from(rank) + 1) * 16;
         Self { process: base, compute: base + 1, communication: base + 2 }
     }
@@ -162,7 +162,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn describe_rank(&mut self, run: &RunSummary, rank: u32) -> io::Result<()> {
-        let tracks = Tracks::of(rank);
+        let tracks = Tracks::new(rank);
         // Ranks on different hosts may have the same process id, so the rank is used instead. It counts from 1, because
         // 0 is the kernel's process id.
         let pid = rank as i32 + 1;
@@ -199,7 +199,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn rank(&mut self, rank: &RankStep) -> io::Result<()> {
-        let tracks = Tracks::of(rank.rank);
+        let tracks = Tracks::new(rank.rank);
         let step = self.arguments.number("step");
         let bound = self.arguments.number("clock_error_bound_ns");
         let event = TrackEvent {

@@ -106,7 +106,7 @@ impl<T: Into<String>> From<T> for Cell {
 pub fn document(report: &Report) -> Document {
     let state = report.state.name();
     let of = |list: &[Verdict]| list.iter().map(|one| statement(one, report.computed_on)).collect();
-    let mut about = vec![format!("{} ranks, {state}", report.ranks)];
+    let mut about = vec![format!("{}, {state}", units::ranks(report.ranks))];
     if let Some((first, last)) = report.step_range {
         about.push(format!("{} observed steps, {first} to {last}", report.steps));
     }
@@ -174,7 +174,7 @@ fn statement(verdict: &Verdict, computed_on: ComputedOn) -> Statement {
     });
     details.push_str(&match verdict.device_hours_per_day {
         Some(hours) => format!("; {hours:.1} {} per day while it lasts", computed_on.hours()),
-        None => format!("; {} lost in total", nanos(verdict.lost_ns() as f64)),
+        None => format!("; {} lost in total", nanos(verdict.lost_nanos() as f64)),
     });
     Statement {
         sentence: verdict.sentence.clone(),

@@ -26,9 +26,9 @@ const HEAD_WITHIN: Duration = Duration::from_secs(20);
 /// takes about 10 KB.
 const BUFFER_BYTES: usize = 64 << 10;
 /// The number of places for strangers. Their buffers take at most 512 x 64 KB = 32 MB.
-const MOST_STRANGERS: usize = 512;
+const MAX_STRANGERS: usize = 512;
 /// The number of places for guests. A run of 16,384 ranks has as many connections, and dashboards need some more.
-const MOST_GUESTS: usize = 20_000;
+const MAX_GUESTS: usize = 20_000;
 /// The number of open files to reserve for other uses: logs (at most 128) and segments. If the process may open few
 /// files, half of them are reserved.
 const OTHER_FILES: usize = 256;
@@ -46,11 +46,11 @@ impl Places {
     /// Returns the places of a process that may open `most_files` files.
     fn new(most_files: usize) -> Self {
         let most = (most_files - OTHER_FILES.min(most_files / 2)).max(16);
-        let most_strangers = MOST_STRANGERS.min(most / 4);
+        let most_strangers = MAX_STRANGERS.min(most / 4);
         Self {
             most_strangers,
             strangers: Mutex::default(),
-            guests: Arc::new(Semaphore::new(MOST_GUESTS.min(most - most_strangers))),
+            guests: Arc::new(Semaphore::new(MAX_GUESTS.min(most - most_strangers))),
         }
     }
 

@@ -102,7 +102,9 @@ pub async fn heatmap(
         rows: query.rows.unwrap_or(512).max(1),
     };
     if u64::from(asked.columns) * u64::from(asked.rows) > MAX_CELLS as u64 {
-        return Err(Failure::BadRequest(format!("columns x rows must be at most {MAX_CELLS} cells per tile")));
+        return Err(Failure::BadRequest(format!(
+            "columns x rows must be at most {MAX_CELLS} cells per tile"
+        )));
     }
     let kept = kept_steps(&app, summary.run, asked.steps.0, asked.steps.1).await?;
     // Open ends are replaced by those of the retained steps. Otherwise a tile would extend to the largest step number.

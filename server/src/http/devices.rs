@@ -1,4 +1,4 @@
-//! The devices of a run: their looks, and bursts, which record every kernel for a short time.
+//! The devices of a run: their samples, and bursts, which record every kernel for a short time.
 
 mod markup;
 
@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
-use wire::burst::{BurstRequest, MOST_MILLIS};
+use wire::burst::{BurstRequest, MAX_MILLIS};
 use wire::ids::{Rank, RunId};
 use wire::views::{ApiError, RankBurst, RankDevice};
 
@@ -36,7 +36,7 @@ pub async fn devices(
     State(app): State<App>,
     Path(run): Path<String>,
 ) -> Result<Json<Vec<RankDevice>>, Failure> {
-    Ok(Json(devices_of(&app, &run).await?.1.looks))
+    Ok(Json(devices_of(&app, &run).await?.1.samples))
 }
 
 /// Returns the newest burst of each rank that answered a request: top kernels, exact overlap and idle time, or the
@@ -54,7 +54,7 @@ pub async fn bursts(
     Ok(Json(devices_of(&app, &run).await?.1.bursts))
 }
 
-/// Returns looks and bursts as HTML, which the dashboard inserts. Writing it here keeps the dashboard's download
+/// Returns samples and bursts as HTML, which the dashboard inserts. Writing it here keeps the dashboard's download
 /// small.
 pub async fn part(State(app): State<App>, Path(run): Path<String>) -> Result<Html<String>, Failure> {
     let (run, devices) = devices_of(&app, &run).await?;
@@ -93,8 +93,8 @@ pub async fn ask(
 ) -> Result<Response, Failure> {
     let run = find(&app, &run)?.summary.run.clone();
     let millis = wanted.millis.unwrap_or(1_000);
-    if !(1..=MOST_MILLIS).contains(&millis) {
-        return Err(Failure::BadRequest(format!("millis is {millis}, but must be 1 to {MOST_MILLIS}")));
+    if !(1..=MAX_MILLIS).contains(&millis) {
+        return Err(Failure::BadRequest(format!("millis is {millis}, but must be 1 to {MAX_MILLIS}")));
     }
     let rank = wanted.rank.map(Rank);
     let asked = app.hub.ask(|reply| Command::AskForBurst { run, rank, millis, reply }).await?;

@@ -23,9 +23,9 @@ use crate::state::steps::Placed;
 use crate::store::steps::{Limits, NotRead};
 
 /// The largest number of steps in an answer. Answers are built in memory. `paceline export` has no such limit.
-const MOST_STEPS: u64 = 5_000;
+const MAX_STEPS: u64 = 5_000;
 /// The largest size of an answer, in bytes.
-const MOST_BYTES: usize = 256 << 20;
+const MAX_BYTES: usize = 256 << 20;
 /// The largest number of (step, rank) cells that the hub is asked for at once. They take it a few milliseconds.
 const CELLS_AT_ONCE: usize = 512;
 
@@ -62,10 +62,10 @@ pub async fn export(
     let summary = find(&app, &run)?.summary.clone();
     let format = query.format.as_deref().map_or(Ok(Format::Perfetto), str::parse).map_err(refuse)?;
     let (first, last) = export::range(query.steps.as_deref(), &summary).map_err(refuse)?;
-    if last.0 - first.0 >= MOST_STEPS {
+    if last.0 - first.0 >= MAX_STEPS {
         let steps = (last.0 - first.0).saturating_add(1);
         return Err(Failure::TooLarge(format!(
-            "{steps} steps are too many: export at most {MOST_STEPS}, or use `paceline export`, which has no limit"
+            "{steps} steps are too many: export at most {MAX_STEPS}, or use `paceline export`, which has no limit"
         )));
     }
     if let Some(rank) = query.rank.filter(|&rank| rank >= summary.ranks_expected) {
@@ -192,15 +192,15 @@ fn failed(error: io::Error) -> Failure {
     }
 }
 
-/// An answer that cannot grow beyond [`MOST_BYTES`].
+/// An answer that cannot grow beyond [`MAX_BYTES`].
 #[derive(Default)]
 struct Bounded(Vec<u8>);
 
 impl Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > MOST_BYTES {
+        if self.0.len() + bytes.len() > MAX_BYTES {
             let sentence =
-                format!("the export exceeds {} MiB: export fewer steps, or one rank", MOST_BYTES >> 20);
+                format!("the export exceeds {} MiB: export fewer steps, or one rank", MAX_BYTES >> 20);
             return Err(io::Error::new(ErrorKind::FileTooLarge, sentence));
         }
         self.0.write(bytes)

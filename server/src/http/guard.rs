@@ -14,7 +14,7 @@ use super::connections::Place;
 
 const COOKIE: &str = "paceline_token";
 /// The longest part of a header that an answer repeats, in characters.
-const MOST_SHOWN: usize = 100;
+const MAX_SHOWN: usize = 100;
 
 /// The rules for accepting requests.
 #[derive(Clone, Debug, Default)]
@@ -69,7 +69,7 @@ impl Guard {
 
 /// Returns the part of a header that an answer repeats. A header may be as long as the head of a request.
 fn shown(text: &str) -> String {
-    text.chars().take(MOST_SHOWN).collect()
+    text.chars().take(MAX_SHOWN).collect()
 }
 
 fn without_port(host: &str) -> &str {

@@ -31,7 +31,7 @@ const RUNS_EVERY: Duration = Duration::from_secs(1);
 const SEND_WITHIN: Duration = Duration::from_secs(10);
 
 /// The largest message or frame of a client, in bytes. Clients only send that they close.
-const MOST_MESSAGE_BYTES: usize = 4 << 10;
+const MAX_MESSAGE_BYTES: usize = 4 << 10;
 
 /// The content of a live stream.
 #[derive(Debug, Deserialize)]
@@ -47,7 +47,7 @@ pub async fn live(
     place: Option<Extension<Place>>,
     upgrade: WebSocketUpgrade,
 ) -> Response {
-    let upgrade = upgrade.max_message_size(MOST_MESSAGE_BYTES).max_frame_size(MOST_MESSAGE_BYTES);
+    let upgrade = upgrade.max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);
     upgrade.on_upgrade(move |socket| async move {
         // The connection holds its place as long as the stream lasts.
         let _place = place;

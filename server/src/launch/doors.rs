@@ -62,7 +62,7 @@ impl Doors {
         let library = library()?;
         let taken = Taken::of_environment(&library);
         let library = library.into_os_string();
-        let mut doors = Self::of(&library, taken, nccl::find().as_ref());
+        let mut doors = Self::new(&library, taken, nccl::find().as_ref());
         doors.open_pytorch(library)?;
         Ok(doors)
     }
@@ -83,7 +83,7 @@ impl Doors {
         Ok(())
     }
 
-    fn of(library: &OsString, taken: Taken, nccl: Result<&NcclFacts, &NoNccl>) -> Self {
+    fn new(library: &OsString, taken: Taken, nccl: Result<&NcclFacts, &NoNccl>) -> Self {
         if let Some(taken) = taken.plugin {
             let other = taken.to_string_lossy();
             let told = format!(
@@ -199,7 +199,7 @@ mod tests {
     }
 
     fn told(code: i32) -> String {
-        Doors::of(&"a.so".into(), Taken::default(), Ok(&release(code))).told.join("\n")
+        Doors::new(&"a.so".into(), Taken::default(), Ok(&release(code))).told.join("\n")
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn variables_that_other_tools_use_are_left_alone() {
         let reason = nccl::NoNccl::Refused { code: 3 };
-        let of = |taken| Doors::of(&"a.so".into(), taken, Err(&reason));
+        let of = |taken| Doors::new(&"a.so".into(), taken, Err(&reason));
         let other = || Some("/opt/other.so".into());
         let profiled = of(Taken { plugin: other(), ..Taken::default() });
         assert_eq!(profiled.environment, []);
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn other_preloaded_libraries_stay_after_the_agents() {
         let taken = Taken { preload: Some("libjemalloc.so".into()), ..Taken::default() };
-        let doors = Doors::of(&"a.so".into(), taken, Ok(&release(22005)));
+        let doors = Doors::new(&"a.so".into(), taken, Ok(&release(22005)));
         assert!(doors.environment.contains(&("LD_PRELOAD".into(), "a.so libjemalloc.so".into())));
     }
 }

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 /// The number of lines that are retained per rank, to be shown if it fails.
 const TAIL_LINES: usize = 20;
 /// The longest line, in bytes. Longer lines are split.
-const MOST_LINE_BYTES: usize = 16 << 10;
+const MAX_LINE_BYTES: usize = 16 << 10;
 /// The time to wait for the end of output after all ranks have ended. Other processes may still hold the pipes open.
 const DRAIN_WITHIN: Duration = Duration::from_secs(2);
 /// ANSI colors that are legible on light and on dark backgrounds: cyan, yellow, magenta, green, blue, red.
@@ -91,7 +91,7 @@ impl Output {
 }
 
 async fn copy(stream: impl AsyncRead + Unpin, prefix: String, tail: Tail) {
-    let mut reader = BufReader::with_capacity(MOST_LINE_BYTES, stream);
+    let mut reader = BufReader::with_capacity(MAX_LINE_BYTES, stream);
     let mut line = Vec::new();
     loop {
         let Ok(read) = reader.fill_buf().await else { return };
@@ -105,7 +105,7 @@ async fn copy(stream: impl AsyncRead + Unpin, prefix: String, tail: Tail) {
         let taken = newline.map_or(read.len(), |at| at + 1);
         line.extend_from_slice(&read[..newline.unwrap_or(read.len())]);
         reader.consume(taken);
-        if newline.is_some() || line.len() >= MOST_LINE_BYTES {
+        if newline.is_some() || line.len() >= MAX_LINE_BYTES {
             show(&line, &prefix, &tail);
             line.clear();
         }

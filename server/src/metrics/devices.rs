@@ -27,12 +27,7 @@ const FIGURES: [(DeviceFigure, f64, &str, &str); 17] = [
         "paceline_device_memory_bytes",
         "Total memory of the rank's device.",
     ),
-    (
-        DeviceFigure::PowerMilliwatts,
-        1e-3,
-        "paceline_device_power_watts",
-        "Power drawn by the rank's device.",
-    ),
+    (DeviceFigure::PowerMilliwatts, 1e-3, "paceline_device_power_watts", "Power drawn by the rank's device."),
     (
         DeviceFigure::PowerLimitMilliwatts,
         1e-3,
@@ -137,8 +132,8 @@ impl DeviceMetrics {
 
     pub(super) fn observe(&self, id: &str, run: &Run, most: usize) {
         let all = |figure: DeviceFigure| {
-            let looks = run.devices().filter_map(|(rank, devices)| Some((rank, devices.newest()?)));
-            let of = looks.take(most).filter_map(move |(rank, sample)| Some((rank, sample.get(figure)?)));
+            let samples = run.devices().filter_map(|(rank, devices)| Some((rank, devices.newest()?)));
+            let of = samples.take(most).filter_map(move |(rank, sample)| Some((rank, sample.get(figure)?)));
             of.collect::<Vec<_>>()
         };
         for (figure, unit, gauge) in &self.figures {

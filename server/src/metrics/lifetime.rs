@@ -12,7 +12,7 @@ use wire::ids::RunId;
 pub const KEEP: Duration = Duration::from_secs(900);
 /// The largest number of series of all runs together. At 100 bytes per series, a scrape takes 20 MB. A run of 512 ranks
 /// has 512 x [`RANK_SERIES`] = 25,600 series. A run of four ranks and eight buckets has about 600.
-const MOST_SERIES: usize = 200_000;
+const MAX_SERIES: usize = 200_000;
 /// The number of series per run, in addition to those of its ranks and buckets: the histogram of steps, states, gauges.
 const RUN_SERIES: usize = 64;
 /// The number of series per rank.
@@ -21,8 +21,8 @@ const RANK_SERIES: usize = 50;
 const BUCKET_SERIES: usize = 2 * 22;
 /// The largest number of buckets of a run with their own series. All further buckets share the label
 /// [`OTHER_BUCKETS`].
-const MOST_BUCKETS: usize = 128;
-/// The label of all buckets beyond [`MOST_BUCKETS`].
+const MAX_BUCKETS: usize = 128;
+/// The label of all buckets beyond [`MAX_BUCKETS`].
 const OTHER_BUCKETS: &str = "other";
 
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl Runs {
     /// Makes room for a number of series. Forgets runs that are over, in the order in which they ended. Returns false
     /// if there is still not enough room.
     fn make_room(&mut self, series: usize) -> bool {
-        while self.series + series > MOST_SERIES {
+        while self.series + series > MAX_SERIES {
             let ended = self.known.iter().filter_map(|(run, lifetime)| Some((lifetime.ended?, run.clone())));
             let Some((_, oldest)) = ended.min() else { return false };
             self.remove(&oldest);
@@ -99,7 +99,7 @@ impl Lifetimes {
             if known.buckets.contains(&bucket) {
                 return true;
             }
-            if known.buckets.len() >= MOST_BUCKETS || runs.series + BUCKET_SERIES > MOST_SERIES {
+            if known.buckets.len() >= MAX_BUCKETS || runs.series + BUCKET_SERIES > MAX_SERIES {
                 return false;
             }
             runs.series += BUCKET_SERIES;
@@ -170,7 +170,7 @@ mod tests {
         let lifetimes = Lifetimes::default();
         let one = RUN_SERIES + 100 * RANK_SERIES;
         let admitted = (0..100).filter(|&run| lifetimes.admits(&id(run), 100)).count();
-        assert_eq!((admitted, lifetimes.without()), (MOST_SERIES / one, 100 - MOST_SERIES / one));
+        assert_eq!((admitted, lifetimes.without()), (MAX_SERIES / one, 100 - MAX_SERIES / one));
         assert!(lifetimes.ended(&id(0), Instant::now()));
         assert!(lifetimes.admits(&id(99), 100), "the run that ended makes room");
         assert_eq!(lifetimes.take_expired(Instant::now()), BTreeSet::from(["r0".to_owned()]));
@@ -182,7 +182,7 @@ mod tests {
         assert!(lifetimes.admits(&id(0), 1));
         let labels: BTreeSet<String> =
             (0..60_000).map(|bucket| lifetimes.bucket_label(&id(0), bucket)).collect();
-        assert_eq!(labels.len(), MOST_BUCKETS + 1);
+        assert_eq!(labels.len(), MAX_BUCKETS + 1);
         assert_eq!(lifetimes.bucket_label(&id(0), 7), "7");
         assert_eq!(lifetimes.bucket_label(&id(0), 50_000), OTHER_BUCKETS);
     }

@@ -91,3 +91,17 @@ fn every_family_of_a_run_is_removed_with_the_run() {
     let of_runs = metrics.names().iter().filter(|name| !name.starts_with("paceline_server_")).count();
     assert_eq!(own, of_runs);
 }
+
+#[test]
+fn the_documentation_lists_every_metric() {
+    let document = include_str!("../../../docs/metrics.md");
+    let groups = ["paceline_device_", "paceline_server_"];
+    let is_listed = |name: &str| {
+        let is_in_group =
+            |group: &&str| name.starts_with(*group) && document.contains(&format!("`{group}*`"));
+        document.contains(&format!("`{name}`")) || groups.iter().any(|group| is_in_group(&group))
+    };
+    let metrics = Metrics::new();
+    let missing: Vec<&String> = metrics.names().iter().filter(|name| !is_listed(name)).collect();
+    assert!(missing.is_empty(), "docs/metrics.md does not list {missing:?}");
+}

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 /// The largest step number: 45 years at 3 steps/s. Charts and exports count steps in 32 bits.
-pub const MOST_STEP: u64 = u32::MAX as u64;
+pub const MAX_STEP: u64 = u32::MAX as u64;
 
 /// The largest number of open steps of a run. Ranks of a synchronous job are one step apart, so any further distance is
 /// transport delay.
@@ -62,7 +62,7 @@ pub const RANK_STEP_RECORDS: usize = 16_384;
 /// The divisor for the smallest number of ranks in an analyzed step: a step is analyzed if at least one rank in this
 /// many has sent it. The cost of an analysis grows with the run's world size, so a step that hardly any rank sent would
 /// cost far more than its records did.
-pub const LEAST_PRESENT: usize = 64;
+pub const MIN_PRESENT: usize = 64;
 
 /// The largest number of probes that a run stores for its clocks: 1 Mi x 32 bytes = 32 MB. 16,384 ranks on 2,048 hosts
 /// have 512 per clock.

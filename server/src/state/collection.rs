@@ -57,7 +57,7 @@ impl Examples {
         if is_early || self.sought.contains(&step) {
             return false;
         }
-        if self.sought.len() >= MOST_EXAMPLES {
+        if self.sought.len() >= MAX_EXAMPLES {
             self.sought.pop_front();
         }
         self.sought.push_back(step);
@@ -67,7 +67,7 @@ impl Examples {
 }
 
 /// The largest number of remembered example steps. A run has only a few verdicts.
-const MOST_EXAMPLES: usize = 32;
+const MAX_EXAMPLES: usize = 32;
 
 impl Held {
     pub(super) fn new(run: Run) -> Self {
@@ -164,7 +164,7 @@ pub enum Replayed {
 impl Replayed {
     /// Classifies a replayed run as live or over.
     #[must_use]
-    pub fn of(run: Run, now: ServerNanos) -> Self {
+    pub fn new(run: Run, now: ServerNanos) -> Self {
         if !run.is_over(now) {
             return Self::Live(Box::new(run));
         }

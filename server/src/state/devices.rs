@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use analysis::devices::Look;
+use analysis::devices::ClockSample;
 use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest};
 use wire::clock::ServerNanos;
 use wire::device::{DeviceFigure, DeviceSample};
@@ -18,11 +18,11 @@ const BURST_NANOS: i64 = 300_000_000_000;
 /// The length of a burst that is requested as evidence, in milliseconds.
 const EVIDENCE_MILLIS: u16 = 1_000;
 /// The largest number of samples stored per rank: two minutes.
-const MOST_LOOKS: usize = 120;
+const MAX_SAMPLES: usize = 120;
 
 /// The largest size that a device sample adds, in bytes. Only two minutes are stored, so most samples replace an older
 /// one.
-pub(super) const LOOK_BYTES: usize = size_of::<Look>();
+pub(super) const SAMPLE_BYTES: usize = size_of::<ClockSample>();
 /// The size of an entry in a map of figures, in bytes.
 const FIGURE_BYTES: usize = 24;
 
@@ -42,7 +42,7 @@ pub(super) fn burst_bytes(burst: &Burst) -> usize {
 pub struct RankDevices {
     newest: Option<DeviceSample>,
     /// The figures of recent samples that verdicts use.
-    looks: VecDeque<Look>,
+    clock_samples: VecDeque<ClockSample>,
     /// The newest burst, and the time of its arrival.
     burst: Option<(Burst, ServerNanos)>,
     /// The burst that the rank is asked for and has not sent yet.
@@ -52,18 +52,20 @@ pub struct RankDevices {
 impl RankDevices {
     /// Returns the approximate size, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let newest =
-            self.newest.as_ref().map_or(0, |look| look.device.len() + look.figures.len() * FIGURE_BYTES);
+        let newest = self
+            .newest
+            .as_ref()
+            .map_or(0, |sample| sample.device.len() + sample.figures.len() * FIGURE_BYTES);
         let burst = self.burst.as_ref().map_or(0, |(burst, _)| burst_bytes(burst));
-        newest + burst + self.looks.len() * LOOK_BYTES
+        newest + burst + self.clock_samples.len() * SAMPLE_BYTES
     }
 
-    pub(super) fn add_look(&mut self, sample: DeviceSample, now: ServerNanos) {
-        if let Some(look) = Look::of(&sample, now) {
-            if self.looks.len() == MOST_LOOKS {
-                self.looks.pop_front();
+    pub(super) fn add_sample(&mut self, sample: DeviceSample, now: ServerNanos) {
+        if let Some(sample) = ClockSample::new(&sample, now) {
+            if self.clock_samples.len() == MAX_SAMPLES {
+                self.clock_samples.pop_front();
             }
-            self.looks.push_back(look);
+            self.clock_samples.push_back(sample);
         }
         self.newest = Some(sample);
     }
@@ -92,13 +94,13 @@ impl RankDevices {
         self.newest.as_ref()
     }
 
-    pub(super) fn looks(&self) -> Vec<Look> {
-        self.looks.iter().copied().collect()
+    pub(super) fn clock_samples(&self) -> Vec<ClockSample> {
+        self.clock_samples.iter().copied().collect()
     }
 
     /// Returns the error bound of the device's clock against its host's clock, in nanoseconds, or 0 if it is unknown.
     pub(super) fn clock_bound_nanos(&self) -> u64 {
-        let bound = |look: &DeviceSample| look.get(DeviceFigure::ClockErrorBoundNanoseconds);
+        let bound = |sample: &DeviceSample| sample.get(DeviceFigure::ClockErrorBoundNanoseconds);
         self.newest.as_ref().and_then(bound).unwrap_or(0)
     }
 
@@ -136,7 +138,7 @@ pub(super) fn request_of_evidence(now: ServerNanos) -> BurstRequest {
 #[derive(Clone, Debug, Default)]
 pub struct Devices {
     /// The newest sample of each device.
-    pub looks: Vec<RankDevice>,
+    pub samples: Vec<RankDevice>,
     /// The newest bursts.
     pub bursts: Vec<RankBurst>,
     /// Ranks that are asked for a burst and have not sent it yet.
@@ -146,10 +148,10 @@ pub struct Devices {
 impl Devices {
     /// Returns the devices of a run as they are now.
     #[must_use]
-    pub fn of(run: &Run, now: ServerNanos) -> Self {
+    pub fn new(run: &Run, now: ServerNanos) -> Self {
         let mut shown = Self::default();
         for (rank, devices) in run.devices().map(|(rank, devices)| (Rank(rank as u32), devices)) {
-            shown.looks.extend(devices.newest().map(|sample| RankDevice { rank, sample: sample.clone() }));
+            shown.samples.extend(devices.newest().map(|sample| RankDevice { rank, sample: sample.clone() }));
             shown.bursts.extend(devices.burst.as_ref().map(|(burst, came)| RankBurst {
                 rank,
                 age_millis: (now - *came).max(0).unsigned_abs() / 1_000_000,

@@ -52,7 +52,7 @@ pub struct Incoming {
     pub late_records: u64,
     /// The number of records beyond [`budget::RANK_STEP_RECORDS`] of one rank in one step.
     pub excess_records: u64,
-    /// The number of closed steps that too few ranks had sent ([`budget::LEAST_PRESENT`]).
+    /// The number of closed steps that too few ranks had sent ([`budget::MIN_PRESENT`]).
     pub sparse_steps: u64,
     newest_closed: Option<Step>,
 }
@@ -158,7 +158,7 @@ impl Incoming {
         if open.done == 0 {
             return None;
         }
-        if open.done.saturating_mul(budget::LEAST_PRESENT) < self.world_size {
+        if open.done.saturating_mul(budget::MIN_PRESENT) < self.world_size {
             self.sparse_steps += 1;
             return None;
         }

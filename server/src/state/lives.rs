@@ -21,10 +21,10 @@ const GOES_ON_NANOS: i64 = 3_000_000_000;
 /// The time after which a claim that is not repeated is forgotten, in nanoseconds. Agents repeat it every second.
 const CLAIM_NANOS: i64 = 10_000_000_000;
 /// The largest number of incarnations of one rank: a restart every ten minutes for a week. Each takes about 100 bytes.
-const MOST_LIVES: usize = 1_024;
+const MAX_LIVES: usize = 1_024;
 /// The largest number of ranges of sequence numbers per incarnation, 16 bytes each. The gap between two ranges is a
 /// batch that the agent dropped.
-const MOST_RANGES: usize = 256;
+const MAX_RANGES: usize = 256;
 
 /// The incarnations of one rank.
 #[derive(Default)]
@@ -69,7 +69,7 @@ pub enum Denied {
         /// The time since the speaker was last heard from.
         heard_ago: i64,
     },
-    /// The rank has had [`MOST_LIVES`] incarnations.
+    /// The rank has had [`MAX_LIVES`] incarnations.
     TooManyLives,
     /// The batch's incarnation has too many gaps to tell whether the batch is a duplicate.
     TooOld,
@@ -83,7 +83,7 @@ impl Lives {
     /// Returns the reason ([`Denied`]) if the batch is not accepted.
     pub fn admit(&mut self, batch: &Batch, now: ServerNanos, since: ServerNanos) -> Result<(), Denied> {
         self.is_new(batch)?;
-        if self.find(batch.incarnation).is_none() && self.lives.len() >= MOST_LIVES {
+        if self.find(batch.incarnation).is_none() && self.lives.len() >= MAX_LIVES {
             return Err(Denied::TooManyLives);
         }
         if is_goodbye_by_another(batch) {
@@ -202,7 +202,7 @@ impl Numbers {
             (false, true) => self.ranges[behind].0 = number,
             (false, false) => self.ranges.insert(behind, (number, number)),
         }
-        if self.ranges.len() > MOST_RANGES {
+        if self.ranges.len() > MAX_RANGES {
             let (_, last) = self.ranges.remove(0);
             self.unknown_below = last.saturating_add(1);
         }

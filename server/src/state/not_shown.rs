@@ -6,7 +6,7 @@ use super::run::Run;
 use crate::store::steps::{Lost, NotRead};
 
 /// The largest number of damaged files that a sentence names.
-const MOST_NAMED: usize = 3;
+const MAX_NAMED: usize = 3;
 
 /// The reason why a step cannot be shown, as a clause without a period.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,9 +56,9 @@ impl NotShown {
     #[must_use]
     pub fn gone(run: &Run, step: Step, lost: &[Lost]) -> Self {
         if !lost.is_empty() {
-            let named = lost.iter().take(MOST_NAMED).map(|lost| lost.damage.reason.as_str());
+            let named = lost.iter().take(MAX_NAMED).map(|lost| lost.damage.reason.as_str());
             let named: Vec<&str> = named.collect();
-            let more = if lost.len() > MOST_NAMED { "; and more" } else { "" };
+            let more = if lost.len() > MAX_NAMED { "; and more" } else { "" };
             let named = named.join("; ");
             return Self::Gone(format!("the records of step {step} are damaged on disk: {named}{more}"));
         }

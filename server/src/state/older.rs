@@ -28,7 +28,7 @@ pub struct Older {
     /// The fit of each rank's clock, by rank.
     pub fits: Vec<Option<ClockFit>>,
     /// Whether the run is of an unmodified job.
-    pub is_foreign: bool,
+    pub is_unmodified_job: bool,
     /// The steps of the range that were analyzed without some rank.
     pub incomplete: Vec<Arc<StepAnalysis>>,
 }
@@ -51,7 +51,7 @@ impl Older {
                 leave_out_late(&mut closed.records, analysed);
             }
             let records = Arc::new(closed.records);
-            visit(&Placed { records, fits: self.fits.clone(), is_foreign: self.is_foreign })
+            visit(&Placed { records, fits: self.fits.clone(), is_unmodified_job: self.is_unmodified_job })
         })?;
         Ok(())
     }

@@ -16,7 +16,7 @@ pub enum ApplyError {
     /// A step number is too large.
     #[error(
         "rank {rank} of run {run} sent step {step}, but step numbers go from 0 to {}: use the job's own step count",
-        budget::MOST_STEP
+        budget::MAX_STEP
     )]
     StepNumber {
         /// The run.

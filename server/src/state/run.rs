@@ -83,7 +83,7 @@ impl RankState {
 }
 
 fn hello_bytes(hello: &Hello) -> usize {
-    let texts = [&hello.name, &hello.host, &hello.clock, &hello.sample_unit, &hello.origin];
+    let texts = [&hello.name, &hello.host, &hello.clock, &hello.sample_unit];
     texts.into_iter().map(String::len).sum()
 }
 
@@ -152,7 +152,7 @@ impl Run {
     /// Returns [`ApplyError::StepNumber`] if a step number is too large.
     pub fn check_alone(batch: &Batch) -> Result<(), ApplyError> {
         let steps = batch.events.iter().map(Event::step);
-        match steps.max().filter(|step| step.0 > budget::MOST_STEP) {
+        match steps.max().filter(|step| step.0 > budget::MAX_STEP) {
             Some(step) => Err(ApplyError::StepNumber { run: batch.run.clone(), rank: batch.rank, step }),
             None => Ok(()),
         }
@@ -255,7 +255,7 @@ impl Run {
                     rank.bye_by_launcher = by_launcher;
                 }
                 Note::Bye(_) => {}
-                Note::Device(sample) => rank.devices.add_look(sample, now),
+                Note::Device(sample) => rank.devices.add_sample(sample, now),
                 Note::Burst(burst) => rank.devices.add_burst(burst, now),
                 Note::Host(sample) => Arc::make_mut(&mut rank.host).add(&sample),
             }
@@ -325,7 +325,7 @@ impl Run {
         if !self.steps.is_ready() {
             return None;
         }
-        let placing = (self.fits(), self.is_foreign());
+        let placing = (self.fits(), self.is_unmodified_job());
         self.steps.next(|| placing)
     }
 
@@ -471,8 +471,8 @@ impl Run {
             let steps = StepRange { first, last: last.min(before) };
             let analysed = self.steps_between(steps.first, steps.last).into_iter();
             let incomplete = analysed.filter(|step| !step.complete).collect();
-            let (fits, is_foreign) = (self.fits(), self.is_foreign());
-            let older = Older { folder, steps, fits, is_foreign, incomplete };
+            let (fits, is_unmodified_job) = (self.fits(), self.is_unmodified_job());
+            let older = Older { folder, steps, fits, is_unmodified_job, incomplete };
             return Between { placed: Vec::new(), older: Some(older) };
         }
         let kept = self.steps.kept_between(first, last).take(most);
@@ -480,7 +480,7 @@ impl Run {
     }
 
     fn place(&self, records: Arc<analysis::step::StepRecords>) -> Placed {
-        Placed { records, fits: self.fits(), is_foreign: self.is_foreign() }
+        Placed { records, fits: self.fits(), is_unmodified_job: self.is_unmodified_job() }
     }
 
     /// Returns the waterfall of one step, or of the newest complete one if `step` is `None`. Returns `None` if its
@@ -567,7 +567,7 @@ fn note_bytes(note: &Note) -> usize {
     match note {
         Note::Hello(hello) => hello_bytes(hello),
         Note::Bye(bye) => bye.reason.len(),
-        Note::Device(_) => devices::LOOK_BYTES,
+        Note::Device(_) => devices::SAMPLE_BYTES,
         Note::Burst(burst) => devices::burst_bytes(burst),
         // The sample's figures replace older ones.
         Note::Host(sample) => sample.cores.len(),

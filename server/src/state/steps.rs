@@ -31,7 +31,7 @@ pub struct Placed {
     /// The fit of each rank's clock to its probes, by rank.
     pub fits: Vec<Option<ClockFit>>,
     /// Whether the run is of an unmodified job.
-    pub is_foreign: bool,
+    pub is_unmodified_job: bool,
 }
 
 impl Placed {
@@ -42,7 +42,8 @@ impl Placed {
         // A collective bounds the clocks only if its start and end were measured and, in an unmodified job, if each of
         // its ranks waits for all others.
         let proves = |bucket: &&BucketRecord| {
-            bucket.source != Source::Derived && (!self.is_foreign || Function::of(bucket.seq).waits_for_all())
+            bucket.source != Source::Derived
+                && (!self.is_unmodified_job || Function::from_seq(bucket.seq).waits_for_all())
         };
         for (rank, step) in self.records.ranks.iter().enumerate() {
             for bucket in step.iter().flat_map(|step| step.buckets.iter().filter(proves).take(TIGHTEN_WITH)) {
@@ -143,8 +144,8 @@ impl Steps {
         let Closed { records, bytes } = self.waiting.pop_front()?;
         self.waiting_bytes -= bytes;
         self.under_way = Some(bytes);
-        let (fits, is_foreign) = fits();
-        Some(Work { placed: Placed { records: Arc::new(records), fits, is_foreign }, bytes })
+        let (fits, is_unmodified_job) = fits();
+        Some(Work { placed: Placed { records: Arc::new(records), fits, is_unmodified_job }, bytes })
     }
 
     /// Returns true if a step could be analyzed now.

@@ -51,11 +51,11 @@ const REPORT_ONE_EVERY_NANOS: i64 = 10_000_000;
 /// The number of steps in a snapshot, which is how far a live reader may fall behind. Older steps are sent on request.
 const LIVE_STEPS: usize = 2_000;
 /// The largest number of reports made at a time.
-const MOST_REPORTING: usize = 1;
+const MAX_REPORTING: usize = 1;
 /// The largest number of runs read from disk at a time. Each takes up to the memory of a run.
-const MOST_LOADING: usize = 1;
+const MAX_LOADING: usize = 1;
 /// The largest number of steps read back from disk at a time. Each takes up to [`budget::RECALL_BYTES`].
-const MOST_RECALLING: usize = 1;
+const MAX_RECALLING: usize = 1;
 
 /// The result of work on another thread. An error is the message of a panic or the reason of a failure.
 enum Outcome {
@@ -220,7 +220,7 @@ impl Task {
                 let _gone = reply.send(run.map_or_else(Vec::new, |run| run.steps_between(first, last)));
             }
             Command::Devices { reply, .. } => {
-                let _gone = reply.send(run.map(|run| Devices::of(run, now)).unwrap_or_default());
+                let _gone = reply.send(run.map(|run| Devices::new(run, now)).unwrap_or_default());
             }
             Command::AskForBurst { run: id, rank, millis, reply } => {
                 let request = BurstRequest::at(now, millis);
@@ -298,17 +298,17 @@ impl Task {
         {
             self.start_analysis(id);
         }
-        while self.under_way.reporting < MOST_REPORTING
+        while self.under_way.reporting < MAX_REPORTING
             && let Some(id) = self.lines.report.pop_front()
         {
             self.start_report(id);
         }
-        while self.under_way.loading < MOST_LOADING
+        while self.under_way.loading < MAX_LOADING
             && let Some(id) = self.lines.load.pop_front()
         {
             self.start_load(id);
         }
-        while self.under_way.recalling < MOST_RECALLING
+        while self.under_way.recalling < MAX_RECALLING
             && let Some(asked) = self.lines.recall.pop_front()
         {
             self.start_recall(asked);

@@ -69,7 +69,7 @@ pub struct FileSum {
 impl FileSum {
     /// Returns the size and checksum of a file with this content.
     #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn new(bytes: &[u8]) -> Self {
         Self { bytes: bytes.len() as u64, crc32: crc32fast::hash(bytes) }
     }
 }
@@ -186,7 +186,7 @@ mod tests {
 
     fn manifest() -> Manifest {
         let mut manifest = Manifest { version: VERSION, segments: Vec::new() };
-        let files = BTreeMap::from([("steps.parquet".to_owned(), FileSum::of(b"abc"))]);
+        let files = BTreeMap::from([("steps.parquet".to_owned(), FileSum::new(b"abc"))]);
         let damage = Some(LogDamage { batches: 1, reason: "it is gone".into() });
         let steps = Some((7, 40));
         manifest.put(Sealed {

@@ -18,7 +18,7 @@ use super::segment::Received;
 use crate::state::run::Run;
 
 /// The largest number of damaged files that a report names. It counts the rest.
-const MOST_NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
 /// The key of damage to stored batches in [`Report::missing`](wire::views::Report::missing).
 pub const STORED_BATCHES: &str = "stored_batches";
@@ -48,17 +48,18 @@ impl Condition {
         let mut missing = BTreeMap::new();
         if !self.damage.is_empty() {
             let batches: u64 = self.damage.iter().map(|damage| damage.batches).sum();
-            let named = self.damage.iter().take(MOST_NAMED).map(|damage| damage.reason.as_str());
+            let named = self.damage.iter().take(MAX_NAMED).map(|damage| damage.reason.as_str());
             let named = named.collect::<Vec<_>>().join("; ");
-            let more = match self.damage.len().saturating_sub(MOST_NAMED) {
+            let more = match self.damage.len().saturating_sub(MAX_NAMED) {
                 0 => String::new(),
                 more => format!("; and {more} more files"),
             };
             missing.insert(
                 STORED_BATCHES,
                 format!(
-                    "the disk damaged at least {batches} stored batches, which no figure includes ({named}{more}); \
-                     the damaged files are kept"
+                    "the disk damaged at least {batches} stored {}, which no figure includes ({named}{more}); \
+                     the damaged files are kept",
+                    if batches == 1 { "batch" } else { "batches" }
                 ),
             );
         }

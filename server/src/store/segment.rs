@@ -143,7 +143,7 @@ pub fn write(
     for (name, content) in tables.into_iter().chain([(NOTES, notes)]) {
         let file = path.join(name);
         disk.write(&file, &content).map_err(StoreError::io(&file, "write"))?;
-        sums.insert(name.to_owned(), FileSum::of(&content));
+        sums.insert(name.to_owned(), FileSum::new(&content));
     }
     for folder in [&path, &folder.path] {
         disk.sync_folder(folder).map_err(StoreError::io(folder, "sync"))?;
@@ -290,7 +290,7 @@ fn content(folder: &RunFolder, path: &Path, sealed: &Sealed, name: &str) -> Resu
     let file = path.join(name);
     let content = folder.disk.read(&file).map_err(StoreError::io(&file, "read"))?;
     match sealed.files.get(name) {
-        Some(sum) if *sum != FileSum::of(&content) => {
+        Some(sum) if *sum != FileSum::new(&content) => {
             Err(StoreError::content(&file, "it does not match its checksum"))
         }
         None if !sealed.files.is_empty() => {

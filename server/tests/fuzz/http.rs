@@ -19,7 +19,7 @@ use super::server::{Answer, Tried, batch};
 use super::{CORPUS, ensure};
 
 /// The largest answer, in bytes: enough for anything that can be requested of a run of 40 steps.
-const MOST_ANSWER: usize = 16 << 20;
+const MAX_ANSWER: usize = 16 << 20;
 /// The longest time until a snapshot, on a busy machine.
 const WITHIN: Duration = Duration::from_secs(10);
 const WIRE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wire");
@@ -90,7 +90,7 @@ fn is_answer(path: &str, answer: &Answer) -> Verdict {
     let is_busy =
         *status == StatusCode::SERVICE_UNAVAILABLE && (headers.contains_key(header::RETRY_AFTER) || !is_api);
     ensure(!status.is_server_error() || is_busy, || format!("{path} is answered {status}: {}", text()))?;
-    ensure(body.len() < MOST_ANSWER, || format!("{path} is answered with {} bytes", body.len()))?;
+    ensure(body.len() < MAX_ANSWER, || format!("{path} is answered with {} bytes", body.len()))?;
     if !status.is_success() {
         return ensure(body.len() < 8_192 + 8 * path.len(), || format!("an error of {} bytes", body.len()));
     }

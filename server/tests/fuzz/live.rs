@@ -16,7 +16,7 @@ use super::{CORPUS, ensure};
 const WITHIN: Duration = Duration::from_secs(10);
 /// The largest amount that a stream sends in this test, in bytes: the report and the steps of a run of 40 steps, and
 /// both again after a while.
-const MOST_SENT: usize = 4 << 20;
+const MAX_SENT: usize = 4 << 20;
 
 struct Served {
     tried: Tried,
@@ -98,7 +98,7 @@ fn any_client_message_leaves_the_server_working() {
         let _closed = stream.write_all(bytes);
         let (mut said, began) = (Vec::new(), Instant::now());
         while began.elapsed() < Duration::from_millis(10) && read(&mut stream, &mut said)? {}
-        ensure(said.len() < MOST_SENT, || format!("the stream sent {} bytes", said.len()))?;
+        ensure(said.len() < MAX_SENT, || format!("the stream sent {} bytes", said.len()))?;
         drop(stream);
         served.is_empty()?;
         served.tried.trouble().map_or(Ok(()), Err)

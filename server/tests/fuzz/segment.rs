@@ -23,7 +23,7 @@ use super::{STORED, ensure};
 const WIRE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wire");
 /// The most memory that reading may hold, in bytes. The largest segment in the corpus is 20 KB, and a damaged length
 /// must not cost gigabytes.
-const MOST_HELD: u64 = 256 << 20;
+const MAX_HELD: u64 = 256 << 20;
 
 fn folder() -> RunFolder {
     let disk = Arc::new(MemoryDisk::default());
@@ -75,7 +75,8 @@ fn damaged(name: &str, inputs: &Corpus, cases: u32) {
     let write =
         |name: &str, bytes: &[u8]| folder.disk.write(&path.join(name), bytes).expect("can be written");
     files.iter().for_each(|(name, bytes)| write(name, bytes));
-    let sums: BTreeMap<_, _> = files.iter().map(|(name, bytes)| (name.clone(), FileSum::of(bytes))).collect();
+    let sums: BTreeMap<_, _> =
+        files.iter().map(|(name, bytes)| (name.clone(), FileSum::new(bytes))).collect();
     let good = files.remove(name).expect("a file of that name");
     let before = Sealed { name: segment_name(1), batches: 0, steps: None, files: sums, damage: None };
     let batches = segment::read(&folder, &before).expect("the undamaged segment can be read").len();
@@ -87,11 +88,11 @@ fn damaged(name: &str, inputs: &Corpus, cases: u32) {
         match choice % 4 {
             0 => {}
             1 => sealed.files.clear(),
-            _ => drop(sealed.files.insert(name.to_owned(), FileSum::of(bytes))),
+            _ => drop(sealed.files.insert(name.to_owned(), FileSum::new(bytes))),
         }
         let mut read = None;
         let used = allocation_counter::measure(|| read = Some(segment::read(&folder, &sealed)));
-        ensure(used.bytes_max < MOST_HELD, || format!("reading held {} bytes", used.bytes_max))?;
+        ensure(used.bytes_max < MAX_HELD, || format!("reading held {} bytes", used.bytes_max))?;
         match read.expect("the closure ran") {
             Ok(_) if choice.is_multiple_of(4) => ensure(bytes == good, || "undetected damage".into()),
             // The table of batches determines their number. The other files cannot add any.

@@ -32,11 +32,11 @@ fn strip(html: Html, report: Option<&Report>) -> Html {
             "Step time, mean",
             "mean time from one observed step to the next; costs are shares of it",
         ),
-        read(|r| r.period_ns.map(units::nanos).ok_or_else(|| reason(r, "step_time"))),
+        read(|r| r.period_nanos.map(units::nanos).ok_or_else(|| reason(r, "step_time"))),
         &below(|r| {
             let spread =
                 |t: Spread| format!("median {}, p90 {}", units::nanos(t.median), units::nanos(t.p90));
-            r.step_time_ns.map(spread).unwrap_or_default()
+            r.step_time_nanos.map(spread).unwrap_or_default()
         }),
     );
     let html = figure(

@@ -114,12 +114,12 @@ fn lost_where(report: &Report) -> String {
 }
 
 fn worst_bound(report: &Report) -> Option<(u32, f64)> {
-    let known = report.clocks.iter().filter_map(|clock| Some((clock.rank.0, clock.bound_ns? as f64)));
+    let known = report.clocks.iter().filter_map(|clock| Some((clock.rank.0, clock.bound_nanos? as f64)));
     known.max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
 fn worst_drift(report: &Report) -> Option<(u32, f64)> {
-    let known = report.clocks.iter().filter(|clock| clock.bound_ns.is_some());
+    let known = report.clocks.iter().filter(|clock| clock.bound_nanos.is_some());
     known.map(|clock| (clock.rank.0, clock.drift_ppb)).max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))
 }
 
@@ -147,10 +147,10 @@ fn rank_table(live: Live) -> AnyView {
     let cell = move |at: usize, column: usize| {
         let Some(shown) = live.run.get() else { return String::new() };
         let Some(clock) = shown.report.clocks.get(at) else { return String::new() };
-        let known = clock.bound_ns.is_some();
+        let known = clock.bound_nanos.is_some();
         match column {
             0 => clock.rank.to_string(),
-            1 => clock.bound_ns.map_or_else(|| "no probe yet".into(), |bound| units::nanos(bound as f64)),
+            1 => clock.bound_nanos.map_or_else(|| "no probe yet".into(), |bound| units::nanos(bound as f64)),
             2 if known => written_drift(clock.drift_ppb),
             2 => "—".into(),
             _ => {

@@ -29,7 +29,7 @@ pub fn ledger_table() -> AnyView {
     let cell = move |at: usize, column: usize| {
         read(at, &|ledger, steps| match column {
             0 => ledger.rank.to_string(),
-            2 => units::nanos(ledger.step_ns as f64 / steps),
+            2 => units::nanos(ledger.step_nanos as f64 / steps),
             _ => units::percent(share(ledger, column - BEFORE_PARTS)),
         })
     };
@@ -61,5 +61,5 @@ pub fn ledger_table() -> AnyView {
 }
 
 fn share(ledger: &RankLedger, part: usize) -> f64 {
-    ledger.parts()[part] as f64 / ledger.step_ns.max(1) as f64
+    ledger.parts()[part] as f64 / ledger.step_nanos.max(1) as f64
 }

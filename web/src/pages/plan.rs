@@ -52,9 +52,7 @@ pub fn plan(answered: Answered) -> AnyView {
         let known = answered.get().and_then(Result::ok);
         let known = known.and_then(|answer| answer.predictions.iter().find(|p| p.ranks >= ranks).copied());
         match known {
-            Some(known) => {
-                (known.efficiency, format!("predicted for {}", units::ranks(known.ranks)))
-            }
+            Some(known) => (known.efficiency, format!("predicted for {}", units::ranks(known.ranks))),
             None => (
                 usual_efficiency(ranks),
                 "a typical one, 1 / (1 + 0.04 √ranks), because this run has no model for it".into(),

@@ -20,13 +20,13 @@ pub fn runs() -> AnyView {
         _ => false,
     });
     let how_many = memo(move || live.runs.with(|runs| runs.as_ref().map(|runs| runs.is_empty())));
-    part(move || {
-        match how_many.get() {
-        None => view! { <section class="empty" aria-busy="true"><p class="quiet">"Loading runs…"</p></section> }
-            .into_any(),
+    part(move || match how_many.get() {
+        None => {
+            view! { <section class="empty" aria-busy="true"><p class="quiet">"Loading runs…"</p></section> }
+                .into_any()
+        }
         Some(true) => no_runs(),
         Some(false) => list(live),
-    }
     })
 }
 

@@ -182,7 +182,7 @@ fn efficiency_hits(answer: &Answer) -> Vec<Hit> {
                 units::percent(p.efficiency_low),
                 units::percent(p.efficiency_high)
             ),
-            format!("step {}", units::nanos(p.step_ns)),
+            format!("step {}", units::nanos(p.step_nanos)),
         ],
     };
     let mut hits: Vec<Hit> = answer.predictions.iter().map(of_prediction).collect();
@@ -249,7 +249,8 @@ fn caps(answer: &Answer) -> Shown {
         let why = answer.missing.clone();
         return Err(why.unwrap_or_else(|| "No predictions without a latency-bandwidth model.".into()));
     };
-    let points: Vec<(f64, f64)> = answer.caps.iter().map(|cap| (cap.cap_bytes as f64, cap.step_ns)).collect();
+    let points: Vec<(f64, f64)> =
+        answer.caps.iter().map(|cap| (cap.cap_bytes as f64, cap.step_nanos)).collect();
     let (least, most) = points
         .iter()
         .fold((f64::MAX, 0.0f64), |(least, most), point| (least.min(point.1), most.max(point.1)));
@@ -258,11 +259,11 @@ fn caps(answer: &Answer) -> Shown {
     let room = ((most - least) * 0.15).max(least * 0.005);
     let y = Axis::linear((least - room).max(0.0), most + room);
     let hits = answer.caps.iter().map(|cap| Hit {
-        at: (cap.cap_bytes as f64, cap.step_ns),
+        at: (cap.cap_bytes as f64, cap.step_nanos),
         says: vec![
             format!("cap {}", units::bytes(cap.cap_bytes)),
-            format!("step {}", units::nanos(cap.step_ns)),
-            format!("exposed transfer {}", units::nanos(cap.exposed_ns)),
+            format!("step {}", units::nanos(cap.step_nanos)),
+            format!("exposed transfer {}", units::nanos(cap.exposed_nanos)),
         ],
     });
     Ok(Arc::new(Picture {
@@ -332,7 +333,7 @@ fn runs(html: Html, answer: &Answer) -> Html {
                 .link(&format!("/runs/{}", point.run), point.run.as_str())
                 .raw("</th>")
                 .number(&units::count(point.ranks.into()))
-                .number(&units::nanos(point.step_ns))
+                .number(&units::nanos(point.step_nanos))
                 .number(&units::rate(point.throughput, &format!("{}/s", answer.sample_unit)))
                 .number(&ratio(point.measured))
                 .number(&ratio(point.implied))
@@ -352,7 +353,7 @@ fn predictions(html: Html, answer: &Answer) -> Html {
             let own = if p.ranks == answer.ranks { "<tr class=chosen>" } else { "<tr>" };
             html.raw(own)
                 .el("th scope=row class=number", &units::count(p.ranks.into()))
-                .number(&units::nanos(p.step_ns))
+                .number(&units::nanos(p.step_nanos))
                 .number(&units::percent(p.efficiency))
                 .number(&format!(
                     "{} to {}",

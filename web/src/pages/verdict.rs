@@ -120,8 +120,8 @@ fn onset(verdict: &Verdict) -> String {
     format!(
         "Began at step {}{bounds}{when}: local work changed from {} to {}, {sure}.",
         units::count(onset.step),
-        units::nanos(onset.before_ns),
-        units::nanos(onset.after_ns)
+        units::nanos(onset.before_nanos),
+        units::nanos(onset.after_nanos)
     )
 }
 
@@ -165,7 +165,7 @@ fn others(html: Html, others: &[Verdict], what: &str) -> Html {
         .el("summary", &title)
         .raw("<ul>")
         .each(others, |html, verdict| {
-            let cost = units::nanos(verdict.cost_ns_per_step as f64);
+            let cost = units::nanos(verdict.cost_nanos_per_step as f64);
             let (share, sure) = (units::percent(verdict.cost_share), confidence(verdict.confidence));
             let small =
                 format!(" {cost} per affected step, {share} of it; {}; confidence: {sure}", seen(verdict));
@@ -179,10 +179,10 @@ fn grounds(html: Html, verdict: &Verdict, computed_on: ComputedOn, run: &str) ->
     let hours = format!(" {} per day", computed_on.hours());
     let (lost, of) = match verdict.device_hours_per_day {
         Some(per_day) => (units::significant(per_day), hours.as_str()),
-        None => (units::nanos(verdict.lost_ns() as f64), " in all"),
+        None => (units::nanos(verdict.lost_nanos() as f64), " in all"),
     };
     let figures = [
-        ("Cost", "cost", units::nanos(verdict.cost_ns_per_step as f64), " per affected step"),
+        ("Cost", "cost", units::nanos(verdict.cost_nanos_per_step as f64), " per affected step"),
         ("Share", "cost-share", units::percent(verdict.cost_share), " of an affected step"),
         ("Lost", "lost", lost, of),
         ("Confidence", "confidence", confidence(verdict.confidence).into(), ""),

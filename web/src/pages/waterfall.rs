@@ -128,7 +128,8 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
     let overlay = move |pen: &Pen, size: Size| {
         let view = view.get();
         let Some(shown) = look.shown.get() else {
-            let why = if look.error.with(Option::is_some) { "This step is unavailable." } else { "Loading…" };
+            let why =
+                if look.error.with(Option::is_some) { "This step is unavailable." } else { "Loading…" };
             pen.text(size.width / 2.0, size.height / 2.0, why, Align::Middle, pen.inks.muted);
             return;
         };

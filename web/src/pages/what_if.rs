@@ -60,9 +60,9 @@ fn answers(html: Html, report: &Report, run: &str) -> Html {
 
 fn headline(what_if: &WhatIf) -> String {
     let Some(slowdown) = what_if.slowdown else { return String::new() };
-    let wasted = what_if.wasted_share.map_or_else(String::new, |share| {
-        format!(": {} of it is wasted", units::percent(share))
-    });
+    let wasted = what_if
+        .wasted_share
+        .map_or_else(String::new, |share| format!(": {} of it is wasted", units::percent(share)));
     format!("A step takes {} times as long as with equal ranks{wasted}.", units::significant(slowdown))
 }
 

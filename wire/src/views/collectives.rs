@@ -104,11 +104,11 @@ pub struct CollectiveCost {
     /// The payload of the collectives, in bytes.
     pub bytes: f64,
     /// The collective time, waits included.
-    pub comm_ns: f64,
+    pub comm_nanos: f64,
     /// The exposed part of the collective time.
-    pub exposed_ns: f64,
+    pub exposed_nanos: f64,
     /// The part of the collective time spent waiting for the last rank.
-    pub wait_ns: f64,
+    pub wait_nanos: f64,
 }
 
 /// The collectives of one shape of group.
@@ -160,9 +160,9 @@ pub struct BucketStats {
     /// The number of measured collectives.
     pub collectives: u64,
     /// The wait for the last rank.
-    pub wait_ns: Spread,
+    pub wait_nanos: Spread,
     /// The transfer.
-    pub transfer_ns: Spread,
+    pub transfer_nanos: Spread,
     /// The distribution of waits and transfers, with one count per collective.
     pub latency: LatencyHistogram,
     /// The share of the bucket's collective time during which its rank computes.

@@ -16,7 +16,7 @@ pub struct ScalingPoint {
     /// Samples per second over all ranks.
     pub throughput: f64,
     /// The mean time from one step to the next, in nanoseconds.
-    pub step_ns: f64,
+    pub step_nanos: f64,
     /// The number of samples of one rank in one step; null if the job does not count them.
     pub batch: Option<f64>,
     /// The measured (weak) scaling efficiency against the baseline. 1 for the baseline itself; null for runs whose
@@ -35,8 +35,8 @@ pub struct ScalingPrediction {
     /// The number of ranks, K.
     pub ranks: u32,
     /// The predicted step time, in nanoseconds.
-    pub step_ns: f64,
-    /// The weak scaling efficiency against one rank: predicted step on one rank / `step_ns`; at most 1.
+    pub step_nanos: f64,
+    /// The weak scaling efficiency against one rank: predicted step on one rank / `step_nanos`; at most 1.
     pub efficiency: f64,
     /// The lower end of the error band.
     pub efficiency_low: f64,
@@ -51,9 +51,9 @@ pub struct CapPrediction {
     /// The bucket cap, in bytes.
     pub cap_bytes: u64,
     /// The predicted step time, in nanoseconds.
-    pub step_ns: f64,
+    pub step_nanos: f64,
     /// The predicted exposed transfer, in nanoseconds.
-    pub exposed_ns: f64,
+    pub exposed_nanos: f64,
 }
 
 /// The scaling of a job: `GET /api/v1/runs/{run}/scaling`.

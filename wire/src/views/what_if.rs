@@ -62,7 +62,7 @@ pub struct Saving {
     /// The saving per step, in nanoseconds: the mean over the replayed steps without the lowest and the highest tenth.
     /// The cost of a verdict is the same figure over the steps that have the fault.
     pub nanos_per_step: f64,
-    /// The saving as a share of the period ([`super::Report::period_ns`] over these steps), 0 to 1.
+    /// The saving as a share of the period ([`super::Report::period_nanos`] over these steps), 0 to 1.
     pub share: f64,
 }
 

@@ -32,7 +32,7 @@ impl Pace {
     pub(super) const AS_MEASURED: Self = Self::Scaled([1.0; PHASES]);
 
     /// Returns the time that this local work takes, in nanoseconds.
-    pub(super) fn of(&self, work: &Durations) -> f64 {
+    pub(super) fn nanos(&self, work: &Durations) -> f64 {
         match self {
             Self::Scaled(scale) => work.iter().zip(scale).map(|(work, scale)| work * scale).sum(),
             Self::Through(places) => between(places, work.iter().sum()),
@@ -64,7 +64,7 @@ struct Kind {
 }
 
 impl Places {
-    pub(super) fn of(ranks: Vec<BTreeMap<Place, f64>>, totals: Vec<f64>) -> Self {
+    pub(super) fn new(ranks: Vec<BTreeMap<Place, f64>>, totals: Vec<f64>) -> Self {
         let (mut kind, mut kinds) = (Vec::with_capacity(ranks.len()), Vec::<Kind>::new());
         for (places, total) in ranks.iter().zip(&totals) {
             let known = kinds.iter().position(|known| known.places.keys().eq(places.keys()));
@@ -123,12 +123,12 @@ mod tests {
     fn local_work_is_replaced_piece_by_piece() {
         let rank = |first: f64, second: f64| BTreeMap::from([(place(0), first), (place(1), second)]);
         let places =
-            Places::of(vec![rank(10.0, 20.0), rank(30.0, 40.0), rank(14.0, 24.0)], vec![30.0, 60.0, 34.0]);
+            Places::new(vec![rank(10.0, 20.0), rank(30.0, 40.0), rank(14.0, 24.0)], vec![30.0, 60.0, 34.0]);
         let pace = places.as_others(1, &[1]).unwrap();
         let played = |own: f64| {
             let mut work = [0.0; PHASES];
             work[1] = own;
-            pace.of(&work)
+            pace.nanos(&work)
         };
         assert_eq!([0.0, 15.0, 30.0, 40.0, 50.0, 60.0].map(played), [0.0, 6.0, 12.0, 22.0, 27.0, 32.0]);
     }
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn ranks_are_compared_with_ranks_that_reach_the_same_positions() {
         let of = |count: u32| (0..count).map(|at| (place(at), f64::from(at))).collect();
-        let places = Places::of(vec![of(2), of(3), of(3)], vec![5.0, 6.0, 8.0]);
+        let places = Places::new(vec![of(2), of(3), of(3)], vec![5.0, 6.0, 8.0]);
         assert!(places.as_others(0, &[0]).is_none(), "no rank reaches the same positions");
         let Some(Pace::Through(through)) = places.as_others(1, &[1]) else { panic!("rank 2 reaches them") };
         assert_eq!(through.last(), Some(&(6.0, 8.0)));

@@ -52,7 +52,7 @@ fn step(forward: &[i64]) -> StepRecords {
 fn replayed(records: &StepRecords, bound_nanos: u64) -> Option<Replay> {
     let fit = ClockFit { bound_nanos, device_nanos: bound_nanos, ..ClockFit::exact() };
     let fits = vec![Some(fit); records.ranks.len()];
-    replay(records, &fits, &Joined::of(records, &fits))
+    replay(records, &fits, &Joined::new(records, &fits))
 }
 
 fn millis(nanos: f64) -> f64 {

@@ -6,7 +6,7 @@ use ::fuzz::{Corpus, Verdict};
 use super::*;
 
 /// The largest number of addresses in a frame. An address takes at least four bytes on the wire and 24 in memory.
-const MOST_ADDRESSES: usize = MAX_FRAME_BYTES / 4;
+const MAX_ADDRESSES: usize = MAX_FRAME_BYTES / 4;
 
 fn ensure(holds: bool, what: impl FnOnce() -> String) -> Verdict {
     if holds { Ok(()) } else { Err(what()) }
@@ -34,7 +34,7 @@ fn check(bytes: &[u8], choice: u64) -> Verdict {
             ensure(written == taken, || format!("{message:?} is written as {} bytes", written.len()))?;
             match message {
                 Message::Welcome { addresses, .. } => {
-                    ensure(addresses.len() <= MOST_ADDRESSES, || format!("{} addresses", addresses.len()))
+                    ensure(addresses.len() <= MAX_ADDRESSES, || format!("{} addresses", addresses.len()))
                 }
                 _ => Ok(()),
             }

@@ -38,21 +38,21 @@ impl Figure {
     /// Returns the figure's key in [`Report::missing`].
     pub(super) fn key(self) -> &'static str {
         match self {
-            Self::StepTime | Self::StepTimeP99 | Self::Exposed | Self::Input => "step_time_ns",
-            Self::Tail => "tail_ns",
+            Self::StepTime | Self::StepTimeP99 | Self::Exposed | Self::Input => "step_time_nanos",
+            Self::Tail => "tail_nanos",
             Self::CommunicationFraction | Self::Overlap => "overlap_ratio",
             Self::Throughput => "throughput",
             Self::Efficiency => "scaling_efficiency.implied",
         }
     }
 
-    pub(super) fn of(self, report: &Report) -> Option<f64> {
+    pub(super) fn value(self, report: &Report) -> Option<f64> {
         match self {
-            Self::StepTime => report.step_time_ns.map(|spread| spread.median),
-            Self::StepTimeP99 => report.step_time_ns.map(|spread| spread.p99),
-            Self::Exposed => report.mean_ns(&[Part::ExposedWait, Part::ExposedTransfer]),
-            Self::Input => report.mean_ns(&[Part::Input, Part::H2d]),
-            Self::Tail => report.tail_ns,
+            Self::StepTime => report.step_time_nanos.map(|spread| spread.median),
+            Self::StepTimeP99 => report.step_time_nanos.map(|spread| spread.p99),
+            Self::Exposed => report.mean_nanos(&[Part::ExposedWait, Part::ExposedTransfer]),
+            Self::Input => report.mean_nanos(&[Part::Input, Part::H2d]),
+            Self::Tail => report.tail_nanos,
             Self::CommunicationFraction => report.communication_fraction,
             Self::Throughput => report.throughput,
             Self::Overlap => report.overlap_ratio,

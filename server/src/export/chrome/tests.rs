@@ -55,7 +55,8 @@ fn times_are_whole_microseconds_and_unknown_figures_are_left_out() {
 fn a_directory_has_one_complete_file_per_rank() {
     let folder = tempfile::tempdir().expect("a folder can be created");
     for _again in 0..2 {
-        let mut directory = Directory::begin(folder.path(), &summary()).expect("the directory can be created");
+        let mut directory =
+            Directory::begin(folder.path(), &summary()).expect("the directory can be created");
         (0..300).for_each(|_| directory.step(&waterfall()).expect("a step can be written"));
         assert_eq!(directory.finish().expect("the files can be written"), 2);
     }

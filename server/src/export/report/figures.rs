@@ -14,7 +14,7 @@ pub(super) fn section(report: &Report) -> Section {
     let percent = |value: Option<f64>| value.map(units::percent);
     add(
         "step time",
-        report.period_ns.zip(report.step_time_ns).map(|(mean, time)| {
+        report.period_nanos.zip(report.step_time_nanos).map(|(mean, time)| {
             let (median, p90, p99) = (nanos(time.median), nanos(time.p90), nanos(time.p99));
             format!("{} mean (median {median}, p90 {p90}, p99 {p99})", nanos(mean))
         }),

@@ -8,7 +8,7 @@ use super::{Cell, Section, Table};
 use units::{bytes, nanos, percent};
 
 /// The largest number of ranks of a group that are named one by one.
-const MOST_NAMED: u32 = 8;
+const MAX_NAMED: u32 = 8;
 
 /// Returns the table of groups: a row per shape, followed by a row per group of that shape. Returns `None` if all
 /// collectives are among all ranks.
@@ -46,9 +46,9 @@ fn row(name: String, functions: String, cost: &CollectiveCost, latest: String) -
         functions.into(),
         format!("{:.1}", cost.collectives).into(),
         bytes(cost.bytes.round() as u64).into(),
-        nanos(cost.comm_ns).into(),
-        nanos(cost.exposed_ns).into(),
-        nanos(cost.wait_ns).into(),
+        nanos(cost.comm_nanos).into(),
+        nanos(cost.exposed_nanos).into(),
+        nanos(cost.wait_nanos).into(),
         latest.into(),
     ]
 }
@@ -61,7 +61,7 @@ fn ranks(group: Group, one: &OneGroup) -> String {
         (1, _) => format!("rank {}", one.first),
         (_, 0) => format!("{ranks} ranks from {} on", one.first),
         (_, 1) => format!("ranks {} to {}", one.first, at(ranks - 1)),
-        (..=MOST_NAMED, _) => {
+        (..=MAX_NAMED, _) => {
             let named: Vec<String> = (0..ranks).map(|position| at(position).to_string()).collect();
             format!("ranks {}", named.join(", "))
         }

@@ -10,11 +10,11 @@ use super::{Body, Cell, Section, Table};
 use units::{bytes, nanos, percent};
 
 /// The largest number of rows of a table with one row per rank.
-const MOST_RANKS: usize = 64;
+const MAX_RANKS: usize = 64;
 /// The largest number of fixes in the table.
-const MOST_FIXES: usize = 8;
+const MAX_FIXES: usize = 8;
 /// The smallest saving of a fix in the table, as a share of the step.
-const LEAST_SAVING: f64 = 0.005;
+const MIN_SAVING: f64 = 0.005;
 
 pub(super) fn head(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
@@ -33,9 +33,9 @@ pub(super) fn what_if(report: &Report) -> Option<Section> {
         return Some(Section { title, about: Vec::new(), body: Body::Figures(withheld), brief: true });
     }
     let all = what_if.ranks.iter().chain(&what_if.phases).chain(&what_if.buckets);
-    let mut fixes: Vec<&Saving> = all.filter(|saving| saving.share >= LEAST_SAVING).collect();
+    let mut fixes: Vec<&Saving> = all.filter(|saving| saving.share >= MIN_SAVING).collect();
     fixes.sort_by(|a, b| b.share.total_cmp(&a.share));
-    fixes.truncate(MOST_FIXES);
+    fixes.truncate(MAX_FIXES);
     let row = |saving: &&Saving| {
         vec![name(saving.fix).into(), nanos(saving.nanos_per_step).into(), percent(saving.share).into()]
     };
@@ -99,10 +99,10 @@ pub(super) fn ledger(report: &Report) -> Option<Section> {
     let row = |ledger: &RankLedger| {
         let mut cells: Vec<Cell> = vec![format!("rank {}", ledger.rank).into()];
         cells.extend(ledger.parts().map(|sum| Cell::from(nanos(mean(sum)))));
-        cells.push(nanos(mean(ledger.step_ns)).into());
+        cells.push(nanos(mean(ledger.step_nanos)).into());
         cells
     };
-    let shown = &report.ledger[..report.ledger.len().min(MOST_RANKS)];
+    let shown = &report.ledger[..report.ledger.len().min(MAX_RANKS)];
     let table = Table {
         head: names,
         rows: shown.iter().map(row).collect(),
@@ -143,10 +143,10 @@ pub(super) fn buckets(report: &Report) -> Option<Section> {
         vec![
             name(bucket).into(),
             bytes(bucket.bytes).into(),
-            nanos(bucket.wait_ns.median).into(),
-            nanos(bucket.wait_ns.p99).into(),
-            nanos(bucket.transfer_ns.median).into(),
-            nanos(bucket.transfer_ns.p99).into(),
+            nanos(bucket.wait_nanos.median).into(),
+            nanos(bucket.wait_nanos.p99).into(),
+            nanos(bucket.transfer_nanos.median).into(),
+            nanos(bucket.transfer_nanos.p99).into(),
             bucket.hidden_ratio.map_or_else(unknown, percent).into(),
             bucket.busbw.map_or_else(unknown, |busbw| format!("{:.2} GB/s", busbw / 1e9)).into(),
             Cell::Histogram(bucket.latency.clone()),
@@ -159,13 +159,16 @@ pub(super) fn buckets(report: &Report) -> Option<Section> {
 
 /// Returns the table of clocks, with their error bounds and drifts.
 pub(super) fn clocks(report: &Report) -> Option<Section> {
-    let shown = &report.clocks[..report.clocks.len().min(MOST_RANKS)];
+    let shown = &report.clocks[..report.clocks.len().min(MAX_RANKS)];
     let rows = shown.iter().map(|clock| {
-        let bound = clock.bound_ns.map_or_else(|| "not aligned".into(), |bound| nanos(bound as f64));
+        let bound = clock.bound_nanos.map_or_else(|| "not aligned".into(), |bound| nanos(bound as f64));
         vec![
             format!("rank {}", clock.rank).into(),
             bound.into(),
-            clock.bound_ns.map_or_else(String::new, |_| format!("{:.1} ppm", clock.drift_ppb / 1e3)).into(),
+            clock
+                .bound_nanos
+                .map_or_else(String::new, |_| format!("{:.1} ppm", clock.drift_ppb / 1e3))
+                .into(),
         ]
     });
     let table = Table {
@@ -195,7 +198,7 @@ pub(super) fn drops(report: &Report) -> Option<Section> {
             ]
         })
     });
-    let rows: Vec<Vec<Cell>> = rows.take(MOST_RANKS).collect();
+    let rows: Vec<Vec<Cell>> = rows.take(MAX_RANKS).collect();
     let all: usize = report.drops.iter().map(|rank| rank.drops.len()).sum();
     let left_out = all - rows.len();
     let table =

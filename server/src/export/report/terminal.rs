@@ -7,7 +7,7 @@ use super::{Body, Cell, Document, Section, Statement, Table};
 /// The smallest width of the names of figures, in characters.
 const NAME_WIDTH: usize = 16;
 /// The largest number of columns of a sideways table.
-const MOST_COLUMNS: usize = 8;
+const MAX_COLUMNS: usize = 8;
 
 /// Renders a report for a terminal.
 #[must_use]
@@ -65,7 +65,7 @@ fn upright(out: &mut String, table: &Table) -> fmt::Result {
 }
 
 fn sideways(out: &mut String, table: &Table) -> fmt::Result {
-    let shown = &table.rows[..table.rows.len().min(MOST_COLUMNS)];
+    let shown = &table.rows[..table.rows.len().min(MAX_COLUMNS)];
     for (at, name) in table.head.iter().enumerate() {
         // The first cell of each row is a column name here.
         write!(out, "  {:NAME_WIDTH$}", if at == 0 { "" } else { name })?;

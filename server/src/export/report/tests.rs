@@ -24,15 +24,15 @@ fn ledger(rank: u32, input: u64, wait: u64) -> RankLedger {
     let parts = [input, 0, 4_600_000, 18_200_000, wait, 4_190_000, 610_000, 90_000].map(|part| part * 292);
     RankLedger {
         rank: Rank(rank),
-        input_ns: parts[0],
-        h2d_ns: parts[1],
-        forward_ns: parts[2],
-        backward_ns: parts[3],
-        exposed_wait_ns: parts[4],
-        exposed_transfer_ns: parts[5],
-        optimizer_ns: parts[6],
-        other_ns: parts[7],
-        step_ns: parts.iter().sum(),
+        input_nanos: parts[0],
+        h2d_nanos: parts[1],
+        forward_nanos: parts[2],
+        backward_nanos: parts[3],
+        exposed_wait_nanos: parts[4],
+        exposed_transfer_nanos: parts[5],
+        optimizer_nanos: parts[6],
+        other_nanos: parts[7],
+        step_nanos: parts.iter().sum(),
     }
 }
 
@@ -45,8 +45,8 @@ fn bucket(bucket: u32, bytes: u64) -> BucketStats {
         bucket: Bucket(bucket),
         bytes,
         collectives: 292,
-        wait_ns: spread(14_100_000.0),
-        transfer_ns: spread(700_000.0),
+        wait_nanos: spread(14_100_000.0),
+        transfer_nanos: spread(700_000.0),
         latency,
         hidden_ratio: (bucket > 0).then_some(0.25),
         algbw: Some(1.5e9),
@@ -58,7 +58,7 @@ fn verdict() -> Verdict {
     Verdict {
         culprit: Some(Culprit::Rank(2)),
         cause: Cause::Input,
-        cost_ns_per_step: 30_000_000,
+        cost_nanos_per_step: 30_000_000,
         cost_share: 0.48,
         device_hours_per_day: Some(46.1),
         state: VerdictState::Active,
@@ -102,15 +102,15 @@ pub(crate) fn fixed() -> Report {
         ranks: 3,
         steps: 292,
         step_range: Some((8, 299)),
-        step_time_ns: Some(spread(58_600_000.0)),
-        local_step_time_ns: Some(spread(58_600_000.0)),
-        period_ns: Some(58_600_000.0),
+        step_time_nanos: Some(spread(58_600_000.0)),
+        local_step_time_nanos: Some(spread(58_600_000.0)),
+        period_nanos: Some(58_600_000.0),
         throughput: Some(8_732.0),
         batch: Some(128.0),
         sample_unit: "tokens".into(),
         overlap_ratio: Some(0.312),
         communication_fraction: Some(0.4),
-        tail_ns: Some(3e6),
+        tail_nanos: Some(3e6),
         scaling_efficiency: ScalingEfficiency { implied: Some(0.398), measured: None },
         baseline: None,
         own_overhead_ratio: Some(0.0021),
@@ -143,8 +143,8 @@ pub(crate) fn fixed() -> Report {
             points: vec![(812_000, 7e-4), (4_194_304, 2e-3)],
         }),
         clocks: vec![
-            RankClock { rank: Rank(0), bound_ns: Some(41_000), drift_ppb: 1_300.0 },
-            RankClock { rank: Rank(1), bound_ns: None, drift_ppb: 0.0 },
+            RankClock { rank: Rank(0), bound_nanos: Some(41_000), drift_ppb: 1_300.0 },
+            RankClock { rank: Rank(1), bound_nanos: None, drift_ppb: 0.0 },
         ],
         drops: vec![RankDrops { rank: Rank(1), drops: vec![drop] }],
         hang: None,
@@ -217,7 +217,7 @@ fn a_hang_is_the_first_headline_and_a_missing_verdict_has_a_reason() {
     let empty = Report {
         steps: 0,
         step_range: None,
-        step_time_ns: None,
+        step_time_nanos: None,
         what_if: None,
         loss_ledger: None,
         verdicts: Vec::new(),
@@ -253,8 +253,13 @@ fn groups_and_functions_are_named_if_a_job_has_several() {
     assert!(text.contains("2 ranks, 1 apart, all-gather 0"), "{text}");
     assert!(text.contains("all ranks, all-reduce 1"), "{text}");
     assert!(!text.contains("Groups"), "the report has no groups");
-    let cost =
-        CollectiveCost { collectives: 24.0, bytes: 3e6, comm_ns: 5e6, exposed_ns: 4e6, wait_ns: 1.5e6 };
+    let cost = CollectiveCost {
+        collectives: 24.0,
+        bytes: 3e6,
+        comm_nanos: 5e6,
+        exposed_nanos: 4e6,
+        wait_nanos: 1.5e6,
+    };
     let one = |first: u32, latest| OneGroup { first: Rank(first), cost, latest };
     let stats = |group, functions, count, worst| GroupStats { group, functions, cost, count, worst };
     report.groups = vec![

@@ -13,7 +13,7 @@ use crate::export::text::plain;
 use crate::state::devices::Devices;
 
 /// The largest number of ranks that are shown. The API has all of them.
-const MOST_RANKS: usize = 128;
+const MAX_RANKS: usize = 128;
 
 /// A column: its name, its meaning as a phrase, and the function that reads its value from a sample. The value is
 /// `None` if the device does not report it.
@@ -23,7 +23,9 @@ const COLUMNS: [Column; 12] = [
     ("Busy", "share of the last second in which some kernel ran", |at| {
         percent(at, Figure::UtilizationPercent)
     }),
-    ("SMs", "share of time in which streaming multiprocessors had work", |at| permille(at, Figure::SmActivityPermille)),
+    ("SMs", "share of time in which streaming multiprocessors had work", |at| {
+        permille(at, Figure::SmActivityPermille)
+    }),
     ("Tensor", "share of time in which tensor cores worked", |at| {
         permille(at, Figure::TensorActivityPermille)
     }),
@@ -38,7 +40,9 @@ const COLUMNS: [Column; 12] = [
     ("Power", "power drawn, of the limit", |at| {
         of_most(at, Figure::PowerMilliwatts, Figure::PowerLimitMilliwatts, (1e-3, 0, "W"))
     }),
-    ("Temperature", "temperature of the GPU", |at| Some(format!("{} °C", at.get(Figure::TemperatureCelsius)?))),
+    ("Temperature", "temperature of the GPU", |at| {
+        Some(format!("{} °C", at.get(Figure::TemperatureCelsius)?))
+    }),
     ("Memory", "memory in use, of the total", |at| {
         of_most(at, Figure::MemoryUsedBytes, Figure::MemoryTotalBytes, (1.0 / f64::from(1 << 30), 1, "GiB"))
     }),
@@ -95,7 +99,7 @@ pub fn part(run: &RunId, devices: &Devices) -> String {
 }
 
 fn write(out: &mut String, run: &RunId, devices: &Devices) -> fmt::Result {
-    if devices.looks.is_empty() && devices.bursts.is_empty() {
+    if devices.samples.is_empty() && devices.bursts.is_empty() {
         return write!(
             out,
             "<section class=empty data-testid=no-devices><h1>No rank has reported a device</h1>\
@@ -103,7 +107,7 @@ fn write(out: &mut String, run: &RunId, devices: &Devices) -> fmt::Result {
              <code>paceline doctor</code> says whether it can.</p></section>"
         );
     }
-    looks(out, &devices.looks)?;
+    looks(out, &devices.samples)?;
     bursts(out, run, devices)
 }
 
@@ -123,7 +127,7 @@ fn looks(out: &mut String, looks: &[RankDevice]) -> fmt::Result {
         write!(out, "<th scope=col class=number title=\"{meaning}\">{name}</th>")?;
     }
     write!(out, "</tr></thead><tbody>")?;
-    for RankDevice { rank, sample } in looks.iter().take(MOST_RANKS) {
+    for RankDevice { rank, sample } in looks.iter().take(MAX_RANKS) {
         write!(out, "<tr><th scope=row class=number>{rank}</th><td>{}</td>", plain(&sample.device))?;
         for (.., read) in &told {
             write!(out, "<td class=number>{}</td>", read(sample).unwrap_or_else(|| "—".into()))?;
@@ -136,7 +140,7 @@ fn looks(out: &mut String, looks: &[RankDevice]) -> fmt::Result {
 }
 
 fn left_out(out: &mut String, ranks: usize) -> fmt::Result {
-    match ranks.saturating_sub(MOST_RANKS) {
+    match ranks.saturating_sub(MAX_RANKS) {
         0 => Ok(()),
         more => write!(out, "<p class=quiet>{more} more ranks are in the API.</p>"),
     }
@@ -151,7 +155,7 @@ fn bursts(out: &mut String, run: &RunId, devices: &Devices) -> fmt::Result {
          <iframe name=answer title=Answer hidden></iframe></div>"
     )?;
     if !devices.asked.is_empty() {
-        let ranks: Vec<String> = devices.asked.iter().take(MOST_RANKS).map(Rank::to_string).collect();
+        let ranks: Vec<String> = devices.asked.iter().take(MAX_RANKS).map(Rank::to_string).collect();
         write!(
             out,
             "<p class=quiet role=status>Requested, but not answered yet: rank {}.</p>",
@@ -190,7 +194,7 @@ fn outcomes(out: &mut String, bursts: &[RankBurst]) -> fmt::Result {
         write!(out, "<th scope=col class=number title=\"{meaning}\">{name}</th>")?;
     }
     write!(out, "</tr></thead><tbody>")?;
-    for RankBurst { rank, age_millis, burst } in bursts.iter().take(MOST_RANKS) {
+    for RankBurst { rank, age_millis, burst } in bursts.iter().take(MAX_RANKS) {
         write!(
             out,
             "<tr><th scope=row class=number>{rank}</th><td class=number>{}</td>",
@@ -208,7 +212,7 @@ fn outcomes(out: &mut String, bursts: &[RankBurst]) -> fmt::Result {
         write!(out, "</tr>")?;
     }
     write!(out, "</tbody></table></div>")?;
-    let recorded = bursts.iter().take(MOST_RANKS).filter_map(|one| match &one.burst.outcome {
+    let recorded = bursts.iter().take(MAX_RANKS).filter_map(|one| match &one.burst.outcome {
         BurstOutcome::Recorded(activity) if activity.records > 0 => Some((one.rank, activity)),
         _ => None,
     });

@@ -126,7 +126,7 @@ fn drops_of_all_incarnations_are_summed() {
 #[test]
 fn incarnations_and_ranges_are_bounded() {
     let mut rank = Rank0::default();
-    for life in 0..MOST_LIVES as u64 {
+    for life in 0..MAX_LIVES as u64 {
         rank.say(life as f64 * 10.0, &batch(life, 0)).unwrap();
     }
     assert_eq!(rank.say(1e6, &batch(u64::MAX, 0)), Err(Denied::TooManyLives));
@@ -134,7 +134,7 @@ fn incarnations_and_ranges_are_bounded() {
     for number in 0..10_000 {
         numbers.add(BatchSeq(number * 2));
     }
-    assert_eq!(numbers.ranges.len(), MOST_RANGES);
+    assert_eq!(numbers.ranges.len(), MAX_RANGES);
     assert_eq!(numbers.is_new(BatchSeq(1)), Err(Denied::TooOld));
     assert_eq!(numbers.is_new(BatchSeq(19_997)), Ok(()));
 }

@@ -3,7 +3,6 @@
 use analysis::failure::{self, Ended, RankEnd};
 use analysis::hang::{self, Progress};
 use analysis::{report, stats};
-use wire::batch::is_foreign;
 use wire::clock::ServerNanos;
 use wire::device::DeviceFigure;
 use wire::views::{Failure, Hang, RunState};
@@ -92,15 +91,16 @@ impl Run {
     /// because no hook reports steps, or because they are not found yet.
     fn is_busy_without_steps(&self) -> bool {
         let is_busy = |rank: &RankState| {
-            let look = rank.devices.newest();
-            look.and_then(|look| look.get(DeviceFigure::UtilizationPercent))
+            let sample = rank.devices.newest();
+            sample
+                .and_then(|sample| sample.get(DeviceFigure::UtilizationPercent))
                 .is_some_and(|percent| percent > 0)
         };
-        self.is_foreign() && self.ranks.any(is_busy)
+        self.is_unmodified_job() && self.ranks.any(is_busy)
     }
 
-    pub(super) fn is_foreign(&self) -> bool {
-        self.hello().is_some_and(|hello| is_foreign(&hello.origin))
+    pub(super) fn is_unmodified_job(&self) -> bool {
+        self.hello().is_some_and(|hello| hello.instrumentation.is_unmodified_job())
     }
 
     /// Returns true if no more batches are expected.

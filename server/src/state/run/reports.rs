@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use analysis::report::{self, RunFacts};
 use analysis::step::StepAnalysis;
-use wire::batch::BY_REDUCER;
+use wire::batch::Instrumentation;
 use wire::clock::ServerNanos;
 use wire::ids::{Rank, Step};
 use wire::views::{RankDrops, Report, RunSummary};
@@ -43,15 +43,15 @@ impl Run {
             state: self.state(now),
             ranks: self.world_size(),
             sample_unit: self.hello().map_or("samples", |hello| hello.sample_unit.as_str()).to_owned(),
-            origin: self.hello().map_or(BY_REDUCER, |hello| hello.origin.as_str()).to_owned(),
+            instrumentation: self.hello().map_or(Instrumentation::Reducer, |hello| hello.instrumentation),
             fits: self.fits(),
             drops: self.ranks.iter().map(drops).filter(|rank| !rank.drops.is_empty()).collect(),
             hang: self.hang.clone(),
             failure: self.failure(now),
-            looks: self
+            clock_samples: self
                 .ranks
                 .world()
-                .map(|rank| rank.map(|rank| rank.devices.looks()).unwrap_or_default())
+                .map(|rank| rank.map(|rank| rank.devices.clock_samples()).unwrap_or_default())
                 .collect(),
             hosts: self.ranks.world().map(|rank| rank?.host()).collect(),
             bursts: self.ranks.world().map(|rank| rank?.devices.activity(now)).collect(),
@@ -86,8 +86,8 @@ impl Run {
         let mut gaps: BTreeMap<String, String> = gaps.collect();
         let Refused { count, last } = &self.refused;
         if *count > 0 {
-            let refused =
-                format!("{count} batches were refused since the server started; the last one: {last}");
+            let were = if *count == 1 { "batch was" } else { "batches were" };
+            let refused = format!("{count} {were} refused since the server started; the last one: {last}");
             gaps.insert("refused_batches".into(), refused);
         }
         gaps
@@ -129,7 +129,7 @@ impl Run {
             ranks_reporting: self.ranks.iter().map(|(_, rank)| rank).filter(reports).count() as u32,
             steps: self.completed_steps,
             last_step: self.steps.analysed().back().map(|step| step.step.0),
-            step_time_nanos: report.period_ns.map(|mean| mean as u64),
+            step_time_nanos: report.period_nanos.map(|mean| mean as u64),
             throughput: report.throughput,
             batch: report.batch,
             sample_unit: report.sample_unit.clone(),

@@ -82,16 +82,16 @@ pub fn read(bytes: &[u8]) -> Contents {
     let mut contents = Contents { is_version_1, ..Contents::default() };
     let mut at = 0;
     while at < bytes.len() {
-        match reader.look(at) {
-            Look::Whole(entry, end) => {
+        match reader.next(at) {
+            Next::Whole(entry, end) => {
                 contents.entries.push(entry);
                 at = end;
             }
-            Look::Torn => {
+            Next::Torn => {
                 contents.torn = (bytes.len() - at) as u64;
                 break;
             }
-            Look::Damaged { next } => {
+            Next::Damaged { next } => {
                 contents.gaps.push(Gap { at: at as u64, bytes: (next - at) as u64 });
                 at = next;
             }
@@ -110,7 +110,7 @@ fn is_version_1(bytes: &[u8]) -> bool {
 }
 
 /// The result of reading at an offset.
-enum Look {
+enum Next {
     /// An entry, and the offset of the next one.
     Whole(Entry, usize),
     /// A torn tail.
@@ -125,28 +125,28 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn look(&self, at: usize) -> Look {
+    fn next(&self, at: usize) -> Next {
         let rest = &self.bytes[at..];
         if rest.len() < HEAD_BYTES || rest.iter().all(|&byte| byte == 0) {
-            return Look::Torn;
+            return Next::Torn;
         }
         if let Some(head) = self.head(at) {
             return match rest.get(HEAD_BYTES..HEAD_BYTES + head.length) {
-                None => Look::Torn,
-                Some(frame) if crc32fast::hash(frame) == head.frame_checksum => Look::Whole(
+                None => Next::Torn,
+                Some(frame) if crc32fast::hash(frame) == head.frame_checksum => Next::Whole(
                     Entry { received: head.received, frame: frame.to_vec() },
                     at + HEAD_BYTES + head.length,
                 ),
-                Some(_) => Look::Damaged { next: at + HEAD_BYTES + head.length },
+                Some(_) => Next::Damaged { next: at + HEAD_BYTES + head.length },
             };
         }
         if let Some((entry, end)) = self.entry_v1(at) {
-            return Look::Whole(entry, end);
+            return Next::Whole(entry, end);
         }
         match self.find(at + 1) {
-            Some(next) => Look::Damaged { next },
-            None if self.is_torn_v1(at) => Look::Torn,
-            None => Look::Damaged { next: self.bytes.len() },
+            Some(next) => Next::Damaged { next },
+            None if self.is_torn_v1(at) => Next::Torn,
+            None => Next::Damaged { next: self.bytes.len() },
         }
     }
 

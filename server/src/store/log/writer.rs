@@ -19,13 +19,13 @@ use crate::store::sealer::Closed;
 
 /// The largest number of open files, if the process may open enough. A run that sends while all are in use closes the
 /// least recently written file. Reopening that file takes about 20 us, and a sync takes milliseconds.
-const MOST_FILES: usize = 128;
+const MAX_FILES: usize = 128;
 
 /// Returns the number of logs that may have their file open, in a process that may open `files_allowed` files: a
 /// quarter of them.
 #[must_use]
 pub fn most_open(files_allowed: usize) -> usize {
-    (files_allowed / 4).clamp(4, MOST_FILES)
+    (files_allowed / 4).clamp(4, MAX_FILES)
 }
 
 /// The size at which a log is closed, to be sealed into a segment, and a new log begins, in bytes. Sealing and
@@ -72,7 +72,7 @@ impl Writer {
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         let (logs, open) = (BTreeMap::new(), BTreeMap::new());
-        Self { layout, logs, open, turn: 0, rested: 0, most_open: MOST_FILES, rotate_bytes: ROTATE_BYTES }
+        Self { layout, logs, open, turn: 0, rested: 0, most_open: MAX_FILES, rotate_bytes: ROTATE_BYTES }
     }
 
     /// Sets the size at which logs are closed.

@@ -1,6 +1,6 @@
 //! Tests that segments return the batches that were written.
 
-use wire::batch::{Bye, Hello};
+use wire::batch::{Bye, Hello, Instrumentation};
 use wire::clock::{ClockAnchor, MonoNanos, Probe, UnixNanos};
 use wire::event::{BucketRecord, Event, Source, Span, SpanKind, Started, StepRecord};
 use wire::ids::{BatchSeq, Bucket, Comm, Seq, Step};
@@ -39,7 +39,7 @@ fn batches() -> Vec<Received> {
                         local_rank: rank,
                         sample_unit: "tokens".into(),
                         parameters: 9,
-                        origin: "reducer".into(),
+                        instrumentation: Instrumentation::Reducer,
                     }),
                     Note::Bye(Bye { completed: false, reason: "x".into() }),
                 ]

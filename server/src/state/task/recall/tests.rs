@@ -35,7 +35,7 @@ impl Stage {
         let clock = ServerClock::start();
         let mut runs = Collection::default();
         let run = Run::new(id.clone(), RANKS, clock.now()).keeping(1);
-        runs.add(Replayed::of(run, clock.now()));
+        runs.add(Replayed::new(run, clock.now()));
         let hub = Hub::start(runs, clock, Metrics::new(), &Vitals::default(), Some(layout.clone()));
         Self { hub, writer: Writer::new(layout.clone()).rotating_at(2_000), layout, id, _data: data }
     }

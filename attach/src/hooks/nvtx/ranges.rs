@@ -1,0 +1,135 @@
+//! The open ranges of a thread, and the entries that they append to the call log.
+
+use std::cell::RefCell;
+
+use wire::clock::MonoNanos;
+
+use super::payload::Said;
+use super::words::Meaning;
+use crate::call_log::{self, Entry, Handle, Kind, LocalRank, Phase};
+use crate::marks;
+use crate::observer::{self, Communicator, Hook};
+use crate::table::Table;
+
+/// The largest depth of nested ranges that are stored. Deeper ranges are only counted, so that each end matches its
+/// start.
+const MAX_DEPTH: usize = 64;
+
+/// An NVTX domain, by an index of this library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Domain(pub(super) usize);
+
+impl Domain {
+    /// The domain of ranges without a domain.
+    pub(super) const DEFAULT: Self = Self(0);
+    /// NCCL's domain.
+    pub(super) const NCCL: Self = Self(1);
+}
+
+/// The meaning of an open range.
+#[derive(Clone, Copy)]
+enum Open {
+    Nothing,
+    Phase(Phase, MonoNanos),
+    Call(Handle),
+}
+
+struct Stack {
+    open: [(Domain, Open); MAX_DEPTH],
+    depth: usize,
+}
+
+thread_local! {
+    static STACK: RefCell<Stack> =
+        const { RefCell::new(Stack { open: [(Domain::DEFAULT, Open::Nothing); MAX_DEPTH], depth: 0 }) };
+}
+
+/// Counts of calls by communicator and function.
+static COUNTS: Table = Table::new();
+
+/// Opens a range. Returns the number of ranges that were open before.
+pub(super) fn push(domain: Domain, meaning: Meaning, said: Said) -> usize {
+    let at = agent::clock::now();
+    let opened = match meaning {
+        Meaning::Nothing => Open::Nothing,
+        // Other threads prepare input while the main thread computes.
+        Meaning::Phase(phase) if is_main_thread() => Open::Phase(phase, at),
+        Meaning::Phase(_) => Open::Nothing,
+        Meaning::Call(function) => called(function, said, at).map_or(Open::Nothing, Open::Call),
+    };
+    STACK
+        .try_with(|stack| {
+            let Ok(mut stack) = stack.try_borrow_mut() else { return 0 };
+            let depth = stack.depth;
+            let is_inside = |open: &(Domain, Open)| {
+                matches!(open.1, Open::Phase(..)) && matches!(opened, Open::Phase(..))
+            };
+            let opened =
+                if stack.open[..depth.min(MAX_DEPTH)].iter().any(is_inside) { Open::Nothing } else { opened };
+            if let Some(place) = stack.open.get_mut(depth) {
+                *place = (domain, opened);
+            }
+            stack.depth += 1;
+            depth
+        })
+        .unwrap_or(0)
+}
+
+/// Returns whether this is the main thread, whose thread number is the process number.
+fn is_main_thread() -> bool {
+    // SAFETY: both functions only return a number.
+    unsafe { libc::gettid() == libc::getpid() }
+}
+
+fn called(function: call_log::Function, said: Said, at: MonoNanos) -> Option<Handle> {
+    let bytes = said.bytes?;
+    let is_told = observer::begin(Hook::Nvtx, None).is_some() && observer::is_best(Hook::Nvtx);
+    if !is_told {
+        return None;
+    }
+    // Older releases do not report the communicator: all of them count as one.
+    let communicator = said.communicator.unwrap_or(0);
+    let seq = COUNTS.count(communicator, function)?;
+    let handle = Handle::new(Kind::Collective, LocalRank::FIRST);
+    let begins = marks::begins(communicator);
+    call_log::append(Entry::Enqueued { handle, communicator, function, seq, bytes, channels: 1, begins, at });
+    Some(handle)
+}
+
+/// Closes the innermost range of a domain. Returns the number of ranges that are still open.
+pub(super) fn pop(domain: Domain) -> usize {
+    let ended = STACK.try_with(|stack| {
+        let mut stack = stack.try_borrow_mut().ok()?;
+        let depth = stack.depth.checked_sub(1)?;
+        if depth >= MAX_DEPTH {
+            stack.depth = depth;
+            return Some((Open::Nothing, depth));
+        }
+        let at = stack.open[..=depth].iter().rposition(|(of, _)| *of == domain)?;
+        let (_, ended) = stack.open[at];
+        stack.open.copy_within(at + 1..=depth, at);
+        stack.depth = depth;
+        Some((ended, depth))
+    });
+    let Ok(Some((ended, depth))) = ended else { return 0 };
+    let at = agent::clock::now();
+    match ended {
+        Open::Nothing => {}
+        Open::Phase(phase, begin) if observer::is_observed() => {
+            call_log::append(Entry::Phase { phase, begin, end: at });
+        }
+        Open::Phase(..) => {}
+        Open::Call(handle) => call_log::append(Entry::Issued { handle, at }),
+    }
+    depth
+}
+
+/// Registers the new communicator that a range of NCCL reports.
+pub(super) fn communicator(said: Said) {
+    if let Some(size) = said.ranks {
+        observer::begin(
+            Hook::Nvtx,
+            Some(Communicator { number: said.communicator.unwrap_or(0), size, rank: None }),
+        );
+    }
+}

@@ -1,0 +1,214 @@
+//! The PyTorch hook, for collectives that gloo runs.
+//!
+//! Such a process calls nothing that a library could interpose. But PyTorch calls registered Python functions before
+//! and after it issues a collective. `paceline attach` therefore puts a `sitecustomize` (`attach/python`) in front of
+//! the job's own, which registers such functions and calls the functions below. The calls hold the interpreter's lock,
+//! so none waits for another. A free-threaded Python has no such lock; there, a call waits no longer than an append to
+//! the call log.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use wire::clock::MonoNanos;
+
+use crate::call_log::{self, Entry, Function, Handle, Kind, LocalRank, Phase};
+use crate::hooks::host;
+use crate::marks;
+use crate::observer::{self, Communicator, Hook};
+use crate::sampling;
+use crate::table::Table;
+
+/// The largest number of collectives in flight in one group. Beyond it, only the issue of a collective is recorded.
+const MAX_IN_FLIGHT: usize = 1_024;
+/// The largest number of groups observed at the same time.
+const MAX_GROUPS: usize = 256;
+/// The result for a group that is not observed because there are too many groups.
+const TOO_MANY: i64 = -2;
+
+/// An observed process group.
+struct Group {
+    number: u64,
+    local_rank: LocalRank,
+    /// Collectives in flight, oldest first.
+    under_way: VecDeque<UnderWay>,
+    /// The end of the newest collective whose end was recorded.
+    free: MonoNanos,
+}
+
+/// A collective that was issued and whose interval is not recorded yet.
+#[derive(Clone, Copy)]
+struct UnderWay {
+    collective: Handle,
+    issued: MonoNanos,
+    ended: Option<MonoNanos>,
+}
+
+/// Groups by the index that Python uses. A removed group leaves its index to a later one.
+static GROUPS: Mutex<Vec<Option<Group>>> = Mutex::new(Vec::new());
+/// Counts of collectives by group and function.
+static COUNTS: Table = Table::new();
+
+fn groups() -> MutexGuard<'static, Vec<Option<Group>>> {
+    GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn named(groups: &mut [Option<Group>], name: i64) -> Option<&mut Group> {
+    groups.get_mut(usize::try_from(name).ok()?)?.as_mut()
+}
+
+impl Group {
+    /// Records the oldest collectives that are done, one after the other in the order of issue. gloo runs two at a
+    /// time, which share one link: the second one has the link to itself from the end of the first.
+    fn tell(&mut self, mut tell: impl FnMut(Entry)) {
+        while let Some(UnderWay { collective, issued, ended: Some(ended) }) = self.under_way.front().copied()
+        {
+            let channel = Handle::new(Kind::Channel, self.local_rank);
+            let began = issued.max(self.free);
+            self.free = ended.max(began);
+            tell(Entry::Began { handle: channel, parent: collective, gpu: None, at: began });
+            tell(Entry::Ended { handle: channel, gpu: None, at: self.free });
+            self.under_way.pop_front();
+        }
+    }
+}
+
+/// Registers a process group of `size` ranks in which this process is `rank`. `number` is the same on all its ranks.
+/// Returns the group's index for later calls, or a negative value if the group is not observed.
+#[unsafe(no_mangle)]
+pub extern "C" fn paceline_pytorch_group(number: u64, size: u32, rank: u32) -> i64 {
+    let joined = || {
+        let communicator = Communicator { number, size, rank: Some(rank) };
+        let local_rank = observer::begin(Hook::PyTorch, Some(communicator))?;
+        let mut groups = groups();
+        let name = groups.iter().position(Option::is_none).unwrap_or(groups.len());
+        if name == MAX_GROUPS {
+            return Some(TOO_MANY);
+        }
+        if name == groups.len() {
+            groups.push(None);
+        }
+        groups[name] = Some(Group { number, local_rank, under_way: VecDeque::new(), free: MonoNanos(0) });
+        Some(name as i64)
+    };
+    host::guarded(|| Some(joined().unwrap_or(-1))).unwrap_or(-1)
+}
+
+/// Removes a process group.
+#[unsafe(no_mangle)]
+pub extern "C" fn paceline_pytorch_left(group: i64) {
+    host::guarded(|| {
+        let mut groups = groups();
+        if let Some(place) = usize::try_from(group).ok().and_then(|name| groups.get_mut(name)) {
+            *place = None;
+        }
+    });
+}
+
+/// Records that a collective was issued at `at` (`CLOCK_MONOTONIC`), with a payload of `bytes` on this rank. `function`
+/// is the code of a [`Function`]. The caller has already spent `spent` nanoseconds on observation.
+///
+/// Returns the collective's handle for [`paceline_pytorch_ended`], or 0 if its end is not observed.
+#[unsafe(no_mangle)]
+pub extern "C" fn paceline_pytorch_issued(group: i64, function: u8, bytes: u64, at: i64, spent: u64) -> u64 {
+    host::guarded(|| {
+        sampling::spend(spent);
+        if !observer::is_best(Hook::PyTorch) {
+            return 0;
+        }
+        let mut groups = groups();
+        let Some(group) = named(&mut groups, group) else { return 0 };
+        let function = Function::from_code(function);
+        let Some(seq) = COUNTS.count(group.number, function) else { return 0 };
+        let collective = Handle::new(Kind::Collective, group.local_rank);
+        let (communicator, at) = (group.number, MonoNanos(at));
+        call_log::append(Entry::Enqueued {
+            handle: collective,
+            communicator,
+            function,
+            seq,
+            bytes,
+            channels: 1,
+            begins: marks::begins(communicator),
+            at,
+        });
+        let is_observed = sampling::observes(group.local_rank, communicator, function, seq);
+        if !is_observed || group.under_way.len() == MAX_IN_FLIGHT {
+            call_log::append(Entry::Issued { handle: collective, at: agent::clock::now() });
+            return 0;
+        }
+        group.under_way.push_back(UnderWay { collective, issued: at, ended: None });
+        collective.to_bits()
+    })
+}
+
+/// Records that a collective ended at `at`.
+#[unsafe(no_mangle)]
+pub extern "C" fn paceline_pytorch_ended(group: i64, collective: u64, at: i64, spent: u64) {
+    host::guarded(|| {
+        sampling::spend(spent);
+        let mut groups = groups();
+        let Some(group) = named(&mut groups, group) else { return };
+        let ended = group.under_way.iter_mut().find(|one| one.collective.to_bits() == collective);
+        if let Some(ended) = ended {
+            ended.ended = Some(MonoNanos(at));
+            group.tell(call_log::append);
+        }
+    });
+}
+
+/// Records that an optimizer updated its parameters.
+#[unsafe(no_mangle)]
+pub extern "C" fn paceline_pytorch_updated() {
+    host::guarded(marks::updated);
+}
+
+/// Records that the main thread waited for a batch of a data loader.
+#[unsafe(no_mangle)]
+pub extern "C" fn paceline_pytorch_input(begin: i64, end: i64) {
+    host::guarded(|| {
+        if observer::is_observed() {
+            call_log::append(Entry::Phase {
+                phase: Phase::Input,
+                begin: MonoNanos(begin),
+                end: MonoNanos(end),
+            });
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn collectives_are_recorded_in_order_of_issue_and_do_not_overlap() {
+        let under_way = |issued: i64, ended: Option<i64>| UnderWay {
+            collective: Handle::new(Kind::Collective, LocalRank::FIRST),
+            issued: MonoNanos(issued),
+            ended: ended.map(MonoNanos),
+        };
+        let mut group = Group {
+            number: 1,
+            local_rank: LocalRank::FIRST,
+            under_way: [under_way(1, None), under_way(2, Some(5)), under_way(9, Some(12))].into(),
+            free: MonoNanos(0),
+        };
+        let mut told: Vec<i64> = Vec::new();
+        let mut tell = |entry| match entry {
+            Entry::Began { at, .. } | Entry::Ended { at, .. } => told.push(at.0),
+            other => panic!("{other:?}"),
+        };
+        group.tell(&mut tell);
+        assert_eq!(group.under_way.len(), 3, "the oldest still runs");
+        group.under_way[0].ended = Some(MonoNanos(7));
+        group.tell(tell);
+        assert_eq!(told, [1, 7, 7, 7, 9, 12]);
+    }
+
+    #[test]
+    fn calls_for_an_unknown_group_are_ignored() {
+        assert_eq!(paceline_pytorch_issued(-1, 4, 100, 0, 0), 0);
+        assert_eq!(paceline_pytorch_issued(99, 4, 100, 0, 0), 0);
+        paceline_pytorch_ended(99, 17, 0, 0);
+    }
+}

@@ -1,0 +1,8 @@
+//! From logged calls to collectives, and from collectives to steps. Each result depends on its inputs alone.
+
+mod blocking;
+pub mod collect;
+pub mod gpu_clock;
+pub mod messages;
+pub mod place;
+pub mod steps;

@@ -1,0 +1,240 @@
+//! Determines whether a rank computes while a collective runs.
+//!
+//! No hook reports this, since NCCL knows only collectives. But the rank's reaction shows it when a collective takes
+//! longer than in the step before. A layer that is split over ranks needs its sum before it continues, so the next
+//! collective starts later by the same amount. Gradients that are reduced during the backward pass do not move the next
+//! bucket.
+//!
+//! Without such evidence, the following is assumed. The anchor communicator, which defines the step, reduces gradients;
+//! the rank does not wait for them. All other communicators serve layers, which do wait. A rank waits for every
+//! all-to-all and for messages that it receives, and not for messages that it sends.
+
+use std::collections::BTreeMap;
+
+use wire::clock::MonoNanos;
+use wire::event::Function;
+
+use crate::infer::place::IDLE_NANOS;
+
+/// The largest number of positions in a step that are remembered.
+const MAX_POSITIONS: usize = 16_384;
+/// The factor by which evidence decays per step. After a hundred steps it counts for a third.
+const REMEMBERED: f64 = 0.99;
+/// The number of changes needed for a decision, after decay.
+const MIN_CHANGES: f64 = 20.0;
+/// The root mean square that changes must have for a decision, in nanoseconds. A kernel's own variation is smaller.
+const MIN_CHANGE_NANOS: f64 = 50_000.0;
+/// The distance of the slope from 0 or -1 that still counts as that answer.
+const TOLERANCE: f64 = 0.3;
+
+/// The collectives that share an answer: those of one function on one communicator.
+type Kind = (u64, Function);
+
+/// A collective of a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ran {
+    pub(crate) kind: Kind,
+    /// The index among the collectives of its communicator.
+    pub(crate) position: u32,
+    pub(crate) launch: MonoNanos,
+    pub(crate) start: MonoNanos,
+    pub(crate) end: MonoNanos,
+    /// Whether this is a message that the rank sends.
+    pub(crate) is_sent: bool,
+    /// Whether the communicator defines the step.
+    pub(crate) is_anchor: bool,
+}
+
+impl Ran {
+    /// Returns whether the rank is assumed to wait for the collective when there is no evidence.
+    fn is_needed(&self) -> bool {
+        match self.kind.1 {
+            Function::SendReceive => !self.is_sent,
+            Function::AllToAll => true,
+            _ => !self.is_anchor,
+        }
+    }
+}
+
+/// The duration of a collective and the gap after it, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Observed {
+    took: f64,
+    gap: f64,
+}
+
+/// Sums over changes from step to step: how the gap after a collective changes when the collective takes longer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Evidence {
+    changes: f64,
+    squares: f64,
+    products: f64,
+}
+
+impl Evidence {
+    /// Returns the change of the gap per nanosecond that a collective takes longer; `None` without enough evidence.
+    fn slope(&self) -> Option<f64> {
+        let is_enough =
+            self.changes >= MIN_CHANGES && self.squares >= self.changes * MIN_CHANGE_NANOS * MIN_CHANGE_NANOS;
+        is_enough.then(|| self.products / self.squares)
+    }
+}
+
+/// The evidence about each kind of collective.
+#[derive(Debug, Default)]
+pub(crate) struct Blocking {
+    before: BTreeMap<(Kind, u32), Observed>,
+    evidence: BTreeMap<Kind, Evidence>,
+}
+
+impl Blocking {
+    /// Adds the collectives of a step, on all communicators of the rank. Returns the intervals in which the rank
+    /// computed nothing, judged by the evidence so far.
+    pub(crate) fn take(&mut self, ran: &mut [Ran]) -> Vec<(MonoNanos, MonoNanos)> {
+        ran.sort_unstable_by_key(|one| (one.start, one.end));
+        self.learn(ran);
+        let blocked = |at: &usize| self.blocks(&ran[*at]);
+        (0..ran.len()).filter(blocked).map(|at| (since(&ran[..at], &ran[at]), ran[at].end)).collect()
+    }
+
+    fn learn(&mut self, ran: &[Ran]) {
+        for evidence in self.evidence.values_mut() {
+            for sum in [&mut evidence.changes, &mut evidence.squares, &mut evidence.products] {
+                *sum *= REMEMBERED;
+            }
+        }
+        for pair in ran.windows(2) {
+            let [one, next] = pair else { continue };
+            let place = (one.kind, one.position);
+            let gap = next.start - one.end;
+            // A collective that waits for its turn says nothing about compute.
+            if gap <= IDLE_NANOS {
+                self.before.remove(&place);
+                continue;
+            }
+            let now = Observed { took: (one.end - one.start) as f64, gap: gap as f64 };
+            if self.before.len() == MAX_POSITIONS && !self.before.contains_key(&place) {
+                continue;
+            }
+            if let Some(before) = self.before.insert(place, now) {
+                let (longer, later) = (now.took - before.took, now.gap - before.gap);
+                let evidence = self.evidence.entry(one.kind).or_default();
+                evidence.changes += 1.0;
+                evidence.squares += longer * longer;
+                evidence.products += longer * later;
+            }
+        }
+    }
+
+    /// Returns whether nothing is computed while the collective runs.
+    fn blocks(&self, one: &Ran) -> bool {
+        // The gap stays as it is if later work waits for the collective's end, and shrinks if it does not.
+        match self.evidence.get(&one.kind).and_then(Evidence::slope) {
+            Some(slope) if slope.abs() < TOLERANCE => true,
+            Some(slope) if (slope + 1.0).abs() < TOLERANCE => false,
+            _ => one.is_needed(),
+        }
+    }
+}
+
+/// Returns the start of the rank's wait for a collective. Between two stages of a pipeline, a receive is enqueued
+/// together with a send and runs after it; the rank computes nothing during either.
+fn since(before: &[Ran], one: &Ran) -> MonoNanos {
+    let mut since = one.start;
+    if one.kind.1 == Function::SendReceive {
+        let sent = before.iter().rev().take_while(|before| before.is_sent);
+        for before in sent {
+            if since - before.end > IDLE_NANOS {
+                break;
+            }
+            since = before.start;
+        }
+    }
+    since.max(one.launch).min(one.start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: u64 = 7;
+    const NEXT: u64 = 8;
+    const REDUCED: Function = Function::AllReduce;
+
+    /// Builds a collective of the anchor communicator; times in nanoseconds.
+    fn ran(kind: Kind, start: i64, end: i64) -> Ran {
+        let (start, end) = (MonoNanos(start), MonoNanos(end));
+        Ran { kind, position: 0, launch: MonoNanos(0), start, end, is_sent: false, is_anchor: true }
+    }
+
+    /// Runs steps with a collective that takes 1 to 3 ms. Another one starts 10 ms after the first starts, or ends.
+    fn steps(waits_for_end: bool, jitter: i64) -> Blocking {
+        let mut blocking = Blocking::default();
+        for step in 0..50_i64 {
+            let took = 1_000_000 + (step * 7_919 % 11) * jitter;
+            let noise = step * 104_729 % 13 * 10_000;
+            let next = 10_000_000 + noise + if waits_for_end { took } else { 0 };
+            let at = |communicator, start: i64, end: i64| {
+                ran((communicator, REDUCED), step * 100_000_000 + start, step * 100_000_000 + end)
+            };
+            blocking.take(&mut [at(ONE, 0, took), at(NEXT, next, next + 1_000_000)]);
+        }
+        blocking
+    }
+
+    /// Returns the answers for a collective of the anchor communicator and of another one.
+    fn blocks(blocking: &Blocking, communicator: u64, function: Function) -> [bool; 2] {
+        let one = ran((communicator, function), 0, 1);
+        [blocking.blocks(&one), blocking.blocks(&Ran { is_anchor: false, ..one })]
+    }
+
+    #[test]
+    fn a_collective_blocks_if_the_next_one_starts_later_by_the_same_amount() {
+        assert_eq!(blocks(&steps(true, 200_000), ONE, REDUCED), [true; 2]);
+        assert_eq!(blocks(&steps(false, 200_000), ONE, REDUCED), [false; 2]);
+    }
+
+    #[test]
+    fn durations_that_never_change_are_no_evidence() {
+        for waits_for_end in [false, true] {
+            assert_eq!(blocks(&steps(waits_for_end, 1_000), ONE, REDUCED), [false, true]);
+            assert_eq!(blocks(&steps(waits_for_end, 200_000), NEXT, REDUCED), [false, true]);
+        }
+    }
+
+    #[test]
+    fn evidence_applies_to_its_own_function_only() {
+        let blocking = steps(false, 200_000);
+        assert_eq!(blocks(&blocking, ONE, Function::AllToAll), [true; 2], "assumed to be needed");
+        assert_eq!(blocks(&blocking, ONE, Function::AllGather), [false, true]);
+    }
+
+    #[test]
+    fn collectives_that_wait_for_their_turn_are_no_evidence() {
+        let mut blocking = Blocking::default();
+        for step in 0..50_i64 {
+            let end = step * 100_000_000 + 1_000_000 * (1 + step % 5);
+            let at = |start, end| ran((ONE, REDUCED), start, end);
+            blocking.take(&mut [at(step * 100_000_000, end), at(end + 5_000, end + 1_000_000)]);
+        }
+        assert_eq!(blocks(&blocking, ONE, REDUCED), [false, true]);
+    }
+
+    #[test]
+    fn the_wait_for_a_receive_starts_with_the_send_before_it() {
+        let message = |communicator, start, end, launch, is_sent| Ran {
+            launch: MonoNanos(launch),
+            is_sent,
+            ..ran((communicator, Function::SendReceive), start, end)
+        };
+        let blocked = |launch: i64, until: i64| {
+            let sent = message(ONE, 100_000, until, 90_000, true);
+            let received = message(NEXT, 3_000_000, 5_000_000, launch, false);
+            Blocking::default().take(&mut [sent, received])
+        };
+        let since = |at: i64| vec![(MonoNanos(at), MonoNanos(5_000_000))];
+        assert_eq!(blocked(90_000, 2_990_000), since(100_000), "the host runs ahead");
+        assert_eq!(blocked(500_000, 2_990_000), since(500_000), "the rank computes until the launch");
+        assert_eq!(blocked(90_000, 2_000_000), since(3_000_000), "the stream was idle, so the rank computed");
+    }
+}

@@ -1,0 +1,187 @@
+//! Sends and receives.
+//!
+//! Both ranks report a message. They identify it alike: by its sender, its receiver, and its index among the messages
+//! from one to the other. When a rank exchanges a message with every other rank at once, as in an all-to-all, the
+//! messages are joined into one collective.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
+use wire::event::Function;
+
+use crate::infer::collect::{Collective, Ran};
+use crate::table::{Table, mixed};
+
+/// The smallest communicator in which an exchange with all other ranks counts as an all-to-all. With two ranks, it
+/// looks the same as an exchange between stages of a pipeline.
+const MIN_EXCHANGE: u32 = 3;
+
+/// One rank's report of a message that it sends or receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The sender, by its rank in the communicator.
+    pub from: u32,
+    /// The receiver, by its rank in the communicator.
+    pub to: u32,
+    /// The index among the messages from the sender to the receiver, from 0 on.
+    pub seq: u32,
+    /// The batch. Consecutive messages of a communicator in one batch run together.
+    pub batch: u16,
+    /// Whether the sender reports it.
+    pub is_sent: bool,
+}
+
+/// Counts of messages by link and end, enough for some sixty communicators of 64 ranks.
+static COUNTS: Table<8_192> = Table::new();
+
+thread_local! {
+    static BATCH: Cell<u16> = const { Cell::new(0) };
+}
+
+impl Message {
+    /// Starts a batch: messages that this thread counts from now on run together, separately from earlier ones.
+    pub(crate) fn begin_batch() {
+        BATCH.set(BATCH.get().wrapping_add(1));
+    }
+
+    /// Counts a message. Every message must be counted, even one that is not recorded; otherwise the indices of the two
+    /// ends diverge. Returns `None` for a message of a rank to itself, which is a copy, and if there are too many links
+    /// to count.
+    pub(crate) fn next(communicator: u64, (from, to): (u32, u32), is_sent: bool) -> Option<Self> {
+        let message = Self { from, to, seq: 0, batch: BATCH.get(), is_sent };
+        let count = COUNTS.slot(message.link(communicator) ^ u64::from(is_sent)).filter(|_| from != to)?;
+        Some(Self { seq: count.fetch_add(1, Ordering::Relaxed) as u32, ..message })
+    }
+
+    /// Returns the number of the link from the sender to the receiver. Both ranks compute the same number, and it
+    /// differs for any other pair and communicator.
+    #[must_use]
+    pub fn link(&self, communicator: u64) -> u64 {
+        mixed(communicator ^ mixed((u64::from(self.from) << 32) | u64::from(self.to)))
+    }
+}
+
+/// A finished message; `ran` is `None` if its kernel was not reported.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) message: Message,
+    pub(crate) collective: Collective,
+    pub(crate) ran: Option<Ran>,
+}
+
+/// Joins messages that ran together, on a communicator of `size` ranks if that is known. Returns one all-to-all, or
+/// each message as a collective of its own.
+pub(crate) fn together(messages: Vec<Told>, size: Option<u32>) -> Vec<Collective> {
+    if size.is_some_and(|size| is_exchange(&messages, size))
+        && let Some(exchange) = exchange(&messages)
+    {
+        return vec![exchange];
+    }
+    let by_itself = |Told { message, collective, ran }: Told| {
+        let communicator = message.link(collective.communicator);
+        Some(Collective { communicator, ran: ran?, ..collective })
+    };
+    messages.into_iter().filter_map(by_itself).collect()
+}
+
+/// Returns whether the rank sends one message to, and receives one from, every other rank.
+fn is_exchange(messages: &[Told], size: u32) -> bool {
+    let mut ways: Vec<(u32, u32)> =
+        messages.iter().map(|told| (told.message.from, told.message.to)).collect();
+    ways.sort_unstable();
+    ways.dedup();
+    size >= MIN_EXCHANGE && ways.len() == messages.len() && ways.len() == 2 * (size as usize - 1)
+}
+
+/// Joins messages into one all-to-all, from the first start to the last end.
+fn exchange(messages: &[Told]) -> Option<Collective> {
+    let first = messages.first()?.collective;
+    let sent = messages.iter().filter(|told| told.message.is_sent);
+    Some(Collective {
+        function: Function::AllToAll,
+        // The same on all ranks as long as the communicator does nothing else.
+        seq: messages.iter().map(|told| told.collective.seq).max()?,
+        bytes: sent.map(|told| told.collective.bytes).sum(),
+        ran: messages.iter().filter_map(|told| told.ran).reduce(Ran::joined)?,
+        is_sent: false,
+        ..first
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::clock::MonoNanos;
+
+    use super::*;
+
+    const COMMUNICATOR: u64 = 7;
+
+    /// Builds a message of rank 1, in the first batch.
+    fn told(peer: u32, is_sent: bool, bytes: u64, [begin, end]: [u64; 2]) -> Told {
+        let (from, to) = if is_sent { (1, peer) } else { (peer, 1) };
+        let ran = Ran::Gpu { begin, end };
+        let collective = Collective {
+            communicator: COMMUNICATOR,
+            function: Function::SendReceive,
+            seq: 4,
+            bytes,
+            launch: MonoNanos(1),
+            ran,
+            is_sent,
+            begins: false,
+        };
+        Told { message: Message { from, to, seq: 4, batch: 0, is_sent }, collective, ran: Some(ran) }
+    }
+
+    fn with_all() -> Vec<Told> {
+        vec![
+            told(0, true, 10, [20, 30]),
+            told(0, false, 100, [20, 50]),
+            told(2, true, 20, [15, 30]),
+            told(2, false, 200, [20, 40]),
+        ]
+    }
+
+    #[test]
+    fn messages_with_every_other_rank_at_once_are_one_all_to_all() {
+        let [one] = together(with_all(), Some(3)).try_into().expect("one collective");
+        let expected = Collective {
+            function: Function::AllToAll,
+            bytes: 30,
+            ran: Ran::Gpu { begin: 15, end: 50 },
+            ..told(0, false, 0, [0, 0]).collective
+        };
+        assert_eq!(one, expected);
+    }
+
+    #[test]
+    fn messages_with_some_ranks_or_twice_with_one_rank_stay_separate() {
+        let mut twice = with_all();
+        twice[3] = told(2, true, 20, [15, 30]);
+        for (messages, size) in
+            [(with_all(), Some(4)), (with_all(), None), (twice, Some(3)), (with_all(), Some(2))]
+        {
+            let found = together(messages, size);
+            assert_eq!(found.len(), 4, "size {size:?}");
+            assert!(found.iter().all(|one| one.function == Function::SendReceive));
+        }
+    }
+
+    #[test]
+    fn both_ranks_number_a_link_alike_and_its_reverse_differently() {
+        let of = |from, to, is_sent| Message { from, to, seq: 0, batch: 3, is_sent }.link(COMMUNICATOR);
+        assert_eq!(of(1, 2, true), of(1, 2, false));
+        assert_ne!(of(1, 2, true), of(2, 1, true));
+        assert_ne!(of(1, 2, true), Message { from: 1, to: 2, seq: 0, batch: 3, is_sent: true }.link(8));
+    }
+
+    #[test]
+    fn a_message_without_a_reported_kernel_is_left_out() {
+        let mut some = with_all();
+        some[1].ran = None;
+        assert_eq!(together(some, None).len(), 3);
+        let mut some = with_all();
+        some[1].ran = None;
+        assert_eq!(together(some, Some(3))[0].ran, Ran::Gpu { begin: 15, end: 40 });
+    }
+}

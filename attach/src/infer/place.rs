@@ -1,0 +1,406 @@
+//! Assigns the collectives of a rank, on all its communicators, to steps and writes their records.
+//!
+//! The communicator whose collectives take the longest to repeat defines the step and is called the anchor. Other
+//! communicators repeat once per layer or once per micro-batch. A collective on one of those belongs to the step that
+//! ends next.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use wire::clock::MonoNanos;
+use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
+use wire::ids::{Bucket, Comm, Step};
+
+use crate::call_log::Phase;
+use crate::infer::blocking::{Blocking, Ran};
+use crate::infer::collect::{Collective, Timed};
+use crate::infer::steps::{Place, StepFinder};
+use crate::sampling::Steps;
+
+/// How long other communicators are awaited before an anchor is chosen, in nanoseconds. The first one to repeat may do
+/// so once per layer.
+const SETTLING_NANOS: i64 = 2_000_000_000;
+/// How long communicators that do not repeat are awaited, in nanoseconds.
+const MAX_SETTLING_NANOS: i64 = 30_000_000_000;
+/// The share of the longest period from which on a communicator counts as repeating once per step.
+const ALIKE: f64 = 0.8;
+/// The largest number of collectives on other communicators that wait for their step.
+const MAX_WAITING: usize = 16_384;
+/// The largest number of host phases that wait for their step.
+const MAX_PHASES: usize = 1_024;
+/// The largest number of communicators distinguished. A job with tensor, pipeline and expert parallelism has fewer than
+/// ten per rank.
+const MAX_COMMUNICATORS: usize = 256;
+/// The idle time before a collective that shows it was waiting for its gradients, in nanoseconds. A collective that
+/// waited for its turn follows within some ten microseconds, or later if the thread that runs it was descheduled. The
+/// gradients of a bucket take milliseconds.
+pub(crate) const IDLE_NANOS: i64 = 200_000;
+
+/// Assigns collectives to steps.
+#[derive(Debug, Default)]
+pub struct Placer {
+    finders: BTreeMap<u64, StepFinder>,
+    names: BTreeMap<u64, Comm>,
+    /// The communicator that defines the step.
+    anchor: Option<u64>,
+    /// Since when a communicator repeats while no anchor is chosen.
+    repeats_since: Option<MonoNanos>,
+    /// The duration of the longest step of any anchor, in nanoseconds. A period of less than half of it is not a step.
+    longest_nanos: i64,
+    current: Option<Current>,
+    /// The end of the previous step; `None` before the first.
+    before: Option<Before>,
+    waiting: VecDeque<Timed>,
+    phases: VecDeque<(Phase, MonoNanos, MonoNanos)>,
+    blocking: Blocking,
+}
+
+/// The end of a step.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    end: MonoNanos,
+    /// Whether the end of the last collective is known, and not only its time of enqueueing.
+    is_end_known: bool,
+    /// When the last collective was enqueued.
+    last_launch: MonoNanos,
+}
+
+/// The step in progress.
+#[derive(Debug)]
+struct Current {
+    step: Step,
+    begin: MonoNanos,
+    /// Whether the end of the previous step is known.
+    is_begin_known: bool,
+    /// When the first collective was enqueued.
+    first_launch: MonoNanos,
+    /// A time until which the device certainly computed. A collective that found its stream idle was waiting for
+    /// gradients.
+    computed_until: MonoNanos,
+    previous_end: MonoNanos,
+    /// The collectives of the step, up to a bound.
+    ran: Vec<Ran>,
+}
+
+impl Placer {
+    /// Declares that all ranks are in this communicator, which makes it the run's communicator 0.
+    pub fn name_world(&mut self, communicator: u64) {
+        if !self.names.values().any(|name| *name == Comm(0)) {
+            self.names.insert(communicator, Comm(0));
+        }
+    }
+
+    /// Returns the collectives that make up a step; `None` until they are known.
+    #[must_use]
+    pub(crate) fn steps(&self) -> Option<Steps> {
+        let communicator = self.anchor?;
+        self.finders.get(&communicator)?.steps(communicator)
+    }
+
+    /// Adds a collective, in the order of its communicator, and passes the records it completes to `record`.
+    pub fn take(&mut self, timed: &Timed, mut record: impl FnMut(Event)) {
+        let communicator = timed.collective.communicator;
+        if self.finders.len() >= MAX_COMMUNICATORS && !self.finders.contains_key(&communicator) {
+            return;
+        }
+        let place = self.finders.entry(communicator).or_default().place(timed);
+        self.choose_anchor(timed.collective.launch);
+        if self.anchor != Some(communicator) {
+            if self.waiting.len() == MAX_WAITING {
+                self.waiting.pop_front();
+            }
+            self.waiting.push_back(*timed);
+            return;
+        }
+        match place {
+            Some(place) => self.anchored(timed, place, &mut record),
+            None => (self.current, self.before) = (None, None),
+        }
+    }
+
+    /// Chooses the slowest repeating communicator and retains it for as long as it repeats. Of several communicators
+    /// that repeat once per step, all ranks must choose the same: the world, otherwise the one with the lowest number.
+    /// Messages come last, since each pair of ranks has a communicator number of its own.
+    fn choose_anchor(&mut self, now: MonoNanos) {
+        let repeats = |number: &u64| self.finders.get(number).and_then(StepFinder::step_nanos);
+        if self.anchor.as_ref().and_then(repeats).is_some() {
+            return;
+        }
+        self.anchor = None;
+        let found: Vec<(u64, i64)> =
+            self.finders.keys().filter_map(|number| Some((*number, repeats(number)?))).collect();
+        let Some(longest) = found.iter().map(|&(_, nanos)| nanos).max() else { return };
+        let waited = now - *self.repeats_since.get_or_insert(now);
+        let busy = self.finders.values().filter(|finder| finder.is_busy()).count();
+        let all_repeat = found.len() >= busy || waited >= MAX_SETTLING_NANOS;
+        let is_settled = busy <= 1 || waited >= SETTLING_NANOS.max(2 * longest) && all_repeat;
+        if !is_settled || 2 * longest < self.longest_nanos {
+            return;
+        }
+        let with_the_step = found.iter().filter(|&&(_, nanos)| nanos as f64 >= ALIKE * longest as f64);
+        let is_world = |number: &u64| self.names.get(number) == Some(&Comm(0));
+        let has_messages = |number: &u64| self.finders.get(number).is_some_and(StepFinder::has_messages);
+        self.anchor = with_the_step
+            .map(|&(number, _)| number)
+            .min_by_key(|number| (!is_world(number), has_messages(number), *number));
+        self.longest_nanos = self.longest_nanos.max(longest);
+        (self.repeats_since, self.current, self.before) = (None, None, None);
+    }
+
+    fn anchored(&mut self, timed: &Timed, place: Place, record: &mut impl FnMut(Event)) {
+        if place.bucket == Bucket(0) {
+            let begin = self.before.map_or(timed.collective.launch, |before| before.end);
+            self.current = Some(Current {
+                step: place.step,
+                begin,
+                is_begin_known: self.before.is_none_or(|before| before.is_end_known),
+                first_launch: timed.collective.launch,
+                computed_until: begin,
+                previous_end: begin,
+                ran: Vec::new(),
+            });
+        }
+        // Steps are found in the middle of a step, which is left out.
+        let Some(current) = self.current.as_mut().filter(|current| current.step == place.step) else {
+            return;
+        };
+        if timed.start - current.previous_end > IDLE_NANOS {
+            current.computed_until = timed.start;
+        }
+        current.computed_until = current.computed_until.max(timed.collective.launch.min(timed.start));
+        current.previous_end = current.previous_end.max(timed.end);
+        if current.ran.len() < MAX_WAITING {
+            current.ran.push(ran(timed, place.bucket, true));
+        }
+        // If the start of a step is not known, its times are no better than those of enqueueing.
+        let source = if current.is_begin_known { timed.source } else { Source::Derived };
+        // Only the end of the first step is known: the next step starts there.
+        if self.before.is_some() {
+            record(Event::Bucket(BucketRecord { source, ..self.bucket(timed, place.step, place.bucket) }));
+        }
+        if place.is_last {
+            self.end_step(timed, record);
+        }
+    }
+
+    fn end_step(&mut self, last: &Timed, record: &mut impl FnMut(Event)) {
+        let last_launch = last.collective.launch;
+        let Some(mut current) = self.current.take() else { return };
+        let waited = self.waited_for_host(&current);
+        let Current { step, begin, computed_until, previous_end: end, ref mut ran, .. } = current;
+        let is_end_known = last.source != Source::Derived;
+        let before = self.before.replace(Before { end, is_end_known, last_launch });
+        let (enqueued, later): (VecDeque<Timed>, VecDeque<Timed>) =
+            self.waiting.drain(..).partition(|timed| timed.collective.launch <= last_launch);
+        self.waiting = later;
+        let Some(Before { last_launch: last_launch_before, .. }) = before else { return };
+        let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
+        for timed in enqueued.iter().filter(|timed| timed.collective.launch > last_launch_before) {
+            let count = counts.entry(timed.collective.communicator).or_default();
+            record(Event::Bucket(self.bucket(timed, step, Bucket(*count))));
+            ran.push(self::ran(timed, Bucket(*count), false));
+            *count += 1;
+        }
+        let blocked = self.blocking.take(ran);
+        let mut span = |kind, begin: MonoNanos, end: MonoNanos| {
+            if begin < end {
+                record(Event::Span(Span { step, kind, begin, end, cpu_nanos: 0 }));
+            }
+        };
+        let mut at = begin;
+        for (kind, from, to) in waited {
+            span(SpanKind::Backward, at, from);
+            span(kind, from, to);
+            at = to;
+        }
+        // After its compute, the device has nothing to do but wait for the last collective.
+        span(SpanKind::Backward, at, computed_until);
+        for (from, to) in blocked {
+            span(SpanKind::Blocked, from.max(begin), to.min(computed_until));
+        }
+        span(SpanKind::Blocked, computed_until, end);
+        record(Event::Step(StepRecord { step, begin, end, samples: 0, shadow: false }));
+    }
+
+    /// Adds a phase of the host's main thread. Phases must be added in order of time.
+    pub fn take_phase(&mut self, phase: Phase, begin: MonoNanos, end: MonoNanos) {
+        if self.phases.len() == MAX_PHASES {
+            self.phases.pop_front();
+        }
+        self.phases.push_back((phase, begin, end));
+    }
+
+    /// Returns the intervals in which the device waited for the host: phases of the host after the device finished the
+    /// previous step and before the host enqueued the step's first collective. A host that runs ahead spends them
+    /// earlier, at no cost.
+    fn waited_for_host(&mut self, step: &Current) -> Vec<(SpanKind, MonoNanos, MonoNanos)> {
+        let is_later = |(_, begin, _): &(Phase, MonoNanos, MonoNanos)| *begin >= step.first_launch;
+        let later = self.phases.iter().position(is_later).unwrap_or(self.phases.len());
+        let limit = step.first_launch.min(step.computed_until);
+        let of_step = self.phases.drain(..later).map(|(phase, begin, end)| {
+            let kind = match phase {
+                Phase::Input => SpanKind::Input,
+                Phase::Copy => SpanKind::H2d,
+            };
+            (kind, begin.max(step.begin), end.min(limit))
+        });
+        of_step.filter(|(_, begin, end)| begin < end).collect()
+    }
+
+    fn bucket(&mut self, timed: &Timed, step: Step, bucket: Bucket) -> BucketRecord {
+        let Timed { collective, start, end, source } = *timed;
+        BucketRecord {
+            step,
+            comm: self.name(collective.communicator),
+            seq: collective.function.numbered(collective.seq),
+            bucket,
+            bytes: collective.bytes,
+            ready: collective.launch,
+            launch: collective.launch,
+            // The times are from two clocks: a kernel that started at once may seem to start slightly before its
+            // launch.
+            start: start.max(collective.launch),
+            end: end.max(start).max(collective.launch),
+            source,
+        }
+    }
+
+    /// Returns a communicator's number in the run. It is the same on all ranks and never that of the world.
+    fn name(&mut self, communicator: u64) -> Comm {
+        *self.names.entry(communicator).or_insert_with(|| {
+            let folded = (communicator ^ (communicator >> 32)) as u32;
+            Comm(folded.max(1))
+        })
+    }
+}
+
+fn ran(timed: &Timed, bucket: Bucket, is_anchor: bool) -> Ran {
+    let Timed { collective, start, end, .. } = *timed;
+    let Collective { communicator, function, launch, is_sent, .. } = collective;
+    Ran { kind: (communicator, function), position: bucket.0, launch, start, end, is_sent, is_anchor }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call_log::Function;
+    use crate::infer::collect::Ran;
+
+    const DATA: u64 = 0x1_0000_0001;
+    const TENSOR: u64 = 77;
+
+    fn timed(communicator: u64, seq: u64, bytes: u64, micros: [i64; 3]) -> Timed {
+        let [launch, start, end] = micros.map(|micros| MonoNanos(micros * 1_000));
+        let ran = Ran::Host { begin: start, end };
+        let function = Function::AllReduce;
+        let collective =
+            Collective { communicator, function, seq, bytes, launch, ran, is_sent: false, begins: false };
+        Timed { collective, start, end, source: Source::DeviceEvent }
+    }
+
+    /// Runs steps of 100 ms, with two layers of tensor parallelism and then two buckets. The second bucket waits for
+    /// its turn.
+    fn job(steps: u64) -> Vec<Event> {
+        let (mut placer, mut events) = (Placer::default(), Vec::new());
+        placer.name_world(DATA);
+        for step in 0..steps {
+            let at = step as i64 * 100_000;
+            for one in [
+                timed(TENSOR, 2 * step, 8, [at + 10_000, at + 20_000, at + 21_000]),
+                timed(TENSOR, 2 * step + 1, 8, [at + 12_000, at + 30_000, at + 31_000]),
+                timed(DATA, 2 * step, 100, [at + 14_000, at + 60_000, at + 80_000]),
+                timed(DATA, 2 * step + 1, 50, [at + 15_000, at + 80_001, at + 90_000]),
+            ] {
+                placer.take(&one, |event| events.push(event));
+            }
+        }
+        events
+    }
+
+    #[test]
+    fn a_step_contains_the_buckets_of_all_communicators_and_ends_with_the_last() {
+        let events = job(80);
+        let ends: Vec<(Step, i64, i64)> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Step(step) => Some((step.step, step.end - step.begin, step.end.0)),
+                _ => None,
+            })
+            .collect();
+        assert!(ends.len() > 30, "{ends:?}");
+        for &(step, length, end) in &ends {
+            assert_eq!((length, end), (100_000_000, step.0 as i64 * 100_000_000 + 90_000_000));
+            let of_step = events.iter().filter(|event| event.step() == step);
+            let mut comms: Vec<(Comm, u32)> = of_step
+                .filter_map(|event| match event {
+                    Event::Bucket(bucket) => Some((bucket.comm, bucket.bucket.0)),
+                    _ => None,
+                })
+                .collect();
+            comms.sort_unstable();
+            assert_eq!(
+                comms,
+                [(Comm(0), 0), (Comm(0), 1), (Comm(TENSOR as u32), 0), (Comm(TENSOR as u32), 1)]
+            );
+        }
+    }
+
+    #[test]
+    fn compute_lasts_until_a_collective_that_found_its_stream_idle() {
+        let mut spans = job(80).into_iter().filter_map(|event| match event {
+            Event::Span(span) => Some((span.kind, span.begin.0 % 100_000_000, span.end.0 % 100_000_000)),
+            _ => None,
+        });
+        // The second bucket waited for the first, which says nothing about compute. A layer waits for its sum.
+        while let Some(compute) = spans.next() {
+            assert_eq!(compute, (SpanKind::Backward, 90_000_000, 60_000_000));
+            assert_eq!(spans.next(), Some((SpanKind::Blocked, 20_000_000, 21_000_000)));
+            assert_eq!(spans.next(), Some((SpanKind::Blocked, 30_000_000, 31_000_000)));
+            assert_eq!(spans.next(), Some((SpanKind::Blocked, 60_000_000, 90_000_000)));
+        }
+    }
+
+    /// Runs steps of 100 ms with one collective. The host reads its input from 2 to 12 ms, or `ahead` microseconds
+    /// earlier, while the device is still busy.
+    fn spans_of_input(ahead: i64) -> Vec<(SpanKind, i64, i64)> {
+        let (mut placer, mut spans) = (Placer::default(), Vec::new());
+        for step in 0..80 {
+            let at = step * 100_000;
+            let micros = |micros: i64| MonoNanos((at + micros) * 1_000);
+            placer.take_phase(Phase::Input, micros(2_000 - ahead), micros(12_000 - ahead));
+            let one = timed(DATA, step as u64, 100, [at + 14_000, at + 60_000, at + 100_000]);
+            placer.take(&one, |event| {
+                if let Event::Span(span) = event {
+                    let in_step = |time: MonoNanos| (time.0 - at * 1_000) / 1_000;
+                    spans.push((span.kind, in_step(span.begin), in_step(span.end)));
+                }
+            });
+        }
+        spans
+    }
+
+    #[test]
+    fn a_device_waits_only_for_input_read_after_it_finished_the_previous_step() {
+        let waited = spans_of_input(0);
+        let expected = [
+            (SpanKind::Backward, 0, 2_000),
+            (SpanKind::Input, 2_000, 12_000),
+            (SpanKind::Backward, 12_000, 60_000),
+            (SpanKind::Blocked, 60_000, 100_000),
+        ];
+        assert_eq!(&waited[waited.len() - 4..], expected);
+        let ahead = spans_of_input(20_000);
+        assert_eq!(&ahead[ahead.len() - 2..], [(SpanKind::Backward, 0, 60_000), expected[3]]);
+        assert!(ahead.iter().all(|(kind, ..)| *kind != SpanKind::Input), "{ahead:?}");
+    }
+
+    #[test]
+    fn a_sequence_number_never_names_two_collectives() {
+        let mut seen = std::collections::BTreeSet::new();
+        for event in job(80) {
+            if let Event::Bucket(bucket) = event {
+                assert!(seen.insert((bucket.comm, bucket.seq)), "{bucket:?}");
+            }
+        }
+        assert!(!seen.is_empty());
+    }
+}

@@ -1,0 +1,474 @@
+//! Finds training steps, which an unmodified job does not mark, in the order of its collectives.
+//!
+//! A training step issues the same collectives as the step before, so the shortest repeating sequence is a step. Timing
+//! gives its start: between two steps lies a forward pass in which nothing is reduced. The gap that counts is the time
+//! in which no collective runs. The time between launches would mislead a rank that waits in a collective for a slow
+//! one.
+//!
+//! If optimizer updates are reported, the first collective after an update starts a step. This also works for buckets
+//! that all look alike.
+//!
+//! Step numbers must not depend on when a rank finds its steps. They are computed from the count of collectives, which
+//! is the same on all ranks.
+
+use std::collections::VecDeque;
+
+use wire::clock::MonoNanos;
+use wire::ids::{Bucket, Step};
+
+use crate::call_log::Function;
+use crate::infer::collect::{Collective, Timed};
+use crate::sampling::Steps;
+
+/// The number of collectives remembered while no period is known. A step may have a third of them.
+const HISTORY: usize = 8_192;
+/// The number of times a period must repeat.
+const REPEATS: usize = 3;
+/// The time a period must be seen for, in nanoseconds. The collectives of one layer repeat as well, for the length of
+/// one pass.
+const FIRST_PATIENCE_NANOS: i64 = 1_000_000_000;
+/// The limit of that time, in nanoseconds. The time doubles whenever a period turns out not to be a step.
+const MAX_PATIENCE_NANOS: i64 = 60_000_000_000;
+/// The factor by which the longest idle time must exceed the second longest to start a step.
+const CLEAR_GAP: f64 = 1.5;
+
+/// The features that identify a collective across steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Token {
+    function: Function,
+    bytes: u64,
+}
+
+impl Token {
+    /// Reads the features of a collective. The payload of a message or an all-to-all is ignored: it depends on the
+    /// samples when a model has experts or sequences differ in length.
+    fn new(collective: &Collective) -> Self {
+        let Collective { function, bytes, .. } = *collective;
+        let is_even = !matches!(function, Function::SendReceive | Function::AllToAll);
+        Self { function, bytes: if is_even { bytes } else { 0 } }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    token: Token,
+    /// See [`Collective::begins`].
+    begins: bool,
+    seq: u64,
+    launch: MonoNanos,
+    /// How long the communicator was idle before the collective, in nanoseconds.
+    idle: i64,
+}
+
+/// The step that a collective belongs to, and its index there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The step.
+    pub step: Step,
+    /// The index among the step's collectives.
+    pub bucket: Bucket,
+    /// Whether this is the last collective of the step.
+    pub is_last: bool,
+}
+
+/// Finds the steps in the collectives of one communicator.
+#[derive(Debug)]
+pub struct StepFinder {
+    history: VecDeque<Seen>,
+    period: Option<Period>,
+    patience_nanos: i64,
+    seen: usize,
+    /// When the last of the collectives so far ended.
+    ran_until: MonoNanos,
+}
+
+impl Default for StepFinder {
+    fn default() -> Self {
+        Self {
+            history: VecDeque::new(),
+            period: None,
+            patience_nanos: FIRST_PATIENCE_NANOS,
+            seen: 0,
+            ran_until: MonoNanos(0),
+        }
+    }
+}
+
+/// A repeating sequence of collectives.
+#[derive(Debug)]
+struct Period {
+    /// The collectives of a step, in order.
+    tokens: Vec<Token>,
+    /// The index of the next expected collective.
+    next: usize,
+    /// The current step.
+    step: Step,
+    /// The number of tokens with the function of the first one.
+    per_step: u64,
+    /// The sequence number of the first token in step 0.
+    phase: u64,
+    /// The mean duration of a step at the time the period was found, in nanoseconds.
+    step_nanos: i64,
+}
+
+impl Period {
+    /// Returns the place of a collective, or `None` if it is not the expected one.
+    fn place(&mut self, seen: &Seen) -> Option<Place> {
+        if self.tokens[self.next] != seen.token {
+            return None;
+        }
+        if self.next == 0 {
+            self.step = Step(seen.seq.saturating_sub(self.phase) / self.per_step);
+        }
+        let at = self.next;
+        self.next = (at + 1) % self.tokens.len();
+        Some(Place { step: self.step, bucket: Bucket(at as u32), is_last: self.next == 0 })
+    }
+}
+
+impl StepFinder {
+    /// Adds the next collective and returns its place once steps are known. An unexpected collective discards the
+    /// period, and the search starts over.
+    pub fn place(&mut self, timed: &Timed) -> Option<Place> {
+        self.seen += 1;
+        let idle = timed.start - self.ran_until;
+        self.ran_until = self.ran_until.max(timed.end);
+        let Collective { seq, launch, begins, .. } = timed.collective;
+        let seen = Seen { token: Token::new(&timed.collective), begins, seq, launch, idle };
+        if let Some(period) = &mut self.period {
+            let place = period.place(&seen);
+            if place.is_none() {
+                self.period = None;
+                self.patience_nanos = (2 * self.patience_nanos).min(MAX_PATIENCE_NANOS);
+            }
+            return place;
+        }
+        if self.history.len() == HISTORY {
+            self.history.pop_front();
+        }
+        self.history.push_back(seen);
+        // A search costs a pass over the history, so a long history is searched rarely.
+        if self.history.len().is_multiple_of(1 + self.history.len() / 64) {
+            self.period = self.find();
+            if self.period.is_some() {
+                self.history.clear();
+            }
+        }
+        None
+    }
+
+    /// Returns whether there were enough collectives for a sequence to repeat.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.seen >= REPEATS
+    }
+
+    /// Returns whether the repeating sequence contains messages from one rank to another.
+    #[must_use]
+    pub fn has_messages(&self) -> bool {
+        let of_messages = |token: &Token| token.function == Function::SendReceive;
+        self.period.as_ref().is_some_and(|period| period.tokens.iter().any(of_messages))
+    }
+
+    /// Returns the collectives of `communicator`, the one that this finder is for, that make up a step; `None` until
+    /// steps are known.
+    #[must_use]
+    pub(crate) fn steps(&self, communicator: u64) -> Option<Steps> {
+        let Period { tokens, phase, per_step, .. } = self.period.as_ref()?;
+        let (function, collectives) = (tokens[0].function, tokens.len() as u32);
+        Some(Steps { communicator, function, phase: *phase, per_step: *per_step, collectives })
+    }
+
+    /// Returns the duration of a step in nanoseconds; `None` until steps are known.
+    #[must_use]
+    pub fn step_nanos(&self) -> Option<i64> {
+        self.period.as_ref().map(|period| period.step_nanos)
+    }
+
+    /// Finds the smallest period of the newest collectives, over an ever longer part of the history.
+    fn find(&self) -> Option<Period> {
+        let newest = self.history.back()?.launch;
+        let patient = |seen: &&Seen| newest - seen.launch < self.patience_nanos;
+        let watched = self.history.iter().rev().take_while(patient).count() + 1;
+        // A full history grows no further.
+        let mut watched = if self.history.len() == HISTORY { watched.min(HISTORY) } else { watched };
+        let periods = smallest_periods(self.history.iter().rev().map(|seen| (seen.token, seen.begins)));
+        while watched <= self.history.len() {
+            let length = periods[watched - 1];
+            if watched >= REPEATS * length {
+                let repeats: Vec<Seen> =
+                    self.history.range(self.history.len() - watched / length * length..).copied().collect();
+                return Some(begun_at_the_gap(&repeats, length));
+            }
+            watched *= 2;
+        }
+        None
+    }
+}
+
+/// Returns the length of the smallest period of each prefix of `tokens` (Knuth, Morris, Pratt 1977).
+fn smallest_periods<T: PartialEq>(tokens: impl Iterator<Item = T>) -> Vec<usize> {
+    let tokens: Vec<T> = tokens.collect();
+    // border[n]: the longest proper prefix of the first n tokens that is also their suffix.
+    let mut border = vec![0; tokens.len() + 1];
+    for length in 2..=tokens.len() {
+        let mut fits: usize = border[length - 1];
+        while fits > 0 && tokens[fits] != tokens[length - 1] {
+            fits = border[fits];
+        }
+        border[length] = fits + usize::from(tokens[fits] == tokens[length - 1]);
+    }
+    (1..=tokens.len()).map(|length| length - border[length]).collect()
+}
+
+/// Builds the period of `length` tokens from whole repeats. It starts after the update, or after the longest gap.
+fn begun_at_the_gap(repeats: &[Seen], length: usize) -> Period {
+    let first = first_after_update(&repeats[..length])
+        .or_else(|| first_after_gap(repeats, length))
+        .unwrap_or_else(|| least_rotation(&repeats[..length]));
+    let mut tokens: Vec<Token> = repeats[..length].iter().map(|seen| seen.token).collect();
+    tokens.rotate_left(first);
+    let function = tokens[0].function;
+    let per_step = tokens.iter().filter(|token| token.function == function).count() as u64;
+    let (begin, last) = (&repeats[first], &repeats[repeats.len() - length + first]);
+    let steps_between = (repeats.len() / length - 1) as i64;
+    Period {
+        // The newest collective is the last one of a whole repeat.
+        next: (length - first) % length,
+        step: Step(last.seq / per_step),
+        phase: begin.seq % per_step,
+        step_nanos: (last.launch - begin.launch) / steps_between,
+        per_step,
+        tokens,
+    }
+}
+
+/// Returns the position of the token after the only update of a step; `None` if there is no update or more than one.
+fn first_after_update(period: &[Seen]) -> Option<usize> {
+    let mut updates = period.iter().enumerate().filter(|(_, seen)| seen.begins);
+    let (first, _) = updates.next()?;
+    updates.next().is_none().then_some(first)
+}
+
+/// Returns the position of the token after the longest gap, if that gap is clearly the longest.
+fn first_after_gap(repeats: &[Seen], length: usize) -> Option<usize> {
+    // The shortest gap at each position counts: a hiccup only lengthens gaps.
+    let mut gaps: Vec<(f64, usize)> = (0..length)
+        .map(|position| {
+            let idle = (position..repeats.len()).step_by(length).map(|at| repeats[at].idle.max(0) as f64);
+            (idle.fold(f64::MAX, f64::min), position)
+        })
+        .collect();
+    gaps.sort_by(|a, b| b.0.total_cmp(&a.0));
+    match gaps.as_slice() {
+        [_] => Some(0),
+        [longest, second, ..] if longest.0 > CLEAR_GAP * second.0 => Some(longest.1),
+        _ => None,
+    }
+}
+
+/// Returns the rotation that sorts first, which is the same on all ranks even without a clear gap.
+fn least_rotation(period: &[Seen]) -> usize {
+    let rotation = |first: usize| period[first..].iter().chain(&period[..first]).map(|seen| seen.token);
+    (0..period.len()).min_by(|&a, &b| rotation(a).cmp(rotation(b))).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use wire::event::Source;
+
+    use super::*;
+    use crate::infer::collect::Ran;
+
+    /// The collectives of a step: function, bytes, milliseconds since the previous one.
+    type Shape = [(Function, u64, i64)];
+
+    const DDP: [(Function, u64, i64); 3] =
+        [(Function::AllReduce, 100, 60), (Function::AllReduce, 400, 10), (Function::AllReduce, 50, 12)];
+
+    struct Job {
+        seqs: [u64; 16],
+        time: i64,
+        begins: bool,
+    }
+
+    impl Job {
+        fn new() -> Self {
+            Self { seqs: [0; 16], time: 0, begins: false }
+        }
+
+        /// Returns the next collective, which takes no time.
+        fn next(&mut self, (function, bytes, millis): (Function, u64, i64)) -> Timed {
+            self.time += millis * 1_000_000;
+            let seq = self.seqs[function as usize];
+            self.seqs[function as usize] += 1;
+            let at = MonoNanos(self.time);
+            let ran = Ran::Host { begin: at, end: at };
+            let collective = Collective {
+                communicator: 1,
+                function,
+                seq,
+                bytes,
+                launch: at,
+                ran,
+                is_sent: false,
+                begins: self.begins,
+            };
+            Timed { collective, start: at, end: at, source: Source::HostClock }
+        }
+
+        fn run(&mut self, finder: &mut StepFinder, shape: &Shape, steps: usize) -> Vec<Place> {
+            let all = (0..steps).flat_map(|_| shape.iter().copied());
+            all.filter_map(|one| finder.place(&self.next(one))).collect()
+        }
+    }
+
+    /// Tests four identical buckets, as gradients of equal layers produce them, without a longer gap before the first
+    /// one.
+    #[test]
+    fn identical_buckets_are_distinguished_by_updates() {
+        let (mut job, mut finder, mut places) = (Job::new(), StepFinder::default(), Vec::new());
+        for collective in 0..400 {
+            // One step has no reported update before it, as after the overflow of a scaled loss.
+            job.begins = collective % 4 == 0 && collective != 300;
+            places.extend(
+                finder.place(&job.next((Function::AllReduce, 100, 10))).map(|place| (collective, place)),
+            );
+        }
+        assert!(finder.step_nanos() == Some(40_000_000) && places.len() > 200, "{places:?}");
+        for (collective, place) in places {
+            assert_eq!((place.step.0, place.bucket.0), (collective / 4, (collective % 4) as u32));
+        }
+    }
+
+    #[test]
+    fn steps_start_after_the_forward_pass_whatever_preceded_them() {
+        let (mut job, mut finder) = (Job::new(), StepFinder::default());
+        // Parameters are broadcast first, and the first step has its buckets in a different order.
+        job.run(&mut finder, &[(Function::Broadcast, 9, 1), (Function::AllReduce, 550, 80)], 1);
+        let places = job.run(&mut finder, &DDP, 60);
+        assert!(finder.step_nanos() == Some(82_000_000) && places.len() > 100, "{places:?}");
+        let (first, rest) = places.split_first().expect("places");
+        for (before, after) in std::iter::once(first).chain(rest).zip(rest) {
+            assert_eq!(after.bucket.0, (before.bucket.0 + 1) % 3);
+            assert_eq!(after.step.0 - before.step.0, u64::from(before.is_last));
+            assert_eq!(before.is_last, before.bucket.0 == 2);
+        }
+    }
+
+    #[test]
+    fn ranks_that_find_steps_at_different_times_number_them_alike() {
+        let places = |slow: i64| {
+            let (mut job, mut finder) =
+                (Job::new(), StepFinder { patience_nanos: slow, ..Default::default() });
+            let mut by_seq = Vec::new();
+            for at in 0..300 {
+                let one = job.next(DDP[at % 3]);
+                by_seq.extend(finder.place(&one).map(|place| (one.collective.seq, place)));
+            }
+            by_seq
+        };
+        let (early, late) = (places(300_000_000), places(5_000_000_000));
+        assert!(early.len() > late.len() && !late.is_empty());
+        assert_eq!(early[early.len() - late.len()..], late);
+    }
+
+    #[test]
+    fn a_period_of_repeating_layers_is_replaced_once_the_step_repeats() {
+        let mut shape = vec![(Function::AllReduce, 8, 20); 64];
+        shape.push((Function::ReduceScatter, 1_000, 5));
+        shape[0].2 = 200;
+        let (mut job, mut finder) = (Job::new(), StepFinder::default());
+        job.run(&mut finder, &shape, 40);
+        let places = job.run(&mut finder, &shape, 20);
+        assert_eq!(places.len(), 20 * 65, "every collective has a place");
+        assert_eq!(places.iter().filter(|place| place.is_last).count(), 20);
+    }
+
+    #[test]
+    fn a_rank_that_waits_for_another_rank_finds_the_same_gap() {
+        let (mut job, mut finder) = (Job::new(), StepFinder::default());
+        // A layer's all-gather follows 30 ms of forward pass and takes 40 ms because a neighbor is late. An all-reduce
+        // follows 10 ms later.
+        let places: Vec<Place> = (0..60)
+            .flat_map(|_| {
+                let mut layer = job.next((Function::AllGather, 10, 30));
+                job.time += 40_000_000;
+                layer.end = MonoNanos(job.time);
+                [layer, job.next((Function::AllReduce, 100, 10))]
+            })
+            .filter_map(|timed| finder.place(&timed))
+            .collect();
+        assert!(places.len() > 60, "{places:?}");
+        assert!(places.windows(2).all(|pair| pair[0].is_last == (pair[1].bucket == Bucket(0))));
+        let first = finder.period.expect("steps are found").tokens[0];
+        assert_eq!(first.function, Function::AllGather, "by launch times it would be the all-reduce");
+    }
+
+    #[test]
+    fn the_payload_size_of_an_all_to_all_does_not_matter() {
+        let mut finder = StepFinder::default();
+        let mut job = Job::new();
+        let uneven =
+            |step: u64| [(Function::AllToAll, 100 + step * 7 % 5, 30), (Function::AllReduce, 100, 5)];
+        let places: Vec<Place> = (0..100).flat_map(|step| job.run(&mut finder, &uneven(step), 1)).collect();
+        assert!(places.len() > 100 && finder.step_nanos() == Some(35_000_000), "{places:?}");
+        assert!(!finder.has_messages());
+    }
+
+    #[test]
+    fn without_a_clear_gap_the_sort_order_decides() {
+        let even = DDP.map(|(function, bytes, _)| (function, bytes, 10));
+        let phase = |skip: usize| {
+            let (mut job, mut finder) = (Job::new(), StepFinder::default());
+            let mut last = None;
+            for at in skip..600 {
+                let one = job.next(even[at % 3]);
+                last = finder.place(&one).map(|place| (one.collective.bytes, place.bucket)).or(last);
+            }
+            last
+        };
+        assert!(phase(0).is_some());
+        assert_eq!(phase(0), phase(1));
+        assert_eq!(phase(0), phase(2));
+    }
+
+    const FUNCTIONS: [Function; 4] =
+        [Function::AllReduce, Function::AllGather, Function::ReduceScatter, Function::Broadcast];
+
+    fn any_shape() -> impl Strategy<Value = Vec<(Function, u64, i64)>> {
+        let one = (0..FUNCTIONS.len(), 1..4_u64, 1..10_i64);
+        let one = one.prop_map(|(function, bytes, millis)| (FUNCTIONS[function], bytes, millis));
+        proptest::collection::vec(one, 0..40)
+    }
+
+    proptest! {
+        #[test]
+        fn steps_of_any_shape_are_found(before in any_shape(), mut shape in any_shape()) {
+            // A unique first collective after a forward pass, which keeps any shorter sequence from repeating.
+            shape.insert(0, (Function::AllReduce, 1_000, 200));
+            let (mut job, mut finder) = (Job::new(), StepFinder::default());
+            job.run(&mut finder, &before, 1);
+            job.run(&mut finder, &shape, 30);
+            let places = job.run(&mut finder, &shape, 10);
+            prop_assert_eq!(places.len(), 10 * shape.len());
+            for (at, place) in places.iter().enumerate() {
+                prop_assert_eq!(place.bucket.0 as usize, at % shape.len());
+                prop_assert_eq!(place.is_last, (at + 1) % shape.len() == 0);
+                prop_assert_eq!(place.step.0 - places[0].step.0, (at / shape.len()) as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn collectives_that_never_repeat_have_no_steps() {
+        let (mut job, mut finder) = (Job::new(), StepFinder::default());
+        let mut bytes = 1_u64;
+        for _ in 0..20_000 {
+            bytes = bytes.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            assert_eq!(finder.place(&job.next((Function::AllReduce, bytes >> 40, 1))), None);
+        }
+        assert_eq!(finder.history.len(), HISTORY);
+    }
+}

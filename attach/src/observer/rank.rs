@@ -1,0 +1,184 @@
+//! One observed rank: from its entries in the call log to its records.
+
+use agent::{Agent, Notes, Recorder};
+use gpu::cupti::on_demand::{self, Every, OnDemand};
+use gpu::nvml::sampler::{Wanted, Watch};
+use wire::event::{Event, EventKind, Source};
+use wire::ids::Rank;
+
+use super::Communicator;
+use crate::call_log::Entry;
+use crate::infer::collect::{Collective, Collector, Ran, Timed};
+use crate::infer::gpu_clock::GpuClock;
+use crate::infer::place::Placer;
+use crate::sampling::Steps;
+
+/// The largest number of communicators remembered per rank. They determine its rank number.
+const MAX_JOINED: usize = 256;
+
+/// The largest number of records held while the rank number is unknown. Later records are dropped.
+const MAX_FOUND: usize = 65_536;
+
+/// An observed rank.
+#[derive(Default)]
+pub(super) struct Observed {
+    collector: Collector,
+    clock: GpuClock,
+    placer: Placer,
+    /// See [`Self::joined`].
+    joined: Vec<Communicator>,
+    /// Events that are not recorded yet.
+    found: Vec<Event>,
+    /// Entries dropped for lack of space since the process started. The collector counts abandoned collectives itself.
+    lost: u64,
+    /// The destination of the records; `None` until the rank number is known.
+    recorded: Option<Recorded>,
+}
+
+/// The destination of a rank's records.
+struct Recorded {
+    rank: Rank,
+    world_size: u32,
+    recorder: Recorder,
+    agent: Agent,
+    _watch: Option<Watch>,
+    _bursts: OnDemand,
+    told_lost: u64,
+}
+
+impl Observed {
+    /// Starts recording. With `ordinal`, a burst covers that device only, since the process uses other devices too.
+    pub(super) fn begin(
+        &mut self,
+        (rank, world_size): (Rank, u32),
+        agent: Agent,
+        bus_id: Option<String>,
+        ordinal: Option<u32>,
+    ) {
+        self.recorded = Some(Recorded {
+            rank,
+            world_size,
+            recorder: agent.recorder(),
+            _watch: bus_id.map(|bus_id| watch(bus_id, agent.notes())),
+            _bursts: bursts(agent.notes(), ordinal),
+            agent,
+            told_lost: 0,
+        });
+        let is_world = |communicator: &&Communicator| communicator.size == world_size;
+        if let Some(world) = self.joined.iter().find(is_world) {
+            self.placer.name_world(world.number);
+        }
+    }
+
+    pub(super) fn is_recorded(&self) -> bool {
+        self.recorded.is_some()
+    }
+
+    /// Returns the size of the world in which the rank is recorded; `None` before recording starts.
+    pub(super) fn world_size(&self) -> Option<u32> {
+        Some(self.recorded.as_ref()?.world_size)
+    }
+
+    /// Returns whether events wait to be recorded because the rank number is unknown.
+    pub(super) fn is_unrecorded(&self) -> bool {
+        !self.found.is_empty() && !self.is_recorded()
+    }
+
+    /// Returns the communicators that the rank joined first.
+    pub(super) fn joined(&self) -> &[Communicator] {
+        &self.joined
+    }
+
+    /// Adds a communicator that the rank is a member of.
+    pub(super) fn join(&mut self, communicator: Communicator) {
+        self.collector.name_size(communicator.number, communicator.size);
+        if self.world_size() == Some(communicator.size) {
+            self.placer.name_world(communicator.number);
+        }
+        if self.joined.len() < MAX_JOINED {
+            self.joined.push(communicator);
+        }
+    }
+
+    /// Adds dropped entries to the count of losses. Each may cost a collective.
+    pub(super) fn lose(&mut self, entries: u64) {
+        self.lost += entries;
+    }
+
+    pub(super) fn take(&mut self, entry: Entry) {
+        match entry {
+            Entry::Began { gpu: Some(gpu), at, .. } | Entry::Ended { gpu: Some(gpu), at, .. } => {
+                self.clock.seen(gpu, at);
+            }
+            Entry::Phase { phase, begin, end } => self.placer.take_phase(phase, begin, end),
+            _ => {}
+        }
+        self.collector.take(entry);
+    }
+
+    /// Turns finished collectives into events.
+    pub(super) fn place(&mut self) {
+        for collective in self.collector.ended() {
+            if let Some(timed) = timed(collective, &self.clock) {
+                self.placer.take(&timed, |event| {
+                    self.found.extend(Some(event).filter(|_| self.found.len() < MAX_FOUND));
+                });
+            }
+        }
+    }
+
+    /// Returns the collectives that make up a step; `None` until they are known.
+    pub(super) fn steps(&self) -> Option<Steps> {
+        self.placer.steps()
+    }
+
+    /// Records all pending events, including those from before the rank number was known.
+    pub(super) fn record(&mut self) {
+        let Some(recorded) = &mut self.recorded else { return };
+        self.found.drain(..).for_each(|event| recorded.recorder.record(event));
+        let lost = self.lost + self.collector.lost();
+        let newly = lost - std::mem::replace(&mut recorded.told_lost, lost);
+        recorded.recorder.lose(EventKind::Bucket, newly);
+    }
+
+    /// Sends the remaining records and ends the agent.
+    pub(super) fn finish(self, outcome: impl Fn(Rank) -> Result<(), String>) {
+        if let Some(Recorded { agent, rank, _watch, _bursts, .. }) = self.recorded {
+            drop((_watch, _bursts));
+            agent.finish(outcome(rank));
+        }
+    }
+}
+
+/// Converts a collective's times to the host's clock. Returns `None` while the GPU's clock is unknown.
+fn timed(collective: Collective, clock: &GpuClock) -> Option<Timed> {
+    let (start, end, source) = match collective.ran {
+        Ran::Gpu { begin, end } => (clock.to_host(begin)?, clock.to_host(end)?, Source::DeviceEvent),
+        Ran::Events { begin, end } => (begin, end, Source::DeviceEvent),
+        Ran::Host { begin, end } => (begin, end, Source::HostClock),
+        Ran::Unknown { issued } => (collective.launch, issued, Source::Derived),
+    };
+    Some(Timed { collective, start, end, source })
+}
+
+/// Starts sampling the device once per second and sending the samples to the server.
+fn watch(pci_bus_id: String, notes: Notes) -> Watch {
+    Watch::start(Wanted { pci_bus_id, file: None, now: agent::clock::now }, move |sample| {
+        notes.device(sample)
+    })
+}
+
+/// Starts recording bursts when the server requests them.
+fn bursts(notes: Notes, device: Option<u32>) -> OnDemand {
+    let (asking, stepping) = (notes.clone(), notes.clone());
+    OnDemand::start(
+        on_demand::Wanted {
+            device,
+            every: Every::from_env(agent::warn),
+            newest_step: Box::new(move || stepping.newest_step()),
+            ..on_demand::Wanted::when_asked(None, agent::clock::now)
+        },
+        move |done| asking.burst_asked(done),
+        move |burst| notes.burst(burst),
+    )
+}
