@@ -19,9 +19,11 @@ use flate2::write::GzEncoder;
 const WASM_TARGET: &str = "wasm32-unknown-unknown";
 
 /// The inputs of the bundle. It is rebuilt if one of them changes.
-const INPUTS: [&str; 8] = [
+const INPUTS: [&str; 10] = [
     "web",
     "wire",
+    "units",
+    "timing",
     "analysis",
     "xtask/src/web.rs",
     "Cargo.toml",

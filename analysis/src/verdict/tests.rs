@@ -276,9 +276,9 @@ fn a_temporarily_slow_device_is_not_uneven_work() {
     let pairs = |extra: &dyn Fn(u64) -> f64| -> Vec<(f64, f64)> {
         (0..140).map(|n| (10.0 + extra(n), 20.0 + 2.0 * extra(n) + jitter(n, 1) as f64 / 2e6)).collect()
     };
-    let drawn_anew = pairs(&|n| (n * 37 % 11) as f64 / 2.0);
+    let drawn_again = pairs(&|n| (n * 37 % 11) as f64 / 2.0);
     let slow_for_a_while = pairs(&|n| if (40..120).contains(&n) { 5.0 } else { 0.0 });
-    assert!(excess::Variation::new(&drawn_anew).unwrap().is_of_work());
+    assert!(excess::Variation::new(&drawn_again).unwrap().is_of_work());
     let device = excess::Variation::new(&slow_for_a_while).unwrap();
     assert!(device.correlation() > 0.9 && device.coefficient() > 0.1 && !device.is_of_work(), "{device:?}");
 }
