@@ -97,9 +97,8 @@ fn the_documentation_lists_every_metric() {
     let document = include_str!("../../../docs/metrics.md");
     let groups = ["paceline_device_", "paceline_server_"];
     let is_listed = |name: &str| {
-        let is_in_group =
-            |group: &&str| name.starts_with(*group) && document.contains(&format!("`{group}*`"));
-        document.contains(&format!("`{name}`")) || groups.iter().any(|group| is_in_group(&group))
+        let is_in_group = |group: &str| name.starts_with(group) && document.contains(&format!("`{group}*`"));
+        document.contains(&format!("`{name}`")) || groups.into_iter().any(is_in_group)
     };
     let metrics = Metrics::new();
     let missing: Vec<&String> = metrics.names().iter().filter(|name| !is_listed(name)).collect();

@@ -273,9 +273,9 @@ fn groups_and_functions_are_named_if_a_job_has_several() {
     ];
     let text = markdown(&document(&report));
     for row in [
-        "| all ranks | all-reduce | 24.0 | 2.9 MiB | 5.00 ms | 4.00 ms | 1.50 ms |  |",
+        "| all ranks | all-reduce | 24.0 | 2.86 MiB | 5.00 ms | 4.00 ms | 1.50 ms |  |",
         "| 2 ranks, 1 apart, 20 groups | all-gather, reduce-scatter |",
-        "| ranks 4 to 5 |  | 24.0 | 2.9 MiB | 5.00 ms | 4.00 ms | 1.50 ms | rank 5 (80.0 %) |",
+        "| ranks 4 to 5 |  | 24.0 | 2.86 MiB | 5.00 ms | 4.00 ms | 1.50 ms | rank 5 (80.0 %) |",
     ] {
         assert!(text.contains(row), "{row}: {text}");
     }
