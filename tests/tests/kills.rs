@@ -1,6 +1,6 @@
 //! Kills every part of a real job with `kill -9`, again and again: nothing acknowledged is lost.
 //!
-//! `PACELINE_KILLS` sets the total number of kills (200 by default).
+//! `PACELINE_KILLS` sets the total number of kills (100 by default).
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -21,7 +21,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn kills() -> u64 {
-    std::env::var("PACELINE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(200)
+    std::env::var("PACELINE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(100)
 }
 
 /// Returns the number of batches that a server has stored since it started.

@@ -177,7 +177,7 @@ impl Client {
         answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> anyhow::Result<T> {
         let mut answer = answer.with_context(|| {
-            format!("no server answers at {}: set its address with --server", self.server)
+            format!("no server answers at {}: set its address with --server URL", self.server)
         })?;
         let text = answer.body_mut().read_to_string()?;
         if !answer.status().is_success() {

@@ -27,7 +27,7 @@ pub(super) fn runs(arguments: &RunsArguments) -> anyhow::Result<()> {
     runs.sort_by_key(|run| std::cmp::Reverse(run.started_unix_millis));
     let unreadable: String = aside
         .iter()
-        .map(|(run, reason)| format!("{run} is not listed because it cannot be read: {reason}\n"))
+        .map(|(run, reason)| format!("{run} cannot be read: {reason}\n"))
         .collect();
     if arguments.json {
         damaged.lines().chain(unreadable.lines()).for_each(complain);

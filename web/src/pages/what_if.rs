@@ -52,7 +52,7 @@ fn answers(html: Html, report: &Report, run: &str) -> Html {
     ];
     html.el("p class=lead", &headline(what_if))
         .raw("<table class=savings><caption class=unseen>Saving of each fix</caption><thead><tr>")
-        .raw("<th scope=col>Fix</th><th scope=col class=number>Saving per step</th>")
+        .raw("<th scope=col>Fix</th><th scope=col class=number>Saves/step</th>")
         .raw("<th scope=col class=number>Share</th><td></td></tr></thead><tbody>")
         .each(groups, |html, (title, savings)| group(html, title, savings, run))
         .raw("</tbody></table>")
