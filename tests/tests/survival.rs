@@ -134,7 +134,7 @@ fn the_other_ranks_name_a_killed_rank_in_their_errors() -> anyhow::Result<()> {
     kill_process(Pid::from_raw(pids[2] as i32).expect("a pid is positive"), Signal::KILL)?;
     let (code, printed, complaints) = job.finish()?;
     assert_eq!(code, 137, "the launcher does not exit with the code of the killed rank: {complaints}");
-    assert!(complaints.contains("rank 2 was killed by signal 9"), "{complaints}");
+    assert!(complaints.contains("rank 2 was the first to fail: it was killed by signal 9"), "{complaints}");
     for survivor in ["[0]", "[1]", "[3]"] {
         let names_it = printed.lines().any(|line| line.starts_with(survivor) && line.contains("rank 2"));
         assert!(names_it, "{survivor} does not name rank 2:\n{printed}");
