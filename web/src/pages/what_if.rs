@@ -46,13 +46,13 @@ fn answers(html: Html, report: &Report, run: &str) -> Html {
         return html.el("p class=quiet", withheld);
     }
     let groups = [
-        ("One rank works like the others", &what_if.ranks),
-        ("A phase takes its mean on every rank", &what_if.phases),
-        ("A bucket transfers instantly", &what_if.buckets),
+        ("Make one rank like the others", &what_if.ranks),
+        ("Even out a phase over ranks", &what_if.phases),
+        ("Hide the transfer of a bucket", &what_if.buckets),
     ];
     html.el("p class=lead", &headline(what_if))
         .raw("<table class=savings><caption class=unseen>Saving of each fix</caption><thead><tr>")
-        .raw("<th scope=col>Fix</th><th scope=col class=number>Saves/step</th>")
+        .raw("<th scope=col>Fix</th><th scope=col class=number>Saves</th>")
         .raw("<th scope=col class=number>Share</th><td></td></tr></thead><tbody>")
         .each(groups, |html, (title, savings)| group(html, title, savings, run))
         .raw("</tbody></table>")
