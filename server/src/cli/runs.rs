@@ -25,10 +25,8 @@ pub(super) fn runs(arguments: &RunsArguments) -> anyhow::Result<()> {
     let Replayed { runs, aside } = replay::all(&layout)?;
     let mut runs: Vec<RunSummary> = runs.values().map(&mut summary).collect();
     runs.sort_by_key(|run| std::cmp::Reverse(run.started_unix_millis));
-    let unreadable: String = aside
-        .iter()
-        .map(|(run, reason)| format!("{run} cannot be read: {reason}\n"))
-        .collect();
+    let unreadable: String =
+        aside.iter().map(|(run, reason)| format!("{run} cannot be read: {reason}\n")).collect();
     if arguments.json {
         damaged.lines().chain(unreadable.lines()).for_each(complain);
         return print(&format!("{}\n", serde_json::to_string_pretty(&runs)?));
