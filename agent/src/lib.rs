@@ -145,17 +145,17 @@ impl Agent {
     pub fn step_marks(&self) -> StepMarks {
         let recorder = self.active.as_ref().map(|active| active.rings.first_recorder());
         let recorder = recorder.unwrap_or_else(Recorder::disabled);
-        StepMarks::new(HostTimes(recorder), self.sampling())
+        StepMarks::new(HostTimes(recorder), self.begin_sampling())
     }
 
     /// Creates marks whose times `times` measures and records, for work that a device does later.
     #[must_use]
     pub fn step_marks_by<T: Times>(&self, times: T) -> StepMarks<T> {
-        StepMarks::new(times, self.sampling())
+        StepMarks::new(times, self.begin_sampling())
     }
 
     /// Returns the selection of steps that the training thread records in full; all steps if the agent is disabled.
-    fn sampling(&self) -> Sampling {
+    fn begin_sampling(&self) -> Sampling {
         let sampling = self.active.as_ref().map(|active| active.sampling.clone()).unwrap_or_default();
         sampling.begin();
         sampling
