@@ -5,7 +5,7 @@
 //! per rank is the number that the job states with each step, never a product of averages.
 
 use wire::ids::RunId;
-use wire::views::{BaselineRun, Report, RunState, RunSummary};
+use wire::views::{BaselineRun, Figure, Missing, Report, RunState, RunSummary};
 
 use crate::loss::{self, StepCosts};
 
@@ -26,86 +26,74 @@ pub fn efficiency(throughput: f64, ranks: u32, baseline: &BaselineRun) -> f64 {
     throughput / f64::from(ranks) / (baseline.throughput / f64::from(baseline.ranks))
 }
 
-/// Reasons why a run has no measured efficiency.
-const NO_RUN: &str = "no finished run of the same name on fewer ranks to compare with";
-const OTHER_BATCH: &str = "finished runs of the same name on fewer ranks have a different batch per rank: weak \
-    scaling cannot be measured against them";
-const NO_SAMPLES: &str = "the job does not count its samples";
-
 /// Chooses the run that `own` is measured against out of `runs`.
 ///
 /// # Errors
-/// Returns an error if there is no such run: a phrase that says why.
+/// Returns an error if there is no such run.
 pub fn choose<'a>(
     own: &Report,
     runs: impl Iterator<Item = &'a RunSummary>,
-) -> Result<&'a RunSummary, &'static str> {
+) -> Result<&'a RunSummary, Missing> {
     let is_smaller = |run: &&RunSummary| {
         run.name == own.name && run.state == RunState::Completed && run.ranks_expected < own.ranks
     };
     let smaller: Vec<&RunSummary> =
         runs.filter(is_smaller).filter(|run| run.throughput.is_some() && run.batch.is_some()).collect();
-    let batch = own.batch.ok_or(NO_SAMPLES)?;
+    let batch = own.batch.value().ok_or(Missing::NoSamples)?;
     let same = smaller.iter().filter(|run| run.batch.is_some_and(|other| is_same_batch(batch, other)));
     let chosen = same.min_by_key(|run| (run.ranks_expected, std::cmp::Reverse(run.started_unix_millis)));
-    chosen.copied().ok_or(if smaller.is_empty() { NO_RUN } else { OTHER_BATCH })
+    chosen.copied().ok_or(if smaller.is_empty() { Missing::NoSmallerRun } else { Missing::OtherBatch })
+}
+
+/// The part of a run's report that other runs are measured against.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Baseline {
+    run: BaselineRun,
+    costs: Option<StepCosts>,
+}
+
+impl Baseline {
+    /// Extracts a `Baseline` from a report; `None` if the run has no throughput.
+    #[must_use]
+    pub fn from_report(report: &Report) -> Option<Self> {
+        let throughput = report.throughput.value()?;
+        let run = BaselineRun { run: report.run.clone(), ranks: report.ranks, throughput };
+        Some(Self { run, costs: StepCosts::from_report(report) })
+    }
 }
 
 /// Fills in the measured efficiency of `report` and the loss ledger against its baseline, or the reason why there is no
-/// baseline. `report_of` returns the report of the chosen run.
+/// baseline. `find` returns the chosen run.
 pub fn measure<'a>(
     report: &mut Report,
     runs: impl Iterator<Item = &'a RunSummary>,
-    report_of: impl FnOnce(&RunId) -> Option<std::sync::Arc<Report>>,
+    find: impl FnOnce(&RunId) -> Option<Baseline>,
 ) {
-    const FIGURE: &str = "scaling_efficiency.measured";
-    report.missing.remove(FIGURE);
     report.baseline = None;
-    report.scaling_efficiency.measured = None;
-    let chosen = choose(report, runs).and_then(|run| report_of(&run.run).ok_or(NO_RUN));
-    match chosen.map(|baseline| against(report, &baseline)) {
-        Ok(Some(())) => {}
-        Ok(None) => drop(report.missing.insert(FIGURE.into(), NO_RUN.into())),
-        Err(reason) => drop(report.missing.insert(FIGURE.into(), reason.into())),
-    }
+    let chosen = choose(report, runs).and_then(|run| find(&run.run).ok_or(Missing::NoSmallerRun));
+    report.scaling_efficiency.measured = chosen.and_then(|baseline| against(report, baseline)).into();
 }
 
-fn against(report: &mut Report, baseline: &Report) -> Option<()> {
-    let run =
-        BaselineRun { run: baseline.run.clone(), ranks: baseline.ranks, throughput: baseline.throughput? };
-    let measured = efficiency(report.throughput?, report.ranks, &run);
-    report.scaling_efficiency.measured = Some(measured);
-    report.baseline = Some(run);
-    let costs = StepCosts::from_report(report).zip(StepCosts::from_report(baseline));
-    if let (Some((own, theirs)), Some(_)) = (costs, &report.loss_ledger) {
-        report.loss_ledger = Some(loss::measured(&own, &theirs, measured));
+/// Returns the measured efficiency against `baseline`, and fills in the baseline and the loss ledger against it.
+fn against(report: &mut Report, baseline: Baseline) -> Result<f64, Missing> {
+    let throughput = report.throughput.as_result().map_err(Missing::clone)?;
+    let measured = efficiency(*throughput, report.ranks, &baseline.run);
+    let costs = StepCosts::from_report(report).zip(baseline.costs);
+    if let (Some((own, theirs)), Figure::Known(_)) = (costs, &report.loss_ledger) {
+        report.loss_ledger = Figure::Known(loss::measured(&own, &theirs, measured));
     }
-    Some(())
+    report.baseline = Some(baseline.run);
+    Ok(measured)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::tests::facts;
     use crate::report::{self, RunFacts};
 
     fn report(run: &str, ranks: u32) -> Report {
-        let facts = RunFacts {
-            run: RunId::new(run).unwrap(),
-            name: "job".into(),
-            state: RunState::Completed,
-            ranks,
-            sample_unit: "tokens".into(),
-            instrumentation: wire::batch::Instrumentation::Reducer,
-            fits: Vec::new(),
-            drops: Vec::new(),
-            hang: None,
-            failure: None,
-            clock_samples: Vec::new(),
-            hosts: Vec::new(),
-            bursts: Vec::new(),
-            notable_share: crate::verdict::NOTABLE_SHARE,
-            hidden_steps: Vec::new(),
-        };
+        let facts = RunFacts { ranks, ..facts(run) };
         report::report::<crate::step::StepAnalysis>(&facts, &[])
     }
 
@@ -131,13 +119,13 @@ mod tests {
         }
     }
 
-    fn chosen<'a>(own: &Report, runs: &'a [RunSummary]) -> Result<&'a str, &'static str> {
+    fn chosen<'a>(own: &Report, runs: &'a [RunSummary]) -> Result<&'a str, Missing> {
         choose(own, runs.iter()).map(|run| run.run.as_str())
     }
 
     #[test]
     fn the_baseline_is_the_newest_completed_run_on_the_fewest_ranks_with_the_same_batch() {
-        let own = Report { batch: Some(128.0), ..report("own", 4) };
+        let own = Report { batch: Figure::Known(128.0), ..report("own", 4) };
         let mut runs = vec![
             summary("two", 2, 128.0, 3),
             summary("one-old", 1, 128.0, 1),
@@ -148,24 +136,25 @@ mod tests {
         assert_eq!(chosen(&own, &runs), Ok("one-new"));
         runs[2].state = RunState::Failed;
         assert_eq!(chosen(&own, &runs), Ok("one-old"));
-        assert_eq!(chosen(&own, &runs[3..]), Err(OTHER_BATCH));
-        assert_eq!(chosen(&own, &runs[4..]), Err(NO_RUN));
+        assert_eq!(chosen(&own, &runs[3..]), Err(Missing::OtherBatch));
+        assert_eq!(chosen(&own, &runs[4..]), Err(Missing::NoSmallerRun));
         runs.iter_mut().for_each(|run| run.name = "another".into());
-        assert_eq!(chosen(&own, &runs), Err(NO_RUN));
-        assert_eq!(chosen(&Report { batch: None, ..own }, &runs), Err(NO_SAMPLES));
+        assert_eq!(chosen(&own, &runs), Err(Missing::NoSmallerRun));
+        assert_eq!(chosen(&report("own", 4), &runs), Err(Missing::NoSamples));
     }
 
     #[test]
     fn measured_efficiency_is_the_ratio_of_throughputs_per_rank() {
-        let one = Report { throughput: Some(1_000.0), batch: Some(128.0), ..report("one", 1) };
-        let mut own = Report { throughput: Some(3_000.0), batch: Some(128.0), ..report("own", 4) };
-        let runs = [RunSummary { throughput: one.throughput, ..summary("one", 1, 128.0, 1) }];
-        measure(&mut own, runs.iter(), |_| Some(std::sync::Arc::new(one)));
-        assert_eq!(own.scaling_efficiency.measured, Some(0.75));
+        let one =
+            Report { throughput: Figure::Known(1_000.0), batch: Figure::Known(128.0), ..report("one", 1) };
+        let mut own =
+            Report { throughput: Figure::Known(3_000.0), batch: Figure::Known(128.0), ..report("own", 4) };
+        let runs = [RunSummary { throughput: one.throughput.value(), ..summary("one", 1, 128.0, 1) }];
+        measure(&mut own, runs.iter(), |_| Baseline::from_report(&one));
+        assert_eq!(own.scaling_efficiency.measured, Figure::Known(0.75));
         assert_eq!(own.baseline.as_ref().map(|baseline| baseline.run.as_str()), Some("one"));
-        assert!(!own.missing.contains_key("scaling_efficiency.measured"));
         measure(&mut own, [].iter(), |_| None);
-        assert_eq!((own.scaling_efficiency.measured, own.baseline), (None, None));
-        assert_eq!(own.missing["scaling_efficiency.measured"], NO_RUN);
+        assert_eq!(own.scaling_efficiency.measured, Missing::NoSmallerRun.into());
+        assert_eq!(own.baseline, None);
     }
 }

@@ -2,7 +2,8 @@
 
 use timing::activity::is_collective;
 use wire::burst::{Activity, KernelTime};
-use wire::views::Verdict;
+
+use crate::finding::{Evidence, Finding};
 
 /// The share by which kernels must take longer than on another rank to be reported as slow.
 const SLOWER: f64 = 0.05;
@@ -11,26 +12,16 @@ const SLOWER: f64 = 0.05;
 const IDLER: f64 = 0.05;
 
 /// Compares the burst of a rank with that of another rank, and returns the differences that may explain why the first
-/// is slow, each as a line of evidence.
-fn differences(own: &Activity, other: &Activity, other_rank: u32) -> Vec<String> {
-    let mut found = Vec::new();
-    if let Some(ratio) = slower(own, other).filter(|ratio| *ratio > 1.0 + SLOWER) {
-        found.push(format!(
-            "kernel by kernel, its device takes {:.0} % longer than that of rank {other_rank} (burst of {:.1} s)",
-            (ratio - 1.0) * 100.0,
-            own.span_nanos as f64 / 1e9
-        ));
-    }
+/// is slow, each as evidence.
+fn differences(own: &Activity, other: &Activity, other_rank: u32) -> Vec<Evidence> {
+    let slower = slower(own, other).filter(|ratio| *ratio > 1.0 + SLOWER).map(|ratio| {
+        let burst_seconds = own.span_nanos as f64 / 1e9;
+        Evidence::SlowerKernels { share: ratio - 1.0, other_rank, burst_seconds }
+    });
     let idle = |of: &Activity| of.idle_nanos as f64 / of.span_nanos.max(1) as f64;
-    if idle(own) > idle(other) + IDLER {
-        found.push(format!(
-            "its device is idle for {:.0} % of the time, that of rank {other_rank} for {:.0} %: its host does not keep \
-             it busy",
-            idle(own) * 100.0,
-            idle(other) * 100.0
-        ));
-    }
-    found
+    let (own, other) = (idle(own), idle(other));
+    let idler = (own > other + IDLER).then_some(Evidence::IdlerDevice { own, other, other_rank });
+    slower.into_iter().chain(idler).collect()
 }
 
 /// Returns how much longer the kernels take that both ranks run, weighted by their time on the other rank; `None` if
@@ -53,9 +44,9 @@ fn peer(bursts: &[Option<Activity>], suspects: &[u32]) -> Option<u32> {
     (0..bursts.len() as u32).find(|rank| !suspects.contains(rank) && bursts[*rank as usize].is_some())
 }
 
-/// Adds evidence from bursts to a verdict on ranks, if one of them and some other rank have a burst.
-pub fn explain(verdict: &mut Verdict, bursts: &[Option<Activity>]) {
-    let Some(culprit) = &verdict.culprit else { return };
+/// Adds evidence from bursts to a finding on ranks, if one of them and some other rank have a burst.
+pub(crate) fn explain(finding: &mut Finding, bursts: &[Option<Activity>]) {
+    let Some(culprit) = &finding.verdict.culprit else { return };
     let suspects = culprit.ranks();
     let of = |rank: u32| bursts.get(rank as usize).and_then(Option::as_ref);
     let both = suspects.first().and_then(|&first| {
@@ -63,7 +54,7 @@ pub fn explain(verdict: &mut Verdict, bursts: &[Option<Activity>]) {
         Some((of(first)?, of(peer)?, peer))
     });
     if let Some((own, other, peer)) = both {
-        verdict.evidence.extend(differences(own, other, peer));
+        finding.evidence.extend(differences(own, other, peer));
     }
 }
 
@@ -84,17 +75,16 @@ mod tests {
         // A collective takes longer on a rank that waits more, which shows nothing about the device.
         let slow = activity(&[kernel("gemm", 0, 108), kernel(nccl, 108, 200)], &[], 0);
         let hungry = activity(&[kernel("gemm", 0, 90), kernel(nccl, 140, 150)], &[], 0);
-        assert_eq!(differences(&usual, &usual, 0), Vec::<String>::new());
-        let said = differences(&slow, &usual, 3);
-        assert!(
-            said.len() == 1
-                && said[0].starts_with("kernel by kernel, its device takes 20 % longer than that of rank 3")
-        );
-        let said = differences(&hungry, &usual, 3);
-        assert!(
-            said.len() == 1 && said[0].contains("is idle for 33 % of the time, that of rank 3 for 0 %"),
-            "{said:?}"
-        );
+        assert_eq!(differences(&usual, &usual, 0), []);
+        let [Evidence::SlowerKernels { share, other_rank: 3, .. }] = differences(&slow, &usual, 3)[..] else {
+            panic!("{:?}", differences(&slow, &usual, 3))
+        };
+        assert!((share - 0.2).abs() < 0.001, "{share}");
+        let [Evidence::IdlerDevice { own, other, other_rank: 3 }] = differences(&hungry, &usual, 3)[..]
+        else {
+            panic!("{:?}", differences(&hungry, &usual, 3))
+        };
+        assert!((own - 1.0 / 3.0).abs() < 0.001 && other == 0.0, "{own}, {other}");
         let bursts = [None, Some(usual), None, Some(slow)];
         assert_eq!(
             (peer(&bursts, &[3]), peer(&bursts, &[1, 3]), peer(&bursts, &[0])),

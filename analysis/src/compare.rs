@@ -2,7 +2,7 @@
 
 use wire::live::Part;
 use wire::views::comparison::{Change, Compared, Comparison, Unit};
-use wire::views::{Culprit, Report, Spread, Verdict};
+use wire::views::{Culprit, Figure, Report, Spread, Verdict};
 
 /// The number of consecutive steps that count as one, because consecutive steps are alike.
 const ALIKE_STEPS: f64 = 25.0;
@@ -39,10 +39,10 @@ pub fn compare(a: &Report, b: &Report) -> Comparison {
 }
 
 fn figures(a: &Report, b: &Report) -> Vec<Compared> {
-    let median = |spread: Option<Spread>| spread.map(|spread| spread.median);
+    let median = |spread: &Figure<Spread>| spread.known().map(|spread| spread.median);
     let noise = step_noise(a, b);
     let step = |name: &str, of: fn(&Spread) -> f64, noise: Option<f64>| {
-        let of = |report: &Report| report.step_time_nanos.as_ref().map(of);
+        let of = |report: &Report| report.step_time_nanos.known().map(of);
         compared(name, Unit::Nanos, Better::Lower, of(a), of(b), noise)
     };
     let ratio = |name: &str, better: Better, of: fn(&Report) -> Option<f64>| {
@@ -56,17 +56,24 @@ fn figures(a: &Report, b: &Report) -> Vec<Compared> {
             "local step time, median",
             Unit::Nanos,
             Better::Lower,
-            median(a.local_step_time_nanos),
-            median(b.local_step_time_nanos),
+            median(&a.local_step_time_nanos),
+            median(&b.local_step_time_nanos),
             noise,
         ),
-        compared("throughput", Unit::PerSecond, Better::Higher, a.throughput, b.throughput, noise),
-        ratio("overlap", Better::Higher, |report| report.overlap_ratio),
-        ratio("communication fraction", Better::Lower, |report| report.communication_fraction),
-        compared("tail", Unit::Nanos, Better::Lower, a.tail_nanos, b.tail_nanos, None),
-        ratio("efficiency, implied", Better::Higher, |report| report.scaling_efficiency.implied),
-        ratio("efficiency, measured", Better::Higher, |report| report.scaling_efficiency.measured),
-        ratio("wasted share", Better::Lower, |report| report.what_if.as_ref()?.wasted_share),
+        compared(
+            "throughput",
+            Unit::PerSecond,
+            Better::Higher,
+            a.throughput.value(),
+            b.throughput.value(),
+            noise,
+        ),
+        ratio("overlap", Better::Higher, |report| report.overlap_ratio.value()),
+        ratio("communication fraction", Better::Lower, |report| report.communication_fraction.value()),
+        compared("tail", Unit::Nanos, Better::Lower, a.tail_nanos.value(), b.tail_nanos.value(), None),
+        ratio("efficiency, implied", Better::Higher, |report| report.scaling_efficiency.implied.value()),
+        ratio("efficiency, measured", Better::Higher, |report| report.scaling_efficiency.measured.value()),
+        ratio("wasted share", Better::Lower, |report| Some(report.what_if.known()?.wasted_share)),
     ]
 }
 
@@ -126,7 +133,7 @@ fn judge(difference: f64, least: f64, better: Better) -> Change {
 /// Differences between two starts of the same job are not included.
 fn step_noise(a: &Report, b: &Report) -> Option<f64> {
     let variance = |report: &Report| {
-        let spread = report.step_time_nanos?;
+        let spread = report.step_time_nanos.known()?;
         let deviation = spread.deviation() / spread.median;
         let independent = (report.steps as f64 / ALIKE_STEPS).max(1.0);
         Some(deviation.powi(2) / independent)

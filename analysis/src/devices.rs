@@ -2,10 +2,10 @@
 
 use wire::clock::ServerNanos;
 use wire::device::{DeviceFigure, DeviceSample, throttle};
-use wire::views::{Cause, Confidence, Culprit, Verdict};
+use wire::views::{Cause, Confidence, Culprit};
 
+use crate::finding::{Evidence, Finding, Reason, UsualClock};
 use crate::stats;
-use crate::verdict::says::SLOW_COMPUTE;
 
 /// The share of the samples that must report throttling for a device to count as throttled.
 const MIN_LOWERED_SHARE: f64 = 0.5;
@@ -42,10 +42,15 @@ impl ClockSample {
     }
 }
 
-/// Changes the cause of a verdict from slow compute to lowered clocks if the evidence supports it: in `window`, the
+/// Changes the cause of a finding from slow compute to lowered clocks if the evidence supports it: in `window`, the
 /// rank's device reports that it lowered its clock, and the clock is lower than on the other ranks (or, if no other
-/// rank has samples, than the device's maximum). Otherwise leaves the verdict unchanged.
-pub fn explain(verdict: &mut Verdict, samples: &[Vec<ClockSample>], window: (ServerNanos, ServerNanos)) {
+/// rank has samples, than the device's maximum). Otherwise leaves the finding unchanged.
+pub(crate) fn explain(
+    finding: &mut Finding,
+    samples: &[Vec<ClockSample>],
+    window: (ServerNanos, ServerNanos),
+) {
+    let verdict = &mut finding.verdict;
     let Some(Culprit::Rank(rank)) = verdict.culprit else { return };
     if verdict.cause != Cause::Compute {
         return;
@@ -63,42 +68,36 @@ pub fn explain(verdict: &mut Verdict, samples: &[Vec<ClockSample>], window: (Ser
     let Some(clock) = clock_of(own) else { return };
     let others = stats::median((0..samples.len()).filter(|&rank| rank != own).filter_map(clock_of));
     let most = within(own).map(|sample| sample.most as f64).fold(0.0, f64::max);
-    let (usual, whose) = match others {
-        Some(others) => (others, "on other ranks"),
-        None => (most, "at full clock"),
+    let (usual, of) = match others {
+        Some(others) => (others, UsualClock::OfOtherRanks),
+        None => (most, UsualClock::Full),
     };
     if clock > usual * (1.0 - LOWER) {
         return;
     }
     let reasons = within(own).fold(0, |reasons, sample| reasons | sample.reasons);
-    let why = throttle::names(reasons).join(", ");
     verdict.cause = Cause::ClockThrottle;
     verdict.confidence = verdict.confidence.max(Confidence::Medium);
-    verdict.sentence = verdict
-        .sentence
-        .replace(SLOW_COMPUTE, &format!("more slowly because its GPU lowered its clock ({why})"));
-    verdict.evidence.push(format!(
-        "its GPU reports a lowered clock in {slowed} of {all} samples: {clock:.0} MHz, against {usual:.0} MHz {whose}"
-    ));
+    finding.reason = Some(Reason::LoweredClock(reasons));
+    finding.evidence.push(Evidence::LoweredClock { lowered: slowed, samples: all, clock, usual, of });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verdict::fixture::against_rank_1;
+    use wire::views::Verdict;
 
-    fn verdict() -> Verdict {
-        against_rank_1(Cause::Compute, "computes more slowly than the others")
-    }
+    use crate::verdict::fixture::against_rank_1;
+    use crate::wording;
 
     fn samples(clock: u64, reasons: u64) -> Vec<ClockSample> {
         (0..10).map(|at| ClockSample { at: ServerNanos(at), clock, most: 1_980, reasons }).collect()
     }
 
     fn explained(samples: &[Vec<ClockSample>]) -> Verdict {
-        let mut verdict = verdict();
-        explain(&mut verdict, samples, (ServerNanos(2), ServerNanos(7)));
-        verdict
+        let mut finding = against_rank_1(Cause::Compute);
+        explain(&mut finding, samples, (ServerNanos(2), ServerNanos(7)));
+        wording::verdict(finding)
     }
 
     #[test]
@@ -126,7 +125,7 @@ mod tests {
             // There is a reason, but the clock is as high as on the other ranks: all devices draw their power limit.
             vec![samples(1_500, throttle::POWER_CAP), samples(1_490, throttle::POWER_CAP)],
         ] {
-            assert_eq!(explained(&samples), verdict());
+            assert_eq!(explained(&samples), wording::verdict(against_rank_1(Cause::Compute)));
         }
     }
 

@@ -6,6 +6,9 @@
 use wire::ids::{Rank, Seq, Step};
 use wire::views::Failure;
 
+use crate::finding::FirstFailure;
+use crate::wording;
+
 /// The end of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankEnd {
@@ -45,34 +48,15 @@ pub fn failure(ranks: &[RankEnd]) -> Option<Failure> {
         last_step: first.last_step,
         last_collective: first.last_collective,
         others,
-        sentence: sentence(rank, first, others),
+        sentence: wording::failure(&FirstFailure {
+            rank,
+            fell_silent: first.how == Ended::Silent,
+            reason: &first.reason,
+            last_step: first.last_step,
+            last_collective: first.last_collective,
+            others,
+        }),
     })
-}
-
-fn sentence(rank: usize, end: &RankEnd, others: u32) -> String {
-    let reason = end.reason.trim_end_matches('.');
-    // The reason that a launcher reports begins with the rank.
-    let what = match reason.strip_prefix(&format!("rank {rank} ")) {
-        Some(what) => what.to_owned(),
-        None if reason.is_empty() && end.how == Ended::Silent => "fell silent".into(),
-        None if reason.is_empty() => "failed and gave no reason".into(),
-        None => format!("failed: {reason}"),
-    };
-    let mut sentence = format!("Rank {rank} {what}");
-    match (end.last_step, end.last_collective) {
-        (Some(step), Some(collective)) => {
-            sentence += &format!("; it had finished step {step} and started collective {collective}");
-        }
-        (Some(step), None) => sentence += &format!("; it had finished step {step}"),
-        (None, Some(collective)) => {
-            sentence += &format!("; it had started collective {collective} of its first step");
-        }
-        (None, None) => sentence += " before its first step",
-    }
-    if others > 0 {
-        sentence += &format!(". {others} other rank{} failed with it", if others == 1 { "" } else { "s" });
-    }
-    sentence + "."
 }
 
 #[cfg(test)]

@@ -4,6 +4,9 @@
 use wire::ids::{Rank, Seq};
 use wire::views::Hang;
 
+use crate::finding::Stall;
+use crate::wording;
+
 /// The shortest time without a completed step that counts as a hang.
 const MIN_LIMIT_SECONDS: f64 = 10.0;
 /// The number of median steps without a completed step that counts as a hang.
@@ -20,6 +23,12 @@ pub struct Progress {
     pub silent_seconds: u64,
 }
 
+impl Progress {
+    fn is_silent(&self) -> bool {
+        self.silent_seconds >= SILENT_SECONDS
+    }
+}
+
 /// Returns the hang of a run, or `None` if the run does not hang. `since_seconds` is the time since its last completed
 /// step.
 #[must_use]
@@ -30,7 +39,14 @@ pub fn detect(since_seconds: f64, median_step_seconds: Option<f64>, ranks: &[Pro
     }
     let furthest = ranks.iter().filter_map(|rank| rank.launched).max();
     let behind: Vec<Rank> = suspects(ranks, furthest);
-    let sentence = sentence(since_seconds, furthest, &behind, ranks);
+    let of = |rank: &Rank| ranks[rank.0 as usize];
+    let sentence = wording::hang(&Stall {
+        since_seconds,
+        furthest,
+        behind: &behind,
+        silent: behind.iter().filter(|rank| of(rank).is_silent()).count(),
+        have_started: behind.iter().all(|rank| of(rank).launched == furthest),
+    });
     Some(Hang { since_seconds, limit_seconds, ranks: behind, sentence })
 }
 
@@ -40,31 +56,12 @@ fn suspects(ranks: &[Progress], furthest: Option<Seq>) -> Vec<Rank> {
     let select = |is: &dyn Fn(&Progress) -> bool| -> Vec<Rank> {
         (0..ranks.len()).filter(|&rank| is(&ranks[rank])).map(|rank| Rank(rank as u32)).collect()
     };
-    let silent = select(&|rank| rank.silent_seconds >= SILENT_SECONDS);
+    let silent = select(&|rank| rank.is_silent());
     if !silent.is_empty() && silent.len() < ranks.len() {
         return silent;
     }
     let least = ranks.iter().map(|rank| rank.launched).min().flatten();
     select(&|rank| rank.launched < furthest && rank.launched == least)
-}
-
-fn sentence(since: f64, furthest: Option<Seq>, behind: &[Rank], ranks: &[Progress]) -> String {
-    let no_step = format!("No step has completed for {since:.0} s");
-    let (Some(furthest), false) = (furthest, behind.is_empty()) else {
-        return format!("{no_step}; all ranks have launched the same collectives.");
-    };
-    let names: Vec<String> = behind.iter().take(8).map(|rank| rank.to_string()).collect();
-    let more = if behind.len() > 8 { format!(" and {} more", behind.len() - 8) } else { String::new() };
-    let (noun, verb) = if behind.len() == 1 { ("rank", "has") } else { ("ranks", "have") };
-    let has_started = |rank: &&Rank| ranks[rank.0 as usize].launched == Some(furthest);
-    let done = if behind.iter().all(|rank| has_started(&rank)) { "finished" } else { "started" };
-    let silent = behind.iter().filter(|rank| ranks[rank.0 as usize].silent_seconds >= SILENT_SECONDS).count();
-    let silence = match (silent, behind.len()) {
-        (0, _) => String::new(),
-        (_, 1) => ", and no data arrives from it".into(),
-        (silent, all) => format!(", and no data arrives from {silent} of these {all} ranks"),
-    };
-    format!("{no_step}: {noun} {}{more} {verb} not {done} collective {furthest}{silence}.", names.join(", "))
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use wire::clock::{MonoNanos, ServerNanos};
 use wire::host::{HostFigure, HostSample};
-use wire::views::{Cause, Culprit, Verdict};
+use wire::views::{Cause, Culprit};
 
+use crate::finding::{CoreUse, Evidence, Finding, Reason, Taker};
 use crate::stats;
-use crate::verdict::says::{OFF_IN_TURNS, SLOW_COMPUTE, SLOW_PROCESSOR, TO_ITS_HOST, TO_THEIR_HOSTS};
 use timing::clocks::ClockFit;
 
 const FIGURES: usize = HostFigure::ALL.len();
@@ -214,112 +214,49 @@ impl Shares {
         (most >= WORTH_TELLING).then_some(taker)
     }
 
-    /// Returns lines of evidence. `whose` says whose cores they are ("its" or "their"); `own` refers to the ranks
-    /// themselves.
-    fn evidence(&self, (whose, own): (&str, &str), cores: &str) -> Vec<String> {
-        let mut users = vec![format!("{own} {}", percent(self.own))];
-        if self.peers > 0.0 {
-            users.push(format!("other ranks {}", percent(self.peers)));
-        }
-        users.push(format!("other processes {}", percent(self.others)));
-        users.push(format!("the hypervisor (steal) {}", percent(self.stolen)));
-        let mut evidence = vec![format!("{whose} cores{cores} were used by: {}", users.join(", "))];
-        if self.waited >= WORTH_TELLING {
-            evidence.push(format!(
-                "{whose} threads waited for a core {:.2} s per second (sum over all threads of a process)",
-                self.waited
-            ));
-        }
-        if self.throttled >= WORTH_TELLING {
-            evidence.push(format!(
-                "{whose} CPU limit (cgroup) kept a process from running for {:.2} s per second",
-                self.throttled
-            ));
-        }
-        evidence
+    /// Returns evidence of who used the cores, which are named if they are those of one rank.
+    fn evidence(&self, cores: Option<String>) -> Vec<Evidence> {
+        let Self { own, peers, others, stolen, waited, throttled } = *self;
+        let used = Evidence::CoreUse(CoreUse { cores, own, peers, others, stolen });
+        let waited = (waited >= WORTH_TELLING).then_some(Evidence::WaitedForCore { seconds: waited });
+        let throttled = (throttled >= WORTH_TELLING).then_some(Evidence::Throttled { seconds: throttled });
+        [Some(used), waited, throttled].into_iter().flatten().collect()
     }
 }
 
-/// The causes that take time from ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Taker {
-    Limit,
-    Hypervisor,
-    Processes,
-    Ranks,
-}
-
-impl Taker {
-    /// Returns what ranks lose time to, as a noun; `its` says whose cores they are.
-    fn name(self, its: &str) -> String {
-        match self {
-            Self::Limit => format!("{its} CPU limit (cgroup)"),
-            Self::Hypervisor => "the hypervisor (steal)".into(),
-            Self::Processes => format!("other processes on {its} cores"),
-            Self::Ranks => format!("other ranks on {its} cores"),
-        }
-    }
-
-    /// Returns the verb that agrees with [`Self::name`].
-    fn keeps(self) -> &'static str {
-        match self {
-            Self::Limit | Self::Hypervisor => "keeps",
-            Self::Processes | Self::Ranks => "keep",
-        }
-    }
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
-}
-
-/// Adds evidence of who used the ranks' cores in `window` to a verdict with the cause host or processor. If steal
-/// explains slow compute, changes the cause to host. Leaves any other verdict unchanged, because use of the cores is no
+/// Adds evidence of who used the ranks' cores in `window` to a finding with the cause host or processor. If steal
+/// explains slow compute, changes the cause to host. Leaves any other finding unchanged, because use of the cores is no
 /// evidence of, for example, a slow network.
-pub fn explain(verdict: &mut Verdict, hosts: &Hosts<'_>, window: (ServerNanos, ServerNanos)) {
-    let (suspects, its, own) = match &verdict.culprit {
-        Some(Culprit::Rank(rank)) => (vec![*rank as usize], "its", "itself"),
-        Some(Culprit::Ranks(ranks)) => {
-            (ranks.iter().map(|&rank| rank as usize).collect(), "their", "themselves")
-        }
-        Some(Culprit::All) => ((0..hosts.ranks.len()).collect(), "their", "themselves"),
-        _ => return,
+pub(crate) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerNanos, ServerNanos)) {
+    let suspects: Vec<usize> = match &finding.verdict.culprit {
+        None => return,
+        Some(Culprit::All) => (0..hosts.ranks.len()).collect(),
+        Some(named) => named.ranks().iter().map(|&rank| rank as usize).collect(),
     };
     let Some(shares) = Shares::new(hosts, &suspects, window) else { return };
+    let verdict = &mut finding.verdict;
     if matches!(verdict.cause, Cause::Processor | Cause::Compute)
-        && is_stolen(verdict, hosts, &suspects, &shares, window)
+        && is_stolen(verdict.cost_share, hosts, &suspects, &shares, window)
     {
         verdict.cause = Cause::Host;
-        for said in [SLOW_PROCESSOR, SLOW_COMPUTE] {
-            verdict.sentence = verdict.sentence.replace(said, &format!("more slowly while {}", stolen(its)));
-        }
+        finding.reason = Some(Reason::Steal);
     }
     if matches!(verdict.cause, Cause::Host | Cause::Processor) {
         let cores = match suspects[..] {
-            [one] => {
-                hosts.get(one).map_or_else(String::new, |(host, _)| format!(" ({})", host.history.cores))
-            }
-            _ => String::new(),
+            [one] => hosts.get(one).map(|(host, _)| host.history.cores.clone()),
+            _ => None,
         };
-        verdict.evidence.extend(shares.evidence((its, own), &cores));
+        finding.evidence.extend(shares.evidence(cores));
     }
-    if let (Cause::Host, Some(taker)) = (verdict.cause, shares.taker()) {
-        let name = taker.name(its);
-        let sentence = verdict.sentence.replace(TO_ITS_HOST, &format!("time to {name}"));
-        let sentence = sentence.replace(TO_THEIR_HOSTS, &format!("time to {name}"));
-        let turns = format!("{name} {} different ranks off their processors in turn", taker.keeps());
-        verdict.sentence = sentence.replace(OFF_IN_TURNS, &turns);
+    if verdict.cause == Cause::Host && finding.reason.is_none() {
+        finding.reason = shares.taker().map(Reason::CoresTaken);
     }
-}
-
-fn stolen(its: &str) -> String {
-    format!("the hypervisor takes time from {its} cores (steal)")
 }
 
 /// Returns true if the hypervisor takes so much more of these ranks' cores than of the other ranks' that it explains
 /// the cost.
 fn is_stolen(
-    verdict: &Verdict,
+    cost_share: f64,
     hosts: &Hosts<'_>,
     suspects: &[usize],
     shares: &Shares,
@@ -328,7 +265,7 @@ fn is_stolen(
     let others = (0..hosts.ranks.len()).filter(|rank| !suspects.contains(rank));
     let usual = stats::median(others.filter_map(|rank| Some(Shares::of_rank(hosts, rank, window)?.stolen)));
     let more = shares.stolen - usual.unwrap_or(0.0);
-    verdict.cost_share > 0.0 && more >= STEAL_EXPLAINS * verdict.cost_share
+    cost_share > 0.0 && more >= STEAL_EXPLAINS * cost_share
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use wire::clock::{MonoNanos, ServerNanos};
 use wire::event::BucketRecord;
 use wire::ids::{Comm, Seq};
 
-use crate::step::StepRecords;
+use crate::records::StepRecords;
 use timing::clocks::ClockFit;
 
 /// One rank's record of a collective.

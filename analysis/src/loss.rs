@@ -59,7 +59,7 @@ impl StepCosts {
     /// Computes the costs of the steps in `report`; `None` without observed steps.
     #[must_use]
     pub fn from_report(report: &Report) -> Option<Self> {
-        Self::from_ledger(&report.ledger, report.steps as usize, report.period_nanos?)
+        Self::from_ledger(&report.ledger, report.steps as usize, report.period_nanos.value()?)
     }
 
     fn losses(&self) -> [f64; 6] {

@@ -13,11 +13,12 @@ mod mesh;
 
 use wire::event::SpanKind;
 use wire::ids::Bucket;
+use wire::views::Missing;
 use wire::views::what_if::Phase;
 
 use crate::join::Joined;
+use crate::records::{RankStep, StepRecords};
 use crate::stats;
-use crate::step::{RankStep, StepRecords};
 use graph::{Durations, Graph, PHASES};
 use horizon::{Horizon, Line};
 use mesh::Mesh;
@@ -55,7 +56,7 @@ pub struct Replay {
     /// The collectives among all ranks, in launch order.
     pub collectives: Vec<ReplayedCollective>,
     /// The reason why the replay predicts nothing for other world sizes, if so.
-    pub unpredictable: Option<&'static str>,
+    pub unpredictable: Option<Missing>,
     /// The local work before the thread blocks for the last bucket, averaged over ranks.
     pub before_nanos: f32,
     /// The local work after the last bucket, averaged over ranks.

@@ -10,16 +10,17 @@ use wire::clock::ServerNanos;
 use wire::event::Function;
 use wire::ids::{Bucket, Rank, RunId};
 use wire::views::{
-    BucketStats, ComputedOn, Failure, Group, Hang, RankClock, RankDrops, RankLedger, Report, RunState,
-    ScalingEfficiency, Verdict,
+    BucketStats, ComputedOn, Failure, Figure, Gap, GapKind, Group, Hang, Missing, OwnOverhead, RankClock,
+    RankDrops, RankLedger, Report, RunState, ScalingEfficiency, Verdict,
 };
 
 use crate::devices::{self, ClockSample};
+use crate::finding::Finding;
 use crate::hosts::{self, Hosts, RankHost};
 use crate::loss::StepCosts;
 use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
-use crate::verdict::{Setting, Verdicts};
-use crate::{bursts, comm_model, groups, latency, loss, overhead, stats, verdict, what_if};
+use crate::verdict::{Findings, Setting};
+use crate::{bursts, comm_model, groups, latency, loss, overhead, stats, verdict, what_if, wording};
 use timing::clocks::ClockFit;
 
 /// The number of warm-up steps, which are stored but not counted. They warm caches up and run on the first bucket
@@ -61,25 +62,56 @@ pub struct RunFacts {
     pub hidden_steps: Vec<u64>,
 }
 
-/// Why an unmodified job has no phases.
-const ONLY_COLLECTIVES: &str = "only collectives are recorded, so compute is inferred: it is taken to last until the \
-    last collective of a step that found its stream idle, except for collectives whose result the rank waits for; \
-    forward, optimizer and unmarked input are part of it, and all of it is called backward";
-
-/// Why there are no figures before the first observed step.
-const NO_STEPS: &str =
-    "no observed step yet: a step counts if it is complete on all ranks and past the first two";
-/// Why an unmodified job, in which nothing marks steps, has no steps yet.
-const NO_STEPS_FOUND: &str =
-    "no step was found yet: steps are found where collectives repeat, which takes some seconds";
-
-/// Why figures of collectives are withheld.
-const ONLY_ENQUEUED: &str = "the records say when collectives were enqueued and not when they ran (NCCL 2.26 and later \
-    report it, and so do events around the calls of a job that is linked with NCCL)";
+/// What an unmodified job lacks.
+const NO_PHASES: &str = "only collectives are recorded, so compute is inferred: it is taken to last until the last \
+    collective of a step that found its stream idle, except for collectives whose result the rank waits for; forward, \
+    optimizer and unmarked input are part of it, and all of it is called backward";
 
 /// Why some steps of a run are left out.
 const SAMPLED_OUT: &str = "only the enqueueing of their collectives was recorded, because observing every step in full \
     would exceed the overhead budget; all figures come from the other steps, which are the same on every rank";
+
+/// Decides why the figures over some steps are missing.
+struct Reasons {
+    /// The reason why figures of steps are missing, if there are no steps.
+    no_steps: Option<Missing>,
+    /// True if the running times of collectives are not known.
+    only_enqueued: bool,
+}
+
+impl Reasons {
+    /// `all` are all steps of the window, `observed` those that count.
+    fn new<S: Borrow<StepAnalysis>>(facts: &RunFacts, all: &[S], observed: &[&StepAnalysis]) -> Self {
+        let no_steps = if facts.instrumentation.is_unmodified_job() && all.is_empty() {
+            Missing::NoStepFound
+        } else {
+            Missing::NoObservedStep
+        };
+        Self {
+            no_steps: observed.is_empty().then_some(no_steps),
+            only_enqueued: observed.iter().any(|step| step.is_only_enqueued()),
+        }
+    }
+
+    /// Returns a figure that needs observed steps.
+    fn of_steps<T>(&self, value: impl FnOnce() -> Result<T, Missing>) -> Figure<T> {
+        match &self.no_steps {
+            Some(reason) => reason.clone().into(),
+            None => value().into(),
+        }
+    }
+
+    /// Returns a figure that needs the running times of collectives. A run in which only their enqueueing is known has
+    /// no such figure.
+    fn of_collectives<T>(&self, value: impl FnOnce() -> Result<T, Missing>) -> Figure<T> {
+        if self.only_enqueued { Missing::OnlyEnqueued.into() } else { self.of_steps(value) }
+    }
+
+    /// Returns a list over collectives; empty if their running times are not known.
+    fn list<T>(&self, list: impl FnOnce() -> Vec<T>) -> Vec<T> {
+        if self.only_enqueued { Vec::new() } else { list() }
+    }
+}
 
 /// Returns the samples of one rank in one step: the median over steps of the mean over ranks, as the job stated them.
 /// Returns `None` if the job does not count its samples.
@@ -104,92 +136,96 @@ pub fn is_observed(step: &StepAnalysis) -> bool {
 #[must_use]
 pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report {
     let (observed, left_out) = best_known(observed(steps));
-    let mut missing = BTreeMap::new();
-    if left_out > 0 {
-        let all = left_out + observed.len();
-        missing.insert("steps".to_owned(), format!("{left_out} of {all} steps are left out: {SAMPLED_OUT}"));
-    }
-    let mut want = |name: &str, is_there: bool, reason: &str| {
-        if !is_there {
-            missing.insert(name.to_owned(), reason.to_owned());
-        }
+    let reasons = Reasons::new(facts, steps, &observed);
+    let of_collectives = |of: fn(&[&StepAnalysis]) -> Option<f64>| {
+        reasons.of_collectives(|| of(&observed).ok_or(Missing::NothingReduced))
     };
-    let no_steps =
-        if facts.instrumentation.is_unmodified_job() && steps.is_empty() { NO_STEPS_FOUND } else { NO_STEPS };
-    let throughput = throughput(&observed);
-    let no_samples = if observed.len() < 2 { no_steps } else { "the job does not count its samples" };
-    want("throughput", throughput.is_some(), no_samples);
-    want("phases", !facts.instrumentation.is_unmodified_job(), ONLY_COLLECTIVES);
-    let step_time_nanos = stats::spread(observed.iter().map(|step| step.step_nanos() as f64));
-    want("step_time_nanos", step_time_nanos.is_some(), no_steps);
-    let overlap_ratio = overlap(&observed);
-    want("overlap_ratio", overlap_ratio.is_some(), "nothing was reduced");
-    let lengths: Vec<(u64, u64, bool)> = steps
-        .iter()
-        .map(Borrow::borrow)
-        .filter(|step: &&StepAnalysis| step.complete && step.step.0 >= WARM_UP_STEPS)
-        .map(|step| (step.step.0, step.local_nanos, step.shadow))
-        .collect();
-    let own_overhead = overhead::own_overhead(&lengths);
-    want("own_overhead_ratio", own_overhead.is_some(), "fewer than six shadow steps between observed ones");
+    let spread = |of: fn(&StepAnalysis) -> u64| {
+        let values = observed.iter().map(|step| of(step) as f64);
+        reasons.of_steps(|| stats::spread(values).ok_or(Missing::NoObservedStep))
+    };
+    let throughput = || match observed.len() {
+        1 => Err(Missing::OneObservedStep),
+        _ => throughput(&observed).ok_or(Missing::NoSamples),
+    };
     let period_nanos = loss::period(&observed);
-    let scaling_efficiency =
-        ScalingEfficiency { implied: implied_efficiency(&observed, period_nanos), measured: None };
     let ledger = ledger(&observed, facts.ranks);
-    let what_if = what_if::what_if(&observed);
-    want(
-        "what_if",
-        what_if.is_some(),
-        "no observed step can be replayed: records of some rank are missing, or collectives are among only some \
-         ranks and clocks are not aligned, or there are too many ranks and collectives to replay",
-    );
-    want("scaling_efficiency.implied", scaling_efficiency.implied.is_some(), no_steps);
-    let buckets = bucket_stats(facts, &observed);
-    let groups = groups::groups(&observed, |collective| function(facts, collective));
+    let loss_ledger = || {
+        let costs = StepCosts::from_ledger(&ledger, observed.len(), period_nanos?);
+        costs.map(|costs| loss::implied(&costs))
+    };
+    let efficiency = || implied_efficiency(&observed, period_nanos);
+    let buckets = reasons.list(|| bucket_stats(facts, &observed));
     let comm_model = comm_model::fit(&model_points(&buckets));
-    want("comm_model", comm_model.is_some(), "the model needs buckets of at least two sizes");
-    if let Some(reason) = verdict::insufficient(observed.len(), facts.ranks as usize) {
-        want("verdicts", false, &reason);
-    }
-    let Verdicts { verdicts, notes } = verdicts(facts, &observed);
-    let report = Report {
+    let Findings { verdicts, notes } =
+        if reasons.only_enqueued { Findings::default() } else { findings(facts, &observed) };
+    let written = |findings: Vec<Finding>| findings.into_iter().map(wording::verdict).collect();
+    Report {
         run: facts.run.clone(),
         name: facts.name.clone(),
         state: facts.state,
         ranks: facts.ranks,
         steps: observed.len() as u64,
         step_range: observed.first().zip(observed.last()).map(|(first, last)| (first.step.0, last.step.0)),
-        step_time_nanos,
-        local_step_time_nanos: stats::spread(observed.iter().map(|step| step.local_nanos as f64)),
-        period_nanos,
-        throughput,
-        batch: batch(&observed),
+        step_time_nanos: spread(StepAnalysis::step_nanos),
+        local_step_time_nanos: spread(|step| step.local_nanos),
+        period_nanos: reasons.of_steps(|| period_nanos.ok_or(Missing::NoObservedStep)),
+        throughput: reasons.of_steps(throughput),
+        batch: reasons.of_steps(|| batch(&observed).ok_or(Missing::NoSamples)),
         sample_unit: facts.sample_unit.clone(),
-        overlap_ratio,
-        communication_fraction: communication_fraction(&observed),
-        tail_nanos: stats::median(ranks_of(&observed).filter_map(|(_, rank)| Some(rank.tail_nanos? as f64))),
-        scaling_efficiency,
+        overlap_ratio: of_collectives(overlap),
+        communication_fraction: of_collectives(communication_fraction),
+        tail_nanos: of_collectives(tail),
+        scaling_efficiency: ScalingEfficiency {
+            implied: reasons.of_collectives(|| efficiency().ok_or(Missing::NoObservedStep)),
+            measured: Missing::NoSmallerRun.into(),
+        },
         baseline: None,
-        own_overhead_ratio: own_overhead.map(|overhead| overhead.ratio),
-        own_overhead,
-        what_if,
-        loss_ledger: period_nanos.and_then(|period| {
-            Some(loss::implied(&StepCosts::from_ledger(&ledger, observed.len(), period)?))
-        }),
+        own_overhead: own_overhead(steps).ok_or(Missing::FewShadowSteps).into(),
+        what_if: reasons.of_collectives(|| what_if::what_if(&observed)),
+        loss_ledger: reasons.of_collectives(|| loss_ledger().ok_or(Missing::NoObservedStep)),
+        groups: reasons.list(|| groups::groups(&observed, |collective| function(facts, collective))),
+        comm_model: reasons.of_collectives(|| comm_model.ok_or(Missing::OneBucketSize)),
         ledger,
-        verdicts,
-        notes,
+        verdicts: written(verdicts),
+        notes: written(notes),
+        verdicts_missing: match reasons.only_enqueued {
+            true => Some(Missing::OnlyEnqueued),
+            false => verdict::insufficient(observed.len(), facts.ranks as usize),
+        },
         computed_on: computed_on(facts),
         buckets,
-        groups,
-        comm_model,
         clocks: clocks(facts),
         drops: facts.drops.clone(),
         hang: facts.hang.clone(),
         failure: facts.failure.clone(),
-        missing,
-    };
-    if observed.iter().any(|step| step.is_only_enqueued()) { withheld(report) } else { report }
+        gaps: gaps(facts, &reasons, left_out, observed.len()),
+    }
+}
+
+/// Returns what the report does not cover. `left_out` steps are left out, and `observed` remain.
+fn gaps(facts: &RunFacts, reasons: &Reasons, left_out: usize, observed: usize) -> Vec<Gap> {
+    let steps = (left_out > 0).then(|| Gap {
+        kind: GapKind::Steps,
+        sentence: format!("{left_out} of {} steps are left out: {SAMPLED_OUT}", left_out + observed),
+    });
+    let phases = facts
+        .instrumentation
+        .is_unmodified_job()
+        .then(|| Gap { kind: GapKind::Phases, sentence: NO_PHASES.into() });
+    let buckets = reasons
+        .only_enqueued
+        .then(|| Gap { kind: GapKind::Buckets, sentence: Missing::OnlyEnqueued.to_string() });
+    [steps, phases, buckets].into_iter().flatten().collect()
+}
+
+/// Measures the cost of recording from all complete steps past the warm-up, shadow steps included.
+fn own_overhead<S: Borrow<StepAnalysis>>(steps: &[S]) -> Option<OwnOverhead> {
+    let counted =
+        steps.iter().map(Borrow::borrow).filter(|step| step.complete && step.step.0 >= WARM_UP_STEPS);
+    let lengths: Vec<(u64, u64, bool)> =
+        counted.map(|step| (step.step.0, step.local_nanos, step.shadow)).collect();
+    overhead::own_overhead(&lengths)
 }
 
 /// Returns the steps whose collectives have known running times, and the number of other steps. A run whose recording
@@ -197,42 +233,6 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
 fn best_known(steps: Vec<&StepAnalysis>) -> (Vec<&StepAnalysis>, usize) {
     let (enqueued, known): (Vec<_>, Vec<_>) = steps.iter().partition(|step| step.is_only_enqueued());
     if known.is_empty() { (steps, 0) } else { (known, enqueued.len()) }
-}
-
-/// Removes all figures from a report that need the running times of collectives, for a run in which only their
-/// enqueueing is known. Step times and host figures remain.
-fn withheld(report: Report) -> Report {
-    let mut missing = report.missing;
-    for figure in [
-        "overlap_ratio",
-        "communication_fraction",
-        "tail_nanos",
-        "scaling_efficiency.implied",
-        "what_if",
-        "loss_ledger",
-        "verdicts",
-        "buckets",
-        "groups",
-        "comm_model",
-    ] {
-        missing.insert(figure.into(), ONLY_ENQUEUED.into());
-    }
-    let scaling_efficiency = ScalingEfficiency { implied: None, ..report.scaling_efficiency };
-    Report {
-        overlap_ratio: None,
-        communication_fraction: None,
-        tail_nanos: None,
-        scaling_efficiency,
-        what_if: None,
-        loss_ledger: None,
-        verdicts: Vec::new(),
-        notes: Vec::new(),
-        buckets: Vec::new(),
-        groups: Vec::new(),
-        comm_model: None,
-        missing,
-        ..report
-    }
 }
 
 fn ranks_of<'a>(steps: &'a [&StepAnalysis]) -> impl Iterator<Item = (usize, &'a RankAnalysis)> {
@@ -262,6 +262,11 @@ fn overlap(steps: &[&StepAnalysis]) -> Option<f64> {
         (hidden + rank.hidden_nanos, comm + rank.comm_nanos)
     });
     (comm > 0).then(|| hidden as f64 / comm as f64)
+}
+
+/// Returns the median tail, in nanoseconds.
+fn tail(steps: &[&StepAnalysis]) -> Option<f64> {
+    stats::median(ranks_of(steps).filter_map(|(_, rank)| Some(rank.tail_nanos? as f64)))
 }
 
 /// Returns the communication fraction s = T_comm / (T_comp + T_comm).
@@ -361,7 +366,7 @@ fn computed_on(facts: &RunFacts) -> ComputedOn {
     if has_device { ComputedOn::Gpu } else { ComputedOn::Cpu }
 }
 
-fn verdicts(facts: &RunFacts, observed: &[&StepAnalysis]) -> Verdicts {
+fn findings(facts: &RunFacts, observed: &[&StepAnalysis]) -> Findings {
     let setting = Setting {
         computed_on: computed_on(facts),
         notable_share: facts.notable_share,
@@ -369,12 +374,12 @@ fn verdicts(facts: &RunFacts, observed: &[&StepAnalysis]) -> Verdicts {
     };
     let mut found = verdict::verdicts(observed, &setting);
     let hosts = Hosts { ranks: &facts.hosts, fits: &facts.fits };
-    for verdict in found.verdicts.iter_mut().chain(&mut found.notes) {
-        if let Some(window) = window_of(verdict, observed) {
-            devices::explain(verdict, &facts.clock_samples, window);
-            hosts::explain(verdict, &hosts, window);
+    for finding in found.verdicts.iter_mut().chain(&mut found.notes) {
+        if let Some(window) = window_of(&finding.verdict, observed) {
+            devices::explain(finding, &facts.clock_samples, window);
+            hosts::explain(finding, &hosts, window);
         }
-        bursts::explain(verdict, &facts.bursts);
+        bursts::explain(finding, &facts.bursts);
     }
     found
 }
@@ -395,4 +400,48 @@ fn clocks(facts: &RunFacts) -> Vec<RankClock> {
         drift_ppb: fit.map_or(0.0, |fit| fit.drift_ppb),
     };
     facts.fits.iter().enumerate().map(clock).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Returns the facts about a completed run on one rank that has sent nothing but its steps.
+    pub(crate) fn facts(run: &str) -> RunFacts {
+        RunFacts {
+            run: RunId::new(run).unwrap(),
+            name: "job".into(),
+            state: RunState::Completed,
+            ranks: 1,
+            sample_unit: "tokens".into(),
+            instrumentation: Instrumentation::Reducer,
+            fits: Vec::new(),
+            drops: Vec::new(),
+            hang: None,
+            failure: None,
+            clock_samples: Vec::new(),
+            hosts: Vec::new(),
+            bursts: Vec::new(),
+            notable_share: verdict::NOTABLE_SHARE,
+            hidden_steps: Vec::new(),
+        }
+    }
+
+    /// Fails if [`Report::missing`] leaves out a figure.
+    #[test]
+    fn every_missing_figure_is_listed_with_its_reason() {
+        let report = report::<StepAnalysis>(&facts("r"), &[]);
+        let json = serde_json::to_string(&report).unwrap();
+        let in_json = json.matches(r#"{"missing":"#).count();
+        // The reason for the lack of verdicts has no figure.
+        assert_eq!(report.missing().len(), in_json + 1, "{json}");
+        let reasons = report.missing();
+        let reason = |name| reasons.iter().find(|(of, _)| *of == name).map(|(_, reason)| (*reason).clone());
+        assert_eq!(reason("overlap"), Some(Missing::NoObservedStep));
+        assert_eq!(reason("verdicts"), Some(Missing::OneRank));
+        let unmodified = RunFacts { instrumentation: Instrumentation::Nccl, ranks: 2, ..facts("r") };
+        let report = super::report::<StepAnalysis>(&unmodified, &[]);
+        assert_eq!(report.overlap_ratio, Missing::NoStepFound.into());
+        assert_eq!(report.gaps.first().map(|gap| gap.kind), Some(GapKind::Phases));
+    }
 }

@@ -5,12 +5,12 @@
 
 use wire::ids::RunId;
 use wire::views::scaling::{CapPrediction, Scaling, ScalingPoint, ScalingPrediction};
-use wire::views::{AlphaBeta, BaselineRun, RankLedger, Report, RunSummary};
+use wire::views::{AlphaBeta, BaselineRun, Missing, RankLedger, Report, RunSummary};
 
 use crate::baseline::{self, is_same_batch};
 use crate::replay::Replay;
 use crate::step::StepAnalysis;
-use crate::{report, stats};
+use crate::{report, stats, wording};
 
 mod profile;
 
@@ -37,7 +37,7 @@ pub fn scaling(own: &Report, steps: &[&StepAnalysis], runs: impl Iterator<Item =
         sample_unit: own.sample_unit.clone(),
         baseline: None,
         points: points(runs.filter(|run| run.name == own.name)),
-        comm_model: own.comm_model.clone(),
+        comm_model: own.comm_model.known().cloned(),
         predictions: Vec::new(),
         model_error: None,
         assumptions: Vec::new(),
@@ -48,7 +48,7 @@ pub fn scaling(own: &Report, steps: &[&StepAnalysis], runs: impl Iterator<Item =
     scaling.baseline = measure(&mut scaling.points, own);
     match Model::from_report(own, steps) {
         Ok(model) => model.fill(&mut scaling),
-        Err(reason) => scaling.missing = Some(reason.into()),
+        Err(reason) => scaling.missing = Some(reason),
     }
     scaling
 }
@@ -74,10 +74,10 @@ fn points(runs: impl Iterator<Item = RunSummary>) -> Vec<ScalingPoint> {
 /// Computes the measured efficiency of every run that has this run's batch per rank. The baseline is this run's
 /// baseline, or this run if no run on fewer ranks has its batch.
 fn measure(points: &mut [ScalingPoint], own: &Report) -> Option<RunId> {
-    let batch = own.batch?;
+    let batch = own.batch.value()?;
     let base = match &own.baseline {
         Some(baseline) => baseline.clone(),
-        None => BaselineRun { run: own.run.clone(), ranks: own.ranks, throughput: own.throughput? },
+        None => BaselineRun { run: own.run.clone(), ranks: own.ranks, throughput: own.throughput.value()? },
     };
     for point in points.iter_mut().filter(|point| point.batch.is_some_and(|of| is_same_batch(batch, of))) {
         point.measured = Some(baseline::efficiency(point.throughput, point.ranks, &base));
@@ -102,22 +102,24 @@ impl Model {
     /// Fits the model of a run.
     ///
     /// # Errors
-    /// Returns an error if the run cannot be modeled: a phrase that says what is missing.
-    pub fn from_report(own: &Report, steps: &[&StepAnalysis]) -> Result<Self, &'static str> {
+    /// Returns an error if the run cannot be modeled.
+    pub fn from_report(own: &Report, steps: &[&StepAnalysis]) -> Result<Self, Missing> {
         if own.ranks < 2 {
-            return Err("a run of one rank reduces nothing: a prediction needs two or more ranks");
+            return Err(Missing::OneRankReducesNothing);
         }
-        let comm = own.comm_model.clone().ok_or("the model needs buckets of at least two sizes")?;
+        let comm = own.comm_model.as_result().map_err(Missing::clone)?.clone();
         let observed = || steps.iter().filter(|step| report::is_observed(step) && !step.is_only_enqueued());
         let replays: Vec<&Replay> =
             observed().filter_map(|step| step.replay.as_ref()).filter(|replay| replay.is_trusted()).collect();
-        if replays.len() * 2 <= observed().count() {
-            return Err("most steps cannot be replayed within 5 % of their measured time");
+        let steps = observed().count();
+        if replays.len() * 2 <= steps {
+            let inaccurate = (steps - replays.len()) as u64;
+            return Err(Missing::InaccurateReplay { inaccurate, steps: steps as u64 });
         }
-        if let Some(why) = replays.iter().find_map(|replay| replay.unpredictable) {
+        if let Some(why) = replays.iter().find_map(|replay| replay.unpredictable.clone()) {
             return Err(why);
         }
-        let profile = Profile::new(&replays).ok_or("no step with all-reduces was observed")?;
+        let profile = Profile::new(&replays).ok_or(Missing::NoAllReduce)?;
         let mean =
             |of: fn(&Replay) -> f64| stats::trimmed_mean(replays.iter().map(|replay| of(replay)), 0.02);
         let measured = mean(|replay| replay.measured_nanos - replay.skew_nanos).unwrap_or(0.0);
@@ -137,7 +139,7 @@ impl Model {
         worlds.dedup();
         scaling.predictions = worlds.into_iter().map(|ranks| self.predict(ranks)).collect();
         scaling.model_error = Some(self.error());
-        scaling.assumptions = self.assumptions();
+        scaling.assumptions = wording::assumptions(self.ranks);
         scaling.caps = self.caps();
         scaling.cap_advice = self.advice(&scaling.caps);
     }
@@ -191,23 +193,6 @@ impl Model {
         even + steady + self.turns * (grown + (grown - 1.0).max(0.0) * (growth - 1.0))
     }
 
-    fn assumptions(&self) -> Vec<String> {
-        vec![
-            "the model and the batch per rank stay the same (weak scaling)".into(),
-            format!(
-                "all-reduce is a ring: from the fit on {} ranks, latency grows with ranks - 1 and the volume per rank \
-                 with (ranks - 1) / ranks; links between machines are as fast as the measured links",
-                self.ranks
-            ),
-            "differences between ranks that change from step to step grow like the largest of as many normal draws \
-             as there are ranks; steady differences stay the same"
-                .into(),
-            "the lower end of the band assumes a heavier tail, the upper end tree latency and no growth of \
-             unevenness; the model's error at the measured world size widens both"
-                .into(),
-        ]
-    }
-
     fn caps(&self) -> Vec<CapPrediction> {
         let total = self.profile.bytes();
         let caps = CAPS_KIB.iter().map(|kib| kib * 1_024);
@@ -226,14 +211,7 @@ impl Model {
         let now = self.step(self.ranks, Latency::Ring, 1.0);
         let best = caps.iter().min_by(|a, b| a.step_nanos.total_cmp(&b.step_nanos))?;
         let gain = 1.0 - best.step_nanos / now;
-        (gain >= MIN_GAIN).then(|| {
-            format!(
-                "A bucket cap of {} MiB is predicted to shorten the step by {:.1} ms ({:.0} %).",
-                best.cap_bytes as f64 / f64::from(1 << 20),
-                (now - best.step_nanos) / 1e6,
-                gain * 100.0
-            )
-        })
+        (gain >= MIN_GAIN).then(|| wording::cap_advice(best, now))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Order statistics. None of them skips missing values: pass only values that exist.
 
+use statrs::distribution::{ContinuousCDF as _, Normal};
+use statrs::function::factorial::ln_binomial;
 use wire::views::Spread;
 
 /// Returns the value below which the share `q` of `sorted` lies, by linear interpolation between neighbors (Hyndman and
@@ -62,24 +64,16 @@ pub fn deviation(values: &[f64]) -> Option<f64> {
     Some(self::mean(values.iter().map(|value| (value - mean).powi(2)))?.sqrt())
 }
 
-/// Returns the value below which the share `p` of a standard normal distribution lies, for 0 < p < 1, within 5e-4
-/// (Abramowitz and Stegun 1964, 26.2.23).
+/// Returns the value below which the share `p` of a standard normal distribution lies, for 0 < p < 1.
 #[must_use]
 pub fn normal_quantile(p: f64) -> f64 {
-    let tail = |p: f64| {
-        let t = (-2.0 * p.ln()).sqrt();
-        let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
-        let below = 1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308));
-        t - above / below
-    };
-    if p < 0.5 { -tail(p) } else { tail(1.0 - p) }
+    Normal::standard().inverse_cdf(p)
 }
 
 /// Returns the natural logarithm of the number of ways to choose `k` of `n`; 0 if there is one way, or none.
 #[must_use]
 pub fn ln_choose(n: usize, k: usize) -> f64 {
-    let k = k.min(n.saturating_sub(k));
-    (1..=k).map(|i| ((n - k + i) as f64 / i as f64).ln()).sum()
+    if k > n { 0.0 } else { ln_binomial(n as u64, k as u64) }
 }
 
 fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
@@ -107,7 +101,7 @@ mod tests {
         assert_eq!(trimmed_mean([100.0, 1.0, 2.0, 3.0, -90.0], 0.2), Some(2.0));
         assert_eq!(deviation(&[1.0, 3.0]), Some(1.0));
         for (p, x) in [(0.5, 0.0), (0.975, 1.959_96), (0.001, -3.090_23)] {
-            assert!((normal_quantile(p) - x).abs() < 5e-4, "{p}");
+            assert!((normal_quantile(p) - x).abs() < 5e-6, "{p}");
         }
     }
 
@@ -115,6 +109,8 @@ mod tests {
     fn ln_choose_matches_known_binomials() {
         assert!((ln_choose(8, 2) - 28_f64.ln()).abs() < 1e-12);
         assert!((ln_choose(16, 11) - 4_368_f64.ln()).abs() < 1e-12);
-        assert_eq!((ln_choose(5, 5), ln_choose(0, 0), ln_choose(3, 7)), (0.0, 0.0, 0.0));
+        for (n, k) in [(5, 5), (0, 0), (3, 7)] {
+            assert!(ln_choose(n, k).abs() < 1e-12);
+        }
     }
 }

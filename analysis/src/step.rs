@@ -2,36 +2,17 @@
 //! on one rank").
 
 use wire::clock::{MonoNanos, ServerNanos};
-use wire::event::{BucketRecord, Source, Span, SpanKind, StepRecord};
+use wire::event::{Source, SpanKind, StepRecord};
 use wire::ids::{Bucket, Comm, Seq, Step};
 use wire::live::Part;
 use wire::views::Group;
 
 use crate::join::{Collective, Joined, Member, Wait, duration};
+use crate::records::{RankStep, StepRecords};
 use crate::replay::{self, Replay};
 use crate::stats;
 use timing::clocks::ClockFit;
 use timing::intervals::{Interval, Intervals};
-
-/// The records of one rank for one step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RankStep {
-    /// The begin, the end and the number of samples.
-    pub record: StepRecord,
-    /// The spans of the training thread.
-    pub spans: Vec<Span>,
-    /// The collectives that the rank took part in.
-    pub buckets: Vec<BucketRecord>,
-}
-
-/// The records of all ranks for one step; `None` for a rank whose records have not arrived.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StepRecords {
-    /// The step.
-    pub step: Step,
-    /// The records of each rank.
-    pub ranks: Vec<Option<RankStep>>,
-}
 
 /// The analysis of one rank in one step; times in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]

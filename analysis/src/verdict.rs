@@ -22,14 +22,14 @@ mod excess;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod processor;
-pub(crate) mod says;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use wire::views::{Cause, ComputedOn, Confidence, Culprit, Verdict, VerdictState};
+use wire::views::{Cause, ComputedOn, Confidence, Culprit, Missing, Verdict, VerdictState};
 
 use crate::cost::Cost;
+use crate::finding::{Finding, Statement};
 use crate::stats;
 use crate::step::StepAnalysis;
 use claim::Claim;
@@ -85,31 +85,30 @@ pub const NOTABLE_SHARE: f64 = 0.05;
 /// Verdicts and notes. In each list, the effects that are active or recurring come before the resolved ones, and each
 /// group is ordered worst first.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Verdicts {
+pub(crate) struct Findings {
     /// The effects that cost a notable share of the time.
-    pub verdicts: Vec<Verdict>,
+    pub(crate) verdicts: Vec<Finding>,
     /// The effects that cost little.
-    pub notes: Vec<Verdict>,
+    pub(crate) notes: Vec<Finding>,
 }
 
 /// Finds all verdicts over `steps`, which must be observed steps in ascending order.
-#[must_use]
-pub fn verdicts(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Verdicts {
+pub(crate) fn verdicts(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Findings {
     let ranks = steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0);
     if ranks < 2 || steps.len() < MIN_STEPS {
-        return Verdicts::default();
+        return Findings::default();
     }
     let claims: Vec<Option<Claim>> = steps.iter().map(|step| Claim::new(step)).collect();
-    let mut all: Vec<Verdict> =
+    let mut all: Vec<Finding> =
         suspects(&claims).flat_map(|ranks| against(steps, &claims, ranks, setting)).collect();
-    let lost: u64 = all.iter().map(Verdict::lost_nanos).sum();
+    let lost: u64 = all.iter().map(|finding| finding.verdict.lost_nanos()).sum();
     all.extend(everyone::verdicts(steps, lost / steps.len() as u64, setting));
-    let order = |verdict: &Verdict| {
+    let order = |Finding { verdict, .. }: &Finding| {
         (verdict.state == VerdictState::Resolved, std::cmp::Reverse(verdict.lost_nanos()))
     };
     all.sort_by_key(order);
-    let (verdicts, notes) = all.into_iter().partition(|verdict| is_notable(verdict, steps, setting));
-    Verdicts { verdicts, notes }
+    let (verdicts, notes) = all.into_iter().partition(|finding| is_notable(&finding.verdict, steps, setting));
+    Findings { verdicts, notes }
 }
 
 /// Returns the ranks, or groups of ranks, that enough steps are attributed to for a closer examination.
@@ -132,12 +131,11 @@ fn is_notable(verdict: &Verdict, steps: &[&StepAnalysis], setting: &Setting<'_>)
 
 /// Returns the reason why there can be no verdict, or `None` if there are enough steps and ranks for one.
 #[must_use]
-pub fn insufficient(steps: usize, ranks: usize) -> Option<String> {
+pub fn insufficient(steps: usize, ranks: usize) -> Option<Missing> {
     if ranks < 2 {
-        return Some("a run of one rank has no other ranks to compare with".into());
+        return Some(Missing::OneRank);
     }
-    (steps < MIN_STEPS)
-        .then(|| format!("insufficient evidence: {steps} observed steps; a verdict needs {MIN_STEPS}"))
+    (steps < MIN_STEPS).then_some(Missing::TooFewSteps { observed: steps as u64, needed: MIN_STEPS as u64 })
 }
 
 /// Returns one verdict for each fault of `ranks`.
@@ -146,7 +144,7 @@ fn against(
     claims: &[Option<Claim>],
     ranks: &[usize],
     setting: &Setting<'_>,
-) -> Vec<Verdict> {
+) -> Vec<Finding> {
     let savings: Vec<f64> =
         steps.iter().zip(claims).map(|(step, claim)| claim::saving(step, claim.as_ref(), ranks)).collect();
     let usual_step = stats::median(steps.iter().map(|step| step.period_nanos() as f64)).unwrap_or(0.0);
@@ -179,7 +177,7 @@ impl Suspicion<'_> {
         episodes: &[Range<usize>],
         steps: &[&StepAnalysis],
         setting: &Setting<'_>,
-    ) -> Option<Verdict> {
+    ) -> Option<Finding> {
         let ranks = self.ranks;
         let bad: Vec<usize> = episodes.iter().cloned().flatten().collect();
         let bad_steps: Vec<&StepAnalysis> = bad.iter().map(|&at| steps[at]).collect();
@@ -196,9 +194,8 @@ impl Suspicion<'_> {
         excess.is_processors = processor::explains(&excess, persistence, cost, setting);
         let onset = course::onset(steps, ranks, episodes);
         let (bad_steps, last_in) = (bad_steps.as_slice(), chosen.last_in);
-        let case =
-            Case { ranks, steps, bad: bad_steps, last_in, excess, persistence, state, episodes, cost, onset };
-        Some(Verdict {
+        let case = Case { ranks, steps, bad: bad_steps, last_in, excess, episodes, onset };
+        let verdict = Verdict {
             culprit: Some(culprit(ranks)),
             cause: case.excess.cause(),
             state,
@@ -207,13 +204,20 @@ impl Suspicion<'_> {
             affected_steps: bad.len() as u64,
             device_hours_per_day: hours_per_day(cost.share, state, steps[0].ranks.len()),
             confidence: confidence(&case),
-            sentence: case.sentence(),
-            evidence: case.evidence(),
-            counter_evidence: case.counter_evidence(),
             example_step: example_step(bad_steps, &bad, &self.savings, setting),
             persistence: Some(persistence),
             steps: case.range(),
             onset,
+            sentence: String::new(),
+            evidence: Vec::new(),
+            counter_evidence: Vec::new(),
+        };
+        Some(Finding {
+            verdict,
+            statement: Statement::Late { episodes: episodes.len() },
+            reason: None,
+            evidence: case.evidence(),
+            counter_evidence: case.counter_evidence(),
         })
     }
 

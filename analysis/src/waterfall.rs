@@ -5,7 +5,8 @@ use wire::event::{BucketRecord, SpanKind};
 use wire::live::{SliceKind, Waterfall};
 
 use crate::join::{Joined, Wait};
-use crate::step::{RankSets, RankStep, StepRecords};
+use crate::records::{RankStep, StepRecords};
+use crate::step::RankSets;
 use timing::clocks::ClockFit;
 use timing::intervals::{Interval, Intervals};
 

@@ -9,7 +9,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use wire::clock::MonoNanos;
 pub use wire::event::Function;
 
-use crate::infer::messages::Message;
+use crate::message::Message;
 
 /// The slots of one thread's ring: 16,384 x 56 bytes = 0.9 MiB. The ring is emptied every 20 ms. In that time, a proxy
 /// thread that serves 32 channels of 100 collectives appends 6,400 entries.

@@ -2,6 +2,7 @@
 
 mod blocking;
 pub mod collect;
+pub mod collective;
 pub mod gpu_clock;
 pub mod messages;
 pub mod place;

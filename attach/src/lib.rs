@@ -26,8 +26,10 @@
 
 pub mod call_log;
 pub mod hooks;
+mod host;
 pub mod infer;
 mod marks;
+mod message;
 mod observer;
 mod sampling;
 mod table;

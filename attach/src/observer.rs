@@ -18,12 +18,11 @@ use wire::clock::MonoNanos;
 use wire::ids::Rank;
 
 use crate::call_log::{self, Entry, LocalRank};
-use crate::hooks::calls::Measured;
-use crate::hooks::host::{self, ExitCode};
+use crate::host::{self, ExitCode};
 use crate::sampling;
 use rank::Observed;
 
-/// The interval at which the observer thread empties the rings (see the sizing of the rings in [`trail`]).
+/// The interval at which the observer thread empties the rings (see the sizing of the rings in [`call_log`]).
 const TICK: Duration = Duration::from_millis(20);
 /// The time without a new communicator after which the ranks of this process count as known, in nanoseconds. Applies
 /// if no launcher names the ranks: the communicator of all ranks may be created after those of subgroups.
@@ -74,6 +73,17 @@ static STOP: AtomicBool = AtomicBool::new(false);
 static EXIT_CODE: OnceLock<ExitCode> = OnceLock::new();
 /// New communicators that the observer thread has not read yet.
 static NEW_COMMUNICATORS: Mutex<Vec<(LocalRank, Communicator)>> = Mutex::new(Vec::new());
+/// See [`poll`].
+static POLLED: Mutex<Vec<Poll>> = Mutex::new(Vec::new());
+
+/// Passes the entries that have become available since the last call.
+pub(crate) type Poll = Box<dyn FnMut(&mut dyn FnMut(Entry)) + Send>;
+
+/// Adds a source of entries about the first local rank, which the observer thread reads in every turn. Hooks use it for
+/// what a device reports later than the call.
+pub(crate) fn poll(source: Poll) {
+    POLLED.lock().unwrap_or_else(PoisonError::into_inner).push(source);
+}
 
 /// Registers that the job communicates: a communicator was created on this thread and its device, or a collective was
 /// called. Returns the local rank that the communicator belongs to.
@@ -243,7 +253,6 @@ struct Observer {
     /// Ranks by local rank. Initially empty where no launcher names the rank.
     ranks: Vec<Observed>,
     entries: Vec<Entry>,
-    measured: Measured,
     budget: Budget,
     /// When the newest communicator of an unrecorded rank was read; `None` when no rank waits for its number.
     unsettled: Option<MonoNanos>,
@@ -253,7 +262,7 @@ struct Observer {
 
 impl Observer {
     fn new(ranks: Vec<Observed>, budget: Budget) -> Self {
-        Self { ranks, entries: Vec::new(), measured: Measured::default(), budget, unsettled: None, lost: 0 }
+        Self { ranks, entries: Vec::new(), budget, unsettled: None, lost: 0 }
     }
 
     fn run(mut self) {
@@ -294,7 +303,8 @@ impl Observer {
             }
         }
         if let Some(first) = self.ranks.first_mut() {
-            self.measured.take(|entry| first.take(entry));
+            let mut polled = POLLED.lock().unwrap_or_else(PoisonError::into_inner);
+            polled.iter_mut().for_each(|poll| poll(&mut |entry| first.take(entry)));
         }
         self.ranks.iter_mut().for_each(Observed::place);
         // All ranks of a process train the same model, so their steps consist of the same collectives.

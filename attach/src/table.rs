@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::call_log::Function;
+use wire::event::Function;
 
 /// The number of slots that a key may be in. It bounds the cost of a lookup in a full table.
 const MAX_PROBES: usize = 64;

@@ -6,7 +6,6 @@ mod gpu;
 
 use agent::{Agent, StepMarks, Times};
 use candle_core::{Device, Result, Tensor, Var};
-use clap::ValueEnum;
 use reducer::ring::Ring;
 use reducer::{Instruments, Memory, Options, Parameter, ReduceError, Reduced, Reducer};
 
@@ -16,25 +15,6 @@ use crate::trouble::SlowAdapter;
 pub use cpu::Cpu;
 #[cfg(feature = "cuda")]
 pub use gpu::Gpu;
-
-/// The kind of device to train on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum DeviceKind {
-    /// The core of this rank
-    #[default]
-    Cpu,
-    /// The GPU with index LOCAL_RANK; if there are fewer GPUs than ranks, ranks share them
-    Cuda,
-}
-
-/// The transport of gradients between GPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum GradientTransport {
-    /// NCCL: every rank has its own GPU
-    Nccl,
-    /// Pinned host memory, then the same transport as between CPUs: ranks may share a GPU
-    Staged,
-}
 
 /// A gradient in the form in which a backend's reducer accepts and returns it.
 pub type Gradient<'a, B> = <<B as Backend>::Memory as Memory>::Gradient<'a>;

@@ -1,4 +1,4 @@
-//! The rank of a process, and the course of a job from the first connection to the comparison of parameters.
+//! The course of a job, from the first connection to the comparison of parameters.
 
 use std::time::Duration;
 
@@ -7,28 +7,11 @@ use anyhow::{Context, Result};
 use candle_core::Device;
 use reducer::Communicator;
 use reducer::ring::{Config, Ring};
-use wire::ids::Rank;
 
-use crate::backend::{Backend, Cpu, DeviceKind};
-use crate::options::JobOptions;
+use crate::backend::{Backend, Cpu};
+use crate::options::{DeviceKind, JobOptions};
 use crate::trainer::{Plan, Task, Trainer};
-
-/// The position of this process among the ranks.
-#[derive(Clone, Copy, Debug)]
-pub struct Place {
-    /// The rank of this process.
-    pub rank: Rank,
-    /// The number of ranks.
-    pub world_size: u32,
-}
-
-impl Place {
-    /// Returns true on the rank that prints.
-    #[must_use]
-    pub fn prints(self) -> bool {
-        self.rank == Rank(0)
-    }
-}
+use crate::world_rank::WorldRank;
 
 /// Joins the other ranks, prepares the task on the device that `options` name, trains it, compares the parameters of
 /// all ranks, and passes the result to `end`. A failure is reported to the other ranks, and they end with it too.
@@ -39,7 +22,7 @@ pub fn run<T: Task>(
     options: &JobOptions,
     plan: &Plan,
     prepare: impl FnOnce(&Device) -> Result<T>,
-    end: impl FnOnce(&T, Place) -> Result<()>,
+    end: impl FnOnce(&T, WorldRank) -> Result<()>,
 ) -> Result<()> {
     let config = Config {
         timeout: seconds(options.timeout_secs, "--timeout-secs")?,
@@ -70,9 +53,9 @@ fn train<T: Task, B: Backend>(
     options: &JobOptions,
     plan: &Plan,
     prepare: impl FnOnce(&Device) -> Result<T>,
-    end: impl FnOnce(&T, Place) -> Result<()>,
+    end: impl FnOnce(&T, WorldRank) -> Result<()>,
 ) -> Result<()> {
-    let place = Place { rank: ring.rank(), world_size: ring.world_size() };
+    let place = WorldRank { rank: ring.rank(), world_size: ring.world_size() };
     let give_up = ring.abort_handle();
     let prepared = open().and_then(|backend| Ok((prepare(&backend.device())?, backend)));
     let (task, backend) = prepared.inspect_err(|error| give_up.abort(&format!("{error:#}")))?;

@@ -29,3 +29,4 @@ pub mod sampler;
 pub mod start;
 pub mod trainer;
 pub mod trouble;
+pub mod world_rank;

@@ -2,10 +2,28 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
-use crate::backend::{DeviceKind, GradientTransport};
 use crate::trouble::TroubleOptions;
+
+/// The kind of device to train on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum DeviceKind {
+    /// The core of this rank
+    #[default]
+    Cpu,
+    /// The GPU with index LOCAL_RANK; if there are fewer GPUs than ranks, ranks share them
+    Cuda,
+}
+
+/// The transport of gradients between GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GradientTransport {
+    /// NCCL: every rank has its own GPU
+    Nccl,
+    /// Pinned host memory, then the same transport as between CPUs: ranks may share a GPU
+    Staged,
+}
 
 /// The seed, device, transport, bucket size, time limits and outputs of a job.
 #[derive(Args, Clone, Debug)]

@@ -8,10 +8,12 @@
 //! operand runs only at the very end. And a parameter must be wrapped once even if it is used twice, or its gradient
 //! arrives in two parts.
 
+use std::hash::Hasher as _;
 use std::sync::Arc;
 
 use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CudaStorage, CustomOp1, Device, Layout, Result, Shape, Tensor, Var};
+use fnv::FnvHasher;
 use reducer::{ParamId, Parameter};
 
 use crate::random::Random;
@@ -138,15 +140,14 @@ impl ParameterSet {
         Ok(())
     }
 
-    /// Returns a hash (FNV-1a) of the bits of all values. Ranks with equal models have equal hashes.
+    /// Returns a hash of the bits of all values. Ranks with equal models have equal hashes.
     ///
     /// # Errors
     /// Returns the errors of [`Self::values`].
     pub fn hash(&self) -> Result<u64> {
-        let bytes = self.values()?.into_iter().flat_map(f32::to_le_bytes);
-        Ok(bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        }))
+        let mut hasher = FnvHasher::default();
+        self.values()?.into_iter().for_each(|value| hasher.write(&value.to_le_bytes()));
+        Ok(hasher.finish())
     }
 }
 

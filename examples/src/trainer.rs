@@ -16,12 +16,12 @@ use wire::ids::{Rank, Step};
 
 use crate::adamw::{AdamW, Settings};
 use crate::backend::Backend;
-use crate::job::Place;
 use crate::options::JobOptions;
 use crate::parameters::{GradientReady, ParameterSet, Weights};
 use crate::precision::LossScale;
 use crate::sampler::{Part, Sampler};
 use crate::trouble::Trouble;
+use crate::world_rank::WorldRank;
 
 /// The number of steps in which the learning rate rises to its full value.
 const WARM_UP: u64 = 20;
@@ -75,7 +75,7 @@ pub struct Trainer<T: Task, B: Backend> {
     backend: B,
     steps: u64,
     name_of_units: &'static str,
-    place: Place,
+    place: WorldRank,
     sampler: Sampler,
     optimizer: AdamW<B::Moments>,
     loss_scale: LossScale,
@@ -106,7 +106,7 @@ impl<T: Task, B: Backend> Trainer<T, B> {
         backend: B,
         plan: &Plan,
         options: &JobOptions,
-        place: Place,
+        place: WorldRank,
         ring: Ring,
         agent: &Agent,
     ) -> Result<Self> {
@@ -316,7 +316,7 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(options: &JobOptions, place: Place) -> Result<Self> {
+    fn new(options: &JobOptions, place: WorldRank) -> Result<Self> {
         let path = options.loss_out.as_ref().filter(|_| place.prints());
         let create = |path: &std::path::PathBuf| {
             File::create(path).with_context(|| format!("--loss-out {}", path.display()))

@@ -16,8 +16,8 @@ use clap::{Args, ValueEnum};
 use reducer::{AbortHandle, CommError, Communicator, Control};
 use wire::ids::{Rank, Seq};
 
-use crate::job::Place;
 use crate::random::Random;
+use crate::world_rank::WorldRank;
 
 /// The options for planted slowness.
 #[derive(Args, Clone, Debug, Default)]
@@ -86,8 +86,8 @@ impl Trouble {
     ///
     /// # Errors
     /// Returns an error if a named rank does not exist.
-    pub fn new(options: &TroubleOptions, place: Place) -> Result<Self> {
-        let Place { rank, world_size } = place;
+    pub fn new(options: &TroubleOptions, place: WorldRank) -> Result<Self> {
+        let WorldRank { rank, world_size } = place;
         if let Some(slow) = options.slow_rank.iter().find(|slow| **slow >= world_size) {
             bail!("--slow-rank {slow}: the ranks are 0 to {}", world_size - 1);
         }

@@ -44,7 +44,7 @@ pub fn assumptions() -> Vec<(&'static str, u64)> {
         ("CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR", CAPABILITY[0]),
         ("CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR", CAPABILITY[1]),
     ];
-    codes.into_iter().map(|(name, code)| (name, code as u64)).chain(crate::meter::assumptions()).collect()
+    codes.into_iter().map(|(name, code)| (name, code as u64)).collect()
 }
 /// The size of the buffer for the driver's texts, in bytes. Every device name fits.
 const NAME_BYTES: usize = 256;

@@ -28,8 +28,11 @@ const PATIENCE_NANOS: i64 = 2_000_000;
 /// The largest number of stored anchors. An event's time is relative to the newest anchor that is older than the event.
 const MAX_ANCHORS: usize = 4;
 
-pub(crate) fn assumptions() -> [(&'static str, u64); 3] {
-    [
+/// Returns the values of cuda.h that this module relies on, by name. A test compares them with the header.
+#[doc(hidden)]
+#[must_use]
+pub fn assumptions() -> Vec<(&'static str, u64)> {
+    vec![
         ("CUDA_ERROR_NOT_READY", NOT_READY as u64),
         ("CU_STREAM_NON_BLOCKING", u64::from(NON_BLOCKING)),
         ("CU_STREAM_CAPTURE_MODE_RELAXED", RELAXED as u64),

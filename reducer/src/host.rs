@@ -10,9 +10,8 @@ use wire::ids::Step;
 
 use crate::communicator::Communicator;
 use crate::error::{CommError, ReduceError};
-use crate::memory::{Backend, Memory, ReadTail};
+use crate::memory::{Backend, Launch, Memory, ReadTail};
 use crate::slots::COMM;
-use crate::worker::Launch;
 
 /// Host memory, in which gradients are slices.
 #[derive(Default)]
@@ -125,10 +124,13 @@ impl HostBackend {
     }
 }
 
-impl Backend<Host> for HostBackend {
-    fn carry(
+impl Backend for HostBackend {
+    type Bucket = Vec<f32>;
+    type Ready = MonoNanos;
+
+    fn reduce(
         &mut self,
-        launch: Launch<Host>,
+        launch: Launch<Vec<f32>, MonoNanos>,
         recorder: &mut Recorder,
     ) -> Result<(Vec<f32>, MonoNanos), CommError> {
         let Launch { context: StepContext { step, shadow }, bucket, bytes, ready, launch, mut floats } =

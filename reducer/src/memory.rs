@@ -10,11 +10,10 @@ use std::time::Duration;
 
 use agent::{Recorder, StepContext};
 use wire::clock::MonoNanos;
-use wire::ids::Step;
+use wire::ids::{Bucket, Step};
 
 use crate::communicator::Communicator;
 use crate::error::{CommError, ReduceError};
-use crate::worker::Launch;
 
 /// A function that reads the reduced tail of a step.
 #[doc(hidden)]
@@ -30,7 +29,7 @@ pub trait Memory: Sized + 'static {
     /// The time at which a bucket's last gradient was written.
     type Ready: Send + 'static;
     /// The backend, on the communication thread.
-    type Backend: Backend<Self>;
+    type Backend: Backend<Bucket = Self::Bucket, Ready = Self::Ready>;
 
     /// Returns the time on the clock of the records.
     fn now(&self) -> MonoNanos;
@@ -94,15 +93,37 @@ pub trait Memory: Sized + 'static {
     ) -> Result<(), ReduceError>;
 }
 
+/// A bucket that the training thread hands over, with its floats and the time at which they were ready.
+#[doc(hidden)]
+pub struct Launch<Floats, Ready> {
+    /// The step of the bucket.
+    pub context: StepContext,
+    /// The index of the bucket.
+    pub bucket: Bucket,
+    /// The size of the gradients, in bytes.
+    pub bytes: u64,
+    /// The time at which the last gradient was written.
+    pub ready: Ready,
+    /// The time at which the bucket was handed over.
+    pub launch: MonoNanos,
+    /// The floats of the bucket.
+    pub floats: Floats,
+}
+
 /// A backend: reduces buckets on the communication thread.
 #[doc(hidden)]
-pub trait Backend<M: Memory>: Send + 'static {
+pub trait Backend: Send + 'static {
+    /// See [`Memory::Bucket`].
+    type Bucket: Send + 'static;
+    /// See [`Memory::Ready`].
+    type Ready: Send + 'static;
+
     /// Reduces a bucket over all ranks, or enqueues its reduction on the device.
-    fn carry(
+    fn reduce(
         &mut self,
-        launch: Launch<M>,
+        launch: Launch<Self::Bucket, Self::Ready>,
         recorder: &mut Recorder,
-    ) -> Result<(M::Bucket, M::Ready), CommError>;
+    ) -> Result<(Self::Bucket, Self::Ready), CommError>;
 
     /// Returns the communicator over which the ranks coordinate.
     fn control(&mut self) -> &mut dyn Communicator;

@@ -1,7 +1,9 @@
 //! The parameters of a model, and the check that all ranks have the same ones.
 
 use std::collections::HashMap;
+use std::hash::Hasher as _;
 
+use fnv::FnvHasher;
 use wire::ids::Rank;
 
 use crate::communicator::Communicator;
@@ -55,7 +57,7 @@ pub(crate) fn check_agreement(
     comm: &mut dyn Communicator,
 ) -> Result<(), ReduceError> {
     let mine = describe(parameters, options);
-    let hashes = comm.all_gather(&fnv1a(mine.as_bytes()).to_le_bytes())?;
+    let hashes = comm.all_gather(&hash(mine.as_bytes()).to_le_bytes())?;
     if hashes.windows(2).all(|pair| pair[0] == pair[1]) {
         return Ok(());
     }
@@ -98,8 +100,9 @@ fn difference(mine: &str, first: &str) -> Option<String> {
     Some(format!("parameter {index} is {our}, on rank 0 it is {their}"))
 }
 
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+/// Returns a hash that is the same in every process.
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = FnvHasher::default();
+    hasher.write(bytes);
+    hasher.finish()
 }

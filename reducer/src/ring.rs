@@ -23,6 +23,7 @@ mod data;
 mod hub;
 mod member;
 mod message;
+mod poll;
 mod rendezvous;
 mod segments;
 mod signal;

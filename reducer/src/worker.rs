@@ -3,36 +3,18 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 
-use agent::{Recorder, StepContext};
-use wire::clock::MonoNanos;
+use agent::Recorder;
 use wire::ids::{Bucket, Rank};
 
 use crate::communicator::AbortHandle;
 use crate::error::{CommError, ReduceError};
-use crate::memory::{Backend, Memory};
+use crate::memory::{Backend, Launch, Memory};
 
 /// A request of the training thread.
 enum Job<M: Memory> {
-    Reduce(Launch<M>),
+    Reduce(Launch<M::Bucket, M::Ready>),
     AllGather(Vec<u8>),
     Broadcast(Rank, Vec<u8>),
-}
-
-/// A bucket that the training thread hands over.
-#[doc(hidden)]
-pub struct Launch<M: Memory> {
-    /// The step of the bucket.
-    pub context: StepContext,
-    /// The index of the bucket.
-    pub bucket: Bucket,
-    /// The size of the gradients, in bytes.
-    pub bytes: u64,
-    /// The time at which the last gradient was written.
-    pub ready: M::Ready,
-    /// The time at which the bucket was handed over.
-    pub launch: MonoNanos,
-    /// The floats of the bucket.
-    pub floats: M::Bucket,
 }
 
 /// A bucket that the communication thread returns: its index, its floats and the time at which they were ready.
@@ -74,7 +56,7 @@ impl<M: Memory> Worker<M> {
         Ok(Self { jobs: Some(job_sender), answers, thread: Some(thread), abort })
     }
 
-    pub(crate) fn launch(&mut self, launch: Launch<M>) -> Result<(), ReduceError> {
+    pub(crate) fn launch(&mut self, launch: Launch<M::Bucket, M::Ready>) -> Result<(), ReduceError> {
         self.send(Job::Reduce(launch))
     }
 
@@ -206,7 +188,7 @@ impl<M: Memory> Duty<M> {
         match job {
             Job::Reduce(launch) => {
                 let bucket = launch.bucket;
-                let (floats, ready) = self.backend.carry(launch, &mut self.recorder)?;
+                let (floats, ready) = self.backend.reduce(launch, &mut self.recorder)?;
                 Ok(Answer::Reduced((bucket, floats, ready)))
             }
             Job::AllGather(bytes) => self.backend.control().all_gather(&bytes).map(Answer::AllGathered),

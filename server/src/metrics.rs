@@ -19,12 +19,11 @@ use analysis::step::StepAnalysis;
 use prometheus::core::Collector;
 use prometheus::{CounterVec, Encoder, GaugeVec, HistogramOpts, HistogramVec, Opts, Registry, TextEncoder};
 use wire::batch::DropReason;
-use wire::clock::ServerNanos;
+use wire::device::DeviceSample;
+use wire::ids::RunId;
 use wire::live::Part;
-use wire::views::{Culprit, RunState, Verdict, VerdictState};
+use wire::views::{Culprit, Report, RunState, RunSummary, Verdict, VerdictState};
 
-use crate::state::run::Run;
-use crate::state::snapshot::RunSnapshot;
 use devices::DeviceMetrics;
 use lifetime::Lifetimes;
 pub use own::ServerMetrics;
@@ -71,6 +70,30 @@ pub struct Metrics {
     devices: DeviceMetrics,
     /// The metrics of the server itself.
     pub server: ServerMetrics,
+}
+
+/// The values that the gauges of a run are set to.
+pub struct RunValues<'a> {
+    /// The run's summary.
+    pub summary: &'a RunSummary,
+    /// The run's report, if there is one yet.
+    pub report: Option<&'a Report>,
+    /// The newest analyzed step.
+    pub newest: Option<&'a StepAnalysis>,
+    /// Whether the run is over.
+    pub is_over: bool,
+    /// The records that arrived after their step had closed, or that were too many for one step.
+    pub late_records: u64,
+    /// The steps that were not analyzed.
+    pub unanalysed_steps: u64,
+    /// Whether the server receives data from each rank that has not left, by rank.
+    pub reporting: Vec<(usize, bool)>,
+    /// The error bound of each aligned clock in nanoseconds, by rank.
+    pub clock_bounds: Vec<(usize, u64)>,
+    /// The records that each rank dropped, by reason.
+    pub drops: Vec<(usize, DropReason, u64)>,
+    /// The newest sample of each device, by rank.
+    pub devices: Vec<(usize, &'a DeviceSample)>,
 }
 
 /// Returns the bounds of 19 histogram buckets: three per decade, over six decades above `from`, in seconds.
@@ -319,14 +342,11 @@ impl Metrics {
     }
 
     /// Adds closed steps of a run to counters and histograms.
-    pub fn observe_steps(&self, run: &Run, steps: &[Arc<StepAnalysis>]) {
-        if steps.is_empty() {
+    pub fn observe_steps(&self, run: &RunId, ranks: u32, steps: &[Arc<StepAnalysis>]) {
+        if steps.is_empty() || !self.admits(run, ranks) {
             return;
         }
-        if !self.admits(run) {
-            return;
-        }
-        let id = run.id().as_str();
+        let id = run.as_str();
         for step in steps.iter().filter(|step| step.complete && !step.shadow) {
             self.step_seconds.with_label_values(&[id]).observe(seconds(step.step_nanos()));
             let bytes: u64 = step.collectives.iter().map(|collective| collective.bytes).sum();
@@ -335,7 +355,7 @@ impl Metrics {
                 self.observe_ranks(id, step);
             }
             for collective in &step.collectives {
-                let bucket = self.lifetimes.bucket_label(run.id(), collective.bucket.0);
+                let bucket = self.lifetimes.bucket_label(run, collective.bucket.0);
                 let transfer = collective.transfer_nanos.unwrap_or(collective.transfer_clock_free_nanos);
                 let wait = collective.wait_nanos.unwrap_or(collective.wait_clock_free_nanos);
                 self.bucket_transfer.with_label_values(&[id, &bucket]).observe(transfer / 1e9);
@@ -344,9 +364,9 @@ impl Metrics {
         }
     }
 
-    fn admits(&self, run: &Run) -> bool {
-        let ranks = run.world_size() as usize;
-        self.lifetimes.admits(run.id(), if ranks <= MAX_RANKS_IN_FULL { ranks } else { WORST_RANKS })
+    fn admits(&self, run: &RunId, ranks: u32) -> bool {
+        let ranks = ranks as usize;
+        self.lifetimes.admits(run, if ranks <= MAX_RANKS_IN_FULL { ranks } else { WORST_RANKS })
     }
 
     fn observe_ranks(&self, id: &str, step: &StepAnalysis) {
@@ -370,24 +390,24 @@ impl Metrics {
     }
 
     /// Sets the gauges of a run, or removes them if the run is over.
-    pub fn observe_run(&self, run: &Run, shown: &RunSnapshot, now: ServerNanos) {
-        let id = run.id().as_str();
-        if run.is_over(now) {
-            if self.lifetimes.ended(run.id(), Instant::now()) {
+    pub fn observe_run(&self, run: &RunValues<'_>) {
+        let id = run.summary.run.as_str();
+        if run.is_over {
+            if self.lifetimes.ended(&run.summary.run, Instant::now()) {
                 let this = BTreeSet::from([id.to_owned()]);
                 self.run_gauges().into_iter().for_each(|gauge| lifetime::forget(gauge, &this));
                 self.rank_gauges().for_each(|gauge| gauge.forget(id));
-                self.set_state(id, shown.summary.state);
+                self.set_state(id, run.summary.state);
             }
             return;
         }
-        if !self.admits(run) {
+        if !self.admits(&run.summary.run, run.summary.ranks_expected) {
             return;
         }
-        self.set_state(id, shown.summary.state);
-        self.set_run_gauges(id, run, shown);
-        self.set_straggler_costs(id, shown);
-        self.set_rank_gauges(id, run, shown, now);
+        self.set_state(id, run.summary.state);
+        self.set_run_gauges(id, run);
+        self.set_straggler_costs(id, run.report);
+        self.set_rank_gauges(id, run);
     }
 
     fn set_state(&self, id: &str, is: RunState) {
@@ -398,33 +418,31 @@ impl Metrics {
         }
     }
 
-    fn set_run_gauges(&self, id: &str, run: &Run, shown: &RunSnapshot) {
-        let summary = &shown.summary;
-        let Some(report) = &shown.report else { return };
+    fn set_run_gauges(&self, id: &str, run: &RunValues<'_>) {
+        let summary = run.summary;
+        let Some(report) = run.report else { return };
         let set = |gauge: &GaugeVec, value: Option<f64>| match value {
             Some(value) => gauge.with_label_values(&[id]).set(value),
             // A missing figure has no series. Removing a series that was never set fails, which is harmless.
             None => drop(gauge.remove_label_values(&[id])),
         };
-        set(&self.overlap, report.overlap_ratio);
-        set(&self.throughput, report.throughput);
-        set(&self.own_overhead, report.own_overhead_ratio);
+        set(&self.overlap, report.overlap_ratio.value());
+        set(&self.throughput, report.throughput.value());
+        set(&self.own_overhead, report.own_overhead.known().map(|own| own.ratio));
         set(&self.ranks_expected, Some(f64::from(summary.ranks_expected)));
         set(&self.ranks_reporting, Some(f64::from(summary.ranks_reporting)));
         set(&self.hung, Some(f64::from(u8::from(summary.state == RunState::Hung))));
-        set(&self.late_records, Some(run.late_records() as f64));
-        set(&self.unanalysed_steps, Some(run.unanalysed_steps() as f64));
-        let newest = shown.steps.last();
-        set(&self.last_step, newest.and_then(|step| Some(step.window?.1.0 as f64 / 1e9)));
-        for (kind, value) in
-            [("implied", report.scaling_efficiency.implied), ("measured", report.scaling_efficiency.measured)]
-        {
-            match value {
+        set(&self.late_records, Some(run.late_records as f64));
+        set(&self.unanalysed_steps, Some(run.unanalysed_steps as f64));
+        set(&self.last_step, run.newest.and_then(|step| Some(step.window?.1.0 as f64 / 1e9)));
+        let efficiency = &report.scaling_efficiency;
+        for (kind, figure) in [("implied", &efficiency.implied), ("measured", &efficiency.measured)] {
+            match figure.value() {
                 Some(value) => self.efficiency.with_label_values(&[id, kind]).set(value),
                 None => drop(self.efficiency.remove_label_values(&[id, kind])),
             }
         }
-        if let Some(own) = report.own_overhead {
+        if let Some(own) = report.own_overhead.known() {
             self.own_overhead_bound.with_label_values(&[id, "low"]).set(own.low);
             self.own_overhead_bound.with_label_values(&[id, "high"]).set(own.high);
         }
@@ -432,7 +450,7 @@ impl Metrics {
 
     /// Sets the cost of each verdict on a rank. The cost of a verdict that is resolved or has disappeared becomes 0, so
     /// alerts on it resolve.
-    fn set_straggler_costs(&self, id: &str, shown: &RunSnapshot) {
+    fn set_straggler_costs(&self, id: &str, report: Option<&Report>) {
         for family in prometheus::core::Collector::collect(&self.straggler_cost) {
             for metric in family.get_metric() {
                 let label = |name: &str| {
@@ -445,7 +463,7 @@ impl Metrics {
             }
         }
         let is_there = |verdict: &&Verdict| verdict.state != VerdictState::Resolved;
-        for verdict in shown.report.iter().flat_map(|report| &report.verdicts).filter(is_there) {
+        for verdict in report.iter().flat_map(|report| &report.verdicts).filter(is_there) {
             for rank in verdict.culprit.iter().flat_map(Culprit::ranks) {
                 let labels = [id, &rank.to_string(), verdict.cause.name()];
                 self.straggler_cost.with_label_values(&labels).set(verdict.cost_share);
@@ -453,9 +471,9 @@ impl Metrics {
         }
     }
 
-    fn set_rank_gauges(&self, id: &str, run: &Run, shown: &RunSnapshot, now: ServerNanos) {
-        let ranks = run.world_size();
-        if let Some(step) = shown.steps.last() {
+    fn set_rank_gauges(&self, id: &str, run: &RunValues<'_>) {
+        let ranks = run.summary.ranks_expected;
+        if let Some(step) = run.newest {
             let mut late: Vec<(usize, f64)> = step
                 .present()
                 .filter_map(|(rank, analysis)| Some((rank, analysis.lateness_nanos? / 1e9)))
@@ -468,21 +486,21 @@ impl Metrics {
         }
         let in_full = ranks as usize <= MAX_RANKS_IN_FULL;
         let most = if in_full { MAX_RANKS_IN_FULL } else { WORST_RANKS };
-        let reporting = run.reporting(now).filter(|&(_, reports)| in_full || !reports);
-        let reporting = reporting.map(|(rank, reports)| (rank, f64::from(u8::from(reports))));
+        let reporting = run.reporting.iter().filter(|&&(_, reports)| in_full || !reports);
+        let reporting = reporting.map(|&(rank, reports)| (rank, f64::from(u8::from(reports))));
         self.rank_reporting.set(id, reporting.take(most));
-        let hung = shown.summary.hang.iter().flat_map(|hang| &hang.ranks).map(|rank| (rank.0 as usize, 1.0));
+        let hung = run.summary.hang.iter().flat_map(|hang| &hang.ranks).map(|rank| (rank.0 as usize, 1.0));
         self.rank_hung.set(id, hung.take(most));
-        let bounds = run.clock_bounds().take(most);
-        self.clock_bound.set(id, bounds.map(|(rank, bound)| (rank, seconds(bound))));
-        self.devices.observe(id, run, most);
+        let bounds = run.clock_bounds.iter().take(most);
+        self.clock_bound.set(id, bounds.map(|&(rank, bound)| (rank, seconds(bound))));
+        self.devices.observe(id, &run.devices[..run.devices.len().min(most)]);
         if in_full {
             // Counters begin at 0. Otherwise `increase` would not see the first losses.
             for (rank, reason) in (0..ranks).flat_map(|rank| DropReason::ALL.map(|reason| (rank, reason))) {
                 self.dropped.with_label_values(&[id, &rank.to_string(), reason.name()]);
             }
         }
-        for (rank, reason, count) in run.drop_counts().into_iter().take(most) {
+        for &(rank, reason, count) in run.drops.iter().take(most) {
             let counter = self.dropped.with_label_values(&[id, &rank.to_string(), reason.name()]);
             // The agent counts, and a restarted agent counts from zero. A counter never decreases.
             counter.inc_by((count as f64 - counter.get()).max(0.0));

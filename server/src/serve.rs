@@ -26,12 +26,13 @@ use crate::http::{self, App};
 use crate::metrics::Metrics;
 use crate::state::collection::{Collection, Replayed};
 use crate::state::hub::Hub;
+use crate::state::replay;
 use crate::state::snapshot::Snapshot;
+use crate::store::batches;
 use crate::store::directory::{Held, Layout};
 use crate::store::log::Log;
 use crate::store::log::writer::{Writer, most_open};
 use crate::store::recovery;
-use crate::store::replay;
 use crate::store::sealer::{Closed, Sealer};
 use crate::vitals::Vitals;
 
@@ -190,7 +191,7 @@ async fn replay_all(layout: &Layout, clock: ServerClock) -> anyhow::Result<(Coll
     let work = move || {
         let (mut runs, mut unsealed) = (Collection::default(), Vec::new());
         let replayed = |id: &RunId| (id.clone(), replay_one(&layout, id, clock));
-        replay::each(&layout, replayed, |(id, replayed)| match replayed {
+        batches::each(&layout, replayed, |(id, replayed)| match replayed {
             Some(Ok(run)) => {
                 if let Replayed::Over(..) = &run {
                     unsealed.extend(logs(&layout, id));

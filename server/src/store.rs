@@ -11,7 +11,7 @@
 //! ```
 //!
 //! [`log`] appends with group commit. [`sealer`] turns closed logs into Parquet [`segment`]s, which DuckDB, Polars and
-//! Spark read too. [`replay`] reads runs back, and [`steps`] reads single steps back. Log N becomes segment N, so the
+//! Spark read too. [`batches`] reads batches back. Log N becomes segment N, so the
 //! numbers order logs and segments by time.
 //!
 //! Unreadable data is never skipped silently: every checksum is verified at every read, a mismatch is reported with the
@@ -20,20 +20,21 @@
 //!
 //! All files are accessed through [`disk::Disk`], so tests can substitute a faulty disk.
 
+pub mod batches;
 pub mod directory;
 pub mod disk;
-mod files;
+pub(crate) mod files;
 pub mod folder;
 pub mod log;
+pub mod log_format;
+mod log_reader;
 pub mod manifest;
 pub mod recovery;
-pub mod replay;
 pub mod sealer;
 pub mod segment;
 mod signed;
 #[cfg(test)]
 mod simulation;
-pub mod steps;
 
 use std::path::{Path, PathBuf};
 

@@ -12,10 +12,11 @@ use std::time::Instant;
 
 use paceline::export::chrome::Directory;
 use paceline::export::{Format, Writer, model};
+use paceline::state::replay;
 use paceline::state::run::Run;
 use paceline::state::steps::Placed;
 use paceline::store::directory::Layout;
-use paceline::store::{replay, sealer};
+use paceline::store::sealer;
 use paceline_tests::results::Results;
 use paceline_tests::simulator::{Plan, Simulation};
 use paceline_tests::stored;

@@ -259,6 +259,12 @@ pub fn report(data: &Path, run: &str) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
+/// Returns the sentence on a gap of a report, by kind.
+#[must_use]
+pub fn gap<'a>(report: &'a Value, kind: &str) -> Option<&'a str> {
+    report["gaps"].as_array()?.iter().find(|gap| gap["kind"] == kind)?["sentence"].as_str()
+}
+
 /// Returns the sizes in bytes of the buckets in the newest step of rank 0, in order, from `paceline export --format
 /// csv`.
 ///

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use paceline::store::directory::Layout;
-use paceline::store::log::format::write_entry;
+use paceline::store::log_format::write_entry;
 use paceline::store::segment::Received;
 use wire::batch::{Batch, Bye, Note};
 use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};

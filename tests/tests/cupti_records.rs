@@ -53,7 +53,10 @@ fn all_releases_have_the_assumed_numbers() -> anyhow::Result<()> {
         }
         of(&["cupti_result.h", "cupti_activity.h", "cupti_driver_cbid.h", "cupti_runtime_cbid.h"])?
             .hold(&format!("CUPTI {version}"), &assumed)?;
-        of(&["cuda.h"])?.hold(&format!("CUDA {runtime_version}"), &gpu::driver::assumptions())?;
+        of(&["cuda.h"])?.hold(
+            &format!("CUDA {runtime_version}"),
+            &[gpu::driver::assumptions(), gpu::meter::assumptions()].concat(),
+        )?;
     }
     Ok(())
 }

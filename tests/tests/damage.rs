@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use paceline::store::directory::Layout;
 use paceline::store::folder::RunFolder;
 use paceline::store::segment::Received;
-use paceline_tests::programs::{Server, get_json, paceline, program, report, said, wait_until};
+use paceline_tests::programs::{Server, gap, get_json, paceline, program, report, said, wait_until};
 use paceline_tests::stored::{one_step, one_step_and_goodbye, store};
 use wire::batch::Batch;
 use wire::clock::ServerNanos;
@@ -107,7 +107,7 @@ fn a_flipped_bit_in_a_log_costs_its_batch_and_is_reported_everywhere() -> anyhow
     let is_told =
         |text: &str| text.contains("damaged at least 1 stored batch,") && text.contains("log-000001.plog");
     let live = get_json(&format!("{}/api/v1/runs/r", server.address))?;
-    assert!(live["missing"]["stored_batches"].as_str().is_some_and(is_told), "{:#}", live["missing"]);
+    assert!(gap(&live, "stored_batches").is_some_and(is_told), "{:#}", live["gaps"]);
     let trust =
         ureq::get(format!("{}/parts/runs/r/trust", server.address)).call()?.body_mut().read_to_string()?;
     assert!(is_told(&trust), "the Health view shows {trust}");
@@ -116,7 +116,7 @@ fn a_flipped_bit_in_a_log_costs_its_batch_and_is_reported_everywhere() -> anyhow
 
     let report = report(data.path(), "r")?;
     assert_eq!(report["steps"], 58, "{report:#}");
-    assert!(report["missing"]["stored_batches"].as_str().is_some_and(is_told), "{report:#}");
+    assert!(gap(&report, "stored_batches").is_some_and(is_told), "{report:#}");
     assert!(is_told(&runs(data.path())?));
     assert!(log.exists(), "the damaged file was removed");
     Ok(())
@@ -192,11 +192,11 @@ fn a_second_process_of_an_active_rank_is_refused_and_a_restarted_one_is_not() ->
         post(&server, &of(5, 0)).ok().filter(|(status, _)| *status == 409)
     })?;
     assert!(refusal.1.contains("two processes claim to be rank 0"), "{}", refusal.1);
-    let missing = wait_until("the refusal in the report", || {
+    let refused = wait_until("the refusal in the report", || {
         let report = get_json(&format!("{}/api/v1/runs/r", server.address)).ok()?;
-        report["missing"]["refused_batches"].as_str().map(str::to_owned)
+        gap(&report, "refused_batches").map(str::to_owned)
     })?;
-    assert!(missing.contains("1 batch was refused"), "{missing}");
+    assert!(refused.contains("1 batch was refused"), "{refused}");
     // The first process stops. Its successor has an earlier incarnation, as after a clock that was set back.
     wait_until("the successor to be accepted", || {
         post(&server, &of(5, 1)).ok().filter(|(status, _)| *status == 200)

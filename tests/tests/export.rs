@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use paceline::state::replay;
 use paceline::state::run::Run;
 use paceline::store::directory::Layout;
-use paceline::store::replay;
 use paceline_tests::holistic;
 use paceline_tests::programs::{Job, Server, paceline, wait_until};
 use paceline_tests::simulator::{FaultKind, Plan, Simulation};

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use paceline_tests::programs::{Job, Server, get_json, paceline, program, report, wait_until};
+use paceline_tests::programs::{Job, Server, gap, get_json, paceline, program, report, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -41,13 +41,7 @@ fn counted(report: &Value) -> anyhow::Result<Value> {
         ensure!(bucket["collectives"] == *steps, "{steps} steps, {} of one bucket", bucket["collectives"]);
     }
     let sizes: Vec<Value> = buckets.iter().map(|bucket| json!([bucket["bucket"], bucket["bytes"]])).collect();
-    Ok(json!([
-        report["state"],
-        report["ranks"],
-        report["drops"],
-        report["missing"].get("stored_batches"),
-        sizes
-    ]))
+    Ok(json!([report["state"], report["ranks"], report["drops"], gap(report, "stored_batches"), sizes]))
 }
 
 /// Runs one server after another at the same address and kills each: some before they listen, some as soon as they have

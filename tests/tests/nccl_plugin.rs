@@ -7,7 +7,9 @@ use std::process::Command;
 
 use anyhow::ensure;
 use paceline_tests::fake_gpu;
-use paceline_tests::programs::{Job, Server, bucket_sizes, get_json, paceline, program, report, wait_until};
+use paceline_tests::programs::{
+    Job, Server, bucket_sizes, gap, get_json, paceline, program, report, wait_until,
+};
 use paceline_tests::small_disk::SmallDisk;
 use serde_json::Value;
 
@@ -59,18 +61,11 @@ fn every_version_of_the_interface_provides_steps_and_buckets() -> anyhow::Result
         // Before 2.26, NCCL reports when collectives are enqueued but not when they run, so no figure depends on that.
         let buckets = report["buckets"].as_array().map_or(0, Vec::len);
         ensure!(buckets == if interface < 3 { 0 } else { 3 }, "interface {interface}: {}", report["buckets"]);
-        let withheld = report["missing"]["buckets"].as_str().unwrap_or_default();
-        ensure!((interface < 3) == withheld.contains("not when they ran"), "{}", report["missing"]);
-        ensure!(
-            report["missing"]["phases"].is_string(),
-            "the missing phases are not reported: {}",
-            report["missing"]
-        );
-        let no_samples = &report["missing"]["throughput"];
-        ensure!(
-            report["throughput"].is_null() && no_samples == "the job does not count its samples",
-            "{no_samples}"
-        );
+        let withheld = gap(&report, "buckets").unwrap_or_default();
+        ensure!((interface < 3) == withheld.contains("not when they ran"), "{}", report["gaps"]);
+        ensure!(gap(&report, "phases").is_some(), "the lack of phases is not reported: {}", report["gaps"]);
+        let throughput = &report["throughput"];
+        ensure!(throughput["missing"] == "the job does not count its samples", "{throughput}");
         ensure!(sizes == [4 << 16, 4 << 18, 4 << 14], "interface {interface}: {sizes:?}");
     }
     Ok(())
@@ -312,7 +307,7 @@ fn an_exceeded_budget_causes_sampling_and_the_slow_rank_is_still_named() -> anyh
     );
     let found = report(data.path(), "latest")?;
     let steps = found["steps"].as_u64().unwrap_or_default();
-    let left_out = found["missing"]["steps"].as_str().and_then(|said| said.split(' ').next()?.parse().ok());
+    let left_out = gap(&found, "steps").and_then(|said| said.split(' ').next()?.parse().ok());
     ensure!(steps >= 50 && left_out.is_some_and(|count: u64| count >= 100), "{steps}: {found:#}");
     let verdict = &found["verdicts"][0];
     ensure!(verdict["culprit"] == serde_json::json!({ "rank": 1 }), "{found:#}");

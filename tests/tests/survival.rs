@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use paceline::store::StoreError;
+use paceline::store::batches::{self, Condition};
 use paceline::store::directory::Layout;
-use paceline::store::replay::{self, Condition};
 use paceline_tests::programs::{Job, Server, get_json, report, wait_until};
 use paceline_tests::small_disk::SmallDisk;
 use paceline_tests::stored::one_step;
@@ -86,7 +86,7 @@ fn send_until_dead(
 
 fn batches_on_disk(data: &Path, run: &RunId) -> anyhow::Result<Vec<u64>> {
     let mut found = Vec::new();
-    let condition = replay::each_batch(&Layout::new(data).folder(run), |received| {
+    let condition = batches::each_batch(&Layout::new(data).folder(run), |received| {
         found.push(received.batch.seq.0);
         Ok::<(), StoreError>(())
     })?;

@@ -4,7 +4,7 @@ use leptos::html;
 use leptos::prelude::*;
 use units::fixed;
 use viz::palette;
-use wire::views::{Report, RunState};
+use wire::views::{Figure, Missing, RunState};
 
 use crate::cells::{Derived, Var, act, effect, flag, text};
 use crate::html::{Html, shown};
@@ -57,14 +57,9 @@ pub fn figure(
     .raw("</div>")
 }
 
-/// Returns the reason why a figure of the report is missing.
-pub fn reason(report: &Report, name: &str) -> String {
-    let missing = &report.missing;
-    missing
-        .get(name)
-        .or_else(|| missing.iter().find(|(key, _)| key.starts_with(name)).map(|(_, reason)| reason))
-        .cloned()
-        .unwrap_or_else(|| "not known yet".into())
+/// Formats a figure; an error with the reason if it is missing.
+pub fn written(figure: &Figure<f64>, format: fn(f64) -> String) -> Result<String, String> {
+    figure.as_result().map(|&value| format(value)).map_err(Missing::to_string)
 }
 
 /// A square of a color.

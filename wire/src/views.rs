@@ -1,8 +1,6 @@
 //! Views: what a server answers in JSON. The analysis, the report, the API and the browser use the same types.
 //!
-//! A figure that cannot be computed is `None`, never 0, and [`Report::missing`] says why.
-
-use std::collections::BTreeMap;
+//! A figure that cannot be computed is never 0. In a report it is a [`Figure`], which says why it is missing.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,12 +13,14 @@ use what_if::{LossLedger, WhatIf};
 
 mod collectives;
 pub mod comparison;
+mod figure;
 pub mod scaling;
 pub mod what_if;
 
 pub use collectives::{
     AlphaBeta, BucketStats, CollectiveCost, Group, GroupStats, LatencyHistogram, OneGroup,
 };
+pub use figure::{Figure, Gap, GapKind, Missing};
 
 /// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,13 +152,13 @@ impl Spread {
 }
 
 /// Both kinds of scaling efficiency (`docs/metrics.md`, "One run").
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ScalingEfficiency {
     /// Implied efficiency: the mean over ranks of compute time / period.
-    pub implied: Option<f64>,
+    pub implied: Figure<f64>,
     /// Measured efficiency (weak scaling): throughput per rank / throughput per rank of [`Report::baseline`].
-    pub measured: Option<f64>,
+    pub measured: Figure<f64>,
 }
 
 /// The baseline of measured scaling efficiency.
@@ -290,8 +290,6 @@ impl Cause {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
-    /// There is an effect, but too few steps or too wide a clock bound to act on it.
-    InsufficientEvidence,
     /// The evidence suffices to name the culprit, but not for high confidence.
     Medium,
     /// At least 100 steps have the fault. In most of them the culprit is last, and its excess is clear.
@@ -491,41 +489,42 @@ pub struct Report {
     /// The first and the last observed step.
     pub step_range: Option<(u64, u64)>,
     /// The step time T over the observed steps, in nanoseconds.
-    pub step_time_nanos: Option<Spread>,
+    pub step_time_nanos: Figure<Spread>,
     /// The local step time over the observed steps, in nanoseconds: the median over ranks in each step.
-    pub local_step_time_nanos: Option<Spread>,
+    pub local_step_time_nanos: Figure<Spread>,
     /// The mean time from one step to the next, in nanoseconds. Shares of a step are shares of this period. It is
     /// shorter than the mean of `step_time_nanos` if ranks begin a step at different times, because steps then overlap.
-    pub period_nanos: Option<f64>,
+    pub period_nanos: Figure<f64>,
     /// Samples per second over all ranks.
-    pub throughput: Option<f64>,
+    pub throughput: Figure<f64>,
     /// The number of samples of one rank in one step, as the job states it: the median over steps of the mean over
     /// ranks.
-    pub batch: Option<f64>,
+    pub batch: Figure<f64>,
     /// The unit of a sample.
     pub sample_unit: String,
     /// The overlap over ranks and steps: hidden communication / communication.
-    pub overlap_ratio: Option<f64>,
+    pub overlap_ratio: Figure<f64>,
     /// The communication fraction: communication / (compute + communication), summed over ranks and steps.
-    pub communication_fraction: Option<f64>,
+    pub communication_fraction: Figure<f64>,
     /// The median tail, in nanoseconds: from the end of the last backward compute to the end of the last bucket.
-    pub tail_nanos: Option<f64>,
+    pub tail_nanos: Figure<f64>,
     /// Both kinds of scaling efficiency.
     pub scaling_efficiency: ScalingEfficiency,
     /// The baseline of measured efficiency.
     pub baseline: Option<BaselineRun>,
-    /// The cost of recording: `own_overhead.ratio`.
-    pub own_overhead_ratio: Option<f64>,
     /// The cost of recording, with its 95 % interval.
-    pub own_overhead: Option<OwnOverhead>,
+    pub own_overhead: Figure<OwnOverhead>,
     /// The step as it would be with one thing fixed.
-    pub what_if: Option<WhatIf>,
+    pub what_if: Figure<WhatIf>,
     /// The loss ledger: where efficiency is lost.
-    pub loss_ledger: Option<LossLedger>,
+    pub loss_ledger: Figure<LossLedger>,
     /// The step ledger of each rank, summed over the observed steps.
     pub ledger: Vec<RankLedger>,
     /// The verdicts: those that are active or recurring before those that are resolved, each worst first.
     pub verdicts: Vec<Verdict>,
+    /// The reason why there can be no verdict yet; null if the lack of a verdict means that nothing stands out.
+    #[serde(default)]
+    pub verdicts_missing: Option<Missing>,
     /// Effects that cost too little for a verdict. No alert or check acts on them.
     pub notes: Vec<Verdict>,
     /// The kind of device that the ranks compute on.
@@ -535,7 +534,7 @@ pub struct Report {
     /// One entry per shape of group, the largest first.
     pub groups: Vec<GroupStats>,
     /// The latency-bandwidth model of the communicator.
-    pub comm_model: Option<AlphaBeta>,
+    pub comm_model: Figure<AlphaBeta>,
     /// One entry per rank.
     pub clocks: Vec<RankClock>,
     /// The ranks that lost records.
@@ -544,8 +543,9 @@ pub struct Report {
     pub hang: Option<Hang>,
     /// The failure, if the run failed.
     pub failure: Option<Failure>,
-    /// The missing figures by name, each with the reason.
-    pub missing: BTreeMap<String, String>,
+    /// What the report does not cover.
+    #[serde(default)]
+    pub gaps: Vec<Gap>,
 }
 
 impl Report {
@@ -556,6 +556,29 @@ impl Report {
         let of_rank = |rank: &RankLedger| parts.iter().map(|&part| rank.parts()[part as usize]).sum::<u64>();
         let count = self.steps * self.ledger.len() as u64;
         (count > 0).then(|| self.ledger.iter().map(of_rank).sum::<u64>() as f64 / count as f64)
+    }
+
+    /// Returns the name of each missing figure, with the reason.
+    #[must_use]
+    pub fn missing(&self) -> Vec<(&'static str, &Missing)> {
+        let figures = [
+            ("step time", self.period_nanos.reason()),
+            ("step time, median and tails", self.step_time_nanos.reason()),
+            ("local step time", self.local_step_time_nanos.reason()),
+            ("throughput", self.throughput.reason()),
+            ("batch per rank", self.batch.reason()),
+            ("overlap", self.overlap_ratio.reason()),
+            ("communication fraction", self.communication_fraction.reason()),
+            ("tail", self.tail_nanos.reason()),
+            ("efficiency, implied", self.scaling_efficiency.implied.reason()),
+            ("efficiency, measured", self.scaling_efficiency.measured.reason()),
+            ("own overhead", self.own_overhead.reason()),
+            ("what-if", self.what_if.reason()),
+            ("loss ledger", self.loss_ledger.reason()),
+            ("all-reduce model", self.comm_model.reason()),
+            ("verdicts", self.verdicts_missing.as_ref()),
+        ];
+        figures.into_iter().filter_map(|(name, reason)| Some((name, reason?))).collect()
     }
 }
 

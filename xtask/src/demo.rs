@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 
 use crate::system::{cargo, programs, step};
 use crate::web;
@@ -11,36 +11,25 @@ use crate::web;
 /// The step from which rank 2 is a straggler. Its input takes 30 ms longer from then on.
 const FAULT_FROM: &str = "150";
 
-#[derive(Default)]
-struct Options {
+/// The options of the demo.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Do not open a browser
+    #[arg(long)]
     no_open: bool,
+    /// Stop when training ends
+    #[arg(long)]
     exit: bool,
+    /// Train without the straggler
+    #[arg(long)]
     healthy: bool,
-    steps: Option<String>,
-}
-
-impl Options {
-    fn parse(arguments: &[String]) -> anyhow::Result<Self> {
-        let mut options = Self::default();
-        let mut arguments = arguments.iter();
-        while let Some(argument) = arguments.next() {
-            match argument.as_str() {
-                "--no-open" => options.no_open = true,
-                "--exit" => options.exit = true,
-                "--healthy" => options.healthy = true,
-                "--steps" => {
-                    options.steps = Some(arguments.next().context("--steps needs a number")?.clone());
-                }
-                other => bail!("demo has no option {other}"),
-            }
-        }
-        Ok(options)
-    }
+    /// Number of training steps
+    #[arg(long)]
+    steps: Option<u64>,
 }
 
 /// Builds the server and the training job and runs them.
-pub fn run(arguments: &[String]) -> anyhow::Result<()> {
-    let options = Options::parse(arguments)?;
+pub fn run(options: &Options) -> anyhow::Result<()> {
     web::run()?;
     let build = ["build", "--release", "--package", "paceline", "--package", "paceline-examples"];
     step("building the server and the training job (the first time takes minutes)", cargo().args(build))?;
@@ -50,7 +39,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
              straggler to find. Use --healthy for a run without it."
         );
     }
-    let mut child = command(&options)
+    let mut child = command(options)
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot run {}", programs().join("paceline").display()))?;
@@ -76,8 +65,8 @@ fn command(options: &Options) -> Command {
         command.arg("--keep-serving");
     }
     command.args(["--", "char_lm"]);
-    if let Some(steps) = &options.steps {
-        command.args(["--steps", steps]);
+    if let Some(steps) = options.steps {
+        command.args(["--steps", &steps.to_string()]);
     }
     if !options.healthy {
         command.args([

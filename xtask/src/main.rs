@@ -11,39 +11,40 @@ mod test;
 mod tidy;
 mod web;
 
-use anyhow::bail;
+use clap::Parser;
 
-const USAGE: &str = "usage: cargo xtask <command>
-
-  demo   train a real model on four ranks with the dashboard open
-         --no-open   do not open a browser      --exit      stop when training ends
-         --healthy   without the straggler      --steps N   number of training steps
-  test   run all checks: format, lints, tidy, all tests (installs the tools they need)
-  web    build the dashboard into target/dist
-  bench  measure; `bench` lists the measurements; raw results go to benches/results
-  gpu    run the checks that need a GPU, and pack them for another machine
-  screenshots   retake the screenshots in docs/, of a real run
-  tidy   check the rules of this repository: imports between crates, module docs, golden files, words";
-
-fn main() -> anyhow::Result<()> {
-    let mut arguments = std::env::args().skip(1);
-    let command = arguments.next();
-    let rest: Vec<String> = arguments.collect();
-    match command.as_deref() {
-        Some("demo") => demo::run(&rest),
-        Some("test") => test::run(&rest),
-        Some("web") => web::run(),
-        Some("bench") => bench::run(&rest),
-        Some("gpu") => gpu::run(&rest),
-        Some("screenshots") => screenshots::run(&rest),
-        Some("tidy") => tidy::run(),
-        Some("help" | "--help" | "-h") => help(),
-        Some(other) => bail!("unknown command: {other}\n{USAGE}"),
-        None => bail!("{USAGE}"),
-    }
+/// Builds, tests and measures Paceline.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask", disable_help_subcommand = true)]
+enum Xtask {
+    /// Train a real model on four ranks with the dashboard open
+    Demo(demo::Options),
+    /// Run all checks: format, lints, tidy, all tests (installs the tools they need)
+    Test,
+    /// Build the dashboard into target/dist
+    Web,
+    /// Measure; raw results go to benches/results
+    Bench {
+        /// Measurements to make, one after another
+        #[arg(required = true)]
+        names: Vec<bench::Bench>,
+    },
+    /// Run the checks that need a GPU, and pack them for another machine
+    Gpu,
+    /// Retake the screenshots in docs/, of a real run
+    Screenshots,
+    /// Check the rules of this repository: imports, circles of modules, module docs, golden files, texts
+    Tidy,
 }
 
-fn help() -> anyhow::Result<()> {
-    eprintln!("{USAGE}");
-    Ok(())
+fn main() -> anyhow::Result<()> {
+    match Xtask::parse() {
+        Xtask::Demo(options) => demo::run(&options),
+        Xtask::Test => test::run(),
+        Xtask::Web => web::run(),
+        Xtask::Bench { names } => names.into_iter().try_for_each(bench::run),
+        Xtask::Gpu => gpu::run(),
+        Xtask::Screenshots => screenshots::run(),
+        Xtask::Tidy => tidy::run(),
+    }
 }

@@ -1,16 +1,11 @@
 //! `cargo xtask screenshots`: retakes the screenshots of the documentation, of a real run in a real browser.
 
-use anyhow::bail;
-
 use crate::system::{cargo, ensure_tools, root, step};
 use crate::test::BROWSER;
 use crate::web;
 
 /// Builds the dashboard and the programs, runs them and writes `docs/*.png`.
-pub fn run(arguments: &[String]) -> anyhow::Result<()> {
-    if let Some(other) = arguments.first() {
-        bail!("screenshots takes no arguments, but got {other}");
-    }
+pub fn run() -> anyhow::Result<()> {
     ensure_tools(&BROWSER)?;
     web::run()?;
     let programs = ["--package", "paceline", "--package", "paceline-examples"];

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
 use crate::system::{Tool, cargo, cargo_metadata, ensure_components, ensure_tools, programs, root, step};
 use crate::{gpu, tidy, web};
@@ -41,12 +41,7 @@ const PYTHON: [Tool; 1] = [Tool {
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 
 /// Runs all checks, quick ones first.
-pub fn run(arguments: &[String]) -> anyhow::Result<()> {
-    if let Some(other) = arguments.first() {
-        bail!(
-            "test takes no arguments, but got {other}; for one test use cargo test --release -p PACKAGE NAME"
-        );
-    }
+pub fn run() -> anyhow::Result<()> {
     let began = Instant::now();
     ensure_components()?;
     ensure_tools(&BROWSER)?;

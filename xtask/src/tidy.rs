@@ -9,6 +9,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::system::{cargo_metadata, root};
 
+mod circles;
 mod texts;
 
 /// The crates that each crate may import (ARCHITECTURE.md). `tests` may import any crate, and no crate imports `tests`.
@@ -68,6 +69,7 @@ pub fn run() -> anyhow::Result<()> {
     let mut broken = directions()?;
     broken.extend(sources(&files)?);
     broken.extend(goldens(&files)?);
+    broken.extend(circles::check(&files)?);
     broken.extend(texts::check(&files)?);
     ensure!(broken.is_empty(), "{} violations:\n  {}", broken.len(), broken.join("\n  "));
     eprintln!("   tidy: {} files follow the rules", files.len());

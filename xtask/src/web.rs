@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
+use std::hash::Hasher as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,6 +16,7 @@ use std::time::Instant;
 use anyhow::{Context as _, bail, ensure};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use fnv::FnvHasher;
 
 const WASM_TARGET: &str = "wasm32-unknown-unknown";
 
@@ -178,7 +180,7 @@ type Files = BTreeMap<String, Vec<u8>>;
 fn assemble(root: &Path, bound: &Bound) -> anyhow::Result<Files> {
     let mut files = Files::new();
     let mut add = |stem: &str, extension: &str, bytes: Vec<u8>| {
-        let name = format!("{stem}-{:016x}.{extension}", fnv1a(FNV_START, &bytes));
+        let name = format!("{stem}-{:016x}.{extension}", hash_of(&bytes));
         files.insert(format!("assets/{name}"), bytes);
         name
     };
@@ -268,16 +270,16 @@ fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 
 /// Returns a hash that changes with the name or the bytes of any input.
 fn fingerprint(root: &Path) -> anyhow::Result<u64> {
-    let mut hash = FNV_START;
+    let mut hash = FnvHasher::default();
     for input in INPUTS {
         let path = root.join(input);
         let files = if path.is_dir() { walk(&path)? } else { vec![path] };
         for file in files {
-            hash = fnv1a(hash, file.strip_prefix(root)?.as_os_str().as_encoded_bytes());
-            hash = fnv1a(hash, &fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?);
+            hash.write(file.strip_prefix(root)?.as_os_str().as_encoded_bytes());
+            hash.write(&fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?);
         }
     }
-    Ok(hash)
+    Ok(hash.finish())
 }
 
 /// Returns all files under `folder`, sorted.
@@ -298,8 +300,8 @@ fn walk(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
-
-fn fnv1a(start: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(start, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+fn hash_of(bytes: &[u8]) -> u64 {
+    let mut hash = FnvHasher::default();
+    hash.write(bytes);
+    hash.finish()
 }

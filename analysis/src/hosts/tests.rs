@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use wire::views::Verdict;
+
 use super::*;
+use crate::finding::Statement;
 use crate::verdict::fixture::against_rank_1;
+use crate::wording;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -25,11 +29,15 @@ fn rank(pid: u32, cores: &str, millis: &[(HostFigure, u64)]) -> Option<RankHost>
     Some(RankHost { pid, history: Arc::new(history) })
 }
 
-fn explained(cause: Cause, says: &str, ranks: &[Option<RankHost>]) -> Verdict {
-    let mut verdict = against_rank_1(cause, says);
+fn explained(cause: Cause, ranks: &[Option<RankHost>]) -> Verdict {
+    let mut finding = against_rank_1(cause);
     let fits = vec![Some(ClockFit::exact()); ranks.len()];
-    explain(&mut verdict, &Hosts { ranks, fits: &fits }, (ServerNanos(2 * SECOND), ServerNanos(7 * SECOND)));
-    verdict
+    explain(&mut finding, &Hosts { ranks, fits: &fits }, (ServerNanos(2 * SECOND), ServerNanos(7 * SECOND)));
+    wording::verdict(finding)
+}
+
+fn unexplained(cause: Cause) -> Verdict {
+    wording::verdict(against_rank_1(cause))
 }
 
 use HostFigure::{Busy, Ran, Stolen, Throttled, Waited};
@@ -54,8 +62,7 @@ fn window_sums_are_exact_however_old_the_samples_are() {
 #[test]
 fn other_processes_on_the_cores_of_a_rank_are_named() {
     let taken = [(Ran, 400), (Busy, 990), (Stolen, 0), (Waited, 580)];
-    let found =
-        explained(Cause::Host, "loses time on its host", &[rank(7, "0", &QUIET), rank(8, "1", &taken)]);
+    let found = explained(Cause::Host, &[rank(7, "0", &QUIET), rank(8, "1", &taken)]);
     assert_eq!(
         found.sentence,
         "Rank 1 loses time to other processes on its cores, which costs 5.0 ms per step (10 % of step time)."
@@ -74,7 +81,7 @@ fn other_ranks_on_the_same_cores_are_distinguished_from_other_processes() {
     let shared = [(Ran, 480), (Busy, 1_000), (Stolen, 0), (Waited, 500)];
     // Ranks 0 and 2 are one process with two devices.
     let ranks = [rank(7, "1", &shared), rank(8, "1", &shared), rank(7, "1", &shared)];
-    let found = explained(Cause::Host, "loses time on its host", &ranks);
+    let found = explained(Cause::Host, &ranks);
     assert!(found.sentence.contains("loses time to other ranks on its cores"), "{}", found.sentence);
     assert!(found.evidence[0].contains("itself 48 %, other ranks 48 %, other processes 4 %"), "{found:?}");
 }
@@ -82,7 +89,7 @@ fn other_ranks_on_the_same_cores_are_distinguished_from_other_processes() {
 #[test]
 fn a_cpu_limit_is_named() {
     let limited = [(Ran, 500), (Busy, 520), (Stolen, 0), (Waited, 20), (Throttled, 450)];
-    let found = explained(Cause::Host, "loses time on its host", &[None, rank(8, "1", &limited)]);
+    let found = explained(Cause::Host, &[None, rank(8, "1", &limited)]);
     assert!(found.sentence.contains("loses time to its CPU limit (cgroup)"), "{}", found.sentence);
     assert_eq!(found.evidence[1], "its CPU limit (cgroup) kept a process from running for 0.45 s per second");
 }
@@ -91,21 +98,17 @@ fn a_cpu_limit_is_named() {
 fn steal_is_the_cause_of_slow_compute_only_if_it_explains_the_cost() {
     let stolen = |millis| [(Ran, 900), (Busy, 905), (Stolen, millis), (Waited, 0)];
     let says = "computes on a slower processor";
-    let found = explained(Cause::Processor, says, &[rank(7, "0", &QUIET), rank(8, "1", &stolen(90))]);
+    let found = explained(Cause::Processor, &[rank(7, "0", &QUIET), rank(8, "1", &stolen(90))]);
     assert_eq!(found.cause, Cause::Host);
     assert!(
         found.sentence.starts_with(
             "Rank 1 computes more slowly while the hypervisor takes time from its cores (steal)"
         )
     );
-    let little = explained(Cause::Processor, says, &[rank(7, "0", &QUIET), rank(8, "1", &stolen(20))]);
+    let little = explained(Cause::Processor, &[rank(7, "0", &QUIET), rank(8, "1", &stolen(20))]);
     assert_eq!((little.cause, little.sentence.contains(says)), (Cause::Processor, true));
     assert!(little.evidence[0].ends_with("the hypervisor (steal) 2 %"), "steal is ruled out: {little:?}");
-    let both = explained(
-        Cause::Compute,
-        "computes more slowly than the others",
-        &[rank(7, "0", &stolen(90)), rank(8, "1", &stolen(90))],
-    );
+    let both = explained(Cause::Compute, &[rank(7, "0", &stolen(90)), rank(8, "1", &stolen(90))]);
     assert_eq!(both.cause, Cause::Compute, "the other ranks lose as much");
 }
 
@@ -113,12 +116,12 @@ fn steal_is_the_cause_of_slow_compute_only_if_it_explains_the_cost() {
 fn the_sentence_names_what_keeps_ranks_off_their_processors_in_turn() {
     let taken = [(Ran, 400), (Busy, 990), (Stolen, 0), (Waited, 580)];
     let ranks = [rank(7, "0", &QUIET), rank(8, "1", &taken)];
-    let mut all = against_rank_1(Cause::Host, "");
-    all.culprit = Some(Culprit::All);
-    all.sentence =
-        format!("Ranks take turns at being last, which costs 5.0 ms per step (10 %): {OFF_IN_TURNS}.");
+    let mut all = against_rank_1(Cause::Host);
+    all.verdict.culprit = Some(Culprit::All);
+    all.statement = Statement::Turns { kept_off_processors: true };
     let fits = vec![Some(ClockFit::exact()); 2];
     explain(&mut all, &Hosts { ranks: &ranks, fits: &fits }, (ServerNanos(0), ServerNanos(10 * SECOND)));
+    let all = wording::verdict(all);
     assert!(
         all.sentence
             .ends_with(": other processes on their cores keep different ranks off their processors in turn."),
@@ -134,15 +137,31 @@ fn the_sentence_names_what_keeps_ranks_off_their_processors_in_turn() {
 #[test]
 fn a_busy_host_is_not_evidence_for_another_cause() {
     let taken = [(Ran, 400), (Busy, 990), (Stolen, 0), (Waited, 580)];
-    let (cause, says) = (Cause::Network, "gets its reduced gradients later than the others");
     let ranks = [rank(7, "0", &taken), rank(8, "1", &taken)];
-    assert_eq!(explained(cause, says, &ranks), against_rank_1(cause, says));
+    assert_eq!(explained(Cause::Network, &ranks), unexplained(Cause::Network));
 }
 
 #[test]
 fn missing_or_unremarkable_host_data_changes_no_verdict() {
-    let (cause, says) = (Cause::Compute, "computes more slowly than the others");
     for ranks in [vec![], vec![None, None], vec![rank(7, "0", &QUIET), rank(8, "1", &QUIET)]] {
-        assert_eq!(explained(cause, says, &ranks), against_rank_1(cause, says));
+        assert_eq!(explained(Cause::Compute, &ranks), unexplained(Cause::Compute));
     }
+}
+
+#[test]
+fn steal_that_slows_all_ranks_is_in_the_sentence() {
+    let stolen = [(Ran, 900), (Busy, 905), (Stolen, 90), (Waited, 0)];
+    let ranks = [rank(7, "0", &stolen), rank(8, "1", &stolen)];
+    let mut all = against_rank_1(Cause::Processor);
+    all.verdict.culprit = Some(Culprit::All);
+    all.statement = Statement::Slower { share: 0.12 };
+    let fits = vec![Some(ClockFit::exact()); 2];
+    explain(&mut all, &Hosts { ranks: &ranks, fits: &fits }, (ServerNanos(0), ServerNanos(10 * SECOND)));
+    let all = wording::verdict(all);
+    assert_eq!(all.cause, Cause::Host);
+    assert_eq!(
+        all.sentence,
+        "All ranks compute 12 % longer from step 2 on while the hypervisor takes time from their cores (steal), which \
+         costs 5.0 ms per step (10 % of step time)."
+    );
 }

@@ -6,7 +6,7 @@ use wire::views::what_if::Phase;
 
 use super::{Usual, horizon::Line, phase_of};
 use crate::join::{self, Joined};
-use crate::step::{RankStep, StepRecords};
+use crate::records::{RankStep, StepRecords};
 use timing::clocks::ClockFit;
 
 pub(super) const PHASES: usize = Phase::ALL.len();

@@ -12,13 +12,13 @@ use std::collections::BTreeMap;
 
 use wire::event::Function;
 use wire::ids::{Bucket, Comm};
-use wire::views::Group;
+use wire::views::{Group, Missing};
 
 use super::graph::{Durations, PHASES, Placed, Work};
 use super::{Replay, ReplayedCollective, slow_together, to_others};
 use crate::join::{Collective, Joined, Member};
+use crate::records::{RankStep, StepRecords};
 use crate::stats;
-use crate::step::{RankStep, StepRecords};
 use pace::{Pace, Place, Places};
 use timing::clocks::ClockFit;
 
@@ -138,11 +138,7 @@ impl Mesh {
             ranks: (0..self.ranks.len()).map(|rank| without(&[rank])).collect(),
             phases: std::array::from_fn(|phase| saving(&self.evened(phase))),
             collectives: self.collectives(&as_measured, period),
-            unpredictable: Some(if self.has_groups() {
-                "some collectives are among only some of the ranks: predictions need all ranks in every collective"
-            } else {
-                "ranks wait for collectives in the middle of a step: predictions need ranks to wait only at its end"
-            }),
+            unpredictable: Some(if self.has_groups() { Missing::Groups } else { Missing::WaitsMidStep }),
             before_nanos: before as f32,
             after_nanos: (mean(|rank| &rank.total) - before) as f32,
             group: slow_together(&own, self.measured).map(|ranks| super::Group {

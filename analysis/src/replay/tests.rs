@@ -5,7 +5,7 @@ use wire::event::{BucketRecord, Source, Span, StepRecord};
 use wire::ids::{Comm, Seq, Step};
 
 use super::*;
-use crate::step::RankStep;
+use crate::records::RankStep;
 
 const BUCKETS: u64 = 2;
 

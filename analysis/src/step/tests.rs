@@ -1,7 +1,7 @@
 //! Hand-made steps with results computed by hand, and properties that hold for any records.
 
 use proptest::prelude::*;
-use wire::event::Source;
+use wire::event::{BucketRecord, Source, Span};
 use wire::ids::{Comm, Seq};
 
 use super::*;

@@ -7,9 +7,9 @@ use wire::views::{Cause, ChangePoint, ComputedOn, Confidence, Culprit, Verdict, 
 use super::course::dated;
 use super::evidence::SHARED_CORES;
 use super::excess::{CPU_EXPLAINS, Variation};
-use super::says::OFF_IN_TURNS;
 use super::{Setting, hours_per_day, processor};
 use crate::change_point::change_point;
+use crate::finding::{Doubt, Evidence, Finding, Risen, Statement};
 use crate::replay::Replay;
 use crate::stats;
 use crate::step::StepAnalysis;
@@ -27,30 +27,25 @@ const RISES_ALONG: f64 = 0.5;
 
 /// Finds all verdicts on all ranks. `explained` is the cost that is already attributed to single ranks, in nanoseconds
 /// per step, averaged over all steps. The newest step that can be shown becomes the example.
-pub(super) fn verdicts(steps: &[&StepAnalysis], explained: u64, setting: &Setting<'_>) -> Vec<Verdict> {
+pub(super) fn verdicts(steps: &[&StepAnalysis], explained: u64, setting: &Setting<'_>) -> Vec<Finding> {
     let found = [transfers(steps), turns(steps, explained), drift(steps, setting)].into_iter().flatten();
     let newest = steps.iter().rev().find(|step| setting.can_show(step)).map(|step| step.step.0);
     found
-        .map(|verdict| {
-            let example_step = newest.filter(|&newest| newest >= verdict.steps.0);
-            Verdict { example_step, ..verdict }
+        .map(|mut finding| {
+            finding.verdict.example_step = newest.filter(|&newest| newest >= finding.verdict.steps.0);
+            finding
         })
         .collect()
 }
 
-/// Builds a verdict on all ranks over `steps`, all of which have the effect. Returns `None` if the effect costs too
+/// Builds a finding on all ranks over `steps`, all of which have the effect. Returns `None` if the effect costs too
 /// little.
-fn against_all(
-    steps: &[&StepAnalysis],
-    cost: f64,
-    cause: Cause,
-    sentence: impl FnOnce(&str, f64) -> String,
-) -> Option<Verdict> {
+fn against_all(steps: &[&StepAnalysis], cost: f64, cause: Cause, statement: Statement) -> Option<Finding> {
     let (first, last) = (steps.first()?, steps.last()?);
     let period =
         stats::mean(steps.iter().map(|step| step.period_nanos() as f64)).filter(|&mean| mean > 0.0)?;
     let share = cost.max(0.0) / period;
-    (share >= MIN_SHARE).then(|| Verdict {
+    let verdict = Verdict {
         culprit: Some(Culprit::All),
         cause,
         state: VerdictState::Active,
@@ -59,45 +54,44 @@ fn against_all(
         affected_steps: steps.len() as u64,
         device_hours_per_day: hours_per_day(share, VerdictState::Active, steps[0].ranks.len()),
         confidence: Confidence::Medium,
-        sentence: sentence(&units::millis(cost), share * 100.0),
-        evidence: Vec::new(),
-        counter_evidence: Vec::new(),
         example_step: None,
         persistence: None,
         steps: (first.step.0, last.step.0),
         onset: None,
+        sentence: String::new(),
+        evidence: Vec::new(),
+        counter_evidence: Vec::new(),
+    };
+    (share >= MIN_SHARE).then_some(Finding {
+        verdict,
+        statement,
+        reason: None,
+        evidence: Vec::new(),
+        counter_evidence: Vec::new(),
     })
 }
 
 /// Finds exposed transfers.
-fn transfers(steps: &[&StepAnalysis]) -> Option<Verdict> {
+fn transfers(steps: &[&StepAnalysis]) -> Option<Finding> {
     let exposed = stats::trimmed_mean(steps.iter().filter_map(|step| mean_part(step)), 0.02)?;
     let tail = stats::median(steps.iter().filter_map(|step| mean_tail(step))).unwrap_or(0.0);
     let (largest, total) = bucket_bytes(steps);
     // A tail of one bucket that holds most of the gradient is caused by the bucket sizes. A tail after small buckets is
     // caused by a slow network.
     let sizes = tail >= TAIL_SHARE * exposed && total > 0 && largest * 2 > total;
-    let (cause, what) = if sizes {
-        (Cause::CollectiveConfiguration, "a smaller bucket cap would let the last bucket start earlier")
-    } else {
-        (Cause::Network, "transfers take longer than backward can hide")
-    };
-    let mut verdict = against_all(steps, exposed, cause, |cost, share| {
-        format!("All ranks spend {cost} per step ({share:.0} % of step time) in exposed transfers: {what}.")
-    })?;
-    verdict.evidence = vec![
-        format!("exposed transfer is {} per step (mean over ranks)", units::millis(exposed)),
-        format!("the last bucket ends {} after the last backward compute", units::millis(tail)),
-    ];
-    verdict.counter_evidence = vec!["the cost assumes that all exposed transfer could be hidden".into()];
+    let cause = if sizes { Cause::CollectiveConfiguration } else { Cause::Network };
     let series: Vec<f64> = steps.iter().map(|step| mean_part(step).unwrap_or(0.0)).collect();
-    verdict.onset = rise(steps, &series);
-    verdict.evidence.extend(verdict.onset.map(|onset| since(&onset, "exposed transfer")));
-    Some(verdict)
+    let onset = rise(steps, &series);
+    let mut finding = against_all(steps, exposed, cause, Statement::ExposedTransfers)?;
+    finding.evidence = vec![Evidence::ExposedTransfer { nanos: exposed }, Evidence::Tail { nanos: tail }];
+    finding.evidence.extend(onset.map(|onset| Evidence::Rose { what: Risen::ExposedTransfer, onset }));
+    finding.counter_evidence = vec![Doubt::AssumesAllHidden];
+    finding.verdict.onset = onset;
+    Some(finding)
 }
 
 /// Finds ranks that take turns at being last.
-fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Verdict> {
+fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Finding> {
     let replays: Vec<&Replay> =
         steps.iter().filter_map(|step| step.replay.as_ref()).filter(|replay| replay.is_trusted()).collect();
     if replays.len() * 2 < steps.len() {
@@ -116,50 +110,30 @@ fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Verdict> {
     let of =
         |wanted: Phase| evened.iter().find(|(phase, _)| *phase == wanted).map_or(0.0, |(_, nanos)| *nanos);
     let off = off_processor(steps);
-    let (cause, what) = if off.is_some() {
-        (Cause::Host, OFF_IN_TURNS)
-    } else if compute >= PHASE_EXPLAINS * whole && variation.is_some_and(|v| v.is_of_work()) {
-        (Cause::MoreWork, "the amount of work varies, as with sequence lengths; batch by length")
+    let varies = variation.filter(Variation::is_of_work);
+    let cause = if off.is_some() {
+        Cause::Host
+    } else if compute >= PHASE_EXPLAINS * whole && varies.is_some() {
+        Cause::MoreWork
     } else if of(Phase::Input) >= PHASE_EXPLAINS * whole {
-        (Cause::Input, "input is slow on different ranks in turn")
+        Cause::Input
     } else if of(Phase::Other) >= PHASE_EXPLAINS * whole {
-        (Cause::Host, "different hosts lose time outside every phase in turn")
+        Cause::Host
     } else {
-        (Cause::Unknown, "compute time varies from rank to rank for a reason that the records do not show")
+        Cause::Unknown
     };
-    let mut verdict = against_all(steps, cost, cause, |cost, share| {
-        format!(
-            "Ranks take turns at being last, which costs {cost} per step ({share:.0} % of step time): {what}."
-        )
-    })?;
-    verdict
-        .evidence
-        .push(format!("with every rank at the mean, the step would be {} shorter", units::millis(whole)));
-    verdict.evidence.extend(
-        evened.iter().filter(|(_, nanos)| *nanos > 0.2 * whole).map(|(phase, nanos)| {
-            format!("evening out {} alone saves {}", phase.name(), units::millis(*nanos))
-        }),
-    );
-    verdict.evidence.extend(variation.filter(|variation| cause == Cause::MoreWork && variation.is_of_work()).map(|variation| {
-        format!(
-            "forward and backward times of a rank rise and fall together (r = {:.2}) by {:.0} % from step to step",
-            variation.correlation(),
-            variation.coefficient() * 100.0
-        )
-    }));
-    verdict.evidence.extend(off.map(|off| {
-        format!(
-            "ranks were off the processor for {:.0} % of their compute time: other ranks or processes used their cores",
-            off * 100.0
-        )
-    }));
+    let statement = Statement::Turns { kept_off_processors: off.is_some() };
+    let mut finding = against_all(steps, cost, cause, statement)?;
+    finding.evidence.push(Evidence::EvenRanksSave { nanos: whole });
+    let worth_a_line = evened.iter().filter(|(_, nanos)| *nanos > 0.2 * whole);
+    finding.evidence.extend(worth_a_line.map(|&(phase, nanos)| Evidence::EvenPhaseSaves { phase, nanos }));
+    let varies = varies.filter(|_| cause == Cause::MoreWork);
+    finding.evidence.extend(varies.map(|variation| Evidence::WorkOfRanksVaries(variation.joint())));
+    finding.evidence.extend(off.map(|share| Evidence::RanksOffProcessor { share }));
     if explained > 0 {
-        verdict.counter_evidence.push(format!(
-            "{} of that saving is attributed to the ranks that other verdicts name, and is not in this cost",
-            units::millis(explained as f64)
-        ));
+        finding.counter_evidence.push(Doubt::Explained { nanos: explained as f64 });
     }
-    Some(verdict)
+    Some(finding)
 }
 
 /// Returns the share of compute time that ranks were off the processor, if it is large; `None` also if processor time
@@ -175,7 +149,7 @@ fn off_processor(steps: &[&StepAnalysis]) -> Option<f64> {
 /// Finds compute that became slower on all ranks at once: a throttled device, a noisy neighbor, a changed input. If
 /// steps did not become slower too, it costs nothing. The records may then only show better what ranks do while they
 /// wait, in a job that marks no phases.
-fn drift(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Option<Verdict> {
+fn drift(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Option<Finding> {
     let compute = |step: &StepAnalysis| {
         stats::median(step.present().map(|(_, rank)| rank.compute_nanos as f64)).unwrap_or(0.0)
     };
@@ -194,33 +168,17 @@ fn drift(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Option<Verdict> {
         None if is_processors => Cause::Processor,
         None => Cause::Compute,
     };
-    let mut verdict = against_all(&steps[began..], slower, cause, |cost, share| {
-        format!(
-            "All ranks compute {:.0} % longer from step {} on{}, which costs {cost} per step ({share:.0} % of step \
-             time).",
-            100.0 * slower / onset.before_nanos,
-            onset.step,
-            if on_processor.is_some() { " because they are kept off their processors" } else { "" },
-        )
-    })?;
-    verdict.evidence.push(since(&onset, "the median rank's compute time"));
-    verdict.evidence.extend(on_processor.map(|rise| {
-        format!(
-            "only {} of that is processor time: for the rest, the threads were off the processor",
-            units::millis(rise.max(0.0))
-        )
-    }));
-    match cause {
-        Cause::Host => {}
-        Cause::Processor => verdict
-            .counter_evidence
-            .push("CPUs vary this much for short periods: clock frequency, neighbors, steal, cache".into()),
-        _ => verdict
-            .counter_evidence
-            .push("the job itself may have changed what it computes at that step".into()),
-    }
-    verdict.onset = Some(onset);
-    Some(verdict)
+    let statement = Statement::Slower { share: slower / onset.before_nanos };
+    let mut finding = against_all(&steps[began..], slower, cause, statement)?;
+    finding.evidence.push(Evidence::Rose { what: Risen::Compute, onset });
+    finding.evidence.extend(on_processor.map(|nanos| Evidence::ProcessorTimeOfAll { nanos }));
+    finding.counter_evidence.extend(match cause {
+        Cause::Host => None,
+        Cause::Processor => Some(Doubt::ProcessorsVary),
+        _ => Some(Doubt::JobMayHaveChanged),
+    });
+    finding.verdict.onset = Some(onset);
+    Some(finding)
 }
 
 /// Returns how much more processor time the median rank's compute took from the step at index `began` on, in
@@ -246,17 +204,6 @@ fn rise(steps: &[&StepAnalysis], series: &[f64]) -> Option<ChangePoint> {
     let change = change_point(series)?;
     let onset = dated(steps, change, change.before, change.after);
     (onset.verified && onset.after_nanos >= (1.0 + MIN_SHARE) * onset.before_nanos).then_some(onset)
-}
-
-fn since(onset: &ChangePoint, what: &str) -> String {
-    format!(
-        "{what} went from {} to {} at step {} (between {} and {}), more than chance explains (p < 0.001)",
-        units::millis(onset.before_nanos),
-        units::millis(onset.after_nanos),
-        onset.step,
-        onset.earliest,
-        onset.latest
-    )
 }
 
 /// Computes how forward and backward of each rank vary around the rank's own means, over all ranks.

@@ -3,6 +3,7 @@
 use wire::live::Part;
 use wire::views::Cause;
 
+use crate::finding::{JointVariation, Segment};
 use crate::stats;
 use crate::step::{RankAnalysis, StepAnalysis};
 
@@ -100,6 +101,11 @@ impl Variation {
     /// Returns the joint variation of forward and backward, as a share of their mean.
     pub(super) fn coefficient(&self) -> f64 {
         self.both.max(0.0).sqrt()
+    }
+
+    /// Returns the variation as evidence.
+    pub(super) fn joint(&self) -> JointVariation {
+        JointVariation { correlation: self.correlation(), share: self.coefficient() }
     }
 
     /// Returns true if the amount of work varies, rather than the speed of the device or the host.
@@ -208,14 +214,14 @@ impl Excess {
         largest > 0.0 && second < largest / 2.0
     }
 
-    /// Returns the parts with their names, in the order of a step.
-    pub(super) fn named(&self) -> [(f64, &'static str); 5] {
+    /// Returns the excess in each segment, in the order of a step.
+    pub(super) fn segments(&self) -> [(f64, Segment); 5] {
         [
-            (self.input, "input time"),
-            (self.h2d, "host-to-device copy time"),
-            (self.compute, "compute time"),
-            (self.transfer, "exposed transfer time"),
-            (self.other, "time outside every phase"),
+            (self.input, Segment::Input),
+            (self.h2d, Segment::H2d),
+            (self.compute, Segment::Compute),
+            (self.transfer, Segment::Transfer),
+            (self.other, Segment::Other),
         ]
     }
 }

@@ -6,6 +6,7 @@ use wire::views::Cause;
 
 use super::*;
 use crate::step::RankAnalysis;
+use crate::wording;
 
 const MS: u64 = 1_000_000;
 
@@ -58,8 +59,16 @@ const ON_GPUS: Setting<'_> =
     Setting { computed_on: ComputedOn::Gpu, notable_share: NOTABLE_SHARE, hidden_steps: &[] };
 const ON_CPUS: Setting<'_> = Setting { computed_on: ComputedOn::Cpu, ..ON_GPUS };
 
+/// Verdicts and notes in words.
+struct Verdicts {
+    verdicts: Vec<Verdict>,
+    notes: Vec<Verdict>,
+}
+
 fn found(steps: &[StepAnalysis], setting: &Setting<'_>) -> Verdicts {
-    verdicts(&steps.iter().collect::<Vec<_>>(), setting)
+    let Findings { verdicts, notes } = super::verdicts(&steps.iter().collect::<Vec<_>>(), setting);
+    let written = |findings: Vec<Finding>| findings.into_iter().map(wording::verdict).collect();
+    Verdicts { verdicts: written(verdicts), notes: written(notes) }
 }
 
 fn judge(steps: &[StepAnalysis]) -> Vec<Verdict> {
@@ -201,7 +210,7 @@ fn a_rank_that_costs_half_of_the_step_is_named_at_once() {
 fn a_temporarily_slow_core_is_a_note_with_the_cause_processor() {
     let slow = |n: u64, rank| rank == 1 && (100..200).contains(&n);
     let steps = run(400, |n, rank| slow(n, rank).then_some((3 * MS, Part::Forward)));
-    let [note] = &found(&steps, &ON_CPUS).notes[..] else { panic!("{:?}", found(&steps, &ON_CPUS)) };
+    let [note] = &found(&steps, &ON_CPUS).notes[..] else { panic!("{:?}", found(&steps, &ON_CPUS).notes) };
     assert_eq!((note.cause, note.confidence), (Cause::Processor, Confidence::Medium));
     assert_eq!(found(&steps, &ON_CPUS).verdicts, []);
     assert_eq!(found(&steps, &ON_GPUS).notes[0].cause, Cause::Compute, "devices are not shared");
@@ -286,9 +295,9 @@ fn a_temporarily_slow_device_is_not_uneven_work() {
 #[test]
 fn too_few_steps_or_ranks_are_insufficient_evidence() {
     assert_eq!(judge(&run(19, |_, rank| (rank == 1).then_some((50 * MS, Part::Input)))), []);
-    assert!(insufficient(19, 4).unwrap().contains("insufficient evidence"));
-    assert!(insufficient(20, 4).is_none());
-    assert!(insufficient(50, 1).is_some());
+    assert_eq!(insufficient(19, 4), Some(Missing::TooFewSteps { observed: 19, needed: 20 }));
+    assert_eq!(insufficient(20, 4), None);
+    assert_eq!(insufficient(50, 1), Some(Missing::OneRank));
 }
 
 #[test]

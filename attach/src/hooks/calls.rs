@@ -14,17 +14,15 @@ mod group;
 mod members;
 mod originals;
 
-pub(crate) use events::Measured;
-
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use crate::call_log::{self, Entry, Function, Handle, Kind, LocalRank};
-use crate::hooks::host;
 use crate::hooks::nccl::names::{DATATYPES, bytes_of_code};
-use crate::infer::messages::Message;
+use crate::host;
 use crate::marks;
+use crate::message::Message;
 use crate::observer::{self, Communicator, Hook};
 use crate::sampling;
 use crate::table::{Table, mixed};
@@ -41,7 +39,12 @@ fn is_wanted() -> bool {
     static IS_WANTED: OnceLock<bool> = OnceLock::new();
     let wanted = || {
         let version = gpu::nccl::mapped()?.version;
-        Some(version.needs_events() && observer::begin(Hook::Calls, None).is_some())
+        let is_wanted = version.needs_events() && observer::begin(Hook::Calls, None).is_some();
+        if is_wanted {
+            let mut reached = events::Reached::default();
+            observer::poll(Box::new(move |entry| reached.read(entry)));
+        }
+        Some(is_wanted)
     };
     *IS_WANTED.get_or_init(|| wanted().unwrap_or(false))
 }

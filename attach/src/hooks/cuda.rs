@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use agent::{Config, Job};
 
-use crate::hooks::host::{self, ExitCode};
+use crate::host::{self, ExitCode};
 use crate::observer;
 
 /// How long other hooks may take to be called. Frameworks load a model between their first use of CUDA and their first

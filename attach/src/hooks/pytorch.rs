@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use wire::clock::MonoNanos;
 
 use crate::call_log::{self, Entry, Function, Handle, Kind, LocalRank, Phase};
-use crate::hooks::host;
+use crate::host;
 use crate::marks;
 use crate::observer::{self, Communicator, Hook};
 use crate::sampling;

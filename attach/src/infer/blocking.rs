@@ -14,8 +14,6 @@ use std::collections::BTreeMap;
 use wire::clock::MonoNanos;
 use wire::event::Function;
 
-use crate::infer::place::IDLE_NANOS;
-
 /// The largest number of positions in a step that are remembered.
 const MAX_POSITIONS: usize = 16_384;
 /// The factor by which evidence decays per step. After a hundred steps it counts for a third.
@@ -27,12 +25,17 @@ const MIN_CHANGE_NANOS: f64 = 50_000.0;
 /// The distance of the slope from 0 or -1 that still counts as that answer.
 const TOLERANCE: f64 = 0.3;
 
+/// The idle time before a collective that shows it was waiting for its gradients, in nanoseconds. A collective that
+/// waited for its turn follows within some ten microseconds, or later if the thread that runs it was descheduled. The
+/// gradients of a bucket take milliseconds.
+pub(crate) const IDLE_NANOS: i64 = 200_000;
+
 /// The collectives that share an answer: those of one function on one communicator.
 type Kind = (u64, Function);
 
 /// A collective of a step.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ran {
+pub(crate) struct StepCollective {
     pub(crate) kind: Kind,
     /// The index among the collectives of its communicator.
     pub(crate) position: u32,
@@ -45,7 +48,7 @@ pub(crate) struct Ran {
     pub(crate) is_anchor: bool,
 }
 
-impl Ran {
+impl StepCollective {
     /// Returns whether the rank is assumed to wait for the collective when there is no evidence.
     fn is_needed(&self) -> bool {
         match self.kind.1 {
@@ -90,14 +93,14 @@ pub(crate) struct Blocking {
 impl Blocking {
     /// Adds the collectives of a step, on all communicators of the rank. Returns the intervals in which the rank
     /// computed nothing, judged by the evidence so far.
-    pub(crate) fn take(&mut self, ran: &mut [Ran]) -> Vec<(MonoNanos, MonoNanos)> {
+    pub(crate) fn take(&mut self, ran: &mut [StepCollective]) -> Vec<(MonoNanos, MonoNanos)> {
         ran.sort_unstable_by_key(|one| (one.start, one.end));
         self.learn(ran);
         let blocked = |at: &usize| self.blocks(&ran[*at]);
         (0..ran.len()).filter(blocked).map(|at| (since(&ran[..at], &ran[at]), ran[at].end)).collect()
     }
 
-    fn learn(&mut self, ran: &[Ran]) {
+    fn learn(&mut self, ran: &[StepCollective]) {
         for evidence in self.evidence.values_mut() {
             for sum in [&mut evidence.changes, &mut evidence.squares, &mut evidence.products] {
                 *sum *= REMEMBERED;
@@ -127,7 +130,7 @@ impl Blocking {
     }
 
     /// Returns whether nothing is computed while the collective runs.
-    fn blocks(&self, one: &Ran) -> bool {
+    fn blocks(&self, one: &StepCollective) -> bool {
         // The gap stays as it is if later work waits for the collective's end, and shrinks if it does not.
         match self.evidence.get(&one.kind).and_then(Evidence::slope) {
             Some(slope) if slope.abs() < TOLERANCE => true,
@@ -139,7 +142,7 @@ impl Blocking {
 
 /// Returns the start of the rank's wait for a collective. Between two stages of a pipeline, a receive is enqueued
 /// together with a send and runs after it; the rank computes nothing during either.
-fn since(before: &[Ran], one: &Ran) -> MonoNanos {
+fn since(before: &[StepCollective], one: &StepCollective) -> MonoNanos {
     let mut since = one.start;
     if one.kind.1 == Function::SendReceive {
         let sent = before.iter().rev().take_while(|before| before.is_sent);
@@ -162,9 +165,17 @@ mod tests {
     const REDUCED: Function = Function::AllReduce;
 
     /// Builds a collective of the anchor communicator; times in nanoseconds.
-    fn ran(kind: Kind, start: i64, end: i64) -> Ran {
+    fn ran(kind: Kind, start: i64, end: i64) -> StepCollective {
         let (start, end) = (MonoNanos(start), MonoNanos(end));
-        Ran { kind, position: 0, launch: MonoNanos(0), start, end, is_sent: false, is_anchor: true }
+        StepCollective {
+            kind,
+            position: 0,
+            launch: MonoNanos(0),
+            start,
+            end,
+            is_sent: false,
+            is_anchor: true,
+        }
     }
 
     /// Runs steps with a collective that takes 1 to 3 ms. Another one starts 10 ms after the first starts, or ends.
@@ -185,7 +196,7 @@ mod tests {
     /// Returns the answers for a collective of the anchor communicator and of another one.
     fn blocks(blocking: &Blocking, communicator: u64, function: Function) -> [bool; 2] {
         let one = ran((communicator, function), 0, 1);
-        [blocking.blocks(&one), blocking.blocks(&Ran { is_anchor: false, ..one })]
+        [blocking.blocks(&one), blocking.blocks(&StepCollective { is_anchor: false, ..one })]
     }
 
     #[test]
@@ -222,7 +233,7 @@ mod tests {
 
     #[test]
     fn the_wait_for_a_receive_starts_with_the_send_before_it() {
-        let message = |communicator, start, end, launch, is_sent| Ran {
+        let message = |communicator, start, end, launch, is_sent| StepCollective {
             launch: MonoNanos(launch),
             is_sent,
             ..ran((communicator, Function::SendReceive), start, end)

@@ -11,9 +11,9 @@ use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
 use wire::ids::{Bucket, Comm, Step};
 
 use crate::call_log::Phase;
-use crate::infer::blocking::{Blocking, Ran};
-use crate::infer::collect::{Collective, Timed};
-use crate::infer::steps::{Place, StepFinder};
+use crate::infer::blocking::{Blocking, IDLE_NANOS, StepCollective};
+use crate::infer::collective::{Collective, Timed};
+use crate::infer::steps::{StepFinder, StepPosition};
 use crate::sampling::Steps;
 
 /// How long other communicators are awaited before an anchor is chosen, in nanoseconds. The first one to repeat may do
@@ -30,11 +30,6 @@ const MAX_PHASES: usize = 1_024;
 /// The largest number of communicators distinguished. A job with tensor, pipeline and expert parallelism has fewer than
 /// ten per rank.
 const MAX_COMMUNICATORS: usize = 256;
-/// The idle time before a collective that shows it was waiting for its gradients, in nanoseconds. A collective that
-/// waited for its turn follows within some ten microseconds, or later if the thread that runs it was descheduled. The
-/// gradients of a bucket take milliseconds.
-pub(crate) const IDLE_NANOS: i64 = 200_000;
-
 /// Assigns collectives to steps.
 #[derive(Debug, Default)]
 pub struct Placer {
@@ -78,7 +73,7 @@ struct Current {
     computed_until: MonoNanos,
     previous_end: MonoNanos,
     /// The collectives of the step, up to a bound.
-    ran: Vec<Ran>,
+    ran: Vec<StepCollective>,
 }
 
 impl Placer {
@@ -146,7 +141,7 @@ impl Placer {
         (self.repeats_since, self.current, self.before) = (None, None, None);
     }
 
-    fn anchored(&mut self, timed: &Timed, place: Place, record: &mut impl FnMut(Event)) {
+    fn anchored(&mut self, timed: &Timed, place: StepPosition, record: &mut impl FnMut(Event)) {
         if place.bucket == Bucket(0) {
             let begin = self.before.map_or(timed.collective.launch, |before| before.end);
             self.current = Some(Current {
@@ -273,17 +268,25 @@ impl Placer {
     }
 }
 
-fn ran(timed: &Timed, bucket: Bucket, is_anchor: bool) -> Ran {
+fn ran(timed: &Timed, bucket: Bucket, is_anchor: bool) -> StepCollective {
     let Timed { collective, start, end, .. } = *timed;
     let Collective { communicator, function, launch, is_sent, .. } = collective;
-    Ran { kind: (communicator, function), position: bucket.0, launch, start, end, is_sent, is_anchor }
+    StepCollective {
+        kind: (communicator, function),
+        position: bucket.0,
+        launch,
+        start,
+        end,
+        is_sent,
+        is_anchor,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::call_log::Function;
-    use crate::infer::collect::Ran;
+    use crate::infer::collective::Ran;
 
     const DATA: u64 = 0x1_0000_0001;
     const TENSOR: u64 = 77;

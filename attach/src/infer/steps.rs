@@ -17,7 +17,7 @@ use wire::clock::MonoNanos;
 use wire::ids::{Bucket, Step};
 
 use crate::call_log::Function;
-use crate::infer::collect::{Collective, Timed};
+use crate::infer::collective::{Collective, Timed};
 use crate::sampling::Steps;
 
 /// The number of collectives remembered while no period is known. A step may have a third of them.
@@ -62,7 +62,7 @@ struct Seen {
 
 /// The step that a collective belongs to, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct StepPosition {
     /// The step.
     pub step: Step,
     /// The index among the step's collectives.
@@ -113,7 +113,7 @@ struct Period {
 
 impl Period {
     /// Returns the place of a collective, or `None` if it is not the expected one.
-    fn place(&mut self, seen: &Seen) -> Option<Place> {
+    fn place(&mut self, seen: &Seen) -> Option<StepPosition> {
         if self.tokens[self.next] != seen.token {
             return None;
         }
@@ -122,14 +122,14 @@ impl Period {
         }
         let at = self.next;
         self.next = (at + 1) % self.tokens.len();
-        Some(Place { step: self.step, bucket: Bucket(at as u32), is_last: self.next == 0 })
+        Some(StepPosition { step: self.step, bucket: Bucket(at as u32), is_last: self.next == 0 })
     }
 }
 
 impl StepFinder {
     /// Adds the next collective and returns its place once steps are known. An unexpected collective discards the
     /// period, and the search starts over.
-    pub fn place(&mut self, timed: &Timed) -> Option<Place> {
+    pub fn place(&mut self, timed: &Timed) -> Option<StepPosition> {
         self.seen += 1;
         let idle = timed.start - self.ran_until;
         self.ran_until = self.ran_until.max(timed.end);
@@ -279,7 +279,7 @@ mod tests {
     use wire::event::Source;
 
     use super::*;
-    use crate::infer::collect::Ran;
+    use crate::infer::collective::Ran;
 
     /// The collectives of a step: function, bytes, milliseconds since the previous one.
     type Shape = [(Function, u64, i64)];
@@ -318,7 +318,7 @@ mod tests {
             Timed { collective, start: at, end: at, source: Source::HostClock }
         }
 
-        fn run(&mut self, finder: &mut StepFinder, shape: &Shape, steps: usize) -> Vec<Place> {
+        fn run(&mut self, finder: &mut StepFinder, shape: &Shape, steps: usize) -> Vec<StepPosition> {
             let all = (0..steps).flat_map(|_| shape.iter().copied());
             all.filter_map(|one| finder.place(&self.next(one))).collect()
         }
@@ -391,7 +391,7 @@ mod tests {
         let (mut job, mut finder) = (Job::new(), StepFinder::default());
         // A layer's all-gather follows 30 ms of forward pass and takes 40 ms because a neighbor is late. An all-reduce
         // follows 10 ms later.
-        let places: Vec<Place> = (0..60)
+        let places: Vec<StepPosition> = (0..60)
             .flat_map(|_| {
                 let mut layer = job.next((Function::AllGather, 10, 30));
                 job.time += 40_000_000;
@@ -412,7 +412,8 @@ mod tests {
         let mut job = Job::new();
         let uneven =
             |step: u64| [(Function::AllToAll, 100 + step * 7 % 5, 30), (Function::AllReduce, 100, 5)];
-        let places: Vec<Place> = (0..100).flat_map(|step| job.run(&mut finder, &uneven(step), 1)).collect();
+        let places: Vec<StepPosition> =
+            (0..100).flat_map(|step| job.run(&mut finder, &uneven(step), 1)).collect();
         assert!(places.len() > 100 && finder.step_nanos() == Some(35_000_000), "{places:?}");
         assert!(!finder.has_messages());
     }

@@ -8,7 +8,8 @@ use wire::ids::Rank;
 
 use super::Communicator;
 use crate::call_log::Entry;
-use crate::infer::collect::{Collective, Collector, Ran, Timed};
+use crate::infer::collect::Collector;
+use crate::infer::collective::{Collective, Ran, Timed};
 use crate::infer::gpu_clock::GpuClock;
 use crate::infer::place::Placer;
 use crate::sampling::Steps;

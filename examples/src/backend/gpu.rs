@@ -10,9 +10,9 @@ use reducer::cuda::{self, Cuda, CudaView, DeviceMemory, DeviceTimes, Transport};
 use reducer::ring::Ring;
 use reducer::{Instruments, Options, Parameter, ReduceError, Reduced, Reducer};
 
-use super::{Backend, GradientTransport};
+use super::Backend;
 use crate::adamw::{AdamW, OfTensors};
-use crate::options::JobOptions;
+use crate::options::{GradientTransport, JobOptions};
 use crate::trouble::{SlowAdapter, SlowPhase};
 
 /// The GPU of this rank.

@@ -9,13 +9,14 @@ use clap::Parser;
 use examples::convnet::ConvNet;
 use examples::gpt::cross_entropy;
 use examples::images::{Images, Split, digits};
-use examples::job::{self, Place};
+use examples::job;
 use examples::options::JobOptions;
 use examples::parameters::{ParameterSet, Weights};
 use examples::precision::{LossScale, Precision};
 use examples::random::Random;
 use examples::sampler::Part;
 use examples::trainer::{Batch, Plan, Task};
+use examples::world_rank::WorldRank;
 use examples::{cifar, start};
 
 /// The number of images in one step of the evaluation.
@@ -87,7 +88,7 @@ impl Classifier {
 
     /// Prints on rank 0 how many of the held-out images are classified correctly.
     #[allow(clippy::print_stdout, reason = "the result of the program")]
-    fn evaluate(&self, place: Place) -> anyhow::Result<()> {
+    fn evaluate(&self, place: WorldRank) -> anyhow::Result<()> {
         if place.prints() {
             let right = self.count_right().context("evaluating")?;
             let of = self.images.held_out.len();

@@ -14,16 +14,14 @@ use wire::event::{BucketRecord, Event, EventKind, Source, Span, Started, StepRec
 use wire::ids::{Bucket, Seq};
 
 use super::clock::{Bound, DeviceClock};
-use super::events::{Pair, Unread};
+use super::events::{Pair, Ready, Unread};
 use super::groups::Groups;
-use super::memory::{DeviceMemory, Ready};
 use super::recent::Recent;
 use super::{Cuda, working};
 use crate::communicator::{Communicator, Control};
 use crate::error::CommError;
-use crate::memory::Backend;
+use crate::memory::{Backend, Launch};
 use crate::slots::COMM;
-use crate::worker::Launch;
 
 /// The time between two checks of events while no bucket arrives.
 const TEND: Duration = Duration::from_millis(20);
@@ -114,7 +112,7 @@ impl DeviceBackend {
         error
     }
 
-    fn try_carry(&mut self, launch: &mut Launch<DeviceMemory>) -> Result<(), CommError> {
+    fn try_reduce(&mut self, launch: &mut Launch<CudaSlice<f32>, Ready>) -> Result<(), CommError> {
         let Launch { bucket, floats, ready: Ready { pair, tail, .. }, .. } = launch;
         // This event follows the clearing of the first bucket's memory, and with it that of all buckets.
         if *bucket == Bucket(0) {
@@ -269,10 +267,13 @@ fn kind_of(unread: &Unread) -> EventKind {
     }
 }
 
-impl Backend<DeviceMemory> for DeviceBackend {
-    fn carry(
+impl Backend for DeviceBackend {
+    type Bucket = CudaSlice<f32>;
+    type Ready = Ready;
+
+    fn reduce(
         &mut self,
-        mut launch: Launch<DeviceMemory>,
+        mut launch: Launch<CudaSlice<f32>, Ready>,
         recorder: &mut Recorder,
     ) -> Result<(CudaSlice<f32>, Ready), CommError> {
         let Launch { context: StepContext { step, shadow }, bucket, bytes, launch: handed, .. } = launch;
@@ -281,7 +282,7 @@ impl Backend<DeviceMemory> for DeviceBackend {
         if is_recorded {
             recorder.record(Event::Started(Started { step, comm, seq, bucket, bytes, launch: handed }));
         }
-        if let Err(error) = self.try_carry(&mut launch) {
+        if let Err(error) = self.try_reduce(&mut launch) {
             // The memory is leaked. Its stream may be CUDA's per-thread default stream, which is another stream on this
             // thread, so the memory could not be freed in order here.
             std::mem::forget(launch.floats);

@@ -3,9 +3,19 @@
 use std::sync::Arc;
 
 use agent::StepContext;
-use gpu::device::{DeviceError, Event};
+use gpu::device::{DeviceError, Event, Pinned};
 use wire::event::{BucketRecord, SpanKind};
 use wire::ids::Step;
+
+/// The events and the tail of a bucket, which accompany it to the communication thread and back.
+pub struct Ready {
+    pub(super) step: Step,
+    pub(super) pair: Arc<Pair>,
+    /// Whether the pair is from the pool. Times of other pairs are not recorded.
+    pub(super) is_observed: bool,
+    /// The tail after the gradients of the last bucket: this rank's values, and after the reduction their sum.
+    pub(super) tail: Option<Pinned>,
+}
 
 /// A pool whose items are reused in turn. An item is free once its last user has dropped it.
 pub(super) struct Pool<T> {

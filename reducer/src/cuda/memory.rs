@@ -12,7 +12,7 @@ use wire::event::{EventKind, SpanKind};
 use wire::ids::Step;
 
 use super::backend::DeviceBackend;
-use super::events::{Pair, Pool, Unread};
+use super::events::{Pair, Pool, Ready, Unread};
 use super::groups::multiple;
 use super::working;
 use super::{Cuda, DeviceSampler};
@@ -41,16 +41,6 @@ pub struct DeviceMemory {
     failure: Arc<OnceLock<CommError>>,
     /// The threads that sample the device. They run as long as the reducer exists.
     _sampler: Option<DeviceSampler>,
-}
-
-/// The events and the tail of a bucket, which accompany it to the communication thread and back.
-pub struct Ready {
-    pub(super) step: Step,
-    pub(super) pair: Arc<Pair>,
-    /// Whether the pair is from the pool. Times of other pairs are not recorded.
-    pub(super) is_observed: bool,
-    /// The tail after the gradients of the last bucket: this rank's values, and after the reduction their sum.
-    pub(super) tail: Option<Pinned>,
 }
 
 impl DeviceMemory {

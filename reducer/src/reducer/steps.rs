@@ -8,11 +8,12 @@ use wire::ids::{Bucket, Rank, Step};
 use super::{Mark, Open, Options, Phase, Reducer, UnusedParameters};
 use crate::bucketing::{ELEMENT_BYTES, assign};
 use crate::error::{CommError, ReduceError};
+use crate::memory::Launch;
 use crate::memory::Memory;
 use crate::model::{ParamId, Parameter};
 use crate::share::Share;
 use crate::slots::Slots;
-use crate::worker::{Launch, Returned};
+use crate::worker::Returned;
 
 impl<M: Memory> Reducer<M> {
     pub(super) fn check_idle(&self, call: &'static str) -> Result<(), ReduceError> {

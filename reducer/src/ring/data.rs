@@ -1,14 +1,15 @@
-//! Moves bytes around the ring. Only `poll` blocks here, and every `poll` ends at a deadline or with the verdict.
+//! Moves bytes around the ring. Only [`poll_until`] blocks here, and every `poll` ends at a deadline or with the verdict.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use wire::ids::{Rank, Seq};
 
 use super::member::Shared;
+use super::poll::poll_until;
 use super::segments::{Cursor, Segments, bytes_of, sendable, skip_whole};
 use crate::communicator::Collective;
 use crate::error::CommError;
@@ -51,20 +52,6 @@ impl Waiter<'_> {
             Ok(true) if fds[1..].iter().all(|fd| fd.revents().is_empty()) => Err(Fault::Verdict),
             // If `poll` itself fails, the next read or write reports the error.
             Ok(true) | Err(_) => Ok(()),
-        }
-    }
-}
-
-/// Polls until a descriptor is ready (true) or the deadline has passed (false).
-pub(super) fn poll_until(fds: &mut [PollFd<'_>], until: Option<Instant>) -> Result<bool, Errno> {
-    loop {
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let left = left
-            .map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
-        match poll(fds, left.as_ref()) {
-            Ok(ready) => return Ok(ready > 0),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
         }
     }
 }

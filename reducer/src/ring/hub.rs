@@ -15,8 +15,8 @@ use rustix::event::{PollFd, PollFlags};
 use wire::ids::{Rank, Seq};
 
 use super::config::Config;
-use super::data::poll_until;
 use super::message::{Hello, Message};
+use super::poll::poll_until;
 use crate::error::{Absent, CommError, join};
 
 /// The time that ranks have to answer an inquiry. A live rank answers within a scheduling delay.

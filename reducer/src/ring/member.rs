@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use wire::ids::Rank;
 
-use super::data::poll_until;
 use super::hub::HubHandle;
 use super::message::Message;
+use super::poll::poll_until;
 use super::signal::Signal;
 use crate::error::CommError;
 

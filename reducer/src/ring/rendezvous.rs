@@ -10,10 +10,11 @@ use rustix::event::{PollFd, PollFlags};
 use wire::ids::Rank;
 
 use super::config::Config;
-use super::data::{DataRing, poll_until};
+use super::data::DataRing;
 use super::hub;
 use super::member::{Membership, Shared};
 use super::message::{Hello, Message};
+use super::poll::poll_until;
 use crate::error::CommError;
 
 /// The pause between two attempts to reach a rank 0 that does not listen yet.

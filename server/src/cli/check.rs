@@ -12,7 +12,7 @@ use wire::views::comparison::Comparison;
 use super::{DataArgument, print, source};
 use crate::export::comparison::{signed, value};
 use crate::store::directory::Layout;
-use limit::{Figure, Limit};
+use limit::{Limit, Limited};
 
 /// The arguments of `paceline check`.
 #[derive(Debug, Args)]
@@ -100,15 +100,15 @@ fn check(arguments: &CheckArguments) -> anyhow::Result<Vec<Check>> {
     let report = source::report(&layout, &arguments.run)?;
     let comparison = compare(&baseline, &report);
     let limits = [
-        (Figure::StepTime, arguments.max_step_time),
-        (Figure::StepTimeP99, arguments.max_step_time_p99),
-        (Figure::Exposed, arguments.max_exposed),
-        (Figure::Input, arguments.max_input),
-        (Figure::Tail, arguments.max_tail),
-        (Figure::CommunicationFraction, arguments.max_communication_fraction),
-        (Figure::Throughput, arguments.min_throughput),
-        (Figure::Overlap, arguments.min_overlap),
-        (Figure::Efficiency, arguments.min_efficiency),
+        (Limited::StepTime, arguments.max_step_time),
+        (Limited::StepTimeP99, arguments.max_step_time_p99),
+        (Limited::Exposed, arguments.max_exposed),
+        (Limited::Input, arguments.max_input),
+        (Limited::Tail, arguments.max_tail),
+        (Limited::CommunicationFraction, arguments.max_communication_fraction),
+        (Limited::Throughput, arguments.min_throughput),
+        (Limited::Overlap, arguments.min_overlap),
+        (Limited::Efficiency, arguments.min_efficiency),
     ];
     let asked = limits.into_iter().filter_map(|(figure, limit)| Some((figure, limit?)));
     let mut checks = asked
@@ -124,11 +124,10 @@ fn check(arguments: &CheckArguments) -> anyhow::Result<Vec<Check>> {
     Ok(checks)
 }
 
-fn one(figure: Figure, limit: Limit, baseline: &Report, report: &Report) -> anyhow::Result<Check> {
+fn one(figure: Limited, limit: Limit, baseline: &Report, report: &Report) -> anyhow::Result<Check> {
     let of = |report: &Report| {
-        figure.value(report).ok_or_else(|| {
-            let why = report.missing.get(figure.key()).map_or("no observed steps", String::as_str);
-            anyhow::anyhow!("{} of run {} is not known: {why}", figure.name(), report.run)
+        figure.value(report).map_err(|reason| {
+            anyhow::anyhow!("{} of run {} is not known: {reason}", figure.name(), report.run)
         })
     };
     let (before, found) = (of(baseline)?, of(report)?);

@@ -14,8 +14,8 @@ use super::{ExportArguments, print, runs};
 use crate::clock::ServerClock;
 use crate::export::chrome::Directory;
 use crate::export::{self, Format, Refusal, Writer};
+use crate::state::replay;
 use crate::store::directory::Layout;
-use crate::store::replay;
 
 pub(super) fn export(arguments: &ExportArguments) -> anyhow::Result<()> {
     let layout = Layout::new(arguments.data.path());

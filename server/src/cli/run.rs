@@ -15,7 +15,8 @@ use crate::export::text;
 use crate::launch::doors::Doors;
 use crate::launch::{self, Job, Start};
 use crate::serve::{Options, Server};
-use crate::state::hub::{Command, Hub};
+use crate::state::command::Command;
+use crate::state::hub::Hub;
 use crate::store::StoreError;
 
 /// The time that the report waits for the last records to be analyzed.

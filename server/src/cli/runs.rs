@@ -2,14 +2,14 @@
 
 use anyhow::{Context as _, bail};
 use wire::ids::RunId;
-use wire::views::RunSummary;
+use wire::views::{GapKind, RunSummary};
 
 use super::{RunsArguments, complain, print};
 use crate::clock::ServerClock;
 use crate::export::text;
+use crate::state::replay::{self, Replayed};
 use crate::state::run::Run;
 use crate::store::directory::Layout;
-use crate::store::replay::{self, Replayed, STORED_BATCHES};
 
 pub(super) fn runs(arguments: &RunsArguments) -> anyhow::Result<()> {
     let layout = Layout::new(arguments.data.path());
@@ -17,8 +17,8 @@ pub(super) fn runs(arguments: &RunsArguments) -> anyhow::Result<()> {
     let mut damaged = String::new();
     let mut summary = |run: &Run| {
         let report = run.report(usize::MAX, now);
-        if let Some(damage) = report.missing.get(STORED_BATCHES) {
-            damaged.push_str(&format!("{}: {damage}\n", run.id()));
+        for gap in report.gaps.iter().filter(|gap| gap.kind == GapKind::StoredBatches) {
+            damaged.push_str(&format!("{}: {}\n", run.id(), gap.sentence));
         }
         run.summary(&report, now)
     };

@@ -1,9 +1,8 @@
 //! Loads the report that a command names.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use analysis::baseline;
+use analysis::baseline::{self, Baseline};
 use anyhow::Context as _;
 use wire::clock::ServerNanos;
 use wire::ids::RunId;
@@ -11,9 +10,10 @@ use wire::views::{Report, RunSummary};
 
 use super::runs;
 use crate::clock::ServerClock;
+use crate::state::replay;
 use crate::state::run::Run;
+use crate::store::batches;
 use crate::store::directory::Layout;
-use crate::store::replay;
 
 /// Returns the report of a run in the data directory (an id, or `latest`), or a report that `paceline report --format
 /// json` wrote to a file whose name ends in `.json`.
@@ -37,23 +37,23 @@ pub(super) fn of_run(layout: &Layout, run: &Run) -> Report {
     let smaller = smaller_runs(layout, &report, now);
     let summaries = smaller.iter().map(|(summary, _)| summary);
     baseline::measure(&mut report, summaries, |id| {
-        smaller.iter().find(|(summary, _)| summary.run == *id).map(|(_, report)| report.clone())
+        smaller.iter().find(|(summary, _)| summary.run == *id).and_then(|(_, baseline)| baseline.clone())
     });
     report
 }
 
 /// Returns the runs that may be the baseline of `own`. Only runs of the same name on fewer ranks are replayed. A run
 /// that cannot be read is skipped, and `paceline runs` reports why.
-fn smaller_runs(layout: &Layout, own: &Report, now: ServerNanos) -> Vec<(RunSummary, Arc<Report>)> {
+fn smaller_runs(layout: &Layout, own: &Report, now: ServerNanos) -> Vec<(RunSummary, Option<Baseline>)> {
     let is_smaller = |id: &RunId| {
-        let introduction = replay::introduction(layout, id).ok().flatten();
+        let introduction = batches::introduction(layout, id).ok().flatten();
         introduction.is_some_and(|run| run.name == own.name && run.world_size < own.ranks)
     };
     let ids = layout.runs().unwrap_or_default().into_iter().filter(|id| *id != own.run).filter(is_smaller);
     let runs = ids.filter_map(|id| replay::run(layout, &id).ok().flatten());
     runs.map(|run| {
         let report = run.report(usize::MAX, now);
-        (run.summary(&report, now), Arc::new(report))
+        (run.summary(&report, now), Baseline::from_report(&report))
     })
     .collect()
 }

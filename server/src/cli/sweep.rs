@@ -134,10 +134,10 @@ impl Row {
             buckets: report.buckets.len(),
             // Step times over all ranks overlap if ranks begin their steps at different times. Local step times add up
             // to the duration of the run.
-            seconds_per_step: report.local_step_time_nanos?.mean / 1e9,
+            seconds_per_step: report.local_step_time_nanos.known()?.mean / 1e9,
             noise: noise(report)?,
-            communication_fraction: report.communication_fraction?,
-            overlap: report.overlap_ratio?,
+            communication_fraction: report.communication_fraction.value()?,
+            overlap: report.overlap_ratio.value()?,
             exposed_millis: report.mean_nanos(&[Part::ExposedWait, Part::ExposedTransfer])? / 1e6,
         })
     }
@@ -145,7 +145,7 @@ impl Row {
 
 /// Returns two standard errors of the mean step, from the scatter of the steps.
 fn noise(report: &Report) -> Option<f64> {
-    let spread = report.local_step_time_nanos?;
+    let spread = report.local_step_time_nanos.known()?;
     Some(2.0 * spread.deviation() / (report.steps.max(1) as f64).sqrt() / 1e9)
 }
 

@@ -9,7 +9,7 @@ mod page;
 mod tables;
 mod terminal;
 
-use wire::views::{ComputedOn, Confidence, Report, Verdict, VerdictState};
+use wire::views::{ComputedOn, Confidence, Missing, Report, Verdict, VerdictState};
 
 pub use html::html;
 pub use markdown::markdown;
@@ -150,7 +150,7 @@ fn headlines(report: &Report) -> Vec<String> {
     let mut headlines: Vec<String> = failure.chain(hang).collect();
     if report.verdicts.is_empty() && headlines.is_empty() {
         let none = "No rank, phase or bucket stands out.";
-        headlines.push(report.missing.get("verdicts").map_or(none, String::as_str).to_owned());
+        headlines.push(report.verdicts_missing.as_ref().map_or(none.to_owned(), Missing::to_string));
     }
     headlines
 }
@@ -159,7 +159,6 @@ fn statement(verdict: &Verdict, computed_on: ComputedOn) -> Statement {
     let sure = match verdict.confidence {
         Confidence::High => "high confidence",
         Confidence::Medium => "medium confidence",
-        Confidence::InsufficientEvidence => "insufficient evidence",
     };
     let mut details = format!("cause {}, {sure}", verdict.cause.name());
     let (first, last) = verdict.steps;

@@ -1,4 +1,4 @@
-//! Text of the command line: reports and the list of runs. Also escapes text for HTML.
+//! Text of the command line: reports and the list of runs.
 
 use std::fmt::Write as _;
 
@@ -29,21 +29,4 @@ pub fn runs(runs: &[RunSummary]) -> String {
         );
     }
     out
-}
-
-/// Escapes text for HTML. Names of runs and kernels come from the job and are not trusted.
-#[must_use]
-pub fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => plain.push_str("&amp;"),
-            '<' => plain.push_str("&lt;"),
-            '>' => plain.push_str("&gt;"),
-            '"' => plain.push_str("&quot;"),
-            '\'' => plain.push_str("&#39;"),
-            _ => plain.push(character),
-        }
-    }
-    plain
 }

@@ -14,7 +14,7 @@ use wire::views::{ApiError, Report, RunSummary};
 use super::App;
 use super::answer::{aside, binary};
 use super::error::Failure;
-use crate::state::hub::Command;
+use crate::state::command::Command;
 use crate::state::snapshot::RunSnapshot;
 
 /// Lists all runs, newest first.

@@ -15,8 +15,8 @@ use super::App;
 use super::answer::{aside, binary};
 use super::api::find;
 use super::error::Failure;
+use crate::state::command::Command;
 use crate::state::detail::{self, Asked};
-use crate::state::hub::Command;
 use crate::state::snapshot::columns;
 
 /// A range of steps, both ends included.

@@ -15,8 +15,8 @@ use wire::views::{ApiError, RankBurst, RankDevice};
 use super::App;
 use super::api::find;
 use super::error::Failure;
+use crate::state::command::Command;
 use crate::state::devices::Devices;
-use crate::state::hub::Command;
 
 async fn devices_of(app: &App, run: &str) -> Result<(RunId, Devices), Failure> {
     let run = find(app, run)?.summary.run.clone();

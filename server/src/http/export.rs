@@ -17,10 +17,10 @@ use super::api::find;
 use super::error::Failure;
 use crate::export::{self, Format, Refusal, Writer};
 use crate::state::budget;
-use crate::state::hub::Command;
+use crate::state::command::Command;
 use crate::state::older::{Between, Older};
 use crate::state::steps::Placed;
-use crate::store::steps::{Limits, NotRead};
+use crate::state::stored_steps::{Limits, NotRead};
 
 /// The largest number of steps in an answer. Answers are built in memory. `paceline export` has no such limit.
 const MAX_STEPS: u64 = 5_000;

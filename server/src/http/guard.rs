@@ -8,6 +8,8 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
+use cookie::{Cookie, SameSite};
+use subtle::ConstantTimeEq as _;
 use wire::views::ApiError;
 
 use super::connections::Place;
@@ -83,16 +85,14 @@ fn shown_tokens(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let bearer =
         headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let cookie = cookies
-        .flat_map(|cookies| cookies.split(';'))
-        .filter_map(|cookie| cookie.trim().strip_prefix(COOKIE)?.strip_prefix('='));
-    bearer.into_iter().chain(cookie)
+    let own = cookies.flat_map(Cookie::split_parse).flatten().filter(|cookie| cookie.name() == COOKIE);
+    bearer.into_iter().chain(own.filter_map(|cookie| cookie.value_raw()))
 }
 
 /// Compares two texts in a time that does not depend on where they differ. A token therefore cannot be guessed
 /// character by character.
 fn equal(a: &str, b: &str) -> bool {
-    a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
+    a.as_bytes().ct_eq(b.as_bytes()).into()
 }
 
 /// The middleware that refuses requests against the rules.
@@ -132,8 +132,11 @@ fn sign_in(guard: &Guard, request: &Request) -> Option<Response> {
     if !equal(token, guard.token.as_deref()?) {
         return None;
     }
-    let cookie = format!("{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/");
-    Some(([(header::SET_COOKIE, cookie)], Redirect::to(&own_path(request.uri().path()))).into_response())
+    let cookie = Cookie::build((COOKIE, token)).http_only(true).same_site(SameSite::Strict).path("/").build();
+    Some(
+        ([(header::SET_COOKIE, cookie.to_string())], Redirect::to(&own_path(request.uri().path())))
+            .into_response(),
+    )
 }
 
 /// Returns `path` as a path on this server. A path that begins with two slashes, or with a slash and a backslash, would

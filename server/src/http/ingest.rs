@@ -16,7 +16,7 @@ use wire::codec::DecodeError;
 
 use super::App;
 use super::error::Failure;
-use crate::state::hub::{Checked, Command};
+use crate::state::command::{Checked, Command};
 use crate::state::refusal::ApplyError;
 use crate::store::log::AppendError;
 

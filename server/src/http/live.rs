@@ -18,7 +18,7 @@ use wire::views::{LiveView, Report};
 use super::App;
 use super::connections::{Place, until_stopped};
 use super::detail::kept_steps;
-use crate::state::hub::Command;
+use crate::state::command::Command;
 use crate::state::snapshot::{RunSnapshot, Snapshot, columns};
 
 /// The shortest time between two views of a run. Frames of steps are sent as steps arrive.

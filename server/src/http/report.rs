@@ -13,7 +13,7 @@ use super::answer::{Form, answer, aside};
 use super::api::open;
 use super::error::Failure;
 use crate::export::report::{self, document, html, markdown};
-use crate::state::hub::Command;
+use crate::state::command::Command;
 
 /// The steps that a report covers, and its format.
 #[derive(Debug, Deserialize, IntoParams)]

@@ -1,11 +1,10 @@
 //! The metrics of the ranks' devices (`paceline_device_*`), for the figures that each device reports.
 
 use prometheus::{GaugeVec, Opts};
-use wire::device::{DeviceFigure, throttle};
+use wire::device::{DeviceFigure, DeviceSample, throttle};
 
 use super::Families;
 use super::ranks::RankGauge;
-use crate::state::run::Run;
 
 /// The gauges of devices: the figure, the factor that converts it to the gauge's unit, the gauge's name and its help.
 const FIGURES: [(DeviceFigure, f64, &str, &str); 17] = [
@@ -130,10 +129,10 @@ impl DeviceMetrics {
         }
     }
 
-    pub(super) fn observe(&self, id: &str, run: &Run, most: usize) {
+    /// Sets the gauges from the newest sample of each device, by rank.
+    pub(super) fn observe(&self, id: &str, samples: &[(usize, &DeviceSample)]) {
         let all = |figure: DeviceFigure| {
-            let samples = run.devices().filter_map(|(rank, devices)| Some((rank, devices.newest()?)));
-            let of = samples.take(most).filter_map(move |(rank, sample)| Some((rank, sample.get(figure)?)));
+            let of = samples.iter().filter_map(move |(rank, sample)| Some((*rank, sample.get(figure)?)));
             of.collect::<Vec<_>>()
         };
         for (figure, unit, gauge) in &self.figures {

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use wire::batch::{Batch, Bye, Note};
-use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
+use wire::clock::{ClockAnchor, MonoNanos, ServerNanos, UnixNanos};
 use wire::event::{Event, StepRecord};
-use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Step};
+use wire::ids::{BatchSeq, Incarnation, Rank, Step};
 
 use super::*;
+use crate::state::run::Run;
+use crate::state::snapshot::RunSnapshot;
 
 const NOW: ServerNanos = ServerNanos(1_790_000_000_000_000_000);
 
@@ -28,21 +30,23 @@ fn batch(seq: u64, notes: Vec<Note>) -> Batch {
     }
 }
 
-fn snapshot(run: &Run) -> RunSnapshot {
+/// Sets the gauges as the hub does.
+fn observe(metrics: &Metrics, run: &Run) {
     let report = Arc::new(run.report(usize::MAX, NOW));
-    RunSnapshot {
+    let shown = RunSnapshot {
         summary: run.summary(&report, NOW),
         report: Some(report),
         baseline: None,
         steps: Arc::new(run.newest_steps(10)),
-    }
+    };
+    metrics.observe_run(&run.values(&shown, NOW));
 }
 
 /// Applies a batch and updates the metrics as the hub does. Returns the metrics as text.
 fn apply(metrics: &Metrics, run: &mut Run, batch: Batch) -> String {
     let closed = run.apply(batch, NOW).expect("the batch is new");
-    metrics.observe_steps(run, &closed);
-    metrics.observe_run(run, &snapshot(run), NOW);
+    metrics.observe_steps(run.id(), run.world_size(), &closed);
+    observe(metrics, run);
     metrics.encode().expect("the metrics can be encoded")
 }
 
@@ -80,7 +84,7 @@ fn a_run_that_was_over_before_the_server_started_has_no_series() {
     let metrics = Metrics::new();
     let mut run = Run::new(RunId::new("r").expect("the run id is valid"), 1, NOW);
     run.apply(batch(0, bye()), NOW).expect("the batch is new");
-    metrics.observe_run(&run, &snapshot(&run), NOW);
+    observe(&metrics, &run);
     assert!(!metrics.encode().expect("the metrics can be encoded").contains("run=\"r\""));
 }
 

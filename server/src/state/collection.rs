@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use analysis::baseline::Baseline;
 use tokio::sync::oneshot;
 use wire::clock::ServerNanos;
 use wire::ids::{RunId, Step};
-use wire::views::{RankClock, RankLedger, Report, RunState, RunSummary};
+use wire::views::{RankClock, RankLedger, Report, RunSummary};
 
 use super::began::Began;
 use super::budget;
-use super::hub::Command;
+use super::command::Command;
 use super::run::Run;
 use super::snapshot::RunSnapshot;
 
@@ -106,15 +107,10 @@ impl Held {
     }
 }
 
-/// The largest world size of a run that remains a baseline after it leaves memory. The ledger has a line of about 80
-/// bytes per rank, and there may be 10,000 runs. A larger run becomes a baseline again when a request reads it from
-/// disk.
-const BASELINE_RANKS: u32 = 256;
-
 /// A run that has left memory. Its files contain everything.
 pub struct Shelved {
     pub(super) summary: RunSummary,
-    baseline: Option<Arc<Report>>,
+    baseline: Option<Baseline>,
     /// Commands that wait until the run is read.
     pub(super) waiting: Vec<Command>,
     pub(super) is_loading: bool,
@@ -123,33 +119,12 @@ pub struct Shelved {
 impl Shelved {
     /// Returns the entry for a run with this summary and report.
     pub(super) fn new(summary: RunSummary, report: &Report) -> Self {
-        let may_be_baseline = summary.state == RunState::Completed
-            && summary.ranks_expected <= BASELINE_RANKS
-            && summary.throughput.is_some()
-            && summary.batch.is_some();
-        let baseline = may_be_baseline.then(|| Arc::new(as_baseline(report)));
-        Self { summary, baseline, waiting: Vec::new(), is_loading: false }
+        Self { summary, baseline: Baseline::from_report(report), waiting: Vec::new(), is_loading: false }
     }
 
     pub(super) fn snapshot(&self) -> Arc<RunSnapshot> {
         let (summary, baseline) = (self.summary.clone(), self.baseline.clone());
         Arc::new(RunSnapshot { summary, report: None, baseline, steps: Arc::default() })
-    }
-}
-
-/// Returns the parts of a report that a baseline needs: throughput and the cost of steps. The rest of a report takes
-/// about 20 KB, of which the reasons for missing figures take 2 KB.
-fn as_baseline(report: &Report) -> Report {
-    Report {
-        buckets: Vec::new(),
-        groups: Vec::new(),
-        clocks: Vec::new(),
-        verdicts: Vec::new(),
-        notes: Vec::new(),
-        drops: Vec::new(),
-        missing: BTreeMap::new(),
-        what_if: None,
-        ..report.clone()
     }
 }
 

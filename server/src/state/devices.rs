@@ -9,8 +9,6 @@ use wire::device::{DeviceFigure, DeviceSample};
 use wire::ids::Rank;
 use wire::views::{Cause, Culprit, RankBurst, RankDevice, Report, Verdict};
 
-use super::run::Run;
-
 /// The time for which a rank is asked for a burst, in milliseconds. Agents send a heartbeat every two seconds.
 const ASKED_MILLIS: u64 = 10_000;
 /// The time for which a burst counts as evidence, in nanoseconds.
@@ -146,11 +144,10 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// Returns the devices of a run as they are now.
-    #[must_use]
-    pub fn new(run: &Run, now: ServerNanos) -> Self {
+    /// Returns the devices of these ranks as they are now.
+    pub fn new<'a>(ranks: impl Iterator<Item = (usize, &'a RankDevices)>, now: ServerNanos) -> Self {
         let mut shown = Self::default();
-        for (rank, devices) in run.devices().map(|(rank, devices)| (Rank(rank as u32), devices)) {
+        for (rank, devices) in ranks.map(|(rank, devices)| (Rank(rank as u32), devices)) {
             shown.samples.extend(devices.newest().map(|sample| RankDevice { rank, sample: sample.clone() }));
             shown.bursts.extend(devices.burst.as_ref().map(|(burst, came)| RankBurst {
                 rank,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use analysis::step::{RankStep, StepRecords};
+use analysis::records::{RankStep, StepRecords};
 use wire::event::{BucketRecord, Event, Span, StepRecord};
 use wire::ids::{Rank, Step};
 

@@ -3,7 +3,7 @@
 use wire::ids::{RunId, Step};
 
 use super::run::Run;
-use crate::store::steps::{Lost, NotRead};
+use super::stored_steps::{Lost, NotRead};
 
 /// The largest number of damaged files that a sentence names.
 const MAX_NAMED: usize = 3;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use analysis::step::{StepAnalysis, StepRecords};
+use analysis::step::StepAnalysis;
 use timing::clocks::ClockFit;
 
-use super::steps::Placed;
+use super::steps::{Placed, leave_out_late};
+use super::stored_steps::{self, Limits, NotRead};
 use crate::store::StepRange;
 use crate::store::folder::RunFolder;
-use crate::store::steps::{self, Limits, NotRead};
 
 /// A range of steps, as far as the hub has it.
 #[derive(Default)]
@@ -44,7 +44,7 @@ impl Older {
         mut visit: impl FnMut(&Placed) -> Result<(), E>,
     ) -> Result<(), E> {
         let world_size = self.fits.len() as u32;
-        steps::each(&self.folder, self.steps, world_size, limits, |mut closed| {
+        stored_steps::each(&self.folder, self.steps, world_size, limits, |mut closed| {
             let step = closed.records.step;
             let analysed = self.incomplete.binary_search_by_key(&step, |analysed| analysed.step);
             if let Some(analysed) = analysed.ok().and_then(|at| self.incomplete.get(at)) {
@@ -55,10 +55,4 @@ impl Older {
         })?;
         Ok(())
     }
-}
-
-/// Removes the ranks whose records arrived too late for the analysis of the step.
-pub fn leave_out_late(records: &mut StepRecords, analysed: &StepAnalysis) {
-    let late = records.ranks.iter_mut().zip(&analysed.ranks).filter(|(_, known)| known.is_none());
-    late.for_each(|(rank, _)| *rank = None);
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use analysis::step::StepRecords;
+use analysis::records::StepRecords;
 use wire::ids::Step;
 
 use super::budget;

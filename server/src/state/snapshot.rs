@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use analysis::baseline;
+use analysis::baseline::{self, Baseline};
 use analysis::step::StepAnalysis;
 use wire::ids::RunId;
 use wire::live::{FLAG_MISSING, FLAG_SHADOW, StepColumns};
@@ -47,15 +47,15 @@ pub struct RunSnapshot {
     /// The report: over the recent steps of a live run, and over all steps in memory of an ended one. `None` while the
     /// run is on disk only.
     pub report: Option<Arc<Report>>,
-    /// The part of the report that a baseline needs, if the run is on disk only and may be a baseline.
-    pub baseline: Option<Arc<Report>>,
+    /// What other runs are measured against, if the run is on disk only.
+    pub baseline: Option<Baseline>,
     /// The newest steps, oldest first. A live reader takes those that it has not seen yet.
     pub steps: Arc<Vec<Arc<StepAnalysis>>>,
 }
 
 impl RunSnapshot {
-    fn as_baseline(&self) -> Option<Arc<Report>> {
-        self.report.clone().or_else(|| self.baseline.clone())
+    fn as_baseline(&self) -> Option<Baseline> {
+        self.report.as_deref().and_then(Baseline::from_report).or_else(|| self.baseline.clone())
     }
 }
 

@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use analysis::records::StepRecords;
 use analysis::replay::ReplayedCollective;
-use analysis::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis, StepRecords};
+use analysis::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
 use analysis::{step, waterfall};
 use timing::clocks::{self, AlignedCollective, ClockFit};
 use wire::event::{BucketRecord, Function, Source};
@@ -16,7 +17,6 @@ use wire::live::Waterfall;
 
 use super::budget;
 use super::incoming::{Closed, Kept};
-use super::older::leave_out_late;
 use super::recalled::Recalled;
 use crate::store::StepRange;
 
@@ -271,4 +271,10 @@ fn analysed_bytes(step: &StepAnalysis) -> usize {
         + step.ranks.len() * size_of::<Option<RankAnalysis>>()
         + step.collectives.len() * size_of::<CollectiveAnalysis>()
         + replay
+}
+
+/// Removes the ranks whose records arrived too late for the analysis of the step.
+pub fn leave_out_late(records: &mut StepRecords, analysed: &StepAnalysis) {
+    let late = records.ranks.iter_mut().zip(&analysed.ranks).filter(|(_, known)| known.is_none());
+    late.for_each(|(rank, _)| *rank = None);
 }

@@ -19,16 +19,16 @@ use wire::views::{Report, RunState};
 
 use super::budget;
 use super::collection::{Collection, Held, Shelved};
+use super::command::{Checked, Command};
 use super::devices::Devices;
-use super::hub::{Checked, Command};
 use super::refusal::ApplyError;
+use super::replay;
 use super::run::{RECENT_STEPS, Run};
 use super::snapshot::{RunSnapshot, Snapshot};
 use super::steps::Done;
 use crate::clock::ServerClock;
 use crate::metrics::Metrics;
 use crate::store::directory::Layout;
-use crate::store::replay;
 use recall::Recall;
 
 mod recall;
@@ -202,9 +202,9 @@ impl Task {
         // A reply may fail because its client has disconnected.
         match command {
             Command::Apply { batch, received, reply, room: _until_applied } => {
-                let taken = self.take_in(*batch, received);
+                let ingested = self.ingest(*batch, received);
                 if let Some(reply) = reply {
-                    let _gone = reply.send(taken);
+                    let _gone = reply.send(ingested);
                 }
             }
             Command::Check { batch, reply } => {
@@ -220,7 +220,7 @@ impl Task {
                 let _gone = reply.send(run.map_or_else(Vec::new, |run| run.steps_between(first, last)));
             }
             Command::Devices { reply, .. } => {
-                let _gone = reply.send(run.map(|run| Devices::new(run, now)).unwrap_or_default());
+                let _gone = reply.send(run.map(|run| Devices::new(run.devices(), now)).unwrap_or_default());
             }
             Command::AskForBurst { run: id, rank, millis, reply } => {
                 let request = BurstRequest::at(now, millis);
@@ -268,14 +268,14 @@ impl Task {
         Checked { batch, verdict, is_first, asked }
     }
 
-    fn take_in(&mut self, batch: Batch, received: ServerNanos) -> Result<(), ApplyError> {
+    fn ingest(&mut self, batch: Batch, received: ServerNanos) -> Result<(), ApplyError> {
         let id = batch.run.clone();
         let held = self
             .runs
             .held
             .entry(id.clone())
             .or_insert_with(|| Held::new(Run::new(id.clone(), batch.world_size, received)));
-        held.run.take_in(batch, received)?;
+        held.run.ingest(batch, received)?;
         held.changed();
         self.queue(&id);
         Ok(())
@@ -384,7 +384,7 @@ impl Task {
         let now = self.clock.now();
         let Some(held) = self.runs.held.get_mut(id) else { return };
         let step = held.run.finish(done, now);
-        self.metrics.observe_steps(&held.run, &[step]);
+        self.metrics.observe_steps(id, held.run.world_size(), &[step]);
         held.changed();
         if held.run.is_settled() {
             std::mem::take(&mut held.until_settled).into_iter().for_each(|report| self.apply(report));
@@ -451,7 +451,7 @@ impl Task {
         let mut completed = Vec::new();
         for (id, held) in self.runs.held.iter_mut().filter(|(_, held)| held.dirty) {
             if let Some(shown) = held.show(now) {
-                self.metrics.observe_run(&held.run, &shown, now);
+                self.metrics.observe_run(&held.run.values(&shown, now));
                 let before = snapshot.runs.insert(id.clone(), shown.clone());
                 let is_completed = |run: &RunSnapshot| run.summary.state == RunState::Completed;
                 if is_completed(&shown) && !before.is_some_and(|before| is_completed(&before)) {

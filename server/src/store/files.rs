@@ -8,7 +8,7 @@ use wire::ids::Step;
 use super::folder::RunFolder;
 use super::manifest::{LogDamage, Manifest, Sealed};
 use super::segment::Received;
-use super::{StepRange, StoreError, log, segment};
+use super::{StepRange, StoreError, log_reader, segment};
 
 /// The batches of a number, and the damage that hides other batches.
 pub type Content = (Vec<Received>, Option<LogDamage>);
@@ -71,7 +71,7 @@ impl<'a> Files<'a> {
             Some(Err(damaged)) => Some(damaged),
             None => None,
         };
-        match (log::read_steps(self.folder, number, is_newest, steps), damaged) {
+        match (log_reader::read_steps(self.folder, number, is_newest, steps), damaged) {
             (Ok(content), _) => Ok(content),
             (Err(_), Some((batches, error))) => {
                 let lost = LogDamage { batches: batches.max(1), reason: error.to_string() };

@@ -1,9 +1,8 @@
 //! The append log. One thread writes all waiting batches, syncs once and acknowledges them all.
 //!
-//! A sync takes milliseconds, so many batches share it (group commit). [`mod@format`] describes the bytes of a log,
-//! [`writer`] its files.
+//! A sync takes milliseconds, so many batches share it (group commit). [`super::log_format`] describes the bytes of a
+//! log, [`writer`] its files.
 
-pub mod format;
 pub mod writer;
 
 use std::collections::BTreeMap;
@@ -15,14 +14,10 @@ use tokio::sync::oneshot;
 use wire::clock::ServerNanos;
 use wire::ids::RunId;
 
-use super::folder::{RunFolder, log_name};
-use super::manifest::LogDamage;
+use super::StoreError;
 use super::sealer::Sealer;
-use super::segment::Received;
-use super::{StepRange, StoreError};
 use crate::metrics::ServerMetrics;
 use crate::vitals::Vitals;
-use format::{Contents, Gap};
 use writer::{Record, Writer};
 
 /// The shortest time between log messages about a disk that accepts no batches.
@@ -184,76 +179,11 @@ impl Thread {
     }
 }
 
-/// Reads the batches of log `number`, and the damage that hides other batches. Only the newest log may end in a torn
-/// tail.
-///
-/// # Errors
-/// Returns an error if the file cannot be read at all.
-pub fn read(
-    folder: &RunFolder,
-    number: u32,
-    is_newest: bool,
-) -> Result<(Vec<Received>, Option<LogDamage>), StoreError> {
-    read_steps(folder, number, is_newest, None)
-}
-
-/// Reads a log like [`read`], with only the records of `steps` if it is not `None` (see [`Received::only`]).
-///
-/// # Errors
-/// Returns an error if the file cannot be read at all.
-pub fn read_steps(
-    folder: &RunFolder,
-    number: u32,
-    is_newest: bool,
-    steps: Option<StepRange>,
-) -> Result<(Vec<Received>, Option<LogDamage>), StoreError> {
-    let path = folder.log(number);
-    let bytes = folder.disk.read(&path).map_err(StoreError::io(&path, "read"))?;
-    let Contents { entries, gaps, torn, is_version_1 } = format::read(&bytes);
-    let (mut batches, mut damage) = (Vec::new(), Damages::default());
-    for Gap { at, bytes } in gaps {
-        damage.add(|| format!("{bytes} bytes at offset {at} do not match their checksum"));
-    }
-    for entry in entries {
-        match wire::codec::decode(&entry.frame) {
-            Ok(batch) => batches.extend(Received { at: entry.received, batch }.only(steps)),
-            Err(error) => damage.add(|| format!("an entry is not a batch: {error}")),
-        }
-    }
-    // Older versions did not cut torn tails at start.
-    if torn > 0 && !is_newest && !is_version_1 {
-        damage.add(|| format!("its last {torn} bytes are a truncated batch"));
-    }
-    Ok((batches, damage.into_log_damage(number)))
-}
-
-/// Counts damaged places and describes the first.
-#[derive(Default)]
-struct Damages {
-    count: u64,
-    first: String,
-}
-
-impl Damages {
-    fn add(&mut self, describe: impl FnOnce() -> String) {
-        if self.count == 0 {
-            self.first = describe();
-        }
-        self.count += 1;
-    }
-
-    fn into_log_damage(self, number: u32) -> Option<LogDamage> {
-        let Self { count, first } = self;
-        let more = if count > 1 { format!(" (and {} more places)", count - 1) } else { String::new() };
-        (count > 0)
-            .then(|| LogDamage { batches: count, reason: format!("{}: {first}{more}", log_name(number)) })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::store::directory::Layout;
+    use crate::store::log_format as format;
 
     #[tokio::test]
     async fn an_acknowledged_append_is_on_disk_and_a_restart_begins_a_new_file() {

@@ -5,7 +5,7 @@ use wire::ids::RunId;
 use super::StoreError;
 use super::directory::Layout;
 use super::folder::RunFolder;
-use super::log::format;
+use super::log_format as format;
 
 /// Cuts the torn tail of the newest log of every run. After this, a log that ends within a batch counts as damaged.
 ///

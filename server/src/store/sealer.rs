@@ -9,7 +9,7 @@ use wire::ids::RunId;
 use super::directory::Layout;
 use super::folder::{RunFolder, segment_name};
 use super::manifest::{Manifest, Sealed};
-use super::{StoreError, log, segment};
+use super::{StoreError, log_reader, segment};
 use crate::vitals::Vitals;
 
 /// The largest number of waiting requests. A request that finds no room is covered by the run's next request, or at the
@@ -121,7 +121,7 @@ fn seal_log(folder: &RunFolder, number: u32) -> Result<(), StoreError> {
     let is_damaged = match readable {
         Some(sealed) => sealed.damage.is_some(),
         None => {
-            let (batches, damage) = log::read(folder, number, false)?;
+            let (batches, damage) = log_reader::read(folder, number, false)?;
             let is_damaged = damage.is_some();
             if is_damaged || !batches.is_empty() {
                 let batches = segment::without_repetitions(batches);

@@ -25,9 +25,9 @@ use wire::clock::{ClockAnchor, MonoNanos, ServerNanos, UnixNanos};
 use wire::event::{Event, StepRecord};
 use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Step};
 
+use super::batches::{self, Condition};
 use super::directory::Layout;
 use super::log::writer::{Record, Writer};
-use super::replay::{self, Condition};
 use super::sealer::{self, Closed};
 use super::segment::{Received, without_repetitions};
 use super::{StoreError, recovery};
@@ -202,7 +202,7 @@ impl World {
     fn judge(&self, when: &str) {
         let mut found = Vec::new();
         let folder = self.layout.folder(&self.run);
-        let condition = replay::each_batch(&folder, |received| {
+        let condition = batches::each_batch(&folder, |received| {
             found.push(received);
             Ok::<(), StoreError>(())
         });

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use fuzz::{Corpus, Verdict};
-use paceline::store::log::format::{Contents, read, write_entry};
+use paceline::store::log_format::{Contents, read, write_entry};
 use wire::clock::ServerNanos;
 
 use super::{CORPUS, STORED, ensure, word};

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_void};
 
-use crate::machine::{self, Done, Machine, OpId, What};
+use crate::machine::{self, Completed, Done, Machine, OpId, Requested, What};
 use crate::out::{SUCCESS, give};
 use crate::time;
 
@@ -22,9 +22,6 @@ thread_local! {
     /// The external correlations that the thread has pushed: kind and id, newest last.
     static DOING: RefCell<Vec<(u32, u64)>> = const { RefCell::new(Vec::new()) };
 }
-
-pub(crate) type Requested = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
-pub(crate) type Completed = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuptiGetVersion(version: *mut c_uint) -> c_int {

@@ -3,11 +3,10 @@
 mod worlds;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::cupti::{Completed, Requested};
 use crate::time;
 pub(crate) use worlds::{Function, Part, Wish, World};
 
@@ -85,6 +84,9 @@ pub(crate) struct Done {
     /// The number that connects the activity with the call that launched it.
     pub(crate) correlation: u32,
 }
+
+pub(crate) type Requested = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
+pub(crate) type Completed = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
 
 /// The requests to CUPTI, and the records for it to deliver.
 #[derive(Default)]

@@ -2,12 +2,12 @@
 
 use leptos::prelude::*;
 use units::signed;
-use wire::views::{OwnOverhead, Report, Spread};
+use wire::views::{Missing, OwnOverhead, Report, Spread};
 
 use crate::cells::text;
 use crate::html::{Html, shown};
 use crate::live::Live;
-use crate::widgets::{figure, reason};
+use crate::widgets::{figure, written};
 
 /// Creates the strip of figures.
 pub fn figures() -> AnyView {
@@ -32,40 +32,38 @@ fn strip(html: Html, report: Option<&Report>) -> Html {
             "Step time, mean",
             "mean time from one observed step to the next; costs are shares of it",
         ),
-        read(|r| r.period_nanos.map(units::nanos).ok_or_else(|| reason(r, "step_time"))),
+        read(|r| written(&r.period_nanos, units::nanos)),
         &below(|r| {
             let spread =
                 |t: Spread| format!("median {}, p90 {}", units::nanos(t.median), units::nanos(t.p90));
-            r.step_time_nanos.map(spread).unwrap_or_default()
+            r.step_time_nanos.value().map(spread).unwrap_or_default()
         }),
     );
     let html = figure(
         html,
         ("throughput", "Throughput", "samples per second over all ranks"),
         read(|r| {
-            let rate = r.throughput.map(|rate| units::rate(rate, &format!("{}/s", r.sample_unit)));
-            rate.ok_or_else(|| reason(r, "throughput"))
+            let rate = r.throughput.as_result().map_err(Missing::to_string)?;
+            Ok(units::rate(*rate, &format!("{}/s", r.sample_unit)))
         }),
         &below(|r| format!("over {} steps", units::count(r.steps))),
     );
     let html = figure(
         html,
         ("overlap", "Overlap", "|hidden communication| / |communication|, over ranks and steps"),
-        read(|r| r.overlap_ratio.map(units::percent).ok_or_else(|| reason(r, "overlap"))),
+        read(|r| written(&r.overlap_ratio, units::percent)),
         &below(|r| {
-            let fraction = r.communication_fraction.map(|f| format!("communication {}", units::percent(f)));
+            let fraction =
+                r.communication_fraction.value().map(|f| format!("communication {}", units::percent(f)));
             fraction.unwrap_or_default()
         }),
     );
     let html = figure(
         html,
         ("efficiency", "Efficiency, implied", "mean over ranks of compute time / mean step time"),
-        read(|r| {
-            let implied = r.scaling_efficiency.implied.map(units::percent);
-            implied.ok_or_else(|| reason(r, "scaling_efficiency"))
-        }),
+        read(|r| written(&r.scaling_efficiency.implied, units::percent)),
         &below(|r| {
-            let measured = r.scaling_efficiency.measured;
+            let measured = r.scaling_efficiency.measured.value();
             measured.map_or_else(|| "no baseline run".into(), |m| format!("measured {}", units::percent(m)))
         }),
     );
@@ -77,7 +75,7 @@ fn strip(html: Html, report: Option<&Report>) -> Html {
             "median of (observed step / neighboring shadow step) - 1, with its 95 % interval",
         ),
         read(overhead),
-        &below(|r| r.own_overhead.map(|o| interval(&o)).unwrap_or_default()),
+        &below(|r| r.own_overhead.known().map(interval).unwrap_or_default()),
     );
     figure(
         html,
@@ -96,9 +94,9 @@ fn dropped(report: &Report) -> u64 {
 
 /// Returns the own overhead; an error with the interval if it is within noise.
 fn overhead(report: &Report) -> Result<String, String> {
-    let overhead = report.own_overhead.ok_or_else(|| reason(report, "own_overhead"))?;
+    let overhead = report.own_overhead.as_result().map_err(Missing::to_string)?;
     if overhead.low <= 0.0 && overhead.high >= 0.0 {
-        return Err(format!("within noise: {}", interval(&overhead)));
+        return Err(format!("within noise: {}", interval(overhead)));
     }
     Ok(signed_percent(overhead.ratio))
 }

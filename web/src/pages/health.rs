@@ -4,7 +4,7 @@
 use leptos::prelude::*;
 use units::fixed;
 use wire::batch::DropReason;
-use wire::views::{Report, RunState};
+use wire::views::{Gap, GapKind, Missing, Report, RunState};
 
 use super::figures::{interval, signed_percent};
 use super::served::served;
@@ -12,7 +12,7 @@ use crate::cells::{derived, text};
 use crate::html::{Html, shown};
 use crate::live::{Live, RunView};
 use crate::table::{Column, Rows, table};
-use crate::widgets::{figure, reason};
+use crate::widgets::figure;
 
 /// Creates the view.
 pub fn health() -> AnyView {
@@ -60,7 +60,7 @@ fn facts(html: Html, run: &RunView, now: f64) -> Html {
         Ok(if over { format!("{age} ago") } else { age }),
         if over { "the run has ended" } else { "since the last batch of any rank" },
     );
-    let no_clocks = || reason(report, "clocks");
+    let no_clocks = || "no clock is aligned yet".to_owned();
     let (bound, drift) = (worst_bound(report), worst_drift(report));
     let of_rank =
         |found: Option<(u32, f64)>| found.map(|(rank, _)| format!("rank {rank}")).unwrap_or_default();
@@ -76,7 +76,7 @@ fn facts(html: Html, run: &RunView, now: f64) -> Html {
         drift.map(|(_, ppb)| written_drift(ppb)).ok_or_else(no_clocks),
         &of_rank(drift),
     );
-    let overhead = report.own_overhead;
+    let overhead = report.own_overhead.as_result().map_err(Missing::to_string);
     let html = figure(
         html,
         (
@@ -84,8 +84,8 @@ fn facts(html: Html, run: &RunView, now: f64) -> Html {
             "Own overhead",
             "median of (observed step / neighboring shadow step) - 1, with its 95 % interval",
         ),
-        overhead.map(|o| signed_percent(o.ratio)).ok_or_else(|| reason(report, "own_overhead")),
-        &overhead.map(|o| format!("95 %: {}", interval(&o))).unwrap_or_default(),
+        overhead.clone().map(|o| signed_percent(o.ratio)),
+        &overhead.map(|o| format!("95 %: {}", interval(o))).unwrap_or_default(),
     );
     figure(
         html,
@@ -99,8 +99,8 @@ fn facts(html: Html, run: &RunView, now: f64) -> Html {
 /// Describes where records were lost. In addition to the agents' losses, a server may have refused batches, or a disk
 /// may have damaged them.
 fn lost_where(report: &Report) -> String {
-    let server_lacks =
-        ["stored_batches", "refused_batches"].iter().any(|name| report.missing.contains_key(*name));
+    let is_of_server = |gap: &Gap| matches!(gap.kind, GapKind::StoredBatches | GapKind::RefusedBatches);
+    let server_lacks = report.gaps.iter().any(is_of_server);
     let of_agents = match report.drops.len() {
         0 if server_lacks => "none by agents".into(),
         0 => "every record arrived".into(),

@@ -3,13 +3,12 @@
 use leptos::prelude::*;
 use viz::palette::{self, Rgba};
 use wire::live::Part;
-use wire::views::Report;
 use wire::views::what_if::{EfficiencyKind, Loss, LossLedger};
+use wire::views::{Figure, Report};
 
 use crate::cells::text;
 use crate::html::{Html, shown};
 use crate::live::Live;
-use crate::widgets::reason;
 
 /// Creates the panel.
 pub fn losses() -> AnyView {
@@ -17,7 +16,7 @@ pub fn losses() -> AnyView {
     let content = text(move || {
         let html = Html::default().raw("<div class=panel-head><h2>Where efficiency goes");
         let Some(run) = live.run.get() else { return html.raw("</h2></div>").done() };
-        let below = match run.report.loss_ledger.as_ref().map(|ledger| ledger.kind) {
+        let below = match run.report.loss_ledger.known().map(|ledger| ledger.kind) {
             Some(EfficiencyKind::Implied) => " implied: compute as a share of the step",
             Some(EfficiencyKind::Measured) => " measured: against the baseline run",
             None => "",
@@ -52,8 +51,9 @@ fn means(loss: Loss) -> &'static str {
 }
 
 fn ledger(html: Html, report: &Report) -> Html {
-    let Some(LossLedger { kind, efficiency, losses, residual }) = &report.loss_ledger else {
-        return html.el("p class=quiet", &reason(report, "loss_ledger"));
+    let LossLedger { kind, efficiency, losses, residual } = match &report.loss_ledger {
+        Figure::Known(ledger) => ledger,
+        Figure::Missing { missing: reason } => return html.el("p class=quiet", &reason.to_string()),
     };
     let mut left = 1.0;
     let html = html

@@ -11,6 +11,7 @@ use viz::order::order;
 use viz::xy::Axis;
 use viz::{palette, ticks};
 use wire::live::Part;
+use wire::views::Missing;
 use wire::views::scaling::{Scaling as Answer, ScalingPoint, ScalingPrediction};
 
 use super::plan::plan;
@@ -63,7 +64,7 @@ pub fn scaling() -> AnyView {
             </ul>
             <Xy label="Scaling efficiency against world size; the tables below have its numbers" testid="scaling-efficiency"
                 height=280.0 axes=("ranks", "efficiency") picture=of(efficiency) />
-            <p class="quiet below">{words(|answer| answer.missing.clone().unwrap_or_default())}</p>
+            <p class="quiet below">{words(|answer| missing(answer).unwrap_or_default())}</p>
             {written(answered, "", assumptions)}
         </section>
         <div class="halves">
@@ -122,6 +123,11 @@ fn fetch(answered: Answered, live: Live, run: RunId) {
     });
 }
 
+/// Returns the reason why there are no predictions.
+fn missing(answer: &Answer) -> Option<String> {
+    answer.missing.as_ref().map(Missing::to_string)
+}
+
 fn ranks_axis(answer: &Answer) -> Axis {
     let of_points = answer.points.iter().map(|point| point.ranks);
     let known =
@@ -132,7 +138,7 @@ fn ranks_axis(answer: &Answer) -> Axis {
 
 fn efficiency(answer: &Answer) -> Shown {
     if answer.points.is_empty() && answer.predictions.is_empty() {
-        let why = answer.missing.clone();
+        let why = missing(answer);
         return Err(why.unwrap_or_else(|| "No run of this name has a throughput yet.".into()));
     }
     let of = |read: fn(&ScalingPoint) -> Option<f64>| -> Vec<(f64, f64)> {
@@ -246,7 +252,7 @@ fn fit(answer: &Answer) -> String {
 
 fn caps(answer: &Answer) -> Shown {
     let (Some(first), Some(last)) = (answer.caps.first(), answer.caps.last()) else {
-        let why = answer.missing.clone();
+        let why = missing(answer);
         return Err(why.unwrap_or_else(|| "No predictions without a latency-bandwidth model.".into()));
     };
     let points: Vec<(f64, f64)> =
@@ -344,7 +350,8 @@ fn runs(html: Html, answer: &Answer) -> Html {
 
 fn predictions(html: Html, answer: &Answer) -> Html {
     if answer.predictions.is_empty() {
-        return html.el("p class=quiet", answer.missing.as_deref().unwrap_or("No model to predict from."));
+        return html
+            .el("p class=quiet", &missing(answer).unwrap_or_else(|| "No model to predict from.".into()));
     }
     let html = html.raw("<table data-testid=predictions>");
     headings(html, &["Ranks", "Step time", "Efficiency", "Error band"])

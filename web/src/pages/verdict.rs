@@ -48,8 +48,8 @@ fn finding(report: &Report) -> Finding {
         return say("hung", &hang.sentence, &below);
     }
     let Some((worst, others)) = report.verdicts.split_first() else {
-        return match report.missing.get("verdicts") {
-            Some(reason) => say("insufficient", "Insufficient evidence.", reason),
+        return match &report.verdicts_missing {
+            Some(reason) => say("insufficient", "Insufficient evidence.", &reason.to_string()),
             None if report.steps == 0 => say(
                 "waiting",
                 "Waiting for the first complete step.",
@@ -62,10 +62,8 @@ fn finding(report: &Report) -> Finding {
             ),
         };
     };
-    let insufficient = worst.confidence == Confidence::InsufficientEvidence;
     Finding {
         kind: match worst.state {
-            _ if insufficient => "insufficient",
             VerdictState::Resolved => "resolved",
             _ => "against",
         },
@@ -80,7 +78,6 @@ fn finding(report: &Report) -> Finding {
 
 fn confidence(confidence: Confidence) -> &'static str {
     match confidence {
-        Confidence::InsufficientEvidence => "insufficient evidence",
         Confidence::Medium => "medium",
         Confidence::High => "high",
     }

@@ -2,15 +2,14 @@
 
 use leptos::prelude::*;
 use viz::order::order;
-use wire::views::Report;
 use wire::views::what_if::{Fix, Saving, WhatIf};
+use wire::views::{Figure, Report};
 
 use super::run::RunId;
 use crate::cells::text;
 use crate::html::{Html, shown};
 use crate::live::Live;
 use crate::route::Tab;
-use crate::widgets::reason;
 
 /// The largest number of lines shown per group.
 const MAX_SHOWN: usize = 5;
@@ -24,7 +23,7 @@ pub fn what_ifs() -> AnyView {
         let html = Html::default().raw("<div class=panel-head><h2>What would help");
         let Some(run_view) = live.run.get() else { return html.raw("</h2></div>").done() };
         let report = &run_view.report;
-        let below = report.what_if.as_ref().map(replayed).unwrap_or_default();
+        let below = report.what_if.known().map(replayed).unwrap_or_default();
         answers(html.el("small", &below).raw("</h2></div>"), report, &run.get()).done()
     });
     view! { <section class="panel" aria-label="What would help" data-testid="what-if">{shown("", content)}</section> }
@@ -41,10 +40,10 @@ fn replayed(what_if: &WhatIf) -> String {
 }
 
 fn answers(html: Html, report: &Report, run: &str) -> Html {
-    let Some(what_if) = &report.what_if else { return html.el("p class=quiet", &reason(report, "what_if")) };
-    if let Some(withheld) = &what_if.withheld {
-        return html.el("p class=quiet", withheld);
-    }
+    let what_if = match &report.what_if {
+        Figure::Known(what_if) => what_if,
+        Figure::Missing { missing: reason } => return html.el("p class=quiet", &reason.to_string()),
+    };
     let groups = [
         ("Make one rank like the others", &what_if.ranks),
         ("Even out a phase over ranks", &what_if.phases),
@@ -59,11 +58,11 @@ fn answers(html: Html, report: &Report, run: &str) -> Html {
 }
 
 fn headline(what_if: &WhatIf) -> String {
-    let Some(slowdown) = what_if.slowdown else { return String::new() };
-    let wasted = what_if
-        .wasted_share
-        .map_or_else(String::new, |share| format!(": {} of it is wasted", units::percent(share)));
-    format!("A step takes {} times as long as with equal ranks{wasted}.", units::significant(slowdown))
+    format!(
+        "A step takes {} times as long as with equal ranks: {} of it is wasted.",
+        units::significant(what_if.slowdown),
+        units::percent(what_if.wasted_share)
+    )
 }
 
 fn group(html: Html, title: &str, savings: &[Saving], run: &str) -> Html {

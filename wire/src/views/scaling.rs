@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::AlphaBeta;
+use super::{AlphaBeta, Missing};
 use crate::ids::RunId;
 
 /// One run in the scaling view.
@@ -85,5 +85,5 @@ pub struct Scaling {
     /// The best cap in one sentence, if another cap is predicted to be better.
     pub cap_advice: Option<String>,
     /// The reason why there are no predictions.
-    pub missing: Option<String>,
+    pub missing: Option<Missing>,
 }

@@ -76,13 +76,10 @@ pub struct WhatIf {
     pub withheld_steps: u64,
     /// The simulation error: the median over all replayed steps of |simulated - measured| / measured.
     pub simulation_error: f64,
-    /// The reason why the what-if is withheld: more than half of the steps are off by more than 5 %. The fields below
-    /// are then empty.
-    pub withheld: Option<String>,
     /// The slowdown S: T / `T_ideal`.
-    pub slowdown: Option<f64>,
+    pub slowdown: f64,
     /// The wasted share: 1 - 1/S.
-    pub wasted_share: Option<f64>,
+    pub wasted_share: f64,
     /// The 16 largest savings from fixing a rank, largest first.
     pub ranks: Vec<Saving>,
     /// The savings from evening out a phase over ranks, in the order of a step.

@@ -101,7 +101,7 @@ fn a_blocking_collective_of_all_ranks_in_mid_step_is_replayed() {
     assert_eq!([found.measured_nanos, found.simulated_nanos].map(millis), [39.0, 39.0]);
     let saved: Vec<f64> = found.ranks.iter().map(|saving| millis(f64::from(*saving))).collect();
     assert_eq!(saved, [0.0, 6.0]);
-    assert!(found.unpredictable.is_some_and(|why| why.contains("middle of a step")));
+    assert!(found.unpredictable == Some(Missing::WaitsMidStep));
 }
 
 /// Builds two pipelines of two stages. The first stage of each computes for its entry in `takes`, twice, and sends each

@@ -112,14 +112,14 @@ impl Before {
 
 /// Reads the times of events that the device has reached; used by the observer thread.
 #[derive(Default)]
-pub(crate) struct Measured {
+pub(super) struct Reached {
     reader: Option<Reader>,
     anchored: Option<MonoNanos>,
 }
 
-impl Measured {
+impl Reached {
     /// Passes new times to `entry`. Pairs the clocks once per second, which takes some ten microseconds.
-    pub(crate) fn take(&mut self, mut entry: impl FnMut(Entry)) {
+    pub(super) fn read(&mut self, entry: &mut dyn FnMut(Entry)) {
         let Some(Some((meter, context))) = DEVICE.get() else { return };
         let now = agent::clock::now();
         if self.reader.is_none() {

@@ -1,9 +1,11 @@
 //! Functions with NCCL's names and types (nccl.h), which observe a call and pass it to NCCL.
 
 use std::ffi::{c_int, c_void};
+use std::hash::Hasher as _;
 use std::ptr;
 use std::sync::OnceLock;
 
+use fnv::FnvHasher;
 use gpu::nccl::UniqueId;
 
 use super::originals::found;
@@ -13,10 +15,11 @@ use crate::call_log::Function;
 /// `ncclInternalError`, returned if no object of the process contains NCCL's function.
 pub(super) const NO_NCCL: c_int = 3;
 
-/// Returns the number of a communicator, the same on all ranks that join with this id (FNV-1a).
+/// Returns the number of a communicator, the same on all ranks that join with this id.
 fn number_named(id: &UniqueId) -> u64 {
-    let add = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    id.0.iter().fold(0xcbf2_9ce4_8422_2325, add)
+    let mut hasher = FnvHasher::default();
+    hasher.write(&id.0);
+    hasher.finish()
 }
 
 /// The address of a function.

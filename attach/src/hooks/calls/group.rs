@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 
 use super::{Numbered, timed};
-use crate::hooks::host;
-use crate::infer::messages::Message;
+use crate::host;
+use crate::message::Message;
 
 /// The largest number of timed calls per group. Further calls are passed on and not observed.
 const MAX_CALLS: usize = 1_024;

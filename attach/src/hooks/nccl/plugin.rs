@@ -9,9 +9,9 @@ use wire::clock::MonoNanos;
 
 use super::layout::{self, Description, KERNEL_CHANNEL_STOP, KernelChannel, Layout, event};
 use crate::call_log::{self, Entry, Handle, Kind, LocalRank};
-use crate::hooks::host;
-use crate::infer::messages::Message;
+use crate::host;
 use crate::marks;
+use crate::message::Message;
 use crate::observer::{self, Communicator, Hook};
 use crate::sampling;
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use super::payload::{self, Part, Said, Schema};
 use super::ranges::{self, Domain};
 use super::words::Meaning;
-use crate::{hooks::host, sampling};
+use crate::{host, sampling};
 
 /// `NVTX_ETID_CALLBACKS`
 const CALLBACKS: u32 = 1;

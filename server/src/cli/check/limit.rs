@@ -3,12 +3,12 @@
 use std::str::FromStr;
 
 use wire::live::Part;
-use wire::views::Report;
 use wire::views::comparison::Unit;
+use wire::views::{Missing, Report};
 
 /// A figure that can be limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Figure {
+pub(super) enum Limited {
     StepTime,
     StepTimeP99,
     Exposed,
@@ -20,7 +20,7 @@ pub(super) enum Figure {
     Efficiency,
 }
 
-impl Figure {
+impl Limited {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::StepTime => "step time, median",
@@ -35,29 +35,22 @@ impl Figure {
         }
     }
 
-    /// Returns the figure's key in [`Report::missing`].
-    pub(super) fn key(self) -> &'static str {
-        match self {
-            Self::StepTime | Self::StepTimeP99 | Self::Exposed | Self::Input => "step_time_nanos",
-            Self::Tail => "tail_nanos",
-            Self::CommunicationFraction | Self::Overlap => "overlap_ratio",
-            Self::Throughput => "throughput",
-            Self::Efficiency => "scaling_efficiency.implied",
-        }
-    }
-
-    pub(super) fn value(self, report: &Report) -> Option<f64> {
-        match self {
-            Self::StepTime => report.step_time_nanos.map(|spread| spread.median),
-            Self::StepTimeP99 => report.step_time_nanos.map(|spread| spread.p99),
-            Self::Exposed => report.mean_nanos(&[Part::ExposedWait, Part::ExposedTransfer]),
-            Self::Input => report.mean_nanos(&[Part::Input, Part::H2d]),
-            Self::Tail => report.tail_nanos,
-            Self::CommunicationFraction => report.communication_fraction,
-            Self::Throughput => report.throughput,
-            Self::Overlap => report.overlap_ratio,
-            Self::Efficiency => report.scaling_efficiency.implied,
-        }
+    /// Returns the figure's value in `report`, or the reason why it is missing.
+    pub(super) fn value(self, report: &Report) -> Result<f64, Missing> {
+        let part = |parts: &[Part]| report.mean_nanos(parts).ok_or(Missing::NoObservedStep);
+        let spread = || report.step_time_nanos.as_result();
+        let value = match self {
+            Self::StepTime => return spread().map(|spread| spread.median).map_err(Missing::clone),
+            Self::StepTimeP99 => return spread().map(|spread| spread.p99).map_err(Missing::clone),
+            Self::Exposed => return part(&[Part::ExposedWait, Part::ExposedTransfer]),
+            Self::Input => return part(&[Part::Input, Part::H2d]),
+            Self::Tail => &report.tail_nanos,
+            Self::CommunicationFraction => &report.communication_fraction,
+            Self::Throughput => &report.throughput,
+            Self::Overlap => &report.overlap_ratio,
+            Self::Efficiency => &report.scaling_efficiency.implied,
+        };
+        value.as_result().copied().map_err(Missing::clone)
     }
 
     pub(super) fn unit(self) -> Unit {
@@ -125,7 +118,7 @@ impl Limit {
     ///
     /// # Errors
     /// Returns an error if the limit's unit does not fit the figure.
-    pub(super) fn bound(self, baseline: f64, figure: Figure) -> anyhow::Result<f64> {
+    pub(super) fn bound(self, baseline: f64, figure: Limited) -> anyhow::Result<f64> {
         let name = figure.name();
         match (self, figure.unit()) {
             (Self::Relative(share), _) => Ok(baseline * (1.0 + share)),
@@ -163,10 +156,10 @@ mod tests {
 
     #[test]
     fn a_limit_of_the_wrong_kind_is_refused() {
-        assert_eq!(Limit::Relative(0.03).bound(100.0, Figure::StepTime).unwrap(), 103.0);
-        assert_eq!(Limit::Points(-0.02).bound(0.5, Figure::Overlap).unwrap(), 0.48);
-        assert!(Limit::Points(0.02).bound(100.0, Figure::StepTime).is_err());
-        assert!(Limit::Nanos(5.0).bound(0.5, Figure::Overlap).is_err());
-        assert!(Limit::Plain(60.0).bound(100.0, Figure::StepTime).is_err());
+        assert_eq!(Limit::Relative(0.03).bound(100.0, Limited::StepTime).unwrap(), 103.0);
+        assert_eq!(Limit::Points(-0.02).bound(0.5, Limited::Overlap).unwrap(), 0.48);
+        assert!(Limit::Points(0.02).bound(100.0, Limited::StepTime).is_err());
+        assert!(Limit::Nanos(5.0).bound(0.5, Limited::Overlap).is_err());
+        assert!(Limit::Plain(60.0).bound(100.0, Limited::StepTime).is_err());
     }
 }

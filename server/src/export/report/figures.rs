@@ -1,6 +1,6 @@
 //! The figures of a run, and the reasons for missing figures.
 
-use wire::views::Report;
+use wire::views::{Figure, Report};
 
 use super::{Body, Section};
 use units::nanos;
@@ -11,20 +11,20 @@ pub(super) fn section(report: &Report) -> Section {
     let mut add = |name: &str, value: Option<String>| {
         figures.extend(value.map(|value| (name.to_owned(), value)));
     };
-    let percent = |value: Option<f64>| value.map(units::percent);
+    let percent = |figure: &Figure<f64>| figure.value().map(units::percent);
     add(
         "step time",
-        report.period_nanos.zip(report.step_time_nanos).map(|(mean, time)| {
+        report.period_nanos.value().zip(report.step_time_nanos.value()).map(|(mean, time)| {
             let (median, p90, p99) = (nanos(time.median), nanos(time.p90), nanos(time.p99));
             format!("{} mean (median {median}, p90 {p90}, p99 {p99})", nanos(mean))
         }),
     );
     let unit = &report.sample_unit;
-    add("throughput", report.throughput.map(|throughput| format!("{throughput:.0} {unit}/s")));
-    add("overlap", percent(report.overlap_ratio));
-    let implied = percent(report.scaling_efficiency.implied);
+    add("throughput", report.throughput.value().map(|throughput| format!("{throughput:.0} {unit}/s")));
+    add("overlap", percent(&report.overlap_ratio));
+    let implied = percent(&report.scaling_efficiency.implied);
     add("efficiency", implied.map(|value| format!("{value} (implied: compute / step, no baseline run)")));
-    let measured = percent(report.scaling_efficiency.measured).zip(report.baseline.as_ref());
+    let measured = percent(&report.scaling_efficiency.measured).zip(report.baseline.as_ref());
     add(
         "measured eff.",
         measured.map(|(value, baseline)| {
@@ -40,13 +40,13 @@ pub(super) fn section(report: &Report) -> Section {
 }
 
 fn own_overhead(report: &Report) -> Option<String> {
-    let own = report.own_overhead?;
+    let own = report.own_overhead.known()?;
     let (ratio, low, high) = (own.ratio * 100.0, own.low * 100.0, own.high * 100.0);
     Some(format!("{ratio:.2} % (95 % interval {low:.2} to {high:.2}, {} pairs)", own.pairs))
 }
 
 fn comm_model(report: &Report) -> Option<String> {
-    let model = report.comm_model.as_ref()?;
+    let model = report.comm_model.known()?;
     let latency = nanos(model.alpha_seconds * 1e9);
     // Buckets of similar size on a busy machine show a latency but no slope.
     let bandwidth = match 1e-9 / model.beta_seconds_per_byte {
@@ -56,8 +56,21 @@ fn comm_model(report: &Report) -> Option<String> {
     Some(format!("{latency}{bandwidth} (fitted)"))
 }
 
-/// Returns the section of the missing figures, each with its reason.
+/// Returns the section of the missing figures and of the gaps, each with its reason.
 pub(super) fn missing(report: &Report) -> Option<Section> {
-    let reasons = report.missing.iter().map(|(name, reason)| (name.clone(), reason.clone())).collect();
-    Some(Section { title: "Not known", about: Vec::new(), body: Body::Figures(reasons), brief: true })
+    Some(Section { title: "Not known", about: Vec::new(), body: Body::Figures(reasons(report)), brief: true })
+}
+
+/// Returns what is missing in a report, each with its reason. Figures that are missing for one reason share a line.
+pub(super) fn reasons(report: &Report) -> Vec<(String, String)> {
+    let mut reasons: Vec<(String, String)> = Vec::new();
+    for (name, reason) in report.missing() {
+        let reason = reason.to_string();
+        match reasons.iter_mut().find(|(_, other)| *other == reason) {
+            Some((names, _)) => *names += &format!(", {name}"),
+            None => reasons.push((name.to_owned(), reason)),
+        }
+    }
+    let gaps = report.gaps.iter().map(|gap| (gap.kind.name().to_owned(), gap.sentence.clone()));
+    reasons.into_iter().chain(gaps).collect()
 }

@@ -9,7 +9,7 @@ use wire::views::LatencyHistogram;
 
 use super::markdown::range;
 use super::{Body, Cell, Document, Section, Statement, Table};
-use crate::export::text::plain;
+use crate::export::escape::plain;
 
 const STYLE: &str = include_str!("style.css");
 

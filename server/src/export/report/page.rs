@@ -5,8 +5,8 @@ use std::fmt::{self, Write as _};
 use wire::batch::DropReason;
 use wire::views::Report;
 
-use super::{Body, Cell, Section, Table, groups};
-use crate::export::text::plain;
+use super::{Body, Cell, Section, Table, figures, groups};
+use crate::export::escape::plain;
 
 /// Returns what limits the accuracy of the figures, as HTML: lost records by reason, and missing figures.
 #[must_use]
@@ -55,12 +55,13 @@ fn missing(out: &mut String, report: &Report) -> fmt::Result {
         "<section class=panel data-testid=missing><div class=panel-head><h2>Missing figures<small> and the reasons</small></h2>\
          </div>"
     )?;
-    if report.missing.is_empty() {
+    let reasons = figures::reasons(report);
+    if reasons.is_empty() {
         write!(out, "<p class=quiet>No figure is missing.</p>")?;
     }
     write!(out, "<dl class=reasons>")?;
-    for (name, why) in &report.missing {
-        write!(out, "<dt>{}</dt><dd>{}</dd>", plain(&name.replace('_', " ")), plain(why))?;
+    for (name, why) in &reasons {
+        write!(out, "<dt>{}</dt><dd>{}</dd>", plain(name), plain(why))?;
     }
     write!(out, "</dl></section>")
 }

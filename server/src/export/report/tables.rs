@@ -26,12 +26,7 @@ pub(super) fn section(title: &'static str, about: Vec<String>, brief: bool, tabl
 
 /// Returns the table of what-ifs: fixes, and what each would save.
 pub(super) fn what_if(report: &Report) -> Option<Section> {
-    let what_if = report.what_if.as_ref()?;
-    let title = "What a fix would save";
-    if let Some(reason) = &what_if.withheld {
-        let withheld = vec![("withheld".to_owned(), reason.clone())];
-        return Some(Section { title, about: Vec::new(), body: Body::Figures(withheld), brief: true });
-    }
+    let what_if = report.what_if.known()?;
     let all = what_if.ranks.iter().chain(&what_if.phases).chain(&what_if.buckets);
     let mut fixes: Vec<&Saving> = all.filter(|saving| saving.share >= MIN_SAVING).collect();
     fixes.sort_by(|a, b| b.share.total_cmp(&a.share));
@@ -41,7 +36,7 @@ pub(super) fn what_if(report: &Report) -> Option<Section> {
     };
     let rows = fixes.iter().map(row).collect();
     let table = Table { head: head(&["fix", "saves/step", "of the step"]), rows, ..Table::default() };
-    section(title, basis(what_if), true, table)
+    section("What a fix would save", basis(what_if), true, table)
 }
 
 /// Returns sentences on the replay that the savings are based on.
@@ -51,13 +46,12 @@ fn basis(what_if: &WhatIf) -> Vec<String> {
     if what_if.withheld_steps > 0 {
         replayed.push_str(&format!("; {} with an error above 5 % are left out", what_if.withheld_steps));
     }
-    let wasted = what_if.slowdown.zip(what_if.wasted_share).map(|(slowdown, wasted)| {
-        let wasted = percent(wasted);
-        format!(
-            "A step takes {slowdown:.2} times as long as it would with equal ranks: {wasted} of it is wasted."
-        )
-    });
-    [replayed + "."].into_iter().chain(wasted).collect()
+    let wasted = format!(
+        "A step takes {:.2} times as long as it would with equal ranks: {} of it is wasted.",
+        what_if.slowdown,
+        percent(what_if.wasted_share)
+    );
+    vec![replayed + ".", wasted]
 }
 
 fn name(fix: Fix) -> String {
@@ -70,7 +64,7 @@ fn name(fix: Fix) -> String {
 
 /// Returns the loss ledger: the efficiency and what reduces it.
 pub(super) fn losses(report: &Report) -> Option<Section> {
-    let ledger = report.loss_ledger.as_ref()?;
+    let ledger = report.loss_ledger.known()?;
     let kind = match ledger.kind {
         EfficiencyKind::Measured => "measured against a run on fewer ranks",
         EfficiencyKind::Implied => "implied (compute / step)",

@@ -1,7 +1,6 @@
 //! Tests of a fixed report in every rendering. After an intended change, run
 //! `RENEW_GOLDENS=1 cargo test --release -p paceline goldens` and read the difference.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use wire::batch::{Drop, DropReason};
@@ -9,9 +8,9 @@ use wire::event::{EventKind, Function};
 use wire::ids::{Bucket, Rank, RunId};
 use wire::views::what_if::{EfficiencyKind, Fix, Loss, LossLedger, Phase, Saving, WhatIf};
 use wire::views::{
-    AlphaBeta, BucketStats, Cause, CollectiveCost, ComputedOn, Culprit, Group, GroupStats, Hang,
-    LatencyHistogram, OneGroup, OwnOverhead, Persistence, RankClock, RankDrops, RankLedger, RunState,
-    ScalingEfficiency, Spread, VerdictState,
+    AlphaBeta, BucketStats, Cause, CollectiveCost, ComputedOn, Culprit, Figure, Group, GroupStats, Hang,
+    LatencyHistogram, Missing, OneGroup, OwnOverhead, Persistence, RankClock, RankDrops, RankLedger,
+    RunState, ScalingEfficiency, Spread, VerdictState,
 };
 
 use super::*;
@@ -83,9 +82,8 @@ fn what_if() -> WhatIf {
         steps: 280,
         withheld_steps: 12,
         simulation_error: 0.011,
-        withheld: None,
-        slowdown: Some(1.92),
-        wasted_share: Some(0.479),
+        slowdown: 1.92,
+        wasted_share: 0.479,
         ranks: vec![saving(Fix::Rank(Rank(2)), 28e6, 0.478), saving(Fix::Rank(Rank(0)), 0.0, 0.0)],
         phases: vec![saving(Fix::Phase(Phase::Input), 27.5e6, 0.469)],
         buckets: vec![saving(Fix::Bucket(Bucket(3)), 0.6e6, 0.0102)],
@@ -102,21 +100,23 @@ pub(crate) fn fixed() -> Report {
         ranks: 3,
         steps: 292,
         step_range: Some((8, 299)),
-        step_time_nanos: Some(spread(58_600_000.0)),
-        local_step_time_nanos: Some(spread(58_600_000.0)),
-        period_nanos: Some(58_600_000.0),
-        throughput: Some(8_732.0),
-        batch: Some(128.0),
+        step_time_nanos: Figure::Known(spread(58_600_000.0)),
+        local_step_time_nanos: Figure::Known(spread(58_600_000.0)),
+        period_nanos: Figure::Known(58_600_000.0),
+        throughput: Figure::Known(8_732.0),
+        batch: Figure::Known(128.0),
         sample_unit: "tokens".into(),
-        overlap_ratio: Some(0.312),
-        communication_fraction: Some(0.4),
-        tail_nanos: Some(3e6),
-        scaling_efficiency: ScalingEfficiency { implied: Some(0.398), measured: None },
+        overlap_ratio: Figure::Known(0.312),
+        communication_fraction: Figure::Known(0.4),
+        tail_nanos: Figure::Known(3e6),
+        scaling_efficiency: ScalingEfficiency {
+            implied: Figure::Known(0.398),
+            measured: Missing::NoSmallerRun.into(),
+        },
         baseline: None,
-        own_overhead_ratio: Some(0.0021),
-        own_overhead: Some(OwnOverhead { ratio: 0.0021, low: -0.004, high: 0.009, pairs: 18 }),
-        what_if: Some(what_if()),
-        loss_ledger: Some(LossLedger {
+        own_overhead: Figure::Known(OwnOverhead { ratio: 0.0021, low: -0.004, high: 0.009, pairs: 18 }),
+        what_if: Figure::Known(what_if()),
+        loss_ledger: Figure::Known(LossLedger {
             kind: EfficiencyKind::Implied,
             efficiency: 0.398,
             losses: Loss::ALL
@@ -132,11 +132,12 @@ pub(crate) fn fixed() -> Report {
             ledger(2, 31_000_000, 28_900),
         ],
         verdicts: vec![verdict()],
+        verdicts_missing: None,
         notes: Vec::new(),
         computed_on: ComputedOn::Gpu,
         buckets: vec![bucket(0, 812_000), bucket(1, 4_194_304)],
         groups: Vec::new(),
-        comm_model: Some(AlphaBeta {
+        comm_model: Figure::Known(AlphaBeta {
             alpha_seconds: 3.1e-4,
             beta_seconds_per_byte: 4e-10,
             residual_seconds: 1e-5,
@@ -149,10 +150,7 @@ pub(crate) fn fixed() -> Report {
         drops: vec![RankDrops { rank: Rank(1), drops: vec![drop] }],
         hang: None,
         failure: None,
-        missing: BTreeMap::from([(
-            "scaling_efficiency.measured".to_owned(),
-            "no finished run of the same name on fewer ranks to compare with".to_owned(),
-        )]),
+        gaps: Vec::new(),
     }
 }
 
@@ -213,22 +211,21 @@ fn a_hang_is_the_first_headline_and_a_missing_verdict_has_a_reason() {
     assert!(hung.headlines[0].contains("31 s"));
     let html = html(&hung);
     assert!(html.find("31 s") < html.find("waits for its input") && html.matches("<h1>").count() == 1);
-    let missing = BTreeMap::from([("verdicts".to_owned(), "insufficient evidence: 3 steps".to_owned())]);
     let empty = Report {
         steps: 0,
         step_range: None,
-        step_time_nanos: None,
-        what_if: None,
-        loss_ledger: None,
+        step_time_nanos: Missing::NoObservedStep.into(),
+        what_if: Missing::NoObservedStep.into(),
+        loss_ledger: Missing::NoObservedStep.into(),
         verdicts: Vec::new(),
         buckets: Vec::new(),
         clocks: Vec::new(),
         drops: Vec::new(),
-        missing,
+        verdicts_missing: Some(Missing::TooFewSteps { observed: 3, needed: 20 }),
         ..fixed()
     };
     let empty = document(&empty);
-    assert_eq!(empty.headlines, ["insufficient evidence: 3 steps"]);
+    assert_eq!(empty.headlines, ["insufficient evidence: 3 observed steps; a verdict needs 20"]);
     let titles: Vec<&str> = empty.sections.iter().map(|section| section.title).collect();
     assert_eq!(titles, ["Figures", "Not known"]);
 }

@@ -9,7 +9,7 @@ use wire::event::SpanKind;
 use wire::ids::{Rank, RunId};
 use wire::views::{RankBurst, RankDevice};
 
-use crate::export::text::plain;
+use crate::export::escape::plain;
 use crate::state::devices::Devices;
 
 /// The largest number of ranks that are shown. The API has all of them.

@@ -1,6 +1,5 @@
 //! Reports and summaries of a run, and the input that a report needs to be made on another thread.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use analysis::report::{self, RunFacts};
@@ -8,7 +7,7 @@ use analysis::step::StepAnalysis;
 use wire::batch::Instrumentation;
 use wire::clock::ServerNanos;
 use wire::ids::{Rank, Step};
-use wire::views::{RankDrops, Report, RunSummary};
+use wire::views::{Gap, GapKind, RankDrops, Report, RunSummary};
 
 use super::{REPORTING_NANOS, RankState, Refused, Run};
 use crate::settings;
@@ -16,7 +15,7 @@ use crate::settings;
 /// The input of a report. Making the report takes up to a second for many ranks and happens on another thread.
 pub struct ReportWork {
     facts: RunFacts,
-    gaps: BTreeMap<String, String>,
+    gaps: Vec<Gap>,
     steps: Vec<Arc<StepAnalysis>>,
 }
 
@@ -26,7 +25,7 @@ impl ReportWork {
     pub fn report(&self) -> Report {
         let steps: Vec<&StepAnalysis> = self.steps.iter().map(Arc::as_ref).collect();
         let mut report = report::report(&self.facts, &steps);
-        report.missing.extend(self.gaps.clone());
+        report.gaps.extend(self.gaps.iter().cloned());
         report
     }
 }
@@ -80,21 +79,20 @@ impl Run {
         ReportWork { facts, gaps: self.gaps(), steps }
     }
 
-    /// Returns the known gaps in what the server stored, as entries for [`Report::missing`].
-    fn gaps(&self) -> BTreeMap<String, String> {
-        let gaps = self.storage_gaps.iter().map(|(&name, reason)| (name.to_owned(), reason.clone()));
-        let mut gaps: BTreeMap<String, String> = gaps.collect();
+    /// Returns the known gaps in what the server stored.
+    fn gaps(&self) -> Vec<Gap> {
+        let mut gaps = self.storage_gaps.clone();
         let Refused { count, last } = &self.refused;
         if *count > 0 {
             let were = if *count == 1 { "batch was" } else { "batches were" };
-            let refused = format!("{count} {were} refused since the server started; the last one: {last}");
-            gaps.insert("refused_batches".into(), refused);
+            let sentence = format!("{count} {were} refused since the server started; the last one: {last}");
+            gaps.push(Gap { kind: GapKind::RefusedBatches, sentence });
         }
         gaps
     }
 
-    /// Sets which of the run's files cannot be read or verified, and why, as entries for [`Report::missing`].
-    pub fn set_storage_gaps(&mut self, gaps: BTreeMap<&'static str, String>) {
+    /// Sets which of the run's files cannot be read or verified, and why.
+    pub fn set_storage_gaps(&mut self, gaps: Vec<Gap>) {
         self.storage_gaps = gaps;
     }
 
@@ -129,12 +127,12 @@ impl Run {
             ranks_reporting: self.ranks.iter().map(|(_, rank)| rank).filter(reports).count() as u32,
             steps: self.completed_steps,
             last_step: self.steps.analysed().back().map(|step| step.step.0),
-            step_time_nanos: report.period_nanos.map(|mean| mean as u64),
-            throughput: report.throughput,
-            batch: report.batch,
+            step_time_nanos: report.period_nanos.value().map(|mean| mean as u64),
+            throughput: report.throughput.value(),
+            batch: report.batch.value(),
             sample_unit: report.sample_unit.clone(),
-            overlap_ratio: report.overlap_ratio,
-            efficiency_implied: report.scaling_efficiency.implied,
+            overlap_ratio: report.overlap_ratio.value(),
+            efficiency_implied: report.scaling_efficiency.implied.value(),
             verdict: failure.or_else(verdict),
             hang: self.hang.clone(),
         }

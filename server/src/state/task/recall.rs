@@ -13,8 +13,8 @@ use crate::state::budget;
 use crate::state::incoming::Closed;
 use crate::state::not_shown::NotShown;
 use crate::state::steps::Placed;
+use crate::state::stored_steps::{self, Limits, Lost, NotRead};
 use crate::store::StepRange;
-use crate::store::steps::{self, Limits, Lost, NotRead};
 
 /// The reply channel for a step.
 pub(super) type Reply = oneshot::Sender<Result<Placed, NotShown>>;
@@ -104,7 +104,7 @@ impl Task {
         self.threads.spawn_blocking(move || {
             let limits =
                 Limits { bytes: budget::RECALL_BYTES, until: Instant::now() + budget::RECALL_WITHIN };
-            let read = guarded(|| steps::one(&folder, step, world_size, &limits));
+            let read = guarded(|| stored_steps::one(&folder, step, world_size, &limits));
             Outcome::Recalled { asked, read }
         });
     }

@@ -10,11 +10,11 @@ use bytes::Bytes;
 use wire::clock::ServerNanos;
 use wire::ids::RunId;
 
-use super::format::write_entry;
 use crate::store::StoreError;
 use crate::store::directory::Layout;
 use crate::store::disk::AppendFile;
 use crate::store::folder::RunFolder;
+use crate::store::log_format::write_entry;
 use crate::store::sealer::Closed;
 
 /// The largest number of open files, if the process may open enough. A run that sends while all are in use closes the
@@ -221,7 +221,7 @@ fn create(folder: &RunFolder) -> Result<(OpenLog, File), StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::log::format;
+    use crate::store::log_format as format;
 
     fn record(text: &str) -> Record {
         Record { received: ServerNanos(1), frame: Bytes::copy_from_slice(text.as_bytes()) }

@@ -6,10 +6,10 @@ use wire::event::{BucketRecord, Event, Source, Span, SpanKind, Started, StepReco
 use wire::ids::{BatchSeq, Bucket, Comm, Seq, Step};
 
 use super::*;
+use crate::store::batches::{self, Condition};
 use crate::store::directory::Layout;
-use crate::store::log::format::write_entry;
+use crate::store::log_format::write_entry;
 use crate::store::manifest::Manifest;
-use crate::store::replay::{self, Condition};
 use crate::store::sealer::seal;
 
 fn batches() -> Vec<Received> {
@@ -99,7 +99,7 @@ fn log(batches: &[Received]) -> Vec<u8> {
 
 fn read_back(folder: &RunFolder) -> (Vec<Received>, Condition) {
     let mut batches = Vec::new();
-    let condition = replay::each_batch(folder, |batch| {
+    let condition = batches::each_batch(folder, |batch| {
         batches.push(batch);
         Ok::<(), StoreError>(())
     });

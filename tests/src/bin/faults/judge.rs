@@ -85,8 +85,8 @@ impl Found {
             notes: report.notes.iter().filter(against_rank).map(|note| note.sentence.clone()).collect(),
             is_first: verdict.is_some() && verdict.as_ref() == report.verdicts.first(),
             verdict,
-            step_millis: report.local_step_time_nanos.map_or(f64::NAN, |spread| spread.mean / 1e6),
-            simulation_error: report.what_if.as_ref().map(|what_if| what_if.simulation_error),
+            step_millis: report.local_step_time_nanos.known().map_or(f64::NAN, |spread| spread.mean / 1e6),
+            simulation_error: report.what_if.known().map(|what_if| what_if.simulation_error),
         }
     }
 }

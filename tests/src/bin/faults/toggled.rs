@@ -8,8 +8,8 @@ use std::path::Path;
 
 use analysis::stats;
 use anyhow::Context as _;
+use paceline::state::replay;
 use paceline::store::directory::Layout;
-use paceline::store::replay;
 
 use crate::cases::STEPS;
 use crate::kept::Records;

@@ -9,13 +9,15 @@ use super::*;
 use crate::clock::ServerClock;
 use crate::metrics::Metrics;
 use crate::state::collection::{Collection, Replayed};
-use crate::state::hub::{Command, Hub};
+use crate::state::command::Command;
+use crate::state::hub::Hub;
+use crate::state::replay;
 use crate::state::run::Run;
+use crate::state::stored_steps::tests::{RANKS, all_ranks, record};
 use crate::store::directory::Layout;
 use crate::store::log::writer::Writer;
+use crate::store::sealer;
 use crate::store::segment::Received;
-use crate::store::steps::tests::{RANKS, all_ranks, record};
-use crate::store::{replay, sealer};
 use crate::vitals::Vitals;
 
 /// A hub with one run, of which only the records of the newest step are in memory, and its data directory.

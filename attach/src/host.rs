@@ -1,4 +1,5 @@
 //! The process that this library is loaded into.
+#![allow(unsafe_code, reason = "forks, signals and the end of a process are functions of libc")]
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};

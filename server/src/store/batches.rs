@@ -1,13 +1,11 @@
-//! Replays runs from disk: applies the same batches in the same order through the same code as when they arrived.
+//! Reads the stored batches of runs, in the order in which they arrived.
 
-use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 
 use wire::batch::Note;
-use wire::ids::{RunId, Step};
-use wire::live::Waterfall;
+use wire::ids::RunId;
+use wire::views::{Gap, GapKind};
 
 use super::StoreError;
 use super::directory::Layout;
@@ -15,22 +13,9 @@ use super::files::Files;
 use super::folder::RunFolder;
 use super::manifest::LogDamage;
 use super::segment::Received;
-use crate::state::run::Run;
 
 /// The largest number of damaged files that a report names. It counts the rest.
 const MAX_NAMED: usize = 5;
-
-/// The key of damage to stored batches in [`Report::missing`](wire::views::Report::missing).
-pub const STORED_BATCHES: &str = "stored_batches";
-
-/// All runs of a data directory.
-#[derive(Default)]
-pub struct Replayed {
-    /// The readable runs.
-    pub runs: BTreeMap<RunId, Run>,
-    /// The unreadable runs, with the reason for each. Their files are left unchanged.
-    pub aside: BTreeMap<RunId, String>,
-}
 
 /// The condition of a run's files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,10 +27,10 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Returns entries for [`Report::missing`](wire::views::Report::missing).
+    /// Returns what a report on the run does not cover.
     #[must_use]
-    pub fn to_missing(&self) -> BTreeMap<&'static str, String> {
-        let mut missing = BTreeMap::new();
+    pub fn to_gaps(&self) -> Vec<Gap> {
+        let mut gaps = Vec::new();
         if !self.damage.is_empty() {
             let batches: u64 = self.damage.iter().map(|damage| damage.batches).sum();
             let named = self.damage.iter().take(MAX_NAMED).map(|damage| damage.reason.as_str());
@@ -54,73 +39,26 @@ impl Condition {
                 0 => String::new(),
                 more => format!("; and {more} more files"),
             };
-            missing.insert(
-                STORED_BATCHES,
-                format!(
+            gaps.push(Gap {
+                kind: GapKind::StoredBatches,
+                sentence: format!(
                     "the disk damaged at least {batches} stored {}, which no figure includes ({named}{more}); \
                      the damaged files are kept",
                     if batches == 1 { "batch" } else { "batches" }
                 ),
-            );
+            });
         }
         if self.unchecked > 0 {
-            missing.insert(
-                "checksums",
-                format!(
+            gaps.push(Gap {
+                kind: GapKind::Checksums,
+                sentence: format!(
                     "{} segments have no checksum, because an older version wrote them: damage to them is not detected",
                     self.unchecked
                 ),
-            );
+            });
         }
-        missing
+        gaps
     }
-}
-
-/// Replays one run. Returns `None` if its directory holds no batch and never did.
-///
-/// # Errors
-/// Returns an error if the run's files cannot be read or have invalid content, or if no batch is left undamaged.
-pub fn run(layout: &Layout, id: &RunId) -> Result<Option<Run>, StoreError> {
-    let mut replayed: Option<Run> = None;
-    let condition = each_batch(&layout.folder(id), |Received { at, batch }| {
-        let run = replayed.get_or_insert_with(|| Run::new(id.clone(), batch.world_size, at));
-        // Batches that were refused or duplicate when they arrived are so again.
-        let _refused_again = run.apply(batch, at);
-        Ok::<(), StoreError>(())
-    })?;
-    if replayed.is_none() && !condition.damage.is_empty() {
-        let reasons: Vec<String> = condition.to_missing().into_values().collect();
-        return Err(StoreError::content(&layout.run(id), reasons.join("; ")));
-    }
-    if let Some(run) = &mut replayed {
-        run.set_storage_gaps(condition.to_missing());
-    }
-    Ok(replayed)
-}
-
-/// Replays one run and passes the waterfall of every step from `first` to `last` to `visit` as the step closes. This
-/// shows steps that are no longer in any server's memory. Clocks are fitted to the probes that had arrived by then.
-///
-/// # Errors
-/// Returns an error if the run's files cannot be read or have invalid content, or the error of `visit`.
-pub fn waterfalls<E: From<StoreError>>(
-    layout: &Layout,
-    id: &RunId,
-    (first, last): (Step, Step),
-    mut visit: impl FnMut(&Waterfall) -> Result<(), E>,
-) -> Result<(), E> {
-    let mut replayed: Option<Run> = None;
-    each_batch(&layout.folder(id), |Received { at, batch }| {
-        let run = replayed.get_or_insert_with(|| Run::new(id.clone(), batch.world_size, at));
-        let closed = run.apply(batch, at).unwrap_or_default();
-        for step in closed.iter().map(|closed| closed.step).filter(|step| (first..=last).contains(step)) {
-            if let Some(waterfall) = run.waterfall(Some(step)) {
-                visit(&waterfall)?;
-            }
-        }
-        Ok::<(), E>(())
-    })?;
-    Ok(())
 }
 
 /// The description of a run in its first hello message.
@@ -187,36 +125,7 @@ pub fn each_batch<E: From<StoreError>>(
     Ok(condition)
 }
 
-/// Replays all runs. A run that cannot be read is set aside, and its files are left unchanged. Other runs are served as
-/// before.
-///
-/// # Errors
-/// Returns an error if the runs cannot be listed.
-pub fn all(layout: &Layout) -> Result<Replayed, StoreError> {
-    let mut all = Replayed::default();
-    each(
-        layout,
-        |id| (id.clone(), guarded_run(layout, id)),
-        |(id, replayed)| match replayed {
-            Some(Ok(run)) => drop(all.runs.insert(id, run)),
-            Some(Err(reason)) => drop(all.aside.insert(id, reason)),
-            None => {}
-        },
-    )?;
-    Ok(all)
-}
-
-/// Replays one run and catches panics. An error is the reason why the run cannot be read.
-#[must_use]
-pub fn guarded_run(layout: &Layout, id: &RunId) -> Option<Result<Run, String>> {
-    match catch_unwind(AssertUnwindSafe(|| run(layout, id))) {
-        Ok(Ok(run)) => run.map(Ok),
-        Ok(Err(error)) => Some(Err(error.to_string())),
-        Err(_) => Some(Err("reading this run fails: this is a defect of Paceline".into())),
-    }
-}
-
-/// The largest number of runs replayed at a time when a server starts. Each takes up to the memory of a run.
+/// The largest number of runs that are read at a time. Each takes up to the memory of a run.
 const AT_ONCE: usize = 4;
 
 /// Runs `work` for every run, a few at a time, and passes the results to `visit` in no particular order.
@@ -249,6 +158,3 @@ pub fn each<T: Send>(
     });
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;

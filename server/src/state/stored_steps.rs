@@ -14,12 +14,12 @@ use std::time::Instant;
 
 use wire::ids::{BatchSeq, Incarnation, Rank, Step};
 
-use super::files::Files;
-use super::folder::RunFolder;
-use super::manifest::LogDamage;
-use super::segment::Received;
-use super::{StepRange, StoreError};
-use crate::state::incoming::{Closed, Incoming};
+use super::incoming::{Closed, Incoming};
+use crate::store::files::Files;
+use crate::store::folder::RunFolder;
+use crate::store::manifest::LogDamage;
+use crate::store::segment::Received;
+use crate::store::{StepRange, StoreError};
 
 /// The limits of reading steps back.
 #[derive(Clone, Copy, Debug)]

@@ -5,6 +5,8 @@
 
 use std::path::Path;
 
+use wire::views::GapKind;
+
 use super::*;
 use crate::store::sealer;
 
@@ -20,33 +22,33 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Returns the number of steps of the only run in a data directory, and the keys of what is missing.
-fn steps(layout: &Layout) -> (usize, Vec<&'static str>) {
+/// Returns the number of steps of the only run in a data directory, and the kinds of its gaps.
+fn steps(layout: &Layout) -> (usize, Vec<GapKind>) {
     let mut all = all(layout).unwrap();
     assert_eq!(all.aside, BTreeMap::new());
     let (id, run) = all.runs.pop_first().unwrap();
     let condition = each_batch(&layout.folder(&id), |_| Ok::<(), StoreError>(())).unwrap();
-    (run.newest_steps(usize::MAX).len(), condition.to_missing().into_keys().collect())
+    (run.newest_steps(usize::MAX).len(), condition.to_gaps().into_iter().map(|gap| gap.kind).collect())
 }
 
 /// Replays a data directory twice, as a server does, and seals all of it in between.
-fn check(name: &str, expected: usize, missing: &[&str]) {
+fn check(name: &str, expected: usize, gaps: &[GapKind]) {
     let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/stored").join(name);
     let directory = tempfile::tempdir().unwrap();
     copy(&stored, directory.path());
     let layout = Layout::new(directory.path());
-    assert_eq!(steps(&layout), (expected, missing.to_vec()), "{name}");
+    assert_eq!(steps(&layout), (expected, gaps.to_vec()), "{name}");
     let folder = layout.folder(&layout.runs().unwrap()[0]);
     sealer::seal(&folder, folder.newest().unwrap()).unwrap();
     assert_eq!(folder.logs().unwrap(), [0_u32; 0], "{name}");
-    assert_eq!(steps(&layout), (expected, missing.to_vec()), "{name}, sealed");
+    assert_eq!(steps(&layout), (expected, gaps.to_vec()), "{name}, sealed");
 }
 
 #[test]
 fn data_directories_of_every_version_are_read() {
     check("v1/logs", 6, &[]);
-    check("v1/sealed", 24, &["checksums"]);
-    check("v1/both", 24, &["checksums"]);
+    check("v1/sealed", 24, &[GapKind::Checksums]);
+    check("v1/both", 24, &[GapKind::Checksums]);
     check("v2/logs", 2, &[]);
     check("v2/sealed", 24, &[]);
     check("v2/both", 24, &[]);
@@ -75,7 +77,10 @@ fn a_damaged_segment_without_checksums_is_reported_or_its_run_is_set_aside() {
             std::fs::write(&path, &spoilt).unwrap();
             let Replayed { mut runs, aside } = all(&layout).unwrap();
             match runs.remove(&id) {
-                Some(run) => assert!(run.report(1, run.first_seen()).missing.contains_key("checksums")),
+                Some(run) => {
+                    let gaps = run.report(1, run.first_seen()).gaps;
+                    assert!(gaps.iter().any(|gap| gap.kind == GapKind::Checksums));
+                }
                 None => assert!(aside.contains_key(&id), "{file} at {at}"),
             }
         }

@@ -1,0 +1,224 @@
+//! What the analysis finds about a run, before [`crate::wording`] puts it into words.
+
+use wire::ids::{Rank, Seq, Step};
+use wire::live::Part;
+use wire::views::what_if::Phase;
+use wire::views::{ChangePoint, Verdict};
+
+/// A verdict or a note, with typed evidence instead of sentences.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Finding {
+    /// The verdict. Its texts are empty until [`crate::wording`] writes them.
+    pub(crate) verdict: Verdict,
+    /// What the sentence states.
+    pub(crate) statement: Statement,
+    /// What is known beyond the cause, if anything.
+    pub(crate) reason: Option<Reason>,
+    /// The evidence for the verdict.
+    pub(crate) evidence: Vec<Evidence>,
+    /// The evidence against the verdict.
+    pub(crate) counter_evidence: Vec<Doubt>,
+}
+
+/// What a finding states. Who, why and at what cost is in its verdict.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Statement {
+    /// The named ranks are late, in this number of episodes.
+    Late { episodes: usize },
+    /// All ranks spend time in exposed transfers.
+    ExposedTransfers,
+    /// Ranks take turns at being last.
+    Turns { kept_off_processors: bool },
+    /// All ranks compute longer from one step on, by this share of the time before.
+    Slower { share: f64 },
+}
+
+/// A reason that is more precise than a cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The device lowered its clock, for these reasons (bits of [`wire::device::throttle`]).
+    LoweredClock(u64),
+    /// The hypervisor takes so much time that it explains slow compute.
+    Steal,
+    /// Something else uses the ranks' cores.
+    CoresTaken(Taker),
+}
+
+/// What takes processor time from ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taker {
+    /// A CPU limit of the control group.
+    Limit,
+    /// The hypervisor.
+    Hypervisor,
+    /// Other processes on the same cores.
+    Processes,
+    /// Other ranks on the same cores.
+    Ranks,
+}
+
+/// A part of a step in which ranks can spend more time than others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Segment {
+    /// Waiting for input.
+    Input,
+    /// Copying input to the device.
+    H2d,
+    /// Forward, backward and optimizer.
+    Compute,
+    /// Exposed transfers.
+    Transfer,
+    /// The time in no phase.
+    Other,
+}
+
+/// How forward and backward times vary together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct JointVariation {
+    /// The correlation of forward and backward.
+    pub(crate) correlation: f64,
+    /// The joint variation as a share of their mean.
+    pub(crate) share: f64,
+}
+
+/// A time that rose on all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Risen {
+    /// The exposed transfer.
+    ExposedTransfer,
+    /// The compute time of the median rank.
+    Compute,
+}
+
+/// What a lowered clock is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UsualClock {
+    /// The median clock of the other ranks' devices.
+    OfOtherRanks,
+    /// The highest clock of the device itself.
+    Full,
+}
+
+/// The users of some ranks' cores, as shares of the time.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CoreUse {
+    /// The cores; `None` for several ranks.
+    pub(crate) cores: Option<String>,
+    /// The ranks themselves.
+    pub(crate) own: f64,
+    /// Other ranks of the run.
+    pub(crate) peers: f64,
+    /// All other processes.
+    pub(crate) others: f64,
+    /// The hypervisor.
+    pub(crate) stolen: f64,
+}
+
+/// One piece of evidence for a verdict. Times are in nanoseconds per step, shares 0 to 1.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Evidence {
+    /// Fixing the ranks would have shortened this many of the steps with the fault.
+    WouldShorten { shortened: usize, steps: usize },
+    /// The ranks spend more time in a part of the step than the others.
+    Longer { segment: Segment, nanos: f64 },
+    /// Only this part of additional compute time is processor time.
+    ProcessorTime { nanos: f64 },
+    /// The amount of work varies.
+    WorkVaries(JointVariation),
+    /// The ranks of the run vary in their amount of work.
+    WorkOfRanksVaries(JointVariation),
+    /// The ranks have more samples, which explains this time.
+    MoreSamples { nanos: f64 },
+    /// The effect lies within what processors vary by, and no record shows that the rank is the cause.
+    ProcessorsVary,
+    /// The other ranks wait for the rank.
+    CausedWait { nanos: f64 },
+    /// The frontier ledger first shows the delay on the rank.
+    Frontier { part: Part },
+    /// The fault has several episodes, of which the first are listed as steps.
+    Episodes { count: usize, first: Vec<(u64, u64)> },
+    /// The fault began while the run was observed.
+    Began(ChangePoint),
+    /// The exposed transfer, averaged over ranks.
+    ExposedTransfer { nanos: f64 },
+    /// The last bucket ends this long after the last backward compute.
+    Tail { nanos: f64 },
+    /// A time of all ranks rose at a step.
+    Rose { what: Risen, onset: ChangePoint },
+    /// The saving if every rank were like the mean.
+    EvenRanksSave { nanos: f64 },
+    /// The saving from evening out one phase.
+    EvenPhaseSaves { phase: Phase, nanos: f64 },
+    /// Ranks were off the processor for this share of their compute time.
+    RanksOffProcessor { share: f64 },
+    /// The threads of all ranks were off the processor for the rest of additional compute time.
+    ProcessorTimeOfAll { nanos: f64 },
+    /// The device reports a lowered clock; clocks in megahertz.
+    LoweredClock { lowered: usize, samples: usize, clock: f64, usual: f64, of: UsualClock },
+    /// Who used the cores of the ranks.
+    CoreUse(CoreUse),
+    /// The seconds per second that threads waited for a core, over all threads of a process.
+    WaitedForCore { seconds: f64 },
+    /// The seconds per second in which a CPU limit kept a process from running.
+    Throttled { seconds: f64 },
+    /// Kernel by kernel, the device takes longer than that of another rank.
+    SlowerKernels { share: f64, other_rank: u32, burst_seconds: f64 },
+    /// The device is idle for a larger share of the time than that of another rank.
+    IdlerDevice { own: f64, other: f64, other_rank: u32 },
+}
+
+/// One reason to doubt a verdict. Times are in nanoseconds per step, shares 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Doubt {
+    /// The other ranks share cores, so the speed of each depends on the others.
+    SharedCores { off: f64 },
+    /// In this number of steps another rank was as late or later.
+    OthersAsLate { steps: usize },
+    /// No part of the step explains most of the delay.
+    NothingStandsOut,
+    /// The cause may be more work.
+    MayBeMoreWork(JointVariation),
+    /// Waits come from durations, because clocks are not aligned.
+    ClocksNotAligned,
+    /// Few steps can be replayed accurately.
+    FewReplayed { replayed: usize, steps: usize },
+    /// The cost assumes that all exposed transfer could be hidden.
+    AssumesAllHidden,
+    /// A part of the saving belongs to ranks that other verdicts name.
+    Explained { nanos: f64 },
+    /// The processors of all ranks vary this much.
+    ProcessorsVary,
+    /// The job may have changed what it computes.
+    JobMayHaveChanged,
+}
+
+/// Why a run makes no progress.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stall<'a> {
+    /// The time since the last step completed, in seconds.
+    pub(crate) since_seconds: f64,
+    /// The newest collective that any rank has launched.
+    pub(crate) furthest: Option<Seq>,
+    /// The ranks that the others wait for.
+    pub(crate) behind: &'a [Rank],
+    /// The number of these ranks that send no data.
+    pub(crate) silent: usize,
+    /// True if these ranks have started the newest collective, but not finished it.
+    pub(crate) have_started: bool,
+}
+
+/// The rank that failed first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FirstFailure<'a> {
+    pub(crate) rank: usize,
+    /// True if the server received nothing from the rank for some time.
+    pub(crate) fell_silent: bool,
+    /// The reason as reported; empty if none was reported.
+    pub(crate) reason: &'a str,
+    /// The newest step that the rank finished.
+    pub(crate) last_step: Option<Step>,
+    /// The newest collective that the rank started.
+    pub(crate) last_collective: Option<Seq>,
+    /// The number of other ranks that failed.
+    pub(crate) others: u32,
+}

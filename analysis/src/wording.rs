@@ -1,0 +1,70 @@
+//! The sentences of reports: the only place where what was found is put into words.
+//!
+//! Modules that infer something return values ([`crate::finding`]); the functions here turn them into plain English.
+
+use wire::views::{Culprit, Verdict};
+
+use crate::finding::Finding;
+
+mod evidence;
+mod failure;
+mod hang;
+mod scaling;
+mod sentence;
+
+pub(crate) use failure::failure;
+pub(crate) use hang::hang;
+pub(crate) use scaling::{assumptions, cap_advice};
+
+/// Writes the texts of a verdict.
+pub(crate) fn verdict(finding: Finding) -> Verdict {
+    let who = Who::new(finding.verdict.culprit.as_ref());
+    Verdict {
+        sentence: sentence::sentence(&finding, &who),
+        evidence: finding.evidence.iter().map(|one| who.evidence(one)).collect(),
+        counter_evidence: finding.counter_evidence.iter().map(|doubt| who.doubt(doubt)).collect(),
+        ..finding.verdict
+    }
+}
+
+/// The ranks that a sentence is about, for pronouns and verbs that agree with them.
+struct Who<'a> {
+    ranks: &'a [u32],
+}
+
+impl<'a> Who<'a> {
+    /// All ranks have an empty list.
+    fn new(culprit: Option<&'a Culprit>) -> Self {
+        Self { ranks: culprit.map_or(&[], Culprit::ranks) }
+    }
+
+    /// Returns `one` for a single rank, `several` otherwise.
+    fn choose<'t>(&self, one: &'t str, several: &'t str) -> &'t str {
+        if self.ranks.len() == 1 { one } else { several }
+    }
+
+    fn its(&self) -> &'static str {
+        self.choose("its", "their")
+    }
+
+    fn itself(&self) -> &'static str {
+        self.choose("itself", "themselves")
+    }
+
+    /// Returns the ranks as the subject of a sentence: "rank 2", "ranks 1, 3 and 5".
+    fn name(&self) -> String {
+        match self.ranks {
+            [one] => format!("rank {one}"),
+            [rest @ .., last] => {
+                let rest: Vec<String> = rest.iter().map(ToString::to_string).collect();
+                format!("ranks {} and {last}", rest.join(", "))
+            }
+            [] => "all ranks".into(),
+        }
+    }
+}
+
+/// Returns a share as a whole percentage.
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}

@@ -1,0 +1,201 @@
+//! The lines of evidence for and against a verdict.
+
+use units::millis;
+use wire::views::ChangePoint;
+
+use super::{Who, percent};
+use crate::finding::{CoreUse, Doubt, Evidence, JointVariation, Risen, Segment, UsualClock};
+
+impl Who<'_> {
+    /// Returns a line of evidence. It is a clause, without a capital or a full stop.
+    pub(super) fn evidence(&self, evidence: &Evidence) -> String {
+        let its = self.its();
+        match evidence {
+            Evidence::WouldShorten { shortened, steps } => format!(
+                "{} would have shortened {shortened} of {steps} steps",
+                self.choose("fixing it", "fixing one of them would save little; fixing all of them")
+            ),
+            Evidence::Longer { segment, nanos } => {
+                format!("{its} {} is {} longer than the mean of the other ranks", name(*segment), millis(*nanos))
+            }
+            Evidence::ProcessorTime { nanos } => processor_time(*nanos, "thread was"),
+            Evidence::ProcessorTimeOfAll { nanos } => processor_time(*nanos, "threads were"),
+            Evidence::WorkVaries(variation) => format!(
+                "{its} {} by {}: the amount of work varies, as with sequence lengths, not the speed of the device",
+                together(variation),
+                percent(variation.share)
+            ),
+            Evidence::WorkOfRanksVaries(JointVariation { correlation, share }) => format!(
+                "forward and backward times of a rank rise and fall together (r = {correlation:.2}) by {} from step to \
+                 step",
+                percent(*share)
+            ),
+            Evidence::MoreSamples { nanos } => {
+                format!("{} of that is explained by more samples than the other ranks have", millis(*nanos))
+            }
+            Evidence::ProcessorsVary => "CPUs vary this much for short periods: clock frequency, a neighbor on the same \
+                core, time taken by the hypervisor (steal), cache; no record shows that the rank itself is the cause"
+                .into(),
+            Evidence::CausedWait { nanos } => {
+                format!("the other ranks wait for it {} per step on average", millis(*nanos))
+            }
+            Evidence::Frontier { part } => format!(
+                "the frontier ledger, which needs no clocks, first shows the delay in {} on this rank",
+                part.name()
+            ),
+            Evidence::Episodes { count, first } => episodes(*count, first),
+            Evidence::Began(onset) => format!(
+                "the fault began at step {}: {its} local work {}",
+                step_and_range(onset),
+                change(onset)
+            ),
+            Evidence::ExposedTransfer { nanos } => {
+                format!("exposed transfer is {} per step (mean over ranks)", millis(*nanos))
+            }
+            Evidence::Tail { nanos } => {
+                format!("the last bucket ends {} after the last backward compute", millis(*nanos))
+            }
+            Evidence::Rose { what, onset } => rose(*what, onset),
+            Evidence::EvenRanksSave { nanos } => {
+                format!("with every rank at the mean, the step would be {} shorter", millis(*nanos))
+            }
+            Evidence::EvenPhaseSaves { phase, nanos } => {
+                format!("evening out {} alone saves {}", phase.name(), millis(*nanos))
+            }
+            Evidence::RanksOffProcessor { share } => format!(
+                "ranks were off the processor for {} of their compute time: other ranks or processes used their cores",
+                percent(*share)
+            ),
+            Evidence::LoweredClock { lowered, samples, clock, usual, of } => format!(
+                "{its} GPU reports a lowered clock in {lowered} of {samples} samples: {clock:.0} MHz, against \
+                 {usual:.0} MHz {}",
+                match of {
+                    UsualClock::OfOtherRanks => "on other ranks",
+                    UsualClock::Full => "at full clock",
+                }
+            ),
+            Evidence::CoreUse(used) => self.core_use(used),
+            Evidence::WaitedForCore { seconds } => format!(
+                "{its} threads waited for a core {seconds:.2} s per second (sum over all threads of a process)"
+            ),
+            Evidence::Throttled { seconds } => format!(
+                "{its} CPU limit (cgroup) kept a process from running for {seconds:.2} s per second"
+            ),
+            Evidence::SlowerKernels { share, other_rank, burst_seconds } => format!(
+                "kernel by kernel, {its} device takes {} longer than that of rank {other_rank} (burst of \
+                 {burst_seconds:.1} s)",
+                percent(*share)
+            ),
+            Evidence::IdlerDevice { own, other, other_rank } => format!(
+                "{its} device is idle for {} of the time, that of rank {other_rank} for {}: its host does not keep it \
+                 busy",
+                percent(*own),
+                percent(*other)
+            ),
+        }
+    }
+
+    /// Returns a line of counter-evidence.
+    pub(super) fn doubt(&self, doubt: &Doubt) -> String {
+        match doubt {
+            Doubt::SharedCores { off } => format!(
+                "the other ranks were off the processor for {} of their compute time: ranks share cores, so the speed \
+                 of each depends on the others, and the cost is uncertain",
+                percent(*off)
+            ),
+            Doubt::OthersAsLate { steps } => {
+                format!("in {steps} of these steps another rank was as late or later")
+            }
+            Doubt::NothingStandsOut => "no single phase explains most of the delay".into(),
+            Doubt::MayBeMoreWork(variation) => format!(
+                "{} {}, but only by {}: the cause may be more work, not a slow device",
+                self.its(),
+                together(variation),
+                percent(variation.share)
+            ),
+            Doubt::ClocksNotAligned => {
+                "waits are computed from durations: the clocks are not aligned well enough".into()
+            }
+            Doubt::FewReplayed { replayed, steps } => format!(
+                "only {replayed} of these {steps} steps can be replayed accurately; the cost is estimated from local work"
+            ),
+            Doubt::AssumesAllHidden => "the cost assumes that all exposed transfer could be hidden".into(),
+            Doubt::Explained { nanos } => format!(
+                "{} of that saving is attributed to the ranks that other verdicts name, and is not in this cost",
+                millis(*nanos)
+            ),
+            Doubt::ProcessorsVary => {
+                "CPUs vary this much for short periods: clock frequency, neighbors, steal, cache".into()
+            }
+            Doubt::JobMayHaveChanged => {
+                "the job itself may have changed what it computes at that step".into()
+            }
+        }
+    }
+
+    fn core_use(&self, CoreUse { cores, own, peers, others, stolen }: &CoreUse) -> String {
+        let mut users = vec![format!("{} {}", self.itself(), percent(*own))];
+        if *peers > 0.0 {
+            users.push(format!("other ranks {}", percent(*peers)));
+        }
+        users.push(format!("other processes {}", percent(*others)));
+        users.push(format!("the hypervisor (steal) {}", percent(*stolen)));
+        let cores = cores.as_ref().map_or_else(String::new, |cores| format!(" ({cores})"));
+        format!("{} cores{cores} were used by: {}", self.its(), users.join(", "))
+    }
+}
+
+fn name(segment: Segment) -> &'static str {
+    match segment {
+        Segment::Input => "input time",
+        Segment::H2d => "host-to-device copy time",
+        Segment::Compute => "compute time",
+        Segment::Transfer => "exposed transfer time",
+        Segment::Other => "time outside every phase",
+    }
+}
+
+/// `whose` is the subject and verb of the last clause.
+fn processor_time(nanos: f64, whose: &str) -> String {
+    format!(
+        "only {} of that is processor time: for the rest, the {whose} off the processor",
+        millis(nanos.max(0.0))
+    )
+}
+
+fn together(variation: &JointVariation) -> String {
+    format!("forward and backward times rise and fall together (r = {:.2})", variation.correlation)
+}
+
+fn episodes(count: usize, first: &[(u64, u64)]) -> String {
+    let ranges: Vec<String> = first.iter().map(|(from, to)| format!("{from} to {to}")).collect();
+    let more = match count - first.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{count} episodes: steps {}{more}", ranges.join(", "))
+}
+
+fn rose(what: Risen, onset: &ChangePoint) -> String {
+    let what = match what {
+        Risen::ExposedTransfer => "exposed transfer",
+        Risen::Compute => "the median rank's compute time",
+    };
+    let (before, after) = (millis(onset.before_nanos), millis(onset.after_nanos));
+    format!(
+        "{what} went from {before} to {after} at step {}, more than chance explains (p < 0.001)",
+        step_and_range(onset)
+    )
+}
+
+fn change(onset: &ChangePoint) -> String {
+    format!(
+        "went from {} to {}, more than chance explains (p < 0.001)",
+        millis(onset.before_nanos),
+        millis(onset.after_nanos)
+    )
+}
+
+fn step_and_range(ChangePoint { step, earliest, latest, .. }: &ChangePoint) -> String {
+    format!("{step} (between {earliest} and {latest})")
+}

@@ -1,0 +1,30 @@
+//! The sentence on a failed run.
+
+use crate::finding::FirstFailure;
+
+pub(crate) fn failure(failure: &FirstFailure<'_>) -> String {
+    let FirstFailure { rank, fell_silent, reason, last_step, last_collective, others } = *failure;
+    let reason = reason.trim_end_matches('.');
+    // The reason that a launcher reports begins with the rank.
+    let what = match reason.strip_prefix(&format!("rank {rank} ")) {
+        Some(what) => what.to_owned(),
+        None if reason.is_empty() && fell_silent => "fell silent".into(),
+        None if reason.is_empty() => "failed and gave no reason".into(),
+        None => format!("failed: {reason}"),
+    };
+    let mut sentence = format!("Rank {rank} {what}");
+    match (last_step, last_collective) {
+        (Some(step), Some(collective)) => {
+            sentence += &format!("; it had finished step {step} and started collective {collective}");
+        }
+        (Some(step), None) => sentence += &format!("; it had finished step {step}"),
+        (None, Some(collective)) => {
+            sentence += &format!("; it had started collective {collective} of its first step");
+        }
+        (None, None) => sentence += " before its first step",
+    }
+    if others > 0 {
+        sentence += &format!(". {others} other rank{} failed with it", if others == 1 { "" } else { "s" });
+    }
+    sentence + "."
+}

@@ -1,0 +1,101 @@
+//! Replays runs from disk: applies the same batches in the same order through the same code as when they arrived.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use wire::ids::{RunId, Step};
+use wire::live::Waterfall;
+
+use super::run::Run;
+use crate::store::StoreError;
+use crate::store::batches::{each, each_batch};
+use crate::store::directory::Layout;
+use crate::store::segment::Received;
+
+/// All runs of a data directory.
+#[derive(Default)]
+pub struct Replayed {
+    /// The readable runs.
+    pub runs: BTreeMap<RunId, Run>,
+    /// The unreadable runs, with the reason for each. Their files are left unchanged.
+    pub aside: BTreeMap<RunId, String>,
+}
+
+/// Replays one run. Returns `None` if its directory holds no batch and never did.
+///
+/// # Errors
+/// Returns an error if the run's files cannot be read or have invalid content, or if no batch is left undamaged.
+pub fn run(layout: &Layout, id: &RunId) -> Result<Option<Run>, StoreError> {
+    let mut replayed: Option<Run> = None;
+    let condition = each_batch(&layout.folder(id), |Received { at, batch }| {
+        let run = replayed.get_or_insert_with(|| Run::new(id.clone(), batch.world_size, at));
+        // Batches that were refused or duplicate when they arrived are so again.
+        let _refused_again = run.apply(batch, at);
+        Ok::<(), StoreError>(())
+    })?;
+    if replayed.is_none() && !condition.damage.is_empty() {
+        let reasons: Vec<String> = condition.to_gaps().into_iter().map(|gap| gap.sentence).collect();
+        return Err(StoreError::content(&layout.run(id), reasons.join("; ")));
+    }
+    if let Some(run) = &mut replayed {
+        run.set_storage_gaps(condition.to_gaps());
+    }
+    Ok(replayed)
+}
+
+/// Replays one run and passes the waterfall of every step from `first` to `last` to `visit` as the step closes. This
+/// shows steps that are no longer in any server's memory. Clocks are fitted to the probes that had arrived by then.
+///
+/// # Errors
+/// Returns an error if the run's files cannot be read or have invalid content, or the error of `visit`.
+pub fn waterfalls<E: From<StoreError>>(
+    layout: &Layout,
+    id: &RunId,
+    (first, last): (Step, Step),
+    mut visit: impl FnMut(&Waterfall) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut replayed: Option<Run> = None;
+    each_batch(&layout.folder(id), |Received { at, batch }| {
+        let run = replayed.get_or_insert_with(|| Run::new(id.clone(), batch.world_size, at));
+        let closed = run.apply(batch, at).unwrap_or_default();
+        for step in closed.iter().map(|closed| closed.step).filter(|step| (first..=last).contains(step)) {
+            if let Some(waterfall) = run.waterfall(Some(step)) {
+                visit(&waterfall)?;
+            }
+        }
+        Ok::<(), E>(())
+    })?;
+    Ok(())
+}
+
+/// Replays all runs. A run that cannot be read is set aside, and its files are left unchanged. Other runs are served as
+/// before.
+///
+/// # Errors
+/// Returns an error if the runs cannot be listed.
+pub fn all(layout: &Layout) -> Result<Replayed, StoreError> {
+    let mut all = Replayed::default();
+    each(
+        layout,
+        |id| (id.clone(), guarded_run(layout, id)),
+        |(id, replayed)| match replayed {
+            Some(Ok(run)) => drop(all.runs.insert(id, run)),
+            Some(Err(reason)) => drop(all.aside.insert(id, reason)),
+            None => {}
+        },
+    )?;
+    Ok(all)
+}
+
+/// Replays one run and catches panics. An error is the reason why the run cannot be read.
+#[must_use]
+pub fn guarded_run(layout: &Layout, id: &RunId) -> Option<Result<Run, String>> {
+    match catch_unwind(AssertUnwindSafe(|| run(layout, id))) {
+        Ok(Ok(run)) => run.map(Ok),
+        Ok(Err(error)) => Some(Err(error.to_string())),
+        Err(_) => Some(Err("reading this run fails: this is a defect of Paceline".into())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! Batches: which a run accepts, and what it does with their notes and events.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use analysis::step::StepAnalysis;
+use wire::batch::{Batch, Hello, Note};
+use wire::clock::ServerNanos;
+use wire::event::Event;
+use wire::ids::Rank;
+
+use super::{RankState, Run, hello_bytes};
+use crate::printable::one_line;
+use crate::state::lives::{self, Denied};
+use crate::state::refusal::ApplyError;
+use crate::state::{budget, devices};
+
+impl Run {
+    /// Checks a batch against the limits that hold for every run.
+    ///
+    /// # Errors
+    /// Returns [`ApplyError::StepNumber`] if a step number is too large.
+    pub fn check_alone(batch: &Batch) -> Result<(), ApplyError> {
+        let steps = batch.events.iter().map(Event::step);
+        match steps.max().filter(|step| step.0 > budget::MAX_STEP) {
+            Some(step) => Err(ApplyError::StepNumber { run: batch.run.clone(), rank: batch.rank, step }),
+            None => Ok(()),
+        }
+    }
+
+    /// Decides whether `batch` is accepted now, and counts a refusal. The server has accepted batches since `since`.
+    /// Replay does not call this: a stored batch was accepted when it arrived.
+    ///
+    /// # Errors
+    /// Returns the reason ([`ApplyError`]) if the batch is not accepted.
+    pub fn admit(&mut self, batch: &Batch, now: ServerNanos, since: ServerNanos) -> Result<(), ApplyError> {
+        let admitted = self.agrees(batch).and_then(|()| {
+            let bytes = self.rank_bytes + batch.notes.iter().map(note_bytes).sum::<usize>();
+            if bytes > budget::RANK_BYTES {
+                return Err(ApplyError::TooMuchSaid { run: self.id.clone(), bytes });
+            }
+            let lives = &mut self.ranks.speaking(batch.rank.0 as usize).lives;
+            lives.admit(batch, now, since).map_err(|denied| self.explain(batch.rank, denied))
+        });
+        if let Err(error) = &admitted
+            && error.is_refusal()
+        {
+            self.refused.count += 1;
+            self.refused.last = error.to_string();
+        }
+        admitted
+    }
+
+    fn agrees(&self, batch: &Batch) -> Result<(), ApplyError> {
+        Self::check_alone(batch)?;
+        if batch.world_size == self.world_size() {
+            return Ok(());
+        }
+        Err(ApplyError::WorldSize {
+            run: self.id.clone(),
+            rank: batch.rank,
+            said: batch.world_size,
+            known: self.world_size(),
+        })
+    }
+
+    fn explain(&self, rank: Rank, denied: Denied) -> ApplyError {
+        let run = self.id.clone();
+        let millis = |nanos: i64| nanos / 1_000_000;
+        match denied {
+            Denied::Duplicate => ApplyError::Duplicate,
+            Denied::Wait { heard_ago } => ApplyError::Wait { run, rank, heard_ago_millis: millis(heard_ago) },
+            Denied::Taken { heard_ago } => {
+                ApplyError::Taken { run, rank, heard_ago_millis: millis(heard_ago) }
+            }
+            Denied::TooManyLives => ApplyError::TooManyLives { run, rank },
+            Denied::TooOld => ApplyError::TooOld { run, rank },
+        }
+    }
+
+    /// Applies a batch and analyzes the steps that it closes. Returns the analyzed steps, newest last.
+    ///
+    /// # Errors
+    /// Returns [`ApplyError::WorldSize`] if the batch contradicts the run, [`ApplyError::StepNumber`] if a step number
+    /// is too large, and [`ApplyError::Duplicate`] or [`ApplyError::TooOld`] if the batch is not new.
+    pub fn apply(&mut self, batch: Batch, now: ServerNanos) -> Result<Vec<Arc<StepAnalysis>>, ApplyError> {
+        self.ingest(batch, now)?;
+        let mut analysed = Vec::new();
+        while let Some(work) = self.next_work() {
+            analysed.push(self.finish(work.analyse(), now));
+        }
+        Ok(analysed)
+    }
+
+    /// Applies a batch. Steps that it closes wait for analysis ([`Self::next_work`]).
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`Self::apply`].
+    pub fn ingest(&mut self, batch: Batch, now: ServerNanos) -> Result<(), ApplyError> {
+        self.agrees(&batch)?;
+        let rank = self.ranks.speaking(batch.rank.0 as usize);
+        if let Err(denied) = rank.lives.is_new(&batch) {
+            return Err(self.explain(batch.rank, denied));
+        }
+        self.last_seen = self.last_seen.max(now);
+        let bytes_before = if rank.last_seen.is_some() { rank.bytes() } else { 0 };
+        rank.lives.store(&batch, now);
+        let is_another = rank.incarnation != Some(batch.incarnation);
+        let by_launcher = is_another && lives::is_goodbye_by_another(&batch);
+        if is_another && !by_launcher {
+            // Another process has a new clock and counts its collectives from the start.
+            let (lives, incarnation) = (std::mem::take(&mut rank.lives), Some(batch.incarnation));
+            *rank = RankState { lives, incarnation, ..RankState::default() };
+        }
+        rank.last_seen = Some(now);
+        for note in batch.notes {
+            match note {
+                Note::Hello(hello) => rank.hello = Some(with_printable_names(hello)),
+                // Layouts stay on disk for readers of segments. No figure needs them.
+                Note::Layout(_) => {}
+                // A rank's own end-of-run message takes precedence over its launcher's.
+                Note::Bye(bye) if rank.bye.is_none() => {
+                    rank.bye = Some(bye.completed);
+                    rank.bye_reason = one_line(&bye.reason).into_owned();
+                    rank.bye_by_launcher = by_launcher;
+                }
+                Note::Bye(_) => {}
+                Note::Device(sample) => rank.devices.add_sample(sample, now),
+                Note::Burst(burst) => rank.devices.add_burst(burst, now),
+                Note::Host(sample) => Arc::make_mut(&mut rank.host).add(&sample),
+            }
+        }
+        for event in &batch.events {
+            match event {
+                Event::Started(started) => rank.launched = rank.launched.max(Some(started.seq)),
+                Event::Bucket(bucket) => rank.launched = rank.launched.max(Some(bucket.seq)),
+                Event::Step(step) => rank.last_step = rank.last_step.max(Some(step.step)),
+                Event::Span(_) => {}
+            }
+            self.incoming.add(batch.rank, event);
+        }
+        self.rank_bytes = (self.rank_bytes + rank.bytes()).saturating_sub(bytes_before);
+        self.add_probes(batch.rank, &batch.probes);
+        let mut closed = self.incoming.close_ready();
+        if self.all_said_goodbye() {
+            closed.extend(self.incoming.close_all());
+        }
+        self.steps.wait(closed);
+        Ok(())
+    }
+}
+
+/// Escapes the names, which appear in lines and tables of reports.
+fn with_printable_names(mut hello: Hello) -> Hello {
+    for text in [&mut hello.name, &mut hello.host, &mut hello.sample_unit] {
+        if let Cow::Owned(changed) = one_line(text) {
+            *text = changed;
+        }
+    }
+    hello
+}
+
+/// Returns the size that a note adds to its rank's state, in bytes.
+fn note_bytes(note: &Note) -> usize {
+    match note {
+        Note::Hello(hello) => hello_bytes(hello),
+        Note::Bye(bye) => bye.reason.len(),
+        Note::Device(_) => devices::SAMPLE_BYTES,
+        Note::Burst(burst) => devices::burst_bytes(burst),
+        // The sample's figures replace older ones.
+        Note::Host(sample) => sample.cores.len(),
+        Note::Layout(_) => 0,
+    }
+}
