@@ -67,10 +67,10 @@ pub struct StepMarks<T: Times = HostTimes> {
 struct Current<M> {
     context: StepContext,
     begin: M,
-    phase: Option<Phase<M>>,
+    phase: Option<OpenPhase<M>>,
 }
 
-struct Phase<M> {
+struct OpenPhase<M> {
     kind: SpanKind,
     begin: M,
     begin_cpu: u64,
@@ -108,8 +108,8 @@ impl<T: Times> StepMarks<T> {
         let Some(now) = self.times.mark() else { return };
         self.times.enter(next);
         let cpu = clock::thread_cpu_nanos();
-        let next = next.map(|kind| Phase { kind, begin: now.clone(), begin_cpu: cpu });
-        if let Some(Phase { kind, begin, begin_cpu }) = std::mem::replace(&mut current.phase, next) {
+        let next = next.map(|kind| OpenPhase { kind, begin: now.clone(), begin_cpu: cpu });
+        if let Some(OpenPhase { kind, begin, begin_cpu }) = std::mem::replace(&mut current.phase, next) {
             self.times.span(current.context.step, kind, begin, now, cpu.saturating_sub(begin_cpu));
         }
     }

@@ -45,7 +45,7 @@ impl Wait {
 }
 
 /// One collective over all ranks.
-pub(crate) struct Collective<'a> {
+pub(crate) struct JoinedCollective<'a> {
     pub(crate) comm: Comm,
     pub(crate) seq: Seq,
     /// The ranks that took part, in ascending order.
@@ -60,7 +60,7 @@ pub(crate) struct Collective<'a> {
 pub(crate) struct Joined<'a> {
     /// The collectives, ordered by communicator and then by start. Sequence numbers do not give the order, because each
     /// function has its own.
-    pub(crate) collectives: Vec<Collective<'a>>,
+    pub(crate) collectives: Vec<JoinedCollective<'a>>,
     /// The waits by rank, in the order of the rank's bucket records.
     pub(crate) waits: Vec<Vec<Wait>>,
 }
@@ -91,13 +91,16 @@ impl<'a> Joined<'a> {
 
 /// Returns the collectives without their waits, each with the positions of its members among the bucket records of
 /// their ranks.
-fn matched<'a>(records: &'a StepRecords, fits: &[Option<ClockFit>]) -> Vec<(Collective<'a>, Vec<usize>)> {
-    let mut found: Vec<(Collective<'a>, Vec<usize>)> = Vec::new();
+fn matched<'a>(
+    records: &'a StepRecords,
+    fits: &[Option<ClockFit>],
+) -> Vec<(JoinedCollective<'a>, Vec<usize>)> {
+    let mut found: Vec<(JoinedCollective<'a>, Vec<usize>)> = Vec::new();
     let mut places: BTreeMap<(Comm, Seq), usize> = BTreeMap::new();
     for (rank, step) in records.ranks.iter().enumerate() {
         let fit = fits.get(rank).and_then(Option::as_ref);
         for (position, record) in step.iter().flat_map(|step| step.buckets.iter().enumerate()) {
-            let is_here = |(collective, _): &(Collective<'_>, _)| {
+            let is_here = |(collective, _): &(JoinedCollective<'_>, _)| {
                 (collective.comm, collective.seq) == (record.comm, record.seq)
             };
             // No search is needed where ranks run the same collectives in the same order, as nearly all do.
@@ -105,7 +108,7 @@ fn matched<'a>(records: &'a StepRecords, fits: &[Option<ClockFit>]) -> Vec<(Coll
                 position
             } else {
                 *places.entry((record.comm, record.seq)).or_insert_with(|| {
-                    found.push((Collective::new(record), Vec::new()));
+                    found.push((JoinedCollective::new(record), Vec::new()));
                     found.len() - 1
                 })
             };
@@ -119,7 +122,7 @@ fn matched<'a>(records: &'a StepRecords, fits: &[Option<ClockFit>]) -> Vec<(Coll
 
 /// Returns the number of ranks in each communicator. The world has all ranks; the size of any other communicator is
 /// known only if no rank is missing.
-fn sizes(records: &StepRecords, found: &[(Collective<'_>, Vec<usize>)]) -> BTreeMap<Comm, usize> {
+fn sizes(records: &StepRecords, found: &[(JoinedCollective<'_>, Vec<usize>)]) -> BTreeMap<Comm, usize> {
     let mut sizes = BTreeMap::from([(Comm(0), records.ranks.len())]);
     if records.ranks.iter().all(Option::is_some) {
         for (collective, _) in found {
@@ -130,7 +133,7 @@ fn sizes(records: &StepRecords, found: &[(Collective<'_>, Vec<usize>)]) -> BTree
     sizes
 }
 
-impl<'a> Collective<'a> {
+impl<'a> JoinedCollective<'a> {
     /// Allocates nothing for members: a large world may have many collectives of few ranks each.
     fn new(record: &BucketRecord) -> Self {
         let members = Vec::new();

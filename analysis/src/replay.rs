@@ -62,7 +62,7 @@ pub struct Replay {
     /// The local work after the last bucket, averaged over ranks.
     pub after_nanos: f32,
     /// The ranks that are slow together, if any.
-    pub group: Option<Group>,
+    pub group: Option<SlowGroup>,
 }
 
 /// One collective of a replay; times in nanoseconds.
@@ -84,7 +84,7 @@ pub struct ReplayedCollective {
 
 /// Ranks that are slow together: fixing one of them saves little, fixing all of them saves more.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Group {
+pub struct SlowGroup {
     /// The ranks, the slowest first.
     pub ranks: Vec<u32>,
     /// The saving from fixing all of them, in nanoseconds.
@@ -186,7 +186,10 @@ fn replay_graph(graph: &Graph) -> Replay {
         after_nanos: usual.after as f32,
         group: slow_together(&own, graph.measured).map(|ranks| {
             let fixed = usual.without(graph, &ranks);
-            Group { saving_nanos: saving(fixed), ranks: ranks.into_iter().map(|rank| rank as u32).collect() }
+            SlowGroup {
+                saving_nanos: saving(fixed),
+                ranks: ranks.into_iter().map(|rank| rank as u32).collect(),
+            }
         }),
     }
 }

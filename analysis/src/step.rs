@@ -7,7 +7,7 @@ use wire::ids::{Bucket, Comm, Seq, Step};
 use wire::live::Part;
 use wire::views::Group;
 
-use crate::join::{Collective, Joined, Member, Wait, duration};
+use crate::join::{Joined, JoinedCollective, Member, Wait, duration};
 use crate::records::{RankStep, StepRecords};
 use crate::replay::{self, Replay};
 use crate::stats;
@@ -289,7 +289,10 @@ fn analyse_rank(step: &RankStep, sets: &RankSets) -> RankAnalysis {
     }
 }
 
-fn analyse_collective(collective: &Collective<'_>, sets: &[Option<RankSets>]) -> Option<CollectiveAnalysis> {
+fn analyse_collective(
+    collective: &JoinedCollective<'_>,
+    sets: &[Option<RankSets>],
+) -> Option<CollectiveAnalysis> {
     let members = &collective.members;
     let first = members.first()?.record;
     let aligned = || members.iter().filter_map(|member| Some((member.wait.aligned?, member.record)));
@@ -320,7 +323,7 @@ fn analyse_collective(collective: &Collective<'_>, sets: &[Option<RankSets>]) ->
 /// Fills in the lateness: start_r - median_q start_q, averaged over the step's collectives among all ranks.
 fn add_lateness(ranks: &mut [Option<RankAnalysis>], joined: &Joined<'_>) {
     let mut sums = vec![(0.0, 0_u32); ranks.len()];
-    for Collective { members, .. } in &joined.collectives {
+    for JoinedCollective { members, .. } in &joined.collectives {
         // Starts are relative to the first member's start, so that an `f64` holds nanoseconds exactly.
         let Some(origin) = members.first().and_then(|first| first.start) else { continue };
         let since = |member: &Member<'_>| Some((member.rank, (member.start? - origin) as f64));

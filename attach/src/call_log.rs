@@ -89,7 +89,7 @@ impl Handle {
 /// A phase of the host that a device may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Phase {
+pub enum HostPhase {
     /// The host reads the next batch of input.
     Input,
     /// The host copies the batch to the device.
@@ -153,7 +153,7 @@ pub enum Entry {
     /// The main thread was in a phase that the job marks.
     Phase {
         /// The phase.
-        phase: Phase,
+        phase: HostPhase,
         /// The start of the phase.
         begin: MonoNanos,
         /// The end of the phase.
@@ -237,7 +237,7 @@ fn register() -> Option<Producer<Entry>> {
 
 /// Moves all entries into `entries`, those of one thread in order, and removes the rings of threads that ended. Returns
 /// the number of entries lost since the process started.
-pub fn take(entries: &mut Vec<Entry>) -> u64 {
+pub fn drain(entries: &mut Vec<Entry>) -> u64 {
     let mut rings = RINGS.lock().unwrap_or_else(PoisonError::into_inner);
     rings.retain_mut(|ring| {
         let is_over = ring.is_abandoned();
@@ -260,12 +260,12 @@ mod tests {
         let leave = move || (0..RING_SLOTS + 10).for_each(|_| append(entry));
         std::thread::spawn(leave).join().expect("the thread does not panic");
         let mut entries = Vec::new();
-        let lost = take(&mut entries);
+        let lost = drain(&mut entries);
         let own = entries.iter().filter(|one| **one == entry).count();
         assert_eq!((lost, own), (10, RING_SLOTS));
         // A thread of another test may end between the two calls.
         let forgets_all = |_| {
-            take(&mut entries);
+            drain(&mut entries);
             !RINGS.lock().expect("no thread panicked").iter().any(rtrb::Consumer::is_abandoned)
         };
         assert!((0..1_000).any(forgets_all));

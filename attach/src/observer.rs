@@ -138,7 +138,7 @@ fn decide(hook: Hook, communicator: Option<Communicator>) -> Option<()> {
         }
         Ok(Some(_))
         | Err(ConfigError::Missing { .. } | ConfigError::Launcher(LauncherError::Incomplete { .. }))
-            if hook < Hook::Plugin && plugin_will_tell() =>
+            if hook < Hook::Plugin && plugin_reports_ranks() =>
         {
             return None;
         }
@@ -149,7 +149,7 @@ fn decide(hook: Hook, communicator: Option<Communicator>) -> Option<()> {
 }
 
 /// Returns whether this library is NCCL's profiler plugin and this NCCL reports the ranks of communicators to it.
-fn plugin_will_tell() -> bool {
+fn plugin_reports_ranks() -> bool {
     let is_ours = std::env::var_os("NCCL_PROFILER_PLUGIN").is_some_and(|plugin| is_this_library(&plugin));
     let version = || gpu::nccl::mapped().map(|nccl| nccl.version);
     is_ours && version().is_some_and(|version| version.profiler_api() >= Some(4) && !version.needs_events())
@@ -288,7 +288,7 @@ impl Observer {
     fn turn(&mut self) {
         self.join();
         sampling::keep(&mut self.budget, agent::clock::now(), self.ranks.len());
-        let lost = call_log::take(&mut self.entries);
+        let lost = call_log::drain(&mut self.entries);
         let newly = lost - std::mem::replace(&mut self.lost, lost);
         // The rank that the dropped entries belong to is unknown: count them for the first one.
         self.ranks.iter_mut().take(1).for_each(|rank| rank.lose(newly));
@@ -296,15 +296,15 @@ impl Observer {
             match entry.local_rank() {
                 Some(local_rank) => {
                     if let Some(rank) = self.ranks.get_mut(usize::from(local_rank.0)) {
-                        rank.take(entry);
+                        rank.ingest(entry);
                     }
                 }
-                None => self.ranks.iter_mut().for_each(|rank| rank.take(entry)),
+                None => self.ranks.iter_mut().for_each(|rank| rank.ingest(entry)),
             }
         }
         if let Some(first) = self.ranks.first_mut() {
             let mut polled = POLLED.lock().unwrap_or_else(PoisonError::into_inner);
-            polled.iter_mut().for_each(|poll| poll(&mut |entry| first.take(entry)));
+            polled.iter_mut().for_each(|poll| poll(&mut |entry| first.ingest(entry)));
         }
         self.ranks.iter_mut().for_each(Observed::place);
         // All ranks of a process train the same model, so their steps consist of the same collectives.

@@ -24,7 +24,7 @@ pub struct Sampler {
 
 /// The samples of one rank in one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct StepSamples {
     /// The index of the epoch.
     pub epoch: u64,
     /// The samples of this rank.
@@ -33,7 +33,7 @@ pub struct Part {
     pub total: usize,
 }
 
-impl Part {
+impl StepSamples {
     /// Returns the weight of this rank's mean gradient.
     #[must_use]
     pub fn share(&self) -> Share {
@@ -66,13 +66,13 @@ impl Sampler {
     }
 
     /// Returns this rank's part of `step`, which is counted over all epochs.
-    pub fn part(&mut self, step: u64) -> Part {
+    pub fn part(&mut self, step: u64) -> StepSamples {
         let epoch = step / self.steps_per_epoch();
         let start = (step % self.steps_per_epoch()) as usize * self.batch;
         let total = self.batch.min(self.samples - start);
         let mine = share_of(total, self.ranks, self.rank);
         let order = self.order(epoch);
-        Part { epoch, mine: order[start + mine.start..start + mine.end].to_vec(), total }
+        StepSamples { epoch, mine: order[start + mine.start..start + mine.end].to_vec(), total }
     }
 
     fn order(&mut self, epoch: u64) -> &[u32] {

@@ -19,7 +19,7 @@ use crate::backend::Backend;
 use crate::options::JobOptions;
 use crate::parameters::{GradientReady, ParameterSet, Weights};
 use crate::precision::LossScale;
-use crate::sampler::{Part, Sampler};
+use crate::sampler::{Sampler, StepSamples};
 use crate::trouble::Trouble;
 use crate::world_rank::WorldRank;
 
@@ -38,7 +38,7 @@ pub trait Task {
     ///
     /// # Errors
     /// Returns an error if memory is exhausted.
-    fn load(&self, part: &Part, step: u64) -> candle_core::Result<Batch>;
+    fn load(&self, part: &StepSamples, step: u64) -> candle_core::Result<Batch>;
     /// Computes the mean loss over the batch.
     ///
     /// # Errors
@@ -177,7 +177,7 @@ impl<T: Task, B: Backend> Trainer<T, B> {
     }
 
     /// Runs one step. Returns this rank's mean loss, which a device may still be computing, or `None` without samples.
-    fn step(&mut self, step: u64, part: &Part) -> Result<Option<Tensor>> {
+    fn step(&mut self, step: u64, part: &StepSamples) -> Result<Option<Tensor>> {
         let context = self.marks.begin_step(Step(step));
         self.marks.enter(SpanKind::Input);
         lock(&self.shared.trouble).begin_step(step, lock(&self.shared.reducer).bucket_count());
@@ -217,7 +217,7 @@ impl<T: Task, B: Backend> Trainer<T, B> {
     fn forward_and_backward(
         &mut self,
         context: StepContext,
-        part: &Part,
+        part: &StepSamples,
         batch: &Batch,
     ) -> Result<Option<Tensor>> {
         lock(&self.shared.reducer).begin_step(context, part.share())?;

@@ -10,11 +10,11 @@ use std::ffi::c_uint;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use crate::library::{Absent, Library, Origin, Wanted};
+use crate::library::{Absent, Library, LibraryNames, Origin};
 use records::kind;
 
 /// CUPTI must be the job's own, which the process has already loaded or which lies next to the job's NCCL.
-const WANTED: Wanted = Wanted {
+const WANTED: LibraryNames = LibraryNames {
     name: "CUPTI",
     files: &["libcupti.so.13", "libcupti.so.12"],
     variable: Some("PACELINE_CUPTI"),

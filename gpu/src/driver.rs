@@ -5,9 +5,9 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use serde::Serialize;
 
-use crate::library::{Absent, Library, Origin, Wanted};
+use crate::library::{Absent, Library, LibraryNames, Origin};
 
-const WANTED: Wanted = Wanted {
+const WANTED: LibraryNames = LibraryNames {
     name: "the NVIDIA driver (libcuda)",
     // The second name may be the toolkit's stub, which reports that it is one.
     files: &["libcuda.so.1", "libcuda.so"],

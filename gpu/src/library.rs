@@ -32,7 +32,7 @@ pub enum Origin {
 
 /// A library to search for.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct LibraryNames {
     /// The name of the library in messages.
     pub name: &'static str,
     /// The file names, best first.
@@ -95,7 +95,7 @@ impl Library {
     /// # Errors
     /// Returns an error if there is no such library, or if the file that the environment names cannot be opened. The
     /// search does not silently skip a file that the user named.
-    pub fn open(wanted: &Wanted) -> Result<Self, Absent> {
+    pub fn open(wanted: &LibraryNames) -> Result<Self, Absent> {
         Self::open_or(wanted, None)
     }
 
@@ -103,7 +103,7 @@ impl Library {
     ///
     /// # Errors
     /// Returns the errors of [`Self::open`].
-    pub fn open_or(wanted: &Wanted, named: Option<&Path>) -> Result<Self, Absent> {
+    pub fn open_or(wanted: &LibraryNames, named: Option<&Path>) -> Result<Self, Absent> {
         if let Some(library) = Self::mapped(wanted) {
             return Ok(library);
         }
@@ -143,14 +143,14 @@ impl Library {
 
     /// Returns the library if this process has already loaded it.
     #[must_use]
-    pub fn mapped(wanted: &Wanted) -> Option<Self> {
+    pub fn mapped(wanted: &LibraryNames) -> Option<Self> {
         wanted.files.iter().map(OsStr::new).find_map(|file| {
             let handle = open(file, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD).ok()?;
             Some(Self::new(wanted, handle, file, Origin::Mapped))
         })
     }
 
-    fn new(wanted: &Wanted, handle: Handle, file: &OsStr, origin: Origin) -> Self {
+    fn new(wanted: &LibraryNames, handle: Handle, file: &OsStr, origin: Origin) -> Self {
         Self {
             name: wanted.name,
             handle: ManuallyDrop::new(handle),
@@ -199,7 +199,7 @@ fn mapped_path(file: &OsStr) -> Option<PathBuf> {
 
 /// Returns the library's files in the folders to which pip and Debian install Python's packages, for all environments
 /// that this process can find.
-fn in_python_packages(wanted: &Wanted) -> Vec<PathBuf> {
+fn in_python_packages(wanted: &LibraryNames) -> Vec<PathBuf> {
     let home = env::var_os("HOME").map(|home| Path::new(&home).join(".local"));
     let named = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(env::var_os).map(PathBuf::from);
     let system = ["/usr/local", "/usr"].map(PathBuf::from);

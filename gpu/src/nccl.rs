@@ -7,9 +7,9 @@ use std::ffi::{c_int, c_void};
 
 use serde::Serialize;
 
-use crate::library::{Absent, Library, Origin, Wanted};
+use crate::library::{Absent, Library, LibraryNames, Origin};
 
-const WANTED: Wanted = Wanted {
+const WANTED: LibraryNames = LibraryNames {
     name: "NCCL",
     files: &["libnccl.so.2"],
     variable: Some("PACELINE_NCCL"),

@@ -84,7 +84,7 @@ pub fn assign(parameters: impl IntoIterator<Item = (ParamId, u64)>, caps: Caps) 
 
 /// The position of a parameter's gradient in its bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ParamPlace {
     /// The bucket.
     pub bucket: Bucket,
     /// The index of the gradient's first element in the bucket.
@@ -98,13 +98,14 @@ pub struct Place {
 /// # Panics
 /// Panics if `buckets` does not contain every parameter of `lens` exactly once.
 #[must_use]
-pub fn places(buckets: &[Vec<ParamId>], lens: &[usize]) -> Vec<Place> {
+pub fn places(buckets: &[Vec<ParamId>], lens: &[usize]) -> Vec<ParamPlace> {
     let mut places = vec![None; lens.len()];
     for (index, bucket) in buckets.iter().enumerate() {
         let mut offset = 0;
         for &ParamId(id) in bucket {
             let len = lens[id as usize];
-            let before = places[id as usize].replace(Place { bucket: Bucket(index as u32), offset, len });
+            let before =
+                places[id as usize].replace(ParamPlace { bucket: Bucket(index as u32), offset, len });
             assert!(before.is_none(), "parameter {id} is in two buckets");
             offset += len;
         }

@@ -93,7 +93,7 @@ impl AbortHandle {
 
 /// The kind of a collective, which ranks compare at its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Collective {
+pub enum Operation {
     /// [`Communicator::all_reduce`] with its number of floats.
     AllReduce(u64),
     /// [`Communicator::broadcast`] with its root.
@@ -102,7 +102,7 @@ pub enum Collective {
     AllGather,
 }
 
-impl fmt::Display for Collective {
+impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AllReduce(floats) => write!(f, "all-reduce of {floats} floats"),

@@ -73,7 +73,7 @@ use std::time::Duration;
 use agent::Notes;
 use gpu::cupti::on_demand::{self, Carried, Every, OnDemand};
 pub use gpu::device::{CudaSlice, CudaStream, CudaView, Device, DeviceError};
-use gpu::nvml::sampler::{Wanted, Watch};
+use gpu::nvml::sampler::{SamplerSettings, Watch};
 use wire::clock::MonoNanos;
 use wire::device::DeviceFigure;
 
@@ -196,7 +196,7 @@ impl DeviceSampler {
         let (pci_bus_id, now) = (cuda.device.pci_bus_id.clone(), cuda.now);
         let samples = notes.clone();
         let each_second =
-            Watch::start(Wanted { pci_bus_id, file: cuda.nvml.clone(), now }, move |mut sample| {
+            Watch::start(SamplerSettings { pci_bus_id, file: cuda.nvml.clone(), now }, move |mut sample| {
                 let nanos = bound.load(Ordering::Relaxed);
                 if nanos > 0 {
                     sample.figures.insert(DeviceFigure::ClockErrorBoundNanoseconds, nanos);
@@ -207,11 +207,11 @@ impl DeviceSampler {
         let carried = (cuda.transport == Transport::Staged)
             .then(|| -> Carried { Box::new(move |from, until| recent.between(from, until)) });
         let when_asked = OnDemand::start(
-            on_demand::Wanted {
+            on_demand::BurstSettings {
                 carried,
                 every: Every::from_env(agent::warn),
                 newest_step: Box::new(move || stepping.newest_step()),
-                ..on_demand::Wanted::when_asked(cuda.cupti.clone(), now)
+                ..on_demand::BurstSettings::when_asked(cuda.cupti.clone(), now)
             },
             move |done| asking.burst_asked(done),
             move |burst| telling.burst(burst),

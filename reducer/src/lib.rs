@@ -46,7 +46,7 @@ mod share;
 mod slots;
 mod worker;
 
-pub use communicator::{AbortHandle, Collective, Communicator, Control};
+pub use communicator::{AbortHandle, Communicator, Control, Operation};
 pub use error::{Absent, CommError, ReduceError};
 pub use host::Host;
 pub use memory::Memory;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use wire::ids::{Rank, Seq};
 
-use crate::communicator::{AbortHandle, Collective, Communicator, Control};
+use crate::communicator::{AbortHandle, Communicator, Control, Operation};
 use crate::error::{Absent, CommError};
 
 /// One rank of a world of threads.
@@ -58,7 +58,7 @@ struct Round {
 
 #[derive(Clone)]
 struct Deposit {
-    collective: Collective,
+    collective: Operation,
     payload: Payload,
 }
 
@@ -92,7 +92,7 @@ impl Shared {
 
 impl Local {
     /// Deposits this rank's payload for the next collective and returns the payloads of all ranks.
-    fn exchange(&mut self, collective: Collective, payload: Payload) -> Result<Vec<Payload>, CommError> {
+    fn exchange(&mut self, collective: Operation, payload: Payload) -> Result<Vec<Payload>, CommError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -180,8 +180,7 @@ impl Communicator for Local {
     }
 
     fn all_reduce(&mut self, data: &mut [f32]) -> Result<(), CommError> {
-        let all =
-            self.exchange(Collective::AllReduce(data.len() as u64), Payload::Floats((&*data).into()))?;
+        let all = self.exchange(Operation::AllReduce(data.len() as u64), Payload::Floats((&*data).into()))?;
         for (index, payload) in all.into_iter().enumerate() {
             let Payload::Floats(floats) = payload else { unreachable!("the ranks agreed on the collective") };
             if index == 0 {
@@ -194,13 +193,13 @@ impl Communicator for Local {
     }
 
     fn broadcast(&mut self, root: Rank, bytes: &mut Vec<u8>) -> Result<(), CommError> {
-        let all = self.exchange(Collective::Broadcast(root), Payload::Bytes((&**bytes).into()))?;
+        let all = self.exchange(Operation::Broadcast(root), Payload::Bytes((&**bytes).into()))?;
         *bytes = bytes_of(all).swap_remove(root.0 as usize);
         Ok(())
     }
 
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CommError> {
-        self.exchange(Collective::AllGather, Payload::Bytes(bytes.into())).map(bytes_of)
+        self.exchange(Operation::AllGather, Payload::Bytes(bytes.into())).map(bytes_of)
     }
 
     fn abort_handle(&self) -> AbortHandle {

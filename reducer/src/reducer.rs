@@ -101,9 +101,9 @@ pub struct Reducer<M: Memory = Host> {
     slots: Slots<M>,
     /// This rank's part of the tail that the last bucket carries.
     tail: Vec<f32>,
-    phase: Phase,
+    phase: Progress,
     /// The marks of the current micro-batch, by parameter.
-    marks: Vec<Mark>,
+    marks: Vec<ParamState>,
     /// Whether the bucket holds a gradient of the current step, by parameter.
     written: Vec<bool>,
     /// Whether any rank had a gradient in the last finished step, by parameter.
@@ -119,15 +119,15 @@ pub struct Reducer<M: Memory = Host> {
 }
 
 #[derive(Clone, Copy)]
-enum Phase {
+enum Progress {
     /// Between steps, with the last finished step, if any.
     Idle(Option<Step>),
     /// Within a step.
-    Open(Open),
+    Open(OpenStep),
 }
 
 #[derive(Clone, Copy)]
-struct Open {
+struct OpenStep {
     context: StepContext,
     /// The share of the current micro-batch.
     share: Share,
@@ -138,7 +138,7 @@ struct Open {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mark {
+enum ParamState {
     Awaited,
     Ready,
     Unused,
@@ -186,8 +186,8 @@ impl<M: Memory> Reducer<M> {
             memory,
             slots,
             tail: Vec::with_capacity(1 + count),
-            phase: Phase::Idle(None),
-            marks: vec![Mark::Awaited; count],
+            phase: Progress::Idle(None),
+            marks: vec![ParamState::Awaited; count],
             written: vec![false; count],
             used: vec![false; count],
             order: Vec::with_capacity(count),
@@ -363,7 +363,7 @@ impl<M: Memory> Drop for Reducer<M> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.worker.abort("its training thread panicked");
-        } else if let (Phase::Open(open), None) = (self.phase, &self.failure) {
+        } else if let (Progress::Open(open), None) = (self.phase, &self.failure) {
             self.worker.abort(&format!("its reducer was dropped within step {}", open.context.step));
         }
     }

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 use wire::ids::{Rank, Seq};
 
-use crate::communicator::{AbortHandle, Collective, Communicator, Control};
+use crate::communicator::{AbortHandle, Communicator, Control, Operation};
 use crate::error::CommError;
 pub use config::Config;
 use data::{DataRing, Fault, Waiter};
@@ -90,7 +90,7 @@ impl Ring {
     /// Runs one collective: tells the next rank which collective this is, then lets `body` compare and move the data.
     fn collective(
         &mut self,
-        collective: Collective,
+        collective: Operation,
         body: impl FnOnce(&mut DataRing, &Waiter<'_>) -> Result<(), Fault>,
     ) -> Result<(), CommError> {
         let seq = self.count()?;
@@ -150,18 +150,18 @@ impl Communicator for Ring {
     }
 
     fn all_reduce(&mut self, data: &mut [f32]) -> Result<(), CommError> {
-        let collective = Collective::AllReduce(data.len() as u64);
+        let collective = Operation::AllReduce(data.len() as u64);
         self.collective(collective, |ring, waiter| ring.all_reduce(data, waiter))
     }
 
     fn broadcast(&mut self, root: Rank, bytes: &mut Vec<u8>) -> Result<(), CommError> {
-        self.collective(Collective::Broadcast(root), |ring, waiter| ring.broadcast(root, bytes, waiter))
+        self.collective(Operation::Broadcast(root), |ring, waiter| ring.broadcast(root, bytes, waiter))
     }
 
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CommError> {
         let mut all = vec![Vec::new(); self.world_size as usize];
         all[self.rank.0 as usize] = bytes.to_vec();
-        self.collective(Collective::AllGather, |ring, waiter| ring.all_gather(&mut all, waiter))?;
+        self.collective(Operation::AllGather, |ring, waiter| ring.all_gather(&mut all, waiter))?;
         Ok(all)
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use wire::batch::{Layout, LayoutBucket};
 use wire::ids::{Bucket, Comm};
 
-use crate::bucketing::{ELEMENT_BYTES, Place, places};
+use crate::bucketing::{ELEMENT_BYTES, ParamPlace, places};
 use crate::error::CommError;
 use crate::memory::Memory;
 use crate::model::{ParamId, Parameter};
@@ -16,7 +16,7 @@ pub(crate) const COMM: Comm = Comm(0);
 /// A layout of parameters in buckets, with its memory.
 pub(crate) struct Slots<M: Memory> {
     pub(crate) buckets: Vec<Slot<M>>,
-    places: Vec<Place>,
+    places: Vec<ParamPlace>,
     lens: Vec<usize>,
 }
 
@@ -80,13 +80,13 @@ impl<M: Memory> Slots<M> {
 
     /// Returns the bucket and range of a parameter's gradient, for writing.
     pub(crate) fn place_of(&mut self, id: ParamId) -> (&mut M::Bucket, Range<usize>) {
-        let Place { bucket, offset, len } = self.places[id.0 as usize];
+        let ParamPlace { bucket, offset, len } = self.places[id.0 as usize];
         (self.buckets[bucket.0 as usize].floats(), offset..offset + len)
     }
 
     /// Returns a parameter's gradient.
     pub(crate) fn gradient(&self, id: ParamId) -> M::Gradient<'_> {
-        let Place { bucket, offset, len } = self.places[id.0 as usize];
+        let ParamPlace { bucket, offset, len } = self.places[id.0 as usize];
         let floats = self.buckets[bucket.0 as usize].floats.as_ref();
         M::view(floats.expect("all buckets are back at the end of a step"), offset..offset + len)
     }

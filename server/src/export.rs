@@ -6,7 +6,6 @@
 pub mod chrome;
 pub mod comparison;
 pub mod csv;
-pub(crate) mod escape;
 pub mod model;
 pub mod parquet;
 pub mod perfetto;

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
-use gpu::cupti::records::{Place, Record, Times};
+use gpu::cupti::records::{ActivityOrigin, Record, Times};
 use paceline_tests::headers::{self, HOST_DEFINES, Headers};
 use paceline_tests::{fetch, nvidia};
 
@@ -64,7 +64,7 @@ fn all_releases_have_the_assumed_numbers() -> anyhow::Result<()> {
 /// Returns the values that the C program writes to the records.
 fn expected() -> [Record; 6] {
     let times = Times { start: 0x0102_0304_0506_0708, end: 0x1112_1314_1516_1718 };
-    let place = Place { device: 3, context: 4, stream: 5 };
+    let place = ActivityOrigin { device: 3, context: 4, stream: 5 };
     [
         Record::Kernel { times, place, correlation: 6, name: String::new(), graph_node: 7 },
         Record::Memcpy { times, place, correlation: 6, bytes: 1 << 33, direction: 8 },

@@ -10,7 +10,7 @@ use std::ptr;
 use anyhow::{Context as _, ensure};
 use gpu::cupti::burst::{Burst, NoBurst, Recorded};
 use gpu::cupti::records::Record;
-use gpu::nvml::sampler::{Wanted, Watch};
+use gpu::nvml::sampler::{SamplerSettings, Watch};
 use paceline_tests::fake_gpu::library;
 use paceline_tests::programs::program;
 use serde_json::Value;
@@ -280,7 +280,7 @@ fn a_burst_records_every_kernel_and_copy_and_yields_to_other_tools() -> anyhow::
 #[test]
 fn a_device_is_sampled_until_the_watch_is_dropped() -> anyhow::Result<()> {
     let (sender, looks) = std::sync::mpsc::channel();
-    let wanted = Wanted {
+    let wanted = SamplerSettings {
         pci_bus_id: "0000:02:00.0".into(),
         file: Some(paceline_tests::fake_gpu::path()),
         now: agent::clock::now,
@@ -305,7 +305,7 @@ fn a_device_is_sampled_until_the_watch_is_dropped() -> anyhow::Result<()> {
     ensure!(sample.figures.into_iter().eq(expected), "the figures differ");
     drop(watch);
     ensure!(looks.iter().count() <= 1, "the watch does not end when it is dropped");
-    let elsewhere = Wanted { pci_bus_id: "0000:03:00.0".into(), ..wanted };
+    let elsewhere = SamplerSettings { pci_bus_id: "0000:03:00.0".into(), ..wanted };
     let (sender, looks) = std::sync::mpsc::channel();
     drop(Watch::start(elsewhere, move |sample| sender.send(sample).is_ok()));
     ensure!(looks.iter().next().is_none(), "there is no such device");

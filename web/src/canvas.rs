@@ -16,7 +16,7 @@ use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement, ImageData};
 
 use crate::cells::{Derived, Var, act, effect, text};
 use crate::pen::Pen;
-use crate::widgets::{Place, pixels};
+use crate::widgets::{TooltipPlace, pixels};
 
 /// The inner size of a plot in CSS pixels, and the number of device pixels per CSS pixel.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,9 +70,9 @@ pub struct Margins {
 
 impl Margins {
     /// Returns the place of a tooltip for the point (x, y) of the raster.
-    pub fn place(self, x: f64, y: f64, size: Size) -> Place {
+    pub fn place(self, x: f64, y: f64, size: Size) -> TooltipPlace {
         let (width, height) = (size.width + self.left + self.right, size.height + self.top + self.bottom);
-        Place { x: x + self.left, y: y + self.top, width, height }
+        TooltipPlace { x: x + self.left, y: y + self.top, width, height }
     }
 }
 

@@ -6,7 +6,7 @@
 
 use leptos::task::spawn_local;
 use viz::span::Span;
-use viz::tiles::{Missing, Wanted, join, value_at};
+use viz::tiles::{Missing, NeededCells, join, value_at};
 use wire::live::tile::{Measure, Reduce, Tile};
 
 use crate::api::{self, Cells};
@@ -133,14 +133,14 @@ fn next(state: &mut State, view: View) -> Option<Fetch> {
     if state.busy {
         return None;
     }
-    let cells = |wanted: &Wanted, from: u64, most: (u32, u32)| Cells {
+    let cells = |wanted: &NeededCells, from: u64, most: (u32, u32)| Cells {
         measure: view.look.0,
         reduce: view.look.1,
         steps: (from, wanted.steps.1),
         ranks: (wanted.ranks.0 as u32, wanted.ranks.1 as u32),
         most,
     };
-    let wanted = Wanted::new(view.steps, view.ranks, view.kept, view.all_ranks, view.pixels)?;
+    let wanted = NeededCells::new(view.steps, view.ranks, view.kept, view.all_ranks, view.pixels)?;
     let missing = match &state.front {
         Some(front) if front.look == view.look => wanted.missing(&front.tile, front.upto),
         _ => Missing::All,
@@ -169,7 +169,7 @@ fn behind(state: &State, view: View) -> Option<Fetch> {
     if shows_all || fits {
         return None;
     }
-    let wanted = Wanted::new(view.kept, all_ranks, view.kept, view.all_ranks, BEHIND)?;
+    let wanted = NeededCells::new(view.kept, all_ranks, view.kept, view.all_ranks, BEHIND)?;
     Some(Fetch::Behind(Cells {
         measure: view.look.0,
         reduce: view.look.1,

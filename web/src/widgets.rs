@@ -79,7 +79,7 @@ pub fn legend(items: &[(palette::Rgba, bool, &str)]) -> AnyView {
 
 /// The point of a tooltip and the size of its chart, in CSS pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Place {
+pub struct TooltipPlace {
     /// The distance from the chart's left edge.
     pub x: f64,
     /// The distance from the chart's top.
@@ -92,9 +92,9 @@ pub struct Place {
 
 /// A tooltip near the pointer, on the side where there is room.
 #[component]
-pub fn Tip(#[prop(into)] place: Derived<Option<Place>>, children: Children) -> impl IntoView {
+pub fn Tip(#[prop(into)] place: Derived<Option<TooltipPlace>>, children: Children) -> impl IntoView {
     let transform = text(move || {
-        place.get().map_or_else(String::new, |Place { x, y, width, height }| {
+        place.get().map_or_else(String::new, |TooltipPlace { x, y, width, height }| {
             let across = if x > width / 2.0 { "calc(-100% - 14px)" } else { "14px" };
             let down = if y > height / 2.0 { "calc(-100% - 14px)" } else { "14px" };
             format!("translate({}, {}) translate({across}, {down})", pixels(x), pixels(y))

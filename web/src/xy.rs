@@ -11,7 +11,7 @@ use viz::xy::Axis;
 use crate::canvas::{Gesture, Margins, Plot, Size, Stretch};
 use crate::cells::{Derived, Var, derived, flag, text};
 use crate::pen::{Align, Pen};
-use crate::widgets::{Place, Tip};
+use crate::widgets::{Tip, TooltipPlace};
 
 const MARGINS: Margins = Margins { left: 64.0, right: 16.0, top: 14.0, bottom: 26.0 };
 /// The distance from which the pointer hits a point, in pixels.
@@ -88,7 +88,7 @@ pub fn Xy(
 ) -> impl IntoView {
     let stretch = expect_context::<Stretch>();
     let near = Var::new(None::<usize>);
-    let place = Var::new(None::<Place>);
+    let place = Var::new(None::<TooltipPlace>);
     let overlay = move |pen: &Pen, size: Size| {
         if let Ok(picture) = picture.get() {
             draw(pen, size, &picture, near.get());

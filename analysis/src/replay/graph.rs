@@ -31,7 +31,7 @@ pub(super) struct RankGraph {
     pub(super) transfer: Vec<f64>,
 }
 
-pub(super) struct Collective {
+pub(super) struct GraphCollective {
     pub(super) bucket: Bucket,
     pub(super) bytes: u64,
     comm: usize,
@@ -41,7 +41,7 @@ pub(super) struct Collective {
 
 pub(super) struct Graph {
     pub(super) ranks: Vec<RankGraph>,
-    pub(super) collectives: Vec<Collective>,
+    pub(super) collectives: Vec<GraphCollective>,
     pub(super) measured: f64,
     /// Whether some rank waits for a collective before the last ones. Its later work is then delayed by more than its
     /// local work, which this graph does not represent.
@@ -117,7 +117,7 @@ impl Graph {
     ) -> Line {
         let mut line = Vec::with_capacity(3 * self.collectives.len() + 3 + self.comms);
         line.extend(ready.iter().zip(gap).map(|(ready, gap)| begin + ready + gap));
-        let follow = |(at, collective): (usize, &Collective)| {
+        let follow = |(at, collective): (usize, &GraphCollective)| {
             collective.follows.map_or(f64::NEG_INFINITY, |before| transfer[before] + gap[at])
         };
         line.extend(self.collectives.iter().enumerate().map(follow));
@@ -172,15 +172,15 @@ impl Graph {
 }
 
 /// Returns true if the collective has one record of every rank.
-fn has_each_rank(collective: &join::Collective<'_>, ranks: usize) -> bool {
+fn has_each_rank(collective: &join::JoinedCollective<'_>, ranks: usize) -> bool {
     collective.members.iter().map(|member| member.rank).eq(0..ranks)
 }
 
-fn collectives(joined: &Joined<'_>) -> (Vec<Collective>, usize) {
+fn collectives(joined: &Joined<'_>) -> (Vec<GraphCollective>, usize) {
     let mut comms: Vec<Comm> = Vec::new();
     let mut last: Vec<usize> = Vec::new();
     let mut collectives = Vec::with_capacity(joined.collectives.len());
-    for (at, join::Collective { comm, members, .. }) in joined.collectives.iter().enumerate() {
+    for (at, join::JoinedCollective { comm, members, .. }) in joined.collectives.iter().enumerate() {
         let known = comms.iter().position(|known| known == comm);
         let number = known.unwrap_or_else(|| {
             comms.push(*comm);
@@ -189,7 +189,7 @@ fn collectives(joined: &Joined<'_>) -> (Vec<Collective>, usize) {
         });
         let follows = known.map(|known| std::mem::replace(&mut last[known], at));
         let (bucket, bytes) = (members[0].record.bucket, members[0].record.bytes);
-        collectives.push(Collective { bucket, bytes, comm: number, follows });
+        collectives.push(GraphCollective { bucket, bytes, comm: number, follows });
     }
     (collectives, comms.len())
 }
@@ -256,7 +256,7 @@ fn rank_graph(
     work: &Work,
     (begin, end): (f64, i64),
     buckets: &[&BucketRecord],
-    collectives: &[Collective],
+    collectives: &[GraphCollective],
     transfer: Vec<f64>,
 ) -> RankGraph {
     let mut gap = Vec::with_capacity(buckets.len());

@@ -16,10 +16,10 @@ use wire::views::{Group, Missing};
 
 use super::graph::{Durations, PHASES, Placed, Work};
 use super::{Replay, ReplayedCollective, slow_together, to_others};
-use crate::join::{Collective, Joined, Member};
+use crate::join::{Joined, JoinedCollective, Member};
 use crate::records::{RankStep, StepRecords};
 use crate::stats;
-use pace::{Pace, Place, Places};
+use pace::{Pace, Waypoint, Waypoints};
 use timing::clocks::ClockFit;
 
 /// The time since the previous collective ended, in nanoseconds, after which a collective found its stream idle: its
@@ -30,7 +30,7 @@ const IDLE_NANOS: i64 = 200_000;
 const MAX_PARTS: usize = 600_000;
 
 /// One rank's part of a collective; times in nanoseconds.
-struct Part {
+struct JointPart {
     rank: usize,
     /// The index of the communicator among those of the rank.
     comm: usize,
@@ -57,7 +57,7 @@ struct Rank {
 struct Joint {
     bucket: Bucket,
     bytes: u64,
-    parts: Vec<Part>,
+    parts: Vec<JointPart>,
     usual_gap: f64,
     usual_transfer: f64,
 }
@@ -68,7 +68,7 @@ pub(super) struct Mesh {
     joints: Vec<Joint>,
     /// The local work summed over ranks.
     totals: Durations,
-    places: Places,
+    places: Waypoints,
     measured: f64,
 }
 
@@ -94,7 +94,7 @@ impl Mesh {
         }
         let placed = Placed::new(&steps, fits);
         let offsets = placed.offsets.as_ref()?;
-        let mut ordered: Vec<(&Collective<'_>, i64)> =
+        let mut ordered: Vec<(&JoinedCollective<'_>, i64)> =
             joined.collectives.iter().map(|one| Some((one, one.latest?.1.0))).collect::<Option<_>>()?;
         // Everything that a collective waits for has started on all its ranks before.
         ordered.sort_by_key(|&(_, last_start)| last_start);
@@ -104,7 +104,7 @@ impl Mesh {
         let rank = |(timeline, begin): (&Timeline<'_>, &f64)| timeline.end(*begin);
         let ranks: Vec<Rank> = timelines.iter().zip(&placed.begins).map(rank).collect();
         let works = ranks.iter().map(|rank| rank.total.iter().sum()).collect();
-        let places = Places::new(timelines.into_iter().map(|timeline| timeline.places).collect(), works);
+        let places = Waypoints::new(timelines.into_iter().map(|timeline| timeline.places).collect(), works);
         let totals = std::array::from_fn(|phase| ranks.iter().map(|rank| rank.total[phase]).sum());
         Some(Self { ranks, joints, totals, places, measured: placed.measured })
     }
@@ -141,7 +141,7 @@ impl Mesh {
             unpredictable: Some(if self.has_groups() { Missing::Groups } else { Missing::WaitsMidStep }),
             before_nanos: before as f32,
             after_nanos: (mean(|rank| &rank.total) - before) as f32,
-            group: slow_together(&own, self.measured).map(|ranks| super::Group {
+            group: slow_together(&own, self.measured).map(|ranks| super::SlowGroup {
                 saving_nanos: without(&ranks),
                 ranks: ranks.into_iter().map(|rank| rank as u32).collect(),
             }),
@@ -197,11 +197,11 @@ impl Mesh {
         let mut done: Vec<Vec<f64>> =
             self.ranks.iter().map(|rank| vec![f64::NEG_INFINITY; rank.comms]).collect();
         for (at, joint) in self.joints.iter().enumerate() {
-            let ready = |part: &Part| {
+            let ready = |part: &JointPart| {
                 let own = &played[part.rank];
                 own.begin + own.pace.nanos(&part.work) + held_up[part.rank]
             };
-            let start = |part: &Part| {
+            let start = |part: &JointPart| {
                 ready(part).max(done[part.rank][part.comm])
                     + joint.of_rank(part.gap, joint.usual_gap, played, part)
             };
@@ -235,7 +235,7 @@ impl Played {
 }
 
 impl Joint {
-    fn new(collective: &Collective<'_>, offsets: &[i64], timelines: &mut [Timeline<'_>]) -> Self {
+    fn new(collective: &JoinedCollective<'_>, offsets: &[i64], timelines: &mut [Timeline<'_>]) -> Self {
         let last = collective.members.iter().map(|member| member.record.start.0 + offsets[member.rank]).max();
         let group = Group::from_ranks(collective.members.iter().map(|member| member.rank));
         let first_rank = collective.members[0].rank;
@@ -246,8 +246,8 @@ impl Joint {
             let transfer = (end - last.unwrap_or(end)).max(0) as f64;
             timelines[member.rank].part((group, with_earlier), member, transfer)
         };
-        let parts: Vec<Part> = collective.members.iter().map(part).collect();
-        let usual = |of: fn(&Part) -> f64| stats::lower_median(parts.iter().map(of)).unwrap_or(0.0);
+        let parts: Vec<JointPart> = collective.members.iter().map(part).collect();
+        let usual = |of: fn(&JointPart) -> f64| stats::lower_median(parts.iter().map(of)).unwrap_or(0.0);
         let first = collective.members[0].record;
         Self {
             bucket: first.bucket,
@@ -258,7 +258,7 @@ impl Joint {
         }
     }
 
-    fn of_rank(&self, own: f64, usual: f64, played: &[Played], part: &Part) -> f64 {
+    fn of_rank(&self, own: f64, usual: f64, played: &[Played], part: &JointPart) -> f64 {
         if played[part.rank].as_usual { own.min(usual) } else { own }
     }
 }
@@ -271,7 +271,7 @@ struct Timeline<'a> {
     free: Vec<(Comm, i64)>,
     /// The number of collectives so far, by kind. `places` holds the local work up to each of them.
     counts: BTreeMap<(Group, Option<bool>), u32>,
-    places: BTreeMap<Place, f64>,
+    places: BTreeMap<Waypoint, f64>,
 }
 
 impl<'a> Timeline<'a> {
@@ -290,7 +290,7 @@ impl<'a> Timeline<'a> {
         (group, message_with_earlier): (Group, Option<bool>),
         member: &Member<'_>,
         transfer: f64,
-    ) -> Part {
+    ) -> JointPart {
         let Member { rank, record, .. } = *member;
         let (start, end) = (record.start.0, record.end.0);
         let comm = self.free.iter().position(|(comm, _)| *comm == record.comm).unwrap_or_else(|| {
@@ -302,9 +302,9 @@ impl<'a> Timeline<'a> {
         let ready = if is_idle { start } else { record.ready.0.min(start) };
         let work = self.work.until(ready);
         let count = self.counts.entry((group, message_with_earlier)).or_default();
-        self.places.insert(Place { group, message_with_earlier, count: *count }, work.iter().sum());
+        self.places.insert(Waypoint { group, message_with_earlier, count: *count }, work.iter().sum());
         *count += 1;
-        Part {
+        JointPart {
             rank,
             comm,
             work,

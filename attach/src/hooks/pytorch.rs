@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wire::clock::MonoNanos;
 
-use crate::call_log::{self, Entry, Function, Handle, Kind, LocalRank, Phase};
+use crate::call_log::{self, Entry, Function, Handle, HostPhase, Kind, LocalRank};
 use crate::host;
 use crate::marks;
 use crate::observer::{self, Communicator, Hook};
@@ -26,7 +26,7 @@ const MAX_GROUPS: usize = 256;
 const TOO_MANY: i64 = -2;
 
 /// An observed process group.
-struct Group {
+struct ProcessGroup {
     number: u64,
     local_rank: LocalRank,
     /// Collectives in flight, oldest first.
@@ -44,19 +44,19 @@ struct UnderWay {
 }
 
 /// Groups by the index that Python uses. A removed group leaves its index to a later one.
-static GROUPS: Mutex<Vec<Option<Group>>> = Mutex::new(Vec::new());
+static GROUPS: Mutex<Vec<Option<ProcessGroup>>> = Mutex::new(Vec::new());
 /// Counts of collectives by group and function.
 static COUNTS: Table = Table::new();
 
-fn groups() -> MutexGuard<'static, Vec<Option<Group>>> {
+fn groups() -> MutexGuard<'static, Vec<Option<ProcessGroup>>> {
     GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn named(groups: &mut [Option<Group>], name: i64) -> Option<&mut Group> {
+fn named(groups: &mut [Option<ProcessGroup>], name: i64) -> Option<&mut ProcessGroup> {
     groups.get_mut(usize::try_from(name).ok()?)?.as_mut()
 }
 
-impl Group {
+impl ProcessGroup {
     /// Records the oldest collectives that are done, one after the other in the order of issue. gloo runs two at a
     /// time, which share one link: the second one has the link to itself from the end of the first.
     fn tell(&mut self, mut tell: impl FnMut(Entry)) {
@@ -87,7 +87,8 @@ pub extern "C" fn paceline_pytorch_group(number: u64, size: u32, rank: u32) -> i
         if name == groups.len() {
             groups.push(None);
         }
-        groups[name] = Some(Group { number, local_rank, under_way: VecDeque::new(), free: MonoNanos(0) });
+        groups[name] =
+            Some(ProcessGroup { number, local_rank, under_way: VecDeque::new(), free: MonoNanos(0) });
         Some(name as i64)
     };
     host::guarded(|| Some(joined().unwrap_or(-1))).unwrap_or(-1)
@@ -168,7 +169,7 @@ pub extern "C" fn paceline_pytorch_input(begin: i64, end: i64) {
     host::guarded(|| {
         if observer::is_observed() {
             call_log::append(Entry::Phase {
-                phase: Phase::Input,
+                phase: HostPhase::Input,
                 begin: MonoNanos(begin),
                 end: MonoNanos(end),
             });
@@ -187,7 +188,7 @@ mod tests {
             issued: MonoNanos(issued),
             ended: ended.map(MonoNanos),
         };
-        let mut group = Group {
+        let mut group = ProcessGroup {
             number: 1,
             local_rank: LocalRank::FIRST,
             under_way: [under_way(1, None), under_way(2, Some(5)), under_way(9, Some(12))].into(),

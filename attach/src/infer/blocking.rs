@@ -93,7 +93,7 @@ pub(crate) struct Blocking {
 impl Blocking {
     /// Adds the collectives of a step, on all communicators of the rank. Returns the intervals in which the rank
     /// computed nothing, judged by the evidence so far.
-    pub(crate) fn take(&mut self, ran: &mut [StepCollective]) -> Vec<(MonoNanos, MonoNanos)> {
+    pub(crate) fn ingest(&mut self, ran: &mut [StepCollective]) -> Vec<(MonoNanos, MonoNanos)> {
         ran.sort_unstable_by_key(|one| (one.start, one.end));
         self.learn(ran);
         let blocked = |at: &usize| self.blocks(&ran[*at]);
@@ -188,7 +188,7 @@ mod tests {
             let at = |communicator, start: i64, end: i64| {
                 ran((communicator, REDUCED), step * 100_000_000 + start, step * 100_000_000 + end)
             };
-            blocking.take(&mut [at(ONE, 0, took), at(NEXT, next, next + 1_000_000)]);
+            blocking.ingest(&mut [at(ONE, 0, took), at(NEXT, next, next + 1_000_000)]);
         }
         blocking
     }
@@ -226,7 +226,7 @@ mod tests {
         for step in 0..50_i64 {
             let end = step * 100_000_000 + 1_000_000 * (1 + step % 5);
             let at = |start, end| ran((ONE, REDUCED), start, end);
-            blocking.take(&mut [at(step * 100_000_000, end), at(end + 5_000, end + 1_000_000)]);
+            blocking.ingest(&mut [at(step * 100_000_000, end), at(end + 5_000, end + 1_000_000)]);
         }
         assert_eq!(blocks(&blocking, ONE, REDUCED), [false, true]);
     }
@@ -241,7 +241,7 @@ mod tests {
         let blocked = |launch: i64, until: i64| {
             let sent = message(ONE, 100_000, until, 90_000, true);
             let received = message(NEXT, 3_000_000, 5_000_000, launch, false);
-            Blocking::default().take(&mut [sent, received])
+            Blocking::default().ingest(&mut [sent, received])
         };
         let since = |at: i64| vec![(MonoNanos(at), MonoNanos(5_000_000))];
         assert_eq!(blocked(90_000, 2_990_000), since(100_000), "the host runs ahead");

@@ -28,7 +28,7 @@ const MAX_COMMUNICATORS: usize = 4_096;
 
 /// The state of an unfinished collective or message.
 #[derive(Debug)]
-struct Open {
+struct Unfinished {
     /// The first operation of those that run together on the communicator. Only messages run together; a collective
     /// names itself.
     turn: Handle,
@@ -95,7 +95,7 @@ impl Progress {
 #[derive(Debug, Default)]
 pub struct Collector {
     /// Unfinished collectives by handle, which is the order in which they were enqueued.
-    open: BTreeMap<Handle, Open>,
+    open: BTreeMap<Handle, Unfinished>,
     /// Reports of channels whose collective is not known yet.
     early: HashMap<Handle, Progress>,
     /// The collective of each channel.
@@ -119,13 +119,13 @@ impl Collector {
     }
 
     /// Adds an entry.
-    pub fn take(&mut self, entry: Entry) {
+    pub fn ingest(&mut self, entry: Entry) {
         match entry {
             Entry::Enqueued { handle, communicator, function, seq, bytes, channels, begins, at } => {
                 let (turn, message, progress) = (handle, None, Progress::default());
                 self.begin(
                     handle,
-                    Open {
+                    Unfinished {
                         turn,
                         message,
                         communicator,
@@ -140,7 +140,7 @@ impl Collector {
                 );
             }
             Entry::Message { handle, communicator, message, bytes, channels, at } => {
-                let open = Open {
+                let open = Unfinished {
                     turn: self.turn(communicator, message.batch, handle),
                     message: Some(message),
                     communicator,
@@ -175,10 +175,10 @@ impl Collector {
     }
 
     /// Adds a collective, together with earlier reports of its channels.
-    fn begin(&mut self, handle: Handle, open: Open) {
+    fn begin(&mut self, handle: Handle, open: Unfinished) {
         self.newest = self.newest.max(open.launch);
         let progress = self.early.remove(&handle).unwrap_or_default();
-        self.open.insert(handle, Open { progress, ..open });
+        self.open.insert(handle, Unfinished { progress, ..open });
         if self.open.len() > MAX_OPEN {
             self.open.pop_first();
             self.lost += 1;
@@ -257,7 +257,7 @@ impl Collector {
     fn over(&self) -> Vec<Handle> {
         let begun = self.youngest(|progress| progress.began > 0);
         let issued = self.youngest(|progress| progress.issued.is_some());
-        let is_over = |open: &Open| {
+        let is_over = |open: &Unfinished| {
             let all_channels = open.progress.ended >= u16::from(open.channels.max(1));
             let overtaken = |by: &HashMap<u64, Handle>| {
                 by.get(&open.communicator).is_some_and(|younger| open.turn < *younger)
@@ -320,7 +320,7 @@ mod tests {
 
     fn after(entries: impl IntoIterator<Item = Entry>) -> (Collector, Vec<Collective>) {
         let mut collector = Collector::default();
-        entries.into_iter().for_each(|entry| collector.take(entry));
+        entries.into_iter().for_each(|entry| collector.ingest(entry));
         let ended = collector.ended();
         (collector, ended)
     }
@@ -349,9 +349,9 @@ mod tests {
         let entries = [[enqueued(one, 0, 8)].as_slice(), &channel(one, 10, 40)].concat();
         let (mut collector, ended) = after(entries);
         assert_eq!(ended, [], "another channel may still start");
-        collector.take(enqueued(two, 1, 8));
+        collector.ingest(enqueued(two, 1, 8));
         assert_eq!(collector.ended(), []);
-        collector.take(channel(two, 50, 60)[0]);
+        collector.ingest(channel(two, 50, 60)[0]);
         let ended = collector.ended();
         assert_eq!(ended.len(), 1);
         assert_eq!(ended[0].seq, 0);
@@ -388,9 +388,9 @@ mod tests {
         assert_eq!(ended.iter().map(|one| one.seq).collect::<Vec<_>>(), [1]);
         assert_eq!((collector.open.len(), collector.lost()), (1, 0), "its end may still arrive");
         // A collective that waits for other ranks is not abandoned: no later one of its communicator has run.
-        collector.take(at(enqueued(three, 2, 1), STALE_NANOS + 2));
+        collector.ingest(at(enqueued(three, 2, 1), STALE_NANOS + 2));
         assert_eq!(collector.ended(), []);
-        collector.take(channel(three, 50, 60)[0]);
+        collector.ingest(channel(three, 50, 60)[0]);
         assert_eq!((collector.ended(), collector.lost()), (vec![], 1));
         assert_eq!(collector.open.keys().copied().collect::<Vec<_>>(), [three]);
     }
@@ -422,7 +422,7 @@ mod tests {
         let entries = [message(sent, 0, 1, 2), message(received, 0, 0, 1), message(next, 1, 1, 2)];
         let (mut collector, ended) = after(entries.into_iter().chain(channel(sent, 10, 20)));
         assert_eq!(ended, [], "the other message has not started");
-        channel(received, 10, 40).into_iter().for_each(|entry| collector.take(entry));
+        channel(received, 10, 40).into_iter().for_each(|entry| collector.ingest(entry));
         let ended = collector.ended();
         let ran: Vec<(Ran, bool)> = ended.iter().map(|one| (one.ran, one.is_sent)).collect();
         assert_eq!(ran, [(Ran::Gpu { begin: 10, end: 20 }, true), (Ran::Gpu { begin: 10, end: 40 }, false)]);
@@ -436,7 +436,7 @@ mod tests {
         let entries = [message(empty, 0, 0, 1), message(sent, 0, 1, 2), message(next, 1, 1, 2)];
         let (mut collector, ended) = after(entries.into_iter().chain(channel(sent, 10, 20)));
         assert_eq!(ended, []);
-        collector.take(channel(next, 30, 40)[0]);
+        collector.ingest(channel(next, 30, 40)[0]);
         assert_eq!(collector.ended().len(), 1);
         assert_eq!(collector.open.len(), 1, "the message that runs");
     }
@@ -450,7 +450,7 @@ mod tests {
         });
         let mut collector = Collector::default();
         collector.name_size(COMMUNICATOR, 3);
-        entries.for_each(|entry| collector.take(entry));
+        entries.for_each(|entry| collector.ingest(entry));
         let ended = collector.ended();
         assert_eq!(ended.len(), 1);
         assert_eq!((ended[0].function, ended[0].bytes), (Function::AllToAll, 20));

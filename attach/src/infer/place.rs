@@ -10,7 +10,7 @@ use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
 use wire::ids::{Bucket, Comm, Step};
 
-use crate::call_log::Phase;
+use crate::call_log::HostPhase;
 use crate::infer::blocking::{Blocking, IDLE_NANOS, StepCollective};
 use crate::infer::collective::{Collective, Timed};
 use crate::infer::steps::{StepFinder, StepPosition};
@@ -45,7 +45,7 @@ pub struct Placer {
     /// The end of the previous step; `None` before the first.
     before: Option<Before>,
     waiting: VecDeque<Timed>,
-    phases: VecDeque<(Phase, MonoNanos, MonoNanos)>,
+    phases: VecDeque<(HostPhase, MonoNanos, MonoNanos)>,
     blocking: Blocking,
 }
 
@@ -92,7 +92,7 @@ impl Placer {
     }
 
     /// Adds a collective, in the order of its communicator, and passes the records it completes to `record`.
-    pub fn take(&mut self, timed: &Timed, mut record: impl FnMut(Event)) {
+    pub fn ingest(&mut self, timed: &Timed, mut record: impl FnMut(Event)) {
         let communicator = timed.collective.communicator;
         if self.finders.len() >= MAX_COMMUNICATORS && !self.finders.contains_key(&communicator) {
             return;
@@ -195,7 +195,7 @@ impl Placer {
             ran.push(self::ran(timed, Bucket(*count), false));
             *count += 1;
         }
-        let blocked = self.blocking.take(ran);
+        let blocked = self.blocking.ingest(ran);
         let mut span = |kind, begin: MonoNanos, end: MonoNanos| {
             if begin < end {
                 record(Event::Span(Span { step, kind, begin, end, cpu_nanos: 0 }));
@@ -217,7 +217,7 @@ impl Placer {
     }
 
     /// Adds a phase of the host's main thread. Phases must be added in order of time.
-    pub fn take_phase(&mut self, phase: Phase, begin: MonoNanos, end: MonoNanos) {
+    pub fn ingest_phase(&mut self, phase: HostPhase, begin: MonoNanos, end: MonoNanos) {
         if self.phases.len() == MAX_PHASES {
             self.phases.pop_front();
         }
@@ -228,13 +228,13 @@ impl Placer {
     /// previous step and before the host enqueued the step's first collective. A host that runs ahead spends them
     /// earlier, at no cost.
     fn waited_for_host(&mut self, step: &Current) -> Vec<(SpanKind, MonoNanos, MonoNanos)> {
-        let is_later = |(_, begin, _): &(Phase, MonoNanos, MonoNanos)| *begin >= step.first_launch;
+        let is_later = |(_, begin, _): &(HostPhase, MonoNanos, MonoNanos)| *begin >= step.first_launch;
         let later = self.phases.iter().position(is_later).unwrap_or(self.phases.len());
         let limit = step.first_launch.min(step.computed_until);
         let of_step = self.phases.drain(..later).map(|(phase, begin, end)| {
             let kind = match phase {
-                Phase::Input => SpanKind::Input,
-                Phase::Copy => SpanKind::H2d,
+                HostPhase::Input => SpanKind::Input,
+                HostPhase::Copy => SpanKind::H2d,
             };
             (kind, begin.max(step.begin), end.min(limit))
         });
@@ -313,7 +313,7 @@ mod tests {
                 timed(DATA, 2 * step, 100, [at + 14_000, at + 60_000, at + 80_000]),
                 timed(DATA, 2 * step + 1, 50, [at + 15_000, at + 80_001, at + 90_000]),
             ] {
-                placer.take(&one, |event| events.push(event));
+                placer.ingest(&one, |event| events.push(event));
             }
         }
         events
@@ -369,9 +369,9 @@ mod tests {
         for step in 0..80 {
             let at = step * 100_000;
             let micros = |micros: i64| MonoNanos((at + micros) * 1_000);
-            placer.take_phase(Phase::Input, micros(2_000 - ahead), micros(12_000 - ahead));
+            placer.ingest_phase(HostPhase::Input, micros(2_000 - ahead), micros(12_000 - ahead));
             let one = timed(DATA, step as u64, 100, [at + 14_000, at + 60_000, at + 100_000]);
-            placer.take(&one, |event| {
+            placer.ingest(&one, |event| {
                 if let Event::Span(span) = event {
                     let in_step = |time: MonoNanos| (time.0 - at * 1_000) / 1_000;
                     spans.push((span.kind, in_step(span.begin), in_step(span.end)));

@@ -2,7 +2,7 @@
 
 use agent::{Agent, Notes, Recorder};
 use gpu::cupti::on_demand::{self, Every, OnDemand};
-use gpu::nvml::sampler::{Wanted, Watch};
+use gpu::nvml::sampler::{SamplerSettings, Watch};
 use wire::event::{Event, EventKind, Source};
 use wire::ids::Rank;
 
@@ -106,22 +106,22 @@ impl Observed {
         self.lost += entries;
     }
 
-    pub(super) fn take(&mut self, entry: Entry) {
+    pub(super) fn ingest(&mut self, entry: Entry) {
         match entry {
             Entry::Began { gpu: Some(gpu), at, .. } | Entry::Ended { gpu: Some(gpu), at, .. } => {
                 self.clock.seen(gpu, at);
             }
-            Entry::Phase { phase, begin, end } => self.placer.take_phase(phase, begin, end),
+            Entry::Phase { phase, begin, end } => self.placer.ingest_phase(phase, begin, end),
             _ => {}
         }
-        self.collector.take(entry);
+        self.collector.ingest(entry);
     }
 
     /// Turns finished collectives into events.
     pub(super) fn place(&mut self) {
         for collective in self.collector.ended() {
             if let Some(timed) = timed(collective, &self.clock) {
-                self.placer.take(&timed, |event| {
+                self.placer.ingest(&timed, |event| {
                     self.found.extend(Some(event).filter(|_| self.found.len() < MAX_FOUND));
                 });
             }
@@ -164,7 +164,7 @@ fn timed(collective: Collective, clock: &GpuClock) -> Option<Timed> {
 
 /// Starts sampling the device once per second and sending the samples to the server.
 fn watch(pci_bus_id: String, notes: Notes) -> Watch {
-    Watch::start(Wanted { pci_bus_id, file: None, now: agent::clock::now }, move |sample| {
+    Watch::start(SamplerSettings { pci_bus_id, file: None, now: agent::clock::now }, move |sample| {
         notes.device(sample)
     })
 }
@@ -173,11 +173,11 @@ fn watch(pci_bus_id: String, notes: Notes) -> Watch {
 fn bursts(notes: Notes, device: Option<u32>) -> OnDemand {
     let (asking, stepping) = (notes.clone(), notes.clone());
     OnDemand::start(
-        on_demand::Wanted {
+        on_demand::BurstSettings {
             device,
             every: Every::from_env(agent::warn),
             newest_step: Box::new(move || stepping.newest_step()),
-            ..on_demand::Wanted::when_asked(None, agent::clock::now)
+            ..on_demand::BurstSettings::when_asked(None, agent::clock::now)
         },
         move |done| asking.burst_asked(done),
         move |burst| notes.burst(burst),

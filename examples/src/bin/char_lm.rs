@@ -10,7 +10,7 @@ use examples::gpt::{Gpt, Size, cross_entropy};
 use examples::options::JobOptions;
 use examples::parameters::{ParameterSet, Weights};
 use examples::precision::{FIRST_SCALE, LossScale, Precision};
-use examples::sampler::Part;
+use examples::sampler::StepSamples;
 use examples::trainer::{Batch, Plan, Task};
 use examples::{job, start};
 
@@ -114,7 +114,7 @@ impl Task for CharLm {
         self.context as u64
     }
 
-    fn load(&self, part: &Part, _step: u64) -> CandleResult<Batch> {
+    fn load(&self, part: &StepSamples, _step: u64) -> CandleResult<Batch> {
         self.corpus.batch(&part.mine)
     }
 

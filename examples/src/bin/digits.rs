@@ -14,7 +14,7 @@ use examples::options::JobOptions;
 use examples::parameters::{ParameterSet, Weights};
 use examples::precision::{LossScale, Precision};
 use examples::random::Random;
-use examples::sampler::Part;
+use examples::sampler::StepSamples;
 use examples::trainer::{Batch, Plan, Task};
 use examples::world_rank::WorldRank;
 use examples::{cifar, start};
@@ -125,7 +125,7 @@ impl Task for Classifier {
         1
     }
 
-    fn load(&self, part: &Part, _step: u64) -> CandleResult<Batch> {
+    fn load(&self, part: &StepSamples, _step: u64) -> CandleResult<Batch> {
         // The shift of an image depends on the image and the epoch only, not on the rank that trains on it.
         let vary = |image: u32| Random::new(self.seed ^ (u64::from(image) << 32), part.epoch);
         self.images.training.batch(&part.mine, Some(&vary))

@@ -20,7 +20,7 @@ use wire::event::SpanKind;
 use super::phases;
 use super::records::{Record, kind};
 use super::{NoCupti, WANTED, check, clock_is_realtime, timestamp};
-use crate::library::{Absent, Library, Wanted};
+use crate::library::{Absent, Library, LibraryNames};
 
 /// The size of a buffer in words of 8 bytes, which give it the alignment that CUPTI requires. The size is 1 MiB, enough
 /// for some 3,700 kernels with the phases of their launches.
@@ -39,7 +39,8 @@ pub(super) const SUBSCRIBED: c_uint = 39;
 pub(super) const FORCED: c_uint = 1;
 
 /// The library that contains PyTorch's profiler, Kineto.
-const KINETO: Wanted = Wanted { name: "PyTorch", files: &["libtorch_cpu.so"], variable: None, packages: &[] };
+const KINETO: LibraryNames =
+    LibraryNames { name: "PyTorch", files: &["libtorch_cpu.so"], variable: None, packages: &[] };
 
 /// The reason why a burst was not recorded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -10,7 +10,7 @@ use wire::clock::MonoNanos;
 use wire::ids::Step;
 
 use super::burst::{self, NoBurst, Recorded};
-use super::records::{Place, Record, Times};
+use super::records::{ActivityOrigin, Record, Times};
 use crate::background::{Background, Stop};
 
 /// The time between two checks for a request.
@@ -114,7 +114,7 @@ impl Unasked {
 }
 
 /// The settings for bursts.
-pub struct Wanted {
+pub struct BurstSettings {
     /// The path of CUPTI's library. `None` searches for it.
     pub file: Option<PathBuf>,
     /// The host's clock.
@@ -129,7 +129,7 @@ pub struct Wanted {
     pub device: Option<u32>,
 }
 
-impl Wanted {
+impl BurstSettings {
     /// Returns settings for bursts on request only.
     #[must_use]
     pub fn when_asked(file: Option<PathBuf>, now: fn() -> MonoNanos) -> Self {
@@ -146,7 +146,7 @@ impl OnDemand {
     /// Starts the thread. `asked` returns the newest request whose number is larger than its argument. `tell` receives
     /// the result of each burst. CUPTI is not touched before the first burst.
     pub fn start(
-        wanted: Wanted,
+        wanted: BurstSettings,
         asked: impl Fn(u64) -> Option<BurstRequest> + Send + 'static,
         mut tell: impl FnMut(Burst) + Send + 'static,
     ) -> Self {
@@ -165,7 +165,7 @@ impl OnDemand {
     }
 }
 
-fn answer(wanted: &Wanted, request: BurstRequest, stop: &Stop) -> Burst {
+fn answer(wanted: &BurstSettings, request: BurstRequest, stop: &Stop) -> Burst {
     let from = (wanted.now)();
     let recorded = record(wanted, Duration::from_millis(request.millis.into()), stop);
     let until = (wanted.now)();
@@ -181,7 +181,7 @@ fn answer(wanted: &Wanted, request: BurstRequest, stop: &Stop) -> Burst {
 }
 
 /// Records a burst. Returns its records, and CUPTI's clock minus the host's in nanoseconds.
-fn record(wanted: &Wanted, length: Duration, stop: &Stop) -> Result<(Recorded, i64), NoBurst> {
+fn record(wanted: &BurstSettings, length: Duration, stop: &Stop) -> Result<(Recorded, i64), NoBurst> {
     let burst = burst::Burst::start(wanted.file.as_deref())?;
     stop.wait(length);
     let ahead = burst.ahead(wanted.now)?;
@@ -189,16 +189,22 @@ fn record(wanted: &Wanted, length: Duration, stop: &Stop) -> Result<(Recorded, i
 }
 
 /// Returns the collectives that the host reduced meanwhile, on CUPTI's clock.
-fn carried(wanted: &Wanted, from: MonoNanos, until: MonoNanos, ahead: i64, stop: &Stop) -> Vec<Interval> {
+fn carried(
+    wanted: &BurstSettings,
+    from: MonoNanos,
+    until: MonoNanos,
+    ahead: i64,
+    stop: &Stop,
+) -> Vec<Interval> {
     let Some(carried) = &wanted.carried else { return Vec::new() };
     stop.wait(SETTLE);
     carried(from, until).into_iter().map(|(start, end)| (start.0 + ahead, end.0 + ahead)).collect()
 }
 
 fn summed_up(recorded: &Recorded, device: Option<u32>, carried: &[Interval]) -> Activity {
-    let counts = |place: &Place| device.is_none_or(|device| device == place.device);
+    let counts = |place: &ActivityOrigin| device.is_none_or(|device| device == place.device);
     let ran = |times: &Times| (times.start.cast_signed(), times.end.cast_signed());
-    let stream = |place: &Place| (place.device, place.context, place.stream);
+    let stream = |place: &ActivityOrigin| (place.device, place.context, place.stream);
     let phases = recorded.phases();
     let work = recorded.records.iter().filter_map(|record| match record {
         Record::Kernel { times, place, name, correlation, .. } if counts(place) => {

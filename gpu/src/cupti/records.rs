@@ -32,7 +32,7 @@ pub struct Times {
 
 /// The place in which an activity ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ActivityOrigin {
     /// The device's ordinal.
     pub device: u32,
     /// The context.
@@ -49,7 +49,7 @@ pub enum Record {
         /// The times at which the kernel ran.
         times: Times,
         /// The place in which the kernel ran.
-        place: Place,
+        place: ActivityOrigin,
         /// The correlation id of the call that launched the kernel.
         correlation: u32,
         /// The mangled name.
@@ -62,7 +62,7 @@ pub enum Record {
         /// The times at which the copy ran.
         times: Times,
         /// The place in which the copy ran.
-        place: Place,
+        place: ActivityOrigin,
         /// The correlation id of the call.
         correlation: u32,
         /// The size of the copy, in bytes.
@@ -75,7 +75,7 @@ pub enum Record {
         /// The times at which the fill ran.
         times: Times,
         /// The place in which the fill ran.
-        place: Place,
+        place: ActivityOrigin,
         /// The correlation id of the call.
         correlation: u32,
         /// The size of the fill, in bytes.
@@ -113,7 +113,7 @@ impl Record {
         // SAFETY: the caller guarantees the record, and offsets and widths are those of cupti_activity.h.
         unsafe {
             let times = |offset| Times { start: get(at, offset), end: get(at, offset + 8) };
-            let place = |offset| Place {
+            let place = |offset| ActivityOrigin {
                 device: get(at, offset),
                 context: get(at, offset + 4),
                 stream: get(at, offset + 8),

@@ -25,7 +25,7 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// The settings of a sampler.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct SamplerSettings {
     /// The device's address on the PCI bus. NVML and CUDA agree on it, while their ordinals differ.
     pub pci_bus_id: String,
     /// The path of NVML's library. `None` leaves the search to the loader.
@@ -42,7 +42,10 @@ pub struct Watch {
 impl Watch {
     /// Starts a sampler, which passes every sample to `each` until `each` returns false. Without NVML, or without such
     /// a device, there are no samples.
-    pub fn start(wanted: Wanted, mut each: impl FnMut(DeviceSample) -> bool + Send + 'static) -> Self {
+    pub fn start(
+        wanted: SamplerSettings,
+        mut each: impl FnMut(DeviceSample) -> bool + Send + 'static,
+    ) -> Self {
         let work = move |stop: &Stop| {
             // A device that cannot be sampled must not disturb the job. `paceline doctor` reports the reason.
             let _why_not = sample(&wanted, stop, &mut each);
@@ -51,7 +54,11 @@ impl Watch {
     }
 }
 
-fn sample(wanted: &Wanted, stop: &Stop, each: &mut dyn FnMut(DeviceSample) -> bool) -> Result<(), NoNvml> {
+fn sample(
+    wanted: &SamplerSettings,
+    stop: &Stop,
+    each: &mut dyn FnMut(DeviceSample) -> bool,
+) -> Result<(), NoNvml> {
     let nvml = open(wanted.file.as_deref())?;
     let device = nvml.device_by_pci_bus_id(wanted.pci_bus_id.as_str())?;
     let name = format!("{} at {}", device.name()?, wanted.pci_bus_id);

@@ -5,7 +5,7 @@ use std::iter;
 use agent::StepContext;
 use wire::ids::{Bucket, Rank, Step};
 
-use super::{Mark, Open, Options, Phase, Reducer, UnusedParameters};
+use super::{OpenStep, Options, ParamState, Progress, Reducer, UnusedParameters};
 use crate::bucketing::{ELEMENT_BYTES, assign};
 use crate::error::{CommError, ReduceError};
 use crate::memory::Launch;
@@ -18,8 +18,8 @@ use crate::worker::Returned;
 impl<M: Memory> Reducer<M> {
     pub(super) fn check_idle(&self, call: &'static str) -> Result<(), ReduceError> {
         match self.phase {
-            Phase::Idle(_) => Ok(()),
-            Phase::Open(Open { context, .. }) => Err(ReduceError::Order {
+            Progress::Idle(_) => Ok(()),
+            Progress::Open(OpenStep { context, .. }) => Err(ReduceError::Order {
                 call,
                 step: context.step,
                 reason: "this step is not finished".into(),
@@ -27,10 +27,10 @@ impl<M: Memory> Reducer<M> {
         }
     }
 
-    fn open(&self, call: &'static str) -> Result<Open, ReduceError> {
+    fn open(&self, call: &'static str) -> Result<OpenStep, ReduceError> {
         match self.phase {
-            Phase::Open(open) => Ok(open),
-            Phase::Idle(last) => {
+            Progress::Open(open) => Ok(open),
+            Progress::Idle(last) => {
                 let reason = "no step has begun".to_owned();
                 Err(ReduceError::Order { call, step: last.unwrap_or_default(), reason })
             }
@@ -53,14 +53,14 @@ impl<M: Memory> Reducer<M> {
             let reason = "a step needs at least one micro-batch".into();
             return Err(ReduceError::Order { call: "begin_step", step: context.step, reason });
         };
-        if matches!(self.phase, Phase::Idle(Some(_))) && !self.rebuilt {
+        if matches!(self.phase, Progress::Idle(Some(_))) && !self.rebuilt {
             self.rebuild()?;
         }
         self.slots.reset();
-        self.marks.fill(Mark::Awaited);
+        self.marks.fill(ParamState::Awaited);
         self.written.fill(false);
         (self.next_launch, self.returned) = (0, 0);
-        self.phase = Phase::Open(Open { context, share, shares: share.factor(), left });
+        self.phase = Progress::Open(OpenStep { context, share, shares: share.factor(), left });
         Ok(())
     }
 
@@ -92,18 +92,18 @@ impl<M: Memory> Reducer<M> {
             return Err(ReduceError::Order { call: "next_micro_batch", step: open.context.step, reason });
         };
         self.check_marks(open)?;
-        self.marks.fill(Mark::Awaited);
-        self.phase = Phase::Open(Open { share, shares: open.shares + share.factor(), left, ..open });
+        self.marks.fill(ParamState::Awaited);
+        self.phase = Progress::Open(OpenStep { share, shares: open.shares + share.factor(), left, ..open });
         Ok(())
     }
 
     /// Fails if parameters got no gradient in this micro-batch and neither the options nor an empty share allow it.
-    fn check_marks(&self, open: Open) -> Result<(), ReduceError> {
+    fn check_marks(&self, open: OpenStep) -> Result<(), ReduceError> {
         let meant = self.options.unused == UnusedParameters::Find || open.share.is_nothing();
-        if meant || !self.marks.contains(&Mark::Awaited) {
+        if meant || !self.marks.contains(&ParamState::Awaited) {
             return Ok(());
         }
-        let named = self.parameters.iter().zip(&self.marks).filter(|(_, mark)| **mark == Mark::Awaited);
+        let named = self.parameters.iter().zip(&self.marks).filter(|(_, mark)| **mark == ParamState::Awaited);
         let names = named.map(|(parameter, _)| parameter.name.clone()).collect();
         let (step, rank, of) = (open.context.step, self.rank, self.parameters.len());
         Err(ReduceError::NoGradient { step, rank, names, of })
@@ -120,7 +120,7 @@ impl<M: Memory> Reducer<M> {
         let add = std::mem::replace(&mut self.written[id.0 as usize], true);
         let (bucket, range) = self.slots.place_of(id);
         self.memory.write(bucket, range, gradient, open.share.factor(), add)?;
-        self.settle(id, Mark::Ready, open)
+        self.settle(id, ParamState::Ready, open)
     }
 
     pub(super) fn try_mark_unused(&mut self, id: ParamId) -> Result<(), ReduceError> {
@@ -129,11 +129,11 @@ impl<M: Memory> Reducer<M> {
         if self.options.unused == UnusedParameters::Refuse {
             return Err(ReduceError::UnusedRefused { name: self.parameters[id.0 as usize].name.clone() });
         }
-        self.settle(id, Mark::Unused, open)
+        self.settle(id, ParamState::Unused, open)
     }
 
-    fn check_awaited(&self, id: ParamId, open: Open) -> Result<(), ReduceError> {
-        if self.marks[id.0 as usize] == Mark::Awaited {
+    fn check_awaited(&self, id: ParamId, open: OpenStep) -> Result<(), ReduceError> {
+        if self.marks[id.0 as usize] == ParamState::Awaited {
             return Ok(());
         }
         let name = self.parameters[id.0 as usize].name.clone();
@@ -141,16 +141,16 @@ impl<M: Memory> Reducer<M> {
     }
 
     /// Finishes a parameter in this micro-batch. In the last micro-batch this may complete its bucket.
-    fn settle(&mut self, id: ParamId, mark: Mark, open: Open) -> Result<(), ReduceError> {
+    fn settle(&mut self, id: ParamId, mark: ParamState, open: OpenStep) -> Result<(), ReduceError> {
         self.marks[id.0 as usize] = mark;
         if open.left > 0 {
             return Ok(());
         }
-        if mark == Mark::Unused && !self.written[id.0 as usize] {
+        if mark == ParamState::Unused && !self.written[id.0 as usize] {
             let (bucket, range) = self.slots.place_of(id);
             self.memory.clear(bucket, range)?;
         }
-        if mark == Mark::Ready && !self.rebuilt && self.order.len() < self.parameters.len() {
+        if mark == ParamState::Ready && !self.rebuilt && self.order.len() < self.parameters.len() {
             self.order.push(id);
         }
         let slot = self.slots.slot_of(id);
@@ -164,7 +164,7 @@ impl<M: Memory> Reducer<M> {
 
     /// Hands over complete buckets, strictly in order, because every rank must start the same one. The last bucket also
     /// carries the sum of this rank's shares and, with [`UnusedParameters::Find`], which parameters the rank used.
-    fn launch_complete(&mut self, open: Open) -> Result<(), ReduceError> {
+    fn launch_complete(&mut self, open: OpenStep) -> Result<(), ReduceError> {
         while self.next_launch < self.slots.buckets.len() && self.slots.buckets[self.next_launch].pending == 0
         {
             let is_last = self.next_launch + 1 == self.slots.buckets.len();
@@ -207,13 +207,13 @@ impl<M: Memory> Reducer<M> {
         }
         self.check_marks(open)?;
         for id in (0..self.marks.len() as u32).map(ParamId) {
-            if self.marks[id.0 as usize] == Mark::Awaited {
-                self.settle(id, Mark::Unused, open)?;
+            if self.marks[id.0 as usize] == ParamState::Awaited {
+                self.settle(id, ParamState::Unused, open)?;
             }
         }
         self.await_buckets(open.context)?;
         self.read_tails(open.context.step)?;
-        self.phase = Phase::Idle(Some(open.context.step));
+        self.phase = Progress::Idle(Some(open.context.step));
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use wire::ids::{Rank, Seq};
 use super::member::Shared;
 use super::poll::poll_until;
 use super::segments::{Cursor, Segments, bytes_of, sendable, skip_whole};
-use crate::communicator::Collective;
+use crate::communicator::Operation;
 use crate::error::CommError;
 
 /// The largest size of a read or write, in bytes. Large enough that the cost of system calls is negligible, and small
@@ -70,7 +70,7 @@ pub(super) struct DataRing {
 /// The heads of the current collective: this rank's, and as much of the previous rank's as has arrived.
 struct Heads {
     seq: Seq,
-    collective: Collective,
+    collective: Operation,
     theirs: [u8; HEAD_BYTES],
     came: usize,
 }
@@ -91,7 +91,7 @@ impl DataRing {
         // A smaller buffer is only slower.
         let _less = rustix::net::sockopt::set_socket_send_buffer_size(&to_next, SOCKET_BYTES);
         let scratch = vec![0.0; PIECE_BYTES / size_of::<f32>()];
-        let head = Heads { seq: Seq(0), collective: Collective::AllGather, theirs: [0; HEAD_BYTES], came: 0 };
+        let head = Heads { seq: Seq(0), collective: Operation::AllGather, theirs: [0; HEAD_BYTES], came: 0 };
         Ok(Self { rank, world_size: world_size as usize, to_next, from_previous, scratch, head })
     }
 
@@ -107,13 +107,13 @@ impl DataRing {
     pub(super) fn begin(
         &mut self,
         seq: Seq,
-        collective: Collective,
+        collective: Operation,
         waiter: &Waiter<'_>,
     ) -> Result<(), Fault> {
         self.head = Heads { seq, collective, theirs: [0; HEAD_BYTES], came: 0 };
         // Gradients follow at once and share the packet, unless this rank's first segment is empty.
         let data_follows =
-            matches!(collective, Collective::AllReduce(floats) if floats > u64::from(self.rank.0));
+            matches!(collective, Operation::AllReduce(floats) if floats > u64::from(self.rank.0));
         let flags = if data_follows { SendFlags::MORE } else { SendFlags::empty() };
         self.exchange(&encode(seq, collective), &mut [], flags, waiter)
     }
@@ -326,11 +326,11 @@ fn broken(peer: Rank, error: Errno) -> Fault {
 /// The size of a head, in bytes: the sequence number of a collective, its kind, and the argument of the kind.
 const HEAD_BYTES: usize = 24;
 
-fn encode(seq: Seq, collective: Collective) -> [u8; HEAD_BYTES] {
+fn encode(seq: Seq, collective: Operation) -> [u8; HEAD_BYTES] {
     let (kind, detail) = match collective {
-        Collective::AllReduce(floats) => (0_u64, floats),
-        Collective::Broadcast(root) => (1, u64::from(root.0)),
-        Collective::AllGather => (2, 0),
+        Operation::AllReduce(floats) => (0_u64, floats),
+        Operation::Broadcast(root) => (1, u64::from(root.0)),
+        Operation::AllGather => (2, 0),
     };
     let mut head = [0; HEAD_BYTES];
     for (field, value) in head.chunks_exact_mut(8).zip([seq.0, kind, detail]) {
@@ -343,9 +343,9 @@ fn decode(head: &[u8; HEAD_BYTES]) -> (Seq, String) {
     let (fields, _) = head.as_chunks::<8>();
     let [seq, kind, detail] = [0, 1, 2].map(|field| u64::from_le_bytes(fields[field]));
     let kind = match kind {
-        0 => Collective::AllReduce(detail).to_string(),
-        1 => Collective::Broadcast(Rank(detail as u32)).to_string(),
-        2 => Collective::AllGather.to_string(),
+        0 => Operation::AllReduce(detail).to_string(),
+        1 => Operation::Broadcast(Rank(detail as u32)).to_string(),
+        2 => Operation::AllGather.to_string(),
         _ => format!("unknown collective {kind}"),
     };
     (Seq(seq), kind)

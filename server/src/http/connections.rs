@@ -81,7 +81,7 @@ impl Places {
 
 /// The place of a connection. It becomes free when the last clone is dropped.
 #[derive(Clone)]
-pub struct Place(Arc<Taken>);
+pub struct ConnectionPlace(Arc<Taken>);
 
 struct Taken {
     number: u64,
@@ -89,7 +89,7 @@ struct Taken {
     guest: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
-impl Place {
+impl ConnectionPlace {
     /// Makes the connection a guest if a place is free. Called when a request of it has passed the guard.
     pub fn admit(&self) {
         let mut guest = self.0.guest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -126,7 +126,7 @@ pub async fn serve(
                 Ok((stream, _)) => {
                     number += 1;
                     let dismissed = places.enter(number);
-                    let place = Place(Arc::new(Taken { number, places: places.clone(), guest: Mutex::default() }));
+                    let place = ConnectionPlace(Arc::new(Taken { number, places: places.clone(), guest: Mutex::default() }));
                     connections.spawn(attend(stream, router.clone(), place, dismissed, stopping.clone()));
                 }
                 Err(_) => {
@@ -152,7 +152,7 @@ pub async fn until_stopped(mut stopping: watch::Receiver<bool>) {
 async fn attend(
     stream: TcpStream,
     router: Router,
-    place: Place,
+    place: ConnectionPlace,
     dismissed: Arc<Notify>,
     stopping: watch::Receiver<bool>,
 ) {

@@ -63,7 +63,7 @@ pub async fn part(State(app): State<App>, Path(run): Path<String>) -> Result<Htm
 
 /// The ranks to record, and the length.
 #[derive(Debug, Deserialize, IntoParams)]
-pub struct Wanted {
+pub struct BurstQuery {
     /// The rank to record. Default: all ranks.
     rank: Option<u32>,
     /// The length of the burst, in milliseconds: 1 to 5,000. Default: 1,000.
@@ -78,7 +78,7 @@ pub struct Wanted {
 #[utoipa::path(
     post,
     path = "/api/v1/runs/{run}/bursts",
-    params(("run" = String, Path), Wanted),
+    params(("run" = String, Path), BurstQuery),
     responses(
         (status = 202, description = "The ranks will be asked.", body = BurstRequest),
         (status = 400, body = ApiError),
@@ -88,7 +88,7 @@ pub struct Wanted {
 pub async fn ask(
     State(app): State<App>,
     Path(run): Path<String>,
-    Query(wanted): Query<Wanted>,
+    Query(wanted): Query<BurstQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let run = find(&app, &run)?.summary.run.clone();

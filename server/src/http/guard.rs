@@ -12,7 +12,7 @@ use cookie::{Cookie, SameSite};
 use subtle::ConstantTimeEq as _;
 use wire::views::ApiError;
 
-use super::connections::Place;
+use super::connections::ConnectionPlace;
 
 const COOKIE: &str = "paceline_token";
 /// The longest part of a header that an answer repeats, in characters.
@@ -99,7 +99,7 @@ fn equal(a: &str, b: &str) -> bool {
 pub async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     match guard.check(request.headers()) {
         Ok(()) => {
-            if let Some(place) = request.extensions().get::<Place>() {
+            if let Some(place) = request.extensions().get::<ConnectionPlace>() {
                 place.admit();
             }
             next.run(request).await

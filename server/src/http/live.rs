@@ -16,7 +16,7 @@ use wire::live::view;
 use wire::views::{LiveView, Report};
 
 use super::App;
-use super::connections::{Place, until_stopped};
+use super::connections::{ConnectionPlace, until_stopped};
 use super::detail::kept_steps;
 use crate::state::command::Command;
 use crate::state::snapshot::{RunSnapshot, Snapshot, columns};
@@ -44,7 +44,7 @@ pub struct LiveQuery {
 pub async fn live(
     State(app): State<App>,
     Query(query): Query<LiveQuery>,
-    place: Option<Extension<Place>>,
+    place: Option<Extension<ConnectionPlace>>,
     upgrade: WebSocketUpgrade,
 ) -> Response {
     let upgrade = upgrade.max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);

@@ -1,4 +1,4 @@
-//! Open steps: the records of all ranks are gathered until a step can close.
+//! OpenStep steps: the records of all ranks are gathered until a step can close.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ struct Partial {
 }
 
 /// An open step, with the number of ranks that have ended it.
-struct Open {
+struct OpenStep {
     ranks: BTreeMap<Rank, Partial>,
     done: usize,
 }
@@ -45,7 +45,7 @@ impl Partial {
 /// Gathers records into steps.
 pub struct Incoming {
     world_size: usize,
-    open: BTreeMap<Step, Open>,
+    open: BTreeMap<Step, OpenStep>,
     bytes: usize,
     /// The number of records that arrived after their step had closed. Without this count the gap would look like
     /// inactivity.
@@ -85,7 +85,7 @@ impl Incoming {
         }
         let open = self.open.entry(step).or_insert_with(|| {
             self.bytes += STEP_BYTES;
-            Open { ranks: BTreeMap::new(), done: 0 }
+            OpenStep { ranks: BTreeMap::new(), done: 0 }
         });
         let partial = open.ranks.entry(rank).or_insert_with(|| {
             self.bytes += RANK_BYTES;

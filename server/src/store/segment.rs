@@ -246,27 +246,27 @@ fn decode(
             format!("unknown segment version {} (this program reads 1 to {NOTES_VERSION})", file.version);
         return Err(StoreError::content(&notes_path, reason));
     }
-    let place = Place { folder, path, sealed };
-    let mut rebuilt = Rebuilt::new(path, &file, &place.table("batches.parquet", BATCHES, None)?)?;
+    let files = SegmentFiles { folder, path, sealed };
+    let mut rebuilt = Rebuilt::new(path, &file, &files.table("batches.parquet", BATCHES, None)?)?;
     if steps.is_none() {
         rebuilt.add_notes(file.notes);
         rebuilt.add_in_flight(&file.in_flight);
-        rebuilt.add_probes(&place.table("probes.parquet", PROBES, None)?);
+        rebuilt.add_probes(&files.table("probes.parquet", PROBES, None)?);
     }
-    rebuilt.add_spans(&place.table("spans.parquet", SPANS, steps)?)?;
-    rebuilt.add_steps(&place.table("steps.parquet", STEPS, steps)?);
-    rebuilt.add_buckets(&place.table("buckets.parquet", BUCKETS, steps)?)?;
+    rebuilt.add_spans(&files.table("spans.parquet", SPANS, steps)?)?;
+    rebuilt.add_steps(&files.table("steps.parquet", STEPS, steps)?);
+    rebuilt.add_buckets(&files.table("buckets.parquet", BUCKETS, steps)?)?;
     Ok(rebuilt.finish())
 }
 
 /// The location of a segment's files.
-struct Place<'a> {
+struct SegmentFiles<'a> {
     folder: &'a RunFolder,
     path: &'a Path,
     sealed: &'a Sealed,
 }
 
-impl Place<'_> {
+impl SegmentFiles<'_> {
     /// Reads a table, with only the rows of `steps` if it is not `None`.
     fn table<const N: usize>(
         &self,

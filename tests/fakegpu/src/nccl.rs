@@ -307,13 +307,13 @@ impl Call {
 }
 
 #[derive(Default)]
-struct Group {
+struct CallGroup {
     depth: usize,
     calls: Vec<Call>,
 }
 
 thread_local! {
-    static GROUP: RefCell<Group> = RefCell::default();
+    static GROUP: RefCell<CallGroup> = RefCell::default();
 }
 
 #[unsafe(no_mangle)]

@@ -8,7 +8,7 @@ use viz::within::within;
 use viz::{measure, palette, ticks};
 use wire::live::tile::Measure;
 
-use super::ranks::Look;
+use super::ranks::RanksSelection;
 use super::run::RunId;
 use crate::api::{self, Cells};
 use crate::canvas::{Draw, Gesture, Margins, OnGesture, Overlay, Plot, Size, Stretch};
@@ -20,7 +20,7 @@ use crate::range::{Cursor, Range, chosen};
 use crate::route::Router;
 use crate::theme::Theme;
 use crate::tiles::{Tiles, View};
-use crate::widgets::{Place, Tip};
+use crate::widgets::{Tip, TooltipPlace};
 
 const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 4.0, bottom: 24.0 };
 /// The height of a row for few ranks. Many ranks share the available height.
@@ -32,7 +32,7 @@ const MIN_RANKS: f64 = 4.0;
 /// The state of the heatmap.
 #[derive(Clone, Copy)]
 struct Map {
-    look: Look,
+    look: RanksSelection,
     live: Live,
     range: Range,
     tiles: Tiles,
@@ -43,12 +43,12 @@ struct Map {
     /// The visible ranks.
     rows: Memo<Span>,
     /// The place of the tooltip.
-    place: Var<Option<Place>>,
+    place: Var<Option<TooltipPlace>>,
 }
 
 /// Creates the heatmap.
 #[component]
-pub fn Heatmap(look: Look, tiles: Tiles, end: Memo<f32>) -> impl IntoView {
+pub fn Heatmap(look: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl IntoView {
     let live = expect_context::<Live>();
     let stretch = expect_context::<Stretch>();
     let ranks = memo(move || {
@@ -277,7 +277,7 @@ impl Map {
 }
 
 /// Moves the selection by an arrow key. Without a selection, selects the newest step of rank 0.
-fn arrow(look: Look, live: Live, range: Range, key: &str) -> bool {
+fn arrow(look: RanksSelection, live: Live, range: Range, key: &str) -> bool {
     let (by_step, by_rank) = match key {
         "ArrowLeft" => (-1, 0),
         "ArrowRight" => (1, 0),

@@ -5,7 +5,7 @@ use viz::{measure, palette};
 use wire::live::tile::Measure;
 use wire::live::{Part, StepRanks};
 
-use super::ranks::Look;
+use super::ranks::RanksSelection;
 use super::run::RunId;
 use crate::cells::{derived, text};
 use crate::html::{Html, shown};
@@ -14,7 +14,7 @@ use crate::table::{Column, Rows, table};
 
 /// Creates the ledger of the selected rank and step, next to the median rank's.
 #[component]
-pub fn RankDetail(look: Look) -> impl IntoView {
+pub fn RankDetail(look: RanksSelection) -> impl IntoView {
     let run = expect_context::<RunId>();
     let selected = derived(move || look.step.get().zip(look.rank.get()));
     let content = text(move || {
@@ -104,7 +104,7 @@ fn numbers(ranks: &StepRanks, rank: usize) -> String {
 
 /// Creates the table of all ranks of the selected step, or of the newest one.
 #[component]
-pub fn StepTable(look: Look) -> impl IntoView {
+pub fn StepTable(look: RanksSelection) -> impl IntoView {
     let count =
         derived(move || look.ranks.with(|ranks| ranks.as_ref().map_or(0, |ranks| ranks.rank_nanos.len())));
     let caption = text(move || match (look.ranks.get(), look.error.get()) {

@@ -27,7 +27,7 @@ use crate::widgets::Views as _;
 
 /// The selection of the view, from the address.
 #[derive(Clone, Copy)]
-pub struct Look {
+pub struct RanksSelection {
     router: Router,
     /// The measure.
     pub measure: Derived<Measure>,
@@ -43,7 +43,7 @@ pub struct Look {
     pub error: Var<Option<String>>,
 }
 
-impl Look {
+impl RanksSelection {
     fn new(router: Router) -> Self {
         Self {
             router,
@@ -106,7 +106,7 @@ impl Look {
 pub fn Ranks() -> impl IntoView {
     let (router, range) = (expect_context::<Router>(), expect_context::<Range>());
     let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
-    let look = Look::new(router);
+    let look = RanksSelection::new(router);
     look.fetch(live, range, run);
     keys::global(move |key| match key {
         "Escape" => {
@@ -141,7 +141,7 @@ pub fn Ranks() -> impl IntoView {
 }
 
 #[component]
-fn Controls(look: Look, tiles: Tiles, end: Memo<f32>) -> impl IntoView {
+fn Controls(look: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl IntoView {
     let theme = expect_context::<Theme>();
     let router = look.router;
     let pools = Reduce::ALL
@@ -215,7 +215,7 @@ fn scale(live: Live, range: Range, tiles: Tiles) -> Memo<f32> {
 }
 
 /// Formats the loaded cells as a CSV table.
-fn csv(look: Look, tiles: Tiles) -> String {
+fn csv(look: RanksSelection, tiles: Tiles) -> String {
     let measure = look.measure.get_untracked();
     let reduce = look.reduce.get_untracked().name();
     let mut out = format!("step,steps,rank,ranks,{reduce}_{}_seconds", measure.key().replace('-', "_"));

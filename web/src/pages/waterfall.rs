@@ -19,7 +19,7 @@ use crate::keys;
 use crate::pen::{Align, Pen};
 use crate::range::chosen;
 use crate::route::Router;
-use crate::widgets::{Place, Swatch, Tip, legend};
+use crate::widgets::{Swatch, Tip, TooltipPlace, legend};
 
 const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 6.0, bottom: 24.0 };
 const ROW_PIXELS: f64 = 56.0;
@@ -80,7 +80,7 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
     });
     let zoom_rows = move |factor: f64| {
         let (rows, every) = (view.get_untracked().rows, ranks.get_untracked() as f64);
-        let at = place.get_untracked().map_or(0.5, |p: Place| {
+        let at = place.get_untracked().map_or(0.5, |p: TooltipPlace| {
             within((p.y - MARGINS.top) / (p.height - MARGINS.top - MARGINS.bottom), 0.0, 1.0)
         });
         let next = rows.zoom(at, factor);
@@ -96,7 +96,7 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
     };
     let anchor = move || {
         let place = place.get_untracked();
-        place.map_or(0.5, |p: Place| {
+        place.map_or(0.5, |p: TooltipPlace| {
             within((p.x - MARGINS.left) / (p.width - MARGINS.left - MARGINS.right), 0.0, 1.0)
         })
     };

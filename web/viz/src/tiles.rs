@@ -12,7 +12,7 @@ pub type Ends = (u64, u64);
 
 /// The cells that a view needs: its surroundings, at the coarsest level that still has one cell per pixel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct NeededCells {
     /// The number of steps in a column, a power of two.
     pub per_column: u64,
     /// The number of ranks in a row, a power of two.
@@ -38,7 +38,7 @@ pub enum Missing {
     All,
 }
 
-impl Wanted {
+impl NeededCells {
     /// Returns the cells needed to show `steps` x `ranks` on the given pixels, if the steps `kept` and `all_ranks`
     /// ranks exist. Returns `None` if nothing that exists is visible.
     #[must_use]
@@ -134,9 +134,9 @@ pub fn value_at(tile: &Tile, step: u64, rank: u32) -> Option<f32> {
 mod tests {
     use super::*;
 
-    fn wanted(steps: (f64, f64), ranks: (f64, f64), pixels: (f64, f64)) -> Wanted {
+    fn wanted(steps: (f64, f64), ranks: (f64, f64), pixels: (f64, f64)) -> NeededCells {
         let span = |(start, end)| Span::new(start, end);
-        Wanted::new(span(steps), span(ranks), Span::new(0.0, 2000.0), 1024, pixels).unwrap()
+        NeededCells::new(span(steps), span(ranks), Span::new(0.0, 2000.0), 1024, pixels).unwrap()
     }
 
     fn tile(step: u64, per_column: u32, columns: usize, rows: u32, value: f32) -> Tile {
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!((near.steps, near.visible_steps), ((950, 1149), (1000, 1099)));
         assert_eq!((near.ranks, near.visible_ranks), ((5, 24), (10, 19)));
         assert_eq!(
-            Wanted::new(Span::new(5.0, 9.0), Span::new(0.0, 4.0), Span::new(0.0, 0.0), 4, (9.0, 9.0)),
+            NeededCells::new(Span::new(5.0, 9.0), Span::new(0.0, 4.0), Span::new(0.0, 0.0), 4, (9.0, 9.0)),
             None
         );
     }

@@ -8,7 +8,7 @@ use crate::replay::graph::{Durations, PHASES};
 
 /// A position in a step that ranks reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct Waypoint {
     /// The shape of the group whose collective or message this is.
     pub(super) group: Group,
     /// For a message, whether the other rank is an earlier one. A pipeline stage that has messages with both earlier
@@ -48,30 +48,30 @@ fn between(places: &[(f64, f64)], own: f64) -> f64 {
 }
 
 /// The local work up to each position of each rank, and in the whole step, in nanoseconds.
-pub(super) struct Places {
-    ranks: Vec<BTreeMap<Place, f64>>,
+pub(super) struct Waypoints {
+    ranks: Vec<BTreeMap<Waypoint, f64>>,
     totals: Vec<f64>,
     /// For each rank, the index of its kind in `kinds`.
     kind: Vec<usize>,
-    kinds: Vec<Kind>,
+    kinds: Vec<AlikeRanks>,
 }
 
 /// Sums over the ranks that reach the same positions.
-struct Kind {
+struct AlikeRanks {
     ranks: usize,
-    places: BTreeMap<Place, f64>,
+    places: BTreeMap<Waypoint, f64>,
     total: f64,
 }
 
-impl Places {
-    pub(super) fn new(ranks: Vec<BTreeMap<Place, f64>>, totals: Vec<f64>) -> Self {
-        let (mut kind, mut kinds) = (Vec::with_capacity(ranks.len()), Vec::<Kind>::new());
+impl Waypoints {
+    pub(super) fn new(ranks: Vec<BTreeMap<Waypoint, f64>>, totals: Vec<f64>) -> Self {
+        let (mut kind, mut kinds) = (Vec::with_capacity(ranks.len()), Vec::<AlikeRanks>::new());
         for (places, total) in ranks.iter().zip(&totals) {
             let known = kinds.iter().position(|known| known.places.keys().eq(places.keys()));
             kind.push(known.unwrap_or(kinds.len()));
             match known.map(|known| &mut kinds[known]) {
                 Some(known) => known.add(places, *total),
-                None => kinds.push(Kind { ranks: 1, places: places.clone(), total: *total }),
+                None => kinds.push(AlikeRanks { ranks: 1, places: places.clone(), total: *total }),
             }
         }
         Self { ranks, totals, kind, kinds }
@@ -85,7 +85,7 @@ impl Places {
             among.iter().copied().filter(|&one| self.kind[one] == self.kind[rank]).collect();
         let others = kind.ranks.checked_sub(alike.len()).filter(|others| *others > 0)? as f64;
         let mean = |sum: f64, those: f64| (sum - those).max(0.0) / others;
-        let place = |(place, own): (&Place, &f64)| {
+        let place = |(place, own): (&Waypoint, &f64)| {
             let those = alike.iter().filter_map(|&one| self.ranks[one].get(place)).sum();
             (*own, mean(kind.places[place], those))
         };
@@ -103,8 +103,8 @@ impl Places {
     }
 }
 
-impl Kind {
-    fn add(&mut self, places: &BTreeMap<Place, f64>, total: f64) {
+impl AlikeRanks {
+    fn add(&mut self, places: &BTreeMap<Waypoint, f64>, total: f64) {
         self.ranks += 1;
         self.total += total;
         self.places.iter_mut().zip(places.values()).for_each(|((_, sum), work)| *sum += work);
@@ -115,15 +115,17 @@ impl Kind {
 mod tests {
     use super::*;
 
-    fn place(count: u32) -> Place {
-        Place { group: Group { ranks: 3, stride: 1 }, message_with_earlier: None, count }
+    fn place(count: u32) -> Waypoint {
+        Waypoint { group: Group { ranks: 3, stride: 1 }, message_with_earlier: None, count }
     }
 
     #[test]
     fn local_work_is_replaced_piece_by_piece() {
         let rank = |first: f64, second: f64| BTreeMap::from([(place(0), first), (place(1), second)]);
-        let places =
-            Places::new(vec![rank(10.0, 20.0), rank(30.0, 40.0), rank(14.0, 24.0)], vec![30.0, 60.0, 34.0]);
+        let places = Waypoints::new(
+            vec![rank(10.0, 20.0), rank(30.0, 40.0), rank(14.0, 24.0)],
+            vec![30.0, 60.0, 34.0],
+        );
         let pace = places.as_others(1, &[1]).unwrap();
         let played = |own: f64| {
             let mut work = [0.0; PHASES];
@@ -136,7 +138,7 @@ mod tests {
     #[test]
     fn ranks_are_compared_with_ranks_that_reach_the_same_positions() {
         let of = |count: u32| (0..count).map(|at| (place(at), f64::from(at))).collect();
-        let places = Places::new(vec![of(2), of(3), of(3)], vec![5.0, 6.0, 8.0]);
+        let places = Waypoints::new(vec![of(2), of(3), of(3)], vec![5.0, 6.0, 8.0]);
         assert!(places.as_others(0, &[0]).is_none(), "no rank reaches the same positions");
         let Some(Pace::Through(through)) = places.as_others(1, &[1]) else { panic!("rank 2 reaches them") };
         assert_eq!(through.last(), Some(&(6.0, 8.0)));

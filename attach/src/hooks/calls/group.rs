@@ -10,16 +10,16 @@ use crate::message::Message;
 /// The largest number of timed calls per group. Further calls are passed on and not observed.
 const MAX_CALLS: usize = 1_024;
 
-struct Group {
+struct CallGroup {
     depth: usize,
     pending: Vec<Numbered>,
 }
 
 thread_local! {
-    static GROUP: RefCell<Group> = const { RefCell::new(Group { depth: 0, pending: Vec::new() }) };
+    static GROUP: RefCell<CallGroup> = const { RefCell::new(CallGroup { depth: 0, pending: Vec::new() }) };
 }
 
-fn with<T: Default>(change: impl FnOnce(&mut Group) -> T) -> T {
+fn with<T: Default>(change: impl FnOnce(&mut CallGroup) -> T) -> T {
     let changed = GROUP.try_with(|group| group.try_borrow_mut().ok().map(|mut group| change(&mut group)));
     changed.ok().flatten().unwrap_or_default()
 }

@@ -8,7 +8,7 @@ use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use super::payload::{self, Part, Said, Schema};
+use super::payload::{self, PayloadPart, Said, Schema};
 use super::ranges::{self, Domain};
 use super::words::Meaning;
 use crate::{host, sampling};
@@ -259,7 +259,7 @@ unsafe fn begin(domain: Domain, attributes: *const c_void) -> c_int {
         };
         let is_extended = domain == Domain::NCCL && given.payload_type == payload::TYPE_EXTENDED;
         let said = if is_extended && given.payload != 0 {
-            let parts = ptr::with_exposed_provenance::<Part>(given.payload as usize);
+            let parts = ptr::with_exposed_provenance::<PayloadPart>(given.payload as usize);
             // SAFETY: the payload of this type is an array of `parts` parts.
             unsafe { payload::read(parts, given.parts.max(0) as usize) }
         } else {
@@ -312,7 +312,7 @@ unsafe extern "C" fn pop_payload(domain: *mut c_void, parts: *const c_void, coun
     host::guarded(|| {
         if domain == Domain::NCCL && !parts.is_null() {
             // SAFETY: NVTX passes `count` parts.
-            ranges::communicator(unsafe { payload::read(parts.cast::<Part>(), count) });
+            ranges::communicator(unsafe { payload::read(parts.cast::<PayloadPart>(), count) });
         }
     });
     end(domain)

@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// `NVTX_PAYLOAD_TYPE_EXT`: the payload is an array of [`Part`].
+/// `NVTX_PAYLOAD_TYPE_EXT`: the payload is an array of [`PayloadPart`].
 pub(super) const TYPE_EXTENDED: i32 = 0xDFBD_0009_u32.cast_signed();
 /// `NVTX_PAYLOAD_ENTRY_TYPE_SCHEMA_ID_STATIC_START`: the first id of schemas whose owner chooses the id.
 const STATIC_START: u64 = 1 << 24;
@@ -47,7 +47,7 @@ pub(super) struct Schema {
 
 /// `nvtxPayloadData_t`
 #[repr(C)]
-pub(super) struct Part {
+pub(super) struct PayloadPart {
     schema: u64,
     size: usize,
     data: *const c_void,
@@ -137,7 +137,7 @@ fn width(kind: u64) -> u64 {
 ///
 /// # Safety
 /// `parts` must point to `count` parts, each with `size` bytes of data.
-pub(super) unsafe fn read(parts: *const Part, count: usize) -> Said {
+pub(super) unsafe fn read(parts: *const PayloadPart, count: usize) -> Said {
     let mut said = Said::default();
     for at in 0..count.min(MAX_PARTS) {
         // SAFETY: the caller guarantees `count` parts.

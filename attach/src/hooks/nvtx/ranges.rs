@@ -6,7 +6,7 @@ use wire::clock::MonoNanos;
 
 use super::payload::Said;
 use super::words::Meaning;
-use crate::call_log::{self, Entry, Handle, Kind, LocalRank, Phase};
+use crate::call_log::{self, Entry, Handle, HostPhase, Kind, LocalRank};
 use crate::marks;
 use crate::observer::{self, Communicator, Hook};
 use crate::table::Table;
@@ -28,20 +28,20 @@ impl Domain {
 
 /// The meaning of an open range.
 #[derive(Clone, Copy)]
-enum Open {
+enum OpenRange {
     Nothing,
-    Phase(Phase, MonoNanos),
+    Phase(HostPhase, MonoNanos),
     Call(Handle),
 }
 
 struct Stack {
-    open: [(Domain, Open); MAX_DEPTH],
+    open: [(Domain, OpenRange); MAX_DEPTH],
     depth: usize,
 }
 
 thread_local! {
     static STACK: RefCell<Stack> =
-        const { RefCell::new(Stack { open: [(Domain::DEFAULT, Open::Nothing); MAX_DEPTH], depth: 0 }) };
+        const { RefCell::new(Stack { open: [(Domain::DEFAULT, OpenRange::Nothing); MAX_DEPTH], depth: 0 }) };
 }
 
 /// Counts of calls by communicator and function.
@@ -51,21 +51,24 @@ static COUNTS: Table = Table::new();
 pub(super) fn push(domain: Domain, meaning: Meaning, said: Said) -> usize {
     let at = agent::clock::now();
     let opened = match meaning {
-        Meaning::Nothing => Open::Nothing,
+        Meaning::Nothing => OpenRange::Nothing,
         // Other threads prepare input while the main thread computes.
-        Meaning::Phase(phase) if is_main_thread() => Open::Phase(phase, at),
-        Meaning::Phase(_) => Open::Nothing,
-        Meaning::Call(function) => called(function, said, at).map_or(Open::Nothing, Open::Call),
+        Meaning::Phase(phase) if is_main_thread() => OpenRange::Phase(phase, at),
+        Meaning::Phase(_) => OpenRange::Nothing,
+        Meaning::Call(function) => called(function, said, at).map_or(OpenRange::Nothing, OpenRange::Call),
     };
     STACK
         .try_with(|stack| {
             let Ok(mut stack) = stack.try_borrow_mut() else { return 0 };
             let depth = stack.depth;
-            let is_inside = |open: &(Domain, Open)| {
-                matches!(open.1, Open::Phase(..)) && matches!(opened, Open::Phase(..))
+            let is_inside = |open: &(Domain, OpenRange)| {
+                matches!(open.1, OpenRange::Phase(..)) && matches!(opened, OpenRange::Phase(..))
             };
-            let opened =
-                if stack.open[..depth.min(MAX_DEPTH)].iter().any(is_inside) { Open::Nothing } else { opened };
+            let opened = if stack.open[..depth.min(MAX_DEPTH)].iter().any(is_inside) {
+                OpenRange::Nothing
+            } else {
+                opened
+            };
             if let Some(place) = stack.open.get_mut(depth) {
                 *place = (domain, opened);
             }
@@ -103,7 +106,7 @@ pub(super) fn pop(domain: Domain) -> usize {
         let depth = stack.depth.checked_sub(1)?;
         if depth >= MAX_DEPTH {
             stack.depth = depth;
-            return Some((Open::Nothing, depth));
+            return Some((OpenRange::Nothing, depth));
         }
         let at = stack.open[..=depth].iter().rposition(|(of, _)| *of == domain)?;
         let (_, ended) = stack.open[at];
@@ -114,12 +117,12 @@ pub(super) fn pop(domain: Domain) -> usize {
     let Ok(Some((ended, depth))) = ended else { return 0 };
     let at = agent::clock::now();
     match ended {
-        Open::Nothing => {}
-        Open::Phase(phase, begin) if observer::is_observed() => {
+        OpenRange::Nothing => {}
+        OpenRange::Phase(phase, begin) if observer::is_observed() => {
             call_log::append(Entry::Phase { phase, begin, end: at });
         }
-        Open::Phase(..) => {}
-        Open::Call(handle) => call_log::append(Entry::Issued { handle, at }),
+        OpenRange::Phase(..) => {}
+        OpenRange::Call(handle) => call_log::append(Entry::Issued { handle, at }),
     }
     depth
 }

@@ -1,7 +1,6 @@
 //! Devices and bursts as HTML, which the dashboard inserts.
 
-use std::fmt::{self, Write as _};
-
+use maud::{Markup, html};
 use units::nanos;
 use wire::burst::{Activity, BurstOutcome};
 use wire::device::{DeviceFigure as Figure, DeviceSample, throttle};
@@ -9,7 +8,6 @@ use wire::event::SpanKind;
 use wire::ids::{Rank, RunId};
 use wire::views::{RankBurst, RankDevice};
 
-use crate::export::escape::plain;
 use crate::state::devices::Devices;
 
 /// The largest number of ranks that are shown. The API has all of them.
@@ -92,138 +90,159 @@ fn both(at: &DeviceSample, sent: Figure, received: Figure, mebibytes: f64) -> Op
 /// Returns the devices and bursts of `run` as HTML.
 #[must_use]
 pub fn part(run: &RunId, devices: &Devices) -> String {
-    let mut out = String::new();
-    // Writing to a string cannot fail.
-    let _infallible = write(&mut out, run, devices);
-    out
+    let part = if devices.samples.is_empty() && devices.bursts.is_empty() {
+        no_devices()
+    } else {
+        html! { (samples(&devices.samples)) (bursts(run, devices)) }
+    };
+    part.into_string()
 }
 
-fn write(out: &mut String, run: &RunId, devices: &Devices) -> fmt::Result {
-    if devices.samples.is_empty() && devices.bursts.is_empty() {
-        return write!(
-            out,
-            "<section class=empty data-testid=no-devices><h1>No rank has reported a device</h1>\
-             <p>Ranks on NVIDIA GPUs report their device once per second if NVML can be opened. \
-             <code>paceline doctor</code> says whether it can.</p></section>"
-        );
-    }
-    looks(out, &devices.samples)?;
-    bursts(out, run, devices)
-}
-
-fn looks(out: &mut String, looks: &[RankDevice]) -> fmt::Result {
-    write!(
-        out,
-        "<section class=panel aria-label=Devices data-testid=devices><div class=panel-head><h2>Devices\
-         <small> newest sample of each (NVML, once per second)</small></h2></div>"
-    )?;
-    let told: Vec<&Column> =
-        COLUMNS.iter().filter(|(.., read)| looks.iter().any(|look| read(&look.sample).is_some())).collect();
-    write!(
-        out,
-        "<div class=rows><table><thead><tr><th scope=col class=number>Rank</th><th scope=col>Device</th>"
-    )?;
-    for (name, meaning, _) in &told {
-        write!(out, "<th scope=col class=number title=\"{meaning}\">{name}</th>")?;
-    }
-    write!(out, "</tr></thead><tbody>")?;
-    for RankDevice { rank, sample } in looks.iter().take(MAX_RANKS) {
-        write!(out, "<tr><th scope=row class=number>{rank}</th><td>{}</td>", plain(&sample.device))?;
-        for (.., read) in &told {
-            write!(out, "<td class=number>{}</td>", read(sample).unwrap_or_else(|| "—".into()))?;
-        }
-        write!(out, "</tr>")?;
-    }
-    write!(out, "</tbody></table></div>")?;
-    left_out(out, looks.len())?;
-    write!(out, "</section>")
-}
-
-fn left_out(out: &mut String, ranks: usize) -> fmt::Result {
-    match ranks.saturating_sub(MAX_RANKS) {
-        0 => Ok(()),
-        more => write!(out, "<p class=quiet>{more} more ranks are in the API.</p>"),
-    }
-}
-
-fn bursts(out: &mut String, run: &RunId, devices: &Devices) -> fmt::Result {
-    write!(
-        out,
-        "<section class=panel aria-label=Bursts data-testid=bursts><div class=panel-head><h2>Bursts\
-         <small> every kernel and copy, for a short time (CUPTI)</small></h2><span class=grow></span>\
-         <form method=post target=answer action=\"/api/v1/runs/{run}/bursts?millis=1000\"><button>Record a second</button></form>\
-         <iframe name=answer title=Answer hidden></iframe></div>"
-    )?;
-    if !devices.asked.is_empty() {
-        let ranks: Vec<String> = devices.asked.iter().take(MAX_RANKS).map(Rank::to_string).collect();
-        write!(
-            out,
-            "<p class=quiet role=status>Requested, but not answered yet: rank {}.</p>",
-            ranks.join(", ")
-        )?;
-    } else if devices.bursts.is_empty() {
-        write!(
-            out,
-            "<p class=quiet>None yet. A burst slows the job while it records, and yields to other profilers.</p>"
-        )?;
-    }
-    if !devices.bursts.is_empty() {
-        outcomes(out, &devices.bursts)?;
-    }
-    left_out(out, devices.bursts.len())?;
-    write!(out, "</section>")
-}
-
-fn outcomes(out: &mut String, bursts: &[RankBurst]) -> fmt::Result {
-    write!(out, "<div class=rows><table><thead><tr><th scope=col class=number>Rank</th>")?;
-    for (name, meaning) in [
-        ("Received", "time since the burst arrived"),
-        ("Length", "from the first record to the last"),
-        ("Compute", "share of the length in which a kernel ran that is not a collective"),
-        ("Collectives", "share of the length in which a collective ran"),
-        ("Hidden by kernels", "share of the collectives during which a kernel computed"),
-        (
-            "Hidden by streams",
-            "share of the collectives during which a stream that computes was busy, including its copies and short \
-             gaps between its kernels; compare this with the overlap of steps",
-        ),
-        ("Copies", "share of the length with copies or fills"),
-        ("Idle", "share of the length in which nothing ran"),
-        ("Launch gaps", "number of longer idle stretches, in which the device waited for its host"),
-    ] {
-        write!(out, "<th scope=col class=number title=\"{meaning}\">{name}</th>")?;
-    }
-    write!(out, "</tr></thead><tbody>")?;
-    for RankBurst { rank, age_millis, burst } in bursts.iter().take(MAX_RANKS) {
-        write!(
-            out,
-            "<tr><th scope=row class=number>{rank}</th><td class=number>{}</td>",
-            units::ago(*age_millis as f64 / 1e3)
-        )?;
-        match &burst.outcome {
-            BurstOutcome::Refused { reason } => {
-                write!(out, "<td colspan=8>nothing recorded: {}</td>", plain(reason))?;
+fn no_devices() -> Markup {
+    html! {
+        section.empty data-testid="no-devices" {
+            h1 { "No rank has reported a device" }
+            p {
+                "Ranks on NVIDIA GPUs report their device once per second if NVML can be opened. "
+                code { "paceline doctor" } " says whether it can."
             }
-            BurstOutcome::Recorded(activity) if activity.records == 0 => {
-                write!(out, "<td colspan=8>nothing ran on its device</td>")?;
-            }
-            BurstOutcome::Recorded(activity) => shares(out, activity)?,
         }
-        write!(out, "</tr>")?;
     }
-    write!(out, "</tbody></table></div>")?;
+}
+
+fn samples(samples: &[RankDevice]) -> Markup {
+    let is_known = |(.., read): &&Column| samples.iter().any(|one| read(&one.sample).is_some());
+    let known: Vec<&Column> = COLUMNS.iter().filter(is_known).collect();
+    html! {
+        section.panel aria-label="Devices" data-testid="devices" {
+            div.panel-head { h2 { "Devices" small { " newest sample of each (NVML, once per second)" } } }
+            div.rows {
+                table {
+                    thead {
+                        tr {
+                            th.number scope="col" { "Rank" }
+                            th scope="col" { "Device" }
+                            @for (name, meaning, _) in &known {
+                                th.number scope="col" title=(meaning) { (name) }
+                            }
+                        }
+                    }
+                    tbody {
+                        @for RankDevice { rank, sample } in samples.iter().take(MAX_RANKS) {
+                            tr {
+                                th.number scope="row" { (rank) }
+                                td { (sample.device) }
+                                @for (.., read) in &known {
+                                    td.number { (read(sample).unwrap_or_else(|| "—".into())) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            (left_out(samples.len()))
+        }
+    }
+}
+
+fn left_out(ranks: usize) -> Markup {
+    html! {
+        @if ranks > MAX_RANKS { p.quiet { (ranks - MAX_RANKS) " more ranks are in the API." } }
+    }
+}
+
+fn bursts(run: &RunId, devices: &Devices) -> Markup {
+    let asked: Vec<String> = devices.asked.iter().take(MAX_RANKS).map(Rank::to_string).collect();
+    html! {
+        section.panel aria-label="Bursts" data-testid="bursts" {
+            div.panel-head {
+                h2 { "Bursts" small { " every kernel and copy, for a short time (CUPTI)" } }
+                span.grow {}
+                form method="post" target="answer" action={ "/api/v1/runs/" (run) "/bursts?millis=1000" } {
+                    button { "Record a second" }
+                }
+                iframe name="answer" title="Answer" hidden {}
+            }
+            @if !asked.is_empty() {
+                p.quiet role="status" { "Requested, but not answered yet: rank " (asked.join(", ")) "." }
+            } @else if devices.bursts.is_empty() {
+                p.quiet {
+                    "None yet. A burst slows the job while it records, and yields to other profilers."
+                }
+            }
+            @if !devices.bursts.is_empty() { (outcomes(&devices.bursts)) }
+            (left_out(devices.bursts.len()))
+        }
+    }
+}
+
+/// The columns of the table of bursts: their names, and their meanings as phrases.
+const BURST_COLUMNS: [(&str, &str); 9] = [
+    ("Received", "time since the burst arrived"),
+    ("Length", "from the first record to the last"),
+    ("Compute", "share of the length in which a kernel ran that is not a collective"),
+    ("Collectives", "share of the length in which a collective ran"),
+    ("Hidden by kernels", "share of the collectives during which a kernel computed"),
+    (
+        "Hidden by streams",
+        "share of the collectives during which a stream that computes was busy, including its copies and short gaps \
+         between its kernels; compare this with the overlap of steps",
+    ),
+    ("Copies", "share of the length with copies or fills"),
+    ("Idle", "share of the length in which nothing ran"),
+    ("Launch gaps", "number of longer idle stretches, in which the device waited for its host"),
+];
+
+fn outcomes(bursts: &[RankBurst]) -> Markup {
     let recorded = bursts.iter().take(MAX_RANKS).filter_map(|one| match &one.burst.outcome {
         BurstOutcome::Recorded(activity) if activity.records > 0 => Some((one.rank, activity)),
         _ => None,
     });
-    recorded.into_iter().try_for_each(|(rank, activity)| kernels(out, rank, activity))
+    html! {
+        div.rows {
+            table {
+                thead {
+                    tr {
+                        th.number scope="col" { "Rank" }
+                        @for (name, meaning) in BURST_COLUMNS {
+                            th.number scope="col" title=(meaning) { (name) }
+                        }
+                    }
+                }
+                tbody {
+                    @for RankBurst { rank, age_millis, burst } in bursts.iter().take(MAX_RANKS) {
+                        tr {
+                            th.number scope="row" { (rank) }
+                            td.number { (units::ago(*age_millis as f64 / 1e3)) }
+                            (outcome(&burst.outcome))
+                        }
+                    }
+                }
+            }
+        }
+        @for (rank, activity) in recorded { (kernels(rank, activity)) }
+    }
 }
 
-fn shares(out: &mut String, activity: &Activity) -> fmt::Result {
+fn outcome(outcome: &BurstOutcome) -> Markup {
+    html! {
+        @match outcome {
+            BurstOutcome::Refused { reason } => { td colspan="8" { "nothing recorded: " (reason) } }
+            BurstOutcome::Recorded(activity) if activity.records == 0 => {
+                td colspan="8" { "nothing ran on its device" }
+            }
+            BurstOutcome::Recorded(activity) => {
+                @for cell in shares(activity) { td.number { (cell) } }
+            }
+        }
+    }
+}
+
+fn shares(activity: &Activity) -> [String; 8] {
     let share = |nanos: u64| format!("{:.1} %", nanos as f64 / activity.span_nanos.max(1) as f64 * 100.0);
     let percent =
         |ratio: Option<f64>| ratio.map_or_else(|| "—".into(), |ratio| format!("{:.1} %", ratio * 100.0));
-    let cells = [
+    [
         nanos(activity.span_nanos as f64),
         share(activity.compute_nanos),
         share(activity.collective_nanos),
@@ -235,36 +254,36 @@ fn shares(out: &mut String, activity: &Activity) -> fmt::Result {
             0 => "none".into(),
             gaps => format!("{gaps}, longest {}", nanos(activity.longest_gap_nanos as f64)),
         },
-    ];
-    cells.iter().try_for_each(|cell| write!(out, "<td class=number>{cell}</td>"))
+    ]
 }
 
-fn kernels(out: &mut String, rank: Rank, activity: &Activity) -> fmt::Result {
-    write!(
-        out,
-        "<details class=others><summary>Rank {rank}: top kernels of {} records</summary>",
-        activity.records
-    )?;
-    if activity.dropped > 0 {
-        write!(out, "<p class=quiet>{} records did not fit and are missing.</p>", activity.dropped)?;
+fn kernels(rank: Rank, activity: &Activity) -> Markup {
+    html! {
+        details.others {
+            summary { "Rank " (rank) ": top kernels of " (activity.records) " records" }
+            @if activity.dropped > 0 { p.quiet { (activity.dropped) " records did not fit and are missing." } }
+            div.rows {
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { "Kernel" }
+                            th scope="col" { "Launched during" }
+                            @for name in ["Total", "Calls", "Longest"] { th.number scope="col" { (name) } }
+                        }
+                    }
+                    tbody {
+                        @for kernel in &activity.kernels {
+                            tr {
+                                th scope="row" { code { (kernel.name) } }
+                                td { (kernel.phase.map_or("—", SpanKind::name)) }
+                                td.number { (nanos(kernel.total_nanos as f64)) }
+                                td.number { (kernel.calls) }
+                                td.number { (nanos(kernel.longest_nanos as f64)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
     }
-    write!(
-        out,
-        "<div class=rows><table><thead><tr><th scope=col>Kernel</th><th scope=col>Launched during</th>\
-         <th scope=col class=number>Total</th>\
-         <th scope=col class=number>Calls</th><th scope=col class=number>Longest</th></tr></thead><tbody>"
-    )?;
-    for kernel in &activity.kernels {
-        write!(
-            out,
-            "<tr><th scope=row><code>{}</code></th><td>{}</td><td class=number>{}</td><td class=number>{}</td>\
-             <td class=number>{}</td></tr>",
-            plain(&kernel.name),
-            kernel.phase.map_or("—", SpanKind::name),
-            nanos(kernel.total_nanos as f64),
-            kernel.calls,
-            nanos(kernel.longest_nanos as f64)
-        )?;
-    }
-    write!(out, "</tbody></table></div></details>")
 }

@@ -32,7 +32,7 @@ use wire::ids::Rank;
 const COMMUNICATOR: u64 = 0xfeed_0000_0000_beef;
 
 /// A group of ranks that reduce together.
-pub(crate) struct Group {
+pub(crate) struct Member {
     /// NCCL's number of the communicator.
     number: u64,
     /// The plugin's context of the communicator.
@@ -61,7 +61,7 @@ fn fork_and_call(plugin: &Plugin, context: usize) -> anyhow::Result<()> {
 /// Calls the plugin as NCCL does when it enqueues operations.
 struct Caller<'a> {
     plugin: &'a Plugin,
-    groups: &'a [Group],
+    groups: &'a [Member],
     rank: u32,
     /// The number of collectives of each group so far.
     seqs: Vec<u64>,
@@ -73,7 +73,7 @@ struct Caller<'a> {
 impl<'a> Caller<'a> {
     fn new(
         plugin: &'a Plugin,
-        groups: &'a [Group],
+        groups: &'a [Member],
         rank: u32,
         queue: Sender<Enqueued>,
     ) -> anyhow::Result<Self> {
@@ -103,7 +103,7 @@ impl<'a> Caller<'a> {
     }
 
     fn reduce(&mut self, elements: usize, group: usize) -> usize {
-        let Group { number, context } = self.groups[group];
+        let Member { number, context } = self.groups[group];
         let Some(plan) = self.plugin.start_plan(context) else { return 0 };
         let handle = self.plugin.start(
             context,
@@ -128,7 +128,7 @@ impl<'a> Caller<'a> {
 
     /// Enqueues messages as one plan.
     fn messages(&self, messages: &[(u32, bool)]) -> Vec<usize> {
-        let Group { number, context } = self.groups[program::WORLD];
+        let Member { number, context } = self.groups[program::WORLD];
         let Some(plan) = self.plugin.start_plan(context) else { return Vec::new() };
         let start = |&(peer, is_sent): &(u32, bool)| {
             let fields = [
@@ -194,12 +194,12 @@ fn train(plugin: &Plugin, options: &Options, config: &Config) -> anyhow::Result<
     let (rank, world_size) = (config.rank.0, config.world_size);
     let mut rings = vec![Ring::connect(config)?];
     let context = plugin.init(COMMUNICATOR, world_size, rank)?;
-    let mut groups = vec![Group { number: COMMUNICATOR, context }];
+    let mut groups = vec![Member { number: COMMUNICATOR, context }];
     if options.pairs {
         let own = rings::joined(&mut rings[program::WORLD], config, &rings::pairs(world_size))?;
         rings.extend(own);
         let number = COMMUNICATOR + 1 + u64::from(rank / 2);
-        groups.push(Group { number, context: plugin.init(number, 2, rank % 2)? });
+        groups.push(Member { number, context: plugin.init(number, 2, rank % 2)? });
     }
     if options.pipeline {
         let own = rings::joined(&mut rings[program::WORLD], config, &rings::chain(world_size))?;

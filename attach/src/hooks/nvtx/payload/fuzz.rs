@@ -111,8 +111,8 @@ fn check(bytes: &[u8], choice: u64) -> Verdict {
     // SAFETY: the schema has `entry_count` entries, and each part has `size` bytes of data.
     let (named, said) = unsafe {
         let named = register(&raw const schema);
-        let part = || Part { schema: id, size: input.0.len(), data: data.at() };
-        let parts: Vec<Part> = (0..parts).map(|_| part()).collect();
+        let part = || PayloadPart { schema: id, size: input.0.len(), data: data.at() };
+        let parts: Vec<PayloadPart> = (0..parts).map(|_| part()).collect();
         (named, read(parts.as_ptr(), parts.len()))
     };
     let is_remembered = slot(id).is_some() && parts > 0;
