@@ -7,7 +7,7 @@
 //! seconds.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
-#[path = "../../benches/results.rs"]
+#[path = "../../tests/kit/src/results.rs"]
 mod results;
 #[path = "record/sink.rs"]
 mod sink;
@@ -15,7 +15,7 @@ mod sink;
 use std::hint::black_box;
 use std::time::Duration;
 
-use agent::{Agent, Config, Job, Recorder, StepContext, StepMarks, clock};
+use paceline_agent::{Agent, Config, Job, Recorder, StepContext, StepMarks, clock};
 use results::Results;
 use serde_json::json;
 use sink::Sink;

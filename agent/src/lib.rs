@@ -6,8 +6,7 @@
 //! spool bound the memory. Records that do not fit are counted by kind and reason, and the counts are sent.
 //!
 //! ```no_run
-//! use agent::{Agent, Job};
-//! use wire::{event::SpanKind, ids::Step};
+//! use paceline_agent::{Agent, Job, SpanKind, Step};
 //!
 //! let agent = Agent::from_env(Job { name: "mnist".into(), sample_unit: "images".into(), parameters: 0 });
 //! let mut marks = agent.step_marks();
@@ -48,12 +47,14 @@ use sampling::Sampling;
 use wire::batch::{Bye, Layout, Note};
 use wire::burst::{Burst, BurstRequest};
 use wire::device::DeviceSample;
-use wire::ids::Step;
 
 pub use budget::Budget;
 pub use config::{Config, ConfigError, Job};
 pub use marks::{HostTimes, StepContext, StepMarks, Times};
 pub use recorder::Recorder;
+// The types of `StepMarks`, so that a job needs no other crate.
+pub use wire::event::SpanKind;
+pub use wire::ids::Step;
 
 /// The longest time that [`Agent::finish`] waits for the server to acknowledge the remaining batches.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use agent::{Agent, Config, Job, Recorder};
+use paceline_agent::{Agent, Config, Job, Recorder};
 use wire::batch::Instrumentation;
 use wire::clock::MonoNanos;
 use wire::event::{Event, SpanKind, StepRecord};

@@ -1,4 +1,5 @@
 //! Tests of the agent with a server that is slow, unreachable, or not a Paceline server.
+#![allow(clippy::disallowed_methods, reason = "threads and queues of a test end with it")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -6,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use agent::{Agent, Config, Job};
+use paceline_agent::{Agent, Config, Job};
 use wire::batch::{Batch, Instrumentation, RECEIPT_HEADER};
 use wire::clock::MonoNanos;
 use wire::event::{Event, SpanKind, StepRecord};

@@ -5,14 +5,14 @@
 #![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 #![allow(unsafe_code, reason = "the benchmark calls the plugin as C does")]
 
-#[path = "../../benches/results.rs"]
+#[path = "../../tests/kit/src/results.rs"]
 mod results;
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::time::Duration;
 
-use paceline_agent::hooks::nccl::{COLLECTIVE, GROUP, KERNEL_CHANNEL, KERNEL_CHANNEL_STOP, ncclProfiler_v5};
+use paceline_attach::hooks::nccl::{COLLECTIVE, GROUP, KERNEL_CHANNEL, KERNEL_CHANNEL_STOP, ncclProfiler_v5};
 use results::Results;
 use serde_json::json;
 

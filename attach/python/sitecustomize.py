@@ -1,4 +1,4 @@
-"""Reports PyTorch's collectives over gloo, optimizer updates and waits for input to libpaceline_agent.so.
+"""Reports PyTorch's collectives over gloo, optimizer updates and waits for input to libpaceline_attach.so.
 
 `paceline attach` puts this module in front of the job's own `sitecustomize`, so Python runs it at startup. It waits
 until the job imports the modules it observes, and then reports when each collective was issued and when it was done.

@@ -258,7 +258,7 @@ mod tests {
         // Other tests append entries to the rings of their threads at the same time.
         let entry = Entry::Issued { handle: Handle::new(Kind::Collective, LocalRank(201)), at: MonoNanos(1) };
         let leave = move || (0..RING_SLOTS + 10).for_each(|_| append(entry));
-        std::thread::spawn(leave).join().expect("the thread does not panic");
+        std::thread::scope(|scope| scope.spawn(leave).join()).expect("the thread does not panic");
         let mut entries = Vec::new();
         let lost = drain(&mut entries);
         let own = entries.iter().filter(|one| **one == entry).count();

@@ -1,4 +1,4 @@
-//! `libpaceline_agent.so`: the agent that observes an unmodified job.
+//! `libpaceline_attach.so`: the agent that observes an unmodified job.
 //!
 //! The library only reacts to calls from its host process and never harms that process. It lets no panic escape, never
 //! blocks a caller, bounds all memory it uses, and does nothing in a forked child.

@@ -157,7 +157,7 @@ fn plugin_reports_ranks() -> bool {
 
 /// Returns whether `plugin` names this library. Another tool's plugin never reports ranks to us.
 fn is_this_library(plugin: &OsStr) -> bool {
-    Path::new(plugin).file_name() == Some(OsStr::new("libpaceline_agent.so"))
+    Path::new(plugin).file_name() == Some(OsStr::new("libpaceline_attach.so"))
 }
 
 /// Starts observing a process that uses `device` and has triggered no other hook so far.
@@ -344,8 +344,8 @@ mod tests {
 
     #[test]
     fn the_plugin_of_another_tool_is_not_this_library() {
-        assert!(is_this_library(OsStr::new("/opt/paceline/libpaceline_agent.so")));
-        assert!(is_this_library(OsStr::new("libpaceline_agent.so")));
+        assert!(is_this_library(OsStr::new("/opt/paceline/libpaceline_attach.so")));
+        assert!(is_this_library(OsStr::new("libpaceline_attach.so")));
         for other in ["/usr/lib/libnccl-profiler-inspector.so", "inspector", ""] {
             assert!(!is_this_library(OsStr::new(other)), "{other}");
         }

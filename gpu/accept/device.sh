@@ -1,4 +1,4 @@
-# Checks events, CUPTI, NCCL and their costs, with the program in tests/src/bin/accept.
+# Checks events, CUPTI, NCCL and their costs, with the program of this folder (src/).
 {
     PACELINE_BENCH_OUT=$results timeout 240 accept
     echo $? > "$work/status"

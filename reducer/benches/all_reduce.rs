@@ -4,8 +4,8 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use reducer::Communicator;
-use reducer::ring::{Config, Ring};
+use paceline_reducer::Communicator;
+use paceline_reducer::ring::{Config, Ring};
 use wire::ids::{Rank, RunId};
 
 fn main() {

@@ -27,11 +27,10 @@
 //! not end, the control communicator determines which rank is responsible; NCCL itself would wait forever.
 //!
 //! ```no_run
-//! use agent::{Agent, Job};
-//! use reducer::cuda::{Cuda, Device, DeviceTimes, Transport};
-//! use reducer::ring::{Config, Ring};
-//! use reducer::{Instruments, Options, Parameter, Reducer, Share};
-//! use wire::{event::SpanKind, ids::Step};
+//! use agent::{Agent, Job, SpanKind};
+//! use paceline_reducer::cuda::{Cuda, Device, DeviceTimes, Transport};
+//! use paceline_reducer::ring::{Config, Ring};
+//! use paceline_reducer::{Instruments, Options, Parameter, Reducer, Share, Step};
 //!
 //! let agent = Agent::from_env(Job { name: "m".into(), sample_unit: "tokens".into(), parameters: 1_000 });
 //! let ring = Ring::connect(&Config::from_env()?)?; // the ranks meet at the address in torchrun's variables

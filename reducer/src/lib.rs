@@ -5,9 +5,7 @@
 //! backward pass continues. The end of the step returns the averages over all ranks.
 //!
 //! ```
-//! use reducer::{Instruments, Options, Parameter, Reducer, Share, local};
-//! use agent::StepContext;
-//! use wire::ids::Step;
+//! use paceline_reducer::{Instruments, Options, Parameter, Reducer, Share, Step, StepContext, local};
 //!
 //! let mut world = local::world(1, std::time::Duration::from_secs(5));
 //! let parameters = vec![Parameter::new("weight", [2, 2]), Parameter::new("bias", [2])];
@@ -18,7 +16,7 @@
 //! reducer.mark_ready(bias, &[1.0, 2.0])?; // the backward pass visits parameters in reverse order
 //! reducer.mark_ready(weight, &[0.0; 4])?;
 //! assert_eq!(reducer.finish_step()?.gradient(bias), Some(&[1.0, 2.0][..]));
-//! # Ok::<(), reducer::ReduceError>(())
+//! # Ok::<(), paceline_reducer::ReduceError>(())
 //! ```
 //!
 //! Guarantees:
@@ -53,3 +51,6 @@ pub use memory::Memory;
 pub use model::{ParamId, Parameter};
 pub use reducer::{Instruments, Options, Reduced, Reducer, UnusedParameters};
 pub use share::Share;
+// The types of `Reducer`'s methods, so that a job needs no other crate.
+pub use agent::StepContext;
+pub use wire::ids::{Bucket, Rank, Step};

@@ -131,7 +131,7 @@ struct RunArguments {
 #[derive(Debug, Args)]
 #[command(
     after_help = "CMD starts the ranks itself, as torchrun does. The ranks get PACELINE_SERVER, PACELINE_RUN_ID and \
-    the variables that load libpaceline_agent.so into them. What will be observed, and what cannot be, is printed \
+    the variables that load libpaceline_attach.so into them. What will be observed, and what cannot be, is printed \
     first (see also `doctor`).\n\
     From NCCL 2.27 on, the launcher need not tell processes their rank, and a process that drives several GPUs, as \
     in JAX, counts as several ranks.\n\n\

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::ensure;
-use paceline_tests::programs::{judged, program};
-use paceline_tests::{fetch, nvidia};
+use testkit::programs::{judged, program};
+use testkit::{fetch, nvidia};
 
 /// The file that exists while the kernel module is loaded. (If root uses NVIDIA's libraries, they create /dev/nvidiactl
 /// themselves.)

@@ -11,9 +11,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use paceline::metrics::Metrics;
-use paceline_tests::monitoring::{Monitoring, is_installed, shipped};
-use paceline_tests::programs::{Job, Server, wait_until};
 use serde_json::Value;
+use testkit::monitoring::{Monitoring, is_installed, shipped};
+use testkit::programs::{Job, Server, wait_until};
 
 /// The number of steps, enough for a verdict and an alert even on a busy machine.
 const STEPS: &str = "400";
@@ -168,7 +168,7 @@ fn an_alert_names_the_straggler_and_is_resolved_when_the_job_ends() -> anyhow::R
     let began = Instant::now();
     let job = job(&server, &["--slow-rank", "1", "--slow-phase", "input", "--slow-ms", "30"])?;
     let is_it = |status: &'static str| {
-        move |message: &paceline_tests::monitoring::Message| {
+        move |message: &testkit::monitoring::Message| {
             let name = message.label("alertname");
             matches!(name, "PacelineStraggler" | "PacelineStragglerSevere")
                 && message.alert["status"] == status
@@ -188,8 +188,16 @@ fn an_alert_names_the_straggler_and_is_resolved_when_the_job_ends() -> anyhow::R
     monitoring.wait_for("end of the alert", WITHIN, is_it("resolved"))?;
     let expression = r#"ALERTS{alertname=~"Paceline.*"}"#;
     wait_until("all alerts of the run to end", || monitoring.query(expression).ok().filter(Vec::is_empty))?;
-    assert_eq!(monitoring.query(r#"paceline_run_state{state="completed"} == 1"#)?.len(), 1);
-    Ok(())
+    the_end_is_scraped(&monitoring)
+}
+
+/// Waits until Prometheus has scraped the state of the only run, which has completed.
+fn the_end_is_scraped(monitoring: &Monitoring) -> anyhow::Result<()> {
+    let completed = r#"paceline_run_state{state="completed"} == 1"#;
+    wait_until("the end of the run to be scraped", || {
+        monitoring.query(completed).ok().filter(|runs| runs.len() == 1)
+    })
+    .map(drop)
 }
 
 #[test]
@@ -223,9 +231,7 @@ fn a_healthy_job_is_scraped_and_raises_no_alert() -> anyhow::Result<()> {
     let monitoring = Monitoring::start(server.listen())?;
     let (code, printed, complaints) = job(&server, &[])?.finish()?;
     assert_eq!(code, 0, "{printed}{complaints}");
-    wait_until("the end of the run to be scraped", || {
-        monitoring.query(r#"paceline_run_state{state="completed"} == 1"#).ok().filter(|runs| !runs.is_empty())
-    })?;
+    the_end_is_scraped(&monitoring)?;
     let scrapes = monitoring.query("count_over_time(paceline_scaling_efficiency_ratio[10m]) >= 3")?;
     assert!(!scrapes.is_empty(), "the job was not scraped");
     let fired = monitoring.query(r#"count_over_time(ALERTS{alertstate="firing"}[10m])"#)?;

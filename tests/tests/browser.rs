@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use paceline_tests::browser::Browser;
-use paceline_tests::programs::{Job, Server, get_json, report, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use testkit::browser::Browser;
+use testkit::programs::{Job, Server, get_json, report, wait_until};
 
 /// The options of a job whose rank 2 is 30 ms late with its input from the first step on.
 const STRAGGLER: [&str; 6] = ["--slow-rank", "2", "--slow-phase", "input", "--slow-ms", "30"];

@@ -4,9 +4,9 @@
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
-use paceline_tests::fake_gpu;
-use paceline_tests::programs::{Running, Server, get_json, judged, paceline, program, wait_until};
 use serde_json::Value;
+use testkit::fake_gpu;
+use testkit::programs::{Running, Server, get_json, judged, paceline, program, wait_until};
 
 /// Starts an unmodified job on a machine with these libraries, and waits until the server has its steps.
 fn start(server: &Server, libraries: &std::path::Path) -> anyhow::Result<Running> {

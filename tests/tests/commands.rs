@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::ensure;
-use paceline_tests::programs::{Job, paceline, report};
+use testkit::programs::{Job, paceline, report};
 
 /// Runs `paceline ARGUMENTS`. Returns the exit code, the standard output and the standard error.
 fn said(arguments: &[&str]) -> anyhow::Result<(i32, String, String)> {

@@ -5,17 +5,17 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::ensure;
-use paceline_tests::collector::Collector;
-use paceline_tests::programs::{Running, Server, get_json, paceline, program, wait_until};
-use paceline_tests::{fake_gpu, nvidia};
 use serde_json::Value;
+use testkit::collector::Collector;
+use testkit::programs::{Running, Server, get_json, paceline, program, wait_until};
+use testkit::{fake_gpu, nvidia};
 
 /// Returns a command for a rank of a job, on a machine with these libraries.
 fn job(libraries: &Path, more: &[&str], variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(program("old_nccl_job"));
     command
         .args(more)
-        .env("CUDA_INJECTION64_PATH", program("libpaceline_agent.so"))
+        .env("CUDA_INJECTION64_PATH", program("libpaceline_attach.so"))
         .env("LD_LIBRARY_PATH", libraries)
         .env("FAKEGPU_REAL_TIME", "1")
         .env("PACELINE_CUDA_HOOK_SECONDS", "0")
@@ -52,10 +52,12 @@ fn a_job_without_nccl_shows_its_device_and_answers_bursts() -> anyhow::Result<()
         (get_json(&runs).ok()?[0]["state"] == "running").then_some(())
     })?;
     ensure!(look["rank"] == 0 && name.ends_with("0000:01:00.0"), "{look}");
-    let output = paceline(&["burst", "latest", "--server", &server.address, "--json"])?;
-    let found: Value = serde_json::from_slice(&output.stdout)?;
-    let kernel = &found[0]["burst"]["outcome"]["kernels"][0]["name"];
-    ensure!(kernel == "spin_ns", "{found}{}", String::from_utf8_lossy(&output.stderr));
+    // On a busy machine, the rank may answer later than the command waits.
+    let found: Value = wait_until("a burst", || {
+        let output = paceline(&["burst", "latest", "--server", &server.address, "--json"]).ok()?;
+        serde_json::from_slice(&output.stdout).ok()
+    })?;
+    ensure!(found[0]["burst"]["outcome"]["kernels"][0]["name"] == "spin_ns", "{found}");
     ensure!(running.0.wait()?.success(), "the job failed");
     wait_until("the run's end", || {
         get_json(&runs).ok()?[0]["state"].as_str().filter(|state| *state == "completed").map(drop)
@@ -104,7 +106,7 @@ fn the_real_driver_loads_the_library_and_a_process_without_a_device_continues() 
     let script = "import ctypes, os, signal, sys, time
 cuda = ctypes.CDLL('libcuda.so.1')
 print('cuInit', cuda.cuInit(0))
-loaded = 'libpaceline_agent.so' in open('/proc/self/maps').read()
+loaded = 'libpaceline_attach.so' in open('/proc/self/maps').read()
 tasks = [open(f'/proc/self/task/{task}/status').read() for task in os.listdir('/proc/self/task')]
 [hook] = [dict(line.split(':\\t') for line in task.splitlines()) for task in tasks if 'paceline-cuda' in task]
 blocks = lambda signal: int(hook['SigBlk'], 16) >> signal - 1 & 1
@@ -116,7 +118,7 @@ print('child', os.wait()[1])
 time.sleep(1)";
     let output = Command::new("timeout")
         .args(["20", "python3", "-c", script])
-        .env("CUDA_INJECTION64_PATH", program("libpaceline_agent.so"))
+        .env("CUDA_INJECTION64_PATH", program("libpaceline_attach.so"))
         .env("LD_LIBRARY_PATH", driver)
         .env("PACELINE_CUDA_HOOK_SECONDS", "0")
         .env("PACELINE_SERVER", "http://127.0.0.1:9")

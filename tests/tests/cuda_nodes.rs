@@ -1,5 +1,6 @@
 //! Tests of two-level reduction over nodes on the fake GPU: averages, settings, and failing ranks. `cuda_reducer.rs`
 //! tests its times.
+#![allow(clippy::disallowed_methods, reason = "threads and queues of a test end with it")]
 
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
@@ -7,13 +8,13 @@ use std::time::Duration;
 
 use agent::StepContext;
 use anyhow::{Context as _, ensure};
-use paceline_tests::cuda_ranks::{Rig, options, ranks, step_until_error, step_until_error_with};
-use paceline_tests::fake_gpu;
 use reducer::bucketing::Caps;
 use reducer::cuda::Transport;
 use reducer::{
     CommError, Instruments, Options, ParamId, Parameter, ReduceError, Reducer, Share, UnusedParameters,
 };
+use testkit::cuda_ranks::{Rig, options, ranks, step_until_error, step_until_error_with};
+use testkit::fake_gpu;
 use wire::ids::{Rank, Step};
 
 const PATIENCE: Duration = Duration::from_secs(20);

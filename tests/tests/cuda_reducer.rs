@@ -1,5 +1,6 @@
 //! Tests of the reducer with CUDA and NCCL on the fake GPU: gradients, event times that were computed by hand, and
 //! failures of a rank or of NCCL. These figures are not those of a GPU.
+#![allow(clippy::disallowed_methods, reason = "threads and queues of a test end with it")]
 
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -8,13 +9,13 @@ use std::time::Duration;
 use agent::{Agent, Config, Job};
 use anyhow::{Context as _, ensure};
 use cudarc::driver::CudaSlice;
-use paceline_tests::collector::Collector;
-use paceline_tests::cuda_ranks::{FLOATS, PARAMETERS, Rig, options, ranks, step_until_error};
-use paceline_tests::fake_gpu;
 use reducer::cuda::{DeviceTimes, Transport};
 use reducer::{
     CommError, Instruments, Options, ParamId, Parameter, ReduceError, Reducer, Share, UnusedParameters, local,
 };
+use testkit::collector::Collector;
+use testkit::cuda_ranks::{FLOATS, PARAMETERS, Rig, options, ranks, step_until_error};
+use testkit::fake_gpu;
 use wire::batch::{Instrumentation, Note};
 use wire::device::DeviceSample;
 use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};

@@ -4,8 +4,8 @@
 use anyhow::Context as _;
 use gpu::device::KERNELS;
 use gpu::nccl::communicator;
-use paceline_tests::headers::{self, Headers};
-use paceline_tests::{fetch, nvidia};
+use testkit::headers::{self, Headers};
+use testkit::{fetch, nvidia};
 
 /// The definitions that nccl.h needs from CUDA's headers.
 const CUDA_RUNTIME: &str = "

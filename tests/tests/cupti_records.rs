@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 use gpu::cupti::records::{ActivityOrigin, Record, Times};
-use paceline_tests::headers::{self, HOST_DEFINES, Headers};
-use paceline_tests::{fetch, nvidia};
+use testkit::headers::{self, HOST_DEFINES, Headers};
+use testkit::{fetch, nvidia};
 
 /// The packages and versions of CUPTI and of CUDA's headers.
 const RELEASES: [[&str; 4]; 4] = [

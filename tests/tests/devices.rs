@@ -1,11 +1,11 @@
 //! Tests of device samples: as evidence, over the API, in Prometheus, and on the dashboard.
 
 use anyhow::{Context as _, ensure};
-use paceline_tests::browser::Browser;
-use paceline_tests::devices::{self, Heartbeats};
-use paceline_tests::feed::Feed;
-use paceline_tests::programs::{Server, get_json, wait_until};
-use paceline_tests::simulator::{FaultKind, Plan, Simulation};
+use testkit::browser::Browser;
+use testkit::devices::{self, Heartbeats};
+use testkit::feed::Feed;
+use testkit::programs::{Server, get_json, wait_until};
+use testkit::simulator::{FaultKind, Plan, Simulation};
 use wire::batch::Note;
 use wire::device::{DeviceFigure, throttle};
 use wire::views::{Cause, Culprit};

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use paceline_tests::programs::program;
-use paceline_tests::{fetch, nvidia};
 use serde_json::Value;
+use testkit::programs::program;
+use testkit::{fetch, nvidia};
 
 /// Runs doctor in an environment of only `variables`, and returns its output.
 fn doctor(variables: &[(&str, &OsStr)], arguments: &[&str]) -> anyhow::Result<String> {

@@ -10,10 +10,10 @@ use std::path::Path;
 use paceline::state::replay;
 use paceline::state::run::Run;
 use paceline::store::directory::Layout;
-use paceline_tests::holistic;
-use paceline_tests::programs::{Job, Server, paceline, wait_until};
-use paceline_tests::simulator::{FaultKind, Plan, Simulation};
-use paceline_tests::stored::store;
+use testkit::holistic;
+use testkit::programs::{Job, Server, paceline, wait_until};
+use testkit::simulator::{FaultKind, Plan, Simulation};
+use testkit::stored::store;
 use wire::ids::{RunId, Step};
 
 /// Runs `paceline export` and returns its output.

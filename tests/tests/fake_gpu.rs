@@ -1,5 +1,6 @@
 //! Tests of the fake GPU: its times agree with those computed by hand, and programs that look for a GPU find it. These
 //! figures are not those of a GPU.
+#![allow(clippy::disallowed_methods, reason = "threads and queues of a test end with it")]
 #![allow(unsafe_code, reason = "the fake GPU has a C interface like CUDA and NCCL")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -11,9 +12,9 @@ use anyhow::{Context as _, ensure};
 use gpu::cupti::burst::{Burst, NoBurst, Recorded};
 use gpu::cupti::records::Record;
 use gpu::nvml::sampler::{SamplerSettings, Watch};
-use paceline_tests::fake_gpu::library;
-use paceline_tests::programs::program;
 use serde_json::Value;
+use testkit::fake_gpu::library;
+use testkit::programs::program;
 use wire::device::{DeviceFigure, throttle};
 
 type Handle = *mut c_void;
@@ -230,18 +231,18 @@ fn taken_by_another_tool(library: &Path) {
     ) {
     }
     const KERNELS: c_uint = 10;
-    paceline_tests::fake_gpu::take_cupti(true);
+    testkit::fake_gpu::take_cupti(true);
     call!(cuptiActivityRegisterCallbacks(requested => Requested, completed => Completed));
     call!(cuptiActivityEnable(KERNELS => c_uint));
     launch(c"spin_ns", 7, stream());
     assert!(matches!(Burst::start(Some(library)), Err(NoBurst::Taken)), "another tool is subscribed");
     call!(cuptiActivityDisable(KERNELS => c_uint));
-    paceline_tests::fake_gpu::take_cupti(false);
+    testkit::fake_gpu::take_cupti(false);
 }
 
 #[test]
 fn a_burst_records_every_kernel_and_copy_and_yields_to_other_tools() -> anyhow::Result<()> {
-    let library = paceline_tests::fake_gpu::path();
+    let library = testkit::fake_gpu::path();
     let stream = stream();
     taken_by_another_tool(&library);
     let burst = Burst::start(Some(&library))?;
@@ -282,7 +283,7 @@ fn a_device_is_sampled_until_the_watch_is_dropped() -> anyhow::Result<()> {
     let (sender, looks) = std::sync::mpsc::channel();
     let wanted = SamplerSettings {
         pci_bus_id: "0000:02:00.0".into(),
-        file: Some(paceline_tests::fake_gpu::path()),
+        file: Some(testkit::fake_gpu::path()),
         now: agent::clock::now,
     };
     let watch = Watch::start(wanted.clone(), move |sample| sender.send(sample).is_ok());

@@ -9,12 +9,12 @@ use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use paceline::http::router;
 use paceline::state::collection::Collection;
-use paceline_tests::app::app;
-use paceline_tests::programs::{Job, Server, resident_bytes};
-use paceline_tests::simulator::{Plan, Simulation};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
+use testkit::app::app;
+use testkit::programs::{Job, Server, resident_bytes};
+use testkit::simulator::{Plan, Simulation};
 use tower::ServiceExt as _;
 
 fn post(body: Vec<u8>) -> Request<Body> {
@@ -177,7 +177,7 @@ async fn requests_of_unknown_hosts_and_origins_are_rejected() -> anyhow::Result<
 #[test]
 fn listening_beyond_loopback_requires_a_token() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
-    let output = paceline_tests::programs::paceline(&[
+    let output = testkit::programs::paceline(&[
         "serve",
         "--listen",
         "0.0.0.0:0",

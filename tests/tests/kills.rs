@@ -8,9 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use paceline_tests::programs::{Job, Server, gap, get_json, paceline, program, report, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use testkit::programs::{Job, Server, gap, get_json, paceline, program, report, wait_until};
 
 /// Serializes tests. Ports are reused all the time, and an agent that looks for its dead server must not find rank 0 of
 /// another job there.

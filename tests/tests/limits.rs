@@ -1,4 +1,5 @@
 //! Tests that one sender can neither fill nor stop a server: other runs are served while it tries.
+#![allow(clippy::disallowed_methods, reason = "threads and queues of a test end with it")]
 #![allow(clippy::print_stdout, reason = "measured figures help to choose the bounds")]
 
 use std::io::{Read as _, Write as _};
@@ -6,8 +7,8 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use paceline_tests::hostile;
-use paceline_tests::programs::{Job, Server, get_json, paceline, program, resident_bytes, said, wait_until};
+use testkit::hostile;
+use testkit::programs::{Job, Server, get_json, paceline, program, resident_bytes, said, wait_until};
 use wire::batch::Batch;
 
 /// The longest answer time for a batch of another run while a hostile batch is processed.

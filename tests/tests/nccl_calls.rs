@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::ensure;
-use paceline_tests::fake_gpu;
-use paceline_tests::fetch;
-use paceline_tests::programs::{program, report};
 use serde_json::Value;
+use testkit::fake_gpu;
+use testkit::fetch;
+use testkit::programs::{program, report};
 
 const LIBRARIES: [&str; 2] = ["libcuda.so.1", "libnccl.so.2"];
 
@@ -107,7 +107,7 @@ fn messages_of_a_pipeline_stage_are_timed() -> anyhow::Result<()> {
 
 #[test]
 fn a_release_with_a_profiler_interface_is_not_timed_by_calls() -> anyhow::Result<()> {
-    let (libraries, library) = (fake_gpu::installed_as(&LIBRARIES)?, program("libpaceline_agent.so"));
+    let (libraries, library) = (fake_gpu::installed_as(&LIBRARIES)?, program("libpaceline_attach.so"));
     let job = |variables: &[(&str, &str)]| {
         Command::new(program("old_nccl_job"))
             .args(["--steps", "20"])
@@ -138,7 +138,7 @@ fn a_release_with_a_profiler_interface_is_not_timed_by_calls() -> anyhow::Result
 fn a_program_without_nccl_is_not_affected_by_the_preloaded_library() -> anyhow::Result<()> {
     let output = Command::new("sh")
         .args(["-c", "echo untouched"])
-        .env("LD_PRELOAD", program("libpaceline_agent.so"))
+        .env("LD_PRELOAD", program("libpaceline_attach.so"))
         .output()?;
     ensure!(output.status.success() && output.stdout == b"untouched\n" && output.stderr.is_empty());
     Ok(())
@@ -178,7 +178,7 @@ fn a_library_that_contains_nccl_calls_its_own_nccl() -> anyhow::Result<()> {
     for libraries in [vec![&own], vec![&another, &own]] {
         let output = Command::new(&program_of_job)
             .args(&libraries)
-            .env("LD_PRELOAD", program("libpaceline_agent.so"))
+            .env("LD_PRELOAD", program("libpaceline_attach.so"))
             .output()?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         ensure!(said == "42\n", "{libraries:?}: {said}{}", String::from_utf8_lossy(&output.stderr));

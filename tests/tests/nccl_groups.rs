@@ -8,8 +8,8 @@ use anyhow::{Context as _, ensure};
 use gpu::device::{CudaStream, Device};
 use gpu::nccl::communicator::{self, Communicator, Nccl, NoSplit, State};
 use gpu::nccl::{UNIQUE_ID_BYTES, UniqueId};
-use paceline_tests::fake_gpu;
-use paceline_tests::meeting::{Meeting, PATIENCE};
+use testkit::fake_gpu;
+use testkit::meeting::{Meeting, PATIENCE};
 
 /// A rank of a world.
 struct Rank {

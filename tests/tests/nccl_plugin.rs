@@ -6,12 +6,10 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::ensure;
-use paceline_tests::fake_gpu;
-use paceline_tests::programs::{
-    Job, Server, bucket_sizes, gap, get_json, paceline, program, report, wait_until,
-};
-use paceline_tests::small_disk::SmallDisk;
 use serde_json::Value;
+use testkit::fake_gpu;
+use testkit::programs::{Job, Server, bucket_sizes, gap, get_json, paceline, program, report, wait_until};
+use testkit::small_disk::SmallDisk;
 
 /// The number of steps of the job. Each has 12 ms of forward, then 11 ms of backward with three buckets.
 const STEPS: &str = "150";
@@ -27,7 +25,7 @@ fn observed(interface: u32, more: &[&str]) -> anyhow::Result<(Value, Vec<u64>, S
     arguments.extend(["--interface", &interface, "--steps", STEPS]);
     arguments.extend(more);
     // The launcher looks for the library next to itself, where cargo puts it.
-    ensure!(program("libpaceline_agent.so").is_file());
+    ensure!(program("libpaceline_attach.so").is_file());
     let (code, printed, complaints) = Job::start(&arguments)?.finish()?;
     ensure!(code == 0, "{printed}{complaints}");
     Ok((report(data.path(), "latest")?, bucket_sizes(data.path())?, printed))
@@ -333,7 +331,7 @@ fn another_profiler_of_the_job_is_not_replaced() -> anyhow::Result<()> {
 
 #[test]
 fn without_a_server_or_a_job_the_library_is_inactive() -> anyhow::Result<()> {
-    let library = program("libpaceline_agent.so");
+    let library = program("libpaceline_attach.so");
     let alone = |variables: &[(&str, &str)]| {
         // Limits the time, in case the job does not end.
         Command::new("timeout")

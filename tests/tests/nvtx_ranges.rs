@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::ensure;
-use paceline_tests::headers::{self, compile};
-use paceline_tests::nvidia;
-use paceline_tests::programs::{bucket_sizes, gap, program, report};
 use serde_json::Value;
+use testkit::headers::{self, compile};
+use testkit::nvidia;
+use testkit::programs::{bucket_sizes, gap, program, report};
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nvtx_job.c");
 

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
-use paceline_tests::fetch::skip;
-use paceline_tests::programs::{program, report, said};
-use paceline_tests::torch;
 use serde_json::{Value, json};
+use testkit::fetch::skip;
+use testkit::programs::{program, report, said};
+use testkit::torch;
 
 /// The longest time for a job. Each of these jobs takes less.
 const JOB_SECONDS: &str = "240";
@@ -202,7 +202,7 @@ import torch
 [hook] = torch.optim.optimizer.hooks
 print(hook(None, (), {}))
 ";
-    let output = python(code, &program("libpaceline_agent.so"), &[old.path()])?;
+    let output = python(code, &program("libpaceline_attach.so"), &[old.path()])?;
     let (said, complaints) = said(&output);
     ensure!(said == "None\n" && complaints.is_empty(), "{said}{complaints}");
     Ok(())

@@ -1,9 +1,9 @@
 //! Tests of measured scaling: the same jobs on one rank and on two, with the same figure everywhere it is shown.
 
 use anyhow::{Context as _, ensure};
-use paceline_tests::browser::Browser;
-use paceline_tests::programs::{Job, Server, get_json, paceline, report, said, wait_until};
 use serde_json::Value;
+use testkit::browser::Browser;
+use testkit::programs::{Job, Server, get_json, paceline, report, said, wait_until};
 
 /// Runs char_lm with two sequences per rank. Every 20 steps rank 0 turns slow or healthy, so the mean and the median of
 /// the steps differ.

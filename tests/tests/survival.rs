@@ -1,5 +1,6 @@
 //! Tests with killed processes. The server loses nothing that it acknowledged, the job is not affected, and a job whose
 //! rank is killed ends with an error that names the rank.
+#![allow(clippy::disallowed_methods, reason = "threads and queues of a test end with it")]
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,11 +9,11 @@ use std::sync::{Arc, Mutex};
 use paceline::store::StoreError;
 use paceline::store::batches::{self, Condition};
 use paceline::store::directory::Layout;
-use paceline_tests::programs::{Job, Server, get_json, report, wait_until};
-use paceline_tests::small_disk::SmallDisk;
-use paceline_tests::stored::one_step;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use testkit::programs::{Job, Server, get_json, report, wait_until};
+use testkit::small_disk::SmallDisk;
+use testkit::stored::one_step;
 use wire::ids::RunId;
 
 /// Returns the summary of a server's only run once the run has completed.

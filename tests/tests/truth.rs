@@ -1,7 +1,7 @@
 //! Tests of the analysis against the truth of a simulated job. Every assertion prints its seed; `Plan::small(seed)`
 //! with the same fields simulates the same job.
 
-use paceline_tests::simulator::{Fault, FaultKind, Plan, Simulation, StepTruth};
+use testkit::simulator::{Fault, FaultKind, Plan, Simulation, StepTruth};
 use wire::ids::Step;
 use wire::live::Part;
 use wire::views::{Cause, Culprit, Report, RunState};

@@ -5,9 +5,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use paceline_tests::programs::{Job, Running, report};
-use paceline_tests::{crossover, fetch};
 use serde_json::{Value, json};
+use testkit::programs::{Job, Running, report};
+use testkit::{crossover, fetch};
 
 const STEPS: &str = "180";
 

@@ -1,7 +1,7 @@
 //! Tests of replays, and of the dates and kinds of verdicts, against the truth of a simulated job. Every assertion
 //! prints its seed.
 
-use paceline_tests::simulator::{FaultKind, Plan, Simulation};
+use testkit::simulator::{FaultKind, Plan, Simulation};
 use wire::ids::Rank;
 use wire::views::what_if::Fix;
 use wire::views::{Cause, Culprit, Persistence, Report, Verdict};

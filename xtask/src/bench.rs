@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: measurements. Raw results are stored under `benches/results`.
 
-use crate::system::{cargo, ensure_tools, programs, step};
+use crate::system::{build, cargo, ensure_tools, programs, step};
 use crate::test::{BROWSER, MONITORING};
 use crate::web;
 
@@ -54,23 +54,23 @@ impl Bench {
 pub fn run(measurement: Bench) -> anyhow::Result<()> {
     match measurement {
         Bench::Record => bench("paceline-agent", "record"),
-        Bench::Wire => bench("paceline-tests", "wire"),
         Bench::Callbacks => bench("paceline-attach", "callbacks"),
-        Bench::Export => bench("paceline-tests", "export"),
         Bench::Allreduce => bench("paceline-reducer", "all_reduce"),
-        Bench::Ingest => of_the_server("ingest"),
-        Bench::Runs => of_the_server("runs"),
-        Bench::Overhead => measure_jobs("overhead"),
-        Bench::Faults => measure_jobs("faults"),
-        Bench::Pytorch => measure_jobs("pytorch_overhead"),
+        Bench::Wire => measure("wire"),
+        Bench::Export => measure("export"),
+        Bench::Ingest => measure("ingest"),
+        Bench::Runs => measure("runs"),
+        Bench::Overhead => measure("overhead"),
+        Bench::Faults => measure("faults"),
+        Bench::Pytorch => measure("pytorch_overhead"),
         Bench::Healthy => {
             ensure_tools(&MONITORING)?;
-            measure_jobs("healthy")
+            measure("healthy")
         }
         Bench::Page => {
             ensure_tools(&BROWSER)?;
             web::run()?;
-            measure_jobs("page")
+            measure("page")
         }
         Bench::All => Bench::MOST.into_iter().try_for_each(run),
     }
@@ -80,15 +80,8 @@ fn bench(package: &str, name: &str) -> anyhow::Result<()> {
     step(name, cargo().args(["bench", "--profile", "release", "--package", package, "--bench", name]))
 }
 
-/// Runs a bench that starts a server.
-fn of_the_server(name: &str) -> anyhow::Result<()> {
-    step("building", cargo().args(["build", "--release", "--package", "paceline"]))?;
-    bench("paceline-tests", name)
-}
-
-/// Builds all programs that a measurement of whole jobs starts, then runs it.
-fn measure_jobs(program: &str) -> anyhow::Result<()> {
-    let packages = ["paceline", "paceline-examples", "paceline-tests"].map(|package| ["--package", package]);
-    step("building", cargo().args(["build", "--release"]).args(packages.as_flattened()))?;
+/// Builds all programs, which a measurement may start, then runs it.
+fn measure(program: &str) -> anyhow::Result<()> {
+    step("building", &mut build(&[]))?;
     step(program, &mut std::process::Command::new(programs().join(program)))
 }

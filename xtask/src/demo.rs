@@ -5,11 +5,14 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 
-use crate::system::{cargo, programs, step};
+use crate::system::{build, programs, step};
 use crate::web;
 
 /// The step from which rank 2 is a straggler. Its input takes 30 ms longer from then on.
 const FAULT_FROM: &str = "150";
+
+/// The programs of the demo.
+const JOB: [&str; 2] = ["paceline", "char_lm"];
 
 /// The options of the demo.
 #[derive(clap::Args)]
@@ -31,8 +34,7 @@ pub struct Options {
 /// Builds the server and the training job and runs them.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     web::run()?;
-    let build = ["build", "--release", "--package", "paceline", "--package", "paceline-examples"];
-    step("building the server and the training job (the first time takes minutes)", cargo().args(build))?;
+    step("building the server and the training job (the first time takes minutes)", &mut build(&JOB))?;
     if !options.healthy {
         eprintln!(
             "\nFrom step {FAULT_FROM} on, the input of rank 2 takes 30 ms longer, so that there is a \

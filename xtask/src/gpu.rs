@@ -9,10 +9,10 @@ use anyhow::{Context as _, ensure};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::system::{cargo, programs, root, step};
+use crate::system::{build, cargo, programs, root, step};
 
 /// The programs and libraries that `gpu/accept.sh` uses, in addition to the job.
-const PROGRAMS: [&str; 3] = ["accept", "paceline", "libpaceline_agent.so"];
+const PROGRAMS: [&str; 3] = ["accept", "paceline", "libpaceline_attach.so"];
 /// The training job, which uses candle and is built for GPUs.
 const JOB: &str = "char_lm";
 /// The largest total size that is easy to copy to another machine, in bytes.
@@ -24,8 +24,7 @@ const CAPABILITY: &str = "80";
 
 /// Builds and packs the programs, then runs the checks.
 pub fn run() -> anyhow::Result<()> {
-    let packages = ["paceline", "paceline-attach", "paceline-tests"].map(|package| ["--package", package]);
-    step("building", cargo().args(["build", "--release"]).args(packages.as_flattened()))?;
+    step("building", &mut build(&[]))?;
     let job = job()?;
     let packed = root().join("target/gpu");
     if packed.exists() {

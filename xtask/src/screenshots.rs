@@ -1,6 +1,8 @@
 //! `cargo xtask screenshots`: retakes the screenshots of the documentation, of a real run in a real browser.
 
-use crate::system::{cargo, ensure_tools, root, step};
+use std::process::Command;
+
+use crate::system::{build, ensure_tools, programs, root, step};
 use crate::test::BROWSER;
 use crate::web;
 
@@ -8,8 +10,6 @@ use crate::web;
 pub fn run() -> anyhow::Result<()> {
     ensure_tools(&BROWSER)?;
     web::run()?;
-    let programs = ["--package", "paceline", "--package", "paceline-examples"];
-    step("building the server and the training job", cargo().args(["build", "--release"]).args(programs))?;
-    let pictures = ["run", "--release", "--package", "paceline-tests", "--example", "screenshots"];
-    step("screenshots", cargo().args(pictures).arg("--").arg(root().join("docs")))
+    step("building the server and the training job", &mut build(&["paceline", "char_lm", "screenshots"]))?;
+    step("screenshots", Command::new(programs().join("screenshots")).arg(root().join("docs")))
 }

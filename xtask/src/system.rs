@@ -19,6 +19,18 @@ pub fn cargo() -> Command {
     command
 }
 
+/// All members but the browser client. Every build selects these, even if it needs fewer: cargo chooses the features of
+/// libraries by the selected members, and would build the libraries again for another selection.
+pub const NATIVE: [&str; 3] = ["--workspace", "--exclude", "paceline-web"];
+
+/// Returns a command that builds these programs of the workspace; all targets if the list is empty.
+pub fn build(programs: &[&str]) -> Command {
+    let mut command = cargo();
+    command.args(["build", "--release"]).args(NATIVE);
+    command.args(programs.iter().flat_map(|program| ["--bin", program]));
+    command
+}
+
 /// Returns cargo's metadata about the members of the workspace.
 pub fn cargo_metadata() -> anyhow::Result<Value> {
     let output = cargo().args(["metadata", "--format-version", "1", "--no-deps"]).output()?;

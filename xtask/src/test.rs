@@ -4,7 +4,9 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-use crate::system::{Tool, cargo, cargo_metadata, ensure_components, ensure_tools, programs, root, step};
+use crate::system::{
+    NATIVE, Tool, build, cargo, cargo_metadata, ensure_components, ensure_tools, programs, root, step,
+};
 use crate::{gpu, tidy, web};
 
 /// A browser and its driver.
@@ -50,31 +52,43 @@ pub fn run() -> anyhow::Result<()> {
     step("format", cargo().args(["fmt", "--all", "--check"]))?;
     eprintln!("\n== tidy");
     tidy::run()?;
+    dependencies()?;
     eprintln!("\n== web");
     web::run()?;
     web::check_size()?;
-    let native = ["--workspace", "--exclude", "paceline-web"];
-    step("lints", cargo().args(["clippy", "--release", "--all-targets"]).args(native).args(DENY))?;
+    step("lints", cargo().args(["clippy", "--release", "--all-targets"]).args(NATIVE).args(DENY))?;
     let browser = ["--package", "paceline-web", "--profile", "web", "--target", "wasm32-unknown-unknown"];
     step("lints, browser", cargo().args(["clippy", "--target-dir", "target/web"]).args(browser).args(DENY))?;
     gpu::check_job(&DENY)?;
-    step("build", cargo().args(["build", "--release"]).args(native))?;
+    step("build", &mut build(&[]))?;
     let test = ["test", "--release"];
     let [of_crates, of_the_whole] = test_programs()?;
     // `tidy` makes sure that programs have no tests of their own, so `--lib` suffices and programs are built once.
-    step("tests of each crate", cargo().args(test).args(native).arg("--lib").args(of_crates))?;
-    step("examples in documentation", cargo().args(test).args(native).arg("--doc"))?;
+    step("tests of each crate", cargo().args(test).args(NATIVE).arg("--lib").args(of_crates))?;
+    step("examples in documentation", cargo().args(test).args(NATIVE).arg("--doc"))?;
     // The tools were installed above, so a test that does not find its tool has failed.
     let required = [("REQUIRE_BROWSER", "1"), ("REQUIRE_PROMETHEUS", "1")];
     // Tests that run whole training jobs share the cores. One test at a time, or they would disturb each other.
     let alone = ["--", "--test-threads=1"];
     step(
         "tests of whole jobs",
-        cargo().args(test).args(native).args(of_the_whole).args(alone).envs(required),
+        cargo().args(test).args(NATIVE).args(of_the_whole).args(alone).envs(required),
     )?;
     gpu::accept(&programs(), &root().join("target/gpu-results"))?;
     eprintln!("\nAll checks passed in {:.0} s.", began.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// Checks the licenses and sources of all dependencies, if cargo-deny is installed.
+fn dependencies() -> anyhow::Result<()> {
+    let probe = cargo().args(["deny", "--version"]).output().context("cannot run cargo")?;
+    if !probe.status.success() {
+        eprintln!(
+            "\n== dependencies\nSKIP deny.toml: cargo-deny is not installed (cargo install cargo-deny)"
+        );
+        return Ok(());
+    }
+    step("dependencies", cargo().args(["deny", "check", "bans", "licenses", "sources"]))
 }
 
 /// Returns the test programs of all crates but `paceline-tests`, and those of `paceline-tests`, as arguments for `cargo

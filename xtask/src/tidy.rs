@@ -12,9 +12,8 @@ use crate::system::{cargo_metadata, root};
 mod circles;
 mod texts;
 
-/// The crates that each crate may import (ARCHITECTURE.md). `tests` may import any crate, and no crate imports `tests`.
-/// The fuzzer imports no other member, so that the tests of every crate can use it.
-const MAY_IMPORT: [(&str, &[&str]); 16] = [
+/// The crates that each crate may import (ARCHITECTURE.md). No crate imports `tests`, `benches` or `accept`. The fuzzer imports no other member, so that the tests of every crate can use it.
+const MAY_IMPORT: [(&str, &[&str]); 19] = [
     ("paceline-fuzz", &[]),
     ("paceline-wire", &["paceline-fuzz"]),
     ("paceline-agent", &["paceline-fuzz", "paceline-wire"]),
@@ -43,8 +42,25 @@ const MAY_IMPORT: [(&str, &[&str]); 16] = [
     ("paceline-web", &["paceline-viz", "paceline-analysis", "paceline-units", "paceline-wire"]),
     ("paceline-examples", &["paceline-agent", "paceline-reducer", "paceline-wire"]),
     (
+        "paceline-testkit",
+        &["paceline-agent", "paceline-gpu", "paceline", "paceline-reducer", "paceline-wire"],
+    ),
+    ("paceline-benches", &["paceline", "paceline-analysis", "paceline-testkit", "paceline-wire"]),
+    (
+        "paceline-accept",
+        &[
+            "paceline-agent",
+            "paceline-gpu",
+            "paceline-reducer",
+            "paceline-testkit",
+            "paceline-timing",
+            "paceline-wire",
+        ],
+    ),
+    (
         "paceline-tests",
         &[
+            "paceline-testkit",
             "paceline-wire",
             "paceline-fuzz",
             "paceline-agent",

@@ -1,4 +1,5 @@
 //! A server that acknowledges every batch immediately, counts the records, and can delay its answers.
+#![allow(clippy::disallowed_methods, reason = "threads and queues of a test end with it")]
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -3,8 +3,8 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
+use paceline_reducer::CommError;
 use proptest::prelude::*;
-use reducer::CommError;
 use wire::ids::{Rank, Seq};
 
 use crate::worlds::{KINDS, Kind, run, run_within};

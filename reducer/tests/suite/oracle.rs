@@ -1,7 +1,7 @@
 //! Compares a whole training with PyTorch's. The small network, the data and the optimizer are the same; the backward
 //! pass is written by hand, and the reducer averages the gradients. The loss of every step must match PyTorch's.
 
-use reducer::{Instruments, Options, ParamId, Parameter, Reducer, Share};
+use paceline_reducer::{Instruments, Options, ParamId, Parameter, Reducer, Share};
 
 use crate::steps::context;
 use crate::vectors::{floats, json, vectors};

@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use reducer::ring::{Config, Ring};
-use reducer::{CommError, Communicator};
+use paceline_reducer::ring::{Config, Ring};
+use paceline_reducer::{CommError, Communicator};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::worlds::free_address;

@@ -1,4 +1,5 @@
 //! Tests of the reducer's records, as a server receives them.
+#![allow(clippy::disallowed_methods, reason = "threads and queues of a test end with it")]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,8 +9,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use agent::{Agent, Config, Job};
-use reducer::bucketing::Caps;
-use reducer::{Instruments, Options, ParamId, Parameter, Reducer, Share};
+use paceline_reducer::bucketing::Caps;
+use paceline_reducer::{Instruments, Options, ParamId, Parameter, Reducer, Share};
 use wire::batch::{Batch, Instrumentation, Note};
 use wire::event::{BucketRecord, Event, SpanKind};
 use wire::ids::{Bucket, Rank, RunId, Step};

@@ -1,11 +1,12 @@
 //! Tests of whole steps of the reducer over several ranks, and of every misuse.
+#![allow(clippy::disallowed_methods, reason = "threads and queues of a test end with it")]
 
 use agent::StepContext;
-use proptest::prelude::*;
-use reducer::bucketing::Caps;
-use reducer::{
+use paceline_reducer::bucketing::Caps;
+use paceline_reducer::{
     Communicator, Instruments, Options, ParamId, Parameter, ReduceError, Reducer, Share, UnusedParameters,
 };
+use proptest::prelude::*;
 use wire::ids::{Rank, Step};
 
 use crate::worlds::{KINDS, Kind, run};
@@ -327,7 +328,7 @@ fn all_ranks_refuse_models_that_differ() {
 #[test]
 fn empty_models_and_duplicate_names_are_refused() {
     let make = |parameters| {
-        let comm = reducer::local::world(1, std::time::Duration::from_secs(1)).remove(0);
+        let comm = paceline_reducer::local::world(1, std::time::Duration::from_secs(1)).remove(0);
         Reducer::new(parameters, Box::new(comm), small(), Instruments::none()).err().unwrap().to_string()
     };
     assert_eq!(make(Vec::new()), "there is nothing to reduce: the list of parameters is empty");

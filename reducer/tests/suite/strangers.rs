@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use reducer::Communicator;
-use reducer::ring::{Config, Ring};
+use paceline_reducer::Communicator;
+use paceline_reducer::ring::{Config, Ring};
 use wire::ids::RunId;
 
 use crate::worlds::{config, free_address};

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use reducer::bucketing::{Caps, ELEMENT_BYTES, assign};
-use reducer::{Instruments, Options, ParamId, Parameter, Reducer, Share};
+use paceline_reducer::bucketing::{Caps, ELEMENT_BYTES, assign};
+use paceline_reducer::{Instruments, Options, ParamId, Parameter, Reducer, Share};
 use serde_json::Value;
 
 use crate::steps::context;

@@ -3,8 +3,8 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use reducer::ring::{self, Ring};
-use reducer::{Communicator, local};
+use paceline_reducer::ring::{self, Ring};
+use paceline_reducer::{Communicator, local};
 use wire::ids::{Rank, RunId};
 
 /// The kinds of communicators.

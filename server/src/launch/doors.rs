@@ -11,7 +11,7 @@ use gpu::nccl::{self, NcclFacts, NoNccl};
 use tempfile::TempDir;
 
 /// The library that is loaded into the job.
-const LIBRARY: &str = "libpaceline_agent.so";
+const LIBRARY: &str = "libpaceline_attach.so";
 /// The variable with the path of the library, if it is not in the directory of this program.
 const LIBRARY_VARIABLE: &str = "PACELINE_AGENT_LIBRARY";
 const PLUGIN_VARIABLE: &str = "NCCL_PROFILER_PLUGIN";

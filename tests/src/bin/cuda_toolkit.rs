@@ -4,8 +4,8 @@
 
 use std::process::ExitCode;
 
-use paceline_tests::fetch::SKIPPED;
-use paceline_tests::nvidia;
+use testkit::fetch::SKIPPED;
+use testkit::nvidia;
 
 fn main() -> anyhow::Result<ExitCode> {
     let Some(toolkit) = nvidia::toolkit()? else { return Ok(ExitCode::from(SKIPPED)) };

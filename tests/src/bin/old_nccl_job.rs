@@ -5,6 +5,7 @@
 //! collectives are in one group after 9 ms. With `--alone` there is no NCCL, and nothing is reduced. With `--stages`,
 //! the job is the first of two pipeline stages: it sends after 6 ms, and receives what the second stage computes for 3
 //! ms. In practice the second stage is another process; here it is a thread that bypasses any preloaded library.
+#![allow(clippy::disallowed_methods, reason = "threads and queues of a test end with it")]
 #![allow(unsafe_code, reason = "this program calls CUDA and NCCL")]
 #![allow(clippy::print_stdout, reason = "the output of the program")]
 
@@ -13,7 +14,7 @@ use std::ptr;
 
 use anyhow::{Context as _, bail, ensure};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
-use paceline_tests::fake_gpu::{Find, Handle, Launch};
+use testkit::fake_gpu::{Find, Handle, Launch};
 
 /// The number of floats of each bucket.
 const BUCKETS: [usize; 2] = [1 << 20, 1 << 18];

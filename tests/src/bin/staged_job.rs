@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use agent::{Agent, Job};
 use anyhow::{Context as _, bail};
-use paceline_tests::fake_gpu;
 use reducer::bucketing::Caps;
 use reducer::cuda::{Cuda, Device, DeviceTimes, Transport};
 use reducer::{Instruments, Options, ParamId, Parameter, Reducer, Share, local};
+use testkit::fake_gpu;
 use wire::event::SpanKind;
 use wire::ids::Step;
 

@@ -54,7 +54,7 @@ impl LatencyHistogram {
 /// pipeline and data parallelism have groups of several shapes. The groups of one shape are reported together.
 ///
 /// ```
-/// use wire::views::Group;
+/// use paceline_wire::views::Group;
 /// assert_eq!(Group::from_ranks([1, 5, 9]).name(16), "3 ranks, 4 apart");
 /// assert_eq!(Group::from_ranks([0, 1]), Group::from_ranks([6, 7]));
 /// assert_eq!(Group::from_ranks([0, 1, 3]).name(8), "3 ranks");

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 
 use fuzz::{Corpus, Verdict};
-use wire::batch::{Batch, MAX_EVENTS, MAX_PLAIN_BYTES, MAX_RANKS, MAX_WIRE_BYTES};
-use wire::codec::{DecodeError, MAX_DECODING_BYTES, decode, decode_plain, encode, encode_plain};
+use paceline_wire::batch::{Batch, MAX_EVENTS, MAX_PLAIN_BYTES, MAX_RANKS, MAX_WIRE_BYTES};
+use paceline_wire::codec::{DecodeError, MAX_DECODING_BYTES, decode, decode_plain, encode, encode_plain};
 
 use super::{ensure, measured};
 

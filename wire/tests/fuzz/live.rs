@@ -2,10 +2,10 @@
 //! so the corpus is made here and not stored in files.
 
 use fuzz::{Corpus, Verdict};
-use wire::ids::RunId;
-use wire::live::tile::{MAX_CELLS, Tile};
-use wire::live::{FLAG_SHADOW, SliceKind, StepColumns, StepRanks, Waterfall, view};
-use wire::views::{LiveView, RunState, RunSummary};
+use paceline_wire::ids::RunId;
+use paceline_wire::live::tile::{MAX_CELLS, Tile};
+use paceline_wire::live::{FLAG_SHADOW, SliceKind, StepColumns, StepRanks, Waterfall, view};
+use paceline_wire::views::{LiveView, RunState, RunSummary};
 
 use super::{ensure, measured};
 

@@ -5,6 +5,7 @@
 //!
 //! Event descriptions are laid out by a table of NVIDIA's offsets (tests/golden/nccl_profiler.json), independently of
 //! the plugin.
+#![allow(clippy::disallowed_methods, reason = "threads and queues of a test end with it")]
 #![allow(unsafe_code, reason = "this program calls a plugin through C function pointers, as NCCL does")]
 #![allow(clippy::print_stdout, reason = "the output of the program")]
 

@@ -1,0 +1,307 @@
+//! The built programs, started as a user starts them.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
+
+/// The longest wait for anything in a test.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Returns the path of a built program.
+///
+/// # Panics
+/// Panics if the program is not built; run `cargo build --release` first.
+#[must_use]
+pub fn program(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("the test has no file");
+    let folder =
+        test.ancestors().find(|folder| folder.ends_with("release")).expect("build the tests with --release");
+    let path = folder.join(name);
+    assert!(path.is_file(), "{} is not built: run cargo build --release first", path.display());
+    path
+}
+
+/// Returns the standard output and the standard error of a program.
+#[must_use]
+pub fn said(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// Runs one of the checkers in `gpu/accept` with `arguments` and returns its output.
+///
+/// # Errors
+/// Returns an error if the checker fails.
+pub fn judged(judge: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let judge = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../gpu/accept").join(judge);
+    let output = Command::new("python3").arg(judge).args(arguments).output()?;
+    let (printed, complaints) = said(&output);
+    ensure!(output.status.success(), "{printed}{complaints}");
+    Ok(printed)
+}
+
+/// A `paceline serve` process. Dropping it kills the process.
+pub struct Server {
+    child: Child,
+    /// The address: `http://127.0.0.1:PORT`.
+    pub address: String,
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Server {
+    /// Starts a server on `data` and on a free port.
+    ///
+    /// # Errors
+    /// Returns an error if the server does not print its address.
+    pub fn start(data: &Path) -> anyhow::Result<Self> {
+        Self::start_at(data, "127.0.0.1:0")
+    }
+
+    /// Starts a server at a given address, for instance where another server was.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::start`].
+    pub fn start_at(data: &Path, listen: &str) -> anyhow::Result<Self> {
+        let mut command = Command::new(program("paceline"));
+        // Starts the server as the launcher starts ranks, which die with it: a killed test or bench leaves no server
+        // running.
+        command
+            .arg("__rank")
+            .arg(program("paceline"))
+            .args(["serve", "--listen", listen, "--data"])
+            .arg(data);
+        command.env("PACELINE_LAUNCHER_PID", std::process::id().to_string());
+        Self::spawn(command)
+    }
+
+    /// Starts a server with a command that becomes the server.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::start`].
+    pub fn spawn(mut command: Command) -> anyhow::Result<Self> {
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
+        let mut stdout = BufReader::new(child.stdout.take().context("stdout is not piped")?);
+        let mut line = String::new();
+        stdout.read_line(&mut line)?;
+        let address = line
+            .trim()
+            .strip_prefix("Dashboard: ")
+            .with_context(|| format!("the server printed {line:?}"))?;
+        Ok(Self { child, address: address.to_owned(), _stdout: stdout })
+    }
+
+    /// Returns the process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Returns the address without the scheme: `127.0.0.1:PORT`.
+    #[must_use]
+    pub fn listen(&self) -> &str {
+        self.address.trim_start_matches("http://")
+    }
+
+    /// Kills the server, as a power cut would end it.
+    ///
+    /// # Errors
+    /// Returns an error if the process cannot be killed.
+    pub fn kill(mut self) -> anyhow::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // An error means that the process has already ended.
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// Returns the resident memory of a process in bytes.
+///
+/// # Errors
+/// Returns an error if /proc does not have the figure.
+pub fn resident_bytes(pid: u32) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("VmRSS is missing")?;
+    let kib: u64 = line.split_whitespace().nth(1).context("VmRSS has no number")?.parse()?;
+    Ok(kib * 1024)
+}
+
+/// A child process. Dropping it kills the process. (Ranks die with their `paceline run`.)
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _gone = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// A `paceline run` process. Dropping it kills the process with its ranks.
+pub struct Job {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    /// The output so far.
+    pub printed: String,
+}
+
+impl Job {
+    /// Starts `paceline run ARGUMENTS`.
+    ///
+    /// # Errors
+    /// Returns an error if the program cannot be started.
+    pub fn start(arguments: &[&str]) -> anyhow::Result<Self> {
+        let mut child = Command::new(program("paceline"))
+            .arg("run")
+            .args(arguments)
+            .env_remove("PACELINE_SERVER")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let stdout = BufReader::new(child.stdout.take().context("stdout is not piped")?);
+        Ok(Self { child, stdout, printed: String::new() })
+    }
+
+    /// Reads output until a line contains `text`, and returns that line.
+    ///
+    /// # Errors
+    /// Returns an error if the job ends before that.
+    pub fn wait_for(&mut self, text: &str) -> anyhow::Result<String> {
+        loop {
+            let mut line = String::new();
+            ensure!(
+                self.stdout.read_line(&mut line)? > 0,
+                "the job ended before {text:?}; it printed:\n{}",
+                self.printed
+            );
+            self.printed.push_str(&line);
+            if line.contains(text) {
+                return Ok(line);
+            }
+        }
+    }
+
+    /// Returns the process ids of the ranks, in order of rank.
+    ///
+    /// # Errors
+    /// Returns an error if /proc cannot be read.
+    pub fn rank_pids(&self) -> anyhow::Result<Vec<u32>> {
+        let path = format!("/proc/{0}/task/{0}/children", self.child.id());
+        let children = std::fs::read_to_string(path)?;
+        let mut ranks = Vec::new();
+        for pid in children.split_whitespace() {
+            let environment = std::fs::read(format!("/proc/{pid}/environ"))?;
+            let rank = environment.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(b"RANK="));
+            if let Some(rank) = rank {
+                ranks.push((String::from_utf8_lossy(rank).parse::<u32>()?, pid.parse()?));
+            }
+        }
+        ranks.sort_unstable();
+        Ok(ranks.into_iter().map(|(_, pid)| pid).collect())
+    }
+
+    /// Waits for the end of the job. Returns the exit code, the standard output and the standard error.
+    ///
+    /// # Errors
+    /// Returns an error if the job does not end in time.
+    pub fn finish(mut self) -> anyhow::Result<(i32, String, String)> {
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest)?;
+        self.printed.push_str(&rest);
+        let mut complaints = String::new();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            stderr.read_to_string(&mut complaints)?;
+        }
+        let deadline = Instant::now() + PATIENCE;
+        // Both streams are closed, so the process is ending.
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok((status.code().unwrap_or(-1), std::mem::take(&mut self.printed), complaints));
+            }
+            std::thread::yield_now();
+        }
+        bail!("the job closed its output but did not end")
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // The ranks die with `paceline run`.
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// Runs `paceline ARGUMENTS` to its end.
+///
+/// # Errors
+/// Returns an error if the program cannot be run.
+pub fn paceline(arguments: &[&str]) -> anyhow::Result<Output> {
+    Ok(Command::new(program("paceline")).args(arguments).env_remove("PACELINE_SERVER").output()?)
+}
+
+/// Returns the JSON of `paceline report RUN --json`.
+///
+/// # Errors
+/// Returns an error if the command fails or prints something else.
+pub fn report(data: &Path, run: &str) -> anyhow::Result<Value> {
+    let output = paceline(&["report", run, "--json", "--data", &data.to_string_lossy()])?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// Returns the sentence on a gap of a report, by kind.
+#[must_use]
+pub fn gap<'a>(report: &'a Value, kind: &str) -> Option<&'a str> {
+    report["gaps"].as_array()?.iter().find(|gap| gap["kind"] == kind)?["sentence"].as_str()
+}
+
+/// Returns the sizes in bytes of the buckets in the newest step of rank 0, in order, from `paceline export --format
+/// csv`.
+///
+/// # Errors
+/// Returns an error if there is no run.
+pub fn bucket_sizes(data: &Path) -> anyhow::Result<Vec<u64>> {
+    let file = data.join("buckets.csv");
+    let (data, path) = (data.to_string_lossy(), file.to_string_lossy());
+    let arguments = ["export", "latest", "--format", "csv", "--rank", "0", "--data", &data, "-o", &path];
+    let output = paceline(&arguments)?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(&file)?;
+    let rows: Vec<Vec<&str>> = text.lines().skip(1).map(|line| line.split(',').collect()).collect();
+    let newest = rows.last().context("the export has no buckets")?[0];
+    rows.iter().filter(|row| row[0] == newest).map(|row| Ok(row[4].parse()?)).collect()
+}
+
+/// Sends a GET request and parses the answer as JSON.
+///
+/// # Errors
+/// Returns an error if the server does not answer with JSON.
+pub fn get_json(url: &str) -> anyhow::Result<Value> {
+    let text = ureq::get(url).call()?.body_mut().read_to_string()?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+/// Calls `answer` repeatedly until it returns a value.
+///
+/// # Errors
+/// Returns an error that names `what` if there is no value in time.
+pub fn wait_until<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Some(found) = answer() {
+            return Ok(found);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    bail!("waited {PATIENCE:?} for {what}")
+}
