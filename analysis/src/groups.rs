@@ -91,7 +91,7 @@ impl OverSteps {
         }
     }
 
-    fn told(&self, first: usize) -> OneGroup {
+    fn to_view(&self, first: usize) -> OneGroup {
         let latest = self.caused.iter().max_by(|a, b| a.1.total_cmp(b.1));
         let latest = latest.filter(|(_, caused)| **caused > 0.0);
         let latest = latest.map(|(rank, caused)| (Rank(*rank as u32), caused / self.sum.wait));
@@ -123,7 +123,7 @@ pub(crate) fn groups(
         let cost = of_shape.iter().fold(Sum::default(), |sum, (_, one)| sum.plus(&one.sum)).cost();
         let count = of_shape.len() as u32;
         let mut worst: Vec<OneGroup> =
-            of_shape.into_iter().map(|((_, first, _), one)| one.told(*first)).collect();
+            of_shape.into_iter().map(|((_, first, _), one)| one.to_view(*first)).collect();
         worst.sort_by(|a, b| b.cost.wait_nanos.total_cmp(&a.cost.wait_nanos));
         worst.truncate(GroupStats::MAX_WORST);
         GroupStats { group, functions, cost, count, worst }

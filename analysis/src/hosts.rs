@@ -15,7 +15,7 @@ const FIGURES: usize = HostFigure::ALL.len();
 /// day takes 68 spans, and the last minute has a resolution of a few seconds.
 const SPANS_PER_LEVEL: usize = 4;
 /// The share of the time from which a cause is reported, and can be what a rank loses its time to.
-const WORTH_TELLING: f64 = 0.05;
+const MIN_SHARE: f64 = 0.05;
 /// The share of a verdict's cost that steal must explain to be the cause of slow compute.
 const STEAL_EXPLAINS: f64 = 0.5;
 
@@ -203,7 +203,7 @@ impl Shares {
 
     /// Returns what takes the most time from the ranks, or `None` if nothing takes much.
     fn taker(&self) -> Option<Taker> {
-        let of_processes = |share: f64| if self.waited >= WORTH_TELLING { share } else { 0.0 };
+        let of_processes = |share: f64| if self.waited >= MIN_SHARE { share } else { 0.0 };
         let takers = [
             (self.throttled, Taker::Limit),
             (self.stolen, Taker::Hypervisor),
@@ -211,15 +211,15 @@ impl Shares {
             (of_processes(self.peers), Taker::Ranks),
         ];
         let (most, taker) = takers.into_iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
-        (most >= WORTH_TELLING).then_some(taker)
+        (most >= MIN_SHARE).then_some(taker)
     }
 
     /// Returns evidence of who used the cores, which are named if they are those of one rank.
     fn evidence(&self, cores: Option<String>) -> Vec<Evidence> {
         let Self { own, peers, others, stolen, waited, throttled } = *self;
         let used = Evidence::CoreUse(CoreUse { cores, own, peers, others, stolen });
-        let waited = (waited >= WORTH_TELLING).then_some(Evidence::WaitedForCore { seconds: waited });
-        let throttled = (throttled >= WORTH_TELLING).then_some(Evidence::Throttled { seconds: throttled });
+        let waited = (waited >= MIN_SHARE).then_some(Evidence::WaitedForCore { seconds: waited });
+        let throttled = (throttled >= MIN_SHARE).then_some(Evidence::Throttled { seconds: throttled });
         [Some(used), waited, throttled].into_iter().flatten().collect()
     }
 }

@@ -142,12 +142,12 @@ pub(crate) fn replay(
 
 /// Returns true if a replay takes less than about a second.
 fn is_affordable(records: &StepRecords, joined: &Joined<'_>) -> bool {
-    let looks = |step: &RankStep| {
+    let evaluations = |step: &RankStep| {
         let blocked = step.spans.iter().filter(|span| span.kind == SpanKind::Blocked).count();
         step.buckets.len().saturating_mul(2 * step.spans.len() + 1).saturating_mul(blocked + 1)
     };
-    let looks = records.ranks.iter().flatten().map(looks).fold(0, usize::saturating_add);
-    joined.collectives.len() <= MAX_COLLECTIVES && looks <= MAX_EVALUATIONS
+    let evaluations = records.ranks.iter().flatten().map(evaluations).fold(0, usize::saturating_add);
+    joined.collectives.len() <= MAX_COLLECTIVES && evaluations <= MAX_EVALUATIONS
 }
 
 fn replay_graph(graph: &Graph) -> Replay {

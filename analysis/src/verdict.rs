@@ -185,7 +185,7 @@ impl Suspicion<'_> {
         let chosen = self.chosen(&bad);
         let is_obvious = chosen.is_obvious(cost, &self.savings);
         let is_beyond_chance = chosen.is_beyond_chance(steps[0].ranks.len());
-        if !(is_obvious || is_beyond_chance && is_worth_telling(steps, &bad_steps, cost)) {
+        if !(is_obvious || is_beyond_chance && is_worth_reporting(steps, &bad_steps, cost)) {
             return None;
         }
         let persistence = course::persistence(episodes, steps.len());
@@ -240,7 +240,7 @@ pub(crate) fn hours_per_day(share: f64, state: VerdictState, ranks: usize) -> Op
     (state != VerdictState::Resolved).then_some(share * ranks as f64 * 24.0)
 }
 
-fn is_worth_telling(steps: &[&StepAnalysis], bad: &[&StepAnalysis], cost: Cost) -> bool {
+fn is_worth_reporting(steps: &[&StepAnalysis], bad: &[&StepAnalysis], cost: Cost) -> bool {
     let lost = cost.share * bad.len() as f64;
     lost >= MIN_COST_SHARE * steps.len() as f64 && lost >= MIN_STEPS_LOST
 }
@@ -255,7 +255,7 @@ struct Chosen {
 
 impl Chosen {
     fn is_beyond_chance(&self, ranks: usize) -> bool {
-        let turns = |times, of| oftener_than_its_turn(times, of, ranks);
+        let turns = |times, of| excess_frequency_z(times, of, ranks);
         self.last_in as f64 >= MIN_LAST_SHARE * self.bad as f64
             && (turns(self.last_in_all, self.all) >= MIN_FREQUENCY_Z
                 || turns(self.last_in, self.bad) >= min_frequency_z_of_chosen(self.bad, self.all))
@@ -274,7 +274,7 @@ impl Chosen {
 
 /// Returns how far `times` exceeds the expectation of one time in `ranks`, in standard deviations of the binomial
 /// distribution.
-fn oftener_than_its_turn(times: usize, steps: usize, ranks: usize) -> f64 {
+fn excess_frequency_z(times: usize, steps: usize, ranks: usize) -> f64 {
     let (n, p) = (steps as f64, 1.0 / ranks as f64);
     (times as f64 - n * p) / (n * p * (1.0 - p)).sqrt()
 }

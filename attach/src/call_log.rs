@@ -47,7 +47,7 @@ pub enum Kind {
 
 impl Handle {
     const KIND_BITS: u32 = 4;
-    const SEAT_BITS: u32 = 8;
+    const LOCAL_RANK_BITS: u32 = 8;
 
     /// The handle shared by all groups.
     pub const GROUP: Self = Self(Kind::Group as u64);
@@ -56,7 +56,7 @@ impl Handle {
     #[must_use]
     pub fn new(kind: Kind, local_rank: LocalRank) -> Self {
         static SERIAL: AtomicU64 = AtomicU64::new(1);
-        let serial = SERIAL.fetch_add(1, Ordering::Relaxed) << (Self::KIND_BITS + Self::SEAT_BITS);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed) << (Self::KIND_BITS + Self::LOCAL_RANK_BITS);
         Self(serial | u64::from(local_rank.0) << Self::KIND_BITS | kind as u64)
     }
 

@@ -146,9 +146,9 @@ mod tests {
         let json = serde_json::to_value(&probe).expect("a probe serializes to JSON");
         for part in ["driver", "nvml", "nccl", "cupti"] {
             let status = json[part]["status"].as_str().expect("each part has a status");
-            let told = json[part]["sentence"].as_str().is_some_and(|sentence| !sentence.is_empty());
+            let has_sentence = json[part]["sentence"].as_str().is_some_and(|sentence| !sentence.is_empty());
             let reason = json[part]["reason"].as_str().is_some();
-            assert!(status == "present" || (status == "absent" && told && reason), "{part}: {json}");
+            assert!(status == "present" || (status == "absent" && has_sentence && reason), "{part}: {json}");
         }
     }
 

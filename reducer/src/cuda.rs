@@ -202,7 +202,7 @@ impl DeviceSampler {
                 }
                 samples.device(sample)
             });
-        let (asking, telling, stepping) = (notes.clone(), notes.clone(), notes.clone());
+        let (asking, reporting, stepping) = (notes.clone(), notes.clone(), notes.clone());
         let carried = (cuda.transport == Transport::Staged)
             .then(|| -> Carried { Box::new(move |from, until| recent.between(from, until)) });
         let when_asked = OnDemand::start(
@@ -213,7 +213,7 @@ impl DeviceSampler {
                 ..on_demand::BurstSettings::when_asked(cuda.cupti.clone(), now)
             },
             move |done| asking.burst_asked(done),
-            move |burst| telling.burst(burst),
+            move |burst| reporting.burst(burst),
         );
         Self { _each_second: each_second, _when_asked: when_asked }
     }

@@ -6,6 +6,7 @@ mod compare;
 mod doctor;
 mod export;
 mod plan;
+mod progress;
 mod report;
 mod run;
 mod runs;

@@ -1,7 +1,7 @@
 //! The launcher: starts the ranks of a job, shows their output, passes signals on, and ends the job if a rank fails.
 
-pub mod doors;
 mod epitaph;
+pub mod hooks;
 mod output;
 pub mod rank;
 

@@ -1,11 +1,11 @@
-//! Tests of the dashboard in a real Chromium with a real job: everything that a user sees from the empty list to the
-//! end of a run, including a restart of the server.
+//! Tests of the dashboard in a real Chromium with a real job: from the empty list to the end of a run.
 
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tempfile::TempDir;
 use testkit::browser::Browser;
 use testkit::programs::{Job, Server, get_json, report, wait_until};
 
@@ -94,37 +94,122 @@ fn ensure_quiet(browser: &Browser, but: Option<&str>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A browser at the page of a running job whose rank 2 is late.
+struct Live {
+    browser: Browser,
+    server: Server,
+    job: Job,
+    run: String,
+    data: TempDir,
+}
+
+impl Live {
+    /// Returns `None`, after a message, if there is no browser.
+    fn start() -> anyhow::Result<Option<Self>> {
+        let Some(browser) = Browser::start()? else { return Ok(None) };
+        let data = tempfile::tempdir()?;
+        let server = Server::start(data.path())?;
+        let job = start_job(&server, "straggler", "1000000")?;
+        let run = wait_until("steps of the run", || {
+            let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;
+            let has_steps = runs[0]["last_step"].as_u64()? >= WARM;
+            runs[0]["run"].as_str().filter(|_| has_steps).map(str::to_owned)
+        })?;
+        let live = Self { browser, server, job, run, data };
+        live.open("")?;
+        Ok(Some(live))
+    }
+
+    /// Opens a view of the run.
+    fn open(&self, view: &str) -> anyhow::Result<()> {
+        self.browser.open(&format!("{}/runs/{}{view}", self.server.address, self.run))?;
+        connection(&self.browser, "live")?;
+        mark(&self.browser)
+    }
+}
+
+/// The number of steps with which tests begin.
+const WARM: u64 = 30;
+
 #[test]
-fn a_user_follows_a_run_from_the_empty_list_through_a_restart_of_the_server() -> anyhow::Result<()> {
+fn a_new_run_appears_in_the_empty_list_and_one_click_opens_it() -> anyhow::Result<()> {
     let Some(browser) = Browser::start()? else { return Ok(()) };
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
-
     browser.open(&server.address)?;
     mark(&browser)?;
     assert!(browser.text("empty")?.contains("paceline run"), "the empty list does not say what to do");
-
-    let job = start_job(&server, "straggler", "1000000")?;
+    let _job = start_job(&server, "straggler", "1000000")?;
     appears_and_opens(&browser)?;
     names_the_straggler(&browser)?;
     ensure_not_reloaded(&browser)?;
-    ranks(&browser)?;
-    mark(&browser)?;
-    buckets(&browser)?;
-    pause(&browser, &server)?;
-    ensure_quiet(&browser, None)?;
-    let server = survives_the_server(&browser, server, data.path())?;
-    small_and_dark(&browser)?;
-    ensure_not_reloaded(&browser)?;
-    a_killed_rank(&browser, &job)?;
-    drop(job);
+    ensure_quiet(&browser, None)
+}
 
+#[test]
+fn a_rank_and_a_step_chosen_by_keys_survive_a_reload() -> anyhow::Result<()> {
+    let Some(live) = Live::start()? else { return Ok(()) };
+    ranks(&live.browser)?;
+    ensure_quiet(&live.browser, None)
+}
+
+#[test]
+fn the_waterfall_stays_at_a_step_or_follows_the_run() -> anyhow::Result<()> {
+    let Some(live) = Live::start()? else { return Ok(()) };
+    live.open(&format!("?step={}", WARM / 2))?;
+    buckets(&live.browser)?;
+    ensure_quiet(&live.browser, None)
+}
+
+#[test]
+fn a_paused_page_does_not_change_and_then_catches_up() -> anyhow::Result<()> {
+    let Some(live) = Live::start()? else { return Ok(()) };
+    pause(&live.browser, &live.server)?;
+    ensure_not_reloaded(&live.browser)?;
+    ensure_quiet(&live.browser, None)
+}
+
+#[test]
+fn the_page_survives_a_restart_of_the_server() -> anyhow::Result<()> {
+    let Some(Live { browser, server, job: _job, data, .. }) = Live::start()? else { return Ok(()) };
+    names_the_straggler(&browser)?;
+    let _server = survives_the_server(&browser, server, data.path())?;
+    ensure_not_reloaded(&browser)
+}
+
+#[test]
+fn a_live_run_fits_a_phone_and_follows_the_color_scheme() -> anyhow::Result<()> {
+    let Some(live) = Live::start()? else { return Ok(()) };
+    small_and_dark(&live.browser)?;
+    ensure_not_reloaded(&live.browser)?;
+    ensure_quiet(&live.browser, None)
+}
+
+#[test]
+fn a_killed_rank_is_named_in_the_list() -> anyhow::Result<()> {
+    let Some(live) = Live::start()? else { return Ok(()) };
+    live.browser.click(".brand")?;
+    a_killed_rank(&live.browser, &live.job)?;
+    ensure_quiet(&live.browser, None)
+}
+
+#[test]
+fn a_completed_run_shows_the_figures_of_its_report() -> anyhow::Result<()> {
+    let Some(browser) = Browser::start()? else { return Ok(()) };
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    browser.open(&server.address)?;
     let (code, printed, complaints) = start_job(&server, "short", "60")?.finish()?;
     assert_eq!(code, 0, "{printed}{complaints}");
     a_completed_run(&browser, data.path())?;
-    ensure_not_reloaded(&browser)?;
-    ensure_quiet(&browser, None)?;
+    ensure_quiet(&browser, None)
+}
 
+#[test]
+fn unknown_runs_and_pages_are_named() -> anyhow::Result<()> {
+    let Some(browser) = Browser::start()? else { return Ok(()) };
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
     browser.open(&format!("{}/runs/never-was", server.address))?;
     assert!(browser.text("no-such-run")?.contains("never-was"));
     browser.open(&format!("{}/nowhere", server.address))?;

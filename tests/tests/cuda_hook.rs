@@ -42,16 +42,16 @@ fn a_job_without_nccl_shows_its_device_and_answers_bursts() -> anyhow::Result<()
         .spawn();
     let mut running = Running(running?);
     let runs = format!("{}/api/v1/runs", server.address);
-    let look = wait_until("a sample of its device", || {
+    let device = wait_until("a sample of its device", || {
         let id = get_json(&runs).ok()?[0]["run"].as_str()?.to_owned();
         get_json(&format!("{runs}/{id}/devices")).ok()?.as_array()?.first().cloned()
     })?;
-    let name = look["sample"]["device"].as_str().unwrap_or_default();
+    let name = device["sample"]["device"].as_str().unwrap_or_default();
     // No step is known, but the device is busy.
     wait_until("the run to be shown as running", || {
         (get_json(&runs).ok()?[0]["state"] == "running").then_some(())
     })?;
-    ensure!(look["rank"] == 0 && name.ends_with("0000:01:00.0"), "{look}");
+    ensure!(device["rank"] == 0 && name.ends_with("0000:01:00.0"), "{device}");
     // On a busy machine, the rank may answer later than the command waits.
     let found: Value = wait_until("a burst", || {
         let output = paceline(&["burst", "latest", "--server", &server.address, "--json"]).ok()?;

@@ -16,7 +16,7 @@ const SLOW: usize = 2;
 fn simulated(seed: u64, reasons: u64, clock: u64) -> Simulation {
     let plan =
         Plan { late: 80_000_000, ..Plan::small(seed).with_fault(SLOW, FaultKind::Compute, 10_000_000) };
-    devices::looked_at(Simulation::run(&plan), SLOW, reasons, clock)
+    devices::sampled(Simulation::run(&plan), SLOW, reasons, clock)
 }
 
 #[test]
@@ -47,8 +47,8 @@ fn the_error_of_the_device_clock_adds_to_the_error_bound() -> anyhow::Result<()>
         let mut simulation = simulated(1, 0, 1_980);
         let notes = simulation.batches.iter_mut().flat_map(|received| &mut received.batch.notes);
         for note in notes {
-            if let (Note::Device(look), Some(nanos)) = (note, device) {
-                look.figures.insert(DeviceFigure::ClockErrorBoundNanoseconds, nanos);
+            if let (Note::Device(sample), Some(nanos)) = (note, device) {
+                sample.figures.insert(DeviceFigure::ClockErrorBoundNanoseconds, nanos);
             }
         }
         let report = simulation.received().report(usize::MAX, simulation.end());

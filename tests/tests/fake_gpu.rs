@@ -280,14 +280,14 @@ fn a_burst_records_every_kernel_and_copy_and_yields_to_other_tools() -> anyhow::
 
 #[test]
 fn a_device_is_sampled_until_the_watch_is_dropped() -> anyhow::Result<()> {
-    let (sender, looks) = std::sync::mpsc::channel();
+    let (sender, samples) = std::sync::mpsc::channel();
     let wanted = SamplerSettings {
         pci_bus_id: "0000:02:00.0".into(),
         file: Some(testkit::fake_gpu::path()),
         now: agent::clock::now,
     };
     let watch = Watch::start(wanted.clone(), move |sample| sender.send(sample).is_ok());
-    let sample = looks.recv_timeout(std::time::Duration::from_secs(20))?;
+    let sample = samples.recv_timeout(std::time::Duration::from_secs(20))?;
     ensure!(sample.device == "Fake GPU at 0000:02:00.0", "{sample:?}");
     let expected = [
         (DeviceFigure::UtilizationPercent, 87),
@@ -305,11 +305,11 @@ fn a_device_is_sampled_until_the_watch_is_dropped() -> anyhow::Result<()> {
     // Figures without a function in the fake GPU are absent, as on a device that does not support them.
     ensure!(sample.figures.into_iter().eq(expected), "the figures differ");
     drop(watch);
-    ensure!(looks.iter().count() <= 1, "the watch does not end when it is dropped");
+    ensure!(samples.iter().count() <= 1, "the watch does not end when it is dropped");
     let elsewhere = SamplerSettings { pci_bus_id: "0000:03:00.0".into(), ..wanted };
-    let (sender, looks) = std::sync::mpsc::channel();
+    let (sender, samples) = std::sync::mpsc::channel();
     drop(Watch::start(elsewhere, move |sample| sender.send(sample).is_ok()));
-    ensure!(looks.iter().next().is_none(), "there is no such device");
+    ensure!(samples.iter().next().is_none(), "there is no such device");
     Ok(())
 }
 

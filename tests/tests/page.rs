@@ -1,10 +1,9 @@
-//! Tests of every view in a real Chromium, with simulated runs that were sent to a real server over HTTP: one of 1,024
-//! ranks, and two small ones of the same name. `browser.rs` tests the parts that need a job of real processes.
-
-use std::path::Path;
+//! Tests of every view in a real Chromium, with simulated runs that were sent to a real server over HTTP. `browser.rs`
+//! tests the parts that need a job of real processes.
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
+use tempfile::TempDir;
 use testkit::axe;
 use testkit::browser::Browser;
 use testkit::devices;
@@ -33,31 +32,49 @@ fn send(server: &Server, simulation: Simulation) -> anyhow::Result<String> {
 
 /// Simulates a job with devices, one of which has answered a burst.
 fn with_devices(plan: &Plan) -> Simulation {
-    let mut simulation = devices::looked_at(Simulation::run(plan), 2, throttle::THERMAL, 1_350);
+    let mut simulation = devices::sampled(Simulation::run(plan), 2, throttle::THERMAL, 1_350);
     let burst = devices::burst(BurstRequest { number: 1, millis: 1_000 }, "gemm", 9_000_000);
     simulation.batches[0].batch.notes.push(burst);
     simulation
 }
 
-struct Runs {
-    large: String,
-    small: String,
-    other: String,
+/// A browser and a server without runs.
+struct Page {
+    browser: Browser,
+    server: Server,
+    _data: TempDir,
 }
 
-fn runs(server: &Server) -> anyhow::Result<Runs> {
-    Ok(Runs {
-        large: send(server, Simulation::run(&plan(LARGE.0, LARGE.1, SLOW)))?,
-        small: send(server, with_devices(&plan(4, 240, (2, 120))))?,
-        other: send(server, Simulation::run(&plan(8, 200, (5, 0))))?,
-    })
-}
+impl Page {
+    /// Returns `None`, after a message, if there is no browser.
+    fn start() -> anyhow::Result<Option<Self>> {
+        let Some(browser) = Browser::start()? else { return Ok(None) };
+        let data = tempfile::tempdir()?;
+        Ok(Some(Self { browser, server: Server::start(data.path())?, _data: data }))
+    }
 
-fn start(data: &Path) -> anyhow::Result<Option<(Browser, Server, Runs)>> {
-    let Some(browser) = Browser::start()? else { return Ok(None) };
-    let server = Server::start(data)?;
-    let runs = runs(&server)?;
-    Ok(Some((browser, server, runs)))
+    /// Sends a run of 4 ranks, of which rank 2 is late from step 120 on, and returns its id.
+    fn small_run(&self) -> anyhow::Result<String> {
+        send(&self.server, with_devices(&plan(4, 240, (2, 120))))
+    }
+
+    /// Sends another run of the same name, on 8 ranks.
+    fn other_run(&self) -> anyhow::Result<String> {
+        send(&self.server, Simulation::run(&plan(8, 200, (5, 0))))
+    }
+
+    /// Sends another run of the same name, on 1,024 ranks.
+    fn large_run(&self) -> anyhow::Result<String> {
+        send(&self.server, Simulation::run(&plan(LARGE.0, LARGE.1, SLOW)))
+    }
+
+    /// Opens a view, by its index in [`VIEWS`], and waits until it is complete.
+    fn open(&self, run: &str, view: usize, query: &str) -> anyhow::Result<()> {
+        let (path, testid, pattern) = VIEWS[view];
+        self.browser.open(&format!("{}/runs/{run}{path}{query}", self.server.address))?;
+        let testid = testid.split('|').next_back().unwrap_or(testid);
+        says(&self.browser, testid, pattern)
+    }
 }
 
 /// Waits until the text of the element matches `pattern`.
@@ -90,19 +107,13 @@ const VIEWS: [(&str, &str, &str); 6] = [
     ("/health", "health", "Clock bound"),
 ];
 
-fn open(browser: &Browser, server: &Server, run: &str, view: usize, query: &str) -> anyhow::Result<()> {
-    let (path, testid, pattern) = VIEWS[view];
-    browser.open(&format!("{}/runs/{run}{path}{query}", server.address))?;
-    let testid = testid.split('|').next_back().unwrap_or(testid);
-    says(browser, testid, pattern)
-}
-
 #[test]
 fn a_slow_rank_among_a_thousand_stays_visible() -> anyhow::Result<()> {
-    let data = tempfile::tempdir()?;
-    let Some((browser, server, runs)) = start(data.path())? else { return Ok(()) };
-    open(&browser, &server, &runs.large, 1, "")?;
-    says(&browser, "level", "max of .* 2 ranks")?;
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.large_run()?;
+    page.open(&run, 1, "")?;
+    says(browser, "level", "max of .* 2 ranks")?;
     // The slow rank is one row of a thousand, and it is the brightest row.
     let bright = "const canvas = document.querySelector('[data-testid=heatmap]').parentElement.querySelector('canvas.raster');
         const {width, height} = canvas;
@@ -134,7 +145,7 @@ fn a_slow_rank_among_a_thousand_stays_visible() -> anyhow::Result<()> {
         SLOW.0 & !1
     );
     browser.wait("the click to select a rank", &click)?;
-    says(&browser, "rank-detail", "Rank 613[^]*input[^]*lateness")?;
+    says(browser, "rank-detail", "Rank 613[^]*input[^]*lateness")?;
     // Zoomed in, each rank has its own row.
     browser.run("document.activeElement.blur()")?;
     for _ in 0..3 {
@@ -142,13 +153,13 @@ fn a_slow_rank_among_a_thousand_stays_visible() -> anyhow::Result<()> {
     }
     browser.wait("single ranks", "return document.querySelector('[data-testid=level]').innerText === ''")?;
 
-    open(&browser, &server, &runs.large, 2, "")?;
-    says(&browser, "waterfall-facts", "1024 ranks")?;
+    page.open(&run, 2, "")?;
+    says(browser, "waterfall-facts", "1024 ranks")?;
     browser.wait(
         "the waterfall to explain its rows",
         "return /slowest of every [0-9]+ ranks/.test(document.querySelector('main').innerText)",
     )?;
-    quiet(&browser)
+    quiet(browser)
 }
 
 /// Returns an error if the console has an error or a warning, except about pixels that this test reads.
@@ -158,30 +169,6 @@ fn quiet(browser: &Browser) -> anyhow::Result<()> {
         lines.filter(|line| line.level != "INFO" && !line.message.contains("getImageData")).collect();
     ensure!(errors.is_empty(), "the console complains: {errors:#?}");
     Ok(())
-}
-
-#[test]
-fn every_view_shows_its_figures_and_has_a_key() -> anyhow::Result<()> {
-    let data = tempfile::tempdir()?;
-    let Some((browser, server, runs)) = start(data.path())? else { return Ok(()) };
-    open(&browser, &server, &runs.small, 0, "")?;
-    says(&browser, "verdict", "Rank 2")?;
-    says(&browser, "verdict-state", "active since step 1[0-9]+")?;
-    says(&browser, "losses", "ideal[^]*100 %[^]*implied efficiency")?;
-    says(&browser, "what-if", "rank 2[^]*%")?;
-    keyboard(&browser)?;
-    rewound(&browser)?;
-    exports(&browser)?;
-    shared_link(&browser, &server, &runs.small)?;
-    scaling(&browser, &server, &runs)?;
-    comparison(&browser, &server, &runs)?;
-    open(&browser, &server, &runs.small, 2, "?bucket=1")?;
-    says(&browser, "buckets-table", "GB.s")?;
-    drawn(&browser, "latency")?;
-    open(&browser, &server, &runs.small, 5, "")?;
-    says(&browser, "health", "4 of 4")?;
-    says(&browser, "missing", "own overhead")?;
-    quiet(&browser)
 }
 
 /// Waits until the chart has some text and lines.
@@ -197,7 +184,25 @@ fn drawn(browser: &Browser, chart: &str) -> anyhow::Result<()> {
     browser.wait(&format!("{chart} to be drawn"), &script).map(drop)
 }
 
-fn keyboard(browser: &Browser) -> anyhow::Result<()> {
+#[test]
+fn the_overview_says_who_is_late_since_when_and_what_would_help() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.small_run()?;
+    page.open(&run, 0, "")?;
+    says(browser, "verdict", "Rank 2")?;
+    says(browser, "verdict-state", "active since step 1[0-9]+")?;
+    says(browser, "losses", "ideal[^]*100 %[^]*implied efficiency")?;
+    says(browser, "what-if", "rank 2[^]*%")?;
+    quiet(browser)
+}
+
+#[test]
+fn every_view_has_a_key_and_the_focus_is_visible() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.small_run()?;
+    page.open(&run, 0, "")?;
     let path = |part: &str| format!("return location.pathname.endsWith('{part}')");
     browser.run("document.activeElement.blur()")?;
     for (key, part) in [
@@ -230,14 +235,18 @@ fn keyboard(browser: &Browser) -> anyhow::Result<()> {
         let found = browser.run(seen)?;
         ensure!(found[1] == Value::Bool(true), "the focus is not visible on {found}");
     }
-    Ok(())
+    quiet(browser)
 }
 
 const TAB: &str = "\u{e004}";
 const ESCAPE: &str = "\u{e00c}";
 
-/// Checks that there is no verdict on a rank before the fault began, and that the key returns to the newest step.
-fn rewound(browser: &Browser) -> anyhow::Result<()> {
+#[test]
+fn a_rewound_page_knows_nothing_of_a_later_fault() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.small_run()?;
+    page.open(&run, 0, "")?;
     browser.run(
         "const at = document.querySelector('[data-testid=at]'); at.value = '100';
          at.dispatchEvent(new Event('change', { bubbles: true }))",
@@ -252,11 +261,16 @@ fn rewound(browser: &Browser) -> anyhow::Result<()> {
     assert_eq!(browser.run(shown)?, "99", "the slider does not show the step");
     browser.type_keys("l")?;
     says(browser, "verdict", "Rank 2")?;
-    browser.wait("a plain address", "return !new URLSearchParams(location.search).has('at')").map(drop)
+    browser.wait("a plain address", "return !new URLSearchParams(location.search).has('at')")?;
+    quiet(browser)
 }
 
-/// Checks that every offered file has the format of its name and the steps in view.
-fn exports(browser: &Browser) -> anyhow::Result<()> {
+#[test]
+fn every_offered_file_has_the_steps_in_view() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.small_run()?;
+    page.open(&run, 0, "")?;
     browser.run("document.activeElement.blur()")?;
     browser.type_keys("e")?;
     says(browser, "export-dialog", "Steps 1[0-9]+ to 2[0-9]+[^]*Parquet[^]*Markdown")?;
@@ -265,7 +279,7 @@ fn exports(browser: &Browser) -> anyhow::Result<()> {
         ("chrome", "7b"),
         ("parquet", "50415231"),
         ("csv", "73746570"),
-        ("html", "3c21646f6374797065"),
+        ("html", "3c21444f4354595045"),
         ("markdown", "2320"),
     ] {
         let script = format!(
@@ -286,13 +300,17 @@ fn exports(browser: &Browser) -> anyhow::Result<()> {
         );
     }
     browser.type_keys(ESCAPE)?;
-    browser.wait("the dialog to close", "return document.querySelector('dialog[open]') === null").map(drop)
+    browser.wait("the dialog to close", "return document.querySelector('dialog[open]') === null")?;
+    quiet(browser)
 }
 
-/// Checks that a copied link shows the same selection in another tab.
-fn shared_link(browser: &Browser, server: &Server, run: &str) -> anyhow::Result<()> {
+#[test]
+fn a_copied_link_shows_the_same_selection() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.small_run()?;
     let query = "?at=200&measure=input&pool=mean&rank=2&step=150&steps=100..180&ranks=0..4";
-    open(browser, server, run, 1, query)?;
+    page.open(&run, 1, query)?;
     let state = "const text = id => document.querySelector(`[data-testid=${id}]`)?.innerText ?? '';
         const detail = text('rank-detail');
         return /Rank 2, step 150/.test(detail) && /lateness/.test(detail) && /ms/.test(text('scale'))
@@ -312,14 +330,17 @@ fn shared_link(browser: &Browser, server: &Server, run: &str) -> anyhow::Result<
     assert_eq!(browser.wait("the selection again", state)?, first);
     // The selection is preserved between views.
     browser.click("[data-testid=tab-buckets]")?;
-    browser
-        .wait("the same step", "return document.querySelector('[data-testid=step]')?.value === '150'")
-        .map(drop)
+    browser.wait("the same step", "return document.querySelector('[data-testid=step]')?.value === '150'")?;
+    quiet(browser)
 }
 
-fn scaling(browser: &Browser, server: &Server, runs: &Runs) -> anyhow::Result<()> {
-    open(browser, server, &runs.small, 3, "")?;
-    says(browser, "scaling-runs", &format!("{}[^]*{}", runs.small, runs.large))?;
+#[test]
+fn scaling_shows_runs_of_one_name_and_a_plan_that_follows_its_form() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let (run, other) = (page.small_run()?, page.other_run()?);
+    page.open(&run, 3, "")?;
+    says(browser, "scaling-runs", &format!("{run}[^]*{other}"))?;
     drawn(browser, "scaling-efficiency")?;
     says(browser, "plan", "Ideal[^]*days[^]*Speed-up")?;
     let days = browser.text("plan")?;
@@ -334,14 +355,18 @@ fn scaling(browser: &Browser, server: &Server, runs: &Runs) -> anyhow::Result<()
             serde_json::to_string(&days)?
         ),
     )?;
-    browser.wait("the form in the address", "return /world=64/.test(location.search)").map(drop)
+    browser.wait("the form in the address", "return /world=64/.test(location.search)")?;
+    quiet(browser)
 }
 
-/// Selects two runs in the list and compares them.
-fn comparison(browser: &Browser, server: &Server, runs: &Runs) -> anyhow::Result<()> {
-    browser.open(&server.address)?;
-    says(browser, "runs-table", &runs.other)?;
-    for run in [&runs.small, &runs.other] {
+#[test]
+fn two_runs_are_chosen_in_the_list_and_compared() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let (run, other) = (page.small_run()?, page.other_run()?);
+    browser.open(&page.server.address)?;
+    says(browser, "runs-table", &other)?;
+    for run in [&run, &other] {
         browser.click(&format!("[data-pick={run}]"))?;
     }
     says(browser, "compare", "Compare the two")?;
@@ -351,20 +376,42 @@ fn comparison(browser: &Browser, server: &Server, runs: &Runs) -> anyhow::Result
     says(browser, "compared-figures", "step time, median[^]*ms[^]*throughput")?;
     says(browser, "compared-ledger", "exposed wait")?;
     drawn(browser, "step-times")?;
-    let both = format!("return location.search === '?a={}&b={}'", runs.small, runs.other);
+    let both = format!("return location.search === '?a={run}&b={other}'");
     ensure!(browser.run(&both)? == Value::Bool(true), "the older run is not the baseline");
     browser.click("[data-testid=swap]")?;
-    browser
-        .wait("the two swapped", &format!("return location.search === '?a={}&b={}'", runs.other, runs.small))
-        .map(drop)
+    browser.wait("the two swapped", &format!("return location.search === '?a={other}&b={run}'"))?;
+    quiet(browser)
+}
+
+#[test]
+fn a_bucket_shows_its_bandwidth_and_latency() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.small_run()?;
+    page.open(&run, 2, "?bucket=1")?;
+    says(browser, "buckets-table", "GB.s")?;
+    drawn(browser, "latency")?;
+    quiet(browser)
+}
+
+#[test]
+fn health_lists_the_missing_figures() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.small_run()?;
+    page.open(&run, 5, "")?;
+    says(browser, "health", "4 of 4")?;
+    says(browser, "missing", "own overhead")?;
+    quiet(browser)
 }
 
 /// Checks that no view has a violation of WCAG 2.2 AA that axe-core calls serious or critical, and that no view is
 /// wider than a phone.
 #[test]
 fn every_view_is_accessible_in_light_and_dark_and_fits_a_phone() -> anyhow::Result<()> {
-    let data = tempfile::tempdir()?;
-    let Some((browser, server, runs)) = start(data.path())? else { return Ok(()) };
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let (run, other) = (page.small_run()?, page.other_run()?);
     let axe = axe::source()?;
     if let Err(why) = &axe {
         testkit::browser::skip(&format!("the rules of axe-core: {why}"));
@@ -372,18 +419,18 @@ fn every_view_is_accessible_in_light_and_dark_and_fits_a_phone() -> anyhow::Resu
     for dark in [false, true] {
         browser.prefer_dark(dark)?;
         for view in 0..VIEWS.len() {
-            open(&browser, &server, &runs.small, view, "?rank=2&bucket=1&step=150")?;
-            check(&browser, axe.as_deref().ok(), &format!("view {view}, dark: {dark}"))?;
+            page.open(&run, view, "?rank=2&bucket=1&step=150")?;
+            check(browser, axe.as_deref().ok(), &format!("view {view}, dark: {dark}"))?;
         }
         browser.click("[data-testid=export]")?;
-        says(&browser, "export-dialog", "Parquet")?;
-        check(&browser, axe.as_deref().ok(), &format!("export, dark: {dark}"))?;
-        browser.open(&server.address)?;
-        says(&browser, "runs-table", &runs.other)?;
-        check(&browser, axe.as_deref().ok(), &format!("runs, dark: {dark}"))?;
-        browser.open(&format!("{}/compare?a={}&b={}", server.address, runs.small, runs.other))?;
-        says(&browser, "comparison", "step")?;
-        check(&browser, axe.as_deref().ok(), &format!("comparison, dark: {dark}"))?;
+        says(browser, "export-dialog", "Parquet")?;
+        check(browser, axe.as_deref().ok(), &format!("export, dark: {dark}"))?;
+        browser.open(&page.server.address)?;
+        says(browser, "runs-table", &other)?;
+        check(browser, axe.as_deref().ok(), &format!("runs, dark: {dark}"))?;
+        browser.open(&format!("{}/compare?a={run}&b={other}", page.server.address))?;
+        says(browser, "comparison", "step")?;
+        check(browser, axe.as_deref().ok(), &format!("comparison, dark: {dark}"))?;
     }
     Ok(())
 }

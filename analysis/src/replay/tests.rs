@@ -12,14 +12,14 @@ const BUCKETS: u64 = 2;
 /// The durations of one rank's input, forward, backward and optimizer. Two buckets become ready, in the middle and at
 /// the end of backward. [`step`] fills in the times of collectives.
 #[derive(Clone, Copy)]
-struct Does {
+struct Behavior {
     input: i64,
     forward: i64,
     backward: i64,
     optimizer: i64,
 }
 
-const USUAL: Does = Does { input: 10, forward: 30, backward: 60, optimizer: 5 };
+const USUAL: Behavior = Behavior { input: 10, forward: 30, backward: 60, optimizer: 5 };
 const TRANSFER: i64 = 20;
 
 fn replayed(records: &StepRecords, fits: &[Option<ClockFit>]) -> Option<Replay> {
@@ -27,8 +27,8 @@ fn replayed(records: &StepRecords, fits: &[Option<ClockFit>]) -> Option<Replay> 
 }
 
 /// Builds a step in which all ranks begin at 0 and a collective takes [`TRANSFER`] plus the rank's entry in `late`.
-fn step(ranks: &[Does], late: &[i64]) -> StepRecords {
-    let ready = |does: &Does, bucket: i64| does.input + does.forward + does.backward * (bucket + 1) / 2;
+fn step(ranks: &[Behavior], late: &[i64]) -> StepRecords {
+    let ready = |does: &Behavior, bucket: i64| does.input + does.forward + does.backward * (bucket + 1) / 2;
     let mut free = vec![0; ranks.len()];
     let mut buckets: Vec<Vec<BucketRecord>> = vec![Vec::new(); ranks.len()];
     for bucket in 0..BUCKETS as i64 {
@@ -51,7 +51,7 @@ fn step(ranks: &[Does], late: &[i64]) -> StepRecords {
             });
         }
     }
-    let of = |(rank, does): (usize, &Does)| {
+    let of = |(rank, does): (usize, &Behavior)| {
         let span = |kind, begin, end| Span {
             step: Step(7),
             kind,
@@ -88,7 +88,7 @@ fn exact(ranks: usize) -> Vec<Option<ClockFit>> {
     vec![Some(fit); ranks]
 }
 
-fn both_ways(ranks: &[Does], late: &[i64]) -> [Replay; 2] {
+fn both_ways(ranks: &[Behavior], late: &[i64]) -> [Replay; 2] {
     let records = step(ranks, late);
     [exact(ranks.len()), vec![None; ranks.len()]].map(|fits| replayed(&records, &fits).unwrap())
 }
@@ -112,7 +112,7 @@ fn an_even_step_replays_exactly_and_saves_nothing() {
 
 #[test]
 fn the_last_rank_costs_the_time_by_which_it_is_late() {
-    let slow = Does { input: 50, ..USUAL };
+    let slow = Behavior { input: 50, ..USUAL };
     for replay in both_ways(&[USUAL, slow, USUAL, USUAL], &[0; 4]) {
         assert_eq!(replay.simulated_nanos, replay.measured_nanos);
         assert_eq!(replay.ranks, [0.0, 40.0, 0.0, 0.0]);
@@ -124,7 +124,7 @@ fn the_last_rank_costs_the_time_by_which_it_is_late() {
 
 #[test]
 fn work_after_the_last_bucket_counts() {
-    let slow = Does { optimizer: 25, ..USUAL };
+    let slow = Behavior { optimizer: 25, ..USUAL };
     for replay in both_ways(&[USUAL, USUAL, slow], &[0; 3]) {
         assert_eq!(replay.ranks[2], 20.0);
     }
@@ -140,8 +140,8 @@ fn a_slow_link_costs_the_transfer_that_backward_does_not_hide() {
 
 #[test]
 fn ranks_that_are_slow_together_form_one_group() {
-    let slow = Does { forward: 70, ..USUAL };
-    let slower = Does { forward: 72, ..USUAL };
+    let slow = Behavior { forward: 70, ..USUAL };
+    let slower = Behavior { forward: 72, ..USUAL };
     for replay in both_ways(&[USUAL, slow, USUAL, slower, USUAL], &[0; 5]) {
         assert!(replay.ranks.iter().all(|&saving| saving <= 2.0), "{replay:?}");
         let group = replay.group.unwrap();

@@ -194,16 +194,16 @@ mod tests {
             under_way: [under_way(1, None), under_way(2, Some(5)), under_way(9, Some(12))].into(),
             free: MonoNanos(0),
         };
-        let mut told: Vec<i64> = Vec::new();
+        let mut times: Vec<i64> = Vec::new();
         let mut tell = |entry| match entry {
-            Entry::Began { at, .. } | Entry::Ended { at, .. } => told.push(at.0),
+            Entry::Began { at, .. } | Entry::Ended { at, .. } => times.push(at.0),
             other => panic!("{other:?}"),
         };
         group.tell(&mut tell);
         assert_eq!(group.under_way.len(), 3, "the oldest still runs");
         group.under_way[0].ended = Some(MonoNanos(7));
         group.tell(tell);
-        assert_eq!(told, [1, 7, 7, 7, 9, 12]);
+        assert_eq!(times, [1, 7, 7, 7, 9, 12]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use wire::clock::MonoNanos;
 
 use crate::call_log::{Entry, Function, Handle};
 use crate::infer::collective::{Collective, Ran};
-use crate::infer::messages::{self, Told};
+use crate::infer::messages::{self, FinishedMessage};
 use crate::message::Message;
 
 /// The largest number of collectives in flight. Beyond it, the oldest is abandoned: a job that is this far ahead of its
@@ -211,7 +211,7 @@ impl Collector {
     /// Removes the finished collectives and returns them in the order in which they were enqueued.
     pub fn ended(&mut self) -> Vec<Collective> {
         let mut ended = Vec::new();
-        let mut messages: BTreeMap<Handle, Vec<Told>> = BTreeMap::new();
+        let mut messages: BTreeMap<Handle, Vec<FinishedMessage>> = BTreeMap::new();
         for handle in self.over() {
             let Some(open) = self.open.remove(&handle) else { continue };
             let ran = open.progress.ran();
@@ -228,13 +228,13 @@ impl Collector {
             match open.message {
                 None => ended.push((open.turn, vec![collective])),
                 Some(message) => {
-                    messages.entry(open.turn).or_default().push(Told { message, collective, ran });
+                    messages.entry(open.turn).or_default().push(FinishedMessage { message, collective, ran });
                 }
             }
         }
-        for (turn, told) in messages {
-            let size = told.first().and_then(|told| self.sizes.get(&told.collective.communicator));
-            ended.push((turn, messages::together(told, size.copied())));
+        for (turn, finished) in messages {
+            let size = finished.first().and_then(|one| self.sizes.get(&one.collective.communicator));
+            ended.push((turn, messages::together(finished, size.copied())));
         }
         self.give_up();
         ended.sort_by_key(|(turn, _)| *turn);

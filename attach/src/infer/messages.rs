@@ -12,7 +12,7 @@ const MIN_EXCHANGE: u32 = 3;
 
 /// A finished message; `ran` is `None` if its kernel was not reported.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct FinishedMessage {
     pub(crate) message: Message,
     pub(crate) collective: Collective,
     pub(crate) ran: Option<Ran>,
@@ -20,13 +20,13 @@ pub(crate) struct Told {
 
 /// Joins messages that ran together, on a communicator of `size` ranks if that is known. Returns one all-to-all, or
 /// each message as a collective of its own.
-pub(crate) fn together(messages: Vec<Told>, size: Option<u32>) -> Vec<Collective> {
+pub(crate) fn together(messages: Vec<FinishedMessage>, size: Option<u32>) -> Vec<Collective> {
     if size.is_some_and(|size| is_exchange(&messages, size))
         && let Some(exchange) = exchange(&messages)
     {
         return vec![exchange];
     }
-    let by_itself = |Told { message, collective, ran }: Told| {
+    let by_itself = |FinishedMessage { message, collective, ran }: FinishedMessage| {
         let communicator = message.link(collective.communicator);
         Some(Collective { communicator, ran: ran?, ..collective })
     };
@@ -34,24 +34,23 @@ pub(crate) fn together(messages: Vec<Told>, size: Option<u32>) -> Vec<Collective
 }
 
 /// Returns whether the rank sends one message to, and receives one from, every other rank.
-fn is_exchange(messages: &[Told], size: u32) -> bool {
-    let mut ways: Vec<(u32, u32)> =
-        messages.iter().map(|told| (told.message.from, told.message.to)).collect();
+fn is_exchange(messages: &[FinishedMessage], size: u32) -> bool {
+    let mut ways: Vec<(u32, u32)> = messages.iter().map(|one| (one.message.from, one.message.to)).collect();
     ways.sort_unstable();
     ways.dedup();
     size >= MIN_EXCHANGE && ways.len() == messages.len() && ways.len() == 2 * (size as usize - 1)
 }
 
 /// Joins messages into one all-to-all, from the first start to the last end.
-fn exchange(messages: &[Told]) -> Option<Collective> {
+fn exchange(messages: &[FinishedMessage]) -> Option<Collective> {
     let first = messages.first()?.collective;
-    let sent = messages.iter().filter(|told| told.message.is_sent);
+    let sent = messages.iter().filter(|one| one.message.is_sent);
     Some(Collective {
         function: Function::AllToAll,
         // The same on all ranks as long as the communicator does nothing else.
-        seq: messages.iter().map(|told| told.collective.seq).max()?,
-        bytes: sent.map(|told| told.collective.bytes).sum(),
-        ran: messages.iter().filter_map(|told| told.ran).reduce(Ran::joined)?,
+        seq: messages.iter().map(|one| one.collective.seq).max()?,
+        bytes: sent.map(|one| one.collective.bytes).sum(),
+        ran: messages.iter().filter_map(|one| one.ran).reduce(Ran::joined)?,
         is_sent: false,
         ..first
     })
@@ -66,7 +65,7 @@ mod tests {
     const COMMUNICATOR: u64 = 7;
 
     /// Builds a message of rank 1, in the first batch.
-    fn told(peer: u32, is_sent: bool, bytes: u64, [begin, end]: [u64; 2]) -> Told {
+    fn finished(peer: u32, is_sent: bool, bytes: u64, [begin, end]: [u64; 2]) -> FinishedMessage {
         let (from, to) = if is_sent { (1, peer) } else { (peer, 1) };
         let ran = Ran::Gpu { begin, end };
         let collective = Collective {
@@ -79,15 +78,19 @@ mod tests {
             is_sent,
             begins: false,
         };
-        Told { message: Message { from, to, seq: 4, batch: 0, is_sent }, collective, ran: Some(ran) }
+        FinishedMessage {
+            message: Message { from, to, seq: 4, batch: 0, is_sent },
+            collective,
+            ran: Some(ran),
+        }
     }
 
-    fn with_all() -> Vec<Told> {
+    fn with_all() -> Vec<FinishedMessage> {
         vec![
-            told(0, true, 10, [20, 30]),
-            told(0, false, 100, [20, 50]),
-            told(2, true, 20, [15, 30]),
-            told(2, false, 200, [20, 40]),
+            finished(0, true, 10, [20, 30]),
+            finished(0, false, 100, [20, 50]),
+            finished(2, true, 20, [15, 30]),
+            finished(2, false, 200, [20, 40]),
         ]
     }
 
@@ -98,7 +101,7 @@ mod tests {
             function: Function::AllToAll,
             bytes: 30,
             ran: Ran::Gpu { begin: 15, end: 50 },
-            ..told(0, false, 0, [0, 0]).collective
+            ..finished(0, false, 0, [0, 0]).collective
         };
         assert_eq!(one, expected);
     }
@@ -106,7 +109,7 @@ mod tests {
     #[test]
     fn messages_with_some_ranks_or_twice_with_one_rank_stay_separate() {
         let mut twice = with_all();
-        twice[3] = told(2, true, 20, [15, 30]);
+        twice[3] = finished(2, true, 20, [15, 30]);
         for (messages, size) in
             [(with_all(), Some(4)), (with_all(), None), (twice, Some(3)), (with_all(), Some(2))]
         {

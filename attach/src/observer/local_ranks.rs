@@ -102,8 +102,8 @@ pub(super) fn complain() {
 /// Returns the rank numbers by local rank, and the world size. Both come from the largest communicator, which must
 /// contain every local rank.
 fn ranks(joined: &[&[Communicator]]) -> Option<(Vec<u32>, u32)> {
-    let told = joined.iter().copied().flatten().filter(|communicator| communicator.rank.is_some());
-    let world = told.max_by_key(|communicator| communicator.size)?;
+    let ranked = joined.iter().copied().flatten().filter(|communicator| communicator.rank.is_some());
+    let world = ranked.max_by_key(|communicator| communicator.size)?;
     // Other hooks report the same communicators without the rank they were created for.
     let in_world = |local_rank: &&[Communicator]| {
         local_rank.iter().filter(|one| one.number == world.number).find_map(|one| one.rank)
@@ -123,8 +123,8 @@ mod tests {
     fn rank_numbers_come_from_the_communicator_of_all_local_ranks() {
         let (pair, world) = (|rank| member(1, 2, rank), |rank| member(9, 4, rank));
         // This process has two of the four ranks, in a different order than in the first communicator.
-        let untold = Communicator { rank: None, ..world(2) };
-        let joined = [vec![pair(0), world(3)], vec![pair(1), untold, world(2)]];
+        let unranked = Communicator { rank: None, ..world(2) };
+        let joined = [vec![pair(0), world(3)], vec![pair(1), unranked, world(2)]];
         let joined: Vec<&[Communicator]> = joined.iter().map(Vec::as_slice).collect();
         assert_eq!(ranks(&joined), Some((vec![3, 2], 4)));
     }

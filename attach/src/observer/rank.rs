@@ -44,7 +44,7 @@ struct Recorded {
     agent: Agent,
     _watch: Option<Watch>,
     _bursts: OnDemand,
-    told_lost: u64,
+    reported_lost: u64,
 }
 
 impl Observed {
@@ -63,7 +63,7 @@ impl Observed {
             _watch: bus_id.map(|bus_id| watch(bus_id, agent.notes())),
             _bursts: bursts(agent.notes(), ordinal),
             agent,
-            told_lost: 0,
+            reported_lost: 0,
         });
         let is_world = |communicator: &&Communicator| communicator.size == world_size;
         if let Some(world) = self.joined.iter().find(is_world) {
@@ -138,7 +138,7 @@ impl Observed {
         let Some(recorded) = &mut self.recorded else { return };
         self.found.drain(..).for_each(|event| recorded.recorder.record(event));
         let lost = self.lost + self.collector.lost();
-        let newly = lost - std::mem::replace(&mut recorded.told_lost, lost);
+        let newly = lost - std::mem::replace(&mut recorded.reported_lost, lost);
         recorded.recorder.lose(EventKind::Bucket, newly);
     }
 

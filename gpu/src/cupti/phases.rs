@@ -70,7 +70,7 @@ static FUNCTIONS: OnceLock<Option<Functions>> = OnceLock::new();
 static UNDER_WAY: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Whether this thread has told CUPTI a phase.
+    /// Whether this thread has pushed a phase to CUPTI.
     static SAID: Cell<bool> = const { Cell::new(false) };
 }
 

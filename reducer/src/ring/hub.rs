@@ -34,7 +34,7 @@ pub(super) struct HubHandle {
 }
 
 impl HubHandle {
-    /// Waits until the hub has told the other ranks that rank 0 left. The process may then end.
+    /// Waits until the hub has reported to the other ranks that rank 0 left. The process may then end.
     pub(super) fn await_goodbye(&self) {
         let (said, changed) = &*self.said_goodbye;
         let said = said.lock().unwrap_or_else(PoisonError::into_inner);

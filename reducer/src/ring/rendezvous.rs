@@ -29,7 +29,7 @@ pub(super) fn meet(config: &Config, shared: &Arc<Shared>) -> Result<(DataRing, M
     let mut hub = if config.rank == Rank(0) { Some(open_hub(config)?) } else { None };
     let met = introduce(config, shared, &mut hub);
     if let (Err(_), Some(hub)) = (&met, hub) {
-        // The process may end after this call. The hub must have told the other ranks why before that.
+        // The process may end after this call. The hub must have reported the reason to the other ranks before that.
         hub.await_goodbye();
     }
     met

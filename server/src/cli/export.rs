@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use wire::live::Waterfall;
 use wire::views::RunSummary;
 
-use super::{ExportArguments, print, runs};
+use super::{ExportArguments, print, progress, runs};
 use crate::clock::ServerClock;
 use crate::export::chrome::Directory;
 use crate::export::{self, Format, Refusal, Writer};
@@ -30,7 +30,9 @@ pub(super) fn export(arguments: &ExportArguments) -> anyhow::Result<()> {
     let (first, last) = export::range(arguments.steps.as_deref(), &summary)?;
     let mut sink: Option<Sink> = None;
     let (mut steps, mut unplaced) = (0_u64, 0_u64);
+    let bar = progress::bar("export", last.0 - first.0 + 1);
     replay::waterfalls(&layout, &summary.run, (first, last), |waterfall| {
+        bar.inc(1);
         if waterfall.rank.is_empty() {
             unplaced += 1;
             return Ok(());
@@ -43,6 +45,7 @@ pub(super) fn export(arguments: &ExportArguments) -> anyhow::Result<()> {
         steps += 1;
         sink.step(waterfall).with_context(|| format!("cannot write {}", arguments.output.display()))
     })?;
+    bar.finish_and_clear();
     let Some(sink) = sink else {
         let newest = summary.last_step.unwrap_or(0);
         return Err(Refusal::NothingThere { run: summary.run.to_string(), first, last, newest }.into());

@@ -12,7 +12,7 @@ use wire::views::{Report, RunState};
 
 use super::{JobArguments, complain, print, runtime, start_logging};
 use crate::export::text;
-use crate::launch::doors::Doors;
+use crate::launch::hooks::Hooks;
 use crate::launch::{self, Job, Start};
 use crate::serve::{Options, Server};
 use crate::state::command::Command;
@@ -29,7 +29,7 @@ pub(super) fn run(arguments: JobArguments, start: Start, attach: bool) -> anyhow
 }
 
 async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) -> anyhow::Result<ExitCode> {
-    let doors = if attach { Some(Doors::find()?) } else { None };
+    let hooks = if attach { Some(Hooks::find()?) } else { None };
     let program = launch::find_program(&arguments.command[0])?;
     let name = match &arguments.name {
         Some(name) => name.clone(),
@@ -45,7 +45,7 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
         None => server_for(&arguments, token.clone()).await?,
     };
     print(&format!("Dashboard: {address}/runs/{run}\n"))?;
-    for line in doors.iter().flat_map(|doors| &doors.told) {
+    for line in hooks.iter().flat_map(|hooks| &hooks.lines) {
         print(&format!("{line}\n"))?;
     }
     let job = Job {
@@ -56,7 +56,7 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
         name,
         server: address.clone(),
         token,
-        environment: doors.as_ref().map(|doors| doors.environment.clone()).unwrap_or_default(),
+        environment: hooks.as_ref().map(|hooks| hooks.environment.clone()).unwrap_or_default(),
     };
     if let Some(server) = &own {
         let vitals = server.vitals.clone();

@@ -9,6 +9,7 @@ use clap::Args;
 use wire::live::Part;
 use wire::views::{Report, RunState};
 
+use super::progress::Parts;
 use super::{DataArgument, print, run, runtime, start_logging};
 use crate::launch::{self, Job, Start};
 use crate::serve::{Options, Server};
@@ -69,9 +70,10 @@ async fn run_all(arguments: &SweepArguments) -> anyhow::Result<()> {
     let server = Server::start(options).await?;
     print(&format!("Dashboard: {}\n", server.address))?;
     let mut rows = Vec::new();
+    let mut runs = Parts::new(arguments.repeats as usize * arguments.bucket_cap.len());
     for _ in 0..arguments.repeats {
         for &cap in &arguments.bucket_cap {
-            print(&format!("\nBucket cap {cap} MiB:\n"))?;
+            print(&format!("\nBucket cap {cap} MiB (run {}):\n", runs.next()))?;
             let report = run_one(arguments, cap, &server).await?;
             rows.push(Row::new(cap, &report).with_context(|| {
                 format!("the run with a cap of {cap} MiB has no observed steps: run the job for more steps")

@@ -172,7 +172,7 @@ fn sent_and_looked_at(tried: &Tried, batch: &Batch, taken: &AtomicU64) -> Verdic
     ensure(!status.is_server_error(), || format!("the batch is answered {status}"))?;
     if status == StatusCode::OK {
         taken.fetch_add(1, Ordering::Relaxed);
-        looked_at(tried, batch.run.as_str())?;
+        sampled(tried, batch.run.as_str())?;
         is_shown(tried, &batch.run)?;
     }
     tried.app.vitals.failure().map_or(Ok(()), Err)
@@ -194,7 +194,7 @@ fn is_shown(tried: &Tried, run: &RunId) -> Verdict {
     }
 }
 
-fn looked_at(tried: &Tried, run: &str) -> Verdict {
+fn sampled(tried: &Tried, run: &str) -> Verdict {
     let asked = [
         "?window=all",
         "?form=frame",

@@ -14,7 +14,7 @@ const CLOCK: u64 = 1_980;
 /// Adds a device sample to every batch. The device of `slow` reports the throttle `reasons` and this `clock` in
 /// megahertz.
 #[must_use]
-pub fn looked_at(mut simulation: Simulation, slow: usize, reasons: u64, clock: u64) -> Simulation {
+pub fn sampled(mut simulation: Simulation, slow: usize, reasons: u64, clock: u64) -> Simulation {
     for received in &mut simulation.batches {
         let batch = &mut received.batch;
         let is_slow = batch.rank.0 as usize == slow;

@@ -8,7 +8,7 @@ use viz::{palette, ticks};
 use wire::live::Part;
 use wire::views::{BucketStats, LatencyHistogram};
 
-use super::buckets::StepLook;
+use super::buckets::StepSelection;
 use crate::cells::{act, derived, text};
 use crate::download;
 use crate::live::Live;
@@ -20,7 +20,7 @@ const WAIT: palette::Rgba = palette::part(Part::ExposedWait);
 const TRANSFER: palette::Rgba = palette::part(Part::ExposedTransfer);
 
 /// Creates the chart of the selected bucket's latencies over the observed steps, or of all buckets' latencies.
-pub fn latencies(look: StepLook) -> AnyView {
+pub fn latencies(look: StepSelection) -> AnyView {
     let live = expect_context::<Live>();
     let theme = expect_context::<Theme>();
     let picture = derived(move || {

@@ -4,7 +4,7 @@ use leptos::prelude::*;
 use viz::order::order;
 use wire::live::Waterfall;
 
-use super::buckets::StepLook;
+use super::buckets::StepSelection;
 use crate::cells::{derived, flag, memo, text};
 use crate::live::Live;
 use crate::table::{Column, Rows, table};
@@ -55,7 +55,7 @@ fn on_ranks(waterfall: &Waterfall, bucket: u32) -> Vec<OnRank> {
 
 /// Creates the table of the selected bucket in the shown step, with one row per rank.
 #[component]
-pub fn SelectedBucket(look: StepLook) -> impl IntoView {
+pub fn SelectedBucket(look: StepSelection) -> impl IntoView {
     let rows = memo(move || {
         let bucket = look.bucket.get()?;
         look.shown.with(|shown| Some(on_ranks(&shown.as_ref()?.waterfall, bucket)))
@@ -129,7 +129,7 @@ fn known(nanos: f64) -> String {
 
 /// Creates the table of all buckets over the observed steps.
 #[component]
-pub fn BucketTable(look: StepLook) -> impl IntoView {
+pub fn BucketTable(look: StepSelection) -> impl IntoView {
     let live = expect_context::<Live>();
     let count = derived(move || live.run.with(|run| run.as_ref().map_or(0, |run| run.report.buckets.len())));
     let columns = vec![

@@ -12,7 +12,7 @@ use viz::within::within;
 use viz::{palette, ticks};
 use wire::live::{SliceKind, Waterfall};
 
-use super::buckets::{Loaded, StepLook};
+use super::buckets::{Loaded, StepSelection};
 use crate::canvas::{Gesture, Margins, Plot, Size, Stretch};
 use crate::cells::{Var, derived, effect, memo, text};
 use crate::keys;
@@ -58,7 +58,7 @@ pub fn kinds() -> AnyView {
 
 /// Creates the chart.
 #[component]
-pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
+pub fn WaterfallPlot(look: StepSelection) -> impl IntoView {
     let stretch = expect_context::<Stretch>();
     let time = chosen(expect_context::<Router>(), "time");
     let zoomed = chosen(expect_context::<Router>(), "ranks");
@@ -255,7 +255,7 @@ pub fn WaterfallPlot(look: StepLook) -> impl IntoView {
 }
 
 /// Moves the selection by an arrow key: left and right select the bucket, up and down the rank.
-fn arrow(look: StepLook, key: &str) -> bool {
+fn arrow(look: StepSelection, key: &str) -> bool {
     let (by_bucket, by_rank) = match key {
         "ArrowLeft" => (-1, 0),
         "ArrowRight" => (1, 0),

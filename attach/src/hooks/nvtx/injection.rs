@@ -8,7 +8,7 @@ use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use super::payload::{self, PayloadPart, Said, Schema};
+use super::payload::{self, PayloadFields, PayloadPart, Schema};
 use super::ranges::{self, Domain};
 use super::words::Meaning;
 use crate::{host, sampling};
@@ -247,7 +247,9 @@ unsafe fn begin(domain: Domain, attributes: *const c_void) -> c_int {
         // SAFETY: the caller guarantees a range's attributes. Newer versions add fields only after these.
         let attributes = unsafe { attributes.cast::<Attributes>().as_ref() };
         let attributes = attributes.filter(|given| usize::from(given.size) >= size_of::<Attributes>());
-        let Some(given) = attributes else { return ranges::push(domain, Meaning::Nothing, Said::default()) };
+        let Some(given) = attributes else {
+            return ranges::push(domain, Meaning::Nothing, PayloadFields::default());
+        };
         let meaning = match given.message_type {
             // SAFETY: a message of this type is null or a C string.
             ASCII => unsafe { meaning(domain, given.message.cast()) },
@@ -263,7 +265,7 @@ unsafe fn begin(domain: Domain, attributes: *const c_void) -> c_int {
             // SAFETY: the payload of this type is an array of `parts` parts.
             unsafe { payload::read(parts, given.parts.max(0) as usize) }
         } else {
-            Said::default()
+            PayloadFields::default()
         };
         ranges::communicator(said);
         ranges::push(domain, meaning, said)
@@ -280,7 +282,7 @@ unsafe extern "C" fn push_ascii(text: *const c_char) -> c_int {
     received(|| {
         // SAFETY: NVTX passes null or a C string.
         let meaning = unsafe { meaning(Domain::DEFAULT, text) };
-        ranges::push(Domain::DEFAULT, meaning, Said::default())
+        ranges::push(Domain::DEFAULT, meaning, PayloadFields::default())
     }) as c_int
 }
 

@@ -55,7 +55,7 @@ pub(super) struct PayloadPart {
 
 /// The fields of a payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct PayloadFields {
     /// The communicator's number, the same on all its ranks. Older releases omit it.
     pub(super) communicator: Option<u64>,
     /// The payload of this rank, in bytes.
@@ -137,8 +137,8 @@ fn width(kind: u64) -> u64 {
 ///
 /// # Safety
 /// `parts` must point to `count` parts, each with `size` bytes of data.
-pub(super) unsafe fn read(parts: *const PayloadPart, count: usize) -> Said {
-    let mut said = Said::default();
+pub(super) unsafe fn read(parts: *const PayloadPart, count: usize) -> PayloadFields {
+    let mut said = PayloadFields::default();
     for at in 0..count.min(MAX_PARTS) {
         // SAFETY: the caller guarantees `count` parts.
         let part = unsafe { &*parts.add(at) };

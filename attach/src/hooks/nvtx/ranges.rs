@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use wire::clock::MonoNanos;
 
-use super::payload::Said;
+use super::payload::PayloadFields;
 use super::words::Meaning;
 use crate::call_log::{self, Entry, Handle, HostPhase, Kind, LocalRank};
 use crate::marks;
@@ -48,7 +48,7 @@ thread_local! {
 static COUNTS: Table = Table::new();
 
 /// Opens a range. Returns the number of ranges that were open before.
-pub(super) fn push(domain: Domain, meaning: Meaning, said: Said) -> usize {
+pub(super) fn push(domain: Domain, meaning: Meaning, said: PayloadFields) -> usize {
     let at = agent::clock::now();
     let opened = match meaning {
         Meaning::Nothing => OpenRange::Nothing,
@@ -84,10 +84,10 @@ fn is_main_thread() -> bool {
     unsafe { libc::gettid() == libc::getpid() }
 }
 
-fn called(function: call_log::Function, said: Said, at: MonoNanos) -> Option<Handle> {
+fn called(function: call_log::Function, said: PayloadFields, at: MonoNanos) -> Option<Handle> {
     let bytes = said.bytes?;
-    let is_told = observer::begin(Hook::Nvtx, None).is_some() && observer::is_best(Hook::Nvtx);
-    if !is_told {
+    let is_reported = observer::begin(Hook::Nvtx, None).is_some() && observer::is_best(Hook::Nvtx);
+    if !is_reported {
         return None;
     }
     // Older releases do not report the communicator: all of them count as one.
@@ -128,7 +128,7 @@ pub(super) fn pop(domain: Domain) -> usize {
 }
 
 /// Registers the new communicator that a range of NCCL reports.
-pub(super) fn communicator(said: Said) {
+pub(super) fn communicator(said: PayloadFields) {
     if let Some(size) = said.ranks {
         observer::begin(
             Hook::Nvtx,

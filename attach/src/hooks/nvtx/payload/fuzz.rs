@@ -38,7 +38,7 @@ impl Taken<'_> {
 }
 
 /// Returns the fields to be read: for each name, the first entry of the right width, if it lies inside the payload.
-fn expected(fields: &[Field], data: &[u8]) -> Said {
+fn expected(fields: &[Field], data: &[u8]) -> PayloadFields {
     let mut found: [Option<Vec<u8>>; 3] = [None, None, None];
     let (mut end, mut seen) = (0_u128, [false; 3]);
     for field in fields.iter().take(MAX_ENTRIES) {
@@ -59,7 +59,7 @@ fn expected(fields: &[Field], data: &[u8]) -> Said {
         |field: &Option<Vec<u8>>| Some(u64::from_le_bytes(field.as_ref()?.as_slice().try_into().ok()?));
     let ranks =
         found[2].as_ref().and_then(|field| Some(i32::from_le_bytes(field.as_slice().try_into().ok()?)));
-    Said {
+    PayloadFields {
         communicator: wide(&found[0]),
         bytes: wide(&found[1]),
         ranks: ranks.and_then(|ranks| u32::try_from(ranks).ok()),
@@ -116,7 +116,7 @@ fn check(bytes: &[u8], choice: u64) -> Verdict {
         (named, read(parts.as_ptr(), parts.len()))
     };
     let is_remembered = slot(id).is_some() && parts > 0;
-    let wanted = if is_remembered { expected(&fields, input.0) } else { Said::default() };
+    let wanted = if is_remembered { expected(&fields, input.0) } else { PayloadFields::default() };
     if named != id {
         return Err(format!("schema {id} is registered as {named}"));
     }

@@ -24,11 +24,11 @@ const SITE: &str = include_str!("../../../attach/python/sitecustomize.py");
 
 /// The hooks of a job. Dropping the value removes the files that the hooks need.
 #[derive(Debug, Default)]
-pub struct Doors {
+pub struct Hooks {
     /// The environment variables for the job's processes.
     pub environment: Vec<(OsString, OsString)>,
     /// The description of what will be observed and what cannot be, in lines.
-    pub told: Vec<String>,
+    pub lines: Vec<String>,
     python: Option<TempDir>,
 }
 
@@ -53,7 +53,7 @@ impl Taken {
     }
 }
 
-impl Doors {
+impl Hooks {
     /// Returns the hooks that the environment of this process allows. The job inherits that environment.
     ///
     /// # Errors
@@ -62,20 +62,20 @@ impl Doors {
         let library = library()?;
         let taken = Taken::of_environment(&library);
         let library = library.into_os_string();
-        let mut doors = Self::new(&library, taken, nccl::find().as_ref());
-        doors.open_pytorch(library)?;
-        Ok(doors)
+        let mut hooks = Self::new(&library, taken, nccl::find().as_ref());
+        hooks.add_pytorch(library)?;
+        Ok(hooks)
     }
 
     /// Adds the PyTorch hooks, which a Python module installs. The module's folder exists as long as this value.
-    fn open_pytorch(&mut self, library: OsString) -> anyhow::Result<()> {
+    fn add_pytorch(&mut self, library: OsString) -> anyhow::Result<()> {
         let folder = tempfile::Builder::new().prefix("paceline-python-").tempdir()?;
         let file = folder.path().join("sitecustomize.py");
         fs::write(&file, SITE).with_context(|| format!("cannot write {}", file.display()))?;
         let found_first = before(folder.path().as_os_str(), env::var_os(PYTHON_VARIABLE), ":");
         self.environment.push((PYTHON_VARIABLE.into(), found_first));
         self.environment.push((LIBRARY_VARIABLE.into(), library));
-        self.told.push(
+        self.lines.push(
             "Observing the collectives of PyTorch over gloo (2.14 and later), and waits for its data loaders"
                 .into(),
         );
@@ -86,47 +86,47 @@ impl Doors {
     fn new(library: &OsString, taken: Taken, nccl: Result<&NcclFacts, &NoNccl>) -> Self {
         if let Some(taken) = taken.plugin {
             let other = taken.to_string_lossy();
-            let told = format!(
+            let line = format!(
                 "Not observed: {PLUGIN_VARIABLE} is {other}, and NCCL loads only one profiler: unset it to observe the \
                  job"
             );
-            return Self { told: vec![told], ..Self::default() };
+            return Self { lines: vec![line], ..Self::default() };
         }
-        let mut doors =
+        let mut hooks =
             Self { environment: vec![(PLUGIN_VARIABLE.into(), library.clone())], ..Self::default() };
-        doors.told.push(match nccl {
+        hooks.lines.push(match nccl {
             Ok(nccl) => of_release(nccl),
             Err(reason) => format!(
                 "Observing the collectives of NCCL, if the job has NCCL 2.23 or later; none was found here ({reason})"
             ),
         });
         if nccl.is_ok_and(|nccl| nccl.version.needs_events()) {
-            doors.environment.push((PRELOAD_VARIABLE.into(), before(library, taken.preload, " ")));
+            hooks.environment.push((PRELOAD_VARIABLE.into(), before(library, taken.preload, " ")));
         }
         match taken.ranges {
-            Some(other) => doors.told.push(format!(
+            Some(other) => hooks.lines.push(format!(
                 "Not observed: the job's NVTX ranges ({RANGES_VARIABLE} is {}, and NVTX has only one receiver)",
                 other.to_string_lossy()
             )),
             None => {
-                doors.environment.push((RANGES_VARIABLE.into(), library.clone()));
-                doors.told.push(
+                hooks.environment.push((RANGES_VARIABLE.into(), library.clone()));
+                hooks.lines.push(
                     "Observing input and copies to the device, if the job marks them with NVTX ranges".into(),
                 );
             }
         }
         match taken.driver {
-            Some(other) => doors.told.push(format!(
+            Some(other) => hooks.lines.push(format!(
                 "Not observed: the devices of ranks without NCCL ({DRIVER_VARIABLE} is {}, and CUDA loads only one \
                  injection library)",
                 other.to_string_lossy()
             )),
             None => {
-                doors.environment.push((DRIVER_VARIABLE.into(), library.clone()));
-                doors.told.push("Observing the devices of ranks without NCCL, once they use CUDA".into());
+                hooks.environment.push((DRIVER_VARIABLE.into(), library.clone()));
+                hooks.lines.push("Observing the devices of ranks without NCCL, once they use CUDA".into());
             }
         }
-        doors
+        hooks
     }
 }
 
@@ -198,36 +198,36 @@ mod tests {
         }
     }
 
-    fn told(code: i32) -> String {
-        Doors::new(&"a.so".into(), Taken::default(), Ok(&release(code))).told.join("\n")
+    fn described(code: i32) -> String {
+        Hooks::new(&"a.so".into(), Taken::default(), Ok(&release(code))).lines.join("\n")
     }
 
     #[test]
     fn the_description_says_how_each_release_of_nccl_is_observed() {
-        assert!(told(22105).contains("2.21.5 by CUDA events around its calls (LD_PRELOAD): it has no"));
-        assert!(told(22403).contains("by CUDA events around its calls"));
-        assert!(told(22602).contains("host's clock"));
-        assert!(told(22707).contains("(LD_PRELOAD): its profiler interface is not used, because proxy"));
-        assert!(told(22809).contains("GPU's own clock"));
+        assert!(described(22105).contains("2.21.5 by CUDA events around its calls (LD_PRELOAD): it has no"));
+        assert!(described(22403).contains("by CUDA events around its calls"));
+        assert!(described(22602).contains("host's clock"));
+        assert!(described(22707).contains("(LD_PRELOAD): its profiler interface is not used, because proxy"));
+        assert!(described(22809).contains("GPU's own clock"));
     }
 
     #[test]
     fn variables_that_other_tools_use_are_left_alone() {
         let reason = nccl::NoNccl::Refused { code: 3 };
-        let of = |taken| Doors::new(&"a.so".into(), taken, Err(&reason));
+        let of = |taken| Hooks::new(&"a.so".into(), taken, Err(&reason));
         let other = || Some("/opt/other.so".into());
         let profiled = of(Taken { plugin: other(), ..Taken::default() });
         assert_eq!(profiled.environment, []);
-        assert!(profiled.told[0].contains("/opt/other.so"));
+        assert!(profiled.lines[0].contains("/opt/other.so"));
         let marked = of(Taken { ranges: other(), ..Taken::default() });
         let left = |variables: &[&str]| -> Vec<(OsString, OsString)> {
             variables.iter().map(|variable| (variable.into(), "a.so".into())).collect()
         };
         assert_eq!(marked.environment, left(&["NCCL_PROFILER_PLUGIN", "CUDA_INJECTION64_PATH"]));
-        assert!(marked.told[1].contains("NVTX_INJECTION64_PATH is /opt/other.so"), "{:?}", marked.told);
+        assert!(marked.lines[1].contains("NVTX_INJECTION64_PATH is /opt/other.so"), "{:?}", marked.lines);
         let debugged = of(Taken { driver: other(), ..Taken::default() });
         assert_eq!(debugged.environment, left(&["NCCL_PROFILER_PLUGIN", "NVTX_INJECTION64_PATH"]));
-        assert!(debugged.told[2].contains("CUDA_INJECTION64_PATH is /opt/other.so"), "{:?}", debugged.told);
+        assert!(debugged.lines[2].contains("CUDA_INJECTION64_PATH is /opt/other.so"), "{:?}", debugged.lines);
         let free = of(Taken::default());
         let variables = ["NCCL_PROFILER_PLUGIN", "NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH"];
         assert_eq!(free.environment, left(&variables));
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn other_preloaded_libraries_stay_after_the_agents() {
         let taken = Taken { preload: Some("libjemalloc.so".into()), ..Taken::default() };
-        let doors = Doors::new(&"a.so".into(), taken, Ok(&release(22005)));
-        assert!(doors.environment.contains(&("LD_PRELOAD".into(), "a.so libjemalloc.so".into())));
+        let hooks = Hooks::new(&"a.so".into(), taken, Ok(&release(22005)));
+        assert!(hooks.environment.contains(&("LD_PRELOAD".into(), "a.so libjemalloc.so".into())));
     }
 }
