@@ -21,7 +21,7 @@ const GROWN: f64 = 1.25;
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     /// The figure, and the reduction of cells.
-    pub look: (Measure, Reduce),
+    pub selection: (Measure, Reduce),
     /// The visible steps.
     pub steps: Span,
     /// The visible ranks.
@@ -36,7 +36,7 @@ pub struct View {
 
 /// A tile and its content.
 struct Held {
-    look: (Measure, Reduce),
+    selection: (Measure, Reduce),
     tile: Tile,
     /// The newest step that the tile covers.
     upto: u64,
@@ -99,8 +99,8 @@ impl Tiles {
                 let (per_column, per_row) = (u64::from(held.tile.per_column), held.tile.per_row);
                 let (step, rank) = (step / per_column * per_column, rank / per_row * per_row);
                 let cells = Cells {
-                    measure: held.look.0,
-                    reduce: held.look.1,
+                    measure: held.selection.0,
+                    reduce: held.selection.1,
                     steps: (step, step + per_column - 1),
                     ranks: (rank, rank + per_row - 1),
                     most: (held.tile.per_column, per_row),
@@ -134,15 +134,15 @@ fn next(state: &mut State, view: View) -> Option<Fetch> {
         return None;
     }
     let cells = |wanted: &NeededCells, from: u64, most: (u32, u32)| Cells {
-        measure: view.look.0,
-        reduce: view.look.1,
+        measure: view.selection.0,
+        reduce: view.selection.1,
         steps: (from, wanted.steps.1),
         ranks: (wanted.ranks.0 as u32, wanted.ranks.1 as u32),
         most,
     };
     let wanted = NeededCells::new(view.steps, view.ranks, view.kept, view.all_ranks, view.pixels)?;
     let missing = match &state.front {
-        Some(front) if front.look == view.look => wanted.missing(&front.tile, front.upto),
+        Some(front) if front.selection == view.selection => wanted.missing(&front.tile, front.upto),
         _ => Missing::All,
     };
     let fetch = match (missing, &state.front) {
@@ -164,15 +164,16 @@ fn behind(state: &State, view: View) -> Option<Fetch> {
     let all_ranks = Span::new(0.0, view.all_ranks as f64);
     let shows_all = view.steps.len() >= view.kept.len() && view.ranks.len() >= all_ranks.len();
     let fits = state.behind.as_ref().is_some_and(|behind| {
-        behind.look == view.look && (behind.upto as f64 - view.kept.start) * GROWN >= view.kept.len() - 1.0
+        behind.selection == view.selection
+            && (behind.upto as f64 - view.kept.start) * GROWN >= view.kept.len() - 1.0
     });
     if shows_all || fits {
         return None;
     }
     let wanted = NeededCells::new(view.kept, all_ranks, view.kept, view.all_ranks, BEHIND)?;
     Some(Fetch::Behind(Cells {
-        measure: view.look.0,
-        reduce: view.look.1,
+        measure: view.selection.0,
+        reduce: view.selection.1,
         steps: wanted.steps,
         ranks: (wanted.ranks.0 as u32, wanted.ranks.1 as u32),
         most: wanted.size(),
@@ -184,14 +185,14 @@ fn take(state: &mut State, fetch: Fetch, answer: Result<Tile, String>) {
     let Ok(tile) = answer else { return };
     match fetch {
         Fetch::Front(cells) => {
-            let look = (cells.measure, cells.reduce);
-            if state.behind.as_ref().is_some_and(|behind| behind.look != look) {
+            let selection = (cells.measure, cells.reduce);
+            if state.behind.as_ref().is_some_and(|behind| behind.selection != selection) {
                 state.behind = None;
             }
-            state.front = Some(Held { look, tile, upto: cells.steps.1 });
+            state.front = Some(Held { selection, tile, upto: cells.steps.1 });
         }
         Fetch::Behind(cells) => {
-            state.behind = Some(Held { look: (cells.measure, cells.reduce), tile, upto: cells.steps.1 });
+            state.behind = Some(Held { selection: (cells.measure, cells.reduce), tile, upto: cells.steps.1 });
         }
         Fetch::More(cells, keep_from) => {
             let joined = state.front.as_mut().is_some_and(|front| {

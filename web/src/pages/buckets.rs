@@ -75,7 +75,7 @@ pub fn Buckets() -> impl IntoView {
     let router = expect_context::<Router>();
     let live = expect_context::<Live>();
     let range = expect_context::<Range>();
-    let step = StepSelection {
+    let selection = StepSelection {
         router,
         range,
         step: memo(move || router.number("step").or(range.at.get())),
@@ -84,32 +84,32 @@ pub fn Buckets() -> impl IntoView {
         shown: Var::new(None),
         error: Var::new(None),
     };
-    load(step, live, expect_context::<RunId>().get());
+    load(selection, live, expect_context::<RunId>().get());
     keys::global(move |key| {
         match key {
-            "," => neighbour(step, live, -1),
-            "." => neighbour(step, live, 1),
-            "f" => toggle_follow(step),
-            "Escape" => step.select(None, None),
+            "," => neighbour(selection, live, -1),
+            "." => neighbour(selection, live, 1),
+            "f" => toggle_follow(selection),
+            "Escape" => selection.select(None, None),
             _ => return false,
         }
         true
     });
     view! {
         <section class="panel" aria-label="Waterfall">
-            <Controls step=step />
+            <Controls selection=selection />
             {kinds()}
-            <WaterfallPlot step=step />
+            <WaterfallPlot selection=selection />
         </section>
-        <SelectedBucket step=step />
-        {latencies(step)}
-        <BucketTable step=step />
+        <SelectedBucket selection=selection />
+        {latencies(selection)}
+        <BucketTable selection=selection />
         {served("groups")}
     }
 }
 
 /// Fetches the requested step: immediately when it changes, and every [`FOLLOW`] while following.
-fn load(step: StepSelection, live: Live, run: String) {
+fn load(selection: StepSelection, live: Live, run: String) {
     let wanted = Kept::new(0u32);
     let fetch = move |step: Option<u64>| {
         let run = run.clone();
@@ -126,18 +126,18 @@ fn load(step: StepSelection, live: Live, run: String) {
             match answer {
                 Ok(waterfall) => {
                     let gantt = Gantt::new(&waterfall);
-                    step.shown.set(Some(Arc::new(Loaded { waterfall, gantt })));
-                    step.error.set(None);
+                    selection.shown.set(Some(Arc::new(Loaded { waterfall, gantt })));
+                    selection.error.set(None);
                 }
-                Err(error) => step.error.set(Some(error)),
+                Err(error) => selection.error.set(Some(error)),
             }
         }
     };
     let first = fetch.clone();
     Effect::new(move |last: Option<Option<u64>>| {
-        let (step, alive) = (step.step.get(), live.link.get() == Link::Live);
+        let (step, alive) = (selection.step.get(), live.link.get() == Link::Live);
         // Fetch again when the server is back, if it was unreachable before.
-        if last != Some(step) || (alive && step.error.with_untracked(Option::is_some)) {
+        if last != Some(step) || (alive && selection.error.with_untracked(Option::is_some)) {
             spawn_local(first(step));
         }
         step
@@ -145,9 +145,9 @@ fn load(step: StepSelection, live: Live, run: String) {
     let newest = move || live.steps.with(|steps| steps.step.last().copied());
     let follow = set_interval_with_handle(
         move || {
-            let following = step.step.try_get_untracked() == Some(None);
+            let following = selection.step.try_get_untracked() == Some(None);
             let flows = matches!(live.link.get_untracked(), Link::Live);
-            let old = step.shown.with_untracked(|shown| shown.as_ref().map(|s| s.waterfall.step));
+            let old = selection.shown.with_untracked(|shown| shown.as_ref().map(|s| s.waterfall.step));
             if following && flows && !document().hidden() && newest() != old {
                 spawn_local(fetch(None));
             }
@@ -161,35 +161,36 @@ fn load(step: StepSelection, live: Live, run: String) {
     });
 }
 
-fn toggle_follow(step: StepSelection) {
-    let shown = step.shown.with_untracked(|shown| shown.as_ref().map(|shown| shown.waterfall.step));
-    step.go_to(if step.step.get_untracked().is_none() { shown } else { None });
+fn toggle_follow(selection: StepSelection) {
+    let shown = selection.shown.with_untracked(|shown| shown.as_ref().map(|shown| shown.waterfall.step));
+    selection.go_to(if selection.step.get_untracked().is_none() { shown } else { None });
 }
 
 /// Selects the step before or after the one shown.
-fn neighbour(step: StepSelection, live: Live, by: isize) {
-    let shown = step
+fn neighbour(selection: StepSelection, live: Live, by: isize) {
+    let shown = selection
         .step
         .get_untracked()
-        .or_else(|| step.shown.with_untracked(|shown| shown.as_ref().map(|shown| shown.waterfall.step)));
+        .or_else(|| selection.shown.with_untracked(|shown| shown.as_ref().map(|shown| shown.waterfall.step)));
     let next = live.steps.with(|steps| {
         let at = steps.step.partition_point(|&step| step < shown.unwrap_or(u64::MAX));
         let row = at.saturating_add_signed(by).min(steps.step.len().checked_sub(1)?);
         Some(steps.step[row])
     });
     if next.is_some() {
-        step.go_to(next);
+        selection.go_to(next);
     }
 }
 
 #[component]
-fn Controls(step: StepSelection) -> impl IntoView {
+fn Controls(selection: StepSelection) -> impl IntoView {
     let live = expect_context::<Live>();
     let theme = expect_context::<Theme>();
     let run = expect_context::<RunId>();
-    let shown_step = memo(move || step.shown.with(|shown| shown.as_ref().map(|s| s.waterfall.step)));
+    let shown_step = memo(move || selection.shown.with(|shown| shown.as_ref().map(|s| s.waterfall.step)));
     let facts = text(move || {
-        step.shown
+        selection
+            .shown
             .with(|shown| {
                 let waterfall = &shown.as_ref()?.waterfall;
                 let bound = waterfall.clock_bound.iter().copied().fold(f64::NAN, f64::max);
@@ -208,7 +209,7 @@ fn Controls(step: StepSelection) -> impl IntoView {
     });
     let entered = move |event: leptos::ev::Event| {
         if let Ok(step) = event_target_value(&event).trim().replace(',', "").parse() {
-            step.go_to(Some(step));
+            selection.go_to(Some(step));
         }
     };
     let save_png = move |_| download::png("waterfall.png", "waterfall", theme.inks().ground);
@@ -216,7 +217,7 @@ fn Controls(step: StepSelection) -> impl IntoView {
     view! {
         <div class="panel-head">
             <div class="stepper" role="group" aria-label="Step">
-                <button aria-label="Previous step" title="Previous step (,)" on:click=act(move |_| neighbour(step, live, -1))>"‹"</button>
+                <button aria-label="Previous step" title="Previous step (,)" on:click=act(move |_| neighbour(selection, live, -1))>"‹"</button>
                 <label class="field">
                     <span>"Step"</span>
                     <input
@@ -226,20 +227,20 @@ fn Controls(step: StepSelection) -> impl IntoView {
                         on:change=act(entered)
                     />
                 </label>
-                <button aria-label="Next step" title="Next step (.)" on:click=act(move |_| neighbour(step, live, 1))>"›"</button>
+                <button aria-label="Next step" title="Next step (.)" on:click=act(move |_| neighbour(selection, live, 1))>"›"</button>
             </div>
             <div class="segments" role="group" aria-label="Newest or selected step">
                 <button
                     data-testid="follow"
-                    aria-pressed=text(move || step.step.get().is_none().to_string())
+                    aria-pressed=text(move || selection.step.get().is_none().to_string())
                     title="Follow the newest step (F)"
-                    on:click=act(move |_| toggle_follow(step))
+                    on:click=act(move |_| toggle_follow(selection))
                 >
                     "Follow"
                 </button>
             </div>
             <span class="facts tabular" data-testid="waterfall-facts">{facts}</span>
-            <span class="error" role="status">{text(move || step.error.get().unwrap_or_default())}</span>
+            <span class="error" role="status">{text(move || selection.error.get().unwrap_or_default())}</span>
             <span class="grow"></span>
             <a class="button quiet" download="" href=text(trace)>"Perfetto trace of this step"</a>
             <button class="quiet" on:click=act(save_png)>"PNG"</button>

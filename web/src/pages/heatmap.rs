@@ -32,7 +32,7 @@ const MIN_RANKS: f64 = 4.0;
 /// The state of the heatmap.
 #[derive(Clone, Copy)]
 struct Map {
-    look: RanksSelection,
+    selection: RanksSelection,
     live: Live,
     range: Range,
     tiles: Tiles,
@@ -48,7 +48,7 @@ struct Map {
 
 /// Creates the heatmap.
 #[component]
-pub fn Heatmap(look: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl IntoView {
+pub fn Heatmap(selection: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl IntoView {
     let live = expect_context::<Live>();
     let stretch = expect_context::<Stretch>();
     let ranks = memo(move || {
@@ -57,7 +57,7 @@ pub fn Heatmap(look: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl IntoV
     });
     let zoomed = chosen(expect_context::<Router>(), "ranks");
     let map = Map {
-        look,
+        selection,
         live,
         range: expect_context::<Range>(),
         tiles,
@@ -79,7 +79,7 @@ pub fn Heatmap(look: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl IntoV
         inner + MARGINS.top + MARGINS.bottom
     });
     let label = move || {
-        format!("{} of every rank over steps; the table below lists one step", look.measure.get().name())
+        format!("{} of every rank over steps; the table below lists one step", selection.measure.get().name())
     };
     let run = expect_context::<RunId>();
     let tip = move || map.describe();
@@ -105,14 +105,15 @@ impl Map {
         Box::new(move |frame: &mut Frame<'_>, _: Size| {
             let (steps_view, ranks_view) = (self.range.view(), self.rows.get());
             self.tiles.ensure(View {
-                look: (self.look.measure.get(), self.look.reduce.get()),
+                selection: (self.selection.measure.get(), self.selection.reduce.get()),
                 steps: steps_view,
                 ranks: ranks_view,
                 kept: self.range.known(),
                 all_ranks: self.ranks.get(),
                 pixels: (frame.width() as f64, frame.height() as f64),
             });
-            let (reduce, scale, unknown) = (self.look.reduce.get(), (0.0, end.get()), theme.inks().unknown);
+            let (reduce, scale, unknown) =
+                (self.selection.reduce.get(), (0.0, end.get()), theme.inks().unknown);
             self.tiles.with(|tiles| {
                 for tile in tiles {
                     let colours = &colours;
@@ -127,9 +128,9 @@ impl Map {
 
     fn overlay(self) -> Overlay {
         Box::new(move |pen: &Pen, size: Size| {
-            let (view, rows, look) = (self.range.view(), self.rows.get(), self.look);
+            let (view, rows, selection) = (self.range.view(), self.rows.get(), self.selection);
             pen.axis_below(view, &ticks::whole(view, (size.width / 90.0) as usize), true);
-            pen.rows_left(rows, look.rank.get().map(|rank| rank as usize), |row| row.to_string());
+            pen.rows_left(rows, selection.rank.get().map(|rank| rank as usize), |row| row.to_string());
             pen.clip();
             let cursor = self.range.cursor.get();
             if let Some(step) = cursor.step {
@@ -139,7 +140,7 @@ impl Map {
                 let y = rows.to_pixel(f64::from(rank) + 0.5, size.height).round();
                 pen.rect(0.0, y, size.width, 1.0, pen.inks.muted);
             }
-            if let (Some(step), Some(rank)) = (look.step.get(), look.rank.get()) {
+            if let (Some(step), Some(rank)) = (selection.step.get(), selection.rank.get()) {
                 let x = view.to_pixel(step as f64, size.width);
                 let y = rows.to_pixel(f64::from(rank), size.height);
                 let (width, height) = (size.width / view.len(), size.height / rows.len());
@@ -173,7 +174,7 @@ impl Map {
                 }
                 true
             }
-            Gesture::Key(key) => arrow(self.look, self.live, self.range, &key),
+            Gesture::Key(key) => arrow(self.selection, self.live, self.range, &key),
             other => self.range.gesture(&other, size),
         })
     }
@@ -193,13 +194,13 @@ impl Map {
     /// Selects a cell. If the cell covers several steps or ranks, the server is asked for the largest value among them,
     /// which is then selected.
     fn select(self, at: Option<(u64, u32)>, run: RunId) {
-        self.look.select(at);
+        self.selection.select(at);
         let Some((step, rank)) = at else { return };
         let Some((cells, _)) = untrack(|| self.tiles.cell(step, rank)) else { return };
         if cells.most == (1, 1) {
             return;
         }
-        let look = self.look;
+        let selection = self.selection;
         spawn_local(async move {
             let Ok(tile) = api::tile(&run.get(), cells).await else { return };
             let largest = tile.values.iter().enumerate().filter(|(_, value)| !value.is_nan());
@@ -209,8 +210,8 @@ impl Map {
                 tile.rank + (at % tile.rows as usize) as u32 * tile.per_row,
             );
             // Another cell may have been selected by now.
-            if look.step.try_get_untracked() == Some(Some(step)) {
-                look.select(Some(found));
+            if selection.step.try_get_untracked() == Some(Some(step)) {
+                selection.select(Some(found));
             }
         });
     }
@@ -230,7 +231,7 @@ impl Map {
         if let Some(error) = self.tiles.error.get() {
             return error;
         }
-        let reduce = self.look.reduce.get().name();
+        let reduce = self.selection.reduce.get().name();
         self.tiles.with(|tiles| match tiles.last() {
             Some(tile) if tile.per_column > 1 || tile.per_row > 1 => {
                 let of = |count: u32, what: &str| {
@@ -277,7 +278,7 @@ impl Map {
 }
 
 /// Moves the selection by an arrow key. Without a selection, selects the newest step of rank 0.
-fn arrow(look: RanksSelection, live: Live, range: Range, key: &str) -> bool {
+fn arrow(selection: RanksSelection, live: Live, range: Range, key: &str) -> bool {
     let (by_step, by_rank) = match key {
         "ArrowLeft" => (-1, 0),
         "ArrowRight" => (1, 0),
@@ -288,8 +289,8 @@ fn arrow(look: RanksSelection, live: Live, range: Range, key: &str) -> bool {
     let known = untrack(|| range.known());
     let next = live.steps.with(|steps| {
         let newest = steps.rows_in(known).end.checked_sub(1)?;
-        let selected = look.step.get_untracked().and_then(|step| steps.row_of(step));
-        let (row, rank) = match (selected, look.rank.get_untracked()) {
+        let selected = selection.step.get_untracked().and_then(|step| steps.row_of(step));
+        let (row, rank) = match (selected, selection.rank.get_untracked()) {
             (Some(row), Some(rank)) => (
                 row.saturating_add_signed(by_step).min(newest),
                 rank.saturating_add_signed(by_rank).min(steps.ranks.saturating_sub(1) as u32),
@@ -299,7 +300,7 @@ fn arrow(look: RanksSelection, live: Live, range: Range, key: &str) -> bool {
         Some((steps.step[row], rank))
     });
     if let Some((step, rank)) = next {
-        look.select(Some((step, rank)));
+        selection.select(Some((step, rank)));
         range.reveal(step);
     }
     true

@@ -20,15 +20,16 @@ const WAIT: palette::Rgba = palette::part(Part::ExposedWait);
 const TRANSFER: palette::Rgba = palette::part(Part::ExposedTransfer);
 
 /// Creates the chart of the selected bucket's latencies over the observed steps, or of all buckets' latencies.
-pub fn latencies(look: StepSelection) -> AnyView {
+pub fn latencies(selection: StepSelection) -> AnyView {
     let live = expect_context::<Live>();
     let theme = expect_context::<Theme>();
     let picture = derived(move || {
         let Some(shown) = live.run.get() else { return Err("Loading the run…".into()) };
-        picture(&shown.report.buckets, look.bucket.get())
+        picture(&shown.report.buckets, selection.bucket.get())
     });
     let title = text(move || {
-        look.bucket
+        selection
+            .bucket
             .get()
             .map_or_else(|| "Latency of all buckets".into(), |bucket| format!("Latency of bucket {bucket}"))
     });

@@ -14,16 +14,16 @@ use crate::table::{Column, Rows, table};
 
 /// Creates the ledger of the selected rank and step, next to the median rank's.
 #[component]
-pub fn RankDetail(look: RanksSelection) -> impl IntoView {
+pub fn RankDetail(selection: RanksSelection) -> impl IntoView {
     let run = expect_context::<RunId>();
-    let selected = derived(move || look.step.get().zip(look.rank.get()));
+    let selected = derived(move || selection.step.get().zip(selection.rank.get()));
     let content = text(move || {
         let Some((step, rank)) = selected.get() else {
             let how = "Select a cell: click it, or focus the heatmap and use the arrow keys.";
             return say(how);
         };
-        let here = look.ranks.get().filter(|ranks| ranks.step == step);
-        match (here, look.error.get()) {
+        let here = selection.ranks.get().filter(|ranks| ranks.step == step);
+        match (here, selection.error.get()) {
             (Some(ranks), _) if (rank as usize) < ranks.rank_nanos.len() => numbers(&ranks, rank as usize),
             (Some(_), _) => say("This run does not have that rank."),
             (None, Some(error)) => say(&error),
@@ -104,10 +104,11 @@ fn numbers(ranks: &StepRanks, rank: usize) -> String {
 
 /// Creates the table of all ranks of the selected step, or of the newest one.
 #[component]
-pub fn StepTable(look: RanksSelection) -> impl IntoView {
-    let count =
-        derived(move || look.ranks.with(|ranks| ranks.as_ref().map_or(0, |ranks| ranks.rank_nanos.len())));
-    let caption = text(move || match (look.ranks.get(), look.error.get()) {
+pub fn StepTable(selection: RanksSelection) -> impl IntoView {
+    let count = derived(move || {
+        selection.ranks.with(|ranks| ranks.as_ref().map_or(0, |ranks| ranks.rank_nanos.len()))
+    });
+    let caption = text(move || match (selection.ranks.get(), selection.error.get()) {
         (_, Some(error)) => error,
         (Some(ranks), None) => format!("All ranks of step {}", units::count(ranks.step)),
         (None, None) => "All ranks of one step".into(),
@@ -117,7 +118,7 @@ pub fn StepTable(look: RanksSelection) -> impl IntoView {
         .collect();
     let cell = move |rank: usize, column: usize| {
         let Some(measure) = column.checked_sub(1).map(|at| Measure::ALL[at]) else { return rank.to_string() };
-        let value = look.ranks.with(|ranks| {
+        let value = selection.ranks.with(|ranks| {
             let ranks = ranks.as_ref()?;
             match measure {
                 Measure::Lateness => &ranks.lateness,
@@ -130,11 +131,11 @@ pub fn StepTable(look: RanksSelection) -> impl IntoView {
         value.map_or_else(String::new, |value| measure::write(measure, value))
     };
     let choose = move |rank: usize| {
-        if let Some(ranks) = look.ranks.get_untracked() {
-            look.select(Some((ranks.step, rank as u32)));
+        if let Some(ranks) = selection.ranks.get_untracked() {
+            selection.select(Some((ranks.step, rank as u32)));
         }
     };
-    let chosen = move |rank: usize| look.rank.get() == Some(rank as u32);
+    let chosen = move |rank: usize| selection.rank.get() == Some(rank as u32);
     view! {
         <section class="panel" aria-label="All ranks of one step">
             <div class="panel-head"><h2>{caption}</h2></div>

@@ -106,17 +106,17 @@ impl RanksSelection {
 pub fn Ranks() -> impl IntoView {
     let (router, range) = (expect_context::<Router>(), expect_context::<Range>());
     let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
-    let look = RanksSelection::new(router);
-    look.fetch(live, range, run);
+    let selection = RanksSelection::new(router);
+    selection.fetch(live, range, run);
     keys::global(move |key| match key {
         "Escape" => {
-            look.select(None);
+            selection.select(None);
             true
         }
         _ => range.key(key),
     });
     // A link to a step shows that step once it has arrived.
-    let wanted = Kept::new(look.step.get_untracked());
+    let wanted = Kept::new(selection.step.get_untracked());
     effect(move || {
         live.drawn.track();
         let Some(step) = wanted.get() else { return };
@@ -130,20 +130,20 @@ pub fn Ranks() -> impl IntoView {
     view! {
         <div class="split">
             <section class="panel grow" aria-label="Ranks over steps">
-                <Controls look=look tiles=tiles end=end />
-                <Heatmap look=look tiles=tiles end=end />
+                <Controls selection=selection tiles=tiles end=end />
+                <Heatmap selection=selection tiles=tiles end=end />
             </section>
-            <RankDetail look=look />
+            <RankDetail selection=selection />
         </div>
-        <StepTable look=look />
+        <StepTable selection=selection />
     }
     .into_any()
 }
 
 #[component]
-fn Controls(look: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl IntoView {
+fn Controls(selection: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl IntoView {
     let theme = expect_context::<Theme>();
-    let router = look.router;
+    let router = selection.router;
     let pools = Reduce::ALL
         .map(|pool| {
             let title = match pool {
@@ -152,7 +152,7 @@ fn Controls(look: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl IntoView
             };
             view! {
                 <button
-                    aria-pressed=text(move || (look.reduce.get() == pool).to_string())
+                    aria-pressed=text(move || (selection.reduce.get() == pool).to_string())
                     title=title
                     on:click=act(move |_| router.set([("pool", Some(pool.name().into()))]))
                 >
@@ -163,11 +163,11 @@ fn Controls(look: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl IntoView
         .views();
     let options = Measure::ALL
         .map(|measure| {
-            let chosen = flag(move || look.measure.get() == measure);
+            let chosen = flag(move || selection.measure.get() == measure);
             view! { <option value=measure.key() selected=chosen>{measure.name()}</option> }
         })
         .views();
-    let low = move || if look.measure.get() == Measure::Lateness { "≤ 0".into() } else { "0".into() };
+    let low = move || if selection.measure.get() == Measure::Lateness { "≤ 0".into() } else { "0".into() };
     view! {
         <div class="panel-head">
             <label class="field">
@@ -184,11 +184,11 @@ fn Controls(look: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl IntoView
                 <span>{text(low)}</span>
                 <i class="cividis" aria-hidden="true"></i>
                 <span>"≥ "{text(move || units::nanos(f64::from(end.get())))}</span>
-                <small>{text(move || format!("{} of each pixel", look.reduce.get().name()))}</small>
+                <small>{text(move || format!("{} of each pixel", selection.reduce.get().name()))}</small>
             </div>
             <span class="grow"></span>
             <RangeButtons />
-            <button class="quiet" on:click=act(move |_| download::csv("ranks.csv", &csv(look, tiles)))>"CSV"</button>
+            <button class="quiet" on:click=act(move |_| download::csv("ranks.csv", &csv(selection, tiles)))>"CSV"</button>
             <button class="quiet" on:click=act(move |_| download::png("ranks.png", "heatmap", theme.inks().ground))>"PNG"</button>
         </div>
     }
@@ -215,9 +215,9 @@ fn scale(live: Live, range: Range, tiles: Tiles) -> Memo<f32> {
 }
 
 /// Formats the loaded cells as a CSV table.
-fn csv(look: RanksSelection, tiles: Tiles) -> String {
-    let measure = look.measure.get_untracked();
-    let reduce = look.reduce.get_untracked().name();
+fn csv(selection: RanksSelection, tiles: Tiles) -> String {
+    let measure = selection.measure.get_untracked();
+    let reduce = selection.reduce.get_untracked().name();
     let mut out = format!("step,steps,rank,ranks,{reduce}_{}_seconds", measure.key().replace('-', "_"));
     untrack(|| {
         tiles.with(|tiles| {

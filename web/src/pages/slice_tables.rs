@@ -55,14 +55,15 @@ fn on_ranks(waterfall: &Waterfall, bucket: u32) -> Vec<OnRank> {
 
 /// Creates the table of the selected bucket in the shown step, with one row per rank.
 #[component]
-pub fn SelectedBucket(look: StepSelection) -> impl IntoView {
+pub fn SelectedBucket(selection: StepSelection) -> impl IntoView {
     let rows = memo(move || {
-        let bucket = look.bucket.get()?;
-        look.shown.with(|shown| Some(on_ranks(&shown.as_ref()?.waterfall, bucket)))
+        let bucket = selection.bucket.get()?;
+        selection.shown.with(|shown| Some(on_ranks(&shown.as_ref()?.waterfall, bucket)))
     });
     let count = derived(move || rows.with(|rows| rows.as_ref().map_or(0, Vec::len)));
     let title = text(move || {
-        look.bucket
+        selection
+            .bucket
             .get()
             .map_or_else(|| "Bucket on every rank".into(), |bucket| format!("Bucket {bucket} on every rank"))
     });
@@ -100,10 +101,11 @@ pub fn SelectedBucket(look: StepSelection) -> impl IntoView {
             }
         }
     };
-    let chosen = move |at: usize| one(at).is_some_and(|row| look.rank.get() == Some(row.rank));
-    let choose = move |at: usize| look.select(look.bucket.get_untracked(), one(at).map(|row| row.rank));
+    let chosen = move |at: usize| one(at).is_some_and(|row| selection.rank.get() == Some(row.rank));
+    let choose =
+        move |at: usize| selection.select(selection.bucket.get_untracked(), one(at).map(|row| row.rank));
     let rows = Rows::new(count, cell).choosing(chosen, choose);
-    let words = text(move || match (look.bucket.get(), count.get()) {
+    let words = text(move || match (selection.bucket.get(), count.get()) {
         (None, _) => {
             "Click a bucket in the waterfall, or select one below. Its marks (○ ready, ┆ launch, │ start and \
                       end) appear on every rank."
@@ -129,7 +131,7 @@ fn known(nanos: f64) -> String {
 
 /// Creates the table of all buckets over the observed steps.
 #[component]
-pub fn BucketTable(look: StepSelection) -> impl IntoView {
+pub fn BucketTable(selection: StepSelection) -> impl IntoView {
     let live = expect_context::<Live>();
     let count = derived(move || live.run.with(|run| run.as_ref().map_or(0, |run| run.report.buckets.len())));
     let columns = vec![
@@ -164,8 +166,8 @@ pub fn BucketTable(look: StepSelection) -> impl IntoView {
         }
     };
     let number = move |at: usize| one(at).map(|bucket| bucket.bucket.0);
-    let chosen = move |at: usize| number(at).is_some() && number(at) == look.bucket.get();
-    let choose = move |at: usize| look.select(number(at), look.rank.get_untracked());
+    let chosen = move |at: usize| number(at).is_some() && number(at) == selection.bucket.get();
+    let choose = move |at: usize| selection.select(number(at), selection.rank.get_untracked());
     let rows = Rows::new(count, cell).choosing(chosen, choose);
     view! {
         <section class="panel" aria-label="All buckets">

@@ -58,19 +58,20 @@ pub fn kinds() -> AnyView {
 
 /// Creates the chart.
 #[component]
-pub fn WaterfallPlot(look: StepSelection) -> impl IntoView {
+pub fn WaterfallPlot(selection: StepSelection) -> impl IntoView {
     let stretch = expect_context::<Stretch>();
     let time = chosen(expect_context::<Router>(), "time");
     let zoomed = chosen(expect_context::<Router>(), "ranks");
     let hovered = Var::new(None::<u32>);
     let place = Var::new(None);
 
-    let ranks = memo(move || look.shown.with(|shown| shown.as_ref().map_or(4, |s| s.gantt.rows())));
+    let ranks = memo(move || selection.shown.with(|shown| shown.as_ref().map_or(4, |s| s.gantt.rows())));
     let height = derived(move || {
         within(ranks.get() as f64 * ROW_PIXELS, HEIGHT_PIXELS.0, HEIGHT_PIXELS.1 * stretch.get())
     });
     let view = memo(move || {
-        let span = look.shown.with(|shown| shown.as_ref().map_or(1.0, |s| s.waterfall.span_nanos.max(1.0)));
+        let span =
+            selection.shown.with(|shown| shown.as_ref().map_or(1.0, |s| s.waterfall.span_nanos.max(1.0)));
         let all = Span::new(0.0, span);
         let every = Span::new(0.0, ranks.get().max(1) as f64);
         View {
@@ -119,7 +120,7 @@ pub fn WaterfallPlot(look: StepSelection) -> impl IntoView {
 
     let draw = move |frame: &mut Frame<'_>, _: Size| {
         let view = view.get();
-        look.shown.with(|shown| {
+        selection.shown.with(|shown| {
             if let Some(shown) = shown {
                 shown.gantt.draw(frame, &shown.waterfall, view);
             }
@@ -127,20 +128,23 @@ pub fn WaterfallPlot(look: StepSelection) -> impl IntoView {
     };
     let overlay = move |pen: &Pen, size: Size| {
         let view = view.get();
-        let Some(shown) = look.shown.get() else {
-            let why =
-                if look.error.with(Option::is_some) { "This step is unavailable." } else { "Loading…" };
+        let Some(shown) = selection.shown.get() else {
+            let why = if selection.error.with(Option::is_some) {
+                "This step is unavailable."
+            } else {
+                "Loading…"
+            };
             pen.text(size.width / 2.0, size.height / 2.0, why, Align::Middle, pen.inks.muted);
             return;
         };
         pen.axis_below(view.time, &ticks::nanos(view.time, (size.width / 90.0) as usize), false);
         let rank = |row: usize| shown.waterfall.rank.get(row).map(u32::to_string).unwrap_or_default();
-        let chosen = look.rank.get();
+        let chosen = selection.rank.get();
         let chosen = shown.waterfall.rank.iter().position(|&rank| Some(rank) == chosen);
         pen.rows_left(view.rows, chosen, rank);
         pen.clip();
         labels(pen, size, &shown, view);
-        if let Some(bucket) = look.bucket.get() {
+        if let Some(bucket) = selection.bucket.get() {
             marks(pen, size, &shown, view, bucket);
         }
         if let Some(slice) = hovered.get().filter(|&slice| (slice as usize) < shown.waterfall.slice_row.len())
@@ -149,7 +153,7 @@ pub fn WaterfallPlot(look: StepSelection) -> impl IntoView {
         }
     };
     let hit = move |x: f64, y: f64, size: Size| {
-        let shown = look.shown.get_untracked()?;
+        let shown = selection.shown.get_untracked()?;
         let (at, area) = ((x, y), (size.width, size.height));
         shown.gantt.slice_at(&shown.waterfall, view.get_untracked(), at, area, REACH_PIXELS)
     };
@@ -165,16 +169,17 @@ pub fn WaterfallPlot(look: StepSelection) -> impl IntoView {
             }
             Gesture::Click { x, y } => {
                 let slice = hit(x, y, size);
-                look.shown
+                selection
+                    .shown
                     .with_untracked(|shown| {
                         let waterfall = &shown.as_ref()?.waterfall;
                         let at = slice? as usize;
                         let bucket = waterfall.slice_bucket[at];
                         let bucket = (bucket != u32::MAX).then(|| waterfall.bucket[bucket as usize]);
-                        look.select(bucket, Some(waterfall.rank[waterfall.slice_row[at] as usize]));
+                        selection.select(bucket, Some(waterfall.rank[waterfall.slice_row[at] as usize]));
                         Some(())
                     })
-                    .unwrap_or_else(|| look.select(None, None));
+                    .unwrap_or_else(|| selection.select(None, None));
             }
             Gesture::Zoom { x, factor, .. } => zoom(x / size.width, factor),
             Gesture::Pan { dx, dy } => {
@@ -187,12 +192,12 @@ pub fn WaterfallPlot(look: StepSelection) -> impl IntoView {
                 time.set(None);
                 zoomed.set(None);
             }
-            Gesture::Key(key) => return arrow(look, &key),
+            Gesture::Key(key) => return arrow(selection, &key),
         }
         true
     };
     let tip = move || {
-        let shown = look.shown.get()?;
+        let shown = selection.shown.get()?;
         let slice = hovered.get()?;
         describe(&shown.waterfall, slice as usize)
     };
@@ -213,8 +218,9 @@ pub fn WaterfallPlot(look: StepSelection) -> impl IntoView {
     };
     // Keep the selected rank in view.
     effect(move || {
-        let Some(rank) = look.rank.get() else { return };
-        let row = look.shown.with(|shown| shown.as_ref()?.waterfall.rank.iter().position(|&r| r == rank));
+        let Some(rank) = selection.rank.get() else { return };
+        let row =
+            selection.shown.with(|shown| shown.as_ref()?.waterfall.rank.iter().position(|&r| r == rank));
         if let Some(row) = row {
             let rows = view.get_untracked().rows;
             let revealed = rows.reveal(row as f64, row as f64 + 1.0);
@@ -224,7 +230,7 @@ pub fn WaterfallPlot(look: StepSelection) -> impl IntoView {
         }
     });
     let label = move || {
-        look.shown.with(|shown| {
+        selection.shown.with(|shown| {
             shown.as_ref().map_or_else(
                 || "Waterfall of one step, loading".into(),
                 |s| {
@@ -255,7 +261,7 @@ pub fn WaterfallPlot(look: StepSelection) -> impl IntoView {
 }
 
 /// Moves the selection by an arrow key: left and right select the bucket, up and down the rank.
-fn arrow(look: StepSelection, key: &str) -> bool {
+fn arrow(selection: StepSelection, key: &str) -> bool {
     let (by_bucket, by_rank) = match key {
         "ArrowLeft" => (-1, 0),
         "ArrowRight" => (1, 0),
@@ -268,14 +274,14 @@ fn arrow(look: StepSelection, key: &str) -> bool {
         let at = chosen.and_then(|chosen| values.iter().position(|&value| value == chosen));
         Some(values[at.map_or(0, |at| at.saturating_add_signed(by).min(last))])
     };
-    look.shown.with_untracked(|shown| {
+    selection.shown.with_untracked(|shown| {
         let Some(shown) = shown else { return false };
         let all = &shown.waterfall.bucket;
         let order = order(all.len(), &|a, b| all[a].cmp(&all[b]));
         let mut buckets: Vec<u32> = order.into_iter().map(|at| all[at as usize]).collect();
         buckets.dedup();
-        let bucket = moved(&buckets, look.bucket.get_untracked(), by_bucket);
-        look.select(bucket, moved(&shown.waterfall.rank, look.rank.get_untracked(), by_rank));
+        let bucket = moved(&buckets, selection.bucket.get_untracked(), by_bucket);
+        selection.select(bucket, moved(&shown.waterfall.rank, selection.rank.get_untracked(), by_rank));
         true
     })
 }
