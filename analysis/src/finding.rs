@@ -135,7 +135,7 @@ pub(crate) enum Evidence {
     CausedWait { nanos: f64 },
     /// The frontier ledger first shows the delay on the rank.
     Frontier { part: Part },
-    /// The fault has several episodes, of which the first are listed as steps.
+    /// The fault has `count` episodes. `first` lists the first and last step of the earliest ones.
     Episodes { count: usize, first: Vec<(u64, u64)> },
     /// The fault began while the run was observed.
     Began(ChangePoint),

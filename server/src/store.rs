@@ -11,8 +11,8 @@
 //! ```
 //!
 //! [`log`] appends with group commit. [`sealer`] turns closed logs into Parquet [`segment`]s, which DuckDB, Polars and
-//! Spark read too. [`batches`] reads batches back. Log N becomes segment N, so the
-//! numbers order logs and segments by time.
+//! Spark read too. [`batches`] reads batches back. Log N becomes segment N, so the numbers order logs and segments by
+//! time.
 //!
 //! Unreadable data is never skipped silently: every checksum is verified at every read, a mismatch is reported with the
 //! run, and a damaged file stays on disk. Only the torn tail of a run's newest log is cut, when a server starts

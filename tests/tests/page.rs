@@ -30,7 +30,7 @@ fn send(server: &Server, simulation: Simulation) -> anyhow::Result<String> {
     Ok(feed.run)
 }
 
-/// Simulates a job with devices, one of which has answered a burst.
+/// Simulates a job with devices. One of them has answered a burst.
 fn with_devices(plan: &Plan) -> Simulation {
     let mut simulation = devices::sampled(Simulation::run(plan), 2, throttle::THERMAL, 1_350);
     let burst = devices::burst(BurstRequest { number: 1, millis: 1_000 }, "gemm", 9_000_000);
@@ -53,7 +53,7 @@ impl Page {
         Ok(Some(Self { browser, server: Server::start(data.path())?, _data: data }))
     }
 
-    /// Sends a run of 4 ranks, of which rank 2 is late from step 120 on, and returns its id.
+    /// Sends a run of 4 ranks and returns its id. Rank 2 is late from step 120 on.
     fn small_run(&self) -> anyhow::Result<String> {
         send(&self.server, with_devices(&plan(4, 240, (2, 120))))
     }

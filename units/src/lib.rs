@@ -156,9 +156,24 @@ pub fn significant(value: f64) -> String {
     }
 }
 
+/// Returns the text with its first character in upper case, as a sentence or a column begins.
+#[must_use]
+pub fn capitalized(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().into_iter().flat_map(char::to_uppercase).chain(characters).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sentence_begins_in_upper_case() {
+        assert_eq!(
+            ["rank 2 waits", "ärger", "", "2 ranks"].map(capitalized),
+            ["Rank 2 waits", "Ärger", "", "2 ranks"]
+        );
+    }
 
     #[test]
     fn durations_carry_their_unit() {

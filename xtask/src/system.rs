@@ -23,7 +23,7 @@ pub fn cargo() -> Command {
 /// libraries by the selected members, and would build the libraries again for another selection.
 pub const NATIVE: [&str; 3] = ["--workspace", "--exclude", "paceline-web"];
 
-/// Returns a command that builds these programs of the workspace; all targets if the list is empty.
+/// Returns a command that builds these programs of the workspace; all libraries and programs if the list is empty.
 pub fn build(programs: &[&str]) -> Command {
     let mut command = cargo();
     command.args(["build", "--release"]).args(NATIVE);

@@ -12,7 +12,8 @@ use crate::system::{cargo_metadata, root};
 mod circles;
 mod texts;
 
-/// The crates that each crate may import (ARCHITECTURE.md). No crate imports `tests`, `benches` or `accept`. The fuzzer imports no other member, so that the tests of every crate can use it.
+/// The crates that each crate may import (ARCHITECTURE.md). No crate imports `tests`, `benches` or `accept`. The fuzzer
+/// imports no other member, so that the tests of every crate can use it.
 const MAY_IMPORT: [(&str, &[&str]); 19] = [
     ("paceline-fuzz", &[]),
     ("paceline-wire", &["paceline-fuzz"]),

@@ -50,7 +50,7 @@ fn late(finding: &Finding, who: &Who<'_>, episodes: usize) -> String {
             )
         }
     };
-    capitalized(&sentence)
+    units::capitalized(&sentence)
 }
 
 /// Returns what the ranks do, or did if the fault is over.
@@ -151,9 +151,4 @@ fn keeps(taker: Taker) -> &'static str {
         Taker::Limit | Taker::Hypervisor => "keeps",
         Taker::Processes | Taker::Ranks => "keep",
     }
-}
-
-fn capitalized(sentence: &str) -> String {
-    let mut characters = sentence.chars();
-    characters.next().into_iter().flat_map(char::to_uppercase).chain(characters).collect()
 }

@@ -54,7 +54,8 @@ pub enum Ran {
         /// The event after the collective.
         end: MonoNanos,
     },
-    /// Unknown: only the time of enqueueing is reported, from the launch to this time (see [`crate::call_log::Entry::Issued`]).
+    /// Unknown: only the time of enqueueing is reported, from the launch to this time (see
+    /// [`crate::call_log::Entry::Issued`]).
     Unknown {
         /// When the call returned.
         issued: MonoNanos,

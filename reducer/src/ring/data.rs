@@ -1,4 +1,5 @@
-//! Moves bytes around the ring. Only [`poll_until`] blocks here, and every `poll` ends at a deadline or with the verdict.
+//! Moves bytes around the ring. Only [`poll_until`] blocks here, and every `poll` ends at a deadline or with the
+//! verdict.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! OpenStep steps: the records of all ranks are gathered until a step can close.
+//! Open steps: the records of all ranks are gathered until a step can close.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

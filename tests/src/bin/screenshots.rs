@@ -169,7 +169,7 @@ fn states(browser: &Browser, folder: &Path) -> anyhow::Result<()> {
     shot("1024-stale-dark-1440", LAPTOP, true)
 }
 
-/// Feeds a job on four GPUs, one of which is too warm. Two of them have answered a burst.
+/// Feeds a job on four GPUs. One of them is too warm, and two have answered a burst.
 fn devices_of_a_job(browser: &Browser, server: &Server) -> anyhow::Result<()> {
     let plan = Plan { tick: 1_000_000_000, ..Plan::small(4).with_fault(2, FaultKind::Compute, 10_000_000) };
     let simulation = devices::sampled(Simulation::run(&plan), 2, throttle::THERMAL, 1_350);

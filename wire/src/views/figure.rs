@@ -249,7 +249,7 @@ pub struct Gap {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GapKind {
-    /// Steps of which only the enqueueing of collectives was recorded.
+    /// Steps in which only the enqueueing of collectives was recorded.
     Steps,
     /// The phases of a step: the job marks none, so compute is inferred.
     Phases,

@@ -85,7 +85,7 @@ fn table(table: &Table) -> Markup {
                 thead {
                     tr {
                         @for (name, &is_number) in table.head.iter().zip(&is_number) {
-                            th class=[is_number.then_some("number")] scope="col" { (capitalized(name)) }
+                            th class=[is_number.then_some("number")] scope="col" { (units::capitalized(name)) }
                         }
                     }
                 }
@@ -120,9 +120,4 @@ fn is_numeric(table: &Table, column: usize) -> bool {
     let is_number =
         |cell: &Cell| matches!(cell, Cell::Text(text) if text.starts_with(|c: char| c.is_ascii_digit()));
     column > 0 && table.rows.iter().all(|row| is_number(&row[column]))
-}
-
-fn capitalized(name: &str) -> String {
-    let mut characters = name.chars();
-    characters.next().into_iter().flat_map(char::to_uppercase).chain(characters).collect()
 }

@@ -1,0 +1,292 @@
+//! The report on a run: its figures, its verdicts, and a line per rank.
+
+use serde::{Deserialize, Serialize};
+
+use super::collectives::{AlphaBeta, BucketStats, GroupStats};
+use super::figure::{Figure, Gap, Missing};
+use super::run::{Failure, Hang, RunState};
+use super::verdict::Verdict;
+use super::what_if::{LossLedger, WhatIf};
+use crate::batch::Drop;
+use crate::burst::Burst;
+use crate::device::DeviceSample;
+use crate::ids::{Rank, RunId};
+use crate::live::Part;
+
+/// The median, tails and mean of one figure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Spread {
+    /// The median.
+    pub median: f64,
+    /// The 10th percentile: a tenth of the values are smaller.
+    pub p10: f64,
+    /// The 90th percentile: a tenth of the values are larger.
+    pub p90: f64,
+    /// The 99th percentile: a hundredth of the values are larger.
+    pub p99: f64,
+    /// The mean.
+    pub mean: f64,
+}
+
+impl Spread {
+    /// Returns the standard deviation of normally distributed values with this spread. 80 % of such values lie between
+    /// p10 and p90, which are 2.563 standard deviations apart.
+    #[must_use]
+    pub fn deviation(&self) -> f64 {
+        (self.p90 - self.p10) / 2.563
+    }
+}
+
+/// Both kinds of scaling efficiency (`docs/metrics.md`, "One run").
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ScalingEfficiency {
+    /// Implied efficiency: the mean over ranks of compute time / period.
+    pub implied: Figure<f64>,
+    /// Measured efficiency (weak scaling): throughput per rank / throughput per rank of [`Report::baseline`].
+    pub measured: Figure<f64>,
+}
+
+/// The baseline of measured scaling efficiency.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BaselineRun {
+    /// The baseline: the completed run of the same name and batch per rank on the fewest ranks; the newest of several.
+    pub run: RunId,
+    /// The world size of the baseline.
+    pub ranks: u32,
+    /// The samples per second of the baseline, over all ranks.
+    pub throughput: f64,
+}
+
+/// The step ledger of one rank, summed over the observed steps. The parts sum to `step_nanos` exactly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[allow(missing_docs, reason = "each field is the part of the same name in docs/metrics.md, in nanoseconds")]
+pub struct RankLedger {
+    pub rank: Rank,
+    pub input_nanos: u64,
+    pub h2d_nanos: u64,
+    pub forward_nanos: u64,
+    pub backward_nanos: u64,
+    pub exposed_wait_nanos: u64,
+    pub exposed_transfer_nanos: u64,
+    pub optimizer_nanos: u64,
+    pub other_nanos: u64,
+    pub step_nanos: u64,
+}
+
+impl RankLedger {
+    /// Returns the rank's local work: its steps less exposed communication, in nanoseconds.
+    #[must_use]
+    pub fn own_nanos(&self) -> u64 {
+        self.step_nanos - self.exposed_wait_nanos - self.exposed_transfer_nanos
+    }
+
+    /// Returns the parts in the order of [`crate::live::Part::ALL`].
+    #[must_use]
+    pub fn parts(&self) -> [u64; 8] {
+        [
+            self.input_nanos,
+            self.h2d_nanos,
+            self.forward_nanos,
+            self.backward_nanos,
+            self.exposed_wait_nanos,
+            self.exposed_transfer_nanos,
+            self.optimizer_nanos,
+            self.other_nanos,
+        ]
+    }
+}
+
+/// The kind of device that the ranks of a run compute on. It decides the unit in which hours are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ComputedOn {
+    /// No rank reported a GPU: the ranks compute on CPUs.
+    #[default]
+    Cpu,
+    /// At least one rank reported a GPU.
+    Gpu,
+}
+
+impl ComputedOn {
+    /// Returns the unit of hours.
+    #[must_use]
+    pub fn hours(self) -> &'static str {
+        match self {
+            Self::Cpu => "rank-hours",
+            Self::Gpu => "GPU-hours",
+        }
+    }
+}
+
+/// The alignment of a rank's clock to the server's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RankClock {
+    /// The rank.
+    pub rank: Rank,
+    /// The error bound of the rank's aligned times, in nanoseconds; null before the first probe.
+    pub bound_nanos: Option<u64>,
+    /// The drift of the rank's clock against the server's, in parts per billion.
+    pub drift_ppb: f64,
+}
+
+/// The cost of recording, measured with shadow steps.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct OwnOverhead {
+    /// The median of (observed step / neighboring shadow step) - 1. A negative value is noise.
+    pub ratio: f64,
+    /// The lower end of the 95 % interval (sign test on the pairs).
+    pub low: f64,
+    /// The upper end of the 95 % interval.
+    pub high: f64,
+    /// The number of pairs.
+    pub pairs: u64,
+}
+
+/// The records that one rank lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RankDrops {
+    /// The rank.
+    pub rank: Rank,
+    /// The lost records, by kind and reason.
+    pub drops: Vec<Drop>,
+}
+
+/// The newest sample of a rank's device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RankDevice {
+    /// The rank.
+    pub rank: Rank,
+    /// The sample.
+    pub sample: DeviceSample,
+}
+
+/// The newest burst of a rank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RankBurst {
+    /// The rank.
+    pub rank: Rank,
+    /// The age of the burst since its arrival, in milliseconds.
+    pub age_millis: u64,
+    /// The burst.
+    pub burst: Burst,
+}
+
+/// The report on a run: everything that `paceline report` prints and the dashboard shows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Report {
+    /// The run.
+    pub run: RunId,
+    /// The name of the run.
+    pub name: String,
+    /// The state of the run.
+    pub state: RunState,
+    /// The number of ranks in the run.
+    pub ranks: u32,
+    /// The number of observed steps: complete on all ranks, not shadow steps, and past the two warm-up steps.
+    pub steps: u64,
+    /// The first and the last observed step.
+    pub step_range: Option<(u64, u64)>,
+    /// The step time T over the observed steps, in nanoseconds.
+    pub step_time_nanos: Figure<Spread>,
+    /// The local step time over the observed steps, in nanoseconds: the median over ranks in each step.
+    pub local_step_time_nanos: Figure<Spread>,
+    /// The mean time from one step to the next, in nanoseconds. Shares of a step are shares of this period. It is
+    /// shorter than the mean of `step_time_nanos` if ranks begin a step at different times, because steps then overlap.
+    pub period_nanos: Figure<f64>,
+    /// Samples per second over all ranks.
+    pub throughput: Figure<f64>,
+    /// The number of samples of one rank in one step, as the job states it: the median over steps of the mean over
+    /// ranks.
+    pub batch: Figure<f64>,
+    /// The unit of a sample.
+    pub sample_unit: String,
+    /// The overlap over ranks and steps: hidden communication / communication.
+    pub overlap_ratio: Figure<f64>,
+    /// The communication fraction: communication / (compute + communication), summed over ranks and steps.
+    pub communication_fraction: Figure<f64>,
+    /// The median tail, in nanoseconds: from the end of the last backward compute to the end of the last bucket.
+    pub tail_nanos: Figure<f64>,
+    /// Both kinds of scaling efficiency.
+    pub scaling_efficiency: ScalingEfficiency,
+    /// The baseline of measured efficiency.
+    pub baseline: Option<BaselineRun>,
+    /// The cost of recording, with its 95 % interval.
+    pub own_overhead: Figure<OwnOverhead>,
+    /// The step as it would be with one thing fixed.
+    pub what_if: Figure<WhatIf>,
+    /// The loss ledger: where efficiency is lost.
+    pub loss_ledger: Figure<LossLedger>,
+    /// The step ledger of each rank, summed over the observed steps.
+    pub ledger: Vec<RankLedger>,
+    /// The verdicts: those that are active or recurring before those that are resolved, each worst first.
+    pub verdicts: Vec<Verdict>,
+    /// The reason why there can be no verdict yet; null if the lack of a verdict means that nothing stands out.
+    #[serde(default)]
+    pub verdicts_missing: Option<Missing>,
+    /// Effects that cost too little for a verdict. No alert or check acts on them.
+    pub notes: Vec<Verdict>,
+    /// The kind of device that the ranks compute on.
+    pub computed_on: ComputedOn,
+    /// One entry per bucket.
+    pub buckets: Vec<BucketStats>,
+    /// One entry per shape of group, the largest first.
+    pub groups: Vec<GroupStats>,
+    /// The latency-bandwidth model of the communicator.
+    pub comm_model: Figure<AlphaBeta>,
+    /// One entry per rank.
+    pub clocks: Vec<RankClock>,
+    /// The ranks that lost records.
+    pub drops: Vec<RankDrops>,
+    /// The hang, if the run hangs.
+    pub hang: Option<Hang>,
+    /// The failure, if the run failed.
+    pub failure: Option<Failure>,
+    /// What the report does not cover.
+    #[serde(default)]
+    pub gaps: Vec<Gap>,
+}
+
+impl Report {
+    /// Returns how long these parts of the ledger take in one step, as the mean over ranks, in nanoseconds; `None`
+    /// without observed steps.
+    #[must_use]
+    pub fn mean_nanos(&self, parts: &[Part]) -> Option<f64> {
+        let of_rank = |rank: &RankLedger| parts.iter().map(|&part| rank.parts()[part as usize]).sum::<u64>();
+        let count = self.steps * self.ledger.len() as u64;
+        (count > 0).then(|| self.ledger.iter().map(of_rank).sum::<u64>() as f64 / count as f64)
+    }
+
+    /// Returns the name of each missing figure, with the reason.
+    #[must_use]
+    pub fn missing(&self) -> Vec<(&'static str, &Missing)> {
+        let figures = [
+            ("step time", self.period_nanos.reason()),
+            ("step time, median and tails", self.step_time_nanos.reason()),
+            ("local step time", self.local_step_time_nanos.reason()),
+            ("throughput", self.throughput.reason()),
+            ("batch per rank", self.batch.reason()),
+            ("overlap", self.overlap_ratio.reason()),
+            ("communication fraction", self.communication_fraction.reason()),
+            ("tail", self.tail_nanos.reason()),
+            ("efficiency, implied", self.scaling_efficiency.implied.reason()),
+            ("efficiency, measured", self.scaling_efficiency.measured.reason()),
+            ("own overhead", self.own_overhead.reason()),
+            ("what-if", self.what_if.reason()),
+            ("loss ledger", self.loss_ledger.reason()),
+            ("all-reduce model", self.comm_model.reason()),
+            ("verdicts", self.verdicts_missing.as_ref()),
+        ];
+        figures.into_iter().filter_map(|(name, reason)| Some((name, reason?))).collect()
+    }
+}

@@ -1,0 +1,109 @@
+//! A run: its state, its line in the list of runs, and what ended it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Rank, RunId, Seq, Step};
+
+/// The state of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum RunState {
+    /// Ranks have connected; no step is complete.
+    Starting,
+    /// The run completes steps.
+    Running,
+    /// No step completed for max(10 x median step, 10 s). See [`Hang`].
+    Hung,
+    /// Every rank completed its work and sent its end-of-run message.
+    Completed,
+    /// A rank ended with an error, or vanished.
+    Failed,
+}
+
+impl RunState {
+    /// Returns the name used in reports, in Prometheus and on the dashboard.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Hung => "hung",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// A hang: the ranks that the others wait for in a run without progress.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Hang {
+    /// The time since the last step completed, in seconds.
+    pub since_seconds: f64,
+    /// The limit that was exceeded, in seconds.
+    pub limit_seconds: f64,
+    /// The ranks whose next collective has not started.
+    pub ranks: Vec<Rank>,
+    /// A sentence for the user.
+    pub sentence: String,
+}
+
+/// The failure of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Failure {
+    /// The rank that failed first, as far as records show.
+    pub rank: Rank,
+    /// The error reported by the launcher or by the rank; empty if neither reported one.
+    pub reason: String,
+    /// The newest step that the rank finished.
+    pub last_step: Option<Step>,
+    /// The newest collective that the rank started.
+    pub last_collective: Option<Seq>,
+    /// The number of other ranks that failed.
+    pub others: u32,
+    /// A sentence for the user.
+    pub sentence: String,
+}
+
+/// One line in the list of runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RunSummary {
+    /// The run.
+    pub run: RunId,
+    /// The name of the run. Runs of one name are compared with each other.
+    pub name: String,
+    /// The state of the run.
+    pub state: RunState,
+    /// The arrival of the first batch, in milliseconds since the Unix epoch.
+    pub started_unix_millis: u64,
+    /// The arrival of the last batch, in milliseconds since the Unix epoch.
+    pub last_seen_unix_millis: u64,
+    /// The number of ranks in the run.
+    pub ranks_expected: u32,
+    /// The number of ranks that sent a batch in the last ten seconds. For a run that has ended: the number of ranks
+    /// that sent any batch.
+    pub ranks_reporting: u32,
+    /// The number of completed steps.
+    pub steps: u64,
+    /// The newest completed step.
+    pub last_step: Option<u64>,
+    /// The mean time from one step to the next, in nanoseconds ([`super::Report::period_nanos`]).
+    pub step_time_nanos: Option<u64>,
+    /// Samples (or tokens) per second over all ranks, over the recent steps.
+    pub throughput: Option<f64>,
+    /// The number of samples of one rank in one step.
+    pub batch: Option<f64>,
+    /// The unit of a sample.
+    pub sample_unit: String,
+    /// The overlap: the hidden share of communication.
+    pub overlap_ratio: Option<f64>,
+    /// The implied scaling efficiency.
+    pub efficiency_implied: Option<f64>,
+    /// The sentence shown first: the failure if the run failed, otherwise the worst verdict.
+    pub verdict: Option<String>,
+    /// The hang, if the run hangs.
+    pub hang: Option<Hang>,
+}

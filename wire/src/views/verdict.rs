@@ -1,0 +1,181 @@
+//! Verdicts: who delays a run, why, and what it costs.
+
+use serde::{Deserialize, Serialize};
+
+/// The culprit that a verdict names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Culprit {
+    /// One rank: `{"rank": 2}`.
+    Rank(u32),
+    /// Several ranks that are slow together, so that fixing only one of them saves nothing: `{"ranks": [2, 5]}`.
+    Ranks(Vec<u32>),
+    /// All ranks alike: `"all"`.
+    All,
+}
+
+impl Culprit {
+    /// Returns the named ranks; empty if the culprit is all ranks.
+    #[must_use]
+    pub fn ranks(&self) -> &[u32] {
+        match self {
+            Self::Rank(rank) => std::slice::from_ref(rank),
+            Self::Ranks(ranks) => ranks,
+            Self::All => &[],
+        }
+    }
+}
+
+/// The cause of lost time (`docs/metrics.md`, "Verdict").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Waiting for input.
+    Input,
+    /// Copying to the device.
+    H2d,
+    /// Longer compute with the same work: a slow device.
+    Compute,
+    /// Longer compute because of more work than on the other ranks, for instance longer sequences.
+    MoreWork,
+    /// Slow compute on a device that lowered its clocks.
+    ClockThrottle,
+    /// Time off the processor: launch gaps, preemption, garbage collection.
+    Host,
+    /// Slow compute on a CPU, within what such processors vary by: clock frequency, another thread on the same core,
+    /// time stolen by the hypervisor, or cache. As far as records show, it is not a fault of the rank.
+    Processor,
+    /// Long transfers of one rank or link.
+    Network,
+    /// The bucket sizes or the tail cost time on all ranks.
+    CollectiveConfiguration,
+    /// Time is lost, and no record says why.
+    Unknown,
+}
+
+impl Cause {
+    /// Returns the name used in reports and in Prometheus.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::H2d => "h2d",
+            Self::Compute => "compute",
+            Self::MoreWork => "more_work",
+            Self::ClockThrottle => "clock_throttle",
+            Self::Host => "host",
+            Self::Processor => "processor",
+            Self::Network => "network",
+            Self::CollectiveConfiguration => "collective_configuration",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// The confidence in a verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Confidence {
+    /// The evidence suffices to name the culprit, but not for high confidence.
+    Medium,
+    /// At least 100 steps have the fault. In most of them the culprit is last, and its excess is clear.
+    High,
+}
+
+/// The persistence of a fault over the observed steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Persistence {
+    /// Nearly all observed steps have the fault.
+    Persistent,
+    /// The fault began while the run was observed and is still present (fail-slow).
+    Onset,
+    /// The fault began and ended.
+    Transient,
+    /// The fault has several episodes.
+    Recurring,
+}
+
+/// The state of a fault after the newest observed step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum VerdictState {
+    /// The newest steps have the fault.
+    Active,
+    /// The fault has come back at least once and may come back again.
+    Recurring,
+    /// The fault is over.
+    Resolved,
+}
+
+/// The step in which a fault began, with its uncertainty.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ChangePoint {
+    /// The first step with the fault.
+    pub step: u64,
+    /// The earliest possible first step.
+    pub earliest: u64,
+    /// The latest possible first step.
+    pub latest: u64,
+    /// The end of the first step on the server's clock, in milliseconds since the Unix epoch; null without aligned
+    /// clocks.
+    pub unix_millis: Option<u64>,
+    /// The median of the culprit's local work before the first step, in nanoseconds.
+    pub before_nanos: f64,
+    /// The median of the culprit's local work from the first step on, in nanoseconds.
+    pub after_nanos: f64,
+    /// True if the two sides differ by more than their scatter explains (p < 0.001).
+    pub verified: bool,
+}
+
+/// A verdict: who delays the run, why, what it costs, and on what evidence.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Verdict {
+    /// The culprit; null if none can be named.
+    pub culprit: Option<Culprit>,
+    /// The cause.
+    pub cause: Cause,
+    /// The state of the fault after the newest observed step.
+    pub state: VerdictState,
+    /// The saving from fixing the culprit in a step that has the fault, in nanoseconds: the mean without the lowest and
+    /// the highest tenth.
+    pub cost_nanos_per_step: u64,
+    /// The saving as a share of the period of such a step ([`super::Report::period_nanos`] over these steps), 0 to 1.
+    pub cost_share: f64,
+    /// The number of observed steps that have the fault.
+    pub affected_steps: u64,
+    /// The cost of one day with the fault, in hours of [`super::Report::computed_on`]: `cost_share` x ranks x
+    /// 24. Null once the fault is resolved.
+    pub device_hours_per_day: Option<f64>,
+    /// The confidence.
+    pub confidence: Confidence,
+    /// A sentence for the user.
+    pub sentence: String,
+    /// The evidence for the verdict, one sentence each.
+    pub evidence: Vec<String>,
+    /// The evidence against the verdict, one sentence each.
+    pub counter_evidence: Vec<String>,
+    /// A typical step with the fault.
+    pub example_step: Option<u64>,
+    /// The persistence of the fault; null for verdicts on all ranks.
+    pub persistence: Option<Persistence>,
+    /// The first and the last observed step that have the fault.
+    pub steps: (u64, u64),
+    /// The change point, if the fault began while the run was observed.
+    pub onset: Option<ChangePoint>,
+}
+
+impl Verdict {
+    /// Returns the cost of the fault in the observed steps, in nanoseconds.
+    #[must_use]
+    pub fn lost_nanos(&self) -> u64 {
+        self.cost_nanos_per_step * self.affected_steps
+    }
+}
