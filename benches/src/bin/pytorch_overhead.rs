@@ -50,7 +50,7 @@ fn main() -> anyhow::Result<()> {
 /// step for each arm.
 fn rounds() -> anyhow::Result<Vec<Value>> {
     let data = tempfile::tempdir()?;
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tests/pytorch/toggled.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tests/hooks/pytorch/toggled.py");
     let output = Command::new(program("paceline"))
         .args(["attach", "--data", &data.path().to_string_lossy(), "--"])
         .arg(torch::program("torchrun"))

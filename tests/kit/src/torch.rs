@@ -20,7 +20,7 @@ const NEEDED: [&str; 10] = [
     "sympy==1.14.0",
     "typing_extensions==4.16.0",
 ];
-const STUBS: &str = include_str!("../../tests/pytorch/stubs.py");
+const STUBS: &str = include_str!("../../tests/hooks/pytorch/stubs.py");
 
 fn environment() -> PathBuf {
     fetch::folder("pytorch")

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 use testkit::browser::Browser;
 use testkit::feed::Feed;
-use testkit::programs::Server;
+use testkit::programs::{Server, wait_until};
 use testkit::simulator::{Fault, FaultKind, Plan, Simulation};
 
 use crate::{joined, spread};
@@ -75,7 +75,9 @@ fn fed(plan: &Plan) -> anyhow::Result<Fed> {
 
 fn slices(server: &Server, run: &str) -> anyhow::Result<usize> {
     let url = format!("{}/api/v1/runs/{run}/steps/latest/waterfall", server.address);
-    let bytes = ureq::get(&url).call()?.body_mut().with_config().limit(64 << 20).read_to_vec()?;
+    // There is none until the server has analysed a step.
+    let mut answer = wait_until("the newest step", || ureq::get(&url).call().ok())?;
+    let bytes = answer.body_mut().with_config().limit(64 << 20).read_to_vec()?;
     Ok(wire::live::Waterfall::decode(&bytes)?.slice_row.len())
 }
 

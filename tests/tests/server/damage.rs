@@ -108,9 +108,9 @@ fn a_flipped_bit_in_a_log_costs_its_batch_and_is_reported_everywhere() -> anyhow
         |text: &str| text.contains("damaged at least 1 stored batch,") && text.contains("log-000001.plog");
     let live = get_json(&format!("{}/api/v1/runs/r", server.address))?;
     assert!(gap(&live, "stored_batches").is_some_and(is_told), "{:#}", live["gaps"]);
-    let trust =
-        ureq::get(format!("{}/parts/runs/r/trust", server.address)).call()?.body_mut().read_to_string()?;
-    assert!(is_told(&trust), "the Health view shows {trust}");
+    let page = format!("{}/api/v1/runs/r?form=html", server.address);
+    let page = ureq::get(page).call()?.body_mut().read_to_string()?;
+    assert!(is_told(&page), "the report as a page does not say it: {page}");
     wait_until("the sealing", || folder(data.path(), &run).segment(2).exists().then_some(()))?;
     server.kill()?;
 

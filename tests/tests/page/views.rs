@@ -1,4 +1,4 @@
-//! Tests of every view in a real Chromium, with simulated runs that were sent to a real server over HTTP. `browser.rs`
+//! Tests of every view in a real Chromium, with simulated runs that were sent to a real server over HTTP. `live_job.rs`
 //! tests the parts that need a job of real processes.
 
 use anyhow::{Context as _, ensure};

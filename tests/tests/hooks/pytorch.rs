@@ -17,7 +17,7 @@ const ABORTED: &str = "terminate called without an active exception";
 const ATTEMPTS: usize = 4;
 
 fn script(name: &str) -> String {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pytorch");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hooks/pytorch");
     folder.join(name).to_string_lossy().into_owned()
 }
 

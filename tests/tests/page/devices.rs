@@ -173,19 +173,11 @@ fn the_page_shows_devices_and_requests_bursts() -> anyhow::Result<()> {
     shows(&browser, "bursts", "60.0 %[^]*gemm<float, 4>[^]*1.20 s")?;
     let complaints: Vec<_> = browser.console()?.into_iter().filter(|line| line.level == "SEVERE").collect();
     ensure!(complaints.is_empty(), "the console complains: {complaints:#?}");
-    // Without a server there is no button. A form that is submitted just then does not leave the page.
+    // Without a server there is no button, and the last answers stay.
     server.kill()?;
     browser.text("stale-notice")?;
     let button = "return getComputedStyle(document.querySelector('[data-testid=bursts] button')).visibility";
     ensure!(browser.run(button)? == "hidden" && browser.text("bursts")?.contains("60.0 %"));
-    browser.run(
-        "document.querySelector('[data-testid=bursts] form').submit(); \
-         document.querySelector('iframe').addEventListener('load', () => { window.answered = true })",
-    )?;
-    browser.wait("an answer", "return window.answered === true ? [] : null")?;
-    ensure!(
-        browser.run("return window.mark === true")? == true && browser.text("bursts")?.contains("60.0 %")
-    );
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Tests of two-level reduction over nodes on the fake GPU: averages, settings, and failing ranks. `cuda_reducer.rs`
+//! Tests of two-level reduction over nodes on the fake GPU: averages, settings, and failing ranks. `reducer_on_cuda.rs`
 //! tests its times.
 #![allow(clippy::disallowed_methods, reason = "threads and queues of a test end with it")]
 

@@ -10,7 +10,7 @@ use testkit::headers::{self, compile};
 use testkit::nvidia;
 use testkit::programs::{bucket_sizes, gap, program, report};
 
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nvtx_job.c");
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hooks/nvtx_job.c");
 
 /// Compiles the job. Returns `None` if the package index cannot be reached.
 fn job(folder: &Path) -> anyhow::Result<Option<PathBuf>> {

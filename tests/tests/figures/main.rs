@@ -1,0 +1,5 @@
+//! End-to-end tests of published figures: against the truth of simulated jobs, and of real jobs with planted faults.
+
+mod truth;
+mod verdicts;
+mod what_if;

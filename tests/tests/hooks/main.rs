@@ -1,0 +1,8 @@
+//! End-to-end tests of what observes unmodified jobs: hooks into NCCL, CUDA, NVTX and PyTorch.
+
+mod cuda_hook;
+mod cuda_sources;
+mod nccl_calls;
+mod nccl_plugin;
+mod nvtx_ranges;
+mod pytorch;

@@ -1,0 +1,6 @@
+//! End-to-end tests of the dashboard in a real Chromium.
+
+mod devices;
+mod live_job;
+mod scaling;
+mod views;

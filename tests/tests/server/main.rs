@@ -1,0 +1,12 @@
+//! End-to-end tests of the server and the command line, with real processes.
+
+mod alerts;
+mod commands;
+mod damage;
+mod doctor;
+mod export;
+mod guard;
+mod kills;
+mod limits;
+mod recall;
+mod survival;
