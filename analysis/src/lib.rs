@@ -35,4 +35,4 @@ pub mod step;
 pub mod verdict;
 pub mod waterfall;
 pub mod what_if;
-mod wording;
+pub mod wording;

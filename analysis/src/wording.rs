@@ -8,6 +8,7 @@ use crate::finding::Finding;
 
 mod evidence;
 mod failure;
+pub mod groups;
 mod hang;
 mod scaling;
 mod sentence;

@@ -1,14 +1,13 @@
 //! HTTP requests: everything that the server does not push.
 
-use leptos::prelude::window;
+use gloo_net::http::{Request, Response};
 use serde::de::DeserializeOwned;
-use wasm_bindgen::{JsCast as _, JsValue};
-use wasm_bindgen_futures::JsFuture;
+use wire::burst::BurstRequest;
 use wire::live::tile::{Measure, Reduce, Tile};
 use wire::live::{StepColumns, StepRanks, Waterfall, view};
-use wire::views::Report;
 use wire::views::comparison::Comparison;
 use wire::views::scaling::Scaling;
+use wire::views::{ApiError, RankBurst, RankDevice, Report};
 
 /// Fetches the waterfall of one step; of the newest if `step` is `None`.
 pub async fn waterfall(run: &str, step: Option<u64>) -> Result<Waterfall, String> {
@@ -95,16 +94,19 @@ async fn shown<T: DeserializeOwned>(url: &str) -> Result<T, String> {
     view::decode(&get(url).await?).map_err(|error| error.to_string())
 }
 
-/// Returns the URL of a part of a run's page that the server renders.
-pub fn part_url(run: &str, part: &str, at: Option<u64>) -> String {
-    let at = at.map_or_else(String::new, |at| format!("?at={at}"));
-    format!("/parts/runs/{run}/{part}{at}")
+/// Fetches the newest sample of each rank's device.
+pub async fn devices(run: &str) -> Result<Vec<RankDevice>, String> {
+    json(Request::get(&format!("/api/v1/runs/{run}/devices")).send().await).await
 }
 
-/// Fetches markup that the server renders, for [`crate::html`].
-pub async fn markup(url: &str) -> Result<String, String> {
-    let bytes = get(url).await?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+/// Fetches the newest burst of each rank.
+pub async fn bursts(run: &str) -> Result<Vec<RankBurst>, String> {
+    json(Request::get(&format!("/api/v1/runs/{run}/bursts")).send().await).await
+}
+
+/// Asks all ranks for a burst of one second.
+pub async fn ask_for_bursts(run: &str) -> Result<BurstRequest, String> {
+    json(Request::post(&format!("/api/v1/runs/{run}/bursts?millis=1000")).send().await).await
 }
 
 fn consistent(is: bool) -> Result<(), String> {
@@ -112,22 +114,22 @@ fn consistent(is: bool) -> Result<(), String> {
 }
 
 async fn get(url: &str) -> Result<Vec<u8>, String> {
-    let no_answer = |_| "the server does not answer".to_owned();
-    let response: web_sys::Response = JsFuture::from(window().fetch_with_str(url))
-        .await
-        .map_err(no_answer)?
-        .dyn_into()
-        .map_err(|_| "fetch returned no response".to_owned())?;
-    let body = JsFuture::from(response.array_buffer().map_err(no_answer)?).await.map_err(no_answer)?;
-    let bytes = js_sys::Uint8Array::new(&body).to_vec();
+    let response = answered(Request::get(url).send().await).await?;
+    response.binary().await.map_err(|_| NO_ANSWER.to_owned())
+}
+
+async fn json<T: DeserializeOwned>(response: Result<Response, gloo_net::Error>) -> Result<T, String> {
+    answered(response).await?.json().await.map_err(|error| error.to_string())
+}
+
+const NO_ANSWER: &str = "the server does not answer";
+
+/// Returns the response; the server's error if it has one.
+async fn answered(response: Result<Response, gloo_net::Error>) -> Result<Response, String> {
+    let response = response.map_err(|_| NO_ANSWER.to_owned())?;
     if response.ok() {
-        return Ok(bytes);
+        return Ok(response);
     }
-    // Error messages are the only JSON that the dashboard reads. The browser's own parser reads them.
-    let text = String::from_utf8_lossy(&bytes);
-    let said = js_sys::JSON::parse(&text)
-        .and_then(|error| js_sys::Reflect::get(&error, &JsValue::from_str("error")))
-        .ok()
-        .and_then(|error| error.as_string());
-    Err(said.unwrap_or_else(|| format!("the server answered {}", response.status())))
+    let error = response.json::<ApiError>().await.map(|error| error.error);
+    Err(error.unwrap_or_else(|_| format!("the server answered {}", response.status())))
 }

@@ -4,9 +4,7 @@ use leptos::ev;
 use leptos::prelude::*;
 use wasm_bindgen::JsCast as _;
 
-use crate::cells::{Var, text};
-use crate::html::Html;
-use crate::widgets::dialog;
+use crate::widgets::Dialog;
 
 /// Calls `act` for every key that is not meant for a control. `act` returns true if it used the key. The binding ends
 /// when the calling component is removed.
@@ -72,16 +70,23 @@ const KEYS: [(&str, &[(&str, &str)]); 4] = [
     ),
 ];
 
-/// Creates the list of keys.
-pub fn help(open: Var<bool>) -> AnyView {
-    let content = text(|| {
-        let group = |html: Html, (name, keys): (&str, &[(&str, &str)])| {
-            let lines = |html: Html, (key, what): &(&str, &str)| {
-                html.raw("<dt>").el("kbd", key).raw("</dt>").el("dd", what)
-            };
-            html.raw("<section>").el("h3", name).raw("<dl>").each(keys, lines).raw("</dl></section>")
-        };
-        Html::default().each(KEYS, group).done()
-    });
-    dialog("help", "Keys", open, content)
+/// The list of keys, which is shown while `open` is true.
+#[component]
+pub fn Help(open: RwSignal<bool>) -> impl IntoView {
+    let group = |(name, keys): (&'static str, &[(&'static str, &'static str)])| {
+        view! {
+            <section>
+                <h3>{name}</h3>
+                <dl>{keys.iter().map(key_line).collect_view()}</dl>
+            </section>
+        }
+    };
+    view! { <Dialog testid="help" name="Keys" open=open>{KEYS.map(group).collect_view()}</Dialog> }
+}
+
+fn key_line((key, what): &(&'static str, &'static str)) -> impl IntoView + use<> {
+    view! {
+        <dt><kbd>{*key}</kbd></dt>
+        <dd>{*what}</dd>
+    }
 }

@@ -1,20 +1,20 @@
 //! The dashboard: a thin shell over [`viz`], which draws, and [`wire`], which defines the data.
 //!
+//! * [`shell`] has the routes. [`views`] has one module per view, and a folder for the parts of a view.
 //! * [`route`] holds the address, [`live`] the data, and [`range`] the visible steps. Each is a set of signals, and
 //!   every view is a function of them.
-//! * [`canvas`] and [`pen`] put rasters and axes on the page. Text, tables and controls are plain elements.
+//! * [`plot`] puts rasters on the page, and [`pen`] draws axes and text over them. Text, tables and controls are plain elements.
 //! * The dashboard has no access to the server's clock, stores only the theme, and sends requests only to its own
 //!   origin.
 
 mod api;
 mod canvas;
-mod cells;
 mod download;
-mod html;
 mod keys;
 mod live;
-mod pages;
+mod overhead;
 mod pen;
+mod plot;
 mod range;
 mod route;
 mod shell;
@@ -22,6 +22,7 @@ mod socket;
 mod table;
 mod theme;
 mod tiles;
+mod views;
 mod widgets;
 mod xy;
 

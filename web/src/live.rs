@@ -17,8 +17,7 @@ use wire::live::{StepColumns, view};
 use wire::views::{LiveView, Report, RunSummary};
 
 use crate::api;
-use crate::cells::{Derived, Kept, Var, derived, effect, memo};
-
+use crate::route::RunId;
 use crate::socket::{self, Link, now_millis};
 
 /// The shortest interval between changes of tables, in milliseconds.
@@ -40,25 +39,25 @@ pub struct RunView {
 #[derive(Clone, Copy)]
 pub struct Live {
     /// The list of runs; `None` before the first answer.
-    pub runs: Var<Option<Vec<RunSummary>>>,
+    pub runs: RwSignal<Option<Vec<RunSummary>>>,
     /// The selected run: the current state, or the state at the step to which the dashboard is rewound.
-    pub run: Derived<Option<Arc<RunView>>>,
+    pub run: Signal<Option<Arc<RunView>>>,
     /// The current state.
-    newest: Var<Option<Arc<RunView>>>,
+    newest: RwSignal<Option<Arc<RunView>>>,
     /// The state at the step to which the dashboard is rewound.
-    past: Var<Option<Arc<RunView>>>,
+    past: RwSignal<Option<Arc<RunView>>>,
     /// The reason why the requested past report is not shown.
-    pub past_error: Var<Option<String>>,
+    pub past_error: RwSignal<Option<String>>,
     /// True if the server does not know the selected run.
-    pub no_such_run: Var<bool>,
+    pub no_such_run: RwSignal<bool>,
     /// The steps of the run. Not reactive: read [`Self::drawn`] to subscribe to changes.
-    pub steps: Kept<Steps>,
+    pub steps: StoredValue<Steps>,
     /// A counter that changes after [`Self::steps`] has changed, at most once per animation frame.
-    pub drawn: Var<u64>,
+    pub drawn: RwSignal<u64>,
     /// The state of the connection.
-    pub link: Var<Link>,
+    pub link: RwSignal<Link>,
     /// The time of `Date.now()`, updated about once per second.
-    pub now: Var<f64>,
+    pub now: RwSignal<f64>,
 }
 
 #[derive(Default)]
@@ -77,18 +76,18 @@ thread_local! {
 impl Live {
     /// Creates the data without a connection. Call once.
     pub fn start() -> Self {
-        let (newest, past) = (Var::new(None), Var::new(None));
+        let (newest, past) = (RwSignal::new(None), RwSignal::new(None));
         let live = Self {
-            runs: Var::new(None),
-            run: derived(move || past.get().or_else(|| newest.get())),
+            runs: RwSignal::new(None),
+            run: Signal::derive(move || past.get().or_else(|| newest.get())),
             newest,
             past,
-            past_error: Var::new(None),
-            no_such_run: Var::new(false),
-            steps: Kept::new(Steps::default()),
-            drawn: Var::new(0),
-            link: Var::new(Link::Connecting),
-            now: Var::new(now_millis()),
+            past_error: RwSignal::new(None),
+            no_such_run: RwSignal::new(false),
+            steps: StoredValue::new(Steps::default()),
+            drawn: RwSignal::new(0),
+            link: RwSignal::new(Link::Connecting),
+            now: RwSignal::new(now_millis()),
         };
         INBOX.with_borrow_mut(|inbox| inbox.live = Some(live));
         let every = Duration::from_secs(1);
@@ -108,19 +107,19 @@ impl Live {
         self.newest.set(None);
         self.past.set(None);
         self.no_such_run.set(false);
-        self.steps.set(Steps::default());
+        self.steps.set_value(Steps::default());
         self.drawn.update(|n| *n += 1);
         socket::connect(Some(path(run)), self.link, receive);
     }
 
     /// Shows the report from when `at` was the newest step. Call once.
-    pub fn rewind(&self, run: String, at: Var<Option<u64>>) {
+    pub fn rewind(&self, run: RunId, at: RwSignal<Option<u64>>) {
         let live = *self;
-        let turn = Kept::new(0u32);
-        let known = memo(move || live.newest.with(Option::is_some));
-        effect(move || {
+        let turn = StoredValue::new(0u32);
+        let known = Memo::new(move |_| live.newest.with(Option::is_some));
+        Effect::new(move |_| {
             let at = at.get();
-            let mine = turn.try_update(|turn| {
+            let mine = turn.try_update_value(|turn| {
                 *turn += 1;
                 *turn
             });
@@ -131,9 +130,9 @@ impl Live {
             };
             // The run may not have arrived when a link to a step is opened.
             let _ = known.get();
-            let run = run.clone();
+            let run = run.get();
             // A later request or another page makes this one obsolete.
-            let wanted = move || mine.is_some() && turn.try_get() == mine;
+            let wanted = move || mine.is_some() && turn.try_get_value() == mine;
             let ask = move || {
                 if wanted() {
                     spawn_local(async move {
@@ -190,7 +189,7 @@ fn take_frame(bytes: &[u8]) {
     let Some(live) = INBOX.with_borrow(|inbox| inbox.live) else { return };
     match StepColumns::decode(bytes) {
         Ok(frame) => {
-            let fits = live.steps.try_update(|steps| steps.apply(&frame));
+            let fits = live.steps.try_update_value(|steps| steps.apply(&frame));
             if fits != Some(true) {
                 leptos::logging::warn!("a frame of {} ranks does not fit the steps here", frame.ranks);
                 socket::restart(live.link, receive);

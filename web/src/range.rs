@@ -6,13 +6,12 @@ use leptos::prelude::*;
 use units::fixed;
 use viz::span::Span;
 use viz::steps::newest;
-use viz::within::within;
 use wire::views::RunState;
 
-use crate::canvas::{Gesture, Size};
-use crate::cells::{Kept, Var, effect, memo};
+use crate::canvas::Size;
 use crate::live::Live;
-use crate::route::Router;
+use crate::plot::Gesture;
+use crate::route::Address;
 use crate::socket::Link;
 
 /// The smallest number of steps to which charts can zoom.
@@ -31,38 +30,38 @@ pub struct Cursor {
 }
 
 /// Creates a selected range that is stored in the address as `30..150`; `None` if nothing is selected.
-pub fn chosen(router: Router, key: &'static str) -> Var<Option<Span>> {
-    in_address(router, key, read, |span| format!("{}..{}", fixed(span.start, 0), fixed(span.end, 0)))
+pub fn chosen(address: Address, key: &'static str) -> RwSignal<Option<Span>> {
+    in_address(address, key, read, |span| format!("{}..{}", fixed(span.start, 0), fixed(span.end, 0)))
 }
 
 /// Creates a value that is also in the address under `key`. It is read from the address, even after going back or
 /// following a link, and written to the address once it rests.
 fn in_address<T: Clone + PartialEq + Send + Sync + 'static>(
-    router: Router,
+    address: Address,
     key: &'static str,
     read: fn(&str) -> Option<T>,
     write: fn(&T) -> String,
-) -> Var<Option<T>> {
-    let choice = Var::new(None);
-    let agreed = Kept::new(None::<String>);
-    effect(move || {
-        let named = router.param(key);
-        if named != agreed.get() {
-            agreed.set(named.clone());
+) -> RwSignal<Option<T>> {
+    let choice = RwSignal::new(None);
+    let agreed = StoredValue::new(None::<String>);
+    Effect::new(move |_| {
+        let named = address.param(key);
+        if named != agreed.get_value() {
+            agreed.set_value(named.clone());
             choice.set(named.as_deref().and_then(read));
         }
     });
-    let turn = Kept::new(0u32);
-    effect(move || {
+    let turn = StoredValue::new(0u32);
+    Effect::new(move |_| {
         let text = choice.get().as_ref().map(write);
-        let mine = turn.try_update(|turn| {
+        let mine = turn.try_update_value(|turn| {
             *turn += 1;
             *turn
         });
         let at_rest = move || {
-            if mine.is_some() && turn.try_get() == mine && agreed.get() != text {
-                agreed.set(text.clone());
-                router.set([(key, text.clone())]);
+            if mine.is_some() && turn.try_get_value() == mine && agreed.get_value() != text {
+                agreed.set_value(text.clone());
+                address.set([(key, text.clone())]);
             }
         };
         set_timeout(at_rest, AT_REST);
@@ -74,21 +73,21 @@ fn in_address<T: Clone + PartialEq + Send + Sync + 'static>(
 #[derive(Clone, Copy)]
 pub struct Range {
     /// The selected range; `None` follows the newest steps.
-    chosen: Var<Option<Span>>,
+    chosen: RwSignal<Option<Span>>,
     /// The step to which the dashboard is rewound; `None` if it is live.
-    pub at: Var<Option<u64>>,
+    pub at: RwSignal<Option<u64>>,
     /// The crosshair.
-    pub cursor: Var<Cursor>,
+    pub cursor: RwSignal<Cursor>,
     live: Live,
 }
 
 impl Range {
     /// Creates a range that shows the steps in the address, or follows the newest steps of `live`.
-    pub fn new(live: Live, router: Router) -> Self {
+    pub fn new(live: Live, address: Address) -> Self {
         Self {
-            chosen: chosen(router, "steps"),
-            at: in_address(router, "at", |text| text.parse().ok(), u64::to_string),
-            cursor: Var::new(Cursor::default()),
+            chosen: chosen(address, "steps"),
+            at: in_address(address, "at", |text| text.parse().ok(), u64::to_string),
+            cursor: RwSignal::new(Cursor::default()),
             live,
         }
     }
@@ -96,18 +95,18 @@ impl Range {
     /// Rewinds the dashboard to the current step while it is paused. The address then contains the step, so that a
     /// shared link shows the same. Call once.
     pub fn hold_while_paused(&self) {
-        let (range, live, held) = (*self, self.live, Kept::new(None));
-        let is_paused = memo(move || matches!(live.link.get(), Link::Paused(_)));
-        effect(move || {
+        let (range, live, held) = (*self, self.live, StoredValue::new(None));
+        let is_paused = Memo::new(move |_| matches!(live.link.get(), Link::Paused(_)));
+        Effect::new(move |_| {
             if !is_paused.get() {
                 // A step to which the user has rewound in the meantime stays.
-                if held.get().is_some() && held.get() == range.at.get_untracked() {
+                if held.get_value().is_some() && held.get_value() == range.at.get_untracked() {
                     range.at.set(None);
                 }
-                held.set(None);
+                held.set_value(None);
             } else if range.at.get_untracked().is_none() {
-                let last = live.steps.with(|steps| steps.step.last().copied());
-                held.set(last);
+                let last = live.steps.with_value(|steps| steps.step.last().copied());
+                held.set_value(last);
                 range.at.set(last);
             }
         });
@@ -124,7 +123,7 @@ impl Range {
     /// Moves back or forward by one stored step. Moving past the newest step returns to live.
     pub fn move_by(&self, by: isize) {
         let at = self.at.get_untracked();
-        let next = self.live.steps.with(|steps| {
+        let next = self.live.steps.with_value(|steps| {
             let newest = steps.step.len().checked_sub(1)?;
             let row = at.map_or(newest, |at| steps.step.partition_point(|&step| step < at));
             let row = row.saturating_add_signed(by);
@@ -135,7 +134,7 @@ impl Range {
 
     /// Returns all stored steps, up to the one to which the dashboard is rewound.
     pub fn known(&self) -> Span {
-        let bounds = self.live.steps.with(|steps| steps.bounds());
+        let bounds = self.live.steps.with_value(|steps| steps.bounds());
         let end = self.at.get().map_or(bounds.end, |at| bounds.end.min(at as f64 + 1.0));
         Span::new(bounds.start, end.max(bounds.start))
     }
@@ -143,7 +142,7 @@ impl Range {
     /// Returns the visible steps.
     pub fn view(&self) -> Span {
         self.live.drawn.track();
-        let bounds = self.live.steps.with(|steps| steps.bounds());
+        let bounds = self.live.steps.with_value(|steps| steps.bounds());
         match self.chosen.get() {
             Some(span) if bounds.is_empty() => span,
             // Steps that are no longer stored cannot be shown.
@@ -164,7 +163,7 @@ impl Range {
 
     /// Shows all stored steps.
     pub fn show_all(&self) {
-        self.choose(self.live.steps.with(|steps| steps.bounds()));
+        self.choose(self.live.steps.with_value(|steps| steps.bounds()));
     }
 
     /// Moves the range so that `step` is visible.
@@ -215,11 +214,11 @@ impl Range {
     fn anchor(&self) -> f64 {
         let view = untrack(|| self.view());
         let at = self.cursor.get_untracked().step.map_or(0.5, |step| view.to_pixel(step as f64 + 0.5, 1.0));
-        within(at, 0.0, 1.0)
+        at.clamp(0.0, 1.0)
     }
 
     fn choose(&self, span: Span) {
-        let bounds = self.live.steps.with(|steps| steps.bounds());
+        let bounds = self.live.steps.with_value(|steps| steps.bounds());
         if bounds.is_empty() {
             return;
         }
@@ -231,6 +230,24 @@ impl Range {
             run.as_ref()
                 .is_some_and(|run| matches!(run.summary.state, RunState::Completed | RunState::Failed))
         })
+    }
+}
+
+/// The buttons that show the newest steps or all steps.
+#[component]
+pub fn RangeButtons() -> impl IntoView {
+    let range = expect_context::<Range>();
+    view! {
+        <div class="segments" role="group" aria-label="Visible steps">
+            <button
+                aria-pressed=move || range.follows().to_string()
+                title="Follow the newest steps (F)"
+                on:click=move |_| range.follow()
+            >
+                "Newest"
+            </button>
+            <button title="All stored steps (Shift + F)" on:click=move |_| range.show_all()>"All"</button>
+        </div>
     }
 }
 

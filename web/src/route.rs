@@ -1,14 +1,10 @@
 //! The address. The path names the view, and the query holds the selection in it.
-//!
-//! A general router would cost 40 KB of the download, too much for four kinds of path.
 
-use std::collections::BTreeMap;
-
-use leptos::ev;
 use leptos::prelude::*;
-use wasm_bindgen::{JsCast as _, JsValue};
+use leptos_router::NavigateOptions;
+use leptos_router::hooks::{use_location, use_navigate, use_query_map};
+use leptos_router::params::ParamsMap;
 
-use crate::cells::Var;
 /// A view of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tab {
@@ -55,60 +51,68 @@ impl Tab {
     }
 }
 
-/// The page that a path names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Page {
-    /// The list of runs.
-    Runs,
-    /// One run.
-    Run(String, Tab),
-    /// The comparison of two runs, which the query names.
-    Compare,
-    /// No page of the dashboard.
-    Unknown,
+/// Returns the run that a path names, if it is the path of a view of a run.
+pub fn run_in(path: &str) -> Option<&str> {
+    path.strip_prefix("/runs/")?.split('/').next().filter(|run| !run.is_empty())
 }
 
-impl Page {
-    fn from_path(path: &str) -> Self {
-        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-        let tab = |key: &str| Tab::ALL.into_iter().find(|tab| tab.key() == key);
-        match parts[..] {
-            [] | ["runs"] => Self::Runs,
-            ["compare"] => Self::Compare,
-            ["runs", run] => Self::Run(run.into(), Tab::Overview),
-            ["runs", run, key] => tab(key).map_or(Self::Unknown, |tab| Self::Run(run.into(), tab)),
-            _ => Self::Unknown,
-        }
+/// Returns the view of a run that a path names.
+pub fn tab_in(path: &str) -> Option<Tab> {
+    let key = path.strip_prefix("/runs/")?.split('/').nth(1).unwrap_or_default();
+    Tab::ALL.into_iter().find(|tab| tab.key() == key)
+}
+
+/// The run that a view shows. It changes when the user goes from one run to another.
+#[derive(Clone, Copy)]
+pub struct RunId(Memo<String>);
+
+impl RunId {
+    /// Creates the run whose id is `id`.
+    pub fn new(id: Memo<String>) -> Self {
+        Self(id)
+    }
+
+    /// Returns the id.
+    pub fn get(&self) -> String {
+        self.0.get()
+    }
+
+    /// Returns the id without subscribing to changes.
+    pub fn get_untracked(&self) -> String {
+        self.0.get_untracked()
+    }
+
+    /// Returns true if the id is still `id`, and the view still exists.
+    pub fn is_still(&self, id: &str) -> bool {
+        self.0.try_get_untracked().is_some_and(|now| now == id)
     }
 }
 
-type Query = BTreeMap<String, String>;
+type Navigate = Box<dyn Fn(&str, NavigateOptions)>;
 
 /// The address, as signals. The selection is stored only here, so that a copied link shows the same.
 #[derive(Clone, Copy)]
-pub struct Router {
-    page: Var<Page>,
-    query: Var<Query>,
+pub struct Address {
+    /// The path.
+    pub path: Memo<String>,
+    query: Memo<ParamsMap>,
+    navigate: StoredValue<Navigate, LocalStorage>,
 }
 
-impl Router {
-    /// Reads the address, and follows links and the back and forward buttons. Call once.
-    pub fn start() -> Self {
-        let (page, query) = read();
-        let router = Self { page: Var::new(page), query: Var::new(query) };
-        let _popstate = window_event_listener(ev::popstate, move |_| router.refresh());
-        let _click = window_event_listener(ev::click, move |event| router.follow_link(&event));
-        router
-    }
-
-    /// Returns the page.
-    pub fn page(&self) -> Page {
-        self.page.get()
+impl Address {
+    /// Follows the address. Call once, within the router.
+    pub fn new() -> Self {
+        let navigate: Navigate = Box::new(use_navigate());
+        Self {
+            path: use_location().pathname,
+            query: use_query_map(),
+            navigate: StoredValue::new_local(navigate),
+        }
     }
 
     /// Returns a value of the query.
     pub fn param(&self, key: &str) -> Option<String> {
-        self.query.with(|query| query.get(key).cloned())
+        self.query.with(|query| query.get(key))
     }
 
     /// Returns a number of the query.
@@ -118,87 +122,33 @@ impl Router {
 
     /// Returns `path` with the current query, so that the selection stays the same from view to view.
     pub fn keeping(&self, path: &str) -> String {
-        format!("{path}{}", self.query.with(written))
+        format!("{path}{}", self.query.with(ParamsMap::to_query_string))
     }
 
     /// Goes to `url` and adds the current address to the history.
     pub fn go(&self, url: &str) {
-        if let Ok(history) = window().history() {
-            let _ = history.push_state_with_url(&JsValue::NULL, "", Some(url));
-        }
-        self.refresh();
-        window().scroll_to_with_x_and_y(0.0, 0.0);
+        self.navigate(url, NavigateOptions { resolve: false, ..NavigateOptions::default() });
     }
 
     /// Sets or removes values of the query without adding to the history, because a selection is not a page.
-    pub fn set<const N: usize>(&self, values: [(&str, Option<String>); N]) {
+    pub fn set<const N: usize>(&self, values: [(&'static str, Option<String>); N]) {
         let mut query = self.query.get_untracked();
         for (key, value) in values {
             match value {
-                Some(value) => query.insert(key.into(), value),
-                None => query.remove(key),
-            };
+                Some(value) => query.replace(key, value),
+                None => drop(query.remove(key)),
+            }
         }
         if query == self.query.get_untracked() {
             return;
         }
-        let path = window().location().pathname().unwrap_or_default();
-        if let Ok(history) = window().history() {
-            let url = format!("{path}{}", written(&query));
-            let _ = history.replace_state_with_url(&JsValue::NULL, "", Some(&url));
-        }
-        self.query.set(query);
+        let url = format!("{}{}", self.path.get_untracked(), query.to_query_string());
+        let options =
+            NavigateOptions { resolve: false, replace: true, scroll: false, ..NavigateOptions::default() };
+        self.navigate(&url, options);
     }
 
-    fn refresh(&self) {
-        let (page, query) = read();
-        if self.page.get_untracked() != page {
-            self.page.set(page);
-        }
-        self.query.set(query);
+    fn navigate(&self, url: &str, options: NavigateOptions) {
+        self.navigate.with_value(|navigate| navigate(url, options));
     }
-
-    /// Changes the view on a plain click on a link of the dashboard, instead of loading a page.
-    fn follow_link(&self, event: &web_sys::MouseEvent) {
-        let plain = event.button() == 0
-            && !(event.ctrl_key() || event.meta_key() || event.shift_key() || event.alt_key());
-        if !plain || event.default_prevented() {
-            return;
-        }
-        let Some(link) = event
-            .target()
-            .and_then(|target| target.dyn_into::<web_sys::Element>().ok())
-            .and_then(|target| target.closest("a[href]").ok().flatten())
-        else {
-            return;
-        };
-        let href = link.get_attribute("href").unwrap_or_default();
-        if href.starts_with('/') && !href.starts_with("/api/") && !link.has_attribute("download") {
-            event.prevent_default();
-            self.go(&href);
-        }
-    }
-}
-
-fn read() -> (Page, Query) {
-    let location = window().location();
-    let path = location.pathname().unwrap_or_default();
-    let search = location.search().unwrap_or_default();
-    let mut query = Query::new();
-    for (key, value) in search.trim_start_matches('?').split('&').filter_map(|pair| pair.split_once('=')) {
-        query.insert(decode(key), decode(value));
-    }
-    (Page::from_path(&path), query)
-}
-
-fn written(query: &Query) -> String {
-    let pairs: Vec<String> = query
-        .iter()
-        .map(|(key, value)| format!("{key}={}", String::from(js_sys::encode_uri_component(value))))
-        .collect();
-    if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
-}
-
-fn decode(text: &str) -> String {
-    js_sys::decode_uri_component(text).map_or_else(|_| text.into(), String::from)
 }

@@ -1,36 +1,84 @@
 //! The frame around every view: the bar at the top, the notice at the bottom, and the choice of view.
 
 use leptos::prelude::*;
+use leptos_router::components::{ParentRoute, Route, Router, Routes};
+use leptos_router::path;
 
-use crate::canvas::Stretch;
-use crate::cells::{Memo, Var, act, derived, effect, memo, part, text};
-use crate::keys;
+use crate::keys::{self, Help};
 use crate::live::Live;
-use crate::pages::{compare::comparison, run::Run, runs::runs};
-use crate::route::{Page, Router};
+use crate::plot::Stretch;
+use crate::route::{Address, run_in};
 use crate::socket::Link;
 use crate::theme::Theme;
+use crate::views::buckets::Buckets;
+use crate::views::compare::Compare;
+use crate::views::devices::Devices;
+use crate::views::health::Health;
+use crate::views::overview::Overview;
+use crate::views::ranks::Ranks;
+use crate::views::run::Run;
+use crate::views::runs::Runs;
+use crate::views::scaling::Scaling;
 
 /// The whole dashboard.
 #[component]
 pub fn App() -> impl IntoView {
-    let router = Router::start();
-    let theme = Theme::start();
+    view! { <Router><Page /></Router> }
+}
+
+/// Everything within the router.
+#[component]
+fn Page() -> impl IntoView {
+    let address = Address::new();
     let live = Live::start();
-    let help = Var::new(false);
-    provide_context(router);
-    provide_context(theme);
+    provide_context(address);
+    provide_context(Theme::start());
     provide_context(live);
     provide_context(Stretch::start());
 
-    let run = memo(move || match router.page() {
-        Page::Run(run, _) => Some(run),
-        _ => None,
-    });
-    effect(move || live.look_at(run.get().as_deref()));
-    effect(move || {
+    let run = Memo::new(move |_| address.path.with(|path| run_in(path).map(str::to_owned)));
+    Effect::new(move |_| live.look_at(run.get().as_deref()));
+    Effect::new(move |_| {
         document().set_title(&run.get().map_or_else(|| "Paceline".into(), |run| format!("{run} · Paceline")));
     });
+    view! {
+        <a class="skip" href="#main" rel="external">"Skip to content"</a>
+        <Bar run=run />
+        <main id="main">
+            <Routes fallback=NotFound>
+                <Route path=path!("/") view=Runs />
+                <Route path=path!("/runs") view=Runs />
+                <Route path=path!("/compare") view=Compare />
+                <ParentRoute path=path!("/runs/:run") view=Run>
+                    <Route path=path!("") view=Overview />
+                    <Route path=path!("ranks") view=Ranks />
+                    <Route path=path!("buckets") view=Buckets />
+                    <Route path=path!("scaling") view=Scaling />
+                    <Route path=path!("devices") view=Devices />
+                    <Route path=path!("health") view=Health />
+                </ParentRoute>
+            </Routes>
+        </main>
+        <Notice />
+    }
+}
+
+#[component]
+fn NotFound() -> impl IntoView {
+    view! {
+        <section class="empty" data-testid="not-found">
+            <h1>"This page does not exist."</h1>
+            <p><a href="/">"All runs"</a></p>
+        </section>
+    }
+}
+
+/// The bar at the top.
+#[component]
+fn Bar(run: Memo<Option<String>>) -> impl IntoView {
+    let (address, live, theme) =
+        (expect_context::<Address>(), expect_context::<Live>(), expect_context::<Theme>());
+    let help = RwSignal::new(false);
     keys::global(move |key| {
         match key {
             "?" => help.update(|open| *open = !*open),
@@ -39,27 +87,12 @@ pub fn App() -> impl IntoView {
         }
         true
     });
-
-    let page = memo(move || match router.page() {
-        Page::Run(..) => None,
-        other => Some(other),
-    });
-    let body = part(move || match page.get() {
-        Some(Page::Runs) => runs(),
-        None | Some(Page::Run(..)) => ().into_any(),
-        Some(Page::Compare) => comparison(),
-        Some(Page::Unknown) => view! {
-            <section class="empty" data-testid="not-found">
-                <h1>"This page does not exist."</h1>
-                <p><a href="/">"All runs"</a></p>
-            </section>
-        }
-        .into_any(),
-    });
-    let run_body = part(move || run.get().map(|id| view! { <Run id=id /> }).into_any());
-
+    let place = move || match run.get() {
+        Some(run) => run,
+        None if address.path.get() == "/compare" => "Compare".into(),
+        None => String::new(),
+    };
     view! {
-        <a class="skip" href="#main">"Skip to content"</a>
         <header class="bar">
             <a class="brand" href="/" aria-label="Paceline, all runs">
                 <svg viewBox="0 0 24 24" aria-hidden="true">
@@ -69,30 +102,30 @@ pub fn App() -> impl IntoView {
             </a>
             <nav class="crumbs" aria-label="Where you are">
                 <a href="/">"Runs"</a>
-                <b>{text(move || match router.page() {
-                    Page::Run(run, _) => run,
-                    Page::Compare => "Compare".into(),
-                    Page::Runs | Page::Unknown => String::new(),
-                })}</b>
+                <b>{place}</b>
             </nav>
             <span class="grow"></span>
             <Connection run=run />
             <button
                 class="icon"
-                aria-label=text(move || if theme.is_dark() { "Use the light theme" } else { "Use the dark theme" }.into())
+                aria-label=move || if theme.is_dark() { "Use the light theme" } else { "Use the dark theme" }
                 title="Light or dark"
                 data-testid="theme"
-                on:click=act(move |_| theme.toggle())
+                on:click=move |_| theme.toggle()
             >
-                {text(move || if theme.is_dark() { "☀" } else { "☾" }.into())}
+                {move || if theme.is_dark() { "☀" } else { "☾" }}
             </button>
-            <button class="icon" aria-label="Keys" title="Keys (?)" data-testid="help-button" on:click=act(move |_| help.set(true))>
+            <button
+                class="icon"
+                aria-label="Keys"
+                title="Keys (?)"
+                data-testid="help-button"
+                on:click=move |_| help.set(true)
+            >
                 "?"
             </button>
         </header>
-        <main id="main">{body} {run_body}</main>
-        <Notice />
-        {keys::help(help)}
+        <Help open=help />
     }
 }
 
@@ -100,7 +133,7 @@ pub fn App() -> impl IntoView {
 #[component]
 fn Connection(run: Memo<Option<String>>) -> impl IntoView {
     let live = expect_context::<Live>();
-    let state = derived(move || match live.link.get() {
+    let state = Signal::derive(move || match live.link.get() {
         Link::Connecting => ("connecting", "Connecting"),
         Link::Live => ("live", "Live"),
         Link::Stale(_) => ("stale", "Stale"),
@@ -116,19 +149,19 @@ fn Connection(run: Memo<Option<String>>) -> impl IntoView {
         format!("since {}", units::clock((live.now.get() - since) / 1000.0))
     };
     view! {
-        <div class="connection" data-testid="connection" data-state=text(move || state.get().0.into())>
+        <div class="connection" data-testid="connection" data-state=move || state.get().0>
             <span role="status">
                 <i class="dot" aria-hidden="true"></i>
-                {text(move || state.get().1.into())}
+                {move || state.get().1}
             </span>
-            <span class="since" aria-hidden="true">{text(since)}</span>
+            <span class="since" aria-hidden="true">{since}</span>
             <button
                 class="quiet"
                 data-testid="pause"
                 title="Pause or resume (Space)"
-                on:click=act(move |_| live.toggle_pause(run.get_untracked().as_deref()))
+                on:click=move |_| live.toggle_pause(run.get_untracked().as_deref())
             >
-                {text(move || if state.get().0 == "paused" { "Resume" } else { "Pause" }.into())}
+                {move || if state.get().0 == "paused" { "Resume" } else { "Pause" }}
             </button>
         </div>
     }

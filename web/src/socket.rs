@@ -9,7 +9,6 @@ use leptos::prelude::*;
 use wasm_bindgen::prelude::*;
 use web_sys::{BinaryType, CloseEvent, MessageEvent, WebSocket};
 
-use crate::cells::Var;
 /// The silence after which data count as stale, in milliseconds. The server sends a message at least every 2 s.
 const SILENCE_MILLIS: f64 = 5_000.0;
 /// The silence after which the connection is replaced, in milliseconds.
@@ -60,7 +59,7 @@ thread_local! {
 pub type Handler = fn(MessageEvent);
 
 /// Connects to `path` and closes the previous connection. `None` only closes.
-pub fn connect(path: Option<String>, link: Var<Link>, handler: Handler) {
+pub fn connect(path: Option<String>, link: RwSignal<Link>, handler: Handler) {
     STATE.with_borrow_mut(|state| {
         if state.path != path {
             state.ever = false;
@@ -75,19 +74,19 @@ pub fn connect(path: Option<String>, link: Var<Link>, handler: Handler) {
 }
 
 /// Closes the connection. The data shown stay.
-pub fn pause(link: Var<Link>) {
+pub fn pause(link: RwSignal<Link>) {
     close();
     link.set(Link::Paused(now_millis()));
 }
 
 /// Replaces this connection with a new one, after a moment.
-pub fn restart(link: Var<Link>, handler: Handler) {
+pub fn restart(link: RwSignal<Link>, handler: Handler) {
     close();
     lost(link, handler);
 }
 
 /// Checks the connection for silence. Call about once per second.
-pub fn watch(link: Var<Link>, handler: Handler) {
+pub fn watch(link: RwSignal<Link>, handler: Handler) {
     let (connected, heard) = STATE.with_borrow(|state| (state.open.is_some(), state.heard_millis));
     let silent = now_millis() - heard;
     match link.get_untracked() {
@@ -116,7 +115,7 @@ fn close() {
     }
 }
 
-fn open(link: Var<Link>, handler: Handler) {
+fn open(link: RwSignal<Link>, handler: Handler) {
     close();
     let Some(path) = STATE.with_borrow(|state| state.path.clone()) else { return };
     let generation = STATE.with_borrow(|state| state.generation);
@@ -152,7 +151,7 @@ fn open(link: Var<Link>, handler: Handler) {
     });
 }
 
-fn lost(link: Var<Link>, handler: Handler) {
+fn lost(link: RwSignal<Link>, handler: Handler) {
     let (failures, heard, generation) = STATE.with_borrow_mut(|state| {
         state.failures += 1;
         (state.failures, state.heard_millis, state.generation)

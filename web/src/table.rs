@@ -1,16 +1,12 @@
-//! A table of many rows. Only the visible rows are in the document.
-//!
-//! Cells are requested as text and rendered as markup, so that all tables share one compiled implementation.
+//! A table of many rows, sorted by any column. Only the visible rows are in the document.
 
-use leptos::ev;
 use leptos::prelude::*;
-use units::fixed;
 use viz::palette;
+use viz::sort::{Sort, SortKey, sorted};
 use wasm_bindgen::{JsCast as _, UnwrapThrowExt as _};
 use wire::live::Part;
 
-use crate::cells::{Derived, Var, act, text};
-use crate::html::{Html, shown};
+use crate::widgets::pixels;
 
 /// The height of a row in CSS pixels, as in the style sheet.
 const ROW: f64 = 28.0;
@@ -19,138 +15,205 @@ const TALLEST: usize = 16;
 /// The number of rows in the document beyond the visible ones, on either side.
 const SPARE: usize = 6;
 
-/// The kind of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Column {
-    /// Numbers, with this heading.
-    Number(&'static str),
-    /// Text, with this heading.
-    Words(&'static str),
-    /// The parts of a step as a bar.
-    Parts,
+type CellView<T> = Box<dyn Fn(&T) -> AnyView + Send + Sync>;
+type CellKey<T> = Box<dyn Fn(&T) -> SortKey + Send + Sync>;
+
+/// A column: its heading, and what a row has in it.
+pub struct Column<T> {
+    heading: &'static str,
+    /// The class of its cells: `number`, `bar-cell`, or none.
+    class: &'static str,
+    view: CellView<T>,
+    key: CellKey<T>,
 }
 
-/// The rows of a table, and the handler for choosing one.
-pub struct Rows {
-    /// The number of rows.
-    pub count: Derived<usize>,
-    /// Returns the text of (row, column).
-    pub cell: Box<dyn Fn(usize, usize) -> String + Send + Sync>,
-    /// Returns the shares of the parts of a row's step, for tables with a column of parts.
-    pub shares: Option<Box<dyn Fn(usize) -> [f64; 8] + Send + Sync>>,
-    /// Returns true for the selected row.
-    pub chosen: Box<dyn Fn(usize) -> bool + Send + Sync>,
-    /// Handles the choice of a row.
-    pub choose: Option<Box<dyn Fn(usize)>>,
-}
-
-impl Rows {
-    /// Creates rows that cannot be chosen.
-    pub fn new(count: Derived<usize>, cell: impl Fn(usize, usize) -> String + Send + Sync + 'static) -> Self {
-        Self { count, cell: Box::new(cell), shares: None, chosen: Box::new(|_| false), choose: None }
-    }
-
-    /// Makes the rows choosable.
-    #[must_use]
-    pub fn choosing(
-        self,
-        chosen: impl Fn(usize) -> bool + Send + Sync + 'static,
-        choose: impl Fn(usize) + 'static,
+impl<T> Column<T> {
+    /// Creates a column of numbers, given as (value, text). The value decides the order; NaN comes last.
+    pub fn number(
+        heading: &'static str,
+        read: impl Fn(&T) -> (f64, String) + Clone + Send + Sync + 'static,
     ) -> Self {
-        Self { chosen: Box::new(chosen), choose: Some(Box::new(choose)), ..self }
+        let key = read.clone();
+        Self {
+            heading,
+            class: "number",
+            view: Box::new(move |row| read(row).1.into_any()),
+            key: Box::new(move |row| SortKey::Number(key(row).0)),
+        }
+    }
+
+    /// Creates a column of text.
+    pub fn text(heading: &'static str, read: impl Fn(&T) -> String + Clone + Send + Sync + 'static) -> Self {
+        let key = read.clone();
+        Self {
+            heading,
+            class: "",
+            view: Box::new(move |row| read(row).into_any()),
+            key: Box::new(move |row| SortKey::Text(key(row))),
+        }
+    }
+
+    /// Creates a column of bars: the shares of the parts of a step. Other columns contain the same numbers.
+    pub fn parts(read: impl Fn(&T) -> [f64; 8] + Clone + Send + Sync + 'static) -> Self {
+        Self {
+            heading: "Parts",
+            class: "bar-cell",
+            view: Box::new(move |row| view! { <Parts shares=read(row) /> }.into_any()),
+            key: Box::new(|_| SortKey::None),
+        }
     }
 }
 
-/// Creates a table. The first column names its row. `caption` describes the table for screen readers.
-pub fn table(testid: &'static str, caption: Signal<String>, columns: Vec<Column>, rows: Rows) -> AnyView {
-    let scrolled = Var::new(0usize);
-    let Rows { count, cell, shares, chosen, choose } = rows;
-    let chooses = choose.is_some();
-    let on_scroll = act(move |event: ev::Event| {
+/// What a table does with a row that the user chooses.
+pub struct Choice<T: 'static> {
+    is_chosen: Box<dyn Fn(&T) -> bool + Send + Sync>,
+    choose: Callback<T>,
+}
+
+impl<T: 'static> Choice<T> {
+    /// Creates a choice. `is_chosen` returns true for the chosen row.
+    pub fn new(
+        is_chosen: impl Fn(&T) -> bool + Send + Sync + 'static,
+        choose: impl Fn(T) + Send + Sync + 'static,
+    ) -> Self {
+        Self { is_chosen: Box::new(is_chosen), choose: Callback::new(choose) }
+    }
+}
+
+/// A table. The first column names its row. `caption` describes the table for screen readers.
+#[component]
+pub fn Table<T: Clone + Send + Sync + 'static>(
+    testid: &'static str,
+    #[prop(into)] caption: Signal<String>,
+    columns: Vec<Column<T>>,
+    rows: Signal<Vec<T>>,
+    #[prop(optional)] choice: Option<Choice<T>>,
+) -> impl IntoView {
+    let chooses = choice.is_some();
+    let sort = RwSignal::new(None::<Sort>);
+    let scrolled = RwSignal::new(0usize);
+    let headings = columns
+        .iter()
+        .enumerate()
+        .map(|(at, column)| view! { <Heading at=at name=column.heading class=column.class sort=sort /> })
+        .collect_view();
+    let width = columns.len();
+    let body = move || {
+        let rows = rows.get();
+        let order = sorted(rows.len(), sort.get(), |row, column| (columns[column].key)(&rows[row]));
+        let first = scrolled.get().min(rows.len()).saturating_sub(SPARE);
+        let past = (scrolled.get() + TALLEST + SPARE).min(rows.len());
+        let shown =
+            order[first..past].iter().map(|&at| row(&rows[at], &columns, choice.as_ref())).collect_view();
+        view! {
+            <Spacer columns=width rows=first />
+            {shown}
+            <Spacer columns=width rows=rows.len() - past />
+        }
+    };
+    let on_scroll = move |event: leptos::ev::Event| {
         let element: web_sys::Element = event.current_target().unwrap_throw().unchecked_into();
         let row = (f64::from(element.scroll_top()) / ROW) as usize;
         if scrolled.get_untracked() != row {
             scrolled.set(row);
         }
-    });
-    let on_click = act(move |event: ev::MouseEvent| {
-        if let (Some(choose), Some(row)) = (&choose, clicked(&event)) {
-            choose(row);
-        }
-    });
-    let content = text(move || {
-        let count = count.get();
-        let first = scrolled.get().min(count).saturating_sub(SPARE);
-        let past = (scrolled.get() + TALLEST + SPARE).min(count);
-        let html = Html::default()
-            .raw("<table data-testid=")
-            .raw(testid)
-            .raw("><caption class=unseen>")
-            .text(&caption.get())
-            .raw("</caption><thead><tr>")
-            .each(&columns, |html, column| html.el(column.heading().0, column.heading().1))
-            .raw("</tr></thead><tbody>");
-        let html = spacer(html, columns.len(), first).each(first..past, |html, at| {
-            let html = html.raw(if chosen(at) { "<tr class=chosen data-row=" } else { "<tr data-row=" });
-            let html = html.raw(&at.to_string()).raw("><th scope=row class=number>");
-            let name = cell(at, 0);
-            let html = if chooses { html.el("button class=link", &name) } else { html.text(&name) };
-            html.raw("</th>")
-                .each(columns.iter().enumerate().skip(1), |html, (column, kind)| match kind {
-                    Column::Parts => parts(html, shares.as_ref().map_or([0.0; 8], |shares| shares(at))),
-                    Column::Number(_) => html.number(&cell(at, column)),
-                    Column::Words(_) => html.el("td", &cell(at, column)),
-                })
-                .raw("</tr>")
-        });
-        spacer(html, columns.len(), count.saturating_sub(past)).raw("</tbody></table>").done()
-    });
+    };
     view! {
-        <div class="rows" class:chooses=chooses tabindex="0" role="group" aria-label=caption on:scroll=on_scroll on:click=on_click>
-            {shown("", content)}
+        <div class="rows" class:chooses=chooses tabindex="0" role="group" aria-label=caption on:scroll=on_scroll>
+            <table data-testid=testid>
+                <caption class="unseen">{caption}</caption>
+                <thead><tr>{headings}</tr></thead>
+                <tbody>{body}</tbody>
+            </table>
         </div>
+    }
+}
+
+/// The heading of a column, with which the table is sorted: down, up, and back to the given order.
+#[component]
+fn Heading(
+    at: usize,
+    name: &'static str,
+    class: &'static str,
+    sort: RwSignal<Option<Sort>>,
+) -> impl IntoView {
+    let direction = move || sort.get().filter(|sort| sort.column == at).map(|sort| sort.is_ascending);
+    let spoken =
+        move || direction().map(|is_ascending| if is_ascending { "ascending" } else { "descending" });
+    let arrow = move || match direction() {
+        Some(true) => " ▲",
+        Some(false) => " ▼",
+        None => "",
+    };
+    view! {
+        <th scope="col" class=class aria-sort=spoken>
+            <button class="sort" title="Sort" on:click=move |_| sort.update(|sort| *sort = Sort::next(*sort, at))>
+                {name}
+                <span aria-hidden="true">{arrow}</span>
+            </button>
+        </th>
+    }
+}
+
+fn row<T: Clone + Send + Sync + 'static>(
+    row: &T,
+    columns: &[Column<T>],
+    choice: Option<&Choice<T>>,
+) -> AnyView {
+    let is_chosen = choice.is_some_and(|choice| (choice.is_chosen)(row));
+    let choose = choice.map(|choice| {
+        let (choose, row) = (choice.choose, row.clone());
+        move || choose.run(row.clone())
+    });
+    let mut cells = columns.iter().map(|column| ((column.view)(row), column.class));
+    let Some((name, name_class)) = cells.next() else { return ().into_any() };
+    // The button makes the row accessible by keyboard. A click on it reaches the row.
+    let name =
+        if choose.is_some() { view! { <button class="link">{name}</button> }.into_any() } else { name };
+    let cells = cells.map(|(cell, class)| view! { <td class=class>{cell}</td> }).collect_view();
+    view! {
+        <tr
+            class:chosen=is_chosen
+            on:click=move |_| {
+                if let Some(choose) = &choose {
+                    choose();
+                }
+            }
+        >
+            <th scope="row" class=name_class>{name}</th>
+            {cells}
+        </tr>
     }
     .into_any()
 }
 
-impl Column {
-    fn heading(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Number(name) => ("th scope=col class=number", name),
-            Self::Words(name) => ("th scope=col", name),
-            Self::Parts => ("th scope=col", "Parts"),
-        }
+/// A row as high as the rows that are not in the document.
+#[component]
+fn Spacer(columns: usize, rows: usize) -> impl IntoView {
+    view! {
+        <tr class="spacer" aria-hidden="true">
+            <td colspan=columns.to_string() style:height=pixels(rows as f64 * ROW)></td>
+        </tr>
     }
 }
 
-/// Appends a row as high as the rows that are not in the document.
-fn spacer(html: Html, columns: usize, rows: usize) -> Html {
-    let height = rows as f64 * ROW;
-    html.raw(&format!(
-        "<tr class=spacer aria-hidden=true><td colspan={columns} height={}></td></tr>",
-        fixed(height, 0)
-    ))
-}
-
-/// Appends the parts of a step as one bar. Other columns contain the same numbers.
-fn parts(html: Html, shares: [f64; 8]) -> Html {
+/// The parts of a step as one bar.
+#[component]
+fn Parts(shares: [f64; 8]) -> impl IntoView {
     let mut left = 0.0;
-    html.raw("<td class=bar-cell><svg class=track aria-hidden=true>")
-        .each(Part::ALL, |html, part| {
+    let parts = Part::ALL
+        .map(|part| {
             let (x, width) = (left * 100.0, shares[part as usize] * 100.0);
             left += shares[part as usize];
-            html.raw(&format!(
-                "<rect height=\"100%\" x=\"{}%\" width=\"{}%\" fill=\"",
-                fixed(x, 2),
-                fixed(width, 2)
-            ))
-            .raw(&palette::css(palette::part(part)))
-            .raw("\"></rect>")
+            view! {
+                <rect
+                    height="100%"
+                    x=format!("{x:.2}%")
+                    width=format!("{width:.2}%")
+                    fill=palette::css(palette::part(part))
+                ></rect>
+            }
         })
-        .raw("</svg></td>")
-}
-
-fn clicked(event: &ev::MouseEvent) -> Option<usize> {
-    let target = event.target()?.dyn_into::<web_sys::Element>().ok()?;
-    target.closest("tr[data-row]").ok()??.get_attribute("data-row")?.parse().ok()
+        .collect_view();
+    view! { <svg class="track" aria-hidden="true">{parts}</svg> }
 }

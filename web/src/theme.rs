@@ -4,8 +4,6 @@ use leptos::ev;
 use leptos::prelude::*;
 use wasm_bindgen::prelude::*;
 
-use crate::cells::{Var, effect};
-
 const KEY: &str = "paceline-theme";
 
 /// The colors of canvases. CSS has its own.
@@ -46,13 +44,13 @@ const DARK: Inks = Inks {
 /// The current theme.
 #[derive(Clone, Copy)]
 pub struct Theme {
-    dark: Var<bool>,
+    dark: RwSignal<bool>,
 }
 
 impl Theme {
     /// Reads the user's choice, or follows the system if there is none. Call once.
     pub fn start() -> Self {
-        let theme = Self { dark: Var::new(chosen().unwrap_or_else(system_is_dark)) };
+        let theme = Self { dark: RwSignal::new(chosen().unwrap_or_else(system_is_dark)) };
         if let Some(query) = system() {
             let follow = Closure::<dyn FnMut()>::new(move || {
                 if chosen().is_none() {
@@ -67,7 +65,7 @@ impl Theme {
         let _storage = window_event_listener(ev::Custom::<web_sys::Event>::new("storage"), move |_| {
             theme.dark.set(chosen().unwrap_or_else(system_is_dark));
         });
-        effect(move || {
+        Effect::new(move |_| {
             let name = if theme.dark.get() { "dark" } else { "light" };
             if let Some(root) = document().document_element() {
                 let _ = root.set_attribute("data-theme", name);

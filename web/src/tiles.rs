@@ -4,13 +4,14 @@
 //! The current cells stay while better ones load. A coarse tile of the whole run is drawn below the fine tile of the
 //! visible range, so that panning never shows an empty chart.
 
+use leptos::prelude::*;
 use leptos::task::spawn_local;
 use viz::span::Span;
 use viz::tiles::{Missing, NeededCells, join, value_at};
 use wire::live::tile::{Measure, Reduce, Tile};
 
 use crate::api::{self, Cells};
-use crate::cells::{Kept, Var};
+use crate::route::RunId;
 
 /// The number of columns and rows of the coarse tile.
 const BEHIND: (f64, f64) = (512.0, 256.0);
@@ -60,29 +61,38 @@ enum Fetch {
 /// The cells of one heatmap.
 #[derive(Clone, Copy)]
 pub struct Tiles {
-    run: Kept<String>,
-    state: Kept<State>,
+    run: RunId,
+    state: StoredValue<State>,
     /// A counter that changes whenever there is more to draw.
-    pub changed: Var<u32>,
+    pub changed: RwSignal<u32>,
     /// The reason why there are no cells.
-    pub error: Var<Option<String>>,
+    pub error: RwSignal<Option<String>>,
 }
 
 impl Tiles {
     /// Creates the cells of a run, without any tile.
-    pub fn new(run: String) -> Self {
-        Self {
-            run: Kept::new(run),
-            state: Kept::new(State::default()),
-            changed: Var::new(0),
-            error: Var::new(None),
-        }
+    pub fn new(run: RunId) -> Self {
+        let tiles = Self {
+            run,
+            state: StoredValue::new(State::default()),
+            changed: RwSignal::new(0),
+            error: RwSignal::new(None),
+        };
+        Effect::new(move |shown: Option<String>| {
+            let id = run.get();
+            if shown.is_some_and(|shown| shown != id) {
+                tiles.state.set_value(State::default());
+                tiles.changed.update(|n| *n += 1);
+            }
+            id
+        });
+        tiles
     }
 
     /// Passes the tiles to `read` in drawing order: the coarse one first.
     pub fn with<T>(&self, read: impl FnOnce(&[&Tile]) -> T) -> T {
         self.changed.track();
-        self.state.with(|state| {
+        self.state.with_value(|state| {
             let held: Vec<&Tile> =
                 [&state.behind, &state.front].into_iter().flatten().map(|h| &h.tile).collect();
             read(&held)
@@ -92,7 +102,7 @@ impl Tiles {
     /// Returns the finest cell that contains (step, rank): its range and its value.
     pub fn cell(&self, step: u64, rank: u32) -> Option<(Cells, f32)> {
         self.changed.track();
-        self.state.with(|state| {
+        self.state.with_value(|state| {
             let held = [&state.front, &state.behind].into_iter().flatten();
             let found = held.filter_map(|held| {
                 let value = value_at(&held.tile, step, rank)?;
@@ -113,15 +123,18 @@ impl Tiles {
 
     /// Fetches the cells that `view` needs. Returns immediately; [`Self::changed`] changes when they arrive.
     pub fn ensure(&self, view: View) {
-        let Some(fetch) = self.state.try_update(|state| next(state, view)).flatten() else { return };
+        let Some(fetch) = self.state.try_update_value(|state| next(state, view)).flatten() else { return };
         let tiles = *self;
-        let run = self.run.get();
+        let run = self.run.get_untracked();
         spawn_local(async move {
             let (Fetch::Front(cells) | Fetch::More(cells, _) | Fetch::Behind(cells)) = fetch;
             let answer = api::tile(&run, cells).await;
             let error = answer.as_ref().err().cloned();
-            // The view may be gone by now.
-            if tiles.state.try_update(|state| take(state, fetch, answer)).is_some() {
+            // The view may be gone by now, or show another run.
+            if !tiles.run.is_still(&run) {
+                return;
+            }
+            if tiles.state.try_update_value(|state| take(state, fetch, answer)).is_some() {
                 tiles.error.set(error);
                 tiles.changed.update(|n| *n += 1);
             }

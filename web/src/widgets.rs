@@ -6,60 +6,84 @@ use units::fixed;
 use viz::palette;
 use wire::views::{Figure, Missing, RunState};
 
-use crate::cells::{Derived, Var, act, effect, flag, text};
-use crate::html::{Html, shown};
-
 /// Formats a length for a style, in whole pixels.
 pub fn pixels(length: f64) -> String {
     format!("{}px", fixed(length, 0))
 }
 
-/// Lists of type-erased views. Lists of typed views would be compiled once per type.
-pub trait Views {
-    /// Returns the items, type-erased.
-    fn views(self) -> Vec<AnyView>;
-}
-
-impl<V: IntoView + 'static, I: IntoIterator<Item = V>> Views for I {
-    fn views(self) -> Vec<AnyView> {
-        self.into_iter().map(|item| item.into_any()).collect()
+/// The state of a run.
+#[component]
+pub fn StateChip(state: RunState) -> impl IntoView {
+    view! {
+        <span class="chip" data-state=state.name()>
+            <i class="dot" aria-hidden="true"></i>
+            {state.name()}
+        </span>
     }
 }
 
-/// Renders the state of a run.
-pub fn state_chip(state: RunState) -> String {
-    let name = state.name();
-    format!("<span class=chip data-state={name}><i class=dot aria-hidden=true></i>{name}</span>")
-}
-
-/// Appends a key figure: its test id, name and definition, its value or the reason why it is missing, and a line below.
-pub fn figure(
-    html: Html,
-    (testid, name, means): (&str, &str, &str),
+/// A key figure: its name, its value or the reason why it is missing, and a line below. `means` is its definition.
+#[component]
+pub fn KeyFigure(
+    testid: &'static str,
+    name: &'static str,
+    means: &'static str,
     value: Result<String, String>,
-    below: &str,
-) -> Html {
-    let html = html.raw("<div class=figure title=\"").text(means).raw("\">").el("dt", name);
-    match value {
-        Ok(value) => {
-            // The unit is written smaller.
-            let (number, unit) = value.split_at(value.find(' ').unwrap_or(value.len()));
-            html.raw(&format!("<dd data-testid={testid}>")).text(number).el("small", unit).raw("</dd>")
-        }
-        Err(reason) => {
-            return html
-                .raw(&format!("<dd data-testid={testid} class=missing>—</dd>"))
-                .el("dd class=below", &reason)
-                .raw("</div>");
-        }
+    #[prop(into)] below: String,
+) -> impl IntoView {
+    let is_missing = value.is_err();
+    let (value, below) = match value {
+        Ok(value) => (value, below),
+        Err(reason) => ("—".to_owned(), reason),
+    };
+    // The unit is written smaller.
+    let (number, unit) = value.split_at(value.find(' ').unwrap_or(value.len()));
+    view! {
+        <div class="figure" title=means>
+            <dt>{name}</dt>
+            <dd data-testid=testid class:missing=is_missing>
+                {number.to_owned()}
+                <small>{unit.to_owned()}</small>
+            </dd>
+            <dd class="below">{below}</dd>
+        </div>
     }
-    .el("dd class=below", below)
-    .raw("</div>")
 }
 
 /// Formats a figure; an error with the reason if it is missing.
 pub fn written(figure: &Figure<f64>, format: fn(f64) -> String) -> Result<String, String> {
     figure.as_result().map(|&value| format(value)).map_err(Missing::to_string)
+}
+
+/// A bar between two shares of a row, 0 to 1, in the color of a part or in the page's color.
+#[component]
+pub fn Bar(from: f64, to: f64, colour: Option<palette::Rgba>) -> impl IntoView {
+    let (from, to) = (from.clamp(0.0, 1.0) * 100.0, to.clamp(0.0, 1.0) * 100.0);
+    view! {
+        <svg class="track" aria-hidden="true">
+            <rect
+                height="100%"
+                rx="2"
+                x=format!("{from:.2}%")
+                width=format!("{:.2}%", (to - from).max(0.15))
+                fill=colour.map(palette::css)
+            ></rect>
+        </svg>
+    }
+}
+
+/// A list with its title, or nothing if the list is empty.
+#[component]
+pub fn List(title: &'static str, class: &'static str, lines: Vec<String>) -> impl IntoView {
+    (!lines.is_empty()).then(|| {
+        let lines = lines.into_iter().map(|line| view! { <li>{line}</li> }).collect_view();
+        view! {
+            <div class=class data-testid=class>
+                <h2>{title}</h2>
+                <ul>{lines}</ul>
+            </div>
+        }
+    })
 }
 
 /// A square of a color.
@@ -68,13 +92,14 @@ pub fn Swatch(colour: palette::Rgba, #[prop(optional)] hatched: bool) -> impl In
     view! { <i class="swatch" class:hatched=hatched aria-hidden="true" style:--c=palette::css(colour)></i> }
 }
 
-/// Creates a legend of fills: color, hatching, name.
-pub fn legend(items: &[(palette::Rgba, bool, &str)]) -> AnyView {
+/// A legend of fills: color, hatching, name.
+#[component]
+pub fn Legend(items: Vec<(palette::Rgba, bool, &'static str)>) -> impl IntoView {
     let items = items
-        .iter()
-        .map(|&(colour, hatched, name)| view! { <li><Swatch colour=colour hatched=hatched />{name.to_owned()}</li> })
-        .views();
-    view! { <ul class="legend">{items}</ul> }.into_any()
+        .into_iter()
+        .map(|(colour, hatched, name)| view! { <li><Swatch colour=colour hatched=hatched />{name}</li> })
+        .collect_view();
+    view! { <ul class="legend">{items}</ul> }
 }
 
 /// The point of a tooltip and the size of its chart, in CSS pixels.
@@ -92,15 +117,15 @@ pub struct TooltipPlace {
 
 /// A tooltip near the pointer, on the side where there is room.
 #[component]
-pub fn Tip(#[prop(into)] place: Derived<Option<TooltipPlace>>, children: Children) -> impl IntoView {
-    let transform = text(move || {
+pub fn Tip(#[prop(into)] place: Signal<Option<TooltipPlace>>, children: Children) -> impl IntoView {
+    let transform = Signal::derive(move || {
         place.get().map_or_else(String::new, |TooltipPlace { x, y, width, height }| {
             let across = if x > width / 2.0 { "calc(-100% - 14px)" } else { "14px" };
             let down = if y > height / 2.0 { "calc(-100% - 14px)" } else { "14px" };
             format!("translate({}, {}) translate({across}, {down})", pixels(x), pixels(y))
         })
     });
-    let shown = flag(move || place.with(Option::is_some));
+    let shown = Signal::derive(move || place.with(Option::is_some));
     view! {
         <div class="tip" class:shown=shown style:transform=transform aria-hidden="true">
             {children()}
@@ -109,10 +134,16 @@ pub fn Tip(#[prop(into)] place: Derived<Option<TooltipPlace>>, children: Childre
     .into_any()
 }
 
-/// Creates a dialog with read-only content. Any click closes it, including one on a link in it. So does Escape.
-pub fn dialog(testid: &'static str, name: &'static str, open: Var<bool>, content: Signal<String>) -> AnyView {
+/// A dialog with read-only content. Any click closes it, including one on a link in it. So does Escape.
+#[component]
+pub fn Dialog(
+    testid: &'static str,
+    name: &'static str,
+    open: RwSignal<bool>,
+    children: Children,
+) -> impl IntoView {
     let dialog = NodeRef::<html::Dialog>::new();
-    effect(move || {
+    Effect::new(move |_| {
         let Some(dialog) = dialog.get() else { return };
         match (open.get(), dialog.open()) {
             (true, false) => drop(dialog.show_modal()),
@@ -126,16 +157,15 @@ pub fn dialog(testid: &'static str, name: &'static str, open: Var<bool>, content
             node_ref=dialog
             data-testid=testid
             aria-label=name
-            on:close=act(move |_| open.set(false))
-            on:click=act(move |_| open.set(false))
+            on:close=move |_| open.set(false)
+            on:click=move |_| open.set(false)
         >
             <div class="panel-head">
                 <h2>{name}</h2>
                 <span class="grow"></span>
                 <button class="quiet" data-testid=format!("{testid}-close")>"Close"</button>
             </div>
-            {shown("groups", content)}
+            <div class="groups">{children()}</div>
         </dialog>
     }
-    .into_any()
 }

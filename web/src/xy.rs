@@ -8,9 +8,9 @@ use viz::palette::{self, Rgba};
 use viz::ticks::Tick;
 use viz::xy::Axis;
 
-use crate::canvas::{Gesture, Margins, Plot, Size, Stretch};
-use crate::cells::{Derived, Var, derived, flag, text};
+use crate::canvas::{Margins, Size};
 use crate::pen::{Align, Pen};
+use crate::plot::{Gesture, Plot, Stretch};
 use crate::widgets::{Tip, TooltipPlace};
 
 const MARGINS: Margins = Margins { left: 64.0, right: 16.0, top: 14.0, bottom: 26.0 };
@@ -84,18 +84,18 @@ pub fn Xy(
     height: f64,
     /// The names of the axes, horizontal and vertical.
     axes: (&'static str, &'static str),
-    #[prop(into)] picture: Derived<Shown>,
+    #[prop(into)] picture: Signal<Shown>,
 ) -> impl IntoView {
     let stretch = expect_context::<Stretch>();
-    let near = Var::new(None::<usize>);
-    let place = Var::new(None::<TooltipPlace>);
+    let near = RwSignal::new(None::<usize>);
+    let place = RwSignal::new(None::<TooltipPlace>);
     let overlay = move |pen: &Pen, size: Size| {
         if let Ok(picture) = picture.get() {
             draw(pen, size, &picture, near.get());
         }
     };
-    let why = text(move || picture.get().err().unwrap_or_default());
-    let nothing = flag(move || picture.get().is_err());
+    let why = Signal::derive(move || picture.get().err().unwrap_or_default());
+    let nothing = Signal::derive(move || picture.get().is_err());
     let on_gesture = move |gesture: Gesture, size: Size| {
         let Ok(picture) = picture.get_untracked() else { return false };
         let found = match gesture {
@@ -124,13 +124,13 @@ pub fn Xy(
     };
     let (across, up) = axes;
     view! {
-        <p class="quiet" class:hidden=flag(move || !nothing.get())>{why}</p>
+        <p class="quiet" class:hidden=move || !nothing.get()>{why}</p>
         <div class:hidden=nothing>
         <p class="axis-names" aria-hidden="true">
             <span>{up}" ↑"</span>
             <span>{across}" →"</span>
         </p>
-        <Plot label=label testid=testid height=derived(move || height * stretch.get()) margins=MARGINS
+        <Plot label=label testid=testid height=Signal::derive(move || height * stretch.get()) margins=MARGINS
             draw=Box::new(|_, _| ()) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)>
             <Tip place=place>{tip}</Tip>
         </Plot>

@@ -128,6 +128,19 @@ impl DropReason {
             Self::Shutdown => "shutdown",
         }
     }
+
+    /// Returns what the reason means, as a phrase for users.
+    #[must_use]
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::RingFull => {
+                "a thread's event ring was full: the drain thread got no processor for too long"
+            }
+            Self::SpoolFull => "the spool was full: the server could not be reached for too long",
+            Self::Refused => "the server refused a batch for good: see the server's log",
+            Self::Shutdown => "the process ended before the server acknowledged its last batches",
+        }
+    }
 }
 
 /// A running count of lost records.

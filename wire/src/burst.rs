@@ -29,6 +29,10 @@ impl BurstRequest {
     /// The header that carries a request, in the server's answer to a batch.
     pub const HEADER: &'static str = "paceline-burst";
 
+    /// The time for which a rank is asked, in milliseconds, in addition to the length of the burst. Agents send a
+    /// heartbeat every two seconds.
+    pub const PATIENCE_MILLIS: u64 = 10_000;
+
     /// Creates a request numbered by the server's time in milliseconds, so that its number is larger than those of an
     /// earlier server process.
     #[must_use]

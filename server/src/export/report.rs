@@ -5,7 +5,6 @@ mod figures;
 mod groups;
 mod html;
 mod markdown;
-mod page;
 mod tables;
 mod terminal;
 
@@ -13,7 +12,6 @@ use wire::views::{ComputedOn, Confidence, Missing, Report, Verdict, VerdictState
 
 pub use html::html;
 pub use markdown::markdown;
-pub use page::{groups_part, trust_part};
 pub use terminal::terminal;
 use units::nanos;
 

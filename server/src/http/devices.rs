@@ -1,15 +1,13 @@
 //! The devices of a run: their samples, and bursts, which record every kernel for a short time.
 
-mod markup;
-
 use axum::Json;
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{Html, IntoResponse, Response};
+use axum::http::StatusCode;
+
 use serde::Deserialize;
 use utoipa::IntoParams;
 use wire::burst::{BurstRequest, MAX_MILLIS};
-use wire::ids::{Rank, RunId};
+use wire::ids::Rank;
 use wire::views::{ApiError, RankBurst, RankDevice};
 
 use super::App;
@@ -18,10 +16,9 @@ use super::error::Failure;
 use crate::state::command::Command;
 use crate::state::devices::Devices;
 
-async fn devices_of(app: &App, run: &str) -> Result<(RunId, Devices), Failure> {
+async fn devices_of(app: &App, run: &str) -> Result<Devices, Failure> {
     let run = find(app, run)?.summary.run.clone();
-    let asked = run.clone();
-    Ok((run, app.hub.ask(|reply| Command::Devices { run: asked, reply }).await?))
+    Ok(app.hub.ask(|reply| Command::Devices { run, reply }).await?)
 }
 
 /// Returns the newest sample of each rank's device: utilization, clocks and the reasons why they are lowered, power,
@@ -36,7 +33,7 @@ pub async fn devices(
     State(app): State<App>,
     Path(run): Path<String>,
 ) -> Result<Json<Vec<RankDevice>>, Failure> {
-    Ok(Json(devices_of(&app, &run).await?.1.samples))
+    Ok(Json(devices_of(&app, &run).await?.samples))
 }
 
 /// Returns the newest burst of each rank that answered a request: top kernels, exact overlap and idle time, or the
@@ -51,14 +48,7 @@ pub async fn bursts(
     State(app): State<App>,
     Path(run): Path<String>,
 ) -> Result<Json<Vec<RankBurst>>, Failure> {
-    Ok(Json(devices_of(&app, &run).await?.1.bursts))
-}
-
-/// Returns samples and bursts as HTML, which the dashboard inserts. Writing it here keeps the dashboard's download
-/// small.
-pub async fn part(State(app): State<App>, Path(run): Path<String>) -> Result<Html<String>, Failure> {
-    let (run, devices) = devices_of(&app, &run).await?;
-    Ok(Html(markup::part(&run, &devices)))
+    Ok(Json(devices_of(&app, &run).await?.bursts))
 }
 
 /// The ranks to record, and the length.
@@ -73,8 +63,7 @@ pub struct BurstQuery {
 /// Asks ranks for a burst: to record every kernel and copy of their devices for a short time (CUPTI).
 ///
 /// Ranks receive the request with the answer to their next batch, at most two seconds later. `GET` on the same path
-/// returns the result, or the reason why nothing was recorded, with the request number of this answer. The form of a
-/// browser is answered 204, so the browser stays on its page.
+/// returns the result, or the reason why nothing was recorded, with the request number of this answer.
 #[utoipa::path(
     post,
     path = "/api/v1/runs/{run}/bursts",
@@ -89,8 +78,7 @@ pub async fn ask(
     State(app): State<App>,
     Path(run): Path<String>,
     Query(wanted): Query<BurstQuery>,
-    headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<(StatusCode, Json<BurstRequest>), Failure> {
     let run = find(&app, &run)?.summary.run.clone();
     let millis = wanted.millis.unwrap_or(1_000);
     if !(1..=MAX_MILLIS).contains(&millis) {
@@ -100,9 +88,5 @@ pub async fn ask(
     let asked = app.hub.ask(|reply| Command::AskForBurst { run, rank, millis, reply }).await?;
     let missing = || Failure::NotFound(format!("the run has no rank {}", wanted.rank.unwrap_or(0)));
     let asked = asked.ok_or_else(missing)?;
-    let accepted = headers.get(header::ACCEPT).and_then(|accepted| accepted.to_str().ok());
-    if accepted.is_some_and(|accepted| accepted.starts_with("text/html")) {
-        return Ok(StatusCode::NO_CONTENT.into_response());
-    }
-    Ok((StatusCode::ACCEPTED, Json(asked)).into_response())
+    Ok((StatusCode::ACCEPTED, Json(asked)))
 }

@@ -2,7 +2,7 @@
 
 use axum::extract::{Path, Query, State};
 use axum::http::header;
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 use wire::ids::{RunId, Step};
@@ -12,7 +12,7 @@ use super::App;
 use super::answer::{Form, answer, aside};
 use super::api::open;
 use super::error::Failure;
-use crate::export::report::{self, document, html, markdown};
+use crate::export::report::{document, html, markdown};
 use crate::state::command::Command;
 
 /// The steps that a report covers, and its format.
@@ -66,38 +66,6 @@ pub async fn report(
             Err(Failure::BadRequest(format!("unknown window {other:?}: use `recent` or `all`")))
         }
     }
-}
-
-/// Returns the cost of collectives by group as HTML, which the dashboard inserts.
-pub async fn groups(app: State<App>, run: Path<String>, query: Query<PartQuery>) -> PartResult {
-    part(app, run, query, report::groups_part).await
-}
-
-/// Returns what limits the accuracy of the figures as HTML, which the dashboard inserts.
-pub async fn trust(app: State<App>, run: Path<String>, query: Query<PartQuery>) -> PartResult {
-    part(app, run, query, report::trust_part).await
-}
-
-type PartResult = Result<Html<String>, Failure>;
-
-async fn part(
-    State(app): State<App>,
-    Path(run): Path<String>,
-    Query(query): Query<PartQuery>,
-    write: fn(&Report) -> String,
-) -> PartResult {
-    let (shown, report) = open(&app, &run).await?;
-    Ok(Html(match query.at {
-        None => write(&report),
-        Some(at) => write(&report_at(&app, shown.summary.run.clone(), at).await?),
-    }))
-}
-
-/// The step at which the dashboard shows a run.
-#[derive(Debug, Deserialize)]
-pub struct PartQuery {
-    /// A step: show the run as it was when this step was the newest.
-    at: Option<u64>,
 }
 
 /// Returns the report as it was when the step `at` was the newest.

@@ -9,8 +9,6 @@ use wire::device::{DeviceFigure, DeviceSample};
 use wire::ids::Rank;
 use wire::views::{Cause, Culprit, RankBurst, RankDevice, Report, Verdict};
 
-/// The time for which a rank is asked for a burst, in milliseconds. Agents send a heartbeat every two seconds.
-const ASKED_MILLIS: u64 = 10_000;
 /// The time for which a burst counts as evidence, in nanoseconds.
 const BURST_NANOS: i64 = 300_000_000_000;
 /// The length of a burst that is requested as evidence, in milliseconds.
@@ -82,7 +80,7 @@ impl RankDevices {
     #[must_use]
     pub fn asked(&self, now: ServerNanos) -> Option<BurstRequest> {
         let asked = self.asked?;
-        let patience = ASKED_MILLIS + u64::from(asked.millis);
+        let patience = BurstRequest::PATIENCE_MILLIS + u64::from(asked.millis);
         (now.0.max(0).unsigned_abs() / 1_000_000 < asked.number + patience).then_some(asked)
     }
 
@@ -139,8 +137,6 @@ pub struct Devices {
     pub samples: Vec<RankDevice>,
     /// The newest bursts.
     pub bursts: Vec<RankBurst>,
-    /// Ranks that are asked for a burst and have not sent it yet.
-    pub asked: Vec<Rank>,
 }
 
 impl Devices {
@@ -154,7 +150,6 @@ impl Devices {
                 age_millis: (now - *came).max(0).unsigned_abs() / 1_000_000,
                 burst: burst.clone(),
             }));
-            shown.asked.extend(devices.asked(now).map(|_| rank));
         }
         shown
     }

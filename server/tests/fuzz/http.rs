@@ -214,10 +214,6 @@ fn sampled(tried: &Tried, run: &str) -> Verdict {
     for path in asked.map(|path| format!("/api/v1/runs/{run}{path}")) {
         is_answer(&path, &tried.get(&path))?;
     }
-    for part in ["devices", "groups", "trust"] {
-        let path = format!("/parts/runs/{run}/{part}");
-        is_answer(&path, &tried.get(&path))?;
-    }
     let path = format!("/api/v1/compare?a={run}&b={run}");
     is_answer(&path, &tried.get(&path))
 }

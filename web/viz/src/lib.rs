@@ -6,19 +6,17 @@
 //!
 //! * [`steps`] stores the newest steps of a run, and [`measure`] formats the figures of its cells.
 //! * [`span`] does zoom and pan, [`ticks`] axes, and [`palette`] colors.
-//! * [`order`](mod@order) and [`within`](mod@within) replace functions of the standard library, to make the download
-//!   smaller.
+//! * [`sort`] decides the order of a table's rows.
 //! * [`raster`] draws: [`raster::heatmap`], [`raster::area`], [`raster::line`], [`raster::gantt`].
 
 #[cfg(test)]
 mod fuzz;
 pub mod measure;
-pub mod order;
 pub mod palette;
 pub mod raster;
+pub mod sort;
 pub mod span;
 pub mod steps;
 pub mod ticks;
 pub mod tiles;
-pub mod within;
 pub mod xy;

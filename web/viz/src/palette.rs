@@ -6,8 +6,6 @@
 
 use wire::live::{Part, SliceKind};
 
-use crate::within::within_f32;
-
 /// A pixel in the format of `ImageData`: red in the lowest byte, alpha in the highest.
 pub type Rgba = u32;
 
@@ -92,7 +90,7 @@ const CIVIDIS: [[u8; 3]; 9] = [
 /// Returns cividis at `t`, clamped to 0..1.
 #[must_use]
 pub fn cividis(t: f32) -> Rgba {
-    let at = within_f32(t, 0.0, 1.0) * (CIVIDIS.len() - 1) as f32;
+    let at = t.clamp(0.0, 1.0) * (CIVIDIS.len() - 1) as f32;
     let low = (at as usize).min(CIVIDIS.len() - 2);
     let mix = at - low as f32;
     let channel = |c: usize| {

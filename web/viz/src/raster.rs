@@ -9,7 +9,6 @@ use std::ops::Range;
 
 use crate::palette::Rgba;
 use crate::span::Span;
-use crate::within::within_f32;
 
 /// A buffer of pixels to draw into, row by row from the top.
 pub struct Frame<'a> {
@@ -51,7 +50,7 @@ impl<'a> Frame<'a> {
         let pixel = &mut self.pixels[y * self.width + x];
         let [r0, g0, b0, a0] = pixel.to_le_bytes().map(f32::from);
         let [r1, g1, b1, a1] = colour.to_le_bytes().map(f32::from);
-        let over = a1 * within_f32(coverage, 0.0, 1.0);
+        let over = a1 * coverage.clamp(0.0, 1.0);
         // Shares of one pixel are adjacent: they add up and do not hide each other.
         let under = a0.min(255.0 - over);
         let alpha = over + under;
@@ -64,8 +63,8 @@ impl<'a> Frame<'a> {
 
     /// Fills column `x` from `top` to `bottom`, in fractional pixels from the top.
     fn fill_column(&mut self, x: usize, top: f32, bottom: f32, colour: Rgba) {
-        let top = within_f32(top, 0.0, self.height as f32);
-        let bottom = within_f32(bottom, 0.0, self.height as f32);
+        let top = top.clamp(0.0, self.height as f32);
+        let bottom = bottom.clamp(0.0, self.height as f32);
         if bottom <= top {
             return;
         }

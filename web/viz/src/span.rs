@@ -1,7 +1,5 @@
 //! The visible range of an axis: zoom, pan, and the conversion between data and pixels.
 
-use crate::within::within;
-
 /// The visible range of an axis, in data units. `end > start` wherever a chart draws.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
@@ -70,7 +68,9 @@ impl Span {
             return bounds;
         }
         // A range that is too short grows around its middle.
-        let start = within(self.start + (self.len() - len) / 2.0, bounds.start, bounds.end - len);
+        let start = self.start + (self.len() - len) / 2.0;
+        // Rounding can make `bounds.end - len` smaller than `bounds.start`, for which `f64::clamp` panics.
+        let start = start.min(bounds.end - len).max(bounds.start);
         Self::new(start, start + len)
     }
 

@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use wire::live::{FLAG_SHADOW, StepColumns};
 
-use crate::order::order;
 use crate::span::Span;
 
 /// The largest number of stored steps, 70 bytes each.
@@ -83,9 +82,9 @@ impl Steps {
     pub fn sorted_step_nanos(&self) -> Vec<f32> {
         let observed =
             self.step_nanos.iter().zip(&self.flags).filter(|(_, flags)| **flags & FLAG_SHADOW == 0);
-        let nanos: Vec<f32> = observed.map(|(nanos, _)| *nanos).filter(|nanos| !nanos.is_nan()).collect();
-        let order = order(nanos.len(), &|a, b| nanos[a].total_cmp(&nanos[b]));
-        order.into_iter().map(|at| nanos[at as usize]).collect()
+        let mut nanos: Vec<f32> = observed.map(|(nanos, _)| *nanos).filter(|nanos| !nanos.is_nan()).collect();
+        nanos.sort_by(f32::total_cmp);
+        nanos
     }
 
     /// Returns the range of stored steps; empty if there are none.

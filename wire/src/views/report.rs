@@ -289,4 +289,19 @@ impl Report {
         ];
         figures.into_iter().filter_map(|(name, reason)| Some((name, reason?))).collect()
     }
+
+    /// Returns what the report lacks, each with its reason. Figures that are missing for one reason share a line.
+    #[must_use]
+    pub fn reasons(&self) -> Vec<(String, String)> {
+        let mut reasons: Vec<(String, String)> = Vec::new();
+        for (name, reason) in self.missing() {
+            let reason = reason.to_string();
+            match reasons.iter_mut().find(|(_, other)| *other == reason) {
+                Some((names, _)) => *names += &format!(", {name}"),
+                None => reasons.push((name.to_owned(), reason)),
+            }
+        }
+        let gaps = self.gaps.iter().map(|gap| (gap.kind.name().to_owned(), gap.sentence.clone()));
+        reasons.into_iter().chain(gaps).collect()
+    }
 }

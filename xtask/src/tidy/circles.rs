@@ -11,9 +11,6 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use crate::system::root;
 
-/// The sources of the web client, whose pages link to each other.
-const LEFT_OUT: &str = "web/src";
-
 /// A module, by its path below the crate: `["state", "run"]`.
 type Module = Vec<String>;
 /// The modules that each module uses.
@@ -28,7 +25,7 @@ pub(super) fn check(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     for path in files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs")) {
         let Some(sources) = path.ancestors().find(|folder| folder.ends_with("src")) else { continue };
         let is_program = path.starts_with(sources.join("bin"));
-        if !is_program && sources != Path::new(LEFT_OUT) {
+        if !is_program {
             crates.entry(sources.to_owned()).or_default().push(path);
         }
     }

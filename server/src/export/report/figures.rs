@@ -58,19 +58,10 @@ fn comm_model(report: &Report) -> Option<String> {
 
 /// Returns the section of the missing figures and of the gaps, each with its reason.
 pub(super) fn missing(report: &Report) -> Option<Section> {
-    Some(Section { title: "Not known", about: Vec::new(), body: Body::Figures(reasons(report)), brief: true })
-}
-
-/// Returns what is missing in a report, each with its reason. Figures that are missing for one reason share a line.
-pub(super) fn reasons(report: &Report) -> Vec<(String, String)> {
-    let mut reasons: Vec<(String, String)> = Vec::new();
-    for (name, reason) in report.missing() {
-        let reason = reason.to_string();
-        match reasons.iter_mut().find(|(_, other)| *other == reason) {
-            Some((names, _)) => *names += &format!(", {name}"),
-            None => reasons.push((name.to_owned(), reason)),
-        }
-    }
-    let gaps = report.gaps.iter().map(|gap| (gap.kind.name().to_owned(), gap.sentence.clone()));
-    reasons.into_iter().chain(gaps).collect()
+    Some(Section {
+        title: "Not known",
+        about: Vec::new(),
+        body: Body::Figures(report.reasons()),
+        brief: true,
+    })
 }

@@ -3,10 +3,8 @@
 
 use wire::live::{SliceKind, Waterfall};
 
-use crate::order::order;
 use crate::palette::{self, CLEAR, Rgba, with_alpha};
 use crate::span::Span;
-use crate::within::within;
 
 use super::Frame;
 
@@ -57,10 +55,9 @@ impl Gantt {
             let at = slice as usize;
             waterfall.slice_row[at] as usize * LANES + lane_of(waterfall.slice_kind[at])
         };
-        let order = order(waterfall.slice_row.len(), &|a, b| {
-            let begins = &waterfall.slice_begin;
-            lane(a as u32).cmp(&lane(b as u32)).then(begins[a].total_cmp(&begins[b]))
-        });
+        let begin = |slice: u32| waterfall.slice_begin[slice as usize];
+        let mut order: Vec<u32> = (0..waterfall.slice_row.len() as u32).collect();
+        order.sort_by(|&a, &b| lane(a).cmp(&lane(b)).then(begin(a).total_cmp(&begin(b))));
         let lanes = waterfall.rank.len() * LANES;
         let starts = (0..=lanes).map(|l| order.partition_point(|&slice| lane(slice) < l) as u32).collect();
         let mut lateness = waterfall.rank_end.clone();
@@ -179,7 +176,7 @@ fn lane_pixels(rows: Span, height: usize, row: usize, ranks: usize, lane: usize)
     let lanes = if per_row >= TALL_FROM_PIXELS { TALL } else { LOW };
     let y = |share: f32| {
         let y = rows.to_pixel(row as f64, height as f64) + f64::from(share) * per_row;
-        within(y.round(), 0.0, height as f64) as usize
+        y.round().clamp(0.0, height as f64) as usize
     };
     (y(lanes[lane].0), y(lanes[lane].1))
 }

@@ -4,7 +4,6 @@ use wire::live::tile::{Reduce, Tile};
 
 use crate::palette::{Rgba, with_alpha};
 use crate::span::Span;
-use crate::within::within;
 
 use super::{Frame, whole};
 
@@ -71,7 +70,7 @@ pub fn draw(frame: &mut Frame<'_>, map: &Heatmap<'_>) {
 /// Returns the range of cells that each pixel shows; empty before the first and after the last cell.
 fn cells(view: Span, pixels: usize, count: usize) -> Vec<(usize, usize)> {
     let per_pixel = view.len() / pixels as f64;
-    let clip = |cell: f64| within(cell, 0.0, count as f64) as usize;
+    let clip = |cell: f64| cell.clamp(0.0, count as f64) as usize;
     let cell = |at: usize| {
         let (first, past) = whole(view.start + at as f64 * per_pixel, per_pixel);
         (clip(first), clip(past))

@@ -2,7 +2,6 @@
 
 use crate::palette::{Rgba, with_alpha};
 use crate::span::Span;
-use crate::within::within_f32;
 
 use super::{Frame, columns};
 
@@ -92,7 +91,7 @@ fn pool(values: &[f32]) -> Option<Pooled> {
 fn segment(frame: &mut Frame<'_>, from: (usize, f32), to: (usize, f32), line: &Line<'_>) {
     let half = line.thickness / 2.0;
     let across = (to.0 - from.0.min(to.0)).max(1) as f32;
-    let level = |x: f32| from.1 + (to.1 - from.1) * within_f32((x - from.0 as f32) / across, 0.0, 1.0);
+    let level = |x: f32| from.1 + (to.1 - from.1) * ((x - from.0 as f32) / across).clamp(0.0, 1.0);
     let first = if from.0 == to.0 { from.0 } else { from.0 + 1 };
     for x in first..=to.0.min(frame.width() - 1) {
         let (a, b) = (level(x as f32 - 1.0), level(x as f32));

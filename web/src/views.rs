@@ -1,0 +1,11 @@
+//! The views of the dashboard. A view's own parts are in the folder of its name.
+
+pub mod buckets;
+pub mod compare;
+pub mod devices;
+pub mod health;
+pub mod overview;
+pub mod ranks;
+pub mod run;
+pub mod runs;
+pub mod scaling;

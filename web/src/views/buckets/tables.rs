@@ -1,0 +1,172 @@
+//! Tables of buckets: the selected bucket on every rank of this step, and all buckets over the run.
+
+use leptos::prelude::*;
+use wire::live::Waterfall;
+use wire::views::BucketStats;
+
+use super::StepSelection;
+use crate::live::Live;
+use crate::table::{Choice, Column, Table};
+
+/// One bucket on one rank. Times are nanoseconds since the step began.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct OnRank {
+    rank: u32,
+    ready: f64,
+    launch: f64,
+    start: f64,
+    end: f64,
+    lateness: f64,
+    wait: f64,
+    wait_clock_free: f64,
+    /// True for the last rank to start, for which the others waited.
+    culprit: bool,
+}
+
+fn on_ranks(waterfall: &Waterfall, bucket: u32) -> Vec<OnRank> {
+    let at: Vec<usize> = (0..waterfall.bucket.len()).filter(|&at| waterfall.bucket[at] == bucket).collect();
+    let starts: Vec<f64> = at.iter().map(|&at| waterfall.bucket_start[at]).collect();
+    let mut sorted = starts.clone();
+    sorted.sort_by(f64::total_cmp);
+    let middle = |place: usize| sorted.get(place).copied();
+    let (Some(&last), Some(low), Some(high)) =
+        (sorted.last(), middle(sorted.len().saturating_sub(1) / 2), middle(sorted.len() / 2))
+    else {
+        return Vec::new();
+    };
+    // Lateness is start - median start, as on the Ranks view. For an even number of ranks, the median is the mean of
+    // the middle two.
+    let median = f64::midpoint(low, high);
+    at.into_iter()
+        .map(|at| OnRank {
+            rank: waterfall.rank[waterfall.bucket_row[at] as usize],
+            ready: waterfall.bucket_ready[at],
+            launch: waterfall.bucket_launch[at],
+            start: waterfall.bucket_start[at],
+            end: waterfall.bucket_end[at],
+            lateness: waterfall.bucket_start[at] - median,
+            wait: waterfall.bucket_wait[at],
+            wait_clock_free: waterfall.bucket_wait_clock_free[at],
+            culprit: starts.len() > 1 && waterfall.bucket_start[at] >= last,
+        })
+        .collect()
+}
+
+/// The table of the selected bucket in the shown step, with one row per rank.
+#[component]
+pub fn SelectedBucket(selection: StepSelection) -> impl IntoView {
+    let rows = Memo::new(move |_| {
+        let found = selection.bucket.get().zip(selection.shown.get());
+        found.map(|(bucket, shown)| on_ranks(&shown.waterfall, bucket)).unwrap_or_default()
+    });
+    let title = Signal::derive(move || {
+        selection
+            .bucket
+            .get()
+            .map_or_else(|| "Bucket on every rank".into(), |bucket| format!("Bucket {bucket} on every rank"))
+    });
+    let time = |name: &'static str, read: fn(&OnRank) -> f64| {
+        Column::number(name, move |row: &OnRank| (read(row), known(read(row))))
+    };
+    let columns = vec![
+        Column::number("Rank", |row: &OnRank| (f64::from(row.rank), row.rank.to_string())),
+        time("Ready", |row| row.ready),
+        time("Launch", |row| row.launch),
+        time("Start", |row| row.start),
+        time("End", |row| row.end),
+        Column::number("Lateness", |row: &OnRank| (row.lateness, units::signed_nanos(row.lateness))),
+        time("Wait, aligned", |row| row.wait),
+        time("Wait, clock-free", |row| row.wait_clock_free),
+        time("Transfer", |row| row.end - row.start - row.wait),
+        Column::text(
+            "Order",
+            |row: &OnRank| if row.culprit { "last to start".into() } else { String::new() },
+        ),
+    ];
+    let choice = Choice::new(
+        move |row: &OnRank| selection.rank.get() == Some(row.rank),
+        move |row: OnRank| selection.select(selection.bucket.get_untracked(), Some(row.rank)),
+    );
+    let nothing = Memo::new(move |_| rows.with(Vec::is_empty));
+    let words = move || match selection.bucket.get() {
+        None => {
+            "Click a bucket in the waterfall, or select one below. Its marks (○ ready, ┆ launch, │ start and end) \
+             appear on every rank."
+        }
+        Some(_) => "This bucket is not in the step above.",
+    };
+    view! {
+        <section class="panel" aria-label="Selected bucket">
+            <div class="panel-head"><h2>{title}</h2></div>
+            <Show when=move || nothing.get()>
+                <p class="quiet">{words}</p>
+            </Show>
+            <div class:hidden=nothing>
+                <Table testid="bucket-detail" caption=title columns=columns rows=rows.into() choice=choice />
+            </div>
+        </section>
+    }
+}
+
+fn known(nanos: f64) -> String {
+    if nanos.is_nan() { "—".into() } else { units::nanos(nanos) }
+}
+
+/// The table of all buckets over the observed steps.
+#[component]
+pub fn BucketTable(selection: StepSelection) -> impl IntoView {
+    let live = expect_context::<Live>();
+    let rows =
+        Signal::derive(move || live.run.get().map(|run| run.report.buckets.clone()).unwrap_or_default());
+    let world = Memo::new(move |_| live.run.with(|run| run.as_ref().map_or(0, |run| run.report.ranks)));
+    let time = |name: &'static str, read: fn(&BucketStats) -> f64| {
+        Column::number(name, move |row: &BucketStats| (read(row), units::nanos(read(row))))
+    };
+    let bandwidth = |name: &'static str, read: fn(&BucketStats) -> Option<f64>| {
+        Column::number(name, move |row: &BucketStats| match read(row) {
+            Some(rate) => (rate, units::rate(rate, "B/s")),
+            None => (f64::NAN, "—".into()),
+        })
+    };
+    let name = move |row: &BucketStats| {
+        let number = row.bucket.0;
+        let is_of_some = row.group.ranks < world.get();
+        let group = if is_of_some { format!(" · {}", row.group.name(0)) } else { String::new() };
+        (f64::from(number), format!("{number}{group}"))
+    };
+    let columns = vec![
+        Column::number("Bucket", name),
+        Column::number("Payload", |row: &BucketStats| (row.bytes as f64, units::bytes(row.bytes))),
+        Column::number("Collectives", |row: &BucketStats| {
+            (row.collectives as f64, units::count(row.collectives))
+        }),
+        time("Wait, median", |row| row.wait_nanos.median),
+        time("Wait, p90", |row| row.wait_nanos.p90),
+        time("Transfer, median", |row| row.transfer_nanos.median),
+        time("Transfer, p90", |row| row.transfer_nanos.p90),
+        Column::number("Hidden", |row: &BucketStats| match row.hidden_ratio {
+            Some(ratio) => (ratio, units::percent(ratio)),
+            None => (f64::NAN, "—".into()),
+        }),
+        bandwidth("algbw", |row| row.algbw),
+        bandwidth("busbw", |row| row.busbw),
+    ];
+    let choice = Choice::new(
+        move |row: &BucketStats| selection.bucket.get() == Some(row.bucket.0),
+        move |row: BucketStats| selection.select(Some(row.bucket.0), selection.rank.get_untracked()),
+    );
+    view! {
+        <section class="panel" aria-label="All buckets">
+            <div class="panel-head">
+                <h2>"Buckets"<small>" over the observed steps and all ranks"</small></h2>
+            </div>
+            <Table
+                testid="buckets-table"
+                caption="Buckets over the observed steps"
+                columns=columns
+                rows=rows
+                choice=choice
+            />
+        </section>
+    }
+}

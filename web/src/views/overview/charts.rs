@@ -1,0 +1,291 @@
+//! Three charts over steps with a common range and crosshair: step ledger, step time and throughput.
+
+use leptos::prelude::*;
+use units::fixed;
+use viz::raster::{Frame, area, line};
+use viz::span::Span;
+use viz::steps::Steps;
+use viz::{measure, palette, ticks};
+use wire::live::Part;
+
+use crate::canvas::{Margins, Size};
+use crate::download;
+use crate::keys;
+use crate::live::Live;
+use crate::pen::{Align, Pen};
+use crate::plot::{Gesture, Plot, Stretch};
+use crate::range::{Cursor, Range, RangeButtons};
+use crate::theme::Theme;
+use crate::widgets::{Legend, Swatch, Tip};
+
+const MARGINS: Margins = Margins { left: 64.0, right: 12.0, top: 8.0, bottom: 8.0 };
+const WITH_STEPS: Margins = Margins { bottom: 24.0, ..MARGINS };
+
+/// A column of [`Steps`] that is drawn as a line.
+#[derive(Clone, Copy)]
+struct Lined {
+    title: &'static str,
+    testid: &'static str,
+    column: fn(&Steps) -> &[f32],
+    colour: palette::Rgba,
+    ticks: fn(Span, usize) -> Vec<ticks::Tick>,
+    write: fn(f64, &str) -> String,
+    margins: Margins,
+    height: f64,
+}
+
+const STEP_TIME: Lined = Lined {
+    title: "Step time",
+    testid: "chart-step-time",
+    column: |steps| &steps.step_nanos,
+    colour: palette::part(Part::Backward),
+    ticks: ticks::nanos,
+    write: |value, _| units::nanos(value),
+    margins: MARGINS,
+    height: 116.0,
+};
+
+const THROUGHPUT: Lined = Lined {
+    title: "Throughput",
+    testid: "chart-throughput",
+    column: |steps| &steps.throughput,
+    colour: palette::part(Part::Optimizer),
+    ticks: ticks::rates,
+    write: |value, unit| units::rate(value, &format!("{unit}/s")),
+    margins: WITH_STEPS,
+    height: 132.0,
+};
+
+/// The three charts.
+#[component]
+pub fn Charts() -> impl IntoView {
+    let live = expect_context::<Live>();
+    let range = expect_context::<Range>();
+    let theme = expect_context::<Theme>();
+    keys::global(move |key| range.key(key));
+    let save_csv = move |_| live.steps.with_value(|steps| download::csv("steps.csv", &csv(steps)));
+    let unit = Signal::derive(move || {
+        live.run
+            .with(|run| run.as_ref().map(|run| format!(" {}/s", run.report.sample_unit)).unwrap_or_default())
+    });
+    let save_png = move |_| download::png("ledger.png", "chart-ledger", theme.inks().ground);
+    view! {
+        <section class="panel charts" aria-label="Over time">
+            <div class="panel-head">
+                <h2>"Step ledger"<small>" mean over ranks, per step"</small></h2>
+                <span class="grow"></span>
+                <RangeButtons />
+                <button class="quiet" on:click=save_csv>"CSV"</button>
+                <button class="quiet" on:click=save_png>"PNG"</button>
+            </div>
+            <Legend items=Part::ALL.map(|part| (palette::part(part), false, part.name())).into() />
+            <Ledger />
+            <h2 class="chart-title">"Step time"</h2>
+            <LineChart lined=STEP_TIME />
+            <h2 class="chart-title">"Throughput"<small>{unit}</small></h2>
+            <LineChart lined=THROUGHPUT />
+        </section>
+    }
+}
+
+/// Returns the value at the top of an axis. Two in a hundred steps may exceed it, and the chart then says so.
+fn top(values: &[f32]) -> f64 {
+    ticks::ceiling(f64::from(measure::exceeded_by(values, 2)) * 1.1)
+}
+
+#[component]
+fn Ledger() -> impl IntoView {
+    let live = expect_context::<Live>();
+    let range = expect_context::<Range>();
+    let stretch = expect_context::<Stretch>();
+    let colours = Part::ALL.map(palette::part);
+    let place = RwSignal::new(None);
+    let axis = move |steps: &Steps, view: Span| {
+        let rows = steps.rows_in(view);
+        let sums: Vec<f32> = rows.map(|row| steps.parts.iter().map(|part| part[row]).sum::<f32>()).collect();
+        (top(&sums), sums.iter().copied().filter(|s| s.is_finite()).fold(0.0, f32::max))
+    };
+    let draw = move |frame: &mut Frame<'_>, _: Size| {
+        let view = range.view();
+        live.steps.with_value(|steps| {
+            let (top, _) = axis(steps, view);
+            let parts = &steps.parts;
+            area::draw(
+                frame,
+                &area::Area { step: &steps.step, parts, colours: &colours, view, top: top as f32 },
+            );
+        });
+    };
+    let overlay = move |pen: &Pen, size: Size| {
+        let view = range.view();
+        let (top, largest) = live.steps.with_value(|steps| axis(steps, view));
+        pen.axis_left(top, &ticks::nanos(Span::new(0.0, top), 5));
+        beyond(pen, size, top, f64::from(largest), &units::nanos(f64::from(largest)));
+        crosshair(pen, size, view, range.cursor.get());
+    };
+    let on_gesture = move |gesture: Gesture, size: Size| {
+        place.set(match gesture {
+            // The tooltip is as tall as the chart, so it stays at the top.
+            Gesture::Move { x, .. } if x >= 0.0 => Some(MARGINS.place(x, -MARGINS.top, size)),
+            _ => None,
+        });
+        hover(range, live, &gesture, size) || range.gesture(&gesture, size)
+    };
+    let shown = move || {
+        live.drawn.track();
+        let step = range.cursor.get().step?;
+        live.steps.with_value(|steps| {
+            let row = steps.row_of(step)?;
+            Some((step, steps.step_nanos[row], std::array::from_fn::<f32, 8, _>(|p| steps.parts[p][row])))
+        })
+    };
+    let tip = move || {
+        let (step, total, parts) = shown()?;
+        let known = parts.iter().all(|ns| !ns.is_nan());
+        Some(view! {
+            <b>"Step "{units::count(step)}</b>
+            <table>
+                {known
+                    .then(|| {
+                        Part::ALL
+                            .into_iter()
+                            .rev()
+                            .map(|part| {
+                                let ns = f64::from(parts[part as usize]);
+                                view! {
+                                    <tr>
+                                        <td><Swatch colour=palette::part(part) />{part.name()}</td>
+                                        <td>{units::nanos(ns)}</td>
+                                    </tr>
+                                }
+                            })
+                            .collect_view()
+                    })}
+                <tr class="sum"><td>"step time"</td><td>{units::nanos(f64::from(total))}</td></tr>
+            </table>
+            {(!known).then_some("a shadow step: only its length is known")}
+        })
+    };
+    view! {
+        <Plot
+            label="Step ledger over steps, stacked by part; the table below has one row per rank"
+            testid="chart-ledger" height=Signal::derive(move || 216.0 * stretch.get()) margins=MARGINS draw=Box::new(draw) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)
+        >
+            <Tip place=place>{tip}</Tip>
+        </Plot>
+    }
+}
+
+#[component]
+fn LineChart(lined: Lined) -> impl IntoView {
+    let live = expect_context::<Live>();
+    let range = expect_context::<Range>();
+    let stretch = expect_context::<Stretch>();
+    let unit = Signal::derive(move || {
+        live.run
+            .with(|run| run.as_ref().map_or_else(|| "samples".into(), |run| run.report.sample_unit.clone()))
+    });
+    let draw = move |frame: &mut Frame<'_>, size: Size| {
+        let view = range.view();
+        live.steps.with_value(|steps| {
+            let values = (lined.column)(steps);
+            let top = top(&values[steps.rows_in(view)]) as f32;
+            let thickness = 1.5 * size.ratio as f32;
+            line::draw(
+                frame,
+                &line::Line { step: &steps.step, values, view, top, colour: lined.colour, thickness },
+            );
+        });
+    };
+    let overlay = move |pen: &Pen, size: Size| {
+        let view = range.view();
+        let cursor = range.cursor.get();
+        let (top, largest, value) = live.steps.with_value(|steps| {
+            let values = (lined.column)(steps);
+            let rows = steps.rows_in(view);
+            let at = cursor.step.and_then(|step| steps.row_of(step)).map(|row| f64::from(values[row]));
+            (top(&values[rows.clone()]), f64::from(line::largest(values, rows)), at)
+        });
+        pen.axis_left(top, &(lined.ticks)(Span::new(0.0, top), 4));
+        if lined.margins.bottom > MARGINS.bottom {
+            pen.axis_below(view, &ticks::whole(view, (size.width / 90.0) as usize), true);
+        }
+        beyond(pen, size, top, largest, &(lined.write)(largest, &unit.get()));
+        crosshair(pen, size, view, cursor);
+        if let (Some(step), Some(value)) = (cursor.step, value.filter(|value| value.is_finite())) {
+            let x = view.to_pixel(step as f64 + 0.5, size.width);
+            let y = size.height * (1.0 - value / top);
+            pen.ring(x, y.max(0.0), 3.0, &palette::css(lined.colour));
+            let (offset, align) = if x > size.width / 2.0 { (-8.0, Align::End) } else { (8.0, Align::Start) };
+            let text = (lined.write)(value, &unit.get());
+            let width = pen.text_width(&text) + 8.0;
+            let left = if align == Align::End { x + offset - width + 4.0 } else { x + offset - 4.0 };
+            pen.rect(left, 0.0, width, 16.0, pen.inks.ground);
+            pen.text(x + offset, 8.0, &text, align, pen.inks.ink);
+        }
+    };
+    let on_gesture = move |gesture: Gesture, size: Size| {
+        hover(range, live, &gesture, size) || range.gesture(&gesture, size)
+    };
+    view! {
+        <Plot
+            label=format!("{} over steps", lined.title)
+            testid=lined.testid height=Signal::derive(move || lined.height * stretch.get()) margins=lined.margins
+            draw=Box::new(draw) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)
+        />
+    }
+}
+
+/// Moves the shared crosshair. Returns true if the gesture was a movement.
+fn hover(range: Range, live: Live, gesture: &Gesture, size: Size) -> bool {
+    let step = match *gesture {
+        Gesture::Move { x, .. } if (0.0..size.width).contains(&x) => {
+            let step = untrack(|| range.view()).to_value(x, size.width).max(0.0) as u64;
+            live.steps.with_value(|steps| steps.row_of(step)).map(|_| step)
+        }
+        Gesture::Move { .. } | Gesture::Leave => None,
+        _ => return false,
+    };
+    range.cursor.set(Cursor { step, rank: None });
+    true
+}
+
+fn crosshair(pen: &Pen, size: Size, view: Span, cursor: Cursor) {
+    if let Some(step) = cursor.step {
+        pen.crosshair(view.to_pixel(step as f64 + 0.5, size.width));
+    }
+}
+
+/// Writes the largest value, if values exceed the axis.
+fn beyond(pen: &Pen, size: Size, top: f64, largest: f64, text: &str) {
+    if largest > top {
+        let text = format!("▲ up to {text}");
+        let width = pen.text_width(&text) + 8.0;
+        pen.rect(size.width - width, 0.0, width, 16.0, pen.inks.ground);
+        pen.text(size.width - 4.0, 8.0, &text, Align::End, pen.inks.muted);
+    }
+}
+
+fn csv(steps: &Steps) -> String {
+    let mut out = String::from("step,step_seconds,samples_per_second,overlap_ratio");
+    for part in Part::ALL {
+        out += &format!(",{}_seconds", part.name().replace(' ', "_"));
+    }
+    for row in 0..steps.step.len() {
+        let number = |value: f32, scale: f64| {
+            if value.is_nan() { String::new() } else { fixed(f64::from(value) * scale, 9).to_string() }
+        };
+        out += &format!(
+            "\n{},{},{},{}",
+            steps.step[row],
+            number(steps.step_nanos[row], 1e-9),
+            number(steps.throughput[row], 1.0),
+            number(steps.overlap[row], 1.0)
+        );
+        for part in &steps.parts {
+            out += ",";
+            out += &number(part[row], 1e-9);
+        }
+    }
+    out
+}

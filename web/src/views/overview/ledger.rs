@@ -1,0 +1,67 @@
+//! The step ledger as a table with one row per rank.
+
+use leptos::prelude::*;
+use wire::live::Part;
+use wire::views::RankLedger;
+
+use crate::live::Live;
+use crate::route::{Address, RunId, Tab};
+use crate::table::{Choice, Column, Table};
+
+/// The mean step of one rank.
+#[derive(Clone)]
+struct Row {
+    rank: u32,
+    step_nanos: f64,
+    /// The share of each part.
+    shares: [f64; 8],
+}
+
+impl Row {
+    fn new(ledger: &RankLedger, steps: u64) -> Self {
+        let all = ledger.step_nanos.max(1) as f64;
+        Self {
+            rank: ledger.rank.0,
+            step_nanos: ledger.step_nanos as f64 / steps.max(1) as f64,
+            shares: ledger.parts().map(|nanos| nanos as f64 / all),
+        }
+    }
+}
+
+/// The table.
+#[component]
+pub fn LedgerTable() -> impl IntoView {
+    let live = expect_context::<Live>();
+    let run = expect_context::<RunId>();
+    let address = expect_context::<Address>();
+    let rows = Signal::derive(move || {
+        let Some(run) = live.run.get() else { return Vec::new() };
+        run.report.ledger.iter().map(|ledger| Row::new(ledger, run.report.steps)).collect()
+    });
+    let mut columns = vec![
+        Column::number("Rank", |row: &Row| (f64::from(row.rank), row.rank.to_string())),
+        Column::parts(|row: &Row| row.shares),
+        Column::number("Step time", |row: &Row| (row.step_nanos, units::nanos(row.step_nanos))),
+    ];
+    columns.extend(Part::ALL.map(|part| {
+        Column::number(part.name(), move |row: &Row| {
+            let share = row.shares[part as usize];
+            (share, units::percent(share))
+        })
+    }));
+    let choice = Choice::new(
+        |_| false,
+        move |row: Row| address.go(&format!("{}?rank={}", Tab::Ranks.path(&run.get_untracked()), row.rank)),
+    );
+    view! {
+        <section class="panel" aria-label="Step ledger by rank">
+            <div class="panel-head">
+                <h2>
+                    "Step ledger by rank"
+                    <small>" mean step time and the share of each part, over the observed steps"</small>
+                </h2>
+            </div>
+            <Table testid="ledger-table" caption="Step ledger by rank" columns=columns rows=rows choice=choice />
+        </section>
+    }
+}

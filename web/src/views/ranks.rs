@@ -1,0 +1,235 @@
+//! The Ranks view: which rank is late, when, and in which part of the step, as a heatmap of rank x step.
+
+mod detail;
+mod heatmap;
+
+use std::sync::Arc;
+
+use leptos::prelude::*;
+use leptos::task::spawn_local;
+use units::fixed;
+use viz::measure;
+use wire::live::StepRanks;
+use wire::live::tile::{Measure, Reduce};
+
+use self::detail::{RankDetail, StepTable};
+use self::heatmap::Heatmap;
+use crate::api;
+use crate::download;
+use crate::keys;
+use crate::live::Live;
+use crate::range::{Range, RangeButtons};
+use crate::route::{Address, RunId};
+use crate::theme::Theme;
+use crate::tiles::Tiles;
+
+/// The selection of the view, from the address.
+#[derive(Clone, Copy)]
+pub struct RanksSelection {
+    address: Address,
+    /// The measure.
+    pub measure: Signal<Measure>,
+    /// The reduction.
+    pub reduce: Signal<Reduce>,
+    /// The selected step.
+    pub step: Memo<Option<u64>>,
+    /// The selected rank.
+    pub rank: Memo<Option<u32>>,
+    /// All ranks of the selected step, or of the newest one.
+    pub ranks: RwSignal<Option<Arc<StepRanks>>>,
+    /// The reason why they are missing.
+    pub error: RwSignal<Option<String>>,
+}
+
+impl RanksSelection {
+    fn new(address: Address) -> Self {
+        Self {
+            address,
+            measure: Signal::derive(move || {
+                address.param("measure").and_then(|key| Measure::from_key(&key)).unwrap_or(Measure::Lateness)
+            }),
+            reduce: Signal::derive(move || {
+                address.param("pool").and_then(|name| Reduce::from_name(&name)).unwrap_or(Reduce::Max)
+            }),
+            step: Memo::new(move |_| address.number("step")),
+            rank: Memo::new(move |_| address.number("rank").map(|rank| rank as u32)),
+            ranks: RwSignal::new(None),
+            error: RwSignal::new(None),
+        }
+    }
+
+    /// Selects a cell, or clears the selection.
+    pub fn select(&self, cell: Option<(u64, u32)>) {
+        self.address.set([
+            ("step", cell.map(|(step, _)| step.to_string())),
+            ("rank", cell.map(|(_, rank)| rank.to_string())),
+        ]);
+    }
+
+    /// Fetches the figures of every rank in the step that the table shows.
+    fn fetch(self, live: Live, range: Range, run: RunId) {
+        // The table changes once per second, because a table that changes with every step cannot be read.
+        let wanted = Memo::new(move |_| {
+            live.now.track();
+            if untrack(|| self.ranks.with(Option::is_none)) {
+                live.drawn.track();
+            }
+            let known = untrack(|| range.known());
+            let at = range.at.get();
+            let newest = live
+                .steps
+                .with_value(|steps| steps.step.get(steps.rows_in(known).end.checked_sub(1)?).copied());
+            self.step.get().or(at).or(newest)
+        });
+        Effect::new(move |_| {
+            let (run_id, Some(step)) = (run.get(), wanted.get()) else { return };
+            spawn_local(async move {
+                let answer = api::step_ranks(&run_id, step).await;
+                if wanted.try_get_untracked() != Some(Some(step)) || !run.is_still(&run_id) {
+                    return;
+                }
+                match answer {
+                    Ok(ranks) => {
+                        self.ranks.set(Some(Arc::new(ranks)));
+                        self.error.set(None);
+                    }
+                    Err(error) => self.error.set(Some(error)),
+                }
+            });
+        });
+    }
+}
+
+/// Creates the view.
+#[component]
+pub fn Ranks() -> impl IntoView {
+    let (address, range) = (expect_context::<Address>(), expect_context::<Range>());
+    let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
+    let selection = RanksSelection::new(address);
+    selection.fetch(live, range, run);
+    keys::global(move |key| match key {
+        "Escape" => {
+            selection.select(None);
+            true
+        }
+        _ => range.key(key),
+    });
+    // A link to a step shows that step once it has arrived.
+    let wanted = StoredValue::new(selection.step.get_untracked());
+    Effect::new(move |_| {
+        live.drawn.track();
+        let Some(step) = wanted.get_value() else { return };
+        if live.steps.with_value(|steps| steps.row_of(step)).is_some() {
+            wanted.set_value(None);
+            range.reveal(step);
+        }
+    });
+    let tiles = Tiles::new(run);
+    let end = scale(live, range, tiles);
+    view! {
+        <div class="split">
+            <section class="panel grow" aria-label="Ranks over steps">
+                <Controls selection=selection tiles=tiles end=end />
+                <Heatmap selection=selection tiles=tiles end=end />
+            </section>
+            <RankDetail selection=selection />
+        </div>
+        <StepTable selection=selection />
+    }
+    .into_any()
+}
+
+#[component]
+fn Controls(selection: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl IntoView {
+    let theme = expect_context::<Theme>();
+    let address = selection.address;
+    let pools = Reduce::ALL
+        .map(|pool| {
+            let title = match pool {
+                Reduce::Max => "A pixel shows the maximum of its cells: slow cells never disappear",
+                Reduce::Mean => "A pixel shows the mean of its cells: single slow cells may disappear",
+            };
+            view! {
+                <button
+                    aria-pressed=move || (selection.reduce.get() == pool).to_string()
+                    title=title
+                    on:click=move |_| address.set([("pool", Some(pool.name().into()))])
+                >
+                    {pool.name()}
+                </button>
+            }
+        })
+        .collect_view();
+    let options = Measure::ALL
+        .map(|measure| {
+            let chosen = Signal::derive(move || selection.measure.get() == measure);
+            view! { <option value=measure.key() selected=chosen>{measure.name()}</option> }
+        })
+        .collect_view();
+    let low = move || if selection.measure.get() == Measure::Lateness { "≤ 0" } else { "0" };
+    view! {
+        <div class="panel-head">
+            <label class="field">
+                <span>"Measure"</span>
+                <select
+                    data-testid="measure"
+                    on:change=move |event| address.set([("measure", Some(event_target_value(&event)))])
+                >
+                    {options}
+                </select>
+            </label>
+            <div class="segments" role="group" aria-label="Reduction">{pools}</div>
+            <div class="scale" data-testid="scale">
+                <span>{low}</span>
+                <i class="cividis" aria-hidden="true"></i>
+                <span>"≥ "{move || units::nanos(f64::from(end.get()))}</span>
+                <small>{move || format!("{} of each pixel", selection.reduce.get().name())}</small>
+            </div>
+            <span class="grow"></span>
+            <RangeButtons />
+            <button class="quiet" on:click=move |_| download::csv("ranks.csv", &csv(selection, tiles))>"CSV"</button>
+            <button class="quiet" on:click=move |_| download::png("ranks.png", "heatmap", theme.inks().ground)>"PNG"</button>
+        </div>
+    }
+    .into_any()
+}
+
+/// Returns the end of the color scale for the visible cells.
+fn scale(live: Live, range: Range, tiles: Tiles) -> Memo<f32> {
+    Memo::new(move |_| {
+        let view = range.view();
+        // Differences below a hundredth of the step are not worth a color.
+        let floor = live
+            .steps
+            .with_value(|steps| measure::exceeded_by(&steps.step_nanos[steps.rows_in(view)], 50) / 100.0);
+        tiles.with(|tiles| {
+            let Some(tile) = tiles.last() else { return floor.max(1.0) };
+            let column = |step: f64| {
+                let column = (step - tile.step as f64) / f64::from(tile.per_column);
+                column.clamp(0.0, tile.columns() as f64) as usize
+            };
+            let columns = column(view.start)..column((view.end).ceil()).max(column(view.start));
+            measure::scale_end(tile, columns, floor)
+        })
+    })
+}
+
+/// Formats the loaded cells as a CSV table.
+fn csv(selection: RanksSelection, tiles: Tiles) -> String {
+    let measure = selection.measure.get_untracked();
+    let reduce = selection.reduce.get_untracked().name();
+    let mut out = format!("step,steps,rank,ranks,{reduce}_{}_seconds", measure.key().replace('-', "_"));
+    untrack(|| {
+        tiles.with(|tiles| {
+            let Some(tile) = tiles.last() else { return };
+            for (at, value) in tile.values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
+                let (column, row) = (at / tile.rows as usize, at % tile.rows as usize);
+                let step = tile.step + column as u64 * u64::from(tile.per_column);
+                let rank = tile.rank + row as u32 * tile.per_row;
+                let seconds = f64::from(*value) * 1e-9;
+                out += &format!("\n{step},{},{rank},{},{}", tile.per_column, tile.per_row, fixed(seconds, 9));
+            }
+        });
+    });
+    out
+}

@@ -1,0 +1,175 @@
+//! One step of one rank in numbers, and all ranks of that step as a table.
+
+use std::sync::Arc;
+
+use leptos::prelude::*;
+use viz::{measure, palette};
+use wire::live::tile::Measure;
+use wire::live::{Part, StepRanks};
+
+use super::RanksSelection;
+use crate::route::{RunId, Tab};
+use crate::table::{Choice, Column, Table};
+use crate::widgets::Swatch;
+
+/// The ledger of the selected rank and step, next to the median rank's.
+#[component]
+pub fn RankDetail(selection: RanksSelection) -> impl IntoView {
+    let run = expect_context::<RunId>();
+    let selected = move || selection.step.get().zip(selection.rank.get());
+    let content = move || {
+        let say = |words: String| view! { <p class="quiet">{words}</p> }.into_any();
+        let Some((step, rank)) = selected() else {
+            return say("Select a cell: click it, or focus the heatmap and use the arrow keys.".into());
+        };
+        let here = selection.ranks.get().filter(|ranks| ranks.step == step);
+        match (here, selection.error.get()) {
+            (Some(ranks), _) if (rank as usize) < ranks.rank_nanos.len() => {
+                view! { <Numbers ranks=ranks rank=rank as usize /> }.into_any()
+            }
+            (Some(_), _) => say("This run does not have that rank.".into()),
+            (None, Some(error)) => say(error),
+            (None, None) => say("Loading…".into()),
+        }
+    };
+    let heading = move || {
+        selected().map_or_else(
+            || "No selection".into(),
+            |(step, rank)| format!("Rank {rank}, step {}", units::count(step)),
+        )
+    };
+    let link = move || {
+        selected().map(|(step, rank)| {
+            let href = format!("{}?step={step}&rank={rank}", Tab::Buckets.path(&run.get()));
+            view! { <p class="actions"><a class="button primary" href=href>"Buckets of this step"</a></p> }
+        })
+    };
+    view! {
+        <aside class="panel detail" aria-label="Selection" data-testid="rank-detail">
+            <div class="panel-head"><h2>{heading}</h2></div>
+            {content}
+            {link}
+        </aside>
+    }
+}
+
+/// Returns the ledger of one rank, in the order of [`Part::ALL`]; `None` if it is unknown.
+fn ledger(ranks: &StepRanks, rank: usize) -> Option<[f64; 8]> {
+    let ledger: [f64; 8] = std::array::from_fn(|part| f64::from(ranks.parts[part][rank]));
+    ledger.iter().all(|nanos| !nanos.is_nan()).then_some(ledger)
+}
+
+/// Returns the median of a part over ranks, with which a rank's step is compared.
+fn median(ranks: &StepRanks, part: usize) -> f64 {
+    f64::from(measure::exceeded_by(&ranks.parts[part], 50))
+}
+
+fn known(value: f64, write: fn(f64) -> String) -> String {
+    if value.is_nan() { "—".into() } else { write(value) }
+}
+
+#[component]
+fn Numbers(ranks: Arc<StepRanks>, rank: usize) -> impl IntoView {
+    let (total, lateness) = (f64::from(ranks.rank_nanos[rank]), f64::from(ranks.lateness[rank]));
+    let Some(ledger) = ledger(&ranks, rank) else {
+        return view! {
+            <p>"Step time "<b>{known(total, units::nanos)}</b></p>
+            <p class="quiet">"No ledger: a shadow step, or this rank's records are missing."</p>
+        }
+        .into_any();
+    };
+    let parts = Part::ALL
+        .map(|part| {
+            let nanos = ledger[part as usize];
+            let against = nanos - median(&ranks, part as usize);
+            // A difference counts from a hundredth of the step.
+            let is_more = against > total / 100.0;
+            view! {
+                <tr>
+                    <th scope="row"><Swatch colour=palette::part(part) />{part.name()}</th>
+                    <td class="number">{units::nanos(nanos)}</td>
+                    <td class="number">{units::percent(nanos / total.max(1.0))}</td>
+                    <td class="number" class:more=is_more>{units::signed_nanos(against)}</td>
+                </tr>
+            }
+        })
+        .collect_view();
+    view! {
+        <table class="ledger">
+            <thead>
+                <tr>
+                    <th scope="col">"Part"</th>
+                    <th scope="col" class="number">"Time"</th>
+                    <th scope="col" class="number">"Share"</th>
+                    <th scope="col" class="number" title="Difference from the median rank of this step">"vs median"</th>
+                </tr>
+            </thead>
+            <tbody>
+                {parts}
+                <tr class="sum">
+                    <th scope="row">"step time"</th>
+                    <td class="number">{known(total, units::nanos)}</td>
+                    <td></td>
+                    <td></td>
+                </tr>
+                <tr>
+                    <th scope="row">"lateness"</th>
+                    <td class="number">{known(lateness, units::signed_nanos)}</td>
+                    <td></td>
+                    <td></td>
+                </tr>
+            </tbody>
+        </table>
+    }
+    .into_any()
+}
+
+/// One rank of a step.
+#[derive(Clone)]
+struct Row {
+    rank: u32,
+    step: u64,
+    /// The figure of each measure, in nanoseconds, in the order of [`Measure::ALL`]; NaN if unknown.
+    figures: Vec<f32>,
+}
+
+fn rows(ranks: &StepRanks) -> Vec<Row> {
+    let figure = |measure: Measure, rank: usize| match measure {
+        Measure::Lateness => ranks.lateness[rank],
+        Measure::StepTime => ranks.rank_nanos[rank],
+        Measure::Part(part) => ranks.parts[part as usize][rank],
+    };
+    let row = |rank: usize| Row {
+        rank: rank as u32,
+        step: ranks.step,
+        figures: Measure::ALL.map(|measure| figure(measure, rank)).into(),
+    };
+    (0..ranks.rank_nanos.len()).map(row).collect()
+}
+
+/// The table of all ranks of the selected step, or of the newest one.
+#[component]
+pub fn StepTable(selection: RanksSelection) -> impl IntoView {
+    let caption = Signal::derive(move || match (selection.ranks.get(), selection.error.get()) {
+        (_, Some(error)) => error,
+        (Some(ranks), None) => format!("All ranks of step {}", units::count(ranks.step)),
+        (None, None) => "All ranks of one step".into(),
+    });
+    let shown = Signal::derive(move || selection.ranks.get().map(|ranks| rows(&ranks)).unwrap_or_default());
+    let mut columns = vec![Column::number("Rank", |row: &Row| (f64::from(row.rank), row.rank.to_string()))];
+    columns.extend(Measure::ALL.into_iter().enumerate().map(|(at, measure)| {
+        Column::number(measure.name(), move |row: &Row| {
+            (f64::from(row.figures[at]), measure::write(measure, row.figures[at]))
+        })
+    }));
+    let choice = Choice::new(
+        move |row: &Row| selection.rank.get() == Some(row.rank),
+        move |row: Row| selection.select(Some((row.step, row.rank))),
+    );
+    view! {
+        <section class="panel" aria-label="All ranks of one step">
+            <div class="panel-head"><h2>{caption}</h2></div>
+            <Table testid="ranks-table" caption=caption columns=columns rows=shown choice=choice />
+        </section>
+    }
+}

@@ -1,0 +1,305 @@
+//! The rank x step heatmap, drawn from tiles, with the shared crosshair and the selected cell.
+
+use leptos::prelude::*;
+use leptos::task::spawn_local;
+use viz::raster::{Frame, heatmap};
+use viz::span::Span;
+use viz::{measure, palette, ticks};
+use wire::live::tile::Measure;
+
+use super::RanksSelection;
+use crate::api::{self, Cells};
+use crate::canvas::{Margins, Size};
+use crate::keys;
+use crate::live::Live;
+use crate::pen::Pen;
+use crate::plot::{Draw, Gesture, OnGesture, Overlay, Plot, Stretch};
+use crate::range::{Cursor, Range, chosen};
+use crate::route::{Address, RunId};
+use crate::theme::Theme;
+use crate::tiles::{Tiles, View};
+use crate::widgets::{Tip, TooltipPlace};
+
+const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 4.0, bottom: 24.0 };
+/// The height of a row for few ranks. Many ranks share the available height.
+const ROW_PIXELS: f64 = 26.0;
+const HEIGHT_PIXELS: (f64, f64) = (320.0, 640.0);
+/// The smallest number of ranks to which the heatmap can zoom.
+const MIN_RANKS: f64 = 4.0;
+
+/// The state of the heatmap.
+#[derive(Clone, Copy)]
+struct Map {
+    selection: RanksSelection,
+    live: Live,
+    range: Range,
+    tiles: Tiles,
+    /// The number of ranks.
+    ranks: Memo<usize>,
+    /// The visible ranks, if not all are.
+    zoomed: RwSignal<Option<Span>>,
+    /// The visible ranks.
+    rows: Memo<Span>,
+    /// The place of the tooltip.
+    place: RwSignal<Option<TooltipPlace>>,
+}
+
+/// Creates the heatmap.
+#[component]
+pub fn Heatmap(selection: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl IntoView {
+    let live = expect_context::<Live>();
+    let stretch = expect_context::<Stretch>();
+    let ranks = Memo::new(move |_| {
+        live.drawn.track();
+        live.steps.with_value(|steps| steps.ranks)
+    });
+    let zoomed = chosen(expect_context::<Address>(), "ranks");
+    let map = Map {
+        selection,
+        live,
+        range: expect_context::<Range>(),
+        tiles,
+        ranks,
+        zoomed,
+        rows: Memo::new(move |_| {
+            let all = Span::new(0.0, ranks.get().max(1) as f64);
+            zoomed.get().map_or(all, |span| span.clamp(all, MIN_RANKS))
+        }),
+        place: RwSignal::new(None),
+    };
+    keys::global(move |key| match key {
+        "W" => map.zoom_ranks(0.7),
+        "S" => map.zoom_ranks(1.0 / 0.7),
+        _ => false,
+    });
+    let height = Signal::derive(move || {
+        let inner = (ranks.get() as f64 * ROW_PIXELS).clamp(HEIGHT_PIXELS.0, HEIGHT_PIXELS.1 * stretch.get());
+        inner + MARGINS.top + MARGINS.bottom
+    });
+    let label = move || {
+        format!("{} of every rank over steps; the table below lists one step", selection.measure.get().name())
+    };
+    let run = expect_context::<RunId>();
+    let tip = move || map.describe();
+    view! {
+        <p class="axis-names" aria-hidden="true">
+            <span>"rank ↓"</span>
+            <span>"step →"</span>
+            <span class="grow"></span>
+            <span data-testid="level">{move || map.level()}</span>
+        </p>
+        <Plot label=label testid="heatmap" height=height margins=MARGINS
+            draw=map.draw(end) overlay=map.overlay() on_gesture=map.on_gesture(run)>
+            <Tip place=map.place>{tip}</Tip>
+        </Plot>
+    }
+    .into_any()
+}
+
+impl Map {
+    fn draw(self, end: Memo<f32>) -> Draw {
+        let theme = expect_context::<Theme>();
+        let colours = palette::cividis_table();
+        Box::new(move |frame: &mut Frame<'_>, _: Size| {
+            let (steps_view, ranks_view) = (self.range.view(), self.rows.get());
+            self.tiles.ensure(View {
+                selection: (self.selection.measure.get(), self.selection.reduce.get()),
+                steps: steps_view,
+                ranks: ranks_view,
+                kept: self.range.known(),
+                all_ranks: self.ranks.get(),
+                pixels: (frame.width() as f64, frame.height() as f64),
+            });
+            let (reduce, scale, unknown) =
+                (self.selection.reduce.get(), (0.0, end.get()), theme.inks().unknown);
+            self.tiles.with(|tiles| {
+                for tile in tiles {
+                    let colours = &colours;
+                    heatmap::draw(
+                        frame,
+                        &heatmap::Heatmap { tile, steps_view, ranks_view, reduce, scale, colours, unknown },
+                    );
+                }
+            });
+        })
+    }
+
+    fn overlay(self) -> Overlay {
+        Box::new(move |pen: &Pen, size: Size| {
+            let (view, rows, selection) = (self.range.view(), self.rows.get(), self.selection);
+            pen.axis_below(view, &ticks::whole(view, (size.width / 90.0) as usize), true);
+            pen.rows_left(rows, selection.rank.get().map(|rank| rank as usize), |row| row.to_string());
+            pen.clip();
+            let cursor = self.range.cursor.get();
+            if let Some(step) = cursor.step {
+                pen.crosshair(view.to_pixel(step as f64 + 0.5, size.width));
+            }
+            if let Some(rank) = cursor.rank {
+                let y = rows.to_pixel(f64::from(rank) + 0.5, size.height).round();
+                pen.rect(0.0, y, size.width, 1.0, pen.inks.muted);
+            }
+            if let (Some(step), Some(rank)) = (selection.step.get(), selection.rank.get()) {
+                let x = view.to_pixel(step as f64, size.width);
+                let y = rows.to_pixel(f64::from(rank), size.height);
+                let (width, height) = (size.width / view.len(), size.height / rows.len());
+                pen.outline(x, y, width.max(2.0), height.max(2.0));
+            }
+        })
+    }
+
+    fn on_gesture(self, run: RunId) -> OnGesture {
+        Box::new(move |gesture: Gesture, size: Size| match gesture {
+            Gesture::Move { x, y } => {
+                let over = self.cell(x, y, size);
+                self.place.set(over.map(|_| MARGINS.place(x, y, size)));
+                let (step, rank) = (over.map(|(step, _)| step), over.map(|(_, rank)| rank));
+                self.range.cursor.set(Cursor { step, rank });
+                true
+            }
+            Gesture::Leave => {
+                self.place.set(None);
+                self.range.cursor.set(Cursor::default());
+                true
+            }
+            Gesture::Click { x, y } => {
+                self.select(self.cell(x, y, size), run);
+                true
+            }
+            Gesture::Pan { dx, dy } => {
+                self.range.pan(dx / size.width);
+                if self.zoomed.get_untracked().is_some() {
+                    self.zoomed.set(Some(self.rows.get_untracked().pan(dy / size.height)));
+                }
+                true
+            }
+            Gesture::Key(key) => arrow(self.selection, self.live, self.range, &key),
+            other => self.range.gesture(&other, size),
+        })
+    }
+
+    /// Returns the stored (step, rank) at a pixel.
+    fn cell(self, x: f64, y: f64, size: Size) -> Option<(u64, u32)> {
+        let inside = (0.0..size.width).contains(&x) && (0.0..size.height).contains(&y);
+        let view = untrack(|| self.range.view());
+        let (step, rank) = heatmap::cell_at(view, self.rows.get_untracked(), x, y, size.width, size.height);
+        let kept = self.live.steps.with_value(|steps| {
+            let known = untrack(|| self.range.known());
+            known.contains(step as f64) && (rank as usize) < steps.ranks
+        });
+        (inside && kept).then_some((step, rank))
+    }
+
+    /// Selects a cell. If the cell covers several steps or ranks, the server is asked for the largest value among them,
+    /// which is then selected.
+    fn select(self, at: Option<(u64, u32)>, run: RunId) {
+        self.selection.select(at);
+        let Some((step, rank)) = at else { return };
+        let Some((cells, _)) = untrack(|| self.tiles.cell(step, rank)) else { return };
+        if cells.most == (1, 1) {
+            return;
+        }
+        let selection = self.selection;
+        spawn_local(async move {
+            let Ok(tile) = api::tile(&run.get_untracked(), cells).await else { return };
+            let largest = tile.values.iter().enumerate().filter(|(_, value)| !value.is_nan());
+            let Some((at, _)) = largest.max_by(|a, b| a.1.total_cmp(b.1)) else { return };
+            let found = (
+                tile.step + (at / tile.rows as usize) as u64 * u64::from(tile.per_column),
+                tile.rank + (at % tile.rows as usize) as u32 * tile.per_row,
+            );
+            // Another cell may have been selected by now.
+            if selection.step.try_get_untracked() == Some(Some(step)) {
+                selection.select(Some(found));
+            }
+        });
+    }
+
+    fn zoom_ranks(self, factor: f64) -> bool {
+        let all = Span::new(0.0, self.ranks.get_untracked() as f64);
+        let at = self.range.cursor.get_untracked().rank;
+        let rows = self.rows.get_untracked();
+        let anchor = at.map_or(0.5, |rank| rows.to_pixel(f64::from(rank) + 0.5, 1.0));
+        let next = rows.zoom(anchor, factor);
+        self.zoomed.set((next.len() < all.len()).then_some(next.clamp(all, MIN_RANKS)));
+        true
+    }
+
+    /// Describes the cells, if one covers several steps or ranks.
+    fn level(self) -> String {
+        if let Some(error) = self.tiles.error.get() {
+            return error;
+        }
+        let reduce = self.selection.reduce.get().name();
+        self.tiles.with(|tiles| match tiles.last() {
+            Some(tile) if tile.per_column > 1 || tile.per_row > 1 => {
+                let of = |count: u32, what: &str| {
+                    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+                };
+                format!(
+                    "a cell is the {reduce} of {} × {}",
+                    of(tile.per_column, "step"),
+                    of(tile.per_row, "rank")
+                )
+            }
+            _ => String::new(),
+        })
+    }
+
+    fn describe(self) -> Option<AnyView> {
+        let cursor = self.range.cursor.get();
+        let (cells, value) = self.tiles.cell(cursor.step?, cursor.rank?)?;
+        let Cells { measure: figure, reduce, steps, ranks, most } = cells;
+        let span = |(first, last): (u64, u64)| {
+            if first == last {
+                units::count(first)
+            } else {
+                format!("{} to {}", units::count(first), units::count(last))
+            }
+        };
+        let ranks = (u64::from(ranks.0), u64::from(ranks.1));
+        let title = format!("Rank {}, step {}", span(ranks), span(steps));
+        let pooled = if most == (1, 1) { "" } else { reduce.name() };
+        let unknown = match (value.is_nan(), figure) {
+            (false, _) => "",
+            (true, Measure::StepTime) => "its records are missing",
+            (true, _) => "a shadow step, or its records are missing",
+        };
+        let value = measure::write(figure, value);
+        Some(
+            view! {
+                <b>{title}</b>
+                <div>{figure.name()}" "{pooled}" "<b>{value}</b>" "{unknown}</div>
+            }
+            .into_any(),
+        )
+    }
+}
+
+/// Moves the selection by an arrow key. Without a selection, selects the newest step of rank 0.
+fn arrow(selection: RanksSelection, live: Live, range: Range, key: &str) -> bool {
+    let (by_step, by_rank) = match key {
+        "ArrowLeft" => (-1, 0),
+        "ArrowRight" => (1, 0),
+        "ArrowUp" => (0, -1),
+        "ArrowDown" => (0, 1),
+        _ => return false,
+    };
+    let known = untrack(|| range.known());
+    let next = live.steps.with_value(|steps| {
+        let newest = steps.rows_in(known).end.checked_sub(1)?;
+        let selected = selection.step.get_untracked().and_then(|step| steps.row_of(step));
+        let (row, rank) = match (selected, selection.rank.get_untracked()) {
+            (Some(row), Some(rank)) => (
+                row.saturating_add_signed(by_step).min(newest),
+                rank.saturating_add_signed(by_rank).min(steps.ranks.saturating_sub(1) as u32),
+            ),
+            _ => (newest, 0),
+        };
+        Some((steps.step[row], rank))
+    });
+    if let Some((step, rank)) = next {
+        selection.select(Some((step, rank)));
+        range.reveal(step);
+    }
+    true
+}

@@ -1,0 +1,115 @@
+//! The page of one run: its heading, its tabs, and the selected view.
+
+mod export;
+mod timeline;
+
+use leptos::prelude::*;
+use leptos_router::components::Outlet;
+use leptos_router::hooks::use_params_map;
+use wire::views::RunSummary;
+
+use self::export::Export;
+use self::timeline::Timeline;
+
+use crate::keys;
+use crate::live::Live;
+use crate::range::Range;
+use crate::route::{Address, RunId, Tab, tab_in};
+use crate::widgets::StateChip;
+
+/// The page of one run.
+#[component]
+pub fn Run() -> impl IntoView {
+    let live = expect_context::<Live>();
+    let address = expect_context::<Address>();
+    let params = use_params_map();
+    let run = RunId::new(Memo::new(move |_| params.with(|params| params.get("run").unwrap_or_default())));
+    provide_context(run);
+    let range = Range::new(live, address);
+    provide_context(range);
+    live.rewind(run, range.at);
+    range.hold_while_paused();
+
+    let tab = Memo::new(move |_| address.path.with(|path| tab_in(path)).unwrap_or(Tab::Overview));
+    keys::global(move |key| {
+        let number = key.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+        let Some(tab) = number.and_then(|at| Tab::ALL.get(at)) else { return false };
+        address.go(&address.keeping(&tab.path(&run.get_untracked())));
+        true
+    });
+    let none = move || live.no_such_run.get();
+    // Scaling compares whole runs, and Devices shows the current state, so neither can be rewound.
+    let cannot_rewind = move || matches!(tab.get(), Tab::Scaling | Tab::Devices);
+    view! {
+        <Show when=none>
+            <section class="empty" data-testid="no-such-run">
+                <h1>"The server does not know the run "<code>{move || run.get()}</code></h1>
+                <p>"It may have been removed, or it may report to another server."</p>
+                <p><a href="/">"All runs"</a></p>
+            </section>
+        </Show>
+        <div class="page" class:hidden=none>
+            <Heading tab=tab run=run />
+            <div class:hidden=cannot_rewind><Timeline /></div>
+            <Outlet />
+        </div>
+    }
+}
+
+#[component]
+fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
+    let address = expect_context::<Address>();
+    let live = expect_context::<Live>();
+    let of = move |read: &dyn Fn(&RunSummary) -> String| {
+        live.run.with(|run| run.as_ref().map(|run| read(&run.summary)).unwrap_or_default())
+    };
+    let exporting = RwSignal::new(false);
+    // Shows nothing until the run is known.
+    let state = move || live.run.with(|run| run.as_ref().map(|run| run.summary.state));
+    let name = move || match of(&|s| s.name.clone()) {
+        name if name.is_empty() => run.get(),
+        name => name,
+    };
+    let ranks = move || of(&|s| format!("{} / {} ranks", s.ranks_reporting, s.ranks_expected));
+    let started = move || {
+        let now = live.now.get();
+        of(&|s| format!("started {}", units::ago((now - s.started_unix_millis as f64) / 1000.0)))
+    };
+    // Read from the columns, which arrive up to twenty times per second. The report arrives twice per second.
+    let last_step = move || {
+        live.drawn.track();
+        let newest = live.steps.with_value(|steps| steps.step.last().copied());
+        newest.map_or_else(|| of(&|s| s.last_step.map_or_else(|| "—".into(), units::count)), units::count)
+    };
+    view! {
+        <Export open=exporting />
+        <header class="run-head">
+            <h1>{name}</h1>
+            {move || state().map(|state| view! { <StateChip state=state /> })}
+            <span class="facts">
+                <span>{ranks}</span>
+                <span class:hidden=move || state().is_none()>"step "<b class="tabular" data-testid="last-step">{last_step}</b></span>
+                <span>{started}</span>
+            </span>
+            <span class="grow"></span>
+            <button data-testid="export" title="Export traces, tables and the report (E)" on:click=move |_| exporting.set(true)>
+                "Export…"
+            </button>
+        </header>
+        <nav class="tabs" aria-label="Views of this run">
+            {Tab::ALL
+                .map(|each| {
+                    view! {
+                        <a
+                            href=move || address.keeping(&each.path(&run.get()))
+                            aria-current=move || (tab.get() == each).then_some("page")
+                            data-testid=format!("tab-{}", each.name().to_ascii_lowercase())
+                        >
+                            {each.name()}
+                        </a>
+                    }
+                })
+                .collect_view()}
+        </nav>
+    }
+}
