@@ -10,6 +10,7 @@ use wire::views::{RankBurst, RankDevice};
 use crate::api;
 use crate::live::Live;
 use crate::route::RunId;
+use crate::socket::Link;
 
 /// The largest number of ranks that are shown. The API has all of them.
 const MAX_RANKS: usize = 128;
@@ -227,6 +228,7 @@ fn Bursts(bursts: Signal<Vec<RankBurst>>) -> impl IntoView {
             })));
         });
     };
+    let is_unreachable = move || matches!(live.link.get(), Link::Lost(_) | Link::Connecting);
     let count = move || bursts.with(Vec::len);
     let status = move || {
         match asked.get() {
@@ -252,7 +254,7 @@ fn Bursts(bursts: Signal<Vec<RankBurst>>) -> impl IntoView {
             <div class="panel-head">
                 <h2>"Bursts"<small>" every kernel and copy, for a short time (CUPTI)"</small></h2>
                 <span class="grow"></span>
-                <button on:click=ask>"Record a second"</button>
+                <button disabled=is_unreachable on:click=ask>"Record a second"</button>
             </div>
             {status}
             {move || (count() > 0).then(|| view! { <Outcomes bursts=bursts.get() /> })}
