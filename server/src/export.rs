@@ -118,6 +118,14 @@ pub fn range(text: Option<&str>, summary: &RunSummary) -> Result<(Step, Step), R
     let Some(text) = text else {
         return Ok((Step(newest.saturating_sub(USUALLY_EXPORTED - 1)), Step(newest)));
     };
+    parse_range(text)
+}
+
+/// Parses a range of steps, `A..B`, both ends included.
+///
+/// # Errors
+/// Returns an error if the text is not two numbers in ascending order.
+pub fn parse_range(text: &str) -> Result<(Step, Step), Refusal> {
     let range = text.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
     let range = range.filter(|(from, to)| from <= to);
     range.map(|(from, to)| (Step(from), Step(to))).ok_or_else(|| Refusal::Steps(text.to_owned()))

@@ -63,9 +63,20 @@ pub async fn tile(run: &str, cells: Cells) -> Result<Tile, String> {
     consistent(tile.is_consistent()).map(|()| tile)
 }
 
-/// Fetches the report of a run: the current one, or the one from when the step `at` was the newest.
-pub async fn report(run: &str, at: Option<u64>) -> Result<Report, String> {
-    shown(&report_url(run, "frame", at)).await
+/// The steps that a report covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The newest steps.
+    Newest,
+    /// The steps up to this one, as of the time when it was the newest.
+    UpTo(u64),
+    /// From the first step to the last, both included.
+    Between(u64, u64),
+}
+
+/// Fetches the report of a run over the steps of `scope`.
+pub async fn report(run: &str, scope: Scope) -> Result<Report, String> {
+    shown(&report_url(run, "frame", scope)).await
 }
 
 /// Fetches the scaling of the jobs with a run's name.
@@ -85,9 +96,13 @@ pub fn export_url(run: &str, format: &str, steps: Option<(u64, u64)>) -> String 
 }
 
 /// Returns the URL that downloads the report as a file.
-pub fn report_url(run: &str, form: &str, at: Option<u64>) -> String {
-    let at = at.map_or_else(String::new, |at| format!("&at={at}"));
-    format!("/api/v1/runs/{run}?form={form}{at}")
+pub fn report_url(run: &str, form: &str, scope: Scope) -> String {
+    let steps = match scope {
+        Scope::Newest => String::new(),
+        Scope::UpTo(at) => format!("&at={at}"),
+        Scope::Between(first, last) => format!("&steps={first}..{last}"),
+    };
+    format!("/api/v1/runs/{run}?form={form}{steps}")
 }
 
 async fn shown<T: DeserializeOwned>(url: &str) -> Result<T, String> {

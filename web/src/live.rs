@@ -1,8 +1,8 @@
 //! The data that the server pushes, as signals and columns.
 //!
 //! Messages are applied when they arrive, and readers are notified once per animation frame. Views (lists, reports) are
-//! applied at most twice per second, because they fill tables. While the dashboard is rewound to a step, it shows the
-//! report from that step, and newer data continue to arrive.
+//! applied at most twice per second, because they fill tables. While steps are selected, the dashboard shows
+//! the report over them, and newer data continue to arrive.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use web_sys::MessageEvent;
 use wire::live::{StepColumns, view};
 use wire::views::{LiveView, Report, RunSummary};
 
-use crate::api;
+use crate::api::{self, Scope};
 use crate::route::RunId;
 use crate::socket::{self, Link, now_millis};
 
 /// The shortest interval between changes of tables, in milliseconds.
 const VIEW_MILLIS: f64 = 450.0;
 
-/// The time for which the slider must rest before a past report is requested.
+/// The time for which the selection of steps must rest before its report is requested.
 const SLIDING: Duration = Duration::from_millis(120);
 
 /// A run's line in the list and its report, from the same moment.
@@ -40,14 +40,14 @@ pub struct RunView {
 pub struct Live {
     /// The list of runs; `None` before the first answer.
     pub runs: RwSignal<Option<Vec<RunSummary>>>,
-    /// The selected run: the current state, or the state at the step to which the dashboard is rewound.
+    /// The run: its current state, or its state over the selected steps.
     pub run: Signal<Option<Arc<RunView>>>,
     /// The current state.
     newest: RwSignal<Option<Arc<RunView>>>,
-    /// The state at the step to which the dashboard is rewound.
-    past: RwSignal<Option<Arc<RunView>>>,
-    /// The reason why the requested past report is not shown.
-    pub past_error: RwSignal<Option<String>>,
+    /// The state over the selected steps.
+    selected: RwSignal<Option<Arc<RunView>>>,
+    /// The reason why the report over the selected steps is not shown.
+    pub selected_error: RwSignal<Option<String>>,
     /// True if the server does not know the selected run.
     pub no_such_run: RwSignal<bool>,
     /// The steps of the run. Not reactive: read [`Self::drawn`] to subscribe to changes.
@@ -76,13 +76,13 @@ thread_local! {
 impl Live {
     /// Creates the data without a connection. Call once.
     pub fn start() -> Self {
-        let (newest, past) = (RwSignal::new(None), RwSignal::new(None));
+        let (newest, selected) = (RwSignal::new(None), RwSignal::new(None));
         let live = Self {
             runs: RwSignal::new(None),
-            run: Signal::derive(move || past.get().or_else(|| newest.get())),
+            run: Signal::derive(move || selected.get().or_else(|| newest.get())),
             newest,
-            past,
-            past_error: RwSignal::new(None),
+            selected,
+            selected_error: RwSignal::new(None),
             no_such_run: RwSignal::new(false),
             steps: StoredValue::new(Steps::default()),
             drawn: RwSignal::new(0),
@@ -105,29 +105,29 @@ impl Live {
     pub fn look_at(&self, run: Option<&str>) {
         INBOX.with_borrow_mut(|inbox| inbox.view = None);
         self.newest.set(None);
-        self.past.set(None);
+        self.selected.set(None);
         self.no_such_run.set(false);
         self.steps.set_value(Steps::default());
         self.drawn.update(|n| *n += 1);
         socket::connect(Some(path(run)), self.link, receive);
     }
 
-    /// Shows the report from when `at` was the newest step. Call once.
-    pub fn rewind(&self, run: RunId, at: RwSignal<Option<u64>>) {
+    /// Shows the report over the steps of `scope`. Call once.
+    pub fn show(&self, run: RunId, scope: Memo<Scope>) {
         let live = *self;
         let turn = StoredValue::new(0u32);
         let known = Memo::new(move |_| live.newest.with(Option::is_some));
         Effect::new(move |_| {
-            let at = at.get();
+            let scope = scope.get();
             let mine = turn.try_update_value(|turn| {
                 *turn += 1;
                 *turn
             });
-            let Some(at) = at else {
-                live.past.set(None);
-                live.past_error.set(None);
+            if scope == Scope::Newest {
+                live.selected.set(None);
+                live.selected_error.set(None);
                 return;
-            };
+            }
             // The run may not have arrived when a link to a step is opened.
             let _ = known.get();
             let run = run.get();
@@ -136,9 +136,9 @@ impl Live {
             let ask = move || {
                 if wanted() {
                     spawn_local(async move {
-                        let answer = api::report(&run, Some(at)).await;
+                        let answer = api::report(&run, scope).await;
                         if wanted() {
-                            live.take_past(answer);
+                            live.take_selected(answer);
                         }
                     });
                 }
@@ -147,14 +147,14 @@ impl Live {
         });
     }
 
-    fn take_past(&self, answer: Result<Report, String>) {
+    fn take_selected(&self, answer: Result<Report, String>) {
         match (answer, self.newest.get_untracked()) {
             (Ok(report), Some(newest)) => {
                 let summary = newest.summary.clone();
-                self.past.set(Some(Arc::new(RunView { summary, report })));
-                self.past_error.set(None);
+                self.selected.set(Some(Arc::new(RunView { summary, report })));
+                self.selected_error.set(None);
             }
-            (Err(error), _) => self.past_error.set(Some(error)),
+            (Err(error), _) => self.selected_error.set(Some(error)),
             (Ok(_), None) => {}
         }
     }

@@ -8,6 +8,7 @@ use viz::span::Span;
 use viz::steps::newest;
 use wire::views::RunState;
 
+use crate::api::Scope;
 use crate::canvas::Size;
 use crate::live::Live;
 use crate::plot::Gesture;
@@ -137,6 +138,20 @@ impl Range {
         let bounds = self.live.steps.with_value(|steps| steps.bounds());
         let end = self.at.get().map_or(bounds.end, |at| bounds.end.min(at as f64 + 1.0));
         Span::new(bounds.start, end.max(bounds.start))
+    }
+
+    /// Returns the steps that reports cover: the selected range, or the steps up to the one to which the dashboard is
+    /// rewound.
+    pub fn scope(&self) -> Scope {
+        let last = |end: f64| (end.ceil() - 1.0).max(0.0) as u64;
+        match (self.chosen.get(), self.at.get()) {
+            (Some(span), at) => {
+                let first = span.start.floor().max(0.0) as u64;
+                Scope::Between(first, last(span.end).min(at.unwrap_or(u64::MAX)).max(first))
+            }
+            (None, Some(at)) => Scope::UpTo(at),
+            (None, None) => Scope::Newest,
+        }
     }
 
     /// Returns the visible steps.

@@ -3,6 +3,7 @@
 use leptos::prelude::*;
 use leptos_router::components::{ParentRoute, Route, Router, Routes};
 use leptos_router::path;
+use wire::views::{Culprit, Report, RunState, VerdictState};
 
 use crate::keys::{self, Help};
 use crate::live::Live;
@@ -38,9 +39,11 @@ fn Page() -> impl IntoView {
 
     let run = Memo::new(move |_| address.path.with(|path| run_in(path).map(str::to_owned)));
     Effect::new(move |_| live.look_at(run.get().as_deref()));
-    Effect::new(move |_| {
-        document().set_title(&run.get().map_or_else(|| "Paceline".into(), |run| format!("{run} · Paceline")));
+    let title = Memo::new(move |_| {
+        let alarm = live.run.with(|run| run.as_ref().and_then(|run| alarm(&run.report)));
+        [alarm, run.get(), Some("Paceline".into())].into_iter().flatten().collect::<Vec<String>>().join(" · ")
     });
+    Effect::new(move |_| document().set_title(&title.get()));
     view! {
         <a class="skip" href="#main" rel="external">"Skip to content"</a>
         <Bar run=run />
@@ -61,6 +64,22 @@ fn Page() -> impl IntoView {
         </main>
         <Notice />
     }
+}
+
+/// Returns what is wrong with a run now, for the title of its tab: `(!) Rank 2: input`.
+fn alarm(report: &Report) -> Option<String> {
+    if let RunState::Hung | RunState::Failed = report.state {
+        return Some(format!("(!) {}", report.state.name()));
+    }
+    let worst = report.verdicts.first().filter(|verdict| verdict.state != VerdictState::Resolved)?;
+    let who = match worst.culprit.as_ref()? {
+        Culprit::Rank(rank) => format!("Rank {rank}"),
+        Culprit::Ranks(ranks) => {
+            format!("Ranks {}", ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))
+        }
+        Culprit::All => "All ranks".into(),
+    };
+    Some(format!("(!) {who}: {}", worst.cause.name().replace('_', " ")))
 }
 
 #[component]

@@ -12,6 +12,7 @@ use super::App;
 use super::answer::{Form, answer, aside};
 use super::api::open;
 use super::error::Failure;
+use crate::export;
 use crate::export::report::{document, html, markdown};
 use crate::state::command::Command;
 
@@ -22,6 +23,8 @@ pub struct ReportQuery {
     window: Option<String>,
     /// A step: return the report as it was when this step was the newest.
     at: Option<u64>,
+    /// `A..B`, both ends included: return the report over these steps, as far as they are in memory.
+    steps: Option<String>,
     /// `json` (the default), `html`, `markdown`, or `frame` for the dashboard of this server.
     #[serde(default)]
     form: ReportForm,
@@ -52,25 +55,35 @@ pub async fn report(
 ) -> Result<Response, Failure> {
     let (shown, report) = open(&app, &run).await?;
     let run = shown.summary.run.clone();
-    match (query.window.as_deref(), query.at) {
-        (None | Some("recent"), None) => written(query.form, &report),
-        (None | Some("recent"), Some(at)) => written(query.form, &report_at(&app, run, at).await?),
-        (Some("all"), None) => {
+    if [query.window.is_some(), query.at.is_some(), query.steps.is_some()].iter().filter(|&&is| is).count()
+        > 1
+    {
+        return Err(Failure::BadRequest("`window`, `at` and `steps` exclude each other".into()));
+    }
+    if let Some(steps) = &query.steps {
+        let (first, last) =
+            export::parse_range(steps).map_err(|error| Failure::BadRequest(error.to_string()))?;
+        return written(query.form, &report_between(&app, run, Some(first), last).await?);
+    }
+    if let Some(at) = query.at {
+        return written(query.form, &report_between(&app, run, None, Step(at)).await?);
+    }
+    match query.window.as_deref() {
+        None | Some("recent") => written(query.form, &report),
+        Some("all") => {
             let work = app.hub.ask(|reply| Command::Report { run, newest: usize::MAX, reply }).await?;
             let work = work.ok_or_else(gone)?;
             let others = app.hub.snapshot();
             written(query.form, &aside(move || others.measure(work.report())).await?)
         }
-        (Some("all"), Some(_)) => Err(Failure::BadRequest("`window=all` and `at` exclude each other".into())),
-        (Some(other), _) => {
-            Err(Failure::BadRequest(format!("unknown window {other:?}: use `recent` or `all`")))
-        }
+        Some(other) => Err(Failure::BadRequest(format!("unknown window {other:?}: use `recent` or `all`"))),
     }
 }
 
-/// Returns the report as it was when the step `at` was the newest.
-async fn report_at(app: &App, run: RunId, at: u64) -> Result<Report, Failure> {
-    let work = app.hub.ask(|reply| Command::ReportAt { run, last: Step(at), reply }).await?;
+/// Returns the report over the steps from `first` to `last`. Without `first`, it covers as many steps as the report of a
+/// live run.
+async fn report_between(app: &App, run: RunId, first: Option<Step>, last: Step) -> Result<Report, Failure> {
+    let work = app.hub.ask(|reply| Command::ReportBetween { run, first, last, reply }).await?;
     let work = work.ok_or_else(gone)?;
     let others = app.hub.snapshot();
     aside(move || others.measure(work.report())).await

@@ -71,11 +71,13 @@ pub enum Command {
         /// The steps; empty if none are in memory.
         reply: oneshot::Sender<Vec<Arc<StepAnalysis>>>,
     },
-    /// Get the report as of the time when a step was the newest one.
-    ReportAt {
+    /// Get the report over a range of steps in memory, as of the time when the last of them was the newest one.
+    ReportBetween {
         /// The run.
         run: RunId,
-        /// The step.
+        /// The first step; `None` for as many as the report of a live run covers.
+        first: Option<Step>,
+        /// The last step, inclusive.
         last: Step,
         /// What the report needs, or `None` if there is no such run.
         reply: oneshot::Sender<Option<ReportWork>>,
@@ -125,7 +127,7 @@ impl Command {
             Self::Placed { run, .. }
             | Self::PlacedBetween { run, .. }
             | Self::Steps { run, .. }
-            | Self::ReportAt { run, .. }
+            | Self::ReportBetween { run, .. }
             | Self::Devices { run, .. }
             | Self::AskForBurst { run, .. }
             | Self::Open { run, .. }

@@ -228,8 +228,9 @@ impl Task {
                 let is_asked = held.is_some_and(|held| held.run.ask_for_burst(rank, request));
                 let _gone = reply.send(is_asked.then_some(request));
             }
-            Command::ReportAt { last, reply, .. } => {
-                let _gone = reply.send(run.map(|run| run.report_work_at(last, RECENT_STEPS, now)));
+            Command::ReportBetween { first, last, reply, .. } => {
+                let _gone =
+                    reply.send(run.map(|run| run.report_work_between(first, last, RECENT_STEPS, now)));
             }
             Command::Open { run: id, reply } => match self.runs.held.get_mut(&id) {
                 Some(held) => match held.shown.clone().filter(|shown| shown.report.is_some()) {

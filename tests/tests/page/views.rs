@@ -162,6 +162,54 @@ fn a_slow_rank_among_a_thousand_stays_visible() -> anyhow::Result<()> {
     quiet(browser)
 }
 
+#[test]
+fn a_selected_range_has_figures_of_its_own() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.small_run()?;
+    // The fault begins at step 120.
+    browser.open(&format!("{}/runs/{run}?steps=20..110", page.server.address))?;
+    says(browser, "covers", "figures of steps 20 to 109")?;
+    says(browser, "verdict", "Nothing stands out")?;
+    browser.run("document.activeElement.blur()")?;
+    browser.type_keys("f")?;
+    says(browser, "verdict", "Rank 2")?;
+    says(browser, "covers", "^$")?;
+    let title = format!("return document.title === '(!) Rank 2: input · {run} · Paceline'");
+    browser.wait("the title to name the fault", &title)?;
+    quiet(browser)
+}
+
+#[test]
+fn a_heading_sorts_its_table_by_click_and_by_key() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.small_run()?;
+    page.open(&run, 0, "")?;
+    // Rank 2 waits for its input, so it has the largest share of input.
+    let ranks = |expected: &str| {
+        let script = format!(
+            "const rows = document.querySelectorAll('[data-testid=ledger-table] tbody th');
+             return [...rows].map(row => row.innerText).join() === '{expected}'"
+        );
+        browser.wait(&format!("the ranks {expected}"), &script).map(drop)
+    };
+    ranks("0,1,2,3")?;
+    let heading = "[data-testid=ledger-table] th:nth-child(4) button";
+    browser.click(heading)?;
+    let sorted = "return document.querySelector('[data-testid=ledger-table] th[aria-sort]')?.ariaSort";
+    browser.wait("the table to be sorted", &format!("{sorted} === 'descending'"))?;
+    let first = "return document.querySelector('[data-testid=ledger-table] tbody th').innerText";
+    browser.wait("rank 2 to come first", &format!("{first} === '2'"))?;
+    browser.press(heading, "\u{e007}")?;
+    browser.wait("the other direction", &format!("{sorted} === 'ascending'"))?;
+    let last = "return [...document.querySelectorAll('[data-testid=ledger-table] tbody th')].pop().innerText";
+    browser.wait("rank 2 to come last", &format!("{last} === '2'"))?;
+    browser.press(heading, "\u{e007}")?;
+    ranks("0,1,2,3")?;
+    quiet(browser)
+}
+
 /// Returns an error if the console has an error or a warning, except about pixels that this test reads.
 fn quiet(browser: &Browser) -> anyhow::Result<()> {
     let lines = browser.console()?.into_iter();

@@ -8,5 +8,6 @@ mod export;
 mod guard;
 mod kills;
 mod limits;
+mod ranges;
 mod recall;
 mod survival;

@@ -27,7 +27,7 @@ pub fn Run() -> impl IntoView {
     provide_context(run);
     let range = Range::new(live, address);
     provide_context(range);
-    live.rewind(run, range.at);
+    live.show(run, Memo::new(move |_| range.scope()));
     range.hold_while_paused();
 
     let tab = Memo::new(move |_| address.path.with(|path| tab_in(path)).unwrap_or(Tab::Overview));

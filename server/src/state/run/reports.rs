@@ -68,13 +68,23 @@ impl Run {
         ReportWork { facts: self.facts(now), gaps: self.gaps(), steps }
     }
 
-    /// Returns the input of a report over the `most` steps in memory up to `last`, as of the time when that step was
-    /// the newest.
+    /// Returns the input of a report over the steps in memory from `first` to `last`, as of the time when the last of
+    /// them was the newest. Without `first`, the report covers the `most` steps up to `last`.
     #[must_use]
-    pub fn report_work_at(&self, last: Step, most: usize, now: ServerNanos) -> ReportWork {
+    pub fn report_work_between(
+        &self,
+        first: Option<Step>,
+        last: Step,
+        most: usize,
+        now: ServerNanos,
+    ) -> ReportWork {
         let analysed = self.steps.analysed();
         let past = analysed.partition_point(|step| step.step <= last);
-        let steps = analysed.range(past.saturating_sub(most)..past).cloned().collect();
+        let from = match first {
+            Some(first) => analysed.partition_point(|step| step.step < first).min(past),
+            None => past.saturating_sub(most),
+        };
+        let steps = analysed.range(from..past).cloned().collect();
         let facts = RunFacts { hang: None, failure: None, ..self.facts(now) };
         ReportWork { facts, gaps: self.gaps(), steps }
     }

@@ -8,6 +8,7 @@ use viz::raster::{Frame, line};
 use viz::{measure, palette, ticks};
 use wire::live::Part;
 
+use crate::api::Scope;
 use crate::canvas::{Margins, Size};
 use crate::keys;
 use crate::live::Live;
@@ -68,15 +69,24 @@ pub fn Timeline() -> impl IntoView {
         let step = units::count(at.get() as u64);
         if is_live.get() { format!("live, step {step}") } else { format!("step {step}") }
     });
-    let when = Signal::derive(move || {
-        let Some(at) = range.at.get() else { return live.past_error.get().unwrap_or_default() };
+    let age = move |at: u64| {
         let ended = live.steps.with_value(|steps| {
             let row = steps.step.partition_point(|&step| step <= at).checked_sub(1)?;
             Some(steps.ended_unix_nanos[row]).filter(|&nanos| nanos > 0)
         });
-        let ago = ended.map(|nanos| units::ago((live.now.get() - nanos as f64 / 1e6) / 1000.0));
-        live.past_error.get().or(ago).unwrap_or_default()
-    });
+        ended.map(|nanos| units::ago((live.now.get() - nanos as f64 / 1e6) / 1000.0))
+    };
+    // What the figures of the page cover, if not the newest steps.
+    let covers = move || {
+        let scope = match range.scope() {
+            Scope::Newest => None,
+            Scope::UpTo(at) => age(at),
+            Scope::Between(first, last) => {
+                Some(format!("figures of steps {} to {}", units::count(first), units::count(last)))
+            }
+        };
+        live.selected_error.get().or(scope).unwrap_or_default()
+    };
     let unseen = Signal::derive(move || bounds.get().len() < 2.0);
     view! {
         <section class="timeline" aria-label="Time" class:unused=unseen data-testid="timeline">
@@ -97,7 +107,7 @@ pub fn Timeline() -> impl IntoView {
                 on:click=move |_| range.rewind(None)>
                 "Now"
             </button>
-            <small class="when tabular">{when}</small>
+            <small class="when tabular" data-testid="covers">{covers}</small>
         </section>
     }
     .into_any()
