@@ -36,7 +36,7 @@ const GATHER: Duration = Duration::from_secs(1);
 const BACK_OFF: Duration = Duration::from_millis(200);
 /// The cost of one record to the thread that makes it, in nanoseconds, including clock readings: a step of char_lm takes
 /// 3.5 µs (`benches/README.md`, `step_cold` less `step_disabled`) for 20 records, two for each of seven buckets, five
-/// spans and the step.
+/// spans and the step. A machine of half the speed takes 520 ns; the governor needs only the order of magnitude.
 const RECORD_NANOS: u64 = 175;
 
 /// A request to the drain thread to end.

@@ -116,6 +116,8 @@ mod tests {
             efficiency_implied: None,
             verdict: None,
             hang: None,
+            worst: None,
+            step_times: Vec::new(),
         }
     }
 

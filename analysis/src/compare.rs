@@ -163,9 +163,9 @@ fn sentence(a: &Report, b: &Report, step: &Compared, ledger: &[Compared]) -> Str
         let explains = |row: &Compared| if slower { change(row) } else { -change(row) };
         explains(x).total_cmp(&explains(y))
     });
-    let mostly = most
-        .filter(|row| (change(row) > 0.0) == slower)
-        .map_or_else(String::new, |row| format!(", mostly in {} ({:+.1} ms)", row.name, change(row) / 1e6));
+    let mostly = most.filter(|row| (change(row) > 0.0) == slower).map_or_else(String::new, |row| {
+        format!(", mostly in {} ({} ms)", row.name, units::signed(change(row) / 1e6, 1))
+    });
     let word = if slower { "longer" } else { "less time" };
     format!(
         "A step of {} takes {:.0} % {word} than a step of {}: {times} in the median{mostly}.",

@@ -10,6 +10,7 @@
 
 pub mod baseline;
 mod bursts;
+pub mod cascade;
 pub mod change_point;
 pub mod comm_model;
 pub mod compare;

@@ -10,8 +10,8 @@ use wire::clock::ServerNanos;
 use wire::event::Function;
 use wire::ids::{Bucket, Rank, RunId};
 use wire::views::{
-    BucketStats, ComputedOn, Failure, Figure, Gap, GapKind, Group, Hang, Missing, OwnOverhead, RankClock,
-    RankDrops, RankLedger, Report, RunState, ScalingEfficiency, Verdict,
+    BucketStats, ComputedOn, Failure, Figure, Gap, GapKind, Group, Hang, HostRanks, Missing, OwnOverhead,
+    RankClock, RankDrops, RankEvent, RankLedger, Report, RunState, ScalingEfficiency, Verdict,
 };
 
 use crate::devices::{self, ClockSample};
@@ -50,6 +50,10 @@ pub struct RunFacts {
     pub hang: Option<Hang>,
     /// The failure, if the run failed.
     pub failure: Option<Failure>,
+    /// What happened to ranks, oldest first.
+    pub events: Vec<RankEvent>,
+    /// The host of each rank.
+    pub placement: Vec<HostRanks>,
     /// The device samples of each rank.
     pub clock_samples: Vec<Vec<ClockSample>>,
     /// The host data of each rank.
@@ -199,6 +203,8 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         drops: facts.drops.clone(),
         hang: facts.hang.clone(),
         failure: facts.failure.clone(),
+        events: facts.events.clone(),
+        hosts: facts.placement.clone(),
         gaps: gaps(facts, &reasons, left_out, observed.len()),
     }
 }
@@ -419,6 +425,8 @@ pub(crate) mod tests {
             drops: Vec::new(),
             hang: None,
             failure: None,
+            events: Vec::new(),
+            placement: Vec::new(),
             clock_samples: Vec::new(),
             hosts: Vec::new(),
             bursts: Vec::new(),

@@ -6,6 +6,7 @@ use wire::views::{Culprit, Verdict};
 
 use crate::finding::Finding;
 
+pub mod advice;
 mod evidence;
 mod failure;
 pub mod groups;

@@ -5,6 +5,7 @@ pub mod budget;
 pub mod clocks;
 pub mod collection;
 pub mod command;
+mod course;
 pub mod detail;
 pub mod devices;
 pub mod hub;

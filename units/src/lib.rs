@@ -1,9 +1,10 @@
 //! Formats numbers, durations, sizes, rates and shares for the report, the API, the charts and the dashboard: three
 //! significant digits, a space, and a unit.
 
-/// Formats a number with a fixed number of decimals. Never writes a negative zero.
+/// Formats a number for programs (CSV, addresses, style sheets) with a fixed number of decimals. Never writes a negative
+/// zero.
 #[must_use]
-pub fn fixed(value: f64, decimals: usize) -> String {
+pub fn decimal(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
     match text.strip_prefix('-') {
         Some(digits) if digits.chars().all(|digit| matches!(digit, '0' | '.')) => digits.to_owned(),
@@ -11,11 +12,25 @@ pub fn fixed(value: f64, decimals: usize) -> String {
     }
 }
 
-/// Formats a number with its sign and a fixed number of decimals: `+0.25`, `-2.00`.
+/// Formats a number for people with a fixed number of decimals, a minus sign (U+2212) and thousands separators:
+/// `−1,234.5`. Never writes a negative zero.
+#[must_use]
+pub fn fixed(value: f64, decimals: usize) -> String {
+    let text = decimal(value, decimals);
+    let (sign, digits) = text.strip_prefix('-').map_or(("", text.as_str()), |digits| (MINUS, digits));
+    let (whole, fraction) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
+    format!("{sign}{}{fraction}", grouped(whole))
+}
+
+const MINUS: &str = "\u{2212}";
+
+/// Formats a number with its sign and a fixed number of decimals: `+0.25`, `−2.00`. A number that rounds to 0 has no
+/// sign.
 #[must_use]
 pub fn signed(value: f64, decimals: usize) -> String {
     let text = fixed(value, decimals);
-    if text.starts_with('-') || value.is_nan() { text } else { format!("+{text}") }
+    let is_zero = text.chars().all(|digit| matches!(digit, '0' | '.'));
+    if is_zero || value < 0.0 || value.is_nan() { text } else { format!("+{text}") }
 }
 
 /// Formats a duration in nanoseconds: `812 ns`, `12.3 µs`, `35.2 ms`, `1.20 s`, `2 min 03 s`.
@@ -31,8 +46,17 @@ pub fn nanos(nanos: f64) -> String {
 /// Formats a difference in nanoseconds, with its sign: `+1.20 ms`.
 #[must_use]
 pub fn signed_nanos(value: f64) -> String {
-    let sign = if value > 0.0 { "+" } else { "" };
-    format!("{sign}{}", nanos(value))
+    plus(value, nanos(value))
+}
+
+/// Formats a difference of ratios as a percentage, with its sign: `+2.5 %`, `−28 %`.
+#[must_use]
+pub fn signed_percent(ratio: f64) -> String {
+    plus(ratio, percent(ratio))
+}
+
+fn plus(value: f64, text: String) -> String {
+    if value > 0.0 { format!("+{text}") } else { text }
 }
 
 /// Returns the unit for a duration, with its length in nanoseconds.
@@ -82,10 +106,13 @@ pub fn ago(seconds: f64) -> String {
 /// Formats a whole number with thousands separators: `12,304`.
 #[must_use]
 pub fn count(value: u64) -> String {
-    let digits = value.to_string();
+    grouped(&value.to_string())
+}
+
+fn grouped(digits: &str) -> String {
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) && digit.is_ascii_digit() {
             out.push(',');
         }
         out.push(digit);
@@ -106,6 +133,7 @@ pub fn percent(ratio: f64) -> String {
     let percent = ratio * 100.0;
     match percent.abs() {
         0.0 => "0 %".into(),
+        p if p < 0.005 => "~0 %".into(),
         p if p < 0.05 => format!("{} %", fixed(percent, 2)),
         p if p < 99.95 => format!("{} %", fixed(percent, 1)),
         _ => format!("{} %", fixed(percent, 0)),
@@ -183,7 +211,7 @@ mod tests {
             ["0 ns", "812 ns", "12.3 µs", "1.00 ms", "35.2 ms", "1.20 s", "60.0 s", "2 min 03 s"]
         );
         assert_eq!(signed_nanos(1.2e6), "+1.20 ms");
-        assert_eq!(signed_nanos(-300.0), "-300 ns");
+        assert_eq!([signed_nanos(-300.0), signed_nanos(0.0)], ["−300 ns", "0 ns"]);
         assert_eq!(clock(93_784.0), "1 d 2 h");
         assert_eq!([ago(0.4), ago(61.0), ago(7300.0)], ["just now", "1 min ago", "2 h ago"]);
     }
@@ -192,9 +220,20 @@ mod tests {
     fn a_zero_is_never_negative() {
         let written =
             [(-0.001, 2), (-0.0, 0), (-0.5, 1), (0.04, 1)].map(|(value, decimals)| fixed(value, decimals));
-        assert_eq!(written, ["0.00", "0", "-0.5", "0.0"]);
-        assert_eq!([signed(0.25, 2), signed(-2.0, 0), signed(-0.001, 1)], ["+0.25", "-2", "+0.0"]);
+        assert_eq!(written, ["0.00", "0", "−0.5", "0.0"]);
+        assert_eq!([signed(0.25, 2), signed(-2.0, 0), signed(-0.001, 1)], ["+0.25", "−2", "0.0"]);
+        assert_eq!(
+            [signed_percent(0.025), signed_percent(-0.28), signed_percent(0.0)],
+            ["+2.5 %", "−28.0 %", "0 %"]
+        );
         assert_eq!([fixed(f64::NAN, 1), signed(f64::NAN, 1)], ["NaN", "NaN"]);
+    }
+
+    #[test]
+    fn numbers_for_people_have_separators_and_numbers_for_programs_do_not() {
+        assert_eq!([fixed(-1_234.5, 1), fixed(999.4, 0), fixed(1e6, 0)], ["−1,234.5", "999", "1,000,000"]);
+        assert_eq!([decimal(-1_234.5, 1), decimal(-0.001, 2)], ["-1234.5", "0.00"]);
+        assert_eq!(rate(2.5e15, "B/s"), "2,500 TB/s");
     }
 
     #[test]
@@ -207,8 +246,8 @@ mod tests {
         assert_eq!([0, 1, 1_024].map(ranks), ["0 ranks", "1 rank", "1,024 ranks"]);
         assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!(
-            [0.182, 0.0001, 1.0, -0.034, 0.0].map(percent),
-            ["18.2 %", "0.01 %", "100 %", "-3.4 %", "0 %"]
+            [0.182, 0.0001, 1.0, -0.034, 0.0, 1e-6].map(percent),
+            ["18.2 %", "0.01 %", "100 %", "−3.4 %", "0 %", "~0 %"]
         );
         assert_eq!([512, 26_214_400, 1 << 40].map(bytes), ["512 B", "25.0 MiB", "1.00 TiB"]);
         assert_eq!(rate(1.23e9, "B/s"), "1.23 GB/s");

@@ -7,7 +7,7 @@ use wire::live::tile::{Measure, Reduce, Tile};
 use wire::live::{StepColumns, StepRanks, Waterfall, view};
 use wire::views::comparison::Comparison;
 use wire::views::scaling::Scaling;
-use wire::views::{ApiError, RankBurst, RankDevice, Report};
+use wire::views::{ApiError, RankBurst, RankDevice, Report, RunSummary};
 
 /// Fetches the waterfall of one step; of the newest if `step` is `None`.
 pub async fn waterfall(run: &str, step: Option<u64>) -> Result<Waterfall, String> {
@@ -30,8 +30,17 @@ pub async fn steps(run: &str) -> Result<StepColumns, String> {
     StepColumns::decode(&bytes).map_err(|error| error.to_string())
 }
 
+/// The rows of a request for cells.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ranks {
+    /// All ranks from the first to the last.
+    Between(u32, u32),
+    /// These ranks, one row each.
+    Listed(Vec<u32>),
+}
+
 /// A request for cells of the heatmap. Ranges include both ends.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Cells {
     /// The figure.
     pub measure: Measure,
@@ -39,8 +48,8 @@ pub struct Cells {
     pub reduce: Reduce,
     /// The first and the last step.
     pub steps: (u64, u64),
-    /// The first and the last rank.
-    pub ranks: (u32, u32),
+    /// The rows, from top to bottom.
+    pub ranks: Ranks,
     /// The largest number of columns and rows.
     pub most: (u32, u32),
 }
@@ -48,14 +57,18 @@ pub struct Cells {
 /// Fetches a tile of the heatmap.
 pub async fn tile(run: &str, cells: Cells) -> Result<Tile, String> {
     let Cells { measure, reduce, steps, ranks, most } = cells;
+    let ranks = match ranks {
+        Ranks::Between(first, last) => format!("rank_from={first}&rank_to={last}"),
+        Ranks::Listed(ranks) => {
+            format!("ranks={}", ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(","))
+        }
+    };
     let url = format!(
-        "/api/v1/runs/{run}/heatmap?measure={}&reduce={}&from={}&to={}&rank_from={}&rank_to={}&columns={}&rows={}",
+        "/api/v1/runs/{run}/heatmap?measure={}&reduce={}&from={}&to={}&{ranks}&columns={}&rows={}",
         measure.key(),
         reduce.name(),
         steps.0,
         steps.1,
-        ranks.0,
-        ranks.1,
         most.0,
         most.1
     );
@@ -63,20 +76,9 @@ pub async fn tile(run: &str, cells: Cells) -> Result<Tile, String> {
     consistent(tile.is_consistent()).map(|()| tile)
 }
 
-/// The steps that a report covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// The newest steps.
-    Newest,
-    /// The steps up to this one, as of the time when it was the newest.
-    UpTo(u64),
-    /// From the first step to the last, both included.
-    Between(u64, u64),
-}
-
-/// Fetches the report of a run over the steps of `scope`.
-pub async fn report(run: &str, scope: Scope) -> Result<Report, String> {
-    shown(&report_url(run, "frame", scope)).await
+/// Fetches the report of a run over `steps`, both ends included; over the newest steps if `None`.
+pub async fn report(run: &str, steps: Option<(u64, u64)>) -> Result<Report, String> {
+    shown(&report_url(run, "frame", steps)).await
 }
 
 /// Fetches the scaling of the jobs with a run's name.
@@ -91,22 +93,25 @@ pub async fn comparison(a: &str, b: &str) -> Result<Comparison, String> {
 
 /// Returns the URL that downloads steps of a run. `steps` includes both ends; `None` means the newest steps.
 pub fn export_url(run: &str, format: &str, steps: Option<(u64, u64)>) -> String {
-    let steps = steps.map_or_else(String::new, |(first, last)| format!("&steps={first}..{last}"));
-    format!("/api/v1/runs/{run}/export?format={format}{steps}")
+    format!("/api/v1/runs/{run}/export?format={format}{}", steps_parameter(steps))
 }
 
-/// Returns the URL that downloads the report as a file.
-pub fn report_url(run: &str, form: &str, scope: Scope) -> String {
-    let steps = match scope {
-        Scope::Newest => String::new(),
-        Scope::UpTo(at) => format!("&at={at}"),
-        Scope::Between(first, last) => format!("&steps={first}..{last}"),
-    };
-    format!("/api/v1/runs/{run}?form={form}{steps}")
+/// Returns the URL that downloads the report over `steps` as a file.
+pub fn report_url(run: &str, form: &str, steps: Option<(u64, u64)>) -> String {
+    format!("/api/v1/runs/{run}?form={form}{}", steps_parameter(steps))
+}
+
+fn steps_parameter(steps: Option<(u64, u64)>) -> String {
+    steps.map_or_else(String::new, |(first, last)| format!("&steps={first}..{last}"))
 }
 
 async fn shown<T: DeserializeOwned>(url: &str) -> Result<T, String> {
     view::decode(&get(url).await?).map_err(|error| error.to_string())
+}
+
+/// Fetches the list of runs.
+pub async fn runs() -> Result<Vec<RunSummary>, String> {
+    json(Request::get("/api/v1/runs").send().await).await
 }
 
 /// Fetches the newest sample of each rank's device.

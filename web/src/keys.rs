@@ -40,13 +40,14 @@ const KEYS: [(&str, &[(&str, &str)]); 4] = [
     (
         "Anywhere",
         &[
+            ("Ctrl + K", "find a view, rank, step, bucket, host, run or action"),
             ("?", "show this list"),
             ("Space", "pause, resume"),
             ("1 … 6", "Overview, Ranks, Buckets, Scaling, Devices, Health"),
-            ("[ ]", "rewind by one step, forward by one step"),
-            ("L", "go to the newest step"),
+            ("[ ]", "move the selected steps back, forward by one"),
+            ("L", "follow the newest steps"),
             ("E", "export traces, tables and the report"),
-            ("Tab", "next control; arrow keys work in the timeline and charts"),
+            ("Tab", "next control; arrow keys work in charts"),
         ],
     ),
     ("Runs", &[("↑ ↓", "select a run"), ("Enter", "open it")]),

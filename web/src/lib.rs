@@ -9,9 +9,13 @@
 
 mod api;
 mod canvas;
+mod commands;
+mod dates;
 mod download;
+mod key_figure;
 mod keys;
 mod live;
+mod news;
 mod overhead;
 mod pen;
 mod plot;
@@ -20,6 +24,7 @@ mod route;
 mod shell;
 mod socket;
 mod table;
+mod terms;
 mod theme;
 mod tiles;
 mod views;
@@ -33,5 +38,9 @@ use wasm_bindgen::prelude::*;
 #[wasm_bindgen(start)]
 pub fn start() {
     console_error_panic_hook::set_once();
+    // The page shows its frame until the dashboard is there.
+    if let Some(frame) = leptos::prelude::document().get_element_by_id("frame") {
+        frame.remove();
+    }
     mount_to_body(shell::App);
 }

@@ -1,8 +1,8 @@
 //! The data that the server pushes, as signals and columns.
 //!
 //! Messages are applied when they arrive, and readers are notified once per animation frame. Views (lists, reports) are
-//! applied at most twice per second, because they fill tables. While steps are selected, the dashboard shows
-//! the report over them, and newer data continue to arrive.
+//! applied at most twice per second, because they fill tables. While steps are selected, the dashboard shows the report
+//! over them, and newer data continue to arrive.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use web_sys::MessageEvent;
 use wire::live::{StepColumns, view};
 use wire::views::{LiveView, Report, RunSummary};
 
-use crate::api::{self, Scope};
+use crate::api;
 use crate::route::RunId;
 use crate::socket::{self, Link, now_millis};
 
@@ -31,7 +31,7 @@ const SLIDING: Duration = Duration::from_millis(120);
 pub struct RunView {
     /// The line in the list of runs.
     pub summary: RunSummary,
-    /// The report over the recent window.
+    /// The report over the recent steps, or over the selected ones.
     pub report: Report,
 }
 
@@ -42,8 +42,8 @@ pub struct Live {
     pub runs: RwSignal<Option<Vec<RunSummary>>>,
     /// The run: its current state, or its state over the selected steps.
     pub run: Signal<Option<Arc<RunView>>>,
-    /// The current state.
-    newest: RwSignal<Option<Arc<RunView>>>,
+    /// The current state, even while steps are selected.
+    pub newest: RwSignal<Option<Arc<RunView>>>,
     /// The state over the selected steps.
     selected: RwSignal<Option<Arc<RunView>>>,
     /// The reason why the report over the selected steps is not shown.
@@ -112,18 +112,18 @@ impl Live {
         socket::connect(Some(path(run)), self.link, receive);
     }
 
-    /// Shows the report over the steps of `scope`. Call once.
-    pub fn show(&self, run: RunId, scope: Memo<Scope>) {
+    /// Shows the report over `steps`, or over the newest steps. Call once.
+    pub fn show(&self, run: RunId, steps: Memo<Option<(u64, u64)>>) {
         let live = *self;
         let turn = StoredValue::new(0u32);
         let known = Memo::new(move |_| live.newest.with(Option::is_some));
         Effect::new(move |_| {
-            let scope = scope.get();
+            let steps = steps.get();
             let mine = turn.try_update_value(|turn| {
                 *turn += 1;
                 *turn
             });
-            if scope == Scope::Newest {
+            if steps.is_none() {
                 live.selected.set(None);
                 live.selected_error.set(None);
                 return;
@@ -136,7 +136,7 @@ impl Live {
             let ask = move || {
                 if wanted() {
                     spawn_local(async move {
-                        let answer = api::report(&run, scope).await;
+                        let answer = api::report(&run, steps).await;
                         if wanted() {
                             live.take_selected(answer);
                         }
@@ -157,6 +157,15 @@ impl Live {
             (Err(error), _) => self.selected_error.set(Some(error)),
             (Ok(_), None) => {}
         }
+    }
+
+    /// Returns a number that changes about every `millis` milliseconds while data of the run arrive. A chart that fetches
+    /// its content fetches it again when the number changes. It does not change while the server is down.
+    pub fn turn(&self, millis: u64) -> Memo<u64> {
+        let newest = self.newest;
+        Memo::new(move |_| {
+            newest.with(|run| run.as_ref().map_or(0, |run| run.summary.last_seen_unix_millis / millis))
+        })
     }
 
     /// Pauses the live stream, or resumes it with a fresh snapshot.

@@ -54,6 +54,13 @@ pub enum Gesture {
     Click { x: f64, y: f64 },
     /// Ctrl + wheel, or a pinch.
     Zoom { x: f64, y: f64, factor: f64 },
+    /// A drag from the point where the pointer was pressed to where it is now. If the chart does not use it, a [`Pan`]
+    /// follows.
+    ///
+    /// [`Pan`]: Self::Pan
+    Drag { from: (f64, f64), to: (f64, f64) },
+    /// The end of a drag.
+    Drop,
     /// A drag, or a sideways or shifted wheel. The view moves by this much.
     Pan { dx: f64, dy: f64 },
     /// A double click.
@@ -140,7 +147,7 @@ pub fn Plot(
         move |event: ev::PointerEvent| {
             if event.button() == 0 {
                 let (x, y) = at(&event);
-                pointer.set(Some(Down { x, y, id: event.pointer_id(), dragging: false }));
+                pointer.set(Some(Down { from: (x, y), x, y, id: event.pointer_id(), dragging: false }));
             }
         }
     };
@@ -155,8 +162,10 @@ pub fn Plot(
                         let element: HtmlCanvasElement =
                             event.current_target().unwrap_throw().unchecked_into();
                         let _ = element.set_pointer_capture(down.id);
-                        pointer.set(Some(Down { x, y, id: down.id, dragging: true }));
-                        on_gesture(Gesture::Pan { dx, dy });
+                        pointer.set(Some(Down { x, y, dragging: true, ..down }));
+                        if !on_gesture(Gesture::Drag { from: down.from, to: (x, y) }) {
+                            on_gesture(Gesture::Pan { dx, dy });
+                        }
                     }
                 }
                 _ => {
@@ -168,10 +177,9 @@ pub fn Plot(
     let up = {
         let (pointer, on_gesture) = (pointer.clone(), on_gesture.clone());
         move |event: ev::PointerEvent| {
-            if pointer.take().is_some_and(|down| !down.dragging) {
-                let (x, y) = at(&event);
-                on_gesture(Gesture::Click { x, y });
-            }
+            let Some(down) = pointer.take() else { return };
+            let (x, y) = at(&event);
+            on_gesture(if down.dragging { Gesture::Drop } else { Gesture::Click { x, y } });
         }
     };
     let leave = {
@@ -248,9 +256,11 @@ pub fn Plot(
     .into_any()
 }
 
-/// The last position of a pressed pointer, and whether it has dragged.
+/// A pressed pointer: its last position, and whether it has dragged.
 #[derive(Clone, Copy)]
 struct Down {
+    /// Where it was pressed.
+    from: (f64, f64),
     x: f64,
     y: f64,
     id: i32,

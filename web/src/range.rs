@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use leptos::prelude::*;
-use units::fixed;
+use model::range;
 use viz::span::Span;
 use viz::steps::newest;
 use wire::views::RunState;
 
-use crate::api::Scope;
 use crate::canvas::Size;
 use crate::live::Live;
 use crate::plot::Gesture;
@@ -30,9 +29,9 @@ pub struct Cursor {
     pub rank: Option<u32>,
 }
 
-/// Creates a selected range that is stored in the address as `30..150`; `None` if nothing is selected.
+/// Creates a selected range that is stored in the address as `30..149`; `None` if nothing is selected.
 pub fn chosen(address: Address, key: &'static str) -> RwSignal<Option<Span>> {
-    in_address(address, key, read, |span| format!("{}..{}", fixed(span.start, 0), fixed(span.end, 0)))
+    in_address(address, key, range::read, |span| range::write(*span))
 }
 
 /// Creates a value that is also in the address under `key`. It is read from the address, even after going back or
@@ -75,8 +74,8 @@ fn in_address<T: Clone + PartialEq + Send + Sync + 'static>(
 pub struct Range {
     /// The selected range; `None` follows the newest steps.
     chosen: RwSignal<Option<Span>>,
-    /// The step to which the dashboard is rewound; `None` if it is live.
-    pub at: RwSignal<Option<u64>>,
+    /// The last stored step of the selected range; `None` while the newest steps are followed.
+    pub at: Memo<Option<u64>>,
     /// The crosshair.
     pub cursor: RwSignal<Cursor>,
     live: Live,
@@ -85,73 +84,64 @@ pub struct Range {
 impl Range {
     /// Creates a range that shows the steps in the address, or follows the newest steps of `live`.
     pub fn new(live: Live, address: Address) -> Self {
-        Self {
-            chosen: chosen(address, "steps"),
-            at: in_address(address, "at", |text| text.parse().ok(), u64::to_string),
-            cursor: RwSignal::new(Cursor::default()),
-            live,
-        }
+        let chosen = chosen(address, "steps");
+        let at = Memo::new(move |_| {
+            let range = chosen.get()?;
+            live.drawn.track();
+            live.steps.with_value(|steps| {
+                let last = steps.rows_in(range).end.checked_sub(1)?;
+                steps.step.get(last).copied()
+            })
+        });
+        Self { chosen, at, cursor: RwSignal::new(Cursor::default()), live }
     }
 
-    /// Rewinds the dashboard to the current step while it is paused. The address then contains the step, so that a
-    /// shared link shows the same. Call once.
+    /// Holds the visible range while the dashboard is paused. The address then contains the range, so that a shared link
+    /// shows the same. Call once.
     pub fn hold_while_paused(&self) {
         let (range, live, held) = (*self, self.live, StoredValue::new(None));
         let is_paused = Memo::new(move |_| matches!(live.link.get(), Link::Paused(_)));
         Effect::new(move |_| {
             if !is_paused.get() {
-                // A step to which the user has rewound in the meantime stays.
-                if held.get_value().is_some() && held.get_value() == range.at.get_untracked() {
-                    range.at.set(None);
+                // A range that the user has selected in the meantime stays.
+                if held.get_value().is_some() && held.get_value() == range.chosen.get_untracked() {
+                    range.follow();
                 }
                 held.set_value(None);
-            } else if range.at.get_untracked().is_none() {
-                let last = live.steps.with_value(|steps| steps.step.last().copied());
-                held.set_value(last);
-                range.at.set(last);
+            } else if range.chosen.get_untracked().is_none() {
+                range.choose(untrack(|| range.view()));
+                held.set_value(range.chosen.get_untracked());
             }
         });
     }
 
-    /// Shows the run from when `step` was the newest; `None` returns to live.
-    pub fn rewind(&self, step: Option<u64>) {
-        if self.chosen.get_untracked().is_some() {
-            self.chosen.set(None);
+    /// Moves back or forward by one step. Moving past the newest step follows the newest steps again.
+    pub fn move_by(&self, by: f64) {
+        let view = untrack(|| self.view());
+        let bounds = untrack(|| self.known());
+        if view.end + by > bounds.end && by > 0.0 {
+            self.follow();
+        } else {
+            // A view that follows may extend beyond the newest step.
+            let end = view.end.min(bounds.end) + by;
+            self.choose(Span::new((view.start + by).min(end - 1.0), end));
         }
-        self.at.set(step);
     }
 
-    /// Moves back or forward by one stored step. Moving past the newest step returns to live.
-    pub fn move_by(&self, by: isize) {
-        let at = self.at.get_untracked();
-        let next = self.live.steps.with_value(|steps| {
-            let newest = steps.step.len().checked_sub(1)?;
-            let row = at.map_or(newest, |at| steps.step.partition_point(|&step| step < at));
-            let row = row.saturating_add_signed(by);
-            (row <= newest).then(|| steps.step[row])
-        });
-        self.rewind(next);
-    }
-
-    /// Returns all stored steps, up to the one to which the dashboard is rewound.
+    /// Returns all stored steps.
     pub fn known(&self) -> Span {
-        let bounds = self.live.steps.with_value(|steps| steps.bounds());
-        let end = self.at.get().map_or(bounds.end, |at| bounds.end.min(at as f64 + 1.0));
-        Span::new(bounds.start, end.max(bounds.start))
+        self.live.drawn.track();
+        self.live.steps.with_value(|steps| steps.bounds())
     }
 
-    /// Returns the steps that reports cover: the selected range, or the steps up to the one to which the dashboard is
-    /// rewound.
-    pub fn scope(&self) -> Scope {
-        let last = |end: f64| (end.ceil() - 1.0).max(0.0) as u64;
-        match (self.chosen.get(), self.at.get()) {
-            (Some(span), at) => {
-                let first = span.start.floor().max(0.0) as u64;
-                Scope::Between(first, last(span.end).min(at.unwrap_or(u64::MAX)).max(first))
-            }
-            (None, Some(at)) => Scope::UpTo(at),
-            (None, None) => Scope::Newest,
-        }
+    /// Returns the selected range; `None` while the newest steps are followed.
+    pub fn selection(&self) -> Option<Span> {
+        self.chosen.get()
+    }
+
+    /// Returns the first and the last selected step, which reports cover; `None` while the newest steps are followed.
+    pub fn selected(&self) -> Option<(u64, u64)> {
+        self.chosen.get().map(range::ends)
     }
 
     /// Returns the visible steps.
@@ -162,7 +152,7 @@ impl Range {
             Some(span) if bounds.is_empty() => span,
             // Steps that are no longer stored cannot be shown.
             Some(span) => span.clamp(bounds, MIN_STEPS),
-            None => newest(self.known(), self.at.get().is_none() && self.ended()),
+            None => newest(bounds, self.ended()),
         }
     }
 
@@ -178,7 +168,7 @@ impl Range {
 
     /// Shows all stored steps.
     pub fn show_all(&self) {
-        self.choose(self.live.steps.with_value(|steps| steps.bounds()));
+        self.choose(untrack(|| self.known()));
     }
 
     /// Moves the range so that `step` is visible.
@@ -232,7 +222,8 @@ impl Range {
         at.clamp(0.0, 1.0)
     }
 
-    fn choose(&self, span: Span) {
+    /// Selects steps.
+    pub fn choose(&self, span: Span) {
         let bounds = self.live.steps.with_value(|steps| steps.bounds());
         if bounds.is_empty() {
             return;
@@ -264,11 +255,4 @@ pub fn RangeButtons() -> impl IntoView {
             <button title="All stored steps (Shift + F)" on:click=move |_| range.show_all()>"All"</button>
         </div>
     }
-}
-
-/// Parses a range from the address.
-fn read(text: &str) -> Option<Span> {
-    let (start, end) = text.split_once("..")?;
-    let span = Span::new(start.parse::<u32>().ok()?.into(), end.parse::<u32>().ok()?.into());
-    (!span.is_empty()).then_some(span)
 }

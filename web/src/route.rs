@@ -4,63 +4,7 @@ use leptos::prelude::*;
 use leptos_router::NavigateOptions;
 use leptos_router::hooks::{use_location, use_navigate, use_query_map};
 use leptos_router::params::ParamsMap;
-
-/// A view of one run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tab {
-    /// The verdict, the figures and the ledger.
-    Overview,
-    /// The rank x step heatmap.
-    Ranks,
-    /// The waterfall of one step.
-    Buckets,
-    /// Efficiency against world size.
-    Scaling,
-    /// Samples and bursts of the ranks' devices.
-    Devices,
-    /// The trustworthiness of the figures.
-    Health,
-}
-
-impl Tab {
-    /// All tabs, left to right.
-    pub const ALL: [Self; 6] =
-        [Self::Overview, Self::Ranks, Self::Buckets, Self::Scaling, Self::Devices, Self::Health];
-
-    /// Returns the label.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Overview => "Overview",
-            Self::Ranks => "Ranks",
-            Self::Buckets => "Buckets",
-            Self::Scaling => "Scaling",
-            Self::Devices => "Devices",
-            Self::Health => "Health",
-        }
-    }
-
-    /// Returns the last part of the path; empty for the first tab.
-    fn key(self) -> String {
-        if self == Self::Overview { String::new() } else { self.name().to_ascii_lowercase() }
-    }
-
-    /// Returns the path of the view of `run`.
-    pub fn path(self, run: &str) -> String {
-        let key = self.key();
-        if key.is_empty() { format!("/runs/{run}") } else { format!("/runs/{run}/{key}") }
-    }
-}
-
-/// Returns the run that a path names, if it is the path of a view of a run.
-pub fn run_in(path: &str) -> Option<&str> {
-    path.strip_prefix("/runs/")?.split('/').next().filter(|run| !run.is_empty())
-}
-
-/// Returns the view of a run that a path names.
-pub fn tab_in(path: &str) -> Option<Tab> {
-    let key = path.strip_prefix("/runs/")?.split('/').nth(1).unwrap_or_default();
-    Tab::ALL.into_iter().find(|tab| tab.key() == key)
-}
+use model::route::Tab;
 
 /// The run that a view shows. It changes when the user goes from one run to another.
 #[derive(Clone, Copy)]
@@ -123,6 +67,22 @@ impl Address {
     /// Returns `path` with the current query, so that the selection stays the same from view to view.
     pub fn keeping(&self, path: &str) -> String {
         format!("{path}{}", self.query.with(ParamsMap::to_query_string))
+    }
+
+    /// Returns `path` with the current query in which these values are set.
+    pub fn keeping_and<const N: usize>(&self, path: &str, values: [(&'static str, String); N]) -> String {
+        let mut query = self.query.get();
+        for (key, value) in values {
+            query.replace(key, value);
+        }
+        format!("{path}{}", query.to_query_string())
+    }
+
+    /// Goes to the buckets of a step.
+    pub fn go_to_step(&self, run: &str, step: u64) {
+        let path = Tab::Buckets.path(run);
+        let url = untrack(|| self.keeping_and(&path, [("step", step.to_string())]));
+        self.go(&url);
     }
 
     /// Goes to `url` and adds the current address to the history.

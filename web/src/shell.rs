@@ -3,13 +3,17 @@
 use leptos::prelude::*;
 use leptos_router::components::{ParentRoute, Route, Router, Routes};
 use leptos_router::path;
-use wire::views::{Culprit, Report, RunState, VerdictState};
+use model::route::run_in;
+use model::verdict::alarm;
 
+use crate::commands::{CommandList, Commands, copy_link};
 use crate::keys::{self, Help};
 use crate::live::Live;
+use crate::news::{ToastList, Toasts};
 use crate::plot::Stretch;
-use crate::route::{Address, run_in};
+use crate::route::Address;
 use crate::socket::Link;
+use crate::terms::{DefinitionDialog, OpenTerm};
 use crate::theme::Theme;
 use crate::views::buckets::Buckets;
 use crate::views::compare::Compare;
@@ -36,6 +40,11 @@ fn Page() -> impl IntoView {
     provide_context(Theme::start());
     provide_context(live);
     provide_context(Stretch::start());
+    provide_context(OpenTerm::new());
+    let toasts = Toasts::new();
+    toasts.follow(live);
+    provide_context(toasts);
+    provide_context(CommandList::start());
 
     let run = Memo::new(move |_| address.path.with(|path| run_in(path).map(str::to_owned)));
     Effect::new(move |_| live.look_at(run.get().as_deref()));
@@ -63,23 +72,9 @@ fn Page() -> impl IntoView {
             </Routes>
         </main>
         <Notice />
+        <DefinitionDialog />
+        <ToastList />
     }
-}
-
-/// Returns what is wrong with a run now, for the title of its tab: `(!) Rank 2: input`.
-fn alarm(report: &Report) -> Option<String> {
-    if let RunState::Hung | RunState::Failed = report.state {
-        return Some(format!("(!) {}", report.state.name()));
-    }
-    let worst = report.verdicts.first().filter(|verdict| verdict.state != VerdictState::Resolved)?;
-    let who = match worst.culprit.as_ref()? {
-        Culprit::Rank(rank) => format!("Rank {rank}"),
-        Culprit::Ranks(ranks) => {
-            format!("Ranks {}", ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))
-        }
-        Culprit::All => "All ranks".into(),
-    };
-    Some(format!("(!) {who}: {}", worst.cause.name().replace('_', " ")))
 }
 
 #[component]
@@ -98,6 +93,7 @@ fn Bar(run: Memo<Option<String>>) -> impl IntoView {
     let (address, live, theme) =
         (expect_context::<Address>(), expect_context::<Live>(), expect_context::<Theme>());
     let help = RwSignal::new(false);
+    let (list, toasts) = (expect_context::<CommandList>(), expect_context::<Toasts>());
     keys::global(move |key| {
         match key {
             "?" => help.update(|open| *open = !*open),
@@ -124,7 +120,27 @@ fn Bar(run: Memo<Option<String>>) -> impl IntoView {
                 <b>{place}</b>
             </nav>
             <span class="grow"></span>
+            <button
+                class="quiet find"
+                data-testid="find"
+                title="Find a view, rank, step, bucket, host, run or action"
+                on:click=move |_| list.open.set(true)
+            >
+                "Find…"
+                <kbd>"Ctrl K"</kbd>
+            </button>
             <Connection run=run />
+            <button
+                class="icon"
+                aria-label="Copy link"
+                title="Copy a link to what this page shows"
+                data-testid="copy-link"
+                on:click=move |_| copy_link(toasts)
+            >
+                <svg viewBox="0 0 16 16" aria-hidden="true">
+                    <path d="M6 10l4-4M7 4l1-1a3 3 0 0 1 5 5l-1 1M9 12l-1 1a3 3 0 0 1-5-5l1-1" />
+                </svg>
+            </button>
             <button
                 class="icon"
                 aria-label=move || if theme.is_dark() { "Use the light theme" } else { "Use the dark theme" }
@@ -145,6 +161,7 @@ fn Bar(run: Memo<Option<String>>) -> impl IntoView {
             </button>
         </header>
         <Help open=help />
+        <Commands run=run help=help />
     }
 }
 

@@ -1,12 +1,12 @@
 //! A table of many rows, sorted by any column. Only the visible rows are in the document.
 
 use leptos::prelude::*;
+use model::sort::{Sort, SortKey, sorted};
 use viz::palette;
-use viz::sort::{Sort, SortKey, sorted};
 use wasm_bindgen::{JsCast as _, UnwrapThrowExt as _};
 use wire::live::Part;
 
-use crate::widgets::pixels;
+use crate::widgets::{Bar, pixels};
 
 /// The height of a row in CSS pixels, as in the style sheet.
 const ROW: f64 = 28.0;
@@ -50,6 +50,16 @@ impl<T> Column<T> {
             class: "",
             view: Box::new(move |row| read(row).into_any()),
             key: Box::new(move |row| SortKey::Text(key(row))),
+        }
+    }
+
+    /// Creates a column of bars from 0 to a share of the largest value. Another column contains the same numbers.
+    pub fn bar(heading: &'static str, read: impl Fn(&T) -> f64 + Send + Sync + 'static) -> Self {
+        Self {
+            heading,
+            class: "bar-cell",
+            view: Box::new(move |row| view! { <Bar from=0.0 to=read(row) colour=None /> }.into_any()),
+            key: Box::new(|_| SortKey::None),
         }
     }
 

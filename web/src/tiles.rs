@@ -4,13 +4,15 @@
 //! The current cells stay while better ones load. A coarse tile of the whole run is drawn below the fine tile of the
 //! visible range, so that panning never shows an empty chart.
 
+use std::sync::Arc;
+
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use viz::span::Span;
 use viz::tiles::{Missing, NeededCells, join, value_at};
 use wire::live::tile::{Measure, Reduce, Tile};
 
-use crate::api::{self, Cells};
+use crate::api::{self, Cells, Ranks};
 use crate::route::RunId;
 
 /// The number of columns and rows of the coarse tile.
@@ -18,18 +20,42 @@ const BEHIND: (f64, f64) = (512.0, 256.0);
 /// The factor by which the run must grow before the coarse tile is fetched again.
 const GROWN: f64 = 1.25;
 
-/// The range and figure that a heatmap shows.
-#[derive(Clone, Copy, Debug)]
+/// What a heatmap shows of each cell, and of which ranks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shown {
+    /// The figure.
+    pub measure: Measure,
+    /// The reduction of cells.
+    pub reduce: Reduce,
+    /// The rank of each row; `None` if row n is rank n.
+    pub order: Option<Arc<Vec<u32>>>,
+}
+
+impl Shown {
+    /// Returns the rows from `first` to `last` for a request.
+    fn ranks(&self, first: u32, last: u32) -> Ranks {
+        match &self.order {
+            None => Ranks::Between(first, last),
+            Some(order) => {
+                let last = (last as usize + 1).min(order.len());
+                Ranks::Listed(order.get(first as usize..last).unwrap_or_default().to_vec())
+            }
+        }
+    }
+}
+
+/// The range and figure that a heatmap shows. Rows are ranks, or places in an order of ranks.
+#[derive(Clone, Debug)]
 pub struct View {
-    /// The figure, and the reduction of cells.
-    pub selection: (Measure, Reduce),
+    /// The figure, the reduction of cells, and the order of rows.
+    pub selection: Shown,
     /// The visible steps.
     pub steps: Span,
     /// The visible ranks.
     pub ranks: Span,
     /// The steps that exist.
     pub kept: Span,
-    /// The number of ranks that exist.
+    /// The number of rows.
     pub all_ranks: usize,
     /// The size in device pixels, across and down.
     pub pixels: (f64, f64),
@@ -37,7 +63,7 @@ pub struct View {
 
 /// A tile and its content.
 struct Held {
-    selection: (Measure, Reduce),
+    selection: Shown,
     tile: Tile,
     /// The newest step that the tile covers.
     upto: u64,
@@ -51,11 +77,46 @@ struct State {
 }
 
 /// A request, and the use of its answer.
-enum Fetch {
-    Front(Cells),
+struct Fetch {
+    kind: Kind,
+    selection: Shown,
+    cells: Cells,
+    /// The first row.
+    row: u32,
+}
+
+enum Kind {
+    Front,
     /// Newer columns. Columns before the step are no longer needed.
-    More(Cells, u64),
-    Behind(Cells),
+    More(u64),
+    Behind,
+}
+
+/// A cell: a range of steps and rows, both ends included, and its value.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The figure, the reduction, and the order of rows.
+    pub shown: Shown,
+    /// The first and the last step.
+    pub steps: (u64, u64),
+    /// The first and the last row.
+    pub rows: (u32, u32),
+    /// The value.
+    pub value: f32,
+}
+
+impl Cell {
+    /// Returns true if the cell is one step of one rank.
+    pub fn is_single(&self) -> bool {
+        self.steps.0 == self.steps.1 && self.rows.0 == self.rows.1
+    }
+
+    /// Returns the request for the single values in the cell.
+    pub fn singly(&self) -> Cells {
+        let most = ((self.steps.1 - self.steps.0 + 1) as u32, self.rows.1 - self.rows.0 + 1);
+        let Shown { measure, reduce, .. } = self.shown;
+        Cells { measure, reduce, steps: self.steps, ranks: self.shown.ranks(self.rows.0, self.rows.1), most }
+    }
 }
 
 /// The cells of one heatmap.
@@ -99,23 +160,17 @@ impl Tiles {
         })
     }
 
-    /// Returns the finest cell that contains (step, rank): its range and its value.
-    pub fn cell(&self, step: u64, rank: u32) -> Option<(Cells, f32)> {
+    /// Returns the finest cell that contains (step, row): its range of steps and rows, and its value.
+    pub fn cell(&self, step: u64, row: u32) -> Option<Cell> {
         self.changed.track();
         self.state.with_value(|state| {
             let held = [&state.front, &state.behind].into_iter().flatten();
             let found = held.filter_map(|held| {
-                let value = value_at(&held.tile, step, rank)?;
+                let value = value_at(&held.tile, step, row)?;
                 let (per_column, per_row) = (u64::from(held.tile.per_column), held.tile.per_row);
-                let (step, rank) = (step / per_column * per_column, rank / per_row * per_row);
-                let cells = Cells {
-                    measure: held.selection.0,
-                    reduce: held.selection.1,
-                    steps: (step, step + per_column - 1),
-                    ranks: (rank, rank + per_row - 1),
-                    most: (held.tile.per_column, per_row),
-                };
-                Some((cells, value))
+                let (step, row) = (step / per_column * per_column, row / per_row * per_row);
+                let (steps, rows) = ((step, step + per_column - 1), (row, row + per_row - 1));
+                Some(Cell { shown: held.selection.clone(), steps, rows, value })
             });
             found.into_iter().next()
         })
@@ -127,8 +182,9 @@ impl Tiles {
         let tiles = *self;
         let run = self.run.get_untracked();
         spawn_local(async move {
-            let (Fetch::Front(cells) | Fetch::More(cells, _) | Fetch::Behind(cells)) = fetch;
-            let answer = api::tile(&run, cells).await;
+            // A tile of listed ranks begins at row 0 of its list.
+            let answer =
+                api::tile(&run, fetch.cells.clone()).await.map(|tile| Tile { rank: fetch.row, ..tile });
             let error = answer.as_ref().err().cloned();
             // The view may be gone by now, or show another run.
             if !tiles.run.is_still(&run) {
@@ -146,34 +202,48 @@ fn next(state: &mut State, view: View) -> Option<Fetch> {
     if state.busy {
         return None;
     }
-    let cells = |wanted: &NeededCells, from: u64, most: (u32, u32)| Cells {
-        measure: view.selection.0,
-        reduce: view.selection.1,
-        steps: (from, wanted.steps.1),
-        ranks: (wanted.ranks.0 as u32, wanted.ranks.1 as u32),
-        most,
+    let fetch = |kind, rows: (u32, u32), from: u64, to: u64, most| Fetch {
+        kind,
+        cells: Cells {
+            measure: view.selection.measure,
+            reduce: view.selection.reduce,
+            steps: (from, to),
+            ranks: view.selection.ranks(rows.0, rows.1),
+            most,
+        },
+        selection: view.selection.clone(),
+        row: rows.0,
     };
     let wanted = NeededCells::new(view.steps, view.ranks, view.kept, view.all_ranks, view.pixels)?;
     let missing = match &state.front {
         Some(front) if front.selection == view.selection => wanted.missing(&front.tile, front.upto),
         _ => Missing::All,
     };
-    let fetch = match (missing, &state.front) {
-        (Missing::All, _) => Some(Fetch::Front(cells(&wanted, wanted.steps.0, wanted.size()))),
+    let found = match (missing, &state.front) {
+        (Missing::All, _) => Some(fetch(
+            Kind::Front,
+            (wanted.ranks.0 as u32, wanted.ranks.1 as u32),
+            wanted.steps.0,
+            wanted.steps.1,
+            wanted.size(),
+        )),
         (Missing::From(step), Some(front)) => {
             let columns = (wanted.steps.1 / wanted.per_column - step / wanted.per_column + 1) as u32;
-            let ranks = (front.tile.rank, front.tile.rank + front.tile.rows * front.tile.per_row - 1);
-            let more = Cells { ranks, ..cells(&wanted, step, (columns, front.tile.rows)) };
-            Some(Fetch::More(more, wanted.steps.0))
+            let rows = (front.tile.rank, front.tile.rank + front.tile.rows * front.tile.per_row - 1);
+            let kind = Kind::More(wanted.steps.0);
+            Some(fetch(kind, rows, step, wanted.steps.1, (columns, front.tile.rows)))
         }
-        _ => behind(state, view),
+        _ => behind(state, &view).map(|wanted| {
+            let rows = (wanted.ranks.0 as u32, wanted.ranks.1 as u32);
+            fetch(Kind::Behind, rows, wanted.steps.0, wanted.steps.1, wanted.size())
+        }),
     };
-    state.busy = fetch.is_some();
-    fetch
+    state.busy = found.is_some();
+    found
 }
 
-/// Requests the coarse tile of the whole run, if the existing one does not cover it.
-fn behind(state: &State, view: View) -> Option<Fetch> {
+/// Returns the cells of the coarse tile of the whole run, if the existing one does not cover it.
+fn behind(state: &State, view: &View) -> Option<NeededCells> {
     let all_ranks = Span::new(0.0, view.all_ranks as f64);
     let shows_all = view.steps.len() >= view.kept.len() && view.ranks.len() >= all_ranks.len();
     let fits = state.behind.as_ref().is_some_and(|behind| {
@@ -183,31 +253,22 @@ fn behind(state: &State, view: View) -> Option<Fetch> {
     if shows_all || fits {
         return None;
     }
-    let wanted = NeededCells::new(view.kept, all_ranks, view.kept, view.all_ranks, BEHIND)?;
-    Some(Fetch::Behind(Cells {
-        measure: view.selection.0,
-        reduce: view.selection.1,
-        steps: wanted.steps,
-        ranks: (wanted.ranks.0 as u32, wanted.ranks.1 as u32),
-        most: wanted.size(),
-    }))
+    NeededCells::new(view.kept, all_ranks, view.kept, view.all_ranks, BEHIND)
 }
 
 fn take(state: &mut State, fetch: Fetch, answer: Result<Tile, String>) {
     state.busy = false;
     let Ok(tile) = answer else { return };
-    match fetch {
-        Fetch::Front(cells) => {
-            let selection = (cells.measure, cells.reduce);
+    let Fetch { kind, selection, cells, .. } = fetch;
+    match kind {
+        Kind::Front => {
             if state.behind.as_ref().is_some_and(|behind| behind.selection != selection) {
                 state.behind = None;
             }
             state.front = Some(Held { selection, tile, upto: cells.steps.1 });
         }
-        Fetch::Behind(cells) => {
-            state.behind = Some(Held { selection: (cells.measure, cells.reduce), tile, upto: cells.steps.1 });
-        }
-        Fetch::More(cells, keep_from) => {
+        Kind::Behind => state.behind = Some(Held { selection, tile, upto: cells.steps.1 }),
+        Kind::More(keep_from) => {
             let joined = state.front.as_mut().is_some_and(|front| {
                 front.upto = cells.steps.1;
                 join(&mut front.tile, &tile, keep_from)

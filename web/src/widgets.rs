@@ -2,13 +2,13 @@
 
 use leptos::html;
 use leptos::prelude::*;
-use units::fixed;
+use units::decimal;
 use viz::palette;
 use wire::views::{Figure, Missing, RunState};
 
 /// Formats a length for a style, in whole pixels.
 pub fn pixels(length: f64) -> String {
-    format!("{}px", fixed(length, 0))
+    format!("{}px", decimal(length, 0))
 }
 
 /// The state of a run.
@@ -22,36 +22,8 @@ pub fn StateChip(state: RunState) -> impl IntoView {
     }
 }
 
-/// A key figure: its name, its value or the reason why it is missing, and a line below. `means` is its definition.
-#[component]
-pub fn KeyFigure(
-    testid: &'static str,
-    name: &'static str,
-    means: &'static str,
-    value: Result<String, String>,
-    #[prop(into)] below: String,
-) -> impl IntoView {
-    let is_missing = value.is_err();
-    let (value, below) = match value {
-        Ok(value) => (value, below),
-        Err(reason) => ("—".to_owned(), reason),
-    };
-    // The unit is written smaller.
-    let (number, unit) = value.split_at(value.find(' ').unwrap_or(value.len()));
-    view! {
-        <div class="figure" title=means>
-            <dt>{name}</dt>
-            <dd data-testid=testid class:missing=is_missing>
-                {number.to_owned()}
-                <small>{unit.to_owned()}</small>
-            </dd>
-            <dd class="below">{below}</dd>
-        </div>
-    }
-}
-
 /// Formats a figure; an error with the reason if it is missing.
-pub fn written(figure: &Figure<f64>, format: fn(f64) -> String) -> Result<String, String> {
+pub fn written<T>(figure: &Figure<f64>, format: fn(f64) -> T) -> Result<T, String> {
     figure.as_result().map(|&value| format(value)).map_err(Missing::to_string)
 }
 
@@ -94,7 +66,7 @@ pub fn Swatch(colour: palette::Rgba, #[prop(optional)] hatched: bool) -> impl In
 
 /// A legend of fills: color, hatching, name.
 #[component]
-pub fn Legend(items: Vec<(palette::Rgba, bool, &'static str)>) -> impl IntoView {
+pub fn Legend<T: IntoView + 'static>(items: Vec<(palette::Rgba, bool, T)>) -> impl IntoView {
     let items = items
         .into_iter()
         .map(|(colour, hatched, name)| view! { <li><Swatch colour=colour hatched=hatched />{name}</li> })

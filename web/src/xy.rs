@@ -43,6 +43,8 @@ pub enum Mark {
     Bars { bars: Vec<(f64, f64, f64)>, ink: Ink },
     /// A vertical line with a text.
     Rule { x: f64, text: String },
+    /// A short name on a line.
+    Tag { at: (f64, f64), text: String, ink: Ink },
 }
 
 /// A point with a tooltip.
@@ -85,6 +87,9 @@ pub fn Xy(
     /// The names of the axes, horizontal and vertical.
     axes: (&'static str, &'static str),
     #[prop(into)] picture: Signal<Shown>,
+    /// Receives the horizontal position of a clicked point.
+    #[prop(optional)]
+    on_choose: Option<Callback<f64>>,
 ) -> impl IntoView {
     let stretch = expect_context::<Stretch>();
     let near = RwSignal::new(None::<usize>);
@@ -101,6 +106,13 @@ pub fn Xy(
         let found = match gesture {
             Gesture::Move { x, y } => nearest(&picture, size, (x, y)),
             Gesture::Leave => None,
+            Gesture::Click { x, y } => {
+                let (Some(choose), Some(at)) = (on_choose, nearest(&picture, size, (x, y))) else {
+                    return false;
+                };
+                choose.run(picture.hits[at].at.0);
+                return true;
+            }
             Gesture::Key(key) => {
                 let Some(next) = step(&picture, near.get_untracked(), &key) else { return false };
                 Some(next)
@@ -196,6 +208,13 @@ fn draw(pen: &Pen, size: Size, picture: &Picture, near: Option<usize>) {
                 let corners = [(left, bottom), (left, top), (right - 1.0, top), (right - 1.0, bottom)];
                 pen.area(&corners, &colour(pen, *ink), 0.62);
             }),
+            Mark::Tag { at: point, text, ink } => {
+                let (x, y) = at(point.0, point.1);
+                let (wide, high) = (pen.text_width(text) + 8.0, 16.0);
+                pen.rect(x - wide / 2.0, y - high / 2.0, wide, high, pen.inks.ground);
+                pen.lines(&box_around(x, y, wide, high), &colour(pen, *ink), false);
+                pen.text(x, y, text, Align::Middle, pen.inks.ink);
+            }
             Mark::Rule { x, text } => {
                 let (x, _) = at(*x, picture.y.span.start);
                 pen.line((x, 0.0), (x, size.height), pen.inks.muted, true);
@@ -215,6 +234,12 @@ fn draw(pen: &Pen, size: Size, picture: &Picture, near: Option<usize>) {
         pen.crosshair(x);
         pen.ring(x, y, 6.0, pen.inks.ink);
     }
+}
+
+/// Returns the corners of a box around a point, and the first of them again.
+fn box_around(x: f64, y: f64, wide: f64, high: f64) -> [(f64, f64); 5] {
+    let (left, right, up, down) = (x - wide / 2.0, x + wide / 2.0, y - high / 2.0, y + high / 2.0);
+    [(left, up), (right, up), (right, down), (left, down), (left, up)]
 }
 
 fn colour(pen: &Pen, ink: Ink) -> String {

@@ -14,7 +14,7 @@ mod texts;
 
 /// The crates that each crate may import (ARCHITECTURE.md). No crate imports `tests`, `benches` or `accept`. The fuzzer
 /// imports no other member, so that the tests of every crate can use it.
-const MAY_IMPORT: [(&str, &[&str]); 19] = [
+const MAY_IMPORT: [(&str, &[&str]); 20] = [
     ("paceline-fuzz", &[]),
     ("paceline-wire", &["paceline-fuzz"]),
     ("paceline-agent", &["paceline-fuzz", "paceline-wire"]),
@@ -40,7 +40,11 @@ const MAY_IMPORT: [(&str, &[&str]); 19] = [
         ],
     ),
     ("paceline-viz", &["paceline-fuzz", "paceline-units", "paceline-wire"]),
-    ("paceline-web", &["paceline-viz", "paceline-analysis", "paceline-units", "paceline-wire"]),
+    ("paceline-model", &["paceline-viz", "paceline-units", "paceline-wire"]),
+    (
+        "paceline-web",
+        &["paceline-model", "paceline-viz", "paceline-analysis", "paceline-units", "paceline-wire"],
+    ),
     ("paceline-examples", &["paceline-agent", "paceline-reducer", "paceline-wire"]),
     (
         "paceline-testkit",

@@ -66,8 +66,8 @@ pub(crate) fn value(value: Option<f64>, unit: Unit) -> String {
 /// the value has grown tenfold or more.
 pub(crate) fn signed(difference: f64, unit: Unit) -> String {
     match unit {
-        Unit::Ratio => format!("{:+.1} points", difference * 100.0),
-        _ if difference >= 9.0 => format!("x {:.0}", difference + 1.0),
-        _ => format!("{:+.1} %", difference * 100.0),
+        Unit::Ratio => format!("{} points", units::signed(difference * 100.0, 1)),
+        _ if difference >= 9.0 => format!("× {:.0}", difference + 1.0),
+        _ => format!("{} %", units::signed(difference * 100.0, 1)),
     }
 }

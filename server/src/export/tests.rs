@@ -26,6 +26,8 @@ pub(in crate::export) fn summary() -> RunSummary {
         efficiency_implied: None,
         verdict: None,
         hang: None,
+        worst: None,
+        step_times: Vec::new(),
     }
 }
 

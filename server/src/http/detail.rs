@@ -16,7 +16,7 @@ use super::answer::{aside, binary};
 use super::api::find;
 use super::error::Failure;
 use crate::state::command::Command;
-use crate::state::detail::{self, Asked};
+use crate::state::detail::{self, Asked, AskedRanks};
 use crate::state::snapshot::columns;
 
 /// A range of steps, both ends included.
@@ -54,7 +54,7 @@ pub struct HeatmapQuery {
     /// `lateness` (the default), `rank-step-time`, or a part of the ledger such as `exposed-wait`.
     measure: Option<String>,
     /// The value of a cell that covers several steps or ranks: `max` (the default, which keeps a single slow step
-    /// visible) or `mean`.
+    /// visible), `mean` or `median`.
     reduce: Option<String>,
     /// The first step. Default: the oldest retained step.
     from: Option<u64>,
@@ -64,6 +64,8 @@ pub struct HeatmapQuery {
     rank_from: Option<u32>,
     /// The last rank. Default: the last rank of the run.
     rank_to: Option<u32>,
+    /// Ranks such as `7,3,12`, in place of `rank_from` and `rank_to`: one row each, in this order, at most 512.
+    ranks: Option<String>,
     /// The largest number of columns (default 1,024). Each column covers 1, 2, 4, ... steps.
     columns: Option<u32>,
     /// The largest number of rows (default 512). Each row covers 1, 2, 4, ... ranks.
@@ -94,10 +96,17 @@ pub async fn heatmap(
     let mut asked = Asked {
         measure: Measure::from_key(measure)
             .ok_or_else(|| Failure::BadRequest(format!("unknown measure {measure:?}: {}", measures())))?,
-        reduce: Reduce::from_name(reduce)
-            .ok_or_else(|| Failure::BadRequest(format!("unknown reduce {reduce:?}: use `max` or `mean`")))?,
+        reduce: Reduce::from_name(reduce).ok_or_else(|| {
+            Failure::BadRequest(format!("unknown reduce {reduce:?}: use `max`, `mean` or `median`"))
+        })?,
         steps: (query.from.unwrap_or(0), query.to.unwrap_or(u64::MAX)),
-        ranks: (query.rank_from.unwrap_or(0), query.rank_to.unwrap_or(last_rank).min(last_rank)),
+        ranks: match &query.ranks {
+            Some(listed) => AskedRanks::Listed(ranks_in(listed)?),
+            None => AskedRanks::Between(
+                query.rank_from.unwrap_or(0),
+                query.rank_to.unwrap_or(last_rank).min(last_rank),
+            ),
+        },
         columns: query.columns.unwrap_or(1_024).max(1),
         rows: query.rows.unwrap_or(512).max(1),
     };
@@ -111,6 +120,21 @@ pub async fn heatmap(
     let ends = (kept.first().map_or(0, |step| step.step.0), kept.last().map_or(0, |step| step.step.0));
     asked.steps = (query.from.unwrap_or(ends.0), query.to.map_or(ends.1, |to| to.min(ends.1)));
     aside(move || detail::tile(&kept, &asked).encode()).await.map(binary)
+}
+
+/// The largest number of listed ranks.
+const MAX_LISTED: usize = 512;
+
+/// Parses a list of ranks such as `7,3,12`.
+fn ranks_in(listed: &str) -> Result<Vec<u32>, Failure> {
+    let ranks: Result<Vec<u32>, _> = listed.split(',').map(|rank| rank.trim().parse::<u32>()).collect();
+    match ranks {
+        Ok(ranks) if ranks.len() <= MAX_LISTED => Ok(ranks),
+        Ok(ranks) => {
+            Err(Failure::BadRequest(format!("`ranks` lists {} ranks: at most {MAX_LISTED}", ranks.len())))
+        }
+        Err(_) => Err(Failure::BadRequest(format!("`ranks` is {listed:?}: write ranks such as `7,3,12`"))),
+    }
 }
 
 fn measures() -> String {

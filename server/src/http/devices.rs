@@ -3,7 +3,6 @@
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-
 use serde::Deserialize;
 use utoipa::IntoParams;
 use wire::burst::{BurstRequest, MAX_MILLIS};

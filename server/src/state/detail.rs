@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use analysis::step::{RankAnalysis, StepAnalysis};
 use wire::live::tile::{MAX_CELLS, Measure, Reduce, Tile};
-use wire::live::{FLAG_MISSING, FLAG_SHADOW, StepRanks};
+use wire::live::{FLAG_MISSING, FLAG_SHADOW, Part, StepRanks};
 
 /// The request for a tile.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Asked {
     /// The figure to show.
     pub measure: Measure,
@@ -19,12 +19,42 @@ pub struct Asked {
     pub reduce: Reduce,
     /// The first and the last step.
     pub steps: (u64, u64),
-    /// The first and the last rank.
-    pub ranks: (u32, u32),
+    /// The ranks, from top to bottom.
+    pub ranks: AskedRanks,
     /// The largest number of columns.
     pub columns: u32,
     /// The largest number of rows.
     pub rows: u32,
+}
+
+/// The ranks of a tile.
+#[derive(Clone, Debug)]
+pub enum AskedRanks {
+    /// All ranks from the first to the last.
+    Between(u32, u32),
+    /// These ranks, one row each, in this order.
+    Listed(Vec<u32>),
+}
+
+impl AskedRanks {
+    /// Returns the axis of the rows, of which there are at most `most`.
+    fn axis(&self, most: u32) -> Axis {
+        match self {
+            Self::Between(first, last) => Axis::fit((*first).into(), (*last.max(first)).into(), most.into()),
+            Self::Listed(ranks) => Axis { first: 0, per_cell: 1, cells: ranks.len().max(1) },
+        }
+    }
+
+    /// Returns the row of every rank below `world`; `None` for a rank that is not asked for.
+    fn rows(&self, axis: Axis, world: usize) -> Vec<Option<usize>> {
+        let row = |rank: u32| match self {
+            Self::Between(first, last) => {
+                (*first..=*last).contains(&rank).then(|| axis.cell(u64::from(rank)))
+            }
+            Self::Listed(ranks) => ranks.iter().position(|&listed| listed == rank),
+        };
+        (0..world as u32).map(row).collect()
+    }
 }
 
 /// One axis of a tile: its first value, the values per cell, and the number of cells.
@@ -54,38 +84,75 @@ impl Axis {
 /// Computes the requested tile from `steps`.
 #[must_use]
 pub fn tile(steps: &[Arc<StepAnalysis>], asked: &Asked) -> Tile {
-    let rows = Axis::fit(asked.ranks.0.into(), asked.ranks.1.max(asked.ranks.0).into(), asked.rows.into());
+    let rows = asked.ranks.axis(asked.rows);
     let most = u64::from(asked.columns).min((MAX_CELLS / rows.cells) as u64);
     let columns = Axis::fit(asked.steps.0, asked.steps.1.max(asked.steps.0), most);
-    let mut out = Tile {
+    let world = steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0);
+    let row_of = asked.ranks.rows(rows, world);
+    let mut cells = Cells::new(asked.reduce, columns.cells * rows.cells);
+    for step in steps.iter().filter(|step| (asked.steps.0..=asked.steps.1).contains(&step.step.0)) {
+        let begin = columns.cell(step.step.0) * rows.cells;
+        for (rank, analysis) in step.present() {
+            let Some(row) = row_of[rank] else { continue };
+            let value = value(asked.measure, step, analysis);
+            if !value.is_nan() {
+                cells.add(begin + row, value);
+            }
+        }
+    }
+    Tile {
         step: columns.first,
         per_column: fitting(columns.per_cell),
         rank: rows.first as u32,
         per_row: fitting(rows.per_cell),
         rows: rows.cells as u32,
-        values: vec![f32::NAN; columns.cells * rows.cells],
-    };
-    let mut known = vec![0u32; if asked.reduce == Reduce::Mean { out.values.len() } else { 0 }];
-    for step in steps.iter().filter(|step| (asked.steps.0..=asked.steps.1).contains(&step.step.0)) {
-        let begin = columns.cell(step.step.0) * rows.cells;
-        for (rank, analysis) in step.present() {
-            if !(asked.ranks.0..=asked.ranks.1).contains(&(rank as u32)) {
-                continue;
-            }
-            let value = value(asked.measure, step, analysis);
-            let at = begin + rows.cell(rank as u64);
-            let cell = &mut out.values[at];
-            match asked.reduce {
-                _ if value.is_nan() => {}
-                Reduce::Max => *cell = cell.max(value),
-                Reduce::Mean => {
-                    known[at] += 1;
-                    *cell = if known[at] == 1 { value } else { *cell + (value - *cell) / known[at] as f32 };
-                }
-            }
+        values: cells.values(),
+    }
+}
+
+/// The cells of a tile while values are added to them.
+enum Cells {
+    Max(Vec<f32>),
+    /// The mean so far, and the number of values in it.
+    Mean(Vec<(f32, u32)>),
+    /// All values.
+    Median(Vec<Vec<f32>>),
+}
+
+impl Cells {
+    fn new(reduce: Reduce, count: usize) -> Self {
+        match reduce {
+            Reduce::Max => Self::Max(vec![f32::NAN; count]),
+            Reduce::Mean => Self::Mean(vec![(f32::NAN, 0); count]),
+            Reduce::Median => Self::Median(vec![Vec::new(); count]),
         }
     }
-    out
+
+    fn add(&mut self, at: usize, value: f32) {
+        match self {
+            Self::Max(cells) => cells[at] = cells[at].max(value),
+            Self::Mean(cells) => {
+                let (mean, known) = &mut cells[at];
+                *known += 1;
+                *mean = if *known == 1 { value } else { *mean + (value - *mean) / *known as f32 };
+            }
+            Self::Median(cells) => cells[at].push(value),
+        }
+    }
+
+    fn values(self) -> Vec<f32> {
+        match self {
+            Self::Max(cells) => cells,
+            Self::Mean(cells) => cells.into_iter().map(|(mean, _)| mean).collect(),
+            Self::Median(cells) => cells.into_iter().map(median).collect(),
+        }
+    }
+}
+
+/// Returns the median; the lower one of two; NaN if there are no values.
+fn median(mut values: Vec<f32>) -> f32 {
+    let Some(last) = values.len().checked_sub(1) else { return f32::NAN };
+    *values.select_nth_unstable_by(last / 2, f32::total_cmp).1
 }
 
 /// Converts the values per cell to 32 bits. A single cell for all 2^32 steps is given a size of one less.
@@ -99,6 +166,10 @@ fn value(measure: Measure, step: &StepAnalysis, rank: &RankAnalysis) -> f32 {
         Measure::StepTime => rank.step_nanos as f32,
         _ if step.shadow => f32::NAN,
         Measure::Lateness => rank.lateness_nanos.map_or(f32::NAN, |nanos| nanos as f32),
+        Measure::LocalWork => {
+            let communication = rank.part(Part::ExposedWait) + rank.part(Part::ExposedTransfer);
+            rank.step_nanos.saturating_sub(communication) as f32
+        }
         Measure::Part(part) => rank.part(part) as f32,
     }
 }
@@ -110,7 +181,7 @@ pub fn ranks(step: &StepAnalysis) -> StepRanks {
     let shadow = if step.shadow { FLAG_SHADOW } else { 0 };
     for rank in &step.ranks {
         let read = |measure| rank.as_ref().map_or(f32::NAN, |rank| value(measure, step, rank));
-        for part in wire::live::Part::ALL {
+        for part in Part::ALL {
             out.parts[part as usize].push(read(Measure::Part(part)));
         }
         out.rank_nanos.push(read(Measure::StepTime));
@@ -156,7 +227,7 @@ mod tests {
 
     fn asked(steps: (u64, u64), columns: u32, rows: u32) -> Asked {
         let (measure, reduce) = (Measure::StepTime, Reduce::Max);
-        Asked { measure, reduce, steps, ranks: (0, 2), columns, rows }
+        Asked { measure, reduce, steps, ranks: AskedRanks::Between(0, 2), columns, rows }
     }
 
     #[test]
@@ -178,6 +249,17 @@ mod tests {
         }
         let mean = tile(&steps[..2], &Asked { reduce: Reduce::Mean, ..asked((0, 1), 1, 1) });
         assert_eq!(mean.values, [4.0]);
+        let odd = [step(0, &[5, 900, 6])];
+        let median = tile(&odd, &Asked { reduce: Reduce::Median, ..asked((0, 0), 1, 1) });
+        assert_eq!(median.values, [6.0], "one slow rank does not move the median");
+    }
+
+    #[test]
+    fn listed_ranks_are_rows_in_the_order_of_the_list() {
+        let steps = [step(0, &[1, 2, 3]), step(1, &[4, 5, 6])];
+        let ranks = AskedRanks::Listed(vec![2, 0]);
+        let tile = tile(&steps, &Asked { ranks, ..asked((0, 1), 2, 8) });
+        assert_eq!((tile.rows, tile.per_row, tile.values), (2, 1, vec![3.0, 1.0, 6.0, 4.0]));
     }
 
     #[test]

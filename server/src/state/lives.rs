@@ -36,6 +36,8 @@ pub struct Lives {
 
 struct Life {
     incarnation: Incarnation,
+    /// When its first batch arrived; `None` for a launcher, which says goodbye for a rank.
+    began: Option<ServerNanos>,
     numbers: Numbers,
     /// The records that the process dropped, as its newest batch reports them.
     drops: Vec<Drop>,
@@ -124,7 +126,8 @@ impl Lives {
         let at = self.lives.iter().position(|life| life.incarnation == batch.incarnation);
         let at = at.unwrap_or_else(|| {
             let (incarnation, numbers) = (batch.incarnation, Numbers::default());
-            self.lives.push(Life { incarnation, numbers, drops: Vec::new() });
+            let began = (!is_goodbye_by_another(batch)).then_some(now);
+            self.lives.push(Life { incarnation, began, numbers, drops: Vec::new() });
             self.lives.len() - 1
         });
         let life = &mut self.lives[at];
@@ -135,6 +138,11 @@ impl Lives {
         } else {
             self.speaker = Some(Speaker { incarnation: batch.incarnation, heard: now });
         }
+    }
+
+    /// Returns when each process after the first one sent its first batch.
+    pub fn restarts(&self) -> impl Iterator<Item = ServerNanos> + '_ {
+        self.lives.iter().filter_map(|life| life.began).skip(1)
     }
 
     /// Returns the drops of all incarnations, summed by kind and reason.

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use analysis::records::StepRecords;
 use analysis::replay::ReplayedCollective;
 use analysis::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
-use analysis::{step, waterfall};
+use analysis::{report, step, waterfall};
 use timing::clocks::{self, AlignedCollective, ClockFit};
 use wire::event::{BucketRecord, Function, Source};
 use wire::ids::Step;
 use wire::live::Waterfall;
 
 use super::budget;
+use super::course::Course;
 use super::incoming::{Closed, Kept};
 use super::recalled::Recalled;
 use crate::store::StepRange;
@@ -110,6 +111,7 @@ pub struct Steps {
     analysed_bytes: usize,
     /// The number of steps that were skipped because they arrived faster than this machine analyzes them.
     given_up: u64,
+    course: Course,
 }
 
 impl Steps {
@@ -163,6 +165,9 @@ impl Steps {
     /// Stores an analyzed step.
     pub fn finish(&mut self, done: Done) {
         self.under_way = None;
+        if report::is_observed(&done.analysis) {
+            self.course.push(done.analysis.step_nanos() as f64);
+        }
         self.kept.push(done.records, done.bytes);
         self.analysed_bytes += analysed_bytes(&done.analysis);
         self.analysed.push_back(done.analysis);
@@ -205,6 +210,12 @@ impl Steps {
     #[must_use]
     pub fn given_up(&self) -> u64 {
         self.given_up
+    }
+
+    /// Returns the step time over the whole run, even of steps that are no longer in memory.
+    #[must_use]
+    pub fn course(&self) -> &Course {
+        &self.course
     }
 
     /// Returns the analyzed steps in memory, oldest first.

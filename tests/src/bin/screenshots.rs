@@ -154,8 +154,8 @@ fn states(browser: &Browser, folder: &Path) -> anyhow::Result<()> {
     browser.click("[data-testid=bursts] summary")?;
     shot("4-devices-light-1440", LAPTOP, false)?;
     shot("4-devices-dark-400", PHONE, true)?;
-    open(&small, "?at=110", "verdict", "nothing stands out")?;
-    shot("2-rewound-light-1440", LAPTOP, false)?;
+    open(&small, "?steps=0..110", "verdict", "nothing stands out")?;
+    shot("2-before-the-fault-light-1440", LAPTOP, false)?;
     browser.open(&format!("{}/compare?a={small}&b={}", server.address, many.run))?;
     says(browser, "comparison", "step")?;
     shot("compare-dark-1440", LAPTOP, true)?;

@@ -69,6 +69,19 @@ fn wait_for_colours(browser: &Browser, chart: &str) -> anyhow::Result<()> {
     browser.wait(&format!("colors in {chart}"), &script).map(drop)
 }
 
+/// Waits until a chart of lines has some.
+fn drawn_line(browser: &Browser, chart: &str) -> anyhow::Result<()> {
+    let script = format!(
+        "const canvas = document.querySelector('[data-testid={chart}]');
+         if (!canvas?.width) return false;
+         const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+         let painted = 0;
+         for (let at = 3; at < data.length; at += 4) painted += data[at] > 0;
+         return painted > 1500"
+    );
+    browser.wait(&format!("lines in {chart}"), &script).map(drop)
+}
+
 /// Returns an error if anything is wider than the window.
 fn ensure_fits(browser: &Browser, what: &str) -> anyhow::Result<()> {
     let script = "const root = document.documentElement;
@@ -235,7 +248,10 @@ fn names_the_straggler(browser: &Browser) -> anyhow::Result<()> {
     )?;
     let cause = browser.text("cause")?;
     assert!(cause.contains("input"), "the cause is {cause:?}");
+    browser.click("[data-testid=grounds]")?;
     assert!(!browser.text("evidence")?.trim().is_empty());
+    assert!(browser.text("advice")?.contains("input"), "the advice is about something else");
+    drawn_line(browser, "culprit")?;
     let cost = browser.text("cost")?;
     assert!(number(&cost)? > 0.0, "the cost is {cost:?}");
     wait_for_colours(browser, "chart-ledger")
@@ -347,8 +363,8 @@ fn pause(browser: &Browser, server: &Server) -> anyhow::Result<()> {
     browser.click("[data-testid=pause]")?;
     connection(browser, "paused")?;
     let frozen = last_step(browser)?;
-    let at = "const at = new URLSearchParams(location.search).get('at');";
-    let shared = browser.wait("the step in the address", &format!("{at} return at && Number(at)"))?;
+    let at = "const at = (new URLSearchParams(location.search).get('steps') ?? '').split('..')[1] ?? null;";
+    let shared = browser.wait("the steps in the address", &format!("{at} return at && Number(at)"))?;
     assert_eq!(shared, frozen, "the address does not have the shown step");
     wait_until("the run to continue", || {
         let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;

@@ -2,5 +2,6 @@
 
 mod devices;
 mod live_job;
+mod questions;
 mod scaling;
 mod views;

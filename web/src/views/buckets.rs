@@ -66,7 +66,7 @@ impl StepSelection {
 
     fn go_to(&self, step: Option<u64>) {
         if step.is_none() {
-            self.range.rewind(None);
+            self.range.follow();
         }
         self.address.set([("step", step.map(|step| step.to_string()))]);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
-use units::{fixed, signed};
+use units::{decimal, fixed, signed};
 use viz::palette;
 use viz::steps::Steps;
 use wire::live::Part;
@@ -55,7 +55,8 @@ pub fn Compare() -> impl IntoView {
         None if chosen.get().is_none() => "Choose two runs.".into(),
         None => "Loading…".into(),
     });
-    let content = move || both.get().map(|both| view! { <Answers comparison=both.comparison.clone() /> });
+    let sentence = move || both.get().map(|both| view! { <Sentence comparison=both.comparison.clone() /> });
+    let tables = move || both.get().map(|both| view! { <Tables comparison=both.comparison.clone() /> });
     let times = Signal::derive(move || {
         let both = both.get().ok_or("Choose two runs.")?;
         let (runs, [a, b]) = (&both.comparison, &both.nanos);
@@ -81,7 +82,7 @@ pub fn Compare() -> impl IntoView {
                 <RunChoice key="b" name="Compared run" />
             </div>
             <p class="quiet" role="status" class:hidden=move || why.get().is_empty()>{why}</p>
-            <div class="page">{content}</div>
+            {sentence}
             <section class="panel" aria-label="Step times" class:hidden=move || both.get().is_none()>
                 <div class="panel-head">
                     <h2>"Step times"<small>" distribution of both runs, without shadow steps"</small></h2>
@@ -92,9 +93,10 @@ pub fn Compare() -> impl IntoView {
                     <li><i class="key line-muted" aria-hidden="true"></i>{move || address.param("a").unwrap_or_default()}</li>
                     <li><i class="key line-accent" aria-hidden="true"></i>{move || address.param("b").unwrap_or_default()}</li>
                 </ul>
-                <Xy label="Distribution of the step times of both runs; the table above has their medians and tails"
+                <Xy label="Distribution of the step times of both runs; the table below has their medians and tails"
                     testid="step-times" height=240.0 axes=("step time", "share of steps") picture=times />
             </section>
+            <div class="page">{tables}</div>
         </section>
     }
     .into_any()
@@ -157,7 +159,7 @@ fn RunChoice(key: &'static str, name: &'static str) -> impl IntoView {
 }
 
 #[component]
-fn Answers(comparison: Comparison) -> impl IntoView {
+fn Sentence(comparison: Comparison) -> impl IntoView {
     let caveats = comparison.caveats.iter().map(|line| view! { <li>{line.clone()}</li> }).collect_view();
     view! {
         <section class="verdict" data-kind="compared">
@@ -172,6 +174,15 @@ fn Answers(comparison: Comparison) -> impl IntoView {
                 <List title="New verdicts" class="counter-evidence" lines=comparison.verdicts_new.clone() />
             </div>
         </section>
+    }
+}
+
+#[component]
+fn Tables(comparison: Comparison) -> impl IntoView {
+    view! {
+        <p class="quiet below">
+            "Noise is the largest difference that chance alone usually makes. A difference within it counts as the same."
+        </p>
         <div class="halves">
             <Rows title="Figures" testid="compared-figures" runs=&comparison rows=&comparison.figures />
             <Rows title="Step ledger" testid="compared-ledger" runs=&comparison rows=&comparison.ledger parts=true />
@@ -219,13 +230,7 @@ fn Rows<'a>(
                             <th scope="col" class="number run-id">{runs.a.to_string()}</th>
                             <th scope="col" class="number run-id">{runs.b.to_string()}</th>
                             <th scope="col" class="number">"Difference"</th>
-                            <th
-                                scope="col"
-                                class="number"
-                                title="The largest difference that chance alone usually makes"
-                            >
-                                "Noise"
-                            </th>
+                            <th scope="col" class="number">"Noise"</th>
                             <th scope="col">"Judgment"</th>
                         </tr>
                     </thead>
@@ -259,7 +264,7 @@ fn difference(row: &Compared) -> String {
 fn csv(comparison: &Comparison) -> String {
     let mut out = format!("figure,unit,{},{},difference,noise,judged", comparison.a, comparison.b);
     for row in comparison.figures.iter().chain(&comparison.ledger) {
-        let number = |value: Option<f64>| value.map_or_else(String::new, |value| fixed(value, 9).to_string());
+        let number = |value: Option<f64>| value.map_or_else(String::new, |value| decimal(value, 9));
         let (unit, judged) = (format!("{:?}", row.unit), format!("{:?}", row.change));
         let [a, b, difference, noise] = [row.a, row.b, row.difference, row.noise].map(number);
         out += &format!("\n{},{unit},{a},{b},{difference},{noise},{judged}", row.name.replace(',', ""));

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use units::fixed;
+use units::signed;
 use wire::batch::DropReason;
 use wire::views::{Gap, GapKind, Hang, Missing, RankClock, Report, RunState};
 
+use crate::key_figure::KeyFigure;
 use crate::live::{Live, RunView};
-use crate::overhead::{OVERHEAD_MEANS, interval, signed_percent};
+use crate::overhead::interval;
 use crate::table::{Column, Table};
-use crate::widgets::KeyFigure;
 
 /// The view.
 #[component]
@@ -63,42 +63,36 @@ fn Facts(run: Arc<RunView>, now: f64) -> impl IntoView {
             <KeyFigure
                 testid="reporting"
                 name="Ranks reporting"
-                means="ranks that sent data in the last ten seconds, of all ranks"
                 value=Ok(format!("{} of {}", summary.ranks_reporting, summary.ranks_expected))
                 below=if silent == 0 { "all ranks".into() } else { format!("{silent} silent") }
             />
             <KeyFigure
                 testid="staleness"
                 name="Age of the data"
-                means="time since the last batch arrived"
                 value=Ok(if over { format!("{age} ago") } else { age })
                 below=if over { "the run has ended" } else { "since the last batch of any rank" }
             />
             <KeyFigure
                 testid="clock-bound"
                 name="Clock bound, worst"
-                means="error bound of aligned times, the largest of all ranks"
                 value=bound.map(|(_, bound)| units::nanos(bound)).ok_or_else(no_clocks)
                 below=of_rank(bound)
             />
             <KeyFigure
                 testid="clock-drift"
                 name="Drift, largest"
-                means="drift of a rank's clock against the server's"
                 value=drift.map(|(_, ppb)| written_drift(ppb)).ok_or_else(no_clocks)
                 below=of_rank(drift)
             />
             <KeyFigure
                 testid="health-overhead"
                 name="Own overhead"
-                means=OVERHEAD_MEANS
-                value=overhead.clone().map(|o| signed_percent(o.ratio))
+                value=overhead.clone().map(|o| units::signed_percent(o.ratio))
                 below=overhead.map(|o| format!("95 %: {}", interval(o))).unwrap_or_default()
             />
             <KeyFigure
                 testid="health-drops"
                 name="Records lost"
-                means="records that agents could not store or deliver"
                 value=Ok(units::count(DropReason::ALL.map(|why| lost(report, why)).iter().sum()))
                 below=lost_where(report)
             />
@@ -135,11 +129,10 @@ fn worst_drift(report: &Report) -> Option<(u32, f64)> {
 
 /// Formats a drift given in parts per billion. The clock of a usual machine is off by some parts per million.
 fn written_drift(ppb: f64) -> String {
-    let sign = if ppb > 0.0 { "+" } else { "" };
     if ppb.abs() < 1000.0 {
-        format!("{sign}{} ppb", fixed(ppb, 0))
+        format!("{} ppb", signed(ppb, 0))
     } else {
-        format!("{sign}{} ppm", fixed(ppb / 1000.0, 1))
+        format!("{} ppm", signed(ppb / 1000.0, 1))
     }
 }
 

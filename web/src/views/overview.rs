@@ -1,32 +1,29 @@
-//! The Overview of a run: the verdict, then the figures behind it.
+//! The Overview of a run: what slows it, what that costs, and what would help.
 
 mod charts;
+mod culprit;
 mod figures;
-mod ledger;
-mod losses;
+mod periods;
 mod verdict;
+mod way;
 mod what_if;
 
 use leptos::prelude::*;
 
 use self::charts::Charts;
 use self::figures::Figures;
-use self::ledger::LedgerTable;
-use self::losses::Losses;
+use self::periods::Compared;
 use self::verdict::Verdicts;
-use self::what_if::WhatIfs;
+use self::way::Way;
 
 /// The view.
 #[component]
 pub fn Overview() -> impl IntoView {
+    let compared = Compared::new();
     view! {
         <Verdicts />
-        <Figures />
-        <div class="halves">
-            <Losses />
-            <WhatIfs />
-        </div>
+        <Figures compared=compared />
+        <Way compared=compared />
         <Charts />
-        <LedgerTable />
     }
 }

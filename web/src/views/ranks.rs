@@ -1,24 +1,34 @@
 //! The Ranks view: which rank is late, when, and in which part of the step, as a heatmap of rank x step.
 
 mod detail;
+mod differences;
 mod heatmap;
+mod ledger;
+mod lines;
+mod list;
 
 use std::sync::Arc;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
-use units::fixed;
+use model::ranks::{self, Order};
+use model::verdict;
+use units::decimal;
 use viz::measure;
 use wire::live::StepRanks;
 use wire::live::tile::{Measure, Reduce};
 
 use self::detail::{RankDetail, StepTable};
+use self::differences::Differences;
 use self::heatmap::Heatmap;
+use self::ledger::LedgerTable;
+use self::lines::Lines;
+use self::list::RankList;
 use crate::api;
 use crate::download;
 use crate::keys;
 use crate::live::Live;
-use crate::range::{Range, RangeButtons};
+use crate::range::Range;
 use crate::route::{Address, RunId};
 use crate::theme::Theme;
 use crate::tiles::Tiles;
@@ -27,8 +37,12 @@ use crate::tiles::Tiles;
 #[derive(Clone, Copy)]
 pub struct RanksSelection {
     address: Address,
-    /// The measure.
-    pub measure: Signal<Measure>,
+    /// The measure: the chosen one, or the one that shows the cause of the worst verdict.
+    pub measure: Memo<Measure>,
+    /// The rank of each row of the heatmap; `None` if row n is rank n.
+    pub order: Memo<Option<Arc<Vec<u32>>>>,
+    /// The ranks that are kept for comparison.
+    pub pinned: Memo<Vec<u32>>,
     /// The reduction.
     pub reduce: Signal<Reduce>,
     /// The selected step.
@@ -42,12 +56,31 @@ pub struct RanksSelection {
 }
 
 impl RanksSelection {
-    fn new(address: Address) -> Self {
+    fn new(address: Address, live: Live) -> Self {
+        let measure = Memo::new(move |_| {
+            let chosen = address.param("measure").and_then(|key| Measure::from_key(&key));
+            let of_cause = || {
+                live.run.with(|run| {
+                    run.as_ref().and_then(|run| Some(verdict::measure(run.report.verdicts.first()?.cause)))
+                })
+            };
+            chosen.or_else(of_cause).unwrap_or(Measure::Lateness)
+        });
+        let order = Memo::new(move |_| {
+            let order = address.param("order").and_then(|key| Order::from_key(&key)).unwrap_or(Order::All);
+            live.run.with(|run| {
+                ranks::listed(order, &ranks::costs(&run.as_ref()?.report, measure.get())).map(Arc::new)
+            })
+        });
+        let pinned = Memo::new(move |_| {
+            let listed = address.param("pin").unwrap_or_default();
+            listed.split(',').filter_map(|rank| rank.parse().ok()).collect()
+        });
         Self {
             address,
-            measure: Signal::derive(move || {
-                address.param("measure").and_then(|key| Measure::from_key(&key)).unwrap_or(Measure::Lateness)
-            }),
+            measure,
+            order,
+            pinned,
             reduce: Signal::derive(move || {
                 address.param("pool").and_then(|name| Reduce::from_name(&name)).unwrap_or(Reduce::Max)
             }),
@@ -64,6 +97,29 @@ impl RanksSelection {
             ("step", cell.map(|(step, _)| step.to_string())),
             ("rank", cell.map(|(_, rank)| rank.to_string())),
         ]);
+    }
+
+    /// Selects a rank in the selected step, or in the newest one.
+    pub fn select_rank(&self, rank: u32) {
+        self.address.set([("rank", Some(rank.to_string()))]);
+    }
+
+    /// Pins a rank, or releases it.
+    pub fn toggle_pin(&self, rank: u32) {
+        let mut pinned = self.pinned.get_untracked();
+        match pinned.iter().position(|&other| other == rank) {
+            Some(at) => drop(pinned.remove(at)),
+            None => pinned.push(rank),
+        }
+        let listed = pinned.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        self.address.set([("pin", (!listed.is_empty()).then_some(listed))]);
+    }
+
+    /// Returns the ranks that are compared with the others: the pinned ones and the selected one.
+    pub fn compared(&self) -> Vec<u32> {
+        let mut ranks = self.pinned.get();
+        ranks.extend(self.rank.get().filter(|rank| !ranks.contains(rank)));
+        ranks
     }
 
     /// Fetches the figures of every rank in the step that the table shows.
@@ -100,12 +156,15 @@ impl RanksSelection {
     }
 }
 
+/// The number of ranks below which every rank has a line.
+const FEW: usize = 8;
+
 /// Creates the view.
 #[component]
 pub fn Ranks() -> impl IntoView {
     let (address, range) = (expect_context::<Address>(), expect_context::<Range>());
     let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
-    let selection = RanksSelection::new(address);
+    let selection = RanksSelection::new(address, live);
     selection.fetch(live, range, run);
     keys::global(move |key| match key {
         "Escape" => {
@@ -125,22 +184,38 @@ pub fn Ranks() -> impl IntoView {
         }
     });
     let tiles = Tiles::new(run);
-    let end = scale(live, range, tiles);
+    let ends = scale(live, range, tiles, selection.measure);
+    let few = Memo::new(move |_| {
+        live.drawn.track();
+        (1..FEW).contains(&live.steps.with_value(|steps| steps.ranks))
+    });
     view! {
         <div class="split">
             <section class="panel grow" aria-label="Ranks over steps">
-                <Controls selection=selection tiles=tiles end=end />
-                <Heatmap selection=selection tiles=tiles end=end />
+                <Controls selection=selection tiles=tiles ends=ends />
+                <Show when=move || few.get()><Lines selection=selection every=true /></Show>
+                <Heatmap selection=selection tiles=tiles ends=ends />
             </section>
             <RankDetail selection=selection />
         </div>
+        <RankList selection=selection />
+        <div class="halves">
+            <section class="panel" aria-label="Compared ranks" data-testid="compared-ranks">
+                <div class="panel-head">
+                    <h2>"Compared ranks"<small>" the pinned and the selected rank against the band of the others"</small></h2>
+                </div>
+                <Lines selection=selection every=false />
+            </section>
+            <Differences selection=selection />
+        </div>
         <StepTable selection=selection />
+        <LedgerTable />
     }
     .into_any()
 }
 
 #[component]
-fn Controls(selection: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl IntoView {
+fn Controls(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) -> impl IntoView {
     let theme = expect_context::<Theme>();
     let address = selection.address;
     let pools = Reduce::ALL
@@ -148,6 +223,9 @@ fn Controls(selection: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl Int
             let title = match pool {
                 Reduce::Max => "A pixel shows the maximum of its cells: slow cells never disappear",
                 Reduce::Mean => "A pixel shows the mean of its cells: single slow cells may disappear",
+                Reduce::Median => {
+                    "A pixel shows the median of its cells: slow cells disappear unless most are slow"
+                }
             };
             view! {
                 <button
@@ -160,13 +238,32 @@ fn Controls(selection: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl Int
             }
         })
         .collect_view();
+    let orders = Order::ALL
+        .map(|order| {
+            let is_chosen = move || {
+                address.param("order").and_then(|key| Order::from_key(&key)).unwrap_or(Order::All) == order
+            };
+            view! {
+                <button
+                    aria-pressed=move || is_chosen().to_string()
+                    on:click=move |_| address.set([("order", Some(order.key().into())), ("ranks", None)])
+                >
+                    {order.name()}
+                </button>
+            }
+        })
+        .collect_view();
     let options = Measure::ALL
         .map(|measure| {
             let chosen = Signal::derive(move || selection.measure.get() == measure);
             view! { <option value=measure.key() selected=chosen>{measure.name()}</option> }
         })
         .collect_view();
-    let low = move || if selection.measure.get() == Measure::Lateness { "≤ 0" } else { "0" };
+    let low = move || match (selection.measure.get(), ends.get().0) {
+        (Measure::Lateness, _) => "≤ 0".to_owned(),
+        (_, 0.0) => "0".to_owned(),
+        (_, start) => format!("≤ {}", units::nanos(f64::from(start))),
+    };
     view! {
         <div class="panel-head">
             <label class="field">
@@ -178,15 +275,15 @@ fn Controls(selection: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl Int
                     {options}
                 </select>
             </label>
+            <div class="segments" role="group" aria-label="Rows">{orders}</div>
             <div class="segments" role="group" aria-label="Reduction">{pools}</div>
             <div class="scale" data-testid="scale">
                 <span>{low}</span>
                 <i class="cividis" aria-hidden="true"></i>
-                <span>"≥ "{move || units::nanos(f64::from(end.get()))}</span>
+                <span>"≥ "{move || units::nanos(f64::from(ends.get().1))}</span>
                 <small>{move || format!("{} of each pixel", selection.reduce.get().name())}</small>
             </div>
             <span class="grow"></span>
-            <RangeButtons />
             <button class="quiet" on:click=move |_| download::csv("ranks.csv", &csv(selection, tiles))>"CSV"</button>
             <button class="quiet" on:click=move |_| download::png("ranks.png", "heatmap", theme.inks().ground)>"PNG"</button>
         </div>
@@ -194,8 +291,8 @@ fn Controls(selection: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl Int
     .into_any()
 }
 
-/// Returns the end of the color scale for the visible cells.
-fn scale(live: Live, range: Range, tiles: Tiles) -> Memo<f32> {
+/// Returns both ends of the color scale for the visible cells.
+fn scale(live: Live, range: Range, tiles: Tiles, shown: Memo<Measure>) -> Memo<(f32, f32)> {
     Memo::new(move |_| {
         let view = range.view();
         // Differences below a hundredth of the step are not worth a color.
@@ -203,13 +300,14 @@ fn scale(live: Live, range: Range, tiles: Tiles) -> Memo<f32> {
             .steps
             .with_value(|steps| measure::exceeded_by(&steps.step_nanos[steps.rows_in(view)], 50) / 100.0);
         tiles.with(|tiles| {
-            let Some(tile) = tiles.last() else { return floor.max(1.0) };
+            let Some(tile) = tiles.last() else { return (0.0, floor.max(1.0)) };
             let column = |step: f64| {
                 let column = (step - tile.step as f64) / f64::from(tile.per_column);
                 column.clamp(0.0, tile.columns() as f64) as usize
             };
             let columns = column(view.start)..column((view.end).ceil()).max(column(view.start));
-            measure::scale_end(tile, columns, floor)
+            let start = measure::scale_start(shown.get(), tile, columns.clone());
+            (start, measure::scale_end(tile, columns, floor).max(start + 1.0))
         })
     })
 }
@@ -225,9 +323,13 @@ fn csv(selection: RanksSelection, tiles: Tiles) -> String {
             for (at, value) in tile.values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
                 let (column, row) = (at / tile.rows as usize, at % tile.rows as usize);
                 let step = tile.step + column as u64 * u64::from(tile.per_column);
-                let rank = tile.rank + row as u32 * tile.per_row;
+                let row = tile.rank + row as u32 * tile.per_row;
+                let rank = selection.order.with(|order| {
+                    order.as_ref().map_or(Some(row), |order| order.get(row as usize).copied()).unwrap_or(row)
+                });
                 let seconds = f64::from(*value) * 1e-9;
-                out += &format!("\n{step},{},{rank},{},{}", tile.per_column, tile.per_row, fixed(seconds, 9));
+                out +=
+                    &format!("\n{step},{},{rank},{},{}", tile.per_column, tile.per_row, decimal(seconds, 9));
             }
         });
     });

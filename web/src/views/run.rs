@@ -6,15 +6,17 @@ mod timeline;
 use leptos::prelude::*;
 use leptos_router::components::Outlet;
 use leptos_router::hooks::use_params_map;
+use model::route::{Tab, tab_in};
+use model::trust::problem;
 use wire::views::RunSummary;
 
 use self::export::Export;
 use self::timeline::Timeline;
-
+use crate::commands::CommandList;
 use crate::keys;
 use crate::live::Live;
 use crate::range::Range;
-use crate::route::{Address, RunId, Tab, tab_in};
+use crate::route::{Address, RunId};
 use crate::widgets::StateChip;
 
 /// The page of one run.
@@ -27,8 +29,14 @@ pub fn Run() -> impl IntoView {
     provide_context(run);
     let range = Range::new(live, address);
     provide_context(range);
-    live.show(run, Memo::new(move |_| range.scope()));
+    live.show(run, Memo::new(move |_| range.selected()));
     range.hold_while_paused();
+    let list = expect_context::<CommandList>();
+    Effect::new(move |_| match list.steps.get() {
+        Some(true) => range.follow(),
+        Some(false) => range.show_all(),
+        None => {}
+    });
 
     let tab = Memo::new(move |_| address.path.with(|path| tab_in(path)).unwrap_or(Tab::Overview));
     keys::global(move |key| {
@@ -38,8 +46,6 @@ pub fn Run() -> impl IntoView {
         true
     });
     let none = move || live.no_such_run.get();
-    // Scaling compares whole runs, and Devices shows the current state, so neither can be rewound.
-    let cannot_rewind = move || matches!(tab.get(), Tab::Scaling | Tab::Devices);
     view! {
         <Show when=none>
             <section class="empty" data-testid="no-such-run">
@@ -50,9 +56,19 @@ pub fn Run() -> impl IntoView {
         </Show>
         <div class="page" class:hidden=none>
             <Heading tab=tab run=run />
-            <div class:hidden=cannot_rewind><Timeline /></div>
+            <Timeline />
             <Outlet />
         </div>
+    }
+}
+
+/// A badge on the Health view, if something limits the trust in the figures.
+#[component]
+fn Badge() -> impl IntoView {
+    let live = expect_context::<Live>();
+    move || {
+        let problem = live.newest.with(|run| run.as_ref().and_then(|run| problem(&run.report)));
+        problem.map(|what| view! { <span class="badge" title=what data-testid="badge"><span aria-hidden="true">"!"</span><span class="unseen">{what}</span></span> })
     }
 }
 
@@ -106,6 +122,7 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
                             data-testid=format!("tab-{}", each.name().to_ascii_lowercase())
                         >
                             {each.name()}
+                            {(each == Tab::Health).then(|| view! { <Badge /> })}
                         </a>
                     }
                 })

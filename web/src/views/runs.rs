@@ -1,21 +1,30 @@
 //! The list of runs.
 
+mod filters;
+mod listing;
+mod overlay;
+mod row;
+mod table;
+
 use leptos::prelude::*;
 use wasm_bindgen::JsCast as _;
-use wire::views::RunSummary;
 
+use self::filters::Filters;
+use self::listing::Listing;
+use self::overlay::Overlay;
+use self::table::RunTable;
 use crate::keys;
 use crate::live::Live;
 use crate::route::Address;
-use crate::widgets::StateChip;
 
-/// All runs, newest first.
+/// All runs: those that need attention first, then the newest.
 #[component]
 pub fn Runs() -> impl IntoView {
     let live = expect_context::<Live>();
     keys::global(|key| match key {
         "ArrowDown" | "j" => focus_row(true),
         "ArrowUp" | "k" => focus_row(false),
+        "/" => focus_search(),
         _ => false,
     });
     let is_empty = Memo::new(move |_| live.runs.with(|runs| runs.as_ref().map(Vec::is_empty)));
@@ -46,140 +55,56 @@ fn NoRuns() -> impl IntoView {
 
 #[component]
 fn List() -> impl IntoView {
-    let live = expect_context::<Live>();
-    let picked = RwSignal::new(Vec::<String>::new());
-    let rows = move || {
-        let (now, runs) = (live.now.get(), live.runs.get().unwrap_or_default());
-        runs.into_iter().map(|run| view! { <Row run=run now=now picked=picked /> }).collect_view()
+    let listing = Listing::new(expect_context::<Address>(), expect_context::<Live>());
+    let count = move || {
+        let (shown, all) = (listing.lines.with(|lines| lines.runs), listing.total.get());
+        let runs = if all == 1 { "run" } else { "runs" };
+        if shown == all {
+            format!("{} {runs}", units::count(all as u64))
+        } else {
+            format!("{} of {} {runs}", units::count(shown as u64), units::count(all as u64))
+        }
     };
-    let href = move || {
-        // The older of the two runs is the baseline. The list begins with the newest run.
-        let runs = live.runs.get().unwrap_or_default();
-        let picked = picked.get();
-        let both =
-            runs.iter().rev().map(|run| run.run.as_str()).filter(|id| picked.iter().any(|other| other == id));
-        let names: Vec<String> = ["a", "b"].iter().zip(both).map(|(key, id)| format!("{key}={id}")).collect();
-        format!("/compare?{}", names.join("&"))
-    };
-    let count = move || picked.with(Vec::len);
-    let label = move || match count() {
-        2 => "Compare the two runs",
-        1 => "Select one more run to compare",
-        _ => "Compare runs",
-    };
+    let nothing = Memo::new(move |_| listing.lines.with(|lines| lines.runs == 0));
+    let is_picked = Memo::new(move |_| listing.picked.with(|picked| !picked.is_empty()));
     view! {
         <section class="page">
             <div class="run-head">
                 <h1>"Runs"</h1>
+                <span class="quiet" role="status" data-testid="count">{count}</span>
                 <span class="grow"></span>
-                <a class="button" data-testid="compare" href=href class:primary=move || count() == 2>{label}</a>
+                <CompareLink listing=listing />
             </div>
-            <div class="scroll-x">
-                <table class="runs" data-testid="runs-table">
-                    <thead>
-                        <tr>
-                            <th scope="col"><span class="unseen">"Compare"</span></th>
-                            <th scope="col">"State"</th>
-                            <th scope="col">"Run"</th>
-                            <th scope="col">"Started"</th>
-                            <th scope="col" class="number">"Ranks"</th>
-                            <th scope="col" class="number">"Steps"</th>
-                            <th scope="col" class="number">"Step time"</th>
-                            <th scope="col" class="number">"Throughput"</th>
-                            <th scope="col" class="number">"Overlap"</th>
-                            <th
-                                scope="col"
-                                class="number"
-                                title="Implied scaling efficiency: mean over ranks of compute time / mean step time"
-                            >
-                                "Efficiency"<small>" implied"</small>
-                            </th>
-                            <th scope="col">"Worst verdict"</th>
-                        </tr>
-                    </thead>
-                    <tbody>{rows}</tbody>
-                </table>
-            </div>
+            <Filters listing=listing />
+            <Show when=move || nothing.get()>
+                <div class="no-match" data-testid="no-match">
+                    <p>"No run matches these filters."</p>
+                    <button on:click=move |_| listing.clear_filters()>"Clear the filters"</button>
+                </div>
+            </Show>
+            <RunTable listing=listing />
+            <Show when=move || is_picked.get()>
+                <Overlay listing=listing />
+            </Show>
         </section>
     }
 }
 
-/// Toggles the selection of a run. At most two are selected: a third replaces the first.
-fn toggle(picked: &mut Vec<String>, id: String) {
-    match picked.iter().position(|other| *other == id) {
-        Some(at) => drop(picked.remove(at)),
-        None => {
-            picked.push(id);
-            let excess = picked.len().saturating_sub(2);
-            picked.drain(..excess);
-        }
-    }
-}
-
+/// A link to the comparison of the ticked runs, if there are two.
 #[component]
-fn Row(run: RunSummary, now: f64, picked: RwSignal<Vec<String>>) -> impl IntoView {
-    let address = expect_context::<Address>();
-    let id = run.run.to_string();
-    let is_picked = picked.with(|picked| picked.contains(&id));
-    let unit = format!("{}/s", run.sample_unit);
-    let figures = [
-        ("Ranks", format!("{} / {}", run.ranks_reporting, run.ranks_expected)),
-        ("Steps", units::count(run.steps)),
-        ("Step time", or_dash(run.step_time_nanos.map(|ns| units::nanos(ns as f64)))),
-        ("Throughput", or_dash(run.throughput.map(|rate| units::rate(rate, &unit)))),
-        ("Overlap", or_dash(run.overlap_ratio.map(units::percent))),
-        ("Efficiency", or_dash(run.efficiency_implied.map(units::percent))),
-    ];
-    let figures =
-        figures.map(|(name, value)| view! { <td class="number" data-label=name>{value}</td> }).collect_view();
-    let path = format!("/runs/{id}");
-    let second_name = (run.name != id).then(|| id.clone());
-    let worst = or_dash(run.hang.map(|hang| hang.sentence).or(run.verdict));
-    let open = {
-        let path = path.clone();
-        // A link or a button in the row handles its own clicks.
-        move |event: leptos::ev::MouseEvent| {
-            if !event.default_prevented() && !event.ctrl_key() && !event.meta_key() && !is_on_link(&event) {
-                address.go(&path);
-            }
-        }
+fn CompareLink(listing: Listing) -> impl IntoView {
+    let label = move || match listing.picked.with(Vec::len) {
+        2 => "Compare the two runs",
+        1 => "Tick one more run to compare",
+        0 => "Compare runs",
+        _ => "Tick two runs to compare",
     };
-    let pick = {
-        let id = id.clone();
-        move |event: leptos::ev::MouseEvent| {
-            event.prevent_default();
-            picked.update(|picked| toggle(picked, id.clone()));
-        }
-    };
+    let is_ready = move || listing.picked.with(Vec::len) == 2;
     view! {
-        <tr data-run=id.clone() on:click=open>
-            <td class="tick">
-                <button
-                    class="pick"
-                    data-pick=id.clone()
-                    aria-pressed=is_picked.to_string()
-                    aria-label=format!("Compare {id}")
-                    on:click=pick
-                ></button>
-            </td>
-            <td><StateChip state=run.state /></td>
-            <td class="name"><a href=path>{run.name}</a><small>{second_name}</small></td>
-            <td data-label="Started" class="nowrap">
-                {units::ago((now - run.started_unix_millis as f64) / 1000.0)}
-            </td>
-            {figures}
-            <td class="worst">{worst}</td>
-        </tr>
+        <a class="button" data-testid="compare" href=move || listing.compare_href() class:primary=is_ready>
+            {label}
+        </a>
     }
-}
-
-fn is_on_link(event: &leptos::ev::MouseEvent) -> bool {
-    let target = event.target().and_then(|target| target.dyn_into::<web_sys::Element>().ok());
-    target.is_some_and(|target| target.closest("a").is_ok_and(|link| link.is_some()))
-}
-
-fn or_dash(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "—".into())
 }
 
 /// Moves the focus to the next or previous run. Enter opens it, because it is a link.
@@ -195,4 +120,13 @@ fn focus_row(down: bool) -> bool {
         (Some(at), false) => at.saturating_sub(1),
     };
     links.get(next).is_some_and(|link| link.focus().is_ok())
+}
+
+fn focus_search() -> bool {
+    let field = document().query_selector("[data-testid=search]").ok().flatten();
+    let field = field.and_then(|field| field.dyn_into::<web_sys::HtmlInputElement>().ok());
+    field.is_some_and(|field| {
+        field.select();
+        field.focus().is_ok()
+    })
 }

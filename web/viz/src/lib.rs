@@ -6,7 +6,6 @@
 //!
 //! * [`steps`] stores the newest steps of a run, and [`measure`] formats the figures of its cells.
 //! * [`span`] does zoom and pan, [`ticks`] axes, and [`palette`] colors.
-//! * [`sort`] decides the order of a table's rows.
 //! * [`raster`] draws: [`raster::heatmap`], [`raster::area`], [`raster::line`], [`raster::gantt`].
 
 #[cfg(test)]
@@ -14,7 +13,6 @@ mod fuzz;
 pub mod measure;
 pub mod palette;
 pub mod raster;
-pub mod sort;
 pub mod span;
 pub mod steps;
 pub mod ticks;

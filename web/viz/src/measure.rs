@@ -10,7 +10,7 @@ pub fn write(measure: Measure, value: f32) -> String {
     match measure {
         _ if value.is_nan() => "—".into(),
         Measure::Lateness => units::signed_nanos(f64::from(value)),
-        Measure::StepTime | Measure::Part(_) => units::nanos(f64::from(value)),
+        Measure::StepTime | Measure::LocalWork | Measure::Part(_) => units::nanos(f64::from(value)),
     }
 }
 
@@ -24,6 +24,21 @@ pub fn scale_end(tile: &Tile, columns: std::ops::Range<usize>, floor: f32) -> f3
     let largest: Vec<f32> =
         values.chunks(rows.max(1)).map(|column| column.iter().copied().fold(f32::NAN, f32::max)).collect();
     ticks::ceiling(f64::from(exceeded_by(&largest, 5).max(floor))) as f32
+}
+
+/// Returns the beginning of the color scale: 0, or for a measure that is never near 0 a round number that most cells
+/// exceed, so that differences between ranks show.
+#[must_use]
+pub fn scale_start(measure: Measure, tile: &Tile, columns: std::ops::Range<usize>) -> f32 {
+    let rows = tile.rows as usize;
+    match measure {
+        Measure::LocalWork | Measure::StepTime => {
+            let low = exceeded_by(&tile.values[columns.start * rows..columns.end * rows], 98);
+            let step = ticks::spacing(f64::from(low), 10);
+            if step > 0.0 { ((f64::from(low) / step - 0.5).floor().max(0.0) * step) as f32 } else { 0.0 }
+        }
+        Measure::Lateness | Measure::Part(_) => 0.0,
+    }
 }
 
 /// Returns a value that about `percent` % of the known values exceed; 0 if no value is known.
@@ -54,6 +69,15 @@ mod tests {
         assert_eq!(scale_end(&tile, 0..steps, 0.0), 3.0);
         tile.values.iter_mut().skip(5).step_by(ranks).for_each(|v| *v = 50.0);
         assert_eq!(scale_end(&tile, 0..steps, 0.0), 60.0);
+    }
+
+    #[test]
+    fn a_measure_that_is_never_small_does_not_begin_at_zero() {
+        let mut tile = tile(4, vec![32.0e6; 400]);
+        tile.values[7] = 50.0e6;
+        let start = |measure| scale_start(measure, &tile, 0..100);
+        assert!((20.0e6..32.0e6).contains(&start(Measure::LocalWork)), "{}", start(Measure::LocalWork));
+        assert_eq!(start(Measure::Lateness), 0.0);
     }
 
     #[test]

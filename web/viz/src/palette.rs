@@ -39,6 +39,29 @@ pub const fn part(part: Part) -> Rgba {
     }
 }
 
+/// The color of what a verdict explains. It is no part of a step.
+pub const ALARM: Rgba = rgb(0xa5, 0x1d, 0x2d);
+
+/// The color of the imbalance: exposed wait with a steady reason. It is as light as no part of a step is, so that it
+/// differs from the exposed wait for color-blind users too.
+pub const IMBALANCE: Rgba = rgb(0x7a, 0x2f, 0x00);
+
+/// Colors for lines that each show one run: Paul Tol's "vibrant" scheme without its gray and one of its reds.
+const RUNS: [Rgba; 5] = [
+    rgb(0x00, 0x77, 0xbb),
+    rgb(0xee, 0x77, 0x33),
+    rgb(0x00, 0x99, 0x88),
+    rgb(0xee, 0x33, 0x77),
+    rgb(0x33, 0xbb, 0xee),
+];
+
+/// Returns the color of a run's line among those of other runs, and whether the line is dashed. After ten lines both
+/// repeat, so a line must have a label too.
+#[must_use]
+pub const fn run(at: usize) -> (Rgba, bool) {
+    (RUNS[at % RUNS.len()], (at / RUNS.len()) % 2 == 1)
+}
+
 /// The fill of a slice of the waterfall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paint {
@@ -130,6 +153,12 @@ mod tests {
         colours.dedup();
         assert_eq!(colours.len(), 8);
         assert_eq!(css(part(Part::ExposedWait)), "#d55e00");
+    }
+
+    #[test]
+    fn ten_runs_have_different_lines() {
+        let lines: std::collections::BTreeSet<(Rgba, bool)> = (0..12).map(run).collect();
+        assert_eq!(lines.len(), 10);
     }
 
     #[test]

@@ -13,14 +13,17 @@ pub enum Measure {
     Lateness,
     /// The local step time.
     StepTime,
+    /// The local work: the rank's step less exposed communication.
+    LocalWork,
     /// One part of the step ledger.
     Part(Part),
 }
 
 impl Measure {
     /// All measures, in the order in which the dashboard offers them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Lateness,
+        Self::LocalWork,
         Self::StepTime,
         Self::Part(Part::ExposedWait),
         Self::Part(Part::ExposedTransfer),
@@ -37,6 +40,7 @@ impl Measure {
     pub fn name(self) -> &'static str {
         match self {
             Self::Lateness => "lateness",
+            Self::LocalWork => "local work",
             Self::StepTime => "rank step time",
             Self::Part(part) => part.name(),
         }
@@ -62,11 +66,13 @@ pub enum Reduce {
     Max,
     /// The mean. It hides outliers.
     Mean,
+    /// The median. A slow rank does not move it, so it is what ranks are compared with.
+    Median,
 }
 
 impl Reduce {
-    /// Both reductions.
-    pub const ALL: [Self; 2] = [Self::Max, Self::Mean];
+    /// All reductions.
+    pub const ALL: [Self; 3] = [Self::Max, Self::Mean, Self::Median];
 
     /// Returns the name used in the legend and in a URL.
     #[must_use]
@@ -74,6 +80,7 @@ impl Reduce {
         match self {
             Self::Max => "max",
             Self::Mean => "mean",
+            Self::Median => "median",
         }
     }
 

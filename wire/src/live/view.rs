@@ -42,7 +42,7 @@ pub fn is_view(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
     use crate::ids::RunId;
-    use crate::views::{LiveView, RunState, RunSummary};
+    use crate::views::{Cause, Culprit, LiveView, RunState, RunSummary, VerdictState, WorstVerdict};
 
     fn runs() -> LiveView {
         let run = RunSummary {
@@ -63,6 +63,13 @@ mod tests {
             efficiency_implied: Some(0.5),
             verdict: Some("one".into()),
             hang: None,
+            worst: Some(WorstVerdict {
+                culprit: Some(Culprit::Rank(1)),
+                cause: Cause::Input,
+                state: VerdictState::Active,
+                cost_share: 0.25,
+            }),
+            step_times: vec![1e6, 2e6],
         };
         LiveView::Runs { runs: vec![run] }
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::collectives::{AlphaBeta, BucketStats, GroupStats};
 use super::figure::{Figure, Gap, Missing};
-use super::run::{Failure, Hang, RunState};
+use super::run::{Failure, Hang, HostRanks, RankEvent, RunState};
 use super::verdict::Verdict;
 use super::what_if::{LossLedger, WhatIf};
 use crate::batch::Drop;
@@ -252,6 +252,12 @@ pub struct Report {
     pub hang: Option<Hang>,
     /// The failure, if the run failed.
     pub failure: Option<Failure>,
+    /// What happened to ranks, oldest first: the newest 64 events.
+    #[serde(default)]
+    pub events: Vec<RankEvent>,
+    /// The host of each rank, as far as ranks have named theirs.
+    #[serde(default)]
+    pub hosts: Vec<HostRanks>,
     /// What the report does not cover.
     #[serde(default)]
     pub gaps: Vec<Gap>,

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::verdict::{Cause, Culprit, Verdict, VerdictState};
 use crate::ids::{Rank, RunId, Seq, Step};
 
 /// The state of a run.
@@ -67,6 +68,39 @@ pub struct Failure {
     pub sentence: String,
 }
 
+/// Something that happened to a rank, apart from its steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RankEvent {
+    /// What happened.
+    pub kind: RankEventKind,
+    /// The rank.
+    pub rank: Rank,
+    /// When it happened, on the server's clock, in milliseconds since the Unix epoch.
+    pub unix_millis: u64,
+}
+
+/// What happened to a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum RankEventKind {
+    /// A new process of the rank sent its first batch.
+    Restarted,
+    /// The rank sent its last batch so far, without an end-of-run message, and has been silent since.
+    Silent,
+}
+
+/// The ranks that run on one host: a contiguous range of them. A host may have several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct HostRanks {
+    /// The name of the host.
+    pub host: String,
+    /// The first and the last rank, both included.
+    pub ranks: (u32, u32),
+}
+
 /// One line in the list of runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -106,4 +140,42 @@ pub struct RunSummary {
     pub verdict: Option<String>,
     /// The hang, if the run hangs.
     pub hang: Option<Hang>,
+    /// The worst verdict in short.
+    #[serde(default)]
+    pub worst: Option<WorstVerdict>,
+    /// The step time over the course of the run, in nanoseconds: means of equally many consecutive steps, oldest first,
+    /// at most [`RunSummary::COURSE`] of them. Steps that no figure covers (the first ones, shadow steps, steps with
+    /// missing ranks) are left out.
+    #[serde(default)]
+    pub step_times: Vec<f32>,
+}
+
+impl RunSummary {
+    /// The largest number of values in [`Self::step_times`].
+    pub const COURSE: usize = 32;
+}
+
+/// The worst verdict of a run in short ([`super::Verdict`]).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct WorstVerdict {
+    /// The culprit; null if none can be named.
+    pub culprit: Option<Culprit>,
+    /// The cause.
+    pub cause: Cause,
+    /// The state of the fault after the newest observed step.
+    pub state: VerdictState,
+    /// The saving from fixing the culprit, as a share of a step that has the fault, 0 to 1.
+    pub cost_share: f64,
+}
+
+impl From<&Verdict> for WorstVerdict {
+    fn from(verdict: &Verdict) -> Self {
+        Self {
+            culprit: verdict.culprit.clone(),
+            cause: verdict.cause,
+            state: verdict.state,
+            cost_share: verdict.cost_share,
+        }
+    }
 }

@@ -5,7 +5,7 @@ use fuzz::{Corpus, Verdict};
 use paceline_wire::ids::RunId;
 use paceline_wire::live::tile::{MAX_CELLS, Tile};
 use paceline_wire::live::{FLAG_SHADOW, SliceKind, StepColumns, StepRanks, Waterfall, view};
-use paceline_wire::views::{LiveView, RunState, RunSummary};
+use paceline_wire::views::{Cause, Culprit, LiveView, RunState, RunSummary, VerdictState, WorstVerdict};
 
 use super::{ensure, measured};
 
@@ -45,6 +45,13 @@ fn corpus() -> Corpus {
         efficiency_implied: Some(0.5),
         verdict: Some("one".into()),
         hang: None,
+        worst: Some(WorstVerdict {
+            culprit: Some(Culprit::Ranks(vec![1, 2])),
+            cause: Cause::Input,
+            state: VerdictState::Active,
+            cost_share: 0.25,
+        }),
+        step_times: vec![1e6, f32::NAN],
     };
     let runs = LiveView::Runs { runs: vec![summary.clone(), summary] };
     let of_view = |view: &LiveView| view::encode(view).expect("it is plain data");

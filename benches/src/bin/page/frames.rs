@@ -39,7 +39,7 @@ pub fn heatmap(browser: &Browser) -> anyhow::Result<Vec<Value>> {
     let (_data, server, mut feed) = fed(&plan(2_000, 2, 1))?;
     let shape = |shown: &str, case: &str| json!({ "what": "frames", "view": "heatmap", "ranks": RANKS, "steps": 2_000, "shown": shown, "case": case });
     let mut lines = Vec::new();
-    for (shown, steps) in [("600 steps", "700..1300"), ("1,500 steps", "250..1750")] {
+    for (shown, steps) in [("600 steps", "700..1299"), ("1,500 steps", "250..1749")] {
         open(browser, &server, &feed.run, &format!("ranks?steps={steps}"), "scale")?;
         lines.push(joined(shape(shown, "dragging"), drag(browser, "heatmap", FRAMES)?));
     }

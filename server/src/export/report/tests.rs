@@ -150,6 +150,8 @@ pub(crate) fn fixed() -> Report {
         drops: vec![RankDrops { rank: Rank(1), drops: vec![drop] }],
         hang: None,
         failure: None,
+        events: Vec::new(),
+        hosts: Vec::new(),
         gaps: Vec::new(),
     }
 }

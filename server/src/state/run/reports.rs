@@ -7,10 +7,15 @@ use analysis::step::StepAnalysis;
 use wire::batch::Instrumentation;
 use wire::clock::ServerNanos;
 use wire::ids::{Rank, Step};
-use wire::views::{Gap, GapKind, RankDrops, Report, RunSummary};
+use wire::views::{
+    Gap, GapKind, HostRanks, RankDrops, RankEvent, RankEventKind, Report, RunSummary, WorstVerdict,
+};
 
 use super::{REPORTING_NANOS, RankState, Refused, Run};
 use crate::settings;
+
+/// The largest number of events in a report.
+const MAX_EVENTS: usize = 64;
 
 /// The input of a report. Making the report takes up to a second for many ranks and happens on another thread.
 pub struct ReportWork {
@@ -47,6 +52,8 @@ impl Run {
             drops: self.ranks.iter().map(drops).filter(|rank| !rank.drops.is_empty()).collect(),
             hang: self.hang.clone(),
             failure: self.failure(now),
+            events: self.events(now),
+            placement: self.placement(),
             clock_samples: self
                 .ranks
                 .world()
@@ -57,6 +64,42 @@ impl Run {
             notable_share: settings::notable_share(),
             hidden_steps: self.steps.hidden().collect(),
         }
+    }
+
+    /// Returns what happened to ranks, oldest first: the newest [`MAX_EVENTS`] events.
+    fn events(&self, now: ServerNanos) -> Vec<RankEvent> {
+        let over = self.is_over(now);
+        let of_rank = |(rank, state): (usize, &RankState)| {
+            let event = move |kind, at: ServerNanos| RankEvent {
+                kind,
+                rank: Rank(rank as u32),
+                unix_millis: millis(at),
+            };
+            let silent = state.last_seen.filter(|&seen| {
+                let still_expected = state.bye.is_none() && !over;
+                still_expected && now - seen >= REPORTING_NANOS
+            });
+            let restarts: Vec<RankEvent> =
+                state.lives.restarts().map(|at| event(RankEventKind::Restarted, at)).collect();
+            restarts.into_iter().chain(silent.map(|at| event(RankEventKind::Silent, at)))
+        };
+        let mut events: Vec<RankEvent> = self.ranks.iter().flat_map(of_rank).collect();
+        events.sort_by_key(|event| event.unix_millis);
+        events.split_off(events.len().saturating_sub(MAX_EVENTS))
+    }
+
+    /// Returns the host of each rank that has named its host, with neighbors on one host together.
+    fn placement(&self) -> Vec<HostRanks> {
+        let mut placed: Vec<HostRanks> = Vec::new();
+        for (rank, state) in self.ranks.iter() {
+            let Some(host) = state.hello.as_ref().map(|hello| &hello.host) else { continue };
+            let rank = rank as u32;
+            match placed.last_mut() {
+                Some(last) if last.host == *host && last.ranks.1 + 1 == rank => last.ranks.1 = rank,
+                _ => placed.push(HostRanks { host: host.clone(), ranks: (rank, rank) }),
+            }
+        }
+        placed
     }
 
     /// Returns the input of a report over the newest `most` steps in memory.
@@ -145,6 +188,8 @@ impl Run {
             efficiency_implied: report.scaling_efficiency.implied.value(),
             verdict: failure.or_else(verdict),
             hang: self.hang.clone(),
+            worst: report.verdicts.first().map(WorstVerdict::from),
+            step_times: self.steps.course().means(),
         }
     }
 }

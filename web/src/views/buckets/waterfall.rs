@@ -194,6 +194,7 @@ pub fn WaterfallPlot(selection: StepSelection) -> impl IntoView {
                 zoomed.set(None);
             }
             Gesture::Key(key) => return arrow(selection, &key),
+            Gesture::Drag { .. } | Gesture::Drop => return false,
         }
         true
     };

@@ -1,7 +1,7 @@
 //! Three charts over steps with a common range and crosshair: step ledger, step time and throughput.
 
 use leptos::prelude::*;
-use units::fixed;
+use units::decimal;
 use viz::raster::{Frame, area, line};
 use viz::span::Span;
 use viz::steps::Steps;
@@ -14,7 +14,7 @@ use crate::keys;
 use crate::live::Live;
 use crate::pen::{Align, Pen};
 use crate::plot::{Gesture, Plot, Stretch};
-use crate::range::{Cursor, Range, RangeButtons};
+use crate::range::{Cursor, Range};
 use crate::theme::Theme;
 use crate::widgets::{Legend, Swatch, Tip};
 
@@ -74,7 +74,6 @@ pub fn Charts() -> impl IntoView {
             <div class="panel-head">
                 <h2>"Step ledger"<small>" mean over ranks, per step"</small></h2>
                 <span class="grow"></span>
-                <RangeButtons />
                 <button class="quiet" on:click=save_csv>"CSV"</button>
                 <button class="quiet" on:click=save_png>"PNG"</button>
             </div>
@@ -273,7 +272,7 @@ fn csv(steps: &Steps) -> String {
     }
     for row in 0..steps.step.len() {
         let number = |value: f32, scale: f64| {
-            if value.is_nan() { String::new() } else { fixed(f64::from(value) * scale, 9).to_string() }
+            if value.is_nan() { String::new() } else { decimal(f64::from(value) * scale, 9) }
         };
         out += &format!(
             "\n{},{},{},{}",

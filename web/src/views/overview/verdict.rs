@@ -4,11 +4,17 @@
 //! A report arrives twice per second. Elements stay while their texts change, so it neither takes the focus from a link
 //! nor collapses a list.
 
+use analysis::wording::advice::advice;
 use leptos::prelude::*;
-use wire::views::{ComputedOn, Confidence, Report, Verdict, VerdictState};
+use model::route::Tab;
+use model::verdict::{cause, confidence, state};
+use wire::views::{ComputedOn, RankEventKind, Report, Verdict, VerdictState};
 
+use super::culprit::Culprit;
+use crate::dates::{date_and_time, time_of_day};
 use crate::live::Live;
-use crate::route::{RunId, Tab};
+use crate::route::RunId;
+use crate::terms::Term;
 use crate::widgets::List;
 
 /// The content of the panel.
@@ -74,13 +80,6 @@ fn finding(report: &Report) -> Finding {
     }
 }
 
-fn confidence(confidence: Confidence) -> &'static str {
-    match confidence {
-        Confidence::Medium => "medium",
-        Confidence::High => "high",
-    }
-}
-
 /// Describes the state of the fault and the affected steps.
 fn seen(verdict: &Verdict) -> String {
     let (first, last) = verdict.steps;
@@ -93,15 +92,6 @@ fn seen(verdict: &Verdict) -> String {
     }
 }
 
-/// Returns the name of a state for the style sheet.
-fn state(verdict: &Verdict) -> &'static str {
-    match verdict.state {
-        VerdictState::Active => "active",
-        VerdictState::Recurring => "recurring",
-        VerdictState::Resolved => "resolved",
-    }
-}
-
 /// Describes the onset: when the fault began, how certain that is, and what changed.
 fn onset(verdict: &Verdict) -> String {
     let Some(onset) = verdict.onset else { return String::new() };
@@ -110,7 +100,7 @@ fn onset(verdict: &Verdict) -> String {
     } else {
         format!(" (between {} and {})", units::count(onset.earliest), units::count(onset.latest))
     };
-    let when = onset.unix_millis.map_or_else(String::new, |millis| format!(", {}", date(millis)));
+    let when = onset.unix_millis.map_or_else(String::new, |millis| format!(", {}", date_and_time(millis)));
     let sure = if onset.verified { "more than scatter explains" } else { "which scatter may explain" };
     format!(
         "Began at step {}{bounds}{when}: local work changed from {} to {}, {sure}.",
@@ -120,34 +110,58 @@ fn onset(verdict: &Verdict) -> String {
     )
 }
 
-/// Formats a date in the reader's time zone and locale.
-fn date(unix_millis: u64) -> String {
-    String::from(
-        js_sys::Date::new(&(unix_millis as f64).into()).to_locale_string("default", &js_sys::Object::new()),
-    )
-}
-
-/// The panel: the worst verdict in full, the other verdicts and the notes as lists.
+/// The panel: what is wrong with the run's processes, the worst verdict in full, the other verdicts and notes as lists.
 #[component]
 pub fn Verdicts() -> impl IntoView {
     let live = expect_context::<Live>();
-    let content = move || {
-        let found = live.run.get().map_or_else(
-            || Finding { kind: "waiting", sentence: "Loading the run…".into(), ..Finding::default() },
-            |shown| finding(&shown.report),
-        );
-        let Finding { kind, sentence, below, verdict, others, notes, computed_on } = found;
-        view! {
-            <div class="verdict" data-kind=kind>
-                <p class="sentence" data-testid="verdict">{sentence}</p>
-                <p class="quiet below">{below}</p>
-                {verdict.map(|verdict| view! { <Grounds verdict=verdict computed_on=computed_on /> })}
-            </div>
-            <Others verdicts=others what="more verdict" />
-            <Others verdicts=notes what="note" />
-        }
+    let found = Memo::new(move |_| {
+        live.run.with(|shown| match shown {
+            Some(shown) => finding(&shown.report),
+            None => Finding { kind: "waiting", sentence: "Loading the run…".into(), ..Finding::default() },
+        })
+    });
+    let read = move |of: fn(&Finding) -> String| move || found.with(of);
+    let verdict = Memo::new(move |_| found.with(|found| found.verdict.clone()));
+    let grounds = move || {
+        let computed_on = found.with(|found| found.computed_on);
+        verdict.get().map(|verdict| view! { <Grounds verdict=verdict computed_on=computed_on /> })
     };
-    view! { <section aria-label="Verdict">{content}</section> }
+    let others =
+        move || view! { <Others verdicts=found.with(|found| found.others.clone()) what="more verdict" /> };
+    let notes = move || view! { <Others verdicts=found.with(|found| found.notes.clone()) what="note" /> };
+    view! {
+        <section aria-label="Verdict">
+            <Silent />
+            <div class="verdict" data-kind=move || found.with(|found| found.kind)>
+                <div class="verdict-text">
+                    <p class="sentence" data-testid="verdict">{read(|found| found.sentence.clone())}</p>
+                    <p class="quiet below">{read(|found| found.below.clone())}</p>
+                    {grounds}
+                </div>
+                <Culprit verdict=verdict />
+            </div>
+            {others}
+            {notes}
+        </section>
+    }
+}
+
+/// The ranks that fell silent while the run goes on.
+#[component]
+fn Silent() -> impl IntoView {
+    let live = expect_context::<Live>();
+    let lines = move || {
+        let events = live.newest.with(|run| run.as_ref().map(|run| run.report.events.clone()));
+        let silent =
+            events.unwrap_or_default().into_iter().filter(|event| event.kind == RankEventKind::Silent);
+        silent
+            .map(|event| {
+                let since = time_of_day(event.unix_millis as f64);
+                view! { <li>{format!("Rank {} has been silent since {since}.", event.rank)}</li> }
+            })
+            .collect_view()
+    };
+    view! { <ul class="alerts" role="status" data-testid="silent">{lines}</ul> }
 }
 
 /// A collapsed list; `what` names one entry of it.
@@ -175,40 +189,55 @@ fn Others(verdicts: Vec<Verdict>, what: &'static str) -> impl IntoView {
     })
 }
 
-/// The cost, evidence and links of the verdict shown in full.
+/// The cost, state, onset, advice and evidence of the verdict shown in full.
 #[component]
 fn Grounds(verdict: Verdict, computed_on: ComputedOn) -> impl IntoView {
-    let (lost, of) = match verdict.device_hours_per_day {
-        Some(per_day) => (units::significant(per_day), format!(" {} per day", computed_on.hours())),
-        None => (units::nanos(verdict.lost_nanos() as f64), " in all".into()),
+    let lost = match verdict.device_hours_per_day {
+        Some(per_day) => format!("{} {} per day", units::significant(per_day), computed_on.hours()),
+        None => format!("{} in all", units::nanos(verdict.lost_nanos() as f64)),
     };
-    let figures = [
-        ("Cost", "cost", units::nanos(verdict.cost_nanos_per_step as f64), " per affected step".into()),
-        ("Share", "cost-share", units::percent(verdict.cost_share), " of an affected step".into()),
-        ("Lost", "lost", lost, of),
-        ("Confidence", "confidence", confidence(verdict.confidence).into(), String::new()),
-        ("Cause", "cause", verdict.cause.name().replace('_', " "), String::new()),
-        ("State", "verdict-state", seen(&verdict), String::new()),
-    ];
-    let state = state(&verdict);
-    let figures = figures
-        .map(|(name, testid, value, unit)| {
-            view! {
-                <div>
-                    <dt>{name}</dt>
-                    <dd data-testid=testid data-state=state>{value}<small>{unit}</small></dd>
-                </div>
-            }
-        })
-        .collect_view();
+    let cost = units::nanos(verdict.cost_nanos_per_step as f64);
+    let share = units::percent(verdict.cost_share);
+    let state_name = state(verdict.state);
+    let count = |lines: &[String]| lines.len();
+    let (for_it, against) = (count(&verdict.evidence), count(&verdict.counter_evidence));
+    let fold = match against {
+        0 => format!("Evidence ({for_it})"),
+        _ => format!("Evidence ({for_it}), counter-evidence ({against})"),
+    };
     view! {
-        <dl class="costs">{figures}</dl>
+        <dl class="costs">
+            <div>
+                <dt><Term name="cost" /></dt>
+                <dd>
+                    <span data-testid="cost">{cost}</span>
+                    <small>" per affected step, "<span data-testid="cost-share">{share}</span>" of it; "
+                    <span data-testid="lost">{lost}</span></small>
+                </dd>
+            </div>
+            <div>
+                <dt>"state"</dt>
+                <dd data-testid="verdict-state" data-state=state_name>{seen(&verdict)}</dd>
+            </div>
+            <div>
+                <dt><Term name="cause" /></dt>
+                <dd data-testid="cause">{cause(verdict.cause)}</dd>
+            </div>
+            <div>
+                <dt><Term name="confidence" /></dt>
+                <dd data-testid="confidence">{confidence(verdict.confidence)}</dd>
+            </div>
+        </dl>
         <p class="onset" data-testid="onset">{onset(&verdict)}</p>
-        <div class="grounds">
-            <List title="Evidence" class="evidence" lines=verdict.evidence.clone() />
-            <List title="Counter-evidence" class="counter-evidence" lines=verdict.counter_evidence.clone() />
-        </div>
-        <Links verdict=verdict />
+        <p class="advice" data-testid="advice"><b>"What to do: "</b>{advice(verdict.cause)}</p>
+        <Links verdict=verdict.clone() />
+        <details class="others">
+            <summary data-testid="grounds">{fold}</summary>
+            <div class="grounds">
+                <List title="Evidence" class="evidence" lines=verdict.evidence />
+                <List title="Counter-evidence" class="counter-evidence" lines=verdict.counter_evidence />
+            </div>
+        </details>
     }
 }
 

@@ -1,11 +1,12 @@
-//! The what-if as a table: the replay of the observed steps with one thing fixed.
+//! All what-ifs as a table: the replay of the observed steps with one thing fixed.
 
 use leptos::prelude::*;
+use model::route::Tab;
 use wire::views::Figure;
 use wire::views::what_if::{Fix, Saving, WhatIf};
 
 use crate::live::Live;
-use crate::route::{RunId, Tab};
+use crate::route::RunId;
 use crate::widgets::Bar;
 
 /// The largest number of lines shown per group.
@@ -24,10 +25,10 @@ pub fn WhatIfs() -> impl IntoView {
         Figure::Missing { missing } => Some(view! { <p class="quiet">{missing.to_string()}</p> }.into_any()),
     };
     view! {
-        <section class="panel" aria-label="What would help" data-testid="what-if">
-            <div class="panel-head"><h2>"What would help"<small>{about}</small></h2></div>
+        <details class="others" data-testid="what-if">
+            <summary>"All replayed fixes"<small>{about}</small></summary>
             {content}
-        </section>
+        </details>
     }
 }
 

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
+use model::route::Tab;
 use viz::{measure, palette};
 use wire::live::tile::Measure;
 use wire::live::{Part, StepRanks};
 
 use super::RanksSelection;
-use crate::route::{RunId, Tab};
+use crate::route::RunId;
 use crate::table::{Choice, Column, Table};
 use crate::widgets::Swatch;
 
@@ -137,6 +138,7 @@ fn rows(ranks: &StepRanks) -> Vec<Row> {
     let figure = |measure: Measure, rank: usize| match measure {
         Measure::Lateness => ranks.lateness[rank],
         Measure::StepTime => ranks.rank_nanos[rank],
+        Measure::LocalWork => local_work(ranks, rank),
         Measure::Part(part) => ranks.parts[part as usize][rank],
     };
     let row = |rank: usize| Row {
@@ -145,6 +147,12 @@ fn rows(ranks: &StepRanks) -> Vec<Row> {
         figures: Measure::ALL.map(|measure| figure(measure, rank)).into(),
     };
     (0..ranks.rank_nanos.len()).map(row).collect()
+}
+
+fn local_work(ranks: &StepRanks, rank: usize) -> f32 {
+    let communication =
+        [Part::ExposedWait, Part::ExposedTransfer].map(|part| ranks.parts[part as usize][rank]);
+    ranks.rank_nanos[rank] - communication.iter().sum::<f32>()
 }
 
 /// The table of all ranks of the selected step, or of the newest one.

@@ -8,7 +8,7 @@ use viz::{measure, palette, ticks};
 use wire::live::tile::Measure;
 
 use super::RanksSelection;
-use crate::api::{self, Cells};
+use crate::api;
 use crate::canvas::{Margins, Size};
 use crate::keys;
 use crate::live::Live;
@@ -17,7 +17,7 @@ use crate::plot::{Draw, Gesture, OnGesture, Overlay, Plot, Stretch};
 use crate::range::{Cursor, Range, chosen};
 use crate::route::{Address, RunId};
 use crate::theme::Theme;
-use crate::tiles::{Tiles, View};
+use crate::tiles::{Cell, Shown, Tiles, View};
 use crate::widgets::{Tip, TooltipPlace};
 
 const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 4.0, bottom: 24.0 };
@@ -34,11 +34,11 @@ struct Map {
     live: Live,
     range: Range,
     tiles: Tiles,
-    /// The number of ranks.
+    /// The number of rows.
     ranks: Memo<usize>,
-    /// The visible ranks, if not all are.
+    /// The visible rows, if not all are.
     zoomed: RwSignal<Option<Span>>,
-    /// The visible ranks.
+    /// The visible rows.
     rows: Memo<Span>,
     /// The place of the tooltip.
     place: RwSignal<Option<TooltipPlace>>,
@@ -46,12 +46,13 @@ struct Map {
 
 /// Creates the heatmap.
 #[component]
-pub fn Heatmap(selection: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl IntoView {
+pub fn Heatmap(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) -> impl IntoView {
     let live = expect_context::<Live>();
     let stretch = expect_context::<Stretch>();
     let ranks = Memo::new(move |_| {
         live.drawn.track();
-        live.steps.with_value(|steps| steps.ranks)
+        let listed = selection.order.with(|order| order.as_ref().map(|order| order.len()));
+        listed.unwrap_or_else(|| live.steps.with_value(|steps| steps.ranks))
     });
     let zoomed = chosen(expect_context::<Address>(), "ranks");
     let map = Map {
@@ -73,7 +74,9 @@ pub fn Heatmap(selection: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl 
         _ => false,
     });
     let height = Signal::derive(move || {
-        let inner = (ranks.get() as f64 * ROW_PIXELS).clamp(HEIGHT_PIXELS.0, HEIGHT_PIXELS.1 * stretch.get());
+        // Few ranks have lines above the heatmap, which is then a strip.
+        let least = if ranks.get() < super::FEW { 0.0 } else { HEIGHT_PIXELS.0 };
+        let inner = (ranks.get() as f64 * ROW_PIXELS).clamp(least, HEIGHT_PIXELS.1 * stretch.get());
         inner + MARGINS.top + MARGINS.bottom
     });
     let label = move || {
@@ -89,7 +92,7 @@ pub fn Heatmap(selection: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl 
             <span data-testid="level">{move || map.level()}</span>
         </p>
         <Plot label=label testid="heatmap" height=height margins=MARGINS
-            draw=map.draw(end) overlay=map.overlay() on_gesture=map.on_gesture(run)>
+            draw=map.draw(ends) overlay=map.overlay() on_gesture=map.on_gesture(run)>
             <Tip place=map.place>{tip}</Tip>
         </Plot>
     }
@@ -97,21 +100,24 @@ pub fn Heatmap(selection: RanksSelection, tiles: Tiles, end: Memo<f32>) -> impl 
 }
 
 impl Map {
-    fn draw(self, end: Memo<f32>) -> Draw {
+    fn draw(self, ends: Memo<(f32, f32)>) -> Draw {
         let theme = expect_context::<Theme>();
         let colours = palette::cividis_table();
         Box::new(move |frame: &mut Frame<'_>, _: Size| {
             let (steps_view, ranks_view) = (self.range.view(), self.rows.get());
             self.tiles.ensure(View {
-                selection: (self.selection.measure.get(), self.selection.reduce.get()),
+                selection: Shown {
+                    measure: self.selection.measure.get(),
+                    reduce: self.selection.reduce.get(),
+                    order: self.selection.order.get(),
+                },
                 steps: steps_view,
                 ranks: ranks_view,
                 kept: self.range.known(),
                 all_ranks: self.ranks.get(),
                 pixels: (frame.width() as f64, frame.height() as f64),
             });
-            let (reduce, scale, unknown) =
-                (self.selection.reduce.get(), (0.0, end.get()), theme.inks().unknown);
+            let (reduce, scale, unknown) = (self.selection.reduce.get(), ends.get(), theme.inks().unknown);
             self.tiles.with(|tiles| {
                 for tile in tiles {
                     let colours = &colours;
@@ -128,19 +134,20 @@ impl Map {
         Box::new(move |pen: &Pen, size: Size| {
             let (view, rows, selection) = (self.range.view(), self.rows.get(), self.selection);
             pen.axis_below(view, &ticks::whole(view, (size.width / 90.0) as usize), true);
-            pen.rows_left(rows, selection.rank.get().map(|rank| rank as usize), |row| row.to_string());
+            let chosen = selection.rank.get().and_then(|rank| self.row_of(rank));
+            pen.rows_left(rows, chosen, |row| self.rank_at(row).to_string());
             pen.clip();
             let cursor = self.range.cursor.get();
             if let Some(step) = cursor.step {
                 pen.crosshair(view.to_pixel(step as f64 + 0.5, size.width));
             }
-            if let Some(rank) = cursor.rank {
-                let y = rows.to_pixel(f64::from(rank) + 0.5, size.height).round();
+            if let Some(row) = cursor.rank.and_then(|rank| self.row_of(rank)) {
+                let y = rows.to_pixel(row as f64 + 0.5, size.height).round();
                 pen.rect(0.0, y, size.width, 1.0, pen.inks.muted);
             }
-            if let (Some(step), Some(rank)) = (selection.step.get(), selection.rank.get()) {
+            if let (Some(step), Some(row)) = (selection.step.get(), chosen) {
                 let x = view.to_pixel(step as f64, size.width);
-                let y = rows.to_pixel(f64::from(rank), size.height);
+                let y = rows.to_pixel(row as f64, size.height);
                 let (width, height) = (size.width / view.len(), size.height / rows.len());
                 pen.outline(x, y, width.max(2.0), height.max(2.0));
             }
@@ -172,7 +179,8 @@ impl Map {
                 }
                 true
             }
-            Gesture::Key(key) => arrow(self.selection, self.live, self.range, &key),
+            Gesture::Key(key) => self.arrow(&key),
+            Gesture::Drag { .. } | Gesture::Drop => false,
             other => self.range.gesture(&other, size),
         })
     }
@@ -181,12 +189,26 @@ impl Map {
     fn cell(self, x: f64, y: f64, size: Size) -> Option<(u64, u32)> {
         let inside = (0.0..size.width).contains(&x) && (0.0..size.height).contains(&y);
         let view = untrack(|| self.range.view());
-        let (step, rank) = heatmap::cell_at(view, self.rows.get_untracked(), x, y, size.width, size.height);
-        let kept = self.live.steps.with_value(|steps| {
-            let known = untrack(|| self.range.known());
-            known.contains(step as f64) && (rank as usize) < steps.ranks
-        });
-        (inside && kept).then_some((step, rank))
+        let (step, row) = heatmap::cell_at(view, self.rows.get_untracked(), x, y, size.width, size.height);
+        let kept = untrack(|| self.range.known()).contains(step as f64)
+            && (row as usize) < self.ranks.get_untracked();
+        (inside && kept).then(|| (step, untrack(|| self.rank_at(row as usize))))
+    }
+
+    /// Returns the rank of a row.
+    fn rank_at(self, row: usize) -> u32 {
+        self.selection.order.with(|order| match order {
+            Some(order) => order.get(row).copied().unwrap_or(0),
+            None => row as u32,
+        })
+    }
+
+    /// Returns the row of a rank, if it has one.
+    fn row_of(self, rank: u32) -> Option<usize> {
+        self.selection.order.with(|order| match order {
+            Some(order) => order.iter().position(|&other| other == rank),
+            None => Some(rank as usize),
+        })
     }
 
     /// Selects a cell. If the cell covers several steps or ranks, the server is asked for the largest value among them,
@@ -194,19 +216,16 @@ impl Map {
     fn select(self, at: Option<(u64, u32)>, run: RunId) {
         self.selection.select(at);
         let Some((step, rank)) = at else { return };
-        let Some((cells, _)) = untrack(|| self.tiles.cell(step, rank)) else { return };
-        if cells.most == (1, 1) {
-            return;
-        }
+        let cell = untrack(|| self.tiles.cell(step, self.row_of(rank)? as u32));
+        let Some(cell) = cell.filter(|cell| !cell.is_single()) else { return };
         let selection = self.selection;
         spawn_local(async move {
-            let Ok(tile) = api::tile(&run.get_untracked(), cells).await else { return };
+            let Ok(tile) = api::tile(&run.get_untracked(), cell.singly()).await else { return };
             let largest = tile.values.iter().enumerate().filter(|(_, value)| !value.is_nan());
             let Some((at, _)) = largest.max_by(|a, b| a.1.total_cmp(b.1)) else { return };
-            let found = (
-                tile.step + (at / tile.rows as usize) as u64 * u64::from(tile.per_column),
-                tile.rank + (at % tile.rows as usize) as u32 * tile.per_row,
-            );
+            let row = cell.rows.0 as usize + at % tile.rows as usize * tile.per_row as usize;
+            let Some(rank) = untrack(|| self.ranks.try_get().map(|_| self.rank_at(row))) else { return };
+            let found = (tile.step + (at / tile.rows as usize) as u64 * u64::from(tile.per_column), rank);
             // Another cell may have been selected by now.
             if selection.step.try_get_untracked() == Some(Some(step)) {
                 selection.select(Some(found));
@@ -218,7 +237,8 @@ impl Map {
         let all = Span::new(0.0, self.ranks.get_untracked() as f64);
         let at = self.range.cursor.get_untracked().rank;
         let rows = self.rows.get_untracked();
-        let anchor = at.map_or(0.5, |rank| rows.to_pixel(f64::from(rank) + 0.5, 1.0));
+        let row = at.and_then(|rank| untrack(|| self.row_of(rank)));
+        let anchor = row.map_or(0.5, |row| rows.to_pixel(row as f64 + 0.5, 1.0));
         let next = rows.zoom(anchor, factor);
         self.zoomed.set((next.len() < all.len()).then_some(next.clamp(all, MIN_RANKS)));
         true
@@ -247,8 +267,9 @@ impl Map {
 
     fn describe(self) -> Option<AnyView> {
         let cursor = self.range.cursor.get();
-        let (cells, value) = self.tiles.cell(cursor.step?, cursor.rank?)?;
-        let Cells { measure: figure, reduce, steps, ranks, most } = cells;
+        let row = self.row_of(cursor.rank?)?;
+        let Cell { shown, steps, rows, value } = self.tiles.cell(cursor.step?, row as u32)?;
+        let (figure, reduce) = (shown.measure, shown.reduce);
         let span = |(first, last): (u64, u64)| {
             if first == last {
                 units::count(first)
@@ -256,9 +277,9 @@ impl Map {
                 format!("{} to {}", units::count(first), units::count(last))
             }
         };
-        let ranks = (u64::from(ranks.0), u64::from(ranks.1));
+        let ranks = (self.rank_at(rows.0 as usize).into(), self.rank_at(rows.1 as usize).into());
         let title = format!("Rank {}, step {}", span(ranks), span(steps));
-        let pooled = if most == (1, 1) { "" } else { reduce.name() };
+        let pooled = if steps.0 == steps.1 && rows.0 == rows.1 { "" } else { reduce.name() };
         let unknown = match (value.is_nan(), figure) {
             (false, _) => "",
             (true, Measure::StepTime) => "its records are missing",
@@ -273,33 +294,35 @@ impl Map {
             .into_any(),
         )
     }
-}
 
-/// Moves the selection by an arrow key. Without a selection, selects the newest step of rank 0.
-fn arrow(selection: RanksSelection, live: Live, range: Range, key: &str) -> bool {
-    let (by_step, by_rank) = match key {
-        "ArrowLeft" => (-1, 0),
-        "ArrowRight" => (1, 0),
-        "ArrowUp" => (0, -1),
-        "ArrowDown" => (0, 1),
-        _ => return false,
-    };
-    let known = untrack(|| range.known());
-    let next = live.steps.with_value(|steps| {
-        let newest = steps.rows_in(known).end.checked_sub(1)?;
-        let selected = selection.step.get_untracked().and_then(|step| steps.row_of(step));
-        let (row, rank) = match (selected, selection.rank.get_untracked()) {
-            (Some(row), Some(rank)) => (
-                row.saturating_add_signed(by_step).min(newest),
-                rank.saturating_add_signed(by_rank).min(steps.ranks.saturating_sub(1) as u32),
-            ),
-            _ => (newest, 0),
+    /// Moves the selection by an arrow key. Without a selection, selects the newest step of the first row.
+    fn arrow(self, key: &str) -> bool {
+        let (by_step, by_row) = match key {
+            "ArrowLeft" => (-1, 0),
+            "ArrowRight" => (1, 0),
+            "ArrowUp" => (0, -1),
+            "ArrowDown" => (0, 1),
+            _ => return false,
         };
-        Some((steps.step[row], rank))
-    });
-    if let Some((step, rank)) = next {
-        selection.select(Some((step, rank)));
-        range.reveal(step);
+        let (selection, known) = (self.selection, untrack(|| self.range.known()));
+        let row = selection.rank.get_untracked().and_then(|rank| untrack(|| self.row_of(rank)));
+        let last_row = self.ranks.get_untracked().saturating_sub(1);
+        let next = self.live.steps.with_value(|steps| {
+            let newest = steps.rows_in(known).end.checked_sub(1)?;
+            let selected = selection.step.get_untracked().and_then(|step| steps.row_of(step));
+            let (at, row) = match (selected, row) {
+                (Some(at), Some(row)) => (
+                    at.saturating_add_signed(by_step).min(newest),
+                    row.saturating_add_signed(by_row).min(last_row),
+                ),
+                _ => (newest, 0),
+            };
+            Some((steps.step[at], row))
+        });
+        if let Some((step, row)) = next {
+            selection.select(Some((step, untrack(|| self.rank_at(row)))));
+            self.range.reveal(step);
+        }
+        true
     }
-    true
 }

@@ -48,7 +48,7 @@ pub fn Export(open: RwSignal<bool>) -> impl IntoView {
             let of_steps =
                 STEPS.map(|(what, name, use_)| (what, name, api::export_url(&run, name, steps), use_));
             let of_report = REPORTS
-                .map(|(what, name, use_)| (what, name, api::report_url(&run, name, range.scope()), use_));
+                .map(|(what, name, use_)| (what, name, api::report_url(&run, name, range.selected()), use_));
             view! {
                 <section>
                     <h3>"Steps for other tools"</h3>

@@ -1,145 +1,117 @@
-//! The timeline: a strip with the step times of the whole run, and a slider that rewinds every view to a stored step.
-//!
-//! The slider is the browser's own, so that keys, touch and screen readers work. The strip below it is drawn.
+//! The bar over every view: the step times of the whole run, what happened when, and the selection of steps, which every
+//! figure below follows.
+
+mod marks;
+mod strip;
 
 use leptos::prelude::*;
-use units::fixed;
-use viz::raster::{Frame, line};
-use viz::{measure, palette, ticks};
-use wire::live::Part;
+use model::range;
+use viz::span::Span;
 
-use crate::api::Scope;
-use crate::canvas::{Margins, Size};
+use self::marks::Marks;
+use self::strip::Strip;
+use crate::dates::time_of_day;
 use crate::keys;
 use crate::live::Live;
-use crate::pen::Pen;
-use crate::plot::Plot;
-use crate::range::Range;
-use crate::widgets::pixels;
+use crate::range::{Range, RangeButtons};
 
-/// Half the width of the slider's handle: at either end, the handle's center is this far inside the slider.
-const HALF_HANDLE: f64 = 7.0;
-const MARGINS: Margins = Margins { left: HALF_HANDLE, right: HALF_HANDLE, top: 2.0, bottom: 2.0 };
-const HEIGHT: f64 = 36.0;
-
-/// Creates the timeline.
+/// Creates the bar.
 #[component]
 pub fn Timeline() -> impl IntoView {
     let live = expect_context::<Live>();
     let range = expect_context::<Range>();
     keys::global(move |key| {
         match key {
-            "l" => range.rewind(None),
-            "[" => range.move_by(-1),
-            "]" => range.move_by(1),
+            "l" => range.follow(),
+            "[" => range.move_by(-1.0),
+            "]" => range.move_by(1.0),
             _ => return false,
         }
         true
     });
-    let bounds = Signal::derive(move || {
-        live.drawn.track();
-        live.steps.with_value(|steps| steps.bounds())
-    });
-    let last = Signal::derive(move || (bounds.get().end - 1.0).max(0.0));
-    let at = Signal::derive(move || range.at.get().map_or(last.get(), |at| at as f64));
-    let is_live = Signal::derive(move || range.at.get().is_none());
-    // A step that is not stored shows the one before it.
-    let slide = move |event: leptos::ev::Event| {
-        let Ok(step) = event_target_value(&event).parse::<u64>() else { return };
-        range.rewind(((step as f64) < last.get_untracked()).then_some(step));
-    };
-    let enter = move |event: leptos::ev::Event| {
-        let step = event_target_value(&event).trim().replace(',', "").parse::<u64>().ok();
-        let bounds = bounds.get_untracked();
-        let kept =
-            step.map(|step| step.clamp(bounds.start as u64, (bounds.end - 1.0).max(bounds.start) as u64));
-        range.rewind(kept.filter(|step| (*step as f64) < last.get_untracked()));
-    };
-    let handle = NodeRef::<leptos::html::Input>::new();
-    // The value is set last, because a slider clamps it to its current range.
-    Effect::new(move |_| {
-        let (bounds, at) = (bounds.get(), at.get());
-        if let Some(handle) = handle.get() {
-            let _ = handle.set_attribute("min", &fixed(bounds.start, 0).to_string());
-            let _ = handle.set_attribute("max", &fixed((bounds.end - 1.0).max(0.0), 0).to_string());
-            handle.set_value(&fixed(at, 0).to_string());
-        }
-    });
-    let says = Signal::derive(move || {
-        let step = units::count(at.get() as u64);
-        if is_live.get() { format!("live, step {step}") } else { format!("step {step}") }
-    });
-    let age = move |at: u64| {
-        let ended = live.steps.with_value(|steps| {
-            let row = steps.step.partition_point(|&step| step <= at).checked_sub(1)?;
-            Some(steps.ended_unix_nanos[row]).filter(|&nanos| nanos > 0)
-        });
-        ended.map(|nanos| units::ago((live.now.get() - nanos as f64 / 1e6) / 1000.0))
-    };
-    // What the figures of the page cover, if not the newest steps.
-    let covers = move || {
-        let scope = match range.scope() {
-            Scope::Newest => None,
-            Scope::UpTo(at) => age(at),
-            Scope::Between(first, last) => {
-                Some(format!("figures of steps {} to {}", units::count(first), units::count(last)))
-            }
-        };
-        live.selected_error.get().or(scope).unwrap_or_default()
-    };
-    let unseen = Signal::derive(move || bounds.get().len() < 2.0);
+    let unseen = Signal::derive(move || range.known().len() < 2.0);
     view! {
-        <section class="timeline" aria-label="Time" class:unused=unseen data-testid="timeline">
-            <div class="strip" style:height=pixels(HEIGHT)>
-                <Plot label="" decorative=true testid="timeline-strip" height=Signal::derive(|| HEIGHT) margins=MARGINS
-                    draw=Box::new(move |frame, size| draw(frame, size, live))
-                    overlay=Box::new(move |pen, size| overlay(pen, size, live, range))
-                    on_gesture=Box::new(|_, _| false) />
-                <input type="range" node_ref=handle data-testid="rewind" step="1" on:input=slide
-                    aria-label="Rewind to a step" aria-valuetext=says />
+        <section class="timeline" aria-label="Steps" class:unused=unseen data-testid="timeline">
+            <div class="timeline-head">
+                <h2>"Step time"</h2>
+                <small class="tabular" role="status" data-testid="covers">{move || covers(live, range)}</small>
+                <span class="grow"></span>
+                <Ends />
+                <RangeButtons />
             </div>
-            <label class="field">
-                <span>"Up to step"</span>
-                <input inputmode="numeric" data-testid="at" on:change=enter
-                    prop:value=move || fixed(at.get(), 0).to_string() />
-            </label>
-            <button data-testid="go-live" title="Show the newest step (L)" aria-pressed=move || is_live.get().to_string()
-                on:click=move |_| range.rewind(None)>
-                "Now"
-            </button>
-            <small class="when tabular" data-testid="covers">{covers}</small>
+            <Marks />
+            <Strip />
         </section>
     }
     .into_any()
 }
 
-fn draw(frame: &mut Frame<'_>, size: Size, live: Live) {
-    live.drawn.track();
-    live.steps.with_value(|steps| {
-        let values = &steps.step_nanos;
-        let top = ticks::ceiling(f64::from(measure::exceeded_by(values, 2)) * 1.1) as f32;
-        let (view, colour) = (steps.bounds(), palette::part(Part::Backward));
-        let thickness = 1.25 * size.ratio as f32;
-        line::draw(frame, &line::Line { step: &steps.step, values, view, top, colour, thickness });
-    });
+/// Says which steps the figures below cover.
+fn covers(live: Live, range: Range) -> String {
+    if let Some(error) = live.selected_error.get() {
+        return error;
+    }
+    let observed = live.run.with(|run| run.as_ref().and_then(|run| run.report.step_range));
+    let Some((first, last)) = observed else { return String::new() };
+    let time = |step| ended(live, step).map(time_of_day);
+    let times = match (range.follows(), time(first), time(last)) {
+        (false, Some(from), Some(to)) => format!(", {from} to {to}"),
+        _ => String::new(),
+    };
+    format!("figures of steps {} to {}{times}", units::count(first), units::count(last))
 }
 
-/// Draws the range that is visible in the charts, and fades the steps after the one to which the dashboard is rewound.
-fn overlay(pen: &Pen, size: Size, live: Live, range: Range) {
-    let view = range.view();
-    let bounds = live.steps.with_value(|steps| steps.bounds());
-    if bounds.is_empty() {
-        return;
-    }
-    let x = |step: f64| bounds.to_pixel(step.clamp(bounds.start, bounds.end), size.width);
-    let (left, right) = (x(view.start), x(view.end));
-    pen.area(&[(left, 0.0), (right, 0.0), (right, size.height), (left, size.height)], pen.inks.accent, 0.14);
-    if let Some(at) = range.at.get() {
-        let at = x(at as f64 + 1.0);
-        pen.area(
-            &[(at, 0.0), (size.width, 0.0), (size.width, size.height), (at, size.height)],
-            pen.inks.ground,
-            0.7,
-        );
+/// Returns the end of a step, or of the last stored one before it, in milliseconds since the Unix epoch.
+pub fn ended(live: Live, step: u64) -> Option<f64> {
+    live.steps.with_value(|steps| {
+        let row = steps.step.partition_point(|&stored| stored <= step).checked_sub(1)?;
+        Some(steps.ended_unix_nanos[row]).filter(|&nanos| nanos > 0).map(|nanos| nanos as f64 / 1e6)
+    })
+}
+
+/// The first and the last step in numbers, for the keyboard and for exact ranges.
+#[component]
+fn Ends() -> impl IntoView {
+    let range = expect_context::<Range>();
+    let shown = Signal::derive(move || {
+        let (view, known) = (range.view(), range.known());
+        range::ends(Span::new(view.start.max(known.start), view.end.min(known.end)))
+    });
+    let number = |event: leptos::ev::Event| {
+        event_target_value(&event).trim().replace(',', "").parse::<u32>().ok().map(f64::from)
+    };
+    let enter_first = move |event: leptos::ev::Event| {
+        if let Some(first) = number(event) {
+            let last = shown.get_untracked().1 as f64;
+            range.choose(Span::new(first.min(last), last + 1.0));
+        }
+    };
+    let enter_last = move |event: leptos::ev::Event| {
+        if let Some(last) = number(event) {
+            let first = shown.get_untracked().0 as f64;
+            range.choose(Span::new(first, last.max(first) + 1.0));
+        }
+    };
+    view! {
+        <div class="field" role="group" aria-label="Selected steps">
+            <label class="field">
+                <span>"Steps"</span>
+                <input
+                    inputmode="numeric"
+                    data-testid="first-step"
+                    prop:value=move || shown.get().0.to_string()
+                    on:change=enter_first
+                />
+            </label>
+            <label class="field">
+                <span>"to"</span>
+                <input
+                    inputmode="numeric"
+                    data-testid="last-selected-step"
+                    prop:value=move || shown.get().1.to_string()
+                    on:change=enter_last
+                />
+            </label>
+        </div>
     }
 }

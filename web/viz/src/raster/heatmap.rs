@@ -2,6 +2,7 @@
 
 use wire::live::tile::{Reduce, Tile};
 
+use crate::measure::exceeded_by;
 use crate::palette::{Rgba, with_alpha};
 use crate::span::Span;
 
@@ -120,6 +121,12 @@ fn pool_columns(pooled: &mut [f32], map: &Heatmap<'_>, columns: std::ops::Range<
                 *mean = mean_of(columns.clone().map(|at| column(at)[row]));
             }
         }
+        Reduce::Median => {
+            for (row, median) in pooled.iter_mut().enumerate() {
+                let values: Vec<f32> = columns.clone().map(|at| column(at)[row]).collect();
+                *median = median_of(&values);
+            }
+        }
     }
 }
 
@@ -128,7 +135,13 @@ fn pool(reduce: Reduce, values: &[f32]) -> f32 {
         (_, [one]) => *one,
         (Reduce::Max, values) => values.iter().copied().fold(f32::NAN, f32::max),
         (Reduce::Mean, values) => mean_of(values.iter().copied()),
+        (Reduce::Median, values) => median_of(values),
     }
+}
+
+/// Returns the median of the known values; NaN if there are none.
+fn median_of(values: &[f32]) -> f32 {
+    if values.iter().all(|value| value.is_nan()) { f32::NAN } else { exceeded_by(values, 50) }
 }
 
 fn mean_of(values: impl Iterator<Item = f32>) -> f32 {

@@ -1,11 +1,12 @@
 //! The step ledger as a table with one row per rank.
 
 use leptos::prelude::*;
+use model::route::Tab;
 use wire::live::Part;
 use wire::views::RankLedger;
 
 use crate::live::Live;
-use crate::route::{Address, RunId, Tab};
+use crate::route::{Address, RunId};
 use crate::table::{Choice, Column, Table};
 
 /// The mean step of one rank.

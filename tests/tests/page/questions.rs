@@ -1,0 +1,117 @@
+//! What a person asks of the page, and does to get an answer: select steps, find something by name, look up a term,
+//! compare ranks.
+
+use testkit::browser::Browser;
+
+use super::views::{Page, quiet, says};
+
+const ENTER: &str = "\u{e007}";
+const ESCAPE: &str = "\u{e00c}";
+
+/// Drags with the pointer from one share of an element's width to another.
+fn drag(browser: &Browser, testid: &str, from: f64, to: f64) -> anyhow::Result<()> {
+    let script = format!(
+        "const chart = document.querySelector('[data-testid={testid}]');
+         const box = chart.getBoundingClientRect();
+         const send = (kind, share) => chart.dispatchEvent(new PointerEvent(kind, {{
+             clientX: box.left + 56 + (box.width - 72) * share, clientY: box.top + box.height / 3,
+             button: 0, pointerId: 1, bubbles: true
+         }}));
+         send('pointerdown', {from}); send('pointermove', ({from} + {to}) / 2); send('pointermove', {to});
+         send('pointerup', {to})"
+    );
+    browser.run(&script).map(drop)
+}
+
+#[test]
+fn a_brushed_range_gives_every_figure_for_those_steps() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.small_run()?;
+    page.open(&run, 0, "")?;
+    says(browser, "verdict", "Rank 2")?;
+    // The fault begins in the middle of the run.
+    drag(browser, "timeline-strip", 0.0, 0.4)?;
+    says(browser, "verdict", "Nothing stands out")?;
+    let steps = "return /^0[.][.]9[0-9]$/.test(new URLSearchParams(location.search).get('steps'))";
+    browser.wait("the range in the address", steps)?;
+    // A verdict's band selects its steps.
+    browser.click("[data-testid=marks] [data-kind=active]")?;
+    says(browser, "verdict", "Rank 2")?;
+    says(browser, "covers", "figures of steps 1[0-9]+ to 2[0-9]+")?;
+    quiet(browser)
+}
+
+#[test]
+fn a_rank_is_found_by_typing_its_number() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.small_run()?;
+    page.open(&run, 0, "")?;
+    says(browser, "verdict", "Rank 2")?;
+    browser.type_keys("\u{e009}k\u{e000}")?;
+    browser
+        .wait("the list of commands", "return document.querySelector('dialog.commands[open]') !== null")?;
+    browser.type_keys("rank 2")?;
+    says(browser, "commands", "Rank 2")?;
+    browser.type_keys(ENTER)?;
+    let there = "return location.pathname.endsWith('/ranks') && new URLSearchParams(location.search).get('rank') === '2'";
+    browser.wait("the rank's page", there)?;
+    browser.wait("the list to close", "return document.querySelector('dialog[open]') === null")?;
+    quiet(browser)
+}
+
+#[test]
+fn a_term_opens_its_definition_by_key() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.small_run()?;
+    page.open(&run, 0, "")?;
+    says(browser, "overlap", "%")?;
+    browser.press(".figure:nth-child(4) button.term", ENTER)?;
+    says(browser, "definition", "hidden communication . communication")?;
+    browser.type_keys(ESCAPE)?;
+    browser.wait("the definition to close", "return document.querySelector('dialog[open]') === null")?;
+    // The definition opens a second time.
+    browser.click(".figure:nth-child(1) button.term")?;
+    says(browser, "definition", "one observed step to the next")?;
+    quiet(browser)
+}
+
+#[test]
+fn the_slow_rank_is_first_in_the_list_and_its_input_differs() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.small_run()?;
+    page.open(&run, 1, "")?;
+    let first = "return document.querySelector('[data-testid=rank-list] tbody th')?.innerText === '2'";
+    browser.wait("rank 2 to be first", first)?;
+    browser.click("[data-testid=rank-list] tbody th button")?;
+    says(browser, "differences", "rank 2 against the others[^]*input[^]*[+][0-9.]+ ms")?;
+    browser.click("[data-testid=pin]")?;
+    browser
+        .wait("the pin in the address", "return new URLSearchParams(location.search).get('pin') === '2'")?;
+    says(browser, "pin", "Unpin rank 2")?;
+    browser.run(
+        "const search = document.querySelector('[data-testid=rank-search]'); search.value = '3';
+         search.dispatchEvent(new Event('input', { bubbles: true }))",
+    )?;
+    let found = "return [...document.querySelectorAll('[data-testid=rank-list] tbody th')].map(e => e.innerText).join() === '3'";
+    browser.wait("rank 3 alone", found)?;
+    quiet(browser)
+}
+
+#[test]
+fn the_worst_ranks_of_a_large_run_have_tall_rows() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.large_run()?;
+    page.open(&run, 1, "?order=worst")?;
+    let rows = "return document.querySelector('[data-testid=rank-list] tbody th')?.innerText === '613'";
+    browser.wait("rank 613 to be first", rows)?;
+    // The first row of the heatmap is the slow rank: an arrow key selects it.
+    browser.press("[data-testid=heatmap]", "\u{e014}")?;
+    let selected = "return new URLSearchParams(location.search).get('rank') === '613'";
+    browser.wait("rank 613 to be selected", selected)?;
+    quiet(browser)
+}

@@ -1,0 +1,25 @@
+//! What the dashboard decides, in plain Rust without a browser: where a link leads, what a range covers, in which order
+//! rows come. The client calls these functions from its components, and they are tested natively.
+//!
+//! * [`route`] knows the addresses of the views, and [`range`] the ranges in them.
+//! * [`sort`] decides the order of a table's rows.
+//! * [`brush`] selects a range with a pointer, and [`bands`] places what happened on the time line.
+//! * [`commands`] finds what a user types, [`news`] says what changed, and [`trust`] what limits a report.
+//! * [`ranks`] orders ranks and says what differs between them.
+//! * [`periods`] decides which steps count as now, and which as the healthy period.
+//! * [`verdict`] has short texts for verdicts, and [`terms`] the definitions of terms.
+//! * [`runs`] has the list of runs.
+
+pub mod bands;
+pub mod brush;
+pub mod commands;
+pub mod news;
+pub mod periods;
+pub mod range;
+pub mod ranks;
+pub mod route;
+pub mod runs;
+pub mod sort;
+pub mod terms;
+pub mod trust;
+pub mod verdict;

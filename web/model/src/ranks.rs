@@ -1,0 +1,225 @@
+//! The order of ranks, and what differs between some ranks and the others.
+
+use wire::live::Part;
+use wire::live::tile::Measure;
+use wire::views::{HostRanks, RankLedger, Report};
+
+/// The number of ranks in [`Order::Worst`].
+pub const WORST: usize = 20;
+/// The largest number of ranks that are put into an order of their own. More ranks stay in rank order.
+const MAX_LISTED: usize = 256;
+
+/// The order of the rows of the heatmap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The [`WORST`] ranks, worst first.
+    Worst,
+    /// All ranks, host by host.
+    Host,
+    /// All ranks in rank order.
+    All,
+}
+
+impl Order {
+    /// All orders, as offered.
+    pub const ALL: [Self; 3] = [Self::Worst, Self::Host, Self::All];
+
+    /// Returns the name on the page.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Worst => "Worst 20",
+            Self::Host => "By host",
+            Self::All => "All",
+        }
+    }
+
+    /// Returns the name in the address.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Worst => "worst",
+            Self::Host => "host",
+            Self::All => "all",
+        }
+    }
+
+    /// Returns the order with this name in the address.
+    #[must_use]
+    pub fn from_key(key: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|order| order.key() == key)
+    }
+}
+
+/// What a figure is on one rank, as the mean over the observed steps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RankCost {
+    /// The rank.
+    pub rank: u32,
+    /// Its host; empty if the rank has not named it.
+    pub host: String,
+    /// The figure, in nanoseconds per step.
+    pub nanos: f64,
+    /// The figure less that of the median rank.
+    pub excess_nanos: f64,
+}
+
+/// Returns the figure of every rank, the largest first.
+#[must_use]
+pub fn costs(report: &Report, measure: Measure) -> Vec<RankCost> {
+    let steps = report.steps.max(1) as f64;
+    let mut values: Vec<f64> = report.ledger.iter().map(|ledger| figure(ledger, measure) / steps).collect();
+    let of_rank = |(ledger, &nanos): (&RankLedger, &f64)| RankCost {
+        rank: ledger.rank.0,
+        host: host_of(&report.hosts, ledger.rank.0).unwrap_or_default().to_owned(),
+        nanos,
+        excess_nanos: 0.0,
+    };
+    let mut costs: Vec<RankCost> = report.ledger.iter().zip(&values).map(of_rank).collect();
+    let median = median(&mut values);
+    costs.iter_mut().for_each(|cost| cost.excess_nanos = cost.nanos - median);
+    costs.sort_by(|a, b| b.nanos.total_cmp(&a.nanos).then(a.rank.cmp(&b.rank)));
+    costs
+}
+
+/// Returns a figure of a rank, summed over the observed steps. Lateness has no sum, and local work stands for it.
+fn figure(ledger: &RankLedger, measure: Measure) -> f64 {
+    match measure {
+        Measure::StepTime => ledger.step_nanos as f64,
+        Measure::LocalWork | Measure::Lateness => ledger.own_nanos() as f64,
+        Measure::Part(part) => ledger.parts()[part as usize] as f64,
+    }
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    let Some(last) = values.len().checked_sub(1) else { return 0.0 };
+    *values.select_nth_unstable_by(last / 2, f64::total_cmp).1
+}
+
+/// Returns the host of a rank.
+#[must_use]
+pub fn host_of(hosts: &[HostRanks], rank: u32) -> Option<&str> {
+    hosts.iter().find(|host| (host.ranks.0..=host.ranks.1).contains(&rank)).map(|host| host.host.as_str())
+}
+
+/// Returns the ranks in an order of their own; `None` for rank order.
+#[must_use]
+pub fn listed(order: Order, costs: &[RankCost]) -> Option<Vec<u32>> {
+    match order {
+        Order::Worst if costs.len() > WORST => Some(costs.iter().take(WORST).map(|cost| cost.rank).collect()),
+        Order::Worst if !costs.is_empty() => Some(costs.iter().map(|cost| cost.rank).collect()),
+        Order::Host if costs.len() <= MAX_LISTED && !costs.is_empty() => {
+            let mut ranks: Vec<(&str, u32)> =
+                costs.iter().map(|cost| (cost.host.as_str(), cost.rank)).collect();
+            ranks.sort_unstable();
+            Some(ranks.into_iter().map(|(_, rank)| rank).collect())
+        }
+        Order::Worst | Order::Host | Order::All => None,
+    }
+}
+
+/// Returns true if a rank matches a search: its number, or a part of its host's name. Nothing matches everything.
+#[must_use]
+pub fn matches(search: &str, rank: u32, host: &str) -> bool {
+    let search = search.trim().to_lowercase();
+    let number = search.strip_prefix("rank").unwrap_or(&search).trim();
+    match number.parse::<u32>() {
+        Ok(number) => rank == number,
+        Err(_) => host.to_lowercase().contains(&search),
+    }
+}
+
+/// How a part of the step, or a host, differs between some ranks and the others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// The part, or the host.
+    pub name: String,
+    /// The mean over the selected ranks: nanoseconds per step, or the share of these ranks on the host.
+    pub selected: f64,
+    /// The same of the other ranks.
+    pub others: f64,
+}
+
+/// Returns the parts of the step that differ, the largest difference first, in nanoseconds per step.
+#[must_use]
+pub fn parts_that_differ(report: &Report, selected: &[u32]) -> Vec<Difference> {
+    let steps = report.steps.max(1) as f64;
+    let (chosen, others): (Vec<&RankLedger>, Vec<&RankLedger>) =
+        report.ledger.iter().partition(|ledger| selected.contains(&ledger.rank.0));
+    if chosen.is_empty() || others.is_empty() {
+        return Vec::new();
+    }
+    let mean = |of: &[&RankLedger], part: Part| {
+        of.iter().map(|ledger| ledger.parts()[part as usize] as f64).sum::<f64>() / of.len() as f64 / steps
+    };
+    let mut found: Vec<Difference> = Part::ALL
+        .into_iter()
+        .map(|part| Difference {
+            name: part.name().into(),
+            selected: mean(&chosen, part),
+            others: mean(&others, part),
+        })
+        .collect();
+    found.sort_by(|a, b| (b.selected - b.others).abs().total_cmp(&(a.selected - a.others).abs()));
+    found
+}
+
+/// Returns the hosts on which selected ranks run, as shares of the selected and of the other ranks.
+#[must_use]
+pub fn hosts_that_differ(report: &Report, selected: &[u32]) -> Vec<Difference> {
+    let all = f64::from(report.ranks);
+    let others = all - selected.len() as f64;
+    let mut names: Vec<&str> = selected.iter().filter_map(|&rank| host_of(&report.hosts, rank)).collect();
+    names.sort_unstable();
+    names.dedup();
+    let on_host = |name: &str| {
+        let ranks = report.hosts.iter().filter(|host| host.host == name);
+        ranks.map(|host| f64::from(host.ranks.1 - host.ranks.0 + 1)).sum::<f64>()
+    };
+    names
+        .into_iter()
+        .map(|name| {
+            let here =
+                selected.iter().filter(|&&rank| host_of(&report.hosts, rank) == Some(name)).count() as f64;
+            Difference {
+                name: name.into(),
+                selected: here / selected.len().max(1) as f64,
+                others: if others > 0.0 { (on_host(name) - here) / others } else { 0.0 },
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(rank: u32, host: &str, nanos: f64) -> RankCost {
+        RankCost { rank, host: host.into(), nanos, excess_nanos: 0.0 }
+    }
+
+    #[test]
+    fn the_worst_ranks_come_first_and_hosts_stay_together() {
+        let costs: Vec<RankCost> =
+            (0..30).map(|at| cost(at, ["b", "a"][at as usize % 2], 30.0 - f64::from(at))).collect();
+        assert_eq!(listed(Order::Worst, &costs).unwrap(), (0..20).collect::<Vec<u32>>());
+        let by_host = listed(Order::Host, &costs).unwrap();
+        assert_eq!((by_host[0], by_host[14], by_host[15]), (1, 29, 0));
+        assert_eq!(listed(Order::All, &costs), None);
+        assert_eq!(listed(Order::Worst, &[]), None);
+    }
+
+    #[test]
+    fn a_search_finds_a_rank_or_a_host() {
+        let found = |search| matches(search, 12, "Node-7");
+        assert!(found("") && found("12") && found("rank 12") && found("node"));
+        assert!(!found("1") && !found("node-8") && !found("rank 3"));
+    }
+
+    #[test]
+    fn hosts_are_found_by_their_ranges() {
+        let hosts =
+            [HostRanks { host: "a".into(), ranks: (0, 3) }, HostRanks { host: "b".into(), ranks: (4, 7) }];
+        assert_eq!([3, 4, 8].map(|rank| host_of(&hosts, rank)), [Some("a"), Some("b"), None]);
+    }
+}

@@ -1,0 +1,14 @@
+//! Times on the reader's clock.
+
+use js_sys::{Date, Object};
+
+/// Formats the time of day: `14:03:20`.
+pub fn time_of_day(unix_millis: f64) -> String {
+    let date = Date::new(&unix_millis.into());
+    format!("{:02}:{:02}:{:02}", date.get_hours(), date.get_minutes(), date.get_seconds())
+}
+
+/// Formats the date and the time of day in the reader's locale.
+pub fn date_and_time(unix_millis: u64) -> String {
+    String::from(Date::new(&(unix_millis as f64).into()).to_locale_string("default", &Object::new()))
+}

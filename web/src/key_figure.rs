@@ -1,0 +1,32 @@
+//! A key figure with its term.
+
+use leptos::prelude::*;
+
+use crate::terms::Term;
+
+/// A key figure: its name, its value or the reason why it is missing, and a line below.
+#[component]
+pub fn KeyFigure(
+    testid: &'static str,
+    name: &'static str,
+    value: Result<String, String>,
+    #[prop(into)] below: String,
+) -> impl IntoView {
+    let is_missing = value.is_err();
+    let (value, below) = match value {
+        Ok(value) => (value, below),
+        Err(reason) => ("—".to_owned(), reason),
+    };
+    // The unit is written smaller.
+    let (number, unit) = value.split_at(value.find(' ').unwrap_or(value.len()));
+    view! {
+        <div class="figure">
+            <dt><Term name=name /></dt>
+            <dd data-testid=testid class:missing=is_missing>
+                {number.to_owned()}
+                <small>{unit.to_owned()}</small>
+            </dd>
+            <dd class="below">{below}</dd>
+        </div>
+    }
+}

@@ -1,0 +1,67 @@
+//! The reports over two periods of the run: now, and the healthy period.
+
+use std::sync::Arc;
+
+use leptos::prelude::*;
+use leptos::task::spawn_local;
+use model::periods::{Periods, periods};
+use wire::views::Report;
+
+use crate::api;
+use crate::live::Live;
+use crate::route::RunId;
+
+/// The reports that the view compares.
+#[derive(Clone, Copy)]
+pub struct Compared {
+    /// The report over the steps since the fault began or ended; over all shown steps if nothing stands out.
+    pub now: Signal<Option<Arc<Report>>>,
+    /// The report over the healthy period, if there is one apart from now.
+    pub healthy: Signal<Option<Arc<Report>>>,
+}
+
+impl Compared {
+    /// Follows the shown report.
+    pub fn new() -> Self {
+        let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
+        let periods = Memo::new(move |_| {
+            live.run.with(|shown| {
+                shown.as_ref().map_or(Periods::default(), |shown| {
+                    periods(&shown.report.verdicts, shown.report.step_range)
+                })
+            })
+        });
+        let since = report_over(run, Memo::new(move |_| periods.get().now));
+        let healthy = report_over(run, Memo::new(move |_| periods.get().healthy));
+        let shown = move || live.run.get().map(|shown| Arc::new(shown.report.clone()));
+        Self {
+            now: Signal::derive(move || since.get().or_else(shown)),
+            healthy: Signal::derive(move || {
+                let is_now = periods.with(|periods| periods.healthy == periods.now);
+                healthy.get().filter(|_| !is_now)
+            }),
+        }
+    }
+}
+
+/// Fetches the report over `steps` whenever they change. The old report stays until the next one arrives.
+fn report_over(run: RunId, steps: Memo<Option<(u64, u64)>>) -> RwSignal<Option<Arc<Report>>> {
+    let report = RwSignal::new(None);
+    Effect::new(move |_| {
+        let id = run.get();
+        let Some(range) = steps.get() else {
+            report.set(None);
+            return;
+        };
+        spawn_local(async move {
+            let answer = api::report(&id, Some(range)).await;
+            if steps.try_get_untracked() == Some(Some(range))
+                && run.is_still(&id)
+                && let Ok(answer) = answer
+            {
+                report.set(Some(Arc::new(answer)));
+            }
+        });
+    });
+    report
+}

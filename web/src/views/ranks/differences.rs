@@ -1,0 +1,87 @@
+//! What differs between the compared ranks and the others: parts of the step, and hosts.
+
+use leptos::prelude::*;
+use model::ranks::{Difference, hosts_that_differ, parts_that_differ};
+use wire::views::Report;
+
+use super::RanksSelection;
+use crate::live::Live;
+use crate::terms::Term;
+
+/// The panel.
+#[component]
+pub fn Differences(selection: RanksSelection) -> impl IntoView {
+    let live = expect_context::<Live>();
+    let content = move || {
+        let compared = selection.compared();
+        let run = live.run.get()?;
+        Some(if compared.is_empty() {
+            view! { <p class="quiet">"Select or pin a rank, in the list or in the chart, to see what differs from the others."</p> }
+                .into_any()
+        } else {
+            tables(&run.report, &compared)
+        })
+    };
+    let who = move || {
+        let mut ranks = selection.compared();
+        ranks.sort_unstable();
+        let names: Vec<String> = ranks.iter().map(u32::to_string).collect();
+        match names.len() {
+            0 => String::new(),
+            1 => format!(" rank {} against the others", names[0]),
+            _ => format!(" ranks {} against the others", names.join(", ")),
+        }
+    };
+    view! {
+        <section class="panel" aria-label="What differs" data-testid="differences">
+            <div class="panel-head"><h2>"What differs"<small>{who}</small></h2></div>
+            {content}
+        </section>
+    }
+}
+
+fn tables(report: &Report, compared: &[u32]) -> AnyView {
+    let parts = parts_that_differ(report, compared);
+    let hosts = hosts_that_differ(report, compared);
+    if parts.is_empty() {
+        return view! { <p class="quiet">"No other rank has observed steps to compare with."</p> }.into_any();
+    }
+    let part = |difference: Difference| {
+        let by = difference.selected - difference.others;
+        view! {
+            <tr>
+                <th scope="row"><Term name=difference.name /></th>
+                <td class="number">{units::nanos(difference.selected)}</td>
+                <td class="number">{units::nanos(difference.others)}</td>
+                <td class="number" class:more={by > difference.others * 0.1}>{units::signed_nanos(by)}</td>
+            </tr>
+        }
+    };
+    let host = |difference: Difference| {
+        view! {
+            <tr>
+                <th scope="row">"host "{difference.name}</th>
+                <td class="number">{units::percent(difference.selected)}</td>
+                <td class="number">{units::percent(difference.others)}</td>
+                <td></td>
+            </tr>
+        }
+    };
+    view! {
+        <table class="ledger">
+            <thead>
+                <tr>
+                    <th scope="col">"Per step"</th>
+                    <th scope="col" class="number">"These ranks"</th>
+                    <th scope="col" class="number">"The others"</th>
+                    <th scope="col" class="number">"Difference"</th>
+                </tr>
+            </thead>
+            <tbody>
+                {parts.into_iter().map(part).collect_view()}
+                {hosts.into_iter().map(host).collect_view()}
+            </tbody>
+        </table>
+    }
+    .into_any()
+}

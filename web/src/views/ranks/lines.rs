@@ -1,0 +1,196 @@
+//! The measure of single ranks over steps: of every rank if there are few, or of the compared ranks against the band of
+//! all ranks.
+
+use std::sync::Arc;
+
+use leptos::prelude::*;
+use leptos::task::spawn_local;
+use viz::span::Span;
+use viz::xy::Axis;
+use viz::{measure, palette, ticks};
+use wire::live::Part;
+use wire::live::tile::{Measure, Reduce, Tile};
+
+use super::RanksSelection;
+use crate::api::{self, Cells, Ranks};
+use crate::live::Live;
+use crate::range::Range;
+use crate::route::{Address, RunId};
+use crate::widgets::Legend;
+use crate::xy::{Hit, Ink, Mark, Picture, Shown, Xy};
+
+/// The number of points of a line.
+const POINTS: u32 = 160;
+/// The largest number of rows from which the band is made.
+const BAND_ROWS: u32 = 256;
+/// The largest number of lines.
+const MAX_LINES: usize = 8;
+/// The time between requests during a live run, in milliseconds.
+const AGAIN_MILLIS: u64 = 2_000;
+
+/// The colors of lines, which color-blind users can tell apart.
+const COLOURS: [palette::Rgba; MAX_LINES] = [
+    palette::part(Part::ExposedWait),
+    palette::part(Part::Backward),
+    palette::part(Part::Optimizer),
+    palette::part(Part::ExposedTransfer),
+    palette::part(Part::Forward),
+    palette::part(Part::Input),
+    palette::IMBALANCE,
+    palette::part(Part::Other),
+];
+
+/// What the chart shows.
+#[derive(Clone, Debug, PartialEq)]
+struct Wanted {
+    ranks: Vec<u32>,
+    measure: Measure,
+    steps: (u64, u64),
+    /// Changes when newer cells are to be fetched.
+    turn: u64,
+}
+
+/// The compared ranks' cells, and those of all ranks.
+struct Found {
+    wanted: Wanted,
+    lines: Tile,
+    all: Option<Tile>,
+}
+
+/// The chart. `every` shows every rank, without a band.
+#[component]
+pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
+    let (live, range) = (expect_context::<Live>(), expect_context::<Range>());
+    let (run, address) = (expect_context::<RunId>(), expect_context::<Address>());
+    let turn = live.turn(AGAIN_MILLIS);
+    let wanted = Memo::new(move |_| {
+        let turn = turn.get();
+        let mut ranks = if every {
+            live.steps.with_value(|steps| (0..steps.ranks as u32).collect())
+        } else {
+            selection.compared()
+        };
+        ranks.sort_unstable();
+        ranks.truncate(MAX_LINES);
+        let view = range.view();
+        let known = range.known();
+        let steps = model::range::ends(Span::new(view.start.max(known.start), view.end.min(known.end)));
+        let measure = selection.measure.get();
+        (!ranks.is_empty() && !known.is_empty()).then_some(Wanted { ranks, measure, steps, turn })
+    });
+    let found = RwSignal::new_local(None::<Arc<Found>>);
+    Effect::new(move |_| {
+        let (id, Some(asked)) = (run.get(), wanted.get()) else { return };
+        spawn_local(async move {
+            if let Some(answer) = fetch(&id, asked.clone(), !every).await
+                && wanted.try_get_untracked() == Some(Some(asked))
+                && run.is_still(&id)
+            {
+                found.set(Some(Arc::new(answer)));
+            }
+        });
+    });
+    let picture = Signal::derive_local(move || match (wanted.with(Option::is_some), found.get()) {
+        (false, _) => Err("Select or pin a rank, in the list or in the chart.".into()),
+        (true, None) => Err("Loading…".into()),
+        (true, Some(found)) => picture(&found),
+    });
+    let picture = Memo::new(move |_| picture.get());
+    let legend = move || {
+        let ranks = wanted.with(|wanted| wanted.as_ref().map(|wanted| wanted.ranks.clone()));
+        let items = ranks.unwrap_or_default().into_iter().zip(COLOURS);
+        let items: Vec<_> = items.map(|(rank, colour)| (colour, false, format!("rank {rank}"))).collect();
+        view! { <Legend items=items /> }
+    };
+    let label = move || format!("{} of single ranks over steps", selection.measure.get().name());
+    view! {
+        {legend}
+        <Xy
+            label=Signal::derive(label)
+            testid=if every { "rank-lines" } else { "compared-lines" }
+            height=220.0
+            axes=("step", "time")
+            picture=Signal::derive(move || picture.get())
+            on_choose=Callback::new(move |step: f64| {
+                address.go_to_step(&run.get_untracked(), step.max(0.0) as u64);
+            })
+        />
+    }
+}
+
+async fn fetch(run: &str, wanted: Wanted, with_band: bool) -> Option<Found> {
+    let Wanted { ranks, measure, steps, .. } = wanted.clone();
+    let most = (POINTS, ranks.len() as u32);
+    let of_ranks = Cells { measure, reduce: Reduce::Mean, steps, ranks: Ranks::Listed(ranks), most };
+    let lines = api::tile(run, of_ranks).await.ok()?;
+    let all = if with_band {
+        let ranks = Ranks::Between(0, u32::MAX);
+        let cells = Cells { measure, reduce: Reduce::Mean, steps, ranks, most: (POINTS, BAND_ROWS) };
+        Some(api::tile(run, cells).await.ok()?)
+    } else {
+        None
+    };
+    Some(Found { wanted, lines, all })
+}
+
+/// Returns the step in the middle of a column.
+fn step_of(tile: &Tile, column: usize) -> f64 {
+    tile.step as f64 + (column as f64 + 0.5) * f64::from(tile.per_column)
+}
+
+fn line(tile: &Tile, row: usize) -> Vec<(f64, f64)> {
+    let cells = tile.values.iter().skip(row).step_by(tile.rows.max(1) as usize).enumerate();
+    let known = cells.filter(|(_, value)| !value.is_nan());
+    known.map(|(column, &value)| (step_of(tile, column), f64::from(value))).collect()
+}
+
+/// Returns the range in which 80 % of the ranks lie: step, 10th and 90th percentile.
+fn band(tile: &Tile) -> Vec<(f64, f64, f64)> {
+    let columns = tile.values.chunks(tile.rows.max(1) as usize).enumerate();
+    let known = columns.filter(|(_, column)| column.iter().any(|value| !value.is_nan()));
+    known
+        .map(|(at, column)| {
+            let [low, high] = [90, 10].map(|percent| f64::from(measure::exceeded_by(column, percent)));
+            (step_of(tile, at), low, high)
+        })
+        .collect()
+}
+
+fn picture(found: &Found) -> Shown {
+    let lines: Vec<Vec<(f64, f64)>> =
+        (0..found.wanted.ranks.len()).map(|row| line(&found.lines, row)).collect();
+    let band = found.all.as_ref().map(band).unwrap_or_default();
+    let values = || lines.iter().flatten().map(|point| point.1).chain(band.iter().flat_map(|b| [b.1, b.2]));
+    if values().next().is_none() {
+        return Err("No observed step of these ranks is in memory.".into());
+    }
+    let (low, high) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
+    let (first, last) = (found.wanted.steps.0 as f64, found.wanted.steps.1 as f64 + 1.0);
+    let (x, y) = (Axis::linear(first, last), Axis::linear(low, ticks::ceiling(high * 1.05)));
+    let mut hits: Vec<Hit> = lines
+        .iter()
+        .zip(&found.wanted.ranks)
+        .flat_map(|(line, rank)| {
+            line.iter().map(move |&(step, nanos)| Hit {
+                at: (step, nanos),
+                says: vec![format!("Rank {rank}, step {}", units::count(step as u64)), units::nanos(nanos)],
+            })
+        })
+        .collect();
+    hits.sort_by(|a, b| a.at.0.total_cmp(&b.at.0));
+    let mut marks = vec![Mark::Band { points: band, ink: Ink::Muted }];
+    let coloured = lines.into_iter().zip(COLOURS);
+    marks.extend(coloured.map(|(points, colour)| Mark::Line {
+        points,
+        ink: Ink::Data(colour),
+        dashed: false,
+    }));
+    Ok(Arc::new(Picture {
+        x,
+        y,
+        x_ticks: ticks::whole(Span::new(first, last), 8),
+        y_ticks: y.ticks(4, units::nanos),
+        hits,
+        marks,
+    }))
+}

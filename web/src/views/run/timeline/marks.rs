@@ -1,0 +1,136 @@
+//! What happened when, above the bar's chart: a band for each verdict, and a mark for each event. They are buttons, so
+//! that they can be read, focused and clicked.
+
+use leptos::prelude::*;
+use model::bands;
+use model::verdict::{label, state};
+use viz::span::Span;
+use wire::views::{RankEventKind, VerdictState};
+
+use super::strip::MARGINS;
+use crate::dates::time_of_day;
+use crate::live::Live;
+use crate::range::Range;
+use crate::widgets::pixels;
+
+/// The largest number of lanes of bands.
+const LANES: usize = 3;
+/// The height of a lane, in pixels.
+const LANE_PIXELS: f64 = 20.0;
+
+/// A band or a mark.
+#[derive(Clone, Debug, PartialEq)]
+struct Placed {
+    /// The kind for the style sheet: the state of a verdict, or `event`.
+    kind: &'static str,
+    text: String,
+    /// What a screen reader and the tooltip say.
+    says: String,
+    /// The first and the last step.
+    steps: (u64, u64),
+    lane: usize,
+}
+
+/// The bands and marks.
+#[component]
+pub fn Marks() -> impl IntoView {
+    let (live, range) = (expect_context::<Live>(), expect_context::<Range>());
+    let placed = Memo::new(move |_| placed(live));
+    let lanes = move || placed.with(|placed| placed.iter().map(|one| one.lane + 1).max().unwrap_or(1));
+    let place = move |steps: (u64, u64)| {
+        let bounds = range.known();
+        let share = |step: f64| (bounds.to_pixel(step, 100.0)).clamp(0.0, 100.0);
+        let (left, right) = (share(steps.0 as f64), share(steps.1 as f64 + 1.0));
+        (format!("{left:.3}%"), format!("{:.3}%", right - left))
+    };
+    let one = move |mark: Placed| {
+        let Placed { kind, text, says, steps, lane } = mark;
+        view! {
+            <button
+                class="mark"
+                data-kind=kind
+                title=says.clone()
+                aria-label=says
+                style:left=move || place(steps).0
+                style:width=move || place(steps).1
+                style:top=pixels(lane as f64 * LANE_PIXELS)
+                on:click=move |_| range.choose(Span::new(steps.0 as f64, steps.1 as f64 + 1.0))
+            >
+                <span>{text}</span>
+            </button>
+        }
+    };
+    view! {
+        <div
+            class="marks"
+            data-testid="marks"
+            style:height=move || pixels(lanes() as f64 * LANE_PIXELS)
+            style:margin-left=pixels(MARGINS.left)
+            style:margin-right=pixels(MARGINS.right)
+        >
+            <For each=move || placed.get() key=|one| format!("{one:?}") children=one />
+        </div>
+    }
+}
+
+fn placed(live: Live) -> Vec<Placed> {
+    let Some(shown) = live.newest.get() else { return Vec::new() };
+    live.drawn.track();
+    let newest = live.steps.with_value(|steps| steps.step.last().copied()).unwrap_or(0);
+    // A band that grows with every step would be a new button with every step.
+    let newest = newest / 8 * 8;
+    let mut marks: Vec<Placed> = shown
+        .report
+        .verdicts
+        .iter()
+        .map(|verdict| {
+            let steps = bands::steps(verdict, newest);
+            let (first, last) = (units::count(steps.0), units::count(steps.1));
+            let text = label(verdict);
+            let span = match verdict.state {
+                VerdictState::Active => format!("since step {first}"),
+                _ => format!("steps {first} to {last}"),
+            };
+            let says = format!("{text}, {}, {span}. Select these steps.", state(verdict.state));
+            Placed { kind: state(verdict.state), text, says, steps, lane: 0 }
+        })
+        .collect();
+    let spans: Vec<Span> =
+        marks.iter().map(|mark| Span::new(mark.steps.0 as f64, mark.steps.1 as f64 + 1.0)).collect();
+    for (mark, lane) in marks.iter_mut().zip(bands::lanes(&spans, LANES)) {
+        mark.lane = lane;
+    }
+    marks.extend(events(live, newest));
+    marks
+}
+
+/// Returns the marks of restarts, of ranks that fell silent, and of the failure.
+fn events(live: Live, newest: u64) -> Vec<Placed> {
+    let Some(shown) = live.newest.get() else { return Vec::new() };
+    let mark = |step: u64, sign: &str, says: String| Placed {
+        kind: "event",
+        text: sign.into(),
+        says,
+        steps: (step, step),
+        lane: 0,
+    };
+    let step_at = |unix_millis: u64| {
+        live.steps.with_value(|steps| {
+            let row = steps.ended_unix_nanos.partition_point(|&nanos| nanos / 1_000_000 < unix_millis);
+            steps.step.get(row).or(steps.step.last()).copied().unwrap_or(0)
+        })
+    };
+    let of_ranks = shown.report.events.iter().map(|event| {
+        let time = time_of_day(event.unix_millis as f64);
+        let (sign, says) = match event.kind {
+            RankEventKind::Restarted => ("↻", format!("Rank {} restarted at {time}.", event.rank)),
+            RankEventKind::Silent => ("…", format!("Rank {} has been silent since {time}.", event.rank)),
+        };
+        mark(step_at(event.unix_millis), sign, says)
+    });
+    let failed = shown.report.failure.as_ref().map(|failure| {
+        let step = failure.last_step.map_or(newest, |step| step.0);
+        mark(step, "✕", failure.sentence.clone())
+    });
+    of_ranks.chain(failed).collect()
+}

@@ -1,0 +1,136 @@
+//! The chart of the bar: step time over the whole run, with steps and wall clock below. Dragging selects steps.
+
+use leptos::prelude::*;
+use model::brush::{self, Grip};
+use viz::raster::{Frame, line};
+use viz::span::Span;
+use viz::{measure, palette, ticks};
+use wire::live::Part;
+
+use super::ended;
+use crate::canvas::{Margins, Size};
+use crate::dates::time_of_day;
+use crate::live::Live;
+use crate::pen::{Align, Pen};
+use crate::plot::{Gesture, Plot};
+use crate::range::{Cursor, Range};
+use crate::route::{Address, RunId};
+
+pub const MARGINS: Margins = Margins { left: 56.0, right: 16.0, top: 4.0, bottom: 32.0 };
+const HEIGHT: f64 = 84.0;
+/// The distance from which the pointer holds an end of the selection, in pixels.
+const REACH_PIXELS: f64 = 7.0;
+/// The room for a step and its time below the chart, in pixels.
+const TICK_PIXELS: f64 = 96.0;
+
+/// A drag: what is held, and the selection before.
+#[derive(Clone, Copy)]
+struct Held {
+    grip: Grip,
+    before: Option<Span>,
+}
+
+/// The chart.
+#[component]
+pub fn Strip() -> impl IntoView {
+    let (live, range) = (expect_context::<Live>(), expect_context::<Range>());
+    let (address, run) = (expect_context::<Address>(), expect_context::<RunId>());
+    let held = StoredValue::new(None::<Held>);
+    let on_gesture = move |gesture: Gesture, size: Size| {
+        let bounds = untrack(|| range.known());
+        let value = |x: f64| bounds.to_value(x, size.width);
+        match gesture {
+            Gesture::Drag { from, to } => {
+                let before = untrack(|| range.selection());
+                let reach = REACH_PIXELS / size.width * bounds.len();
+                let begun = || Held { grip: brush::grip(before, value(from.0), reach), before };
+                let Held { grip, before } = held.get_value().unwrap_or_else(begun);
+                held.set_value(Some(Held { grip, before }));
+                range.choose(brush::dragged(before, grip, value(from.0), value(to.0), bounds));
+            }
+            Gesture::Drop => held.set_value(None),
+            Gesture::Click { x, .. } => address.go_to_step(&run.get_untracked(), value(x).max(0.0) as u64),
+            Gesture::Move { x, .. } => {
+                let step = bounds.contains(value(x)).then(|| value(x) as u64);
+                range.cursor.set(Cursor { step, rank: None });
+            }
+            Gesture::Leave => range.cursor.set(Cursor::default()),
+            other => return range.gesture(&other, size),
+        }
+        true
+    };
+    view! {
+        <Plot
+            label="Step time over the whole run; the fields above select steps"
+            decorative=true
+            testid="timeline-strip"
+            height=Signal::derive(|| HEIGHT)
+            margins=MARGINS
+            draw=Box::new(move |frame, size| draw(frame, size, live))
+            overlay=Box::new(move |pen, size| overlay(pen, size, live, range))
+            on_gesture=Box::new(on_gesture)
+        />
+    }
+}
+
+fn top(live: Live) -> f64 {
+    live.steps.with_value(|steps| ticks::ceiling(f64::from(measure::exceeded_by(&steps.step_nanos, 2)) * 1.1))
+}
+
+fn draw(frame: &mut Frame<'_>, size: Size, live: Live) {
+    live.drawn.track();
+    let top = top(live) as f32;
+    live.steps.with_value(|steps| {
+        let values = &steps.step_nanos;
+        let (view, colour) = (steps.bounds(), palette::part(Part::Backward));
+        let thickness = 1.25 * size.ratio as f32;
+        line::draw(frame, &line::Line { step: &steps.step, values, view, top, colour, thickness });
+    });
+}
+
+fn overlay(pen: &Pen, size: Size, live: Live, range: Range) {
+    let bounds = range.known();
+    if bounds.is_empty() {
+        return;
+    }
+    let top = top(live);
+    pen.axis_left(top, &ticks::nanos(Span::new(0.0, top), 2));
+    axis(pen, size, live, bounds);
+    let x = |step: f64| bounds.to_pixel(step.clamp(bounds.start, bounds.end), size.width);
+    let view = range.view();
+    let (left, right) = (x(view.start), x(view.end));
+    let shade = |from: f64, to: f64, colour: &str, share: f64| {
+        pen.area(&[(from, 0.0), (to, 0.0), (to, size.height), (from, size.height)], colour, share);
+    };
+    if range.follows() {
+        shade(left, right, pen.inks.accent, 0.1);
+    } else {
+        shade(0.0, left, pen.inks.ground, 0.65);
+        shade(right, size.width, pen.inks.ground, 0.65);
+        shade(left, right, pen.inks.accent, 0.1);
+        for end in [left, right] {
+            pen.rect(end - 1.0, 0.0, 2.0, size.height, pen.inks.accent);
+            pen.rect(end - 2.5, size.height / 2.0 - 8.0, 5.0, 16.0, pen.inks.accent);
+        }
+    }
+    if let Some(step) = range.cursor.get().step {
+        pen.crosshair(x(step as f64 + 0.5));
+    }
+}
+
+/// Writes steps, and the wall clock below them.
+fn axis(pen: &Pen, size: Size, live: Live, bounds: Span) {
+    for tick in ticks::whole(bounds, (size.width / TICK_PIXELS) as usize) {
+        let x = bounds.to_pixel(tick.value + 0.5, size.width);
+        if !(0.0..=size.width).contains(&x) {
+            continue;
+        }
+        pen.rect(x.round(), size.height, 1.0, 4.0, pen.inks.grid);
+        pen.text(x, size.height + 11.0, &tick.label, Align::Middle, pen.inks.ink);
+        if let Some(millis) = ended(live, tick.value as u64) {
+            pen.text(x, size.height + 24.0, &time_of_day(millis), Align::Middle, pen.inks.muted);
+        }
+    }
+    pen.text(-MARGINS.left, size.height + 11.0, "step", Align::Start, pen.inks.muted);
+    pen.text(-MARGINS.left, size.height + 24.0, "time", Align::Start, pen.inks.muted);
+}
