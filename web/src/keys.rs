@@ -67,7 +67,13 @@ const KEYS: [(&str, &[(&str, &str)]); 4] = [
     ),
     (
         "Buckets",
-        &[(", .", "previous, next step"), ("F", "follow the newest step"), ("0", "show the whole step")],
+        &[
+            (", .", "previous, next step"),
+            ("F", "follow the newest step"),
+            ("0", "show the whole step"),
+            ("drag, M", "measure a range, what is visible"),
+            ("P", "pin the selected rank"),
+        ],
     ),
 ];
 

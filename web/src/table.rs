@@ -55,22 +55,17 @@ impl<T> Column<T> {
 
     /// Creates a column of bars from 0 to a share of the largest value. Another column contains the same numbers.
     pub fn bar(heading: &'static str, read: impl Fn(&T) -> f64 + Send + Sync + 'static) -> Self {
-        Self {
-            heading,
-            class: "bar-cell",
-            view: Box::new(move |row| view! { <Bar from=0.0 to=read(row) colour=None /> }.into_any()),
-            key: Box::new(|_| SortKey::None),
-        }
+        Self::picture(heading, move |row| view! { <Bar from=0.0 to=read(row) colour=None /> }.into_any())
+    }
+
+    /// Creates a column of pictures. Other columns contain their numbers.
+    pub fn picture(heading: &'static str, view: impl Fn(&T) -> AnyView + Send + Sync + 'static) -> Self {
+        Self { heading, class: "bar-cell", view: Box::new(view), key: Box::new(|_| SortKey::None) }
     }
 
     /// Creates a column of bars: the shares of the parts of a step. Other columns contain the same numbers.
-    pub fn parts(read: impl Fn(&T) -> [f64; 8] + Clone + Send + Sync + 'static) -> Self {
-        Self {
-            heading: "Parts",
-            class: "bar-cell",
-            view: Box::new(move |row| view! { <Parts shares=read(row) /> }.into_any()),
-            key: Box::new(|_| SortKey::None),
-        }
+    pub fn parts(read: impl Fn(&T) -> [f64; 8] + Send + Sync + 'static) -> Self {
+        Self::picture("Parts", move |row| view! { <Parts shares=read(row) /> }.into_any())
     }
 }
 

@@ -3,7 +3,7 @@
 use leptos::html;
 use leptos::prelude::*;
 use units::decimal;
-use viz::palette;
+use viz::palette::{self, Pattern};
 use wire::views::{Figure, Missing, RunState};
 
 /// Formats a length for a style, in whole pixels.
@@ -58,18 +58,18 @@ pub fn List(title: &'static str, class: &'static str, lines: Vec<String>) -> imp
     })
 }
 
-/// A square of a color.
+/// A square of a color and pattern.
 #[component]
-pub fn Swatch(colour: palette::Rgba, #[prop(optional)] hatched: bool) -> impl IntoView {
-    view! { <i class="swatch" class:hatched=hatched aria-hidden="true" style:--c=palette::css(colour)></i> }
+pub fn Swatch(colour: palette::Rgba, #[prop(default = Pattern::Solid)] pattern: Pattern) -> impl IntoView {
+    view! { <i class="swatch" data-pattern=pattern.name() aria-hidden="true" style:--c=palette::css(colour)></i> }
 }
 
-/// A legend of fills: color, hatching, name.
+/// A legend of fills: color, pattern, name.
 #[component]
-pub fn Legend<T: IntoView + 'static>(items: Vec<(palette::Rgba, bool, T)>) -> impl IntoView {
+pub fn Legend<T: IntoView + 'static>(items: Vec<(palette::Rgba, Pattern, T)>) -> impl IntoView {
     let items = items
         .into_iter()
-        .map(|(colour, hatched, name)| view! { <li><Swatch colour=colour hatched=hatched />{name}</li> })
+        .map(|(colour, pattern, name)| view! { <li><Swatch colour=colour pattern=pattern />{name}</li> })
         .collect_view();
     view! { <ul class="legend">{items}</ul> }
 }

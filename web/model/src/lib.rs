@@ -5,16 +5,18 @@
 //! * [`sort`] decides the order of a table's rows.
 //! * [`brush`] selects a range with a pointer, and [`bands`] places what happened on the time line.
 //! * [`commands`] finds what a user types, [`news`] says what changed, and [`trust`] what limits a report.
-//! * [`ranks`] orders ranks and says what differs between them.
+//! * [`ranks`] orders ranks and says what differs between them, and [`pins`] keeps the pinned ones.
 //! * [`periods`] decides which steps count as now, and which as the healthy period.
 //! * [`verdict`] has short texts for verdicts, and [`terms`] the definitions of terms.
-//! * [`runs`] has the list of runs.
+//! * [`runs`] has the list of runs, and [`buckets`] the waterfall of a step.
 
 pub mod bands;
 pub mod brush;
+pub mod buckets;
 pub mod commands;
 pub mod news;
 pub mod periods;
+pub mod pins;
 pub mod range;
 pub mod ranks;
 pub mod route;

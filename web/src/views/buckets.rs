@@ -1,99 +1,185 @@
 //! The Buckets view: one step over all ranks on one clock, and its buckets in numbers.
 
+mod controls;
 mod groups;
 mod latency;
-mod tables;
+mod load;
+mod measured;
+mod minimap;
+mod selected;
+mod table;
+mod waits;
 mod waterfall;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use leptos::prelude::*;
-use leptos::task::spawn_local;
+use model::buckets::rows::{self, Rows, Why};
+use model::pins;
 use viz::raster::gantt::Gantt;
+use viz::span::Span;
 use wire::live::Waterfall;
 
+use self::controls::{Controls, RowControls};
 use self::groups::Groups;
 use self::latency::Latencies;
-use self::tables::{BucketTable, SelectedBucket};
+use self::measured::Measured;
+use self::selected::SelectedBucket;
+use self::table::BucketTable;
+use self::waits::WaitSentence;
 use self::waterfall::{Kinds, WaterfallPlot};
-use crate::api;
-use crate::download;
 use crate::keys;
 use crate::live::Live;
 use crate::range::Range;
 use crate::route::{Address, RunId};
-use crate::socket::Link;
-use crate::theme::Theme;
 
-/// The shortest interval between waterfalls while following the newest step. Faster changes cannot be read.
-const FOLLOW: Duration = Duration::from_millis(500);
-
-/// A waterfall, sorted for drawing.
+/// The drawn ranks of a waterfall.
 #[derive(Debug)]
-pub struct Loaded {
-    /// The columns of the waterfall.
-    pub waterfall: Waterfall,
+struct Drawn {
+    /// The columns of these ranks.
+    waterfall: Waterfall,
     /// The drawing order of the slices.
-    pub gantt: Gantt,
+    gantt: Gantt,
+    /// The reason why each rank is drawn.
+    why: Vec<Why>,
+}
+
+impl Drawn {
+    fn new(all: &Waterfall, choice: Rows, pinned: &[u32]) -> Self {
+        let (rows, why): (Vec<usize>, Vec<Why>) = rows::chosen(all, choice, pinned).into_iter().unzip();
+        let waterfall = rows::only(all, &rows);
+        Self { gantt: Gantt::new(&waterfall), waterfall, why }
+    }
+
+    /// Returns the label of a row.
+    fn name(&self, row: usize) -> String {
+        let word = self.why.get(row).map_or("", |why| why.word());
+        let rank = self.waterfall.rank.get(row).map(u32::to_string).unwrap_or_default();
+        if word.is_empty() { rank } else { format!("{word} {rank}") }
+    }
 }
 
 /// The selection of the view.
 #[derive(Clone, Copy)]
-pub struct StepSelection {
+struct StepSelection {
     address: Address,
     range: Range,
     /// The selected step; `None` follows the newest.
-    pub step: Memo<Option<u64>>,
+    step: Memo<Option<u64>>,
     /// The selected bucket.
-    pub bucket: Memo<Option<u32>>,
+    bucket: Memo<Option<u32>>,
     /// The selected rank.
-    pub rank: Memo<Option<u32>>,
-    /// The waterfall shown. It stays until the next one has loaded.
-    pub shown: RwSignal<Option<Arc<Loaded>>>,
+    rank: Memo<Option<u32>>,
+    /// The pinned ranks.
+    pinned: Memo<Vec<u32>>,
+    /// Which ranks are drawn.
+    rows: Memo<Rows>,
+    /// The waterfall of all ranks. It stays until the next one has loaded.
+    shown: RwSignal<Option<Arc<Waterfall>>>,
+    /// The drawn ranks of it.
+    drawn: Memo<Option<Arc<Drawn>>>,
+    /// The measured time, in nanoseconds since the step's origin.
+    measured: RwSignal<Option<Span>>,
     /// The reason why the requested step cannot be shown.
-    pub error: RwSignal<Option<String>>,
+    error: RwSignal<Option<String>>,
 }
 
 impl StepSelection {
+    fn new(address: Address, range: Range) -> Self {
+        let shown = RwSignal::new(None::<Arc<Waterfall>>);
+        let rank = Memo::new(move |_| address.number("rank").map(|rank| rank as u32));
+        let pinned = Memo::new(move |_| pins::read(&address.param("pin").unwrap_or_default()));
+        let ranks = Memo::new(move |_| shown.with(|shown| shown.as_ref().map_or(0, |all| all.rank.len())));
+        let rows = Memo::new(move |_| {
+            let chosen = address.param("rows").and_then(|key| Rows::from_key(&key));
+            chosen.unwrap_or_else(|| Rows::usual(ranks.get()))
+        });
+        let draw = move |_: Option<&_>| {
+            let all = shown.get()?;
+            let mut pinned = pinned.get();
+            pinned.extend(rank.get());
+            Some(Arc::new(Drawn::new(&all, rows.get(), &pinned)))
+        };
+        Self {
+            address,
+            range,
+            step: Memo::new(move |_| address.number("step").or(range.at.get())),
+            bucket: Memo::new(move |_| address.number("bucket").map(|bucket| bucket as u32)),
+            rank,
+            pinned,
+            rows,
+            shown,
+            drawn: Memo::new_with_compare(draw, |_, _| true),
+            measured: RwSignal::new(None),
+            error: RwSignal::new(None),
+        }
+    }
+
+    /// Returns the step that is shown.
+    fn shown_step(&self) -> Option<u64> {
+        self.shown.with(|shown| shown.as_ref().map(|all| all.step))
+    }
+
     /// Selects a bucket on a rank, or clears the selection.
-    pub fn select(&self, bucket: Option<u32>, rank: Option<u32>) {
+    fn select(&self, bucket: Option<u32>, rank: Option<u32>) {
         self.address.set([
             ("bucket", bucket.map(|bucket| bucket.to_string())),
             ("rank", rank.map(|rank| rank.to_string())),
         ]);
     }
 
+    /// Pins the selected rank, or releases it.
+    fn toggle_pin(&self) {
+        if let Some(rank) = self.rank.get_untracked() {
+            let pinned = pins::toggled(self.pinned.get_untracked(), rank);
+            self.address.set([("pin", pins::write(&pinned))]);
+        }
+    }
+
+    /// Goes to a step, or follows the newest one.
     fn go_to(&self, step: Option<u64>) {
         if step.is_none() {
             self.range.follow();
         }
         self.address.set([("step", step.map(|step| step.to_string()))]);
     }
+
+    /// Follows the newest step, or stays at the one that is shown.
+    fn toggle_follow(&self) {
+        let stays_at = untrack(|| self.shown_step());
+        self.go_to(if self.step.get_untracked().is_none() { stays_at } else { None });
+    }
+
+    /// Goes to the step before or after the one shown.
+    fn neighbour(&self, live: Live, by: isize) {
+        let from = self.step.get_untracked().or_else(|| untrack(|| self.shown_step()));
+        let next = live.steps.with_value(|steps| {
+            let at = steps.step.partition_point(|&step| step < from.unwrap_or(u64::MAX));
+            let row = at.saturating_add_signed(by).min(steps.step.len().checked_sub(1)?);
+            Some(steps.step[row])
+        });
+        if next.is_some() {
+            self.go_to(next);
+        }
+    }
 }
 
 /// Creates the view.
 #[component]
 pub fn Buckets() -> impl IntoView {
-    let address = expect_context::<Address>();
-    let live = expect_context::<Live>();
-    let range = expect_context::<Range>();
-    let selection = StepSelection {
-        address,
-        range,
-        step: Memo::new(move |_| address.number("step").or(range.at.get())),
-        bucket: Memo::new(move |_| address.number("bucket").map(|bucket| bucket as u32)),
-        rank: Memo::new(move |_| address.number("rank").map(|rank| rank as u32)),
-        shown: RwSignal::new(None),
-        error: RwSignal::new(None),
-    };
-    load(selection, live, expect_context::<RunId>());
+    let (address, live) = (expect_context::<Address>(), expect_context::<Live>());
+    let selection = StepSelection::new(address, expect_context::<Range>());
+    load::load(selection, live, expect_context::<RunId>());
     keys::global(move |key| {
         match key {
-            "," => neighbour(selection, live, -1),
-            "." => neighbour(selection, live, 1),
-            "f" => toggle_follow(selection),
-            "Escape" => selection.select(None, None),
+            "," => selection.neighbour(live, -1),
+            "." => selection.neighbour(live, 1),
+            "f" => selection.toggle_follow(),
+            "p" => selection.toggle_pin(),
+            "Escape" => {
+                selection.select(None, None);
+                selection.measured.set(None);
+            }
             _ => return false,
         }
         true
@@ -101,152 +187,16 @@ pub fn Buckets() -> impl IntoView {
     view! {
         <section class="panel" aria-label="Waterfall">
             <Controls selection=selection />
+            <WaitSentence selection=selection />
+            <RowControls selection=selection />
             <Kinds />
             <WaterfallPlot selection=selection />
+            <Measured selection=selection />
         </section>
-        <SelectedBucket selection=selection />
-        <Latencies selection=selection />
         <BucketTable selection=selection />
+        <Latencies selection=selection />
+        <SelectedBucket selection=selection />
         <Groups />
     }
-}
-
-/// Fetches the requested step: immediately when it changes, and every [`FOLLOW`] while following.
-fn load(selection: StepSelection, live: Live, run: RunId) {
-    let wanted = StoredValue::new(0u32);
-    let fetch = move |step: Option<u64>| {
-        let run = run.get_untracked();
-        let mine = wanted.try_update_value(|n| {
-            *n += 1;
-            *n
-        });
-        async move {
-            let answer = api::waterfall(&run, step).await;
-            // A later request makes this answer obsolete. A view that is gone has no requests.
-            if mine.is_none() || wanted.try_get_value() != mine {
-                return;
-            }
-            match answer {
-                Ok(waterfall) => {
-                    let gantt = Gantt::new(&waterfall);
-                    selection.shown.set(Some(Arc::new(Loaded { waterfall, gantt })));
-                    selection.error.set(None);
-                }
-                Err(error) => selection.error.set(Some(error)),
-            }
-        }
-    };
-    Effect::new(move |last: Option<(String, Option<u64>)>| {
-        let (wanted, alive) = ((run.get(), selection.step.get()), live.link.get() == Link::Live);
-        // Fetch again when the server is back, if it was unreachable before.
-        if last.as_ref() != Some(&wanted) || (alive && selection.error.with_untracked(Option::is_some)) {
-            spawn_local(fetch(wanted.1));
-        }
-        wanted
-    });
-    let newest = move || live.steps.with_value(|steps| steps.step.last().copied());
-    let follow = set_interval_with_handle(
-        move || {
-            let following = selection.step.try_get_untracked() == Some(None);
-            let flows = matches!(live.link.get_untracked(), Link::Live);
-            let old = selection.shown.with_untracked(|shown| shown.as_ref().map(|s| s.waterfall.step));
-            if following && flows && !document().hidden() && newest() != old {
-                spawn_local(fetch(None));
-            }
-        },
-        FOLLOW,
-    );
-    on_cleanup(move || {
-        if let Ok(handle) = follow {
-            handle.clear();
-        }
-    });
-}
-
-fn toggle_follow(selection: StepSelection) {
-    let shown = selection.shown.with_untracked(|shown| shown.as_ref().map(|shown| shown.waterfall.step));
-    selection.go_to(if selection.step.get_untracked().is_none() { shown } else { None });
-}
-
-/// Selects the step before or after the one shown.
-fn neighbour(selection: StepSelection, live: Live, by: isize) {
-    let shown = selection
-        .step
-        .get_untracked()
-        .or_else(|| selection.shown.with_untracked(|shown| shown.as_ref().map(|shown| shown.waterfall.step)));
-    let next = live.steps.with_value(|steps| {
-        let at = steps.step.partition_point(|&step| step < shown.unwrap_or(u64::MAX));
-        let row = at.saturating_add_signed(by).min(steps.step.len().checked_sub(1)?);
-        Some(steps.step[row])
-    });
-    if next.is_some() {
-        selection.go_to(next);
-    }
-}
-
-#[component]
-fn Controls(selection: StepSelection) -> impl IntoView {
-    let live = expect_context::<Live>();
-    let theme = expect_context::<Theme>();
-    let run = expect_context::<RunId>();
-    let shown_step =
-        Memo::new(move |_| selection.shown.with(|shown| shown.as_ref().map(|s| s.waterfall.step)));
-    let facts = Signal::derive(move || {
-        selection
-            .shown
-            .with(|shown| {
-                let waterfall = &shown.as_ref()?.waterfall;
-                let bound = waterfall.clock_bound.iter().copied().fold(f64::NAN, f64::max);
-                let clocks = if bound.is_nan() {
-                    "clock bounds unknown".into()
-                } else {
-                    format!("clocks within {}", units::nanos(bound))
-                };
-                Some(format!(
-                    "{} · {} ranks · {clocks}",
-                    units::nanos(waterfall.span_nanos),
-                    waterfall.rank.len()
-                ))
-            })
-            .unwrap_or_default()
-    });
-    let entered = move |event: leptos::ev::Event| {
-        if let Ok(step) = event_target_value(&event).trim().replace(',', "").parse() {
-            selection.go_to(Some(step));
-        }
-    };
-    let save_png = move |_| download::png("waterfall.png", "waterfall", theme.inks().ground);
-    let trace = move || api::export_url(&run.get(), "perfetto", shown_step.get().map(|step| (step, step)));
-    view! {
-        <div class="panel-head">
-            <div class="stepper" role="group" aria-label="Step">
-                <button aria-label="Previous step" title="Previous step (,)" on:click=move |_| neighbour(selection, live, -1)>"‹"</button>
-                <label class="field">
-                    <span>"Step"</span>
-                    <input
-                        inputmode="numeric"
-                        data-testid="step"
-                        prop:value=move || shown_step.get().map(|step| step.to_string()).unwrap_or_default()
-                        on:change=entered
-                    />
-                </label>
-                <button aria-label="Next step" title="Next step (.)" on:click=move |_| neighbour(selection, live, 1)>"›"</button>
-            </div>
-            <div class="segments" role="group" aria-label="Newest or selected step">
-                <button
-                    data-testid="follow"
-                    aria-pressed=move || selection.step.get().is_none().to_string()
-                    title="Follow the newest step (F)"
-                    on:click=move |_| toggle_follow(selection)
-                >
-                    "Follow"
-                </button>
-            </div>
-            <span class="facts tabular" data-testid="waterfall-facts">{facts}</span>
-            <span class="error" role="status">{move || selection.error.get().unwrap_or_default()}</span>
-            <span class="grow"></span>
-            <a class="button quiet" download="" href=trace>"Perfetto trace of this step"</a>
-            <button class="quiet" on:click=save_png>"PNG"</button>
-        </div>
-    }
+    .into_any()
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
+use model::pins;
 use model::ranks::{self, Order};
 use model::verdict;
 use units::decimal;
@@ -72,10 +73,7 @@ impl RanksSelection {
                 ranks::listed(order, &ranks::costs(&run.as_ref()?.report, measure.get())).map(Arc::new)
             })
         });
-        let pinned = Memo::new(move |_| {
-            let listed = address.param("pin").unwrap_or_default();
-            listed.split(',').filter_map(|rank| rank.parse().ok()).collect()
-        });
+        let pinned = Memo::new(move |_| pins::read(&address.param("pin").unwrap_or_default()));
         Self {
             address,
             measure,
@@ -106,13 +104,7 @@ impl RanksSelection {
 
     /// Pins a rank, or releases it.
     pub fn toggle_pin(&self, rank: u32) {
-        let mut pinned = self.pinned.get_untracked();
-        match pinned.iter().position(|&other| other == rank) {
-            Some(at) => drop(pinned.remove(at)),
-            None => pinned.push(rank),
-        }
-        let listed = pinned.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-        self.address.set([("pin", (!listed.is_empty()).then_some(listed))]);
+        self.address.set([("pin", pins::write(&pins::toggled(self.pinned.get_untracked(), rank)))]);
     }
 
     /// Returns the ranks that are compared with the others: the pinned ones and the selected one.

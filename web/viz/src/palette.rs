@@ -1,7 +1,7 @@
 //! The colors. Each has one meaning in all views, and color-blind users can distinguish them.
 //!
 //! The parts of a step have the eight colors of Okabe and Ito. Communication has the same hue in the ledger and in the
-//! waterfall. In the waterfall, hidden communication is pale and hatched, and exposed communication is solid.
+//! waterfall. In the waterfall, hidden communication is pale and patterned, and exposed communication is solid.
 //! Magnitudes use cividis.
 
 use wire::live::{Part, SliceKind};
@@ -62,31 +62,70 @@ pub const fn run(at: usize) -> (Rgba, bool) {
     (RUNS[at % RUNS.len()], (at / RUNS.len()) % 2 == 1)
 }
 
+/// The pattern of a fill. Patterns differ without their color too. All but the solid one are pale: the slice costs
+/// nothing, or nothing happens in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// One color.
+    Solid,
+    /// Diagonal stripes.
+    Diagonal,
+    /// Dots.
+    Dots,
+    /// Horizontal stripes.
+    Horizontal,
+}
+
+impl Pattern {
+    /// Returns the name of the pattern in the style sheet.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Solid => "solid",
+            Self::Diagonal => "diagonal",
+            Self::Dots => "dots",
+            Self::Horizontal => "horizontal",
+        }
+    }
+
+    /// Returns the share of the color at a device pixel, 0 to 1.
+    #[must_use]
+    pub const fn share(self, x: usize, y: usize) -> f32 {
+        let is_full = match self {
+            Self::Solid => return 1.0,
+            Self::Diagonal => (x + y) % 6 < 2,
+            Self::Dots => x % 4 < 2 && y % 4 < 2,
+            Self::Horizontal => y % 4 < 2,
+        };
+        if is_full { 0.62 } else { 0.20 }
+    }
+}
+
 /// The fill of a slice of the waterfall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paint {
     /// The color.
     pub colour: Rgba,
-    /// True for hatching: the slice costs nothing, or nothing happens in it.
-    pub hatched: bool,
+    /// The pattern.
+    pub pattern: Pattern,
 }
 
 /// Returns the fill of a kind of slice.
 #[must_use]
 pub const fn slice(kind: SliceKind) -> Paint {
-    let (of, hatched) = match kind {
-        SliceKind::Input => (part(Part::Input), false),
-        SliceKind::H2d => (part(Part::H2d), false),
-        SliceKind::Forward => (part(Part::Forward), false),
-        SliceKind::Backward => (part(Part::Backward), false),
-        SliceKind::Optimizer => (part(Part::Optimizer), false),
-        SliceKind::Blocked | SliceKind::Queued => (part(Part::Other), true),
-        SliceKind::WaitHidden => (part(Part::ExposedWait), true),
-        SliceKind::WaitExposed => (part(Part::ExposedWait), false),
-        SliceKind::TransferHidden => (part(Part::ExposedTransfer), true),
-        SliceKind::TransferExposed => (part(Part::ExposedTransfer), false),
+    let (of, pattern) = match kind {
+        SliceKind::Input => (part(Part::Input), Pattern::Solid),
+        SliceKind::H2d => (part(Part::H2d), Pattern::Solid),
+        SliceKind::Forward => (part(Part::Forward), Pattern::Solid),
+        SliceKind::Backward => (part(Part::Backward), Pattern::Solid),
+        SliceKind::Optimizer => (part(Part::Optimizer), Pattern::Solid),
+        SliceKind::Blocked | SliceKind::Queued => (part(Part::Other), Pattern::Horizontal),
+        SliceKind::WaitHidden => (part(Part::ExposedWait), Pattern::Diagonal),
+        SliceKind::WaitExposed => (part(Part::ExposedWait), Pattern::Solid),
+        SliceKind::TransferHidden => (part(Part::ExposedTransfer), Pattern::Dots),
+        SliceKind::TransferExposed => (part(Part::ExposedTransfer), Pattern::Solid),
     };
-    Paint { colour: of, hatched }
+    Paint { colour: of, pattern }
 }
 
 /// Formats a color as `#rrggbb`, for text and markers that are not rasterized here.
@@ -165,6 +204,19 @@ mod tests {
     fn hidden_and_exposed_slices_share_a_hue_and_differ_in_pattern() {
         let (hidden, exposed) = (slice(SliceKind::WaitHidden), slice(SliceKind::WaitExposed));
         assert_eq!(hidden.colour, exposed.colour);
-        assert_ne!(hidden.hatched, exposed.hatched);
+        assert_ne!(hidden.pattern, exposed.pattern);
+    }
+
+    #[test]
+    fn patterns_differ_without_their_color() {
+        let drawn = |pattern: Pattern| -> String {
+            let cell = |at: usize| if pattern.share(at % 8, at / 8) > 0.5 { '#' } else { '.' };
+            (0..16).map(cell).collect()
+        };
+        assert_eq!(drawn(Pattern::Diagonal), "##....###....##.");
+        assert_eq!(drawn(Pattern::Dots), "##..##..##..##..");
+        assert_eq!(drawn(Pattern::Horizontal), "################");
+        let pale = [SliceKind::WaitHidden, SliceKind::TransferHidden, SliceKind::Blocked].map(slice);
+        assert!(pale[0].pattern != pale[1].pattern && pale[1].pattern != pale[2].pattern);
     }
 }

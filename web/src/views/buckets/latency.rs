@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
+use viz::palette::{self, Pattern};
+use viz::ticks;
 use viz::xy::Axis;
-use viz::{palette, ticks};
 use wire::live::Part;
 use wire::views::{BucketStats, LatencyHistogram};
 
@@ -41,7 +42,7 @@ pub fn Latencies(selection: StepSelection) -> impl IntoView {
                 <span class="grow"></span>
                 <button class="quiet" on:click=save>"PNG"</button>
             </div>
-            <Legend items=[(WAIT, false, "wait"), (TRANSFER, false, "transfer")].into() />
+            <Legend items=[(WAIT, Pattern::Solid, "wait"), (TRANSFER, Pattern::Solid, "transfer")].into() />
             <Xy label=title testid="latency" height=220.0 axes=("latency", "collectives") picture=picture />
         </section>
     }

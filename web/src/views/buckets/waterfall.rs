@@ -1,16 +1,19 @@
-//! The waterfall of one step: one row per rank, with lanes for compute, communication and the queue from top to bottom.
+//! The waterfall of one step: one row per drawn rank, with lanes for compute, communication and the queue from top to
+//! bottom.
 
-use std::sync::Arc;
+mod marks;
 
 use leptos::prelude::*;
+use model::buckets::rows::Rows;
 use units::fixed;
+use viz::palette;
 use viz::raster::Frame;
 use viz::raster::gantt::{Gantt, View};
 use viz::span::Span;
-use viz::{palette, ticks};
 use wire::live::{SliceKind, Waterfall};
 
-use super::{Loaded, StepSelection};
+use super::StepSelection;
+use super::minimap::Minimap;
 use crate::canvas::{Margins, Size};
 use crate::keys;
 use crate::pen::{Align, Pen};
@@ -19,15 +22,12 @@ use crate::range::chosen;
 use crate::route::Address;
 use crate::widgets::{Legend, Swatch, Tip, TooltipPlace};
 
-const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 6.0, bottom: 24.0 };
+/// The room around the waterfall. Its axis is above it, in the miniature.
+pub const MARGINS: Margins = Margins { left: 84.0, right: 12.0, top: 6.0, bottom: 6.0 };
 const ROW_PIXELS: f64 = 56.0;
 const HEIGHT_PIXELS: (f64, f64) = (180.0, 620.0);
 /// The smallest number of ranks to which the waterfall can zoom.
 const MIN_RANKS: f64 = 2.0;
-/// The lowest row with all marks, in pixels. Lower rows show only the start of the bucket.
-const ALL_MARKS_PIXELS: f64 = 14.0;
-/// The lowest row with room for bucket numbers, in pixels.
-const LABELS_FROM_PIXELS: f64 = 24.0;
 /// The distance from which the pointer hits a slice, in pixels.
 const REACH_PIXELS: f64 = 4.0;
 /// The shortest range to which the waterfall can zoom, in nanoseconds.
@@ -51,214 +51,267 @@ pub fn Kinds() -> impl IntoView {
     let items = shown.map(|kind| {
         let paint = palette::slice(kind);
         let name = if kind == SliceKind::Blocked { "blocked, queued" } else { kind.name() };
-        (paint.colour, paint.hatched, name)
+        (paint.colour, paint.pattern, name)
     });
     view! { <Legend items=items.into() /> }
+}
+
+/// The visible part of the step.
+#[derive(Clone, Copy)]
+pub struct Zoom {
+    /// The visible time, if not the whole step is visible. It is in the address.
+    pub time: RwSignal<Option<Span>>,
+    /// The visible rows, if not all are. It is in the address.
+    rows: RwSignal<Option<Span>>,
+    /// The whole step, in nanoseconds since its origin.
+    pub whole: Memo<Span>,
+    /// The number of drawn rows.
+    ranks: Memo<usize>,
+    /// What is visible.
+    pub view: Memo<View>,
+    /// The pointer.
+    place: RwSignal<Option<TooltipPlace>>,
+}
+
+impl Zoom {
+    fn new(selection: StepSelection, address: Address) -> Self {
+        let (time, rows) = (chosen(address, "time"), chosen(address, "ranks"));
+        let ranks = Memo::new(move |_| {
+            selection.drawn.with(|drawn| drawn.as_ref().map_or(4, |drawn| drawn.gantt.rows()))
+        });
+        let whole = Memo::new(move |_| {
+            let span = selection.shown.with(|all| all.as_ref().map_or(1.0, |all| all.span_nanos.max(1.0)));
+            Span::new(0.0, span)
+        });
+        let view = Memo::new(move |_| {
+            let every = Span::new(0.0, ranks.get().max(1) as f64);
+            // A few chosen rows are all visible.
+            let zoomed = rows.get().filter(|_| selection.rows.get() == Rows::All);
+            View {
+                time: time.get().map_or(whole.get(), |time| time.clamp(whole.get(), MIN_NANOS)),
+                rows: zoomed.map_or(every, |rows| rows.clamp(every, MIN_RANKS)),
+            }
+        });
+        Self { time, rows, whole, ranks, view, place: RwSignal::new(None) }
+    }
+
+    fn zoom_time(self, anchor: f64, factor: f64) {
+        self.time.set(Some(self.view.get_untracked().time.zoom(anchor, factor)));
+    }
+
+    fn zoom_rows(self, factor: f64) {
+        let (rows, every) = (self.view.get_untracked().rows, self.ranks.get_untracked() as f64);
+        let at = self.place.get_untracked().map_or(0.5, |p| {
+            ((p.y - MARGINS.top) / (p.height - MARGINS.top - MARGINS.bottom)).clamp(0.0, 1.0)
+        });
+        let next = rows.zoom(at, factor);
+        self.rows.set((next.len() < every).then(|| next.clamp(Span::new(0.0, every), MIN_RANKS)));
+    }
+
+    fn pan(self, dx: f64, dy: f64) {
+        if self.time.with_untracked(Option::is_some) {
+            self.time.set(Some(self.view.get_untracked().time.pan(dx)));
+        }
+        if dy != 0.0 && self.rows.with_untracked(Option::is_some) {
+            self.rows.set(Some(self.view.get_untracked().rows.pan(dy)));
+        }
+    }
+
+    fn show_all(self) {
+        self.time.set(None);
+        self.rows.set(None);
+    }
+
+    /// Returns the share of the visible time that lies before the pointer.
+    fn anchor(self) -> f64 {
+        self.place.get_untracked().map_or(0.5, |p| {
+            ((p.x - MARGINS.left) / (p.width - MARGINS.left - MARGINS.right)).clamp(0.0, 1.0)
+        })
+    }
+
+    /// Handles the keys that zoom and move. Returns true if `key` was one of them.
+    fn key(self, key: &str) -> bool {
+        match key {
+            "w" => self.zoom_time(self.anchor(), 0.7),
+            "s" => self.zoom_time(self.anchor(), 1.0 / 0.7),
+            "a" => self.pan(-0.2, 0.0),
+            "d" => self.pan(0.2, 0.0),
+            "W" => self.zoom_rows(0.7),
+            "S" => self.zoom_rows(1.0 / 0.7),
+            "0" | "F" => self.show_all(),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Moves the visible rows so that this one is among them.
+    fn reveal_row(self, row: usize) {
+        let rows = self.view.get_untracked().rows;
+        let revealed = rows.reveal(row as f64, row as f64 + 1.0);
+        if self.rows.with_untracked(Option::is_some) && revealed != rows {
+            self.rows.set(Some(revealed));
+        }
+    }
 }
 
 /// Creates the chart.
 #[component]
 pub fn WaterfallPlot(selection: StepSelection) -> impl IntoView {
     let stretch = expect_context::<Stretch>();
-    let time = chosen(expect_context::<Address>(), "time");
-    let zoomed = chosen(expect_context::<Address>(), "ranks");
+    let zoom = Zoom::new(selection, expect_context::<Address>());
     let hovered = RwSignal::new(None::<u32>);
-    let place = RwSignal::new(None);
-
-    let ranks =
-        Memo::new(move |_| selection.shown.with(|shown| shown.as_ref().map_or(4, |s| s.gantt.rows())));
     let height = Signal::derive(move || {
-        (ranks.get() as f64 * ROW_PIXELS).clamp(HEIGHT_PIXELS.0, HEIGHT_PIXELS.1 * stretch.get())
+        (zoom.ranks.get() as f64 * ROW_PIXELS).clamp(HEIGHT_PIXELS.0, HEIGHT_PIXELS.1 * stretch.get())
     });
-    let view = Memo::new(move |_| {
-        let span =
-            selection.shown.with(|shown| shown.as_ref().map_or(1.0, |s| s.waterfall.span_nanos.max(1.0)));
-        let all = Span::new(0.0, span);
-        let every = Span::new(0.0, ranks.get().max(1) as f64);
-        View {
-            time: time.get().map_or(all, |time| time.clamp(all, MIN_NANOS)),
-            rows: zoomed.get().map_or(every, |rows| rows.clamp(every, MIN_RANKS)),
-        }
-    });
-    let zoom_rows = move |factor: f64| {
-        let (rows, every) = (view.get_untracked().rows, ranks.get_untracked() as f64);
-        let at = place.get_untracked().map_or(0.5, |p: TooltipPlace| {
-            ((p.y - MARGINS.top) / (p.height - MARGINS.top - MARGINS.bottom)).clamp(0.0, 1.0)
-        });
-        let next = rows.zoom(at, factor);
-        zoomed.set((next.len() < every).then(|| next.clamp(Span::new(0.0, every), MIN_RANKS)));
-    };
-    let zoom = move |anchor: f64, factor: f64| {
-        time.set(Some(view.get_untracked().time.zoom(anchor, factor)));
-    };
-    let pan = move |fraction: f64| {
-        if time.get_untracked().is_some() {
-            time.set(Some(view.get_untracked().time.pan(fraction)));
-        }
-    };
-    let anchor = move || {
-        let place = place.get_untracked();
-        place.map_or(0.5, |p: TooltipPlace| {
-            ((p.x - MARGINS.left) / (p.width - MARGINS.left - MARGINS.right)).clamp(0.0, 1.0)
-        })
-    };
     keys::global(move |key| {
-        match key {
-            "w" => zoom(anchor(), 0.7),
-            "s" => zoom(anchor(), 1.0 / 0.7),
-            "a" => pan(-0.2),
-            "d" => pan(0.2),
-            "W" => zoom_rows(0.7),
-            "S" => zoom_rows(1.0 / 0.7),
-            "0" | "F" => {
-                time.set(None);
-                zoomed.set(None);
-            }
-            _ => return false,
+        if key == "m" {
+            selection.measured.set(Some(zoom.view.get_untracked().time));
+            return true;
         }
-        true
+        zoom.key(key)
     });
-
     let draw = move |frame: &mut Frame<'_>, _: Size| {
-        let view = view.get();
-        selection.shown.with(|shown| {
-            if let Some(shown) = shown {
-                shown.gantt.draw(frame, &shown.waterfall, view);
+        let view = zoom.view.get();
+        selection.drawn.with(|drawn| {
+            if let Some(drawn) = drawn {
+                drawn.gantt.draw(frame, &drawn.waterfall, view);
             }
         });
-    };
-    let overlay = move |pen: &Pen, size: Size| {
-        let view = view.get();
-        let Some(shown) = selection.shown.get() else {
-            let why = if selection.error.with(Option::is_some) {
-                "This step is unavailable."
-            } else {
-                "Loading…"
-            };
-            pen.text(size.width / 2.0, size.height / 2.0, why, Align::Middle, pen.inks.muted);
-            return;
-        };
-        pen.axis_below(view.time, &ticks::nanos(view.time, (size.width / 90.0) as usize), false);
-        let rank = |row: usize| shown.waterfall.rank.get(row).map(u32::to_string).unwrap_or_default();
-        let chosen = selection.rank.get();
-        let chosen = shown.waterfall.rank.iter().position(|&rank| Some(rank) == chosen);
-        pen.rows_left(view.rows, chosen, rank);
-        pen.clip();
-        labels(pen, size, &shown, view);
-        if let Some(bucket) = selection.bucket.get() {
-            marks(pen, size, &shown, view, bucket);
-        }
-        if let Some(slice) = hovered.get().filter(|&slice| (slice as usize) < shown.waterfall.slice_row.len())
-        {
-            outline(pen, size, &shown, view, slice);
-        }
-    };
-    let hit = move |x: f64, y: f64, size: Size| {
-        let shown = selection.shown.get_untracked()?;
-        let (at, area) = ((x, y), (size.width, size.height));
-        shown.gantt.slice_at(&shown.waterfall, view.get_untracked(), at, area, REACH_PIXELS)
-    };
-    let on_gesture = move |gesture: Gesture, size: Size| {
-        match gesture {
-            Gesture::Move { x, y } => {
-                hovered.set(hit(x, y, size));
-                place.set(Some(MARGINS.place(x, y, size)));
-            }
-            Gesture::Leave => {
-                hovered.set(None);
-                place.set(None);
-            }
-            Gesture::Click { x, y } => {
-                let slice = hit(x, y, size);
-                selection
-                    .shown
-                    .with_untracked(|shown| {
-                        let waterfall = &shown.as_ref()?.waterfall;
-                        let at = slice? as usize;
-                        let bucket = waterfall.slice_bucket[at];
-                        let bucket = (bucket != u32::MAX).then(|| waterfall.bucket[bucket as usize]);
-                        selection.select(bucket, Some(waterfall.rank[waterfall.slice_row[at] as usize]));
-                        Some(())
-                    })
-                    .unwrap_or_else(|| selection.select(None, None));
-            }
-            Gesture::Zoom { x, factor, .. } => zoom(x / size.width, factor),
-            Gesture::Pan { dx, dy } => {
-                pan(dx / size.width);
-                if zoomed.get_untracked().is_some() {
-                    zoomed.set(Some(view.get_untracked().rows.pan(dy / size.height)));
-                }
-            }
-            Gesture::DoubleClick => {
-                time.set(None);
-                zoomed.set(None);
-            }
-            Gesture::Key(key) => return arrow(selection, &key),
-            Gesture::Drag { .. } | Gesture::Drop => return false,
-        }
-        true
     };
     let tip = move || {
-        let shown = selection.shown.get()?;
-        let slice = hovered.get()?;
-        describe(&shown.waterfall, slice as usize)
+        let drawn = selection.drawn.get()?;
+        describe(&drawn.waterfall, hovered.get()? as usize)
     };
-    let tip_place = Signal::derive(move || hovered.get().and(place.get()));
-    let part_of_ranks = move || {
-        let (rows, ranks) = (view.get().rows, ranks.get());
-        let together = Gantt::ranks_a_row(rows, height.get());
-        let part = if rows.len() < ranks as f64 {
-            format!("ranks {} to {} of {ranks}", fixed(rows.start, 0), fixed(rows.end - 1.0, 0))
-        } else {
-            String::new()
-        };
-        match (together, part.is_empty()) {
-            (1, _) => part,
-            (_, true) => format!("each row is the slowest of every {together} ranks; Shift + W to zoom in"),
-            (_, false) => format!("{part}, the slowest of every {together}"),
-        }
-    };
+    let tip_place = Signal::derive(move || hovered.get().and(zoom.place.get()));
     // Keep the selected rank in view.
     Effect::new(move |_| {
-        let Some(rank) = selection.rank.get() else { return };
-        let row =
-            selection.shown.with(|shown| shown.as_ref()?.waterfall.rank.iter().position(|&r| r == rank));
+        let row = selection.drawn.with(|drawn| row_of(&drawn.as_ref()?.waterfall, selection.rank.get()?));
         if let Some(row) = row {
-            let rows = view.get_untracked().rows;
-            let revealed = rows.reveal(row as f64, row as f64 + 1.0);
-            if zoomed.get_untracked().is_some() && revealed != rows {
-                zoomed.set(Some(revealed));
-            }
+            zoom.reveal_row(row);
         }
     });
     let label = move || {
-        selection.shown.with(|shown| {
-            shown.as_ref().map_or_else(
-                || "Waterfall of one step, loading".into(),
-                |s| {
-                    format!(
-                        "Waterfall of step {} over all ranks; the tables below have its numbers",
-                        s.waterfall.step
-                    )
-                },
-            )
-        })
+        selection.shown_step().map_or_else(
+            || "Waterfall of one step, loading".into(),
+            |step| format!("Waterfall of step {step}; the tables below have its numbers"),
+        )
     };
     view! {
         <p class="axis-names">
             <span aria-hidden="true">"rank ↓"</span>
             <span aria-hidden="true">"time since the first rank began →"</span>
             <span class="grow"></span>
-            <span>{part_of_ranks}</span>
+            <span>{move || part_of_ranks(zoom, height.get())}</span>
         </p>
+        <Minimap selection=selection zoom=zoom />
         <Plot
             label=label
             testid="waterfall"
             height=Signal::derive(move || height.get() + MARGINS.top + MARGINS.bottom)
-            margins=MARGINS draw=Box::new(draw) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)
+            margins=MARGINS
+            draw=Box::new(draw)
+            overlay=Box::new(move |pen, size| overlay(pen, size, selection, zoom, hovered))
+            on_gesture=Box::new(move |gesture, size| on_gesture(&gesture, size, selection, zoom, hovered))
         >
             <Tip place=tip_place>{tip}</Tip>
         </Plot>
+    }
+}
+
+fn row_of(waterfall: &Waterfall, rank: u32) -> Option<usize> {
+    waterfall.rank.iter().position(|&drawn| drawn == rank)
+}
+
+fn part_of_ranks(zoom: Zoom, height: f64) -> String {
+    let (rows, ranks) = (zoom.view.get().rows, zoom.ranks.get());
+    let together = Gantt::ranks_a_row(rows, height);
+    let part = if rows.len() < ranks as f64 {
+        format!("ranks {} to {} of {ranks}", fixed(rows.start, 0), fixed(rows.end - 1.0, 0))
+    } else {
+        String::new()
+    };
+    match (together, part.is_empty()) {
+        (1, _) => part,
+        (_, true) => format!("each row is the slowest of every {together} ranks; Shift + W to zoom in"),
+        (_, false) => format!("{part}, the slowest of every {together}"),
+    }
+}
+
+fn overlay(pen: &Pen, size: Size, selection: StepSelection, zoom: Zoom, hovered: RwSignal<Option<u32>>) {
+    let view = zoom.view.get();
+    let Some((all, drawn)) = selection.shown.get().zip(selection.drawn.get()) else {
+        let failed = selection.error.with(Option::is_some);
+        let why = if failed { "This step is unavailable." } else { "Loading…" };
+        pen.text(size.width / 2.0, size.height / 2.0, why, Align::Middle, pen.inks.muted);
+        return;
+    };
+    let chosen = selection.rank.get().and_then(|rank| row_of(&drawn.waterfall, rank));
+    pen.rows_left(view.rows, chosen, |row| drawn.name(row));
+    pen.clip();
+    marks::labels(pen, size, &drawn, view);
+    if let Some(bucket) = selection.bucket.get() {
+        marks::marks(pen, size, &all, &drawn, view, bucket);
+    }
+    if let Some(measured) = selection.measured.get() {
+        let [from, to] = [measured.start, measured.end].map(|time| view.time.to_pixel(time, size.width));
+        pen.area(&[(from, 0.0), (to, 0.0), (to, size.height), (from, size.height)], pen.inks.accent, 0.15);
+        for end in [from, to] {
+            pen.rect(end, 0.0, 1.0, size.height, pen.inks.accent);
+        }
+    }
+    let slices = drawn.waterfall.slice_row.len();
+    if let Some(slice) = hovered.get().filter(|&slice| (slice as usize) < slices) {
+        marks::outline(pen, size, &drawn, view, slice);
+    }
+}
+
+fn on_gesture(
+    gesture: &Gesture,
+    size: Size,
+    selection: StepSelection,
+    zoom: Zoom,
+    hovered: RwSignal<Option<u32>>,
+) -> bool {
+    let view = zoom.view.get_untracked();
+    let hit = |x: f64, y: f64| {
+        let drawn = selection.drawn.get_untracked()?;
+        drawn.gantt.slice_at(&drawn.waterfall, view, (x, y), (size.width, size.height), REACH_PIXELS)
+    };
+    match *gesture {
+        Gesture::Move { x, y } => {
+            hovered.set(hit(x, y));
+            zoom.place.set(Some(MARGINS.place(x, y, size)));
+        }
+        Gesture::Leave => {
+            hovered.set(None);
+            zoom.place.set(None);
+        }
+        Gesture::Click { x, y } => select(selection, hit(x, y)),
+        Gesture::Zoom { x, factor, .. } => zoom.zoom_time(x / size.width, factor),
+        Gesture::Drag { from, to } => {
+            let ends = [from.0.min(to.0), from.0.max(to.0)];
+            let [start, end] = ends.map(|x| view.time.to_value(x.clamp(0.0, size.width), size.width));
+            selection.measured.set(Some(Span::new(start, end)));
+        }
+        Gesture::Drop => {}
+        Gesture::Pan { dx, dy } => zoom.pan(dx / size.width, dy / size.height),
+        Gesture::DoubleClick => zoom.show_all(),
+        Gesture::Key(ref key) => return arrow(selection, key),
+    }
+    true
+}
+
+/// Selects the bucket and the rank of a drawn slice; nothing if there is none.
+fn select(selection: StepSelection, slice: Option<u32>) {
+    let found = selection.drawn.with_untracked(|drawn| {
+        let (waterfall, at) = (&drawn.as_ref()?.waterfall, slice? as usize);
+        let bucket = waterfall.slice_bucket[at];
+        let bucket = (bucket != u32::MAX).then(|| waterfall.bucket[bucket as usize]);
+        Some((bucket, waterfall.rank[waterfall.slice_row[at] as usize]))
+    });
+    match found {
+        Some((bucket, rank)) => selection.select(bucket, Some(rank)),
+        None => selection.select(None, None),
     }
 }
 
@@ -276,13 +329,13 @@ fn arrow(selection: StepSelection, key: &str) -> bool {
         let at = chosen.and_then(|chosen| values.iter().position(|&value| value == chosen));
         Some(values[at.map_or(0, |at| at.saturating_add_signed(by).min(last))])
     };
-    selection.shown.with_untracked(|shown| {
-        let Some(shown) = shown else { return false };
-        let mut buckets = shown.waterfall.bucket.clone();
+    selection.drawn.with_untracked(|drawn| {
+        let Some(drawn) = drawn else { return false };
+        let mut buckets = drawn.waterfall.bucket.clone();
         buckets.sort_unstable();
         buckets.dedup();
         let bucket = moved(&buckets, selection.bucket.get_untracked(), by_bucket);
-        selection.select(bucket, moved(&shown.waterfall.rank, selection.rank.get_untracked(), by_rank));
+        selection.select(bucket, moved(&drawn.waterfall.rank, selection.rank.get_untracked(), by_rank));
         true
     })
 }
@@ -301,100 +354,11 @@ fn describe(waterfall: &Waterfall, at: usize) -> Option<AnyView> {
     let paint = palette::slice(kind);
     Some(
         view! {
-            <b><Swatch colour=paint.colour hatched=paint.hatched />{kind.name()}</b>
+            <b><Swatch colour=paint.colour pattern=paint.pattern />{kind.name()}</b>
             <div>"rank "{rank}</div>
             {bucket}
             <div>{units::nanos(end - begin)}", from "{units::nanos(begin)}" to "{units::nanos(end)}</div>
         }
         .into_any(),
     )
-}
-
-fn slice_box(size: Size, shown: &Loaded, view: View, slice: u32) -> (f64, f64, f64, f64) {
-    let at = slice as usize;
-    let x = view.time.to_pixel(shown.waterfall.slice_begin[at], size.width);
-    let end = view.time.to_pixel(shown.waterfall.slice_end[at], size.width);
-    let (top, bottom) =
-        shown.gantt.slice_pixels(&shown.waterfall, slice, view.rows, size.height.round() as usize);
-    (x, top as f64, (end - x).max(1.0), bottom.saturating_sub(top) as f64)
-}
-
-fn outline(pen: &Pen, size: Size, shown: &Loaded, view: View, slice: u32) {
-    let (x, y, width, height) = slice_box(size, shown, view, slice);
-    pen.outline(x, y, width, height);
-}
-
-/// Writes bucket numbers in the slices that have room for them.
-fn labels(pen: &Pen, size: Size, shown: &Loaded, view: View) {
-    let waterfall = &shown.waterfall;
-    // Lower rows have no room for numbers.
-    if size.height / view.rows.len() < LABELS_FROM_PIXELS {
-        return;
-    }
-    for slice in 0..waterfall.slice_row.len() as u32 {
-        let bucket = waterfall.slice_bucket[slice as usize];
-        if bucket == u32::MAX || !view.rows.contains(f64::from(waterfall.slice_row[slice as usize]) + 0.5) {
-            continue;
-        }
-        let (x, y, width, height) = slice_box(size, shown, view, slice);
-        if width >= 28.0 && height >= 12.0 && x < size.width && x + width > 0.0 {
-            let text = waterfall.bucket[bucket as usize].to_string();
-            let middle = (x.max(0.0) + (x + width).min(size.width)) / 2.0;
-            let half = pen.text_width(&text) / 2.0 + 3.0;
-            pen.rect(middle - half, y + height / 2.0 - 6.5, half * 2.0, 13.0, pen.inks.ground);
-            pen.text(middle, y + height / 2.0 + 0.5, &text, Align::Middle, pen.inks.ink);
-        }
-    }
-}
-
-/// Marks ready, launch, start and end of one bucket on every rank, and the start of the last rank.
-fn marks(pen: &Pen, size: Size, shown: &Arc<Loaded>, view: View, bucket: u32) {
-    let waterfall = &shown.waterfall;
-    let x = |time: f64| view.time.to_pixel(time, size.width);
-    let together = Gantt::ranks_a_row(view.rows, size.height);
-    let row_pixels = together as f64 * size.height / view.rows.len();
-    let mut last_start = f64::NEG_INFINITY;
-    for at in (0..waterfall.bucket.len()).filter(|&at| waterfall.bucket[at] == bucket) {
-        last_start = last_start.max(waterfall.bucket_start[at]);
-        let row = waterfall.bucket_row[at] as usize;
-        // Only the rank that represents its row is marked. The last start is that of all ranks.
-        if shown.gantt.standing_for(row, together) != row {
-            continue;
-        }
-        let top = view.rows.to_pixel((row / together * together) as f64, size.height);
-        let (middle, bottom) = (top + row_pixels * 0.46, top + row_pixels * 0.94);
-        let ink = pen.inks.ink;
-        if row_pixels < ALL_MARKS_PIXELS {
-            pen.line(
-                (x(waterfall.bucket_start[at]), middle),
-                (x(waterfall.bucket_start[at]), bottom),
-                ink,
-                false,
-            );
-            continue;
-        }
-        pen.line(
-            (x(waterfall.bucket_launch[at]), middle),
-            (x(waterfall.bucket_launch[at]), bottom),
-            ink,
-            true,
-        );
-        pen.line(
-            (x(waterfall.bucket_start[at]), middle),
-            (x(waterfall.bucket_start[at]), bottom),
-            ink,
-            false,
-        );
-        pen.line((x(waterfall.bucket_end[at]), middle), (x(waterfall.bucket_end[at]), bottom), ink, false);
-        pen.ring(x(waterfall.bucket_ready[at]), middle, 3.5, ink);
-    }
-    if last_start.is_finite() {
-        pen.line((x(last_start), 0.0), (x(last_start), size.height), pen.inks.accent, true);
-        let text = format!("last start of bucket {bucket}");
-        let width = pen.text_width(&text) + 6.0;
-        let right = x(last_start) + width > size.width;
-        let (offset, align) = if right { (-5.0, Align::End) } else { (5.0, Align::Start) };
-        pen.rect(x(last_start) + if right { -width - 2.0 } else { 2.0 }, -4.0, width, 14.0, pen.inks.ground);
-        pen.text(x(last_start) + offset, 3.0, &text, align, pen.inks.accent);
-    }
 }

@@ -77,7 +77,7 @@ pub fn Charts() -> impl IntoView {
                 <button class="quiet" on:click=save_csv>"CSV"</button>
                 <button class="quiet" on:click=save_png>"PNG"</button>
             </div>
-            <Legend items=Part::ALL.map(|part| (palette::part(part), false, part.name())).into() />
+            <Legend items=Part::ALL.map(|part| (palette::part(part), palette::Pattern::Solid, part.name())).into() />
             <Ledger />
             <h2 class="chart-title">"Step time"</h2>
             <LineChart lined=STEP_TIME />

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
+use viz::palette::{self, Pattern};
 use viz::span::Span;
 use viz::xy::Axis;
-use viz::{measure, palette, ticks};
+use viz::{measure, ticks};
 use wire::live::Part;
 use wire::live::tile::{Measure, Reduce, Tile};
 
@@ -99,7 +100,8 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
     let legend = move || {
         let ranks = wanted.with(|wanted| wanted.as_ref().map(|wanted| wanted.ranks.clone()));
         let items = ranks.unwrap_or_default().into_iter().zip(COLOURS);
-        let items: Vec<_> = items.map(|(rank, colour)| (colour, false, format!("rank {rank}"))).collect();
+        let items: Vec<_> =
+            items.map(|(rank, colour)| (colour, Pattern::Solid, format!("rank {rank}"))).collect();
         view! { <Legend items=items /> }
     };
     let label = move || format!("{} of single ranks over steps", selection.measure.get().name());

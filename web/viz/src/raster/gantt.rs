@@ -3,7 +3,7 @@
 
 use wire::live::{SliceKind, Waterfall};
 
-use crate::palette::{self, CLEAR, Rgba, with_alpha};
+use crate::palette::{self, with_alpha};
 use crate::span::Span;
 
 use super::Frame;
@@ -15,9 +15,23 @@ pub struct Gantt {
     order: Vec<u32>,
     /// The index in `order` at which each (row, lane) begins, plus the end.
     starts: Vec<u32>,
-    /// The start times of each row's collectives, summed over buckets. The slowest row has the largest sum.
+    /// How late each row is. The slowest row has the largest value.
     lateness: Vec<f64>,
     rows: usize,
+}
+
+/// Returns how late each row is, for the order of rows: the sum of the starts of its collectives, or the end of its step
+/// if the waterfall has no collective.
+#[must_use]
+pub fn lateness(waterfall: &Waterfall) -> Vec<f64> {
+    if waterfall.bucket_row.is_empty() {
+        return waterfall.rank_end.clone();
+    }
+    let mut starts = vec![0.0; waterfall.rank.len()];
+    for (row, start) in waterfall.bucket_row.iter().zip(&waterfall.bucket_start) {
+        starts[*row as usize] += start;
+    }
+    starts
 }
 
 /// The lowest row in pixels. Lower rows are merged, and one row then represents several ranks.
@@ -60,14 +74,7 @@ impl Gantt {
         order.sort_by(|&a, &b| lane(a).cmp(&lane(b)).then(begin(a).total_cmp(&begin(b))));
         let lanes = waterfall.rank.len() * LANES;
         let starts = (0..=lanes).map(|l| order.partition_point(|&slice| lane(slice) < l) as u32).collect();
-        let mut lateness = waterfall.rank_end.clone();
-        if !waterfall.bucket_row.is_empty() {
-            lateness.fill(0.0);
-            for (row, start) in waterfall.bucket_row.iter().zip(&waterfall.bucket_start) {
-                lateness[*row as usize] += start;
-            }
-        }
-        Self { order, starts, lateness, rows: waterfall.rank.len() }
+        Self { order, starts, lateness: lateness(waterfall), rows: waterfall.rank.len() }
     }
 
     /// Returns the number of ranks that a row represents if `rows` share `height` pixels.
@@ -211,27 +218,15 @@ fn paint_lane(frame: &mut Frame<'_>, waterfall: &Waterfall, cover: &[(f32, u32)]
         let roomy = cover.get(x + 3).is_some_and(|&(_, further)| further == slice);
         let alpha = if begins && roomy { 90.0 } else { 255.0 } * share.max(0.35);
         for y in top..bottom {
-            frame.row(y)[x] = if paint.hatched {
-                hatch(paint.colour, x, y, alpha)
-            } else {
-                with_alpha(paint.colour, alpha as u8)
-            };
+            frame.row(y)[x] = with_alpha(paint.colour, (alpha * paint.pattern.share(x, y)) as u8);
         }
     }
-}
-
-/// Returns a pixel of diagonal stripes on a pale ground.
-fn hatch(colour: Rgba, x: usize, y: usize, alpha: f32) -> Rgba {
-    if colour == CLEAR {
-        return CLEAR;
-    }
-    let stripe = (x + y) % 6 < 2;
-    with_alpha(colour, (alpha * if stripe { 0.62 } else { 0.20 }) as u8)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::palette::{CLEAR, Rgba};
     use proptest::prelude::*;
 
     /// Slices as (row, kind, begin, end).

@@ -1,11 +1,9 @@
-//! Tables of buckets: the selected bucket on every rank of this step, and all buckets over the run.
+//! The table of the selected bucket: its times on every rank of this step.
 
 use leptos::prelude::*;
 use wire::live::Waterfall;
-use wire::views::BucketStats;
 
 use super::StepSelection;
-use crate::live::Live;
 use crate::table::{Choice, Column, Table};
 
 /// One bucket on one rank. Times are nanoseconds since the step began.
@@ -57,7 +55,7 @@ fn on_ranks(waterfall: &Waterfall, bucket: u32) -> Vec<OnRank> {
 pub fn SelectedBucket(selection: StepSelection) -> impl IntoView {
     let rows = Memo::new(move |_| {
         let found = selection.bucket.get().zip(selection.shown.get());
-        found.map(|(bucket, shown)| on_ranks(&shown.waterfall, bucket)).unwrap_or_default()
+        found.map(|(bucket, all)| on_ranks(&all, bucket)).unwrap_or_default()
     });
     let title = Signal::derive(move || {
         selection
@@ -110,63 +108,4 @@ pub fn SelectedBucket(selection: StepSelection) -> impl IntoView {
 
 fn known(nanos: f64) -> String {
     if nanos.is_nan() { "—".into() } else { units::nanos(nanos) }
-}
-
-/// The table of all buckets over the observed steps.
-#[component]
-pub fn BucketTable(selection: StepSelection) -> impl IntoView {
-    let live = expect_context::<Live>();
-    let rows =
-        Signal::derive(move || live.run.get().map(|run| run.report.buckets.clone()).unwrap_or_default());
-    let world = Memo::new(move |_| live.run.with(|run| run.as_ref().map_or(0, |run| run.report.ranks)));
-    let time = |name: &'static str, read: fn(&BucketStats) -> f64| {
-        Column::number(name, move |row: &BucketStats| (read(row), units::nanos(read(row))))
-    };
-    let bandwidth = |name: &'static str, read: fn(&BucketStats) -> Option<f64>| {
-        Column::number(name, move |row: &BucketStats| match read(row) {
-            Some(rate) => (rate, units::rate(rate, "B/s")),
-            None => (f64::NAN, "—".into()),
-        })
-    };
-    let name = move |row: &BucketStats| {
-        let number = row.bucket.0;
-        let is_of_some = row.group.ranks < world.get();
-        let group = if is_of_some { format!(" · {}", row.group.name(0)) } else { String::new() };
-        (f64::from(number), format!("{number}{group}"))
-    };
-    let columns = vec![
-        Column::number("Bucket", name),
-        Column::number("Payload", |row: &BucketStats| (row.bytes as f64, units::bytes(row.bytes))),
-        Column::number("Collectives", |row: &BucketStats| {
-            (row.collectives as f64, units::count(row.collectives))
-        }),
-        time("Wait, median", |row| row.wait_nanos.median),
-        time("Wait, p90", |row| row.wait_nanos.p90),
-        time("Transfer, median", |row| row.transfer_nanos.median),
-        time("Transfer, p90", |row| row.transfer_nanos.p90),
-        Column::number("Hidden", |row: &BucketStats| match row.hidden_ratio {
-            Some(ratio) => (ratio, units::percent(ratio)),
-            None => (f64::NAN, "—".into()),
-        }),
-        bandwidth("algbw", |row| row.algbw),
-        bandwidth("busbw", |row| row.busbw),
-    ];
-    let choice = Choice::new(
-        move |row: &BucketStats| selection.bucket.get() == Some(row.bucket.0),
-        move |row: BucketStats| selection.select(Some(row.bucket.0), selection.rank.get_untracked()),
-    );
-    view! {
-        <section class="panel" aria-label="All buckets">
-            <div class="panel-head">
-                <h2>"Buckets"<small>" over the observed steps and all ranks"</small></h2>
-            </div>
-            <Table
-                testid="buckets-table"
-                caption="Buckets over the observed steps"
-                columns=columns
-                rows=rows
-                choice=choice
-            />
-        </section>
-    }
 }
