@@ -1,5 +1,6 @@
 //! End-to-end tests of the dashboard in a real Chromium.
 
+mod buckets;
 mod devices;
 mod live_job;
 mod questions;

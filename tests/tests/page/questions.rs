@@ -9,7 +9,7 @@ const ENTER: &str = "\u{e007}";
 const ESCAPE: &str = "\u{e00c}";
 
 /// Drags with the pointer from one share of an element's width to another.
-fn drag(browser: &Browser, testid: &str, from: f64, to: f64) -> anyhow::Result<()> {
+pub fn drag(browser: &Browser, testid: &str, from: f64, to: f64) -> anyhow::Result<()> {
     let script = format!(
         "const chart = document.querySelector('[data-testid={testid}]');
          const box = chart.getBoundingClientRect();

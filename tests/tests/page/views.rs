@@ -154,7 +154,8 @@ fn a_slow_rank_among_a_thousand_stays_visible() -> anyhow::Result<()> {
     browser.wait("single ranks", "return document.querySelector('[data-testid=level]').innerText === ''")?;
 
     page.open(&run, 2, "")?;
-    says(browser, "waterfall-facts", "1024 ranks")?;
+    says(browser, "waterfall-facts", "1,024 ranks")?;
+    browser.click("[data-testid=rows-all]")?;
     browser.wait(
         "the waterfall to explain its rows",
         "return /slowest of every [0-9]+ ranks/.test(document.querySelector('main').innerText)",

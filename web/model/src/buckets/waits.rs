@@ -1,10 +1,13 @@
 //! Who waits for whom in one collective.
 
-use units::{count, nanos};
+use units::nanos;
 use wire::live::Waterfall;
 
 /// A wait shorter than this share of the step is not worth an arrow.
 const SHORTEST: f64 = 0.002;
+
+/// Below this multiple of the mean, the longest wait is like the others.
+const ALIKE: f64 = 1.05;
 
 /// The collective of one bucket: who starts last, and who waits.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,13 +71,16 @@ pub fn sentence(waterfall: &Waterfall, waits: &Waits) -> String {
             nanos(longest)
         );
     }
-    let total: f64 = waiting.iter().map(|(_, wait)| wait).sum();
+    let mean = waiting.iter().map(|(_, wait)| wait).sum::<f64>() / waiting.len() as f64;
+    let waiting = units::ranks(waiting.len() as u32);
+    let of_most = if longest < mean * ALIKE {
+        String::new()
+    } else {
+        format!(", rank {} longest with {}", rank(most), nanos(longest))
+    };
     format!(
-        "Rank {last} starts bucket {bucket} last. {} ranks wait for it, {} on average, rank {} longest with {}.",
-        count(waiting.len() as u64),
-        nanos(total / waiting.len() as f64),
-        rank(most),
-        nanos(longest)
+        "Rank {last} starts bucket {bucket} last. {waiting} wait for it, {} on average{of_most}.",
+        nanos(mean)
     )
 }
 
@@ -100,6 +106,16 @@ mod tests {
         let waterfall = started_at(&[10.0, 40.0]);
         let found = waits(&waterfall, 4).expect("a bucket of two ranks");
         assert_eq!(sentence(&waterfall, &found), "Rank 1 starts bucket 4 last. Rank 0 waits 30.0 ns for it.");
+    }
+
+    #[test]
+    fn equal_waits_have_no_longest() {
+        let waterfall = started_at(&[10.0, 40.0, 10.0]);
+        let found = waits(&waterfall, 4).expect("a bucket of three ranks");
+        assert_eq!(
+            sentence(&waterfall, &found),
+            "Rank 1 starts bucket 4 last. 2 ranks wait for it, 30.0 ns on average."
+        );
     }
 
     #[test]

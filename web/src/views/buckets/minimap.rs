@@ -10,7 +10,7 @@ use viz::ticks;
 use super::StepSelection;
 use super::waterfall::{MARGINS, Zoom};
 use crate::canvas::{Margins, Size};
-use crate::pen::Pen;
+use crate::pen::{Align, Pen};
 use crate::plot::{Gesture, Plot};
 
 const MAP_MARGINS: Margins = Margins { top: 2.0, bottom: 26.0, ..MARGINS };
@@ -51,7 +51,11 @@ pub fn Minimap(selection: StepSelection, zoom: Zoom) -> impl IntoView {
                 height=Signal::derive(|| HEIGHT)
                 margins=MAP_MARGINS
                 draw=Box::new(move |frame, _| draw(frame, selection, zoom))
-                overlay=Box::new(move |pen, size| overlay(pen, size, zoom))
+                overlay=Box::new(move |pen, size| {
+                    if selection.drawn.with(Option::is_some) {
+                        overlay(pen, size, zoom);
+                    }
+                })
                 on_gesture=Box::new(on_gesture)
             />
         </div>
@@ -85,7 +89,7 @@ fn overlay(pen: &Pen, size: Size, zoom: Zoom) {
         let x = visible.to_pixel(tick.value, size.width);
         if (0.0..=size.width).contains(&x) {
             pen.rect(x.round(), below, 1.0, 4.0, pen.inks.muted);
-            pen.text(x, below + 11.0, &tick.label, crate::pen::Align::Middle, pen.inks.muted);
+            pen.text(x, below + 11.0, &tick.label, Align::Middle, pen.inks.muted);
         }
     }
 }

@@ -1,0 +1,119 @@
+//! What a person does with the waterfall of a step: see who waits for whom, measure a range, keep ranks in view, find a
+//! step and a bucket.
+
+use testkit::browser::Browser;
+
+use super::questions::drag;
+use super::views::{Page, quiet, says};
+
+/// The index of the Buckets view.
+const BUCKETS: usize = 2;
+
+fn in_address(browser: &Browser, key: &str, value: &str) -> anyhow::Result<()> {
+    let script = format!("return new URLSearchParams(location.search).get('{key}') === '{value}'");
+    browser.wait(&format!("{key}={value} in the address"), &script).map(drop)
+}
+
+#[test]
+fn the_sentence_names_the_last_rank_and_shows_it() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.small_run()?;
+    page.open(&run, BUCKETS, "?step=150")?;
+    says(browser, "waits", "Rank 2 starts bucket [0-9]+ last. 3 ranks wait for it, 1[0-9.]+ ms on average")?;
+    browser.click("[data-testid=show-waits]")?;
+    in_address(browser, "rank", "2")?;
+    says(browser, "bucket-detail", "last to start")?;
+    // Before the fault, waits are short.
+    page.open(&run, BUCKETS, "?step=50")?;
+    says(
+        browser,
+        "waits",
+        "[0-9.]+ (µs|ns) on average|Nobody waits|waits [0-9.]+ (µs|ns)|[12].[0-9]+ ms on average",
+    )?;
+    quiet(browser)
+}
+
+#[test]
+fn a_dragged_range_has_totals_until_it_is_cleared() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.small_run()?;
+    page.open(&run, BUCKETS, "?step=150")?;
+    drag(browser, "waterfall", 0.1, 0.6)?;
+    says(browser, "measured", "mean of 4 ranks[^]*(forward|backward) [0-9.]+ ms")?;
+    browser.type_keys("\u{e00c}")?;
+    let cleared = "return document.querySelector('[data-testid=measured]') === null";
+    browser.wait("the range to be cleared", cleared)?;
+    // By keyboard, what is visible is measured.
+    browser.type_keys("m")?;
+    says(browser, "measured", "from 0 ns[^]*input [0-9.]+ (ms|µs)")?;
+    quiet(browser)
+}
+
+#[test]
+fn many_ranks_fold_and_a_pinned_one_stays_in_view() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.large_run()?;
+    page.open(&run, BUCKETS, "?step=40&rank=7")?;
+    says(browser, "waits", "Rank 613 starts bucket")?;
+    says(browser, "folded", "1,018 other ranks are folded")?;
+    browser.click("[data-testid=pin]")?;
+    in_address(browser, "pin", "7")?;
+    browser.type_keys("\u{e00c}")?;
+    says(browser, "folded", "1,018 other ranks are folded")?;
+    browser.click("[data-testid=rows-all]")?;
+    in_address(browser, "rows", "all")?;
+    says(browser, "folded", "^$")?;
+    quiet(browser)
+}
+
+#[test]
+fn the_worst_and_a_typical_step_are_one_click_away() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.small_run()?;
+    page.open(&run, BUCKETS, "?steps=0..239")?;
+    let step = "const step = Number(new URLSearchParams(location.search).get('step'));";
+    browser.click("[data-testid=worst-step]")?;
+    browser.wait("a step with the fault", &format!("{step} return step >= 120"))?;
+    let worst = browser.run("return document.querySelector('[data-testid=waterfall-facts]').innerText")?;
+    browser.click("[data-testid=typical-step]")?;
+    browser.wait(
+        "another step",
+        &format!("return document.querySelector('[data-testid=waterfall-facts]').innerText !== {worst}"),
+    )?;
+    quiet(browser)
+}
+
+#[test]
+fn a_bucket_is_found_by_its_number() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.small_run()?;
+    page.open(&run, BUCKETS, "")?;
+    let rows = "const rows = [...document.querySelectorAll('[data-testid=buckets-table] tbody th')].map(th => th.innerText);";
+    browser.wait("all buckets", &format!("{rows} return rows.length > 2"))?;
+    let drawn =
+        "return document.querySelectorAll('[data-testid=buckets-table] svg.distribution rect').length > 2";
+    browser.wait("distributions", drawn)?;
+    browser.click("[data-testid=bucket-search]")?;
+    browser.type_keys("bucket 1")?;
+    browser.wait("one bucket", &format!("{rows} return rows.length === 1 && rows[0] === '1'"))?;
+    quiet(browser)
+}
+
+#[test]
+fn the_visible_part_is_chosen_in_the_miniature() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.small_run()?;
+    page.open(&run, BUCKETS, "?step=150")?;
+    drag(browser, "minimap", 0.5, 0.75)?;
+    let time = "return /^[0-9]+[.][.][0-9]+$/.test(new URLSearchParams(location.search).get('time'))";
+    browser.wait("the visible time in the address", time)?;
+    browser.type_keys("0")?;
+    browser.wait("the whole step", "return !new URLSearchParams(location.search).get('time')")?;
+    quiet(browser)
+}
