@@ -168,6 +168,18 @@ impl Live {
         })
     }
 
+    /// Returns the run for what must not change with every report: it is renewed about every `millis` milliseconds while
+    /// data arrive, and immediately when steps are selected.
+    pub fn steady(&self, millis: u64) -> Signal<Option<Arc<RunView>>> {
+        let (newest, selected, turn) = (self.newest, self.selected, self.turn(millis));
+        let is_known = Memo::new(move |_| newest.with(Option::is_some));
+        Signal::derive(move || {
+            turn.track();
+            is_known.track();
+            selected.get().or_else(|| newest.get_untracked())
+        })
+    }
+
     /// Pauses the live stream, or resumes it with a fresh snapshot.
     pub fn toggle_pause(&self, run: Option<&str>) {
         if matches!(self.link.get_untracked(), Link::Paused(_)) {

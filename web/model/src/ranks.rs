@@ -1,13 +1,17 @@
 //! The order of ranks, and what differs between some ranks and the others.
 
+use wire::device::{DeviceFigure, throttle};
 use wire::live::Part;
 use wire::live::tile::Measure;
-use wire::views::{HostRanks, RankLedger, Report};
+use wire::views::{HostRanks, RankDevice, RankLedger, Report};
 
 /// The number of ranks in [`Order::Worst`].
 pub const WORST: usize = 20;
 /// The largest number of ranks that are put into an order of their own. More ranks stay in rank order.
 const MAX_LISTED: usize = 256;
+
+/// The largest number of ranks whose rows are all high enough to be seen.
+const MAX_SEEN: usize = 64;
 
 /// The order of the rows of the heatmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +27,13 @@ pub enum Order {
 impl Order {
     /// All orders, as offered.
     pub const ALL: [Self; 3] = [Self::Worst, Self::Host, Self::All];
+
+    /// Returns the order for a run of `ranks` ranks if the user has chosen none: all rows while they are high enough to
+    /// be seen.
+    #[must_use]
+    pub fn usual(ranks: usize) -> Self {
+        if ranks > MAX_SEEN { Self::Worst } else { Self::All }
+    }
 
     /// Returns the name on the page.
     #[must_use]
@@ -100,6 +111,45 @@ fn median(values: &mut [f64]) -> f64 {
 #[must_use]
 pub fn host_of(hosts: &[HostRanks], rank: u32) -> Option<&str> {
     hosts.iter().find(|host| (host.ranks.0..=host.ranks.1).contains(&rank)).map(|host| host.host.as_str())
+}
+
+/// What a figure is on the ranks of one host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostCost {
+    /// The host; empty for ranks that have not named theirs.
+    pub host: String,
+    /// The number of ranks.
+    pub ranks: usize,
+    /// The mean over these ranks, in nanoseconds per step.
+    pub nanos: f64,
+    /// The mean less the figure of the median rank of all.
+    pub excess_nanos: f64,
+    /// The rank with the largest figure.
+    pub worst: u32,
+}
+
+/// Returns the figure of every host, the largest first.
+#[must_use]
+pub fn by_host(costs: &[RankCost]) -> Vec<HostCost> {
+    let mut order: Vec<&RankCost> = costs.iter().collect();
+    order.sort_by(|a, b| a.host.cmp(&b.host).then(b.nanos.total_cmp(&a.nanos)));
+    let mut hosts: Vec<HostCost> = order
+        .chunk_by(|a, b| a.host == b.host)
+        .map(|ranks| {
+            let mean = |read: fn(&RankCost) -> f64| {
+                ranks.iter().map(|cost| read(cost)).sum::<f64>() / ranks.len() as f64
+            };
+            HostCost {
+                host: ranks[0].host.clone(),
+                ranks: ranks.len(),
+                nanos: mean(|cost| cost.nanos),
+                excess_nanos: mean(|cost| cost.excess_nanos),
+                worst: ranks[0].rank,
+            }
+        })
+        .collect();
+    hosts.sort_by(|a, b| b.nanos.total_cmp(&a.nanos));
+    hosts
 }
 
 /// Returns the ranks in an order of their own; `None` for rank order.
@@ -190,9 +240,40 @@ pub fn hosts_that_differ(report: &Report, selected: &[u32]) -> Vec<Difference> {
         .collect()
 }
 
+/// Returns the models of devices on which selected ranks run, as shares of the selected and of the other ranks that
+/// report a device. If their device throttles, that is a model of its own.
+#[must_use]
+pub fn devices_that_differ(devices: &[RankDevice], selected: &[u32]) -> Vec<Difference> {
+    let name = |device: &RankDevice| {
+        // The name is followed by the address on the PCI bus, which every device has for itself.
+        let model = device.sample.device.split(" at ").next().unwrap_or_default();
+        let reasons =
+            device.sample.get(DeviceFigure::ThrottleReasons).map(throttle::names).unwrap_or_default();
+        match reasons.as_slice() {
+            [] => model.to_owned(),
+            reasons => format!("{model}, throttled by {}", reasons.join(", ")),
+        }
+    };
+    let (chosen, others): (Vec<&RankDevice>, Vec<&RankDevice>) =
+        devices.iter().partition(|device| selected.contains(&device.rank.0));
+    let share = |of: &[&RankDevice], wanted: &str| {
+        of.iter().filter(|device| name(device) == wanted).count() as f64 / of.len().max(1) as f64
+    };
+    let mut names: Vec<String> = chosen.iter().map(|device| name(device)).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+        .into_iter()
+        .map(|name| Difference { selected: share(&chosen, &name), others: share(&others, &name), name })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::clock::MonoNanos;
+    use wire::device::DeviceSample;
+    use wire::ids::Rank;
 
     fn cost(rank: u32, host: &str, nanos: f64) -> RankCost {
         RankCost { rank, host: host.into(), nanos, excess_nanos: 0.0 }
@@ -207,6 +288,37 @@ mod tests {
         assert_eq!((by_host[0], by_host[14], by_host[15]), (1, 29, 0));
         assert_eq!(listed(Order::All, &costs), None);
         assert_eq!(listed(Order::Worst, &[]), None);
+    }
+
+    #[test]
+    fn many_ranks_begin_with_the_worst() {
+        assert_eq!(
+            [1, 64, 65, 1_024].map(Order::usual),
+            [Order::All, Order::All, Order::Worst, Order::Worst]
+        );
+    }
+
+    #[test]
+    fn hosts_are_ordered_by_the_mean_of_their_ranks() {
+        let costs = [cost(3, "b", 9.0), cost(0, "a", 5.0), cost(1, "a", 7.0), cost(2, "b", 1.0)];
+        let hosts = by_host(&costs);
+        let shown: Vec<_> = hosts.iter().map(|h| (h.host.as_str(), h.ranks, h.nanos, h.worst)).collect();
+        assert_eq!(shown, [("a", 2, 6.0, 1), ("b", 2, 5.0, 3)]);
+        assert_eq!(by_host(&[]), []);
+    }
+
+    #[test]
+    fn a_throttled_device_differs_from_the_others_of_its_model() {
+        let device = |rank: u32, reasons: u64| {
+            let figures = [(DeviceFigure::ThrottleReasons, reasons)].into();
+            let device = format!("H100 at 0000:0{rank}:00.0");
+            RankDevice { rank: Rank(rank), sample: DeviceSample { at: MonoNanos(0), device, figures } }
+        };
+        let devices = [device(0, 0), device(1, throttle::THERMAL), device(2, 0)];
+        let found = devices_that_differ(&devices, &[1]);
+        assert_eq!((found.len(), found[0].selected, found[0].others), (1, 1.0, 0.0));
+        assert!(found[0].name.starts_with("H100, throttled by "), "{}", found[0].name);
+        assert_eq!(devices_that_differ(&devices, &[0])[0].others, 0.5);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod heatmap;
 mod ledger;
 mod lines;
 mod list;
+mod selected_row;
 
 use std::sync::Arc;
 
@@ -40,6 +41,8 @@ pub struct RanksSelection {
     address: Address,
     /// The measure: the chosen one, or the one that shows the cause of the worst verdict.
     pub measure: Memo<Measure>,
+    /// The chosen order of the rows of the heatmap, or the usual one.
+    pub arrangement: Memo<Order>,
     /// The rank of each row of the heatmap; `None` if row n is rank n.
     pub order: Memo<Option<Arc<Vec<u32>>>>,
     /// The ranks that are kept for comparison.
@@ -67,16 +70,21 @@ impl RanksSelection {
             };
             chosen.or_else(of_cause).unwrap_or(Measure::Lateness)
         });
+        let arrangement = Memo::new(move |_| {
+            let chosen = address.param("order").and_then(|key| Order::from_key(&key));
+            let ranks = || live.run.with(|run| run.as_ref().map_or(0, |run| run.report.ranks as usize));
+            chosen.unwrap_or_else(|| Order::usual(ranks()))
+        });
+        let steady = live.steady(STEADY_MILLIS);
         let order = Memo::new(move |_| {
-            let order = address.param("order").and_then(|key| Order::from_key(&key)).unwrap_or(Order::All);
-            live.run.with(|run| {
-                ranks::listed(order, &ranks::costs(&run.as_ref()?.report, measure.get())).map(Arc::new)
-            })
+            let run = steady.get()?;
+            ranks::listed(arrangement.get(), &ranks::costs(&run.report, measure.get())).map(Arc::new)
         });
         let pinned = Memo::new(move |_| pins::read(&address.param("pin").unwrap_or_default()));
         Self {
             address,
             measure,
+            arrangement,
             order,
             pinned,
             reduce: Signal::derive(move || {
@@ -147,6 +155,10 @@ impl RanksSelection {
         });
     }
 }
+
+/// The time for which rows keep their places in a live run, in milliseconds. Rows that change places with every report
+/// cannot be followed.
+const STEADY_MILLIS: u64 = 10_000;
 
 /// The number of ranks below which every rank has a line.
 const FEW: usize = 8;
@@ -232,12 +244,9 @@ fn Controls(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) -> 
         .collect_view();
     let orders = Order::ALL
         .map(|order| {
-            let is_chosen = move || {
-                address.param("order").and_then(|key| Order::from_key(&key)).unwrap_or(Order::All) == order
-            };
             view! {
                 <button
-                    aria-pressed=move || is_chosen().to_string()
+                    aria-pressed=move || (selection.arrangement.get() == order).to_string()
                     on:click=move |_| address.set([("order", Some(order.key().into())), ("ranks", None)])
                 >
                     {order.name()}

@@ -1,17 +1,35 @@
-//! What differs between the compared ranks and the others: parts of the step, and hosts.
+//! What differs between the compared ranks and the others: parts of the step, hosts, and devices.
 
 use leptos::prelude::*;
-use model::ranks::{Difference, hosts_that_differ, parts_that_differ};
-use wire::views::Report;
+use leptos::task::spawn_local;
+use model::ranks::{Difference, devices_that_differ, hosts_that_differ, parts_that_differ};
+use wire::views::{RankDevice, Report};
 
 use super::RanksSelection;
+use crate::api;
 use crate::live::Live;
+use crate::route::RunId;
 use crate::terms::Term;
+
+/// The time after which the devices are asked for again, in milliseconds.
+const DEVICES_MILLIS: u64 = 5_000;
 
 /// The panel.
 #[component]
 pub fn Differences(selection: RanksSelection) -> impl IntoView {
-    let live = expect_context::<Live>();
+    let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
+    let devices = RwSignal::new(Vec::new());
+    let turn = live.turn(DEVICES_MILLIS);
+    Effect::new(move |_| {
+        turn.track();
+        let run = run.get();
+        spawn_local(async move {
+            // Without devices there is nothing to compare. The Devices view says why.
+            if let Ok(found) = api::devices(&run).await {
+                devices.try_set(found);
+            }
+        });
+    });
     let content = move || {
         let compared = selection.compared();
         let run = live.run.get()?;
@@ -19,7 +37,7 @@ pub fn Differences(selection: RanksSelection) -> impl IntoView {
             view! { <p class="quiet">"Select or pin a rank, in the list or in the chart, to see what differs from the others."</p> }
                 .into_any()
         } else {
-            tables(&run.report, &compared)
+            devices.with(|devices| tables(&run.report, devices, &compared))
         })
     };
     let who = move || {
@@ -40,9 +58,9 @@ pub fn Differences(selection: RanksSelection) -> impl IntoView {
     }
 }
 
-fn tables(report: &Report, compared: &[u32]) -> AnyView {
+fn tables(report: &Report, devices: &[RankDevice], compared: &[u32]) -> AnyView {
     let parts = parts_that_differ(report, compared);
-    let hosts = hosts_that_differ(report, compared);
+    let (hosts, devices) = (hosts_that_differ(report, compared), devices_that_differ(devices, compared));
     if parts.is_empty() {
         return view! { <p class="quiet">"No other rank has observed steps to compare with."</p> }.into_any();
     }
@@ -57,14 +75,16 @@ fn tables(report: &Report, compared: &[u32]) -> AnyView {
             </tr>
         }
     };
-    let host = |difference: Difference| {
-        view! {
-            <tr>
-                <th scope="row">"host "{difference.name}</th>
-                <td class="number">{units::percent(difference.selected)}</td>
-                <td class="number">{units::percent(difference.others)}</td>
-                <td></td>
-            </tr>
+    let share = |kind: &'static str| {
+        move |difference: Difference| {
+            view! {
+                <tr>
+                    <th scope="row">{kind}{difference.name}</th>
+                    <td class="number">{units::percent(difference.selected)}</td>
+                    <td class="number">{units::percent(difference.others)}</td>
+                    <td></td>
+                </tr>
+            }
         }
     };
     view! {
@@ -79,7 +99,8 @@ fn tables(report: &Report, compared: &[u32]) -> AnyView {
             </thead>
             <tbody>
                 {parts.into_iter().map(part).collect_view()}
-                {hosts.into_iter().map(host).collect_view()}
+                {hosts.into_iter().map(share("host ")).collect_view()}
+                {devices.into_iter().map(share("")).collect_view()}
             </tbody>
         </table>
     }

@@ -8,6 +8,7 @@ use viz::{measure, palette, ticks};
 use wire::live::tile::Measure;
 
 use super::RanksSelection;
+use super::selected_row::SelectedRow;
 use crate::api;
 use crate::canvas::{Margins, Size};
 use crate::keys;
@@ -20,7 +21,8 @@ use crate::theme::Theme;
 use crate::tiles::{Cell, Shown, Tiles, View};
 use crate::widgets::{Tip, TooltipPlace};
 
-const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 4.0, bottom: 24.0 };
+/// The room around the heatmap.
+pub const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 4.0, bottom: 24.0 };
 /// The height of a row for few ranks. Many ranks share the available height.
 const ROW_PIXELS: f64 = 26.0;
 const HEIGHT_PIXELS: (f64, f64) = (320.0, 640.0);
@@ -43,6 +45,9 @@ struct Map {
     /// The place of the tooltip.
     place: RwSignal<Option<TooltipPlace>>,
 }
+
+/// The height below which a row is hard to see, in pixels.
+const SEEN_PIXELS: f64 = 12.0;
 
 /// Creates the heatmap.
 #[component]
@@ -91,6 +96,9 @@ pub fn Heatmap(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) 
             <span class="grow"></span>
             <span data-testid="level">{move || map.level()}</span>
         </p>
+        <Show when=move || map.hides_selected(height.get())>
+            <SelectedRow selection=selection ends=ends />
+        </Show>
         <Plot label=label testid="heatmap" height=height margins=MARGINS
             draw=map.draw(ends) overlay=map.overlay() on_gesture=map.on_gesture(run)>
             <Tip place=map.place>{tip}</Tip>
@@ -100,6 +108,12 @@ pub fn Heatmap(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) 
 }
 
 impl Map {
+    /// Returns true if the selected rank's row is too low to be seen, or not there.
+    fn hides_selected(self, height: f64) -> bool {
+        let is_low = (height - MARGINS.top - MARGINS.bottom) / self.rows.get().len() < SEEN_PIXELS;
+        self.selection.rank.get().is_some_and(|rank| is_low || self.row_of(rank).is_none())
+    }
+
     fn draw(self, ends: Memo<(f32, f32)>) -> Draw {
         let theme = expect_context::<Theme>();
         let colours = palette::cividis_table();

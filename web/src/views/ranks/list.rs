@@ -1,52 +1,24 @@
-//! All ranks by cost: the figure of each over the observed steps, against the median rank.
+//! All ranks, or all hosts, by cost: the figure of each over the observed steps, against the median rank.
 
 use leptos::prelude::*;
-use model::ranks::{RankCost, costs, matches};
+use model::ranks::{HostCost, RankCost, by_host, costs, matches};
 
 use super::RanksSelection;
 use crate::live::Live;
 use crate::table::{Choice, Column, Table};
-
-/// A rank of the list.
-#[derive(Clone)]
-struct Row {
-    cost: RankCost,
-    /// The figure as a share of the largest one.
-    share: f64,
-    is_pinned: bool,
-}
 
 /// The list, worst first.
 #[component]
 pub fn RankList(selection: RanksSelection) -> impl IntoView {
     let live = expect_context::<Live>();
     let search = RwSignal::new(String::new());
-    let rows = Signal::derive(move || {
-        let Some(run) = live.run.get() else { return Vec::new() };
-        let (costs, pinned) = (costs(&run.report, selection.measure.get()), selection.pinned.get());
-        let most = costs.first().map_or(1.0, |cost| cost.nanos.max(1.0));
+    let is_by_host = Memo::new(move |_| selection.address.param("list").as_deref() == Some("hosts"));
+    let found = Memo::new(move |_| {
+        let costs = live.run.with(|run| run.as_ref().map(|run| costs(&run.report, selection.measure.get())));
         let search = search.get();
-        costs
-            .into_iter()
-            .filter(|cost| matches(&search, cost.rank, &cost.host))
-            .map(|cost| Row { share: cost.nanos / most, is_pinned: pinned.contains(&cost.rank), cost })
-            .collect()
+        let matches = |cost: &RankCost| matches(&search, cost.rank, &cost.host);
+        costs.unwrap_or_default().into_iter().filter(matches).collect::<Vec<_>>()
     });
-    let measure = move || selection.measure.get().name();
-    let columns = vec![
-        Column::number("Rank", |row: &Row| (f64::from(row.cost.rank), row.cost.rank.to_string())),
-        Column::text("Host", |row: &Row| row.cost.host.clone()),
-        Column::bar("", |row: &Row| row.share),
-        Column::number("Mean", |row: &Row| (row.cost.nanos, units::nanos(row.cost.nanos))),
-        Column::number("Against the median rank", |row: &Row| {
-            (row.cost.excess_nanos, units::signed_nanos(row.cost.excess_nanos))
-        }),
-        Column::text("Pinned", |row: &Row| if row.is_pinned { "pinned".into() } else { String::new() }),
-    ];
-    let choice = Choice::new(
-        move |row: &Row| selection.rank.get() == Some(row.cost.rank),
-        move |row: Row| selection.select_rank(row.cost.rank),
-    );
     let pin = move |_| {
         if let Some(rank) = selection.rank.get_untracked() {
             selection.toggle_pin(rank);
@@ -57,11 +29,22 @@ pub fn RankList(selection: RanksSelection) -> impl IntoView {
         Some(rank) => format!("Pin rank {rank}"),
         None => "Select a rank to pin it".into(),
     };
+    let title = move || if is_by_host.get() { "Hosts by " } else { "Ranks by " };
+    let measure = move || selection.measure.get().name();
+    let group = move |name: &'static str, by_host: bool| {
+        let choose = move |_| selection.address.set([("list", by_host.then(|| "hosts".to_owned()))]);
+        view! {
+            <button aria-pressed=move || (is_by_host.get() == by_host).to_string() on:click=choose>{name}</button>
+        }
+    };
     view! {
         <section class="panel" aria-label="Ranks by cost">
             <div class="panel-head">
-                <h2>"Ranks by "{measure}<small>" mean over the observed steps, worst first"</small></h2>
+                <h2>{title}{measure}<small>" mean over the observed steps, worst first"</small></h2>
                 <span class="grow"></span>
+                <div class="segments" role="group" aria-label="Rows of the list" data-testid="list-rows">
+                    {group("Ranks", false)} {group("Hosts", true)}
+                </div>
                 <button data-testid="pin" disabled=move || selection.rank.get().is_none() on:click=pin>{pin_label}</button>
                 <label class="field">
                     <span>"Search"</span>
@@ -73,7 +56,85 @@ pub fn RankList(selection: RanksSelection) -> impl IntoView {
                     />
                 </label>
             </div>
-            <Table testid="rank-list" caption="Ranks by cost" columns=columns rows=rows choice=choice />
+            <Show
+                when=move || is_by_host.get()
+                fallback=move || view! { <RankTable selection=selection found=found /> }
+            >
+                <HostTable selection=selection found=found />
+            </Show>
         </section>
     }
+}
+
+/// A rank of the list.
+#[derive(Clone)]
+struct RankRow {
+    cost: RankCost,
+    /// The figure as a share of the largest one.
+    share: f64,
+    is_pinned: bool,
+}
+
+#[component]
+fn RankTable(selection: RanksSelection, found: Memo<Vec<RankCost>>) -> impl IntoView {
+    let rows = Signal::derive(move || {
+        let (costs, pinned) = (found.get(), selection.pinned.get());
+        let most = costs.first().map_or(1.0, |cost| cost.nanos.max(1.0));
+        let row = |cost: RankCost| RankRow {
+            share: cost.nanos / most,
+            is_pinned: pinned.contains(&cost.rank),
+            cost,
+        };
+        costs.into_iter().map(row).collect()
+    });
+    let columns = vec![
+        Column::number("Rank", |row: &RankRow| (f64::from(row.cost.rank), row.cost.rank.to_string())),
+        Column::text("Host", |row: &RankRow| row.cost.host.clone()),
+        Column::bar("", |row: &RankRow| row.share),
+        Column::number("Mean", |row: &RankRow| (row.cost.nanos, units::nanos(row.cost.nanos))),
+        Column::number("Against the median rank", |row: &RankRow| {
+            (row.cost.excess_nanos, units::signed_nanos(row.cost.excess_nanos))
+        }),
+        Column::text("Pinned", |row: &RankRow| if row.is_pinned { "pinned".into() } else { String::new() }),
+    ];
+    let choice = Choice::new(
+        move |row: &RankRow| selection.rank.get() == Some(row.cost.rank),
+        move |row: RankRow| selection.select_rank(row.cost.rank),
+    );
+    view! { <Table testid="rank-list" caption="Ranks by cost" columns=columns rows=rows choice=choice /> }
+}
+
+/// A host of the list.
+#[derive(Clone)]
+struct HostRow {
+    cost: HostCost,
+    /// The figure as a share of the largest one.
+    share: f64,
+}
+
+#[component]
+fn HostTable(selection: RanksSelection, found: Memo<Vec<RankCost>>) -> impl IntoView {
+    let rows = Signal::derive(move || {
+        let hosts = found.with(|costs| by_host(costs));
+        let most = hosts.first().map_or(1.0, |host| host.nanos.max(1.0));
+        hosts.into_iter().map(|cost| HostRow { share: cost.nanos / most, cost }).collect()
+    });
+    let name = |row: &HostRow| {
+        if row.cost.host.is_empty() { "unnamed".to_owned() } else { row.cost.host.clone() }
+    };
+    let columns = vec![
+        Column::text("Host", name),
+        Column::number("Ranks", |row: &HostRow| (row.cost.ranks as f64, units::count(row.cost.ranks as u64))),
+        Column::bar("", |row: &HostRow| row.share),
+        Column::number("Mean", |row: &HostRow| (row.cost.nanos, units::nanos(row.cost.nanos))),
+        Column::number("Against the median rank", |row: &HostRow| {
+            (row.cost.excess_nanos, units::signed_nanos(row.cost.excess_nanos))
+        }),
+        Column::number("Worst rank", |row: &HostRow| (f64::from(row.cost.worst), row.cost.worst.to_string())),
+    ];
+    let choice = Choice::new(
+        move |row: &HostRow| selection.rank.get() == Some(row.cost.worst),
+        move |row: HostRow| selection.select_rank(row.cost.worst),
+    );
+    view! { <Table testid="host-list" caption="Hosts by cost" columns=columns rows=rows choice=choice /> }
 }

@@ -1,0 +1,70 @@
+//! The row of the selected rank, high enough to be read above a heatmap of many ranks.
+
+use std::sync::Arc;
+
+use leptos::prelude::*;
+use viz::palette;
+use viz::raster::heatmap;
+use viz::span::Span;
+
+use super::RanksSelection;
+use super::heatmap::MARGINS;
+use crate::canvas::Margins;
+use crate::live::Live;
+use crate::plot::{Gesture, Plot};
+use crate::range::Range;
+use crate::route::RunId;
+use crate::theme::Theme;
+use crate::tiles::{Shown, Tiles, View};
+
+const ROW_MARGINS: Margins = Margins { top: 2.0, bottom: 2.0, ..MARGINS };
+const HEIGHT: f64 = 30.0;
+
+/// The row. It shows the same steps on the same scale as the heatmap below it.
+#[component]
+pub fn SelectedRow(selection: RanksSelection, ends: Memo<(f32, f32)>) -> impl IntoView {
+    let (range, live) = (expect_context::<Range>(), expect_context::<Live>());
+    let theme = expect_context::<Theme>();
+    let tiles = Tiles::new(expect_context::<RunId>());
+    let order = Memo::new(move |_| selection.rank.get().map(|rank| Arc::new(vec![rank])));
+    let colours = palette::cividis_table();
+    let draw = move |frame: &mut viz::raster::Frame<'_>, _| {
+        live.drawn.track();
+        let (steps_view, ranks_view) = (range.view(), Span::new(0.0, 1.0));
+        let reduce = selection.reduce.get();
+        tiles.ensure(View {
+            selection: Shown { measure: selection.measure.get(), reduce, order: order.get() },
+            steps: steps_view,
+            ranks: ranks_view,
+            kept: range.known(),
+            all_ranks: 1,
+            pixels: (frame.width() as f64, frame.height() as f64),
+        });
+        let (scale, unknown, colours) = (ends.get(), theme.inks().unknown, &colours);
+        tiles.with(|tiles| {
+            for tile in tiles {
+                heatmap::draw(
+                    frame,
+                    &heatmap::Heatmap { tile, steps_view, ranks_view, reduce, scale, colours, unknown },
+                );
+            }
+        });
+    };
+    let label =
+        move || selection.rank.get().map_or_else(String::new, |rank| format!("Rank {rank} over steps"));
+    view! {
+        <p class="axis-names" data-testid="selected-row">
+            <span>{label}</span>
+        </p>
+        <Plot
+            label=Signal::derive(label)
+            decorative=true
+            testid="selected-row-chart"
+            height=Signal::derive(|| HEIGHT)
+            margins=ROW_MARGINS
+            draw=Box::new(draw)
+            overlay=Box::new(|_, _| {})
+            on_gesture=Box::new(move |gesture: Gesture, size| range.gesture(&gesture, size))
+        />
+    }
+}
