@@ -14,7 +14,7 @@ use viz::steps::Steps;
 use wasm_bindgen::JsCast as _;
 use web_sys::MessageEvent;
 use wire::live::{StepColumns, view};
-use wire::views::{LiveView, Report, RunSummary};
+use wire::views::{LiveView, Report, RunState, RunSummary};
 
 use crate::api;
 use crate::route::RunId;
@@ -168,15 +168,21 @@ impl Live {
         })
     }
 
-    /// Returns the run for what must not change with every report: it is renewed about every `millis` milliseconds while
-    /// data arrive, and immediately when steps are selected.
+    /// Returns the run for what must not change with every report: while the run is running, it is renewed about every
+    /// `millis` milliseconds. A run that is not running changes only while it is read back, and then at once.
     pub fn steady(&self, millis: u64) -> Signal<Option<Arc<RunView>>> {
         let (newest, selected, turn) = (self.newest, self.selected, self.turn(millis));
-        let is_known = Memo::new(move |_| newest.with(Option::is_some));
+        let is_running = Memo::new(move |_| {
+            newest.with(|run| run.as_ref().is_some_and(|run| run.summary.state == RunState::Running))
+        });
         Signal::derive(move || {
-            turn.track();
-            is_known.track();
-            selected.get().or_else(|| newest.get_untracked())
+            let newest = if is_running.get() {
+                turn.track();
+                newest.get_untracked()
+            } else {
+                newest.get()
+            };
+            selected.get().or(newest)
         })
     }
 

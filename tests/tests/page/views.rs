@@ -112,7 +112,7 @@ fn a_slow_rank_among_a_thousand_stays_visible() -> anyhow::Result<()> {
     let Some(page) = Page::start()? else { return Ok(()) };
     let browser = &page.browser;
     let run = page.large_run()?;
-    page.open(&run, 1, "")?;
+    page.open(&run, 1, "?order=all")?;
     says(browser, "level", "max of .* 2 ranks")?;
     // The slow rank is one row of a thousand, and it is the brightest row.
     let bright = "const canvas = document.querySelector('[data-testid=heatmap]').parentElement.querySelector('canvas.raster');
