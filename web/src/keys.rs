@@ -50,7 +50,7 @@ const KEYS: [(&str, &[(&str, &str)]); 4] = [
             ("Tab", "next control; arrow keys work in charts"),
         ],
     ),
-    ("Runs", &[("↑ ↓", "select a run"), ("Enter", "open it")]),
+    ("Runs", &[("/", "search"), ("↑ ↓", "select a run"), ("Enter", "open it")]),
     (
         "Charts",
         &[

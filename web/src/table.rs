@@ -21,6 +21,8 @@ type CellKey<T> = Box<dyn Fn(&T) -> SortKey + Send + Sync>;
 /// A column: its heading, and what a row has in it.
 pub struct Column<T> {
     heading: &'static str,
+    /// What the column means, shown with its heading.
+    meaning: &'static str,
     /// The class of its cells: `number`, `bar-cell`, or none.
     class: &'static str,
     view: CellView<T>,
@@ -36,6 +38,7 @@ impl<T> Column<T> {
         let key = read.clone();
         Self {
             heading,
+            meaning: "Sort",
             class: "number",
             view: Box::new(move |row| read(row).1.into_any()),
             key: Box::new(move |row| SortKey::Number(key(row).0)),
@@ -47,10 +50,21 @@ impl<T> Column<T> {
         let key = read.clone();
         Self {
             heading,
+            meaning: "Sort",
             class: "",
             view: Box::new(move |row| read(row).into_any()),
             key: Box::new(move |row| SortKey::Text(key(row))),
         }
+    }
+
+    /// Says what the column means.
+    pub fn meaning(self, meaning: &'static str) -> Self {
+        Self { meaning, ..self }
+    }
+
+    /// Aligns texts as numbers are.
+    pub fn right(self) -> Self {
+        Self { class: "number", ..self }
     }
 
     /// Creates a column of bars from 0 to a share of the largest value. Another column contains the same numbers.
@@ -60,7 +74,13 @@ impl<T> Column<T> {
 
     /// Creates a column of pictures. Other columns contain their numbers.
     pub fn picture(heading: &'static str, view: impl Fn(&T) -> AnyView + Send + Sync + 'static) -> Self {
-        Self { heading, class: "bar-cell", view: Box::new(view), key: Box::new(|_| SortKey::None) }
+        Self {
+            heading,
+            meaning: "Sort",
+            class: "bar-cell",
+            view: Box::new(view),
+            key: Box::new(|_| SortKey::None),
+        }
     }
 
     /// Creates a column of bars: the shares of the parts of a step. Other columns contain the same numbers.
@@ -100,7 +120,7 @@ pub fn Table<T: Clone + Send + Sync + 'static>(
     let headings = columns
         .iter()
         .enumerate()
-        .map(|(at, column)| view! { <Heading at=at name=column.heading class=column.class sort=sort /> })
+        .map(|(at, column)| view! { <Heading at=at name=column.heading meaning=column.meaning class=column.class sort=sort /> })
         .collect_view();
     let width = columns.len();
     let body = move || {
@@ -139,6 +159,7 @@ pub fn Table<T: Clone + Send + Sync + 'static>(
 fn Heading(
     at: usize,
     name: &'static str,
+    meaning: &'static str,
     class: &'static str,
     sort: RwSignal<Option<Sort>>,
 ) -> impl IntoView {
@@ -152,7 +173,7 @@ fn Heading(
     };
     view! {
         <th scope="col" class=class aria-sort=spoken>
-            <button class="sort" title="Sort" on:click=move |_| sort.update(|sort| *sort = Sort::next(*sort, at))>
+            <button class="sort" title=meaning on:click=move |_| sort.update(|sort| *sort = Sort::next(*sort, at))>
                 {name}
                 <span aria-hidden="true">{arrow}</span>
             </button>

@@ -7,6 +7,7 @@
 //! * [`commands`] finds what a user types, [`news`] says what changed, and [`trust`] what limits a report.
 //! * [`ranks`] orders ranks and says what differs between them, and [`pins`] keeps the pinned ones.
 //! * [`periods`] decides which steps count as now, and which as the healthy period.
+//! * [`devices`] says how the devices are.
 //! * [`verdict`] has short texts for verdicts, and [`terms`] the definitions of terms.
 //! * [`runs`] has the list of runs, and [`buckets`] the waterfall of a step.
 
@@ -14,6 +15,7 @@ pub mod bands;
 pub mod brush;
 pub mod buckets;
 pub mod commands;
+pub mod devices;
 pub mod news;
 pub mod periods;
 pub mod pins;

@@ -1,6 +1,6 @@
-//! Whether something limits the trust in a report, for the badge of the Health view.
+//! Whether something limits the trust in a report, for the badge of the Health view and its sentence.
 
-use wire::views::{GapKind, Report};
+use wire::views::{Figure, GapKind, OwnOverhead, Report};
 
 /// The own overhead that is worth a badge, as a share of the step. It is the budget of an agent.
 const OVERHEAD: f64 = 0.01;
@@ -18,5 +18,57 @@ pub fn problem(report: &Report) -> Option<&'static str> {
         Some("recording costs more than 1 % of a step")
     } else {
         None
+    }
+}
+
+/// Says whether the figures of a report can be trusted: what was lost, what is missing, and what recording costs.
+#[must_use]
+pub fn sentence(report: &Report) -> String {
+    let lost: u64 = report.drops.iter().flat_map(|rank| &rank.drops).map(|drop| drop.count).sum();
+    format!(
+        "{}, {}, and {}.",
+        lost_words(lost, report.drops.len()),
+        missing_words(report.reasons().len()),
+        overhead_words(&report.own_overhead)
+    )
+}
+
+fn lost_words(lost: u64, ranks: usize) -> String {
+    match lost {
+        0 => "No record was lost".into(),
+        1 => "1 record was lost".into(),
+        lost => format!("{} records of {} were lost", units::count(lost), units::ranks(ranks as u32)),
+    }
+}
+
+fn missing_words(missing: usize) -> String {
+    match missing {
+        0 => "no figure is missing".into(),
+        1 => "1 figure is missing".into(),
+        missing => format!("{missing} figures are missing"),
+    }
+}
+
+/// An interval that contains 0 does not tell the cost from nothing.
+fn overhead_words(overhead: &Figure<OwnOverhead>) -> String {
+    match overhead.known() {
+        None => "what recording costs is not measured yet".into(),
+        Some(found) if found.low <= 0.0 => {
+            format!("recording costs less than {} of a step", units::percent(found.high.max(0.0)))
+        }
+        Some(found) => format!("recording costs {} of a step", units::percent(found.ratio)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_counted_and_nothing_is_not() {
+        assert_eq!(lost_words(0, 0), "No record was lost");
+        assert_eq!(lost_words(1, 1), "1 record was lost");
+        assert_eq!(lost_words(12_000, 3), "12,000 records of 3 ranks were lost");
+        assert_eq!([0, 1, 2].map(missing_words)[1..], ["1 figure is missing", "2 figures are missing"]);
     }
 }

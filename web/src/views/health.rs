@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
+use model::trust;
 use units::signed;
 use wire::batch::DropReason;
 use wire::views::{Gap, GapKind, Hang, Missing, RankClock, Report, RunState};
@@ -25,7 +26,9 @@ pub fn Health() -> impl IntoView {
             }
         })
     };
+    let sentence = move || live.run.with(|run| run.as_ref().map(|run| trust::sentence(&run.report)));
     view! {
+        <p class="lead" data-testid="trust">{sentence}</p>
         {facts}
         <Trust />
         <RankTable />

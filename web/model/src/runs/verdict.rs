@@ -8,7 +8,9 @@ use crate::verdict::{cause, who};
 /// fault. A fault that is not active says so.
 #[must_use]
 pub fn short(worst: &WorstVerdict) -> String {
-    let saving = units::signed_percent(-worst.cost_share);
+    let percent = worst.cost_share * 100.0;
+    // Two significant digits are enough to compare faults.
+    let saving = format!("{} %", units::signed(-percent, u8::from(percent.abs() < 9.95).into()));
     let state = match worst.state {
         VerdictState::Active => "",
         VerdictState::Recurring => " · recurring",
@@ -28,14 +30,11 @@ mod tests {
 
     #[test]
     fn a_verdict_is_short() {
-        assert_eq!(text(Some(Culprit::Rank(1)), VerdictState::Active), "Rank 1 · more work · −28.0 %");
+        assert_eq!(text(Some(Culprit::Rank(1)), VerdictState::Active), "Rank 1 · more work · −28 %");
         let ranks = |ranks: std::ops::Range<u32>| Some(Culprit::Ranks(ranks.collect()));
-        assert_eq!(
-            text(ranks(2..4), VerdictState::Resolved),
-            "Ranks 2 and 3 · more work · −28.0 % · resolved"
-        );
-        assert_eq!(text(ranks(0..9), VerdictState::Recurring), "9 ranks · more work · −28.0 % · recurring");
-        assert_eq!(text(Some(Culprit::All), VerdictState::Active), "All ranks · more work · −28.0 %");
-        assert_eq!(text(None, VerdictState::Active), "No rank · more work · −28.0 %");
+        assert_eq!(text(ranks(2..4), VerdictState::Resolved), "Ranks 2 and 3 · more work · −28 % · resolved");
+        assert_eq!(text(ranks(0..9), VerdictState::Recurring), "9 ranks · more work · −28 % · recurring");
+        assert_eq!(text(Some(Culprit::All), VerdictState::Active), "All ranks · more work · −28 %");
+        assert_eq!(text(None, VerdictState::Active), "No rank · more work · −28 %");
     }
 }

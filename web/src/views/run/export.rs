@@ -41,10 +41,7 @@ pub fn Export(open: RwSignal<bool>) -> impl IntoView {
         open.get().then(|| {
             live.drawn.track();
             let (run, steps) = (run.get(), newest_in_view(live, range));
-            let which = steps.map_or_else(
-                || "The newest steps.".into(),
-                |(first, last)| format!("Steps {first} to {last}: the newest in view, at most {MAX_STEPS}."),
-            );
+            let which = which(steps);
             let of_steps =
                 STEPS.map(|(what, name, use_)| (what, name, api::export_url(&run, name, steps), use_));
             let of_report = REPORTS
@@ -64,6 +61,18 @@ pub fn Export(open: RwSignal<bool>) -> impl IntoView {
         })
     };
     view! { <Dialog testid="export-dialog" name="Export" open=open>{content}</Dialog> }
+}
+
+/// Says what the files contain.
+fn which(steps: Option<(u64, u64)>) -> String {
+    let Some((first, last)) = steps else {
+        return "The files contain the newest steps of all ranks.".into();
+    };
+    format!(
+        "The files contain steps {} to {} of all ranks: the newest in view, at most {MAX_STEPS}.",
+        units::count(first),
+        units::count(last)
+    )
 }
 
 fn newest_in_view(live: Live, range: Range) -> Option<(u64, u64)> {

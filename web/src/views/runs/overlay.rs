@@ -20,8 +20,8 @@ use crate::xy::{Hit, Ink, Mark, Picture, Shown, Xy};
 const COLUMNS: usize = 1_000;
 /// The number of columns from which the pointer reads.
 const READINGS: usize = 240;
-/// The interval at which the steps of unfinished runs are requested again.
-const AGAIN: Duration = Duration::from_secs(3);
+/// The interval at which the steps of unfinished runs are requested again. An answer contains all steps.
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// The steps of a run as they were when the run had `of` steps, or the reason why they are missing.
 #[derive(Clone, PartialEq)]
@@ -65,7 +65,7 @@ pub fn Overlay(listing: Listing) -> impl IntoView {
             .collect();
         let (top, is_cut) = overlay::top(&points);
         if is_cut {
-            format!("Steps longer than {} are cut off at the top.", units::nanos(top))
+            format!("Steps longer than {} are cut off at the top.", units::nanos(ticks::ceiling(top)))
         } else {
             String::new()
         }
@@ -89,7 +89,8 @@ pub fn Overlay(listing: Listing) -> impl IntoView {
                 </div>
                 <small>{cut}</small>
                 <span class="grow"></span>
-                <a class="button primary" href=move || listing.compare_href() class:hidden=move || listing.picked.read().len() != 2>
+                <small class:hidden=move || listing.picked.read().len() == 2>"Tick exactly two runs to compare them."</small>
+                <a class="button primary" data-testid="compare-ticked" href=move || listing.compare_href() class:hidden=move || listing.picked.read().len() != 2>
                     "Compare"
                 </a>
                 <button class="quiet" data-testid="untick" on:click=move |_| listing.clear_picked()>"Remove all ticks"</button>
