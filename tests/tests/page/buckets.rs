@@ -29,7 +29,7 @@ fn the_sentence_names_the_last_rank_and_shows_it() -> anyhow::Result<()> {
     says(
         browser,
         "waits",
-        "[0-9.]+ (µs|ns) on average|Nobody waits|waits [0-9.]+ (µs|ns)|[12].[0-9]+ ms on average",
+        "[0-9.]+ (µs|ns) on average|No rank waits|waits [0-9.]+ (µs|ns)|[12].[0-9]+ ms on average",
     )?;
     quiet(browser)
 }

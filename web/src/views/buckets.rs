@@ -10,6 +10,7 @@ mod selected;
 mod table;
 mod waits;
 mod waterfall;
+mod zoom;
 
 use std::sync::Arc;
 

@@ -27,6 +27,7 @@ use self::ledger::LedgerTable;
 use self::lines::Lines;
 use self::list::RankList;
 use crate::api;
+use crate::canvas::Margins;
 use crate::download;
 use crate::keys;
 use crate::live::Live;
@@ -34,6 +35,9 @@ use crate::range::Range;
 use crate::route::{Address, RunId};
 use crate::theme::Theme;
 use crate::tiles::Tiles;
+
+/// The room around the heatmap.
+const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 4.0, bottom: 24.0 };
 
 /// The selection of the view, from the address.
 #[derive(Clone, Copy)]

@@ -42,7 +42,7 @@ pub fn waits(waterfall: &Waterfall, bucket: u32) -> Option<Waits> {
     Some(Waits { bucket, last: waterfall.bucket_row[last] as usize, last_start_nanos: start(&last), waiting })
 }
 
-/// Returns the bucket for which the ranks wait longest in all; `None` if nobody waits.
+/// Returns the bucket for which the ranks wait longest in all; `None` if no rank waits.
 #[must_use]
 pub fn worst_bucket(waterfall: &Waterfall) -> Option<u32> {
     let mut buckets = waterfall.bucket.clone();
@@ -61,7 +61,7 @@ pub fn sentence(waterfall: &Waterfall, waits: &Waits) -> String {
     let Waits { bucket, last, waiting, .. } = waits;
     let rank = |row: usize| waterfall.rank[row];
     let Some(&(most, longest)) = waiting.first() else {
-        return format!("Nobody waits for bucket {bucket}: all ranks start it together.");
+        return format!("No rank waits for bucket {bucket}: all ranks start it together.");
     };
     let last = rank(*last);
     if waiting.len() == 1 {
@@ -122,9 +122,9 @@ mod tests {
     fn ranks_that_start_together_do_not_wait() {
         let waterfall = started_at(&[40.0, 40.0]);
         let found = waits(&waterfall, 4).expect("a bucket of two ranks");
-        assert_eq!(sentence(&waterfall, &found), "Nobody waits for bucket 4: all ranks start it together.");
+        assert_eq!(sentence(&waterfall, &found), "No rank waits for bucket 4: all ranks start it together.");
         assert_eq!(worst_bucket(&waterfall), None);
         assert_eq!(waits(&waterfall, 9), None, "an unknown bucket");
-        assert_eq!(waits(&started_at(&[40.0]), 4), None, "a rank alone waits for nobody");
+        assert_eq!(waits(&started_at(&[40.0]), 4), None, "a rank alone waits for none");
     }
 }

@@ -8,7 +8,7 @@ use viz::span::Span;
 use viz::ticks;
 
 use super::StepSelection;
-use super::waterfall::{MARGINS, Zoom};
+use super::zoom::{MARGINS, Zoom};
 use crate::canvas::{Margins, Size};
 use crate::pen::{Align, Pen};
 use crate::plot::{Gesture, Plot};

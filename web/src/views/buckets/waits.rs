@@ -14,11 +14,11 @@ pub fn WaitSentence(selection: StepSelection) -> impl IntoView {
         let waits = waits(&all, bucket)?;
         Some((sentence(&all, &waits), all.rank[waits.last], waits))
     });
-    let nobody = move || {
+    let no_rank = move || {
         let has_step = selection.shown.with(Option::is_some);
-        if has_step { "Nobody waits in this step: all ranks start their collectives together." } else { "" }
+        if has_step { "No rank waits in this step: all ranks start their collectives together." } else { "" }
     };
-    let words = move || found.get().map_or_else(|| nobody().to_owned(), |(sentence, _, _)| sentence);
+    let words = move || found.get().map_or_else(|| no_rank().to_owned(), |(sentence, _, _)| sentence);
     let show = move |_| {
         if let Some((_, last, Waits { bucket, .. })) = found.get_untracked() {
             selection.select(Some(bucket), Some(last));

@@ -7,10 +7,10 @@ use viz::span::Span;
 use viz::{measure, palette, ticks};
 use wire::live::tile::Measure;
 
-use super::RanksSelection;
 use super::selected_row::SelectedRow;
+use super::{MARGINS, RanksSelection};
 use crate::api;
-use crate::canvas::{Margins, Size};
+use crate::canvas::Size;
 use crate::keys;
 use crate::live::Live;
 use crate::pen::Pen;
@@ -21,8 +21,6 @@ use crate::theme::Theme;
 use crate::tiles::{Cell, Shown, Tiles, View};
 use crate::widgets::{Tip, TooltipPlace};
 
-/// The room around the heatmap.
-pub const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 4.0, bottom: 24.0 };
 /// The height of a row for few ranks. Many ranks share the available height.
 const ROW_PIXELS: f64 = 26.0;
 const HEIGHT_PIXELS: (f64, f64) = (320.0, 640.0);

@@ -7,8 +7,7 @@ use viz::palette;
 use viz::raster::heatmap;
 use viz::span::Span;
 
-use super::RanksSelection;
-use super::heatmap::MARGINS;
+use super::{MARGINS, RanksSelection};
 use crate::canvas::Margins;
 use crate::live::Live;
 use crate::plot::{Gesture, Plot};
