@@ -79,7 +79,7 @@ fn tables(report: &Report, devices: &[RankDevice], compared: &[u32]) -> AnyView 
         move |difference: Difference| {
             view! {
                 <tr>
-                    <th scope="row">{kind}{difference.name}</th>
+                    <th scope="row" class="given">{kind}{difference.name}</th>
                     <td class="number">{units::percent(difference.selected)}</td>
                     <td class="number">{units::percent(difference.others)}</td>
                     <td></td>
