@@ -145,16 +145,16 @@ fn sentence(a: &Report, b: &Report, step: &Compared, ledger: &[Compared]) -> Str
     let (Some(before), Some(after), Some(difference)) = (step.a, step.b, step.difference) else {
         return "There are too few observed steps to compare.".into();
     };
-    let times = format!("{} ms against {} ms", millis(after), millis(before));
+    let times = format!("{} against {}", units::nanos(after), units::nanos(before));
     if step.change == Change::Same {
         let noise = step.noise.map_or_else(String::new, |noise| {
             format!(" (chance alone explains up to {:.0} %)", noise * 100.0)
         });
         return format!(
-            "The step times of {} and {} do not differ measurably: {times} in the median, {:+.1} %{noise}.",
+            "The step times of {} and {} do not differ measurably: {times} in the median, {}{noise}.",
             b.run,
             a.run,
-            difference * 100.0
+            units::signed_percent(difference)
         );
     }
     let change = |row: &Compared| row.b.unwrap_or(0.0) - row.a.unwrap_or(0.0);
@@ -164,7 +164,7 @@ fn sentence(a: &Report, b: &Report, step: &Compared, ledger: &[Compared]) -> Str
         explains(x).total_cmp(&explains(y))
     });
     let mostly = most.filter(|row| (change(row) > 0.0) == slower).map_or_else(String::new, |row| {
-        format!(", mostly in {} ({} ms)", row.name, units::signed(change(row) / 1e6, 1))
+        format!(", mostly in {} ({})", row.name, units::signed_nanos(change(row)))
     });
     let word = if slower { "longer" } else { "less time" };
     format!(
@@ -173,10 +173,6 @@ fn sentence(a: &Report, b: &Report, step: &Compared, ledger: &[Compared]) -> Str
         difference.abs() * 100.0,
         a.run
     )
-}
-
-fn millis(nanos: f64) -> String {
-    format!("{:.1}", nanos / 1e6)
 }
 
 fn caveats(a: &Report, b: &Report) -> Vec<String> {

@@ -26,10 +26,39 @@ const MIN_GAIN: f64 = 0.01;
 /// distribution.
 const HEAVY_TAIL: f64 = 1.5;
 
+/// The reason why a chosen run cannot be the baseline.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub enum NotABaseline {
+    /// The run is not among the points.
+    #[error("{run} is not a run named {name} with a throughput; choose one of the runs that this view lists")]
+    NotAPoint {
+        /// The chosen run.
+        run: RunId,
+        /// The name of the job.
+        name: String,
+    },
+    /// The runs do not do the same work per rank.
+    #[error("{run} cannot be the baseline of {own}: their batches per rank differ or are not known")]
+    OtherBatch {
+        /// The chosen run.
+        run: RunId,
+        /// The run that was to be measured against it.
+        own: RunId,
+    },
+}
+
 /// Returns the content of the Scaling view of a run. `own` is the report of the run, `steps` are its stored steps, and
-/// `runs` are candidates for points; only runs of the same name are used.
-#[must_use]
-pub fn scaling(own: &Report, steps: &[&StepAnalysis], runs: impl Iterator<Item = RunSummary>) -> Scaling {
+/// `runs` are candidates for points; only runs of the same name are used. `baseline` is the run to measure against;
+/// `None` means the usual one.
+///
+/// # Errors
+/// Returns an error if `baseline` is not a run of this name with the same batch per rank.
+pub fn scaling(
+    own: &Report,
+    steps: &[&StepAnalysis],
+    runs: impl Iterator<Item = RunSummary>,
+    baseline: Option<&RunId>,
+) -> Result<Scaling, NotABaseline> {
     let mut scaling = Scaling {
         run: own.run.clone(),
         name: own.name.clone(),
@@ -45,12 +74,19 @@ pub fn scaling(own: &Report, steps: &[&StepAnalysis], runs: impl Iterator<Item =
         cap_advice: None,
         missing: None,
     };
-    scaling.baseline = measure(&mut scaling.points, own);
+    let base = match baseline {
+        Some(run) => Some(chosen(run, &scaling.points, own)?),
+        None => usual(own),
+    };
+    if let Some(base) = base {
+        measure(&mut scaling.points, own, &base);
+        scaling.baseline = Some(base.run);
+    }
     match Model::from_report(own, steps) {
         Ok(model) => model.fill(&mut scaling),
         Err(reason) => scaling.missing = Some(reason),
     }
-    scaling
+    Ok(scaling)
 }
 
 fn points(runs: impl Iterator<Item = RunSummary>) -> Vec<ScalingPoint> {
@@ -71,18 +107,31 @@ fn points(runs: impl Iterator<Item = RunSummary>) -> Vec<ScalingPoint> {
     points
 }
 
-/// Computes the measured efficiency of every run that has this run's batch per rank. The baseline is this run's
-/// baseline, or this run if no run on fewer ranks has its batch.
-fn measure(points: &mut [ScalingPoint], own: &Report) -> Option<RunId> {
-    let batch = own.batch.value()?;
-    let base = match &own.baseline {
-        Some(baseline) => baseline.clone(),
-        None => BaselineRun { run: own.run.clone(), ranks: own.ranks, throughput: own.throughput.value()? },
-    };
-    for point in points.iter_mut().filter(|point| point.batch.is_some_and(|of| is_same_batch(batch, of))) {
-        point.measured = Some(baseline::efficiency(point.throughput, point.ranks, &base));
+/// Returns this run's baseline, or this run if no run on fewer ranks has its batch.
+fn usual(own: &Report) -> Option<BaselineRun> {
+    let itself =
+        || Some(BaselineRun { run: own.run.clone(), ranks: own.ranks, throughput: own.throughput.value()? });
+    own.baseline.clone().or_else(itself)
+}
+
+fn chosen(run: &RunId, points: &[ScalingPoint], own: &Report) -> Result<BaselineRun, NotABaseline> {
+    let point = points.iter().find(|point| point.run == *run);
+    let point = point.ok_or_else(|| NotABaseline::NotAPoint { run: run.clone(), name: own.name.clone() })?;
+    if !has_batch_of(point, own) {
+        return Err(NotABaseline::OtherBatch { run: run.clone(), own: own.run.clone() });
     }
-    Some(base.run)
+    Ok(BaselineRun { run: run.clone(), ranks: point.ranks, throughput: point.throughput })
+}
+
+fn has_batch_of(point: &ScalingPoint, own: &Report) -> bool {
+    own.batch.value().zip(point.batch).is_some_and(|(own, other)| is_same_batch(own, other))
+}
+
+/// Computes the measured efficiency of every run that has this run's batch per rank.
+fn measure(points: &mut [ScalingPoint], own: &Report, base: &BaselineRun) {
+    for point in points.iter_mut().filter(|point| has_batch_of(point, own)) {
+        point.measured = Some(baseline::efficiency(point.throughput, point.ranks, base));
+    }
 }
 
 /// The model behind the predictions; times in nanoseconds.

@@ -81,9 +81,11 @@ pub async fn report(run: &str, steps: Option<(u64, u64)>) -> Result<Report, Stri
     shown(&report_url(run, "frame", steps)).await
 }
 
-/// Fetches the scaling of the jobs with a run's name.
-pub async fn scaling(run: &str) -> Result<Scaling, String> {
-    shown(&format!("/api/v1/runs/{run}/scaling?form=frame")).await
+/// Fetches the scaling of the jobs with a run's name, measured against the run `baseline`; against the usual one if
+/// `None`.
+pub async fn scaling(run: &str, baseline: Option<&str>) -> Result<Scaling, String> {
+    let baseline = baseline.map_or_else(String::new, |run| format!("&baseline={run}"));
+    shown(&format!("/api/v1/runs/{run}/scaling?form=frame{baseline}")).await
 }
 
 /// Fetches the comparison of two runs.

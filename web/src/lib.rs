@@ -21,6 +21,7 @@ mod pen;
 mod plot;
 mod range;
 mod route;
+mod run_choice;
 mod shell;
 mod socket;
 mod table;

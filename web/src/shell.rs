@@ -20,6 +20,7 @@ use crate::views::compare::Compare;
 use crate::views::devices::Devices;
 use crate::views::health::Health;
 use crate::views::overview::Overview;
+use crate::views::plan::Planner;
 use crate::views::ranks::Ranks;
 use crate::views::run::Run;
 use crate::views::runs::Runs;
@@ -61,6 +62,7 @@ fn Page() -> impl IntoView {
                 <Route path=path!("/") view=Runs />
                 <Route path=path!("/runs") view=Runs />
                 <Route path=path!("/compare") view=Compare />
+                <Route path=path!("/plan") view=Planner />
                 <ParentRoute path=path!("/runs/:run") view=Run>
                     <Route path=path!("") view=Overview />
                     <Route path=path!("ranks") view=Ranks />
@@ -102,10 +104,11 @@ fn Bar(run: Memo<Option<String>>) -> impl IntoView {
         }
         true
     });
-    let place = move || match run.get() {
-        Some(run) => run,
-        None if address.path.get() == "/compare" => "Compare".into(),
-        None => String::new(),
+    let place = move || match (run.get(), address.path.get().as_str()) {
+        (Some(run), _) => run,
+        (None, "/compare") => "Compare".into(),
+        (None, "/plan") => "Training plan".into(),
+        (None, _) => String::new(),
     };
     view! {
         <header class="bar">

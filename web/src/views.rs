@@ -5,6 +5,7 @@ pub mod compare;
 pub mod devices;
 pub mod health;
 pub mod overview;
+pub mod plan;
 pub mod ranks;
 pub mod run;
 pub mod runs;

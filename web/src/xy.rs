@@ -14,6 +14,8 @@ use crate::plot::{Gesture, Plot, Stretch};
 use crate::widgets::{Tip, TooltipPlace};
 
 const MARGINS: Margins = Margins { left: 64.0, right: 16.0, top: 14.0, bottom: 26.0 };
+/// The smallest distance between two labels of the horizontal axis, in pixels.
+const LABEL_GAP_PIXELS: f64 = 6.0;
 /// The distance from which the pointer hits a point, in pixels.
 const REACH_PIXELS: f64 = 28.0;
 
@@ -181,10 +183,16 @@ fn draw(pen: &Pen, size: Size, picture: &Picture, near: Option<usize>) {
         pen.rect(0.0, y.round(), size.width, 1.0, pen.inks.grid);
         pen.text(-8.0, y, &tick.label, Align::End, pen.inks.muted);
     }
+    let mut free = f64::NEG_INFINITY;
     for tick in &picture.x_ticks {
         let (x, _) = at(tick.value, picture.y.span.start);
         pen.rect(x.round(), size.height, 1.0, 4.0, pen.inks.grid);
-        pen.text(x, size.height + 14.0, &tick.label, Align::Middle, pen.inks.muted);
+        let half = pen.text_width(&tick.label) / 2.0;
+        // On a narrow screen, a label that would touch the one before it is left out.
+        if x - half >= free {
+            pen.text(x, size.height + 14.0, &tick.label, Align::Middle, pen.inks.muted);
+            free = x + half + LABEL_GAP_PIXELS;
+        }
     }
     for mark in &picture.marks {
         match mark {

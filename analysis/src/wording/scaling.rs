@@ -5,16 +5,16 @@ use wire::views::scaling::CapPrediction;
 /// Returns the assumptions of predictions from a run on `ranks` ranks.
 pub(crate) fn assumptions(ranks: u32) -> Vec<String> {
     vec![
-        "the model and the batch per rank stay the same (weak scaling)".into(),
+        "The model and the batch per rank stay the same (weak scaling).".into(),
         format!(
-            "all-reduce is a ring: from the fit on {ranks} ranks, latency grows with ranks - 1 and the volume per rank \
-             with (ranks - 1) / ranks; links between machines are as fast as the measured links"
+            "All-reduce is a ring: from the fit on {ranks} ranks, latency grows with ranks - 1 and the volume per rank \
+             with (ranks - 1) / ranks; links between machines are as fast as the measured links."
         ),
-        "differences between ranks that change from step to step grow like the largest of as many normal draws as there \
-         are ranks; steady differences stay the same"
+        "Differences between ranks that change from step to step grow like the largest of as many normal draws as there \
+         are ranks; steady differences stay the same."
             .into(),
-        "the lower end of the band assumes a heavier tail, the upper end tree latency and no growth of unevenness; the \
-         model's error at the measured world size widens both"
+        "The lower end of the band assumes a heavier tail, the upper end tree latency and no growth of unevenness; the \
+         model's error at the measured world size widens both."
             .into(),
     ]
 }
@@ -24,9 +24,9 @@ pub(crate) fn assumptions(ranks: u32) -> Vec<String> {
 pub(crate) fn cap_advice(best: &CapPrediction, now: f64) -> String {
     let saved = now - best.step_nanos;
     format!(
-        "A bucket cap of {} MiB is predicted to shorten the step by {:.1} ms ({:.0} %).",
+        "A bucket cap of {} MiB is predicted to shorten the step by {} ({:.0} %).",
         best.cap_bytes as f64 / f64::from(1 << 20),
-        saved / 1e6,
+        units::nanos(saved),
         saved / now * 100.0
     )
 }

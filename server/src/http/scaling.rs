@@ -1,11 +1,12 @@
 //! The scaling of a run: measured over the runs of its name, and predicted by its model.
 
-use analysis::scaling;
+use analysis::scaling::{self, NotABaseline};
 use analysis::step::StepAnalysis;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use serde::Deserialize;
 use utoipa::IntoParams;
+use wire::ids::RunId;
 use wire::views::ApiError;
 use wire::views::scaling::Scaling;
 
@@ -14,9 +15,12 @@ use super::answer::{Form, answer, aside};
 use super::api::open;
 use super::error::Failure;
 
-/// The format of the answer.
+/// What runs are measured against, and the format of the answer.
 #[derive(Debug, Deserialize, IntoParams)]
 pub struct ScalingQuery {
+    /// The run that measured efficiency refers to: one of the same name with the same batch per rank. By default the
+    /// newest one on the fewest ranks.
+    baseline: Option<String>,
     /// `json` (the default) or `frame`.
     #[serde(default)]
     form: Form,
@@ -27,18 +31,32 @@ pub struct ScalingQuery {
     get,
     path = "/api/v1/runs/{run}/scaling",
     params(("run" = String, Path), ScalingQuery),
-    responses((status = 200, body = Scaling), (status = 404, body = ApiError))
+    responses(
+        (status = 200, body = Scaling),
+        (status = 400, body = ApiError, description = "The baseline has another batch per rank"),
+        (status = 404, body = ApiError, description = "There is no such run, or no such baseline")
+    )
 )]
 pub async fn scaling(
     State(app): State<App>,
     Path(run): Path<String>,
     Query(query): Query<ScalingQuery>,
 ) -> Result<Response, Failure> {
+    let baseline = query.baseline.map(RunId::new).transpose()?;
     let (shown, report) = open(&app, &run).await?;
     let summaries = app.hub.snapshot().summaries();
     let scaling = aside(move || {
         let steps: Vec<&StepAnalysis> = shown.steps.iter().map(AsRef::as_ref).collect();
-        scaling::scaling(&report, &steps, summaries.into_iter())
+        scaling::scaling(&report, &steps, summaries.into_iter(), baseline.as_ref())
     });
-    answer(query.form, &scaling.await?)
+    answer(query.form, &scaling.await??)
+}
+
+impl From<NotABaseline> for Failure {
+    fn from(error: NotABaseline) -> Self {
+        match error {
+            NotABaseline::NotAPoint { .. } => Self::NotFound(error.to_string()),
+            NotABaseline::OtherBatch { .. } => Self::BadRequest(error.to_string()),
+        }
+    }
 }

@@ -66,6 +66,22 @@ fn every_view_shows_the_ratio_of_throughputs_as_measured_efficiency() -> anyhow:
         ensure!(number(prediction, "/efficiency")? <= 1.0, "{prediction}");
     }
 
+    let with_baseline =
+        |run: &str| get_json(&format!("{}/api/v1/runs/{id}/scaling?baseline={run}", server.address));
+    let against_itself = with_baseline(id)?;
+    let measured: Vec<f64> = against_itself["points"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|point| point["measured"].as_f64())
+        .collect();
+    ensure!(
+        measured.len() == 2 && is_close(measured[0], 1.0 / expected) && measured[1] == 1.0,
+        "{measured:?}"
+    );
+    let refused = with_baseline("no-such-run").unwrap_err().to_string();
+    ensure!(refused.contains("404"), "{refused}");
+
     let percent = format!("{:.1} %", expected * 100.0);
     ensure!(printed.contains(&format!("measured eff.     {percent}")), "{percent}: {printed}");
     let from_disk = report(data.path(), id)?;
@@ -88,5 +104,23 @@ fn every_view_shows_the_ratio_of_throughputs_as_measured_efficiency() -> anyhow:
         cells.as_array().is_some_and(|cells| cells.iter().any(|cell| *cell == percent)),
         "{percent}: {cells}"
     );
+    chooses_a_baseline(&browser, id, &percent)
+}
+
+/// Chooses this run as its own baseline, and sees the choice survive a reload.
+fn chooses_a_baseline(browser: &Browser, id: &str, usual: &str) -> anyhow::Result<()> {
+    browser.run(&format!(
+        "const list = document.querySelector('[data-testid=baseline]'); list.value = '{id}';
+         list.dispatchEvent(new Event('change', {{ bubbles: true }}))"
+    ))?;
+    let is_baseline = format!(
+        "return (document.querySelector('[data-testid=scaling-baseline]')?.innerText ?? '').endsWith('baseline {id}')"
+    );
+    browser.wait("this run as the baseline", &is_baseline)?;
+    let row = "return document.querySelector('[data-testid=scaling-runs] tr.chosen').innerText";
+    let row_text = browser.run(row)?;
+    ensure!(row_text.as_str().is_some_and(|row| row.contains("100 %") && !row.contains(usual)), "{row_text}");
+    browser.reload()?;
+    browser.wait("the baseline after a reload", &is_baseline)?;
     Ok(())
 }

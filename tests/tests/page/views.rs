@@ -389,28 +389,50 @@ fn a_copied_link_shows_the_same_selection() -> anyhow::Result<()> {
 }
 
 #[test]
-fn scaling_shows_runs_of_one_name_and_a_plan_that_follows_its_form() -> anyhow::Result<()> {
+fn scaling_says_how_a_run_scales_before_its_tables() -> anyhow::Result<()> {
     let Some(page) = Page::start()? else { return Ok(()) };
     let browser = &page.browser;
     let (run, other) = (page.small_run()?, page.other_run()?);
     page.open(&run, 3, "")?;
     says(browser, "scaling-runs", &format!("{run}[^]*{other}"))?;
+    says(browser, "scaling-sentence", "baseline[^]*There are no predictions: .*buckets")?;
     drawn(browser, "scaling-efficiency")?;
-    says(browser, "plan", "Ideal[^]*days[^]*Speed-up")?;
-    let days = browser.text("plan")?;
-    browser.run(
-        "const world = document.querySelector('[data-testid=world]'); world.value = '64';
-         world.dispatchEvent(new Event('change', { bubbles: true }))",
-    )?;
-    browser.wait(
-        "another plan",
-        &format!(
-            "return document.querySelector('[data-testid=plan]').innerText !== {}",
-            serde_json::to_string(&days)?
-        ),
-    )?;
-    browser.wait("the form in the address", "return /world=64/.test(location.search)")?;
     quiet(browser)
+}
+
+#[test]
+fn a_training_plan_follows_its_form() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.small_run()?;
+    browser.open(&format!("{}/plan", page.server.address))?;
+    says(browser, "plan", "On 1,024 ranks, the training takes 2.74 days")?;
+    says(browser, "plan-source", "is an assumption")?;
+    drawn(browser, "plan-days")?;
+    enter(browser, "world", "64")?;
+    says(browser, "plan", "On 64 ranks")?;
+    browser.wait("the form in the address", "return /world=64/.test(location.search)")?;
+    enter(browser, "params", "many")?;
+    says(browser, "plan-error", "Parameters must be a number above 0")?;
+    enter(browser, "params", "7e9")?;
+    says(browser, "plan", "On 64 ranks")?;
+    // A plan is chosen with its row, and with the keyboard.
+    browser.run("document.querySelector('[data-testid=plans] tbody tr:not(.spacer) button').click()")?;
+    says(browser, "plan", "On 8 ranks")?;
+    enter(browser, "choose-run", &run)?;
+    says(browser, "plan-source", "because this run has no prediction")?;
+    browser.reload()?;
+    says(browser, "plan", "On 8 ranks")?;
+    quiet(browser)
+}
+
+/// Sets the value of a field or a list, as a user does.
+fn enter(browser: &Browser, testid: &str, value: &str) -> anyhow::Result<()> {
+    browser.run(&format!(
+        "const field = document.querySelector('[data-testid={testid}]'); field.value = '{value}';
+         field.dispatchEvent(new Event('change', {{ bubbles: true }}))"
+    ))?;
+    Ok(())
 }
 
 #[test]

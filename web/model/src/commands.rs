@@ -68,6 +68,8 @@ pub fn find(typed: &str, run: Option<(&str, Option<&Report>)>, runs: &[RunSummar
     all.extend(actions(run.is_some()));
     all.push(Command::go("view", "All runs".into(), "/".into()));
     all.push(Command::go("view", "Compare two runs".into(), "/compare".into()));
+    let plan = run.map_or_else(|| "/plan".into(), |(id, _)| format!("/plan?run={id}"));
+    all.push(Command::go("view", "Training plan".into(), plan));
     all.extend(runs.iter().map(|summary| {
         let id = summary.run.as_str();
         let name = if summary.name == id { id.to_owned() } else { format!("{} · {id}", summary.name) };

@@ -7,7 +7,7 @@
 //! * [`commands`] finds what a user types, [`news`] says what changed, and [`trust`] what limits a report.
 //! * [`ranks`] orders ranks and says what differs between them, and [`pins`] keeps the pinned ones.
 //! * [`periods`] decides which steps count as now, and which as the healthy period.
-//! * [`devices`] says how the devices are.
+//! * [`devices`] says how the devices are, [`scaling`] how a job scales, and [`plan`] how long a training takes.
 //! * [`verdict`] has short texts for verdicts, and [`terms`] the definitions of terms.
 //! * [`runs`] has the list of runs, and [`buckets`] the waterfall of a step.
 
@@ -19,10 +19,12 @@ pub mod devices;
 pub mod news;
 pub mod periods;
 pub mod pins;
+pub mod plan;
 pub mod range;
 pub mod ranks;
 pub mod route;
 pub mod runs;
+pub mod scaling;
 pub mod sort;
 pub mod terms;
 pub mod trust;

@@ -14,7 +14,7 @@ const fn term(name: &'static str, means: &'static str) -> Term {
 }
 
 /// All terms.
-pub const TERMS: [Term; 34] = [
+pub const TERMS: [Term; 36] = [
     term("step time", "The mean time from one observed step to the next. Costs and shares refer to it."),
     term("throughput", "Samples per second over all ranks, in the unit that the job counts."),
     term(
@@ -76,6 +76,12 @@ pub const TERMS: [Term; 34] = [
         "own overhead",
         "What recording costs: the median of (observed step / neighboring shadow step) − 1, with its 95 % interval.",
     ),
+    term(
+        "noise",
+        "The largest difference between two runs that chance alone usually makes (95 %). A difference within it counts \
+         as the same. Without it, a difference counts from 1 %.",
+    ),
+    term("change", "Whether the compared run is better or worse than the baseline, beyond noise."),
     term("shadow step", "A step that is not observed. It shows what a step takes without recording."),
 ];
 

@@ -15,8 +15,9 @@ use wire::views::comparison::{Change, Compared, Comparison, Unit};
 use self::distribution::distribution;
 use crate::api;
 use crate::download;
-use crate::live::Live;
 use crate::route::Address;
+use crate::run_choice::RunChoice;
+use crate::terms::Term;
 use crate::theme::Theme;
 use crate::widgets::{List, Swatch};
 use crate::xy::Xy;
@@ -77,9 +78,9 @@ pub fn Compare() -> impl IntoView {
                 <button class="quiet" on:click=save_csv>"CSV"</button>
             </div>
             <div class="versus">
-                <RunChoice key="a" name="Baseline" />
+                <RunChoice key="a" name="Baseline" nothing="choose a run" />
                 <button class="icon" aria-label="Swap the two runs" title="Swap" data-testid="swap" on:click=move |_| swap(address)>"⇄"</button>
-                <RunChoice key="b" name="Compared run" />
+                <RunChoice key="b" name="Compared run" nothing="choose a run" />
             </div>
             <p class="quiet" role="status" class:hidden=move || why.get().is_empty()>{why}</p>
             {sentence}
@@ -118,49 +119,10 @@ fn swap(address: Address) {
     address.set([("a", b), ("b", a)]);
 }
 
-/// A list from which a run is chosen.
-#[component]
-fn RunChoice(key: &'static str, name: &'static str) -> impl IntoView {
-    let (live, address) = (expect_context::<Live>(), expect_context::<Address>());
-    let known = Memo::new(move |_| {
-        let runs = live.runs.get().unwrap_or_default();
-        let mut known: Vec<(String, String)> =
-            runs.into_iter().map(|run| (run.run.to_string(), run.name)).collect();
-        // A link may name a run before the list has loaded.
-        if let Some(chosen) = address.param(key)
-            && !known.iter().any(|(run, _)| *run == chosen)
-        {
-            known.insert(0, (chosen, String::new()));
-        }
-        known
-    });
-    let options = move || {
-        let chosen = address.param(key);
-        let option = |(run, name): (String, String)| {
-            let label = if name.is_empty() || name == run { run.clone() } else { format!("{name} · {run}") };
-            let is_chosen = chosen.as_ref() == Some(&run);
-            view! { <option value=run selected=is_chosen>{label}</option> }
-        };
-        view! {
-            <option value="" selected=chosen.is_none()>"choose a run"</option>
-            {known.get().into_iter().map(option).collect_view()}
-        }
-    };
-    let change = move |event: leptos::ev::Event| {
-        let run = event_target_value(&event);
-        address.set([(key, (!run.is_empty()).then_some(run))]);
-    };
-    view! {
-        <label class="field">
-            <span>{name}</span>
-            <select data-testid=format!("compare-{key}") on:change=change>{options}</select>
-        </label>
-    }
-}
-
 #[component]
 fn Sentence(comparison: Comparison) -> impl IntoView {
-    let caveats = comparison.caveats.iter().map(|line| view! { <li>{line.clone()}</li> }).collect_view();
+    let caveats =
+        comparison.caveats.iter().map(|line| view! { <li>{units::capitalized(line)}"."</li> }).collect_view();
     view! {
         <section class="verdict" data-kind="compared">
             <p class="sentence" data-testid="comparison">{comparison.sentence.clone()}</p>
@@ -180,9 +142,6 @@ fn Sentence(comparison: Comparison) -> impl IntoView {
 #[component]
 fn Tables(comparison: Comparison) -> impl IntoView {
     view! {
-        <p class="quiet below">
-            "Noise is the largest difference that chance alone usually makes. A difference within it counts as the same."
-        </p>
         <div class="halves">
             <Rows title="Figures" testid="compared-figures" runs=&comparison rows=&comparison.figures />
             <Rows title="Step ledger" testid="compared-ledger" runs=&comparison rows=&comparison.ledger parts=true />
@@ -204,7 +163,7 @@ fn Rows<'a>(
             Change::Better => ("better", "better"),
             Change::Worse => ("worse", "worse"),
             Change::Same => ("quiet", "same"),
-            Change::Unknown => ("quiet", "not known"),
+            Change::Unknown => ("quiet", "unknown"),
         };
         let noise = row.noise.map_or_else(|| "—".into(), |noise| format!("± {}", units::percent(noise)));
         let swatch = parts.then(|| view! { <Swatch colour=palette::part(Part::ALL[at]) /> });
@@ -226,12 +185,12 @@ fn Rows<'a>(
                 <table data-testid=testid>
                     <thead>
                         <tr>
-                            <th scope="col">"Figure"</th>
+                            <th scope="col">{if parts { "Part" } else { "Figure" }}</th>
                             <th scope="col" class="number run-id">{runs.a.to_string()}</th>
                             <th scope="col" class="number run-id">{runs.b.to_string()}</th>
                             <th scope="col" class="number">"Difference"</th>
-                            <th scope="col" class="number">"Noise"</th>
-                            <th scope="col">"Judgment"</th>
+                            <th scope="col" class="number"><Term name="noise" /></th>
+                            <th scope="col"><Term name="change" /></th>
                         </tr>
                     </thead>
                     <tbody>{rows.iter().enumerate().map(line).collect_view()}</tbody>
@@ -257,7 +216,7 @@ fn difference(row: &Compared) -> String {
     match row.unit {
         Unit::Ratio => format!("{} points", signed(difference * 100.0, 1)),
         _ if difference >= 9.0 => format!("× {}", fixed(difference + 1.0, 0)),
-        _ => format!("{} %", signed(difference * 100.0, 1)),
+        _ => units::signed_percent(difference),
     }
 }
 

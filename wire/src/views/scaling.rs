@@ -68,7 +68,8 @@ pub struct Scaling {
     pub ranks: u32,
     /// The unit of a sample.
     pub sample_unit: String,
-    /// The baseline of measured efficiency: [`super::Report::baseline`], or this run if it has no baseline.
+    /// The baseline of measured efficiency: the one asked for, or [`super::Report::baseline`], or this run if it has no
+    /// baseline.
     pub baseline: Option<RunId>,
     /// The runs of this name with a known throughput, by world size, and from newest to oldest within one size.
     pub points: Vec<ScalingPoint>,

@@ -1,0 +1,170 @@
+//! What the Scaling view says in words.
+
+use wire::ids::RunId;
+use wire::views::scaling::{Scaling, ScalingPoint, ScalingPrediction};
+use wire::views::{AlphaBeta, Missing};
+
+/// Says how the run scales: its efficiency against the baseline, and what is predicted for twice as many ranks.
+#[must_use]
+pub fn sentence(answer: &Scaling) -> String {
+    let predicted = answer.predictions.iter().find(|next| next.ranks >= answer.ranks.saturating_mul(2));
+    [Some(measured(answer)), predicted.map(|next| prediction(answer, next)), missing(answer)]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<String>>()
+        .join(" ")
+}
+
+fn measured(answer: &Scaling) -> String {
+    let point = |run: &RunId| answer.points.iter().find(|point| point.run == *run);
+    let base = answer.baseline.as_ref().and_then(point);
+    let own = point(&answer.run).and_then(|own| own.measured);
+    match (own, base) {
+        (Some(own), Some(base)) if base.run != answer.run => format!(
+            "On {}, each rank does {} of the work that a rank of {} does on {}.",
+            units::ranks(answer.ranks),
+            units::percent(own),
+            base.run,
+            units::ranks(base.ranks)
+        ),
+        (Some(_), _) if others(answer).next().is_some() => {
+            "This run is the baseline of the other runs with its batch per rank.".into()
+        }
+        (Some(_), _) => format!(
+            "Efficiency is not measured: no other run named {} has the same batch per rank.",
+            answer.name
+        ),
+        (None, _) => "Efficiency is not measured: the batch per rank or the throughput is not known.".into(),
+    }
+}
+
+fn others(answer: &Scaling) -> impl Iterator<Item = &ScalingPoint> {
+    answer.points.iter().filter(|point| point.run != answer.run && point.measured.is_some())
+}
+
+fn prediction(answer: &Scaling, next: &ScalingPrediction) -> String {
+    let on = |of: &ScalingPrediction| {
+        format!("{} on {} ({})", units::percent(of.efficiency), units::ranks(of.ranks), band(of))
+    };
+    let now = answer.predictions.iter().find(|now| now.ranks == answer.ranks);
+    let now = now.map_or_else(String::new, |now| format!("{} and ", on(now)));
+    format!("Against one rank, the predicted efficiency is {now}{}.", on(next))
+}
+
+/// Returns the error band of a prediction.
+#[must_use]
+pub fn band(prediction: &ScalingPrediction) -> String {
+    let [low, high] = [prediction.efficiency_low, prediction.efficiency_high].map(units::percent);
+    format!("{low} to {high}")
+}
+
+/// Returns the reason why there are no predictions, as a sentence.
+#[must_use]
+pub fn missing(answer: &Scaling) -> Option<String> {
+    answer.missing.as_ref().map(|why: &Missing| format!("There are no predictions: {why}."))
+}
+
+/// Returns the error of the model at the run's own world size, as a sentence.
+#[must_use]
+pub fn error(answer: &Scaling) -> Option<String> {
+    let error = answer.model_error?;
+    let error = units::signed_percent(error);
+    Some(format!("For {}, the model is off by {error}.", units::ranks(answer.ranks)))
+}
+
+/// Describes the fitted line: its latency and bandwidth, and how close the points are to it.
+#[must_use]
+pub fn fit(model: &AlphaBeta) -> String {
+    let bandwidth = match model.beta_seconds_per_byte {
+        beta if beta > 0.0 => units::rate(1.0 / beta, "B/s"),
+        _ => "unlimited".into(),
+    };
+    format!(
+        "Latency {}, bandwidth {bandwidth}. Half of the points are within {} of the line.",
+        units::nanos(model.alpha_seconds * 1e9),
+        units::nanos(model.residual_seconds * 1e9)
+    )
+}
+
+/// Returns the runs that can be the baseline, with what a list shows of each.
+#[must_use]
+pub fn baselines(answer: &Scaling) -> Vec<(String, String)> {
+    let same_batch = answer.points.iter().filter(|point| point.measured.is_some());
+    same_batch
+        .map(|point| (point.run.to_string(), format!("{} · {}", point.run, units::ranks(point.ranks))))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(run: &str, ranks: u32, measured: Option<f64>) -> ScalingPoint {
+        ScalingPoint {
+            run: RunId::new(run).unwrap(),
+            ranks,
+            throughput: 100.0,
+            step_nanos: 1e7,
+            batch: Some(8.0),
+            measured,
+            implied: None,
+            started_unix_millis: 0,
+        }
+    }
+
+    fn answer(points: Vec<ScalingPoint>, baseline: &str) -> Scaling {
+        Scaling {
+            run: RunId::new("own").unwrap(),
+            name: "job".into(),
+            ranks: 8,
+            sample_unit: "samples".into(),
+            baseline: Some(RunId::new(baseline).unwrap()),
+            points,
+            comm_model: None,
+            predictions: Vec::new(),
+            model_error: None,
+            assumptions: Vec::new(),
+            caps: Vec::new(),
+            cap_advice: None,
+            missing: None,
+        }
+    }
+
+    #[test]
+    fn the_sentence_names_the_baseline_and_the_next_world_size() {
+        let mut answer = answer(vec![point("two", 2, Some(1.0)), point("own", 8, Some(0.9))], "two");
+        answer.predictions = [1, 8, 16, 32]
+            .map(|ranks| ScalingPrediction {
+                ranks,
+                step_nanos: 1e7,
+                efficiency: 0.8,
+                efficiency_low: 0.7,
+                efficiency_high: 0.85,
+            })
+            .to_vec();
+        assert_eq!(
+            sentence(&answer),
+            "On 8 ranks, each rank does 90.0 % of the work that a rank of two does on 2 ranks. Against one rank, the \
+             predicted efficiency is 80.0 % on 8 ranks (70.0 % to 85.0 %) and 80.0 % on 16 ranks (70.0 % to 85.0 %)."
+        );
+    }
+
+    #[test]
+    fn without_a_measurement_the_sentence_says_why() {
+        let alone = answer(vec![point("own", 8, Some(1.0)), point("other-batch", 2, None)], "own");
+        assert_eq!(
+            measured(&alone),
+            "Efficiency is not measured: no other run named job has the same batch per rank."
+        );
+        let base = answer(vec![point("own", 8, Some(1.0)), point("sixteen", 16, Some(0.9))], "own");
+        assert!(measured(&base).starts_with("This run is the baseline"));
+        let uncounted = answer(vec![point("own", 8, None)], "own");
+        assert!(measured(&uncounted).contains("not known"));
+    }
+
+    #[test]
+    fn only_runs_with_the_same_batch_can_be_the_baseline() {
+        let answer = answer(vec![point("two", 2, Some(1.0)), point("other", 4, None)], "two");
+        assert_eq!(baselines(&answer), [("two".to_owned(), "two · 2 ranks".to_owned())]);
+    }
+}
