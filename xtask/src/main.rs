@@ -33,6 +33,8 @@ enum Xtask {
     Gpu,
     /// Retake the screenshots in docs/, of a real run
     Screenshots,
+    /// Take a picture of every view in every state, light and dark, 400 to 2,560 pixels wide, into target/screens
+    Screens,
     /// Check the rules of this repository: imports, circles of modules, module docs, golden files, texts
     Tidy,
 }
@@ -44,7 +46,8 @@ fn main() -> anyhow::Result<()> {
         Xtask::Web => web::run(),
         Xtask::Bench { names } => names.into_iter().try_for_each(bench::run),
         Xtask::Gpu => gpu::run(),
-        Xtask::Screenshots => screenshots::run(),
+        Xtask::Screenshots => screenshots::docs(),
+        Xtask::Screens => screenshots::screens(),
         Xtask::Tidy => tidy::run(),
     }
 }

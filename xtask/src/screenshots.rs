@@ -1,5 +1,7 @@
-//! `cargo xtask screenshots`: retakes the screenshots of the documentation, of a real run in a real browser.
+//! `cargo xtask screenshots` retakes the screenshots of the documentation, of a real run in a real browser. `cargo xtask
+//! screens` takes a picture of every view in every state, to look at.
 
+use std::path::Path;
 use std::process::Command;
 
 use crate::system::{build, ensure_tools, programs, root, step};
@@ -7,9 +9,18 @@ use crate::test::BROWSER;
 use crate::web;
 
 /// Builds the dashboard and the programs, runs them and writes `docs/*.png`.
-pub fn run() -> anyhow::Result<()> {
+pub fn docs() -> anyhow::Result<()> {
+    take("screenshots", &root().join("docs"))
+}
+
+/// Builds the dashboard and the programs, runs them and writes `target/screens/*.png`.
+pub fn screens() -> anyhow::Result<()> {
+    take("screens", &root().join("target/screens"))
+}
+
+fn take(program: &str, folder: &Path) -> anyhow::Result<()> {
     ensure_tools(&BROWSER)?;
     web::run()?;
-    step("building the server and the training job", &mut build(&["paceline", "char_lm", "screenshots"]))?;
-    step("screenshots", Command::new(programs().join("screenshots")).arg(root().join("docs")))
+    step("building the server and the training job", &mut build(&["paceline", "char_lm", program]))?;
+    step(program, Command::new(programs().join(program)).arg(folder))
 }

@@ -40,7 +40,7 @@ const MAY_IMPORT: [(&str, &[&str]); 20] = [
         ],
     ),
     ("paceline-viz", &["paceline-fuzz", "paceline-units", "paceline-wire"]),
-    ("paceline-model", &["paceline-viz", "paceline-units", "paceline-wire"]),
+    ("paceline-model", &["paceline-analysis", "paceline-viz", "paceline-units", "paceline-wire"]),
     (
         "paceline-web",
         &["paceline-model", "paceline-viz", "paceline-analysis", "paceline-units", "paceline-wire"],

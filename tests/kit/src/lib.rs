@@ -16,6 +16,7 @@ pub mod fetch;
 pub mod headers;
 pub mod holistic;
 pub mod hostile;
+pub mod layout;
 pub mod meeting;
 pub mod monitoring;
 pub mod nvidia;

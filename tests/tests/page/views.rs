@@ -8,6 +8,7 @@ use testkit::axe;
 use testkit::browser::Browser;
 use testkit::devices;
 use testkit::feed::Feed;
+use testkit::layout::overflow;
 use testkit::programs::Server;
 use testkit::simulator::{Fault, FaultKind, Plan, Simulation};
 use wire::burst::BurstRequest;
@@ -87,13 +88,8 @@ pub fn says(browser: &Browser, testid: &str, pattern: &str) -> anyhow::Result<()
 
 /// Returns an error if anything is wider than the window, except inside scrolling elements.
 fn fits(browser: &Browser, what: &str) -> anyhow::Result<()> {
-    let script = "const root = document.documentElement;
-        const inside = e => e.closest('.rows, .scroll-x, .tip, .unseen, .tabs');
-        return [innerWidth, root.scrollWidth, [...document.querySelectorAll('main *, header *')]
-            .filter(e => e.getBoundingClientRect().right > innerWidth + 0.5 && !inside(e))
-            .slice(0, 5).map(e => e.outerHTML.slice(0, 120))]";
-    let found = browser.run(script)?;
-    ensure!(found[1].as_f64() <= found[0].as_f64(), "{what} is wider than the window: {found:#}");
+    let wide = overflow(browser)?;
+    ensure!(wide.is_none(), "{what} is wider than the window: {}", wide.unwrap_or_default());
     Ok(())
 }
 
@@ -507,6 +503,9 @@ fn every_view_is_accessible_in_light_and_dark_and_fits_a_phone() -> anyhow::Resu
         browser.open(&format!("{}/compare?a={run}&b={other}", page.server.address))?;
         says(browser, "comparison", "step")?;
         check(browser, axe.as_deref().ok(), &format!("comparison, dark: {dark}"))?;
+        browser.open(&format!("{}/plan?run={run}", page.server.address))?;
+        says(browser, "plan", "ranks")?;
+        check(browser, axe.as_deref().ok(), &format!("plan, dark: {dark}"))?;
     }
     Ok(())
 }
