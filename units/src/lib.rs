@@ -33,9 +33,13 @@ pub fn signed(value: f64, decimals: usize) -> String {
     if is_zero || value < 0.0 || value.is_nan() { text } else { format!("+{text}") }
 }
 
-/// Formats a duration in nanoseconds: `812 ns`, `12.3 µs`, `35.2 ms`, `1.20 s`, `2 min 03 s`.
+/// Formats a duration in nanoseconds: `812 ns`, `12.3 µs`, `35.2 ms`, `1.20 s`, `2 min 03 s`. No clock resolves a fraction
+/// of a nanosecond, so a mean below half of one is `0 ns`.
 #[must_use]
 pub fn nanos(nanos: f64) -> String {
+    if nanos.abs() < 0.5 {
+        return "0 ns".into();
+    }
     let (scale, unit) = nanos_scale(nanos.abs());
     if unit == "min" {
         return clock(nanos / 1e9);
@@ -46,7 +50,7 @@ pub fn nanos(nanos: f64) -> String {
 /// Formats a difference in nanoseconds, with its sign: `+1.20 ms`.
 #[must_use]
 pub fn signed_nanos(value: f64) -> String {
-    plus(value, nanos(value))
+    plus(if value < 0.5 { 0.0 } else { value }, nanos(value))
 }
 
 /// Formats a difference of ratios as a percentage, with its sign: `+2.5 %`, `−28 %`.
@@ -211,7 +215,7 @@ mod tests {
             ["0 ns", "812 ns", "12.3 µs", "1.00 ms", "35.2 ms", "1.20 s", "60.0 s", "2 min 03 s"]
         );
         assert_eq!(signed_nanos(1.2e6), "+1.20 ms");
-        assert_eq!([signed_nanos(-300.0), signed_nanos(0.0)], ["−300 ns", "0 ns"]);
+        assert_eq!([-300.0, 0.0, 0.03, -0.03].map(signed_nanos), ["−300 ns", "0 ns", "0 ns", "0 ns"]);
         assert_eq!(clock(93_784.0), "1 d 2 h");
         assert_eq!([ago(0.4), ago(61.0), ago(7300.0)], ["just now", "1 min ago", "2 h ago"]);
     }

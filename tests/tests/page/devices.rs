@@ -149,7 +149,7 @@ fn the_page_shows_devices_and_requests_bursts() -> anyhow::Result<()> {
     browser.run("window.mark = true")?;
     let told = shows(&browser, "devices", "a GPU at 0000:03:00.0")?;
     ensure!(
-        told.contains("1350 of 1980 MHz") && told.contains("temperature") && told.contains("97 %"),
+        told.contains("1,350 of 1,980 MHz") && told.contains("temperature") && told.contains("97 %"),
         "{told}"
     );
     ensure!(!told.contains("NVLink"), "an unreported figure has a column: {told}");

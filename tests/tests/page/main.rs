@@ -4,5 +4,6 @@ mod buckets;
 mod devices;
 mod live_job;
 mod questions;
+mod runs;
 mod scaling;
 mod views;

@@ -54,13 +54,19 @@ impl Page {
         Ok(Some(Self { browser, server: Server::start(data.path())?, _data: data }))
     }
 
+    /// Opens the list of runs with this query, and waits until the count of runs matches `pattern`.
+    pub fn open_list(&self, query: &str, pattern: &str) -> anyhow::Result<()> {
+        self.browser.open(&format!("{}/{query}", self.server.address))?;
+        says(&self.browser, "count", pattern)
+    }
+
     /// Sends a run of 4 ranks and returns its id. Rank 2 is late from step 120 on.
     pub fn small_run(&self) -> anyhow::Result<String> {
         send(&self.server, with_devices(&plan(4, 240, (2, 120))))
     }
 
     /// Sends another run of the same name, on 8 ranks.
-    fn other_run(&self) -> anyhow::Result<String> {
+    pub fn other_run(&self) -> anyhow::Result<String> {
         send(&self.server, Simulation::run(&plan(8, 200, (5, 0))))
     }
 

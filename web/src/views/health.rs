@@ -39,8 +39,11 @@ pub fn Health() -> impl IntoView {
 fn HangPanel(hang: Hang) -> impl IntoView {
     let ranks: Vec<String> = hang.ranks.iter().map(ToString::to_string).collect();
     let since = units::clock(hang.since_seconds);
-    let below =
-        format!("No step for {since}. Ranks whose next collective has not started: {}.", ranks.join(", "));
+    let below = if ranks.is_empty() {
+        format!("No step for {since}.")
+    } else {
+        format!("No step for {since}. Ranks whose next collective has not started: {}.", ranks.join(", "))
+    };
     view! {
         <section class="verdict" data-kind="hung" aria-label="Hang" data-testid="hang">
             <p class="sentence">{hang.sentence}</p>

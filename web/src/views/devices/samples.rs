@@ -86,13 +86,13 @@ fn of_most(
     most: DeviceFigure,
     (factor, digits, unit): (f64, usize, &str),
 ) -> Option<String> {
-    let value = |of: DeviceFigure| at.get(of).map(|value| format!("{:.digits$}", value as f64 * factor));
+    let value = |of: DeviceFigure| at.get(of).map(|value| units::fixed(value as f64 * factor, digits));
     let now = value(figure)?;
     Some(value(most).map_or_else(|| format!("{now} {unit}"), |most| format!("{now} of {most} {unit}")))
 }
 
 fn both(at: &DeviceSample, sent: DeviceFigure, received: DeviceFigure, mebibytes: f64) -> Option<String> {
-    let value = |of: DeviceFigure| Some(format!("{:.0}", at.get(of)? as f64 * mebibytes));
+    let value = |of: DeviceFigure| Some(units::fixed(at.get(of)? as f64 * mebibytes, 0));
     Some(format!("{} / {} MiB/s", value(sent)?, value(received)?))
 }
 
