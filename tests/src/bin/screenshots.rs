@@ -71,7 +71,8 @@ fn real_run(browser: &Browser, folder: &Path) -> anyhow::Result<()> {
     take(browser, &folder.join("buckets.png"))?;
     browser.open(&format!("{run}/scaling"))?;
     says(browser, "scaling-runs", "char_lm")?;
-    browser.viewport(1440, 1760)?;
+    let height = browser.run("return document.querySelector('main').scrollHeight + 64")?;
+    browser.viewport(1440, height.as_u64().unwrap_or(1_400).min(2_000) as u32)?;
     take(browser, &folder.join("scaling.png"))?;
     drop(job);
     Ok(())
