@@ -47,10 +47,10 @@ pub fn nanos(nanos: f64) -> String {
     format!("{} {unit}", significant(nanos / scale))
 }
 
-/// Formats a difference in nanoseconds, with its sign: `+1.20 ms`.
+/// Formats a difference in nanoseconds, with its sign: `+1.20 ms`. What rounds to 0 has no sign.
 #[must_use]
 pub fn signed_nanos(value: f64) -> String {
-    plus(if value < 0.5 { 0.0 } else { value }, nanos(value))
+    plus(value.round(), nanos(value))
 }
 
 /// Formats a difference of ratios as a percentage, with its sign: `+2.5 %`, `−28 %`.

@@ -1,18 +1,31 @@
-//! A list from which a run is chosen. The address holds the choice.
+//! Lists from which a run is chosen. The address holds the choice.
 
 use leptos::prelude::*;
-use model::runs::choices::{Choices, choices};
+use model::runs::choices::{Choices, choices, with_chosen};
 
 use crate::live::Live;
 use crate::route::Address;
 
-/// The list, with the runs grouped by name. `key` is the key of the choice in the address, and `nothing` is what the
-/// list shows while no run is chosen.
+/// A list of all runs, grouped by name.
 #[component]
 pub fn RunChoice(key: &'static str, name: &'static str, nothing: &'static str) -> impl IntoView {
-    let (live, address) = (expect_context::<Live>(), expect_context::<Address>());
+    let live = expect_context::<Live>();
+    let groups = Signal::derive(move || choices(&live.runs.get().unwrap_or_default()));
+    view! { <ChoiceOf key=key name=name nothing=nothing groups=groups /> }
+}
+
+/// A list of these runs. `key` is the key of the choice in the address, and `nothing` is what the list shows while no run
+/// is chosen.
+#[component]
+pub fn ChoiceOf(
+    key: &'static str,
+    name: &'static str,
+    nothing: &'static str,
+    groups: Signal<Vec<Choices>>,
+) -> impl IntoView {
+    let address = expect_context::<Address>();
     let chosen = Memo::new(move |_| address.param(key));
-    let known = Memo::new(move |_| choices(&live.runs.get().unwrap_or_default(), chosen.get().as_deref()));
+    let groups = Memo::new(move |_| with_chosen(groups.get(), chosen.get().as_deref()));
     let options = move || {
         let chosen = chosen.get();
         let option = |(run, label): (String, String)| {
@@ -24,7 +37,7 @@ pub fn RunChoice(key: &'static str, name: &'static str, nothing: &'static str) -
         };
         view! {
             <option value="" selected=chosen.is_none()>{nothing}</option>
-            {known.get().into_iter().map(group).collect_view()}
+            {groups.get().into_iter().map(group).collect_view()}
         }
     };
     let change = move |event: leptos::ev::Event| {

@@ -102,3 +102,28 @@ fn expected_maximum_matches_exact_values() {
         assert!((expected_maximum(draws) - exact).abs() < 0.03, "{draws}");
     }
 }
+
+#[test]
+fn a_baseline_is_a_run_of_this_name_with_this_batch() {
+    let facts = report::RunFacts { ranks: 4, ..report::tests::facts("own") };
+    let mut own = report::report::<StepAnalysis>(&facts, &[]);
+    own.batch = wire::views::Figure::Known(128.0);
+    let point = |run: &str, batch: Option<f64>| ScalingPoint {
+        run: RunId::new(run).unwrap(),
+        ranks: 2,
+        throughput: 100.0,
+        batch,
+        step_nanos: MS,
+        measured: None,
+        implied: None,
+        started_unix_millis: 0,
+    };
+    let points = [point("same", Some(130.0)), point("other", Some(256.0)), point("uncounted", None)];
+    let base =
+        |run: &str| chosen(&RunId::new(run).unwrap(), &points, &own).map_err(|error| error.to_string());
+    assert_eq!(base("same").map(|base| base.ranks), Ok(2));
+    for run in ["other", "uncounted"] {
+        assert!(base(run).is_err_and(|error| error.contains("batches per rank")), "{run}");
+    }
+    assert!(base("gone").is_err_and(|error| error.contains("gone is not a run named")));
+}

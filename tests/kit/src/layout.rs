@@ -1,4 +1,4 @@
-//! Checks of the layout of a page.
+//! Checks of how a page is laid out and drawn.
 
 use crate::browser::Browser;
 
@@ -14,4 +14,21 @@ pub fn overflow(browser: &Browser) -> anyhow::Result<Option<String>> {
             .slice(0, 5).map(e => e.outerHTML.slice(0, 120))]";
     let found = browser.run(script)?;
     Ok((found[1].as_f64() > found[0].as_f64()).then(|| format!("{found:#}")))
+}
+
+/// Waits until the page has drawn `frames` frames at its present width.
+///
+/// # Errors
+/// Returns an error if the page stops drawing.
+pub fn draw(browser: &Browser, frames: u32) -> anyhow::Result<()> {
+    let script = format!(
+        "if (window.framesFrom !== innerWidth) {{
+             window.framesFrom = innerWidth;
+             window.framesDrawn = 0;
+             const count = () => {{ window.framesDrawn += 1; requestAnimationFrame(count); }};
+             requestAnimationFrame(count);
+         }}
+         return window.framesDrawn > {frames}"
+    );
+    browser.wait("idle frames", &script).map(drop)
 }

@@ -9,11 +9,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use testkit::browser::Browser;
 use testkit::devices;
 use testkit::feed::Feed;
-use testkit::layout::overflow;
+use testkit::layout::{draw, overflow};
 use testkit::programs::{Job, Server, get_json, wait_until};
 use testkit::simulator::{Fault, FaultKind, Plan, Simulation};
 use wire::device::throttle;
 
+/// The number of frames after which the page shows all that it has received.
+const FRAMES: u32 = 30;
 const WIDTHS: [u32; 3] = [400, 1_440, 2_560];
 /// The height of the window while a page loads, and the largest height of a picture.
 const HEIGHTS: (u32, u32) = (900, 4_000);
@@ -49,28 +51,27 @@ fn main() -> anyhow::Result<()> {
 impl Screens {
     /// Opens `url` in every width and color scheme, and takes a picture when one of the elements `testids` has a text.
     fn take(&mut self, name: &str, url: &str, testids: &str) -> anyhow::Result<()> {
-        for width in WIDTHS {
-            for dark in [false, true] {
-                self.browser.viewport(width, HEIGHTS.0)?;
-                self.browser.prefer_dark(dark)?;
-                self.browser.open(url)?;
-                self.shown(name, testids)?;
-                self.picture(name, width, dark)?;
-            }
+        for (width, dark) in forms() {
+            self.resize(width, dark)?;
+            self.browser.open(url)?;
+            self.shown(name, testids)?;
+            self.picture(name, width, dark)?;
         }
         Ok(())
     }
 
     /// Takes pictures of the page as it is, without loading it.
     fn take_open(&mut self, name: &str) -> anyhow::Result<()> {
-        for width in WIDTHS {
-            for dark in [false, true] {
-                self.browser.viewport(width, HEIGHTS.0)?;
-                self.browser.prefer_dark(dark)?;
-                self.picture(name, width, dark)?;
-            }
+        for (width, dark) in forms() {
+            self.resize(width, dark)?;
+            self.picture(name, width, dark)?;
         }
         Ok(())
+    }
+
+    fn resize(&self, width: u32, dark: bool) -> anyhow::Result<()> {
+        self.browser.viewport(width, HEIGHTS.0)?;
+        self.browser.prefer_dark(dark)
     }
 
     fn shown(&self, name: &str, testids: &str) -> anyhow::Result<()> {
@@ -81,16 +82,7 @@ impl Screens {
 
     #[allow(clippy::print_stdout, reason = "the output of the program")]
     fn picture(&mut self, name: &str, width: u32, dark: bool) -> anyhow::Result<()> {
-        self.browser.wait(
-            "idle frames",
-            "if (window.framesFrom !== innerWidth) {
-                 window.framesFrom = innerWidth;
-                 window.framesDrawn = 0;
-                 const count = () => { window.framesDrawn += 1; requestAnimationFrame(count); };
-                 requestAnimationFrame(count);
-             }
-             return window.framesDrawn > 30",
-        )?;
+        draw(&self.browser, FRAMES)?;
         let name = format!("{name}-{}-{width}", if dark { "dark" } else { "light" });
         if let Some(wide) = overflow(&self.browser)? {
             self.too_wide.push(format!("{name}: {wide}"));
@@ -113,6 +105,11 @@ impl Screens {
         }
         Ok(())
     }
+}
+
+/// Returns every width, light and dark.
+fn forms() -> impl Iterator<Item = (u32, bool)> {
+    WIDTHS.into_iter().flat_map(|width| [(width, false), (width, true)])
 }
 
 /// Returns a job of `ranks` ranks in which one rank has late input between two steps.
@@ -161,12 +158,17 @@ fn simulated(screens: &mut Screens) -> anyhow::Result<()> {
     screens.take("plan", &format!("{}/plan", server.address), "plan")?;
     let mut many = Feed::new(Simulation::run(&Plan { singly_from: 260, ..job(1_024, 300, (150, 300)) }));
     many.send_all_but(40, &server.address)?;
-    many.send_paced(4, Duration::from_millis(50), &server.address)?;
-    screens.views("live-1024", &server, &many.run, &all)?;
+    let run = many.run.clone();
+    std::thread::scope(|scope| {
+        // The run stays live while the pictures are taken.
+        let feeding = scope.spawn(|| many.send_paced(40, Duration::from_millis(1_500), &server.address));
+        screens.views("live-1024", &server, &run, &all)?;
+        feeding.join().expect("the feed does not panic")
+    })?;
     screens.take("runs", &server.address, "runs-table")?;
     let overlay = format!("{}/?pick={two},{eight}", server.address);
     screens.take("runs-overlay", &overlay, "runs-table")?;
-    let live = format!("{}/runs/{}", server.address, many.run);
+    let live = format!("{}/runs/{}", server.address, run);
     screens.browser.open(&live)?;
     screens.shown("the live run", "verdict")?;
     screens.browser.click("[data-testid=pause]")?;
@@ -193,10 +195,9 @@ fn real(screens: &mut Screens) -> anyhow::Result<()> {
     kill_process(rank, Signal::KILL)?;
     failing.finish()?;
     let failed = wait_until("the failure", || {
-        runs()?[0]["run"]
-            .as_str()
-            .map(str::to_owned)
-            .filter(|_| runs().is_some_and(|r| r[0]["state"] == "failed"))
+        let runs = runs()?;
+        let failed = runs.as_array()?.iter().find(|run| run["state"] == "failed")?;
+        failed["run"].as_str().map(str::to_owned)
     })?;
     screens.views("failed", &server, &failed, &["overview", "ranks", "buckets", "health"])?;
     let (_hanging, rank) = start("hung")?;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use testkit::browser::Browser;
+use testkit::layout::draw;
 use testkit::programs::{Job, Server};
 
 /// The arguments of the job. The input of rank 2 is 30 ms late from step 120 on, so that screenshots show the time
@@ -26,6 +27,8 @@ const JOB: [&str; 12] = [
 const LAST: u64 = 300;
 /// The step whose cells and buckets are shown.
 const STEP: u64 = 260;
+/// The number of frames after which the page shows all that it has received.
+const FRAMES: u32 = 40;
 /// The largest size of a screenshot in bytes. The screenshots of the README are loaded with it.
 const MAX_BYTES: usize = 450_000;
 
@@ -87,17 +90,7 @@ fn says(browser: &Browser, testid: &str, pattern: &str) -> anyhow::Result<()> {
 
 #[allow(clippy::print_stdout, reason = "the output of the program")]
 fn take(browser: &Browser, path: &Path) -> anyhow::Result<()> {
-    // Waits until the page is drawn and no frame is pending.
-    browser.wait(
-        "an idle frame",
-        "if (window.framesFrom !== innerWidth) {
-             window.framesFrom = innerWidth;
-             window.framesDrawn = 0;
-             const count = () => { window.framesDrawn += 1; requestAnimationFrame(count); };
-             requestAnimationFrame(count);
-         }
-         return window.framesDrawn > 40",
-    )?;
+    draw(browser, FRAMES)?;
     let picture = browser.screenshot()?;
     println!("{}: {} bytes", path.display(), picture.len());
     ensure!(picture.len() <= MAX_BYTES, "{} would have {} bytes", path.display(), picture.len());

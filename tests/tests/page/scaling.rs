@@ -110,7 +110,7 @@ fn every_view_shows_the_ratio_of_throughputs_as_measured_efficiency() -> anyhow:
 /// Chooses this run as its own baseline, and sees the choice survive a reload.
 fn chooses_a_baseline(browser: &Browser, id: &str, usual: &str) -> anyhow::Result<()> {
     browser.run(&format!(
-        "const list = document.querySelector('[data-testid=baseline]'); list.value = '{id}';
+        "const list = document.querySelector('[data-testid=choose-baseline]'); list.value = '{id}';
          list.dispatchEvent(new Event('change', {{ bubbles: true }}))"
     ))?;
     let is_baseline = format!(

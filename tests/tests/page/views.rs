@@ -418,7 +418,7 @@ fn a_training_plan_follows_its_form() -> anyhow::Result<()> {
     says(browser, "plan-error", "Parameters must be a number above 0")?;
     enter(browser, "params", "7e9")?;
     says(browser, "plan", "On 64 ranks")?;
-    // A plan is chosen with its row, and with the keyboard.
+    // A row chooses its number of ranks.
     browser.run("document.querySelector('[data-testid=plans] tbody tr:not(.spacer) button').click()")?;
     says(browser, "plan", "On 8 ranks")?;
     enter(browser, "choose-run", &run)?;

@@ -127,7 +127,7 @@ impl Plan {
     /// Plans with the texts of the form, in the order of [`FIELDS`].
     ///
     /// # Errors
-    /// Returns a sentence that names the first field that is not a number above 0.
+    /// Returns a sentence that names the field that is not a number above 0, or too large.
     pub fn new(texts: &[String; 5], predictions: &[ScalingPrediction]) -> Result<Self, String> {
         let mut values = [0.0; 5];
         for ((value, text), field) in values.iter_mut().zip(texts).zip(FIELDS) {
@@ -175,7 +175,7 @@ impl Plan {
             (efficiency, run) => format!(
                 "The efficiency, {}, is an assumption: 1 / (1 + 0.04 √ranks), as large jobs often report{}.",
                 units::percent(efficiency.value()),
-                if run.is_some() { ", because this run has no prediction for so many ranks" } else { "" }
+                if run.is_some() { ", because this run has no prediction for it" } else { "" }
             ),
         }
     }
@@ -185,6 +185,18 @@ impl Plan {
 #[must_use]
 pub fn days(days: f64) -> String {
     if days >= 1.0 { format!("{} days", units::significant(days)) } else { units::clock(days * 86_400.0) }
+}
+
+/// Formats a number of days for a tick: `10 d`, `2.4 h`, `1.5 min`.
+#[must_use]
+pub fn tick(days: f64) -> String {
+    let (value, unit) = match days {
+        days if days >= 1.0 => (days, "d"),
+        days if days * 24.0 >= 1.0 => (days * 24.0, "h"),
+        days => (days * 24.0 * 60.0, "min"),
+    };
+    let is_whole = value >= 10.0 || value.fract() < 0.05;
+    format!("{} {unit}", units::fixed(value, if is_whole { 0 } else { 1 }))
 }
 
 #[cfg(test)]
@@ -209,6 +221,14 @@ mod tests {
             "On 1,024 ranks, the training takes 2.74 days. Perfect scaling would take 1.20 days."
         );
         assert!(plan.source(None).contains("assumption"), "{}", plan.source(None));
+    }
+
+    #[test]
+    fn ticks_are_short() {
+        assert_eq!(
+            [1_000.0, 10.0, 1.0, 0.1, 0.001].map(tick),
+            ["1,000 d", "10 d", "1 d", "2.4 h", "1.4 min"]
+        );
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! What the Scaling view says in words.
 
 use wire::ids::RunId;
+use wire::views::AlphaBeta;
 use wire::views::scaling::{Scaling, ScalingPoint, ScalingPrediction};
-use wire::views::{AlphaBeta, Missing};
+
+use crate::runs::choices::{Choices, choice};
 
 /// Says how the run scales: its efficiency against the baseline, and what is predicted for twice as many ranks.
 #[must_use]
@@ -21,7 +23,7 @@ fn measured(answer: &Scaling) -> String {
     let own = point(&answer.run).and_then(|own| own.measured);
     match (own, base) {
         (Some(own), Some(base)) if base.run != answer.run => format!(
-            "On {}, each rank does {} of the work that a rank of {} does on {}.",
+            "On {}, the throughput per rank is {} of that of {} on {}.",
             units::ranks(answer.ranks),
             units::percent(own),
             base.run,
@@ -61,7 +63,7 @@ pub fn band(prediction: &ScalingPrediction) -> String {
 /// Returns the reason why there are no predictions, as a sentence.
 #[must_use]
 pub fn missing(answer: &Scaling) -> Option<String> {
-    answer.missing.as_ref().map(|why: &Missing| format!("There are no predictions: {why}."))
+    answer.missing.as_ref().map(|why| format!("There are no predictions: {why}."))
 }
 
 /// Returns the error of the model at the run's own world size, as a sentence.
@@ -86,13 +88,12 @@ pub fn fit(model: &AlphaBeta) -> String {
     )
 }
 
-/// Returns the runs that can be the baseline, with what a list shows of each.
+/// Returns the runs that can be the baseline, for a list.
 #[must_use]
-pub fn baselines(answer: &Scaling) -> Vec<(String, String)> {
+pub fn baselines(answer: &Scaling) -> Choices {
     let same_batch = answer.points.iter().filter(|point| point.measured.is_some());
-    same_batch
-        .map(|point| (point.run.to_string(), format!("{} · {}", point.run, units::ranks(point.ranks))))
-        .collect()
+    let runs = same_batch.map(|point| choice(&point.run, point.ranks)).collect();
+    Choices { name: "same batch per rank".into(), runs }
 }
 
 #[cfg(test)]
@@ -144,8 +145,8 @@ mod tests {
             .to_vec();
         assert_eq!(
             sentence(&answer),
-            "On 8 ranks, each rank does 90.0 % of the work that a rank of two does on 2 ranks. Against one rank, the \
-             predicted efficiency is 80.0 % on 8 ranks (70.0 % to 85.0 %) and 80.0 % on 16 ranks (70.0 % to 85.0 %)."
+            "On 8 ranks, the throughput per rank is 90.0 % of that of two on 2 ranks. Against one rank, the predicted \
+             efficiency is 80.0 % on 8 ranks (70.0 % to 85.0 %) and 80.0 % on 16 ranks (70.0 % to 85.0 %)."
         );
     }
 
@@ -165,6 +166,6 @@ mod tests {
     #[test]
     fn only_runs_with_the_same_batch_can_be_the_baseline() {
         let answer = answer(vec![point("two", 2, Some(1.0)), point("other", 4, None)], "two");
-        assert_eq!(baselines(&answer), [("two".to_owned(), "two · 2 ranks".to_owned())]);
+        assert_eq!(baselines(&answer).runs, [("two".to_owned(), "two · 2 ranks".to_owned())]);
     }
 }

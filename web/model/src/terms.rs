@@ -79,7 +79,7 @@ pub const TERMS: [Term; 36] = [
     term(
         "noise",
         "The largest difference between two runs that chance alone usually makes (95 %). A difference within it counts \
-         as the same. Without it, a difference counts from 1 %.",
+         as the same. Where the noise is not known, a difference counts from 1 %.",
     ),
     term("change", "Whether the compared run is better or worse than the baseline, beyond noise."),
     term("shadow step", "A step that is not observed. It shows what a step takes without recording."),

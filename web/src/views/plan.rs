@@ -1,21 +1,20 @@
 //! The training plan: how long a training takes, by the number of ranks, with the efficiency that a run's model
 //! predicts.
 
-use std::sync::Arc;
+mod picture;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use model::plan::{Efficiency, FIELDS, Field, Line, Plan, days, read};
 use model::route::Tab;
-use units::decimal;
-use viz::xy::Axis;
 use wire::views::scaling::ScalingPrediction;
 
+use self::picture::picture;
 use crate::api;
 use crate::route::Address;
 use crate::run_choice::RunChoice;
 use crate::table::{Choice, Column, Table};
-use crate::xy::{Hit, Ink, Mark, Picture, Xy};
+use crate::xy::Xy;
 
 /// The predictions of the chosen run, or the reason why there are none. `None` while no run is chosen or it loads.
 type Predicted = RwSignal<Option<Result<Vec<ScalingPrediction>, String>>>;
@@ -32,7 +31,7 @@ pub fn Planner() -> impl IntoView {
         Plan::new(&FIELDS.map(|field| value(address, field)), &predictions)
     });
     let known = Signal::derive(move || plan.get().ok());
-    let missing = move || predicted.get().and_then(Result::err);
+    let missing = move || predicted.get().and_then(Result::err).map(|error| units::capitalized(&error));
     let picture = Signal::derive(move || plan.get().map(|plan| picture(&plan)));
     let back =
         move || run.get().map(|run| view! { <a href=Tab::Scaling.path(&run)>"Scaling of this run"</a> });
@@ -129,76 +128,26 @@ fn Plans(plan: Signal<Option<Plan>>) -> impl IntoView {
             line.days.map_or_else(|| "—".into(), |(low, high)| format!("{} to {}", days(low), days(high)))
         })
         .right()
-        .meaning("From the error band of the prediction. Sort"),
+        .meaning("From the error band of the prediction"),
         Column::number("Perfect scaling", move |line: &Line| time(line.planned.ideal_days))
-            .meaning("The time if N ranks were N times as fast as one. Sort"),
+            .meaning("The time if N ranks were N times as fast as one"),
         Column::number("Efficiency", |line: &Line| {
             let value = line.efficiency.value();
             (value, units::percent(value))
         }),
-        Column::text("Efficiency is", |line: &Line| match line.efficiency {
+        Column::text("Source", |line: &Line| match line.efficiency {
             Efficiency::Predicted(of) => format!("predicted for {}", units::ranks(of.ranks)),
             Efficiency::Usual(_) => "assumed".into(),
-        }),
+        })
+        .meaning("Where the efficiency comes from"),
         Column::number("Speed-up", |line: &Line| {
             (line.planned.speed_up, format!("{} ×", units::significant(line.planned.speed_up)))
         })
-        .meaning("The speed relative to one rank. Sort"),
+        .meaning("The speed relative to one rank"),
     ];
     let choice = Choice::new(
         move |line: &Line| plan.get().is_some_and(|plan| plan.chosen.planned.ranks == line.planned.ranks),
         move |line: Line| address.set([("world", Some(line.planned.ranks.to_string()))]),
     );
     view! { <Table testid="plans" caption="Plans by number of ranks" columns=columns rows=rows choice=choice /> }
-}
-
-fn picture(plan: &Plan) -> Arc<Picture> {
-    let ranks = |line: &Line| f64::from(line.planned.ranks);
-    let (first, last) = (plan.lines.first().map_or(1.0, ranks), plan.lines.last().map_or(2.0, ranks));
-    let ends = plan.lines.iter().flat_map(|line| {
-        let (low, high) = line.days.unwrap_or((line.planned.days, line.planned.days));
-        [line.planned.ideal_days, low, high]
-    });
-    let (least, most) =
-        ends.fold((f64::MAX, 0.0f64), |(least, most), days| (least.min(days), most.max(days)));
-    let (x, y) = (Axis::log(first * 0.84, last * 1.19, 2.0), Axis::log(least * 0.8, most * 1.25, 10.0));
-    let line = |read: fn(&Line) -> f64| -> Vec<(f64, f64)> {
-        plan.lines.iter().map(|line| (ranks(line), read(line))).collect()
-    };
-    let band = plan.lines.iter().filter_map(|line| {
-        let (low, high) = line.days?;
-        Some((ranks(line), low, high))
-    });
-    let hit = |line: &Line| Hit {
-        at: (ranks(line), line.planned.days),
-        says: vec![
-            units::ranks(line.planned.ranks),
-            days(line.planned.days),
-            format!("{} with perfect scaling", days(line.planned.ideal_days)),
-        ],
-    };
-    Arc::new(Picture {
-        x,
-        y,
-        x_ticks: x.ticks(12, |ranks| units::count(ranks.round() as u64)),
-        y_ticks: y.ticks(5, short),
-        marks: vec![
-            Mark::Band { points: band.collect(), ink: Ink::Accent },
-            Mark::Line { points: line(|line| line.planned.ideal_days), ink: Ink::Muted, dashed: true },
-            Mark::Line { points: line(|line| line.planned.days), ink: Ink::Accent, dashed: false },
-            Mark::Rule { x: ranks(&plan.chosen), text: "this plan".into() },
-            Mark::Dots { points: line(|line| line.planned.days), ink: Ink::Accent, hollow: false },
-        ],
-        hits: plan.lines.iter().map(hit).collect(),
-    })
-}
-
-/// Formats a number of days for a tick: `10 d`, `2.4 h`, `1.5 min`.
-fn short(days: f64) -> String {
-    let (value, unit) = match days {
-        days if days >= 1.0 => (days, "d"),
-        days if days * 24.0 >= 1.0 => (days * 24.0, "h"),
-        days => (days * 24.0 * 60.0, "min"),
-    };
-    format!("{} {unit}", decimal(value, if value >= 10.0 || value.fract() < 0.05 { 0 } else { 1 }))
 }

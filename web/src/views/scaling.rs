@@ -17,6 +17,7 @@ use crate::api;
 use crate::download;
 use crate::live::Live;
 use crate::route::{Address, RunId};
+use crate::run_choice::ChoiceOf;
 use crate::socket::Link;
 use crate::theme::Theme;
 use crate::xy::{Shown, Xy};
@@ -41,14 +42,13 @@ pub fn Scaling() -> impl IntoView {
             Some(Ok(answer)) => read(&answer),
         })
     };
+    let answer = Signal::derive(move || answered.get().and_then(Result::ok));
     let words = move |read: fn(&Answer) -> String| {
-        Signal::derive(move || {
-            answered.get().and_then(Result::ok).map(|answer| read(&answer)).unwrap_or_default()
-        })
+        Signal::derive(move || answer.get().map(|answer| read(&answer)).unwrap_or_default())
     };
-    let has = move |read: fn(&Answer) -> bool| {
-        Memo::new(move |_| answered.get().and_then(Result::ok).is_some_and(|answer| read(&answer)))
-    };
+    let has =
+        move |read: fn(&Answer) -> bool| Memo::new(move |_| answer.get().is_some_and(|answer| read(&answer)));
+    let offered = Signal::derive(move || answer.get().iter().map(|answer| baselines(answer)).collect());
     let (has_predictions, has_model, has_caps) = (
         has(|answer| !answer.predictions.is_empty()),
         has(|answer| answer.comm_model.is_some()),
@@ -70,23 +70,23 @@ pub fn Scaling() -> impl IntoView {
                     <li><i class="key dot-hollow" aria-hidden="true"></i>"implied: compute time / mean step time"</li>
                     <li><i class="key dashed" aria-hidden="true"></i>"predicted, with its error band"</li>
                 </ul>
-                <BaselineChoice answered=answered chosen=baseline />
+                <ChoiceOf key="baseline" name="Baseline" nothing="the run on the fewest ranks" groups=offered />
             </div>
         </ChartPanel>
         <div class="halves">
             <section class="panel" aria-label="Runs">
                 <div class="panel-head"><h2>"Runs"<small data-testid="scaling-baseline">{words(against)}</small></h2></div>
-                <Runs answered=answered />
+                <Runs answer=answer />
             </section>
             <Show when=move || has_predictions.get()>
                 <section class="panel" aria-label="Predictions">
                     <div class="panel-head">
-                        <h2>"Predictions"<small>{words(|answer| error(answer).map(|error| format!(" {error}")).unwrap_or_default())}</small></h2>
+                        <h2>"Predictions"<small>{words(model_error)}</small></h2>
                         <span class="grow"></span>
                         <PlanLink />
                     </div>
-                    <Predictions answered=answered />
-                    <Assumptions answered=answered />
+                    <Predictions answer=answer />
+                    <Assumptions answer=answer />
                 </section>
             </Show>
         </div>
@@ -147,43 +147,6 @@ fn ChartPanel(
     }
 }
 
-/// The list from which the baseline is chosen. The address holds the choice.
-#[component]
-fn BaselineChoice(answered: Answered, chosen: Memo<Option<String>>) -> impl IntoView {
-    let address = expect_context::<Address>();
-    let offered = Memo::new(move |_| {
-        let answer = answered.get().and_then(Result::ok);
-        let mut offered = answer.map(|answer| baselines(&answer)).unwrap_or_default();
-        if let Some(chosen) = chosen.get()
-            && !offered.iter().any(|(run, _)| *run == chosen)
-        {
-            offered.push((chosen.clone(), chosen));
-        }
-        offered
-    });
-    let options = move || {
-        let chosen = chosen.get();
-        let option = |(run, label): (String, String)| {
-            let is_chosen = chosen.as_ref() == Some(&run);
-            view! { <option value=run selected=is_chosen>{label}</option> }
-        };
-        view! {
-            <option value="" selected=chosen.is_none()>"the run on the fewest ranks"</option>
-            {offered.get().into_iter().map(option).collect_view()}
-        }
-    };
-    let change = move |event: leptos::ev::Event| {
-        let run = event_target_value(&event);
-        address.set([("baseline", (!run.is_empty()).then_some(run))]);
-    };
-    view! {
-        <label class="field">
-            <span>"Baseline"</span>
-            <select data-testid="baseline" on:change=change>{options}</select>
-        </label>
-    }
-}
-
 #[component]
 fn PlanLink() -> impl IntoView {
     let run = expect_context::<RunId>();
@@ -191,9 +154,9 @@ fn PlanLink() -> impl IntoView {
 }
 
 #[component]
-fn Assumptions(answered: Answered) -> impl IntoView {
+fn Assumptions(answer: Signal<Option<Arc<Answer>>>) -> impl IntoView {
     let lines = move || {
-        let lines = answered.get().and_then(Result::ok).map(|answer| answer.assumptions.clone());
+        let lines = answer.get().map(|answer| answer.assumptions.clone());
         lines.unwrap_or_default().into_iter().map(|line| view! { <li>{line}</li> }).collect_view()
     };
     view! {
@@ -245,6 +208,10 @@ fn against(answer: &Answer) -> String {
     let baseline =
         answer.baseline.as_ref().map_or_else(|| "no baseline".into(), |run| format!("baseline {run}"));
     format!(" named {}, {baseline}", answer.name)
+}
+
+fn model_error(answer: &Answer) -> String {
+    error(answer).map_or_else(String::new, |error| format!(" {error}"))
 }
 
 fn advice(answer: &Answer) -> String {

@@ -1,5 +1,6 @@
 //! The runs that a list offers, by name.
 
+use wire::ids::RunId;
 use wire::views::RunSummary;
 
 /// The runs of one name, for a list from which one is chosen.
@@ -11,20 +12,32 @@ pub struct Choices {
     pub runs: Vec<(String, String)>,
 }
 
-/// Groups runs by name, in alphabetical order. A `chosen` run that is not among them is offered too, because a link may
-/// name a run before the list has loaded.
+/// Returns the id of a run and what a list shows.
 #[must_use]
-pub fn choices(runs: &[RunSummary], chosen: Option<&str>) -> Vec<Choices> {
+pub fn choice(run: &RunId, ranks: u32) -> (String, String) {
+    (run.to_string(), format!("{run} · {}", units::ranks(ranks)))
+}
+
+/// Groups runs by name, in alphabetical order.
+#[must_use]
+pub fn choices(runs: &[RunSummary]) -> Vec<Choices> {
     let mut groups: Vec<Choices> = Vec::new();
     for run in runs {
-        let choice = (run.run.to_string(), format!("{} · {}", run.run, units::ranks(run.ranks_expected)));
+        let choice = choice(&run.run, run.ranks_expected);
         match groups.iter_mut().find(|group| group.name == run.name) {
             Some(group) => group.runs.push(choice),
             None => groups.push(Choices { name: run.name.clone(), runs: vec![choice] }),
         }
     }
     groups.sort_by(|a, b| a.name.cmp(&b.name));
-    if let Some(chosen) = chosen.filter(|chosen| !runs.iter().any(|run| run.run.as_str() == *chosen)) {
+    groups
+}
+
+/// Offers the chosen run too if it is in no group, because a link may name a run before the list has loaded.
+#[must_use]
+pub fn with_chosen(mut groups: Vec<Choices>, chosen: Option<&str>) -> Vec<Choices> {
+    let is_offered = |chosen: &str| groups.iter().flat_map(|group| &group.runs).any(|(run, _)| run == chosen);
+    if let Some(chosen) = chosen.filter(|chosen| !is_offered(chosen)) {
         let runs = vec![(chosen.to_owned(), chosen.to_owned())];
         groups.insert(0, Choices { name: "from the link".into(), runs });
     }
@@ -47,7 +60,7 @@ mod tests {
         ];
         let ids = |chosen| -> Vec<(String, Vec<String>)> {
             let of = |group: Choices| (group.name, group.runs.into_iter().map(|(id, _)| id).collect());
-            choices(&runs, chosen).into_iter().map(of).collect()
+            with_chosen(choices(&runs), chosen).into_iter().map(of).collect()
         };
         let known =
             [("a".to_owned(), vec!["a-1".to_owned()]), ("b".into(), vec!["b-2".into(), "b-1".into()])];

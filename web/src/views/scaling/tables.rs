@@ -1,11 +1,12 @@
 //! The tables of the Scaling view: the runs of one name, and the predictions.
 
+use std::sync::Arc;
+
 use leptos::prelude::*;
 use model::route::Tab;
 use model::scaling::band;
 use wire::views::scaling::{Scaling, ScalingPoint, ScalingPrediction};
 
-use super::Answered;
 use crate::route::{Address, RunId};
 use crate::table::{Choice, Column, Table};
 
@@ -32,11 +33,9 @@ fn share(share: Option<f64>) -> (f64, String) {
 
 /// The runs of one name. A click on one goes to its Scaling view.
 #[component]
-pub fn Runs(answered: Answered) -> impl IntoView {
+pub fn Runs(answer: Signal<Option<Arc<Scaling>>>) -> impl IntoView {
     let address = expect_context::<Address>();
-    let rows = Signal::derive(move || {
-        answered.get().and_then(Result::ok).map(|answer| runs(&answer)).unwrap_or_default()
-    });
+    let rows = Signal::derive(move || answer.get().map(|answer| runs(&answer)).unwrap_or_default());
     let columns = vec![
         Column::text("Run", |row: &Run| row.point.run.to_string()),
         Column::number("Ranks", |row: &Run| {
@@ -46,11 +45,10 @@ pub fn Runs(answered: Answered) -> impl IntoView {
         Column::number("Throughput", |row: &Run| {
             (row.point.throughput, units::rate(row.point.throughput, &row.unit))
         }),
-        Column::number("Measured", |row: &Run| share(row.point.measured)).meaning(
-            "The throughput per rank / that of the baseline, if the batch per rank is the same. Sort",
-        ),
+        Column::number("Measured", |row: &Run| share(row.point.measured))
+            .meaning("The throughput per rank / that of the baseline, if the batch per rank is the same"),
         Column::number("Implied", |row: &Run| share(row.point.implied))
-            .meaning("Compute time / mean step time. Sort"),
+            .meaning("Compute time / mean step time"),
     ];
     let choice = Choice::new(
         |row: &Run| row.is_own,
@@ -61,21 +59,21 @@ pub fn Runs(answered: Answered) -> impl IntoView {
 
 /// The predictions by world size. A click on one goes to a training plan for that many ranks.
 #[component]
-pub fn Predictions(answered: Answered) -> impl IntoView {
+pub fn Predictions(answer: Signal<Option<Arc<Scaling>>>) -> impl IntoView {
     let (address, run) = (expect_context::<Address>(), expect_context::<RunId>());
-    let answer = move || answered.get().and_then(Result::ok);
-    let rows = Signal::derive(move || answer().map(|answer| answer.predictions.clone()).unwrap_or_default());
+    let rows =
+        Signal::derive(move || answer.get().map(|answer| answer.predictions.clone()).unwrap_or_default());
     let columns = vec![
         Column::number("Ranks", |row: &ScalingPrediction| {
             (f64::from(row.ranks), units::count(row.ranks.into()))
         }),
         Column::number("Step time", |row: &ScalingPrediction| (row.step_nanos, units::nanos(row.step_nanos))),
         Column::number("Efficiency", |row: &ScalingPrediction| share(Some(row.efficiency)))
-            .meaning("The predicted step of one rank / the predicted step. Sort"),
+            .meaning("The predicted step of one rank / the predicted step"),
         Column::text("Error band", band).right(),
     ];
     let choice = Choice::new(
-        move |row: &ScalingPrediction| answer().is_some_and(|answer| answer.ranks == row.ranks),
+        move |row: &ScalingPrediction| answer.get().is_some_and(|answer| answer.ranks == row.ranks),
         move |row: ScalingPrediction| {
             address.go(&format!("/plan?run={}&world={}", run.get_untracked(), row.ranks));
         },
