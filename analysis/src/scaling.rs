@@ -78,7 +78,7 @@ pub fn scaling(
         Some(run) => Some(chosen(run, &scaling.points, own)?),
         None => usual(own),
     };
-    if let Some(base) = base {
+    if let Some(base) = base.filter(|base| has_another(&scaling.points, own, base)) {
         measure(&mut scaling.points, own, &base);
         scaling.baseline = Some(base.run);
     }
@@ -125,6 +125,11 @@ fn chosen(run: &RunId, points: &[ScalingPoint], own: &Report) -> Result<Baseline
 
 fn has_batch_of(point: &ScalingPoint, own: &Report) -> bool {
     own.batch.value().zip(point.batch).is_some_and(|(own, other)| is_same_batch(own, other))
+}
+
+/// Returns whether a run other than the baseline can be measured against it.
+fn has_another(points: &[ScalingPoint], own: &Report, base: &BaselineRun) -> bool {
+    points.iter().any(|point| point.run != base.run && has_batch_of(point, own))
 }
 
 /// Computes the measured efficiency of every run that has this run's batch per rank.

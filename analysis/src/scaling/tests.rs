@@ -103,12 +103,8 @@ fn expected_maximum_matches_exact_values() {
     }
 }
 
-#[test]
-fn a_baseline_is_a_run_of_this_name_with_this_batch() {
-    let facts = report::RunFacts { ranks: 4, ..report::tests::facts("own") };
-    let mut own = report::report::<StepAnalysis>(&facts, &[]);
-    own.batch = wire::views::Figure::Known(128.0);
-    let point = |run: &str, batch: Option<f64>| ScalingPoint {
+fn point(run: &str, batch: Option<f64>) -> ScalingPoint {
+    ScalingPoint {
         run: RunId::new(run).unwrap(),
         ranks: 2,
         throughput: 100.0,
@@ -117,7 +113,25 @@ fn a_baseline_is_a_run_of_this_name_with_this_batch() {
         measured: None,
         implied: None,
         started_unix_millis: 0,
-    };
+    }
+}
+
+#[test]
+fn a_run_is_not_measured_against_itself_alone() {
+    let mut own = report::report::<StepAnalysis>(&report::tests::facts("own"), &[]);
+    own.batch = wire::views::Figure::Known(128.0);
+    let itself = BaselineRun { run: own.run.clone(), ranks: own.ranks, throughput: 100.0 };
+    let alone = [point("own", Some(128.0)), point("other", Some(256.0))];
+    assert!(!has_another(&alone, &own, &itself));
+    let two = [point("own", Some(128.0)), point("other", Some(128.0))];
+    assert!(has_another(&two, &own, &itself));
+}
+
+#[test]
+fn a_baseline_is_a_run_of_this_name_with_this_batch() {
+    let facts = report::RunFacts { ranks: 4, ..report::tests::facts("own") };
+    let mut own = report::report::<StepAnalysis>(&facts, &[]);
+    own.batch = wire::views::Figure::Known(128.0);
     let points = [point("same", Some(130.0)), point("other", Some(256.0)), point("uncounted", None)];
     let base =
         |run: &str| chosen(&RunId::new(run).unwrap(), &points, &own).map_err(|error| error.to_string());

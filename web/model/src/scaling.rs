@@ -2,7 +2,7 @@
 
 use wire::ids::RunId;
 use wire::views::AlphaBeta;
-use wire::views::scaling::{Scaling, ScalingPoint, ScalingPrediction};
+use wire::views::scaling::{Scaling, ScalingPrediction};
 
 use crate::runs::choices::{Choices, choice};
 
@@ -19,29 +19,25 @@ pub fn sentence(answer: &Scaling) -> String {
 
 fn measured(answer: &Scaling) -> String {
     let point = |run: &RunId| answer.points.iter().find(|point| point.run == *run);
+    let own = point(&answer.run).filter(|own| own.batch.is_some());
     let base = answer.baseline.as_ref().and_then(point);
-    let own = point(&answer.run).and_then(|own| own.measured);
-    match (own, base) {
-        (Some(own), Some(base)) if base.run != answer.run => format!(
+    match (own.map(|own| own.measured), base) {
+        (None, _) => "Efficiency is not measured: the batch per rank or the throughput is not known.".into(),
+        (Some(_), Some(base)) if base.run == answer.run => {
+            "This run is the baseline of the other runs with its batch per rank.".into()
+        }
+        (Some(Some(own)), Some(base)) => format!(
             "On {}, the throughput per rank is {} of that of {} on {}.",
             units::ranks(answer.ranks),
             units::percent(own),
             base.run,
             units::ranks(base.ranks)
         ),
-        (Some(_), _) if others(answer).next().is_some() => {
-            "This run is the baseline of the other runs with its batch per rank.".into()
-        }
         (Some(_), _) => format!(
             "Efficiency is not measured: no other run named {} has the same batch per rank.",
             answer.name
         ),
-        (None, _) => "Efficiency is not measured: the batch per rank or the throughput is not known.".into(),
     }
-}
-
-fn others(answer: &Scaling) -> impl Iterator<Item = &ScalingPoint> {
-    answer.points.iter().filter(|point| point.run != answer.run && point.measured.is_some())
 }
 
 fn prediction(answer: &Scaling, next: &ScalingPrediction) -> String {
@@ -98,6 +94,8 @@ pub fn baselines(answer: &Scaling) -> Choices {
 
 #[cfg(test)]
 mod tests {
+    use wire::views::scaling::ScalingPoint;
+
     use super::*;
 
     fn point(run: &str, ranks: u32, measured: Option<f64>) -> ScalingPoint {
@@ -152,14 +150,15 @@ mod tests {
 
     #[test]
     fn without_a_measurement_the_sentence_says_why() {
-        let alone = answer(vec![point("own", 8, Some(1.0)), point("other-batch", 2, None)], "own");
+        let mut alone = answer(vec![point("own", 8, None), point("other-batch", 2, None)], "own");
+        alone.baseline = None;
         assert_eq!(
             measured(&alone),
             "Efficiency is not measured: no other run named job has the same batch per rank."
         );
         let base = answer(vec![point("own", 8, Some(1.0)), point("sixteen", 16, Some(0.9))], "own");
         assert!(measured(&base).starts_with("This run is the baseline"));
-        let uncounted = answer(vec![point("own", 8, None)], "own");
+        let uncounted = answer(vec![ScalingPoint { batch: None, ..point("own", 8, None) }], "own");
         assert!(measured(&uncounted).contains("not known"));
     }
 

@@ -69,7 +69,7 @@ pub struct Scaling {
     /// The unit of a sample.
     pub sample_unit: String,
     /// The baseline of measured efficiency: the one asked for, or [`super::Report::baseline`], or this run if it has no
-    /// baseline.
+    /// baseline; null if no other run can be measured against it.
     pub baseline: Option<RunId>,
     /// The runs of this name with a known throughput, by world size, and from newest to oldest within one size.
     pub points: Vec<ScalingPoint>,
