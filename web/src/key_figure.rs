@@ -30,3 +30,26 @@ pub fn KeyFigure(
         </div>
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use wasm_bindgen_test::wasm_bindgen_test;
+
+    use super::*;
+    use crate::mounted::mount_in_run;
+
+    #[wasm_bindgen_test]
+    fn a_missing_figure_is_a_dash_with_its_reason() {
+        let (page, _) = mount_in_run(|| {
+            view! {
+                <dl>
+                    <KeyFigure testid="known" name="overlap" value=Ok("50.0 %".into()) below="of 3 steps" />
+                    <KeyFigure testid="missing" name="overlap" value=Err("no step".into()) below="of 3 steps" />
+                </dl>
+            }
+        });
+        assert_eq!(page.text("[data-testid=known]"), "50.0 %");
+        assert_eq!(page.text("[data-testid=missing]"), "—");
+        assert_eq!(page.texts("dd.below"), ["of 3 steps", "no step"]);
+    }
+}

@@ -12,9 +12,13 @@ mod canvas;
 mod commands;
 mod dates;
 mod download;
+#[cfg(test)]
+mod fixture;
 mod key_figure;
 mod keys;
 mod live;
+#[cfg(test)]
+mod mounted;
 mod news;
 mod overhead;
 mod pen;
@@ -33,10 +37,12 @@ mod widgets;
 mod xy;
 
 use leptos::prelude::*;
-use wasm_bindgen::prelude::*;
 
-/// Starts the dashboard.
-#[wasm_bindgen(start)]
+#[cfg(test)]
+wasm_bindgen_test::wasm_bindgen_test_configure!(run_in_browser);
+
+/// Starts the dashboard. Tests start single components.
+#[cfg_attr(not(test), wasm_bindgen::prelude::wasm_bindgen(start))]
 pub fn start() {
     console_error_panic_hook::set_once();
     // The page shows its frame until the dashboard is there.

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leptos::prelude::*;
-use leptos::task::spawn_local;
+use leptos_use::{signal_debounced, use_document_visibility};
 use viz::steps::Steps;
 use wasm_bindgen::JsCast as _;
-use web_sys::MessageEvent;
+use web_sys::{MessageEvent, VisibilityState};
 use wire::live::{StepColumns, view};
 use wire::views::{LiveView, Report, RunState, RunSummary};
 
@@ -23,8 +23,8 @@ use crate::socket::{self, Link, now_millis};
 /// The shortest interval between changes of tables, in milliseconds.
 const VIEW_MILLIS: f64 = 450.0;
 
-/// The time for which the selection of steps must rest before its report is requested.
-const SLIDING: Duration = Duration::from_millis(120);
+/// The time for which the selection of steps must rest before its report is requested, in milliseconds.
+const AT_REST_MILLIS: f64 = 120.0;
 
 /// A run's line in the list and its report, from the same moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +56,10 @@ pub struct Live {
     pub drawn: RwSignal<u64>,
     /// The state of the connection.
     pub link: RwSignal<Link>,
+    /// A counter that changes whenever the page connects to the server. What could not be fetched before is fetched again.
+    pub connected: Memo<u32>,
+    /// True while the page can be seen.
+    is_visible: Memo<bool>,
     /// The time of `Date.now()`, updated about once per second.
     pub now: RwSignal<f64>,
 }
@@ -77,6 +81,12 @@ impl Live {
     /// Creates the data without a connection. Call once.
     pub fn start() -> Self {
         let (newest, selected) = (RwSignal::new(None), RwSignal::new(None));
+        let (link, visibility) = (RwSignal::new(Link::Connecting), use_document_visibility());
+        let connection = Memo::new(move |old: Option<&(bool, u32)>| {
+            let (was_live, count) = old.copied().unwrap_or_default();
+            let is_live = link.get() == Link::Live;
+            (is_live, count + u32::from(is_live && !was_live))
+        });
         let live = Self {
             runs: RwSignal::new(None),
             run: Signal::derive(move || selected.get().or_else(|| newest.get())),
@@ -86,7 +96,9 @@ impl Live {
             no_such_run: RwSignal::new(false),
             steps: StoredValue::new(Steps::default()),
             drawn: RwSignal::new(0),
-            link: RwSignal::new(Link::Connecting),
+            link,
+            connected: Memo::new(move |_| connection.get().1),
+            is_visible: Memo::new(move |_| visibility.get() == VisibilityState::Visible),
             now: RwSignal::new(now_millis()),
         };
         INBOX.with_borrow_mut(|inbox| inbox.live = Some(live));
@@ -115,56 +127,41 @@ impl Live {
     /// Shows the report over `steps`, or over the newest steps. Call once.
     pub fn show(&self, run: RunId, steps: Memo<Option<(u64, u64)>>) {
         let live = *self;
-        let turn = StoredValue::new(0u32);
-        let known = Memo::new(move |_| live.newest.with(Option::is_some));
+        let at_rest: Signal<Option<(u64, u64)>> = signal_debounced(steps, AT_REST_MILLIS);
+        // The run may not have arrived when a link to a step is opened.
+        let is_known = Memo::new(move |_| live.newest.with(Option::is_some));
+        let fetched = LocalResource::new(move || {
+            let (run, steps, is_known) = (run.get(), at_rest.get(), is_known.get());
+            async move { Some(api::report(&run, Some(steps.filter(|_| is_known)?)).await) }
+        });
         Effect::new(move |_| {
-            let steps = steps.get();
-            let mine = turn.try_update_value(|turn| {
-                *turn += 1;
-                *turn
-            });
-            if steps.is_none() {
-                live.selected.set(None);
-                live.selected_error.set(None);
-                return;
-            }
-            // The run may not have arrived when a link to a step is opened.
-            let _ = known.get();
-            let run = run.get();
-            // A later request or another page makes this one obsolete.
-            let wanted = move || mine.is_some() && turn.try_get_value() == mine;
-            let ask = move || {
-                if wanted() {
-                    spawn_local(async move {
-                        let answer = api::report(&run, steps).await;
-                        if wanted() {
-                            live.take_selected(answer);
-                        }
-                    });
+            let answer = fetched.get().flatten();
+            let is_selected = steps.with(Option::is_some);
+            match (answer.filter(|_| is_selected), live.newest.get_untracked()) {
+                (Some(Ok(report)), Some(newest)) => {
+                    let summary = newest.summary.clone();
+                    live.selected.set(Some(Arc::new(RunView { summary, report })));
+                    live.selected_error.set(None);
                 }
-            };
-            set_timeout(ask, SLIDING);
+                (Some(Err(error)), _) => live.selected_error.set(Some(error)),
+                (None, _) if !is_selected => {
+                    live.selected.set(None);
+                    live.selected_error.set(None);
+                }
+                (Some(Ok(_)) | None, _) => {}
+            }
         });
     }
 
-    fn take_selected(&self, answer: Result<Report, String>) {
-        match (answer, self.newest.get_untracked()) {
-            (Ok(report), Some(newest)) => {
-                let summary = newest.summary.clone();
-                self.selected.set(Some(Arc::new(RunView { summary, report })));
-                self.selected_error.set(None);
-            }
-            (Err(error), _) => self.selected_error.set(Some(error)),
-            (Ok(_), None) => {}
-        }
-    }
-
     /// Returns a number that changes about every `millis` milliseconds while data of the run arrive. A chart that fetches
-    /// its content fetches it again when the number changes. It does not change while the server is down.
+    /// its content fetches it again when the number changes. It does not change while the server is down or nobody sees
+    /// the page.
     pub fn turn(&self, millis: u64) -> Memo<u64> {
-        let newest = self.newest;
-        Memo::new(move |_| {
-            newest.with(|run| run.as_ref().map_or(0, |run| run.summary.last_seen_unix_millis / millis))
+        let (newest, is_visible) = (self.newest, self.is_visible);
+        Memo::new(move |old: Option<&u64>| {
+            let now =
+                newest.with(|run| run.as_ref().map_or(0, |run| run.summary.last_seen_unix_millis / millis));
+            old.copied().filter(|_| !is_visible.get()).unwrap_or(now)
         })
     }
 

@@ -116,3 +116,56 @@ pub fn ToastList() -> impl IntoView {
         </ul>
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use wasm_bindgen_test::wasm_bindgen_test;
+    use wire::views::{Report, VerdictState};
+
+    use super::*;
+    use crate::fixture::{empty_report, show, verdict};
+    use crate::mounted::{Mounted, mount_in_run};
+
+    fn page() -> (Mounted, Live) {
+        mount_in_run(|| {
+            expect_context::<Toasts>().follow(expect_context::<Live>());
+            view! { <ToastList /> }
+        })
+    }
+
+    fn with(state: VerdictState) -> Report {
+        Report { verdicts: vec![verdict(state)], ..empty_report() }
+    }
+
+    #[wasm_bindgen_test]
+    async fn a_verdict_that_appears_and_is_resolved_is_told_once_each() {
+        let (page, live) = page();
+        let reports = [
+            empty_report(),
+            with(VerdictState::Active),
+            with(VerdictState::Active),
+            with(VerdictState::Resolved),
+        ];
+        for report in reports {
+            show(live, report);
+            page.settle().await;
+        }
+        assert_eq!(
+            page.texts("li span"),
+            [verdict(VerdictState::Active).sentence, "Resolved: Rank 2 · input.".to_owned()]
+        );
+        assert_eq!(page.attribute("li:nth-child(2)", "data-kind").as_deref(), Some("good"));
+    }
+
+    #[wasm_bindgen_test]
+    async fn an_old_verdict_of_the_first_report_is_no_news_and_a_toast_can_be_dismissed() {
+        let (page, live) = page();
+        show(live, with(VerdictState::Active));
+        page.settle().await;
+        assert_eq!(page.texts("li"), [""; 0]);
+        show(live, with(VerdictState::Resolved));
+        page.settle().await;
+        page.click("li button").await;
+        assert_eq!(page.texts("li"), [""; 0]);
+    }
+}

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use leptos::ev;
 use leptos::html;
 use leptos::prelude::*;
+use leptos_use::{use_resize_observer, use_window_size};
 use viz::raster::Frame;
 use wasm_bindgen::{Clamped, JsCast as _, prelude::*};
 use web_sys::{HtmlCanvasElement, ImageData};
@@ -23,18 +24,13 @@ const TALLEST: f64 = 2.2;
 
 /// The factor by which charts are higher on this screen than on a usual one.
 #[derive(Clone, Copy)]
-pub struct Stretch(RwSignal<f64>);
+pub struct Stretch(Signal<f64>);
 
 impl Stretch {
     /// Follows the height of the window. Call once.
     pub fn start() -> Self {
-        let measure = || {
-            let height = window().inner_height().ok().and_then(|height| height.as_f64());
-            (height.unwrap_or(USUAL_HEIGHT) / USUAL_HEIGHT).clamp(1.0, TALLEST)
-        };
-        let stretch = Self(RwSignal::new(measure()));
-        let _resize = window_event_listener(ev::resize, move |_| stretch.0.set(measure()));
-        stretch
+        let height = use_window_size().height;
+        Self(Signal::derive(move || (height.get() / USUAL_HEIGHT).clamp(1.0, TALLEST)))
     }
 
     /// Returns the factor.
@@ -110,9 +106,15 @@ pub fn Plot(
     let lines = NodeRef::<html::Canvas>::new();
     let size = RwSignal::new(None::<Size>);
 
-    Effect::new(move |_| {
-        if let Some(element) = outer.get() {
-            observe(&element, margins, size);
+    use_resize_observer(outer, move |entries, _| {
+        let Some(bounds) = entries.last().map(web_sys::ResizeObserverEntry::content_rect) else { return };
+        let next = Size {
+            width: (bounds.width() - margins.left - margins.right).max(1.0),
+            height: (bounds.height() - margins.top - margins.bottom).max(1.0),
+            ratio: window().device_pixel_ratio(),
+        };
+        if bounds.width() > 0.0 && size.get_untracked() != Some(next) {
+            size.set(Some(next));
         }
     });
     let buffer = RefCell::new(Vec::new());
@@ -265,33 +267,6 @@ struct Down {
     y: f64,
     id: i32,
     dragging: bool,
-}
-
-/// Updates `size` whenever the element is resized.
-fn observe(element: &web_sys::Element, margins: Margins, size: RwSignal<Option<Size>>) {
-    let measured = element.clone();
-    let measure = move || {
-        let (width, height) = (f64::from(measured.client_width()), f64::from(measured.client_height()));
-        let next = Size {
-            width: (width - margins.left - margins.right).max(1.0),
-            height: (height - margins.top - margins.bottom).max(1.0),
-            ratio: window().device_pixel_ratio(),
-        };
-        if width > 0.0 && size.get_untracked() != Some(next) {
-            size.set(Some(next));
-        }
-    };
-    measure();
-    let callback = Closure::<dyn FnMut()>::new(measure);
-    if let Ok(observer) = web_sys::ResizeObserver::new(callback.as_ref().unchecked_ref()) {
-        observer.observe(element);
-        let kept = StoredValue::new_local(Some((observer, callback)));
-        on_cleanup(move || {
-            if let Some(Some((observer, _))) = kept.try_update_value(Option::take) {
-                observer.disconnect();
-            }
-        });
-    }
 }
 
 fn paint(

@@ -1,8 +1,7 @@
 //! The visible steps and the crosshair, shared by all charts of a run.
 
-use std::time::Duration;
-
 use leptos::prelude::*;
+use leptos_use::signal_debounced;
 use model::range;
 use viz::span::Span;
 use viz::steps::newest;
@@ -16,9 +15,9 @@ use crate::socket::Link;
 
 /// The smallest number of steps to which charts can zoom.
 const MIN_STEPS: f64 = 8.0;
-/// The time for which the range must rest before the address follows. Browsers refuse to change the address on every
-/// frame of a drag.
-const AT_REST: Duration = Duration::from_millis(300);
+/// The time for which the range must rest before the address follows, in milliseconds. Browsers refuse to change the
+/// address on every frame of a drag.
+const AT_REST_MILLIS: f64 = 300.0;
 
 /// The position of the crosshair in every chart.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -42,8 +41,9 @@ fn in_address<T: Clone + PartialEq + Send + Sync + 'static>(
     read: fn(&str) -> Option<T>,
     write: fn(&T) -> String,
 ) -> RwSignal<Option<T>> {
-    let choice = RwSignal::new(None);
-    let agreed = StoredValue::new(None::<String>);
+    let named = untrack(|| address.param(key));
+    let choice = RwSignal::new(named.as_deref().and_then(read));
+    let agreed = StoredValue::new(named);
     Effect::new(move |_| {
         let named = address.param(key);
         if named != agreed.get_value() {
@@ -51,20 +51,15 @@ fn in_address<T: Clone + PartialEq + Send + Sync + 'static>(
             choice.set(named.as_deref().and_then(read));
         }
     });
-    let turn = StoredValue::new(0u32);
+    let text = Memo::new(move |_| choice.with(|choice| choice.as_ref().map(write)));
+    let at_rest: Signal<Option<String>> = signal_debounced(text, AT_REST_MILLIS);
     Effect::new(move |_| {
-        let text = choice.get().as_ref().map(write);
-        let mine = turn.try_update_value(|turn| {
-            *turn += 1;
-            *turn
-        });
-        let at_rest = move || {
-            if mine.is_some() && turn.try_get_value() == mine && agreed.get_value() != text {
-                agreed.set_value(text.clone());
-                address.set([(key, text.clone())]);
-            }
-        };
-        set_timeout(at_rest, AT_REST);
+        let rested = at_rest.get();
+        // A value that has changed again is not at rest.
+        if rested == text.get_untracked() && agreed.get_value() != rested {
+            agreed.set_value(rested.clone());
+            address.set([(key, rested)]);
+        }
     });
     choice
 }

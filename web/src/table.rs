@@ -1,12 +1,20 @@
-//! A table of many rows, sorted by any column. Only the visible rows are in the document.
+//! A table of many rows, sorted by any column and filtered by what the user types. Only the visible rows are in the
+//! document. The elements of a row stay while its figures change, so that neither the focus nor a selected text is lost.
+
+mod column;
+#[cfg(test)]
+mod tests;
+
+use std::hash::Hash;
+use std::sync::Arc;
 
 use leptos::prelude::*;
-use model::sort::{Sort, SortKey, sorted};
-use viz::palette;
+use model::filter::finds;
+use model::sort::{Sort, sorted};
 use wasm_bindgen::{JsCast as _, UnwrapThrowExt as _};
-use wire::live::Part;
 
-use crate::widgets::{Bar, pixels};
+pub use self::column::{Choice, Column};
+use crate::widgets::pixels;
 
 /// The height of a row in CSS pixels, as in the style sheet.
 const ROW: f64 = 28.0;
@@ -14,127 +22,52 @@ const ROW: f64 = 28.0;
 const TALLEST: usize = 16;
 /// The number of rows in the document beyond the visible ones, on either side.
 const SPARE: usize = 6;
+/// The number of rows up to which a table has no filter. So few are found faster with the eyes.
+const FEW: usize = 8;
 
-type CellView<T> = Box<dyn Fn(&T) -> AnyView + Send + Sync>;
-type CellKey<T> = Box<dyn Fn(&T) -> SortKey + Send + Sync>;
-
-/// A column: its heading, and what a row has in it.
-pub struct Column<T> {
-    heading: &'static str,
-    /// What the column means, shown with its heading.
-    meaning: &'static str,
-    /// The class of its cells: `number`, `bar-cell`, or none.
-    class: &'static str,
-    view: CellView<T>,
-    key: CellKey<T>,
-}
-
-impl<T> Column<T> {
-    /// Creates a column of numbers, given as (value, text). The value decides the order; NaN comes last.
-    pub fn number(
-        heading: &'static str,
-        read: impl Fn(&T) -> (f64, String) + Clone + Send + Sync + 'static,
-    ) -> Self {
-        let key = read.clone();
-        Self {
-            heading,
-            meaning: "Sort",
-            class: "number",
-            view: Box::new(move |row| read(row).1.into_any()),
-            key: Box::new(move |row| SortKey::Number(key(row).0)),
-        }
-    }
-
-    /// Creates a column of text.
-    pub fn text(heading: &'static str, read: impl Fn(&T) -> String + Clone + Send + Sync + 'static) -> Self {
-        let key = read.clone();
-        Self {
-            heading,
-            meaning: "Sort",
-            class: "",
-            view: Box::new(move |row| read(row).into_any()),
-            key: Box::new(move |row| SortKey::Text(key(row))),
-        }
-    }
-
-    /// Says what the column means.
-    pub fn meaning(self, meaning: &'static str) -> Self {
-        Self { meaning, ..self }
-    }
-
-    /// Aligns texts as numbers are.
-    pub fn right(self) -> Self {
-        Self { class: "number", ..self }
-    }
-
-    /// Creates a column of bars from 0 to a share of the largest value. Another column contains the same numbers.
-    pub fn bar(heading: &'static str, read: impl Fn(&T) -> f64 + Send + Sync + 'static) -> Self {
-        Self::picture(heading, move |row| view! { <Bar from=0.0 to=read(row) colour=None /> }.into_any())
-    }
-
-    /// Creates a column of pictures. Other columns contain their numbers.
-    pub fn picture(heading: &'static str, view: impl Fn(&T) -> AnyView + Send + Sync + 'static) -> Self {
-        Self {
-            heading,
-            meaning: "Sort",
-            class: "bar-cell",
-            view: Box::new(view),
-            key: Box::new(|_| SortKey::None),
-        }
-    }
-
-    /// Creates a column of bars: the shares of the parts of a step. Other columns contain the same numbers.
-    pub fn parts(read: impl Fn(&T) -> [f64; 8] + Send + Sync + 'static) -> Self {
-        Self::picture("Parts", move |row| view! { <Parts shares=read(row) /> }.into_any())
-    }
-}
-
-/// What a table does with a row that the user chooses.
-pub struct Choice<T: 'static> {
-    is_chosen: Box<dyn Fn(&T) -> bool + Send + Sync>,
-    choose: Callback<T>,
-}
-
-impl<T: 'static> Choice<T> {
-    /// Creates a choice. `is_chosen` returns true for the chosen row.
-    pub fn new(
-        is_chosen: impl Fn(&T) -> bool + Send + Sync + 'static,
-        choose: impl Fn(T) + Send + Sync + 'static,
-    ) -> Self {
-        Self { is_chosen: Box::new(is_chosen), choose: Callback::new(choose) }
-    }
-}
-
-/// A table. The first column names its row. `caption` describes the table for screen readers.
+/// A table. The first column names its row. `caption` describes the table for screen readers, and `key` tells a row from
+/// the others while its figures change.
 #[component]
-pub fn Table<T: Clone + Send + Sync + 'static>(
+pub fn Table<T, K>(
     testid: &'static str,
     #[prop(into)] caption: Signal<String>,
     columns: Vec<Column<T>>,
-    rows: Signal<Vec<T>>,
+    #[prop(into)] rows: Signal<Vec<T>>,
+    key: fn(&T) -> K,
     #[prop(optional)] choice: Option<Choice<T>>,
-) -> impl IntoView {
+) -> impl IntoView
+where
+    T: Clone + PartialEq + Send + Sync + 'static,
+    K: Clone + Eq + Hash + Send + Sync + 'static,
+{
     let chooses = choice.is_some();
-    let sort = RwSignal::new(None::<Sort>);
+    let (columns, choice) = (Arc::new(columns), choice.map(Arc::new));
+    let (sort, filter) = (RwSignal::new(None::<Sort>), RwSignal::new(String::new()));
     let scrolled = RwSignal::new(0usize);
+    let width = columns.len();
     let headings = columns
         .iter()
         .enumerate()
         .map(|(at, column)| view! { <Heading at=at name=column.heading meaning=column.meaning class=column.class sort=sort /> })
         .collect_view();
-    let width = columns.len();
-    let body = move || {
-        let rows = rows.get();
-        let order = sorted(rows.len(), sort.get(), |row, column| (columns[column].key)(&rows[row]));
-        let first = scrolled.get().min(rows.len()).saturating_sub(SPARE);
-        let past = (scrolled.get() + TALLEST + SPARE).min(rows.len());
-        let shown =
-            order[first..past].iter().map(|&at| row(&rows[at], &columns, choice.as_ref())).collect_view();
-        view! {
-            <Spacer columns=width rows=first />
-            {shown}
-            <Spacer columns=width rows=rows.len() - past />
-        }
+    let order = {
+        let columns = columns.clone();
+        Memo::new(move |_| rows.with(|rows| filter.with(|typed| ordered(rows, &columns, typed, sort.get()))))
+    };
+    let window = Memo::new(move |_| {
+        let count = order.with(Vec::len);
+        let first = scrolled.get().min(count).saturating_sub(SPARE);
+        (first, (scrolled.get() + TALLEST + SPARE).min(count))
+    });
+    let visible = Memo::new(move |_| {
+        let (first, past) = window.get();
+        rows.with(|rows| {
+            order.with(|order| order[first..past].iter().map(|&at| key(&rows[at])).collect::<Vec<K>>())
+        })
+    });
+    let row = move |id: K| {
+        let row = Memo::new(move |_| rows.with(|rows| rows.iter().find(|row| key(row) == id).cloned()));
+        view! { <Row row=row columns=columns.clone() choice=choice.clone() /> }
     };
     let on_scroll = move |event: leptos::ev::Event| {
         let element: web_sys::Element = event.current_target().unwrap_throw().unchecked_into();
@@ -143,14 +76,70 @@ pub fn Table<T: Clone + Send + Sync + 'static>(
             scrolled.set(row);
         }
     };
+    let total = Memo::new(move |_| rows.with(Vec::len));
+    let found = Memo::new(move |_| order.with(Vec::len));
+    let below = move || found.get() - window.get().1;
     view! {
+        <Filter testid=testid caption=caption filter=filter found=found total=total />
         <div class="rows" class:chooses=chooses tabindex="0" role="group" aria-label=caption on:scroll=on_scroll>
             <table data-testid=testid>
                 <caption class="unseen">{caption}</caption>
                 <thead><tr>{headings}</tr></thead>
-                <tbody>{body}</tbody>
+                <tbody>
+                    <Spacer columns=width rows=Signal::derive(move || window.get().0) />
+                    <For each=move || visible.get() key=Clone::clone children=row />
+                    <Spacer columns=width rows=Signal::derive(below) />
+                </tbody>
             </table>
         </div>
+    }
+}
+
+/// Returns the indices of the rows that the filter finds, in the chosen order.
+fn ordered<T>(rows: &[T], columns: &[Column<T>], typed: &str, sort: Option<Sort>) -> Vec<usize> {
+    let heading = columns.first().map_or("", |column| column.heading);
+    let is_found = |row: &T| {
+        let cells = || columns.iter().map(|column| (column.text)(row)).collect::<Vec<String>>();
+        typed.trim().is_empty() || finds(typed, heading, &cells())
+    };
+    let found: Vec<usize> = (0..rows.len()).filter(|&at| is_found(&rows[at])).collect();
+    let order = sorted(found.len(), sort, |at, column| (columns[column].key)(&rows[found[at]]));
+    order.into_iter().map(|at| found[at]).collect()
+}
+
+/// The filter of a table, and how many rows it finds.
+#[component]
+fn Filter(
+    testid: &'static str,
+    caption: Signal<String>,
+    filter: RwSignal<String>,
+    found: Memo<usize>,
+    total: Memo<usize>,
+) -> impl IntoView {
+    let is_filtered = Memo::new(move |_| filter.with(|typed| !typed.trim().is_empty()));
+    let is_shown = Memo::new(move |_| total.get() > FEW || is_filtered.get());
+    let words = move || {
+        let of = |count: usize| units::count(count as u64);
+        if is_filtered.get() {
+            format!("{} of {} rows", of(found.get()), of(total.get()))
+        } else {
+            String::new()
+        }
+    };
+    view! {
+        <Show when=move || is_shown.get()>
+            <p class="filter">
+                <input
+                    type="search"
+                    placeholder="Filter"
+                    aria-label=move || format!("Filter: {}", caption.get())
+                    data-testid=format!("{testid}-filter")
+                    prop:value=filter
+                    on:input=move |event| filter.set(event_target_value(&event))
+                />
+                <small role="status">{words}</small>
+            </p>
+        </Show>
     }
 }
 
@@ -181,65 +170,54 @@ fn Heading(
     }
 }
 
-fn row<T: Clone + Send + Sync + 'static>(
-    row: &T,
-    columns: &[Column<T>],
-    choice: Option<&Choice<T>>,
-) -> AnyView {
-    let is_chosen = choice.is_some_and(|choice| (choice.is_chosen)(row));
-    let choose = choice.map(|choice| {
-        let (choose, row) = (choice.choose, row.clone());
-        move || choose.run(row.clone())
-    });
-    let mut cells = columns.iter().map(|column| ((column.view)(row), column.class));
-    let Some((name, name_class)) = cells.next() else { return ().into_any() };
+/// A row. `row` is `None` for the moment in which the row goes.
+#[component]
+fn Row<T>(row: Memo<Option<T>>, columns: Arc<Vec<Column<T>>>, choice: Option<Arc<Choice<T>>>) -> impl IntoView
+where
+    T: Clone + PartialEq + Send + Sync + 'static,
+{
+    let cell = {
+        let columns = columns.clone();
+        move |at: usize| {
+            let columns = columns.clone();
+            move || row.with(|row| row.as_ref().map(|row| (columns[at].view)(row)))
+        }
+    };
+    let name_class = columns.first().map_or("", |column| column.class);
     // The button makes the row accessible by keyboard. A click on it reaches the row.
-    let name =
-        if choose.is_some() { view! { <button class="link">{name}</button> }.into_any() } else { name };
-    let cells = cells.map(|(cell, class)| view! { <td class=class>{cell}</td> }).collect_view();
+    let name = if choice.is_some() {
+        view! { <button class="link">{cell(0)}</button> }.into_any()
+    } else {
+        cell(0).into_any()
+    };
+    let cells = columns.iter().enumerate().skip(1);
+    let cells = cells.map(|(at, column)| view! { <td class=column.class>{cell(at)}</td> }).collect_view();
+    let is_chosen = {
+        let choice = choice.clone();
+        Memo::new(move |_| match (&choice, row.get()) {
+            (Some(choice), Some(row)) => (choice.is_chosen)(&row),
+            _ => false,
+        })
+    };
+    let choose = move |_| {
+        if let (Some(choice), Some(row)) = (&choice, row.get_untracked()) {
+            choice.choose.run(row);
+        }
+    };
     view! {
-        <tr
-            class:chosen=is_chosen
-            on:click=move |_| {
-                if let Some(choose) = &choose {
-                    choose();
-                }
-            }
-        >
+        <tr class:chosen=is_chosen on:click=choose>
             <th scope="row" class=name_class>{name}</th>
             {cells}
         </tr>
     }
-    .into_any()
 }
 
 /// A row as high as the rows that are not in the document.
 #[component]
-fn Spacer(columns: usize, rows: usize) -> impl IntoView {
+fn Spacer(columns: usize, rows: Signal<usize>) -> impl IntoView {
     view! {
         <tr class="spacer" aria-hidden="true">
-            <td colspan=columns.to_string() style:height=pixels(rows as f64 * ROW)></td>
+            <td colspan=columns.to_string() style:height=move || pixels(rows.get() as f64 * ROW)></td>
         </tr>
     }
-}
-
-/// The parts of a step as one bar.
-#[component]
-fn Parts(shares: [f64; 8]) -> impl IntoView {
-    let mut left = 0.0;
-    let parts = Part::ALL
-        .map(|part| {
-            let (x, width) = (left * 100.0, shares[part as usize] * 100.0);
-            left += shares[part as usize];
-            view! {
-                <rect
-                    height="100%"
-                    x=format!("{x:.2}%")
-                    width=format!("{width:.2}%")
-                    fill=palette::css(palette::part(part))
-                ></rect>
-            }
-        })
-        .collect_view();
-    view! { <svg class="track" aria-hidden="true">{parts}</svg> }
 }

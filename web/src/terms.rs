@@ -67,3 +67,29 @@ pub fn DefinitionDialog() -> impl IntoView {
         </Dialog>
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use wasm_bindgen_test::wasm_bindgen_test;
+
+    use super::*;
+    use crate::mounted::mount_in_run;
+
+    #[wasm_bindgen_test]
+    async fn a_term_opens_its_definition_and_a_click_closes_it() {
+        let (page, _) = mount_in_run(|| view! { <Term name="overlap" /><DefinitionDialog /> });
+        page.click(".term").await;
+        assert_eq!(page.text(".definition h3"), "Overlap");
+        assert!(page.attribute("dialog", "open").is_some());
+        page.click("[data-testid=definition-close]").await;
+        assert!(page.attribute("dialog", "open").is_none());
+        page.click(".term").await;
+        assert!(page.attribute("dialog", "open").is_some(), "the same term opens again");
+    }
+
+    #[wasm_bindgen_test]
+    fn a_name_without_a_definition_is_text() {
+        let (page, _) = mount_in_run(|| view! { <p><Term name="node-17" /></p> });
+        assert_eq!((page.text("p"), page.find("button")), ("node-17".into(), None));
+    }
+}

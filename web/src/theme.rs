@@ -2,7 +2,7 @@
 
 use leptos::ev;
 use leptos::prelude::*;
-use wasm_bindgen::prelude::*;
+use leptos_use::use_preferred_dark;
 
 const KEY: &str = "paceline-theme";
 
@@ -44,29 +44,21 @@ const DARK: Inks = Inks {
 /// The current theme.
 #[derive(Clone, Copy)]
 pub struct Theme {
-    dark: RwSignal<bool>,
+    /// The user's choice: true for dark. `None` follows the system.
+    chosen: RwSignal<Option<bool>>,
+    system_is_dark: Signal<bool>,
 }
 
 impl Theme {
     /// Reads the user's choice, or follows the system if there is none. Call once.
     pub fn start() -> Self {
-        let theme = Self { dark: RwSignal::new(chosen().unwrap_or_else(system_is_dark)) };
-        if let Some(query) = system() {
-            let follow = Closure::<dyn FnMut()>::new(move || {
-                if chosen().is_none() {
-                    theme.dark.set(system_is_dark());
-                }
-            });
-            let _ = query.add_event_listener_with_callback("change", follow.as_ref().unchecked_ref());
-            // The listener lives as long as the page.
-            follow.forget();
-        }
+        let theme = Self { chosen: RwSignal::new(stored()), system_is_dark: use_preferred_dark() };
         // The user may choose in another tab.
         let _storage = window_event_listener(ev::Custom::<web_sys::Event>::new("storage"), move |_| {
-            theme.dark.set(chosen().unwrap_or_else(system_is_dark));
+            theme.chosen.set(stored());
         });
         Effect::new(move |_| {
-            let name = if theme.dark.get() { "dark" } else { "light" };
+            let name = if theme.is_dark() { "dark" } else { "light" };
             if let Some(root) = document().document_element() {
                 let _ = root.set_attribute("data-theme", name);
             }
@@ -76,23 +68,23 @@ impl Theme {
 
     /// Returns true if the theme is dark.
     pub fn is_dark(&self) -> bool {
-        self.dark.get()
+        self.chosen.get().unwrap_or_else(|| self.system_is_dark.get())
     }
 
     /// Returns the colors of canvases.
     pub fn inks(&self) -> Inks {
-        if self.dark.get() { DARK } else { LIGHT }
+        if self.is_dark() { DARK } else { LIGHT }
     }
 
     /// Switches the theme. Switching to the system's preference means to follow the system again.
     pub fn toggle(&self) {
-        let dark = !self.dark.get_untracked();
-        self.dark.set(dark);
+        let dark = !untrack(|| self.is_dark());
+        let chosen = (dark != self.system_is_dark.get_untracked()).then_some(dark);
+        self.chosen.set(chosen);
         if let Some(storage) = storage() {
-            let _ = if dark == system_is_dark() {
-                storage.remove_item(KEY)
-            } else {
-                storage.set_item(KEY, if dark { "dark" } else { "light" })
+            let _ = match chosen {
+                None => storage.remove_item(KEY),
+                Some(dark) => storage.set_item(KEY, if dark { "dark" } else { "light" }),
             };
         }
     }
@@ -102,18 +94,10 @@ fn storage() -> Option<web_sys::Storage> {
     window().local_storage().ok().flatten()
 }
 
-fn chosen() -> Option<bool> {
+fn stored() -> Option<bool> {
     match storage()?.get_item(KEY).ok().flatten()?.as_str() {
         "dark" => Some(true),
         "light" => Some(false),
         _ => None,
     }
-}
-
-fn system() -> Option<web_sys::MediaQueryList> {
-    window().match_media("(prefers-color-scheme: dark)").ok().flatten()
-}
-
-fn system_is_dark() -> bool {
-    system().is_some_and(|query| query.matches())
 }

@@ -141,3 +141,36 @@ pub fn Dialog(
         </dialog>
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use wasm_bindgen_test::wasm_bindgen_test;
+
+    use super::*;
+    use crate::mounted::mount;
+
+    #[wasm_bindgen_test]
+    async fn a_tooltip_is_on_the_side_where_there_is_room() {
+        let place = RwSignal::new(None);
+        let page = mount(move || view! { <Tip place=place>"12 ms"</Tip> });
+        assert_eq!(page.attribute(".tip", "class").as_deref(), Some("tip"));
+        let at = |x: f64, y: f64| Some(TooltipPlace { x, y, width: 200.0, height: 100.0 });
+        place.set(at(20.0, 10.0));
+        page.settle().await;
+        assert!(page.attribute(".tip", "style").is_some_and(|style| style.contains("translate(14px, 14px)")));
+        place.set(at(190.0, 90.0));
+        page.settle().await;
+        let style = page.attribute(".tip", "style").unwrap_or_default();
+        assert!(style.contains("translate(calc(-100% - 14px), calc(-100% - 14px))"), "{style}");
+    }
+
+    #[wasm_bindgen_test]
+    async fn a_dialog_closes_on_any_click_and_tells_its_signal() {
+        let open = RwSignal::new(true);
+        let page = mount(move || view! { <Dialog testid="help" name="Keys" open=open>"?"</Dialog> });
+        page.settle().await;
+        assert!(page.attribute("dialog", "open").is_some());
+        page.click("dialog .groups").await;
+        assert!(!open.get_untracked() && page.attribute("dialog", "open").is_none());
+    }
+}

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stderr, reason = "progress goes to the terminal")]
 
 mod bench;
+mod components;
 mod demo;
 mod gpu;
 mod screenshots;
@@ -23,6 +24,17 @@ enum Xtask {
     Test,
     /// Build the dashboard into target/dist
     Web,
+    /// Test the dashboard's components in headless Chromium
+    Components {
+        /// Tests whose names contain this text; all if not given
+        filter: Option<String>,
+    },
+    /// The runner that cargo calls for tests in a browser
+    #[command(name = components::RUNNER, hide = true)]
+    WasmTestRunner {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Measure; raw results go to benches/results
     Bench {
         /// Measurements to make, one after another
@@ -44,6 +56,8 @@ fn main() -> anyhow::Result<()> {
         Xtask::Demo(options) => demo::run(&options),
         Xtask::Test => test::run(),
         Xtask::Web => web::run(),
+        Xtask::Components { filter } => components::run(filter.as_deref()),
+        Xtask::WasmTestRunner { arguments } => components::runner(&arguments),
         Xtask::Bench { names } => names.into_iter().try_for_each(bench::run),
         Xtask::Gpu => gpu::run(),
         Xtask::Screenshots => screenshots::docs(),

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use crate::system::{
     NATIVE, Tool, build, cargo, cargo_metadata, ensure_components, ensure_tools, programs, root, step,
 };
-use crate::{gpu, tidy, web};
+use crate::{components, gpu, tidy, web};
 
 /// A browser and its driver.
 pub const BROWSER: [Tool; 2] = [
@@ -57,8 +57,8 @@ pub fn run() -> anyhow::Result<()> {
     web::run()?;
     web::check_size()?;
     step("lints", cargo().args(["clippy", "--release", "--all-targets"]).args(NATIVE).args(DENY))?;
-    let browser = ["--package", "paceline-web", "--profile", "web", "--target", "wasm32-unknown-unknown"];
-    step("lints, browser", cargo().args(["clippy", "--target-dir", "target/web"]).args(browser).args(DENY))?;
+    step("lints, browser", web::for_browser(cargo().args(["clippy", "--all-targets"])).args(DENY))?;
+    components::run(None)?;
     gpu::check_job(&DENY)?;
     step("build", &mut build(&[]))?;
     let test = ["test", "--release"];

@@ -18,6 +18,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use fnv::FnvHasher;
 
+use crate::system::cargo;
+
 const WASM_TARGET: &str = "wasm32-unknown-unknown";
 
 /// The inputs of the bundle. It is rebuilt if one of them changes.
@@ -49,7 +51,7 @@ pub fn run() -> anyhow::Result<()> {
 
     let began = Instant::now();
     ensure_target()?;
-    let wasm = compile(root, &target)?;
+    let wasm = compile(&target)?;
     let files = assemble(root, &bind(&wasm, &target.join("bindgen"))?)?;
     publish(&files, &dist)?;
     fs::write(&stamp, fingerprint).with_context(|| format!("cannot write {}", stamp.display()))?;
@@ -81,7 +83,7 @@ pub fn check_size() -> anyhow::Result<()> {
 }
 
 /// Installs the wasm target with rustup if it is missing.
-fn ensure_target() -> anyhow::Result<()> {
+pub fn ensure_target() -> anyhow::Result<()> {
     let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().context("cannot run rustc")?;
     let sysroot = PathBuf::from(String::from_utf8(sysroot.stdout)?.trim());
     if sysroot.join("lib/rustlib").join(WASM_TARGET).is_dir() {
@@ -95,22 +97,22 @@ fn ensure_target() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Compiles in a separate target folder, so that this build and native builds share no lock and rebuild nothing of each
-/// other.
-fn compile(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
+fn compile(target: &Path) -> anyhow::Result<PathBuf> {
     eprintln!("web: compiling (the first time takes minutes)");
-    let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .current_dir(root)
-        .args(["build", "--package", "paceline-web", "--lib", "--profile", "web"])
-        .args(["--target", WASM_TARGET, "--target-dir"])
-        .arg(target)
+    let status = for_browser(cargo().args(["build", "--lib"])).status().context("cannot run cargo")?;
+    ensure!(status.success(), "the dashboard does not compile; see the errors above");
+    Ok(target.join(WASM_TARGET).join("web/web.wasm"))
+}
+
+/// Completes a cargo command for the dashboard, so that every command uses the same libraries. They are in a target folder
+/// of their own: this build and native builds share no lock and rebuild nothing of each other.
+pub fn for_browser(command: &mut Command) -> &mut Command {
+    command
+        .args(["--package", "paceline-web", "--profile", "web", "--target", WASM_TARGET])
+        .args(["--target-dir", "target/web"])
         // Flags meant for the host would break the build for the browser.
         .env_remove("RUSTFLAGS")
         .env("CARGO_ENCODED_RUSTFLAGS", flags().join("\x1f"))
-        .status()
-        .context("cannot run cargo")?;
-    ensure!(status.success(), "the dashboard does not compile; see the errors above");
-    Ok(target.join(WASM_TARGET).join("web/web.wasm"))
 }
 
 /// Returns compiler flags for two purposes. leptos's `erase_components` gives all views one type, which reduces the

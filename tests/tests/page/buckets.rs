@@ -91,14 +91,14 @@ fn the_worst_and_a_typical_step_are_one_click_away() -> anyhow::Result<()> {
 fn a_bucket_is_found_by_its_number() -> anyhow::Result<()> {
     let Some(page) = Page::start()? else { return Ok(()) };
     let browser = &page.browser;
-    let run = page.small_run()?;
+    let run = page.run_of_many_buckets()?;
     page.open(&run, BUCKETS, "")?;
     let rows = "const rows = [...document.querySelectorAll('[data-testid=buckets-table] tbody th')].map(th => th.innerText);";
-    browser.wait("all buckets", &format!("{rows} return rows.length > 2"))?;
+    browser.wait("all buckets", &format!("{rows} return rows.length > 8"))?;
     let drawn =
         "return document.querySelectorAll('[data-testid=buckets-table] svg.distribution rect').length > 2";
     browser.wait("distributions", drawn)?;
-    browser.click("[data-testid=bucket-search]")?;
+    browser.click("[data-testid=buckets-table-filter]")?;
     browser.type_keys("bucket 1")?;
     browser.wait("one bucket", &format!("{rows} return rows.length === 1 && rows[0] === '1'"))?;
     quiet(browser)

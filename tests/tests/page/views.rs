@@ -65,6 +65,12 @@ impl Page {
         send(&self.server, with_devices(&plan(4, 240, (2, 120))))
     }
 
+    /// Sends a run of 2 ranks with 12 buckets.
+    pub fn run_of_many_buckets(&self) -> anyhow::Result<String> {
+        let plan = Plan { buckets: 12, ..plan(2, 60, (1, 20)) };
+        send(&self.server, Simulation::run(&plan))
+    }
+
     /// Sends another run of the same name, on 8 ranks.
     pub fn other_run(&self) -> anyhow::Result<String> {
         send(&self.server, Simulation::run(&plan(8, 200, (5, 0))))

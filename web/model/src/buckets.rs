@@ -7,30 +7,6 @@ pub mod rows;
 pub mod steps;
 pub mod waits;
 
-/// Returns true if the name of a bucket has what the user searches for: its number, or words of its group.
-#[must_use]
-pub fn matches(search: &str, name: &str) -> bool {
-    let search = search.trim().to_lowercase();
-    match search.trim_start_matches("bucket").trim() {
-        number if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => {
-            name.split(' ').next() == Some(number)
-        }
-        words => name.to_lowercase().contains(words),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::matches;
-
-    #[test]
-    fn a_bucket_is_found_by_its_number_or_its_group() {
-        assert!(matches("3", "3 · 8 ranks") && matches("Bucket 3", "3") && matches("", "3"));
-        assert!(!matches("3", "13") && !matches("8", "3 · 8 ranks"));
-        assert!(matches("8 ranks", "3 · 8 ranks"));
-    }
-}
-
 #[cfg(test)]
 mod fixture {
     use wire::live::{SliceKind, Waterfall};

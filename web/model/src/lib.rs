@@ -2,7 +2,7 @@
 //! rows come. The client calls these functions from its components, and they are tested natively.
 //!
 //! * [`route`] knows the addresses of the views, and [`range`] the ranges in them.
-//! * [`sort`] decides the order of a table's rows.
+//! * [`sort`] decides the order of a table's rows, and [`filter`] which of them a typed word finds.
 //! * [`brush`] selects a range with a pointer, and [`bands`] places what happened on the time line.
 //! * [`commands`] finds what a user types, [`news`] says what changed, and [`trust`] what limits a report.
 //! * [`ranks`] orders ranks and says what differs between them, and [`pins`] keeps the pinned ones.
@@ -16,6 +16,7 @@ pub mod brush;
 pub mod buckets;
 pub mod commands;
 pub mod devices;
+pub mod filter;
 pub mod news;
 pub mod periods;
 pub mod pins;

@@ -168,17 +168,6 @@ pub fn listed(order: Order, costs: &[RankCost]) -> Option<Vec<u32>> {
     }
 }
 
-/// Returns true if a rank matches a search: its number, or a part of its host's name. Nothing matches everything.
-#[must_use]
-pub fn matches(search: &str, rank: u32, host: &str) -> bool {
-    let search = search.trim().to_lowercase();
-    let number = search.strip_prefix("rank").unwrap_or(&search).trim();
-    match number.parse::<u32>() {
-        Ok(number) => rank == number,
-        Err(_) => host.to_lowercase().contains(&search),
-    }
-}
-
 /// How a part of the step, or a host, differs between some ranks and the others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
@@ -319,13 +308,6 @@ mod tests {
         assert_eq!((found.len(), found[0].selected, found[0].others), (1, 1.0, 0.0));
         assert!(found[0].name.starts_with("H100, throttled by "), "{}", found[0].name);
         assert_eq!(devices_that_differ(&devices, &[0])[0].others, 0.5);
-    }
-
-    #[test]
-    fn a_search_finds_a_rank_or_a_host() {
-        let found = |search| matches(search, 12, "Node-7");
-        assert!(found("") && found("12") && found("rank 12") && found("node"));
-        assert!(!found("1") && !found("node-8") && !found("rank 3"));
     }
 
     #[test]

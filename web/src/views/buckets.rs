@@ -24,6 +24,7 @@ use wire::live::Waterfall;
 use self::controls::{Controls, RowControls};
 use self::groups::Groups;
 use self::latency::Latencies;
+use self::load::Fetched;
 use self::measured::Measured;
 use self::selected::SelectedBucket;
 use self::table::BucketTable;
@@ -76,18 +77,19 @@ struct StepSelection {
     /// Which ranks are drawn.
     rows: Memo<Rows>,
     /// The waterfall of all ranks. It stays until the next one has loaded.
-    shown: RwSignal<Option<Arc<Waterfall>>>,
+    shown: Memo<Option<Arc<Waterfall>>>,
     /// The drawn ranks of it.
     drawn: Memo<Option<Arc<Drawn>>>,
     /// The measured time, in nanoseconds since the step's origin.
     measured: RwSignal<Option<Span>>,
     /// The reason why the requested step cannot be shown.
-    error: RwSignal<Option<String>>,
+    error: Memo<Option<String>>,
 }
 
 impl StepSelection {
-    fn new(address: Address, range: Range) -> Self {
-        let shown = RwSignal::new(None::<Arc<Waterfall>>);
+    fn new(address: Address, range: Range, live: Live, run: RunId) -> Self {
+        let step = Memo::new(move |_| address.number("step").or(range.at.get()));
+        let Fetched { shown, error } = load::fetch(step, live, run);
         let rank = Memo::new(move |_| address.number("rank").map(|rank| rank as u32));
         let pinned = Memo::new(move |_| pins::read(&address.param("pin").unwrap_or_default()));
         let ranks = Memo::new(move |_| shown.with(|shown| shown.as_ref().map_or(0, |all| all.rank.len())));
@@ -104,7 +106,7 @@ impl StepSelection {
         Self {
             address,
             range,
-            step: Memo::new(move |_| address.number("step").or(range.at.get())),
+            step,
             bucket: Memo::new(move |_| address.number("bucket").map(|bucket| bucket as u32)),
             rank,
             pinned,
@@ -112,7 +114,7 @@ impl StepSelection {
             shown,
             drawn: Memo::new_with_compare(draw, |_, _| true),
             measured: RwSignal::new(None),
-            error: RwSignal::new(None),
+            error,
         }
     }
 
@@ -169,8 +171,7 @@ impl StepSelection {
 #[component]
 pub fn Buckets() -> impl IntoView {
     let (address, live) = (expect_context::<Address>(), expect_context::<Live>());
-    let selection = StepSelection::new(address, expect_context::<Range>());
-    load::load(selection, live, expect_context::<RunId>());
+    let selection = StepSelection::new(address, expect_context::<Range>(), live, expect_context::<RunId>());
     keys::global(move |key| {
         match key {
             "," => selection.neighbour(live, -1),

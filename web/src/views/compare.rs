@@ -5,7 +5,6 @@ mod distribution;
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use leptos::task::spawn_local;
 use units::{decimal, fixed, signed};
 use viz::palette;
 use viz::steps::Steps;
@@ -37,20 +36,22 @@ type Chosen = Option<Result<Arc<Both>, String>>;
 #[component]
 pub fn Compare() -> impl IntoView {
     let address = expect_context::<Address>();
-    let answered = RwSignal::new(Chosen::None);
     let chosen = Memo::new(move |_| address.param("a").zip(address.param("b")));
-    Effect::new(move |_| {
-        answered.set(None);
-        let Some(wanted) = chosen.get() else { return };
-        spawn_local(async move {
-            let answer = fetch(&wanted.0, &wanted.1).await.map(Arc::new);
-            if chosen.try_get_untracked() == Some(Some(wanted)) {
-                answered.set(Some(answer));
-            }
-        });
+    let fetched = LocalResource::new(move || {
+        let chosen = chosen.get();
+        async move {
+            let runs = chosen?;
+            let answer = fetch(&runs.0, &runs.1).await.map(Arc::new);
+            Some((runs, answer))
+        }
     });
-    let both = Signal::derive(move || answered.get().and_then(Result::ok));
-    let why = Signal::derive(move || match answered.get() {
+    // The answer for other runs stays until the next one arrives.
+    let answered = move || -> Chosen {
+        let (runs, answer) = fetched.get().flatten()?;
+        (Some(runs) == chosen.get()).then_some(answer)
+    };
+    let both = Signal::derive(move || answered().and_then(Result::ok));
+    let why = Signal::derive(move || match answered() {
         Some(Err(error)) => error,
         Some(Ok(_)) => String::new(),
         None if chosen.get().is_none() => "Choose two runs.".into(),

@@ -4,7 +4,6 @@ mod bursts;
 mod samples;
 
 use leptos::prelude::*;
-use leptos::task::spawn_local;
 use model::devices::sentence;
 use wire::views::{RankBurst, RankDevice};
 
@@ -15,7 +14,7 @@ use crate::live::Live;
 use crate::route::RunId;
 
 /// The devices of a run.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq)]
 struct Devices {
     samples: Vec<RankDevice>,
     bursts: Vec<RankBurst>,
@@ -25,17 +24,17 @@ struct Devices {
 #[component]
 pub fn Devices() -> impl IntoView {
     let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
-    let devices = RwSignal::new(None::<Devices>);
-    Effect::new(move |_| {
+    let fetched = LocalResource::new(move || {
         // Devices are sampled once per second, so they are fetched once per second.
         live.now.track();
         let run = run.get();
-        spawn_local(async move {
-            // The old content stays while the server is unreachable. The notice tells the user.
-            if let (Ok(samples), Ok(bursts)) = (api::devices(&run).await, api::bursts(&run).await) {
-                devices.set(Some(Devices { samples, bursts }));
-            }
-        });
+        async move {
+            Some(Devices { samples: api::devices(&run).await.ok()?, bursts: api::bursts(&run).await.ok()? })
+        }
+    });
+    // The old content stays while the server is unreachable. The notice tells the user.
+    let devices = Memo::new(move |old: Option<&Option<Devices>>| {
+        fetched.get().flatten().or_else(|| old.cloned().flatten())
     });
     let has_any = Memo::new(move |_| {
         devices.with(|devices| {

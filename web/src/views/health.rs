@@ -195,7 +195,7 @@ fn Trust() -> impl IntoView {
 }
 
 /// The clock of one rank, and the records that it lost, in the order of [`DropReason::ALL`].
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 struct Row {
     clock: RankClock,
     lost: [u64; 4],
@@ -237,7 +237,7 @@ fn RankTable() -> impl IntoView {
                     <small>" error bound of aligned times, drift against the server's clock, records lost"</small>
                 </h2>
             </div>
-            <Table testid="health-table" caption="Clocks and losses by rank" columns=columns rows=rows />
+            <Table testid="health-table" caption="Clocks and losses by rank" columns=columns rows=rows key=|row: &Row| row.clock.rank.0 />
         </section>
     }
 }

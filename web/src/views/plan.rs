@@ -4,7 +4,6 @@
 mod picture;
 
 use leptos::prelude::*;
-use leptos::task::spawn_local;
 use model::plan::{Efficiency, FIELDS, Field, Line, Plan, days, read};
 use model::route::Tab;
 use wire::views::scaling::ScalingPrediction;
@@ -17,21 +16,32 @@ use crate::table::{Choice, Column, Table};
 use crate::xy::Xy;
 
 /// The predictions of the chosen run, or the reason why there are none. `None` while no run is chosen or it loads.
-type Predicted = RwSignal<Option<Result<Vec<ScalingPrediction>, String>>>;
+type Predicted = Option<Result<Vec<ScalingPrediction>, String>>;
 
 /// The view.
 #[component]
 pub fn Planner() -> impl IntoView {
     let address = expect_context::<Address>();
     let run = Memo::new(move |_| address.param("run"));
-    let predicted: Predicted = RwSignal::new(None);
-    fetch(predicted, run);
+    let fetched = LocalResource::new(move || {
+        let run = run.get();
+        async move {
+            let run = run?;
+            let answer = api::scaling(&run, None).await.map(|answer| answer.predictions);
+            Some((run, answer))
+        }
+    });
+    // The answer for another run stays until the next one arrives.
+    let predicted = move || -> Predicted {
+        let (of, answer) = fetched.get().flatten()?;
+        (Some(of) == run.get()).then_some(answer)
+    };
     let plan = Memo::new(move |_| {
-        let predictions = predicted.get().and_then(Result::ok).unwrap_or_default();
+        let predictions = predicted().and_then(Result::ok).unwrap_or_default();
         Plan::new(&FIELDS.map(|field| value(address, field)), &predictions)
     });
     let known = Signal::derive(move || plan.get().ok());
-    let missing = move || predicted.get().and_then(Result::err).map(|error| units::capitalized(&error));
+    let missing = move || predicted().and_then(Result::err).map(|error| units::capitalized(&error));
     let picture = Signal::derive(move || plan.get().map(|plan| picture(&plan)));
     let back =
         move || run.get().map(|run| view! { <a href=Tab::Scaling.path(&run)>"Scaling of this run"</a> });
@@ -77,19 +87,6 @@ pub fn Planner() -> impl IntoView {
 
 fn value(address: Address, field: Field) -> String {
     address.param(field.key).unwrap_or_else(|| field.first.into())
-}
-
-fn fetch(predicted: Predicted, run: Memo<Option<String>>) {
-    Effect::new(move |_| {
-        predicted.set(None);
-        let Some(wanted) = run.get() else { return };
-        spawn_local(async move {
-            let answer = api::scaling(&wanted, None).await.map(|answer| answer.predictions);
-            if run.try_get_untracked() == Some(Some(wanted)) {
-                predicted.set(Some(answer));
-            }
-        });
-    });
 }
 
 /// A field of the form. The address holds its value.
@@ -149,5 +146,6 @@ fn Plans(plan: Signal<Option<Plan>>) -> impl IntoView {
         move |line: &Line| plan.get().is_some_and(|plan| plan.chosen.planned.ranks == line.planned.ranks),
         move |line: Line| address.set([("world", Some(line.planned.ranks.to_string()))]),
     );
-    view! { <Table testid="plans" caption="Plans by number of ranks" columns=columns rows=rows choice=choice /> }
+    let key = |line: &Line| line.planned.ranks;
+    view! { <Table testid="plans" caption="Plans by number of ranks" columns=columns rows=rows key=key choice=choice /> }
 }

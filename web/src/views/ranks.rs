@@ -11,7 +11,6 @@ mod selected_row;
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use leptos::task::spawn_local;
 use model::pins;
 use model::ranks::{self, Order};
 use model::verdict;
@@ -57,14 +56,12 @@ pub struct RanksSelection {
     pub step: Memo<Option<u64>>,
     /// The selected rank.
     pub rank: Memo<Option<u32>>,
-    /// All ranks of the selected step, or of the newest one.
-    pub ranks: RwSignal<Option<Arc<StepRanks>>>,
-    /// The reason why they are missing.
-    pub error: RwSignal<Option<String>>,
+    /// All ranks of the selected step, or of the newest one, or the reason why they are missing.
+    pub ranks: LocalResource<Option<Result<Arc<StepRanks>, String>>>,
 }
 
 impl RanksSelection {
-    fn new(address: Address, live: Live) -> Self {
+    fn new(address: Address, live: Live, range: Range, run: RunId) -> Self {
         let measure = Memo::new(move |_| {
             let chosen = address.param("measure").and_then(|key| Measure::from_key(&key));
             let of_cause = || {
@@ -85,6 +82,7 @@ impl RanksSelection {
             ranks::listed(arrangement.get(), &ranks::costs(&run.report, measure.get())).map(Arc::new)
         });
         let pinned = Memo::new(move |_| pins::read(&address.param("pin").unwrap_or_default()));
+        let step = Memo::new(move |_| address.number("step"));
         Self {
             address,
             measure,
@@ -94,10 +92,9 @@ impl RanksSelection {
             reduce: Signal::derive(move || {
                 address.param("pool").and_then(|name| Reduce::from_name(&name)).unwrap_or(Reduce::Max)
             }),
-            step: Memo::new(move |_| address.number("step")),
+            step,
             rank: Memo::new(move |_| address.number("rank").map(|rank| rank as u32)),
-            ranks: RwSignal::new(None),
-            error: RwSignal::new(None),
+            ranks: step_ranks(step, live, range, run),
         }
     }
 
@@ -125,39 +122,33 @@ impl RanksSelection {
         ranks.extend(self.rank.get().filter(|rank| !ranks.contains(rank)));
         ranks
     }
+}
 
-    /// Fetches the figures of every rank in the step that the table shows.
-    fn fetch(self, live: Live, range: Range, run: RunId) {
+/// Fetches the figures of every rank in the step that the table shows: the selected one, the last selected one, or the
+/// newest one.
+fn step_ranks(
+    step: Memo<Option<u64>>,
+    live: Live,
+    range: Range,
+    run: RunId,
+) -> LocalResource<Option<Result<Arc<StepRanks>, String>>> {
+    let has_steps = Memo::new(move |_| !range.known().is_empty());
+    let wanted = Memo::new(move |_| {
         // The table changes once per second, because a table that changes with every step cannot be read.
-        let wanted = Memo::new(move |_| {
-            live.now.track();
-            if untrack(|| self.ranks.with(Option::is_none)) {
-                live.drawn.track();
-            }
-            let known = untrack(|| range.known());
-            let at = range.at.get();
-            let newest = live
-                .steps
-                .with_value(|steps| steps.step.get(steps.rows_in(known).end.checked_sub(1)?).copied());
-            self.step.get().or(at).or(newest)
-        });
-        Effect::new(move |_| {
-            let (run_id, Some(step)) = (run.get(), wanted.get()) else { return };
-            spawn_local(async move {
-                let answer = api::step_ranks(&run_id, step).await;
-                if wanted.try_get_untracked() != Some(Some(step)) || !run.is_still(&run_id) {
-                    return;
-                }
-                match answer {
-                    Ok(ranks) => {
-                        self.ranks.set(Some(Arc::new(ranks)));
-                        self.error.set(None);
-                    }
-                    Err(error) => self.error.set(Some(error)),
-                }
-            });
-        });
-    }
+        live.now.track();
+        let _ = has_steps.get();
+        let newest = || {
+            live.steps.with_value(|steps| {
+                let known = steps.bounds();
+                steps.step.get(steps.rows_in(known).end.checked_sub(1)?).copied()
+            })
+        };
+        step.get().or_else(|| range.at.get()).or_else(newest)
+    });
+    LocalResource::new(move || {
+        let (run, step) = (run.get(), wanted.get());
+        async move { Some(api::step_ranks(&run, step?).await.map(Arc::new)) }
+    })
 }
 
 /// The time for which rows keep their places in a live run, in milliseconds. Rows that change places with every report
@@ -172,8 +163,7 @@ const FEW: usize = 8;
 pub fn Ranks() -> impl IntoView {
     let (address, range) = (expect_context::<Address>(), expect_context::<Range>());
     let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
-    let selection = RanksSelection::new(address, live);
-    selection.fetch(live, range, run);
+    let selection = RanksSelection::new(address, live, range, run);
     keys::global(move |key| match key {
         "Escape" => {
             selection.select(None);

@@ -130,3 +130,66 @@ fn focus_search() -> bool {
         field.focus().is_ok()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use wasm_bindgen_test::wasm_bindgen_test;
+    use wire::views::{Cause, Culprit, RunState, RunSummary, VerdictState, WorstVerdict};
+
+    use super::*;
+    use crate::fixture::summary;
+    use crate::mounted::{Mounted, mount_in_run};
+
+    async fn page(runs: Vec<RunSummary>) -> (Mounted, Live) {
+        let (page, live) = mount_in_run(|| view! { <Runs /> });
+        live.runs.set(Some(runs));
+        page.settle().await;
+        (page, live)
+    }
+
+    fn two() -> Vec<RunSummary> {
+        vec![
+            summary("gpt-7", "gpt", RunState::Completed, 50_000_000),
+            summary("digits-1", "digits", RunState::Running, 20_000_000),
+        ]
+    }
+
+    #[wasm_bindgen_test]
+    async fn without_runs_the_page_says_how_to_start_one() {
+        let (page, _) = page(Vec::new()).await;
+        assert!(page.text("[data-testid=empty]").contains("paceline run -n 4"));
+    }
+
+    #[wasm_bindgen_test]
+    async fn a_running_run_comes_before_a_completed_one() {
+        let (page, _) = page(two()).await;
+        assert_eq!(page.texts("td.name a"), ["digits", "gpt"]);
+        assert_eq!(page.text("[data-testid=count]"), "2 runs");
+    }
+
+    #[wasm_bindgen_test]
+    async fn the_chip_of_a_verdict_names_rank_cause_and_cost() {
+        let worst = WorstVerdict {
+            culprit: Some(Culprit::Rank(1)),
+            cause: Cause::Input,
+            state: VerdictState::Active,
+            cost_share: 0.28,
+        };
+        let slow =
+            RunSummary { worst: Some(worst), ..summary("gpt-7", "gpt", RunState::Running, 50_000_000) };
+        let (page, _) = page(vec![slow]).await;
+        assert_eq!(page.text(".fault"), "Rank 1 · input · −28 %");
+    }
+
+    #[wasm_bindgen_test]
+    async fn a_row_stays_the_same_element_while_its_run_goes_on() {
+        let (page, live) = page(two()).await;
+        let before = page.find("[data-run=digits-1]");
+        let mut runs = two();
+        runs[1].steps = 1_234;
+        live.runs.set(Some(runs));
+        page.settle().await;
+        assert_eq!(page.find("[data-run=digits-1]"), before);
+        assert_eq!(page.text("[data-run=digits-1] [data-label=Steps]"), "1,234");
+    }
+}

@@ -5,10 +5,8 @@ mod pictures;
 mod tables;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use leptos::prelude::*;
-use leptos::task::spawn_local;
 use model::scaling::{baselines, error, fit, sentence};
 use wire::views::scaling::Scaling as Answer;
 
@@ -18,23 +16,22 @@ use crate::download;
 use crate::live::Live;
 use crate::route::{Address, RunId};
 use crate::run_choice::ChoiceOf;
-use crate::socket::Link;
 use crate::theme::Theme;
 use crate::xy::{Shown, Xy};
 
-/// The interval at which the answer for a live run is requested again.
-const AGAIN: Duration = Duration::from_secs(5);
+/// The time after which the answer for a live run is requested again, in milliseconds.
+const AGAIN_MILLIS: u64 = 5_000;
 
-/// The server's answer, or the reason why there is none.
-type Answered = RwSignal<Option<Result<Arc<Answer>, String>>>;
+/// The server's answer, or the reason why there is none. `None` before the first answer.
+type Answered = Signal<Option<Result<Arc<Answer>, String>>>;
+/// The run and the baseline that were asked for, and the answer.
+type Fetched = ((String, Option<String>), Result<Arc<Answer>, String>);
 
 /// The view.
 #[component]
 pub fn Scaling() -> impl IntoView {
-    let answered: Answered = RwSignal::new(None);
     let address = expect_context::<Address>();
-    let baseline = Memo::new(move |_| address.param("baseline"));
-    fetch(answered, baseline);
+    let answered = fetch(Memo::new(move |_| address.param("baseline")));
     let picture = move |read: fn(&Answer) -> Shown| {
         Signal::derive(move || match answered.get() {
             None => Err("Loading the runs of this name…".into()),
@@ -167,41 +164,26 @@ fn Assumptions(answer: Signal<Option<Arc<Answer>>>) -> impl IntoView {
     }
 }
 
-/// Fetches the answer, and again every few seconds while the run is live.
-fn fetch(answered: Answered, baseline: Memo<Option<String>>) {
+/// Fetches the answer, and again every few seconds while the run is live. An error replaces no answer of the same run and
+/// baseline.
+fn fetch(baseline: Memo<Option<String>>) -> Answered {
     let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
-    let ask = move |keeps_earlier: bool| {
-        let wanted = (run.get_untracked(), baseline.get_untracked());
-        spawn_local(async move {
-            let answer = api::scaling(&wanted.0, wanted.1.as_deref()).await.map(Arc::new);
-            // The view may be gone, or show another run or baseline.
-            if !run.is_still(&wanted.0) || baseline.try_get_untracked() != Some(wanted.1) {
-                return;
-            }
-            let is_worse = answer.is_err() && answered.with_untracked(|old| matches!(old, Some(Ok(_))));
-            if !(keeps_earlier && is_worse) && answered.with_untracked(|old| old.as_ref() != Some(&answer)) {
-                answered.set(Some(answer));
-            }
-        });
-    };
-    Effect::new(move |_| {
-        let _ = (run.get(), baseline.get());
-        ask(false);
-    });
-    let again = set_interval_with_handle(
-        move || {
-            if matches!(live.link.get_untracked(), Link::Live) && !document().hidden() {
-                // An error must not replace an earlier answer.
-                ask(true);
-            }
-        },
-        AGAIN,
-    );
-    on_cleanup(move || {
-        if let Ok(handle) = again {
-            handle.clear();
+    let turn = live.turn(AGAIN_MILLIS);
+    let fetched = LocalResource::new(move || {
+        turn.track();
+        let wanted = (run.get(), baseline.get());
+        async move {
+            let answer = api::scaling(&wanted.0, wanted.1.as_deref()).await;
+            (wanted, answer.map(Arc::new))
         }
     });
+    let kept = Memo::new(move |old: Option<&Option<Fetched>>| match (fetched.get(), old) {
+        (Some((wanted, Err(_))), Some(Some((before, Ok(answer))))) if *before == wanted => {
+            Some((wanted, Ok(answer.clone())))
+        }
+        (new, _) => new,
+    });
+    Signal::derive(move || kept.get().map(|(_, answer)| answer))
 }
 
 fn against(answer: &Answer) -> String {

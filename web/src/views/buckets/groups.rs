@@ -43,7 +43,7 @@ pub fn Groups() -> impl IntoView {
         <Show when=move || rows.with(|rows| !rows.is_empty())>
             <section class="panel" aria-label="Groups" data-testid="groups">
                 <div class="panel-head"><h2>"Groups"<small>{about}</small></h2></div>
-                <Table testid="groups-table" caption="Cost of collectives by group" columns=columns() rows=rows.into() />
+                <Table testid="groups-table" caption="Cost of collectives by group" columns=columns() rows=rows key=|row: &GroupRow| (row.name.clone(), row.functions.clone()) />
                 {left_out}
             </section>
         </Show>

@@ -100,7 +100,7 @@ pub fn SelectedBucket(selection: StepSelection) -> impl IntoView {
                 <p class="quiet">{words}</p>
             </Show>
             <div class:hidden=nothing>
-                <Table testid="bucket-detail" caption=title columns=columns rows=rows.into() choice=choice />
+                <Table testid="bucket-detail" caption=title columns=columns rows=rows key=|row: &OnRank| row.rank choice=choice />
             </div>
         </section>
     }

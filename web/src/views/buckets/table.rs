@@ -2,7 +2,6 @@
 
 use leptos::prelude::*;
 use model::buckets::histogram::{Bars, bars, bins};
-use model::buckets::matches;
 use viz::palette;
 use wire::live::Part;
 use wire::views::BucketStats;
@@ -12,7 +11,7 @@ use crate::live::Live;
 use crate::table::{Choice, Column, Table};
 
 /// A bucket of the table.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 struct Row {
     stats: BucketStats,
     /// The number, with the group if the bucket is not among all ranks.
@@ -20,14 +19,13 @@ struct Row {
     bars: Bars,
 }
 
-/// The table, with a search for a bucket.
+/// The table.
 #[component]
 pub fn BucketTable(selection: StepSelection) -> impl IntoView {
     let live = expect_context::<Live>();
-    let search = RwSignal::new(String::new());
     let rows = Signal::derive(move || {
         let Some(run) = live.run.get() else { return Vec::new() };
-        let (all, search) = (&run.report.buckets, search.get());
+        let all = &run.report.buckets;
         let bins = bins(all);
         all.iter()
             .map(|stats| Row {
@@ -35,7 +33,6 @@ pub fn BucketTable(selection: StepSelection) -> impl IntoView {
                 bars: bars(&stats.latency, &bins),
                 stats: stats.clone(),
             })
-            .filter(|row| matches(&search, &row.name))
             .collect()
     });
     let choice = Choice::new(
@@ -46,22 +43,13 @@ pub fn BucketTable(selection: StepSelection) -> impl IntoView {
         <section class="panel" aria-label="All buckets">
             <div class="panel-head">
                 <h2>"Buckets"<small>" over the observed steps and all ranks"</small></h2>
-                <span class="grow"></span>
-                <label class="field">
-                    <span>"Search"</span>
-                    <input
-                        type="search"
-                        placeholder="bucket or group"
-                        data-testid="bucket-search"
-                        on:input=move |event| search.set(event_target_value(&event))
-                    />
-                </label>
             </div>
             <Table
                 testid="buckets-table"
                 caption="Buckets over the observed steps"
                 columns=columns()
                 rows=rows
+                key=|row: &Row| row.name.clone()
                 choice=choice
             />
         </section>

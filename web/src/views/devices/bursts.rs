@@ -123,7 +123,7 @@ fn Outcomes(bursts: Signal<Vec<RankBurst>>) -> impl IntoView {
             .collect_view()
     };
     view! {
-        <Table testid="burst-table" caption="Bursts by rank" columns=columns rows=bursts />
+        <Table testid="burst-table" caption="Bursts by rank" columns=columns rows=bursts key=|row: &RankBurst| row.rank.0 />
         {kernels}
     }
 }

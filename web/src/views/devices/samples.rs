@@ -105,7 +105,8 @@ pub fn Samples(samples: Signal<Vec<RankDevice>>) -> impl IntoView {
         (0..MEASURES.len()).filter(is_known).collect::<Vec<usize>>()
     });
     let table = move || {
-        view! { <Table testid="device-samples" caption="Devices by rank" columns=columns(&known.get()) rows=samples /> }
+        let (columns, key) = (columns(&known.get()), |row: &RankDevice| row.rank.0);
+        view! { <Table testid="device-samples" caption="Devices by rank" columns=columns rows=samples key=key /> }
     };
     view! {
         <section class="panel" aria-label="Devices" data-testid="devices">

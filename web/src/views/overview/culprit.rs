@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use leptos::task::spawn_local;
 use model::verdict::measure;
 use viz::span::Span;
 use viz::ticks;
@@ -57,20 +56,13 @@ pub fn Culprit(verdict: Memo<Option<Verdict>>) -> impl IntoView {
         })?;
         Some(Wanted { rank, measure, steps, onset, turn })
     });
-    let lines = RwSignal::new(None::<Arc<Lines>>);
-    Effect::new(move |_| {
-        let (id, Some(wanted_now)) = (run.get(), wanted.get()) else { return };
-        spawn_local(async move {
-            if let Some(found) = fetch(&id, wanted_now).await
-                && wanted.try_get_untracked() == Some(Some(wanted_now))
-                && run.is_still(&id)
-            {
-                lines.set(Some(Arc::new(found)));
-            }
-        });
+    let lines = LocalResource::new(move || {
+        let (id, wanted) = (run.get(), wanted.get());
+        async move { fetch(&id, wanted?).await }
     });
     let picture = Signal::derive(move || {
-        lines.get().map_or_else(|| Err("Loading the culprit's steps…".into()), |lines| picture(&lines))
+        let picture = lines.map(|lines| lines.as_ref().map(picture)).flatten();
+        picture.unwrap_or_else(|| Err("Loading the culprit's steps…".into()))
     });
     let name = Memo::new(move |_| wanted.get().map(|wanted| (wanted.rank, wanted.measure)));
     let heading = Signal::derive(move || {

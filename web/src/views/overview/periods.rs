@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use leptos::task::spawn_local;
 use model::periods::{Periods, periods};
 use wire::views::Report;
 
@@ -35,33 +34,19 @@ impl Compared {
         let healthy = report_over(run, Memo::new(move |_| periods.get().healthy));
         let shown = move || live.run.get().map(|shown| Arc::new(shown.report.clone()));
         Self {
-            now: Signal::derive(move || since.get().or_else(shown)),
+            now: Signal::derive(move || since.get().flatten().or_else(shown)),
             healthy: Signal::derive(move || {
                 let is_now = periods.with(|periods| periods.healthy == periods.now);
-                healthy.get().filter(|_| !is_now)
+                healthy.get().flatten().filter(|_| !is_now)
             }),
         }
     }
 }
 
 /// Fetches the report over `steps` whenever they change. The old report stays until the next one arrives.
-fn report_over(run: RunId, steps: Memo<Option<(u64, u64)>>) -> RwSignal<Option<Arc<Report>>> {
-    let report = RwSignal::new(None);
-    Effect::new(move |_| {
-        let id = run.get();
-        let Some(range) = steps.get() else {
-            report.set(None);
-            return;
-        };
-        spawn_local(async move {
-            let answer = api::report(&id, Some(range)).await;
-            if steps.try_get_untracked() == Some(Some(range))
-                && run.is_still(&id)
-                && let Ok(answer) = answer
-            {
-                report.set(Some(Arc::new(answer)));
-            }
-        });
-    });
-    report
+fn report_over(run: RunId, steps: Memo<Option<(u64, u64)>>) -> LocalResource<Option<Arc<Report>>> {
+    LocalResource::new(move || {
+        let (id, steps) = (run.get(), steps.get());
+        async move { api::report(&id, Some(steps?)).await.ok().map(Arc::new) }
+    })
 }

@@ -263,3 +263,77 @@ fn Links(verdict: Verdict) -> impl IntoView {
         </p>
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use wasm_bindgen_test::wasm_bindgen_test;
+    use wire::ids::Rank;
+    use wire::views::{Failure, RunState};
+
+    use super::*;
+    use crate::fixture::{self, empty_report, show};
+    use crate::mounted::{Mounted, mount_in_run};
+
+    fn page() -> (Mounted, Live) {
+        mount_in_run(|| view! { <Verdicts /> })
+    }
+
+    #[wasm_bindgen_test]
+    async fn a_verdict_says_who_what_it_costs_and_what_to_do() {
+        let (page, live) = page();
+        let verdict = fixture::verdict(VerdictState::Active);
+        show(live, Report { verdicts: vec![verdict.clone()], ..empty_report() });
+        page.settle().await;
+        assert_eq!(page.text("[data-testid=verdict]"), verdict.sentence);
+        assert_eq!(page.text("[data-testid=cost]"), "14.0 ms");
+        assert_eq!(page.text("[data-testid=verdict-state]"), "active since step 40");
+        assert!(page.text("[data-testid=advice]").contains(advice(verdict.cause)));
+        assert_eq!(
+            page.attribute("[data-testid=example-step]", "href").as_deref(),
+            Some("/runs/gpt-7/buckets?rank=2&step=120")
+        );
+    }
+
+    #[wasm_bindgen_test]
+    async fn evidence_that_was_opened_stays_open_when_the_next_report_arrives() {
+        let (page, live) = page();
+        let report = Report { verdicts: vec![fixture::verdict(VerdictState::Active)], ..empty_report() };
+        show(live, report.clone());
+        page.settle().await;
+        page.click("[data-testid=grounds]").await;
+        let costlier = Verdict { cost_nanos_per_step: 15_000_000, ..fixture::verdict(VerdictState::Active) };
+        show(live, Report { verdicts: vec![costlier], ..report });
+        page.settle().await;
+        assert_eq!(page.text("[data-testid=cost]"), "15.0 ms");
+        assert!(page.attribute("details", "open").is_some());
+    }
+
+    #[wasm_bindgen_test]
+    async fn a_failure_comes_before_any_verdict() {
+        let (page, live) = page();
+        let failure = Failure {
+            rank: Rank(1),
+            reason: "killed by signal 9".into(),
+            last_step: None,
+            last_collective: None,
+            others: 3,
+            sentence: "Rank 1 failed.".into(),
+        };
+        let verdicts = vec![fixture::verdict(VerdictState::Active)];
+        let report = Report { failure: Some(failure), state: RunState::Failed, verdicts, ..empty_report() };
+        show(live, report);
+        page.settle().await;
+        assert_eq!(page.text("[data-testid=verdict]"), "Rank 1 failed.");
+        assert_eq!(page.attribute(".verdict", "data-kind").as_deref(), Some("failed"));
+        assert_eq!(page.text("summary"), "1 more verdict");
+    }
+
+    #[wasm_bindgen_test]
+    async fn a_healthy_run_is_not_alarming() {
+        let (page, live) = page();
+        show(live, Report { steps: 200, verdicts_missing: None, ..empty_report() });
+        page.settle().await;
+        assert_eq!(page.text("[data-testid=verdict]"), "Nothing stands out in 200 steps.");
+        assert!(page.find("[data-testid=cost]").is_none());
+    }
+}

@@ -23,14 +23,13 @@ pub fn RankDetail(selection: RanksSelection) -> impl IntoView {
         let Some((step, rank)) = selected() else {
             return say("Select a cell: click it, or focus the heatmap and use the arrow keys.".into());
         };
-        let here = selection.ranks.get().filter(|ranks| ranks.step == step);
-        match (here, selection.error.get()) {
-            (Some(ranks), _) if (rank as usize) < ranks.rank_nanos.len() => {
+        match selection.ranks.get().flatten() {
+            Some(Err(error)) => say(error),
+            Some(Ok(ranks)) if ranks.step == step && (rank as usize) < ranks.rank_nanos.len() => {
                 view! { <Numbers ranks=ranks rank=rank as usize /> }.into_any()
             }
-            (Some(_), _) => say("This run does not have that rank.".into()),
-            (None, Some(error)) => say(error),
-            (None, None) => say("Loading…".into()),
+            Some(Ok(ranks)) if ranks.step == step => say("This run does not have that rank.".into()),
+            Some(Ok(_)) | None => say("Loading…".into()),
         }
     };
     let heading = move || {
@@ -126,7 +125,7 @@ fn Numbers(ranks: Arc<StepRanks>, rank: usize) -> impl IntoView {
 }
 
 /// One rank of a step.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 struct Row {
     rank: u32,
     step: u64,
@@ -158,12 +157,14 @@ fn local_work(ranks: &StepRanks, rank: usize) -> f32 {
 /// The table of all ranks of the selected step, or of the newest one.
 #[component]
 pub fn StepTable(selection: RanksSelection) -> impl IntoView {
-    let caption = Signal::derive(move || match (selection.ranks.get(), selection.error.get()) {
-        (_, Some(error)) => error,
-        (Some(ranks), None) => format!("All ranks of step {}", units::count(ranks.step)),
-        (None, None) => "All ranks of one step".into(),
+    let ranks = move || selection.ranks.get().flatten();
+    let caption = Signal::derive(move || match ranks() {
+        Some(Err(error)) => error,
+        Some(Ok(ranks)) => format!("All ranks of step {}", units::count(ranks.step)),
+        None => "All ranks of one step".into(),
     });
-    let shown = Signal::derive(move || selection.ranks.get().map(|ranks| rows(&ranks)).unwrap_or_default());
+    let shown =
+        Signal::derive(move || ranks().and_then(Result::ok).map(|ranks| rows(&ranks)).unwrap_or_default());
     let mut columns = vec![Column::number("Rank", |row: &Row| (f64::from(row.rank), row.rank.to_string()))];
     columns.extend(Measure::ALL.into_iter().enumerate().map(|(at, measure)| {
         Column::number(measure.name(), move |row: &Row| {
@@ -177,7 +178,7 @@ pub fn StepTable(selection: RanksSelection) -> impl IntoView {
     view! {
         <section class="panel" aria-label="All ranks of one step">
             <div class="panel-head"><h2>{caption}</h2></div>
-            <Table testid="ranks-table" caption=caption columns=columns rows=shown choice=choice />
+            <Table testid="ranks-table" caption=caption columns=columns rows=shown key=|row: &Row| row.rank choice=choice />
         </section>
     }
 }

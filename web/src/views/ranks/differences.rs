@@ -1,7 +1,6 @@
 //! What differs between the compared ranks and the others: parts of the step, hosts, and devices.
 
 use leptos::prelude::*;
-use leptos::task::spawn_local;
 use model::ranks::{Difference, devices_that_differ, hosts_that_differ, parts_that_differ};
 use wire::views::{RankDevice, Report};
 
@@ -18,17 +17,12 @@ const DEVICES_MILLIS: u64 = 5_000;
 #[component]
 pub fn Differences(selection: RanksSelection) -> impl IntoView {
     let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
-    let devices = RwSignal::new(Vec::new());
     let turn = live.turn(DEVICES_MILLIS);
-    Effect::new(move |_| {
+    let devices = LocalResource::new(move || {
         turn.track();
         let run = run.get();
-        spawn_local(async move {
-            // Without devices there is nothing to compare. The Devices view says why.
-            if let Ok(found) = api::devices(&run).await {
-                devices.try_set(found);
-            }
-        });
+        // Without devices there is nothing to compare. The Devices view says why.
+        async move { api::devices(&run).await.unwrap_or_default() }
     });
     let content = move || {
         let compared = selection.compared();
@@ -37,7 +31,7 @@ pub fn Differences(selection: RanksSelection) -> impl IntoView {
             view! { <p class="quiet">"Select or pin a rank, in the list or in the chart, to see what differs from the others."</p> }
                 .into_any()
         } else {
-            devices.with(|devices| tables(&run.report, devices, &compared))
+            tables(&run.report, &devices.get().unwrap_or_default(), &compared)
         })
     };
     let who = move || {

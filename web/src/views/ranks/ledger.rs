@@ -10,7 +10,7 @@ use crate::route::{Address, RunId};
 use crate::table::{Choice, Column, Table};
 
 /// The mean step of one rank.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 struct Row {
     rank: u32,
     step_nanos: f64,
@@ -62,7 +62,7 @@ pub fn LedgerTable() -> impl IntoView {
                     <small>" mean step time and the share of each part, over the observed steps"</small>
                 </h2>
             </div>
-            <Table testid="ledger-table" caption="Step ledger by rank" columns=columns rows=rows choice=choice />
+            <Table testid="ledger-table" caption="Step ledger by rank" columns=columns rows=rows key=|row: &Row| row.rank choice=choice />
         </section>
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use leptos::task::spawn_local;
+use leptos_use::signal_debounced;
 use viz::palette::{self, Pattern};
 use viz::span::Span;
 use viz::xy::Axis;
@@ -28,6 +28,9 @@ const BAND_ROWS: u32 = 256;
 const MAX_LINES: usize = 8;
 /// The time between requests during a live run, in milliseconds.
 const AGAIN_MILLIS: u64 = 2_000;
+/// The time for which the range must rest before its cells are requested, in milliseconds. A drag changes the range in
+/// every frame.
+const AT_REST_MILLIS: f64 = 120.0;
 
 /// The colors of lines, which color-blind users can tell apart.
 const COLOURS: [palette::Rgba; MAX_LINES] = [
@@ -79,24 +82,17 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
         let measure = selection.measure.get();
         (!ranks.is_empty() && !known.is_empty()).then_some(Wanted { ranks, measure, steps, turn })
     });
-    let found = RwSignal::new_local(None::<Arc<Found>>);
-    Effect::new(move |_| {
-        let (id, Some(asked)) = (run.get(), wanted.get()) else { return };
-        spawn_local(async move {
-            if let Some(answer) = fetch(&id, asked.clone(), !every).await
-                && wanted.try_get_untracked() == Some(Some(asked))
-                && run.is_still(&id)
-            {
-                found.set(Some(Arc::new(answer)));
-            }
-        });
+    let at_rest: Signal<Option<Wanted>> = signal_debounced(wanted, AT_REST_MILLIS);
+    let found = LocalResource::new(move || {
+        let (id, wanted) = (run.get(), at_rest.get());
+        async move { fetch(&id, wanted?, !every).await }
     });
-    let picture = Signal::derive_local(move || match (wanted.with(Option::is_some), found.get()) {
-        (false, _) => Err("Select or pin a rank, in the list or in the chart.".into()),
-        (true, None) => Err("Loading…".into()),
-        (true, Some(found)) => picture(&found),
+    let picture = Memo::new(move |_| {
+        if wanted.with(Option::is_none) {
+            return Err("Select or pin a rank, in the list or in the chart.".into());
+        }
+        found.map(|found| found.as_ref().map(picture)).flatten().unwrap_or_else(|| Err("Loading…".into()))
     });
-    let picture = Memo::new(move |_| picture.get());
     let legend = move || {
         let ranks = wanted.with(|wanted| wanted.as_ref().map(|wanted| wanted.ranks.clone()));
         let items = ranks.unwrap_or_default().into_iter().zip(COLOURS);
@@ -112,7 +108,7 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
             testid=if every { "rank-lines" } else { "compared-lines" }
             height=220.0
             axes=("step", "time")
-            picture=Signal::derive(move || picture.get())
+            picture=picture
             on_choose=Callback::new(move |step: f64| {
                 address.go_to_step(&run.get_untracked(), step.max(0.0) as u64);
             })

@@ -1,7 +1,7 @@
 //! All ranks, or all hosts, by cost: the figure of each over the observed steps, against the median rank.
 
 use leptos::prelude::*;
-use model::ranks::{HostCost, RankCost, by_host, costs, matches};
+use model::ranks::{HostCost, RankCost, by_host, costs};
 
 use super::RanksSelection;
 use crate::live::Live;
@@ -11,13 +11,10 @@ use crate::table::{Choice, Column, Table};
 #[component]
 pub fn RankList(selection: RanksSelection) -> impl IntoView {
     let live = expect_context::<Live>();
-    let search = RwSignal::new(String::new());
     let is_by_host = Memo::new(move |_| selection.address.param("list").as_deref() == Some("hosts"));
-    let found = Memo::new(move |_| {
+    let costs = Memo::new(move |_| {
         let costs = live.run.with(|run| run.as_ref().map(|run| costs(&run.report, selection.measure.get())));
-        let search = search.get();
-        let matches = |cost: &RankCost| matches(&search, cost.rank, &cost.host);
-        costs.unwrap_or_default().into_iter().filter(matches).collect::<Vec<_>>()
+        costs.unwrap_or_default()
     });
     let pin = move |_| {
         if let Some(rank) = selection.rank.get_untracked() {
@@ -46,28 +43,19 @@ pub fn RankList(selection: RanksSelection) -> impl IntoView {
                     {group("Ranks", false)} {group("Hosts", true)}
                 </div>
                 <button data-testid="pin" disabled=move || selection.rank.get().is_none() on:click=pin>{pin_label}</button>
-                <label class="field">
-                    <span>"Search"</span>
-                    <input
-                        type="search"
-                        placeholder="rank or host"
-                        data-testid="rank-search"
-                        on:input=move |event| search.set(event_target_value(&event))
-                    />
-                </label>
             </div>
             <Show
                 when=move || is_by_host.get()
-                fallback=move || view! { <RankTable selection=selection found=found /> }
+                fallback=move || view! { <RankTable selection=selection costs=costs /> }
             >
-                <HostTable selection=selection found=found />
+                <HostTable selection=selection costs=costs />
             </Show>
         </section>
     }
 }
 
 /// A rank of the list.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 struct RankRow {
     cost: RankCost,
     /// The figure as a share of the largest one.
@@ -76,9 +64,9 @@ struct RankRow {
 }
 
 #[component]
-fn RankTable(selection: RanksSelection, found: Memo<Vec<RankCost>>) -> impl IntoView {
+fn RankTable(selection: RanksSelection, costs: Memo<Vec<RankCost>>) -> impl IntoView {
     let rows = Signal::derive(move || {
-        let (costs, pinned) = (found.get(), selection.pinned.get());
+        let (costs, pinned) = (costs.get(), selection.pinned.get());
         let most = costs.first().map_or(1.0, |cost| cost.nanos.max(1.0));
         let row = |cost: RankCost| RankRow {
             share: cost.nanos / most,
@@ -101,11 +89,12 @@ fn RankTable(selection: RanksSelection, found: Memo<Vec<RankCost>>) -> impl Into
         move |row: &RankRow| selection.rank.get() == Some(row.cost.rank),
         move |row: RankRow| selection.select_rank(row.cost.rank),
     );
-    view! { <Table testid="rank-list" caption="Ranks by cost" columns=columns rows=rows choice=choice /> }
+    let key = |row: &RankRow| row.cost.rank;
+    view! { <Table testid="rank-list" caption="Ranks by cost" columns=columns rows=rows key=key choice=choice /> }
 }
 
 /// A host of the list.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 struct HostRow {
     cost: HostCost,
     /// The figure as a share of the largest one.
@@ -113,9 +102,9 @@ struct HostRow {
 }
 
 #[component]
-fn HostTable(selection: RanksSelection, found: Memo<Vec<RankCost>>) -> impl IntoView {
+fn HostTable(selection: RanksSelection, costs: Memo<Vec<RankCost>>) -> impl IntoView {
     let rows = Signal::derive(move || {
-        let hosts = found.with(|costs| by_host(costs));
+        let hosts = costs.with(|costs| by_host(costs));
         let most = hosts.first().map_or(1.0, |host| host.nanos.max(1.0));
         hosts.into_iter().map(|cost| HostRow { share: cost.nanos / most, cost }).collect()
     });
@@ -136,5 +125,6 @@ fn HostTable(selection: RanksSelection, found: Memo<Vec<RankCost>>) -> impl Into
         move |row: &HostRow| selection.rank.get() == Some(row.cost.worst),
         move |row: HostRow| selection.select_rank(row.cost.worst),
     );
-    view! { <Table testid="host-list" caption="Hosts by cost" columns=columns rows=rows choice=choice /> }
+    let key = |row: &HostRow| row.cost.host.clone();
+    view! { <Table testid="host-list" caption="Hosts by cost" columns=columns rows=rows key=key choice=choice /> }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
+use leptos_use::use_interval_fn;
 use model::runs::overlay::{self, Over, Reading, Times};
 use viz::palette;
 use viz::steps::Steps;
@@ -20,8 +20,8 @@ use crate::xy::{Hit, Ink, Mark, Picture, Shown, Xy};
 const COLUMNS: usize = 1_000;
 /// The number of columns from which the pointer reads.
 const READINGS: usize = 240;
-/// The interval at which the steps of unfinished runs are requested again. An answer contains all steps.
-const AGAIN: Duration = Duration::from_secs(10);
+/// The interval at which the steps of unfinished runs are requested again, in milliseconds. An answer contains all steps.
+const AGAIN_MILLIS: u64 = 10_000;
 
 /// The steps of a run as they were when the run had `of` steps, or the reason why they are missing.
 #[derive(Clone, PartialEq)]
@@ -46,9 +46,7 @@ pub fn Overlay(listing: Listing) -> impl IntoView {
             }
         }
     };
-    if let Ok(timer) = set_interval_with_handle(again, AGAIN) {
-        on_cleanup(move || timer.clear());
-    }
+    use_interval_fn(again, AGAIN_MILLIS);
     let picture = Memo::new(move |_| {
         let runs: Vec<Line> =
             listing.picked.get().iter().enumerate().map(|(at, id)| line(listing, store, at, id)).collect();

@@ -11,7 +11,7 @@ use crate::route::{Address, RunId};
 use crate::table::{Choice, Column, Table};
 
 /// A row, with what all rows of the answer share.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 struct Run {
     point: ScalingPoint,
     is_own: bool,
@@ -54,7 +54,8 @@ pub fn Runs(answer: Signal<Option<Arc<Scaling>>>) -> impl IntoView {
         |row: &Run| row.is_own,
         move |row: Run| address.go(&Tab::Scaling.path(row.point.run.as_str())),
     );
-    view! { <Table testid="scaling-runs" caption="Runs of this name" columns=columns rows=rows choice=choice /> }
+    let key = |row: &Run| row.point.run.clone();
+    view! { <Table testid="scaling-runs" caption="Runs of this name" columns=columns rows=rows key=key choice=choice /> }
 }
 
 /// The predictions by world size. A click on one goes to a training plan for that many ranks.
@@ -78,7 +79,8 @@ pub fn Predictions(answer: Signal<Option<Arc<Scaling>>>) -> impl IntoView {
             address.go(&format!("/plan?run={}&world={}", run.get_untracked(), row.ranks));
         },
     );
+    let key = |row: &ScalingPrediction| row.ranks;
     view! {
-        <Table testid="predictions" caption="Predictions by world size" columns=columns rows=rows choice=choice />
+        <Table testid="predictions" caption="Predictions by world size" columns=columns rows=rows key=key choice=choice />
     }
 }

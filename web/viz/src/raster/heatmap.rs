@@ -1,9 +1,11 @@
 //! A heatmap of rank x step cells with a named reduction. Under max, a single slow cell never disappears.
 
+use std::ops::Range;
+
 use wire::live::tile::{Reduce, Tile};
 
 use crate::measure::exceeded_by;
-use crate::palette::{Rgba, with_alpha};
+use crate::palette::{CLEAR, Rgba, with_alpha};
 use crate::span::Span;
 
 use super::{Frame, whole};
@@ -29,6 +31,12 @@ pub struct Heatmap<'a> {
 /// The cell size in pixels, in both directions, from which cells are separated by a gap.
 const GAP_FROM_PIXELS: f64 = 7.0;
 
+/// The number of pixel columns that are computed before they are written. A frame lies in memory row by row and a tile
+/// column by column, so that single pixels would be written far apart. A block's rows are cache lines.
+const BLOCK: usize = 16;
+/// A pixel whose cells are unknown. No color has this value, because colors of cells are opaque.
+const UNKNOWN: Rgba = 1;
+
 /// Draws the heatmap over the part of the frame that its tile covers.
 pub fn draw(frame: &mut Frame<'_>, map: &Heatmap<'_>) {
     let (width, height) = (frame.width(), frame.height());
@@ -41,40 +49,88 @@ pub fn draw(frame: &mut Frame<'_>, map: &Heatmap<'_>) {
     };
     let columns_view = in_cells(map.steps_view, map.tile.step as f64, map.tile.per_column);
     let rows_view = in_cells(map.ranks_view, f64::from(map.tile.rank), map.tile.per_row);
-    let rows = cells(rows_view, height, tile_rows);
-    let columns = cells(columns_view, width, map.tile.columns());
-    let gap_right = gaps(columns_view, width);
-    let gap_below = gaps(rows_view, height);
+    let rows = cells(rows_view, height, tile_rows, gaps(rows_view, height));
+    let columns = cells(columns_view, width, map.tile.columns(), gaps(columns_view, width));
 
-    let factor = 255.0 / (map.scale.1 - map.scale.0).max(f32::MIN_POSITIVE);
-    let mut pooled = vec![0.0; tile_rows];
-    for (x, &(first, past)) in columns.iter().enumerate() {
-        if first >= past || gap_right(x) {
+    let mut shades = Shades::new(map);
+    let mut block = vec![CLEAR; BLOCK * height];
+    for (at, columns) in columns.chunks(BLOCK).enumerate() {
+        if columns.iter().all(Range::is_empty) {
             continue;
         }
-        pool_columns(&mut pooled, map, first..past);
-        for (y, &(first, past)) in rows.iter().enumerate() {
-            if first >= past || gap_below(y) {
-                continue;
-            }
-            let value = pool(map.reduce, &pooled[first..past]);
-            frame.row(y)[x] = if value.is_nan() {
-                // An unknown value is a pattern and not a color, because it is not a small value.
-                with_alpha(map.unknown, if (x + y) / 2 % 3 == 0 { 190 } else { 90 })
+        for (x, cells) in columns.iter().enumerate() {
+            let pixels = &mut block[x * height..][..height];
+            // Where a cell is wider than a pixel, its pixels are the same.
+            if x > 0 && columns[x - 1] == *cells {
+                let (before, pixels) = block.split_at_mut(x * height);
+                pixels[..height].copy_from_slice(&before[(x - 1) * height..]);
+            } else if cells.is_empty() {
+                pixels.fill(CLEAR);
             } else {
-                map.colours[((value - map.scale.0) * factor) as u8 as usize]
-            };
+                shades.column(pixels, cells.clone(), &rows);
+            }
+        }
+        write(frame, &block, at * BLOCK, columns.len(), map.unknown);
+    }
+}
+
+/// Copies `columns` pixel columns to the frame, from column `left` on.
+fn write(frame: &mut Frame<'_>, block: &[Rgba], left: usize, columns: usize, unknown: Rgba) {
+    let height = frame.height();
+    for y in 0..height {
+        let row = &mut frame.row(y)[left..left + columns];
+        for (x, pixel) in row.iter_mut().enumerate() {
+            match block[x * height + y] {
+                CLEAR => {}
+                // An unknown value is a pattern and not a color, because it is not a small value.
+                UNKNOWN => *pixel = with_alpha(unknown, if (left + x + y) / 2 % 3 == 0 { 190 } else { 90 }),
+                colour => *pixel = colour,
+            }
         }
     }
 }
 
-/// Returns the range of cells that each pixel shows; empty before the first and after the last cell.
-fn cells(view: Span, pixels: usize, count: usize) -> Vec<(usize, usize)> {
+/// The colors of pixel columns.
+struct Shades<'a> {
+    map: &'a Heatmap<'a>,
+    /// One value per row of the tile.
+    pooled: Vec<f32>,
+    factor: f32,
+}
+
+impl<'a> Shades<'a> {
+    fn new(map: &'a Heatmap<'a>) -> Self {
+        let factor = 255.0 / (map.scale.1 - map.scale.0).max(f32::MIN_POSITIVE);
+        Self { map, pooled: vec![0.0; map.tile.rows as usize], factor }
+    }
+
+    /// Colors the pixels of the tile's `columns`. `rows` are the tile's rows of each pixel.
+    fn column(&mut self, pixels: &mut [Rgba], columns: Range<usize>, rows: &[Range<usize>]) {
+        pool_columns(&mut self.pooled, self.map, columns);
+        for (pixel, rows) in pixels.iter_mut().zip(rows) {
+            *pixel = if rows.is_empty() {
+                CLEAR
+            } else {
+                self.colour(pool(self.map.reduce, &self.pooled[rows.clone()]))
+            };
+        }
+    }
+
+    fn colour(&self, value: f32) -> Rgba {
+        if value.is_nan() {
+            return UNKNOWN;
+        }
+        self.map.colours[((value - self.map.scale.0) * self.factor) as u8 as usize]
+    }
+}
+
+/// Returns the range of cells that each pixel shows; empty before the first and after the last cell, and in gaps.
+fn cells(view: Span, pixels: usize, count: usize, is_gap: impl Fn(usize) -> bool) -> Vec<Range<usize>> {
     let per_pixel = view.len() / pixels as f64;
     let clip = |cell: f64| cell.clamp(0.0, count as f64) as usize;
     let cell = |at: usize| {
         let (first, past) = whole(view.start + at as f64 * per_pixel, per_pixel);
-        (clip(first), clip(past))
+        if is_gap(at) { 0..0 } else { clip(first)..clip(past) }
     };
     (0..pixels).map(cell).collect()
 }
@@ -98,7 +154,7 @@ fn gaps(view: Span, pixels: usize) -> impl Fn(usize) -> bool {
 }
 
 /// Reduces the columns of one pixel to one value per row. Each column is read once, in memory order.
-fn pool_columns(pooled: &mut [f32], map: &Heatmap<'_>, columns: std::ops::Range<usize>) {
+fn pool_columns(pooled: &mut [f32], map: &Heatmap<'_>, columns: Range<usize>) {
     let rows = pooled.len();
     let column = |at: usize| &map.tile.values[at * rows..(at + 1) * rows];
     if columns.len() == 1 {
@@ -133,10 +189,19 @@ fn pool_columns(pooled: &mut [f32], map: &Heatmap<'_>, columns: std::ops::Range<
 fn pool(reduce: Reduce, values: &[f32]) -> f32 {
     match (reduce, values) {
         (_, [one]) => *one,
-        (Reduce::Max, values) => values.iter().copied().fold(f32::NAN, f32::max),
+        (Reduce::Max, values) => largest_of(values),
         (Reduce::Mean, values) => mean_of(values.iter().copied()),
         (Reduce::Median, values) => median_of(values),
     }
+}
+
+/// Returns the largest known value; NaN if there are none.
+fn largest_of(values: &[f32]) -> f32 {
+    // A comparison with NaN is false, so an unknown value never hides a known one. `f32::max` takes longer in WebAssembly,
+    // whose own maximum is NaN if one of its values is.
+    let larger = |largest: f32, value: f32| if value > largest { value } else { largest };
+    let largest = values.iter().copied().fold(f32::NEG_INFINITY, larger);
+    if largest == f32::NEG_INFINITY { f32::NAN } else { largest }
 }
 
 /// Returns the median of the known values; NaN if there are none.
@@ -153,10 +218,9 @@ fn mean_of(values: impl Iterator<Item = f32>) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::palette::CLEAR;
     use proptest::prelude::*;
 
-    const UNKNOWN: Rgba = 0xff80_8080;
+    const HATCHING: Rgba = 0xff80_8080;
 
     /// Color `n` is the number n, so that a rendered chart can be read.
     fn numbers() -> [Rgba; 256] {
@@ -188,7 +252,7 @@ mod tests {
             reduce: Reduce::Max,
             scale: (0.0, 9.0),
             colours,
-            unknown: UNKNOWN,
+            unknown: HATCHING,
         }
     }
 

@@ -1,0 +1,88 @@
+//! Runs and reports for tests of components.
+
+use std::sync::Arc;
+
+use analysis::report::{RunFacts, report};
+use analysis::step::StepAnalysis;
+use leptos::prelude::*;
+use wire::batch::Instrumentation;
+use wire::ids::RunId;
+use wire::views::{Cause, Confidence, Culprit, Report, RunState, RunSummary, Verdict, VerdictState};
+
+use crate::live::{Live, RunView};
+
+/// Returns a report of a run without observed steps.
+pub fn empty_report() -> Report {
+    let facts = RunFacts {
+        run: RunId::new("gpt-7").expect("the id is valid"),
+        name: "gpt".into(),
+        state: RunState::Running,
+        ranks: 4,
+        sample_unit: "tokens".into(),
+        instrumentation: Instrumentation::Reducer,
+        fits: Vec::new(),
+        drops: Vec::new(),
+        hang: None,
+        failure: None,
+        events: Vec::new(),
+        placement: Vec::new(),
+        clock_samples: Vec::new(),
+        hosts: Vec::new(),
+        bursts: Vec::new(),
+        notable_share: 0.05,
+        hidden_steps: Vec::new(),
+    };
+    report::<StepAnalysis>(&facts, &[])
+}
+
+/// Returns a verdict on the input of rank 2.
+pub fn verdict(state: VerdictState) -> Verdict {
+    Verdict {
+        culprit: Some(Culprit::Rank(2)),
+        cause: Cause::Input,
+        state,
+        cost_nanos_per_step: 14_000_000,
+        cost_share: 0.28,
+        affected_steps: 100,
+        device_hours_per_day: Some(27.0),
+        confidence: Confidence::High,
+        sentence: "Rank 2 waits for its input, which costs 14 ms per step (28 % of step time).".into(),
+        evidence: vec!["its input time is 14 ms longer than the mean of the other ranks".into()],
+        counter_evidence: Vec::new(),
+        example_step: Some(120),
+        persistence: None,
+        steps: (40, 139),
+        onset: None,
+    }
+}
+
+/// Returns the line of a run in the list.
+pub fn summary(id: &str, name: &str, state: RunState, step_time_nanos: u64) -> RunSummary {
+    RunSummary {
+        run: RunId::new(id).expect("the id is valid"),
+        name: name.into(),
+        state,
+        started_unix_millis: 1_760_000_000_000,
+        last_seen_unix_millis: 1_760_000_060_000,
+        ranks_expected: 4,
+        ranks_reporting: 4,
+        steps: 200,
+        last_step: Some(199),
+        step_time_nanos: Some(step_time_nanos),
+        throughput: Some(12_000.0),
+        batch: Some(128.0),
+        sample_unit: "tokens".into(),
+        overlap_ratio: Some(0.5),
+        efficiency_implied: Some(0.8),
+        verdict: None,
+        hang: None,
+        worst: None,
+        step_times: Vec::new(),
+    }
+}
+
+/// Shows a report, as if it had arrived from the server.
+pub fn show(live: Live, report: Report) {
+    let summary = summary(report.run.as_str(), &report.name, report.state, 50_000_000);
+    live.newest.set(Some(Arc::new(RunView { summary, report })));
+}
