@@ -8,8 +8,11 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
+use viz::measure::ColumnEnds;
+use viz::raster::Frame;
+use viz::raster::heatmap::{self, Heatmap};
 use viz::span::Span;
-use viz::tiles::{Missing, NeededCells, join, value_at};
+use viz::tiles::{Missing, NeededCells, covered, join, value_at};
 use wire::live::tile::{Measure, Reduce, Tile};
 
 use crate::api::{self, Cells, Ranks};
@@ -65,6 +68,7 @@ pub struct View {
 struct Held {
     selection: Shown,
     tile: Tile,
+    ends: ColumnEnds,
     /// The newest step that the tile covers.
     upto: u64,
 }
@@ -103,6 +107,12 @@ pub struct Cell {
     pub rows: (u32, u32),
     /// The value.
     pub value: f32,
+}
+
+impl Held {
+    fn new(selection: Shown, tile: Tile, upto: u64) -> Self {
+        Self { selection, ends: ColumnEnds::new(&tile), tile, upto }
+    }
 }
 
 impl Cell {
@@ -150,14 +160,27 @@ impl Tiles {
         tiles
     }
 
-    /// Passes the tiles to `read` in drawing order: the coarse one first.
-    pub fn with<T>(&self, read: impl FnOnce(&[&Tile]) -> T) -> T {
+    /// Passes the finest tile to `read`, with the ends of its columns; `None` if there is no tile.
+    pub fn with<T>(&self, read: impl FnOnce(Option<(&Tile, &ColumnEnds)>) -> T) -> T {
         self.changed.track();
         self.state.with_value(|state| {
-            let held: Vec<&Tile> =
-                [&state.behind, &state.front].into_iter().flatten().map(|h| &h.tile).collect();
-            read(&held)
+            let finest = state.front.as_ref().or(state.behind.as_ref());
+            read(finest.map(|held| (&held.tile, &held.ends)))
         })
+    }
+
+    /// Draws the tiles, the coarse one first and only where the fine one is not.
+    pub fn draw(&self, frame: &mut Frame<'_>, map: &Heatmap<'_>) {
+        self.changed.track();
+        self.state.with_value(|state| {
+            if let Some(behind) = &state.behind {
+                let covered = state.front.as_ref().and_then(|front| covered(&front.tile, map.ranks_view));
+                heatmap::draw(frame, &behind.tile, &Heatmap { covered, ..*map });
+            }
+            if let Some(front) = &state.front {
+                heatmap::draw(frame, &front.tile, map);
+            }
+        });
     }
 
     /// Returns the finest cell that contains (step, row): its range of steps and rows, and its value.
@@ -265,13 +288,15 @@ fn take(state: &mut State, fetch: Fetch, answer: Result<Tile, String>) {
             if state.behind.as_ref().is_some_and(|behind| behind.selection != selection) {
                 state.behind = None;
             }
-            state.front = Some(Held { selection, tile, upto: cells.steps.1 });
+            state.front = Some(Held::new(selection, tile, cells.steps.1));
         }
-        Kind::Behind => state.behind = Some(Held { selection, tile, upto: cells.steps.1 }),
+        Kind::Behind => state.behind = Some(Held::new(selection, tile, cells.steps.1)),
         Kind::More(keep_from) => {
             let joined = state.front.as_mut().is_some_and(|front| {
+                let joined = join(&mut front.tile, &tile, keep_from);
+                front.ends = ColumnEnds::new(&front.tile);
                 front.upto = cells.steps.1;
-                join(&mut front.tile, &tile, keep_from)
+                joined
             });
             if !joined {
                 state.front = None;

@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: measurements. Raw results are stored under `benches/results`.
 
-use crate::system::{build, cargo, ensure_tools, programs, step};
-use crate::test::{BROWSER, MONITORING};
+use crate::system::{BROWSER, build, cargo, ensure_tools, programs, step};
+use crate::test::MONITORING;
 use crate::web;
 
 /// A measurement.

@@ -8,8 +8,7 @@ use std::env;
 use anyhow::Context as _;
 use wasm_bindgen_cli::wasm_bindgen_test_runner::run_cli_with_args;
 
-use crate::system::{cargo, ensure_tools, root, step};
-use crate::test::BROWSER;
+use crate::system::{BROWSER, cargo, ensure_tools, root, step};
 use crate::web;
 
 /// The hidden command with which cargo calls this program.

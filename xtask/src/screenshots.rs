@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::system::{build, ensure_tools, programs, root, step};
-use crate::test::BROWSER;
+use crate::system::{BROWSER, build, ensure_tools, programs, root, step};
+
 use crate::web;
 
 /// Builds the dashboard and the programs, runs them and writes `docs/*.png`.

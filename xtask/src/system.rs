@@ -85,6 +85,12 @@ impl Tool {
     }
 }
 
+/// A browser and its driver.
+pub const BROWSER: [Tool; 2] = [
+    Tool { program: "chromium", package: "chromium", purpose: "browser tests", probe: &[] },
+    Tool { program: "chromedriver", package: "chromium-driver", purpose: "browser tests", probe: &[] },
+];
+
 /// Ensures that all `tools` are installed. Installs missing packages if run as root on a system with apt-get.
 ///
 /// # Errors

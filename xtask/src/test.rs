@@ -5,15 +5,10 @@ use std::time::Instant;
 use anyhow::Context as _;
 
 use crate::system::{
-    NATIVE, Tool, build, cargo, cargo_metadata, ensure_components, ensure_tools, programs, root, step,
+    BROWSER, NATIVE, Tool, build, cargo, cargo_metadata, ensure_components, ensure_tools, programs, root,
+    step,
 };
 use crate::{components, gpu, tidy, web};
-
-/// A browser and its driver.
-pub const BROWSER: [Tool; 2] = [
-    Tool { program: "chromium", package: "chromium", purpose: "browser tests", probe: &[] },
-    Tool { program: "chromedriver", package: "chromium-driver", purpose: "browser tests", probe: &[] },
-];
 
 /// The programs that monitor a server and send alerts.
 pub const MONITORING: [Tool; 2] = [

@@ -1,3 +1,5 @@
+//! What a person does with a table.
+
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use wasm_bindgen_test::wasm_bindgen_test;

@@ -294,15 +294,15 @@ fn scale(live: Live, range: Range, tiles: Tiles, shown: Memo<Measure>) -> Memo<(
         let floor = live
             .steps
             .with_value(|steps| measure::exceeded_by(&steps.step_nanos[steps.rows_in(view)], 50) / 100.0);
-        tiles.with(|tiles| {
-            let Some(tile) = tiles.last() else { return (0.0, floor.max(1.0)) };
+        tiles.with(|tile| {
+            let Some((tile, ends)) = tile else { return (0.0, floor.max(1.0)) };
             let column = |step: f64| {
                 let column = (step - tile.step as f64) / f64::from(tile.per_column);
                 column.clamp(0.0, tile.columns() as f64) as usize
             };
             let columns = column(view.start)..column((view.end).ceil()).max(column(view.start));
-            let start = measure::scale_start(shown.get(), tile, columns.clone());
-            (start, measure::scale_end(tile, columns, floor).max(start + 1.0))
+            let start = ends.scale_start(shown.get(), columns.clone());
+            (start, ends.scale_end(columns, floor).max(start + 1.0))
         })
     })
 }
@@ -313,8 +313,8 @@ fn csv(selection: RanksSelection, tiles: Tiles) -> String {
     let reduce = selection.reduce.get_untracked().name();
     let mut out = format!("step,steps,rank,ranks,{reduce}_{}_seconds", measure.key().replace('-', "_"));
     untrack(|| {
-        tiles.with(|tiles| {
-            let Some(tile) = tiles.last() else { return };
+        tiles.with(|tile| {
+            let Some((tile, _)) = tile else { return };
             for (at, value) in tile.values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
                 let (column, row) = (at / tile.rows as usize, at % tile.rows as usize);
                 let step = tile.step + column as u64 * u64::from(tile.per_column);

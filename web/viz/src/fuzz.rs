@@ -118,15 +118,15 @@ fn colours(tile: &Tile) {
         picture(|frame| {
             let (reduce, scale) = (Reduce::Max, (0.0, 9.0));
             let map = heatmap::Heatmap {
-                tile,
                 steps_view,
                 ranks_view,
+                covered: None,
                 reduce,
                 scale,
                 colours: &[!0; 256],
                 unknown: !0,
             };
-            heatmap::draw(frame, &map);
+            heatmap::draw(frame, tile, &map);
         });
     }
 }

@@ -96,6 +96,15 @@ fn axis(view: Span, exists: Span, pixels: f64) -> Option<(u64, Ends, Ends)> {
     Some((per_cell, (first / per_cell * per_cell, last), visible))
 }
 
+/// Returns the steps of which a tile has all `ranks`; `None` if it lacks one.
+#[must_use]
+pub fn covered(tile: &Tile, ranks: Span) -> Option<Span> {
+    let (first, rows) = (f64::from(tile.rank), f64::from(tile.rows) * f64::from(tile.per_row));
+    let steps = tile.columns() as f64 * f64::from(tile.per_column);
+    let has_all = first <= ranks.start && ranks.end <= first + rows;
+    has_all.then(|| Span::new(tile.step as f64, tile.step as f64 + steps))
+}
+
 /// Appends newer columns. Repeated columns are replaced, and columns before `keep_from` are dropped. Returns false if
 /// the columns have another level or leave a gap.
 pub fn join(tile: &mut Tile, newer: &Tile, keep_from: u64) -> bool {
@@ -168,6 +177,14 @@ mod tests {
         assert_eq!(have(150, 400), Missing::All);
         assert_eq!(want.missing(&tile(0, 4, 100, 512, 1.0), 400), Missing::All);
         assert_eq!(want.missing(&tile(0, 2, 300, 256, 1.0), 400), Missing::All, "too few rows");
+    }
+
+    #[test]
+    fn a_tile_without_some_visible_rank_covers_nothing() {
+        let tile = Tile { rank: 10, ..tile(40, 2, 5, 3, 1.0) };
+        assert_eq!(covered(&tile, Span::new(10.0, 16.0)), Some(Span::new(40.0, 50.0)));
+        assert_eq!(covered(&tile, Span::new(9.0, 12.0)), None);
+        assert_eq!(covered(&tile, Span::new(12.0, 17.0)), None);
     }
 
     #[test]

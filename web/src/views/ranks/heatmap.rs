@@ -129,16 +129,16 @@ impl Map {
                 all_ranks: self.ranks.get(),
                 pixels: (frame.width() as f64, frame.height() as f64),
             });
-            let (reduce, scale, unknown) = (self.selection.reduce.get(), ends.get(), theme.inks().unknown);
-            self.tiles.with(|tiles| {
-                for tile in tiles {
-                    let colours = &colours;
-                    heatmap::draw(
-                        frame,
-                        &heatmap::Heatmap { tile, steps_view, ranks_view, reduce, scale, colours, unknown },
-                    );
-                }
-            });
+            let map = heatmap::Heatmap {
+                steps_view,
+                ranks_view,
+                covered: None,
+                reduce: self.selection.reduce.get(),
+                scale: ends.get(),
+                colours: &colours,
+                unknown: theme.inks().unknown,
+            };
+            self.tiles.draw(frame, &map);
         })
     }
 
@@ -262,8 +262,8 @@ impl Map {
             return error;
         }
         let reduce = self.selection.reduce.get().name();
-        self.tiles.with(|tiles| match tiles.last() {
-            Some(tile) if tile.per_column > 1 || tile.per_row > 1 => {
+        self.tiles.with(|tile| match tile {
+            Some((tile, _)) if tile.per_column > 1 || tile.per_row > 1 => {
                 let of = |count: u32, what: &str| {
                     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
                 };

@@ -39,15 +39,16 @@ pub fn SelectedRow(selection: RanksSelection, ends: Memo<(f32, f32)>) -> impl In
             all_ranks: 1,
             pixels: (frame.width() as f64, frame.height() as f64),
         });
-        let (scale, unknown, colours) = (ends.get(), theme.inks().unknown, &colours);
-        tiles.with(|tiles| {
-            for tile in tiles {
-                heatmap::draw(
-                    frame,
-                    &heatmap::Heatmap { tile, steps_view, ranks_view, reduce, scale, colours, unknown },
-                );
-            }
-        });
+        let map = heatmap::Heatmap {
+            steps_view,
+            ranks_view,
+            covered: None,
+            reduce,
+            scale: ends.get(),
+            colours: &colours,
+            unknown: theme.inks().unknown,
+        };
+        tiles.draw(frame, &map);
     };
     let label =
         move || selection.rank.get().map_or_else(String::new, |rank| format!("Rank {rank} over steps"));

@@ -10,15 +10,16 @@ use crate::span::Span;
 
 use super::{Frame, whole};
 
-/// The content of a heatmap.
+/// What a heatmap shows of its tiles, and how.
+#[derive(Clone, Copy)]
 pub struct Heatmap<'a> {
-    /// The cells. Pixels outside the tile do not change.
-    pub tile: &'a Tile,
     /// The visible steps.
     pub steps_view: Span,
     /// The visible ranks. Rank 0 is at the top.
     pub ranks_view: Span,
-    /// The reduction of a pixel that covers several cells: the tile's own.
+    /// Steps that another tile is drawn over. Their pixels are left out.
+    pub covered: Option<Span>,
+    /// The reduction of a pixel that covers several cells: the tiles' own.
     pub reduce: Reduce,
     /// The values of the first and the last color.
     pub scale: (f32, f32),
@@ -37,22 +38,22 @@ const BLOCK: usize = 16;
 /// A pixel whose cells are unknown. No color has this value, because colors of cells are opaque.
 const UNKNOWN: Rgba = 1;
 
-/// Draws the heatmap over the part of the frame that its tile covers.
-pub fn draw(frame: &mut Frame<'_>, map: &Heatmap<'_>) {
+/// Draws a tile over the part of the frame that it covers. Pixels outside the tile do not change.
+pub fn draw(frame: &mut Frame<'_>, tile: &Tile, map: &Heatmap<'_>) {
     let (width, height) = (frame.width(), frame.height());
-    let tile_rows = map.tile.rows as usize;
+    let tile_rows = tile.rows as usize;
     if tile_rows == 0 || map.steps_view.is_empty() || map.ranks_view.is_empty() {
         return;
     }
     let in_cells = |view: Span, first: f64, per_cell: u32| {
         Span::new((view.start - first) / f64::from(per_cell), (view.end - first) / f64::from(per_cell))
     };
-    let columns_view = in_cells(map.steps_view, map.tile.step as f64, map.tile.per_column);
-    let rows_view = in_cells(map.ranks_view, f64::from(map.tile.rank), map.tile.per_row);
+    let columns_view = in_cells(map.steps_view, tile.step as f64, tile.per_column);
+    let rows_view = in_cells(map.ranks_view, f64::from(tile.rank), tile.per_row);
     let rows = cells(rows_view, height, tile_rows, gaps(rows_view, height));
-    let columns = cells(columns_view, width, map.tile.columns(), gaps(columns_view, width));
+    let columns = uncovered(cells(columns_view, width, tile.columns(), gaps(columns_view, width)), map);
 
-    let mut shades = Shades::new(map);
+    let mut shades = Shades::new(tile, map);
     let mut block = vec![CLEAR; BLOCK * height];
     for (at, columns) in columns.chunks(BLOCK).enumerate() {
         if columns.iter().all(Range::is_empty) {
@@ -83,7 +84,10 @@ fn write(frame: &mut Frame<'_>, block: &[Rgba], left: usize, columns: usize, unk
             match block[x * height + y] {
                 CLEAR => {}
                 // An unknown value is a pattern and not a color, because it is not a small value.
-                UNKNOWN => *pixel = with_alpha(unknown, if (left + x + y) / 2 % 3 == 0 { 190 } else { 90 }),
+                UNKNOWN => {
+                    let is_dark = ((left + x + y) / 2).is_multiple_of(3);
+                    *pixel = with_alpha(unknown, if is_dark { 190 } else { 90 });
+                }
                 colour => *pixel = colour,
             }
         }
@@ -92,6 +96,7 @@ fn write(frame: &mut Frame<'_>, block: &[Rgba], left: usize, columns: usize, unk
 
 /// The colors of pixel columns.
 struct Shades<'a> {
+    tile: &'a Tile,
     map: &'a Heatmap<'a>,
     /// One value per row of the tile.
     pooled: Vec<f32>,
@@ -99,14 +104,14 @@ struct Shades<'a> {
 }
 
 impl<'a> Shades<'a> {
-    fn new(map: &'a Heatmap<'a>) -> Self {
+    fn new(tile: &'a Tile, map: &'a Heatmap<'a>) -> Self {
         let factor = 255.0 / (map.scale.1 - map.scale.0).max(f32::MIN_POSITIVE);
-        Self { map, pooled: vec![0.0; map.tile.rows as usize], factor }
+        Self { tile, map, pooled: vec![0.0; tile.rows as usize], factor }
     }
 
     /// Colors the pixels of the tile's `columns`. `rows` are the tile's rows of each pixel.
     fn column(&mut self, pixels: &mut [Rgba], columns: Range<usize>, rows: &[Range<usize>]) {
-        pool_columns(&mut self.pooled, self.map, columns);
+        pool_columns(&mut self.pooled, self.tile, self.map.reduce, columns);
         for (pixel, rows) in pixels.iter_mut().zip(rows) {
             *pixel = if rows.is_empty() {
                 CLEAR
@@ -135,6 +140,17 @@ fn cells(view: Span, pixels: usize, count: usize, is_gap: impl Fn(usize) -> bool
     (0..pixels).map(cell).collect()
 }
 
+/// Empties the pixel columns that another tile is drawn over.
+fn uncovered(mut columns: Vec<Range<usize>>, map: &Heatmap<'_>) -> Vec<Range<usize>> {
+    if let Some(covered) = map.covered {
+        let width = columns.len() as f64;
+        let clip = |step: f64| map.steps_view.to_pixel(step, width).clamp(0.0, width);
+        let (first, past) = (clip(covered.start).ceil() as usize, clip(covered.end).floor() as usize);
+        columns[first..past.max(first)].fill(0..0);
+    }
+    columns
+}
+
 /// Returns the (step, rank) under a pixel, whether or not it is known.
 #[must_use]
 pub fn cell_at(steps: Span, ranks: Span, x: f64, y: f64, width: f64, height: f64) -> (u64, u32) {
@@ -154,14 +170,14 @@ fn gaps(view: Span, pixels: usize) -> impl Fn(usize) -> bool {
 }
 
 /// Reduces the columns of one pixel to one value per row. Each column is read once, in memory order.
-fn pool_columns(pooled: &mut [f32], map: &Heatmap<'_>, columns: Range<usize>) {
+fn pool_columns(pooled: &mut [f32], tile: &Tile, reduce: Reduce, columns: Range<usize>) {
     let rows = pooled.len();
-    let column = |at: usize| &map.tile.values[at * rows..(at + 1) * rows];
+    let column = |at: usize| &tile.values[at * rows..(at + 1) * rows];
     if columns.len() == 1 {
         pooled.copy_from_slice(column(columns.start));
         return;
     }
-    match map.reduce {
+    match reduce {
         Reduce::Max => {
             pooled.fill(f32::NEG_INFINITY);
             for at in columns {
@@ -227,9 +243,9 @@ mod tests {
         std::array::from_fn(|n| 0xff00_0000 | n as u32)
     }
 
-    fn picture(map: &Heatmap<'_>, width: usize, height: usize) -> String {
+    fn picture(tile: &Tile, map: &Heatmap<'_>, width: usize, height: usize) -> String {
         let mut pixels = vec![0; width * height];
-        draw(&mut Frame::new(&mut pixels, width, height), map);
+        draw(&mut Frame::new(&mut pixels, width, height), tile, map);
         let letter = |pixel: &Rgba| match *pixel {
             CLEAR => ' ',
             pixel if pixel & 0x00ff_ffff == 0x0080_8080 => '?',
@@ -242,13 +258,13 @@ mod tests {
         Tile { step, per_column: 1, rank: 0, per_row: 1, rows, values: values.to_vec() }
     }
 
-    fn map<'a>(tile: &'a Tile, colours: &'a [Rgba; 256]) -> Heatmap<'a> {
+    fn map<'a>(tile: &Tile, colours: &'a [Rgba; 256]) -> Heatmap<'a> {
         let steps = tile.columns() as f64 * f64::from(tile.per_column);
         let ranks = f64::from(tile.rows * tile.per_row);
         Heatmap {
-            tile,
             steps_view: Span::new(tile.step as f64, tile.step as f64 + steps),
             ranks_view: Span::new(0.0, ranks),
+            covered: None,
             reduce: Reduce::Max,
             scale: (0.0, 9.0),
             colours,
@@ -260,7 +276,7 @@ mod tests {
     fn one_pixel_per_cell() {
         let colours = numbers();
         let tile = tile(4, 3, &[0.0, 1.0, 2.0, 3.0, 9.0, 20.0, f32::NAN, 5.0, -4.0]);
-        assert_eq!(picture(&map(&tile, &colours), 3, 3), "03?\n195\n290\n");
+        assert_eq!(picture(&tile, &map(&tile, &colours), 3, 3), "03?\n195\n290\n");
     }
 
     #[test]
@@ -268,16 +284,28 @@ mod tests {
         let colours = numbers();
         let tile = tile(4, 1, &[1.0, 2.0]);
         let wide = Heatmap { steps_view: Span::new(3.0, 7.0), ..map(&tile, &colours) };
-        assert_eq!(picture(&wide, 4, 1), " 12 \n");
+        assert_eq!(picture(&tile, &wide, 4, 1), " 12 \n");
+    }
+
+    #[test]
+    fn covered_steps_are_left_out() {
+        let colours = numbers();
+        let tile = tile(4, 1, &[1.0, 2.0, 3.0, 4.0]);
+        let covered = |start, end| Heatmap { covered: Some(Span::new(start, end)), ..map(&tile, &colours) };
+        assert_eq!(picture(&tile, &covered(5.0, 7.0), 4, 1), "1  4\n");
+        assert_eq!(picture(&tile, &covered(0.0, 6.0), 4, 1), "  34\n");
+        assert_eq!(picture(&tile, &covered(9.0, 12.0), 4, 1), "1234\n");
+        // A pixel that is covered in part is drawn, because the other tile may not draw it.
+        assert_eq!(picture(&tile, &covered(4.5, 7.0), 4, 1), "1  4\n");
     }
 
     #[test]
     fn coarse_cells_cover_their_steps_and_ranks() {
         let colours = numbers();
         let tile = Tile { per_column: 2, per_row: 2, ..tile(4, 2, &[1.0, 2.0, 3.0, 4.0]) };
-        assert_eq!(picture(&map(&tile, &colours), 4, 4), "1133\n1133\n2244\n2244\n");
+        assert_eq!(picture(&tile, &map(&tile, &colours), 4, 4), "1133\n1133\n2244\n2244\n");
         let part = Heatmap { steps_view: Span::new(6.0, 8.0), ..map(&tile, &colours) };
-        assert_eq!(picture(&part, 2, 2), "33\n44\n");
+        assert_eq!(picture(&tile, &part, 2, 2), "33\n44\n");
     }
 
     #[test]
@@ -285,15 +313,15 @@ mod tests {
         let colours = numbers();
         let tile = tile(0, 1, &[1.0, f32::NAN, 3.0, 9.0]);
         let max = map(&tile, &colours);
-        assert_eq!(picture(&max, 2, 1), "19\n");
-        assert_eq!(picture(&Heatmap { reduce: Reduce::Mean, ..max }, 2, 1), "16\n");
+        assert_eq!(picture(&tile, &max, 2, 1), "19\n");
+        assert_eq!(picture(&tile, &Heatmap { reduce: Reduce::Mean, ..max }, 2, 1), "16\n");
     }
 
     #[test]
     fn large_cells_are_separated() {
-        let colours = numbers();
+        let (colours, cells) = (numbers(), tile(0, 2, &[3.0, 6.0]));
         assert_eq!(
-            picture(&map(&tile(0, 2, &[3.0, 6.0]), &colours), 8, 14),
+            picture(&cells, &map(&cells, &colours), 8, 14),
             ["3333333 \n".repeat(6), "        \n".into(), "6666666 \n".repeat(6), "        \n".into()]
                 .concat()
         );
@@ -311,7 +339,7 @@ mod tests {
             let tile = Tile { per_column, per_row, ..tile(16, rows as u32, &values) };
             let colours = numbers();
             let mut pixels = vec![0; width * height];
-            draw(&mut Frame::new(&mut pixels, width, height), &map(&tile, &colours));
+            draw(&mut Frame::new(&mut pixels, width, height), &tile, &map(&tile, &colours));
             prop_assert!(pixels.contains(&colours[255]));
         }
     }
