@@ -1,8 +1,9 @@
 //! Measured (weak) scaling efficiency: the throughput per rank of a run against that of a run on fewer ranks.
 //!
 //! This module is the only place that computes the figure, so every view shows the same value. The baseline is the
-//! completed run of the same name and the same batch per rank on the fewest ranks; of several, the newest. The batch
-//! per rank is the number that the job states with each step, never a product of averages.
+//! completed run of the same name and the same batch per rank on the fewest ranks; of several, the newest. A run with a
+//! verdict is the baseline only if every such run has one: against a run that a fault slowed down, efficiency looks too
+//! high. The batch per rank is the number that the job states with each step, never a product of averages.
 
 use wire::ids::RunId;
 use wire::views::{BaselineRun, Figure, Missing, Report, RunState, RunSummary};
@@ -41,7 +42,9 @@ pub fn choose<'a>(
         runs.filter(is_smaller).filter(|run| run.throughput.is_some() && run.batch.is_some()).collect();
     let batch = own.batch.value().ok_or(Missing::NoSamples)?;
     let same = smaller.iter().filter(|run| run.batch.is_some_and(|other| is_same_batch(batch, other)));
-    let chosen = same.min_by_key(|run| (run.ranks_expected, std::cmp::Reverse(run.started_unix_millis)));
+    let chosen = same.min_by_key(|run| {
+        (run.worst.is_some(), run.ranks_expected, std::cmp::Reverse(run.started_unix_millis))
+    });
     chosen.copied().ok_or(if smaller.is_empty() { Missing::NoSmallerRun } else { Missing::OtherBatch })
 }
 

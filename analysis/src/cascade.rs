@@ -1,11 +1,13 @@
 //! The way from the ideal step to the measured one, in time: what each verdict and each other loss adds.
 //!
-//! The bars are the loss ledger ([`crate::loss`]) in nanoseconds. The cost of each verdict is a bar of its own, and is
+//! The bars are the implied loss ledger ([`crate::loss`]) in nanoseconds. The cost of each verdict is a bar of its own, and is
 //! taken out of the losses in which a slow rank shows: first its own, then the wait of the others, so that all bars
 //! still sum to the step.
 
-use wire::views::what_if::{Loss, LossLedger, Saving, WhatIf};
+use wire::views::what_if::{EfficiencyKind, Loss, LossLedger, Saving, WhatIf};
 use wire::views::{Cause, Report, Verdict};
+
+use crate::loss::{StepCosts, implied};
 
 /// What a bar stands for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,7 +34,7 @@ pub struct Bar {
 /// The way from the ideal step to the measured one. `ideal_nanos` and the bars sum to `measured_nanos`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cascade {
-    /// The ideal step: efficiency x period.
+    /// The ideal step: implied efficiency x period.
     pub ideal_nanos: f64,
     /// The bars, verdicts first.
     pub bars: Vec<Bar>,
@@ -44,8 +46,8 @@ pub struct Cascade {
 /// report over more steps of the same run.
 #[must_use]
 pub fn cascade(report: &Report, verdicts: &[Verdict]) -> Option<Cascade> {
-    let (period, ledger) = (report.period_nanos.value()?, report.loss_ledger.known()?);
-    let mut pools = Pools::new(ledger, period);
+    let (period, ledger) = (report.period_nanos.value()?, ledger(report)?);
+    let mut pools = Pools::new(&ledger, period);
     let mut bars: Vec<Bar> = verdicts
         .iter()
         .enumerate()
@@ -63,6 +65,17 @@ pub fn cascade(report: &Report, verdicts: &[Verdict]) -> Option<Cascade> {
     }));
     bars.push(Bar { kind: BarKind::Residual, nanos: ledger.residual * period, fix: None });
     Some(Cascade { ideal_nanos: pools.ideal, bars, measured_nanos: period })
+}
+
+/// Returns the implied loss ledger. The way to the ideal step is that of this run alone: against another run, a part may
+/// have become shorter, and an ideal step that is longer than the measured one leads nowhere.
+fn ledger(report: &Report) -> Option<LossLedger> {
+    match report.loss_ledger.known()? {
+        LossLedger { kind: EfficiencyKind::Measured, .. } => {
+            StepCosts::from_report(report).map(|own| implied(&own))
+        }
+        ledger => Some(ledger.clone()),
+    }
 }
 
 /// The parts of a step, from which verdicts take their cost.
@@ -134,8 +147,8 @@ mod tests {
     use crate::report::tests::facts;
     use crate::step::StepAnalysis;
     use proptest::prelude::*;
-    use wire::views::what_if::EfficiencyKind;
-    use wire::views::{Confidence, Culprit, Figure, VerdictState};
+    use wire::ids::Rank;
+    use wire::views::{Confidence, Culprit, Figure, RankLedger, VerdictState};
 
     fn verdict(cause: Cause, cost: u64) -> Verdict {
         Verdict {
@@ -173,6 +186,32 @@ mod tests {
             verdicts,
             ..crate::report::report::<StepAnalysis>(&facts("r"), &[])
         }
+    }
+
+    #[test]
+    fn a_slower_baseline_makes_no_step_longer_than_it_is() {
+        let rank = |rank| RankLedger {
+            rank: Rank(rank),
+            input_nanos: 100,
+            forward_nanos: 2_000,
+            backward_nanos: 6_000,
+            exposed_transfer_nanos: 1_900,
+            step_nanos: 10_000,
+            ..RankLedger::default()
+        };
+        let implied = Report { ledger: (0..4).map(rank).collect(), ..with([0.0; 6], 0.0, Vec::new()) };
+        // Against a baseline that was slowed down, the efficiency is above 1 and losses are negative.
+        let against = LossLedger {
+            kind: EfficiencyKind::Measured,
+            efficiency: 1.17,
+            losses: Loss::ALL.into_iter().zip([0.0, -0.1, 0.0, 0.0, -0.07, 0.0]).collect(),
+            residual: 0.0,
+        };
+        let cascade = cascade(&Report { loss_ledger: Figure::Known(against), ..implied }, &[]).unwrap();
+        assert!((cascade.ideal_nanos - 80.0).abs() < 1e-9, "{cascade:?}");
+        let losses = cascade.bars.iter().filter(|bar| bar.kind != BarKind::Residual);
+        assert!(losses.map(|bar| bar.nanos).all(|nanos| nanos >= 0.0), "{cascade:?}");
+        assert!((sum(&cascade) - 100.0).abs() < 1e-9);
     }
 
     fn sum(cascade: &Cascade) -> f64 {

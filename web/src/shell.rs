@@ -185,7 +185,7 @@ fn Connection(run: Memo<Option<String>>) -> impl IntoView {
             Link::Stale(since) | Link::Lost(since) | Link::Paused(since) => since,
             Link::Connecting | Link::Live => return String::new(),
         };
-        format!("since {}", units::clock((live.now.get() - since) / 1000.0))
+        format!("for {}", units::clock((live.now.get() - since) / 1000.0))
     };
     view! {
         <div class="connection" data-testid="connection" data-state=move || state.get().0>

@@ -21,6 +21,8 @@ pub struct Inks {
     pub accent: &'static str,
     /// The hatching of unknown cells.
     pub unknown: viz::palette::Rgba,
+    /// A line without a meaning of its own.
+    pub line: viz::palette::Rgba,
 }
 
 const LIGHT: Inks = Inks {
@@ -30,6 +32,7 @@ const LIGHT: Inks = Inks {
     ground: "#ffffff",
     accent: "#0b5cad",
     unknown: viz::palette::rgb(0x9a, 0xa2, 0xac),
+    line: viz::palette::rgb(0x0b, 0x5c, 0xad),
 };
 
 const DARK: Inks = Inks {
@@ -39,6 +42,7 @@ const DARK: Inks = Inks {
     ground: "#14181d",
     accent: "#7cc4ff",
     unknown: viz::palette::rgb(0x5a, 0x64, 0x70),
+    line: viz::palette::rgb(0x7c, 0xc4, 0xff),
 };
 
 /// The current theme.

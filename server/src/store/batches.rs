@@ -52,8 +52,13 @@ impl Condition {
             gaps.push(Gap {
                 kind: GapKind::Checksums,
                 sentence: format!(
-                    "{} segments have no checksum, because an older version wrote them: damage to them is not detected",
-                    self.unchecked
+                    "an older version wrote {} without checksums: damage to {} is not detected",
+                    if self.unchecked == 1 {
+                        "1 segment".into()
+                    } else {
+                        format!("{} segments", self.unchecked)
+                    },
+                    if self.unchecked == 1 { "it" } else { "them" },
                 ),
             });
         }

@@ -7,7 +7,7 @@ use leptos::prelude::*;
 use model::trust;
 use units::signed;
 use wire::batch::DropReason;
-use wire::views::{Gap, GapKind, Hang, Missing, RankClock, Report, RunState};
+use wire::views::{Gap, GapKind, Missing, RankClock, Report, RunState};
 
 use crate::key_figure::KeyFigure;
 use crate::live::{Live, RunView};
@@ -20,10 +20,7 @@ pub fn Health() -> impl IntoView {
     let live = expect_context::<Live>();
     let facts = move || {
         live.run.get().map(|run| {
-            view! {
-                {run.report.hang.clone().map(|hang| view! { <HangPanel hang=hang /> })}
-                <Facts run=run now=live.now.get() />
-            }
+            view! { <Facts run=run now=live.now.get() /> }
         })
     };
     let sentence = move || live.run.with(|run| run.as_ref().map(|run| trust::sentence(&run.report)));
@@ -32,23 +29,6 @@ pub fn Health() -> impl IntoView {
         {facts}
         <Trust />
         <RankTable />
-    }
-}
-
-#[component]
-fn HangPanel(hang: Hang) -> impl IntoView {
-    let ranks: Vec<String> = hang.ranks.iter().map(ToString::to_string).collect();
-    let since = units::clock(hang.since_seconds);
-    let below = if ranks.is_empty() {
-        format!("No step for {since}.")
-    } else {
-        format!("No step for {since}. Ranks whose next collective has not started: {}.", ranks.join(", "))
-    };
-    view! {
-        <section class="verdict" data-kind="hung" aria-label="Hang" data-testid="hang">
-            <p class="sentence">{hang.sentence}</p>
-            <p class="quiet">{below}</p>
-        </section>
     }
 }
 
@@ -69,13 +49,13 @@ fn Facts(run: Arc<RunView>, now: f64) -> impl IntoView {
             <KeyFigure
                 testid="reporting"
                 name="Ranks reporting"
-                value=Ok(format!("{} of {}", summary.ranks_reporting, summary.ranks_expected))
+                value=Ok(format!("{} of {}", units::count(summary.ranks_reporting.into()), units::count(summary.ranks_expected.into())))
                 below=if silent == 0 { "all ranks".into() } else { format!("{silent} silent") }
             />
             <KeyFigure
                 testid="staleness"
                 name="Age of the data"
-                value=Ok(if over { format!("{age} ago") } else { age })
+                value=Ok(age)
                 below=if over { "the run has ended" } else { "since the last batch of any rank" }
             />
             <KeyFigure

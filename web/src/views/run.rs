@@ -1,5 +1,6 @@
 //! The page of one run: its heading, its tabs, and the selected view.
 
+mod alert;
 mod export;
 mod timeline;
 
@@ -10,6 +11,7 @@ use model::route::{Tab, tab_in};
 use model::trust::problem;
 use wire::views::RunSummary;
 
+use self::alert::Alert;
 use self::export::Export;
 use self::timeline::Timeline;
 use crate::commands::CommandList;
@@ -56,6 +58,7 @@ pub fn Run() -> impl IntoView {
         </Show>
         <div class="page" class:hidden=none>
             <Heading tab=tab run=run />
+            <Alert />
             <Timeline />
             <Outlet />
         </div>
@@ -86,7 +89,9 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
         name if name.is_empty() => run.get(),
         name => name,
     };
-    let ranks = move || of(&|s| format!("{} / {} ranks", s.ranks_reporting, s.ranks_expected));
+    let ranks = move || {
+        of(&|s| format!("{} / {}", units::count(s.ranks_reporting.into()), units::ranks(s.ranks_expected)))
+    };
     let started = move || {
         let now = live.now.get();
         of(&|s| format!("started {}", units::ago((now - s.started_unix_millis as f64) / 1000.0)))

@@ -1,6 +1,6 @@
 //! The colors. Each has one meaning in all views, and color-blind users can distinguish them.
 //!
-//! The parts of a step have the eight colors of Okabe and Ito. Communication has the same hue in the ledger and in the
+//! The parts of a step have the colors of Okabe and Ito, with a light gray in place of black. Communication has the same hue in the ledger and in the
 //! waterfall. In the waterfall, hidden communication is pale and patterned, and exposed communication is solid.
 //! Magnitudes use cividis.
 
@@ -35,12 +35,12 @@ pub const fn part(part: Part) -> Rgba {
         Part::ExposedWait => rgb(0xd5, 0x5e, 0x00),
         Part::ExposedTransfer => rgb(0xcc, 0x79, 0xa7),
         Part::Optimizer => rgb(0x00, 0x9e, 0x73),
-        Part::Other => rgb(0x8d, 0x93, 0x9c),
+        Part::Other => rgb(0xc3, 0xc8, 0xcf),
     }
 }
 
 /// The color of what a verdict explains. It is no part of a step.
-pub const ALARM: Rgba = rgb(0xa5, 0x1d, 0x2d);
+pub const ALARM: Rgba = rgb(0xb8, 0x24, 0x3a);
 
 /// The color of the imbalance: exposed wait with a steady reason. It is as light as no part of a step is, so that it
 /// differs from the exposed wait for color-blind users too.
@@ -192,6 +192,55 @@ mod tests {
         colours.dedup();
         assert_eq!(colours.len(), 8);
         assert_eq!(css(part(Part::ExposedWait)), "#d55e00");
+    }
+
+    /// Returns CIELAB coordinates of a color as a person with deuteranopia sees it (Machado, Oliveira and Fernandes 2009,
+    /// severity 1, in linear light).
+    fn lab_under_deuteranopia(colour: Rgba) -> [f64; 3] {
+        let [r, g, b, _] = colour.to_le_bytes();
+        let linear = [r, g, b].map(|channel| {
+            let channel = f64::from(channel) / 255.0;
+            if channel <= 0.04045 { channel / 12.92 } else { ((channel + 0.055) / 1.055).powf(2.4) }
+        });
+        let product = |matrix: [[f64; 3]; 3], vector: [f64; 3]| {
+            matrix.map(|row| row.iter().zip(vector).map(|(a, b)| a * b).sum::<f64>().clamp(0.0, 2.0))
+        };
+        let seen = product(
+            [
+                [0.367322, 0.860646, -0.227968],
+                [0.280085, 0.672501, 0.047413],
+                [-0.011820, 0.042940, 0.968881],
+            ],
+            linear,
+        );
+        let xyz = product(
+            [
+                [0.4124564, 0.3575761, 0.1804375],
+                [0.2126729, 0.7151522, 0.0721750],
+                [0.0193339, 0.1191920, 0.9503041],
+            ],
+            seen,
+        );
+        let [x, y, z]: [f64; 3] = std::array::from_fn(|at| {
+            let share = xyz[at] / [0.95047, 1.0, 1.08883][at];
+            if share > 0.008856 { share.cbrt() } else { 7.787 * share + 16.0 / 116.0 }
+        });
+        [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
+    }
+
+    #[test]
+    fn parts_differ_under_deuteranopia() {
+        let mut named: Vec<(String, Rgba)> = Part::ALL.map(|one| (one.name().to_owned(), part(one))).into();
+        // In the dark theme, the style sheet has a lighter alarm.
+        let dark = rgb(0xff, 0x8d, 0x96);
+        named.extend([("alarm".into(), ALARM), ("dark alarm".into(), dark), ("imbalance".into(), IMBALANCE)]);
+        for (at, (a, first)) in named.iter().enumerate() {
+            for (b, second) in &named[at + 1..] {
+                let (p, q) = (lab_under_deuteranopia(*first), lab_under_deuteranopia(*second));
+                let difference = p.iter().zip(q).map(|(p, q)| (p - q).powi(2)).sum::<f64>().sqrt();
+                assert!(difference > 12.0, "{a} and {b} differ by {difference:.1} only");
+            }
+        }
     }
 
     #[test]

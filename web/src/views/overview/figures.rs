@@ -39,12 +39,12 @@ const FIGURES: [Read; 4] = [
     },
     Read {
         testid: "efficiency",
-        name: "efficiency",
+        name: "implied efficiency",
         value: |report| written(&report.scaling_efficiency.implied, |ratio| ratio),
         write: |_, ratio| units::percent(ratio),
         below: |report| match report.scaling_efficiency.measured.value() {
-            Some(measured) => format!("implied; measured {}", units::percent(measured)),
-            None => "implied; no baseline run".into(),
+            Some(measured) => format!("measured {}", units::percent(measured)),
+            None => "not measured: no baseline run".into(),
         },
     },
     Read {
@@ -80,19 +80,34 @@ pub fn Figures(compared: Compared) -> impl IntoView {
             })
             .collect_view()
     };
-    view! { <dl class="figures">{strip}</dl> }
+    let scope = move || {
+        let range = |report: &Report| {
+            let (first, last) = report.step_range?;
+            Some(format!("{} to {}", units::count(first), units::count(last)))
+        };
+        let now = compared.now.get().and_then(|report| range(&report))?;
+        Some(match compared.healthy.get().and_then(|report| range(&report)) {
+            Some(healthy) => format!(
+                "Means of steps {now}, and below each the healthy steps {healthy} with the difference."
+            ),
+            None => format!("Means of steps {now}."),
+        })
+    };
+    view! {
+        <div>
+            <p class="quiet scope" data-testid="scope">{scope}</p>
+            <dl class="figures">{strip}</dl>
+        </div>
+    }
 }
 
 /// Compares a value with that of the healthy period.
 fn against(read: &Read, value: f64, healthy: &Report) -> String {
     let Ok(before) = (read.value)(healthy) else { return String::new() };
-    let steps = healthy.step_range.map_or_else(String::new, |(first, last)| {
-        format!(" in healthy steps {} to {}", units::count(first), units::count(last))
-    });
     let change = if before > 0.0 {
         format!(" ({})", units::signed_percent(value / before - 1.0))
     } else {
         String::new()
     };
-    format!("{}{steps}{change}", (read.write)(healthy, before))
+    format!("healthy {}{change}", (read.write)(healthy, before))
 }

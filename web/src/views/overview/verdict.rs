@@ -8,10 +8,10 @@ use analysis::wording::advice::advice;
 use leptos::prelude::*;
 use model::route::Tab;
 use model::verdict::{cause, confidence, state};
-use wire::views::{ComputedOn, RankEventKind, Report, Verdict, VerdictState};
+use wire::views::{ComputedOn, Report, RunState, Verdict, VerdictState};
 
 use super::culprit::Culprit;
-use crate::dates::{date_and_time, time_of_day};
+use crate::dates::date_and_time;
 use crate::live::Live;
 use crate::route::RunId;
 use crate::terms::Term;
@@ -20,8 +20,7 @@ use crate::widgets::List;
 /// The content of the panel.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Finding {
-    /// The kind of content for the style sheet: `waiting`, `failed`, `hung`, `nothing`, `insufficient`, `against`,
-    /// `resolved`.
+    /// The kind of content for the style sheet: `waiting`, `nothing`, `insufficient`, `against`, `resolved`.
     kind: &'static str,
     sentence: String,
     below: String,
@@ -32,6 +31,8 @@ struct Finding {
     /// The effects that cost little.
     notes: Vec<Verdict>,
     computed_on: ComputedOn,
+    /// True if the run goes on.
+    goes_on: bool,
 }
 
 fn finding(report: &Report) -> Finding {
@@ -41,16 +42,9 @@ fn finding(report: &Report) -> Finding {
         below: below.into(),
         others: report.verdicts.clone(),
         notes: report.notes.clone(),
+        goes_on: goes_on(report),
         ..Finding::default()
     };
-    if let Some(failure) = &report.failure {
-        return say("failed", &failure.sentence, &failure.reason);
-    }
-    if let Some(hang) = &report.hang {
-        let limit = units::clock(hang.limit_seconds);
-        let below = format!("A run counts as hung after {limit} without a step.");
-        return say("hung", &hang.sentence, &below);
-    }
     let Some((worst, others)) = report.verdicts.split_first() else {
         return match &report.verdicts_missing {
             Some(reason) => say("insufficient", "Insufficient evidence.", &reason.to_string()),
@@ -60,32 +54,41 @@ fn finding(report: &Report) -> Finding {
                 "A verdict needs several steps that every rank has completed.",
             ),
             None => say(
-                "nothing",
+                if matches!(report.state, RunState::Failed | RunState::Hung) { "waiting" } else { "nothing" },
                 &format!("Nothing stands out in {} steps.", units::count(report.steps)),
                 "No rank, cause or bucket costs more than noise can explain.",
             ),
         };
     };
     Finding {
-        kind: match worst.state {
-            VerdictState::Resolved => "resolved",
-            _ => "against",
-        },
+        kind: if is_past(worst, goes_on(report)) { "resolved" } else { "against" },
         sentence: worst.sentence.clone(),
         below: String::new(),
         verdict: Some(worst.clone()),
         others: others.to_vec(),
         notes: report.notes.clone(),
         computed_on: report.computed_on,
+        goes_on: goes_on(report),
     }
 }
 
+/// Returns true if more steps may come.
+fn goes_on(report: &Report) -> bool {
+    !matches!(report.state, RunState::Completed | RunState::Failed)
+}
+
+/// Returns true if a fault is over, because it was resolved or because its run has ended.
+fn is_past(verdict: &Verdict, goes_on: bool) -> bool {
+    verdict.state == VerdictState::Resolved || !goes_on
+}
+
 /// Describes the state of the fault and the affected steps.
-fn seen(verdict: &Verdict) -> String {
+fn seen(verdict: &Verdict, goes_on: bool) -> String {
     let (first, last) = verdict.steps;
     let (first, last, count) =
         (units::count(first), units::count(last), units::count(verdict.affected_steps));
     match verdict.state {
+        VerdictState::Active if !goes_on => format!("from step {first} until the run ended"),
         VerdictState::Active => format!("active since step {first}"),
         VerdictState::Recurring => format!("recurring, {count} steps from {first} to {last}"),
         VerdictState::Resolved => format!("resolved, {count} steps from {first} to {last}"),
@@ -122,16 +125,19 @@ pub fn Verdicts() -> impl IntoView {
     });
     let read = move |of: fn(&Finding) -> String| move || found.with(of);
     let verdict = Memo::new(move |_| found.with(|found| found.verdict.clone()));
+    let goes_on = Memo::new(move |_| found.with(|found| found.goes_on));
     let grounds = move || {
         let computed_on = found.with(|found| found.computed_on);
-        verdict.get().map(|verdict| view! { <Grounds verdict=verdict computed_on=computed_on /> })
+        let goes_on = goes_on.get();
+        verdict
+            .get()
+            .map(|verdict| view! { <Grounds verdict=verdict computed_on=computed_on goes_on=goes_on /> })
     };
-    let others =
-        move || view! { <Others verdicts=found.with(|found| found.others.clone()) what="more verdict" /> };
-    let notes = move || view! { <Others verdicts=found.with(|found| found.notes.clone()) what="note" /> };
+    let list = move |of: fn(&Finding) -> &[Verdict], what: &'static str| move || view! { <Others verdicts=found.with(|found| of(found).to_vec()) what=what goes_on=goes_on.get() /> };
+    let others = list(|found| &found.others, "more verdict");
+    let notes = list(|found| &found.notes, "note");
     view! {
         <section aria-label="Verdict">
-            <Silent />
             <div class="verdict" data-kind=move || found.with(|found| found.kind)>
                 <div class="verdict-text">
                     <p class="sentence" data-testid="verdict">{read(|found| found.sentence.clone())}</p>
@@ -146,33 +152,15 @@ pub fn Verdicts() -> impl IntoView {
     }
 }
 
-/// The ranks that fell silent while the run goes on.
-#[component]
-fn Silent() -> impl IntoView {
-    let live = expect_context::<Live>();
-    let lines = move || {
-        let events = live.newest.with(|run| run.as_ref().map(|run| run.report.events.clone()));
-        let silent =
-            events.unwrap_or_default().into_iter().filter(|event| event.kind == RankEventKind::Silent);
-        silent
-            .map(|event| {
-                let since = time_of_day(event.unix_millis as f64);
-                view! { <li>{format!("Rank {} has been silent since {since}.", event.rank)}</li> }
-            })
-            .collect_view()
-    };
-    view! { <ul class="alerts" role="status" data-testid="silent">{lines}</ul> }
-}
-
 /// A collapsed list; `what` names one entry of it.
 #[component]
-fn Others(verdicts: Vec<Verdict>, what: &'static str) -> impl IntoView {
+fn Others(verdicts: Vec<Verdict>, what: &'static str, goes_on: bool) -> impl IntoView {
     let line = |verdict: Verdict| {
         let small = format!(
-            " {} per affected step, {} of it; {}; confidence: {}",
+            " {} per affected step, {} of such a step; {}; confidence: {}",
             units::nanos(verdict.cost_nanos_per_step as f64),
             units::percent(verdict.cost_share),
-            seen(&verdict),
+            seen(&verdict, goes_on),
             confidence(verdict.confidence)
         );
         view! { <li>{verdict.sentence}<small>{small}</small></li> }
@@ -191,8 +179,8 @@ fn Others(verdicts: Vec<Verdict>, what: &'static str) -> impl IntoView {
 
 /// The cost, state, onset, advice and evidence of the verdict shown in full.
 #[component]
-fn Grounds(verdict: Verdict, computed_on: ComputedOn) -> impl IntoView {
-    let lost = match verdict.device_hours_per_day {
+fn Grounds(verdict: Verdict, computed_on: ComputedOn, goes_on: bool) -> impl IntoView {
+    let lost = match verdict.device_hours_per_day.filter(|_| goes_on) {
         Some(per_day) => format!("{} {} per day", units::significant(per_day), computed_on.hours()),
         None => format!("{} in all", units::nanos(verdict.lost_nanos() as f64)),
     };
@@ -211,13 +199,13 @@ fn Grounds(verdict: Verdict, computed_on: ComputedOn) -> impl IntoView {
                 <dt><Term name="cost" /></dt>
                 <dd>
                     <span data-testid="cost">{cost}</span>
-                    <small>" per affected step, "<span data-testid="cost-share">{share}</span>" of it; "
+                    <small>" per affected step, "<span data-testid="cost-share">{share}</span>" of such a step; "
                     <span data-testid="lost">{lost}</span></small>
                 </dd>
             </div>
             <div>
                 <dt>"state"</dt>
-                <dd data-testid="verdict-state" data-state=state_name>{seen(&verdict)}</dd>
+                <dd data-testid="verdict-state" data-state=state_name>{seen(&verdict, goes_on)}</dd>
             </div>
             <div>
                 <dt><Term name="cause" /></dt>
@@ -229,7 +217,7 @@ fn Grounds(verdict: Verdict, computed_on: ComputedOn) -> impl IntoView {
             </div>
         </dl>
         <p class="onset" data-testid="onset">{onset(&verdict)}</p>
-        <p class="advice" data-testid="advice"><b>"What to do: "</b>{advice(verdict.cause)}</p>
+        <p class="advice" data-testid="advice"><b>{if goes_on { "What to do: " } else { "Before the next run: " }}</b>{advice(&verdict)}</p>
         <Links verdict=verdict.clone() />
         <details class="others">
             <summary data-testid="grounds">{fold}</summary>
@@ -267,8 +255,6 @@ fn Links(verdict: Verdict) -> impl IntoView {
 #[cfg(test)]
 mod tests {
     use wasm_bindgen_test::wasm_bindgen_test;
-    use wire::ids::Rank;
-    use wire::views::{Failure, RunState};
 
     use super::*;
     use crate::fixture::{self, empty_report, show};
@@ -287,7 +273,7 @@ mod tests {
         assert_eq!(page.text("[data-testid=verdict]"), verdict.sentence);
         assert_eq!(page.text("[data-testid=cost]"), "14.0 ms");
         assert_eq!(page.text("[data-testid=verdict-state]"), "active since step 40");
-        assert!(page.text("[data-testid=advice]").contains(advice(verdict.cause)));
+        assert!(page.text("[data-testid=advice]").contains(advice(&verdict)));
         assert_eq!(
             page.attribute("[data-testid=example-step]", "href").as_deref(),
             Some("/runs/gpt-7/buckets?rank=2&step=120")
@@ -309,23 +295,15 @@ mod tests {
     }
 
     #[wasm_bindgen_test]
-    async fn a_failure_comes_before_any_verdict() {
+    async fn a_fault_of_a_run_that_ended_is_told_as_past() {
         let (page, live) = page();
-        let failure = Failure {
-            rank: Rank(1),
-            reason: "killed by signal 9".into(),
-            last_step: None,
-            last_collective: None,
-            others: 3,
-            sentence: "Rank 1 failed.".into(),
-        };
         let verdicts = vec![fixture::verdict(VerdictState::Active)];
-        let report = Report { failure: Some(failure), state: RunState::Failed, verdicts, ..empty_report() };
-        show(live, report);
+        show(live, Report { verdicts, state: RunState::Completed, ..empty_report() });
         page.settle().await;
-        assert_eq!(page.text("[data-testid=verdict]"), "Rank 1 failed.");
-        assert_eq!(page.attribute(".verdict", "data-kind").as_deref(), Some("failed"));
-        assert_eq!(page.text("summary"), "1 more verdict");
+        assert_eq!(page.attribute(".verdict", "data-kind").as_deref(), Some("resolved"));
+        assert_eq!(page.text("[data-testid=verdict-state]"), "from step 40 until the run ended");
+        assert_eq!(page.text("[data-testid=lost]"), "1.40 s in all");
+        assert!(page.text("[data-testid=advice]").starts_with("Before the next run: "));
     }
 
     #[wasm_bindgen_test]

@@ -24,7 +24,7 @@ pub fn Way(compared: Compared) -> impl IntoView {
     let live = expect_context::<Live>();
     let about = move || {
         compared.now.get().and_then(|report| report.step_range).map(|(first, last)| {
-            format!(" a step of steps {} to {}", units::count(first), units::count(last))
+            format!(" mean step, steps {} to {}", units::count(first), units::count(last))
         })
     };
     let content = move || {
@@ -103,7 +103,7 @@ fn Line(piece: Piece, from: f64, to: f64, verdicts: Vec<Verdict>) -> impl IntoVi
         BarKind::Verdict(at) => {
             let verdict = verdicts.get(at);
             let name = view! { <b>{verdict.map(label)}</b> }.into_any();
-            (name, Some(CULPRIT), verdict.map(|verdict| advice(verdict.cause).to_owned()))
+            (name, Some(CULPRIT), verdict.map(|verdict| advice(verdict).to_owned()))
         }
         BarKind::Loss(loss) => {
             (view! { <Term name=loss.name() /> }.into_any(), colour(loss), piece.fix.map(fix))

@@ -26,7 +26,7 @@ pub fn WhatIfs() -> impl IntoView {
     };
     view! {
         <details class="others" data-testid="what-if">
-            <summary>"All replayed fixes"<small>{about}</small></summary>
+            <summary>"What each fix would save"<small>{about}</small></summary>
             {content}
         </details>
     }
@@ -38,7 +38,7 @@ fn replayed(what_if: &WhatIf) -> String {
         steps => format!(", {} left out", units::count(steps)),
     };
     let off = units::percent(what_if.simulation_error);
-    format!(" {} steps replayed{withheld}; median error {off}", units::count(what_if.steps))
+    format!(": {} steps replayed{withheld}, median error {off}", units::count(what_if.steps))
 }
 
 #[component]

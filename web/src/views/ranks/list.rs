@@ -3,6 +3,8 @@
 use leptos::prelude::*;
 use model::ranks::{HostCost, RankCost, by_host, costs};
 
+use wire::live::tile::Measure;
+
 use super::RanksSelection;
 use crate::live::Live;
 use crate::table::{Choice, Column, Table};
@@ -27,7 +29,11 @@ pub fn RankList(selection: RanksSelection) -> impl IntoView {
         None => "Select a rank to pin it".into(),
     };
     let title = move || if is_by_host.get() { "Hosts by " } else { "Ranks by " };
-    let measure = move || selection.measure.get().name();
+    // Lateness has no sum over steps. What makes a rank late is its own work.
+    let measure = move || match selection.measure.get() {
+        Measure::Lateness => Measure::LocalWork.name(),
+        measure => measure.name(),
+    };
     let group = move |name: &'static str, by_host: bool| {
         let choose = move |_| selection.address.set([("list", by_host.then(|| "hosts".to_owned()))]);
         view! {

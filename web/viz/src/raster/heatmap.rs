@@ -30,7 +30,7 @@ pub struct Heatmap<'a> {
 }
 
 /// The cell size in pixels, in both directions, from which cells are separated by a gap.
-const GAP_FROM_PIXELS: f64 = 7.0;
+const GAP_FROM_PIXELS: f64 = 12.0;
 
 /// The number of pixel columns that are computed before they are written. A frame lies in memory row by row and a tile
 /// column by column, so that single pixels would be written far apart. A block's rows are cache lines.
@@ -321,9 +321,14 @@ mod tests {
     fn large_cells_are_separated() {
         let (colours, cells) = (numbers(), tile(0, 2, &[3.0, 6.0]));
         assert_eq!(
-            picture(&cells, &map(&cells, &colours), 8, 14),
-            ["3333333 \n".repeat(6), "        \n".into(), "6666666 \n".repeat(6), "        \n".into()]
-                .concat()
+            picture(&cells, &map(&cells, &colours), 12, 24),
+            [
+                "33333333333 \n".repeat(11),
+                "            \n".into(),
+                "66666666666 \n".repeat(11),
+                "            \n".into()
+            ]
+            .concat()
         );
     }
 

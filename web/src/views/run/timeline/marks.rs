@@ -100,16 +100,18 @@ fn placed(live: Live) -> Vec<Placed> {
     for (mark, lane) in marks.iter_mut().zip(bands::lanes(&spans, LANES)) {
         mark.lane = lane;
     }
-    marks.extend(events(live, newest));
+    // What happened to ranks has a lane of its own below the bands.
+    let below = marks.iter().map(|mark| mark.lane + 1).max().unwrap_or(0);
+    marks.extend(events(live, newest).into_iter().map(|event| Placed { lane: below, ..event }));
     marks
 }
 
 /// Returns the marks of restarts, of ranks that fell silent, and of the failure.
 fn events(live: Live, newest: u64) -> Vec<Placed> {
     let Some(shown) = live.newest.get() else { return Vec::new() };
-    let mark = |step: u64, sign: &str, says: String| Placed {
+    let mark = |step: u64, text: String, says: String| Placed {
         kind: "event",
-        text: sign.into(),
+        text,
         says,
         steps: (step, step),
         lane: 0,
@@ -122,15 +124,18 @@ fn events(live: Live, newest: u64) -> Vec<Placed> {
     };
     let of_ranks = shown.report.events.iter().map(|event| {
         let time = time_of_day(event.unix_millis as f64);
-        let (sign, says) = match event.kind {
-            RankEventKind::Restarted => ("↻", format!("Rank {} restarted at {time}.", event.rank)),
-            RankEventKind::Silent => ("…", format!("Rank {} has been silent since {time}.", event.rank)),
+        let rank = event.rank;
+        let (text, says) = match event.kind {
+            RankEventKind::Restarted => (format!("↻ {rank}"), format!("Rank {rank} restarted at {time}.")),
+            RankEventKind::Silent => {
+                (format!("… {rank}"), format!("Rank {rank} has been silent since {time}."))
+            }
         };
-        mark(step_at(event.unix_millis), sign, says)
+        mark(step_at(event.unix_millis), text, says)
     });
     let failed = shown.report.failure.as_ref().map(|failure| {
         let step = failure.last_step.map_or(newest, |step| step.0);
-        mark(step, "✕", failure.sentence.clone())
+        mark(step, format!("✕ {}", failure.rank), failure.sentence.clone())
     });
     of_ranks.chain(failed).collect()
 }

@@ -5,7 +5,6 @@ use model::brush::{self, Grip};
 use viz::raster::{Frame, line};
 use viz::span::Span;
 use viz::{measure, palette, ticks};
-use wire::live::Part;
 
 use super::ended;
 use crate::canvas::{Margins, Size};
@@ -15,9 +14,10 @@ use crate::pen::{Align, Pen};
 use crate::plot::{Gesture, Plot};
 use crate::range::{Cursor, Range};
 use crate::route::{Address, RunId};
+use crate::theme::Theme;
 
-pub const MARGINS: Margins = Margins { left: 56.0, right: 16.0, top: 4.0, bottom: 32.0 };
-const HEIGHT: f64 = 84.0;
+pub const MARGINS: Margins = Margins { left: 56.0, right: 16.0, top: 10.0, bottom: 32.0 };
+const HEIGHT: f64 = 92.0;
 /// The distance from which the pointer holds an end of the selection, in pixels.
 const REACH_PIXELS: f64 = 7.0;
 /// The room for a step and its time below the chart, in pixels.
@@ -35,6 +35,7 @@ struct Held {
 pub fn Strip() -> impl IntoView {
     let (live, range) = (expect_context::<Live>(), expect_context::<Range>());
     let (address, run) = (expect_context::<Address>(), expect_context::<RunId>());
+    let theme = expect_context::<Theme>();
     let held = StoredValue::new(None::<Held>);
     let on_gesture = move |gesture: Gesture, size: Size| {
         let bounds = untrack(|| range.known());
@@ -66,7 +67,7 @@ pub fn Strip() -> impl IntoView {
             testid="timeline-strip"
             height=Signal::derive(|| HEIGHT)
             margins=MARGINS
-            draw=Box::new(move |frame, size| draw(frame, size, live))
+            draw=Box::new(move |frame, size| draw(frame, size, live, theme.inks().line))
             overlay=Box::new(move |pen, size| overlay(pen, size, live, range))
             on_gesture=Box::new(on_gesture)
         />
@@ -77,12 +78,12 @@ fn top(live: Live) -> f64 {
     live.steps.with_value(|steps| ticks::ceiling(f64::from(measure::exceeded_by(&steps.step_nanos, 2)) * 1.1))
 }
 
-fn draw(frame: &mut Frame<'_>, size: Size, live: Live) {
+fn draw(frame: &mut Frame<'_>, size: Size, live: Live, colour: palette::Rgba) {
     live.drawn.track();
     let top = top(live) as f32;
     live.steps.with_value(|steps| {
         let values = &steps.step_nanos;
-        let (view, colour) = (steps.bounds(), palette::part(Part::Backward));
+        let view = steps.bounds();
         let thickness = 1.25 * size.ratio as f32;
         line::draw(frame, &line::Line { step: &steps.step, values, view, top, colour, thickness });
     });
@@ -120,15 +121,26 @@ fn overlay(pen: &Pen, size: Size, live: Live, range: Range) {
 
 /// Writes steps, and the wall clock below them.
 fn axis(pen: &Pen, size: Size, live: Live, bounds: Span) {
-    for tick in ticks::whole(bounds, (size.width / TICK_PIXELS) as usize) {
+    // At least both ends have a label, on a phone too.
+    let count = ((size.width / TICK_PIXELS) as usize).max(2);
+    let mut last_time = String::new();
+    for tick in ticks::whole(bounds, count) {
         let x = bounds.to_pixel(tick.value + 0.5, size.width);
         if !(0.0..=size.width).contains(&x) {
             continue;
         }
         pen.rect(x.round(), size.height, 1.0, 4.0, pen.inks.grid);
-        pen.text(x, size.height + 11.0, &tick.label, Align::Middle, pen.inks.ink);
-        if let Some(millis) = ended(live, tick.value as u64) {
-            pen.text(x, size.height + 24.0, &time_of_day(millis), Align::Middle, pen.inks.muted);
+        // Near the edge, a label in the middle of its tick would be cut off.
+        let (x, align) = match size.width - x {
+            left if left < TICK_PIXELS / 3.0 => (size.width + MARGINS.right, Align::End),
+            _ => (x, Align::Middle),
+        };
+        pen.text(x, size.height + 11.0, &tick.label, align, pen.inks.ink);
+        // Steps that take milliseconds have the same time of day for long.
+        let time = ended(live, tick.value as u64).map(time_of_day).unwrap_or_default();
+        if time != last_time {
+            pen.text(x, size.height + 24.0, &time, align, pen.inks.muted);
+            last_time = time;
         }
     }
     pen.text(-MARGINS.left, size.height + 11.0, "step", Align::Start, pen.inks.muted);

@@ -1,0 +1,146 @@
+//! What is wrong with the processes of a run: it failed, it hangs, or ranks are silent. It stands above every view,
+//! because no figure matters before it.
+
+use analysis::wording::advice;
+use leptos::prelude::*;
+use model::route::Tab;
+use wire::views::{RankEventKind, Report};
+
+use crate::dates::time_of_day;
+use crate::live::Live;
+use crate::route::{Address, RunId};
+
+/// A message above the views.
+#[derive(Clone, Debug, PartialEq)]
+struct Trouble {
+    /// The kind for the style sheet and for tests: `failed`, `hung` or `silent`.
+    kind: &'static str,
+    sentence: String,
+    /// What the sentence does not say.
+    more: String,
+    advice: &'static str,
+    rank: Option<u32>,
+    step: Option<u64>,
+}
+
+fn trouble(report: &Report) -> Option<Trouble> {
+    if let Some(failure) = &report.failure {
+        return Some(Trouble {
+            kind: "failed",
+            more: String::new(),
+            sentence: failure.sentence.clone(),
+            advice: advice::AFTER_FAILURE,
+            rank: Some(failure.rank.0),
+            step: failure.last_step.map(|step| step.0),
+        });
+    }
+    if let Some(hang) = &report.hang {
+        return Some(Trouble {
+            kind: "hung",
+            sentence: hang.sentence.clone(),
+            more: format!("A run counts as hung after {} without a step.", units::clock(hang.limit_seconds)),
+            advice: advice::DURING_HANG,
+            rank: hang.ranks.first().map(|rank| rank.0),
+            step: report.step_range.map(|(_, last)| last),
+        });
+    }
+    let mut silent = report.events.iter().filter(|event| event.kind == RankEventKind::Silent);
+    let first = silent.next()?;
+    let since = time_of_day(first.unix_millis as f64);
+    Some(Trouble {
+        kind: "silent",
+        sentence: format!("Rank {} has been silent since {since}.", first.rank),
+        more: match silent.count() {
+            0 => String::new(),
+            others => format!("{} more are silent: Health lists them.", units::ranks(others as u32)),
+        },
+        advice: advice::ON_SILENCE,
+        rank: Some(first.rank.0),
+        step: None,
+    })
+}
+
+/// The message; nothing while every rank works.
+#[component]
+pub fn Alert() -> impl IntoView {
+    let live = expect_context::<Live>();
+    let found = Memo::new(move |_| live.newest.with(|run| run.as_ref().and_then(|run| trouble(&run.report))));
+    move || {
+        found.get().map(|trouble| {
+            let Trouble { kind, sentence, more, advice, rank, step } = trouble;
+            view! {
+                <section class="verdict alert" data-kind=kind role="alert" data-testid="alert">
+                    <p class="sentence">{sentence}</p>
+                    <p class="quiet below">{more}</p>
+                    <p class="advice"><b>"What to do: "</b>{advice}</p>
+                    <Links rank=rank step=step />
+                </section>
+            }
+        })
+    }
+}
+
+/// Links to the rank and to the last step.
+#[component]
+fn Links(rank: Option<u32>, step: Option<u64>) -> impl IntoView {
+    let (address, run) = (expect_context::<Address>(), expect_context::<RunId>().get());
+    let to = |tab: Tab, values: [(&'static str, String); 1]| address.keeping_and(&tab.path(&run), values);
+    let step = step.map(|step| {
+        let href = to(Tab::Buckets, [("step", step.to_string())]);
+        view! { <a class="button primary" href=href>{format!("See the last step, {}", units::count(step))}</a> }
+    });
+    let rank = rank.map(|rank| {
+        let href = to(Tab::Ranks, [("rank", rank.to_string())]);
+        view! { <a class="button" href=href>{format!("See rank {rank}")}</a> }
+    });
+    view! { <p class="actions">{step}{rank}</p> }
+}
+
+#[cfg(test)]
+mod tests {
+    use wasm_bindgen_test::wasm_bindgen_test;
+    use wire::ids::{Rank, Step};
+    use wire::views::{Failure, Hang, RankEvent, RunState};
+
+    use super::*;
+    use crate::fixture::{empty_report, show};
+    use crate::mounted::mount_in_run;
+
+    #[wasm_bindgen_test]
+    async fn a_failure_names_the_rank_and_what_to_do_and_links_to_the_last_step() {
+        let (page, live) = mount_in_run(|| view! { <Alert /> });
+        assert!(page.find("[data-testid=alert]").is_none());
+        let failure = Failure {
+            rank: Rank(1),
+            reason: "killed by signal 9".into(),
+            last_step: Some(Step(46)),
+            last_collective: None,
+            others: 3,
+            sentence: "Rank 1 was killed by signal 9.".into(),
+        };
+        show(live, Report { failure: Some(failure), state: RunState::Failed, ..empty_report() });
+        page.settle().await;
+        assert_eq!(page.text(".sentence"), "Rank 1 was killed by signal 9.");
+        assert!(page.text(".advice").contains("log of this rank"));
+        assert_eq!(page.attribute("a.primary", "href").as_deref(), Some("/runs/gpt-7/buckets?step=46"));
+    }
+
+    #[wasm_bindgen_test]
+    async fn a_hang_hides_the_silence_that_it_explains() {
+        let (page, live) = mount_in_run(|| view! { <Alert /> });
+        let silent = RankEvent { rank: Rank(3), kind: RankEventKind::Silent, unix_millis: 1_760_000_000_000 };
+        let report = Report { events: vec![silent], ..empty_report() };
+        show(live, report.clone());
+        page.settle().await;
+        assert!(page.text(".sentence").starts_with("Rank 3 has been silent since "));
+        let hang = Hang {
+            since_seconds: 31.0,
+            limit_seconds: 30.0,
+            ranks: vec![Rank(3)],
+            sentence: "No step has completed for 31 s.".into(),
+        };
+        show(live, Report { hang: Some(hang), ..report });
+        page.settle().await;
+        assert_eq!(page.texts(".sentence"), ["No step has completed for 31 s."]);
+    }
+}
