@@ -29,7 +29,7 @@ pub fn compare(a: &Report, b: &Report) -> Comparison {
     Comparison {
         a: a.run.clone(),
         b: b.run.clone(),
-        sentence: sentence(a, b, &figures[0], &ledger),
+        sentence: sentence(a, b, &figures[..2], &ledger),
         caveats: caveats(a, b),
         verdicts_gone: only_in(&a.verdicts, &b.verdicts),
         verdicts_new: only_in(&b.verdicts, &a.verdicts),
@@ -141,21 +141,34 @@ fn step_noise(a: &Report, b: &Report) -> Option<f64> {
     Some(STANDARD_ERRORS * MEDIAN_TO_MEAN * (variance(a)? + variance(b)?).sqrt())
 }
 
-fn sentence(a: &Report, b: &Report, step: &Compared, ledger: &[Compared]) -> String {
+/// The difference at p90 from which two runs with equal medians are not called equal.
+const NOTABLE_TAIL: f64 = 0.05;
+
+/// `steps` are the comparisons of the median and of p90.
+fn sentence(a: &Report, b: &Report, steps: &[Compared], ledger: &[Compared]) -> String {
+    let (step, slowest) = (&steps[0], &steps[1]);
     let (Some(before), Some(after), Some(difference)) = (step.a, step.b, step.difference) else {
         return "There are too few observed steps to compare.".into();
     };
     let times = format!("{} against {}", units::nanos(after), units::nanos(before));
     if step.change == Change::Same {
         let noise = step.noise.map_or_else(String::new, |noise| {
-            format!(" (chance alone explains up to {:.0} %)", noise * 100.0)
+            format!(" (chance alone explains up to {})", units::percent(noise))
         });
-        return format!(
-            "The step times of {} and {} do not differ measurably: {times} in the median, {}{noise}.",
-            b.run,
-            a.run,
-            units::signed_percent(difference)
-        );
+        let typical = format!("{times} in the median, {}{noise}", units::signed_percent(difference));
+        let notable = slowest.difference.filter(|difference| difference.abs() > NOTABLE_TAIL);
+        return match (notable, slowest.b.zip(slowest.a)) {
+            (Some(by), Some((after, before))) => format!(
+                "The typical step of {} and {} takes equally long ({typical}), but the slowest tenth of the steps differs: \
+                 {} against {} at p90, {}.",
+                b.run,
+                a.run,
+                units::nanos(after),
+                units::nanos(before),
+                units::signed_percent(by)
+            ),
+            _ => format!("The step times of {} and {} do not differ measurably: {typical}.", b.run, a.run),
+        };
     }
     let change = |row: &Compared| row.b.unwrap_or(0.0) - row.a.unwrap_or(0.0);
     let slower = after > before;

@@ -124,6 +124,24 @@ fn grouped(digits: &str) -> String {
     out
 }
 
+/// The units that [`unbroken`] keeps with their numbers.
+const UNITS: [&str; 12] = ["%", "ns", "µs", "ms", "s", "min", "h", "d", "B", "KiB", "MiB", "GiB"];
+
+/// Keeps each number of a text on one line with its unit, by a space that does not break.
+#[must_use]
+pub fn unbroken(text: &str) -> String {
+    let is_unit = |word: &str| UNITS.contains(&word.trim_end_matches(['.', ',', ';', ':', ')']));
+    let mut out = String::with_capacity(text.len());
+    for word in text.split(' ') {
+        if !out.is_empty() {
+            let is_after_number = out.ends_with(|last: char| last.is_ascii_digit());
+            out.push(if is_after_number && is_unit(word) { '\u{a0}' } else { ' ' });
+        }
+        out.push_str(word);
+    }
+    out
+}
+
 /// Formats a number of ranks: `1 rank`, `1,024 ranks`.
 #[must_use]
 pub fn ranks(number: u32) -> String {
@@ -243,6 +261,13 @@ mod tests {
     #[test]
     fn sentences_have_durations_of_about_two_digits() {
         assert_eq!([30.4e6, 9.96e6, 2.14e6, -0.01e6].map(millis), ["30 ms", "10.0 ms", "2.1 ms", "0.0 ms"]);
+    }
+
+    #[test]
+    fn a_number_stays_with_its_unit() {
+        let kept = unbroken("Rank 2 costs 11 ms (25 % of 3 s).");
+        assert_eq!(kept, "Rank 2 costs 11\u{a0}ms (25\u{a0}% of 3\u{a0}s).");
+        assert_eq!(unbroken("ranks 1, 2"), "ranks 1, 2");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 use leptos::{ev, html};
 use model::commands::{self, Action, Command, Target};
+use model::route::run_in;
 use wasm_bindgen_futures::JsFuture;
 use wire::views::RunSummary;
 
@@ -123,7 +124,7 @@ pub fn Commands(run: Memo<Option<String>>, help: RwSignal<bool>) -> impl IntoVie
                 aria-label="Find a view, rank, step, bucket, host, run or action"
                 aria-expanded="true"
                 aria-controls="command-list"
-                aria-activedescendant=move || format!("command-{}", chosen.get())
+                aria-activedescendant=move || found.with(|found| !found.is_empty()).then(|| format!("command-{}", chosen.get()))
                 placeholder="Find a view, rank, step, bucket, host, run or action"
                 data-testid="command-input"
                 prop:value=move || typed.get()
@@ -147,6 +148,10 @@ fn action(run: Memo<Option<String>>, help: RwSignal<bool>) -> Callback<Command> 
     Callback::new(move |command: Command| {
         list.open.set(false);
         match command.target {
+            // Within the run, the selection stays.
+            Target::Go(url) if run_in(&url).is_some() && run_in(&url) == run.get_untracked().as_deref() => {
+                address.go(&untrack(|| address.keeping(&url)));
+            }
             Target::Go(url) => address.go(&url),
             Target::Act(Action::Follow) => list.steps.set(Some(true)),
             Target::Act(Action::ShowAll) => list.steps.set(Some(false)),

@@ -64,9 +64,15 @@ impl Address {
         self.param(key)?.parse().ok()
     }
 
-    /// Returns `path` with the current query, so that the selection stays the same from view to view.
-    pub fn keeping(&self, path: &str) -> String {
-        format!("{path}{}", self.query.with(ParamsMap::to_query_string))
+    /// Returns `url` with the current query, so that the selection stays the same from view to view. Values in `url` take
+    /// the place of current ones.
+    pub fn keeping(&self, url: &str) -> String {
+        let (path, own) = url.split_once('?').unwrap_or((url, ""));
+        let mut query = self.query.get();
+        for (key, value) in own.split('&').filter_map(|pair| pair.split_once('=')) {
+            query.replace(key.to_owned(), value.to_owned());
+        }
+        format!("{path}{}", query.to_query_string())
     }
 
     /// Returns `path` with the current query in which these values are set.

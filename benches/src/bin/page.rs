@@ -1,4 +1,5 @@
-//! Measures the dashboard in a real Chromium: how soon it shows a step, and how smoothly it moves at full size.
+//! Measures the dashboard in a real Chromium: how soon it is usable, how soon it shows a step, and how smoothly it moves
+//! at full size.
 //!
 //! *Gradient to pixel*: both times are from this host's clock. The first is from a record of a real job: when a
 //! bucket's last gradient was written, when the step's last all-reduce ended, or when the step ended. The second is
@@ -6,6 +7,10 @@
 //! *Frames*: intervals between animation frames while a user drags, and while steps arrive.
 #![allow(clippy::print_stdout, reason = "the output of the program")]
 
+#[path = "page/fed_latency.rs"]
+mod fed_latency;
+#[path = "page/first_view.rs"]
+mod first_view;
 #[path = "page/frames.rs"]
 mod frames;
 #[path = "page/latency.rs"]
@@ -16,7 +21,7 @@ use serde_json::{Value, json};
 use testkit::browser::Browser;
 use testkit::results::Results;
 
-/// Measures how soon the dashboard shows a gradient, and how smoothly it moves at 1,024 ranks, in headless Chromium
+/// Measures how soon the dashboard is usable, how soon it shows a gradient, and how smoothly it moves at 1,024 ranks, in headless Chromium
 #[derive(Parser)]
 struct Options {}
 
@@ -30,7 +35,11 @@ fn main() -> anyhow::Result<()> {
             results.add(line);
         }
     };
+    take(first_view::measure(&browser)?);
     take(latency::measure(&browser)?);
+    for ranks in [8, 1_024] {
+        take(vec![fed_latency::measure(&browser, ranks)?]);
+    }
     browser.open("about:blank")?;
     take(frames::heatmap(&browser)?);
     take(frames::waterfall(&browser)?);
@@ -55,7 +64,8 @@ fn spread(name: &str, mut values: Vec<f64>) -> Value {
     let of = |share: f64| if values.is_empty() { None } else { at(share) };
     json!({
         "count": values.len(),
-        format!("{name}_p50"): of(0.5), format!("{name}_p90"): of(0.9), format!("{name}_p99"): of(0.99),
+        format!("{name}_p50"): of(0.5), format!("{name}_p90"): of(0.9), format!("{name}_p95"): of(0.95),
+        format!("{name}_p99"): of(0.99),
         format!("{name}_max"): of(1.0), format!("{name}_raw"): rounded,
     })
 }

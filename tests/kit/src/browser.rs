@@ -188,6 +188,26 @@ impl Browser {
         self.runtime.block_on(press).with_context(|| format!("cannot press {keys:?} on {css}"))
     }
 
+    /// Limits the network to `bytes_per_second`; `None` removes the limit.
+    ///
+    /// # Errors
+    /// Returns an error if the browser refuses.
+    pub fn throttle(&self, bytes_per_second: Option<f64>) -> anyhow::Result<()> {
+        let rate = bytes_per_second.unwrap_or(-1.0);
+        let limit =
+            json!({ "offline": false, "latency": 0, "downloadThroughput": rate, "uploadThroughput": rate });
+        self.devtools("Network.enable", &json!({}))?;
+        self.devtools("Network.emulateNetworkConditions", &limit)
+    }
+
+    /// Forgets everything that the browser has loaded.
+    ///
+    /// # Errors
+    /// Returns an error if the browser refuses.
+    pub fn clear_cache(&self) -> anyhow::Result<()> {
+        self.devtools("Network.clearBrowserCache", &json!({}))
+    }
+
     /// Sets the exact size of the page in CSS pixels.
     ///
     /// # Errors

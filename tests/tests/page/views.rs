@@ -248,7 +248,7 @@ fn the_overview_says_who_is_late_since_when_and_what_would_help() -> anyhow::Res
     let run = page.small_run()?;
     page.open(&run, 0, "")?;
     says(browser, "verdict", "Rank 2")?;
-    says(browser, "verdict-state", "active since step 1[0-9]+")?;
+    says(browser, "verdict-state", "from step 1[0-9]+ until the run ended")?;
     says(browser, "losses", "Ideal step[^]*Rank 2 · input[^]*Step time[^]*100 %")?;
     browser.click("[data-testid=what-if] summary")?;
     says(browser, "what-if", "rank 2[^]*%")?;

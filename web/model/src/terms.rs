@@ -14,13 +14,18 @@ const fn term(name: &'static str, means: &'static str) -> Term {
 }
 
 /// All terms.
-pub const TERMS: [Term; 36] = [
+pub const TERMS: [Term; 37] = [
     term("step time", "The mean time from one observed step to the next. Costs and shares refer to it."),
     term("throughput", "Samples per second over all ranks, in the unit that the job counts."),
     term(
         "overlap",
         "The share of communication that is hidden behind compute: hidden communication / communication, over all ranks \
          and steps.",
+    ),
+    term(
+        "implied efficiency",
+        "The mean over ranks of compute time / step time, from this run alone. Measured efficiency compares it with a \
+         run on fewer ranks.",
     ),
     term(
         "efficiency",
@@ -59,7 +64,7 @@ pub const TERMS: [Term; 36] = [
     term("imbalance", "The part of the exposed wait that steady differences in local work explain."),
     term("compute drift", "Compute that takes longer than in the baseline run."),
     term("residual", "What the losses do not explain: time between the ranks' steps, and clock error."),
-    term("ideal step", "The step if nothing but compute took time: efficiency × step time."),
+    term("ideal step", "The step if nothing but compute took time: implied efficiency × step time."),
     term("bucket", "A group of gradients that one all-reduce sums over all ranks."),
     term("wait", "The time from a rank's own start of a collective to the start of the last rank."),
     term("transfer", "The time from the start of the last rank to the end of the collective."),

@@ -40,10 +40,10 @@ pub fn heatmap(browser: &Browser) -> anyhow::Result<Vec<Value>> {
     let shape = |shown: &str, case: &str| json!({ "what": "frames", "view": "heatmap", "ranks": RANKS, "steps": 2_000, "shown": shown, "case": case });
     let mut lines = Vec::new();
     for (shown, steps) in [("600 steps", "700..1299"), ("1,500 steps", "250..1749")] {
-        open(browser, &server, &feed.run, &format!("ranks?steps={steps}"), "scale")?;
+        open(browser, &server, &feed.run, &format!("ranks?steps={steps}&order=all"), "scale")?;
         lines.push(joined(shape(shown, "dragging"), drag(browser, "heatmap", FRAMES)?));
     }
-    open(browser, &server, &feed.run, "ranks", "scale")?;
+    open(browser, &server, &feed.run, "ranks?order=all", "scale")?;
     lines.push(joined(shape("the newest 300 steps", "live"), live(browser, &server, &mut feed)?));
     browser.open("about:blank")?;
     Ok(lines)

@@ -16,11 +16,11 @@ const RANKS: &str = "1";
 /// The duration of the measurement.
 const WATCHED: Duration = Duration::from_secs(60);
 /// The goal for 99 of 100 steps.
-const GOAL_MILLIS: f64 = 250.0;
+pub const GOAL_MILLIS: f64 = 250.0;
 
 /// Records the step that the page shows, in the first task after the frame that drew it. The text changes in the same
 /// frame as the charts, because both follow one signal that the page sets once per animation frame.
-const WATCH: &str = "window.seen = [];
+pub const WATCH: &str = "window.seen = [];
     const element = document.querySelector('[data-testid=last-step]');
     const after = new MessageChannel();
     after.port1.onmessage = event => window.seen.push([event.data, performance.timeOrigin + performance.now()]);

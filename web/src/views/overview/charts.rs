@@ -15,6 +15,7 @@ use crate::live::Live;
 use crate::pen::{Align, Pen};
 use crate::plot::{Gesture, Plot, Stretch};
 use crate::range::{Cursor, Range};
+use crate::route::{Address, RunId};
 use crate::theme::Theme;
 use crate::widgets::{Legend, Swatch, Tip};
 
@@ -122,13 +123,14 @@ fn Ledger() -> impl IntoView {
         beyond(pen, size, top, f64::from(largest), &units::nanos(f64::from(largest)));
         crosshair(pen, size, view, range.cursor.get());
     };
+    let go_to = goes_to_step(range);
     let on_gesture = move |gesture: Gesture, size: Size| {
         place.set(match gesture {
             // The tooltip is as tall as the chart, so it stays at the top.
             Gesture::Move { x, .. } if x >= 0.0 => Some(MARGINS.place(x, -MARGINS.top, size)),
             _ => None,
         });
-        hover(range, live, &gesture, size) || range.gesture(&gesture, size)
+        hover(range, live, &gesture, size) || go_to(&gesture, size) || range.gesture(&gesture, size)
     };
     let shown = move || {
         live.drawn.track();
@@ -223,8 +225,9 @@ fn LineChart(lined: Lined) -> impl IntoView {
             pen.text(x + offset, 8.0, &text, align, pen.inks.ink);
         }
     };
+    let go_to = goes_to_step(range);
     let on_gesture = move |gesture: Gesture, size: Size| {
-        hover(range, live, &gesture, size) || range.gesture(&gesture, size)
+        hover(range, live, &gesture, size) || go_to(&gesture, size) || range.gesture(&gesture, size)
     };
     view! {
         <Plot
@@ -247,6 +250,17 @@ fn hover(range: Range, live: Live, gesture: &Gesture, size: Size) -> bool {
     };
     range.cursor.set(Cursor { step, rank: None });
     true
+}
+
+/// Returns what goes to the step under a click. It returns true if the gesture was a click.
+fn goes_to_step(range: Range) -> impl Fn(&Gesture, Size) -> bool + Copy {
+    let (address, run) = (expect_context::<Address>(), expect_context::<RunId>());
+    move |gesture, size| {
+        let Gesture::Click { x, .. } = *gesture else { return false };
+        let step = untrack(|| range.view()).to_value(x.clamp(0.0, size.width), size.width);
+        address.go_to_step(&run.get_untracked(), step.max(0.0) as u64);
+        true
+    }
 }
 
 fn crosshair(pen: &Pen, size: Size, view: Span, cursor: Cursor) {

@@ -26,7 +26,11 @@ const FIGURES: [Read; 4] = [
         below: |report| {
             let spread = report.step_time_nanos.value();
             spread.map_or_else(String::new, |spread| {
-                format!("median {}, p90 {}", units::nanos(spread.median), units::nanos(spread.p90))
+                format!(
+                    "first begin to last end: median {}, p90 {}",
+                    units::nanos(spread.median),
+                    units::nanos(spread.p90)
+                )
             })
         },
     },

@@ -13,7 +13,7 @@ use wire::views::{ComputedOn, Report, RunState, Verdict, VerdictState};
 use super::culprit::Culprit;
 use crate::dates::date_and_time;
 use crate::live::Live;
-use crate::route::RunId;
+use crate::route::{Address, RunId};
 use crate::terms::Term;
 use crate::widgets::List;
 
@@ -140,7 +140,7 @@ pub fn Verdicts() -> impl IntoView {
         <section aria-label="Verdict">
             <div class="verdict" data-kind=move || found.with(|found| found.kind)>
                 <div class="verdict-text">
-                    <p class="sentence" data-testid="verdict">{read(|found| found.sentence.clone())}</p>
+                    <p class="sentence" data-testid="verdict">{read(|found| units::unbroken(&found.sentence))}</p>
                     <p class="quiet below">{read(|found| found.below.clone())}</p>
                     {grounds}
                 </div>
@@ -236,18 +236,23 @@ fn Links(verdict: Verdict) -> impl IntoView {
     let rank = verdict.culprit.as_ref().and_then(|culprit| culprit.ranks().first());
     let rank = rank.map_or_else(String::new, |rank| format!("rank={rank}&"));
     let step = verdict.example_step.map_or_else(String::new, |step| format!("step={step}"));
-    let to = |tab: Tab| format!("{}?{rank}{step}", tab.path(&run));
+    let address = expect_context::<Address>();
+    let to = move |tab: Tab| {
+        let url = format!("{}?{rank}{step}", tab.path(&run));
+        move || address.keeping(&url)
+    };
+    let (buckets, ranks) = (to(Tab::Buckets), to(Tab::Ranks));
     let example = verdict.example_step.map(|step| {
         view! {
-            <a class="button primary" data-testid="example-step" href=to(Tab::Buckets)>
-                {format!("See step {}", units::count(step))}
+            <a class="button primary" data-testid="example-step" href=buckets.clone()>
+                {format!("See a typical slow step, {}", units::count(step))}
             </a>
         }
     });
     view! {
         <p class="actions">
             {example}
-            <a class="button" href=to(Tab::Ranks)>"Compare ranks"</a>
+            <a class="button" href=ranks>"Compare ranks"</a>
         </p>
     }
 }
@@ -270,7 +275,7 @@ mod tests {
         let verdict = fixture::verdict(VerdictState::Active);
         show(live, Report { verdicts: vec![verdict.clone()], ..empty_report() });
         page.settle().await;
-        assert_eq!(page.text("[data-testid=verdict]"), verdict.sentence);
+        assert_eq!(page.text("[data-testid=verdict]"), units::unbroken(&verdict.sentence));
         assert_eq!(page.text("[data-testid=cost]"), "14.0 ms");
         assert_eq!(page.text("[data-testid=verdict-state]"), "active since step 40");
         assert!(page.text("[data-testid=advice]").contains(advice(&verdict)));

@@ -6,7 +6,7 @@ use wire::views::Figure;
 use wire::views::what_if::{Fix, Saving, WhatIf};
 
 use crate::live::Live;
-use crate::route::RunId;
+use crate::route::{Address, RunId};
 use crate::widgets::Bar;
 
 /// The largest number of lines shown per group.
@@ -88,9 +88,10 @@ fn Group(title: &'static str, savings: Vec<Saving>) -> impl IntoView {
 
 #[component]
 fn Line(saving: Saving) -> impl IntoView {
-    let run = expect_context::<RunId>().get();
+    let (run, address) = (expect_context::<RunId>().get(), expect_context::<Address>());
     let link = |tab: Tab, key: &str, number: u32| {
-        let href = format!("{}?{key}={number}", tab.path(&run));
+        let url = format!("{}?{key}={number}", tab.path(&run));
+        let href = move || address.keeping(&url);
         view! { <a href=href>{format!("{key} {number}")}</a> }.into_any()
     };
     let fix = match saving.fix {

@@ -9,14 +9,14 @@ use wire::live::tile::Measure;
 use wire::live::{Part, StepRanks};
 
 use super::RanksSelection;
-use crate::route::RunId;
+use crate::route::{Address, RunId};
 use crate::table::{Choice, Column, Table};
 use crate::widgets::Swatch;
 
 /// The ledger of the selected rank and step, next to the median rank's.
 #[component]
 pub fn RankDetail(selection: RanksSelection) -> impl IntoView {
-    let run = expect_context::<RunId>();
+    let (run, address) = (expect_context::<RunId>(), expect_context::<Address>());
     let selected = move || selection.step.get().zip(selection.rank.get());
     let content = move || {
         let say = |words: String| view! { <p class="quiet">{words}</p> }.into_any();
@@ -40,7 +40,7 @@ pub fn RankDetail(selection: RanksSelection) -> impl IntoView {
     };
     let link = move || {
         selected().map(|(step, rank)| {
-            let href = format!("{}?step={step}&rank={rank}", Tab::Buckets.path(&run.get()));
+            let href = address.keeping(&format!("{}?step={step}&rank={rank}", Tab::Buckets.path(&run.get())));
             view! { <p class="actions"><a class="button primary" href=href>"Buckets of this step"</a></p> }
         })
     };

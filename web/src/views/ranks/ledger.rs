@@ -52,7 +52,10 @@ pub fn LedgerTable() -> impl IntoView {
     }));
     let choice = Choice::new(
         |_| false,
-        move |row: Row| address.go(&format!("{}?rank={}", Tab::Ranks.path(&run.get_untracked()), row.rank)),
+        move |row: Row| {
+            let url = format!("{}?rank={}", Tab::Ranks.path(&run.get_untracked()), row.rank);
+            address.go(&untrack(|| address.keeping(&url)));
+        },
     );
     view! {
         <section class="panel" aria-label="Step ledger by rank">

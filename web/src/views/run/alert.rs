@@ -70,7 +70,7 @@ pub fn Alert() -> impl IntoView {
             let Trouble { kind, sentence, more, advice, rank, step } = trouble;
             view! {
                 <section class="verdict alert" data-kind=kind role="alert" data-testid="alert">
-                    <p class="sentence">{sentence}</p>
+                    <p class="sentence">{units::unbroken(&sentence)}</p>
                     <p class="quiet below">{more}</p>
                     <p class="advice"><b>"What to do: "</b>{advice}</p>
                     <Links rank=rank step=step />
@@ -141,6 +141,6 @@ mod tests {
         };
         show(live, Report { hang: Some(hang), ..report });
         page.settle().await;
-        assert_eq!(page.texts(".sentence"), ["No step has completed for 31 s."]);
+        assert_eq!(page.texts(".sentence"), ["No step has completed for 31\u{a0}s."]);
     }
 }

@@ -43,12 +43,15 @@ pub fn Marks() -> impl IntoView {
         let (left, right) = (share(steps.0 as f64), share(steps.1 as f64 + 1.0));
         (format!("{left:.3}%"), format!("{:.3}%", right - left))
     };
+    // Near the right edge, the text of an event is on the left of its step.
+    let is_late = move |steps: (u64, u64)| range.known().to_pixel(steps.0 as f64, 1.0) > 0.9;
     let one = move |mark: Placed| {
         let Placed { kind, text, says, steps, lane } = mark;
         view! {
             <button
                 class="mark"
                 data-kind=kind
+                class:late=move || is_late(steps)
                 title=says.clone()
                 aria-label=says
                 style:left=move || place(steps).0
@@ -126,16 +129,18 @@ fn events(live: Live, newest: u64) -> Vec<Placed> {
         let time = time_of_day(event.unix_millis as f64);
         let rank = event.rank;
         let (text, says) = match event.kind {
-            RankEventKind::Restarted => (format!("↻ {rank}"), format!("Rank {rank} restarted at {time}.")),
+            RankEventKind::Restarted => {
+                (format!("↻ rank {rank}"), format!("Rank {rank} restarted at {time}."))
+            }
             RankEventKind::Silent => {
-                (format!("… {rank}"), format!("Rank {rank} has been silent since {time}."))
+                (format!("… rank {rank}"), format!("Rank {rank} has been silent since {time}."))
             }
         };
         mark(step_at(event.unix_millis), text, says)
     });
     let failed = shown.report.failure.as_ref().map(|failure| {
         let step = failure.last_step.map_or(newest, |step| step.0);
-        mark(step, format!("✕ {}", failure.rank), failure.sentence.clone())
+        mark(step, format!("✕ rank {}", failure.rank), failure.sentence.clone())
     });
     of_ranks.chain(failed).collect()
 }

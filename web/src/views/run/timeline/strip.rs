@@ -121,8 +121,8 @@ fn overlay(pen: &Pen, size: Size, live: Live, range: Range) {
 
 /// Writes steps, and the wall clock below them.
 fn axis(pen: &Pen, size: Size, live: Live, bounds: Span) {
-    // At least both ends have a label, on a phone too.
-    let count = ((size.width / TICK_PIXELS) as usize).max(2);
+    // A phone has room for three.
+    let count = ((size.width / TICK_PIXELS) as usize).max(3);
     let mut last_time = String::new();
     for tick in ticks::whole(bounds, count) {
         let x = bounds.to_pixel(tick.value + 0.5, size.width);
@@ -130,10 +130,13 @@ fn axis(pen: &Pen, size: Size, live: Live, bounds: Span) {
             continue;
         }
         pen.rect(x.round(), size.height, 1.0, 4.0, pen.inks.grid);
-        // Near the edge, a label in the middle of its tick would be cut off.
-        let (x, align) = match size.width - x {
-            left if left < TICK_PIXELS / 3.0 => (size.width + MARGINS.right, Align::End),
-            _ => (x, Align::Middle),
+        // Near an edge, a label in the middle of its tick would be cut off, or touch the name of its row.
+        let (x, align) = if size.width - x < TICK_PIXELS / 3.0 {
+            (size.width + MARGINS.right, Align::End)
+        } else if x < TICK_PIXELS / 3.0 {
+            (x - 3.0, Align::Start)
+        } else {
+            (x, Align::Middle)
         };
         pen.text(x, size.height + 11.0, &tick.label, align, pen.inks.ink);
         // Steps that take milliseconds have the same time of day for long.
