@@ -128,10 +128,10 @@ impl Live {
     pub fn show(&self, run: RunId, steps: Memo<Option<(u64, u64)>>) {
         let live = *self;
         let at_rest: Signal<Option<(u64, u64)>> = signal_debounced(steps, AT_REST_MILLIS);
-        // The run may not have arrived when a link to a step is opened.
-        let is_known = Memo::new(move |_| live.newest.with(Option::is_some));
+        // The run may not have arrived when a link to a step is opened, and a report says how its run goes.
+        let state = Memo::new(move |_| live.newest.with(|run| run.as_ref().map(|run| run.summary.state)));
         let fetched = LocalResource::new(move || {
-            let (run, steps, is_known) = (run.get(), at_rest.get(), is_known.get());
+            let (run, steps, is_known) = (run.get(), at_rest.get(), state.get().is_some());
             async move { Some(api::report(&run, Some(steps.filter(|_| is_known)?)).await) }
         });
         Effect::new(move |_| {

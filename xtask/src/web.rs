@@ -193,7 +193,12 @@ fn assemble(root: &Path, bound: &Bound) -> anyhow::Result<Files> {
         "boot",
         "js",
         format!(
-            "import init from './{js}';\ninit({{ module_or_path: new URL('./{wasm}', import.meta.url) }});\n"
+            "import init from './{js}';\n\
+             init({{ module_or_path: new URL('./{wasm}', import.meta.url) }}).catch(error => {{\n\
+             const text = document.querySelector('#frame p');\n\
+             if (text) text.innerText = `The dashboard could not be loaded (${{error.message}}). Reload the page. If that does \
+             not help, use a browser with WebAssembly, or the command paceline report, which prints the same figures.`;\n\
+             }});\n"
         )
         .into_bytes(),
     );

@@ -200,6 +200,31 @@ impl Browser {
         self.devtools("Network.emulateNetworkConditions", &limit)
     }
 
+    /// Grants permissions to every page, by their names in the DevTools protocol.
+    ///
+    /// # Errors
+    /// Returns an error if the browser does not know one of them.
+    pub fn grant(&self, permissions: &[&str]) -> anyhow::Result<()> {
+        self.devtools("Browser.grantPermissions", &json!({ "permissions": permissions }))
+    }
+
+    /// Blocks requests whose addresses match one of the patterns; none if there are no patterns.
+    ///
+    /// # Errors
+    /// Returns an error if the browser refuses.
+    pub fn block(&self, patterns: &[&str]) -> anyhow::Result<()> {
+        self.devtools("Network.enable", &json!({}))?;
+        self.devtools("Network.setBlockedURLs", &json!({ "urls": patterns }))
+    }
+
+    /// Shows the page as it is printed, or as it is on a screen again.
+    ///
+    /// # Errors
+    /// Returns an error if the browser refuses.
+    pub fn print_media(&self, print: bool) -> anyhow::Result<()> {
+        self.devtools("Emulation.setEmulatedMedia", &json!({ "media": if print { "print" } else { "" } }))
+    }
+
     /// Forgets everything that the browser has loaded.
     ///
     /// # Errors

@@ -2,6 +2,8 @@
 
 mod buckets;
 mod devices;
+mod everywhere;
+mod links;
 mod live_job;
 mod questions;
 mod runs;

@@ -19,7 +19,7 @@ const SLOW: (usize, u64) = (613, 20);
 const LARGE: (usize, u64) = (1_024, 64);
 
 /// Returns the plan of a job in which one rank has late input from some step on.
-fn plan(ranks: usize, steps: u64, (slow, from): (usize, u64)) -> Plan {
+pub fn plan(ranks: usize, steps: u64, (slow, from): (usize, u64)) -> Plan {
     let fault = Fault { rank: slow % ranks, kind: FaultKind::Input, nanos: 12_000_000, from, to: steps };
     Plan { ranks, ranks_per_host: 8, steps, tick: 1_000_000_000, faults: vec![fault], ..Plan::small(steps) }
 }
@@ -58,6 +58,21 @@ impl Page {
     pub fn open_list(&self, query: &str, pattern: &str) -> anyhow::Result<()> {
         self.browser.open(&format!("{}/{query}", self.server.address))?;
         says(&self.browser, "count", pattern)
+    }
+
+    /// Returns the address of the server.
+    pub fn server_address(&self) -> &str {
+        &self.server.address
+    }
+
+    /// Opens the list of runs without waiting for it.
+    pub fn open_list_unloaded(&self) -> anyhow::Result<()> {
+        self.browser.open(&self.server.address)
+    }
+
+    /// Opens a path below a run without waiting for it.
+    pub fn open_run(&self, run: &str, path: &str) -> anyhow::Result<()> {
+        self.browser.open(&format!("{}/runs/{run}{path}", self.server.address))
     }
 
     /// Sends a run of 4 ranks and returns its id. Rank 2 is late from step 120 on.

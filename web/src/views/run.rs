@@ -79,12 +79,13 @@ fn Badge() -> impl IntoView {
 fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
     let address = expect_context::<Address>();
     let live = expect_context::<Live>();
+    // The run as it is now, even while earlier steps are selected.
     let of = move |read: &dyn Fn(&RunSummary) -> String| {
-        live.run.with(|run| run.as_ref().map(|run| read(&run.summary)).unwrap_or_default())
+        live.newest.with(|run| run.as_ref().map(|run| read(&run.summary)).unwrap_or_default())
     };
     let exporting = RwSignal::new(false);
     // Shows nothing until the run is known.
-    let state = move || live.run.with(|run| run.as_ref().map(|run| run.summary.state));
+    let state = move || live.newest.with(|run| run.as_ref().map(|run| run.summary.state));
     let name = move || match of(&|s| s.name.clone()) {
         name if name.is_empty() => run.get(),
         name => name,

@@ -42,6 +42,7 @@ pub fn heatmap(browser: &Browser) -> anyhow::Result<Vec<Value>> {
     for (shown, steps) in [("600 steps", "700..1299"), ("1,500 steps", "250..1749")] {
         open(browser, &server, &feed.run, &format!("ranks?steps={steps}&order=all"), "scale")?;
         lines.push(joined(shape(shown, "dragging"), drag(browser, "heatmap", FRAMES)?));
+        lines.push(joined(shape(shown, "zooming"), zoom(browser, "heatmap", FRAMES)?));
     }
     open(browser, &server, &feed.run, "ranks?order=all", "scale")?;
     lines.push(joined(shape("the newest 300 steps", "live"), live(browser, &server, &mut feed)?));
@@ -155,6 +156,19 @@ fn drag(browser: &Browser, chart: &str, frames: usize) -> anyhow::Result<Value> 
         "document.querySelector('[data-testid={chart}]').dispatchEvent(new PointerEvent('pointerleave', {{ pointerId: 1 }}))"
     ))?;
     Ok(counted)
+}
+
+/// Zooms the chart in and out around its middle.
+fn zoom(browser: &Browser, chart: &str, frames: usize) -> anyhow::Result<Value> {
+    let setup = format!(
+        "const canvas = document.querySelector('[data-testid={chart}]');
+         const box = canvas.getBoundingClientRect();
+         let at = 0"
+    );
+    let frame = "at += 1;
+         canvas.dispatchEvent(new WheelEvent('wheel', { deltaY: at % 80 < 40 ? -20 : 20, ctrlKey: true, bubbles: true,
+             cancelable: true, clientX: box.left + box.width / 2, clientY: box.top + box.height / 2 }))";
+    count(browser, frames, &setup, frame)
 }
 
 /// Counts frames while steps arrive.

@@ -1,0 +1,46 @@
+//! Links to a selection in a run outlive the run and the server.
+
+use testkit::browser::Browser;
+use testkit::feed::Feed;
+use testkit::programs::Server;
+use testkit::simulator::Simulation;
+
+use super::views::{plan, quiet, says};
+
+/// What the page shows of the selection that the link names.
+const SELECTION: &str = "const text = id => document.querySelector(`[data-testid=${id}]`)?.innerText ?? '';
+    return /Rank 2, step 150/.test(text('rank-detail')) && /lateness/.test(text('rank-detail'))
+        && document.querySelector('[data-testid=first-step]').value === '100'
+        && document.querySelector('[data-testid=last-selected-step]').value === '179'
+        && [text('rank-detail'), document.querySelector('[data-testid=measure]').value]";
+
+#[test]
+fn a_link_shows_the_same_after_the_end_of_the_run_a_reload_and_a_restart() -> anyhow::Result<()> {
+    let Some(browser) = Browser::start()? else { return Ok(()) };
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let mut feed = Feed::new(Simulation::run(&plan(4, 240, (2, 120))));
+    // The last round has the ends of the ranks.
+    feed.send_all_but(1, &server.address)?;
+    let query = "rank=2&step=150&steps=100..179&measure=input&pin=1";
+    browser.open(&format!("{}/runs/{}/ranks?{query}", server.address, feed.run))?;
+    let live = browser.wait("the selection in a live run", SELECTION)?;
+    feed.send_all_but(0, &server.address)?;
+    browser.wait(
+        "the end of the run",
+        "return document.querySelector('.chip[data-state=completed]') !== null",
+    )?;
+    assert_eq!(browser.wait("the selection at the end", SELECTION)?, live);
+    browser.reload()?;
+    assert_eq!(browser.wait("the selection after a reload", SELECTION)?, live);
+    let listen = server.listen().to_owned();
+    server.kill()?;
+    browser.text("stale-notice")?;
+    let _server = Server::start_at(data.path(), &listen)?;
+    browser.wait("the server", "return document.querySelector('[data-testid=stale-notice]') === null")?;
+    browser.console()?;
+    browser.reload()?;
+    assert_eq!(browser.wait("the selection after a restart", SELECTION)?, live);
+    says(&browser, "covers", "figures of steps 100 to 179")?;
+    quiet(&browser)
+}
