@@ -34,6 +34,9 @@ pub fn Table<T, K>(
     columns: Vec<Column<T>>,
     #[prop(into)] rows: Signal<Vec<T>>,
     key: fn(&T) -> K,
+    /// The column by which rows are sorted at first, the largest on top.
+    #[prop(optional)]
+    worst_first: Option<usize>,
     #[prop(optional)] choice: Option<Choice<T>>,
 ) -> impl IntoView
 where
@@ -42,7 +45,8 @@ where
 {
     let chooses = choice.is_some();
     let (columns, choice) = (Arc::new(columns), choice.map(Arc::new));
-    let (sort, filter) = (RwSignal::new(None::<Sort>), RwSignal::new(String::new()));
+    let sort = RwSignal::new(worst_first.map(|column| Sort { column, is_ascending: false }));
+    let filter = RwSignal::new(String::new());
     let scrolled = RwSignal::new(0usize);
     let width = columns.len();
     let headings = columns

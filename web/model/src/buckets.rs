@@ -1,6 +1,7 @@
 //! What the Buckets view decides: which ranks a waterfall shows, who waits for whom, what a measured range holds, and
 //! which steps are worth a look.
 
+pub mod differ;
 pub mod histogram;
 pub mod measured;
 pub mod rows;

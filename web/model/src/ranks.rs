@@ -168,10 +168,10 @@ pub fn listed(order: Order, costs: &[RankCost]) -> Option<Vec<u32>> {
     }
 }
 
-/// How a part of the step, or a host, differs between some ranks and the others.
+/// How a part of the step, a bucket, a host or a device differs between some ranks and the others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// The part, or the host.
+    /// The part, the bucket, the host or the device.
     pub name: String,
     /// The mean over the selected ranks: nanoseconds per step, or the share of these ranks on the host.
     pub selected: f64,

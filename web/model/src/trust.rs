@@ -52,7 +52,7 @@ fn missing_words(missing: usize) -> String {
 /// An interval that contains 0 does not tell the cost from nothing.
 fn overhead_words(overhead: &Figure<OwnOverhead>) -> String {
     match overhead.known() {
-        None => "what recording costs is not measured yet".into(),
+        None => "what recording costs is not measured".into(),
         Some(found) if found.low <= 0.0 => {
             format!("recording costs less than {} of a step", units::percent(found.high.max(0.0)))
         }

@@ -217,7 +217,7 @@ fn RankTable() -> impl IntoView {
                     <small>" error bound of aligned times, drift against the server's clock, records lost"</small>
                 </h2>
             </div>
-            <Table testid="health-table" caption="Clocks and losses by rank" columns=columns rows=rows key=|row: &Row| row.clock.rank.0 />
+            <Table testid="health-table" caption="Clocks and losses by rank" columns=columns rows=rows key=|row: &Row| row.clock.rank.0 worst_first=1 />
         </section>
     }
 }

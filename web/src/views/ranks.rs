@@ -35,8 +35,8 @@ use crate::route::{Address, RunId};
 use crate::theme::Theme;
 use crate::tiles::Tiles;
 
-/// The room around the heatmap.
-const MARGINS: Margins = Margins { left: 48.0, right: 12.0, top: 4.0, bottom: 24.0 };
+/// The room around the heatmap, as wide as that of the lines above it, so that steps are below each other.
+const MARGINS: Margins = Margins { left: 64.0, right: 16.0, top: 4.0, bottom: 24.0 };
 
 /// The selection of the view, from the address.
 #[derive(Clone, Copy)]

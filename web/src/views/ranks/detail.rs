@@ -178,7 +178,7 @@ pub fn StepTable(selection: RanksSelection) -> impl IntoView {
     view! {
         <section class="panel" aria-label="All ranks of one step">
             <div class="panel-head"><h2>{caption}</h2></div>
-            <Table testid="ranks-table" caption=caption columns=columns rows=shown key=|row: &Row| row.rank choice=choice />
+            <Table testid="ranks-table" caption=caption columns=columns rows=shown key=|row: &Row| row.rank worst_first=1 choice=choice />
         </section>
     }
 }

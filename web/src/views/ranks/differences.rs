@@ -1,7 +1,11 @@
-//! What differs between the compared ranks and the others: parts of the step, hosts, and devices.
+//! What differs between the compared ranks and the others: parts of the step, buckets, hosts, and devices.
+
+use std::sync::Arc;
 
 use leptos::prelude::*;
+use model::buckets::differ::buckets_that_differ;
 use model::ranks::{Difference, devices_that_differ, hosts_that_differ, parts_that_differ};
+use wire::live::Waterfall;
 use wire::views::{RankDevice, Report};
 
 use super::RanksSelection;
@@ -24,6 +28,13 @@ pub fn Differences(selection: RanksSelection) -> impl IntoView {
         // Without devices there is nothing to compare. The Devices view says why.
         async move { api::devices(&run).await.unwrap_or_default() }
     });
+    let waterfall = LocalResource::new(move || {
+        turn.track();
+        // Waterfalls are large: only the step that is compared is fetched.
+        let (run, step) = (run.get(), selection.step.get());
+        let is_compared = !selection.compared().is_empty();
+        async move { if is_compared { api::waterfall(&run, step).await.ok().map(Arc::new) } else { None } }
+    });
     let content = move || {
         let compared = selection.compared();
         let run = live.run.get()?;
@@ -31,7 +42,8 @@ pub fn Differences(selection: RanksSelection) -> impl IntoView {
             view! { <p class="quiet">"Select or pin a rank, in the list or in the chart, to see what differs from the others."</p> }
                 .into_any()
         } else {
-            tables(&run.report, &devices.get().unwrap_or_default(), &compared)
+            let waterfall = waterfall.get().flatten();
+            tables(&run.report, waterfall.as_deref(), &devices.get().unwrap_or_default(), &compared)
         })
     };
     let who = move || {
@@ -52,8 +64,15 @@ pub fn Differences(selection: RanksSelection) -> impl IntoView {
     }
 }
 
-fn tables(report: &Report, devices: &[RankDevice], compared: &[u32]) -> AnyView {
+fn tables(
+    report: &Report,
+    waterfall: Option<&Waterfall>,
+    devices: &[RankDevice],
+    compared: &[u32],
+) -> AnyView {
     let parts = parts_that_differ(report, compared);
+    let buckets = waterfall.map(|step| buckets_that_differ(step, compared)).unwrap_or_default();
+    let step = waterfall.map(|waterfall| waterfall.step).unwrap_or_default();
     let (hosts, devices) = (hosts_that_differ(report, compared), devices_that_differ(devices, compared));
     if parts.is_empty() {
         return view! { <p class="quiet">"No other rank has observed steps to compare with."</p> }.into_any();
@@ -66,6 +85,17 @@ fn tables(report: &Report, devices: &[RankDevice], compared: &[u32]) -> AnyView 
                 <td class="number">{units::nanos(difference.selected)}</td>
                 <td class="number">{units::nanos(difference.others)}</td>
                 <td class="number" class:more={by > difference.others * 0.1}>{units::signed_nanos(by)}</td>
+            </tr>
+        }
+    };
+    let bucket = |difference: Difference| {
+        let by = difference.selected - difference.others;
+        view! {
+            <tr>
+                <th scope="row" class="given">{format!("work for {}, step {}", difference.name, units::count(step))}</th>
+                <td class="number">{units::nanos(difference.selected)}</td>
+                <td class="number">{units::nanos(difference.others)}</td>
+                <td class="number" class:more={by > 0.0}>{units::signed_nanos(by)}</td>
             </tr>
         }
     };
@@ -85,7 +115,7 @@ fn tables(report: &Report, devices: &[RankDevice], compared: &[u32]) -> AnyView 
         <table class="ledger">
             <thead>
                 <tr>
-                    <th scope="col">"Per step"</th>
+                    <th scope="col">"Mean per step"</th>
                     <th scope="col" class="number">"These ranks"</th>
                     <th scope="col" class="number">"The others"</th>
                     <th scope="col" class="number">"Difference"</th>
@@ -93,6 +123,7 @@ fn tables(report: &Report, devices: &[RankDevice], compared: &[u32]) -> AnyView 
             </thead>
             <tbody>
                 {parts.into_iter().map(part).collect_view()}
+                {buckets.into_iter().map(bucket).collect_view()}
                 {hosts.into_iter().map(share("host ")).collect_view()}
                 {devices.into_iter().map(share("")).collect_view()}
             </tbody>

@@ -50,6 +50,8 @@ struct Wanted {
     ranks: Vec<u32>,
     measure: Measure,
     steps: (u64, u64),
+    /// The visible steps, as in the heatmap below.
+    view: Span,
     /// Changes when newer cells are to be fetched.
     turn: u64,
 }
@@ -80,7 +82,7 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
         let known = range.known();
         let steps = model::range::ends(Span::new(view.start.max(known.start), view.end.min(known.end)));
         let measure = selection.measure.get();
-        (!ranks.is_empty() && !known.is_empty()).then_some(Wanted { ranks, measure, steps, turn })
+        (!ranks.is_empty() && !known.is_empty()).then_some(Wanted { ranks, measure, steps, view, turn })
     });
     let at_rest: Signal<Option<Wanted>> = signal_debounced(wanted, AT_REST_MILLIS);
     let found = LocalResource::new(move || {
@@ -163,8 +165,8 @@ fn picture(found: &Found) -> Shown {
         return Err("No observed step of these ranks is in memory.".into());
     }
     let (low, high) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
-    let (first, last) = (found.wanted.steps.0 as f64, found.wanted.steps.1 as f64 + 1.0);
-    let (x, y) = (Axis::linear(first, last), Axis::linear(low, ticks::ceiling(high * 1.05)));
+    let view = found.wanted.view;
+    let (x, y) = (Axis::linear(view.start, view.end), Axis::linear(low, ticks::ceiling(high * 1.05)));
     let mut hits: Vec<Hit> = lines
         .iter()
         .zip(&found.wanted.ranks)
@@ -186,7 +188,7 @@ fn picture(found: &Found) -> Shown {
     Ok(Arc::new(Picture {
         x,
         y,
-        x_ticks: ticks::whole(Span::new(first, last), 8),
+        x_ticks: ticks::whole(view, 8),
         y_ticks: y.ticks(4, units::nanos),
         hits,
         marks,
