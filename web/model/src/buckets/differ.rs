@@ -1,4 +1,4 @@
-//! The buckets for which some ranks work longer than the others in one step.
+//! The buckets up to which some ranks take longer than the others in one step.
 
 use wire::live::Waterfall;
 
@@ -9,9 +9,9 @@ const SMALLEST: f64 = 0.01;
 /// The largest number of buckets that are named.
 const MOST: usize = 4;
 
-/// Returns the buckets whose own work differs, the largest difference first, in nanoseconds of this step. The own work of a
-/// bucket is the time from the moment at which the bucket before it was ready to the one at which it is; the first one's
-/// begins with the step. `selected` are ranks.
+/// Returns the buckets up to which the time differs, the largest difference first, in nanoseconds of this step. The time up
+/// to a bucket is from the moment at which the bucket before it was ready to the one at which it is ready itself; up to the
+/// first bucket, it is from the beginning of the step, with input and forward. `selected` are ranks.
 #[must_use]
 pub fn buckets_that_differ(waterfall: &Waterfall, selected: &[u32]) -> Vec<Difference> {
     let mut works: Vec<(u32, bool, f64)> = Vec::new();

@@ -92,7 +92,7 @@ fn tables(
         let by = difference.selected - difference.others;
         view! {
             <tr>
-                <th scope="row" class="given">{format!("work for {}, step {}", difference.name, units::count(step))}</th>
+                <th scope="row" class="given">{format!("time up to {}, step {}", difference.name, units::count(step))}</th>
                 <td class="number">{units::nanos(difference.selected)}</td>
                 <td class="number">{units::nanos(difference.others)}</td>
                 <td class="number" class:more={by > 0.0}>{units::signed_nanos(by)}</td>

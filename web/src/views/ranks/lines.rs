@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use leptos_use::signal_debounced;
+use leptos_use::signal_throttled;
 use viz::palette::{self, Pattern};
 use viz::span::Span;
 use viz::xy::Axis;
@@ -28,9 +28,9 @@ const BAND_ROWS: u32 = 256;
 const MAX_LINES: usize = 8;
 /// The time between requests during a live run, in milliseconds.
 const AGAIN_MILLIS: u64 = 2_000;
-/// The time for which the range must rest before its cells are requested, in milliseconds. A drag changes the range in
-/// every frame.
-const AT_REST_MILLIS: f64 = 120.0;
+/// The shortest time between two requests, in milliseconds. A drag changes the range in every frame, and so does a live
+/// run, which never rests.
+const AT_MOST_EVERY_MILLIS: f64 = 400.0;
 
 /// The colors of lines, which color-blind users can tell apart.
 const COLOURS: [palette::Rgba; MAX_LINES] = [
@@ -84,9 +84,9 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
         let measure = selection.measure.get();
         (!ranks.is_empty() && !known.is_empty()).then_some(Wanted { ranks, measure, steps, view, turn })
     });
-    let at_rest: Signal<Option<Wanted>> = signal_debounced(wanted, AT_REST_MILLIS);
+    let seldom: Signal<Option<Wanted>> = signal_throttled(wanted, AT_MOST_EVERY_MILLIS);
     let found = LocalResource::new(move || {
-        let (id, wanted) = (run.get(), at_rest.get());
+        let (id, wanted) = (run.get(), seldom.get());
         async move { fetch(&id, wanted?, !every).await }
     });
     let picture = Memo::new(move |_| {
