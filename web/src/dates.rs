@@ -8,7 +8,9 @@ pub fn time_of_day(unix_millis: f64) -> String {
     format!("{:02}:{:02}:{:02}", date.get_hours(), date.get_minutes(), date.get_seconds())
 }
 
-/// Formats the date and the time of day in the reader's locale.
+/// Formats the date in the reader's locale, and the time of day.
 pub fn date_and_time(unix_millis: u64) -> String {
-    String::from(Date::new(&(unix_millis as f64).into()).to_locale_string("default", &Object::new()))
+    let millis = unix_millis as f64;
+    let date = Date::new(&millis.into()).to_locale_date_string("default", &Object::new());
+    format!("{}, {}", String::from(date), time_of_day(millis))
 }
