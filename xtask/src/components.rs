@@ -27,7 +27,8 @@ pub fn run(filter: Option<&str>) -> anyhow::Result<()> {
             .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER", runner)
             .env("CHROMEDRIVER", "chromedriver")
             .env("WASM_BINDGEN_TEST_WEBDRIVER_JSON", root().join("web/webdriver.json"))
-            // Seconds, for all tests together.
+            // Seconds, until the driver listens, and for all tests together.
+            .env("WASM_BINDGEN_TEST_DRIVER_TIMEOUT", "30")
             .env("WASM_BINDGEN_TEST_TIMEOUT", "180"),
     )
 }
