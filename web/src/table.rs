@@ -22,7 +22,7 @@ const ROW: f64 = 28.0;
 const TALLEST: usize = 16;
 /// The number of rows in the document beyond the visible ones, on either side.
 const SPARE: usize = 6;
-/// The number of rows up to which a table has no filter. So few are found faster with the eyes.
+/// The number of rows up to which a table has no filter. So few are found at a glance.
 const FEW: usize = 8;
 
 /// A table. The first column names its row. `caption` describes the table for screen readers, and `key` tells a row from

@@ -92,7 +92,7 @@ pub fn Figures(compared: Compared) -> impl IntoView {
         let now = compared.now.get().and_then(|report| range(&report))?;
         Some(match compared.healthy.get().and_then(|report| range(&report)) {
             Some(healthy) => format!(
-                "Means of steps {now}, and below each the healthy steps {healthy} with the difference."
+                "Means of steps {now}. Below each: the mean of the healthy steps {healthy}, and the change."
             ),
             None => format!("Means of steps {now}."),
         })

@@ -50,14 +50,27 @@ fn trouble(report: &Report) -> Option<Trouble> {
     Some(Trouble {
         kind: "silent",
         sentence: format!("Rank {} has been silent since {since}.", first.rank),
-        more: match silent.count() {
-            0 => String::new(),
-            others => format!("{} more are silent: Health lists them.", units::ranks(others as u32)),
-        },
+        more: also_silent(&silent.map(|event| event.rank.0).collect::<Vec<u32>>()),
         advice: advice::ON_SILENCE,
         rank: Some(first.rank.0),
         step: None,
     })
+}
+
+/// The largest number of other silent ranks that the message names.
+const MAX_NAMED: usize = 12;
+
+/// Names the other silent ranks.
+fn also_silent(others: &[u32]) -> String {
+    let named: Vec<String> = others.iter().take(MAX_NAMED).map(u32::to_string).collect();
+    match others.len() {
+        0 => String::new(),
+        1 => format!("Rank {} is silent too.", named[0]),
+        count if count > MAX_NAMED => {
+            format!("Ranks {} and {} more are silent too.", named.join(", "), count - MAX_NAMED)
+        }
+        _ => format!("Ranks {} are silent too.", named.join(", ")),
+    }
 }
 
 /// The message; nothing while every rank works.
