@@ -16,7 +16,6 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use wire::ids::RunId;
-use wire::views::RunState;
 
 use crate::clock::ServerClock;
 use crate::http::connections;
@@ -244,7 +243,7 @@ async fn close_ended(hub: Hub, log: Log, mut closed: BTreeSet<RunId>) {
 
 /// Returns the ended runs that are not in `closed`.
 fn ended_runs(snapshot: &Snapshot, closed: &BTreeSet<RunId>) -> Vec<RunId> {
-    let ended = |state| matches!(state, RunState::Completed | RunState::Failed);
-    let runs = snapshot.runs.iter().filter(|(id, run)| ended(run.summary.state) && !closed.contains(id));
+    let runs = snapshot.runs.iter();
+    let runs = runs.filter(|(id, run)| run.summary.state.has_ended() && !closed.contains(id));
     runs.map(|(id, _)| id.clone()).collect()
 }

@@ -154,8 +154,8 @@ impl Live {
     }
 
     /// Returns a number that changes about every `millis` milliseconds while data of the run arrive. A chart that fetches
-    /// its content fetches it again when the number changes. It does not change while the server is down or
-    /// the page is hidden.
+    /// its content fetches it again when the number changes. It does not change while the server is down or the
+    /// page is hidden.
     pub fn turn(&self, millis: u64) -> Memo<u64> {
         let (newest, is_visible) = (self.newest, self.is_visible);
         Memo::new(move |old: Option<&u64>| {

@@ -5,7 +5,6 @@ use leptos_use::signal_debounced;
 use model::range;
 use viz::span::Span;
 use viz::steps::newest;
-use wire::views::RunState;
 
 use crate::canvas::Size;
 use crate::live::Live;
@@ -227,10 +226,7 @@ impl Range {
     }
 
     fn ended(&self) -> bool {
-        self.live.run.with(|run| {
-            run.as_ref()
-                .is_some_and(|run| matches!(run.summary.state, RunState::Completed | RunState::Failed))
-        })
+        self.live.run.with(|run| run.as_ref().is_some_and(|run| run.summary.state.has_ended()))
     }
 }
 

@@ -5,11 +5,10 @@ use leptos_router::components::{ParentRoute, Route, Router, Routes};
 use leptos_router::path;
 use model::route::run_in;
 use model::verdict::alarm;
-use wire::views::RunState;
 
 use crate::commands::{CommandList, Commands, copy_link};
 use crate::keys::{self, Help};
-use crate::live::{Live, RunView};
+use crate::live::Live;
 use crate::news::{ToastList, Toasts};
 use crate::plot::Stretch;
 use crate::route::Address;
@@ -174,8 +173,7 @@ fn Bar(run: Memo<Option<String>>) -> impl IntoView {
 fn Connection(run: Memo<Option<String>>) -> impl IntoView {
     let live = expect_context::<Live>();
     let has_ended = Memo::new(move |_| {
-        let ended = |run: &RunView| matches!(run.summary.state, RunState::Completed | RunState::Failed);
-        live.newest.with(|run| run.as_deref().is_some_and(ended))
+        live.newest.with(|run| run.as_ref().is_some_and(|run| run.summary.state.has_ended()))
     });
     let state = Signal::derive(move || match live.link.get() {
         Link::Connecting => ("connecting", "Connecting"),

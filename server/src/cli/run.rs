@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::ids::RunId;
-use wire::views::{Report, RunState};
+use wire::views::Report;
 
 use super::{JobArguments, complain, print, runtime, start_logging};
 use crate::export::text;
@@ -138,10 +138,8 @@ async fn closing_report(hub: &Hub, run: &RunId, attached: bool) -> String {
 /// at most [`REPORT_WITHIN`].
 pub(super) async fn ended_report(hub: &Hub, run: &RunId, newest: usize) -> Option<Report> {
     let mut snapshots = hub.subscribe();
-    let over = snapshots.wait_for(|snapshot| {
-        let state = snapshot.runs.get(run).map(|run| run.summary.state);
-        matches!(state, Some(RunState::Completed | RunState::Failed))
-    });
+    let over = snapshots
+        .wait_for(|snapshot| snapshot.runs.get(run).is_some_and(|run| run.summary.state.has_ended()));
     // A job that has not sent all its records in time is reported without them.
     let _in_time = tokio::time::timeout(REPORT_WITHIN, over).await;
     let id = run.clone();

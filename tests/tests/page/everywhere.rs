@@ -6,13 +6,10 @@ use testkit::browser::Browser;
 use testkit::feed::Feed;
 use testkit::simulator::Simulation;
 
+use super::key::{CONTROL_K, DOWN, ENTER};
 use super::views::{Page, plan, quiet, says};
 
-const CONTROL_K: &str = "\u{e009}k\u{e000}";
-const DOWN: &str = "\u{e015}";
-const ENTER: &str = "\u{e007}";
-
-/// Opens the list of commands, types, and carries out the first line.
+/// Opens the list of commands, types `words`, and carries out the first command, which must be `first`.
 fn command(browser: &Browser, words: &str, first: &str) -> anyhow::Result<()> {
     browser.type_keys(CONTROL_K)?;
     browser.wait("the commands", "return document.querySelector('dialog.commands[open]') !== null")?;

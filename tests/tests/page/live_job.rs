@@ -9,6 +9,8 @@ use tempfile::TempDir;
 use testkit::browser::Browser;
 use testkit::programs::{Job, Server, get_json, report, wait_until};
 
+use super::key::{DOWN, RIGHT};
+
 /// The options of a job whose rank 2 is 30 ms late with its input from the first step on.
 const STRAGGLER: [&str; 6] = ["--slow-rank", "2", "--slow-phase", "input", "--slow-ms", "30"];
 
@@ -305,10 +307,6 @@ fn ranks(browser: &Browser) -> anyhow::Result<()> {
     assert_eq!(rows, 4);
     Ok(())
 }
-
-/// The WebDriver standard's codes for keys.
-const RIGHT: &str = "\u{e014}";
-const DOWN: &str = "\u{e015}";
 
 /// Returns the numbers of rank 2 in this step.
 fn selection(browser: &Browser, step: &str) -> anyhow::Result<String> {

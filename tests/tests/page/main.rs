@@ -3,6 +3,7 @@
 mod buckets;
 mod devices;
 mod everywhere;
+mod key;
 mod links;
 mod live_job;
 mod questions;

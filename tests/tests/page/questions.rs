@@ -3,10 +3,8 @@
 
 use testkit::browser::Browser;
 
+use super::key::{CONTROL_K, ENTER, ESCAPE, RIGHT};
 use super::views::{Page, quiet, says};
-
-const ENTER: &str = "\u{e007}";
-const ESCAPE: &str = "\u{e00c}";
 
 /// Drags with the pointer from one share of an element's width to another.
 pub fn drag(browser: &Browser, testid: &str, from: f64, to: f64) -> anyhow::Result<()> {
@@ -49,7 +47,7 @@ fn a_rank_is_found_by_typing_its_number() -> anyhow::Result<()> {
     let run = page.small_run()?;
     page.open(&run, 0, "")?;
     says(browser, "verdict", "Rank 2")?;
-    browser.type_keys("\u{e009}k\u{e000}")?;
+    browser.type_keys(CONTROL_K)?;
     browser
         .wait("the list of commands", "return document.querySelector('dialog.commands[open]') !== null")?;
     browser.type_keys("rank 2")?;
@@ -105,7 +103,7 @@ fn the_worst_ranks_of_a_large_run_have_tall_rows() -> anyhow::Result<()> {
     let rows = "return document.querySelector('[data-testid=rank-list] tbody th')?.innerText === '613'";
     browser.wait("rank 613 to be first", rows)?;
     // The first row of the heatmap is the slow rank: an arrow key selects it.
-    browser.press("[data-testid=heatmap]", "\u{e014}")?;
+    browser.press("[data-testid=heatmap]", RIGHT)?;
     let selected = "return new URLSearchParams(location.search).get('rank') === '613'";
     browser.wait("rank 613 to be selected", selected)?;
     // Any other rank is found by its number.

@@ -14,6 +14,8 @@ use testkit::simulator::{Fault, FaultKind, Plan, Simulation};
 use wire::burst::BurstRequest;
 use wire::device::throttle;
 
+use super::key::{ESCAPE, TAB};
+
 /// The slow rank of the large run, and the first step in which it is slow.
 const SLOW: (usize, u64) = (613, 20);
 const LARGE: (usize, u64) = (1_024, 64);
@@ -310,9 +312,6 @@ fn every_view_has_a_key_and_the_focus_is_visible() -> anyhow::Result<()> {
     }
     quiet(browser)
 }
-
-const TAB: &str = "\u{e004}";
-const ESCAPE: &str = "\u{e00c}";
 
 #[test]
 fn a_page_that_ends_before_a_fault_knows_nothing_of_it() -> anyhow::Result<()> {

@@ -7,7 +7,7 @@ use leptos::prelude::*;
 use model::trust;
 use units::signed;
 use wire::batch::DropReason;
-use wire::views::{Gap, GapKind, Missing, RankClock, Report, RunState};
+use wire::views::{Gap, GapKind, Missing, RankClock, Report};
 
 use crate::key_figure::KeyFigure;
 use crate::live::{Live, RunView};
@@ -35,7 +35,7 @@ pub fn Health() -> impl IntoView {
 #[component]
 fn Facts(run: Arc<RunView>, now: f64) -> impl IntoView {
     let (report, summary) = (&run.report, &run.summary);
-    let over = matches!(summary.state, RunState::Completed | RunState::Failed);
+    let over = summary.state.has_ended();
     // The browser's clock may be behind the server's.
     let age = units::clock(((now - summary.last_seen_unix_millis as f64) / 1000.0).max(0.0));
     let silent = summary.ranks_expected.saturating_sub(summary.ranks_reporting);

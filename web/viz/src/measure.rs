@@ -16,8 +16,8 @@ pub fn write(measure: Measure, value: f32) -> String {
     }
 }
 
-/// The smallest and the largest value of each column of a tile, from which the color scale is made. They are kept with
-/// the tile, because a scale over all its cells takes longer than a frame.
+/// The low and the high end of each column of a tile, from which the color scale is made. They are kept with the tile, so
+/// that a drag does not read all cells in every frame.
 #[derive(Clone, Debug, Default)]
 pub struct ColumnEnds {
     /// A value that nearly all known cells of the column exceed; NaN if none is known.

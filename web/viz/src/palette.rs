@@ -1,8 +1,8 @@
 //! The colors. Each has one meaning in all views, and color-blind users can distinguish them.
 //!
-//! The parts of a step have the colors of Okabe and Ito, with a light gray in place of black. Communication has the same hue in the ledger and in the
-//! waterfall. In the waterfall, hidden communication is pale and patterned, and exposed communication is solid.
-//! Magnitudes use cividis.
+//! The parts of a step have the colors of Okabe and Ito, with a light gray in place of black. Communication has the same
+//! hue in the ledger and in the waterfall. In the waterfall, hidden communication is pale and patterned, and exposed
+//! communication is solid. Magnitudes use cividis.
 
 use wire::live::{Part, SliceKind};
 

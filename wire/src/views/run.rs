@@ -34,6 +34,12 @@ impl RunState {
             Self::Failed => "failed",
         }
     }
+
+    /// Returns true if no more steps can come.
+    #[must_use]
+    pub fn has_ended(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed)
+    }
 }
 
 /// A hang: the ranks that the others wait for in a run without progress.

@@ -5,14 +5,14 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use serde_json::{Value, json};
 use testkit::browser::Browser;
 use testkit::feed::Feed;
 use testkit::programs::Server;
 use testkit::simulator::{Plan, Simulation};
 
-use crate::latency::{GOAL_MILLIS, WATCH};
+use crate::latency::{self, GOAL_MILLIS, WATCH};
 use crate::{joined, spread};
 
 /// The number of steps that are sent one by one.
@@ -50,20 +50,14 @@ pub fn measure(browser: &Browser, ranks: usize) -> anyhow::Result<Value> {
         sent.push((step, SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64() * 1e3));
         feed.send_paced(1, Duration::ZERO, &server.address)?;
     }
-    // The last step closes with the next one at the latest, so it may not be shown.
+    // A step may be closed only by the step after it, so the last one may never be shown.
     let awaited = earlier + STEPS - 2;
     let deadline = Instant::now() + PATIENCE;
     while browser.run(shown)?.as_f64().is_none_or(|step| step < awaited as f64) {
         ensure!(Instant::now() < deadline, "step {awaited} was never shown");
         std::thread::sleep(Duration::from_millis(50));
     }
-    let seen = browser.run("return window.seen")?;
-    let seen: Vec<(u64, f64)> = seen
-        .as_array()
-        .context("the page recorded no list")?
-        .iter()
-        .filter_map(|pair| Some((pair[0].as_u64()?, pair[1].as_f64()?)))
-        .collect();
+    let seen = latency::seen(browser)?;
     let drawn = |step: u64| seen.iter().find(|(shown, _)| *shown >= step).map(|(_, drawn)| *drawn);
     let millis: Vec<f64> = sent.iter().filter_map(|&(step, at)| Some(drawn(step)? - at)).collect();
     ensure!(millis.len() as u64 >= STEPS - 2, "only {} of {STEPS} steps were shown", millis.len());

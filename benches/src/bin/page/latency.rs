@@ -50,17 +50,18 @@ pub fn measure(browser: &Browser) -> anyhow::Result<Vec<Value>> {
         .wait("steps", "return Number(document.querySelector('[data-testid=last-step]')?.innerText) > 20")?;
     browser.run(WATCH)?;
     std::thread::sleep(WATCHED);
-    let seen = browser.run("return window.seen")?;
+    let seen = seen(browser)?;
     let path = browser.run("return location.pathname")?;
     let run = path.as_str().and_then(|path| path.rsplit('/').next()).context("the page has no path")?;
-    let seen: Vec<(u64, f64)> = seen
-        .as_array()
-        .context("the page recorded no list")?
-        .iter()
-        .filter_map(|pair| Some((pair[0].as_u64()?, pair[1].as_f64()?)))
-        .collect();
     ensure!(seen.len() > 100, "only {} steps were seen", seen.len());
     lines(&server, run, &seen)
+}
+
+/// Returns what [`WATCH`] has recorded: each shown step, and when it was drawn, in milliseconds since the Unix epoch.
+pub fn seen(browser: &Browser) -> anyhow::Result<Vec<(u64, f64)>> {
+    let seen = browser.run("return window.seen")?;
+    let seen = seen.as_array().context("the page recorded no list")?;
+    Ok(seen.iter().filter_map(|pair| Some((pair[0].as_u64()?, pair[1].as_f64()?))).collect())
 }
 
 fn lines(server: &Server, run: &str, seen: &[(u64, f64)]) -> anyhow::Result<Vec<Value>> {

@@ -252,7 +252,7 @@ fn hover(range: Range, live: Live, gesture: &Gesture, size: Size) -> bool {
     true
 }
 
-/// Returns what goes to the step under a click. It returns true if the gesture was a click.
+/// Returns a handler of gestures that goes to the step under a click. It returns true if the gesture was a click.
 fn goes_to_step(range: Range) -> impl Fn(&Gesture, Size) -> bool + Copy {
     let (address, run) = (expect_context::<Address>(), expect_context::<RunId>());
     move |gesture, size| {

@@ -31,8 +31,8 @@ struct Finding {
     /// The effects that cost little.
     notes: Vec<Verdict>,
     computed_on: ComputedOn,
-    /// True if the run goes on.
-    goes_on: bool,
+    /// True if the run has ended.
+    has_ended: bool,
 }
 
 fn finding(report: &Report) -> Finding {
@@ -42,7 +42,7 @@ fn finding(report: &Report) -> Finding {
         below: below.into(),
         others: report.verdicts.clone(),
         notes: report.notes.clone(),
-        goes_on: goes_on(report),
+        has_ended: report.state.has_ended(),
         ..Finding::default()
     };
     let Some((worst, others)) = report.verdicts.split_first() else {
@@ -61,34 +61,29 @@ fn finding(report: &Report) -> Finding {
         };
     };
     Finding {
-        kind: if is_past(worst, goes_on(report)) { "resolved" } else { "against" },
+        kind: if is_past(worst, report.state.has_ended()) { "resolved" } else { "against" },
         sentence: worst.sentence.clone(),
         below: String::new(),
         verdict: Some(worst.clone()),
         others: others.to_vec(),
         notes: report.notes.clone(),
         computed_on: report.computed_on,
-        goes_on: goes_on(report),
+        has_ended: report.state.has_ended(),
     }
 }
 
-/// Returns true if more steps may come.
-fn goes_on(report: &Report) -> bool {
-    !matches!(report.state, RunState::Completed | RunState::Failed)
-}
-
 /// Returns true if a fault is over, because it was resolved or because its run has ended.
-fn is_past(verdict: &Verdict, goes_on: bool) -> bool {
-    verdict.state == VerdictState::Resolved || !goes_on
+fn is_past(verdict: &Verdict, has_ended: bool) -> bool {
+    verdict.state == VerdictState::Resolved || has_ended
 }
 
 /// Describes the state of the fault and the affected steps.
-fn seen(verdict: &Verdict, goes_on: bool) -> String {
+fn seen(verdict: &Verdict, has_ended: bool) -> String {
     let (first, last) = verdict.steps;
     let (first, last, count) =
         (units::count(first), units::count(last), units::count(verdict.affected_steps));
     match verdict.state {
-        VerdictState::Active if !goes_on => format!("from step {first} until the run ended"),
+        VerdictState::Active if has_ended => format!("from step {first} until the run ended"),
         VerdictState::Active => format!("active since step {first}"),
         VerdictState::Recurring => format!("recurring, {count} steps from {first} to {last}"),
         VerdictState::Resolved => format!("resolved, {count} steps from {first} to {last}"),
@@ -125,15 +120,15 @@ pub fn Verdicts() -> impl IntoView {
     });
     let read = move |of: fn(&Finding) -> String| move || found.with(of);
     let verdict = Memo::new(move |_| found.with(|found| found.verdict.clone()));
-    let goes_on = Memo::new(move |_| found.with(|found| found.goes_on));
+    let has_ended = Memo::new(move |_| found.with(|found| found.has_ended));
     let grounds = move || {
         let computed_on = found.with(|found| found.computed_on);
-        let goes_on = goes_on.get();
+        let has_ended = has_ended.get();
         verdict
             .get()
-            .map(|verdict| view! { <Grounds verdict=verdict computed_on=computed_on goes_on=goes_on /> })
+            .map(|verdict| view! { <Grounds verdict=verdict computed_on=computed_on has_ended=has_ended /> })
     };
-    let list = move |of: fn(&Finding) -> &[Verdict], what: &'static str| move || view! { <Others verdicts=found.with(|found| of(found).to_vec()) what=what goes_on=goes_on.get() /> };
+    let list = move |of: fn(&Finding) -> &[Verdict], what: &'static str| move || view! { <Others verdicts=found.with(|found| of(found).to_vec()) what=what has_ended=has_ended.get() /> };
     let others = list(|found| &found.others, "more verdict");
     let notes = list(|found| &found.notes, "note");
     view! {
@@ -154,13 +149,13 @@ pub fn Verdicts() -> impl IntoView {
 
 /// A collapsed list; `what` names one entry of it.
 #[component]
-fn Others(verdicts: Vec<Verdict>, what: &'static str, goes_on: bool) -> impl IntoView {
+fn Others(verdicts: Vec<Verdict>, what: &'static str, has_ended: bool) -> impl IntoView {
     let line = |verdict: Verdict| {
         let small = format!(
             " {} per affected step, {} of such a step; {}; confidence: {}",
             units::nanos(verdict.cost_nanos_per_step as f64),
             units::percent(verdict.cost_share),
-            seen(&verdict, goes_on),
+            seen(&verdict, has_ended),
             confidence(verdict.confidence)
         );
         view! { <li>{verdict.sentence}<small>{small}</small></li> }
@@ -179,8 +174,8 @@ fn Others(verdicts: Vec<Verdict>, what: &'static str, goes_on: bool) -> impl Int
 
 /// The cost, state, onset, advice and evidence of the verdict shown in full.
 #[component]
-fn Grounds(verdict: Verdict, computed_on: ComputedOn, goes_on: bool) -> impl IntoView {
-    let lost = match verdict.device_hours_per_day.filter(|_| goes_on) {
+fn Grounds(verdict: Verdict, computed_on: ComputedOn, has_ended: bool) -> impl IntoView {
+    let lost = match verdict.device_hours_per_day.filter(|_| !has_ended) {
         Some(per_day) => format!("{} {} per day", units::significant(per_day), computed_on.hours()),
         None => format!("{} in all", units::nanos(verdict.lost_nanos() as f64)),
     };
@@ -205,7 +200,7 @@ fn Grounds(verdict: Verdict, computed_on: ComputedOn, goes_on: bool) -> impl Int
             </div>
             <div>
                 <dt>"state"</dt>
-                <dd data-testid="verdict-state" data-state=state_name>{seen(&verdict, goes_on)}</dd>
+                <dd data-testid="verdict-state" data-state=state_name>{seen(&verdict, has_ended)}</dd>
             </div>
             <div>
                 <dt><Term name="cause" /></dt>
@@ -217,7 +212,7 @@ fn Grounds(verdict: Verdict, computed_on: ComputedOn, goes_on: bool) -> impl Int
             </div>
         </dl>
         <p class="onset" data-testid="onset">{onset(&verdict)}</p>
-        <p class="advice" data-testid="advice"><b>{if goes_on { "What to do: " } else { "Before the next run: " }}</b>{advice(&verdict)}</p>
+        <p class="advice" data-testid="advice"><b>{if has_ended { "Before the next run: " } else { "What to do: " }}</b>{advice(&verdict)}</p>
         <Links verdict=verdict.clone() />
         <details class="others">
             <summary data-testid="grounds">{fold}</summary>
