@@ -18,9 +18,10 @@ pub struct Periods {
     pub healthy: Option<(u64, u64)>,
 }
 
-/// Returns the periods of a report over the steps `range` with these verdicts, worst first.
+/// Returns the periods of a report over the steps `range` with these verdicts, worst first. The last period of a run that
+/// has ended is complete.
 #[must_use]
-pub fn periods(verdicts: &[Verdict], range: Option<(u64, u64)>) -> Periods {
+pub fn periods(verdicts: &[Verdict], range: Option<(u64, u64)>, has_ended: bool) -> Periods {
     let (Some((first, last)), Some(worst)) = (range, verdicts.first()) else { return Periods::default() };
     let mut faults: Vec<(u64, u64)> = verdicts.iter().map(|verdict| bands::steps(verdict, last)).collect();
     faults.sort_unstable();
@@ -32,10 +33,11 @@ pub fn periods(verdicts: &[Verdict], range: Option<(u64, u64)>) -> Periods {
             ((ended + 1).min(last), last)
         }
     };
-    let grown = (now.0, now.1 / GROWS_BY * GROWS_BY);
+    let upto = if has_ended { last } else { last / GROWS_BY * GROWS_BY };
+    let grown = (now.0, upto);
     Periods {
         now: (now.0 > first && is_long(grown)).then_some(grown),
-        healthy: healthy(&faults, first, last).filter(|period| is_long(*period)),
+        healthy: healthy(&faults, first, last, upto).filter(|period| is_long(*period)),
     }
 }
 
@@ -43,8 +45,9 @@ fn is_long((first, last): (u64, u64)) -> bool {
     last >= first && last - first + 1 >= MIN_STEPS
 }
 
-/// Returns the longest stretch of `first..=last` that no fault covers. `faults` are in ascending order.
-fn healthy(faults: &[(u64, u64)], first: u64, last: u64) -> Option<(u64, u64)> {
+/// Returns the longest stretch of `first..=last` that no fault covers. `faults` are in ascending order, and a stretch at the
+/// end counts up to `upto`.
+fn healthy(faults: &[(u64, u64)], first: u64, last: u64, upto: u64) -> Option<(u64, u64)> {
     let mut free = Vec::new();
     let mut from = first;
     for &(begin, end) in faults {
@@ -54,7 +57,7 @@ fn healthy(faults: &[(u64, u64)], first: u64, last: u64) -> Option<(u64, u64)> {
         from = from.max(end + 1);
     }
     if from <= last {
-        free.push((from, last / GROWS_BY * GROWS_BY));
+        free.push((from, upto));
     }
     free.into_iter().filter(|(from, to)| from <= to).max_by_key(|(from, to)| to - from)
 }
@@ -86,21 +89,32 @@ mod tests {
 
     #[test]
     fn an_active_fault_is_compared_with_the_time_before_it() {
-        let found = periods(&[verdict(VerdictState::Active, (120, 410))], Some((2, 411)));
+        let found = periods(&[verdict(VerdictState::Active, (120, 410))], Some((2, 411)), false);
         assert_eq!(found, Periods { now: Some((120, 400)), healthy: Some((2, 119)) });
     }
 
     #[test]
     fn after_a_fault_now_is_the_time_since_its_end() {
-        let found = periods(&[verdict(VerdictState::Resolved, (100, 199))], Some((2, 400)));
+        let found = periods(&[verdict(VerdictState::Resolved, (100, 199))], Some((2, 400)), false);
         assert_eq!(found, Periods { now: Some((200, 400)), healthy: Some((200, 400)) });
     }
 
     #[test]
+    fn the_last_period_of_a_run_that_has_ended_is_complete() {
+        let active = periods(&[verdict(VerdictState::Active, (150, 299))], Some((2, 299)), true);
+        assert_eq!(active.now, Some((150, 299)));
+        let over = periods(&[verdict(VerdictState::Resolved, (100, 199))], Some((2, 399)), true);
+        assert_eq!(over, Periods { now: Some((200, 399)), healthy: Some((200, 399)) });
+    }
+
+    #[test]
     fn a_fault_from_the_first_step_has_no_healthy_period() {
-        assert_eq!(periods(&[verdict(VerdictState::Active, (2, 300))], Some((2, 300))), Periods::default());
-        assert_eq!(periods(&[], Some((2, 300))), Periods::default());
-        assert_eq!(periods(&[verdict(VerdictState::Active, (9, 9))], None), Periods::default());
+        assert_eq!(
+            periods(&[verdict(VerdictState::Active, (2, 300))], Some((2, 300)), false),
+            Periods::default()
+        );
+        assert_eq!(periods(&[], Some((2, 300)), false), Periods::default());
+        assert_eq!(periods(&[verdict(VerdictState::Active, (9, 9))], None, false), Periods::default());
     }
 
     #[test]
@@ -110,6 +124,6 @@ mod tests {
             verdict(VerdictState::Resolved, (50, 120)),
             verdict(VerdictState::Resolved, (100, 150)),
         ];
-        assert_eq!(periods(&faults, Some((0, 400))).healthy, Some((151, 299)));
+        assert_eq!(periods(&faults, Some((0, 400)), false).healthy, Some((151, 299)));
     }
 }

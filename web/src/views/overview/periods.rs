@@ -26,7 +26,7 @@ impl Compared {
         let periods = Memo::new(move |_| {
             live.run.with(|shown| {
                 shown.as_ref().map_or(Periods::default(), |shown| {
-                    periods(&shown.report.verdicts, shown.report.step_range)
+                    periods(&shown.report.verdicts, shown.report.step_range, shown.report.state.has_ended())
                 })
             })
         });

@@ -73,7 +73,8 @@ fn also_silent(others: &[u32]) -> String {
     }
 }
 
-/// The message; nothing while every rank works.
+/// The message; nothing while every rank works. It is no live region, because the seconds of a hang would be read out each
+/// time; a toast tells of the change.
 #[component]
 pub fn Alert() -> impl IntoView {
     let live = expect_context::<Live>();
@@ -82,7 +83,7 @@ pub fn Alert() -> impl IntoView {
         found.get().map(|trouble| {
             let Trouble { kind, sentence, more, advice, rank, step } = trouble;
             view! {
-                <section class="verdict alert" data-kind=kind role="alert" data-testid="alert">
+                <section class="verdict alert" data-kind=kind aria-label="What is wrong with this run" data-testid="alert">
                     <p class="sentence">{units::unbroken(&sentence)}</p>
                     <p class="quiet below">{more}</p>
                     <p class="advice"><b>"What to do: "</b>{advice}</p>
