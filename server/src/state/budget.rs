@@ -12,9 +12,14 @@ use std::time::Duration;
 /// The largest step number: 45 years at 3 steps/s. Charts and exports count steps in 32 bits.
 pub const MAX_STEP: u64 = u32::MAX as u64;
 
-/// The largest number of open steps of a run. Ranks of a synchronous job are one step apart, so any further distance is
-/// transport delay.
+/// The number of open steps of a run beyond which steps close incomplete once they are old ([`OPEN_NANOS`]). Ranks of a
+/// synchronous job are one step apart, so any further distance is transport delay.
 pub const OPEN_STEPS: usize = 256;
+
+/// The shortest time that an incomplete step stays open while its records fit in memory ([`OPEN_BYTES`]), in
+/// nanoseconds. After an outage of the server or a full disk, each rank sends its backlog when its own wait of up to 2 s
+/// is over. The first rank may then be thousands of steps ahead of the others.
+pub const OPEN_NANOS: i64 = 10_000_000_000;
 
 /// The largest size of the records in a run's open steps, in bytes. A step of 16,384 ranks has 16,384 x (40 buckets + 7
 /// others) x 88 bytes = 68 MB, and about two of them are open at a time. Beyond this size the oldest step closes

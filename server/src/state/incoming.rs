@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use analysis::records::{RankStep, StepRecords};
+use wire::clock::ServerNanos;
 use wire::event::{BucketRecord, Event, Span, StepRecord};
 use wire::ids::{Rank, Step};
 
@@ -21,6 +22,8 @@ struct Partial {
 struct OpenStep {
     ranks: BTreeMap<Rank, Partial>,
     done: usize,
+    /// The time of receipt of the step's first record.
+    opened: ServerNanos,
 }
 
 /// The records of a closed step, with their size in memory.
@@ -72,8 +75,8 @@ impl Incoming {
         }
     }
 
-    /// Adds one record of `rank`.
-    pub fn add(&mut self, rank: Rank, event: &Event) {
+    /// Adds one record of `rank`, received at `now`.
+    pub fn add(&mut self, rank: Rank, event: &Event, now: ServerNanos) {
         let step = event.step();
         if self.newest_closed.is_some_and(|closed| step <= closed) {
             self.late_records += 1;
@@ -85,7 +88,7 @@ impl Incoming {
         }
         let open = self.open.entry(step).or_insert_with(|| {
             self.bytes += STEP_BYTES;
-            OpenStep { ranks: BTreeMap::new(), done: 0 }
+            OpenStep { ranks: BTreeMap::new(), done: 0, opened: now }
         });
         let partial = open.ranks.entry(rank).or_insert_with(|| {
             self.bytes += RANK_BYTES;
@@ -122,12 +125,14 @@ impl Incoming {
     }
 
     /// Closes steps in order and returns them: complete steps, and incomplete steps while more than
-    /// [`budget::OPEN_STEPS`] steps or [`budget::OPEN_BYTES`] bytes are open.
-    pub fn close_ready(&mut self) -> Vec<Closed> {
+    /// [`budget::OPEN_BYTES`] bytes are open, or more than [`budget::OPEN_STEPS`] steps of which the oldest has been
+    /// open for [`budget::OPEN_NANOS`].
+    pub fn close_ready(&mut self, now: ServerNanos) -> Vec<Closed> {
         let mut closed = Vec::new();
         while let Some((&step, open)) = self.open.first_key_value() {
             let complete = open.done >= self.world_size;
-            if !complete && self.open.len() <= budget::OPEN_STEPS && self.bytes <= budget::OPEN_BYTES {
+            let overdue = self.open.len() > budget::OPEN_STEPS && now - open.opened > budget::OPEN_NANOS;
+            if !complete && !overdue && self.bytes <= budget::OPEN_BYTES {
                 break;
             }
             closed.extend(self.close(step));
@@ -246,6 +251,10 @@ mod tests {
 
     use super::*;
 
+    const START: ServerNanos = ServerNanos(0);
+    /// A time at which steps from [`START`] need not stay open.
+    const LATER: ServerNanos = ServerNanos(budget::OPEN_NANOS + 1);
+
     fn end_of(step: u64) -> Event {
         Event::Step(StepRecord {
             step: Step(step),
@@ -259,14 +268,14 @@ mod tests {
     #[test]
     fn steps_close_in_order_once_their_last_rank_has_ended_them() {
         let mut incoming = Incoming::new(2);
-        incoming.add(Rank(0), &end_of(0));
-        incoming.add(Rank(0), &end_of(1));
-        incoming.add(Rank(1), &end_of(1));
-        assert!(incoming.close_ready().is_empty(), "step 0 is still open");
-        incoming.add(Rank(1), &end_of(0));
-        let closed: Vec<u64> = incoming.close_ready().iter().map(|closed| closed.records.step.0).collect();
+        incoming.add(Rank(0), &end_of(0), START);
+        incoming.add(Rank(0), &end_of(1), START);
+        incoming.add(Rank(1), &end_of(1), START);
+        assert!(incoming.close_ready(LATER).is_empty(), "step 0 is still open");
+        incoming.add(Rank(1), &end_of(0), START);
+        let closed: Vec<u64> = incoming.close_ready(LATER).iter().map(|closed| closed.records.step.0).collect();
         assert_eq!(closed, [0, 1]);
-        incoming.add(Rank(1), &end_of(0));
+        incoming.add(Rank(1), &end_of(0), START);
         assert_eq!(incoming.late_records, 1);
     }
 
@@ -274,25 +283,43 @@ mod tests {
     fn a_step_closes_without_a_rank_that_never_sends() {
         let mut incoming = Incoming::new(2);
         for step in 0..3 {
-            incoming.add(Rank(0), &end_of(step));
+            incoming.add(Rank(0), &end_of(step), START);
         }
-        incoming.add(Rank(1), &end_of(2));
+        incoming.add(Rank(1), &end_of(2), START);
         let closed = incoming.close_overdue();
         assert_eq!(closed.len(), 3);
         assert!(closed[0].records.ranks[1].is_none() && closed[2].records.ranks[1].is_some());
         for step in 3..3 + budget::OPEN_STEPS as u64 + 1 {
-            incoming.add(Rank(0), &end_of(step));
+            incoming.add(Rank(0), &end_of(step), START);
         }
-        assert_eq!(incoming.close_ready().len(), 1);
+        assert_eq!(incoming.close_ready(LATER).len(), 1);
+    }
+
+    #[test]
+    fn a_rank_whose_backlog_arrives_seconds_after_that_of_another_is_in_every_step() {
+        let mut incoming = Incoming::new(2);
+        let backlog = 4 * budget::OPEN_STEPS as u64;
+        for step in 0..backlog {
+            incoming.add(Rank(0), &end_of(step), START);
+            assert!(incoming.close_ready(START).is_empty());
+        }
+        let two_seconds_on = ServerNanos(2_000_000_000);
+        for step in 0..backlog {
+            incoming.add(Rank(1), &end_of(step), two_seconds_on);
+        }
+        let closed = incoming.close_ready(two_seconds_on);
+        assert_eq!(closed.len() as u64, backlog);
+        assert!(closed.iter().all(|closed| closed.records.ranks.iter().all(Option::is_some)));
+        assert_eq!(incoming.late_records, 0);
     }
 
     #[test]
     fn a_step_that_hardly_any_rank_sent_is_counted_and_takes_no_memory() {
         let mut incoming = Incoming::new(65_536);
         for step in 0..3_000 {
-            incoming.add(Rank(0), &end_of(step));
+            incoming.add(Rank(0), &end_of(step), START);
         }
-        assert!(incoming.close_ready().is_empty());
+        assert!(incoming.close_ready(LATER).is_empty());
         assert_eq!(incoming.sparse_steps, 3_000 - budget::OPEN_STEPS as u64);
         assert!(incoming.bytes() < 256 << 10, "{} bytes", incoming.bytes());
         assert!(incoming.close_all().is_empty());
@@ -310,10 +337,10 @@ mod tests {
             cpu_nanos: 0,
         };
         for _ in 0..budget::RANK_STEP_RECORDS + 7 {
-            incoming.add(Rank(0), &Event::Span(span));
+            incoming.add(Rank(0), &Event::Span(span), START);
         }
-        incoming.add(Rank(0), &end_of(0));
-        let closed = incoming.close_ready();
+        incoming.add(Rank(0), &end_of(0), START);
+        let closed = incoming.close_ready(LATER);
         let rank = closed[0].records.ranks[0].as_ref().expect("rank 0 ended the step");
         assert_eq!((rank.spans.len(), incoming.excess_records), (budget::RANK_STEP_RECORDS, 7));
         assert_eq!(incoming.bytes(), 0);

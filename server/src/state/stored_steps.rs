@@ -139,13 +139,13 @@ impl Gathered {
         let is_new = batch.world_size == self.world_size
             && self.known.insert((batch.rank, batch.incarnation, batch.seq));
         if is_new {
-            batch.events.iter().for_each(|event| self.incoming.add(batch.rank, event));
+            batch.events.iter().for_each(|event| self.incoming.add(batch.rank, event, received.at));
         }
         match self.incoming.only_open() {
             Some(step) if self.incoming.bytes() > limits.bytes => {
                 Err(NotRead::TooLarge { step, bytes: limits.bytes })
             }
-            _ => Ok(self.incoming.close_ready()),
+            _ => Ok(self.incoming.close_ready(received.at)),
         }
     }
 }

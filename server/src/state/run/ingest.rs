@@ -137,11 +137,11 @@ impl Run {
                 Event::Step(step) => rank.last_step = rank.last_step.max(Some(step.step)),
                 Event::Span(_) => {}
             }
-            self.incoming.add(batch.rank, event);
+            self.incoming.add(batch.rank, event, now);
         }
         self.rank_bytes = (self.rank_bytes + rank.bytes()).saturating_sub(bytes_before);
         self.add_probes(batch.rank, &batch.probes);
-        let mut closed = self.incoming.close_ready();
+        let mut closed = self.incoming.close_ready(now);
         if self.all_said_goodbye() {
             closed.extend(self.incoming.close_all());
         }
