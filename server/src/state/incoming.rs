@@ -273,7 +273,8 @@ mod tests {
         incoming.add(Rank(1), &end_of(1), START);
         assert!(incoming.close_ready(LATER).is_empty(), "step 0 is still open");
         incoming.add(Rank(1), &end_of(0), START);
-        let closed: Vec<u64> = incoming.close_ready(LATER).iter().map(|closed| closed.records.step.0).collect();
+        let closed: Vec<u64> =
+            incoming.close_ready(LATER).iter().map(|closed| closed.records.step.0).collect();
         assert_eq!(closed, [0, 1]);
         incoming.add(Rank(1), &end_of(0), START);
         assert_eq!(incoming.late_records, 1);
