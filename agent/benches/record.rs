@@ -76,6 +76,7 @@ fn agent(sink: &Sink) -> Agent {
         world_size: 1,
         job: Job { name: "bench".into(), sample_unit: "tokens".into(), parameters: 0 },
         instrumentation: Instrumentation::Reducer,
+        labels: std::collections::BTreeMap::new(),
         spool_bytes: 64 << 20,
         shadow_every: 0,
         overhead_budget: 1.0,

@@ -1,5 +1,8 @@
 //! The agent's configuration, read from the environment.
 
+use std::collections::BTreeMap;
+
+use wire::attributes::{LabelError, parse_labels};
 use wire::batch::Instrumentation;
 use wire::ids::{Rank, RunId, RunIdError};
 
@@ -35,6 +38,8 @@ pub struct Config {
     pub world_size: u32,
     /// The job.
     pub job: Job,
+    /// The user's labels of this rank.
+    pub labels: BTreeMap<String, String>,
     /// The kind of instrumentation: the reducer, unless hooks record the job.
     pub instrumentation: Instrumentation,
     /// The limit of the spool, in bytes.
@@ -79,6 +84,9 @@ pub enum ConfigError {
         /// The value of the variable.
         value: String,
     },
+    /// A label is invalid.
+    #[error("PACELINE_LABELS: {0}")]
+    Label(#[from] LabelError),
     /// The run id is invalid.
     #[error("PACELINE_RUN_ID: {0}")]
     Run(#[from] RunIdError),
@@ -91,7 +99,7 @@ const DEFAULT_SHADOW_EVERY: u64 = 50;
 
 impl Config {
     /// Reads `PACELINE_SERVER`, `PACELINE_TOKEN`, `PACELINE_RUN_ID` (or torchrun's `TORCHELASTIC_RUN_ID`),
-    /// `PACELINE_RUN_NAME`, `PACELINE_SPOOL_BYTES`, `PACELINE_SHADOW_EVERY` and `PACELINE_OVERHEAD_BUDGET`. Reads rank
+    /// `PACELINE_RUN_NAME`, `PACELINE_LABELS`, `PACELINE_SPOOL_BYTES`, `PACELINE_SHADOW_EVERY` and `PACELINE_OVERHEAD_BUDGET`. Reads rank
     /// and world size from the launcher's variables ([`launcher`]). Returns `None` if `PACELINE_SERVER` is not set.
     ///
     /// # Errors
@@ -151,6 +159,7 @@ impl Config {
             local_rank,
             world_size,
             job: Job { name, ..job },
+            labels: parse_labels(&get("PACELINE_LABELS").unwrap_or_default())?,
             instrumentation: Instrumentation::Reducer,
             spool_bytes: number("PACELINE_SPOOL_BYTES", Some(DEFAULT_SPOOL_BYTES as u64), 1 << 40)? as usize,
             shadow_every: number("PACELINE_SHADOW_EVERY", Some(DEFAULT_SHADOW_EVERY), u64::MAX)?,
@@ -183,6 +192,9 @@ mod tests {
         let good = read(&[SERVER, rank, ("WORLD_SIZE", "4"), ("TORCHELASTIC_RUN_ID", "r")]);
         let good = good.unwrap().unwrap();
         assert_eq!((good.server.as_str(), good.run.as_str(), good.local_rank), ("http://h:1", "r", 3));
+        let labelled = read(&[SERVER, rank, ("PACELINE_RUN_ID", "r"), ("PACELINE_LABELS", "team=nlp,oops")]);
+        let labelled = labelled.unwrap_err().to_string();
+        assert_eq!(labelled, "PACELINE_LABELS: \"oops\" is not a label: write KEY=VALUE, such as team=nlp");
         let slurm =
             [("SLURM_PROCID", "9"), ("SLURM_NTASKS", "16"), ("SLURM_LOCALID", "1"), ("PACELINE_RUN_ID", "r")];
         let slurm = read(&[&[SERVER], slurm.as_slice()].concat()).unwrap().unwrap();

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
 use rtrb::{Consumer, RingBuffer};
+use wire::attributes::Attributes;
 use wire::batch::{Batch, Drop, DropReason, Hello, MAX_EVENTS, Note};
 use wire::clock::Probe;
 use wire::event::{Event, EventKind};
@@ -20,7 +21,7 @@ use crate::recorder::{Lost, RING_SLOTS, Recorder};
 use crate::sampling::Sampling;
 use crate::spool::{Frame, Spool};
 use crate::transport::{Delivery, Transport};
-use crate::{FLUSH_LIMIT, warn};
+use crate::{FLUSH_LIMIT, software, warn};
 
 /// The interval at which the rings are drained. It is the largest part of the 250 ms from gradient to pixel. Halving it
 /// would double what sending costs the job.
@@ -182,6 +183,7 @@ impl Drain {
             parameters: config.job.parameters,
             instrumentation: config.instrumentation,
         });
+        let attributes = Attributes { labels: config.labels.clone(), software: software::of_host() };
         Self {
             host: HostSampler::new(),
             budget: Budget::new(config.overhead_budget),
@@ -191,7 +193,7 @@ impl Drain {
             spool: Spool::new(config.spool_bytes),
             incarnation: new_incarnation(),
             next_seq: 0,
-            pending: Pending { notes: vec![hello], ..Pending::default() },
+            pending: Pending { notes: vec![hello, attributes.into()], ..Pending::default() },
             lost: Losses::default(),
             last_sealed: now,
             next_probe: now,

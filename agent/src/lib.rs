@@ -33,9 +33,11 @@ mod marks;
 mod newest;
 mod recorder;
 mod sampling;
+mod software;
 mod spool;
 mod transport;
 
+use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -44,6 +46,7 @@ use std::time::Duration;
 use asked::Asked;
 use newest::Newest;
 use sampling::Sampling;
+use wire::attributes::Attributes;
 use wire::batch::{Bye, Layout, Note};
 use wire::burst::{Burst, BurstRequest};
 use wire::device::DeviceSample;
@@ -58,8 +61,8 @@ pub use wire::ids::Step;
 
 /// The longest time that [`Agent::finish`] waits for the server to acknowledge the remaining batches.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
-/// The capacity of the queue of notes for the drain thread. A job sends a hello message, two layouts and an end-of-run
-/// message in its life, and a device sample every second.
+/// The capacity of the queue of notes for the drain thread. A job sends a hello message, attributes, two layouts and an
+/// end-of-run message in its life, and a device sample every second.
 const NOTE_QUEUE: usize = 64;
 
 /// The recorder of a process. Dropping it flushes within five seconds.
@@ -220,6 +223,20 @@ impl Notes {
             // The queue is full only after 64 layouts within one tick. The next layout has the same content.
             let _lost_when_full = queue.try_send(Note::Layout(layout));
         }
+    }
+
+    /// Sends the versions of software components of this rank by name: `nccl` is `2.28.9`. The agent itself sends the
+    /// versions of the kernel and the operating system.
+    pub fn software(&self, software: BTreeMap<String, String>) {
+        if let Some(queue) = &self.queue {
+            // The queue is full only while the server is unreachable, from the start of the process on.
+            let _lost_when_full = queue.try_send(Attributes { software, ..Attributes::default() }.into());
+        }
+    }
+
+    /// Sends the release of the device's driver.
+    pub fn driver(&self, release: &str) {
+        self.software(BTreeMap::from([("driver".to_owned(), release.to_owned())]));
     }
 
     /// Sends a sample of the device. Returns false if the agent is disabled or has ended.

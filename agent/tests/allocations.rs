@@ -23,6 +23,7 @@ fn agent() -> &'static Agent {
         world_size: 1,
         job: Job { name: "allocations".into(), sample_unit: "samples".into(), parameters: 0 },
         instrumentation: Instrumentation::Reducer,
+        labels: std::collections::BTreeMap::new(),
         spool_bytes: 1 << 20,
         shadow_every: 0,
         overhead_budget: 1.0,

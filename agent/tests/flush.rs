@@ -78,6 +78,7 @@ fn config(server: String) -> Config {
         world_size: 1,
         job: Job { name: "flush".into(), sample_unit: "samples".into(), parameters: 0 },
         instrumentation: Instrumentation::Reducer,
+        labels: std::collections::BTreeMap::new(),
         spool_bytes: 64 << 20,
         shadow_every: 0,
         overhead_budget: 1.0,

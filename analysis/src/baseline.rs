@@ -104,6 +104,7 @@ mod tests {
         RunSummary {
             run: RunId::new(run).unwrap(),
             name: "job".into(),
+            labels: Default::default(),
             state: RunState::Completed,
             started_unix_millis: started,
             last_seen_unix_millis: started,

@@ -10,8 +10,8 @@ use wire::clock::ServerNanos;
 use wire::event::Function;
 use wire::ids::{Bucket, Rank, RunId};
 use wire::views::{
-    BucketStats, ComputedOn, Failure, Figure, Gap, GapKind, Group, Hang, HostRanks, Missing, OwnOverhead,
-    RankClock, RankDrops, RankEvent, RankLedger, Report, RunState, ScalingEfficiency, Verdict,
+    AttributeRanks, BucketStats, ComputedOn, Failure, Figure, Gap, GapKind, Group, Hang, HostRanks, Missing,
+    OwnOverhead, RankClock, RankDrops, RankEvent, RankLedger, Report, RunState, ScalingEfficiency, Verdict,
 };
 
 use crate::devices::{self, ClockSample};
@@ -54,6 +54,8 @@ pub struct RunFacts {
     pub events: Vec<RankEvent>,
     /// The host of each rank.
     pub placement: Vec<HostRanks>,
+    /// The attributes of the ranks.
+    pub attributes: Vec<AttributeRanks>,
     /// The device samples of each rank.
     pub clock_samples: Vec<Vec<ClockSample>>,
     /// The host data of each rank.
@@ -205,6 +207,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         failure: facts.failure.clone(),
         events: facts.events.clone(),
         hosts: facts.placement.clone(),
+        attributes: facts.attributes.clone(),
         gaps: gaps(facts, &reasons, left_out, observed.len()),
     }
 }
@@ -427,6 +430,7 @@ pub(crate) mod tests {
             failure: None,
             events: Vec::new(),
             placement: Vec::new(),
+            attributes: Vec::new(),
             clock_samples: Vec::new(),
             hosts: Vec::new(),
             bursts: Vec::new(),

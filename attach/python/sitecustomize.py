@@ -110,6 +110,7 @@ def library():
         ("ended", None, [i64, u64, i64, u64]),
         ("updated", None, []),
         ("input", None, [i64, i64]),
+        ("software", None, [ctypes.c_char_p, ctypes.c_char_p]),
     ):
         function = getattr(agent, "paceline_pytorch_" + name)
         function.restype, function.argtypes = result, arguments
@@ -361,6 +362,19 @@ def observe_input(dataloader):
     iterator.__next__ = timed
 
 
+def observe_versions(version):
+    """Reports the versions of Python, PyTorch, and the CUDA that PyTorch was built for."""
+    agent = library()
+    found = {
+        "python": sys.version.split()[0],
+        "torch": str(getattr(version, "__version__", "") or ""),
+        "cuda": str(getattr(version, "cuda", "") or ""),
+    }
+    for name, what in found.items():
+        if what:
+            agent.paceline_pytorch_software(name.encode(), what.encode())
+
+
 def observe_updates(optimizer):
     """Reports optimizer updates: collectives after an update belong to the next step."""
     if not hasattr(optimizer, "register_optimizer_step_post_hook"):
@@ -396,6 +410,7 @@ if os.environ.get(LIBRARY):
         0,
         Imported(
             {
+                "torch.version": observe_versions,
                 "torch.distributed.distributed_c10d": Groups,
                 "torch.optim.optimizer": observe_updates,
                 "torch.utils.data.dataloader": observe_input,

@@ -33,4 +33,5 @@ mod marks;
 mod message;
 mod observer;
 mod sampling;
+mod software;
 mod table;

@@ -193,15 +193,19 @@ impl DeviceSampler {
     /// clock. The other records bursts on request or on schedule.
     fn start(cuda: &Cuda, notes: &Notes, bound: Bound, recent: Recent) -> Self {
         let (pci_bus_id, now) = (cuda.device.pci_bus_id.clone(), cuda.now);
-        let samples = notes.clone();
-        let each_second =
-            Watch::start(SamplerSettings { pci_bus_id, file: cuda.nvml.clone(), now }, move |mut sample| {
+        let (drivers, samples) = (notes.clone(), notes.clone());
+        let settings = SamplerSettings { pci_bus_id, file: cuda.nvml.clone(), now };
+        let each_second = Watch::start(
+            settings,
+            move |release| drivers.driver(release),
+            move |mut sample| {
                 let nanos = bound.load(Ordering::Relaxed);
                 if nanos > 0 {
                     sample.figures.insert(DeviceFigure::ClockErrorBoundNanoseconds, nanos);
                 }
                 samples.device(sample)
-            });
+            },
+        );
         let (asking, reporting, stepping) = (notes.clone(), notes.clone(), notes.clone());
         let carried = (cuda.transport == Transport::Staged)
             .then(|| -> Carried { Box::new(move |from, until| recent.between(from, until)) });

@@ -21,6 +21,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use wire::attributes;
+
 use crate::export::Format;
 use crate::launch::Start;
 use crate::printable::printable;
@@ -157,6 +159,10 @@ struct JobArguments {
     /// Name of the run; runs of the same name are compared with each other [default: the command's name]
     #[arg(long)]
     name: Option<String>,
+    /// Label of the run, to find it by; PACELINE_LABELS=KEY=VALUE,... sets labels too, of single hosts as well
+    /// (repeatable)
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = attributes::parse_label)]
+    labels: Vec<(String, String)>,
     /// Id of the run, for a job that is started by several commands, such as one per host [default: a new id]
     #[arg(long, env = "PACELINE_RUN_ID", value_name = "ID")]
     run_id: Option<String>,

@@ -28,6 +28,7 @@ pub fn empty_report() -> Report {
         placement: Vec::new(),
         clock_samples: Vec::new(),
         hosts: Vec::new(),
+        attributes: Vec::new(),
         bursts: Vec::new(),
         notable_share: 0.05,
         hidden_steps: Vec::new(),
@@ -61,6 +62,7 @@ pub fn summary(id: &str, name: &str, state: RunState, step_time_nanos: u64) -> R
     RunSummary {
         run: RunId::new(id).expect("the id is valid"),
         name: name.into(),
+        labels: Default::default(),
         state,
         started_unix_millis: 1_760_000_000_000,
         last_seen_unix_millis: 1_760_000_060_000,

@@ -9,9 +9,11 @@
 //! | 3 | [`Note::Burst`], and more device figures. A batch without either is written as before |
 //! | 4 | [`Activity::covered_nanos`](crate::burst::Activity::covered_nanos). A batch without it is written as before |
 //! | 5 | [`Note::Host`], which every agent sends once per second. Servers are therefore upgraded before agents |
+//! | 6 | [`Note::Attributes`], which every agent sends at its start |
 
 use serde::{Deserialize, Serialize};
 
+use crate::attributes::Attributes;
 use crate::burst::{Burst, BurstOutcome};
 use crate::clock::{ClockAnchor, Probe};
 use crate::device::{DeviceFigure, DeviceSample};
@@ -20,7 +22,7 @@ use crate::host::{HostFigure, HostSample};
 use crate::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId};
 
 /// The newest version that this crate writes and reads.
-pub const WIRE_VERSION: u16 = 5;
+pub const WIRE_VERSION: u16 = 6;
 
 /// The largest number of records in one batch. A drain interval of 100 ms yields far fewer (40 buckets * 3 steps/s *
 /// 0.1 s = 12). A long server outage is sent as many batches.
@@ -93,6 +95,7 @@ impl Batch {
             Note::Burst(burst) if burst.covered().is_some() => 4,
             Note::Burst(_) => 3,
             Note::Host(_) => 5,
+            Note::Attributes(_) => 6,
         };
         self.notes.iter().map(of_note).max().unwrap_or(1)
     }
@@ -171,6 +174,8 @@ pub enum Note {
     Burst(Burst),
     /// A sample of the host. Sent once per second.
     Host(HostSample),
+    /// The rank's labels and the versions of its software. Sent at the start, and when the rank learns more.
+    Attributes(Attributes),
 }
 
 impl Note {
@@ -190,6 +195,7 @@ impl Note {
             Self::Device(sample) => {
                 sample.device.len() + sample.figures.len() * size_of::<(DeviceFigure, u64)>()
             }
+            Self::Attributes(attributes) => attributes.bytes(),
             Self::Host(sample) => sample.cores.len() + sample.figures.len() * size_of::<(HostFigure, u64)>(),
             Self::Burst(burst) => match &burst.outcome {
                 BurstOutcome::Refused { reason } => reason.len(),

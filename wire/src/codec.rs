@@ -22,6 +22,7 @@ mod table;
 
 use std::collections::BTreeMap;
 
+use crate::attributes::{Attributes, MAX_ATTRIBUTES};
 use crate::batch::{
     Batch, Bye, Drop, DropReason, Hello, Instrumentation, Layout, LayoutBucket, MAX_RANKS, Note,
 };
@@ -366,6 +367,20 @@ fn write_note(out: &mut Writer, note: &Note) {
             out.text(&sample.cores);
             write_figures(out, &sample.figures, |figure| figure as u8);
         }
+        Note::Attributes(attributes) => {
+            out.u8(7);
+            write_texts(out, &attributes.labels);
+            write_texts(out, &attributes.software);
+        }
+    }
+}
+
+fn write_texts(out: &mut Writer, texts: &BTreeMap<String, String>) {
+    let texts = texts.iter().take(MAX_ATTRIBUTES);
+    out.varint(texts.len() as u64);
+    for (name, value) in texts {
+        out.text(name);
+        out.text(value);
     }
 }
 
@@ -518,8 +533,24 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
             cores: input.text("cores")?,
             figures: read_figures(input, "host figures", &HostFigure::ALL)?,
         })),
+        7 => Ok(Note::Attributes(Attributes {
+            labels: read_texts(input, "labels")?,
+            software: read_texts(input, "software versions")?,
+        })),
         found => Err(DecodeError::Value { what: "note", at, found: u64::from(found) }),
     }
+}
+
+/// Reads names with their texts. A name that occurs twice is an error, because one of its texts would be lost.
+fn read_texts(input: &mut Reader<'_>, what: &'static str) -> Result<BTreeMap<String, String>, DecodeError> {
+    let at = input.position();
+    let listed =
+        read_list(input, what, MAX_ATTRIBUTES as u64, |input| Ok((input.text(what)?, input.text(what)?)))?;
+    let (found, texts) = (listed.len(), BTreeMap::from_iter(listed));
+    if texts.len() != found {
+        return Err(DecodeError::Value { what: "list of texts with duplicates", at, found: found as u64 });
+    }
+    Ok(texts)
 }
 
 /// Reads figures. A figure that occurs twice is an error, because one of its values would be lost.

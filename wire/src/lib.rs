@@ -6,6 +6,7 @@
 //! * [`event`] is what an agent records, [`batch`] is what it sends, and [`codec`] is the binary format of a batch.
 //! * [`views`] and [`live`] are what a server answers: JSON for small data, typed columns for large data.
 
+pub mod attributes;
 pub mod batch;
 pub mod burst;
 pub mod clock;

@@ -21,7 +21,10 @@ pub use report::{
     BaselineRun, ComputedOn, OwnOverhead, RankBurst, RankClock, RankDevice, RankDrops, RankLedger, Report,
     ScalingEfficiency, Spread,
 };
-pub use run::{Failure, Hang, HostRanks, RankEvent, RankEventKind, RunState, RunSummary, WorstVerdict};
+pub use run::{
+    AttributeKind, AttributeRanks, Failure, Hang, HostRanks, RankEvent, RankEventKind, RunState, RunSummary,
+    WorstVerdict,
+};
 pub use verdict::{Cause, ChangePoint, Confidence, Culprit, Persistence, Verdict, VerdictState};
 
 /// A message on the live stream, in addition to the columns of [`crate::live`].

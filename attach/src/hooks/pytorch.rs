@@ -7,6 +7,7 @@
 //! the call log.
 
 use std::collections::VecDeque;
+use std::ffi::{CStr, c_char};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wire::clock::MonoNanos;
@@ -16,6 +17,7 @@ use crate::host;
 use crate::marks;
 use crate::observer::{self, Communicator, Hook};
 use crate::sampling;
+use crate::software;
 use crate::table::Table;
 
 /// The largest number of collectives in flight in one group. Beyond it, only the issue of a collective is recorded.
@@ -155,6 +157,22 @@ pub extern "C" fn paceline_pytorch_ended(group: i64, collective: u64, at: i64, s
             group.tell(call_log::append);
         }
     });
+}
+
+/// Records the version of a Python package, or of Python itself. Texts that are not UTF-8 are ignored.
+///
+/// # Safety
+/// `name` and `version` must be C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn paceline_pytorch_software(name: *const c_char, version: *const c_char) {
+    if name.is_null() || version.is_null() {
+        return;
+    }
+    // SAFETY: the caller guarantees it.
+    let (name, version) = unsafe { (CStr::from_ptr(name), CStr::from_ptr(version)) };
+    if let (Ok(name), Ok(version)) = (name.to_str(), version.to_str()) {
+        host::guarded(|| software::learn(name, version));
+    }
 }
 
 /// Records that an optimizer updated its parameters.

@@ -13,6 +13,7 @@ use crate::infer::collective::{Collective, Ran, Timed};
 use crate::infer::gpu_clock::GpuClock;
 use crate::infer::place::Placer;
 use crate::sampling::Steps;
+use crate::software;
 
 /// The largest number of communicators remembered per rank. They determine its rank number.
 const MAX_JOINED: usize = 256;
@@ -56,6 +57,7 @@ impl Observed {
         bus_id: Option<String>,
         ordinal: Option<u32>,
     ) {
+        agent.notes().software(software::known());
         self.recorded = Some(Recorded {
             rank,
             world_size,
@@ -164,9 +166,9 @@ fn timed(collective: Collective, clock: &GpuClock) -> Option<Timed> {
 
 /// Starts sampling the device once per second and sending the samples to the server.
 fn watch(pci_bus_id: String, notes: Notes) -> Watch {
-    Watch::start(SamplerSettings { pci_bus_id, file: None, now: agent::clock::now }, move |sample| {
-        notes.device(sample)
-    })
+    let settings = SamplerSettings { pci_bus_id, file: None, now: agent::clock::now };
+    let drivers = notes.clone();
+    Watch::start(settings, move |release| drivers.driver(release), move |sample| notes.device(sample))
 }
 
 /// Starts recording bursts when the server requests them.

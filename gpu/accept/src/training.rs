@@ -137,6 +137,7 @@ fn observe(server: &str, rank: Rank, world_size: u32) -> Agent {
         world_size,
         job: Job { name: "accept".into(), sample_unit: "steps".into(), parameters: 0 },
         instrumentation: Instrumentation::Reducer,
+        labels: std::collections::BTreeMap::new(),
         spool_bytes: 16 << 20,
         shadow_every: 0,
         overhead_budget: 1.0,

@@ -40,15 +40,16 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts a sampler, which passes every sample to `each` until `each` returns false. Without NVML, or without such
-    /// a device, there are no samples.
+    /// Starts a sampler, which passes the release of the driver to `driver` once, and every sample to `each` until
+    /// `each` returns false. Without NVML, or without such a device, there is neither.
     pub fn start(
         wanted: SamplerSettings,
+        driver: impl FnOnce(&str) + Send + 'static,
         mut each: impl FnMut(DeviceSample) -> bool + Send + 'static,
     ) -> Self {
         let work = move |stop: &Stop| {
             // A device that cannot be sampled must not disturb the job. `paceline doctor` reports the reason.
-            let _why_not = sample(&wanted, stop, &mut each);
+            let _why_not = sample(&wanted, stop, driver, &mut each);
         };
         Self { _thread: Background::start("paceline-device", work) }
     }
@@ -57,11 +58,15 @@ impl Watch {
 fn sample(
     wanted: &SamplerSettings,
     stop: &Stop,
+    driver: impl FnOnce(&str),
     each: &mut dyn FnMut(DeviceSample) -> bool,
 ) -> Result<(), NoNvml> {
     let nvml = open(wanted.file.as_deref())?;
     let device = nvml.device_by_pci_bus_id(wanted.pci_bus_id.as_str())?;
     let name = format!("{} at {}", device.name()?, wanted.pci_bus_id);
+    if let Ok(release) = nvml.sys_driver_version() {
+        driver(&release);
+    }
     let has_gpm = device.gpm_support().unwrap_or(false);
     let errors = Errors::watch(&nvml, &device);
     let (mut before, mut seen) = (None, Seen::default());

@@ -74,6 +74,7 @@ fn observe(server: &str, rank: Rank) -> Agent {
         world_size: 2,
         job: Job { name: "records".into(), sample_unit: "rows".into(), parameters: 30 },
         instrumentation: Instrumentation::Reducer,
+        labels: std::collections::BTreeMap::new(),
         spool_bytes: 1 << 20,
         shadow_every: SHADOW_EVERY,
         overhead_budget: 1.0,
@@ -143,7 +144,12 @@ fn every_bucket_is_recorded_except_in_shadow_steps() {
         assert_eq!(blocked.collect::<Vec<_>>(), observed.collect::<Vec<_>>());
         let generations = of(rank).flat_map(|batch| &batch.notes).filter_map(|note| match note {
             Note::Layout(layout) => Some((layout.generation, layout.buckets.len())),
-            Note::Hello(_) | Note::Bye(_) | Note::Device(_) | Note::Burst(_) | Note::Host(_) => None,
+            Note::Hello(_)
+            | Note::Bye(_)
+            | Note::Device(_)
+            | Note::Burst(_)
+            | Note::Host(_)
+            | Note::Attributes(_) => None,
         });
         assert_eq!(generations.collect::<Vec<_>>(), [(0, 2), (1, 2)]);
         seqs.push(buckets.values().map(|bucket| bucket.seq).collect::<Vec<_>>());

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
+use wire::attributes;
 use wire::ids::RunId;
 use wire::views::Report;
 
@@ -19,6 +20,8 @@ use crate::state::command::Command;
 use crate::state::hub::Hub;
 use crate::store::StoreError;
 
+/// The variable from which every rank reads its labels.
+const LABELS: &str = "PACELINE_LABELS";
 /// The time that the report waits for the last records to be analyzed.
 const REPORT_WITHIN: Duration = Duration::from_secs(3);
 
@@ -39,6 +42,7 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
         Some(id) => RunId::new(id.clone()).context("--run-id")?,
         None => new_run_id(&name)?,
     };
+    let labels = labels(&arguments.labels)?;
     let token = arguments.token.read()?;
     let (own, address) = match &arguments.server {
         Some(address) => (None, address.trim_end_matches('/').to_owned()),
@@ -56,7 +60,11 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
         name,
         server: address.clone(),
         token,
-        environment: hooks.as_ref().map(|hooks| hooks.environment.clone()).unwrap_or_default(),
+        environment: hooks
+            .iter()
+            .flat_map(|hooks| hooks.environment.clone())
+            .chain([(LABELS.into(), labels.into())])
+            .collect(),
     };
     if let Some(server) = &own {
         let vitals = server.vitals.clone();
@@ -77,6 +85,14 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
         print(&distant_report(&job).await)?;
     }
     Ok(outcome)
+}
+
+/// Returns the labels of the environment and those of the command line, as the ranks read them. Of two values of one
+/// label, that of the command line counts.
+fn labels(given: &[(String, String)]) -> anyhow::Result<String> {
+    let mut labels = attributes::parse_labels(&std::env::var(LABELS).unwrap_or_default()).context(LABELS)?;
+    labels.extend(given.iter().cloned());
+    Ok(attributes::write_labels(&labels))
 }
 
 /// Returns the name of a job: the name of its Python script, if the command has one, or else the name of its program.

@@ -11,6 +11,7 @@ pub(in crate::export) fn summary() -> RunSummary {
     RunSummary {
         run: wire::ids::RunId::new("r").unwrap(),
         name: "char_lm".into(),
+        labels: Default::default(),
         state: RunState::Completed,
         started_unix_millis: 0,
         last_seen_unix_millis: 0,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use analysis::hosts::{HostHistory, RankHost};
 use analysis::step::StepAnalysis;
+use wire::attributes::Attributes;
 use wire::batch::Hello;
 use wire::clock::ServerNanos;
 use wire::ids::{Incarnation, RunId, Seq, Step};
@@ -17,6 +18,7 @@ use super::lives::Lives;
 use super::ranks::Ranks;
 use super::steps::{Done, Steps, Work};
 
+mod attributes;
 mod bursts;
 mod clocks;
 mod ingest;
@@ -43,6 +45,7 @@ const HANG_NANOS: i64 = 10_000_000_000;
 #[derive(Default)]
 struct RankState {
     hello: Option<Hello>,
+    attributes: Option<Attributes>,
     /// The incarnation that this state belongs to.
     incarnation: Option<Incarnation>,
     lives: Lives,
@@ -67,6 +70,7 @@ impl RankState {
         size_of::<Self>()
             + texts
             + self.lives.drops().len() * size_of::<wire::batch::Drop>()
+            + self.attributes.as_ref().map_or(0, Attributes::bytes)
             + self.devices.bytes()
             + self.host.bytes()
     }

@@ -286,7 +286,7 @@ fn a_device_is_sampled_until_the_watch_is_dropped() -> anyhow::Result<()> {
         file: Some(testkit::fake_gpu::path()),
         now: agent::clock::now,
     };
-    let watch = Watch::start(wanted.clone(), move |sample| sender.send(sample).is_ok());
+    let watch = Watch::start(wanted.clone(), |_| (), move |sample| sender.send(sample).is_ok());
     let sample = samples.recv_timeout(std::time::Duration::from_secs(20))?;
     ensure!(sample.device == "Fake GPU at 0000:02:00.0", "{sample:?}");
     let expected = [
@@ -308,7 +308,7 @@ fn a_device_is_sampled_until_the_watch_is_dropped() -> anyhow::Result<()> {
     ensure!(samples.iter().count() <= 1, "the watch does not end when it is dropped");
     let elsewhere = SamplerSettings { pci_bus_id: "0000:03:00.0".into(), ..wanted };
     let (sender, samples) = std::sync::mpsc::channel();
-    drop(Watch::start(elsewhere, move |sample| sender.send(sample).is_ok()));
+    drop(Watch::start(elsewhere, |_| (), move |sample| sender.send(sample).is_ok()));
     ensure!(samples.iter().next().is_none(), "there is no such device");
     Ok(())
 }

@@ -36,6 +36,7 @@ fn observe(server: &str, rank: Rank, world_size: u32) -> Agent {
         world_size,
         job: Job { name: "on-a-fake-gpu".into(), sample_unit: "rows".into(), parameters: 0 },
         instrumentation: Instrumentation::Reducer,
+        labels: std::collections::BTreeMap::new(),
         spool_bytes: 1 << 20,
         shadow_every: 0,
         overhead_budget: 1.0,
@@ -90,7 +91,12 @@ fn recorded(collector: &Collector, size: u32) -> Vec<Recorded> {
         let of_rank = &mut all[batch.rank.0 as usize];
         of_rank.devices.extend(batch.notes.into_iter().filter_map(|note| match note {
             Note::Device(sample) => Some(sample),
-            Note::Hello(_) | Note::Layout(_) | Note::Bye(_) | Note::Burst(_) | Note::Host(_) => None,
+            Note::Hello(_)
+            | Note::Layout(_)
+            | Note::Bye(_)
+            | Note::Burst(_)
+            | Note::Host(_)
+            | Note::Attributes(_) => None,
         }));
         for event in batch.events {
             match event {

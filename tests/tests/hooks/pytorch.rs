@@ -105,6 +105,9 @@ fn an_unmodified_ddp_script_is_observed_and_computes_the_same() -> anyhow::Resul
     let [slow] = slow[..] else { anyhow::bail!("expected a verdict on one rank: {report:#}") };
     let cost = slow["cost_nanos_per_step"].as_f64().unwrap_or(f64::NAN) / 1e6;
     ensure!(slow["culprit"] == json!({ "rank": 1 }), "{slow:#}");
+    let versions = report["attributes"].as_array().into_iter().flatten();
+    let versions: Vec<&str> = versions.filter_map(|attribute| attribute["name"].as_str()).collect();
+    ensure!(versions.contains(&"torch") && versions.contains(&"python"), "{versions:?}");
     ensure!((30.0..90.0).contains(&cost), "planted 60 ms, found {cost} ms: {slow:#}");
     Ok(())
 }

@@ -7,6 +7,7 @@ mod doctor;
 mod export;
 mod guard;
 mod kills;
+mod labels;
 mod limits;
 mod ranges;
 mod recall;

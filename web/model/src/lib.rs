@@ -11,6 +11,7 @@
 //! * [`verdict`] has short texts for verdicts, and [`terms`] the definitions of terms.
 //! * [`runs`] has the list of runs, and [`buckets`] the waterfall of a step.
 
+pub mod attributes;
 pub mod bands;
 pub mod brush;
 pub mod buckets;

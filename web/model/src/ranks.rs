@@ -1,5 +1,7 @@
 //! The order of ranks, and what differs between some ranks and the others.
 
+use std::collections::BTreeMap;
+
 use wire::device::{DeviceFigure, throttle};
 use wire::live::Part;
 use wire::live::tile::Measure;
@@ -113,11 +115,11 @@ pub fn host_of(hosts: &[HostRanks], rank: u32) -> Option<&str> {
     hosts.iter().find(|host| (host.ranks.0..=host.ranks.1).contains(&rank)).map(|host| host.host.as_str())
 }
 
-/// What a figure is on the ranks of one host.
+/// What a figure is on the ranks of one group: those of a host, or those with the same kind of device.
 #[derive(Clone, Debug, PartialEq)]
-pub struct HostCost {
-    /// The host; empty for ranks that have not named theirs.
-    pub host: String,
+pub struct GroupCost {
+    /// The host or the device; empty for ranks that have not named theirs.
+    pub name: String,
     /// The number of ranks.
     pub ranks: usize,
     /// The mean over these ranks, in nanoseconds per step.
@@ -130,17 +132,29 @@ pub struct HostCost {
 
 /// Returns the figure of every host, the largest first.
 #[must_use]
-pub fn by_host(costs: &[RankCost]) -> Vec<HostCost> {
+pub fn by_host(costs: &[RankCost]) -> Vec<GroupCost> {
+    grouped(costs, |cost| cost.host.as_str())
+}
+
+/// Returns the figure of every kind of device ([`device_kind`]), the largest first.
+#[must_use]
+pub fn by_device(costs: &[RankCost], devices: &[RankDevice]) -> Vec<GroupCost> {
+    let kinds: BTreeMap<u32, String> =
+        devices.iter().map(|device| (device.rank.0, device_kind(device))).collect();
+    grouped(costs, |cost| kinds.get(&cost.rank).map_or("", String::as_str))
+}
+
+fn grouped<'a>(costs: &'a [RankCost], name: impl Fn(&'a RankCost) -> &'a str) -> Vec<GroupCost> {
     let mut order: Vec<&RankCost> = costs.iter().collect();
-    order.sort_by(|a, b| a.host.cmp(&b.host).then(b.nanos.total_cmp(&a.nanos)));
-    let mut hosts: Vec<HostCost> = order
-        .chunk_by(|a, b| a.host == b.host)
+    order.sort_by(|a, b| name(a).cmp(name(b)).then(b.nanos.total_cmp(&a.nanos)));
+    let mut groups: Vec<GroupCost> = order
+        .chunk_by(|a, b| name(a) == name(b))
         .map(|ranks| {
             let mean = |read: fn(&RankCost) -> f64| {
                 ranks.iter().map(|cost| read(cost)).sum::<f64>() / ranks.len() as f64
             };
-            HostCost {
-                host: ranks[0].host.clone(),
+            GroupCost {
+                name: name(ranks[0]).to_owned(),
                 ranks: ranks.len(),
                 nanos: mean(|cost| cost.nanos),
                 excess_nanos: mean(|cost| cost.excess_nanos),
@@ -148,8 +162,8 @@ pub fn by_host(costs: &[RankCost]) -> Vec<HostCost> {
             }
         })
         .collect();
-    hosts.sort_by(|a, b| b.nanos.total_cmp(&a.nanos));
-    hosts
+    groups.sort_by(|a, b| b.nanos.total_cmp(&a.nanos));
+    groups
 }
 
 /// Returns the ranks in an order of their own; `None` for rank order.
@@ -229,26 +243,29 @@ pub fn hosts_that_differ(report: &Report, selected: &[u32]) -> Vec<Difference> {
         .collect()
 }
 
+/// Returns the kind of a rank's device: its model, and why it is throttled. Devices that differ in one of them may
+/// differ in speed.
+#[must_use]
+pub fn device_kind(device: &RankDevice) -> String {
+    // The name is followed by the address on the PCI bus, which every device has for itself.
+    let model = device.sample.device.split(" at ").next().unwrap_or_default();
+    match device.sample.get(DeviceFigure::ThrottleReasons).map(throttle::names).unwrap_or_default().as_slice()
+    {
+        [] => model.to_owned(),
+        reasons => format!("{model}, throttled by {}", reasons.join(", ")),
+    }
+}
+
 /// Returns the models of devices on which selected ranks run, as shares of the selected and of the other ranks that
 /// report a device. If their device throttles, that is a model of its own.
 #[must_use]
 pub fn devices_that_differ(devices: &[RankDevice], selected: &[u32]) -> Vec<Difference> {
-    let name = |device: &RankDevice| {
-        // The name is followed by the address on the PCI bus, which every device has for itself.
-        let model = device.sample.device.split(" at ").next().unwrap_or_default();
-        let reasons =
-            device.sample.get(DeviceFigure::ThrottleReasons).map(throttle::names).unwrap_or_default();
-        match reasons.as_slice() {
-            [] => model.to_owned(),
-            reasons => format!("{model}, throttled by {}", reasons.join(", ")),
-        }
-    };
     let (chosen, others): (Vec<&RankDevice>, Vec<&RankDevice>) =
         devices.iter().partition(|device| selected.contains(&device.rank.0));
     let share = |of: &[&RankDevice], wanted: &str| {
-        of.iter().filter(|device| name(device) == wanted).count() as f64 / of.len().max(1) as f64
+        of.iter().filter(|device| device_kind(device) == wanted).count() as f64 / of.len().max(1) as f64
     };
-    let mut names: Vec<String> = chosen.iter().map(|device| name(device)).collect();
+    let mut names: Vec<String> = chosen.iter().map(|device| device_kind(device)).collect();
     names.sort_unstable();
     names.dedup();
     names
@@ -291,7 +308,7 @@ mod tests {
     fn hosts_are_ordered_by_the_mean_of_their_ranks() {
         let costs = [cost(3, "b", 9.0), cost(0, "a", 5.0), cost(1, "a", 7.0), cost(2, "b", 1.0)];
         let hosts = by_host(&costs);
-        let shown: Vec<_> = hosts.iter().map(|h| (h.host.as_str(), h.ranks, h.nanos, h.worst)).collect();
+        let shown: Vec<_> = hosts.iter().map(|h| (h.name.as_str(), h.ranks, h.nanos, h.worst)).collect();
         assert_eq!(shown, [("a", 2, 6.0, 1), ("b", 2, 5.0, 3)]);
         assert_eq!(by_host(&[]), []);
     }

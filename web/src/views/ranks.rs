@@ -18,6 +18,7 @@ use units::decimal;
 use viz::measure;
 use wire::live::StepRanks;
 use wire::live::tile::{Measure, Reduce};
+use wire::views::RankDevice;
 
 use self::detail::{RankDetail, StepTable};
 use self::differences::Differences;
@@ -37,6 +38,9 @@ use crate::tiles::Tiles;
 
 /// The room around the heatmap, as wide as that of the lines above it, so that steps are below each other.
 const MARGINS: Margins = Margins { left: 64.0, right: 16.0, top: 4.0, bottom: 24.0 };
+
+/// The time after which the devices are asked for again, in milliseconds.
+const DEVICES_MILLIS: u64 = 5_000;
 
 /// The selection of the view, from the address.
 #[derive(Clone, Copy)]
@@ -58,6 +62,8 @@ pub struct RanksSelection {
     pub rank: Memo<Option<u32>>,
     /// All ranks of the selected step, or of the newest one, or the reason why they are missing.
     pub ranks: LocalResource<Option<Result<Arc<StepRanks>, String>>>,
+    /// The devices of the ranks; empty without devices. The Devices view says why.
+    pub devices: Signal<Vec<RankDevice>>,
 }
 
 impl RanksSelection {
@@ -95,6 +101,7 @@ impl RanksSelection {
             step,
             rank: Memo::new(move |_| address.number("rank").map(|rank| rank as u32)),
             ranks: step_ranks(step, live, range, run),
+            devices: devices(live, run),
         }
     }
 
@@ -122,6 +129,17 @@ impl RanksSelection {
         ranks.extend(self.rank.get().filter(|rank| !ranks.contains(rank)));
         ranks
     }
+}
+
+/// Fetches the devices of the ranks, again and again.
+fn devices(live: Live, run: RunId) -> Signal<Vec<RankDevice>> {
+    let turn = live.turn(DEVICES_MILLIS);
+    let devices = LocalResource::new(move || {
+        turn.track();
+        let run = run.get();
+        async move { api::devices(&run).await.unwrap_or_default() }
+    });
+    Signal::derive(move || devices.get().unwrap_or_default())
 }
 
 /// Fetches the figures of every rank in the step that the table shows: the selected one, the last selected one, or the

@@ -183,6 +183,35 @@ fn version_5_is_pinned() {
     assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
 }
 
+/// Version 6 adds attributes.
+#[test]
+fn version_6_is_pinned() {
+    let batch = Batch { notes: vec![attributes().into()], ..golden_batch() };
+    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, include_str!("golden_v6.hex").trim());
+    assert_eq!(batch.wire_version(), 6);
+    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+}
+
+fn attributes() -> Attributes {
+    let texts = |pairs: [(&str, &str); 2]| pairs.map(|(name, value)| (name.into(), value.into())).into();
+    Attributes {
+        labels: texts([("team", "nlp"), ("image", "")]),
+        software: texts([("nccl", "2.28.9"), ("kernel", "6.1.0")]),
+    }
+}
+
+#[test]
+fn a_label_that_occurs_twice_is_refused() {
+    let labels = [("label1", "a"), ("label2", "b")].map(|(name, value)| (name.into(), value.into())).into();
+    let attributes = Attributes { labels, ..Attributes::default() };
+    let mut plain = encode_plain(&Batch { notes: vec![attributes.into()], ..head() });
+    let at = plain.windows(6).position(|bytes| bytes == b"label2").unwrap();
+    plain[at + 5] = b'1';
+    let twice = DecodeError::Value { what: "list of texts with duplicates", at: at - 11, found: 2 };
+    assert_eq!(decode_plain(&plain), Err(twice));
+}
+
 #[cfg(feature = "compress")]
 #[test]
 fn a_frame_round_trips_stored_and_compressed() {

@@ -48,6 +48,7 @@ mod tests {
         let run = RunSummary {
             run: RunId::new("a").unwrap(),
             name: "a".into(),
+            labels: Default::default(),
             state: RunState::Running,
             started_unix_millis: 1,
             last_seen_unix_millis: 2,

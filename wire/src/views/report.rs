@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::collectives::{AlphaBeta, BucketStats, GroupStats};
 use super::figure::{Figure, Gap, Missing};
-use super::run::{Failure, Hang, HostRanks, RankEvent, RunState};
+use super::run::{AttributeRanks, Failure, Hang, HostRanks, RankEvent, RunState};
 use super::verdict::Verdict;
 use super::what_if::{LossLedger, WhatIf};
 use crate::batch::Drop;
@@ -258,6 +258,9 @@ pub struct Report {
     /// The host of each rank, as far as ranks have named theirs.
     #[serde(default)]
     pub hosts: Vec<HostRanks>,
+    /// The labels and software versions of the ranks, by kind, name and rank.
+    #[serde(default)]
+    pub attributes: Vec<AttributeRanks>,
     /// What the report does not cover.
     #[serde(default)]
     pub gaps: Vec<Gap>,

@@ -1,5 +1,7 @@
 //! A run: its state, its line in the list of runs, and what ended it.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::verdict::{Cause, Culprit, Verdict, VerdictState};
@@ -107,6 +109,31 @@ pub struct HostRanks {
     pub ranks: (u32, u32),
 }
 
+/// What an attribute of a rank is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum AttributeKind {
+    /// A label, which the user gave the run or some of its ranks.
+    Label,
+    /// The version of a software component.
+    Software,
+}
+
+/// The ranks that share the value of an attribute: a contiguous range of them. A value may have several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AttributeRanks {
+    /// What the attribute is.
+    pub kind: AttributeKind,
+    /// The name of the label or of the component.
+    pub name: String,
+    /// The value of the label, or the version.
+    pub value: String,
+    /// The first and the last rank, both included.
+    pub ranks: (u32, u32),
+}
+
 /// One line in the list of runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -115,6 +142,9 @@ pub struct RunSummary {
     pub run: RunId,
     /// The name of the run. Runs of one name are compared with each other.
     pub name: String,
+    /// The labels that all ranks share.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
     /// The state of the run.
     pub state: RunState,
     /// The arrival of the first batch, in milliseconds since the Unix epoch.

@@ -30,6 +30,7 @@ fn corpus() -> Corpus {
     let summary = RunSummary {
         run: RunId::new("a").expect("it is one"),
         name: "a name".into(),
+        labels: Default::default(),
         state: RunState::Running,
         started_unix_millis: 1,
         last_seen_unix_millis: 2,

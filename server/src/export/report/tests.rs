@@ -152,6 +152,7 @@ pub(crate) fn fixed() -> Report {
         failure: None,
         events: Vec::new(),
         hosts: Vec::new(),
+        attributes: Vec::new(),
         gaps: Vec::new(),
     }
 }

@@ -9,6 +9,7 @@ use wire::clock::ServerNanos;
 use wire::event::Event;
 use wire::ids::Rank;
 
+use super::attributes::with_printable_texts;
 use super::{RankState, Run, hello_bytes};
 use crate::printable::one_line;
 use crate::state::lives::{self, Denied};
@@ -116,6 +117,9 @@ impl Run {
         for note in batch.notes {
             match note {
                 Note::Hello(hello) => rank.hello = Some(with_printable_names(hello)),
+                Note::Attributes(more) => {
+                    rank.attributes.get_or_insert_default().extend(with_printable_texts(more));
+                }
                 // Layouts stay on disk for readers of segments. No figure needs them.
                 Note::Layout(_) => {}
                 // A rank's own end-of-run message takes precedence over its launcher's.
@@ -164,6 +168,7 @@ fn with_printable_names(mut hello: Hello) -> Hello {
 fn note_bytes(note: &Note) -> usize {
     match note {
         Note::Hello(hello) => hello_bytes(hello),
+        Note::Attributes(attributes) => attributes.bytes(),
         Note::Bye(bye) => bye.reason.len(),
         Note::Device(_) => devices::SAMPLE_BYTES,
         Note::Burst(burst) => devices::burst_bytes(burst),

@@ -54,6 +54,7 @@ impl Run {
             failure: self.failure(now),
             events: self.events(now),
             placement: self.placement(),
+            attributes: self.attributes(),
             clock_samples: self
                 .ranks
                 .world()
@@ -173,6 +174,7 @@ impl Run {
         RunSummary {
             run: self.id.clone(),
             name: report.name.clone(),
+            labels: self.labels(),
             state: report.state,
             started_unix_millis: millis(self.first_seen),
             last_seen_unix_millis: millis(self.last_seen),

@@ -3,6 +3,7 @@
 use paceline::store::segment::Received;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
+use wire::attributes::Attributes;
 use wire::batch::{Batch, Bye, Hello, Note};
 use wire::clock::{ClockAnchor, ServerNanos, UnixNanos};
 use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
@@ -82,9 +83,13 @@ impl Sender<'_> {
             parameters: 0,
             instrumentation: wire::batch::Instrumentation::Simulator,
         });
+        let attributes = Note::Attributes(Attributes {
+            labels: [("seed".into(), self.plan.seed.to_string())].into(),
+            software: [("paceline".into(), env!("CARGO_PKG_VERSION").into())].into(),
+        });
         let bye = Note::Bye(Bye { completed: true, reason: String::new() });
-        let first = (self.seq == 0).then_some(hello);
-        first.into_iter().chain(last.then_some(bye)).collect()
+        let first = (self.seq == 0).then_some([hello, attributes]);
+        first.into_iter().flatten().chain(last.then_some(bye)).collect()
     }
 
     fn send(

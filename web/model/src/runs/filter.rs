@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use wire::views::{RunState, RunSummary};
 
+use crate::attributes::written;
+
 /// The states, those that need attention first.
 pub const STATES: [RunState; 5] =
     [RunState::Hung, RunState::Failed, RunState::Running, RunState::Starting, RunState::Completed];
@@ -11,7 +13,7 @@ pub const STATES: [RunState; 5] =
 /// What a run must have to be shown. An empty filter shows all runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter {
-    /// Words that must all occur in the run's name, id, state or worst verdict.
+    /// Words that must all occur in the run's name, id, labels, state or worst verdict.
     pub text: String,
     /// The states, of which the run must have one; empty for any.
     pub states: Vec<RunState>,
@@ -19,13 +21,15 @@ pub struct Filter {
     pub name: Option<String>,
     /// The number of ranks.
     pub ranks: Option<u32>,
+    /// A label, as `key=value`.
+    pub label: Option<String>,
 }
 
 impl Filter {
     /// Returns true if the filter shows all runs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.text.trim().is_empty() && self.states.is_empty() && self.name.is_none() && self.ranks.is_none()
+        *self == Self { text: self.text.clone(), ..Self::default() } && self.text.trim().is_empty()
     }
 
     /// Returns true if the filter shows `run`.
@@ -47,6 +51,7 @@ impl Filter {
     fn shows_in_some_state(&self, run: &RunSummary) -> bool {
         self.name.as_ref().is_none_or(|name| run.name == *name)
             && self.ranks.is_none_or(|ranks| run.ranks_expected == ranks)
+            && self.label.as_ref().is_none_or(|label| written(run).any(|own| own == *label))
             && has_words(run, &self.text)
     }
 }
@@ -63,8 +68,9 @@ fn has_words(run: &RunSummary, text: &str) -> bool {
     }
     let hang = run.hang.as_ref().map_or("", |hang| hang.sentence.as_str());
     let verdict = run.verdict.as_deref().unwrap_or_default();
-    let all =
-        [run.name.as_str(), run.run.as_str(), run.state.name(), hang, verdict].join("\n").to_lowercase();
+    let mut all = [run.name.as_str(), run.run.as_str(), run.state.name(), hang, verdict].join("\n");
+    written(run).for_each(|label| all.extend(["\n", &label]));
+    let all = all.to_lowercase();
     text.to_lowercase().split_whitespace().all(|word| all.contains(word))
 }
 
@@ -123,7 +129,10 @@ mod tests {
                 ..run("a-1", "bert", RunState::Running)
             },
             RunSummary { ranks_expected: 8, ..run("a-2", "bert", RunState::Failed) },
-            run("b-1", "gpt", RunState::Completed),
+            RunSummary {
+                labels: [("team".into(), "nlp".into())].into(),
+                ..run("b-1", "gpt", RunState::Completed)
+            },
         ]
     }
 
@@ -139,6 +148,7 @@ mod tests {
         assert_eq!(text("failed"), ["a-2"]);
         assert_eq!(text("b-1"), ["b-1"]);
         assert_eq!(text("bert gpt"), [""; 0]);
+        assert_eq!(text("team=nlp"), ["b-1"]);
         assert_eq!(text(" ").len(), 3);
     }
 
@@ -149,7 +159,9 @@ mod tests {
         let named = Filter { states, name: Some("bert".into()), ..Filter::default() };
         assert_eq!(shown(&named), ["a-2"]);
         assert_eq!(shown(&Filter { ranks: Some(4), ..named }), [""; 0]);
-        assert!(Filter::default().is_empty());
+        assert_eq!(shown(&Filter { label: Some("team=nlp".into()), ..Filter::default() }), ["b-1"]);
+        assert_eq!(shown(&Filter { label: Some("team=nl".into()), ..Filter::default() }), [""; 0]);
+        assert!(Filter::default().is_empty() && !Filter { ranks: Some(4), ..Filter::default() }.is_empty());
     }
 
     #[test]

@@ -280,7 +280,7 @@ fn groups_of<'a>(ordered: &[&'a RunSummary], grouped: bool) -> Vec<Vec<&'a RunSu
 }
 
 #[cfg(test)]
-pub(in crate::runs) mod tests {
+pub(crate) mod tests {
     use super::*;
     use wire::ids::RunId;
 
@@ -289,6 +289,7 @@ pub(in crate::runs) mod tests {
         RunSummary {
             run: RunId::new(id).unwrap(),
             name: name.into(),
+            labels: Default::default(),
             state,
             started_unix_millis: 0,
             last_seen_unix_millis: 0,

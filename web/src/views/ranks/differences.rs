@@ -1,8 +1,10 @@
-//! What differs between the compared ranks and the others: parts of the step, buckets, hosts, and devices.
+//! What differs between the compared ranks and the others: parts of the step, buckets, hosts, devices, labels, and
+//! software versions.
 
 use std::sync::Arc;
 
 use leptos::prelude::*;
+use model::attributes::attributes_that_differ;
 use model::buckets::differ::buckets_that_differ;
 use model::ranks::{Difference, devices_that_differ, hosts_that_differ, parts_that_differ};
 use wire::live::Waterfall;
@@ -14,20 +16,14 @@ use crate::live::Live;
 use crate::route::RunId;
 use crate::terms::Term;
 
-/// The time after which the devices are asked for again, in milliseconds.
-const DEVICES_MILLIS: u64 = 5_000;
+/// The time after which the waterfall of the newest step is asked for again, in milliseconds.
+const WATERFALL_MILLIS: u64 = 5_000;
 
 /// The panel.
 #[component]
 pub fn Differences(selection: RanksSelection) -> impl IntoView {
     let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
-    let turn = live.turn(DEVICES_MILLIS);
-    let devices = LocalResource::new(move || {
-        turn.track();
-        let run = run.get();
-        // Without devices there is nothing to compare. The Devices view says why.
-        async move { api::devices(&run).await.unwrap_or_default() }
-    });
+    let turn = live.turn(WATERFALL_MILLIS);
     let waterfall = LocalResource::new(move || {
         turn.track();
         // Waterfalls are large: only the step that is compared is fetched.
@@ -43,7 +39,7 @@ pub fn Differences(selection: RanksSelection) -> impl IntoView {
                 .into_any()
         } else {
             let waterfall = waterfall.get().flatten();
-            tables(&run.report, waterfall.as_deref(), &devices.get().unwrap_or_default(), &compared)
+            tables(&run.report, waterfall.as_deref(), &selection.devices.get(), &compared)
         })
     };
     let who = move || {
@@ -74,6 +70,8 @@ fn tables(
     let buckets = waterfall.map(|step| buckets_that_differ(step, compared)).unwrap_or_default();
     let step = waterfall.map(|waterfall| waterfall.step).unwrap_or_default();
     let (hosts, devices) = (hosts_that_differ(report, compared), devices_that_differ(devices, compared));
+    let attributes = attributes_that_differ(&report.attributes, compared);
+    let is_same = attributes.is_empty() && !report.attributes.is_empty();
     if parts.is_empty() {
         return view! { <p class="quiet">"No other rank has observed steps to compare with."</p> }.into_any();
     }
@@ -126,8 +124,10 @@ fn tables(
                 {buckets.into_iter().map(bucket).collect_view()}
                 {hosts.into_iter().map(share("host ")).collect_view()}
                 {devices.into_iter().map(share("")).collect_view()}
+                {attributes.into_iter().map(share("")).collect_view()}
             </tbody>
         </table>
+        {is_same.then(|| view! { <p class="quiet">"All ranks run the same software and have the same labels."</p> })}
     }
     .into_any()
 }

@@ -1,7 +1,7 @@
-//! All ranks, or all hosts, by cost: the figure of each over the observed steps, against the median rank.
+//! All ranks, hosts or devices by cost: the figure of each over the observed steps, against the median rank.
 
 use leptos::prelude::*;
-use model::ranks::{HostCost, RankCost, by_host, costs};
+use model::ranks::{GroupCost, RankCost, by_device, by_host, costs};
 
 use wire::live::tile::Measure;
 
@@ -9,11 +9,45 @@ use super::RanksSelection;
 use crate::live::Live;
 use crate::table::{Choice, Column, Table};
 
+/// What a row of the list is.
+#[derive(Clone, Copy, PartialEq)]
+enum Rows {
+    Ranks,
+    Hosts,
+    /// Devices of one kind.
+    Devices,
+}
+
+impl Rows {
+    const ALL: [Self; 3] = [Self::Ranks, Self::Hosts, Self::Devices];
+
+    /// Returns the name in the address.
+    fn key(self) -> &'static str {
+        match self {
+            Self::Ranks => "ranks",
+            Self::Hosts => "hosts",
+            Self::Devices => "devices",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ranks => "Ranks",
+            Self::Hosts => "Hosts",
+            Self::Devices => "Devices",
+        }
+    }
+
+    fn from_key(key: &str) -> Self {
+        Self::ALL.into_iter().find(|rows| rows.key() == key).unwrap_or(Self::Ranks)
+    }
+}
+
 /// The list, worst first.
 #[component]
 pub fn RankList(selection: RanksSelection) -> impl IntoView {
     let live = expect_context::<Live>();
-    let is_by_host = Memo::new(move |_| selection.address.param("list").as_deref() == Some("hosts"));
+    let shown = Memo::new(move |_| Rows::from_key(&selection.address.param("list").unwrap_or_default()));
     let costs = Memo::new(move |_| {
         let costs = live.run.with(|run| run.as_ref().map(|run| costs(&run.report, selection.measure.get())));
         costs.unwrap_or_default()
@@ -28,16 +62,17 @@ pub fn RankList(selection: RanksSelection) -> impl IntoView {
         Some(rank) => format!("Pin rank {rank}"),
         None => "Select a rank to pin it".into(),
     };
-    let title = move || if is_by_host.get() { "Hosts by " } else { "Ranks by " };
+    let title = move || format!("{} by ", shown.get().name());
     // Lateness has no sum over steps. What makes a rank late is its own work.
     let measure = move || match selection.measure.get() {
         Measure::Lateness => Measure::LocalWork.name(),
         measure => measure.name(),
     };
-    let group = move |name: &'static str, by_host: bool| {
-        let choose = move |_| selection.address.set([("list", by_host.then(|| "hosts".to_owned()))]);
+    let choice = move |rows: Rows| {
+        let key = (rows != Rows::Ranks).then(|| rows.key().to_owned());
+        let choose = move |_| selection.address.set([("list", key.clone())]);
         view! {
-            <button aria-pressed=move || (is_by_host.get() == by_host).to_string() on:click=choose>{name}</button>
+            <button aria-pressed=move || (shown.get() == rows).to_string() on:click=choose>{rows.name()}</button>
         }
     };
     view! {
@@ -46,16 +81,14 @@ pub fn RankList(selection: RanksSelection) -> impl IntoView {
                 <h2>{title}{measure}<small>" mean over the observed steps, worst first"</small></h2>
                 <span class="grow"></span>
                 <div class="segments" role="group" aria-label="Rows of the list" data-testid="list-rows">
-                    {group("Ranks", false)} {group("Hosts", true)}
+                    {Rows::ALL.map(choice).collect_view()}
                 </div>
                 <button data-testid="pin" disabled=move || selection.rank.get().is_none() on:click=pin>{pin_label}</button>
             </div>
-            <Show
-                when=move || is_by_host.get()
-                fallback=move || view! { <RankTable selection=selection costs=costs /> }
-            >
-                <HostTable selection=selection costs=costs />
-            </Show>
+            {move || match shown.get() {
+                Rows::Ranks => view! { <RankTable selection=selection costs=costs /> }.into_any(),
+                rows => view! { <GroupTable selection=selection costs=costs rows=rows /> }.into_any(),
+            }}
         </section>
     }
 }
@@ -99,38 +132,54 @@ fn RankTable(selection: RanksSelection, costs: Memo<Vec<RankCost>>) -> impl Into
     view! { <Table testid="rank-list" caption="Ranks by cost" columns=columns rows=rows key=key choice=choice /> }
 }
 
-/// A host of the list.
+/// A host or a kind of device in the list.
 #[derive(Clone, PartialEq)]
-struct HostRow {
-    cost: HostCost,
+struct GroupRow {
+    cost: GroupCost,
     /// The figure as a share of the largest one.
     share: f64,
 }
 
 #[component]
-fn HostTable(selection: RanksSelection, costs: Memo<Vec<RankCost>>) -> impl IntoView {
-    let rows = Signal::derive(move || {
-        let hosts = costs.with(|costs| by_host(costs));
-        let most = hosts.first().map_or(1.0, |host| host.nanos.max(1.0));
-        hosts.into_iter().map(|cost| HostRow { share: cost.nanos / most, cost }).collect()
+fn GroupTable(selection: RanksSelection, costs: Memo<Vec<RankCost>>, rows: Rows) -> impl IntoView {
+    let groups = move || match rows {
+        Rows::Devices => selection.devices.with(|devices| costs.with(|costs| by_device(costs, devices))),
+        Rows::Ranks | Rows::Hosts => costs.with(|costs| by_host(costs)),
+    };
+    let lines = Signal::derive(move || {
+        let groups = groups();
+        let most = groups.first().map_or(1.0, |group| group.nanos.max(1.0));
+        groups.into_iter().map(|cost| GroupRow { share: cost.nanos / most, cost }).collect()
     });
-    let name = |row: &HostRow| {
-        if row.cost.host.is_empty() { "unnamed".to_owned() } else { row.cost.host.clone() }
+    let (heading, unnamed) = match rows {
+        Rows::Devices => ("Device", "no device reported"),
+        Rows::Ranks | Rows::Hosts => ("Host", "unnamed"),
+    };
+    let name = move |row: &GroupRow| {
+        if row.cost.name.is_empty() { unnamed.to_owned() } else { row.cost.name.clone() }
     };
     let columns = vec![
-        Column::text("Host", name),
-        Column::number("Ranks", |row: &HostRow| (row.cost.ranks as f64, units::count(row.cost.ranks as u64))),
-        Column::bar("", |row: &HostRow| row.share),
-        Column::number("Mean", |row: &HostRow| (row.cost.nanos, units::nanos(row.cost.nanos))),
-        Column::number("Against the median rank", |row: &HostRow| {
+        Column::text(heading, name),
+        Column::number("Ranks", |row: &GroupRow| {
+            (row.cost.ranks as f64, units::count(row.cost.ranks as u64))
+        }),
+        Column::bar("", |row: &GroupRow| row.share),
+        Column::number("Mean", |row: &GroupRow| (row.cost.nanos, units::nanos(row.cost.nanos))),
+        Column::number("Against the median rank", |row: &GroupRow| {
             (row.cost.excess_nanos, units::signed_nanos(row.cost.excess_nanos))
         }),
-        Column::number("Worst rank", |row: &HostRow| (f64::from(row.cost.worst), row.cost.worst.to_string())),
+        Column::number("Worst rank", |row: &GroupRow| {
+            (f64::from(row.cost.worst), row.cost.worst.to_string())
+        }),
     ];
     let choice = Choice::new(
-        move |row: &HostRow| selection.rank.get() == Some(row.cost.worst),
-        move |row: HostRow| selection.select_rank(row.cost.worst),
+        move |row: &GroupRow| selection.rank.get() == Some(row.cost.worst),
+        move |row: GroupRow| selection.select_rank(row.cost.worst),
     );
-    let key = |row: &HostRow| row.cost.host.clone();
-    view! { <Table testid="host-list" caption="Hosts by cost" columns=columns rows=rows key=key choice=choice /> }
+    let key = |row: &GroupRow| row.cost.name.clone();
+    let testid = match rows {
+        Rows::Devices => "device-list",
+        Rows::Ranks | Rows::Hosts => "host-list",
+    };
+    view! { <Table testid=testid caption="Groups of ranks by cost" columns=columns rows=lines key=key choice=choice /> }
 }

@@ -2,6 +2,7 @@
 
 use leptos::ev;
 use leptos::prelude::*;
+use model::attributes;
 use model::runs::filter::{self, STATES, attention};
 use wire::views::{RunState, RunSummary};
 
@@ -20,6 +21,7 @@ pub fn Filters(listing: Listing) -> impl IntoView {
         let filter = listing.filter.read();
         listing.live.runs.with(|runs| filter.counts(runs.as_deref().unwrap_or_default()))
     });
+    let labels = options(listing, attributes::labels);
     let is_filtered = Memo::new(move |_| !listing.filter.read().is_empty());
     view! {
         <div class="filters" role="search" aria-label="Runs">
@@ -27,8 +29,8 @@ pub fn Filters(listing: Listing) -> impl IntoView {
                 class="search"
                 type="search"
                 data-testid="search"
-                aria-label="Search runs by name, id, state or verdict"
-                placeholder="Search name, id or verdict  ( / )"
+                aria-label="Search runs by name, id, label, state or verdict"
+                placeholder="Search name, label or verdict  ( / )"
                 autocomplete="off"
                 spellcheck="false"
                 prop:value=listing.text
@@ -54,6 +56,16 @@ pub fn Filters(listing: Listing) -> impl IntoView {
                 chosen=Signal::derive(move || listing.filter.read().ranks.map(|ranks| ranks.to_string()))
                 choose=Callback::new(move |ranks| listing.choose_ranks(ranks))
             />
+            <Show when=move || !labels.read().is_empty() || listing.filter.read().label.is_some()>
+                <Choice
+                    testid="filter-label"
+                    name="Label"
+                    any="any label"
+                    options=labels
+                    chosen=Signal::derive(move || listing.filter.read().label.clone())
+                    choose=Callback::new(move |label| listing.choose_label(label))
+                />
+            </Show>
             <button
                 data-testid="group"
                 aria-pressed=move || listing.grouped.get().to_string()

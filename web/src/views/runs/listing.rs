@@ -63,6 +63,7 @@ impl Listing {
             states: filter::read_states(&address.param("state").unwrap_or_default()),
             name: address.param("name"),
             ranks: address.number("ranks").and_then(|ranks| u32::try_from(ranks).ok()),
+            label: address.param("label"),
         });
         let groups = Memo::new(move |_| all(live, Groups::of));
         let grouped = Memo::new(move |_| {
@@ -152,6 +153,11 @@ impl Listing {
         self.address.set([("ranks", ranks)]);
     }
 
+    /// Shows only runs with this label, or with any labels.
+    pub fn choose_label(&self, label: Option<String>) {
+        self.address.set([("label", label)]);
+    }
+
     /// Sorts by a column: down, up, and back to the given order.
     pub fn sort_by(&self, column: usize) {
         let sort = Sort::next(self.sort.get_untracked(), column);
@@ -172,7 +178,7 @@ impl Listing {
     /// Shows all runs.
     pub fn clear_filters(&self) {
         self.text.set(String::new());
-        self.address.set([("q", None), ("state", None), ("name", None), ("ranks", None)]);
+        self.address.set([("q", None), ("state", None), ("name", None), ("ranks", None), ("label", None)]);
     }
 
     /// Returns the link that compares the ticked runs. The older one is the baseline.

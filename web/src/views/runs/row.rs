@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use leptos::ev;
 use leptos::prelude::*;
+use model::attributes;
 use model::runs::{course, verdict};
 use model::verdict::state;
 use wasm_bindgen::JsCast as _;
@@ -52,6 +53,7 @@ pub fn Row(listing: Listing, id: String, in_group: bool) -> impl IntoView {
             <td class="name">
                 <a href=path>{said(run, |run| run.name.clone())}</a>
                 <small>{second_name}</small>
+                <small class="labels">{said(run, |run| attributes::written(run).collect::<Vec<_>>().join("  "))}</small>
             </td>
             <td data-label="Started" class="nowrap">{started}</td>
             <Figure run=run name="Ranks" read=|run| format!("{} / {}", units::count(run.ranks_reporting.into()), units::count(run.ranks_expected.into())) />
