@@ -16,9 +16,11 @@ use wire::device::throttle;
 
 /// The number of frames after which the page shows all that it has received.
 const FRAMES: u32 = 30;
+/// How often in a row the height of a page must be the same for the page to be complete.
+const SETTLED: u32 = 3;
 const WIDTHS: [u32; 3] = [400, 1_440, 2_560];
 /// The height of the window while a page loads, and the largest height of a picture.
-const HEIGHTS: (u32, u32) = (900, 4_000);
+const HEIGHTS: (u32, u32) = (900, 8_000);
 /// The views of a run, with the element that shows that the view is complete.
 const VIEWS: [(&str, &str, &str); 6] = [
     ("overview", "", "verdict"),
@@ -87,15 +89,28 @@ impl Screens {
         if let Some(wide) = overflow(&self.browser)? {
             self.too_wide.push(format!("{name}: {wide}"));
         }
-        let height = self.browser.run("return document.documentElement.scrollHeight")?;
-        let height = height.as_u64().unwrap_or(0).clamp(HEIGHTS.0.into(), HEIGHTS.1.into()) as u32;
-        self.browser.viewport(width, height)?;
-        let drawn = "const then = window.framesDrawn; return new Promise(done => { const wait = () =>
-            window.framesDrawn > then + 10 ? done(true) : requestAnimationFrame(wait); wait(); })";
-        self.browser.run(drawn)?;
+        let most = self.grow(width)?;
+        ensure!(most <= HEIGHTS.1, "{name} is {most} pixels high, more than a picture of {}", HEIGHTS.1);
         std::fs::write(self.folder.join(format!("{name}.png")), self.browser.screenshot()?)?;
         println!("{name}");
         Ok(())
+    }
+
+    /// Makes the window as high as the page, until the page is no longer higher: charts and tables below the window's
+    /// edge load once they are near it. Returns the height.
+    fn grow(&self, width: u32) -> anyhow::Result<u32> {
+        let (mut height, mut unchanged) = (HEIGHTS.0, 0);
+        let drawn = "const then = window.framesDrawn; return new Promise(done => { const wait = () =>
+            window.framesDrawn > then + 15 ? done(true) : requestAnimationFrame(wait); wait(); })";
+        while unchanged < SETTLED && height <= HEIGHTS.1 {
+            self.browser.run(drawn)?;
+            let now = self.browser.run("return document.documentElement.scrollHeight")?.as_u64().unwrap_or(0);
+            let now = (now as u32).max(HEIGHTS.0);
+            unchanged = if now == height { unchanged + 1 } else { 0 };
+            height = now;
+            self.browser.viewport(width, height)?;
+        }
+        Ok(height)
     }
 
     fn views(&mut self, name: &str, server: &Server, run: &str, views: &[&str]) -> anyhow::Result<()> {

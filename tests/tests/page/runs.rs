@@ -17,7 +17,7 @@ fn lists(browser: &Browser, runs: &[&str]) -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_run_is_found_by_words_and_by_its_number_of_ranks() -> anyhow::Result<()> {
+fn a_run_is_found_by_words_by_its_number_of_ranks_and_by_its_label() -> anyhow::Result<()> {
     let Some(page) = Page::start()? else { return Ok(()) };
     let browser = &page.browser;
     let (four, eight) = (page.small_run()?, page.other_run()?);
@@ -31,6 +31,16 @@ fn a_run_is_found_by_words_and_by_its_number_of_ranks() -> anyhow::Result<()> {
     lists(browser, &[&eight])?;
     browser.click("[data-testid=clear]")?;
     says(browser, "count", "2 runs")?;
+    // A simulated run has its seed as a label, and as a part of its id.
+    let label = format!("seed={}", eight.trim_start_matches("simulated-"));
+    browser.run(&format!(
+        "const list = document.querySelector('[data-testid=filter-label]');
+         list.value = '{label}';
+         list.dispatchEvent(new Event('change', {{ bubbles: true }}));"
+    ))?;
+    lists(browser, &[&eight])?;
+    browser.reload()?;
+    lists(browser, &[&eight])?;
     quiet(browser)
 }
 
