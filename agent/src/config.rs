@@ -192,7 +192,14 @@ mod tests {
         let good = read(&[SERVER, rank, ("WORLD_SIZE", "4"), ("TORCHELASTIC_RUN_ID", "r")]);
         let good = good.unwrap().unwrap();
         assert_eq!((good.server.as_str(), good.run.as_str(), good.local_rank), ("http://h:1", "r", 3));
-        let labelled = read(&[SERVER, rank, ("PACELINE_RUN_ID", "r"), ("PACELINE_LABELS", "team=nlp,oops")]);
+        let labelled = [
+            SERVER,
+            rank,
+            ("WORLD_SIZE", "4"),
+            ("PACELINE_RUN_ID", "r"),
+            ("PACELINE_LABELS", "team=nlp,oops"),
+        ];
+        let labelled = read(&labelled);
         let labelled = labelled.unwrap_err().to_string();
         assert_eq!(labelled, "PACELINE_LABELS: \"oops\" is not a label: write KEY=VALUE, such as team=nlp");
         let slurm =

@@ -60,7 +60,12 @@ impl Baseline {
     #[must_use]
     pub fn from_report(report: &Report) -> Option<Self> {
         let throughput = report.throughput.value()?;
-        let run = BaselineRun { run: report.run.clone(), ranks: report.ranks, throughput };
+        let run = BaselineRun {
+            run: report.run.clone(),
+            ranks: report.ranks,
+            throughput,
+            has_verdict: !report.verdicts.is_empty(),
+        };
         Some(Self { run, costs: StepCosts::from_report(report) })
     }
 }

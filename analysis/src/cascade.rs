@@ -27,7 +27,8 @@ pub struct Bar {
     pub kind: BarKind,
     /// What it adds to the step, in nanoseconds. Only a residual may be negative.
     pub nanos: f64,
-    /// The largest replayed saving that would shorten it, if any.
+    /// The largest replayed saving that would shorten it, if any. A fix that would save more than the bar shortens the bar
+    /// of a verdict too, and is left out.
     pub fix: Option<Saving>,
 }
 
@@ -61,7 +62,7 @@ pub fn cascade(report: &Report, verdicts: &[Verdict]) -> Option<Cascade> {
     bars.extend(pools.losses.iter().map(|&(loss, nanos)| Bar {
         kind: BarKind::Loss(loss),
         nanos,
-        fix: report.what_if.known().and_then(|what_if| best(what_if, loss)),
+        fix: report.what_if.known().and_then(|what_if| best(what_if, loss, nanos)),
     }));
     bars.push(Bar { kind: BarKind::Residual, nanos: ledger.residual * period, fix: None });
     Some(Cascade { ideal_nanos: pools.ideal, bars, measured_nanos: period })
@@ -130,14 +131,14 @@ fn own_loss(cause: Cause) -> Option<Loss> {
     }
 }
 
-/// Returns the largest replayed saving that would shorten a loss.
-fn best(what_if: &WhatIf, loss: Loss) -> Option<Saving> {
+/// Returns the largest replayed saving that would shorten a loss of `nanos`, and no other.
+fn best(what_if: &WhatIf, loss: Loss, nanos: f64) -> Option<Saving> {
     let among = match loss {
         Loss::Imbalance => &what_if.phases,
         Loss::ExposedTransfer => &what_if.buckets,
         Loss::ComputeDrift | Loss::ExposedWait | Loss::Input | Loss::Other => return None,
     };
-    let worth = among.iter().filter(|saving| saving.nanos_per_step > 0.0);
+    let worth = among.iter().filter(|saving| (f64::MIN_POSITIVE..=nanos).contains(&saving.nanos_per_step));
     worth.max_by(|a, b| a.nanos_per_step.total_cmp(&b.nanos_per_step)).copied()
 }
 

@@ -106,8 +106,8 @@ mod tests {
         assert_eq!(found.cause, Cause::ClockThrottle);
         assert_eq!(
             found.sentence,
-            "Rank 1 computes more slowly because its GPU lowered its clock (temperature), which costs 5.0 ms per step \
-             (10 % of step time)."
+            "Rank 1 computes more slowly because its GPU lowered its clock (temperature), which costs 5.00 ms per step \
+             (10.0 % of step time)."
         );
         assert_eq!(
             found.evidence,

@@ -47,6 +47,7 @@ pub fn failure(ranks: &[RankEnd]) -> Option<Failure> {
         reason: first.reason.clone(),
         last_step: first.last_step,
         last_collective: first.last_collective,
+        last_seen_unix_millis: None,
         others,
         sentence: wording::failure(&FirstFailure {
             rank,

@@ -47,7 +47,7 @@ pub fn detect(since_seconds: f64, median_step_seconds: Option<f64>, ranks: &[Pro
         silent: behind.iter().filter(|rank| of(rank).is_silent()).count(),
         have_started: behind.iter().all(|rank| of(rank).launched == furthest),
     });
-    Some(Hang { since_seconds, limit_seconds, ranks: behind, sentence })
+    Some(Hang { since_seconds, since_unix_millis: None, limit_seconds, ranks: behind, sentence })
 }
 
 /// Returns the ranks that the others wait for: the silent ranks, or the furthest behind if all ranks still report.

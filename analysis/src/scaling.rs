@@ -99,6 +99,7 @@ fn points(runs: impl Iterator<Item = RunSummary>) -> Vec<ScalingPoint> {
             measured: None,
             implied: run.efficiency_implied,
             started_unix_millis: run.started_unix_millis,
+            has_verdict: run.worst.is_some(),
             run: run.run,
         })
     };
@@ -109,8 +110,14 @@ fn points(runs: impl Iterator<Item = RunSummary>) -> Vec<ScalingPoint> {
 
 /// Returns this run's baseline, or this run if no run on fewer ranks has its batch.
 fn usual(own: &Report) -> Option<BaselineRun> {
-    let itself =
-        || Some(BaselineRun { run: own.run.clone(), ranks: own.ranks, throughput: own.throughput.value()? });
+    let itself = || {
+        Some(BaselineRun {
+            run: own.run.clone(),
+            ranks: own.ranks,
+            throughput: own.throughput.value()?,
+            has_verdict: !own.verdicts.is_empty(),
+        })
+    };
     own.baseline.clone().or_else(itself)
 }
 
@@ -120,7 +127,8 @@ fn chosen(run: &RunId, points: &[ScalingPoint], own: &Report) -> Result<Baseline
     if !has_batch_of(point, own) {
         return Err(NotABaseline::OtherBatch { run: run.clone(), own: own.run.clone() });
     }
-    Ok(BaselineRun { run: run.clone(), ranks: point.ranks, throughput: point.throughput })
+    let (ranks, throughput, has_verdict) = (point.ranks, point.throughput, point.has_verdict);
+    Ok(BaselineRun { run: run.clone(), ranks, throughput, has_verdict })
 }
 
 fn has_batch_of(point: &ScalingPoint, own: &Report) -> bool {

@@ -65,8 +65,3 @@ impl<'a> Who<'a> {
         }
     }
 }
-
-/// Returns a share as a whole percentage.
-fn percent(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
-}

@@ -88,11 +88,10 @@ pub fn clock(seconds: f64) -> String {
     }
 }
 
-/// Formats a duration in nanoseconds as milliseconds with about two digits, for sentences: `30 ms`, `2.1 ms`.
+/// Formats a difference of shares in points, each a hundredth: `−25.0 points`.
 #[must_use]
-pub fn millis(nanos: f64) -> String {
-    let millis = nanos / 1e6;
-    if millis.abs() >= 10.0 { format!("{} ms", fixed(millis, 0)) } else { format!("{} ms", fixed(millis, 1)) }
+pub fn points(difference: f64) -> String {
+    format!("{} points", signed(difference * 100.0, 1))
 }
 
 /// Formats an age in seconds, coarsely, so that it does not flicker: `12 s ago`.
@@ -259,8 +258,8 @@ mod tests {
     }
 
     #[test]
-    fn sentences_have_durations_of_about_two_digits() {
-        assert_eq!([30.4e6, 9.96e6, 2.14e6, -0.01e6].map(millis), ["30 ms", "10.0 ms", "2.1 ms", "0.0 ms"]);
+    fn differences_of_shares_are_points() {
+        assert_eq!([points(-0.25), points(0.012)], ["−25.0 points", "+1.2 points"]);
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod mounted;
 mod news;
 mod overhead;
 mod pen;
+mod periods;
 mod plot;
 mod range;
 mod route;

@@ -63,9 +63,16 @@ impl Pen {
             let x = view.to_pixel(tick.value + offset, self.size.width);
             if (0.0..=self.size.width).contains(&x) {
                 self.rect(x.round(), self.size.height, 1.0, 4.0, self.inks.grid);
-                self.text(x, self.size.height + 12.0, &tick.label, Align::Middle, self.inks.muted);
+                self.text_below(x, 12.0, &tick.label, self.inks.muted);
             }
         }
+    }
+
+    /// Writes the label of a tick below the chart, moved away from the edge of the canvas where it would be cut off.
+    pub fn text_below(&self, x: f64, y: f64, label: &str, colour: &str) {
+        let half = self.text_width(label) / 2.0;
+        let (first, last) = (half - self.margins.left, self.size.width + self.margins.right - half);
+        self.text(x.min(last).max(first), self.size.height + y, label, Align::Middle, colour);
     }
 
     /// Draws a vertical axis from 0 at the bottom, with grid lines.

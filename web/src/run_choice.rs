@@ -20,7 +20,7 @@ pub fn RunChoice(key: &'static str, name: &'static str, nothing: &'static str) -
 pub fn ChoiceOf(
     key: &'static str,
     name: &'static str,
-    nothing: &'static str,
+    #[prop(into)] nothing: Signal<String>,
     groups: Signal<Vec<Choices>>,
 ) -> impl IntoView {
     let address = expect_context::<Address>();
@@ -36,7 +36,7 @@ pub fn ChoiceOf(
             view! { <optgroup label=name>{runs.into_iter().map(option).collect_view()}</optgroup> }
         };
         view! {
-            <option value="" selected=chosen.is_none()>{nothing}</option>
+            <option value="" selected=chosen.is_none()>{nothing.get()}</option>
             {groups.get().into_iter().map(group).collect_view()}
         }
     };

@@ -190,7 +190,7 @@ fn draw(pen: &Pen, size: Size, picture: &Picture, near: Option<usize>) {
         let half = pen.text_width(&tick.label) / 2.0;
         // On a narrow screen, a label that would touch the one before it is left out.
         if x - half >= free {
-            pen.text(x, size.height + 14.0, &tick.label, Align::Middle, pen.inks.muted);
+            pen.text_below(x, 14.0, &tick.label, pen.inks.muted);
             free = x + half + LABEL_GAP_PIXELS;
         }
     }

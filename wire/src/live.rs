@@ -177,16 +177,16 @@ impl SliceKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Input => "input",
-            Self::H2d => "host to device",
+            Self::H2d => "h2d",
             Self::Forward => "forward",
             Self::Backward => "backward",
             Self::Optimizer => "optimizer",
             Self::Blocked => "blocked in reducer",
             Self::Queued => "queued",
-            Self::WaitHidden => "wait, hidden",
-            Self::WaitExposed => "wait, exposed",
-            Self::TransferHidden => "transfer, hidden",
-            Self::TransferExposed => "transfer, exposed",
+            Self::WaitHidden => "hidden wait",
+            Self::WaitExposed => "exposed wait",
+            Self::TransferHidden => "hidden transfer",
+            Self::TransferExposed => "exposed transfer",
         }
     }
 

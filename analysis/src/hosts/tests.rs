@@ -65,12 +65,12 @@ fn other_processes_on_the_cores_of_a_rank_are_named() {
     let found = explained(Cause::Host, &[rank(7, "0", &QUIET), rank(8, "1", &taken)]);
     assert_eq!(
         found.sentence,
-        "Rank 1 loses time to other processes on its cores, which costs 5.0 ms per step (10 % of step time)."
+        "Rank 1 loses time to other processes on its cores, which costs 5.00 ms per step (10.0 % of step time)."
     );
     assert_eq!(
         found.evidence,
         [
-            "its cores (1) were used by: itself 40 %, other processes 59 %, the hypervisor (steal) 0 %",
+            "its cores (1) were used by: itself 40.0 %, other processes 59.0 %, the hypervisor (steal) 0 %",
             "its threads waited for a core 0.58 s per second (sum over all threads of a process)",
         ]
     );
@@ -83,7 +83,7 @@ fn other_ranks_on_the_same_cores_are_distinguished_from_other_processes() {
     let ranks = [rank(7, "1", &shared), rank(8, "1", &shared), rank(7, "1", &shared)];
     let found = explained(Cause::Host, &ranks);
     assert!(found.sentence.contains("loses time to other ranks on its cores"), "{}", found.sentence);
-    assert!(found.evidence[0].contains("itself 48 %, other ranks 48 %, other processes 4 %"), "{found:?}");
+    assert!(found.evidence[0].contains("itself 48.0 %, other ranks 48.0 %, other processes 4.0 %"), "{found:?}");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn steal_is_the_cause_of_slow_compute_only_if_it_explains_the_cost() {
     );
     let little = explained(Cause::Processor, &[rank(7, "0", &QUIET), rank(8, "1", &stolen(20))]);
     assert_eq!((little.cause, little.sentence.contains(says)), (Cause::Processor, true));
-    assert!(little.evidence[0].ends_with("the hypervisor (steal) 2 %"), "steal is ruled out: {little:?}");
+    assert!(little.evidence[0].ends_with("the hypervisor (steal) 2.0 %"), "steal is ruled out: {little:?}");
     let both = explained(Cause::Compute, &[rank(7, "0", &stolen(90)), rank(8, "1", &stolen(90))]);
     assert_eq!(both.cause, Cause::Compute, "the other ranks lose as much");
 }
@@ -129,7 +129,7 @@ fn the_sentence_names_what_keeps_ranks_off_their_processors_in_turn() {
         all.sentence
     );
     let shares =
-        "their cores were used by: themselves 65 %, other processes 30 %, the hypervisor (steal) 0 %";
+        "their cores were used by: themselves 65.0 %, other processes 30.0 %, the hypervisor (steal) 0 %";
     assert_eq!(all.evidence[0], shares);
 }
 
@@ -161,7 +161,7 @@ fn steal_that_slows_all_ranks_is_in_the_sentence() {
     assert_eq!(all.cause, Cause::Host);
     assert_eq!(
         all.sentence,
-        "All ranks compute 12 % longer from step 2 on while the hypervisor takes time from their cores (steal), which \
-         costs 5.0 ms per step (10 % of step time)."
+        "All ranks compute 12.0 % longer from step 2 on while the hypervisor takes time from their cores (steal), which \
+         costs 5.00 ms per step (10.0 % of step time)."
     );
 }

@@ -113,6 +113,7 @@ fn point(run: &str, batch: Option<f64>) -> ScalingPoint {
         measured: None,
         implied: None,
         started_unix_millis: 0,
+        has_verdict: false,
     }
 }
 
@@ -120,7 +121,8 @@ fn point(run: &str, batch: Option<f64>) -> ScalingPoint {
 fn a_run_is_not_measured_against_itself_alone() {
     let mut own = report::report::<StepAnalysis>(&report::tests::facts("own"), &[]);
     own.batch = wire::views::Figure::Known(128.0);
-    let itself = BaselineRun { run: own.run.clone(), ranks: own.ranks, throughput: 100.0 };
+    let itself =
+        BaselineRun { run: own.run.clone(), ranks: own.ranks, throughput: 100.0, has_verdict: false };
     let alone = [point("own", Some(128.0)), point("other", Some(256.0))];
     assert!(!has_another(&alone, &own, &itself));
     let two = [point("own", Some(128.0)), point("other", Some(128.0))];

@@ -264,9 +264,9 @@ fn sentence_and_totals_repeat_the_cost_per_step() {
     let verdict = &judge(&steps)[0];
     assert_eq!(verdict.lost_nanos(), verdict.cost_nanos_per_step * 200);
     assert_eq!(verdict.device_hours_per_day, Some(verdict.cost_share * 4.0 * 24.0));
-    assert!(verdict.sentence.contains(&units::millis(verdict.cost_nanos_per_step as f64)), "{verdict:?}");
+    assert!(verdict.sentence.contains(&units::nanos(verdict.cost_nanos_per_step as f64)), "{verdict:?}");
     assert!(
-        verdict.sentence.contains(&format!("{:.0} % of step time", verdict.cost_share * 100.0)),
+        verdict.sentence.contains(&format!("{} of step time", units::percent(verdict.cost_share))),
         "{verdict:?}"
     );
 }
@@ -314,7 +314,7 @@ fn slower_compute_on_all_ranks_counts_only_if_steps_take_longer() {
         judge(&steps)
     };
     let [verdict] = &judged(5 * MS, 5 * MS)[..] else { panic!("one verdict") };
-    assert!(verdict.sentence.starts_with("All ranks compute 26 % longer from step 200 on, "), "{verdict:?}");
+    assert!(verdict.sentence.starts_with("All ranks compute 26.3 % longer from step 200 on, "), "{verdict:?}");
     assert_eq!((verdict.cost_nanos_per_step.abs_diff(5 * MS) < MS, verdict.affected_steps), (true, 200));
     assert_eq!(verdict.cause, Cause::Compute);
     let [verdict] = &judged(5 * MS, MS)[..] else { panic!("one verdict") };

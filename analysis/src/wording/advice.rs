@@ -23,7 +23,10 @@ pub fn advice(verdict: &Verdict) -> &'static str {
 
 fn on_one(cause: Cause) -> &'static str {
     match cause {
-        Cause::Input => "Load its input faster: more loader workers, prefetching, or files on a local disk.",
+        Cause::Input => {
+            "Only this rank is slow: compare its disk, its loader processes and its share of the data with those of \
+             another rank. More loader workers or prefetching hide a slow disk."
+        }
         Cause::H2d => "Copy its input earlier: pin host memory and copy without blocking.",
         Cause::Compute => {
             "Check its device: other jobs on it, its clocks, its memory errors. Record a burst to see its kernels."

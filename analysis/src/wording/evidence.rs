@@ -1,9 +1,9 @@
 //! The lines of evidence for and against a verdict.
 
-use units::millis;
+use units::percent;
 use wire::views::ChangePoint;
 
-use super::{Who, percent};
+use super::Who;
 use crate::finding::{CoreUse, Doubt, Evidence, JointVariation, Risen, Segment, UsualClock};
 
 impl Who<'_> {
@@ -16,7 +16,7 @@ impl Who<'_> {
                 self.choose("fixing it", "fixing one of them would save little; fixing all of them")
             ),
             Evidence::Longer { segment, nanos } => {
-                format!("{its} {} is {} longer than the mean of the other ranks", name(*segment), millis(*nanos))
+                format!("{its} {} is {} longer than the mean of the other ranks", name(*segment), units::nanos(*nanos))
             }
             Evidence::ProcessorTime { nanos } => processor_time(*nanos, "thread was"),
             Evidence::ProcessorTimeOfAll { nanos } => processor_time(*nanos, "threads were"),
@@ -31,13 +31,13 @@ impl Who<'_> {
                 percent(*share)
             ),
             Evidence::MoreSamples { nanos } => {
-                format!("{} of that is explained by more samples than the other ranks have", millis(*nanos))
+                format!("{} of that is explained by more samples than the other ranks have", units::nanos(*nanos))
             }
             Evidence::ProcessorsVary => "CPUs vary this much for short periods: clock frequency, a neighbor on the same \
                 core, time taken by the hypervisor (steal), cache; no record shows that the rank itself is the cause"
                 .into(),
             Evidence::CausedWait { nanos } => {
-                format!("the other ranks wait for it {} per step on average", millis(*nanos))
+                format!("the other ranks wait for it {} per step on average", units::nanos(*nanos))
             }
             Evidence::Frontier { part } => format!(
                 "the frontier ledger, which needs no clocks, first shows the delay in {} on this rank",
@@ -50,17 +50,17 @@ impl Who<'_> {
                 change(onset)
             ),
             Evidence::ExposedTransfer { nanos } => {
-                format!("exposed transfer is {} per step (mean over ranks)", millis(*nanos))
+                format!("exposed transfer is {} per step (mean over ranks)", units::nanos(*nanos))
             }
             Evidence::Tail { nanos } => {
-                format!("the last bucket ends {} after the last backward compute", millis(*nanos))
+                format!("the last bucket ends {} after the last backward compute", units::nanos(*nanos))
             }
             Evidence::Rose { what, onset } => rose(*what, onset),
             Evidence::EvenRanksSave { nanos } => {
-                format!("with every rank at the mean, the step would be {} shorter", millis(*nanos))
+                format!("with every rank at the mean, the step would be {} shorter", units::nanos(*nanos))
             }
             Evidence::EvenPhaseSaves { phase, nanos } => {
-                format!("evening out {} alone saves {}", phase.name(), millis(*nanos))
+                format!("evening out {} alone saves {}", phase.name(), units::nanos(*nanos))
             }
             Evidence::RanksOffProcessor { share } => format!(
                 "ranks were off the processor for {} of their compute time: other ranks or processes used their cores",
@@ -122,7 +122,7 @@ impl Who<'_> {
             Doubt::AssumesAllHidden => "the cost assumes that all exposed transfer could be hidden".into(),
             Doubt::Explained { nanos } => format!(
                 "{} of that saving is attributed to the ranks that other verdicts name, and is not in this cost",
-                millis(*nanos)
+                units::nanos(*nanos)
             ),
             Doubt::ProcessorsVary => {
                 "CPUs vary this much for short periods: clock frequency, neighbors, steal, cache".into()
@@ -159,7 +159,7 @@ fn name(segment: Segment) -> &'static str {
 fn processor_time(nanos: f64, whose: &str) -> String {
     format!(
         "only {} of that is processor time: for the rest, the {whose} off the processor",
-        millis(nanos.max(0.0))
+        units::nanos(nanos.max(0.0))
     )
 }
 
@@ -181,7 +181,7 @@ fn rose(what: Risen, onset: &ChangePoint) -> String {
         Risen::ExposedTransfer => "exposed transfer",
         Risen::Compute => "the median rank's compute time",
     };
-    let (before, after) = (millis(onset.before_nanos), millis(onset.after_nanos));
+    let (before, after) = (units::nanos(onset.before_nanos), units::nanos(onset.after_nanos));
     format!(
         "{what} went from {before} to {after} at step {}, more than chance explains (p < 0.001)",
         step_and_range(onset)
@@ -191,8 +191,8 @@ fn rose(what: Risen, onset: &ChangePoint) -> String {
 fn change(onset: &ChangePoint) -> String {
     format!(
         "went from {} to {}, more than chance explains (p < 0.001)",
-        millis(onset.before_nanos),
-        millis(onset.after_nanos)
+        units::nanos(onset.before_nanos),
+        units::nanos(onset.after_nanos)
     )
 }
 

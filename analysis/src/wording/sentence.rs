@@ -3,7 +3,7 @@
 use wire::device::throttle;
 use wire::views::{Cause, Persistence, Verdict, VerdictState};
 
-use super::{Who, percent};
+use super::Who;
 use crate::finding::{Finding, Reason, Statement, Taker};
 
 pub(super) fn sentence(finding: &Finding, who: &Who<'_>) -> String {
@@ -17,7 +17,7 @@ pub(super) fn sentence(finding: &Finding, who: &Who<'_>) -> String {
 
 /// Returns the cost per step in words, and its share of the step.
 fn cost(verdict: &Verdict) -> (String, String) {
-    (units::millis(verdict.cost_nanos_per_step as f64), percent(verdict.cost_share))
+    (units::nanos(verdict.cost_nanos_per_step as f64), units::percent(verdict.cost_share))
 }
 
 fn late(finding: &Finding, who: &Who<'_>, episodes: usize) -> String {
@@ -126,7 +126,7 @@ fn slower(finding: &Finding, who: &Who<'_>, by: f64) -> String {
     };
     format!(
         "All ranks compute {} longer from step {} on{why}, which costs {cost} per step ({share} of step time).",
-        percent(by),
+        units::percent(by),
         finding.verdict.steps.0
     )
 }

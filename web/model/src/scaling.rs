@@ -27,14 +27,15 @@ fn measured(answer: &Scaling) -> String {
             "This run is the baseline of the other runs with its batch per rank.".into()
         }
         (Some(Some(own)), Some(base)) => format!(
-            "On {}, the throughput per rank is {} of that of {} on {}.",
+            "On {}, the throughput per rank is {} of that of {} on {}{}.",
             units::ranks(answer.ranks),
             units::percent(own),
             base.run,
-            units::ranks(base.ranks)
+            units::ranks(base.ranks),
+            if base.has_verdict { ", a run that had a fault itself" } else { "" }
         ),
         (Some(_), _) => format!(
-            "Efficiency is not measured: no other run named {} has the same batch per rank.",
+            "Efficiency is not measured: no other run with the name “{}” has this batch per rank.",
             answer.name
         ),
     }
@@ -108,6 +109,7 @@ mod tests {
             measured,
             implied: None,
             started_unix_millis: 0,
+            has_verdict: false,
         }
     }
 
@@ -154,7 +156,7 @@ mod tests {
         alone.baseline = None;
         assert_eq!(
             measured(&alone),
-            "Efficiency is not measured: no other run named job has the same batch per rank."
+            "Efficiency is not measured: no other run with the name “job” has this batch per rank."
         );
         let base = answer(vec![point("own", 8, Some(1.0)), point("sixteen", 16, Some(0.9))], "own");
         assert!(measured(&base).starts_with("This run is the baseline"));

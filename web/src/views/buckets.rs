@@ -192,6 +192,9 @@ pub fn Buckets() -> impl IntoView {
             <WaitSentence selection=selection />
             <RowControls selection=selection />
             <Kinds />
+            <p class="quiet marks" class:hidden=move || selection.bucket.get().is_none()>
+                "On the selected bucket: ○ ready, dashed line launch, lines start and end; arrows lead from the last rank to those that wait."
+            </p>
             <WaterfallPlot selection=selection />
             <Measured selection=selection />
         </section>

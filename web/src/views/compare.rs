@@ -5,7 +5,7 @@ mod distribution;
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use units::{decimal, fixed, signed};
+use units::{decimal, fixed};
 use viz::palette;
 use viz::steps::Steps;
 use wire::live::Part;
@@ -215,7 +215,7 @@ fn written(unit: Unit, value: Option<f64>) -> String {
 fn difference(row: &Compared) -> String {
     let Some(difference) = row.difference else { return "—".into() };
     match row.unit {
-        Unit::Ratio => format!("{} points", signed(difference * 100.0, 1)),
+        Unit::Ratio => units::points(difference),
         _ if difference >= 9.0 => format!("× {}", fixed(difference + 1.0, 0)),
         _ => units::signed_percent(difference),
     }

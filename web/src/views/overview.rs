@@ -3,7 +3,6 @@
 mod charts;
 mod culprit;
 mod figures;
-mod periods;
 mod verdict;
 mod way;
 mod what_if;
@@ -12,9 +11,9 @@ use leptos::prelude::*;
 
 use self::charts::Charts;
 use self::figures::Figures;
-use self::periods::Compared;
 use self::verdict::Verdicts;
 use self::way::Way;
+use crate::periods::Compared;
 
 /// The view.
 #[component]

@@ -18,7 +18,7 @@ use units::decimal;
 use viz::measure;
 use wire::live::StepRanks;
 use wire::live::tile::{Measure, Reduce};
-use wire::views::RankDevice;
+use wire::views::{RankDevice, Report};
 
 use self::detail::{RankDetail, StepTable};
 use self::differences::Differences;
@@ -31,6 +31,7 @@ use crate::canvas::Margins;
 use crate::download;
 use crate::keys;
 use crate::live::Live;
+use crate::periods::Compared;
 use crate::range::Range;
 use crate::route::{Address, RunId};
 use crate::theme::Theme;
@@ -62,6 +63,9 @@ pub struct RanksSelection {
     pub rank: Memo<Option<u32>>,
     /// All ranks of the selected step, or of the newest one, or the reason why they are missing.
     pub ranks: LocalResource<Option<Result<Arc<StepRanks>, String>>>,
+    /// The report over the steps since the worst fault began, or over all shown steps. Means over healthy steps as well
+    /// would hide half of the fault.
+    pub report: Signal<Option<Arc<Report>>>,
     /// The devices of the ranks; empty without devices. The Devices view says why.
     pub devices: Signal<Vec<RankDevice>>,
 }
@@ -99,8 +103,13 @@ impl RanksSelection {
                 address.param("pool").and_then(|name| Reduce::from_name(&name)).unwrap_or(Reduce::Max)
             }),
             step,
-            rank: Memo::new(move |_| address.number("rank").map(|rank| rank as u32)),
+            rank: Memo::new(move |_| match address.param("rank").as_deref() {
+                None => live.run.with(|run| culprit(&run.as_ref()?.report)),
+                // `none` if the user has closed the culprit.
+                Some(rank) => rank.parse().ok(),
+            }),
             ranks: step_ranks(step, live, range, run),
+            report: Compared::new().now,
             devices: devices(live, run),
         }
     }
@@ -109,7 +118,7 @@ impl RanksSelection {
     pub fn select(&self, cell: Option<(u64, u32)>) {
         self.address.set([
             ("step", cell.map(|(step, _)| step.to_string())),
-            ("rank", cell.map(|(_, rank)| rank.to_string())),
+            ("rank", Some(cell.map_or_else(|| "none".to_owned(), |(_, rank)| rank.to_string()))),
         ]);
     }
 
@@ -129,6 +138,11 @@ impl RanksSelection {
         ranks.extend(self.rank.get().filter(|rank| !ranks.contains(rank)));
         ranks
     }
+}
+
+/// Returns the first rank that the worst verdict names.
+fn culprit(report: &Report) -> Option<u32> {
+    report.verdicts.first()?.culprit.as_ref()?.ranks().first().copied()
 }
 
 /// Fetches the devices of the ranks, again and again.
@@ -225,7 +239,7 @@ pub fn Ranks() -> impl IntoView {
             <Differences selection=selection />
         </div>
         <StepTable selection=selection />
-        <LedgerTable />
+        <LedgerTable report=selection.report />
     }
     .into_any()
 }

@@ -46,6 +46,10 @@ pub fn Scaling() -> impl IntoView {
     let has =
         move |read: fn(&Answer) -> bool| Memo::new(move |_| answer.get().is_some_and(|answer| read(&answer)));
     let offered = Signal::derive(move || answer.get().iter().map(|answer| baselines(answer)).collect());
+    let automatic = Signal::derive(move || match answer.get().and_then(|answer| answer.baseline.clone()) {
+        Some(run) if address.param("baseline").is_none() => format!("automatic: {run}"),
+        _ => "automatic".into(),
+    });
     let (has_predictions, has_model, has_caps) = (
         has(|answer| !answer.predictions.is_empty()),
         has(|answer| answer.comm_model.is_some()),
@@ -65,9 +69,11 @@ pub fn Scaling() -> impl IntoView {
                 <ul class="legend">
                     <li><i class="key dot-full" aria-hidden="true"></i>"measured, against the baseline"</li>
                     <li><i class="key dot-hollow" aria-hidden="true"></i>"implied: compute time / mean step time"</li>
-                    <li><i class="key dashed" aria-hidden="true"></i>"predicted, with its error band"</li>
+                    <Show when=move || has_predictions.get()>
+                        <li><i class="key dashed" aria-hidden="true"></i>"predicted, with its error band"</li>
+                    </Show>
                 </ul>
-                <ChoiceOf key="baseline" name="Baseline" nothing="the run on the fewest ranks" groups=offered />
+                <ChoiceOf key="baseline" name="Baseline" nothing=automatic groups=offered />
             </div>
         </ChartPanel>
         <div class="halves">

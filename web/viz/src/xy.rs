@@ -42,7 +42,11 @@ impl Axis {
     pub fn ticks(self, most: usize, write: impl Fn(f64) -> String) -> Vec<Tick> {
         let values = match self.base {
             None => linear(self.span, most),
-            Some(base) => powers(self.span, base, most),
+            Some(base) => match powers(self.span, base, most) {
+                // Less than two decades have too few powers.
+                few if few.len() < 3 && base == 10.0 => decades(self.span),
+                powers => powers,
+            },
         };
         values.into_iter().map(|value| Tick { value, label: write(value) }).collect()
     }
@@ -64,12 +68,25 @@ fn powers(span: Span, base: f64, most: usize) -> Vec<f64> {
     (first..=last).filter(|power| power.rem_euclid(every) == 0).map(|power| base.powi(power)).collect()
 }
 
+/// Returns 1, 2 and 5 times every power of ten.
+fn decades(span: Span) -> Vec<f64> {
+    let (first, last) = (span.start.log10().floor() as i32, span.end.log10().ceil() as i32);
+    let all = (first..=last).flat_map(|power| [1.0, 2.0, 5.0].map(|times| times * 10f64.powi(power)));
+    all.filter(|value| (span.start..=span.end).contains(value)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn values(axis: Axis, most: usize) -> Vec<f64> {
         axis.ticks(most, |_| String::new()).into_iter().map(|tick| tick.value).collect()
+    }
+
+    #[test]
+    fn less_than_two_decades_have_ticks_between_the_powers() {
+        assert_eq!(values(Axis::log(0.4, 3.0, 10.0), 8), [0.5, 1.0, 2.0]);
+        assert_eq!(values(Axis::log(0.4, 300.0, 10.0), 8), [1.0, 10.0, 100.0]);
     }
 
     #[test]

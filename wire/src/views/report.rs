@@ -58,6 +58,9 @@ pub struct BaselineRun {
     pub ranks: u32,
     /// The samples per second of the baseline, over all ranks.
     pub throughput: f64,
+    /// True if the baseline has a verdict itself. Efficiency against it looks too high.
+    #[serde(default)]
+    pub has_verdict: bool,
 }
 
 /// The step ledger of one rank, summed over the observed steps. The parts sum to `step_nanos` exactly.

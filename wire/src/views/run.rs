@@ -50,6 +50,9 @@ impl RunState {
 pub struct Hang {
     /// The time since the last step completed, in seconds.
     pub since_seconds: f64,
+    /// When the last step completed, on the server's clock, in milliseconds since the Unix epoch.
+    #[serde(default)]
+    pub since_unix_millis: Option<u64>,
     /// The limit that was exceeded, in seconds.
     pub limit_seconds: f64,
     /// The ranks whose next collective has not started.
@@ -70,6 +73,9 @@ pub struct Failure {
     pub last_step: Option<Step>,
     /// The newest collective that the rank started.
     pub last_collective: Option<Seq>,
+    /// When the rank or its launcher was last heard from, on the server's clock, in milliseconds since the Unix epoch.
+    #[serde(default)]
+    pub last_seen_unix_millis: Option<u64>,
     /// The number of other ranks that failed.
     pub others: u32,
     /// A sentence for the user.

@@ -26,6 +26,9 @@ pub struct ScalingPoint {
     pub implied: Option<f64>,
     /// The arrival of the run's first batch, in milliseconds since the Unix epoch.
     pub started_unix_millis: u64,
+    /// True if the run has a verdict. Efficiency against it looks too high.
+    #[serde(default)]
+    pub has_verdict: bool,
 }
 
 /// The predicted step on K ranks, with the batch per rank unchanged.

@@ -59,7 +59,7 @@ fn names_are_written_before_their_use_and_unknown_figures_are_left_out() {
     let names: Vec<&str> = slices.iter().map(|(name, ..)| name.as_str()).collect();
     assert_eq!(
         names[..6],
-        ["step 3", "backward", "bucket 0", "wait, hidden", "transfer, exposed", "bucket 0 ready"]
+        ["step 3", "backward", "bucket 0", "hidden wait", "exposed transfer", "bucket 0 ready"]
     );
     assert_eq!(slices[2].1, 30_000);
     assert_eq!(slices[2].2["wait_ns"], Some(1_000));

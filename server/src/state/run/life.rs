@@ -7,6 +7,7 @@ use wire::clock::ServerNanos;
 use wire::device::DeviceFigure;
 use wire::views::{Failure, Hang, RunState};
 
+use super::reports::millis;
 use super::{HANG_NANOS, LOST_NANOS, RECENT_STEPS, REPORTING_NANOS, RankState, Run};
 
 impl Run {
@@ -23,7 +24,8 @@ impl Run {
     }
 
     pub(super) fn detect_hang(&self, now: ServerNanos) -> Option<Hang> {
-        let since = now - self.last_step_at?;
+        let last_step_at = self.last_step_at?;
+        let since = now - last_step_at;
         if since < HANG_NANOS {
             return None;
         }
@@ -35,7 +37,8 @@ impl Run {
         };
         let ranks: Vec<Progress> = self.ranks.world().map(progress).collect();
         let median = self.recent_median_nanos().map(|nanos| nanos / 1e9);
-        hang::detect(since as f64 / 1e9, median, &ranks)
+        let hang = hang::detect(since as f64 / 1e9, median, &ranks)?;
+        Some(Hang { since_unix_millis: Some(millis(last_step_at)), ..hang })
     }
 
     pub(super) fn failure(&self, now: ServerNanos) -> Option<Failure> {
@@ -61,7 +64,9 @@ impl Run {
                 last_collective: rank.launched,
             }
         };
-        failure::failure(&self.ranks.world().map(end).collect::<Vec<_>>())
+        let failure = failure::failure(&self.ranks.world().map(end).collect::<Vec<_>>())?;
+        let seen = self.ranks.world().nth(failure.rank.0 as usize).flatten().and_then(|rank| rank.last_seen);
+        Some(Failure { last_seen_unix_millis: seen.map(millis), ..failure })
     }
 
     fn recent_median_nanos(&self) -> Option<f64> {

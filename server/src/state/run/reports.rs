@@ -196,6 +196,7 @@ impl Run {
     }
 }
 
-fn millis(time: ServerNanos) -> u64 {
+/// Returns a time in milliseconds since the Unix epoch.
+pub(super) fn millis(time: ServerNanos) -> u64 {
     time.0.max(0).unsigned_abs() / 1_000_000
 }

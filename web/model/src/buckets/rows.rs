@@ -1,18 +1,22 @@
-//! The ranks of a waterfall that are drawn. In a job of many ranks these are the worst, the median and the pinned ones,
-//! and the others are folded.
+//! The ranks of a waterfall that are drawn. In a job of many ranks these are the late ones, the first, the median and the
+//! pinned ones, and the others are folded.
+
+use std::collections::BTreeSet;
 
 use viz::raster::gantt::lateness;
 use wire::live::Waterfall;
 
 /// The largest number of ranks that are all drawn unless the user asks for fewer.
 const FEW: usize = 8;
-/// The number of worst ranks.
-const WORST: usize = 4;
+/// The largest number of late ranks.
+const LATE: usize = 4;
+/// The least share of the step by which a late rank is later than the median one.
+const LATE_SHARE: f64 = 0.002;
 
 /// Which ranks are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {
-    /// The worst, the median and the pinned ones.
+    /// The late ones, the first one, the median and the pinned ones.
     Telling,
     /// All.
     All,
@@ -47,7 +51,7 @@ impl Rows {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Telling => "Worst, median, pinned",
+            Self::Telling => "Late, first, median, pinned",
             Self::All => "All ranks",
         }
     }
@@ -56,8 +60,10 @@ impl Rows {
 /// The reason why a rank is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Why {
-    /// It is among the last to start.
-    Worst,
+    /// It is among the last to start, and later than the others.
+    Late,
+    /// It is the first to start, and waits longest.
+    First,
     /// As many ranks start before it as after it.
     Median,
     /// The user has pinned it or selected it.
@@ -71,7 +77,8 @@ impl Why {
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
-            Self::Worst => "worst",
+            Self::Late => "late",
+            Self::First => "first",
             Self::Median => "median",
             Self::Pinned => "pinned",
             Self::All => "",
@@ -79,7 +86,7 @@ impl Why {
     }
 }
 
-/// Returns the rows of `waterfall` to draw, in the order of ranks, and why.
+/// Returns the rows of `waterfall` to draw, the latest first, and why.
 ///
 /// Ranks are ordered by the sum of the starts of their collectives, as in the merged rows of the chart; by the end of
 /// their step if there is no collective.
@@ -92,15 +99,16 @@ pub fn chosen(waterfall: &Waterfall, rows: Rows, pinned: &[u32]) -> Vec<(usize, 
     let lateness = lateness(waterfall);
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by(|&a, &b| lateness[b].total_cmp(&lateness[a]).then(a.cmp(&b)));
-    let worst = order.iter().take(WORST).map(|&row| (row, Why::Worst));
     let median = order.get(count / 2).map(|&row| (row, Why::Median));
+    let usual = median.map_or(0.0, |(row, _)| lateness[row]) + waterfall.span_nanos * LATE_SHARE;
+    let late = order.iter().take(LATE).enumerate().filter(|&(at, &row)| at == 0 || lateness[row] > usual);
+    let late = late.map(|(_, &row)| (row, Why::Late));
+    let first = order.last().map(|&row| (row, Why::First));
     let is_pinned = |row: &usize| pinned.contains(&waterfall.rank[*row]);
     let pinned = (0..count).filter(is_pinned).map(|row| (row, Why::Pinned));
-    let mut chosen: Vec<(usize, Why)> = worst.chain(median).chain(pinned).collect();
     // The first reason counts.
-    chosen.sort_unstable();
-    chosen.dedup_by_key(|(row, _)| *row);
-    chosen
+    let mut seen = BTreeSet::new();
+    late.chain(first).chain(median).chain(pinned).filter(|(row, _)| seen.insert(*row)).collect()
 }
 
 /// Returns the waterfall of these rows alone, in this order.
@@ -162,21 +170,25 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn many_ranks_fold_to_the_worst_the_median_and_the_pinned() {
+    fn many_ranks_fold_to_the_late_the_first_the_median_and_the_pinned() {
         let starts: Vec<f64> = (0..100).map(|rank| f64::from(rank % 50)).collect();
         let waterfall = started_at(&starts);
         let chosen = chosen(&waterfall, Rows::Telling, &[7, 99]);
+        let late = [49, 99, 48, 98].map(|row| (row, Why::Late));
+        let rest = [(50, Why::First), (24, Why::Median), (7, Why::Pinned)];
+        assert_eq!(chosen, [&late[..], &rest].concat());
+    }
+
+    #[test]
+    fn ranks_that_start_together_are_not_late() {
+        let mut starts = vec![10.0; 100];
+        starts[61] = 40.0;
+        let chosen = chosen(&started_at(&starts), Rows::Telling, &[]);
         assert_eq!(
-            chosen,
-            [
-                (7, Why::Pinned),
-                (24, Why::Median),
-                (48, Why::Worst),
-                (49, Why::Worst),
-                (98, Why::Worst),
-                (99, Why::Worst)
-            ]
+            chosen.iter().filter(|(_, why)| *why == Why::Late).collect::<Vec<_>>(),
+            [&(61, Why::Late)]
         );
+        assert_eq!(chosen[0].0, 61);
     }
 
     #[test]
@@ -193,7 +205,7 @@ mod tests {
             Waterfall { rank: (0..12).collect(), rank_end: vec![5.0; 12], ..Waterfall::default() };
         waterfall.rank_end[9] = 120.0;
         let chosen = chosen(&waterfall, Rows::Telling, &[]);
-        assert!(chosen.contains(&(9, Why::Worst)), "{chosen:?}");
+        assert!(chosen.contains(&(9, Why::Late)), "{chosen:?}");
     }
 
     proptest! {

@@ -43,7 +43,7 @@ pub fn Latencies(selection: StepSelection) -> impl IntoView {
                 <button class="quiet" on:click=save>"PNG"</button>
             </div>
             <Legend items=[(WAIT, Pattern::Solid, "wait"), (TRANSFER, Pattern::Solid, "transfer")].into() />
-            <Xy label=title testid="latency" height=220.0 axes=("latency", "collectives") picture=picture />
+            <Xy label=title testid="latency" height=220.0 axes=("latency, on a logarithmic scale", "collectives") picture=picture />
         </section>
     }
 }

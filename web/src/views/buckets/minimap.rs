@@ -10,7 +10,7 @@ use viz::ticks;
 use super::StepSelection;
 use super::zoom::{MARGINS, Zoom};
 use crate::canvas::{Margins, Size};
-use crate::pen::{Align, Pen};
+use crate::pen::Pen;
 use crate::plot::{Gesture, Plot};
 
 const MAP_MARGINS: Margins = Margins { top: 2.0, bottom: 26.0, ..MARGINS };
@@ -85,11 +85,12 @@ fn overlay(pen: &Pen, size: Size, zoom: Zoom) {
     let below = size.height + LENS_PIXELS;
     pen.line((left, size.height), (0.0, below), pen.inks.grid, false);
     pen.line((right, size.height), (size.width, below), pen.inks.grid, false);
-    for tick in ticks::nanos(visible, (size.width / 90.0) as usize) {
+    // A phone has room for three.
+    for tick in ticks::nanos(visible, ((size.width / 90.0) as usize).max(3)) {
         let x = visible.to_pixel(tick.value, size.width);
         if (0.0..=size.width).contains(&x) {
             pen.rect(x.round(), below, 1.0, 4.0, pen.inks.muted);
-            pen.text(x, below + 11.0, &tick.label, Align::Middle, pen.inks.muted);
+            pen.text_below(x, LENS_PIXELS + 11.0, &tick.label, pen.inks.muted);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The key figures of a run, now and in its healthy period.
 
 use leptos::prelude::*;
-use wire::views::{Missing, Report};
+use wire::views::{BaselineRun, Missing, Report};
 
-use super::periods::Compared;
 use crate::key_figure::KeyFigure;
+use crate::periods::Compared;
 use crate::widgets::written;
 
 /// How a figure is read, written and compared.
@@ -47,7 +47,7 @@ const FIGURES: [Read; 4] = [
         value: |report| written(&report.scaling_efficiency.implied, |ratio| ratio),
         write: |_, ratio| units::percent(ratio),
         below: |report| match report.scaling_efficiency.measured.value() {
-            Some(measured) => format!("measured {}", units::percent(measured)),
+            Some(measured) => measured_against(measured, report.baseline.as_ref()),
             None => "not measured: no baseline run".into(),
         },
     },
@@ -62,6 +62,20 @@ const FIGURES: [Read; 4] = [
         },
     },
 ];
+
+/// Says what efficiency was measured, and against which run.
+fn measured_against(measured: f64, baseline: Option<&BaselineRun>) -> String {
+    let measured = units::percent(measured);
+    match baseline {
+        Some(BaselineRun { run, ranks, has_verdict: true, .. }) => {
+            format!("measured {measured} of {run} on {}, which had a fault itself", units::ranks(*ranks))
+        }
+        Some(BaselineRun { run, ranks, .. }) => {
+            format!("measured {measured} of {run} on {}", units::ranks(*ranks))
+        }
+        None => format!("measured {measured}"),
+    }
+}
 
 /// The strip of figures. A figure is missing until the report has arrived.
 #[component]
@@ -105,13 +119,14 @@ pub fn Figures(compared: Compared) -> impl IntoView {
     }
 }
 
-/// Compares a value with that of the healthy period.
+/// Compares a value with that of the healthy period. A ratio changes by points, because a percentage of a percentage
+/// could be read as either.
 fn against(read: &Read, value: f64, healthy: &Report) -> String {
     let Ok(before) = (read.value)(healthy) else { return String::new() };
-    let change = if before > 0.0 {
-        format!(" ({})", units::signed_percent(value / before - 1.0))
-    } else {
-        String::new()
+    let change = match read.testid {
+        "efficiency" | "overlap" => format!(" ({})", units::points(value - before)),
+        _ if before > 0.0 => format!(" ({})", units::signed_percent(value / before - 1.0)),
+        _ => String::new(),
     };
     format!("healthy {}{change}", (read.write)(healthy, before))
 }

@@ -7,11 +7,11 @@ use model::verdict::label;
 use viz::palette::{self, Rgba};
 use wire::live::Part;
 use wire::views::what_if::{Fix, Loss, Saving};
-use wire::views::{Missing, Report, Verdict, VerdictState};
+use wire::views::{Culprit, Missing, Report, Verdict, VerdictState};
 
-use super::periods::Compared;
 use super::what_if::WhatIfs;
 use crate::live::Live;
+use crate::periods::{Compared, steps};
 use crate::terms::Term;
 use crate::widgets::{Bar, Swatch};
 
@@ -22,11 +22,8 @@ const MIN_SHARE: f64 = 0.0005;
 #[component]
 pub fn Way(compared: Compared) -> impl IntoView {
     let live = expect_context::<Live>();
-    let about = move || {
-        compared.now.get().and_then(|report| report.step_range).map(|(first, last)| {
-            format!(" mean step, steps {} to {}", units::count(first), units::count(last))
-        })
-    };
+    let about =
+        move || compared.now.get().and_then(|report| Some(format!(" mean step, {}", steps(&report)?)));
     let content = move || {
         let report = compared.now.get()?;
         // The verdicts of the whole report, so that a bar costs what the verdict above says.
@@ -103,7 +100,7 @@ fn Line(piece: Piece, from: f64, to: f64, verdicts: Vec<Verdict>) -> impl IntoVi
         BarKind::Verdict(at) => {
             let verdict = verdicts.get(at);
             let name = view! { <b>{verdict.map(label)}</b> }.into_any();
-            (name, Some(CULPRIT), verdict.map(|verdict| advice(verdict).to_owned()))
+            (name, Some(CULPRIT), verdict.map(|verdict| saves(verdict, piece.nanos)))
         }
         BarKind::Loss(loss) => {
             (view! { <Term name=loss.name() /> }.into_any(), colour(loss), piece.fix.map(fix))
@@ -134,6 +131,16 @@ fn colour(loss: Loss) -> Option<Rgba> {
         Loss::Other => Some(palette::part(Part::Other)),
         // Compute is forward and backward together, which have no common color.
         Loss::ComputeDrift => None,
+    }
+}
+
+/// Says what the run gains without the fault. What to do is said with the verdict.
+fn saves(verdict: &Verdict, nanos: f64) -> String {
+    let saved = units::nanos(nanos);
+    match verdict.culprit.as_ref().map(Culprit::ranks) {
+        Some([rank]) => format!("Rank {rank} like the others: saves {saved}."),
+        Some([_, _, ..]) => format!("These ranks like the others: saves {saved}."),
+        _ => advice(verdict).to_owned(),
     }
 }
 

@@ -33,13 +33,13 @@ pub fn Differences(selection: RanksSelection) -> impl IntoView {
     });
     let content = move || {
         let compared = selection.compared();
-        let run = live.run.get()?;
+        let report = selection.report.get()?;
         Some(if compared.is_empty() {
             view! { <p class="quiet">"Select or pin a rank, in the list or in the chart, to see what differs from the others."</p> }
                 .into_any()
         } else {
             let waterfall = waterfall.get().flatten();
-            tables(&run.report, waterfall.as_deref(), &selection.devices.get(), &compared)
+            tables(&report, waterfall.as_deref(), &selection.devices.get(), &compared)
         })
     };
     let who = move || {

@@ -1,11 +1,13 @@
 //! The step ledger as a table with one row per rank.
 
+use std::sync::Arc;
+
 use leptos::prelude::*;
 use model::route::Tab;
 use wire::live::Part;
-use wire::views::RankLedger;
+use wire::views::{RankLedger, Report};
 
-use crate::live::Live;
+use crate::periods::steps;
 use crate::route::{Address, RunId};
 use crate::table::{Choice, Column, Table};
 
@@ -31,14 +33,14 @@ impl Row {
 
 /// The table.
 #[component]
-pub fn LedgerTable() -> impl IntoView {
-    let live = expect_context::<Live>();
+pub fn LedgerTable(report: Signal<Option<Arc<Report>>>) -> impl IntoView {
     let run = expect_context::<RunId>();
     let address = expect_context::<Address>();
     let rows = Signal::derive(move || {
-        let Some(run) = live.run.get() else { return Vec::new() };
-        run.report.ledger.iter().map(|ledger| Row::new(ledger, run.report.steps)).collect()
+        let Some(report) = report.get() else { return Vec::new() };
+        report.ledger.iter().map(|ledger| Row::new(ledger, report.steps)).collect()
     });
+    let over = move || report.get().and_then(|report| steps(&report)).unwrap_or_default();
     let mut columns = vec![
         Column::number("Rank", |row: &Row| (f64::from(row.rank), row.rank.to_string())),
         Column::parts(|row: &Row| row.shares),
@@ -62,7 +64,7 @@ pub fn LedgerTable() -> impl IntoView {
             <div class="panel-head">
                 <h2>
                     "Step ledger by rank"
-                    <small>" mean step time and the share of each part, over the observed steps"</small>
+                    <small>" mean step time and the share of each part, "{over}</small>
                 </h2>
             </div>
             <Table testid="ledger-table" caption="Step ledger by rank" columns=columns rows=rows key=|row: &Row| row.rank choice=choice />

@@ -6,7 +6,7 @@ use model::ranks::{GroupCost, RankCost, by_device, by_host, costs};
 use wire::live::tile::Measure;
 
 use super::RanksSelection;
-use crate::live::Live;
+use crate::periods::steps;
 use crate::table::{Choice, Column, Table};
 
 /// What a row of the list is.
@@ -46,11 +46,10 @@ impl Rows {
 /// The list, worst first.
 #[component]
 pub fn RankList(selection: RanksSelection) -> impl IntoView {
-    let live = expect_context::<Live>();
     let shown = Memo::new(move |_| Rows::from_key(&selection.address.param("list").unwrap_or_default()));
     let costs = Memo::new(move |_| {
-        let costs = live.run.with(|run| run.as_ref().map(|run| costs(&run.report, selection.measure.get())));
-        costs.unwrap_or_default()
+        let report = selection.report.get();
+        report.map(|report| costs(&report, selection.measure.get())).unwrap_or_default()
     });
     let pin = move |_| {
         if let Some(rank) = selection.rank.get_untracked() {
@@ -68,6 +67,7 @@ pub fn RankList(selection: RanksSelection) -> impl IntoView {
         Measure::Lateness => Measure::LocalWork.name(),
         measure => measure.name(),
     };
+    let over = move || selection.report.get().and_then(|report| steps(&report)).unwrap_or_default();
     let choice = move |rows: Rows| {
         let key = (rows != Rows::Ranks).then(|| rows.key().to_owned());
         let choose = move |_| selection.address.set([("list", key.clone())]);
@@ -78,7 +78,7 @@ pub fn RankList(selection: RanksSelection) -> impl IntoView {
     view! {
         <section class="panel" aria-label="Ranks by cost">
             <div class="panel-head">
-                <h2>{title}{measure}<small>" mean over the observed steps, worst first"</small></h2>
+                <h2>{title}{measure}<small>" mean of "{over}", worst first"</small></h2>
                 <span class="grow"></span>
                 <div class="segments" role="group" aria-label="Rows of the list" data-testid="list-rows">
                     {Rows::ALL.map(choice).collect_view()}

@@ -3,10 +3,11 @@
 
 use analysis::wording::advice;
 use leptos::prelude::*;
+use model::ranks::host_of;
 use model::route::Tab;
-use wire::views::{RankEventKind, Report};
+use wire::views::{Failure, Hang, RankEventKind, Report};
 
-use crate::dates::time_of_day;
+use crate::dates::{date_and_time, time_of_day};
 use crate::live::Live;
 use crate::route::{Address, RunId};
 
@@ -27,7 +28,7 @@ fn trouble(report: &Report) -> Option<Trouble> {
     if let Some(failure) = &report.failure {
         return Some(Trouble {
             kind: "failed",
-            more: String::new(),
+            more: where_and_when(report, failure),
             sentence: failure.sentence.clone(),
             advice: advice::AFTER_FAILURE,
             rank: Some(failure.rank.0),
@@ -38,7 +39,7 @@ fn trouble(report: &Report) -> Option<Trouble> {
         return Some(Trouble {
             kind: "hung",
             sentence: hang.sentence.clone(),
-            more: format!("A run counts as hung after {} without a step.", units::clock(hang.limit_seconds)),
+            more: since_when(hang),
             advice: advice::DURING_HANG,
             rank: hang.ranks.first().map(|rank| rank.0),
             step: report.step_range.map(|(_, last)| last),
@@ -55,6 +56,26 @@ fn trouble(report: &Report) -> Option<Trouble> {
         rank: Some(first.rank.0),
         step: None,
     })
+}
+
+/// Says on which host the failed rank ran, and when it was last heard from.
+fn where_and_when(report: &Report, failure: &Failure) -> String {
+    let host = host_of(&report.hosts, failure.rank.0).map(|host| format!("ran on host {host}"));
+    let seen =
+        failure.last_seen_unix_millis.map(|at| format!("was last heard from on {}", date_and_time(at)));
+    match [host, seen].into_iter().flatten().collect::<Vec<String>>() {
+        said if said.is_empty() => String::new(),
+        said => format!("Rank {} {}.", failure.rank, said.join(" and ")),
+    }
+}
+
+/// Says since when no step has completed, and when that counts as a hang.
+fn since_when(hang: &Hang) -> String {
+    let rule = format!("A run counts as hung after {} without a step.", units::clock(hang.limit_seconds));
+    match hang.since_unix_millis {
+        Some(at) => format!("The last step completed on {}. {rule}", date_and_time(at)),
+        None => rule,
+    }
 }
 
 /// The largest number of other silent ranks that the message names.
@@ -114,7 +135,7 @@ fn Links(rank: Option<u32>, step: Option<u64>) -> impl IntoView {
 mod tests {
     use wasm_bindgen_test::wasm_bindgen_test;
     use wire::ids::{Rank, Step};
-    use wire::views::{Failure, Hang, RankEvent, RunState};
+    use wire::views::{RankEvent, RunState};
 
     use super::*;
     use crate::fixture::{empty_report, show};
@@ -129,6 +150,7 @@ mod tests {
             reason: "killed by signal 9".into(),
             last_step: Some(Step(46)),
             last_collective: None,
+            last_seen_unix_millis: None,
             others: 3,
             sentence: "Rank 1 was killed by signal 9.".into(),
         };
@@ -149,6 +171,7 @@ mod tests {
         assert!(page.text(".sentence").starts_with("Rank 3 has been silent since "));
         let hang = Hang {
             since_seconds: 31.0,
+            since_unix_millis: None,
             limit_seconds: 30.0,
             ranks: vec![Rank(3)],
             sentence: "No step has completed for 31 s.".into(),

@@ -130,19 +130,13 @@ fn axis(pen: &Pen, size: Size, live: Live, bounds: Span) {
             continue;
         }
         pen.rect(x.round(), size.height, 1.0, 4.0, pen.inks.grid);
-        // Near an edge, a label in the middle of its tick would be cut off, or touch the name of its row.
-        let (x, align) = if size.width - x < TICK_PIXELS / 3.0 {
-            (size.width + MARGINS.right, Align::End)
-        } else if x < TICK_PIXELS / 3.0 {
-            (x - 3.0, Align::Start)
-        } else {
-            (x, Align::Middle)
-        };
-        pen.text(x, size.height + 11.0, &tick.label, align, pen.inks.ink);
+        // The name of the row is at the left edge.
+        let begin = |label: &str| x.max(pen.text_width(label) / 2.0 - 3.0);
+        pen.text_below(begin(&tick.label), 11.0, &tick.label, pen.inks.ink);
         // Steps that take milliseconds have the same time of day for long.
         let time = ended(live, tick.value as u64).map(time_of_day).unwrap_or_default();
         if time != last_time {
-            pen.text(x, size.height + 24.0, &time, align, pen.inks.muted);
+            pen.text_below(begin(&time), 24.0, &time, pen.inks.muted);
             last_time = time;
         }
     }

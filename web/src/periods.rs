@@ -1,4 +1,5 @@
-//! The reports over two periods of the run: now, and the healthy period.
+//! The reports over two periods of the run: now, and the healthy period. Every view that says how a fault shows uses
+//! them, so that healthy steps do not dilute its figures.
 
 use std::sync::Arc;
 
@@ -10,13 +11,19 @@ use crate::api;
 use crate::live::Live;
 use crate::route::RunId;
 
-/// The reports that the view compares.
+/// The reports over both periods.
 #[derive(Clone, Copy)]
 pub struct Compared {
     /// The report over the steps since the fault began or ended; over all shown steps if nothing stands out.
     pub now: Signal<Option<Arc<Report>>>,
     /// The report over the healthy period, if there is one apart from now.
     pub healthy: Signal<Option<Arc<Report>>>,
+}
+
+/// Returns the steps of a report in words: `steps 120 to 239`.
+pub fn steps(report: &Report) -> Option<String> {
+    let (first, last) = report.step_range?;
+    Some(format!("steps {} to {}", units::count(first), units::count(last)))
 }
 
 impl Compared {
