@@ -83,7 +83,10 @@ fn other_ranks_on_the_same_cores_are_distinguished_from_other_processes() {
     let ranks = [rank(7, "1", &shared), rank(8, "1", &shared), rank(7, "1", &shared)];
     let found = explained(Cause::Host, &ranks);
     assert!(found.sentence.contains("loses time to other ranks on its cores"), "{}", found.sentence);
-    assert!(found.evidence[0].contains("itself 48.0 %, other ranks 48.0 %, other processes 4.0 %"), "{found:?}");
+    assert!(
+        found.evidence[0].contains("itself 48.0 %, other ranks 48.0 %, other processes 4.0 %"),
+        "{found:?}"
+    );
 }
 
 #[test]

@@ -314,7 +314,10 @@ fn slower_compute_on_all_ranks_counts_only_if_steps_take_longer() {
         judge(&steps)
     };
     let [verdict] = &judged(5 * MS, 5 * MS)[..] else { panic!("one verdict") };
-    assert!(verdict.sentence.starts_with("All ranks compute 26.3 % longer from step 200 on, "), "{verdict:?}");
+    assert!(
+        verdict.sentence.starts_with("All ranks compute 26.3 % longer from step 200 on, "),
+        "{verdict:?}"
+    );
     assert_eq!((verdict.cost_nanos_per_step.abs_diff(5 * MS) < MS, verdict.affected_steps), (true, 200));
     assert_eq!(verdict.cause, Cause::Compute);
     let [verdict] = &judged(5 * MS, MS)[..] else { panic!("one verdict") };

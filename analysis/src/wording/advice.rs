@@ -24,7 +24,7 @@ pub fn advice(verdict: &Verdict) -> &'static str {
 fn on_one(cause: Cause) -> &'static str {
     match cause {
         Cause::Input => {
-            "Only this rank is slow: compare its disk, its loader processes and its share of the data with those of \
+            "Only this rank's input is slow: compare its disk, its loader processes and its share of the data with those of \
              another rank. More loader workers or prefetching hide a slow disk."
         }
         Cause::H2d => "Copy its input earlier: pin host memory and copy without blocking.",

@@ -120,7 +120,7 @@ fn a_verdict_of_slow_compute_requests_bursts_from_the_rank_and_from_a_healthy_on
             .map(str::to_owned)
     })?;
     ensure!(
-        said == "kernel by kernel, its device takes 20 % longer than that of rank 0 (burst of 1.5 s)",
+        said == "kernel by kernel, its device takes 20.0 % longer than that of rank 0 (burst of 1.5 s)",
         "{said}"
     );
     Ok(())

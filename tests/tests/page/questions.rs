@@ -114,8 +114,10 @@ fn the_worst_ranks_of_a_large_run_have_tall_rows() -> anyhow::Result<()> {
     // Among all ranks the row of the slow one is hard to see, so it also has one of its own.
     browser.click("[aria-label=Rows] button:last-child")?;
     says(browser, "selected-row", "Rank 613 over steps")?;
-    // The hosts are a list too.
-    browser.click("[data-testid=list-rows] button:last-child")?;
+    // The hosts and the kinds of devices are lists too.
+    browser.click("[data-testid=list-rows] button:nth-child(2)")?;
     says(browser, "host-list", "^[^]*host[0-9]+[^]*613")?;
+    browser.click("[data-testid=list-rows] button:last-child")?;
+    says(browser, "device-list", "no device reported[^]*1,024[^]*613")?;
     quiet(browser)
 }

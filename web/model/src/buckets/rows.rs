@@ -10,8 +10,8 @@ use wire::live::Waterfall;
 const FEW: usize = 8;
 /// The largest number of late ranks.
 const LATE: usize = 4;
-/// The least share of the step by which a late rank is later than the median one.
-const LATE_SHARE: f64 = 0.002;
+/// How late a late rank is at least, as a share of how late the last one is. Both are against the median rank.
+const LATE_SHARE: f64 = 0.25;
 
 /// Which ranks are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +100,9 @@ pub fn chosen(waterfall: &Waterfall, rows: Rows, pinned: &[u32]) -> Vec<(usize, 
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by(|&a, &b| lateness[b].total_cmp(&lateness[a]).then(a.cmp(&b)));
     let median = order.get(count / 2).map(|&row| (row, Why::Median));
-    let usual = median.map_or(0.0, |(row, _)| lateness[row]) + waterfall.span_nanos * LATE_SHARE;
+    let usual = median.map_or(0.0, |(row, _)| lateness[row]);
+    let last = order.first().map_or(0.0, |&row| lateness[row]);
+    let usual = usual + (last - usual) * LATE_SHARE;
     let late = order.iter().take(LATE).enumerate().filter(|&(at, &row)| at == 0 || lateness[row] > usual);
     let late = late.map(|(_, &row)| (row, Why::Late));
     let first = order.last().map(|&row| (row, Why::First));
