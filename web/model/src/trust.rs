@@ -25,12 +25,13 @@ pub fn problem(report: &Report) -> Option<&'static str> {
 #[must_use]
 pub fn sentence(report: &Report) -> String {
     let lost: u64 = report.drops.iter().flat_map(|rank| &rank.drops).map(|drop| drop.count).sum();
-    format!(
-        "{}, {}, and {}.",
-        lost_words(lost, report.drops.len()),
-        missing_words(report.reasons().len()),
-        overhead_words(&report.own_overhead)
-    )
+    let (lost, missing) = (lost_words(lost, report.drops.len()), report.reasons().len());
+    match overhead_words(&report.own_overhead) {
+        Some(overhead) => format!("{lost}, {}, and {overhead}.", missing_words(missing)),
+        // The cost of recording is one of the missing figures.
+        None if missing <= 1 => format!("{lost}, and what recording costs is not measured."),
+        None => format!("{lost}, and {}, among them what recording costs.", missing_words(missing)),
+    }
 }
 
 fn lost_words(lost: u64, ranks: usize) -> String {
@@ -49,15 +50,15 @@ fn missing_words(missing: usize) -> String {
     }
 }
 
-/// An interval that contains 0 does not tell the cost from nothing.
-fn overhead_words(overhead: &Figure<OwnOverhead>) -> String {
-    match overhead.known() {
-        None => "what recording costs is not measured".into(),
-        Some(found) if found.low <= 0.0 => {
-            format!("recording costs less than {} of a step", units::percent(found.high.max(0.0)))
-        }
-        Some(found) => format!("recording costs {} of a step", units::percent(found.ratio)),
-    }
+/// Says what recording costs; `None` if that is not measured. An interval that contains 0 does not tell the cost from
+/// nothing.
+fn overhead_words(overhead: &Figure<OwnOverhead>) -> Option<String> {
+    let found = overhead.known()?;
+    Some(if found.low <= 0.0 {
+        format!("recording costs less than {} of a step", units::percent(found.high.max(0.0)))
+    } else {
+        format!("recording costs {} of a step", units::percent(found.ratio))
+    })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use viz::span::Span;
 use viz::steps::Steps;
 use viz::{measure, palette, ticks};
 use wire::live::Part;
+use wire::views::Culprit;
 
 use crate::canvas::{Margins, Size};
 use crate::download;
@@ -69,11 +70,19 @@ pub fn Charts() -> impl IntoView {
         live.run
             .with(|run| run.as_ref().map(|run| format!(" {}/s", run.report.sample_unit)).unwrap_or_default())
     });
+    // Most of the cost of a late rank shows as the wait of the others.
+    let waits = move || {
+        let late = live.run.with(|run| run.as_ref()?.report.verdicts.first()?.culprit.clone());
+        match late.as_ref().map(Culprit::ranks) {
+            Some([rank]) => format!("; exposed wait includes the wait for rank {rank}"),
+            _ => String::new(),
+        }
+    };
     let save_png = move |_| download::png("ledger.png", "chart-ledger", theme.inks().ground);
     view! {
         <section class="panel charts" aria-label="Over time">
             <div class="panel-head">
-                <h2>"Step ledger"<small>" mean over ranks, per step"</small></h2>
+                <h2>"Step ledger"<small>" mean over ranks, per step"{waits}</small></h2>
                 <span class="grow"></span>
                 <button class="quiet" on:click=save_csv>"CSV"</button>
                 <button class="quiet" on:click=save_png>"PNG"</button>

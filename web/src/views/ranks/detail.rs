@@ -17,7 +17,9 @@ use crate::widgets::Swatch;
 #[component]
 pub fn RankDetail(selection: RanksSelection) -> impl IntoView {
     let (run, address) = (expect_context::<RunId>(), expect_context::<Address>());
-    let selected = move || selection.step.get().zip(selection.rank.get());
+    // Without a selected step, the table below shows the newest one, and so does this.
+    let shown = move || selection.ranks.with(|ranks| Some(ranks.as_ref()?.as_ref()?.as_ref().ok()?.step));
+    let selected = move || selection.step.get().or_else(shown).zip(selection.rank.get());
     let content = move || {
         let say = |words: String| view! { <p class="quiet">{words}</p> }.into_any();
         let Some((step, rank)) = selected() else {
