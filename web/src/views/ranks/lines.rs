@@ -49,6 +49,8 @@ const COLOURS: [palette::Rgba; MAX_LINES] = [
 struct Wanted {
     ranks: Vec<u32>,
     measure: Measure,
+    /// The reduction of steps that share a point, as in the heatmap.
+    reduce: Reduce,
     steps: (u64, u64),
     /// The visible steps, as in the heatmap below.
     view: Span,
@@ -82,7 +84,15 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
         let known = range.known();
         let steps = model::range::ends(Span::new(view.start.max(known.start), view.end.min(known.end)));
         let measure = selection.measure.get();
-        (!ranks.is_empty() && !known.is_empty()).then_some(Wanted { ranks, measure, steps, view, turn })
+        let reduce = selection.reduce.get();
+        (!ranks.is_empty() && !known.is_empty()).then_some(Wanted {
+            ranks,
+            measure,
+            reduce,
+            steps,
+            view,
+            turn,
+        })
     });
     let seldom: Signal<Option<Wanted>> = signal_throttled(wanted, AT_MOST_EVERY_MILLIS);
     let found = LocalResource::new(move || {
@@ -119,9 +129,9 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
 }
 
 async fn fetch(run: &str, wanted: Wanted, with_band: bool) -> Option<Found> {
-    let Wanted { ranks, measure, steps, .. } = wanted.clone();
+    let Wanted { ranks, measure, reduce, steps, .. } = wanted.clone();
     let most = (POINTS, ranks.len() as u32);
-    let of_ranks = Cells { measure, reduce: Reduce::Mean, steps, ranks: Ranks::Listed(ranks), most };
+    let of_ranks = Cells { measure, reduce, steps, ranks: Ranks::Listed(ranks), most };
     let lines = api::tile(run, of_ranks).await.ok()?;
     let all = if with_band {
         let ranks = Ranks::Between(0, u32::MAX);
@@ -131,6 +141,11 @@ async fn fetch(run: &str, wanted: Wanted, with_band: bool) -> Option<Found> {
         None
     };
     Some(Found { wanted, lines, all })
+}
+
+/// Moves a tick to the middle of its step, as on the axis of the heatmap.
+fn in_middle(tick: ticks::Tick) -> ticks::Tick {
+    ticks::Tick { value: tick.value + 0.5, ..tick }
 }
 
 /// Returns the step in the middle of a column.
@@ -188,7 +203,7 @@ fn picture(found: &Found) -> Shown {
     Ok(Arc::new(Picture {
         x,
         y,
-        x_ticks: ticks::whole(view, 8),
+        x_ticks: ticks::whole(view, 8).into_iter().map(in_middle).collect(),
         y_ticks: y.ticks(4, units::nanos),
         hits,
         marks,
