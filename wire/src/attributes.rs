@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::batch::Note;
-
 /// The largest number of labels of a rank, and of its software components.
 pub const MAX_ATTRIBUTES: usize = 64;
 /// The longest name of a label or a component, in bytes.
@@ -43,12 +41,6 @@ fn extend(all: &mut BTreeMap<String, String>, later: BTreeMap<String, String>) {
         if all.len() < MAX_ATTRIBUTES || all.contains_key(&name) {
             all.insert(name, value);
         }
-    }
-}
-
-impl From<Attributes> for Note {
-    fn from(attributes: Attributes) -> Self {
-        Self::Attributes(attributes)
     }
 }
 

@@ -208,6 +208,12 @@ impl Note {
     }
 }
 
+impl From<Attributes> for Note {
+    fn from(attributes: Attributes) -> Self {
+        Self::Attributes(attributes)
+    }
+}
+
 /// The identity of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
