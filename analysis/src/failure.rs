@@ -84,7 +84,7 @@ mod tests {
         assert_eq!((failure.rank, failure.others), (Rank(1), 2));
         assert_eq!(
             failure.sentence,
-            "Rank 1 was killed by signal 9; it had finished step 211 and started collective 1701. 2 other ranks \
+            "Rank 1 was killed by signal 9; it had finished step 211 and started collective 1,701. 2 other ranks \
              failed with it."
         );
     }

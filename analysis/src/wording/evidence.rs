@@ -197,5 +197,6 @@ fn change(onset: &ChangePoint) -> String {
 }
 
 fn step_and_range(ChangePoint { step, earliest, latest, .. }: &ChangePoint) -> String {
+    let [step, earliest, latest] = [step, earliest, latest].map(|step| units::count(*step));
     format!("{step} (between {earliest} and {latest})")
 }

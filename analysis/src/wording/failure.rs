@@ -13,6 +13,8 @@ pub(crate) fn failure(failure: &FirstFailure<'_>) -> String {
         None => format!("failed: {reason}"),
     };
     let mut sentence = format!("Rank {rank} {what}");
+    let last_step = last_step.map(|step| units::count(step.0));
+    let last_collective = last_collective.map(|collective| units::count(collective.0));
     match (last_step, last_collective) {
         (Some(step), Some(collective)) => {
             sentence += &format!("; it had finished step {step} and started collective {collective}");

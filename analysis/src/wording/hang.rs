@@ -17,6 +17,7 @@ pub(crate) fn hang(stall: &Stall<'_>) -> String {
         more => format!(" and {more} more"),
     };
     let (noun, verb) = if behind.len() == 1 { ("rank", "has") } else { ("ranks", "have") };
+    let furthest = units::count(furthest.0);
     let done = if have_started { "finished" } else { "started" };
     let silence = match (silent, behind.len()) {
         (0, _) => String::new(),

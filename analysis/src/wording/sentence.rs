@@ -23,7 +23,7 @@ fn cost(verdict: &Verdict) -> (String, String) {
 fn late(finding: &Finding, who: &Who<'_>, episodes: usize) -> String {
     let verdict = &finding.verdict;
     let (name, does) = (who.name(), does(finding, who));
-    let (first, last) = verdict.steps;
+    let (first, last) = (units::count(verdict.steps.0), units::count(verdict.steps.1));
     let (cost, share) = cost(verdict);
     let sentence = match (verdict.state, verdict.persistence) {
         (VerdictState::Active, Some(Persistence::Onset)) => {
@@ -46,7 +46,7 @@ fn late(finding: &Finding, who: &Who<'_>, episodes: usize) -> String {
             format!(
                 "{name} repeatedly {does}, which {costs} {cost} ({share} of step time) in each of {} steps between \
                  {first} and {last}.{end}",
-                verdict.affected_steps
+                units::count(verdict.affected_steps)
             )
         }
     };
@@ -127,7 +127,7 @@ fn slower(finding: &Finding, who: &Who<'_>, by: f64) -> String {
     format!(
         "All ranks compute {} longer from step {} on{why}, which costs {cost} per step ({share} of step time).",
         units::percent(by),
-        finding.verdict.steps.0
+        units::count(finding.verdict.steps.0)
     )
 }
 

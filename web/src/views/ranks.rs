@@ -169,13 +169,20 @@ fn step_ranks(
         // The table changes once per second, because a table that changes with every step cannot be read.
         live.now.track();
         let _ = has_steps.get();
+        // The newest step of a run that failed is one that some ranks never ran.
+        let last = || {
+            live.run.with(|run| {
+                let report = &run.as_ref()?.report;
+                report.step_range.filter(|_| report.state.has_ended()).map(|(_, last)| last)
+            })
+        };
         let newest = || {
             live.steps.with_value(|steps| {
                 let known = steps.bounds();
                 steps.step.get(steps.rows_in(known).end.checked_sub(1)?).copied()
             })
         };
-        step.get().or_else(|| range.at.get()).or_else(newest)
+        step.get().or_else(|| range.at.get()).or_else(last).or_else(newest)
     });
     LocalResource::new(move || {
         let (run, step) = (run.get(), wanted.get());
@@ -311,8 +318,10 @@ fn Controls(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) -> 
                 <small>{move || format!("{} of each pixel", selection.reduce.get().name())}</small>
             </div>
             <span class="grow"></span>
-            <button class="quiet" on:click=move |_| download::csv("ranks.csv", &csv(selection, tiles))>"CSV"</button>
-            <button class="quiet" on:click=move |_| download::png("ranks.png", "heatmap", theme.inks().ground)>"PNG"</button>
+            <span class="saves">
+                <button class="quiet" on:click=move |_| download::csv("ranks.csv", &csv(selection, tiles))>"CSV"</button>
+                <button class="quiet" on:click=move |_| download::png("ranks.png", "heatmap", theme.inks().ground)>"PNG"</button>
+            </span>
         </div>
     }
     .into_any()

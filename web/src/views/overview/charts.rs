@@ -84,8 +84,10 @@ pub fn Charts() -> impl IntoView {
             <div class="panel-head">
                 <h2>"Step ledger"<small>" mean over ranks, per step"{waits}</small></h2>
                 <span class="grow"></span>
-                <button class="quiet" on:click=save_csv>"CSV"</button>
-                <button class="quiet" on:click=save_png>"PNG"</button>
+                <span class="saves">
+                    <button class="quiet" on:click=save_csv>"CSV"</button>
+                    <button class="quiet" on:click=save_png>"PNG"</button>
+                </span>
             </div>
             <Legend items=Part::ALL.map(|part| (palette::part(part), palette::Pattern::Solid, part.name())).into() />
             <Ledger />

@@ -128,5 +128,5 @@ fn against(read: &Read, value: f64, healthy: &Report) -> String {
         _ if before > 0.0 => format!(" ({})", units::signed_percent(value / before - 1.0)),
         _ => String::new(),
     };
-    format!("healthy {}{change}", (read.write)(healthy, before))
+    units::unbroken(&format!("healthy {}{change}", (read.write)(healthy, before)))
 }
