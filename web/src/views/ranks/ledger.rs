@@ -38,7 +38,9 @@ pub fn LedgerTable(report: Signal<Option<Arc<Report>>>) -> impl IntoView {
     let address = expect_context::<Address>();
     let rows = Signal::derive(move || {
         let Some(report) = report.get() else { return Vec::new() };
-        report.ledger.iter().map(|ledger| Row::new(ledger, report.steps)).collect()
+        let mut ledgers: Vec<&RankLedger> = report.ledger.iter().collect();
+        ledgers.sort_by_key(|ledger| (std::cmp::Reverse(ledger.own_nanos()), ledger.rank));
+        ledgers.into_iter().map(|ledger| Row::new(ledger, report.steps)).collect()
     });
     let over = move || report.get().and_then(|report| steps(&report)).unwrap_or_default();
     let mut columns = vec![
@@ -64,7 +66,7 @@ pub fn LedgerTable(report: Signal<Option<Arc<Report>>>) -> impl IntoView {
             <div class="panel-head">
                 <h2>
                     "Step ledger by rank"
-                    <small>" mean step time and the share of each part, "{over}</small>
+                    <small>" mean step time and the share of each part, "{over}"; most local work first"</small>
                 </h2>
             </div>
             <Table testid="ledger-table" caption="Step ledger by rank" columns=columns rows=rows key=|row: &Row| row.rank choice=choice />
