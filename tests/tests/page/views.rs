@@ -437,7 +437,7 @@ fn a_training_plan_follows_its_form() -> anyhow::Result<()> {
     let browser = &page.browser;
     let run = page.small_run()?;
     browser.open(&format!("{}/plan", page.server.address))?;
-    says(browser, "plan", "On 1,024 ranks, the training takes 2.74 days")?;
+    says(browser, "plan", "On 1,024 ranks, the training would take 2.74 days")?;
     says(browser, "plan-source", "is an assumption")?;
     drawn(browser, "plan-days")?;
     enter(browser, "world", "64")?;

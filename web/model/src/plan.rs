@@ -156,7 +156,7 @@ impl Plan {
         let range =
             range.map_or_else(String::new, |(low, high)| format!(" ({} to {})", days(low), days(high)));
         format!(
-            "On {}, the training takes {}{range}. Perfect scaling would take {}.",
+            "On {}, the training would take {}{range}; with perfect scaling, {}.",
             units::ranks(planned.ranks),
             days(planned.days),
             days(planned.ideal_days)
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(plan.lines.len(), WORLDS.len());
         assert_eq!(
             plan.sentence(),
-            "On 1,024 ranks, the training takes 2.74 days. Perfect scaling would take 1.20 days."
+            "On 1,024 ranks, the training would take 2.74 days; with perfect scaling, 1.20 days."
         );
         assert!(plan.source(None).contains("assumption"), "{}", plan.source(None));
     }

@@ -46,7 +46,7 @@ fn NoRuns() -> impl IntoView {
             <p>"Start a training job with Paceline in another terminal:"</p>
             <pre><code>"paceline run -n 4 -- char_lm"</code></pre>
             <p class="quiet">
-                "The run appears here within a second. To record a job with the reducer that another launcher starts, set "
+                "The run appears here within a second. To record a job that another launcher starts, set "
                 <code>"PACELINE_SERVER"</code>" to this address and "<code>"PACELINE_RUN_ID"</code>" to a name."
             </p>
         </section>
