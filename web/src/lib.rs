@@ -35,6 +35,7 @@ mod theme;
 mod tiles;
 mod views;
 mod widgets;
+mod with_steps;
 mod xy;
 
 use leptos::prelude::*;

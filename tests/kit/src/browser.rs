@@ -39,6 +39,15 @@ pub struct Line {
     pub message: String,
 }
 
+/// The key of WebDriver that releases all modifiers.
+const RELEASED: char = '\u{e000}';
+/// Shift, Control, Alt and Meta, as WebDriver writes them.
+const MODIFIERS: [char; 4] = ['\u{e008}', '\u{e009}', '\u{e00a}', '\u{e03d}'];
+
+fn key_action(kind: &str, key: char) -> Value {
+    json!({ "type": kind, "value": key })
+}
+
 /// A browser with one page and its own profile. Dropping it closes the browser.
 pub struct Browser {
     client: Option<Client>,
@@ -125,13 +134,26 @@ impl Browser {
         Ok(())
     }
 
-    /// Types keys into the focused element.
+    /// Types keys on the keyboard, into whatever has the focus when each is pressed: the page may replace the focused
+    /// element meanwhile. A modifier is held until the release of all keys ([`RELEASED`]).
     ///
     /// # Errors
-    /// Returns an error if no element has the focus.
+    /// Returns an error if chromedriver does not answer.
     pub fn type_keys(&self, keys: &str) -> anyhow::Result<()> {
-        let press = async { self.client().active_element().await?.send_keys(keys).await };
-        self.runtime.block_on(press).with_context(|| format!("cannot type {keys:?}"))
+        let (mut actions, mut held) = (Vec::new(), Vec::new());
+        for key in keys.chars().chain([RELEASED]) {
+            match key {
+                RELEASED => actions.extend(held.drain(..).map(|key| key_action("keyUp", key))),
+                _ if MODIFIERS.contains(&key) => {
+                    held.push(key);
+                    actions.push(key_action("keyDown", key));
+                }
+                _ => actions.extend(["keyDown", "keyUp"].map(|kind| key_action(kind, key))),
+            }
+        }
+        let keyboard = json!({ "actions": [{ "type": "key", "id": "keyboard", "actions": actions }] });
+        self.extension("actions", &keyboard).with_context(|| format!("cannot type {keys:?}"))?;
+        Ok(())
     }
 
     /// Runs the script until its result is neither null nor false, and returns that result.

@@ -34,6 +34,7 @@ use crate::keys;
 use crate::live::Live;
 use crate::range::Range;
 use crate::route::{Address, RunId};
+use crate::with_steps::WithSteps;
 
 /// The drawn ranks of a waterfall.
 #[derive(Debug)]
@@ -186,22 +187,24 @@ pub fn Buckets() -> impl IntoView {
         }
         true
     });
-    view! {
-        <section class="panel" aria-label="Waterfall">
-            <Controls selection=selection />
-            <WaitSentence selection=selection />
-            <RowControls selection=selection />
-            <Kinds />
-            <p class="quiet marks" class:hidden=move || selection.bucket.get().is_none()>
-                "On the selected bucket: ○ ready, dashed line launch, lines start and end; arrows lead from the last rank to those that wait."
-            </p>
-            <WaterfallPlot selection=selection />
-            <Measured selection=selection />
-        </section>
-        <BucketTable selection=selection />
-        <Latencies selection=selection />
-        <SelectedBucket selection=selection />
-        <Groups />
-    }
-    .into_any()
+    let content = move || {
+        view! {
+            <section class="panel" aria-label="Waterfall">
+                <Controls selection=selection />
+                <WaitSentence selection=selection />
+                <RowControls selection=selection />
+                <Kinds />
+                <p class="quiet marks" class:hidden=move || selection.bucket.get().is_none()>
+                    "On the selected bucket: ○ ready, dashed line launch, lines start and end; arrows lead from the last rank to those that wait."
+                </p>
+                <WaterfallPlot selection=selection />
+                <Measured selection=selection />
+            </section>
+            <BucketTable selection=selection />
+            <Latencies selection=selection />
+            <SelectedBucket selection=selection />
+            <Groups />
+        }
+    };
+    view! { <WithSteps>{content()}</WithSteps> }.into_any()
 }

@@ -14,6 +14,7 @@ use self::figures::Figures;
 use self::verdict::Verdicts;
 use self::way::Way;
 use crate::periods::Compared;
+use crate::with_steps::WithSteps;
 
 /// The view.
 #[component]
@@ -23,6 +24,6 @@ pub fn Overview() -> impl IntoView {
         <Verdicts />
         <Figures compared=compared />
         <Way compared=compared />
-        <Charts />
+        <WithSteps><Charts /></WithSteps>
     }
 }

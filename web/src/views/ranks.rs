@@ -36,6 +36,7 @@ use crate::range::Range;
 use crate::route::{Address, RunId};
 use crate::theme::Theme;
 use crate::tiles::Tiles;
+use crate::with_steps::WithSteps;
 
 /// The room around the heatmap, as wide as that of the lines above it, so that steps are below each other.
 const MARGINS: Margins = Margins { left: 64.0, right: 16.0, top: 4.0, bottom: 24.0 };
@@ -226,29 +227,31 @@ pub fn Ranks() -> impl IntoView {
         live.drawn.track();
         (1..FEW).contains(&live.steps.with_value(|steps| steps.ranks))
     });
-    view! {
-        <div class="split">
-            <section class="panel grow" aria-label="Ranks over steps">
-                <Controls selection=selection tiles=tiles ends=ends />
-                <Show when=move || few.get()><Lines selection=selection every=true /></Show>
-                <Heatmap selection=selection tiles=tiles ends=ends />
-            </section>
-            <RankDetail selection=selection />
-        </div>
-        <RankList selection=selection />
-        <div class="halves">
-            <section class="panel" aria-label="Compared ranks" data-testid="compared-ranks">
-                <div class="panel-head">
-                    <h2>"Compared ranks"<small>" the pinned and the selected rank against the band of the others"</small></h2>
-                </div>
-                <Lines selection=selection every=false />
-            </section>
-            <Differences selection=selection />
-        </div>
-        <StepTable selection=selection />
-        <LedgerTable report=selection.report />
-    }
-    .into_any()
+    let content = move || {
+        view! {
+            <div class="split">
+                <section class="panel grow" aria-label="Ranks over steps">
+                    <Controls selection=selection tiles=tiles ends=ends />
+                    <Show when=move || few.get()><Lines selection=selection every=true /></Show>
+                    <Heatmap selection=selection tiles=tiles ends=ends />
+                </section>
+                <RankDetail selection=selection />
+            </div>
+            <RankList selection=selection />
+            <div class="halves">
+                <section class="panel" aria-label="Compared ranks" data-testid="compared-ranks">
+                    <div class="panel-head">
+                        <h2>"Compared ranks"<small>" the pinned and the selected rank against the band of the others"</small></h2>
+                    </div>
+                    <Lines selection=selection every=false />
+                </section>
+                <Differences selection=selection />
+            </div>
+            <StepTable selection=selection />
+            <LedgerTable report=selection.report />
+        }
+    };
+    view! { <WithSteps>{content()}</WithSteps> }.into_any()
 }
 
 #[component]

@@ -129,10 +129,10 @@ impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoObservedStep => {
-                "no observed step yet: a step counts if it is complete on all ranks and past the first two"
+                "no observed step: a step counts if it is complete on all ranks and past the first two"
             }
             Self::NoStepFound => {
-                "no step was found yet: steps are found where collectives repeat, which takes some seconds"
+                "no step was found: steps are found where the same collectives repeat for some seconds"
             }
             Self::OneObservedStep => "only one observed step so far: the figure needs two",
             Self::TooFewSteps { observed, needed } => {

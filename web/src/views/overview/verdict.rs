@@ -47,7 +47,11 @@ fn finding(report: &Report) -> Finding {
     };
     let Some((worst, others)) = report.verdicts.split_first() else {
         return match &report.verdicts_missing {
-            Some(reason) => say("insufficient", "Insufficient evidence.", &reason.to_string()),
+            Some(reason) => {
+                let why = reason.to_string();
+                let why = why.strip_prefix("insufficient evidence: ").unwrap_or(&why);
+                say("insufficient", "Insufficient evidence.", &(units::capitalized(why) + "."))
+            }
             None if report.steps == 0 => say(
                 "waiting",
                 "Waiting for the first complete step.",
