@@ -9,6 +9,7 @@ use wire::views::Report;
 
 use crate::api;
 use crate::live::Live;
+use crate::range::Range;
 use crate::route::RunId;
 
 /// The reports over both periods.
@@ -48,6 +49,29 @@ impl Compared {
             }),
         }
     }
+}
+
+/// Returns the report over the steps since the worst fault began; over the shown steps if nothing stands out or if the user
+/// has selected steps.
+pub fn since_fault() -> Signal<Option<Arc<Report>>> {
+    let (live, run, range) = (expect_context::<Live>(), expect_context::<RunId>(), expect_context::<Range>());
+    let since = Memo::new(move |_| {
+        let is_selected = range.selected().is_some();
+        live.run.with(|shown| {
+            let report = &shown.as_ref().filter(|_| !is_selected)?.report;
+            periods(&report.verdicts, report.step_range, report.state.has_ended()).now
+        })
+    });
+    let fetched = report_over(run, since);
+    // The copy is made once for all that read it. Comparing reports would cost more than drawing them again.
+    let report = Memo::new_with_compare(
+        move |_| {
+            let fetched = fetched.get().flatten().filter(|_| since.get().is_some());
+            fetched.or_else(|| live.run.get().map(|shown| Arc::new(shown.report.clone())))
+        },
+        |_, _| true,
+    );
+    report.into()
 }
 
 /// Fetches the report over `steps` whenever they change. The old report stays until the next one arrives.

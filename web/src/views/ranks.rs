@@ -31,7 +31,7 @@ use crate::canvas::Margins;
 use crate::download;
 use crate::keys;
 use crate::live::Live;
-use crate::periods::Compared;
+use crate::periods::since_fault;
 use crate::range::Range;
 use crate::route::{Address, RunId};
 use crate::theme::Theme;
@@ -110,7 +110,7 @@ impl RanksSelection {
                 Some(rank) => rank.parse().ok(),
             }),
             ranks: step_ranks(step, live, range, run),
-            report: Compared::new().now,
+            report: since_fault(),
             devices: devices(live, run),
         }
     }
@@ -131,6 +131,11 @@ impl RanksSelection {
     /// Pins a rank, or releases it.
     pub fn toggle_pin(&self, rank: u32) {
         self.address.set([("pin", pins::write(&pins::toggled(self.pinned.get_untracked(), rank)))]);
+    }
+
+    /// Returns true if the user has chosen a rank. The culprit is compared without that.
+    pub fn is_chosen(&self) -> bool {
+        self.address.param("rank").is_some() || self.pinned.with(|pinned| !pinned.is_empty())
     }
 
     /// Returns the ranks that are compared with the others: the pinned ones and the selected one.

@@ -26,9 +26,9 @@ pub fn Differences(selection: RanksSelection) -> impl IntoView {
     let turn = live.turn(WATERFALL_MILLIS);
     let waterfall = LocalResource::new(move || {
         turn.track();
-        // Waterfalls are large: only the step that is compared is fetched.
+        // Waterfalls are large: one is fetched only to compare a rank that the user has chosen.
         let (run, step) = (run.get(), selection.step.get());
-        let is_compared = !selection.compared().is_empty();
+        let is_compared = selection.is_chosen();
         async move { if is_compared { api::waterfall(&run, step).await.ok().map(Arc::new) } else { None } }
     });
     let content = move || {

@@ -31,6 +31,8 @@ const AGAIN_MILLIS: u64 = 2_000;
 /// The shortest time between two requests, in milliseconds. A drag changes the range in every frame, and so does a live
 /// run, which never rests.
 const AT_MOST_EVERY_MILLIS: f64 = 400.0;
+/// The same for the chart with the band of all ranks, which is not next to the heatmap and costs more.
+const BAND_AT_MOST_EVERY_MILLIS: f64 = 1_000.0;
 
 /// The colors of lines, which color-blind users can tell apart.
 const COLOURS: [palette::Rgba; MAX_LINES] = [
@@ -94,20 +96,22 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
             turn,
         })
     });
-    let seldom: Signal<Option<Wanted>> = signal_throttled(wanted, AT_MOST_EVERY_MILLIS);
+    let seldom: Signal<Option<Wanted>> =
+        signal_throttled(wanted, if every { AT_MOST_EVERY_MILLIS } else { BAND_AT_MOST_EVERY_MILLIS });
     let found = LocalResource::new(move || {
         let (id, wanted) = (run.get(), seldom.get());
         async move { fetch(&id, wanted?, !every).await }
     });
+    // A drag changes `wanted` in every frame. The picture changes when newer cells arrive.
+    let shown = Memo::new(move |_| wanted.with(|wanted| wanted.as_ref().map(|wanted| wanted.ranks.clone())));
     let picture = Memo::new(move |_| {
-        if wanted.with(Option::is_none) {
+        if shown.with(Option::is_none) {
             return Err("Select or pin a rank, in the list or in the chart.".into());
         }
         found.map(|found| found.as_ref().map(picture)).flatten().unwrap_or_else(|| Err("Loading…".into()))
     });
     let legend = move || {
-        let ranks = wanted.with(|wanted| wanted.as_ref().map(|wanted| wanted.ranks.clone()));
-        let items = ranks.unwrap_or_default().into_iter().zip(COLOURS);
+        let items = shown.get().unwrap_or_default().into_iter().zip(COLOURS);
         let items: Vec<_> =
             items.map(|(rank, colour)| (colour, Pattern::Solid, format!("rank {rank}"))).collect();
         view! { <Legend items=items /> }
