@@ -99,8 +99,9 @@ const DEFAULT_SHADOW_EVERY: u64 = 50;
 
 impl Config {
     /// Reads `PACELINE_SERVER`, `PACELINE_TOKEN`, `PACELINE_RUN_ID` (or torchrun's `TORCHELASTIC_RUN_ID`),
-    /// `PACELINE_RUN_NAME`, `PACELINE_LABELS`, `PACELINE_SPOOL_BYTES`, `PACELINE_SHADOW_EVERY` and `PACELINE_OVERHEAD_BUDGET`. Reads rank
-    /// and world size from the launcher's variables ([`launcher`]). Returns `None` if `PACELINE_SERVER` is not set.
+    /// `PACELINE_RUN_NAME`, `PACELINE_LABELS`, `PACELINE_SPOOL_BYTES`, `PACELINE_SHADOW_EVERY` and
+    /// `PACELINE_OVERHEAD_BUDGET`. Reads rank and world size from the launcher's variables ([`launcher`]). Returns `None`
+    /// if `PACELINE_SERVER` is not set.
     ///
     /// # Errors
     /// Returns an error if a variable is missing or invalid.
@@ -192,16 +193,10 @@ mod tests {
         let good = read(&[SERVER, rank, ("WORLD_SIZE", "4"), ("TORCHELASTIC_RUN_ID", "r")]);
         let good = good.unwrap().unwrap();
         assert_eq!((good.server.as_str(), good.run.as_str(), good.local_rank), ("http://h:1", "r", 3));
-        let labelled = [
-            SERVER,
-            rank,
-            ("WORLD_SIZE", "4"),
-            ("PACELINE_RUN_ID", "r"),
-            ("PACELINE_LABELS", "team=nlp,oops"),
-        ];
-        let labelled = read(&labelled);
-        let labelled = labelled.unwrap_err().to_string();
-        assert_eq!(labelled, "PACELINE_LABELS: \"oops\" is not a label: write KEY=VALUE, such as team=nlp");
+        let labels = ("PACELINE_LABELS", "team=nlp,oops");
+        let no_label = read(&[SERVER, rank, ("WORLD_SIZE", "4"), ("PACELINE_RUN_ID", "r"), labels]);
+        let no_label = no_label.unwrap_err().to_string();
+        assert_eq!(no_label, "PACELINE_LABELS: \"oops\" is not a label: write KEY=VALUE, such as team=nlp");
         let slurm =
             [("SLURM_PROCID", "9"), ("SLURM_NTASKS", "16"), ("SLURM_LOCALID", "1"), ("PACELINE_RUN_ID", "r")];
         let slurm = read(&[&[SERVER], slurm.as_slice()].concat()).unwrap().unwrap();

@@ -149,6 +149,7 @@ mod tests {
     use crate::step::StepAnalysis;
     use proptest::prelude::*;
     use wire::ids::Rank;
+    use wire::views::what_if::{Fix, Phase};
     use wire::views::{Confidence, Culprit, Figure, RankLedger, VerdictState};
 
     fn verdict(cause: Cause, cost: u64) -> Verdict {
@@ -239,6 +240,26 @@ mod tests {
         let cascade = cascade(&report, &report.verdicts).unwrap();
         assert!((cascade.bars[0].nanos - 10.0).abs() < 1e-9);
         assert!((cascade.ideal_nanos - 90.0).abs() < 1e-9, "2 of 10 are in the culprit's own compute");
+    }
+
+    #[test]
+    fn a_fix_that_would_save_more_than_a_loss_is_not_offered_for_it() {
+        let phase = |nanos_per_step| Saving { fix: Fix::Phase(Phase::Input), nanos_per_step, share: 0.0 };
+        let offered = |savings: &[f64]| {
+            let what_if = WhatIf {
+                steps: 1,
+                withheld_steps: 0,
+                simulation_error: 0.0,
+                slowdown: 1.0,
+                wasted_share: 0.0,
+                ranks: Vec::new(),
+                phases: savings.iter().copied().map(phase).collect(),
+                buckets: Vec::new(),
+            };
+            best(&what_if, Loss::Imbalance, 10.0).map(|saving| saving.nanos_per_step)
+        };
+        assert_eq!(offered(&[4.0, 9.0, 40.0]), Some(9.0));
+        assert_eq!(offered(&[40.0, 0.0]), None);
     }
 
     #[test]

@@ -20,7 +20,6 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-
 use wire::attributes;
 
 use crate::export::Format;
@@ -159,8 +158,7 @@ struct JobArguments {
     /// Name of the run; runs of the same name are compared with each other [default: the command's name]
     #[arg(long)]
     name: Option<String>,
-    /// Label of the run, to find it by; PACELINE_LABELS=KEY=VALUE,... sets labels too, of single hosts as well
-    /// (repeatable)
+    /// Label of the run (repeatable); a host adds its own with PACELINE_LABELS=KEY=VALUE,...
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = attributes::parse_label)]
     labels: Vec<(String, String)>,
     /// Id of the run, for a job that is started by several commands, such as one per host [default: a new id]

@@ -35,8 +35,8 @@ fn why_none(report: &Report, is_drawn: bool) -> Option<(&'static str, String)> {
         return None;
     }
     let title = if report.state.has_ended() { "This run has no steps" } else { "No step yet" };
-    let why = report.period_nanos.reason().map(ToString::to_string).unwrap_or_default();
-    Some((title, units::capitalized(&why) + "."))
+    let why = report.period_nanos.reason().map(|why| units::capitalized(&why.to_string()) + ".");
+    Some((title, why.unwrap_or_default()))
 }
 
 #[cfg(test)]

@@ -142,14 +142,9 @@ fn every_bucket_is_recorded_except_in_shadow_steps() {
             _ => None,
         });
         assert_eq!(blocked.collect::<Vec<_>>(), observed.collect::<Vec<_>>());
-        let generations = of(rank).flat_map(|batch| &batch.notes).filter_map(|note| match note {
-            Note::Layout(layout) => Some((layout.generation, layout.buckets.len())),
-            Note::Hello(_)
-            | Note::Bye(_)
-            | Note::Device(_)
-            | Note::Burst(_)
-            | Note::Host(_)
-            | Note::Attributes(_) => None,
+        let generations = of(rank).flat_map(|batch| &batch.notes).filter_map(|note| {
+            let Note::Layout(layout) = note else { return None };
+            Some((layout.generation, layout.buckets.len()))
         });
         assert_eq!(generations.collect::<Vec<_>>(), [(0, 2), (1, 2)]);
         seqs.push(buckets.values().map(|bucket| bucket.seq).collect::<Vec<_>>());

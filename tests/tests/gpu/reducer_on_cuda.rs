@@ -89,14 +89,9 @@ fn recorded(collector: &Collector, size: u32) -> Vec<Recorded> {
     for batch in collector.batches.try_iter() {
         assert!(batch.drops.is_empty(), "records were lost: {:?}", batch.drops);
         let of_rank = &mut all[batch.rank.0 as usize];
-        of_rank.devices.extend(batch.notes.into_iter().filter_map(|note| match note {
-            Note::Device(sample) => Some(sample),
-            Note::Hello(_)
-            | Note::Layout(_)
-            | Note::Bye(_)
-            | Note::Burst(_)
-            | Note::Host(_)
-            | Note::Attributes(_) => None,
+        of_rank.devices.extend(batch.notes.into_iter().filter_map(|note| {
+            let Note::Device(sample) = note else { return None };
+            Some(sample)
         }));
         for event in batch.events {
             match event {

@@ -325,6 +325,13 @@ mod tests {
         assert_eq!((found.len(), found[0].selected, found[0].others), (1, 1.0, 0.0));
         assert!(found[0].name.starts_with("H100, throttled by "), "{}", found[0].name);
         assert_eq!(devices_that_differ(&devices, &[0])[0].others, 0.5);
+        let costs = [cost(0, "", 2.0), cost(1, "", 9.0), cost(2, "", 4.0), cost(3, "", 1.0)];
+        let kinds = by_device(&costs, &devices);
+        assert_eq!(
+            (kinds[0].worst, kinds[0].ranks, kinds[1].name.as_str(), kinds[1].worst),
+            (1, 1, "H100", 2)
+        );
+        assert_eq!((kinds[2].name.as_str(), kinds[2].worst), ("", 3), "rank 3 reports no device");
     }
 
     #[test]

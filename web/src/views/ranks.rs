@@ -106,7 +106,7 @@ impl RanksSelection {
             step,
             rank: Memo::new(move |_| match address.param("rank").as_deref() {
                 None => live.run.with(|run| culprit(&run.as_ref()?.report)),
-                // `none` if the user has closed the culprit.
+                // `none` if the user has cleared the selection.
                 Some(rank) => rank.parse().ok(),
             }),
             ranks: step_ranks(step, live, range, run),
@@ -133,9 +133,9 @@ impl RanksSelection {
         self.address.set([("pin", pins::write(&pins::toggled(self.pinned.get_untracked(), rank)))]);
     }
 
-    /// Returns true if the user has chosen a rank. The culprit is compared without that.
+    /// Returns true if the user has chosen a rank to compare. The culprit is compared without that.
     pub fn is_chosen(&self) -> bool {
-        self.address.param("rank").is_some() || self.pinned.with(|pinned| !pinned.is_empty())
+        self.address.number("rank").is_some() || self.pinned.with(|pinned| !pinned.is_empty())
     }
 
     /// Returns the ranks that are compared with the others: the pinned ones and the selected one.
@@ -151,7 +151,7 @@ fn culprit(report: &Report) -> Option<u32> {
     report.verdicts.first()?.culprit.as_ref()?.ranks().first().copied()
 }
 
-/// Fetches the devices of the ranks, again and again.
+/// Fetches the devices of the ranks, and again while the run is live.
 fn devices(live: Live, run: RunId) -> Signal<Vec<RankDevice>> {
     let turn = live.turn(DEVICES_MILLIS);
     let devices = LocalResource::new(move || {

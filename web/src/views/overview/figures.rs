@@ -13,6 +13,9 @@ struct Read {
     name: &'static str,
     value: fn(&Report) -> Result<f64, String>,
     write: fn(&Report, f64) -> String,
+    /// Formats the change from one value to another. A ratio changes by points, because a percentage of a percentage could
+    /// be read as either.
+    change: fn(f64, f64) -> String,
     /// Says more about the figure if there is no healthy period to compare with.
     below: fn(&Report) -> String,
 }
@@ -23,6 +26,7 @@ const FIGURES: [Read; 4] = [
         name: "step time",
         value: |report| written(&report.period_nanos, |nanos| nanos),
         write: |_, nanos| units::nanos(nanos),
+        change: by_percent,
         below: |report| {
             let spread = report.step_time_nanos.value();
             spread.map_or_else(String::new, |spread| {
@@ -39,6 +43,7 @@ const FIGURES: [Read; 4] = [
         name: "throughput",
         value: |report| report.throughput.as_result().copied().map_err(Missing::to_string),
         write: |report, rate| units::rate(rate, &format!("{}/s", report.sample_unit)),
+        change: by_percent,
         below: |report| format!("over {} steps", units::count(report.steps)),
     },
     Read {
@@ -46,6 +51,7 @@ const FIGURES: [Read; 4] = [
         name: "implied efficiency",
         value: |report| written(&report.scaling_efficiency.implied, |ratio| ratio),
         write: |_, ratio| units::percent(ratio),
+        change: by_points,
         below: |report| match report.scaling_efficiency.measured.value() {
             Some(measured) => measured_against(measured, report.baseline.as_ref()),
             None => "not measured: no baseline run".into(),
@@ -56,6 +62,7 @@ const FIGURES: [Read; 4] = [
         name: "overlap",
         value: |report| written(&report.overlap_ratio, |ratio| ratio),
         write: |_, ratio| units::percent(ratio),
+        change: by_points,
         below: |report| {
             let fraction = report.communication_fraction.value();
             fraction.map_or_else(String::new, |share| format!("communication {}", units::percent(share)))
@@ -119,14 +126,21 @@ pub fn Figures(compared: Compared) -> impl IntoView {
     }
 }
 
-/// Compares a value with that of the healthy period. A ratio changes by points, because a percentage of a percentage
-/// could be read as either.
+/// Formats a relative change; nothing if it is relative to 0.
+fn by_percent(before: f64, now: f64) -> String {
+    if before > 0.0 { units::signed_percent(now / before - 1.0) } else { String::new() }
+}
+
+fn by_points(before: f64, now: f64) -> String {
+    units::points(now - before)
+}
+
+/// Compares a value with that of the healthy period.
 fn against(read: &Read, value: f64, healthy: &Report) -> String {
     let Ok(before) = (read.value)(healthy) else { return String::new() };
-    let change = match read.testid {
-        "efficiency" | "overlap" => format!(" ({})", units::points(value - before)),
-        _ if before > 0.0 => format!(" ({})", units::signed_percent(value / before - 1.0)),
-        _ => String::new(),
+    let change = match (read.change)(before, value) {
+        none if none.is_empty() => none,
+        change => format!(" ({change})"),
     };
     units::unbroken(&format!("healthy {}{change}", (read.write)(healthy, before)))
 }

@@ -47,11 +47,7 @@ fn finding(report: &Report) -> Finding {
     };
     let Some((worst, others)) = report.verdicts.split_first() else {
         return match &report.verdicts_missing {
-            Some(reason) => {
-                let why = reason.to_string();
-                let why = why.strip_prefix("insufficient evidence: ").unwrap_or(&why);
-                say("insufficient", "Insufficient evidence.", &(units::capitalized(why) + "."))
-            }
+            Some(reason) => say("insufficient", &(units::capitalized(&reason.to_string()) + "."), ""),
             None if report.steps == 0 => say(
                 "waiting",
                 "Waiting for the first complete step.",

@@ -51,6 +51,10 @@ pub fn RankList(selection: RanksSelection) -> impl IntoView {
         let report = selection.report.get();
         report.map(|report| costs(&report, selection.measure.get())).unwrap_or_default()
     });
+    let hosts = Signal::derive(move || costs.with(|costs| by_host(costs)));
+    let devices = Signal::derive(move || {
+        selection.devices.with(|devices| costs.with(|costs| by_device(costs, devices)))
+    });
     let pin = move |_| {
         if let Some(rank) = selection.rank.get_untracked() {
             selection.toggle_pin(rank);
@@ -87,7 +91,10 @@ pub fn RankList(selection: RanksSelection) -> impl IntoView {
             </div>
             {move || match shown.get() {
                 Rows::Ranks => view! { <RankTable selection=selection costs=costs /> }.into_any(),
-                rows => view! { <GroupTable selection=selection costs=costs rows=rows /> }.into_any(),
+                Rows::Hosts => view! { <GroupTable selection=selection groups=hosts testid="host-list" heading="Host" unnamed="unnamed" /> }
+                    .into_any(),
+                Rows::Devices => view! { <GroupTable selection=selection groups=devices testid="device-list" heading="Device" unnamed="no device reported" /> }
+                    .into_any(),
             }}
         </section>
     }
@@ -140,21 +147,20 @@ struct GroupRow {
     share: f64,
 }
 
+/// The list of groups. `unnamed` stands for ranks that have not named their group.
 #[component]
-fn GroupTable(selection: RanksSelection, costs: Memo<Vec<RankCost>>, rows: Rows) -> impl IntoView {
-    let groups = move || match rows {
-        Rows::Devices => selection.devices.with(|devices| costs.with(|costs| by_device(costs, devices))),
-        Rows::Ranks | Rows::Hosts => costs.with(|costs| by_host(costs)),
-    };
-    let lines = Signal::derive(move || {
-        let groups = groups();
+fn GroupTable(
+    selection: RanksSelection,
+    groups: Signal<Vec<GroupCost>>,
+    testid: &'static str,
+    heading: &'static str,
+    unnamed: &'static str,
+) -> impl IntoView {
+    let rows = Signal::derive(move || {
+        let groups = groups.get();
         let most = groups.first().map_or(1.0, |group| group.nanos.max(1.0));
         groups.into_iter().map(|cost| GroupRow { share: cost.nanos / most, cost }).collect()
     });
-    let (heading, unnamed) = match rows {
-        Rows::Devices => ("Device", "no device reported"),
-        Rows::Ranks | Rows::Hosts => ("Host", "unnamed"),
-    };
     let name = move |row: &GroupRow| {
         if row.cost.name.is_empty() { unnamed.to_owned() } else { row.cost.name.clone() }
     };
@@ -177,9 +183,5 @@ fn GroupTable(selection: RanksSelection, costs: Memo<Vec<RankCost>>, rows: Rows)
         move |row: GroupRow| selection.select_rank(row.cost.worst),
     );
     let key = |row: &GroupRow| row.cost.name.clone();
-    let testid = match rows {
-        Rows::Devices => "device-list",
-        Rows::Ranks | Rows::Hosts => "host-list",
-    };
-    view! { <Table testid=testid caption="Groups of ranks by cost" columns=columns rows=lines key=key choice=choice /> }
+    view! { <Table testid=testid caption="Groups of ranks by cost" columns=columns rows=rows key=key choice=choice /> }
 }

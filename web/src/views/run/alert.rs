@@ -150,13 +150,14 @@ mod tests {
             reason: "killed by signal 9".into(),
             last_step: Some(Step(46)),
             last_collective: None,
-            last_seen_unix_millis: None,
+            last_seen_unix_millis: Some(1_760_000_000_000),
             others: 3,
             sentence: "Rank 1 was killed by signal 9.".into(),
         };
         show(live, Report { failure: Some(failure), state: RunState::Failed, ..empty_report() });
         page.settle().await;
         assert_eq!(page.text(".sentence"), "Rank 1 was killed by signal 9.");
+        assert!(page.text(".below").starts_with("Rank 1 was last heard from on "), "{}", page.text(".below"));
         assert!(page.text(".advice").contains("log of this rank"));
         assert_eq!(page.attribute("a.primary", "href").as_deref(), Some("/runs/gpt-7/buckets?step=46"));
     }
@@ -171,7 +172,7 @@ mod tests {
         assert!(page.text(".sentence").starts_with("Rank 3 has been silent since "));
         let hang = Hang {
             since_seconds: 31.0,
-            since_unix_millis: None,
+            since_unix_millis: Some(1_760_000_000_000),
             limit_seconds: 30.0,
             ranks: vec![Rank(3)],
             sentence: "No step has completed for 31 s.".into(),
@@ -179,5 +180,6 @@ mod tests {
         show(live, Report { hang: Some(hang), ..report });
         page.settle().await;
         assert_eq!(page.texts(".sentence"), ["No step has completed for 31\u{a0}s."]);
+        assert!(page.text(".below").starts_with("The last step completed on "), "{}", page.text(".below"));
     }
 }
