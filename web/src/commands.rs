@@ -77,6 +77,12 @@ pub fn Commands(run: Memo<Option<String>>, help: RwSignal<bool>) -> impl IntoVie
             runs.with(|runs| commands::find(&typed.get(), run, runs))
         })
     });
+    // The browser reports a close later. If the list is open again by then, it stays open.
+    let closed = move |_| {
+        if dialog.get_untracked().is_none_or(|dialog| !dialog.open()) {
+            list.open.set(false);
+        }
+    };
     let act = action(run, help);
     let key = move |event: ev::KeyboardEvent| {
         let last = found.with(Vec::len).saturating_sub(1);
@@ -115,7 +121,7 @@ pub fn Commands(run: Memo<Option<String>>, help: RwSignal<bool>) -> impl IntoVie
             node_ref=dialog
             data-testid="commands"
             aria-label="Commands"
-            on:close=move |_| list.open.set(false)
+            on:close=closed
         >
             <input
                 node_ref=input
