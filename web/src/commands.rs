@@ -13,6 +13,7 @@ use crate::live::Live;
 use crate::news::Toasts;
 use crate::route::Address;
 use crate::theme::Theme;
+use crate::widgets::dialog_closed;
 
 /// Opens the command list from anywhere.
 #[derive(Clone, Copy)]
@@ -77,12 +78,6 @@ pub fn Commands(run: Memo<Option<String>>, help: RwSignal<bool>) -> impl IntoVie
             runs.with(|runs| commands::find(&typed.get(), run, runs))
         })
     });
-    // The browser reports a close later. If the list is open again by then, it stays open.
-    let closed = move |_| {
-        if dialog.get_untracked().is_none_or(|dialog| !dialog.open()) {
-            list.open.set(false);
-        }
-    };
     let act = action(run, help);
     let key = move |event: ev::KeyboardEvent| {
         let last = found.with(Vec::len).saturating_sub(1);
@@ -121,7 +116,7 @@ pub fn Commands(run: Memo<Option<String>>, help: RwSignal<bool>) -> impl IntoVie
             node_ref=dialog
             data-testid="commands"
             aria-label="Commands"
-            on:close=closed
+            on:close=move |_| dialog_closed(dialog, list.open)
         >
             <input
                 node_ref=input

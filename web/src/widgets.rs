@@ -106,6 +106,14 @@ pub fn Tip(#[prop(into)] place: Signal<Option<TooltipPlace>>, children: Children
     .into_any()
 }
 
+/// Notes that the browser has closed a dialog. The browser reports a close later. If the dialog is open again by then, it
+/// stays open.
+pub fn dialog_closed(dialog: NodeRef<html::Dialog>, open: RwSignal<bool>) {
+    if dialog.get_untracked().is_none_or(|dialog| !dialog.open()) {
+        open.set(false);
+    }
+}
+
 /// A dialog with read-only content. Any click closes it, including one on a link in it. So does Escape.
 #[component]
 pub fn Dialog(
@@ -129,7 +137,7 @@ pub fn Dialog(
             node_ref=dialog
             data-testid=testid
             aria-label=name
-            on:close=move |_| open.set(false)
+            on:close=move |_| dialog_closed(dialog, open)
             on:click=move |_| open.set(false)
         >
             <div class="panel-head">
