@@ -101,6 +101,8 @@ mod tests {
             "Rank 1 failed: out of memory; it had finished step 9 and started collective 79. 1 other rank failed with it."
         );
         assert_eq!(failure(&[RankEnd::default()]), None);
+        let all = failure(&vec![end(Ended::WithAnError, "timed out", 9, 80); 1_024]).unwrap().sentence;
+        assert!(all.ends_with("1,023 other ranks failed with it."), "{all}");
         let silent = RankEnd { how: Ended::Silent, ..RankEnd::default() };
         assert_eq!(failure(&[silent]).unwrap().sentence, "Rank 0 fell silent before its first step.");
     }

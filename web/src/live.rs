@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leptos::prelude::*;
-use leptos_use::{signal_debounced, use_document_visibility};
+use leptos_use::{signal_debounced, signal_throttled, use_document_visibility};
 use viz::steps::Steps;
 use wasm_bindgen::JsCast as _;
 use web_sys::{MessageEvent, VisibilityState};
@@ -34,6 +34,10 @@ pub struct RunView {
     /// The report over the recent steps, or over the selected ones.
     pub report: Report,
 }
+
+/// What tells the data of one moment from those of the next: when the run was last heard from, its number of steps, and its
+/// state. `None` before the run has arrived.
+pub type Turn = Option<(u64, u64, RunState)>;
 
 /// The data of the dashboard.
 #[derive(Clone, Copy)]
@@ -153,15 +157,20 @@ impl Live {
         });
     }
 
-    /// Returns a number that changes about every `millis` milliseconds while data of the run arrive. A chart that fetches
-    /// its content fetches it again when the number changes. It does not change while the server is down or the
-    /// page is hidden.
-    pub fn turn(&self, millis: u64) -> Memo<u64> {
+    /// Returns a value that changes about every `millis` milliseconds while data of the run arrive, and once after the last
+    /// of them. A chart that fetches its content fetches it again when the value changes. It does not change while the server
+    /// is down or the page is hidden.
+    pub fn turn(&self, millis: u64) -> Memo<Turn> {
         let (newest, is_visible) = (self.newest, self.is_visible);
-        Memo::new(move |old: Option<&u64>| {
-            let now =
-                newest.with(|run| run.as_ref().map_or(0, |run| run.summary.last_seen_unix_millis / millis));
-            old.copied().filter(|_| !is_visible.get()).unwrap_or(now)
+        let arrived = Memo::new(move |_| {
+            newest.with(|run| {
+                let summary = &run.as_ref()?.summary;
+                Some((summary.last_seen_unix_millis, summary.steps, summary.state))
+            })
+        });
+        let arrived: Signal<Turn> = signal_throttled(arrived, millis as f64);
+        Memo::new(move |old: Option<&Turn>| {
+            old.copied().filter(|_| !is_visible.get()).unwrap_or_else(|| arrived.get())
         })
     }
 
@@ -233,7 +242,8 @@ fn take_frame(bytes: &[u8]) {
 /// Applies the newest view now, or once [`VIEW_MILLIS`] have passed since the last one.
 fn take_view_in_time() {
     let wait = INBOX.with_borrow_mut(|inbox| {
-        let wait = inbox.view_millis + VIEW_MILLIS - now_millis();
+        // A clock that was set back must not hold views back.
+        let wait = (inbox.view_millis + VIEW_MILLIS - now_millis()).min(VIEW_MILLIS);
         if wait <= 0.0 {
             return Some(0.0);
         }

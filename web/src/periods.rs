@@ -9,7 +9,6 @@ use wire::views::Report;
 
 use crate::api;
 use crate::live::Live;
-use crate::range::Range;
 use crate::route::RunId;
 
 /// The reports over both periods.
@@ -30,19 +29,11 @@ pub fn steps(report: &Report) -> Option<String> {
 impl Compared {
     /// Follows the shown report.
     pub fn new() -> Self {
-        let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
-        let periods = Memo::new(move |_| {
-            live.run.with(|shown| {
-                shown.as_ref().map_or(Periods::default(), |shown| {
-                    periods(&shown.report.verdicts, shown.report.step_range, shown.report.state.has_ended())
-                })
-            })
-        });
-        let since = report_over(run, Memo::new(move |_| periods.get().now));
+        let run = expect_context::<RunId>();
+        let periods = shown_periods();
         let healthy = report_over(run, Memo::new(move |_| periods.get().healthy));
-        let shown = move || live.run.get().map(|shown| Arc::new(shown.report.clone()));
         Self {
-            now: Signal::derive(move || since.get().flatten().or_else(shown)),
+            now: report_now(periods),
             healthy: Signal::derive(move || {
                 let is_now = periods.with(|periods| periods.healthy == periods.now);
                 healthy.get().flatten().filter(|_| !is_now)
@@ -51,22 +42,31 @@ impl Compared {
     }
 }
 
-/// Returns the report over the steps since the worst fault began; over the shown steps if nothing stands out or if the user
-/// has selected steps.
+/// Returns the report over the steps since the worst fault began or ended; over all shown steps if nothing stands out.
 pub fn since_fault() -> Signal<Option<Arc<Report>>> {
-    let (live, run, range) = (expect_context::<Live>(), expect_context::<RunId>(), expect_context::<Range>());
-    let since = Memo::new(move |_| {
-        let is_selected = range.selected().is_some();
+    report_now(shown_periods())
+}
+
+/// Returns the periods of the shown steps, whether the user has selected them or not.
+fn shown_periods() -> Memo<Periods> {
+    let live = expect_context::<Live>();
+    Memo::new(move |_| {
         live.run.with(|shown| {
-            let report = &shown.as_ref().filter(|_| !is_selected)?.report;
-            periods(&report.verdicts, report.step_range, report.state.has_ended()).now
+            shown.as_ref().map_or(Periods::default(), |shown| {
+                periods(&shown.report.verdicts, shown.report.step_range, shown.report.state.has_ended())
+            })
         })
-    });
-    let fetched = report_over(run, since);
+    })
+}
+
+fn report_now(periods: Memo<Periods>) -> Signal<Option<Arc<Report>>> {
+    let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
+    let steps = Memo::new(move |_| periods.get().now);
+    let fetched = report_over(run, steps);
     // The copy is made once for all that read it. Comparing reports would cost more than drawing them again.
     let report = Memo::new_with_compare(
         move |_| {
-            let fetched = fetched.get().flatten().filter(|_| since.get().is_some());
+            let fetched = fetched.get().flatten().filter(|_| steps.get().is_some());
             fetched.or_else(|| live.run.get().map(|shown| Arc::new(shown.report.clone())))
         },
         |_, _| true,

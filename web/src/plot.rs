@@ -135,30 +135,30 @@ pub fn Plot(
     let pointer = Rc::new(Cell::new(None::<Down>));
     let on_gesture =
         Rc::new(move |gesture| size.get_untracked().is_some_and(|size| on_gesture(gesture, size)));
-    let at = move |event: &web_sys::MouseEvent| {
+    let origin = move |event: &web_sys::MouseEvent| {
         let element: HtmlCanvasElement = event.current_target().unwrap_throw().unchecked_into();
         let bounds = element.get_bounding_client_rect();
-        (
-            f64::from(event.client_x()) - bounds.left() - margins.left,
-            f64::from(event.client_y()) - bounds.top() - margins.top,
-        )
+        (bounds.left() + margins.left, bounds.top() + margins.top)
     };
+    let at = move |event: &web_sys::MouseEvent| from_origin(event, origin(event));
 
     let down = {
         let pointer = pointer.clone();
         move |event: ev::PointerEvent| {
             if event.button() == 0 {
-                let (x, y) = at(&event);
-                pointer.set(Some(Down { from: (x, y), x, y, id: event.pointer_id(), dragging: false }));
+                let origin = origin(&event);
+                let (x, y) = from_origin(&event, origin);
+                let id = event.pointer_id();
+                pointer.set(Some(Down { origin, from: (x, y), x, y, id, dragging: false }));
             }
         }
     };
     let moved = {
         let (pointer, on_gesture) = (pointer.clone(), on_gesture.clone());
         move |event: ev::PointerEvent| {
-            let (x, y) = at(&event);
             match pointer.get() {
                 Some(down) if event.pointer_id() == down.id => {
+                    let (x, y) = from_origin(&event, down.origin);
                     let (dx, dy) = (down.x - x, down.y - y);
                     if down.dragging || dx.hypot(dy) >= CLICK_PIXELS {
                         let element: HtmlCanvasElement =
@@ -171,6 +171,7 @@ pub fn Plot(
                     }
                 }
                 _ => {
+                    let (x, y) = at(&event);
                     on_gesture(Gesture::Move { x, y });
                 }
             }
@@ -180,7 +181,7 @@ pub fn Plot(
         let (pointer, on_gesture) = (pointer.clone(), on_gesture.clone());
         move |event: ev::PointerEvent| {
             let Some(down) = pointer.take() else { return };
-            let (x, y) = at(&event);
+            let (x, y) = from_origin(&event, down.origin);
             on_gesture(if down.dragging { Gesture::Drop } else { Gesture::Click { x, y } });
         }
     };
@@ -261,12 +262,20 @@ pub fn Plot(
 /// A pressed pointer: its last position, and whether it has dragged.
 #[derive(Clone, Copy)]
 struct Down {
+    /// Where the raster's upper left corner was in the window. Asking for it on every move would make the browser lay out
+    /// the page twice per frame.
+    origin: (f64, f64),
     /// Where it was pressed.
     from: (f64, f64),
     x: f64,
     y: f64,
     id: i32,
     dragging: bool,
+}
+
+/// Returns the position of an event, seen from a point of the window.
+fn from_origin(event: &web_sys::MouseEvent, (left, top): (f64, f64)) -> (f64, f64) {
+    (f64::from(event.client_x()) - left, f64::from(event.client_y()) - top)
 }
 
 fn paint(

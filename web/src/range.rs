@@ -17,6 +17,8 @@ const MIN_STEPS: f64 = 8.0;
 /// The time for which the range must rest before the address follows, in milliseconds. Browsers refuse to change the
 /// address on every frame of a drag.
 const AT_REST_MILLIS: f64 = 300.0;
+/// The time for which the end of the range must rest before figures of its last step are fetched, in milliseconds.
+const STEP_AT_REST_MILLIS: f64 = 120.0;
 
 /// The position of the crosshair in every chart.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -68,8 +70,8 @@ fn in_address<T: Clone + PartialEq + Send + Sync + 'static>(
 pub struct Range {
     /// The selected range; `None` follows the newest steps.
     chosen: RwSignal<Option<Span>>,
-    /// The last stored step of the selected range; `None` while the newest steps are followed.
-    pub at: Memo<Option<u64>>,
+    /// The last stored step of the selected range, once the range rests; `None` while the newest steps are followed.
+    pub at: Signal<Option<u64>>,
     /// The crosshair.
     pub cursor: RwSignal<Cursor>,
     live: Live,
@@ -87,6 +89,7 @@ impl Range {
                 steps.step.get(last).copied()
             })
         });
+        let at = signal_debounced(at, STEP_AT_REST_MILLIS);
         Self { chosen, at, cursor: RwSignal::new(Cursor::default()), live }
     }
 

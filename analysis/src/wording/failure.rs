@@ -26,7 +26,8 @@ pub(crate) fn failure(failure: &FirstFailure<'_>) -> String {
         (None, None) => sentence += " before its first step",
     }
     if others > 0 {
-        sentence += &format!(". {others} other rank{} failed with it", if others == 1 { "" } else { "s" });
+        let plural = if others == 1 { "" } else { "s" };
+        sentence += &format!(". {} other rank{plural} failed with it", units::count(others as u64));
     }
     sentence + "."
 }

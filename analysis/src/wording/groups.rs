@@ -50,7 +50,7 @@ fn of_shape(stats: &GroupStats, world: u32) -> Vec<GroupRow> {
         return vec![of_all(name, latest(only))];
     }
     let of_one = |one: &OneGroup| row(ranks(stats.group, one), String::new(), one.cost, latest(one));
-    let mut rows = vec![of_all(format!("{shape}, {} groups", stats.count), String::new())];
+    let mut rows = vec![of_all(format!("{shape}, {} groups", units::count(stats.count as u64)), String::new())];
     rows.extend(stats.worst.iter().map(of_one));
     rows
 }
@@ -61,7 +61,7 @@ fn ranks(group: Group, one: &OneGroup) -> String {
     let at = |position: u32| one.first.0 + position * stride;
     match (ranks, stride) {
         (1, _) => format!("rank {}", one.first),
-        (_, 0) => format!("{ranks} ranks from {} on", one.first),
+        (_, 0) => format!("{} ranks from {} on", units::count(ranks.into()), one.first),
         (_, 1) => format!("ranks {} to {}", one.first, at(ranks - 1)),
         (..=MAX_NAMED, _) => {
             let named: Vec<String> = (0..ranks).map(|position| at(position).to_string()).collect();

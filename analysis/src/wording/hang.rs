@@ -14,7 +14,7 @@ pub(crate) fn hang(stall: &Stall<'_>) -> String {
     let names: Vec<String> = behind.iter().take(MAX_NAMED).map(ToString::to_string).collect();
     let more = match behind.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
-        more => format!(" and {more} more"),
+        more => format!(" and {} more", units::count(more as u64)),
     };
     let (noun, verb) = if behind.len() == 1 { ("rank", "has") } else { ("ranks", "have") };
     let furthest = units::count(furthest.0);
@@ -22,7 +22,10 @@ pub(crate) fn hang(stall: &Stall<'_>) -> String {
     let silence = match (silent, behind.len()) {
         (0, _) => String::new(),
         (_, 1) => ", and no data arrives from it".into(),
-        (silent, all) => format!(", and no data arrives from {silent} of these {all} ranks"),
+        (silent, all) => {
+            let (silent, all) = (units::count(silent as u64), units::count(all as u64));
+            format!(", and no data arrives from {silent} of these {all} ranks")
+        }
     };
     format!("{no_step}: {noun} {}{more} {verb} not {done} collective {furthest}{silence}.", names.join(", "))
 }

@@ -7,8 +7,9 @@ pub(crate) fn assumptions(ranks: u32) -> Vec<String> {
     vec![
         "The model and the batch per rank stay the same (weak scaling).".into(),
         format!(
-            "All-reduce is a ring: from the fit on {ranks} ranks, latency grows with ranks - 1 and the volume per rank \
-             with (ranks - 1) / ranks; links between machines are as fast as the measured links."
+            "All-reduce is a ring: from the fit on {} ranks, latency grows with ranks - 1 and the volume per rank \
+             with (ranks - 1) / ranks; links between machines are as fast as the measured links.",
+            units::count(ranks.into())
         ),
         "Differences between ranks that change from step to step grow like the largest of as many normal draws as there \
          are ranks; steady differences stay the same."

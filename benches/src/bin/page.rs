@@ -16,17 +16,34 @@ mod frames;
 #[path = "page/latency.rs"]
 mod latency;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use serde_json::{Value, json};
 use testkit::browser::Browser;
 use testkit::results::Results;
 
 /// Measures how soon the dashboard is usable, how soon it shows a gradient, and how smoothly it moves at 1,024 ranks, in headless Chromium
 #[derive(Parser)]
-struct Options {}
+struct Options {
+    /// Measure only this part
+    #[arg(long, value_enum)]
+    only: Option<Part>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// How soon the page is usable
+    FirstView,
+    /// How soon the page shows a gradient
+    GradientToPixel,
+    /// How smoothly the heatmap moves
+    Heatmap,
+    /// How smoothly the waterfall moves
+    Waterfall,
+}
 
 fn main() -> anyhow::Result<()> {
-    Options::parse();
+    let options = Options::parse();
+    let wanted = |part| options.only.is_none_or(|only| only == part);
     let Some(browser) = Browser::start()? else { return Ok(()) };
     let mut results = Results::begin("page");
     let mut take = |lines: Vec<Value>| {
@@ -35,14 +52,22 @@ fn main() -> anyhow::Result<()> {
             results.add(line);
         }
     };
-    take(first_view::measure(&browser)?);
-    take(latency::measure(&browser)?);
-    for ranks in [8, 1_024] {
-        take(vec![fed_latency::measure(&browser, ranks)?]);
+    if wanted(Part::FirstView) {
+        take(first_view::measure(&browser)?);
     }
-    browser.open("about:blank")?;
-    take(frames::heatmap(&browser)?);
-    take(frames::waterfall(&browser)?);
+    if wanted(Part::GradientToPixel) {
+        take(latency::measure(&browser)?);
+        for ranks in [8, 1_024] {
+            take(vec![fed_latency::measure(&browser, ranks)?]);
+        }
+        browser.open("about:blank")?;
+    }
+    if wanted(Part::Heatmap) {
+        take(frames::heatmap(&browser)?);
+    }
+    if wanted(Part::Waterfall) {
+        take(frames::waterfall(&browser)?);
+    }
     println!("raw: {}", results.finish()?.display());
     Ok(())
 }

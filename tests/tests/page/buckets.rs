@@ -2,9 +2,11 @@
 //! step and a bucket.
 
 use testkit::browser::Browser;
+use testkit::feed::Feed;
+use testkit::simulator::{Plan, Simulation};
 
 use super::questions::drag;
-use super::views::{Page, quiet, says};
+use super::views::{Page, plan, quiet, says};
 
 /// The index of the Buckets view.
 const BUCKETS: usize = 2;
@@ -31,6 +33,25 @@ fn the_sentence_names_the_last_rank_and_shows_it() -> anyhow::Result<()> {
         "waits",
         "[0-9.]+ (µs|ns) on average|No rank waits|waits [0-9.]+ (µs|ns)|[12].[0-9]+ ms on average",
     )?;
+    quiet(browser)
+}
+
+#[test]
+fn the_waterfall_follows_a_run_to_its_last_step() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    // Every step is a batch of its own. Bursts of steps end at any moment between two fetches of the page.
+    let plan = Plan { singly_from: 0, ..plan(4, 160, (2, 80)) };
+    let mut feed = Feed::new(Simulation::run(&plan));
+    for left in [100, 93, 81, 70, 62, 51, 40] {
+        feed.send_all_but(left, page.server_address())?;
+        if left == 100 {
+            page.open(&feed.run, BUCKETS, "")?;
+        }
+        let last = 160 - left - 1;
+        let shown = format!("return document.querySelector('[data-testid=step]')?.value === '{last}'");
+        browser.wait(&format!("the waterfall of step {last}"), &shown)?;
+    }
     quiet(browser)
 }
 

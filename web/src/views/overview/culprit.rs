@@ -11,7 +11,7 @@ use wire::live::tile::{Measure, Reduce, Tile};
 use wire::views::Verdict;
 
 use crate::api::{self, Cells, Ranks};
-use crate::live::Live;
+use crate::live::{Live, Turn};
 use crate::range::Range;
 use crate::route::{Address, RunId};
 use crate::xy::{Hit, Ink, Mark, Picture, Shown, Xy};
@@ -29,7 +29,7 @@ struct Wanted {
     steps: (u64, u64),
     onset: Option<u64>,
     /// Changes when newer cells are to be fetched.
-    turn: u64,
+    turn: Turn,
 }
 
 /// The culprit's and the median rank's cells.

@@ -14,7 +14,7 @@ use wire::live::tile::{Measure, Reduce, Tile};
 
 use super::RanksSelection;
 use crate::api::{self, Cells, Ranks};
-use crate::live::Live;
+use crate::live::{Live, Turn};
 use crate::range::Range;
 use crate::route::{Address, RunId};
 use crate::widgets::Legend;
@@ -57,7 +57,7 @@ struct Wanted {
     /// The visible steps, as in the heatmap below.
     view: Span,
     /// Changes when newer cells are to be fetched.
-    turn: u64,
+    turn: Turn,
 }
 
 /// The compared ranks' cells, and those of all ranks.
