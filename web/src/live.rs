@@ -160,7 +160,7 @@ impl Live {
     /// Returns a value that changes about every `millis` milliseconds while data of the run arrive, and once after the last
     /// of them. A chart that fetches its content fetches it again when the value changes. It does not change while the server
     /// is down or the page is hidden.
-    pub fn turn(&self, millis: u64) -> Memo<Turn> {
+    pub fn turn(&self, millis: u64) -> Signal<Turn> {
         let (newest, is_visible) = (self.newest, self.is_visible);
         let arrived = Memo::new(move |_| {
             newest.with(|run| {
@@ -169,9 +169,11 @@ impl Live {
             })
         });
         let arrived: Signal<Turn> = signal_throttled(arrived, millis as f64);
-        Memo::new(move |old: Option<&Turn>| {
+        let turn = Memo::new(move |old: Option<&Turn>| {
             old.copied().filter(|_| !is_visible.get()).unwrap_or_else(|| arrived.get())
-        })
+        });
+        // To track a memo does not compute it, and a memo that was never computed notifies nobody. To read it does both.
+        Signal::derive(move || turn.get())
     }
 
     /// Returns the run for what must not change with every report: while the run is running, it is renewed about every

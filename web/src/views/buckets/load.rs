@@ -26,8 +26,7 @@ pub struct Fetched {
 pub fn fetch(step: Memo<Option<u64>>, live: Live, run: RunId) -> Fetched {
     let newest = live.turn(FOLLOW_MILLIS);
     let fetched = LocalResource::new(move || {
-        live.connected.track();
-        let (run, step) = (run.get(), step.get());
+        let (_, run, step) = (live.connected.get(), run.get(), step.get());
         if step.is_none() {
             newest.track();
         }
