@@ -155,25 +155,22 @@ pub fn Plot(
     };
     let moved = {
         let (pointer, on_gesture) = (pointer.clone(), on_gesture.clone());
-        move |event: ev::PointerEvent| {
-            match pointer.get() {
-                Some(down) if event.pointer_id() == down.id => {
-                    let (x, y) = from_origin(&event, down.origin);
-                    let (dx, dy) = (down.x - x, down.y - y);
-                    if down.dragging || dx.hypot(dy) >= CLICK_PIXELS {
-                        let element: HtmlCanvasElement =
-                            event.current_target().unwrap_throw().unchecked_into();
-                        let _ = element.set_pointer_capture(down.id);
-                        pointer.set(Some(Down { x, y, dragging: true, ..down }));
-                        if !on_gesture(Gesture::Drag { from: down.from, to: (x, y) }) {
-                            on_gesture(Gesture::Pan { dx, dy });
-                        }
+        move |event: ev::PointerEvent| match pointer.get() {
+            Some(down) if event.pointer_id() == down.id => {
+                let (x, y) = from_origin(&event, down.origin);
+                let (dx, dy) = (down.x - x, down.y - y);
+                if down.dragging || dx.hypot(dy) >= CLICK_PIXELS {
+                    let element: HtmlCanvasElement = event.current_target().unwrap_throw().unchecked_into();
+                    let _ = element.set_pointer_capture(down.id);
+                    pointer.set(Some(Down { x, y, dragging: true, ..down }));
+                    if !on_gesture(Gesture::Drag { from: down.from, to: (x, y) }) {
+                        on_gesture(Gesture::Pan { dx, dy });
                     }
                 }
-                _ => {
-                    let (x, y) = at(&event);
-                    on_gesture(Gesture::Move { x, y });
-                }
+            }
+            _ => {
+                let (x, y) = at(&event);
+                on_gesture(Gesture::Move { x, y });
             }
         }
     };

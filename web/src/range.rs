@@ -233,20 +233,34 @@ impl Range {
     }
 }
 
-/// The buttons that show the newest steps or all steps.
+/// The buttons that show the newest steps or all steps. A run that has ended has only the second: its newest steps are all.
 #[component]
 pub fn RangeButtons() -> impl IntoView {
     let range = expect_context::<Range>();
+    let has_ended = Memo::new(move |_| range.ended());
+    let shows_all = move || match range.selection() {
+        Some(chosen) => chosen == range.known(),
+        None => has_ended.get(),
+    };
+    let show_all = move |_| if has_ended.get_untracked() { range.follow() } else { range.show_all() };
     view! {
         <div class="segments" role="group" aria-label="Visible steps">
+            <Show when=move || !has_ended.get()>
+                <button
+                    aria-pressed=move || range.follows().to_string()
+                    title="Follow the newest steps (F)"
+                    on:click=move |_| range.follow()
+                >
+                    "Newest"
+                </button>
+            </Show>
             <button
-                aria-pressed=move || range.follows().to_string()
-                title="Follow the newest steps (F)"
-                on:click=move |_| range.follow()
+                aria-pressed=move || shows_all().to_string()
+                title="All stored steps (Shift + F)"
+                on:click=show_all
             >
-                "Newest"
+                "All"
             </button>
-            <button title="All stored steps (Shift + F)" on:click=move |_| range.show_all()>"All"</button>
         </div>
     }
 }

@@ -172,9 +172,7 @@ fn Bar(run: Memo<Option<String>>) -> impl IntoView {
 #[component]
 fn Connection(run: Memo<Option<String>>) -> impl IntoView {
     let live = expect_context::<Live>();
-    let has_ended = Memo::new(move |_| {
-        live.newest.with(|run| run.as_ref().is_some_and(|run| run.summary.state.has_ended()))
-    });
+    let has_ended = has_ended(live);
     let state = Signal::derive(move || match live.link.get() {
         Link::Connecting => ("connecting", "Connecting"),
         // A run that has ended is not live, and its page is connected all the same.
@@ -211,16 +209,31 @@ fn Connection(run: Memo<Option<String>>) -> impl IntoView {
     }
 }
 
+/// Returns true if the open run has ended.
+fn has_ended(live: Live) -> Memo<bool> {
+    Memo::new(move |_| live.newest.with(|run| run.as_ref().is_some_and(|run| run.summary.state.has_ended())))
+}
+
 /// A notice that the data shown are old. It overlays the page, so that nothing moves when it appears.
 #[component]
 fn Notice() -> impl IntoView {
     let live = expect_context::<Live>();
+    let has_ended = has_ended(live);
     let words = move || {
         let age = |since: f64| units::clock((live.now.get() - since) / 1000.0);
         let shown = live.run.with(Option::is_some) || live.runs.with(Option::is_some);
         match live.link.get() {
             Link::Lost(_) if !shown => {
                 Some("The server does not answer. This page connects automatically once it does.".into())
+            }
+            // The figures of a run that has ended do not age.
+            Link::Lost(_) if has_ended.get() => Some(
+                "The server does not answer. This run has ended, so what is shown stays right. This page connects \
+                 automatically once the server answers."
+                    .into(),
+            ),
+            Link::Stale(since) if has_ended.get() => {
+                Some(format!("No message from the server for {}.", age(since)))
             }
             Link::Lost(since) => Some(format!(
                 "The server does not answer. These data are {} old; this page resumes automatically.",

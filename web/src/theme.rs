@@ -19,6 +19,8 @@ pub struct Inks {
     pub ground: &'static str,
     /// The selection.
     pub accent: &'static str,
+    /// What a verdict explains.
+    pub alarm: &'static str,
     /// The hatching of unknown cells.
     pub unknown: viz::palette::Rgba,
     /// A line without a meaning of its own.
@@ -31,6 +33,7 @@ const LIGHT: Inks = Inks {
     grid: "rgb(90 100 112 / 0.18)",
     ground: "#ffffff",
     accent: "#0b5cad",
+    alarm: "#b8243a",
     unknown: viz::palette::rgb(0x9a, 0xa2, 0xac),
     line: viz::palette::rgb(0x0b, 0x5c, 0xad),
 };
@@ -41,6 +44,7 @@ const DARK: Inks = Inks {
     grid: "rgb(170 180 190 / 0.16)",
     ground: "#14181d",
     accent: "#7cc4ff",
+    alarm: "#ff8d96",
     unknown: viz::palette::rgb(0x5a, 0x64, 0x70),
     line: viz::palette::rgb(0x7c, 0xc4, 0xff),
 };

@@ -26,6 +26,8 @@ pub enum Ink {
     Strong,
     /// The selection.
     Accent,
+    /// What a verdict explains.
+    Alarm,
     /// Values computed from measurements.
     Muted,
     /// The color of a part of a step.
@@ -254,6 +256,7 @@ fn colour(pen: &Pen, ink: Ink) -> String {
     match ink {
         Ink::Strong => pen.inks.ink.into(),
         Ink::Accent => pen.inks.accent.into(),
+        Ink::Alarm => pen.inks.alarm.into(),
         Ink::Muted => pen.inks.muted.into(),
         Ink::Data(colour) => palette::css(colour),
     }

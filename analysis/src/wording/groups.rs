@@ -50,7 +50,8 @@ fn of_shape(stats: &GroupStats, world: u32) -> Vec<GroupRow> {
         return vec![of_all(name, latest(only))];
     }
     let of_one = |one: &OneGroup| row(ranks(stats.group, one), String::new(), one.cost, latest(one));
-    let mut rows = vec![of_all(format!("{shape}, {} groups", units::count(stats.count as u64)), String::new())];
+    let mut rows =
+        vec![of_all(format!("{shape}, {} groups", units::count(stats.count as u64)), String::new())];
     rows.extend(stats.worst.iter().map(of_one));
     rows
 }

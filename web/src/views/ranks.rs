@@ -60,6 +60,8 @@ pub struct RanksSelection {
     pub reduce: Signal<Reduce>,
     /// The selected step.
     pub step: Memo<Option<u64>>,
+    /// The rank that the worst verdict names first.
+    pub culprit: Memo<Option<u32>>,
     /// The selected rank.
     pub rank: Memo<Option<u32>>,
     /// All ranks of the selected step, or of the newest one, or the reason why they are missing.
@@ -94,6 +96,7 @@ impl RanksSelection {
         });
         let pinned = Memo::new(move |_| pins::read(&address.param("pin").unwrap_or_default()));
         let step = Memo::new(move |_| address.number("step"));
+        let culprit = Memo::new(move |_| live.run.with(|run| culprit(&run.as_ref()?.report)));
         Self {
             address,
             measure,
@@ -104,8 +107,9 @@ impl RanksSelection {
                 address.param("pool").and_then(|name| Reduce::from_name(&name)).unwrap_or(Reduce::Max)
             }),
             step,
+            culprit,
             rank: Memo::new(move |_| match address.param("rank").as_deref() {
-                None => live.run.with(|run| culprit(&run.as_ref()?.report)),
+                None => culprit.get(),
                 // `none` if the user has cleared the selection.
                 Some(rank) => rank.parse().ok(),
             }),

@@ -46,8 +46,8 @@ pub const ALARM: Rgba = rgb(0xb8, 0x24, 0x3a);
 /// differs from the exposed wait for color-blind users too.
 pub const IMBALANCE: Rgba = rgb(0x7a, 0x2f, 0x00);
 
-/// Colors for lines that each show one run: Paul Tol's "vibrant" scheme without its gray and one of its reds.
-const RUNS: [Rgba; 5] = [
+/// Colors for lines that each show one run or one rank: Paul Tol's "vibrant" scheme without its gray and one of its reds.
+const LINES: [Rgba; 5] = [
     rgb(0x00, 0x77, 0xbb),
     rgb(0xee, 0x77, 0x33),
     rgb(0x00, 0x99, 0x88),
@@ -55,11 +55,11 @@ const RUNS: [Rgba; 5] = [
     rgb(0x33, 0xbb, 0xee),
 ];
 
-/// Returns the color of a run's line among those of other runs, and whether the line is dashed. After ten lines both
-/// repeat, so a line must have a label too.
+/// Returns the color of a line among others of its kind, and whether the line is dashed. After ten lines both repeat, so
+/// a line must have a label too.
 #[must_use]
-pub const fn run(at: usize) -> (Rgba, bool) {
-    (RUNS[at % RUNS.len()], (at / RUNS.len()) % 2 == 1)
+pub const fn line(at: usize) -> (Rgba, bool) {
+    (LINES[at % LINES.len()], (at / LINES.len()) % 2 == 1)
 }
 
 /// The pattern of a fill. Patterns differ without their color too. All but the solid one are pale: the slice costs

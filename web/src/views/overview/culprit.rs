@@ -74,7 +74,7 @@ pub fn Culprit(verdict: Memo<Option<Verdict>>) -> impl IntoView {
     view! {
         <div class="verdict-chart" class:hidden=move || name.get().is_none()>
             <ul class="legend">
-                <li><i class="key line-accent" aria-hidden="true"></i>{rank}</li>
+                <li><i class="key line-alarm" aria-hidden="true"></i>{rank}</li>
                 <li><i class="key line-muted" aria-hidden="true"></i>"median of all ranks"</li>
                 <li class="quiet">{heading}</li>
             </ul>
@@ -130,7 +130,7 @@ fn picture((wanted, culprit, median): &Lines) -> Shown {
     });
     let mut marks = vec![
         Mark::Line { points: median.clone(), ink: Ink::Muted, dashed: false },
-        Mark::Line { points: culprit.clone(), ink: Ink::Accent, dashed: false },
+        Mark::Line { points: culprit.clone(), ink: Ink::Alarm, dashed: false },
     ];
     let onset = wanted.onset.filter(|&step| (step as f64) >= first && (step as f64) < last);
     marks.extend(

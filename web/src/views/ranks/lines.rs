@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use leptos_use::signal_throttled;
-use viz::palette::{self, Pattern};
+use viz::palette;
 use viz::span::Span;
 use viz::xy::Axis;
 use viz::{measure, ticks};
-use wire::live::Part;
 use wire::live::tile::{Measure, Reduce, Tile};
 
 use super::RanksSelection;
@@ -17,7 +16,6 @@ use crate::api::{self, Cells, Ranks};
 use crate::live::{Live, Turn};
 use crate::range::Range;
 use crate::route::{Address, RunId};
-use crate::widgets::Legend;
 use crate::xy::{Hit, Ink, Mark, Picture, Shown, Xy};
 
 /// The number of points of a line.
@@ -34,22 +32,12 @@ const AT_MOST_EVERY_MILLIS: f64 = 400.0;
 /// The same for the chart with the band of all ranks, which is not next to the heatmap and costs more.
 const BAND_AT_MOST_EVERY_MILLIS: f64 = 1_000.0;
 
-/// The colors of lines, which color-blind users can tell apart.
-const COLOURS: [palette::Rgba; MAX_LINES] = [
-    palette::part(Part::ExposedWait),
-    palette::part(Part::Backward),
-    palette::part(Part::Optimizer),
-    palette::part(Part::ExposedTransfer),
-    palette::part(Part::Forward),
-    palette::part(Part::Input),
-    palette::IMBALANCE,
-    palette::part(Part::Other),
-];
-
 /// What the chart shows.
 #[derive(Clone, Debug, PartialEq)]
 struct Wanted {
     ranks: Vec<u32>,
+    /// The color of each rank's line, and true if the line is dashed.
+    inks: Vec<(Ink, bool)>,
     measure: Measure,
     /// The reduction of steps that share a point, as in the heatmap.
     reduce: Reduce,
@@ -87,8 +75,10 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
         let steps = model::range::ends(Span::new(view.start.max(known.start), view.end.min(known.end)));
         let measure = selection.measure.get();
         let reduce = selection.reduce.get();
+        let inks = inks(&ranks, selection.culprit.get(), live.steps.with_value(|steps| steps.ranks));
         (!ranks.is_empty() && !known.is_empty()).then_some(Wanted {
             ranks,
+            inks,
             measure,
             reduce,
             steps,
@@ -103,7 +93,9 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
         async move { fetch(&id, wanted?, !every).await }
     });
     // A drag changes `wanted` in every frame. The picture changes when newer cells arrive.
-    let shown = Memo::new(move |_| wanted.with(|wanted| wanted.as_ref().map(|wanted| wanted.ranks.clone())));
+    let shown = Memo::new(move |_| {
+        wanted.with(|wanted| wanted.as_ref().map(|wanted| (wanted.ranks.clone(), wanted.inks.clone())))
+    });
     let picture = Memo::new(move |_| {
         if shown.with(Option::is_none) {
             return Err("Select or pin a rank, in the list or in the chart.".into());
@@ -111,14 +103,16 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
         found.map(|found| found.as_ref().map(picture)).flatten().unwrap_or_else(|| Err("Loading…".into()))
     });
     let legend = move || {
-        let items = shown.get().unwrap_or_default().into_iter().zip(COLOURS);
-        let items: Vec<_> =
-            items.map(|(rank, colour)| (colour, Pattern::Solid, format!("rank {rank}"))).collect();
-        view! { <Legend items=items /> }
+        let (ranks, inks) = shown.get().unwrap_or_default();
+        ranks
+            .into_iter()
+            .zip(inks)
+            .map(|(rank, ink)| view! { <li><Key ink=ink />"rank "{rank}</li> })
+            .collect_view()
     };
     let label = move || format!("{} of single ranks over steps", selection.measure.get().name());
     view! {
-        {legend}
+        <ul class="legend">{legend}</ul>
         <Xy
             label=Signal::derive(label)
             testid=if every { "rank-lines" } else { "compared-lines" }
@@ -130,6 +124,30 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
             })
         />
     }
+}
+
+/// The key of a line.
+#[component]
+fn Key(ink: (Ink, bool)) -> impl IntoView {
+    let colour = match ink.0 {
+        Ink::Data(colour) => palette::css(colour),
+        _ => "var(--alarm)".into(),
+    };
+    view! { <i class="key line" class:dashed=ink.1 style:border-color=colour aria-hidden="true"></i> }
+}
+
+/// Returns the color of each rank's line, and true for a dashed one. The culprit has a color of its own. In a small job a
+/// rank has the same color in every chart.
+fn inks(ranks: &[u32], culprit: Option<u32>, all: usize) -> Vec<(Ink, bool)> {
+    let place = |(at, &rank): (usize, &u32)| if all <= MAX_LINES { rank as usize } else { at };
+    let ink = |(at, rank): (usize, &u32)| {
+        if Some(*rank) == culprit {
+            return (Ink::Alarm, false);
+        }
+        let (colour, dashed) = palette::line(place((at, rank)));
+        (Ink::Data(colour), dashed)
+    };
+    ranks.iter().enumerate().map(ink).collect()
 }
 
 async fn fetch(run: &str, wanted: Wanted, with_band: bool) -> Option<Found> {
@@ -198,12 +216,8 @@ fn picture(found: &Found) -> Shown {
         .collect();
     hits.sort_by(|a, b| a.at.0.total_cmp(&b.at.0));
     let mut marks = vec![Mark::Band { points: band, ink: Ink::Muted }];
-    let coloured = lines.into_iter().zip(COLOURS);
-    marks.extend(coloured.map(|(points, colour)| Mark::Line {
-        points,
-        ink: Ink::Data(colour),
-        dashed: false,
-    }));
+    let inked = lines.into_iter().zip(&found.wanted.inks);
+    marks.extend(inked.map(|(points, &(ink, dashed))| Mark::Line { points, ink, dashed }));
     Ok(Arc::new(Picture {
         x,
         y,

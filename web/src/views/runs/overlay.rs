@@ -108,7 +108,7 @@ pub fn Overlay(listing: Listing) -> impl IntoView {
 /// A run in the legend: its line, its short name, its name and its id. A click removes its tick.
 #[component]
 fn LegendEntry(listing: Listing, store: Store, at: usize, id: String) -> impl IntoView {
-    let (colour, dashed) = palette::run(at);
+    let (colour, dashed) = palette::line(at);
     let name = {
         let id = id.clone();
         Memo::new(move |_| listing.name(&id))
@@ -197,7 +197,7 @@ fn picture(runs: &[Line], over: Over) -> Shown {
     let mut marks: Vec<Mark> = Vec::new();
     let mut tags: Vec<Mark> = Vec::new();
     for (run, points) in runs.iter().zip(&points) {
-        let (colour, dashed) = palette::run(run.at);
+        let (colour, dashed) = palette::line(run.at);
         let ink = Ink::Data(colour);
         let mut points = overlay::thin(points, ends, COLUMNS);
         points.iter_mut().for_each(|point| point.1 = point.1.min(y.span.end));
