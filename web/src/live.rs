@@ -172,7 +172,7 @@ impl Live {
         let turn = Memo::new(move |old: Option<&Turn>| {
             old.copied().filter(|_| !is_visible.get()).unwrap_or_else(|| arrived.get())
         });
-        // To track a memo does not compute it, and a memo that was never computed notifies nobody. To read it does both.
+        // Tracking a memo does not compute it, and a memo that was never computed does not see changes. Reading it does both.
         Signal::derive(move || turn.get())
     }
 

@@ -27,7 +27,7 @@ pub(crate) fn failure(failure: &FirstFailure<'_>) -> String {
     }
     if others > 0 {
         let plural = if others == 1 { "" } else { "s" };
-        sentence += &format!(". {} other rank{plural} failed with it", units::count(others as u64));
+        sentence += &format!(". {} other rank{plural} failed with it", units::count(others.into()));
     }
     sentence + "."
 }

@@ -51,7 +51,7 @@ fn of_shape(stats: &GroupStats, world: u32) -> Vec<GroupRow> {
     }
     let of_one = |one: &OneGroup| row(ranks(stats.group, one), String::new(), one.cost, latest(one));
     let mut rows =
-        vec![of_all(format!("{shape}, {} groups", units::count(stats.count as u64)), String::new())];
+        vec![of_all(format!("{shape}, {} groups", units::count(stats.count.into())), String::new())];
     rows.extend(stats.worst.iter().map(of_one));
     rows
 }
