@@ -41,11 +41,23 @@ enum Part {
     Waterfall,
 }
 
+impl Part {
+    /// Returns the name of the results, so that a part does not replace those of the whole.
+    const fn results(self) -> &'static str {
+        match self {
+            Self::FirstView => "page-first-view",
+            Self::GradientToPixel => "page-gradient-to-pixel",
+            Self::Heatmap => "page-heatmap",
+            Self::Waterfall => "page-waterfall",
+        }
+    }
+}
+
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     let wanted = |part| options.only.is_none_or(|only| only == part);
     let Some(browser) = Browser::start()? else { return Ok(()) };
-    let mut results = Results::begin("page");
+    let mut results = Results::begin(options.only.map_or("page", Part::results));
     let mut take = |lines: Vec<Value>| {
         for line in lines {
             println!("{}", shown(&line));

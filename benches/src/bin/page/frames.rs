@@ -90,10 +90,11 @@ fn open(browser: &Browser, server: &Server, run: &str, view: &str, testid: &str)
         &format!(
             "const canvas = document.querySelector('[data-testid={chart}]')?.parentElement.querySelector('canvas.raster');
              if (!canvas?.width || !document.querySelector('[data-testid={testid}]')?.innerText) return false;
-             const data = canvas.getContext('2d').getImageData(0, canvas.height >> 1, canvas.width, 1).data;
+             // Between two rows of a waterfall nothing is painted.
+             const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
              let painted = 0;
              for (let at = 3; at < data.length; at += 4) painted += data[at] > 0;
-             return painted > canvas.width / 2"
+             return painted > canvas.width * canvas.height / 4"
         ),
     )?;
     Ok(())
