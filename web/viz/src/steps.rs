@@ -20,7 +20,7 @@ pub struct Steps {
     pub ended_unix_nanos: Vec<u64>,
     /// The step time over all ranks, in nanoseconds.
     pub step_nanos: Vec<f32>,
-    /// The samples per second of each step.
+    /// The samples per second of each step; NaN if the job does not count its samples.
     pub throughput: Vec<f32>,
     /// The overlap.
     pub overlap: Vec<f32>,
@@ -51,7 +51,10 @@ impl Steps {
         self.step.extend_from_slice(&frame.step[new.clone()]);
         self.ended_unix_nanos.extend_from_slice(&frame.ended_unix_nanos[new.clone()]);
         self.step_nanos.extend_from_slice(&frame.step_nanos[new.clone()]);
-        let rate = |row: usize| frame.samples[row] as f32 * 1e9 / frame.step_nanos[row];
+        let rate = |row: usize| match frame.samples[row] {
+            0 => f32::NAN,
+            samples => samples as f32 * 1e9 / frame.step_nanos[row],
+        };
         self.throughput.extend(new.clone().map(rate));
         self.overlap.extend_from_slice(&frame.overlap[new.clone()]);
         for (column, more) in self.parts.iter_mut().zip(&frame.parts) {

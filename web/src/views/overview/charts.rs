@@ -47,6 +47,9 @@ const STEP_TIME: Lined = Lined {
     height: 116.0,
 };
 
+/// The step time above no other chart.
+const STEP_TIME_LAST: Lined = Lined { margins: WITH_STEPS, height: 132.0, ..STEP_TIME };
+
 const THROUGHPUT: Lined = Lined {
     title: "Throughput",
     testid: "chart-throughput",
@@ -78,6 +81,30 @@ pub fn Charts() -> impl IntoView {
             _ => String::new(),
         }
     };
+    // A job that does not count its samples has an unknown throughput, not one of zero.
+    let counts_samples = Memo::new(move |_| {
+        live.drawn.track();
+        live.steps.with_value(|steps| {
+            steps.throughput.is_empty() || steps.throughput.iter().any(|rate| !rate.is_nan())
+        })
+    });
+    let lines = move || {
+        if counts_samples.get() {
+            view! {
+                <LineChart lined=STEP_TIME />
+                <h2 class="chart-title">"Throughput"<small>{unit}</small></h2>
+                <LineChart lined=THROUGHPUT />
+            }
+            .into_any()
+        } else {
+            view! {
+                <LineChart lined=STEP_TIME_LAST />
+                <h2 class="chart-title">"Throughput"</h2>
+                <p class="quiet" data-testid="no-throughput">"The job does not count its samples."</p>
+            }
+            .into_any()
+        }
+    };
     let save_png = move |_| download::png("ledger.png", "chart-ledger", theme.inks().ground);
     view! {
         <section class="panel charts" aria-label="Over time">
@@ -92,9 +119,7 @@ pub fn Charts() -> impl IntoView {
             <Legend items=Part::ALL.map(|part| (palette::part(part), palette::Pattern::Solid, part.name())).into() />
             <Ledger />
             <h2 class="chart-title">"Step time"</h2>
-            <LineChart lined=STEP_TIME />
-            <h2 class="chart-title">"Throughput"<small>{unit}</small></h2>
-            <LineChart lined=THROUGHPUT />
+            {lines}
         </section>
     }
 }
@@ -312,4 +337,38 @@ fn csv(steps: &Steps) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use wasm_bindgen_test::wasm_bindgen_test;
+    use wire::live::StepColumns;
+
+    use super::*;
+    use crate::fixture::{empty_report, show};
+    use crate::mounted::mount_in_run;
+
+    #[wasm_bindgen_test]
+    async fn a_job_that_does_not_count_its_samples_has_no_chart_of_throughput() {
+        for (samples, has_chart) in [(0, false), (8, true)] {
+            let (page, live) = mount_in_run(|| view! { <Charts /> });
+            show(live, empty_report());
+            let steps = StepColumns {
+                reset: true,
+                ranks: 2,
+                step: (0..3).collect(),
+                ended_unix_nanos: vec![0; 3],
+                step_nanos: vec![5e7; 3],
+                samples: vec![samples; 3],
+                overlap: vec![0.5; 3],
+                parts: std::array::from_fn(|_| vec![1e6; 3]),
+                flags: vec![0; 3],
+            };
+            live.steps.update_value(|shown| assert!(shown.apply(&steps)));
+            live.drawn.update(|n| *n += 1);
+            page.settle().await;
+            assert_eq!(page.find("[data-testid=chart-throughput]").is_some(), has_chart);
+            assert_eq!(page.find("[data-testid=no-throughput]").is_none(), has_chart);
+        }
+    }
 }
