@@ -47,12 +47,13 @@ pub const ALARM: Rgba = rgb(0xb8, 0x24, 0x3a);
 pub const IMBALANCE: Rgba = rgb(0x7a, 0x2f, 0x00);
 
 /// Colors for lines that each show one run or one rank: Paul Tol's "vibrant" scheme without its gray and one of its reds.
+/// The other red is the last, because it is near the color of the culprit.
 const LINES: [Rgba; 5] = [
     rgb(0x00, 0x77, 0xbb),
     rgb(0xee, 0x77, 0x33),
     rgb(0x00, 0x99, 0x88),
-    rgb(0xee, 0x33, 0x77),
     rgb(0x33, 0xbb, 0xee),
+    rgb(0xee, 0x33, 0x77),
 ];
 
 /// Returns the color of a line among others of its kind, and whether the line is dashed. After ten lines both repeat, so
