@@ -23,8 +23,8 @@ use crate::socket::{self, Link, now_millis};
 /// The shortest interval between changes of tables, in milliseconds.
 const VIEW_MILLIS: f64 = 450.0;
 
-/// The time for which the selection of steps must rest before its report is requested, in milliseconds.
-const AT_REST_MILLIS: f64 = 120.0;
+/// The time for which the selection of steps must rest before its figures are requested, in milliseconds.
+pub const AT_REST_MILLIS: f64 = 120.0;
 
 /// A run's line in the list and its report, from the same moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,8 +35,8 @@ pub struct RunView {
     pub report: Report,
 }
 
-/// What tells the data of one moment from those of the next: when the run was last heard from, its number of steps, and its
-/// state. `None` before the run has arrived.
+/// When the run was last heard from, its number of steps, and its state. A change means that newer data have arrived. `None`
+/// before the run has arrived.
 pub type Turn = Option<(u64, u64, RunState)>;
 
 /// The data of the dashboard.
@@ -115,6 +115,11 @@ impl Live {
             every,
         );
         live
+    }
+
+    /// Returns true if the open run has ended.
+    pub fn has_ended(&self) -> bool {
+        self.newest.with(|run| run.as_ref().is_some_and(|run| run.summary.state.has_ended()))
     }
 
     /// Selects a run, or the list of runs if `run` is `None`.

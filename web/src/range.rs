@@ -7,7 +7,7 @@ use viz::span::Span;
 use viz::steps::newest;
 
 use crate::canvas::Size;
-use crate::live::Live;
+use crate::live::{AT_REST_MILLIS, Live};
 use crate::plot::Gesture;
 use crate::route::Address;
 use crate::socket::Link;
@@ -16,9 +16,7 @@ use crate::socket::Link;
 const MIN_STEPS: f64 = 8.0;
 /// The time for which the range must rest before the address follows, in milliseconds. Browsers refuse to change the
 /// address on every frame of a drag.
-const AT_REST_MILLIS: f64 = 300.0;
-/// The time for which the end of the range must rest before figures of its last step are fetched, in milliseconds.
-const STEP_AT_REST_MILLIS: f64 = 120.0;
+const ADDRESS_AT_REST_MILLIS: f64 = 300.0;
 
 /// The position of the crosshair in every chart.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -53,7 +51,7 @@ fn in_address<T: Clone + PartialEq + Send + Sync + 'static>(
         }
     });
     let text = Memo::new(move |_| choice.with(|choice| choice.as_ref().map(write)));
-    let at_rest: Signal<Option<String>> = signal_debounced(text, AT_REST_MILLIS);
+    let at_rest: Signal<Option<String>> = signal_debounced(text, ADDRESS_AT_REST_MILLIS);
     Effect::new(move |_| {
         let rested = at_rest.get();
         // A value that has changed again is not at rest.
@@ -89,7 +87,7 @@ impl Range {
                 steps.step.get(last).copied()
             })
         });
-        let at = signal_debounced(at, STEP_AT_REST_MILLIS);
+        let at = signal_debounced(at, AT_REST_MILLIS);
         Self { chosen, at, cursor: RwSignal::new(Cursor::default()), live }
     }
 
@@ -149,7 +147,7 @@ impl Range {
             Some(span) if bounds.is_empty() => span,
             // Steps that are no longer stored cannot be shown.
             Some(span) => span.clamp(bounds, MIN_STEPS),
-            None => newest(bounds, self.ended()),
+            None => newest(bounds, self.live.has_ended()),
         }
     }
 
@@ -227,17 +225,14 @@ impl Range {
         }
         self.chosen.set(Some(span.clamp(bounds, MIN_STEPS)));
     }
-
-    fn ended(&self) -> bool {
-        self.live.run.with(|run| run.as_ref().is_some_and(|run| run.summary.state.has_ended()))
-    }
 }
 
-/// The buttons that show the newest steps or all steps. A run that has ended has only the second: its newest steps are all.
+/// The buttons that show the newest steps or all steps. A run that has ended has only the second button, because
+/// its page shows all steps anyway.
 #[component]
 pub fn RangeButtons() -> impl IntoView {
     let range = expect_context::<Range>();
-    let has_ended = Memo::new(move |_| range.ended());
+    let has_ended = Memo::new(move |_| range.live.has_ended());
     let shows_all = move || match range.selection() {
         Some(chosen) => chosen == range.known(),
         None => has_ended.get(),

@@ -172,7 +172,7 @@ fn Bar(run: Memo<Option<String>>) -> impl IntoView {
 #[component]
 fn Connection(run: Memo<Option<String>>) -> impl IntoView {
     let live = expect_context::<Live>();
-    let has_ended = has_ended(live);
+    let has_ended = Memo::new(move |_| live.has_ended());
     let state = Signal::derive(move || match live.link.get() {
         Link::Connecting => ("connecting", "Connecting"),
         // A run that has ended is not live, and its page is connected all the same.
@@ -209,16 +209,11 @@ fn Connection(run: Memo<Option<String>>) -> impl IntoView {
     }
 }
 
-/// Returns true if the open run has ended.
-fn has_ended(live: Live) -> Memo<bool> {
-    Memo::new(move |_| live.newest.with(|run| run.as_ref().is_some_and(|run| run.summary.state.has_ended())))
-}
-
 /// A notice that the data shown are old. It overlays the page, so that nothing moves when it appears.
 #[component]
 fn Notice() -> impl IntoView {
     let live = expect_context::<Live>();
-    let has_ended = has_ended(live);
+    let has_ended = Memo::new(move |_| live.has_ended());
     let words = move || {
         let age = |since: f64| units::clock((live.now.get() - since) / 1000.0);
         let shown = live.run.with(Option::is_some) || live.runs.with(Option::is_some);
@@ -228,8 +223,8 @@ fn Notice() -> impl IntoView {
             }
             // The figures of a run that has ended do not age.
             Link::Lost(_) if has_ended.get() => Some(
-                "The server does not answer. This run has ended, so what is shown stays right. This page connects \
-                 automatically once the server answers."
+                "The server does not answer. This run has ended, so these data stay as they are. This page resumes \
+                 automatically."
                     .into(),
             ),
             Link::Stale(since) if has_ended.get() => {

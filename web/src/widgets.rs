@@ -74,6 +74,12 @@ pub fn Legend<T: IntoView + 'static>(items: Vec<(palette::Rgba, Pattern, T)>) ->
     view! { <ul class="legend">{items}</ul> }
 }
 
+/// The key of a line in a legend. `colour` is a CSS color.
+#[component]
+pub fn LineKey(colour: String, dashed: bool) -> impl IntoView {
+    view! { <i class="line-key" class:dashed=dashed style:border-color=colour aria-hidden="true"></i> }
+}
+
 /// The point of a tooltip and the size of its chart, in CSS pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TooltipPlace {

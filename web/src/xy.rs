@@ -11,6 +11,7 @@ use viz::xy::Axis;
 use crate::canvas::{Margins, Size};
 use crate::pen::{Align, Pen};
 use crate::plot::{Gesture, Plot, Stretch};
+use crate::theme::Inks;
 use crate::widgets::{Tip, TooltipPlace};
 
 const MARGINS: Margins = Margins { left: 64.0, right: 16.0, top: 14.0, bottom: 26.0 };
@@ -32,6 +33,19 @@ pub enum Ink {
     Muted,
     /// The color of a part of a step.
     Data(Rgba),
+}
+
+impl Ink {
+    /// Returns the CSS color in a theme.
+    pub fn css(self, inks: &Inks) -> String {
+        match self {
+            Self::Strong => inks.ink.into(),
+            Self::Accent => inks.accent.into(),
+            Self::Alarm => inks.alarm.into(),
+            Self::Muted => inks.muted.into(),
+            Self::Data(colour) => palette::css(colour),
+        }
+    }
 }
 
 /// An element of a chart.
@@ -201,28 +215,28 @@ fn draw(pen: &Pen, size: Size, picture: &Picture, near: Option<usize>) {
             Mark::Band { points, ink } => {
                 let low = points.iter().map(|&(x, low, _)| at(x, low));
                 let high = points.iter().rev().map(|&(x, _, high)| at(x, high));
-                pen.area(&low.chain(high).collect::<Vec<_>>(), &colour(pen, *ink), 0.16);
+                pen.area(&low.chain(high).collect::<Vec<_>>(), &ink.css(&pen.inks), 0.16);
             }
             Mark::Line { points, ink, dashed } => {
                 let points: Vec<_> = points.iter().map(|&(x, y)| at(x, y)).collect();
-                pen.lines(&points, &colour(pen, *ink), *dashed);
+                pen.lines(&points, &ink.css(&pen.inks), *dashed);
             }
             Mark::Dots { points, ink, hollow } => {
                 for &(x, y) in points {
                     let (x, y) = at(x, y);
-                    pen.dot(x, y, 4.5, &colour(pen, *ink), *hollow);
+                    pen.dot(x, y, 4.5, &ink.css(&pen.inks), *hollow);
                 }
             }
             Mark::Bars { bars, ink } => bars.iter().for_each(|&(from, to, height)| {
                 let ((left, top), (right, bottom)) = (at(from, height), at(to, picture.y.span.start));
                 let corners = [(left, bottom), (left, top), (right - 1.0, top), (right - 1.0, bottom)];
-                pen.area(&corners, &colour(pen, *ink), 0.62);
+                pen.area(&corners, &ink.css(&pen.inks), 0.62);
             }),
             Mark::Tag { at: point, text, ink } => {
                 let (x, y) = at(point.0, point.1);
                 let (wide, high) = (pen.text_width(text) + 8.0, 16.0);
                 pen.rect(x - wide / 2.0, y - high / 2.0, wide, high, pen.inks.ground);
-                pen.lines(&box_around(x, y, wide, high), &colour(pen, *ink), false);
+                pen.lines(&box_around(x, y, wide, high), &ink.css(&pen.inks), false);
                 pen.text(x, y, text, Align::Middle, pen.inks.ink);
             }
             Mark::Rule { x, text } => {
@@ -250,14 +264,4 @@ fn draw(pen: &Pen, size: Size, picture: &Picture, near: Option<usize>) {
 fn box_around(x: f64, y: f64, wide: f64, high: f64) -> [(f64, f64); 5] {
     let (left, right, up, down) = (x - wide / 2.0, x + wide / 2.0, y - high / 2.0, y + high / 2.0);
     [(left, up), (right, up), (right, down), (left, down), (left, up)]
-}
-
-fn colour(pen: &Pen, ink: Ink) -> String {
-    match ink {
-        Ink::Strong => pen.inks.ink.into(),
-        Ink::Accent => pen.inks.accent.into(),
-        Ink::Alarm => pen.inks.alarm.into(),
-        Ink::Muted => pen.inks.muted.into(),
-        Ink::Data(colour) => palette::css(colour),
-    }
 }

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_runs_have_different_lines() {
+    fn ten_lines_differ() {
         let lines: std::collections::BTreeSet<(Rgba, bool)> = (0..12).map(line).collect();
         assert_eq!(lines.len(), 10);
     }

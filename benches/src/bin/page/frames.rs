@@ -90,7 +90,7 @@ fn open(browser: &Browser, server: &Server, run: &str, view: &str, testid: &str)
         &format!(
             "const canvas = document.querySelector('[data-testid={chart}]')?.parentElement.querySelector('canvas.raster');
              if (!canvas?.width || !document.querySelector('[data-testid={testid}]')?.innerText) return false;
-             // Between two rows of a waterfall nothing is painted.
+             // A single row of pixels may lie between two ranks of a waterfall.
              const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
              let painted = 0;
              for (let at = 3; at < data.length; at += 4) painted += data[at] > 0;

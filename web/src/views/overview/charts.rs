@@ -47,7 +47,7 @@ const STEP_TIME: Lined = Lined {
     height: 116.0,
 };
 
-/// The step time above no other chart.
+/// The step time as the last chart, with the axis of steps below it.
 const STEP_TIME_LAST: Lined = Lined { margins: WITH_STEPS, height: 132.0, ..STEP_TIME };
 
 const THROUGHPUT: Lined = Lined {

@@ -16,6 +16,8 @@ use crate::api::{self, Cells, Ranks};
 use crate::live::{Live, Turn};
 use crate::range::Range;
 use crate::route::{Address, RunId};
+use crate::theme::Theme;
+use crate::widgets::LineKey;
 use crate::xy::{Hit, Ink, Mark, Picture, Shown, Xy};
 
 /// The number of points of a line.
@@ -32,12 +34,19 @@ const AT_MOST_EVERY_MILLIS: f64 = 400.0;
 /// The same for the chart with the band of all ranks, which is not next to the heatmap and costs more.
 const BAND_AT_MOST_EVERY_MILLIS: f64 = 1_000.0;
 
+/// The color of a line, and true if it is dashed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Stroke {
+    ink: Ink,
+    dashed: bool,
+}
+
 /// What the chart shows.
 #[derive(Clone, Debug, PartialEq)]
 struct Wanted {
     ranks: Vec<u32>,
-    /// The color of each rank's line, and true if the line is dashed.
-    inks: Vec<(Ink, bool)>,
+    /// How each rank's line is drawn.
+    strokes: Vec<Stroke>,
     measure: Measure,
     /// The reduction of steps that share a point, as in the heatmap.
     reduce: Reduce,
@@ -60,6 +69,7 @@ struct Found {
 pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
     let (live, range) = (expect_context::<Live>(), expect_context::<Range>());
     let (run, address) = (expect_context::<RunId>(), expect_context::<Address>());
+    let theme = expect_context::<Theme>();
     let turn = live.turn(AGAIN_MILLIS);
     let wanted = Memo::new(move |_| {
         let turn = turn.get();
@@ -75,10 +85,10 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
         let steps = model::range::ends(Span::new(view.start.max(known.start), view.end.min(known.end)));
         let measure = selection.measure.get();
         let reduce = selection.reduce.get();
-        let inks = inks(&ranks, selection.culprit.get(), live.steps.with_value(|steps| steps.ranks));
+        let strokes = strokes(&ranks, selection.culprit.get(), live.steps.with_value(|steps| steps.ranks));
         (!ranks.is_empty() && !known.is_empty()).then_some(Wanted {
             ranks,
-            inks,
+            strokes,
             measure,
             reduce,
             steps,
@@ -94,7 +104,7 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
     });
     // A drag changes `wanted` in every frame. The picture changes when newer cells arrive.
     let shown = Memo::new(move |_| {
-        wanted.with(|wanted| wanted.as_ref().map(|wanted| (wanted.ranks.clone(), wanted.inks.clone())))
+        wanted.with(|wanted| wanted.as_ref().map(|wanted| (wanted.ranks.clone(), wanted.strokes.clone())))
     });
     let picture = Memo::new(move |_| {
         if shown.with(Option::is_none) {
@@ -103,12 +113,12 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
         found.map(|found| found.as_ref().map(picture)).flatten().unwrap_or_else(|| Err("Loading…".into()))
     });
     let legend = move || {
-        let (ranks, inks) = shown.get().unwrap_or_default();
-        ranks
-            .into_iter()
-            .zip(inks)
-            .map(|(rank, ink)| view! { <li><Key ink=ink />"rank "{rank}</li> })
-            .collect_view()
+        let (ranks, strokes) = shown.get().unwrap_or_default();
+        let entry = |(rank, stroke): (u32, Stroke)| {
+            let colour = stroke.ink.css(&theme.inks());
+            view! { <li><LineKey colour=colour dashed=stroke.dashed />"rank "{rank}</li> }
+        };
+        ranks.into_iter().zip(strokes).map(entry).collect_view()
     };
     let label = move || format!("{} of single ranks over steps", selection.measure.get().name());
     view! {
@@ -126,28 +136,19 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
     }
 }
 
-/// The key of a line.
-#[component]
-fn Key(ink: (Ink, bool)) -> impl IntoView {
-    let colour = match ink.0 {
-        Ink::Data(colour) => palette::css(colour),
-        _ => "var(--alarm)".into(),
+/// Returns how each rank's line is drawn. The culprit has a color of its own. In a small job, a rank has the same color in
+/// every chart.
+fn strokes(ranks: &[u32], culprit: Option<u32>, all: usize) -> Vec<Stroke> {
+    let of_other = |at: usize| {
+        let (colour, dashed) = palette::line(at);
+        Stroke { ink: Ink::Data(colour), dashed }
     };
-    view! { <i class="key line" class:dashed=ink.1 style:border-color=colour aria-hidden="true"></i> }
-}
-
-/// Returns the color of each rank's line, and true for a dashed one. The culprit has a color of its own. In a small job a
-/// rank has the same color in every chart.
-fn inks(ranks: &[u32], culprit: Option<u32>, all: usize) -> Vec<(Ink, bool)> {
-    let place = |(at, &rank): (usize, &u32)| if all <= MAX_LINES { rank as usize } else { at };
-    let ink = |(at, rank): (usize, &u32)| {
-        if Some(*rank) == culprit {
-            return (Ink::Alarm, false);
-        }
-        let (colour, dashed) = palette::line(place((at, rank)));
-        (Ink::Data(colour), dashed)
+    let stroke = |(at, &rank): (usize, &u32)| match rank {
+        rank if Some(rank) == culprit => Stroke { ink: Ink::Alarm, dashed: false },
+        rank if all <= MAX_LINES => of_other(rank as usize),
+        _ => of_other(at),
     };
-    ranks.iter().enumerate().map(ink).collect()
+    ranks.iter().enumerate().map(stroke).collect()
 }
 
 async fn fetch(run: &str, wanted: Wanted, with_band: bool) -> Option<Found> {
@@ -216,8 +217,8 @@ fn picture(found: &Found) -> Shown {
         .collect();
     hits.sort_by(|a, b| a.at.0.total_cmp(&b.at.0));
     let mut marks = vec![Mark::Band { points: band, ink: Ink::Muted }];
-    let inked = lines.into_iter().zip(&found.wanted.inks);
-    marks.extend(inked.map(|(points, &(ink, dashed))| Mark::Line { points, ink, dashed }));
+    let stroked = lines.into_iter().zip(&found.wanted.strokes);
+    marks.extend(stroked.map(|(points, &Stroke { ink, dashed })| Mark::Line { points, ink, dashed }));
     Ok(Arc::new(Picture {
         x,
         y,

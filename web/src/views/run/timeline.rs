@@ -31,10 +31,7 @@ pub fn Timeline() -> impl IntoView {
     });
     let unseen = Signal::derive(move || range.known().len() < 2.0);
     // Steps may still come to a run that goes on, and then nothing moves.
-    let absent = move || {
-        let has_ended = live.newest.with(|run| run.as_ref().is_some_and(|run| run.report.state.has_ended()));
-        unseen.get() && has_ended
-    };
+    let absent = move || unseen.get() && live.has_ended();
     view! {
         <section class="timeline" aria-label="Steps" class:unused=unseen class:absent=absent data-testid="timeline">
             <div class="timeline-head">

@@ -14,6 +14,7 @@ use viz::xy::Axis;
 
 use super::listing::Listing;
 use crate::api;
+use crate::widgets::LineKey;
 use crate::xy::{Hit, Ink, Mark, Picture, Shown, Xy};
 
 /// The number of columns to which long runs are thinned.
@@ -124,7 +125,7 @@ fn LegendEntry(listing: Listing, store: Store, at: usize, id: String) -> impl In
     let label = format!("Remove the tick of {id}");
     view! {
         <li>
-            <i class="run-line" class:dashed=dashed aria-hidden="true" style:border-color=palette::css(colour)></i>
+            <LineKey colour=palette::css(colour) dashed=dashed />
             <b>{overlay::tag(at)}</b>" "{name}" "<small>{second_name}{missing}</small>
             <button class="icon" aria-label=label title="Remove" on:click=move |_| listing.toggle_picked(&id)>"×"</button>
         </li>
