@@ -194,6 +194,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         comm_model: reasons.of_collectives(|| comm_model.ok_or(Missing::OneBucketSize)),
         ledger,
         verdicts: written(verdicts),
+        past_faults: Vec::new(),
         notes: written(notes),
         verdicts_missing: match reasons.only_enqueued {
             true => Some(Missing::OnlyEnqueued),

@@ -2,7 +2,7 @@
 //!
 //! Modules that infer something return values ([`crate::finding`]); the functions here turn them into plain English.
 
-use wire::views::{Culprit, Verdict};
+use wire::views::{Culprit, PastFault, Verdict};
 
 use crate::finding::Finding;
 
@@ -27,6 +27,20 @@ pub(crate) fn verdict(finding: Finding) -> Verdict {
         counter_evidence: finding.counter_evidence.iter().map(|doubt| who.doubt(doubt)).collect(),
         ..finding.verdict
     }
+}
+
+/// Describes a fault that is over: `rank 2, input, steps 100 to 199, 14.2 ms per step.`
+#[must_use]
+pub fn past_fault(fault: &PastFault) -> String {
+    let (first, last) = fault.steps;
+    format!(
+        "{}, {}, steps {} to {}, {} per step.",
+        Who::new(fault.culprit.as_ref()).name(),
+        fault.cause.name().replace('_', " "),
+        units::count(first),
+        units::count(last),
+        units::nanos(fault.cost_nanos_per_step as f64)
+    )
 }
 
 /// The ranks that a sentence is about, for pronouns and verbs that agree with them.

@@ -1,6 +1,5 @@
 //! The state of all runs. One task owns it ([`hub`]), and readers get snapshots.
 
-mod began;
 pub mod budget;
 pub mod clocks;
 pub mod collection;
@@ -8,6 +7,7 @@ pub mod command;
 mod course;
 pub mod detail;
 pub mod devices;
+mod faults;
 pub mod hub;
 pub mod incoming;
 pub mod lives;

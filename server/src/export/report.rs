@@ -8,6 +8,7 @@ mod markdown;
 mod tables;
 mod terminal;
 
+use analysis::wording;
 use wire::views::{ComputedOn, Confidence, Missing, Report, Verdict, VerdictState};
 
 pub use html::html;
@@ -28,6 +29,8 @@ pub struct Document {
     pub headlines: Vec<String>,
     /// The verdicts: active ones before resolved ones, and the worst first.
     pub verdicts: Vec<Statement>,
+    /// The faults that are over and began before these steps.
+    pub past_faults: Vec<String>,
     /// The notes: effects that cost too little for a verdict.
     pub notes: Vec<Statement>,
     /// The figures and tables.
@@ -114,6 +117,7 @@ pub fn document(report: &Report) -> Document {
         about,
         headlines: headlines(report),
         verdicts: of(&report.verdicts),
+        past_faults: report.past_faults.iter().map(wording::past_fault).collect(),
         notes: of(&report.notes),
         sections: [
             Some(figures::section(report)),

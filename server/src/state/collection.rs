@@ -10,9 +10,9 @@ use wire::clock::ServerNanos;
 use wire::ids::{RunId, Step};
 use wire::views::{RankClock, RankLedger, Report, RunSummary};
 
-use super::began::Began;
 use super::budget;
 use super::command::Command;
+use super::faults::Faults;
 use super::run::Run;
 use super::snapshot::RunSnapshot;
 
@@ -20,7 +20,7 @@ use super::snapshot::RunSnapshot;
 pub(super) struct Held {
     pub(super) run: Run,
     pub(super) shown: Option<Arc<RunSnapshot>>,
-    pub(super) began: Began,
+    pub(super) faults: Faults,
     /// The newest report.
     pub(super) report: Option<Arc<Report>>,
     pub(super) reported_at: Option<ServerNanos>,
@@ -75,7 +75,7 @@ impl Held {
         Self {
             run,
             shown: None,
-            began: Began::default(),
+            faults: Faults::default(),
             report: None,
             reported_at: None,
             report_took_nanos: 0,

@@ -60,9 +60,17 @@ const MAX_RECALLING: usize = 1;
 /// The result of work on another thread. An error is the message of a panic or the reason of a failure.
 enum Outcome {
     Analysed { run: RunId, done: Result<Done, String> },
-    Reported { run: RunId, report: Result<(Box<Report>, Duration), String> },
+    Reported { run: RunId, made: Result<Box<Made>, String> },
     Loaded { run: RunId, loaded: Result<Option<Box<Run>>, String> },
     Recalled { asked: Recall, read: Result<recall::Read, String> },
+}
+
+/// A new report.
+struct Made {
+    report: Report,
+    took: Duration,
+    /// The report over all steps in memory, with the first report of a live run.
+    of_all: Option<Report>,
 }
 
 /// The amount of work in progress on other threads.
@@ -94,6 +102,8 @@ pub(super) struct Task {
     under_way: UnderWay,
     lines: Lines,
     waiting_for_disk: usize,
+    /// Whether a step was analyzed since the last snapshot.
+    has_new_step: bool,
     /// The time when the task began to accept batches.
     since: ServerNanos,
 }
@@ -119,6 +129,7 @@ impl Task {
             under_way: UnderWay::default(),
             lines: Lines::default(),
             waiting_for_disk: 0,
+            has_new_step: false,
             since: clock.now(),
         };
         // Publish the replayed runs before the first request.
@@ -129,7 +140,10 @@ impl Task {
     pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Command>) {
         let mut publish = tokio::time::interval(PUBLISH_EVERY);
         publish.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The earliest time at which a new step is published without waiting for the tick.
+        let mut not_before = Instant::now();
         loop {
+            let mut is_due = false;
             tokio::select! {
                 command = queue.recv() => match command {
                     Some(command) => self.take(command),
@@ -140,12 +154,16 @@ impl Task {
                     if let Ok(outcome) = outcome {
                         self.settle(outcome);
                     }
+                    is_due = self.has_new_step && Instant::now() >= not_before;
                 }
-                _ = publish.tick() => {
-                    let began = Instant::now();
-                    self.publish();
-                    publish.reset_after(PUBLISH_EVERY.max(began.elapsed() * PUBLISH_SHARE));
-                }
+                _ = publish.tick() => is_due = true,
+            }
+            if is_due {
+                let (began, had_step) = (Instant::now(), std::mem::take(&mut self.has_new_step));
+                self.publish();
+                let pause = began.elapsed() * PUBLISH_SHARE;
+                publish.reset_after(PUBLISH_EVERY.max(pause));
+                not_before = not_before.max(began + if had_step { PUBLISH_EVERY.max(pause) } else { pause });
             }
             self.start_work();
         }
@@ -329,15 +347,22 @@ impl Task {
         let Some(held) = self.runs.held.get_mut(&run) else { return };
         held.reported_at = Some(now);
         held.is_stale = false;
-        let most = if held.run.is_over(now) { usize::MAX } else { RECENT_STEPS };
+        let is_over = held.run.is_over(now);
+        let most = if is_over { usize::MAX } else { RECENT_STEPS };
         let work = held.run.report_work(most, now);
+        // A run that was read from disk may have had faults before its newest steps.
+        let is_first_of_live = held.report.is_none() && !is_over;
+        let of_all = is_first_of_live.then(|| held.run.report_work(usize::MAX, now));
         let others = self.publisher.borrow().clone();
         self.under_way.reporting += 1;
         self.threads.spawn_blocking(move || {
-            let began = Instant::now();
-            let report =
-                guarded(|| others.measure(work.report())).map(|report| (Box::new(report), began.elapsed()));
-            Outcome::Reported { run, report }
+            let made = guarded(|| {
+                let began = Instant::now();
+                let report = others.measure(work.report());
+                let took = began.elapsed();
+                Box::new(Made { report, took, of_all: of_all.map(|work| work.report()) })
+            });
+            Outcome::Reported { run, made }
         });
     }
 
@@ -360,10 +385,10 @@ impl Task {
                     Err(panic) => self.set_aside(&run, format!("the analysis of a step fails ({panic})")),
                 }
             }
-            Outcome::Reported { run, report } => {
+            Outcome::Reported { run, made } => {
                 self.under_way.reporting -= 1;
-                match report {
-                    Ok((report, took)) => self.reported(&run, report, took),
+                match made {
+                    Ok(made) => self.reported(&run, *made),
                     Err(panic) => self.set_aside(&run, format!("its report fails ({panic})")),
                 }
             }
@@ -387,22 +412,27 @@ impl Task {
         let step = held.run.finish(done, now);
         self.metrics.observe_steps(id, held.run.world_size(), &[step]);
         held.changed();
+        self.has_new_step = true;
         if held.run.is_settled() {
             std::mem::take(&mut held.until_settled).into_iter().for_each(|report| self.apply(report));
         }
         self.queue(id);
     }
 
-    fn reported(&mut self, id: &RunId, mut report: Box<Report>, took: Duration) {
+    fn reported(&mut self, id: &RunId, made: Made) {
+        let Made { mut report, took, of_all } = made;
         let now = self.clock.now();
         let Some(held) = self.runs.held.get_mut(id) else { return };
         held.is_reporting = false;
-        held.began.date(&mut report);
+        if let Some(mut of_all) = of_all {
+            held.faults.complete(&mut of_all);
+        }
+        held.faults.complete(&mut report);
         held.report_took_nanos = i64::try_from(took.as_nanos()).unwrap_or(i64::MAX / REPORT_SHARE);
         if !held.run.is_over(now) {
             held.run.want_evidence(&report, now);
         }
-        held.report = Some(Arc::new(*report));
+        held.report = Some(Arc::new(report));
         held.dirty = true;
         self.seek_example(id);
     }

@@ -1,13 +1,49 @@
-//! Bands over a time line: which steps a verdict covers, and in which lane its band lies.
+//! Bands over a time line: which steps a fault covers, and in which lane its band lies.
 
 use viz::span::Span;
-use wire::views::{Verdict, VerdictState};
+use wire::views::{PastFault, Verdict, VerdictState};
+
+use crate::verdict::label;
+
+/// The band of a fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Band {
+    /// The culprit and the cause.
+    pub label: String,
+    /// The state of the fault.
+    pub state: VerdictState,
+    /// The first and the last step.
+    pub steps: (u64, u64),
+}
+
+/// Returns a band for each past fault and each verdict of a report. `newest` is the newest step.
+#[must_use]
+pub fn faults(past: &[PastFault], verdicts: &[Verdict], newest: u64) -> Vec<Band> {
+    let over = past.iter().map(|fault| Band {
+        label: label(fault.culprit.as_ref(), fault.cause),
+        state: VerdictState::Resolved,
+        steps: fault.steps,
+    });
+    let shown = verdicts.iter().filter(|verdict| !past.iter().any(|fault| is_part(verdict, fault)));
+    let shown = shown.map(|verdict| Band {
+        label: label(verdict.culprit.as_ref(), verdict.cause),
+        state: verdict.state,
+        steps: steps(verdict, newest),
+    });
+    over.chain(shown).collect()
+}
+
+/// Returns true if a verdict shows a part of `fault`.
+fn is_part(verdict: &Verdict, fault: &PastFault) -> bool {
+    let is_within = fault.steps.0 <= verdict.first_step() && verdict.steps.1 <= fault.steps.1;
+    let is_over = verdict.state == VerdictState::Resolved;
+    is_over && is_within && (&verdict.culprit, verdict.cause) == (&fault.culprit, fault.cause)
+}
 
 /// Returns the steps that a verdict covers. An active or recurring one extends to the newest step, which is `newest`.
 #[must_use]
 pub fn steps(verdict: &Verdict, newest: u64) -> (u64, u64) {
-    let (first, last) = verdict.steps;
-    let first = verdict.onset.map_or(first, |onset| onset.step.min(first));
+    let (first, last) = (verdict.first_step(), verdict.steps.1);
     match verdict.state {
         VerdictState::Active => (first, last.max(newest)),
         VerdictState::Recurring | VerdictState::Resolved => (first, last),
@@ -41,6 +77,19 @@ pub fn lanes(bands: &[Span], lanes: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::periods::tests::verdict;
+
+    #[test]
+    fn a_past_fault_has_one_band_while_the_report_shows_a_part_of_it() {
+        let resolved = verdict(VerdictState::Resolved, (150, 199));
+        let whole = PastFault { steps: (100, 199), ..PastFault::from(&resolved) };
+        let steps = |verdicts: &[Verdict]| -> Vec<(u64, u64)> {
+            faults(std::slice::from_ref(&whole), verdicts, 700).into_iter().map(|band| band.steps).collect()
+        };
+        assert_eq!(steps(&[resolved]), [(100, 199)]);
+        assert_eq!(steps(&[verdict(VerdictState::Active, (600, 690))]), [(100, 199), (600, 700)]);
+        assert_eq!(steps(&[verdict(VerdictState::Resolved, (300, 350))]), [(100, 199), (300, 350)]);
+    }
 
     #[test]
     fn overlapping_bands_lie_in_different_lanes() {

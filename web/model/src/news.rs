@@ -25,8 +25,11 @@ impl Known {
     #[must_use]
     pub fn of(report: &Report) -> Self {
         let verdicts = report.verdicts.iter();
-        let verdicts =
-            verdicts.map(|verdict| (label(verdict), verdict.state, verdict.sentence.clone())).collect();
+        let verdicts = verdicts
+            .map(|verdict| {
+                (label(verdict.culprit.as_ref(), verdict.cause), verdict.state, verdict.sentence.clone())
+            })
+            .collect();
         Self { state: report.state, verdicts }
     }
 

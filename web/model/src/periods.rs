@@ -63,11 +63,11 @@ fn healthy(faults: &[(u64, u64)], first: u64, last: u64, upto: u64) -> Option<(u
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use wire::views::{Cause, Confidence, Culprit};
 
-    fn verdict(state: VerdictState, steps: (u64, u64)) -> Verdict {
+    pub(crate) fn verdict(state: VerdictState, steps: (u64, u64)) -> Verdict {
         Verdict {
             culprit: Some(Culprit::Rank(2)),
             cause: Cause::Input,

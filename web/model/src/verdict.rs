@@ -2,7 +2,7 @@
 
 use wire::live::Part;
 use wire::live::tile::Measure;
-use wire::views::{Cause, Confidence, Culprit, Report, RunState, Verdict, VerdictState};
+use wire::views::{Cause, Confidence, Culprit, Report, RunState, VerdictState};
 
 /// The largest number of ranks that a short text names.
 const MAX_NAMED: usize = 3;
@@ -31,10 +31,10 @@ pub fn cause(cause: Cause) -> String {
     cause.name().replace('_', " ")
 }
 
-/// Describes a verdict in a few words: `Rank 2 · input`.
+/// Describes a fault in a few words: `Rank 2 · input`.
 #[must_use]
-pub fn label(verdict: &Verdict) -> String {
-    format!("{} · {}", who(verdict.culprit.as_ref()), cause(verdict.cause))
+pub fn label(culprit: Option<&Culprit>, of: Cause) -> String {
+    format!("{} · {}", who(culprit), cause(of))
 }
 
 /// Returns the figure that shows a cause: the part of the step in which it lengthens the culprit's own time.

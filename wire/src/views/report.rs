@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::collectives::{AlphaBeta, BucketStats, GroupStats};
 use super::figure::{Figure, Gap, Missing};
 use super::run::{AttributeRanks, Failure, Hang, HostRanks, RankEvent, RunState};
-use super::verdict::Verdict;
+use super::verdict::{PastFault, Verdict};
 use super::what_if::{LossLedger, WhatIf};
 use crate::batch::Drop;
 use crate::burst::Burst;
@@ -237,6 +237,10 @@ pub struct Report {
     /// The reason why there can be no verdict yet; null if the lack of a verdict means that nothing stands out.
     #[serde(default)]
     pub verdicts_missing: Option<Missing>,
+    /// The faults that are over and that the verdicts show only in part or not at all, because they began before the
+    /// steps of this report: the newest 64 that the server has found, oldest first.
+    #[serde(default)]
+    pub past_faults: Vec<PastFault>,
     /// Effects that cost too little for a verdict. No alert or check acts on them.
     pub notes: Vec<Verdict>,
     /// The kind of device that the ranks compute on.

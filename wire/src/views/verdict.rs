@@ -178,4 +178,35 @@ impl Verdict {
     pub fn lost_nanos(&self) -> u64 {
         self.cost_nanos_per_step * self.affected_steps
     }
+
+    /// Returns the first step that has the fault, observed or not.
+    #[must_use]
+    pub fn first_step(&self) -> u64 {
+        self.onset.map_or(self.steps.0, |onset| onset.step.min(self.steps.0))
+    }
+}
+
+/// A fault that is over and that the verdicts of a report show only in part or not at all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PastFault {
+    /// The culprit; null if none could be named.
+    pub culprit: Option<Culprit>,
+    /// The cause.
+    pub cause: Cause,
+    /// The cost in a step that had the fault, in nanoseconds ([`Verdict::cost_nanos_per_step`]).
+    pub cost_nanos_per_step: u64,
+    /// The first and the last step that had the fault.
+    pub steps: (u64, u64),
+}
+
+impl From<&Verdict> for PastFault {
+    fn from(verdict: &Verdict) -> Self {
+        Self {
+            culprit: verdict.culprit.clone(),
+            cause: verdict.cause,
+            cost_nanos_per_step: verdict.cost_nanos_per_step,
+            steps: (verdict.first_step(), verdict.steps.1),
+        }
+    }
 }

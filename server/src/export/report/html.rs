@@ -43,6 +43,7 @@ fn header(document: &Document) -> Markup {
             @for (at, verdict) in document.verdicts.iter().enumerate() {
                 (statement(verdict, at == 0 && document.headlines.is_empty()))
             }
+            @for fault in &document.past_faults { p.note { "Earlier fault: " (fault) } }
             @for note in &document.notes { p.note { "Note: " (note.sentence) br; (note.details) } }
             p.about {
                 @for (at, line) in document.about.iter().enumerate() {

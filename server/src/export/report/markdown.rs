@@ -20,6 +20,7 @@ fn write(out: &mut String, document: &Document) -> fmt::Result {
     writeln!(out, "# {} ({})", plain(&document.name), plain(&document.run))?;
     document.headlines.iter().try_for_each(|line| writeln!(out, "\n**{}**", plain(line)))?;
     document.verdicts.iter().try_for_each(|verdict| statement(out, verdict))?;
+    document.past_faults.iter().try_for_each(|fault| writeln!(out, "\nEarlier fault: {}", plain(fault)))?;
     for note in &document.notes {
         writeln!(out, "\nNote: {}\\\n{}", plain(&note.sentence), plain(&note.details))?;
     }

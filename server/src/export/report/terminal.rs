@@ -24,6 +24,7 @@ fn write(out: &mut String, document: &Document) -> fmt::Result {
     writeln!(out)?;
     document.headlines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     document.verdicts.iter().try_for_each(|verdict| statement(out, verdict))?;
+    document.past_faults.iter().try_for_each(|fault| writeln!(out, "Earlier fault: {fault}"))?;
     document
         .notes
         .iter()

@@ -9,8 +9,8 @@ use wire::ids::{Bucket, Rank, RunId};
 use wire::views::what_if::{EfficiencyKind, Fix, Loss, LossLedger, Phase, Saving, WhatIf};
 use wire::views::{
     AlphaBeta, BucketStats, Cause, CollectiveCost, ComputedOn, Culprit, Figure, Group, GroupStats, Hang,
-    LatencyHistogram, Missing, OneGroup, OwnOverhead, Persistence, RankClock, RankDrops, RankLedger,
-    RunState, ScalingEfficiency, Spread, VerdictState,
+    LatencyHistogram, Missing, OneGroup, OwnOverhead, PastFault, Persistence, RankClock, RankDrops,
+    RankLedger, RunState, ScalingEfficiency, Spread, VerdictState,
 };
 
 use super::*;
@@ -133,6 +133,12 @@ pub(crate) fn fixed() -> Report {
         ],
         verdicts: vec![verdict()],
         verdicts_missing: None,
+        past_faults: vec![PastFault {
+            culprit: Some(Culprit::Ranks(vec![0, 1])),
+            cause: Cause::MoreWork,
+            cost_nanos_per_step: 4_250_000,
+            steps: (2, 90),
+        }],
         notes: Vec::new(),
         computed_on: ComputedOn::Gpu,
         buckets: vec![bucket(0, 812_000), bucket(1, 4_194_304)],

@@ -5,6 +5,7 @@
 //! nor collapses a list.
 
 use analysis::wording::advice::advice;
+use analysis::wording::past_fault;
 use leptos::prelude::*;
 use model::route::Tab;
 use model::verdict::{cause, confidence, state};
@@ -56,7 +57,8 @@ fn finding(report: &Report) -> Finding {
             None => say(
                 if matches!(report.state, RunState::Failed | RunState::Hung) { "waiting" } else { "nothing" },
                 &format!("Nothing stands out in {} steps.", units::count(report.steps)),
-                "No rank, cause or bucket costs more than noise can explain.",
+                &("No rank, cause or bucket costs more than noise can explain.".to_owned()
+                    + &earlier(report)),
             ),
         };
     };
@@ -70,6 +72,17 @@ fn finding(report: &Report) -> Finding {
         computed_on: report.computed_on,
         has_ended: report.state.has_ended(),
     }
+}
+
+/// Describes the newest fault that the report no longer shows.
+fn earlier(report: &Report) -> String {
+    let Some((newest, others)) = report.past_faults.split_last() else { return String::new() };
+    let more = match others.len() {
+        0 => String::new(),
+        1 => " The bar of step time shows another one.".into(),
+        more => format!(" The bar of step time shows {more} others."),
+    };
+    format!(" The last fault is over: {}{more}", past_fault(newest))
 }
 
 /// Returns true if a fault is over, because it was resolved or because its run has ended.
@@ -136,7 +149,7 @@ pub fn Verdicts() -> impl IntoView {
             <div class="verdict" data-kind=move || found.with(|found| found.kind)>
                 <div class="verdict-text">
                     <p class="sentence" data-testid="verdict">{read(|found| units::unbroken(&found.sentence))}</p>
-                    <p class="quiet below">{read(|found| found.below.clone())}</p>
+                    <p class="quiet below">{read(|found| units::unbroken(&found.below))}</p>
                     {grounds}
                 </div>
                 <Culprit verdict=verdict />
@@ -255,6 +268,7 @@ fn Links(verdict: Verdict) -> impl IntoView {
 #[cfg(test)]
 mod tests {
     use wasm_bindgen_test::wasm_bindgen_test;
+    use wire::views::PastFault;
 
     use super::*;
     use crate::fixture::{self, empty_report, show};
@@ -313,5 +327,20 @@ mod tests {
         page.settle().await;
         assert_eq!(page.text("[data-testid=verdict]"), "Nothing stands out in 200 steps.");
         assert!(page.find("[data-testid=cost]").is_none());
+    }
+
+    #[wasm_bindgen_test]
+    async fn a_run_that_has_recovered_says_which_fault_is_over() {
+        let (page, live) = page();
+        let past = PastFault::from(&fixture::verdict(VerdictState::Resolved));
+        let report = Report { steps: 512, verdicts_missing: None, ..empty_report() };
+        show(live, Report { past_faults: vec![past.clone()], ..report.clone() });
+        page.settle().await;
+        assert_eq!(page.text("[data-testid=verdict]"), "Nothing stands out in 512 steps.");
+        let said = "The last fault is over: rank 2, input, steps 40 to 139, 14\u{a0}ms per step.";
+        assert!(page.text(".below").ends_with(said), "{}", page.text(".below"));
+        show(live, Report { past_faults: vec![past.clone(), past], ..report });
+        page.settle().await;
+        assert!(page.text(".below").ends_with("The bar of step time shows another one."));
     }
 }

@@ -99,7 +99,9 @@ fn Line(piece: Piece, from: f64, to: f64, verdicts: Vec<Verdict>) -> impl IntoVi
     let (name, colour, help) = match piece.kind {
         BarKind::Verdict(at) => {
             let verdict = verdicts.get(at);
-            let name = view! { <b>{verdict.map(label)}</b> }.into_any();
+            let name =
+                view! { <b>{verdict.map(|verdict| label(verdict.culprit.as_ref(), verdict.cause))}</b> }
+                    .into_any();
             (name, Some(CULPRIT), verdict.map(|verdict| saves(verdict, piece.nanos)))
         }
         BarKind::Loss(loss) => {

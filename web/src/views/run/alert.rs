@@ -21,7 +21,8 @@ struct Trouble {
     more: String,
     advice: &'static str,
     rank: Option<u32>,
-    step: Option<u64>,
+    /// The newest step to look at, with its name.
+    step: Option<(&'static str, u64)>,
 }
 
 fn trouble(report: &Report) -> Option<Trouble> {
@@ -32,7 +33,7 @@ fn trouble(report: &Report) -> Option<Trouble> {
             sentence: failure.sentence.clone(),
             advice: advice::AFTER_FAILURE,
             rank: Some(failure.rank.0),
-            step: failure.last_step.map(|step| step.0),
+            step: failure.last_step.map(|step| ("last step", step.0)),
         });
     }
     if let Some(hang) = &report.hang {
@@ -42,7 +43,7 @@ fn trouble(report: &Report) -> Option<Trouble> {
             more: since_when(hang),
             advice: advice::DURING_HANG,
             rank: hang.ranks.first().map(|rank| rank.0),
-            step: report.step_range.map(|(_, last)| last),
+            step: report.step_range.map(|(_, last)| ("last observed step", last)),
         });
     }
     let mut silent = report.events.iter().filter(|event| event.kind == RankEventKind::Silent);
@@ -115,14 +116,14 @@ pub fn Alert() -> impl IntoView {
     }
 }
 
-/// Links to the rank and to the last step.
+/// Links to the rank and to the step.
 #[component]
-fn Links(rank: Option<u32>, step: Option<u64>) -> impl IntoView {
+fn Links(rank: Option<u32>, step: Option<(&'static str, u64)>) -> impl IntoView {
     let (address, run) = (expect_context::<Address>(), expect_context::<RunId>().get());
     let to = |tab: Tab, values: [(&'static str, String); 1]| address.keeping_and(&tab.path(&run), values);
-    let step = step.map(|step| {
+    let step = step.map(|(name, step)| {
         let href = to(Tab::Buckets, [("step", step.to_string())]);
-        view! { <a class="button primary" href=href>{format!("See the last step, {}", units::count(step))}</a> }
+        view! { <a class="button primary" href=href>{format!("See the {name}, {}", units::count(step))}</a> }
     });
     let rank = rank.map(|rank| {
         let href = to(Tab::Ranks, [("rank", rank.to_string())]);

@@ -3,7 +3,7 @@
 
 use leptos::prelude::*;
 use model::bands;
-use model::verdict::{label, state};
+use model::verdict::state;
 use viz::span::Span;
 use wire::views::{RankEventKind, VerdictState};
 
@@ -82,20 +82,17 @@ fn placed(live: Live) -> Vec<Placed> {
     let newest = live.steps.with_value(|steps| steps.step.last().copied()).unwrap_or(0);
     // A band that grows with every step would be a new button with every step.
     let newest = newest / 8 * 8;
-    let mut marks: Vec<Placed> = shown
-        .report
-        .verdicts
-        .iter()
-        .map(|verdict| {
-            let steps = bands::steps(verdict, newest);
-            let (first, last) = (units::count(steps.0), units::count(steps.1));
-            let text = label(verdict);
-            let span = match verdict.state {
+    let mut marks: Vec<Placed> = bands::faults(&shown.report.past_faults, &shown.report.verdicts, newest)
+        .into_iter()
+        .map(|band| {
+            let (first, last) = (units::count(band.steps.0), units::count(band.steps.1));
+            let (state, text) = (state(band.state), band.label);
+            let span = match band.state {
                 VerdictState::Active => format!("since step {first}"),
                 _ => format!("steps {first} to {last}"),
             };
-            let says = format!("{text}, {}, {span}. Select these steps.", state(verdict.state));
-            Placed { kind: state(verdict.state), text, says, steps, lane: 0 }
+            let says = format!("{text}, {state}, {span}. Select these steps.");
+            Placed { kind: state, text, says, steps: band.steps, lane: 0 }
         })
         .collect();
     let spans: Vec<Span> =
