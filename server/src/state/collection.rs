@@ -21,6 +21,8 @@ pub(super) struct Held {
     pub(super) run: Run,
     pub(super) shown: Option<Arc<RunSnapshot>>,
     pub(super) faults: Faults,
+    /// Whether the faults of all steps in memory are known.
+    pub(super) has_looked_back: bool,
     /// The newest report.
     pub(super) report: Option<Arc<Report>>,
     pub(super) reported_at: Option<ServerNanos>,
@@ -76,6 +78,7 @@ impl Held {
             run,
             shown: None,
             faults: Faults::default(),
+            has_looked_back: false,
             report: None,
             reported_at: None,
             report_took_nanos: 0,

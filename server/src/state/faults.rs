@@ -15,7 +15,7 @@ impl Faults {
     /// Adds to `report` what only earlier reports show: the onset of faults that are still present, and faults that are
     /// over.
     pub(super) fn complete(&mut self, report: &mut Report) {
-        let covered_from = report.step_range.map_or(u64::MAX, |(first, _)| first);
+        let (covered_from, covered_to) = report.step_range.unwrap_or((u64::MAX, 0));
         let (mut past, mut shown) = (Vec::new(), Vec::new());
         for verdict in &mut report.verdicts {
             let fault = self.extended(PastFault::from(&*verdict));
@@ -29,7 +29,7 @@ impl Faults {
         let found: Vec<PastFault> = past.iter().chain(&shown).cloned().collect();
         let was_a_fault = |fault: &PastFault| {
             let is_noted = |note: &Verdict| is_same(&PastFault::from(note), fault);
-            fault.steps.0 < covered_from || report.notes.iter().any(is_noted)
+            fault.steps.0 < covered_from || fault.steps.1 > covered_to || report.notes.iter().any(is_noted)
         };
         // A fault that the report covers but does not find was none.
         let not_found = self.known.drain(..).filter(was_a_fault);

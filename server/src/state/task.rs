@@ -23,7 +23,7 @@ use super::command::{Checked, Command};
 use super::devices::Devices;
 use super::refusal::ApplyError;
 use super::replay;
-use super::run::{RECENT_STEPS, Run};
+use super::run::{RECENT_STEPS, ReportWork, Run};
 use super::snapshot::{RunSnapshot, Snapshot};
 use super::steps::Done;
 use crate::clock::ServerClock;
@@ -69,8 +69,8 @@ enum Outcome {
 struct Made {
     report: Report,
     took: Duration,
-    /// The report over all steps in memory, with the first report of a live run.
-    of_all: Option<Report>,
+    /// The reports over earlier steps, oldest first: once for a live run, else none.
+    earlier: Vec<Report>,
 }
 
 /// The amount of work in progress on other threads.
@@ -350,9 +350,10 @@ impl Task {
         let is_over = held.run.is_over(now);
         let most = if is_over { usize::MAX } else { RECENT_STEPS };
         let work = held.run.report_work(most, now);
-        // A run that was read from disk may have had faults before its newest steps.
-        let is_first_of_live = held.report.is_none() && !is_over;
-        let of_all = is_first_of_live.then(|| held.run.report_work(usize::MAX, now));
+        // A run that was read from disk may have had faults before its newest steps. Its steps are analyzed first.
+        let looks_back = !held.has_looked_back && held.run.is_settled() && !is_over;
+        held.has_looked_back |= looks_back;
+        let earlier = if looks_back { held.run.earlier_report_works(RECENT_STEPS, now) } else { Vec::new() };
         let others = self.publisher.borrow().clone();
         self.under_way.reporting += 1;
         self.threads.spawn_blocking(move || {
@@ -360,7 +361,7 @@ impl Task {
                 let began = Instant::now();
                 let report = others.measure(work.report());
                 let took = began.elapsed();
-                Box::new(Made { report, took, of_all: of_all.map(|work| work.report()) })
+                Box::new(Made { report, took, earlier: earlier.iter().map(ReportWork::report).collect() })
             });
             Outcome::Reported { run, made }
         });
@@ -420,12 +421,12 @@ impl Task {
     }
 
     fn reported(&mut self, id: &RunId, made: Made) {
-        let Made { mut report, took, of_all } = made;
+        let Made { mut report, took, earlier } = made;
         let now = self.clock.now();
         let Some(held) = self.runs.held.get_mut(id) else { return };
         held.is_reporting = false;
-        if let Some(mut of_all) = of_all {
-            held.faults.complete(&mut of_all);
+        for mut report in earlier {
+            held.faults.complete(&mut report);
         }
         held.faults.complete(&mut report);
         held.report_took_nanos = i64::try_from(took.as_nanos()).unwrap_or(i64::MAX / REPORT_SHARE);

@@ -17,6 +17,9 @@ use crate::settings;
 /// The largest number of events in a report.
 const MAX_EVENTS: usize = 64;
 
+/// The largest number of reports that are made to find past faults.
+const MAX_EARLIER_REPORTS: usize = 32;
+
 /// The input of a report. Making the report takes up to a second for many ranks and happens on another thread.
 pub struct ReportWork {
     facts: RunFacts,
@@ -110,6 +113,22 @@ impl Run {
         let skipped = analysed.len().saturating_sub(most);
         let steps = analysed.iter().skip(skipped).cloned().collect();
         ReportWork { facts: self.facts(now), gaps: self.gaps(), steps }
+    }
+
+    /// Returns the inputs of the reports that covered `most` steps each before the newest report, oldest first. They
+    /// overlap by half, so that one of them shows each fault as the report of that time did.
+    #[must_use]
+    pub fn earlier_report_works(&self, most: usize, now: ServerNanos) -> Vec<ReportWork> {
+        let analysed = self.steps.analysed();
+        let starts: Vec<usize> =
+            (0..analysed.len().saturating_sub(most)).step_by((most / 2).max(1)).collect();
+        let skipped = starts.len().saturating_sub(MAX_EARLIER_REPORTS);
+        let work = |&from: &usize| ReportWork {
+            facts: self.facts(now),
+            gaps: Vec::new(),
+            steps: analysed.range(from..from + most).cloned().collect(),
+        };
+        starts[skipped..].iter().map(work).collect()
     }
 
     /// Returns the input of a report over the steps in memory from `first` to `last`, as of the time when the last of
