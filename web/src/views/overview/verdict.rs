@@ -337,7 +337,7 @@ mod tests {
         show(live, Report { past_faults: vec![past.clone()], ..report.clone() });
         page.settle().await;
         assert_eq!(page.text("[data-testid=verdict]"), "Nothing stands out in 512 steps.");
-        let said = "The last fault is over: rank 2, input, steps 40 to 139, 14\u{a0}ms per step.";
+        let said = "The last fault is over: rank 2, input, steps 40 to 139, 14.0\u{a0}ms per step.";
         assert!(page.text(".below").ends_with(said), "{}", page.text(".below"));
         show(live, Report { past_faults: vec![past.clone(), past], ..report });
         page.settle().await;
