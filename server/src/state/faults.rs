@@ -1,6 +1,6 @@
 //! The faults of a run, remembered for longer than its report covers.
 
-use wire::views::{PastFault, Report, Verdict, VerdictState};
+use wire::views::{PastFault, Report, VerdictState};
 
 /// The largest number of remembered faults. The oldest are forgotten first.
 const MAX_FAULTS: usize = 64;
@@ -27,13 +27,20 @@ impl Faults {
             if is_cut { &mut past } else { &mut shown }.push(fault);
         }
         let found: Vec<PastFault> = past.iter().chain(&shown).cloned().collect();
-        let was_a_fault = |fault: &PastFault| {
-            let is_noted = |note: &Verdict| is_same(&PastFault::from(note), fault);
-            fault.steps.0 < covered_from || fault.steps.1 > covered_to || report.notes.iter().any(is_noted)
-        };
-        // A fault that the report covers but does not find was none.
-        let not_found = self.known.drain(..).filter(was_a_fault);
-        past.extend(not_found.map(|fault| ended_before(fault, &found)));
+        for mut fault in self.known.drain(..) {
+            let note = report.notes.iter().find(|note| is_same(&PastFault::from(*note), &fault));
+            let is_covered = fault.steps.0 >= covered_from && fault.steps.1 <= covered_to;
+            match note {
+                // The fault costs less than before, but it is not over.
+                Some(note) if note.state != VerdictState::Resolved => {
+                    fault.steps.1 = fault.steps.1.max(note.steps.1);
+                    shown.push(fault);
+                }
+                // A fault that the report covers but does not find was none.
+                None if is_covered => {}
+                _ => past.push(ended_before(fault, &found)),
+            }
+        }
         past.sort_by_key(|fault| fault.steps);
         past.drain(..past.len().saturating_sub(MAX_FAULTS));
         report.past_faults.clone_from(&past);
@@ -129,8 +136,18 @@ mod tests {
         let mut faults = Faults::default();
         let fault = report((2, 200), Cause::Input, VerdictState::Resolved, (100, 130));
         past(&mut faults, fault.clone());
-        let noted = Report { step_range: Some((2, 400)), notes: fault.verdicts, ..healthy((2, 400)) };
+        let noted = Report { notes: fault.verdicts, ..healthy((2, 400)) };
         assert_eq!(past(&mut faults, noted), [(Cause::Input, (100, 130))]);
+    }
+
+    #[test]
+    fn a_fault_that_goes_on_at_a_lower_cost_is_not_over() {
+        let mut faults = Faults::default();
+        past(&mut faults, report((2, 513), Cause::Input, VerdictState::Active, (100, 513)));
+        let cheaper = report((300, 811), Cause::Input, VerdictState::Active, (300, 811));
+        assert!(past(&mut faults, Report { notes: cheaper.verdicts, ..healthy((300, 811)) }).is_empty());
+        // It ends after all.
+        assert_eq!(past(&mut faults, healthy((900, 1_411))), [(Cause::Input, (100, 811))]);
     }
 
     #[test]
