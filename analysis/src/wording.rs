@@ -36,7 +36,7 @@ pub fn past_fault(fault: &PastFault) -> String {
     format!(
         "{}, {}, steps {} to {}, {} per step.",
         Who::new(fault.culprit.as_ref()).name(),
-        fault.cause.name().replace('_', " "),
+        fault.cause.words(),
         units::count(first),
         units::count(last),
         units::nanos(fault.cost_nanos_per_step as f64)

@@ -29,7 +29,7 @@ pub struct Document {
     pub headlines: Vec<String>,
     /// The verdicts: active ones before resolved ones, and the worst first.
     pub verdicts: Vec<Statement>,
-    /// The faults that are over and began before these steps.
+    /// The faults that are over and that the verdicts do not show whole.
     pub past_faults: Vec<String>,
     /// The notes: effects that cost too little for a verdict.
     pub notes: Vec<Statement>,

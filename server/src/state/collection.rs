@@ -21,7 +21,7 @@ pub(super) struct Held {
     pub(super) run: Run,
     pub(super) shown: Option<Arc<RunSnapshot>>,
     pub(super) faults: Faults,
-    /// Whether the faults of all steps in memory are known.
+    /// Whether faults were sought in the steps that were in memory when the run was read.
     pub(super) has_looked_back: bool,
     /// The newest report.
     pub(super) report: Option<Arc<Report>>,

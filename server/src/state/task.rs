@@ -33,7 +33,8 @@ use recall::Recall;
 
 mod recall;
 
-/// The shortest time between snapshots: a fifth of the 250 ms from gradient to pixel.
+/// The interval between snapshots, and the shortest time between two that have new steps: a fifth of the 250 ms from
+/// gradient to pixel.
 const PUBLISH_EVERY: Duration = Duration::from_millis(50);
 /// The divisor for the share of the task's time that publishing may take. With 10,000 live runs, publishing takes about
 /// 40 ms.
@@ -69,7 +70,7 @@ enum Outcome {
 struct Made {
     report: Report,
     took: Duration,
-    /// The reports over earlier steps, oldest first: once for a live run, else none.
+    /// The reports over earlier steps, oldest first. They are made once for a live run.
     earlier: Vec<Report>,
 }
 
@@ -350,7 +351,8 @@ impl Task {
         let is_over = held.run.is_over(now);
         let most = if is_over { usize::MAX } else { RECENT_STEPS };
         let work = held.run.report_work(most, now);
-        // A run that was read from disk may have had faults before its newest steps. Its steps are analyzed first.
+        // A run that was read from disk may have had faults before its newest steps. They are sought once all its steps are
+        // analyzed.
         let looks_back = !held.has_looked_back && held.run.is_settled() && !is_over;
         held.has_looked_back |= looks_back;
         let earlier = if looks_back { held.run.earlier_report_works(RECENT_STEPS, now) } else { Vec::new() };

@@ -18,7 +18,7 @@ pub struct Band {
 
 /// Returns a band for each past fault and each verdict of a report. `newest` is the newest step.
 #[must_use]
-pub fn faults(past: &[PastFault], verdicts: &[Verdict], newest: u64) -> Vec<Band> {
+pub fn of_faults(past: &[PastFault], verdicts: &[Verdict], newest: u64) -> Vec<Band> {
     let over = past.iter().map(|fault| Band {
         label: label(fault.culprit.as_ref(), fault.cause),
         state: VerdictState::Resolved,
@@ -84,7 +84,10 @@ mod tests {
         let resolved = verdict(VerdictState::Resolved, (150, 199));
         let whole = PastFault { steps: (100, 199), ..PastFault::from(&resolved) };
         let steps = |verdicts: &[Verdict]| -> Vec<(u64, u64)> {
-            faults(std::slice::from_ref(&whole), verdicts, 700).into_iter().map(|band| band.steps).collect()
+            of_faults(std::slice::from_ref(&whole), verdicts, 700)
+                .into_iter()
+                .map(|band| band.steps)
+                .collect()
         };
         assert_eq!(steps(&[resolved]), [(100, 199)]);
         assert_eq!(steps(&[verdict(VerdictState::Active, (600, 690))]), [(100, 199), (600, 700)]);

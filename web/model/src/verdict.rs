@@ -25,16 +25,10 @@ pub fn who(culprit: Option<&Culprit>) -> String {
     }
 }
 
-/// Names a cause, as docs/metrics.md does, in words.
-#[must_use]
-pub fn cause(cause: Cause) -> String {
-    cause.name().replace('_', " ")
-}
-
 /// Describes a fault in a few words: `Rank 2 · input`.
 #[must_use]
-pub fn label(culprit: Option<&Culprit>, of: Cause) -> String {
-    format!("{} · {}", who(culprit), cause(of))
+pub fn label(culprit: Option<&Culprit>, cause: Cause) -> String {
+    format!("{} · {}", who(culprit), cause.words())
 }
 
 /// Returns the figure that shows a cause: the part of the step in which it lengthens the culprit's own time.
@@ -77,7 +71,7 @@ pub fn alarm(report: &Report) -> Option<String> {
         return Some(format!("(!) {}", report.state.name()));
     }
     let worst = report.verdicts.first().filter(|verdict| verdict.state != VerdictState::Resolved)?;
-    Some(format!("(!) {}: {}", who(worst.culprit.as_ref()), cause(worst.cause)))
+    Some(format!("(!) {}: {}", who(worst.culprit.as_ref()), worst.cause.words()))
 }
 
 #[cfg(test)]

@@ -237,8 +237,8 @@ pub struct Report {
     /// The reason why there can be no verdict yet; null if the lack of a verdict means that nothing stands out.
     #[serde(default)]
     pub verdicts_missing: Option<Missing>,
-    /// The faults that are over and that the verdicts show only in part or not at all, because they began before the
-    /// steps of this report: the newest 64 that the server has found, oldest first.
+    /// Faults that earlier reports found, that are over, and that the verdicts show only in part or not at all: the newest
+    /// 64, oldest first. Only the report of a live run over its recent steps, and that of the end of such a run, have them.
     #[serde(default)]
     pub past_faults: Vec<PastFault>,
     /// Effects that cost too little for a verdict. No alert or check acts on them.

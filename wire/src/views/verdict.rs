@@ -72,6 +72,12 @@ impl Cause {
             Self::Unknown => "unknown",
         }
     }
+
+    /// Returns the name in words: `more work`.
+    #[must_use]
+    pub fn words(self) -> String {
+        self.name().replace('_', " ")
+    }
 }
 
 /// The confidence in a verdict.

@@ -115,8 +115,9 @@ impl Run {
         ReportWork { facts: self.facts(now), gaps: self.gaps(), steps }
     }
 
-    /// Returns the inputs of the reports that covered `most` steps each before the newest report, oldest first. They
-    /// overlap by half, so that one of them shows each fault as the report of that time did.
+    /// Returns the inputs of reports over `most` steps each, from the oldest steps in memory on: the newest
+    /// [`MAX_EARLIER_REPORTS`]. Each begins half a report after the one before it, so a fault of up to half a report lies
+    /// whole in one of them. There is none if the newest report covers all steps.
     #[must_use]
     pub fn earlier_report_works(&self, most: usize, now: ServerNanos) -> Vec<ReportWork> {
         let analysed = self.steps.analysed();

@@ -2,7 +2,7 @@
 
 use wire::views::{VerdictState, WorstVerdict};
 
-use crate::verdict::{cause, who};
+use crate::verdict::who;
 
 /// Formats a verdict for the list of runs: `Rank 1 · input · −28 %`. The share is what the step would lose without the
 /// fault. A fault that is not active says so.
@@ -16,7 +16,7 @@ pub fn short(worst: &WorstVerdict) -> String {
         VerdictState::Recurring => " · recurring",
         VerdictState::Resolved => " · resolved",
     };
-    format!("{} · {} · {saving}{state}", who(worst.culprit.as_ref()), cause(worst.cause))
+    format!("{} · {} · {saving}{state}", who(worst.culprit.as_ref()), worst.cause.words())
 }
 
 #[cfg(test)]

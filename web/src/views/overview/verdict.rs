@@ -8,7 +8,7 @@ use analysis::wording::advice::advice;
 use analysis::wording::past_fault;
 use leptos::prelude::*;
 use model::route::Tab;
-use model::verdict::{cause, confidence, state};
+use model::verdict::{confidence, state};
 use wire::views::{ComputedOn, Report, RunState, Verdict, VerdictState};
 
 use super::culprit::Culprit;
@@ -74,7 +74,7 @@ fn finding(report: &Report) -> Finding {
     }
 }
 
-/// Describes the newest fault that the report no longer shows.
+/// Describes the newest past fault.
 fn earlier(report: &Report) -> String {
     let Some((newest, others)) = report.past_faults.split_last() else { return String::new() };
     let more = match others.len() {
@@ -82,7 +82,7 @@ fn earlier(report: &Report) -> String {
         1 => " The bar of step time shows another one.".into(),
         more => format!(" The bar of step time shows {more} others."),
     };
-    format!(" The last fault is over: {}{more}", past_fault(newest))
+    format!(" The most recent fault is over: {}{more}", past_fault(newest))
 }
 
 /// Returns true if a fault is over, because it was resolved or because its run has ended.
@@ -217,7 +217,7 @@ fn Grounds(verdict: Verdict, computed_on: ComputedOn, has_ended: bool) -> impl I
             </div>
             <div>
                 <dt><Term name="cause" /></dt>
-                <dd data-testid="cause">{cause(verdict.cause)}</dd>
+                <dd data-testid="cause">{verdict.cause.words()}</dd>
             </div>
             <div>
                 <dt><Term name="confidence" /></dt>
@@ -337,7 +337,7 @@ mod tests {
         show(live, Report { past_faults: vec![past.clone()], ..report.clone() });
         page.settle().await;
         assert_eq!(page.text("[data-testid=verdict]"), "Nothing stands out in 512 steps.");
-        let said = "The last fault is over: rank 2, input, steps 40 to 139, 14.0\u{a0}ms per step.";
+        let said = "The most recent fault is over: rank 2, input, steps 40 to 139, 14.0\u{a0}ms per step.";
         assert!(page.text(".below").ends_with(said), "{}", page.text(".below"));
         show(live, Report { past_faults: vec![past.clone(), past], ..report });
         page.settle().await;

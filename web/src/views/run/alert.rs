@@ -21,7 +21,7 @@ struct Trouble {
     more: String,
     advice: &'static str,
     rank: Option<u32>,
-    /// The newest step to look at, with its name.
+    /// The newest step that shows the trouble, after what the page calls it.
     step: Option<(&'static str, u64)>,
 }
 

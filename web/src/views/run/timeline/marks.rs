@@ -82,7 +82,7 @@ fn placed(live: Live) -> Vec<Placed> {
     let newest = live.steps.with_value(|steps| steps.step.last().copied()).unwrap_or(0);
     // A band that grows with every step would be a new button with every step.
     let newest = newest / 8 * 8;
-    let mut marks: Vec<Placed> = bands::faults(&shown.report.past_faults, &shown.report.verdicts, newest)
+    let mut marks: Vec<Placed> = bands::of_faults(&shown.report.past_faults, &shown.report.verdicts, newest)
         .into_iter()
         .map(|band| {
             let (first, last) = (units::count(band.steps.0), units::count(band.steps.1));
