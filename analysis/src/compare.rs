@@ -52,6 +52,15 @@ fn figures(a: &Report, b: &Report) -> Vec<Compared> {
         step("step time, median", |spread| spread.median, noise),
         step("step time, p90", |spread| spread.p90, None),
         step("step time, p99", |spread| spread.p99, None),
+        // The figure of the list of runs and of the overview.
+        compared(
+            "step time, mean",
+            Unit::Nanos,
+            Better::Lower,
+            a.period_nanos.value(),
+            b.period_nanos.value(),
+            None,
+        ),
         compared(
             "local step time, median",
             Unit::Nanos,

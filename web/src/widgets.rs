@@ -27,12 +27,17 @@ pub fn written<T>(figure: &Figure<f64>, format: fn(f64) -> T) -> Result<T, Strin
     figure.as_result().map(|&value| format(value)).map_err(Missing::to_string)
 }
 
-/// A bar between two shares of a row, 0 to 1, in the color of a part or in the page's color.
+/// A bar between two shares of a row, 0 to 1: in the color of a part, in that of the culprit, or in the page's color.
 #[component]
-pub fn Bar(from: f64, to: f64, colour: Option<palette::Rgba>) -> impl IntoView {
+pub fn Bar(
+    from: f64,
+    to: f64,
+    #[prop(default = None)] colour: Option<palette::Rgba>,
+    #[prop(optional)] is_culprit: bool,
+) -> impl IntoView {
     let (from, to) = (from.clamp(0.0, 1.0) * 100.0, to.clamp(0.0, 1.0) * 100.0);
     view! {
-        <svg class="track" aria-hidden="true">
+        <svg class="track" class:culprit=is_culprit aria-hidden="true">
             <rect
                 height="100%"
                 rx="2"

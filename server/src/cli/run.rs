@@ -161,7 +161,7 @@ pub(super) async fn ended_report(hub: &Hub, run: &RunId, newest: usize) -> Optio
     let id = run.clone();
     let work = hub.ask(|reply| Command::Report { run: id, newest, reply }).await.ok().flatten()?;
     let others = hub.snapshot();
-    tokio::task::spawn_blocking(move || others.measure(work.report())).await.ok()
+    tokio::task::spawn_blocking(move || others.measure(work.report_with_past_faults())).await.ok()
 }
 
 /// Returns the report of a run whose records went to another server, as text.

@@ -33,7 +33,7 @@ pub(super) fn report(layout: &Layout, name: &str) -> anyhow::Result<Report> {
 /// Returns the report over all steps of a run, measured against the other runs in its data directory.
 pub(super) fn of_run(layout: &Layout, run: &Run) -> Report {
     let now = ServerClock::start().now();
-    let mut report = run.report(usize::MAX, now);
+    let mut report = run.report_work(usize::MAX, now).report_with_past_faults();
     let smaller = smaller_runs(layout, &report, now);
     let summaries = smaller.iter().map(|(summary, _)| summary);
     baseline::measure(&mut report, summaries, |id| {

@@ -74,7 +74,7 @@ pub async fn report(
             let work = app.hub.ask(|reply| Command::Report { run, newest: usize::MAX, reply }).await?;
             let work = work.ok_or_else(gone)?;
             let others = app.hub.snapshot();
-            written(query.form, &aside(move || others.measure(work.report())).await?)
+            written(query.form, &aside(move || others.measure(work.report_with_past_faults())).await?)
         }
         Some(other) => Err(Failure::BadRequest(format!("unknown window {other:?}: use `recent` or `all`"))),
     }

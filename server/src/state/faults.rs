@@ -2,6 +2,8 @@
 
 use wire::views::{PastFault, Report, VerdictState};
 
+use super::run::RECENT_STEPS;
+
 /// The largest number of remembered faults. The oldest are forgotten first.
 const MAX_FAULTS: usize = 64;
 
@@ -16,6 +18,8 @@ impl Faults {
     /// over.
     pub(super) fn complete(&mut self, report: &mut Report) {
         let (covered_from, covered_to) = report.step_range.unwrap_or((u64::MAX, 0));
+        // A fault can cost too little of more steps than that to be found.
+        let is_partial = report.steps <= RECENT_STEPS as u64;
         let (mut past, mut shown) = (Vec::new(), Vec::new());
         for verdict in &mut report.verdicts {
             let fault = self.extended(PastFault::from(&*verdict));
@@ -29,7 +33,7 @@ impl Faults {
         let found: Vec<PastFault> = past.iter().chain(&shown).cloned().collect();
         for mut fault in self.known.drain(..) {
             let note = report.notes.iter().find(|note| is_same(&PastFault::from(*note), &fault));
-            let is_covered = fault.steps.0 >= covered_from && fault.steps.1 <= covered_to;
+            let is_covered = is_partial && fault.steps.0 >= covered_from && fault.steps.1 <= covered_to;
             match note {
                 // The fault costs less than before, but it is not over.
                 Some(note) if note.state != VerdictState::Resolved => {
@@ -129,6 +133,14 @@ mod tests {
         past(&mut faults, report((2, 200), Cause::Input, VerdictState::Active, (100, 200)));
         assert!(past(&mut faults, healthy((2, 300))).is_empty());
         assert!(past(&mut faults, healthy((900, 1_411))).is_empty());
+    }
+
+    #[test]
+    fn a_fault_that_is_too_short_for_a_report_over_many_steps_is_still_known() {
+        let mut faults = Faults::default();
+        past(&mut faults, report((2, 513), Cause::Input, VerdictState::Resolved, (100, 130)));
+        let whole = Report { steps: 3_000, ..healthy((2, 3_001)) };
+        assert_eq!(past(&mut faults, whole), [(Cause::Input, (100, 130))]);
     }
 
     #[test]

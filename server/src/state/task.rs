@@ -23,7 +23,7 @@ use super::command::{Checked, Command};
 use super::devices::Devices;
 use super::refusal::ApplyError;
 use super::replay;
-use super::run::{RECENT_STEPS, ReportWork, Run};
+use super::run::{RECENT_STEPS, Run};
 use super::snapshot::{RunSnapshot, Snapshot};
 use super::steps::Done;
 use crate::clock::ServerClock;
@@ -70,7 +70,7 @@ enum Outcome {
 struct Made {
     report: Report,
     took: Duration,
-    /// The reports over earlier steps, oldest first. They are made once for a live run.
+    /// The reports over earlier steps, oldest first. They are made once.
     earlier: Vec<Report>,
 }
 
@@ -353,9 +353,9 @@ impl Task {
         let work = held.run.report_work(most, now);
         // A run that was read from disk may have had faults before its newest steps. They are sought once all its steps are
         // analyzed.
-        let looks_back = !held.has_looked_back && held.run.is_settled() && !is_over;
+        let looks_back = !held.has_looked_back && held.run.is_settled();
         held.has_looked_back |= looks_back;
-        let earlier = if looks_back { held.run.earlier_report_works(RECENT_STEPS, now) } else { Vec::new() };
+        let all_steps = looks_back.then(|| held.run.report_work(usize::MAX, now));
         let others = self.publisher.borrow().clone();
         self.under_way.reporting += 1;
         self.threads.spawn_blocking(move || {
@@ -363,7 +363,8 @@ impl Task {
                 let began = Instant::now();
                 let report = others.measure(work.report());
                 let took = began.elapsed();
-                Box::new(Made { report, took, earlier: earlier.iter().map(ReportWork::report).collect() })
+                let earlier = all_steps.map_or_else(Vec::new, |work| work.partial_reports());
+                Box::new(Made { report, took, earlier })
             });
             Outcome::Reported { run, made }
         });

@@ -14,6 +14,8 @@ const SELECTION: &str = "const text = id => document.querySelector(`[data-testid
         && document.querySelector('[data-testid=last-selected-step]').value === '179'
         && [text('rank-detail'), document.querySelector('[data-testid=measure]').value]";
 
+const ENDED: &str = "return document.querySelector('.chip[data-state=completed]') !== null";
+
 #[test]
 fn a_link_shows_the_same_after_the_end_of_the_run_a_reload_and_a_restart() -> anyhow::Result<()> {
     let Some(browser) = Browser::start()? else { return Ok(()) };
@@ -26,10 +28,7 @@ fn a_link_shows_the_same_after_the_end_of_the_run_a_reload_and_a_restart() -> an
     browser.open(&format!("{}/runs/{}/ranks?{query}", server.address, feed.run))?;
     let live = browser.wait("the selection in a live run", SELECTION)?;
     feed.send_all_but(0, &server.address)?;
-    browser.wait(
-        "the end of the run",
-        "return document.querySelector('.chip[data-state=completed]') !== null",
-    )?;
+    browser.wait("the end of the run", ENDED)?;
     assert_eq!(browser.wait("the selection at the end", SELECTION)?, live);
     browser.reload()?;
     assert_eq!(browser.wait("the selection after a reload", SELECTION)?, live);
@@ -53,7 +52,7 @@ fn band_of_rank_2() -> String {
 }
 
 #[test]
-fn the_band_of_a_fault_stays_when_the_report_no_longer_covers_it_and_after_a_restart() -> anyhow::Result<()> {
+fn the_band_of_a_past_fault_stays_live_after_a_restart_and_after_the_end() -> anyhow::Result<()> {
     let Some(browser) = Browser::start()? else { return Ok(()) };
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
@@ -73,10 +72,19 @@ fn the_band_of_a_fault_stays_when_the_report_no_longer_covers_it_and_after_a_res
     let listen = server.listen().to_owned();
     server.kill()?;
     browser.text("stale-notice")?;
-    let _server = Server::start_at(data.path(), &listen)?;
+    let server = Server::start_at(data.path(), &listen)?;
     browser.console()?;
     browser.reload()?;
     browser.wait("a report without the fault after a restart", is_healthy)?;
     browser.wait("the band of the past fault after a restart", &band)?;
+    feed.send_all_but(0, &server.address)?;
+    browser.wait("the end of the run", ENDED)?;
+    browser.wait("the band of the past fault after the end", &band)?;
+    server.kill()?;
+    browser.text("stale-notice")?;
+    let _server = Server::start_at(data.path(), &listen)?;
+    browser.console()?;
+    browser.reload()?;
+    browser.wait("the band of the past fault, read from disk", &band)?;
     quiet(&browser)
 }

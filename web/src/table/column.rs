@@ -62,9 +62,14 @@ impl<T> Column<T> {
         Self { class: "number", ..self }
     }
 
-    /// Creates a column of bars from 0 to a share of the largest value. Another column contains the same numbers.
-    pub fn bar(heading: &'static str, read: impl Fn(&T) -> f64 + Send + Sync + 'static) -> Self {
-        Self::picture(heading, move |row| view! { <Bar from=0.0 to=read(row) colour=None /> }.into_any())
+    /// Creates a column of bars, given as (share of the largest value, whether it is the culprit's). Another column contains
+    /// the same numbers.
+    pub fn bar(read: impl Fn(&T) -> (f64, bool) + Send + Sync + 'static) -> Self {
+        let view = move |row: &T| {
+            let (share, is_culprit) = read(row);
+            view! { <Bar from=0.0 to=share is_culprit=is_culprit /> }.into_any()
+        };
+        Self::picture("", view)
     }
 
     /// Creates a column of pictures. Other columns contain their numbers.

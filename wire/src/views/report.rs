@@ -237,8 +237,8 @@ pub struct Report {
     /// The reason why there can be no verdict yet; null if the lack of a verdict means that nothing stands out.
     #[serde(default)]
     pub verdicts_missing: Option<Missing>,
-    /// Faults that earlier reports found, that are over, and that the verdicts show only in part or not at all: the newest
-    /// 64, oldest first. Only the report of a live run over its recent steps, and that of the end of such a run, have them.
+    /// Faults that reports over fewer or earlier steps found, that are over, and that the verdicts show only in part or not
+    /// at all: the newest 64, oldest first. Reports over a part of a run, as of a selected range, have none.
     #[serde(default)]
     pub past_faults: Vec<PastFault>,
     /// Effects that cost too little for a verdict. No alert or check acts on them.

@@ -11,14 +11,15 @@ use wire::views::{
     Gap, GapKind, HostRanks, RankDrops, RankEvent, RankEventKind, Report, RunSummary, WorstVerdict,
 };
 
-use super::{REPORTING_NANOS, RankState, Refused, Run};
+use super::super::faults::Faults;
+use super::{RECENT_STEPS, REPORTING_NANOS, RankState, Refused, Run};
 use crate::settings;
 
 /// The largest number of events in a report.
 const MAX_EVENTS: usize = 64;
 
 /// The largest number of reports that are made to find past faults.
-const MAX_EARLIER_REPORTS: usize = 32;
+const MAX_PARTIAL_REPORTS: usize = 32;
 
 /// The input of a report. Making the report takes up to a second for many ranks and happens on another thread.
 pub struct ReportWork {
@@ -31,10 +32,40 @@ impl ReportWork {
     /// Makes the report.
     #[must_use]
     pub fn report(&self) -> Report {
-        let steps: Vec<&StepAnalysis> = self.steps.iter().map(Arc::as_ref).collect();
-        let mut report = report::report(&self.facts, &steps);
+        let mut report = self.report_over(&self.steps);
         report.gaps.extend(self.gaps.iter().cloned());
         report
+    }
+
+    /// Makes the report, and completes it with the faults that [partial reports](Self::partial_reports) find. A fault that
+    /// takes few of many steps costs too little of all of them for a verdict.
+    #[must_use]
+    pub fn report_with_past_faults(&self) -> Report {
+        let mut faults = Faults::default();
+        for mut partial in self.partial_reports() {
+            faults.complete(&mut partial);
+        }
+        let mut report = self.report();
+        faults.complete(&mut report);
+        report
+    }
+
+    /// Makes reports over [`RECENT_STEPS`] of the steps each, oldest first. Each begins half a report after the one before
+    /// it, so a fault of up to half a report lies whole in one of them. They cover more steps each if there would be more
+    /// than [`MAX_PARTIAL_REPORTS`]. There are none if one report covers all steps.
+    #[must_use]
+    pub fn partial_reports(&self) -> Vec<Report> {
+        if self.steps.len() <= RECENT_STEPS {
+            return Vec::new();
+        }
+        let half = self.steps.len().div_ceil(MAX_PARTIAL_REPORTS + 1).max(RECENT_STEPS / 2);
+        let halves: Vec<&[Arc<StepAnalysis>]> = self.steps.chunks(half).collect();
+        halves.windows(2).map(|two| self.report_over(&two.concat())).collect()
+    }
+
+    fn report_over(&self, steps: &[Arc<StepAnalysis>]) -> Report {
+        let steps: Vec<&StepAnalysis> = steps.iter().map(Arc::as_ref).collect();
+        report::report(&self.facts, &steps)
     }
 }
 
@@ -113,23 +144,6 @@ impl Run {
         let skipped = analysed.len().saturating_sub(most);
         let steps = analysed.iter().skip(skipped).cloned().collect();
         ReportWork { facts: self.facts(now), gaps: self.gaps(), steps }
-    }
-
-    /// Returns the inputs of reports over `most` steps each, from the oldest steps in memory on: the newest
-    /// [`MAX_EARLIER_REPORTS`]. Each begins half a report after the one before it, so a fault of up to half a report lies
-    /// whole in one of them. There is none if the newest report covers all steps.
-    #[must_use]
-    pub fn earlier_report_works(&self, most: usize, now: ServerNanos) -> Vec<ReportWork> {
-        let analysed = self.steps.analysed();
-        let starts: Vec<usize> =
-            (0..analysed.len().saturating_sub(most)).step_by((most / 2).max(1)).collect();
-        let skipped = starts.len().saturating_sub(MAX_EARLIER_REPORTS);
-        let work = |&from: &usize| ReportWork {
-            facts: self.facts(now),
-            gaps: Vec::new(),
-            steps: analysed.range(from..from + most).cloned().collect(),
-        };
-        starts[skipped..].iter().map(work).collect()
     }
 
     /// Returns the input of a report over the steps in memory from `first` to `last`, as of the time when the last of

@@ -87,7 +87,7 @@ fn Total(name: &'static str, nanos: f64, share: f64) -> impl IntoView {
         <tr class="sum">
             <th scope="row"><Term name=name /></th>
             <td class="number">{units::nanos(nanos)}</td>
-            <td class="bar-cell"><Bar from=0.0 to=share colour=None /></td>
+            <td class="bar-cell"><Bar from=0.0 to=share /></td>
             <td class="help">{units::percent(share)}" of the step"</td>
         </tr>
     }

@@ -104,7 +104,7 @@ fn Line(saving: Saving) -> impl IntoView {
             <th scope="row">{fix}</th>
             <td class="number">{units::nanos(saving.nanos_per_step)}</td>
             <td class="number">{units::percent(saving.share)}</td>
-            <td class="bar-cell"><Bar from=0.0 to=saving.share colour=None /></td>
+            <td class="bar-cell"><Bar from=0.0 to=saving.share /></td>
         </tr>
     }
 }

@@ -107,16 +107,18 @@ struct RankRow {
     /// The figure as a share of the largest one.
     share: f64,
     is_pinned: bool,
+    is_culprit: bool,
 }
 
 #[component]
 fn RankTable(selection: RanksSelection, costs: Memo<Vec<RankCost>>) -> impl IntoView {
     let rows = Signal::derive(move || {
-        let (costs, pinned) = (costs.get(), selection.pinned.get());
+        let (costs, pinned, culprit) = (costs.get(), selection.pinned.get(), selection.culprit.get());
         let most = costs.first().map_or(1.0, |cost| cost.nanos.max(1.0));
         let row = |cost: RankCost| RankRow {
             share: cost.nanos / most,
             is_pinned: pinned.contains(&cost.rank),
+            is_culprit: culprit == Some(cost.rank),
             cost,
         };
         costs.into_iter().map(row).collect()
@@ -124,7 +126,7 @@ fn RankTable(selection: RanksSelection, costs: Memo<Vec<RankCost>>) -> impl Into
     let columns = vec![
         Column::number("Rank", |row: &RankRow| (f64::from(row.cost.rank), row.cost.rank.to_string())),
         Column::text("Host", |row: &RankRow| row.cost.host.clone()),
-        Column::bar("", |row: &RankRow| row.share),
+        Column::bar(|row: &RankRow| (row.share, row.is_culprit)),
         Column::number("Mean", |row: &RankRow| (row.cost.nanos, units::nanos(row.cost.nanos))),
         Column::number("Against the median rank", |row: &RankRow| {
             (row.cost.excess_nanos, units::signed_nanos(row.cost.excess_nanos))
@@ -145,6 +147,8 @@ struct GroupRow {
     cost: GroupCost,
     /// The figure as a share of the largest one.
     share: f64,
+    /// Whether the culprit is its worst rank.
+    has_culprit: bool,
 }
 
 /// The list of groups. `unnamed` stands for ranks that have not named their group.
@@ -157,9 +161,14 @@ fn GroupTable(
     unnamed: &'static str,
 ) -> impl IntoView {
     let rows = Signal::derive(move || {
-        let groups = groups.get();
+        let (groups, culprit) = (groups.get(), selection.culprit.get());
         let most = groups.first().map_or(1.0, |group| group.nanos.max(1.0));
-        groups.into_iter().map(|cost| GroupRow { share: cost.nanos / most, cost }).collect()
+        let row = |cost: GroupCost| GroupRow {
+            share: cost.nanos / most,
+            has_culprit: culprit == Some(cost.worst),
+            cost,
+        };
+        groups.into_iter().map(row).collect()
     });
     let name = move |row: &GroupRow| {
         if row.cost.name.is_empty() { unnamed.to_owned() } else { row.cost.name.clone() }
@@ -169,7 +178,7 @@ fn GroupTable(
         Column::number("Ranks", |row: &GroupRow| {
             (row.cost.ranks as f64, units::count(row.cost.ranks as u64))
         }),
-        Column::bar("", |row: &GroupRow| row.share),
+        Column::bar(|row: &GroupRow| (row.share, row.has_culprit)),
         Column::number("Mean", |row: &GroupRow| (row.cost.nanos, units::nanos(row.cost.nanos))),
         Column::number("Against the median rank", |row: &GroupRow| {
             (row.cost.excess_nanos, units::signed_nanos(row.cost.excess_nanos))
