@@ -9,6 +9,9 @@
 
 use std::time::Duration;
 
+/// The number of newest steps that the report of a live run covers.
+pub const RECENT_STEPS: usize = 512;
+
 /// The largest step number: 45 years at 3 steps/s. Charts and exports count steps in 32 bits.
 pub const MAX_STEP: u64 = u32::MAX as u64;
 

@@ -2,7 +2,7 @@
 
 use wire::views::{PastFault, Report, VerdictState};
 
-use super::run::RECENT_STEPS;
+use super::budget::RECENT_STEPS;
 
 /// The largest number of remembered faults. The oldest are forgotten first.
 const MAX_FAULTS: usize = 64;

@@ -29,8 +29,6 @@ mod values;
 
 pub use reports::ReportWork;
 
-/// The number of newest steps that the live report covers.
-pub const RECENT_STEPS: usize = 512;
 /// The silence after which a rank no longer reports, in nanoseconds. Agents send a heartbeat every two seconds.
 const REPORTING_NANOS: i64 = 10_000_000_000;
 /// The silence after which a run without end-of-run messages has failed, in nanoseconds.

@@ -17,13 +17,13 @@ use wire::clock::ServerNanos;
 use wire::ids::RunId;
 use wire::views::{Report, RunState};
 
-use super::budget;
+use super::budget::{self, RECENT_STEPS};
 use super::collection::{Collection, Held, Shelved};
 use super::command::{Checked, Command};
 use super::devices::Devices;
 use super::refusal::ApplyError;
 use super::replay;
-use super::run::{RECENT_STEPS, Run};
+use super::run::Run;
 use super::snapshot::{RunSnapshot, Snapshot};
 use super::steps::Done;
 use crate::clock::ServerClock;

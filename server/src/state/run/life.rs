@@ -7,8 +7,9 @@ use wire::clock::ServerNanos;
 use wire::device::DeviceFigure;
 use wire::views::{Failure, Hang, RunState};
 
+use super::super::budget::RECENT_STEPS;
 use super::reports::millis;
-use super::{HANG_NANOS, LOST_NANOS, RECENT_STEPS, REPORTING_NANOS, RankState, Run};
+use super::{HANG_NANOS, LOST_NANOS, REPORTING_NANOS, RankState, Run};
 
 impl Run {
     pub(super) fn all_said_goodbye(&self) -> bool {

@@ -11,8 +11,9 @@ use wire::views::{
     Gap, GapKind, HostRanks, RankDrops, RankEvent, RankEventKind, Report, RunSummary, WorstVerdict,
 };
 
+use super::super::budget::RECENT_STEPS;
 use super::super::faults::Faults;
-use super::{RECENT_STEPS, REPORTING_NANOS, RankState, Refused, Run};
+use super::{REPORTING_NANOS, RankState, Refused, Run};
 use crate::settings;
 
 /// The largest number of events in a report.
