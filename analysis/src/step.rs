@@ -133,6 +133,13 @@ impl StepAnalysis {
         self.collectives.iter().any(|one| one.only_enqueued)
     }
 
+    /// Returns true if the step was observed in full: its records say which part of it took how long. Otherwise only its
+    /// length is known, and marked input and copies.
+    #[must_use]
+    pub fn is_observed_in_full(&self) -> bool {
+        !self.shadow && !self.is_only_enqueued()
+    }
+
     /// Returns the ranks whose records are there.
     pub fn present(&self) -> impl Iterator<Item = (usize, &RankAnalysis)> {
         self.ranks.iter().enumerate().filter_map(|(rank, analysis)| Some((rank, analysis.as_ref()?)))

@@ -351,8 +351,9 @@ impl Metrics {
             self.step_seconds.with_label_values(&[id]).observe(seconds(step.step_nanos()));
             let bytes: u64 = step.collectives.iter().map(|collective| collective.bytes).sum();
             self.bucket_bytes.with_label_values(&[id]).inc_by(bytes as f64);
+            let Some(stands_for) = self.lifetimes.step(run, step.is_observed_in_full()) else { continue };
             if step.ranks.len() <= MAX_RANKS_IN_FULL {
-                self.observe_ranks(id, step);
+                self.observe_ranks(id, step, f64::from(stands_for));
             }
             for collective in &step.collectives {
                 let bucket = self.lifetimes.bucket_label(run, collective.bucket.0);
@@ -369,23 +370,25 @@ impl Metrics {
         self.lifetimes.admits(run, if ranks <= MAX_RANKS_IN_FULL { ranks } else { WORST_RANKS })
     }
 
-    fn observe_ranks(&self, id: &str, step: &StepAnalysis) {
+    /// Adds the times of a step to the counters of its ranks, as often as the number of steps that it stands for.
+    fn observe_ranks(&self, id: &str, step: &StepAnalysis, stands_for: f64) {
+        let scaled = |nanos: u64| stands_for * seconds(nanos);
         for (rank, analysis) in step.present() {
             let rank = rank.to_string();
             for part in Part::ALL {
                 let phase = part.name().replace(' ', "_");
                 let labels = [id, &rank, &phase];
-                self.phase_seconds.with_label_values(&labels).inc_by(seconds(analysis.part(part)));
+                self.phase_seconds.with_label_values(&labels).inc_by(scaled(analysis.part(part)));
             }
-            let caused = analysis.caused_wait_nanos.max(0.0) / 1e9;
+            let caused = stands_for * analysis.caused_wait_nanos.max(0.0) / 1e9;
             self.straggler_wait.with_label_values(&[id, &rank]).inc_by(caused);
             let exposed = |kind: &str, part: Part| {
-                self.exposed.with_label_values(&[id, &rank, kind]).inc_by(seconds(analysis.part(part)));
+                self.exposed.with_label_values(&[id, &rank, kind]).inc_by(scaled(analysis.part(part)));
             };
             exposed("wait", Part::ExposedWait);
             exposed("transfer", Part::ExposedTransfer);
-            self.comm.with_label_values(&[id, &rank]).inc_by(seconds(analysis.comm_nanos));
-            self.hidden.with_label_values(&[id, &rank]).inc_by(seconds(analysis.hidden_nanos));
+            self.comm.with_label_values(&[id, &rank]).inc_by(scaled(analysis.comm_nanos));
+            self.hidden.with_label_values(&[id, &rank]).inc_by(scaled(analysis.hidden_nanos));
         }
     }
 

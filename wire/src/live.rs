@@ -103,10 +103,11 @@ pub struct StepColumns {
     pub step_nanos: Vec<f32>,
     /// The samples of all ranks together.
     pub samples: Vec<u64>,
-    /// The overlap over all ranks: hidden communication / communication; NaN if nothing was reduced.
+    /// The overlap over all ranks: hidden communication / communication; NaN if nothing was reduced, or if the step was not
+    /// observed in full.
     pub overlap: Vec<f32>,
     /// The ledger, one column per [`Part`]: the mean over the ranks whose records have arrived, in nanoseconds; NaN for
-    /// shadow steps.
+    /// steps that were not observed in full.
     pub parts: [Vec<f32>; 8],
     /// [`FLAG_SHADOW`], and [`FLAG_MISSING`] if any rank's records are missing.
     pub flags: Vec<u8>,

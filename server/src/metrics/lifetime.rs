@@ -30,6 +30,8 @@ struct Lifetime {
     ended: Option<Instant>,
     series: usize,
     buckets: BTreeSet<u32>,
+    /// The number of steps since the newest one that was observed in full.
+    unobserved: u32,
 }
 
 #[derive(Default)]
@@ -110,6 +112,16 @@ impl Lifetimes {
             true
         });
         if has_room { bucket.to_string() } else { OTHER_BUCKETS.to_owned() }
+    }
+
+    /// Counts a step. Returns the number of steps that it stands for, if it was observed in full: itself and those since
+    /// the one before it.
+    pub(super) fn step(&self, run: &RunId, is_observed_in_full: bool) -> Option<u32> {
+        self.with(|runs| {
+            let known = runs.known.get_mut(run)?;
+            known.unobserved = known.unobserved.saturating_add(1);
+            is_observed_in_full.then(|| std::mem::take(&mut known.unobserved))
+        })
     }
 
     /// Records that a run is over. Returns false if the run has no series.

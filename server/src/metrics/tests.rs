@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use analysis::step::CollectiveAnalysis;
 use wire::batch::{Batch, Bye, Note};
 use wire::clock::{ClockAnchor, MonoNanos, ServerNanos, UnixNanos};
 use wire::event::{Event, StepRecord};
-use wire::ids::{BatchSeq, Incarnation, Rank, Step};
+use wire::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, Seq, Step};
+use wire::views::Group;
 
 use super::*;
 use crate::state::run::Run;
@@ -86,6 +88,47 @@ fn a_run_that_was_over_before_the_server_started_has_no_series() {
     run.apply(batch(0, bye()), NOW).expect("the batch is new");
     observe(&metrics, &run);
     assert!(!metrics.encode().expect("the metrics can be encoded").contains("run=\"r\""));
+}
+
+#[test]
+fn a_sampled_step_stands_for_the_steps_since_the_one_before_it() {
+    let metrics = Metrics::new();
+    let mut run = Run::new(RunId::new("r").expect("the run id is valid"), 1, NOW);
+    let mut observe = |seq: u64, in_full: bool| {
+        let mut step =
+            StepAnalysis::clone(&run.apply(batch(seq, Vec::new()), NOW).expect("the batch is new")[0]);
+        if !in_full {
+            step.collectives.push(enqueued());
+        }
+        metrics.observe_steps(run.id(), 1, &[Arc::new(step)]);
+    };
+    observe(0, true);
+    (1..4).for_each(|seq| observe(seq, false));
+    let other = |metrics: &Metrics| metrics.phase_seconds.with_label_values(&["r", "0", "other"]).get() * 1e9;
+    assert_eq!(other(&metrics).round(), 5.0, "a step of 5 ns");
+    observe(4, true);
+    assert_eq!(other(&metrics).round(), 25.0, "five steps of 5 ns");
+    assert_eq!(metrics.step_seconds.with_label_values(&["r"]).get_sample_count(), 5);
+}
+
+/// A collective of which only the enqueueing was recorded.
+fn enqueued() -> CollectiveAnalysis {
+    CollectiveAnalysis {
+        group: Group { ranks: 1, stride: 1 },
+        first: 0,
+        comm: Comm(0),
+        seq: Seq(0),
+        only_enqueued: true,
+        bucket: Bucket(0),
+        bytes: 0,
+        culprit: None,
+        wait_nanos: None,
+        wait_clock_free_nanos: 0.0,
+        transfer_nanos: None,
+        transfer_clock_free_nanos: 0.0,
+        hidden_nanos: 0,
+        duration_nanos: 0,
+    }
 }
 
 #[test]

@@ -90,11 +90,14 @@ pub fn tile(steps: &[Arc<StepAnalysis>], asked: &Asked) -> Tile {
     let world = steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0);
     let row_of = asked.ranks.rows(rows, world);
     let mut cells = Cells::new(asked.reduce, columns.cells * rows.cells);
-    for step in steps.iter().filter(|step| (asked.steps.0..=asked.steps.1).contains(&step.step.0)) {
+    let is_asked = |step: &StepAnalysis| {
+        (asked.steps.0..=asked.steps.1).contains(&step.step.0) && is_known(asked.measure, step)
+    };
+    for step in steps.iter().filter(|step| is_asked(step)) {
         let begin = columns.cell(step.step.0) * rows.cells;
         for (rank, analysis) in step.present() {
             let Some(row) = row_of[rank] else { continue };
-            let value = value(asked.measure, step, analysis);
+            let value = value(asked.measure, analysis);
             if !value.is_nan() {
                 cells.add(begin + row, value);
             }
@@ -160,11 +163,19 @@ fn fitting(per_cell: u64) -> u32 {
     u32::try_from(per_cell).unwrap_or(u32::MAX)
 }
 
-/// Returns a figure of a rank. A shadow step has no marks, so only its duration is known.
-fn value(measure: Measure, step: &StepAnalysis, rank: &RankAnalysis) -> f32 {
+/// Returns true if the figure is known for every rank of the step.
+fn is_known(measure: Measure, step: &StepAnalysis) -> bool {
+    match measure {
+        Measure::StepTime => true,
+        Measure::Part(Part::Input | Part::H2d) => !step.shadow,
+        _ => step.is_observed_in_full(),
+    }
+}
+
+/// Returns a known figure of a rank.
+fn value(measure: Measure, rank: &RankAnalysis) -> f32 {
     match measure {
         Measure::StepTime => rank.step_nanos as f32,
-        _ if step.shadow => f32::NAN,
         Measure::Lateness => rank.lateness_nanos.map_or(f32::NAN, |nanos| nanos as f32),
         Measure::LocalWork => {
             let communication = rank.part(Part::ExposedWait) + rank.part(Part::ExposedTransfer);
@@ -180,7 +191,10 @@ pub fn ranks(step: &StepAnalysis) -> StepRanks {
     let mut out = StepRanks { step: step.step.0, ..StepRanks::default() };
     let shadow = if step.shadow { FLAG_SHADOW } else { 0 };
     for rank in &step.ranks {
-        let read = |measure| rank.as_ref().map_or(f32::NAN, |rank| value(measure, step, rank));
+        let read = |measure| {
+            let known = rank.as_ref().filter(|_| is_known(measure, step));
+            known.map_or(f32::NAN, |rank| value(measure, rank))
+        };
         for part in Part::ALL {
             out.parts[part as usize].push(read(Measure::Part(part)));
         }
@@ -237,6 +251,17 @@ mod tests {
         assert_eq!((tile.step, tile.per_column, tile.per_row, tile.rows), (4, 1, 1, 3));
         assert_eq!(format!("{:?}", tile.values), "[1.0, 2.0, 3.0, NaN, NaN, NaN, 7.0, NaN, 9.0]");
         assert!(tile.is_consistent());
+    }
+
+    #[test]
+    fn of_a_step_that_was_not_observed_only_the_length_is_known() {
+        let shadow = StepAnalysis { shadow: true, ..StepAnalysis::clone(&step(1, &[5])) };
+        let steps = [step(0, &[4]), Arc::new(shadow)];
+        let values = |measure| tile(&steps, &Asked { measure, ..asked((0, 1), 10, 1) }).values;
+        assert_eq!(values(Measure::StepTime), [4.0, 5.0]);
+        assert_eq!(format!("{:?}", values(Measure::Part(Part::Input))), "[4.0, NaN]");
+        let row = ranks(&steps[1]);
+        assert!(row.rank_nanos == [5.0] && row.parts.iter().all(|part| part[0].is_nan()));
     }
 
     #[test]

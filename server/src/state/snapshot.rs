@@ -68,7 +68,8 @@ pub fn columns(steps: &[Arc<StepAnalysis>], ranks: u32, reset: bool) -> StepColu
         out.ended_unix_nanos.push(step.window.map_or(0, |(_, end)| end.0.max(0).unsigned_abs()));
         out.step_nanos.push(step.step_nanos() as f32);
         out.samples.push(step.present().map(|(_, rank)| rank.samples).sum());
-        out.overlap.push(step.overlap().map_or(f32::NAN, |overlap| overlap as f32));
+        let overlap = step.overlap().filter(|_| step.is_observed_in_full());
+        out.overlap.push(overlap.map_or(f32::NAN, |overlap| overlap as f32));
         for (column, mean) in out.parts.iter_mut().zip(mean_parts(step)) {
             column.push(mean);
         }
@@ -78,7 +79,7 @@ pub fn columns(steps: &[Arc<StepAnalysis>], ranks: u32, reset: bool) -> StepColu
     out
 }
 
-/// Returns the mean of each part over the ranks. A shadow step has no marks, so its parts are unknown, not zero.
+/// Returns the mean of each part over the ranks. The parts of a step that was not observed in full are unknown, not zero.
 fn mean_parts(step: &StepAnalysis) -> [f32; 8] {
     let mut sums = [0u64; 8];
     let mut present = 0u64;
@@ -86,7 +87,7 @@ fn mean_parts(step: &StepAnalysis) -> [f32; 8] {
         present += 1;
         sums.iter_mut().zip(rank.parts).for_each(|(sum, nanos)| *sum += nanos);
     }
-    if present == 0 || step.shadow {
+    if present == 0 || !step.is_observed_in_full() {
         return [f32::NAN; 8];
     }
     sums.map(|sum| (sum as f64 / present as f64) as f32)

@@ -37,11 +37,12 @@ impl Run {
         self.steps.find_analysed(step)
     }
 
-    /// Returns the newest complete step that is not a shadow step.
+    /// Returns the newest complete step that was observed in full. If there is none, returns the newest complete step
+    /// that is not a shadow step.
     #[must_use]
     pub fn newest_whole(&self) -> Option<Step> {
-        let mut analysed = self.steps.analysed().iter().rev();
-        analysed.find(|step| step.complete && !step.shadow).map(|step| step.step)
+        let whole = || self.steps.analysed().iter().rev().filter(|step| step.complete && !step.shadow);
+        whole().find(|step| step.is_observed_in_full()).or_else(|| whole().next()).map(|step| step.step)
     }
 
     /// Returns the first and the last analyzed step in memory.

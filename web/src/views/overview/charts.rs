@@ -200,7 +200,7 @@ fn Ledger() -> impl IntoView {
                     })}
                 <tr class="sum"><td>"step time"</td><td>{units::nanos(f64::from(total))}</td></tr>
             </table>
-            {(!known).then_some("a shadow step: only its length is known")}
+            {(!known).then_some("not observed in full: only its length is known")}
         })
     };
     view! {

@@ -76,7 +76,7 @@ fn Numbers(ranks: Arc<StepRanks>, rank: usize) -> impl IntoView {
     let Some(ledger) = ledger(&ranks, rank) else {
         return view! {
             <p>"Step time "<b>{known(total, units::nanos)}</b></p>
-            <p class="quiet">"No ledger: a shadow step, or this rank's records are missing."</p>
+            <p class="quiet">"No ledger: the step was not observed in full, or this rank's records are missing."</p>
         }
         .into_any();
     };

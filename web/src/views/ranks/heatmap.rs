@@ -295,7 +295,7 @@ impl Map {
         let unknown = match (value.is_nan(), figure) {
             (false, _) => "",
             (true, Measure::StepTime) => "its records are missing",
-            (true, _) => "a shadow step, or its records are missing",
+            (true, _) => "not observed in full, or its records are missing",
         };
         let value = measure::write(figure, value);
         Some(
