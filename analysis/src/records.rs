@@ -1,6 +1,6 @@
 //! The records of one step, as the analysis reads them.
 
-use wire::event::{BucketRecord, Span, StepRecord};
+use wire::event::{BucketRecord, Source, Span, StepRecord};
 use wire::ids::Step;
 
 /// The records of one rank for one step.
@@ -21,4 +21,25 @@ pub struct StepRecords {
     pub step: Step,
     /// The records of each rank.
     pub ranks: Vec<Option<RankStep>>,
+}
+
+impl StepRecords {
+    /// Returns true if the records of every rank are there.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.ranks.iter().all(Option::is_some)
+    }
+
+    /// Returns true for a shadow step.
+    #[must_use]
+    pub fn is_shadow(&self) -> bool {
+        self.ranks.iter().flatten().any(|rank| rank.record.shadow)
+    }
+
+    /// Returns true if the records of some collective say only when it was enqueued, and not when it ran.
+    #[must_use]
+    pub fn is_only_enqueued(&self) -> bool {
+        let mut collectives = self.ranks.iter().flatten().flat_map(|rank| &rank.buckets);
+        collectives.any(|collective| collective.source == Source::Derived)
+    }
 }

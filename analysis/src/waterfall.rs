@@ -27,6 +27,7 @@ pub fn waterfall(records: &StepRecords, fits: &[Option<ClockFit>]) -> Waterfall 
     let mut out = Waterfall {
         step: records.step.0,
         origin_unix_nanos: origin.0.max(0).unsigned_abs(),
+        only_enqueued: records.is_only_enqueued(),
         ..Waterfall::default()
     };
     for (rank, step, fit) in placed {

@@ -207,6 +207,8 @@ pub struct Waterfall {
     pub origin_unix_nanos: u64,
     /// The time from the origin to the last end of any rank.
     pub span_nanos: f64,
+    /// True if the records of some collective say only when it was enqueued. No wait or transfer is then known.
+    pub only_enqueued: bool,
     /// The ranks that are shown, ascending.
     pub rank: Vec<u32>,
     /// The error bound of each rank's alignment, in nanoseconds; NaN if unknown.
@@ -270,6 +272,7 @@ frame_codec!(
         step: u64,
         origin_unix_nanos: u64,
         span_nanos: f64,
+        only_enqueued: flag,
         rank: u32s,
         clock_bound: f64s,
         rank_begin: f64s,

@@ -41,6 +41,7 @@ pub(in crate::export) fn waterfall() -> Waterfall {
         step: 3,
         origin_unix_nanos: 1_790_000_000_000_000_000,
         span_nanos: 100_000.0,
+        only_enqueued: false,
         rank: vec![0, 1],
         clock_bound: vec![5.0, f64::NAN],
         rank_begin: vec![0.0, 1_000.0],

@@ -225,13 +225,13 @@ impl Kept {
         }
     }
 
-    /// Returns the records of one step, or of the newest complete step that is not a shadow step.
+    /// Returns the records of one step. Without a step, returns those of the newest complete step that was observed in
+    /// full, or else those of the newest complete step that is not a shadow step.
     #[must_use]
     pub fn find(&self, step: Option<Step>) -> Option<&Arc<StepRecords>> {
-        let complete = |records: &&Arc<StepRecords>| records.ranks.iter().all(Option::is_some);
-        let shadow = |records: &StepRecords| records.ranks.iter().flatten().any(|rank| rank.record.shadow);
+        let whole = || self.iter().rev().filter(|records| records.is_complete() && !records.is_shadow());
         match step {
-            None => self.iter().rev().find(|records| complete(records) && !shadow(records)),
+            None => whole().find(|records| !records.is_only_enqueued()).or_else(|| whole().next()),
             Some(step) => {
                 let at = self.steps.partition_point(|(records, _)| records.step < step);
                 self.steps.get(at).map(|(records, _)| records).filter(|records| records.step == step)

@@ -99,6 +99,12 @@ impl Steps {
         }
     }
 
+    /// Returns true if the ledger of the step in `row` is known.
+    #[must_use]
+    pub fn is_observed_in_full(&self, row: usize) -> bool {
+        self.parts.iter().all(|part| !part[row].is_nan())
+    }
+
     /// Returns the row of `step`, if it is stored.
     #[must_use]
     pub fn row_of(&self, step: u64) -> Option<usize> {

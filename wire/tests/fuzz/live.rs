@@ -71,6 +71,7 @@ fn waterfall() -> Waterfall {
         step: 3,
         origin_unix_nanos: 5,
         span_nanos: 9.0,
+        only_enqueued: true,
         rank: vec![0, 1],
         clock_bound: vec![1.0, 2.0],
         rank_begin: vec![0.0; 2],

@@ -139,6 +139,7 @@ pub fn only(waterfall: &Waterfall, rows: &[usize]) -> Waterfall {
         step: waterfall.step,
         origin_unix_nanos: waterfall.origin_unix_nanos,
         span_nanos: waterfall.span_nanos,
+        only_enqueued: waterfall.only_enqueued,
         rank: at(&waterfall.rank, rows),
         clock_bound: at(&waterfall.clock_bound, rows),
         rank_begin: at(&waterfall.rank_begin, rows),

@@ -22,13 +22,13 @@ pub struct Waits {
     pub waiting: Vec<(usize, f64)>,
 }
 
-/// Returns who waits for whom in `bucket`; `None` if fewer than two ranks have it.
+/// Returns who waits for whom in `bucket`; `None` if fewer than two ranks have it, or if the records do not say when it ran.
 #[must_use]
 pub fn waits(waterfall: &Waterfall, bucket: u32) -> Option<Waits> {
     let at: Vec<usize> = (0..waterfall.bucket.len()).filter(|&at| waterfall.bucket[at] == bucket).collect();
     let start = |at: &usize| waterfall.bucket_start[*at];
     let last = at.iter().copied().max_by(|a, b| start(a).total_cmp(&start(b)))?;
-    if at.len() < 2 {
+    if at.len() < 2 || waterfall.only_enqueued {
         return None;
     }
     let shortest = waterfall.span_nanos * SHORTEST;
@@ -88,6 +88,12 @@ pub fn sentence(waterfall: &Waterfall, waits: &Waits) -> String {
 mod tests {
     use super::super::fixture::started_at;
     use super::*;
+
+    #[test]
+    fn a_step_whose_collectives_were_only_enqueued_has_no_waits() {
+        let waterfall = Waterfall { only_enqueued: true, ..started_at(&[10.0, 40.0, 20.0]) };
+        assert_eq!((waits(&waterfall, 4), worst_bucket(&waterfall)), (None, None));
+    }
 
     #[test]
     fn the_others_wait_for_the_last_to_start() {

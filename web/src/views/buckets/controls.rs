@@ -85,11 +85,12 @@ fn Notable(selection: StepSelection) -> impl IntoView {
     let live = expect_context::<Live>();
     let go = move |choose: fn(&[(u64, f64)]) -> Option<u64>| {
         let visible = untrack(|| selection.range.view());
-        let steps: Vec<(u64, f64)> = live.steps.with_value(|steps| {
-            let rows = steps.rows_in(visible);
-            rows.map(|row| (steps.step[row], f64::from(steps.step_nanos[row]))).collect()
+        let (observed, all): (Vec<_>, Vec<_>) = live.steps.with_value(|steps| {
+            let row = |row: usize| (steps.step[row], f64::from(steps.step_nanos[row]));
+            let rows = || steps.rows_in(visible);
+            (rows().filter(|&at| steps.is_observed_in_full(at)).map(row).collect(), rows().map(row).collect())
         });
-        if let Some(step) = choose(&steps) {
+        if let Some(step) = choose(&observed).or_else(|| choose(&all)) {
             selection.go_to(Some(step));
         }
     };
@@ -105,14 +106,14 @@ fn Notable(selection: StepSelection) -> impl IntoView {
             </button>
             <button
                 data-testid="worst-step"
-                title="The longest of the visible steps"
+                title="The longest of the visible steps that were observed in full"
                 on:click=move |_| go(steps::worst)
             >
                 "Worst step"
             </button>
             <button
                 data-testid="typical-step"
-                title="The visible step whose time is the median"
+                title="The visible step whose time is the median of those that were observed in full"
                 on:click=move |_| go(steps::typical)
             >
                 "Typical step"

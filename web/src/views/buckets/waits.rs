@@ -15,8 +15,13 @@ pub fn WaitSentence(selection: StepSelection) -> impl IntoView {
         Some((sentence(&all, &waits), all.rank[waits.last], waits))
     });
     let no_rank = move || {
-        let has_step = selection.shown.with(Option::is_some);
-        if has_step { "No rank waits in this step: all ranks start their collectives together." } else { "" }
+        selection.shown.with(|step| match step {
+            Some(step) if step.only_enqueued => {
+                "This step was not observed in full: when its collectives ran is not known, only when they were launched."
+            }
+            Some(_) => "No rank waits in this step: all ranks start their collectives together.",
+            None => "",
+        })
     };
     let words = move || found.get().map_or_else(|| no_rank().to_owned(), |(sentence, _, _)| sentence);
     let show = move |_| {
