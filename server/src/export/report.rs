@@ -9,7 +9,7 @@ mod tables;
 mod terminal;
 
 use analysis::wording;
-use wire::views::{ComputedOn, Confidence, Missing, Report, Verdict, VerdictState};
+use wire::views::{Confidence, Missing, Report, Verdict, VerdictState};
 
 pub use html::html;
 pub use markdown::markdown;
@@ -106,7 +106,7 @@ impl<T: Into<String>> From<T> for Cell {
 #[must_use]
 pub fn document(report: &Report) -> Document {
     let state = report.state.name();
-    let of = |list: &[Verdict]| list.iter().map(|one| statement(one, report.computed_on)).collect();
+    let of = |list: &[Verdict]| list.iter().map(|one| statement(report, one)).collect();
     let mut about = vec![format!("{}, {state}", units::ranks(report.ranks))];
     if let Some((first, last)) = report.step_range {
         about.push(format!("{} observed steps, {first} to {last}", report.steps));
@@ -157,14 +157,16 @@ fn headlines(report: &Report) -> Vec<String> {
     headlines
 }
 
-fn statement(verdict: &Verdict, computed_on: ComputedOn) -> Statement {
+fn statement(report: &Report, verdict: &Verdict) -> Statement {
+    let has_ended = report.state.has_ended();
     let sure = match verdict.confidence {
         Confidence::High => "high confidence",
         Confidence::Medium => "medium confidence",
     };
     let mut details = format!("cause {}, {sure}", verdict.cause.name());
-    let (first, last) = verdict.steps;
+    let (first, last) = (units::count(verdict.steps.0), units::count(verdict.steps.1));
     details.push_str(&match verdict.state {
+        VerdictState::Active if has_ended => format!(", from step {first} until the run ended"),
         VerdictState::Active => format!(", active since step {first}"),
         VerdictState::Recurring => {
             format!(", recurring: in {} steps from {first} to {last}", verdict.affected_steps)
@@ -174,8 +176,10 @@ fn statement(verdict: &Verdict, computed_on: ComputedOn) -> Statement {
         }
     });
     details.push_str(&match verdict.device_hours_per_day {
-        Some(hours) => format!("; {hours:.1} {} per day while it lasts", computed_on.hours()),
-        None => format!("; {} lost in total", nanos(verdict.lost_nanos() as f64)),
+        Some(hours) if !has_ended => {
+            format!("; {hours:.1} {} per day while it lasts", report.computed_on.hours())
+        }
+        _ => format!("; {} lost in total", nanos(verdict.lost_nanos() as f64)),
     });
     Statement {
         sentence: verdict.sentence.clone(),
