@@ -97,11 +97,15 @@ const DEFAULT_SPOOL_BYTES: usize = 256 << 20;
 /// The default interval of shadow steps. 2 % of the steps measure what recording costs the other 98 %.
 const DEFAULT_SHADOW_EVERY: u64 = 50;
 
+/// The variable that switches the observation off, and its values that do.
+const SWITCH: &str = "PACELINE";
+const OFF: [&str; 4] = ["off", "0", "false", "no"];
+
 impl Config {
     /// Reads `PACELINE_SERVER`, `PACELINE_TOKEN`, `PACELINE_RUN_ID` (or torchrun's `TORCHELASTIC_RUN_ID`),
     /// `PACELINE_RUN_NAME`, `PACELINE_LABELS`, `PACELINE_SPOOL_BYTES`, `PACELINE_SHADOW_EVERY` and
     /// `PACELINE_OVERHEAD_BUDGET`. Reads rank and world size from the launcher's variables ([`launcher`]). Returns `None`
-    /// if `PACELINE_SERVER` is not set.
+    /// if `PACELINE_SERVER` is not set, or if `PACELINE=off` switches the observation off.
     ///
     /// # Errors
     /// Returns an error if a variable is missing or invalid.
@@ -125,7 +129,8 @@ impl Config {
         known: Option<(Rank, u32)>,
         get: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>, ConfigError> {
-        let Some(server) = get("PACELINE_SERVER") else { return Ok(None) };
+        let is_off = get(SWITCH).is_some_and(|value| OFF.contains(&value.trim().to_lowercase().as_str()));
+        let Some(server) = get("PACELINE_SERVER").filter(|_| !is_off) else { return Ok(None) };
         if !server.starts_with("http://") {
             return Err(ConfigError::Server { value: server });
         }
@@ -184,6 +189,7 @@ mod tests {
     fn no_server_means_disabled_and_an_error_names_the_variable() {
         const SERVER: (&str, &str) = ("PACELINE_SERVER", "http://h:1/");
         assert!(read(&[("RANK", "0")]).unwrap().is_none());
+        assert!(read(&[SERVER, ("RANK", "0"), ("PACELINE", "Off")]).unwrap().is_none());
         assert_eq!(read(&[SERVER]).unwrap_err(), ConfigError::Missing { variable: "RANK" });
         let rank = ("RANK", "3");
         let too_high = read(&[SERVER, rank, ("WORLD_SIZE", "2")]).unwrap_err();

@@ -165,6 +165,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
     let comm_model = comm_model::fit(&model_points(&buckets));
     let Findings { verdicts, notes } =
         if reasons.only_enqueued { Findings::default() } else { findings(facts, &observed) };
+    let gaps = gaps(facts, &ledger, &reasons, left_out, observed.len());
     let written = |findings: Vec<Finding>| findings.into_iter().map(wording::verdict).collect();
     Report {
         run: facts.run.clone(),
@@ -209,20 +210,25 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         events: facts.events.clone(),
         hosts: facts.placement.clone(),
         attributes: facts.attributes.clone(),
-        gaps: gaps(facts, &reasons, left_out, observed.len()),
+        gaps,
     }
 }
 
 /// Returns what the report does not cover. `left_out` steps are left out, and `observed` remain.
-fn gaps(facts: &RunFacts, reasons: &Reasons, left_out: usize, observed: usize) -> Vec<Gap> {
+fn gaps(
+    facts: &RunFacts,
+    ledger: &[RankLedger],
+    reasons: &Reasons,
+    left_out: usize,
+    observed: usize,
+) -> Vec<Gap> {
     let steps = (left_out > 0).then(|| Gap {
         kind: GapKind::Steps,
         sentence: format!("{left_out} of {} steps are left out: {SAMPLED_OUT}", left_out + observed),
     });
-    let phases = facts
-        .instrumentation
-        .is_unmodified_job()
-        .then(|| Gap { kind: GapKind::Phases, sentence: NO_PHASES.into() });
+    let infers_compute =
+        facts.instrumentation.is_unmodified_job() && ledger.iter().all(|rank| rank.forward_nanos == 0);
+    let phases = infers_compute.then(|| Gap { kind: GapKind::Phases, sentence: NO_PHASES.into() });
     let buckets = reasons
         .only_enqueued
         .then(|| Gap { kind: GapKind::Buckets, sentence: Missing::OnlyEnqueued.to_string() });

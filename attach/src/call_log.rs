@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use rtrb::{Consumer, Producer, RingBuffer};
 use wire::clock::MonoNanos;
 pub use wire::event::Function;
+use wire::event::SpanKind;
 
 use crate::message::Message;
 
@@ -86,7 +87,7 @@ impl Handle {
     }
 }
 
-/// A phase of the host that a device may wait for.
+/// A phase of the host: one that a device may wait for, or what the host computes itself, without a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum HostPhase {
@@ -94,6 +95,35 @@ pub enum HostPhase {
     Input,
     /// The host copies the batch to the device.
     Copy,
+    /// The host computes the forward pass.
+    Forward,
+    /// The host computes the backward pass, until its last gradient.
+    Backward,
+    /// The host updates the parameters.
+    Optimizer,
+}
+
+impl HostPhase {
+    /// The phases by their codes.
+    const ALL: [Self; 5] = [Self::Input, Self::Copy, Self::Forward, Self::Backward, Self::Optimizer];
+
+    /// Reads a code; `None` for an unknown one.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+
+    /// Returns the kind of a span of this phase.
+    #[must_use]
+    pub fn span(self) -> SpanKind {
+        match self {
+            Self::Input => SpanKind::Input,
+            Self::Copy => SpanKind::H2d,
+            Self::Forward => SpanKind::Forward,
+            Self::Backward => SpanKind::Backward,
+            Self::Optimizer => SpanKind::Optimizer,
+        }
+    }
 }
 
 /// An entry of the call log: the content of one call.

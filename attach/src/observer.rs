@@ -273,6 +273,10 @@ impl Observer {
         // A short job may end before its communicators count as settled: determine the ranks now.
         self.unsettled = self.unsettled.map(|_| MonoNanos(0));
         self.turn();
+        self.ranks.iter_mut().for_each(|rank| {
+            rank.settle();
+            rank.record();
+        });
         let outcome = |rank: Rank| {
             let failed = |how: String| format!("rank {rank} {how}");
             EXIT_CODE.get().map_or(Ok(()), |code| code.check().map_err(failed))

@@ -3,6 +3,7 @@
 mod epitaph;
 pub mod hooks;
 mod output;
+pub mod python;
 pub mod rank;
 
 use std::ffi::{OsStr, OsString};

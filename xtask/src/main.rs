@@ -11,6 +11,7 @@ mod system;
 mod test;
 mod tidy;
 mod web;
+mod wheel;
 
 use clap::Parser;
 
@@ -24,6 +25,8 @@ enum Xtask {
     Test,
     /// Build the dashboard into target/dist
     Web,
+    /// Build the Python package into target/wheels
+    Wheel,
     /// Test the dashboard's components in headless Chromium
     Components {
         /// Tests whose names contain this text; all if not given
@@ -56,6 +59,7 @@ fn main() -> anyhow::Result<()> {
         Xtask::Demo(options) => demo::run(&options),
         Xtask::Test => test::run(),
         Xtask::Web => web::run(),
+        Xtask::Wheel => wheel::run().map(drop),
         Xtask::Components { filter } => components::run(filter.as_deref()),
         Xtask::WasmTestRunner { arguments } => components::runner(&arguments),
         Xtask::Bench { names } => names.into_iter().try_for_each(bench::run),

@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 
 use crate::system::{
     BROWSER, NATIVE, Tool, build, cargo, cargo_metadata, ensure_components, ensure_tools, programs, root,
     step,
 };
-use crate::{components, gpu, tidy, web};
+use crate::{components, gpu, tidy, web, wheel};
 
 /// The programs that monitor a server and send alerts.
 pub const MONITORING: [Tool; 2] = [
@@ -61,6 +61,11 @@ pub fn run() -> anyhow::Result<()> {
     // `tidy` makes sure that programs have no tests of their own, so `--lib` suffices and programs are built once.
     step("tests of each crate", cargo().args(test).args(NATIVE).arg("--lib").args(of_crates))?;
     step("examples in documentation", cargo().args(test).args(NATIVE).arg("--doc"))?;
+    if let Err(error) = wheel::run() {
+        // The package index may be out of reach, and then so are the tests of the wheel.
+        ensure!(!wheel::is_prepared(), "{error:#}");
+        eprintln!("SKIP the Python package: {error:#}");
+    }
     // The tools were installed above, so a test that does not find its tool has failed.
     let required = [("REQUIRE_BROWSER", "1"), ("REQUIRE_PROMETHEUS", "1")];
     // Tests that run whole training jobs share the cores. One test at a time, or they would disturb each other.

@@ -14,7 +14,7 @@ mod texts;
 
 /// The crates that each crate may import (ARCHITECTURE.md). No crate imports `tests`, `benches` or `accept`. The fuzzer
 /// imports no other member, so that the tests of every crate can use it.
-const MAY_IMPORT: [(&str, &[&str]); 20] = [
+const MAY_IMPORT: [(&str, &[&str]); 21] = [
     ("paceline-fuzz", &[]),
     ("paceline-wire", &["paceline-fuzz"]),
     ("paceline-agent", &["paceline-fuzz", "paceline-wire"]),
@@ -39,6 +39,7 @@ const MAY_IMPORT: [(&str, &[&str]); 20] = [
             "paceline-wire",
         ],
     ),
+    ("paceline-python", &[]),
     ("paceline-viz", &["paceline-fuzz", "paceline-units", "paceline-wire"]),
     ("paceline-model", &["paceline-analysis", "paceline-viz", "paceline-units", "paceline-wire"]),
     (

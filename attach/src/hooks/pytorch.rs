@@ -1,8 +1,8 @@
 //! The PyTorch hook, for collectives that gloo runs.
 //!
 //! Such a process calls nothing that a library could interpose. But PyTorch calls registered Python functions before
-//! and after it issues a collective. `paceline attach` therefore puts a `sitecustomize` (`attach/python`) in front of
-//! the job's own, which registers such functions and calls the functions below. The calls hold the interpreter's lock,
+//! and after it issues a collective. The Python package `paceline` (`python/`) registers such functions, and they call
+//! the functions below. The calls hold the interpreter's lock,
 //! so none waits for another. A free-threaded Python has no such lock; there, a call waits no longer than an append to
 //! the call log.
 
@@ -181,16 +181,13 @@ pub extern "C" fn paceline_pytorch_updated() {
     host::guarded(marks::updated);
 }
 
-/// Records that the main thread waited for a batch of a data loader.
+/// Records that the main thread was in a phase, given as the code of a [`HostPhase`], from `begin` to `end`
+/// (`CLOCK_MONOTONIC`). An unknown code is ignored.
 #[unsafe(no_mangle)]
-pub extern "C" fn paceline_pytorch_input(begin: i64, end: i64) {
+pub extern "C" fn paceline_pytorch_phase(phase: u8, begin: i64, end: i64) {
     host::guarded(|| {
-        if observer::is_observed() {
-            call_log::append(Entry::Phase {
-                phase: HostPhase::Input,
-                begin: MonoNanos(begin),
-                end: MonoNanos(end),
-            });
+        if let Some(phase) = HostPhase::from_code(phase).filter(|_| observer::is_observed()) {
+            call_log::append(Entry::Phase { phase, begin: MonoNanos(begin), end: MonoNanos(end) });
         }
     });
 }

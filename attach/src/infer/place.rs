@@ -46,6 +46,8 @@ pub struct Placer {
     before: Option<Before>,
     waiting: VecDeque<Timed>,
     phases: VecDeque<(HostPhase, MonoNanos, MonoNanos)>,
+    /// Steps whose collectives have ended, and whose phases may not have been read yet.
+    ended: Vec<Ended>,
     blocking: Blocking,
 }
 
@@ -57,6 +59,20 @@ struct Before {
     is_end_known: bool,
     /// When the last collective was enqueued.
     last_launch: MonoNanos,
+}
+
+/// A step whose collectives have ended.
+#[derive(Debug)]
+struct Ended {
+    step: Step,
+    begin: MonoNanos,
+    end: MonoNanos,
+    /// When the first collective was enqueued.
+    first_launch: MonoNanos,
+    /// See [`Current::computed_until`].
+    computed_until: MonoNanos,
+    /// When the rank was blocked by a collective before that.
+    blocked: Vec<(MonoNanos, MonoNanos)>,
 }
 
 /// The step in progress.
@@ -91,7 +107,8 @@ impl Placer {
         self.finders.get(&communicator)?.steps(communicator)
     }
 
-    /// Adds a collective, in the order of its communicator, and passes the records it completes to `record`.
+    /// Adds a collective, in the order of its communicator, and passes the records of collectives that it completes to
+    /// `record`. [`Self::settle`] records the steps that it ends.
     pub fn ingest(&mut self, timed: &Timed, mut record: impl FnMut(Event)) {
         let communicator = timed.collective.communicator;
         if self.finders.len() >= MAX_COMMUNICATORS && !self.finders.contains_key(&communicator) {
@@ -180,8 +197,8 @@ impl Placer {
     fn end_step(&mut self, last: &Timed, record: &mut impl FnMut(Event)) {
         let last_launch = last.collective.launch;
         let Some(mut current) = self.current.take() else { return };
-        let waited = self.waited_for_host(&current);
-        let Current { step, begin, computed_until, previous_end: end, ref mut ran, .. } = current;
+        let Current { step, begin, first_launch, computed_until, previous_end: end, ref mut ran, .. } =
+            current;
         let is_end_known = last.source != Source::Derived;
         let before = self.before.replace(Before { end, is_end_known, last_launch });
         let (enqueued, later): (VecDeque<Timed>, VecDeque<Timed>) =
@@ -196,11 +213,36 @@ impl Placer {
             *count += 1;
         }
         let blocked = self.blocking.ingest(ran);
-        let mut span = |kind, begin: MonoNanos, end: MonoNanos| {
-            if begin < end {
-                record(Event::Span(Span { step, kind, begin, end, cpu_nanos: 0 }));
+        self.ended.push(Ended { step, begin, end, first_launch, computed_until, blocked });
+    }
+
+    /// Records the steps whose collectives have ended. All phases up to the ends of these steps must have been added.
+    pub fn settle(&mut self, mut record: impl FnMut(Event)) {
+        for ended in std::mem::take(&mut self.ended) {
+            let Ended { step, begin, end, .. } = ended;
+            self.record_spans(&ended, |kind, begin, end| {
+                if begin < end {
+                    record(Event::Span(Span { step, kind, begin, end, cpu_nanos: 0 }));
+                }
+            });
+            record(Event::Step(StepRecord { step, begin, end, samples: 0, shadow: false }));
+        }
+    }
+
+    fn record_spans(&mut self, ended: &Ended, mut span: impl FnMut(SpanKind, MonoNanos, MonoNanos)) {
+        let Ended { begin, end, computed_until, ref blocked, .. } = *ended;
+        if let Some(computed) = self.computed_by_host(ended) {
+            // After the last gradient, the host waits for the last collective. Its end is seen late on a busy host, which may
+            // have gone on by then.
+            let last = computed.iter().rposition(|(kind, ..)| *kind == SpanKind::Backward).unwrap_or(0);
+            let resumed = computed.get(last + 1).map_or(end, |&(_, from, _)| from);
+            let last_gradient = computed[last].2;
+            for (kind, from, to) in computed {
+                span(kind, from, to);
             }
-        };
+            return span(SpanKind::Blocked, last_gradient, resumed);
+        }
+        let waited = self.waited_for_host(ended);
         let mut at = begin;
         for (kind, from, to) in waited {
             span(SpanKind::Backward, at, from);
@@ -209,11 +251,34 @@ impl Placer {
         }
         // After its compute, the device has nothing to do but wait for the last collective.
         span(SpanKind::Backward, at, computed_until);
-        for (from, to) in blocked {
+        for &(from, to) in blocked {
             span(SpanKind::Blocked, from.max(begin), to.min(computed_until));
         }
         span(SpanKind::Blocked, computed_until, end);
-        record(Event::Step(StepRecord { step, begin, end, samples: 0, shadow: false }));
+    }
+
+    /// Returns the phases of a step that the host computes itself, in order of time; `None` if it reports no backward pass
+    /// in the step.
+    fn computed_by_host(&mut self, step: &Ended) -> Option<Vec<(SpanKind, MonoNanos, MonoNanos)>> {
+        let of_step =
+            |(_, begin, end): &&(HostPhase, MonoNanos, MonoNanos)| *begin < step.end && *end > step.begin;
+        let is_backward = |(phase, ..): &(HostPhase, MonoNanos, MonoNanos)| *phase == HostPhase::Backward;
+        if !self.phases.iter().filter(of_step).any(is_backward) {
+            return None;
+        }
+        let later =
+            self.phases.iter().position(|(_, begin, _)| *begin >= step.end).unwrap_or(self.phases.len());
+        // A phase that goes on in the next step belongs to both.
+        let goes_on =
+            self.phases.range(..later).filter(|(.., end)| *end > step.end).copied().collect::<Vec<_>>();
+        let found = self.phases.drain(..later).filter(|(.., end)| *end > step.begin);
+        let found = found
+            .map(|(phase, begin, end)| (phase.span(), begin.max(step.begin), end.min(step.end)))
+            .collect();
+        for phase in goes_on.into_iter().rev() {
+            self.phases.push_front(phase);
+        }
+        Some(found)
     }
 
     /// Adds a phase of the host's main thread. Phases must be added in order of time.
@@ -227,17 +292,16 @@ impl Placer {
     /// Returns the intervals in which the device waited for the host: phases of the host after the device finished the
     /// previous step and before the host enqueued the step's first collective. A host that runs ahead spends them
     /// earlier, at no cost.
-    fn waited_for_host(&mut self, step: &Current) -> Vec<(SpanKind, MonoNanos, MonoNanos)> {
+    fn waited_for_host(&mut self, step: &Ended) -> Vec<(SpanKind, MonoNanos, MonoNanos)> {
         let is_later = |(_, begin, _): &(HostPhase, MonoNanos, MonoNanos)| *begin >= step.first_launch;
         let later = self.phases.iter().position(is_later).unwrap_or(self.phases.len());
         let limit = step.first_launch.min(step.computed_until);
-        let of_step = self.phases.drain(..later).map(|(phase, begin, end)| {
-            let kind = match phase {
-                HostPhase::Input => SpanKind::Input,
-                HostPhase::Copy => SpanKind::H2d,
-            };
-            (kind, begin.max(step.begin), end.min(limit))
-        });
+        let of_device = |(phase, ..): &(HostPhase, MonoNanos, MonoNanos)| {
+            matches!(phase, HostPhase::Input | HostPhase::Copy)
+        };
+        let of_step = self.phases.drain(..later).filter(of_device);
+        let of_step =
+            of_step.map(|(phase, begin, end)| (phase.span(), begin.max(step.begin), end.min(limit)));
         of_step.filter(|(_, begin, end)| begin < end).collect()
     }
 
@@ -315,6 +379,7 @@ mod tests {
             ] {
                 placer.ingest(&one, |event| events.push(event));
             }
+            placer.settle(|event| events.push(event));
         }
         events
     }
@@ -371,7 +436,8 @@ mod tests {
             let micros = |micros: i64| MonoNanos((at + micros) * 1_000);
             placer.ingest_phase(HostPhase::Input, micros(2_000 - ahead), micros(12_000 - ahead));
             let one = timed(DATA, step as u64, 100, [at + 14_000, at + 60_000, at + 100_000]);
-            placer.ingest(&one, |event| {
+            placer.ingest(&one, |_| {});
+            placer.settle(|event| {
                 if let Event::Span(span) = event {
                     let in_step = |time: MonoNanos| (time.0 - at * 1_000) / 1_000;
                     spans.push((span.kind, in_step(span.begin), in_step(span.end)));
@@ -394,6 +460,57 @@ mod tests {
         let ahead = spans_of_input(20_000);
         assert_eq!(&ahead[ahead.len() - 2..], [(SpanKind::Backward, 0, 60_000), expected[3]]);
         assert!(ahead.iter().all(|(kind, ..)| *kind != SpanKind::Input), "{ahead:?}");
+    }
+
+    /// Runs steps of 100 ms with one collective from 60 to 90 ms. The host computes from 10 to 60 ms. It waits for the
+    /// collective, whose end is seen late: by then, the update has run for 2 ms.
+    fn spans_of_host(reads: impl Fn(usize) -> bool) -> Vec<(SpanKind, i64, i64)> {
+        let (mut placer, mut spans) = (Placer::default(), Vec::new());
+        for step in 0..80_usize {
+            let at = step as i64 * 100_000;
+            let micros = |micros: i64| MonoNanos((at + micros) * 1_000);
+            if reads(step) {
+                placer.ingest_phase(HostPhase::Input, micros(2_000), micros(10_000));
+            }
+            placer.ingest_phase(HostPhase::Forward, micros(10_000), micros(30_000));
+            placer.ingest_phase(HostPhase::Backward, micros(30_000), micros(60_000));
+            placer.ingest(&timed(DATA, step as u64, 100, [at + 60_000, at + 60_000, at + 90_000]), |_| {});
+            placer.ingest_phase(HostPhase::Optimizer, micros(88_000), micros(95_000));
+            placer.settle(|event| {
+                if let Event::Span(span) = event {
+                    let in_step = |time: MonoNanos| (time.0 - at * 1_000) / 1_000;
+                    spans.push((span.kind, in_step(span.begin), in_step(span.end)));
+                }
+            });
+        }
+        spans
+    }
+
+    #[test]
+    fn phases_that_the_host_computes_replace_inferred_ones() {
+        let spans = spans_of_host(|_| true);
+        let expected = [
+            // The update of the step before ends in this one.
+            (SpanKind::Optimizer, -10_000, -5_000),
+            (SpanKind::Input, 2_000, 10_000),
+            (SpanKind::Forward, 10_000, 30_000),
+            (SpanKind::Backward, 30_000, 60_000),
+            (SpanKind::Optimizer, 88_000, 90_000),
+            (SpanKind::Blocked, 60_000, 88_000),
+        ];
+        assert_eq!(&spans[spans.len() - expected.len()..], expected);
+    }
+
+    #[test]
+    fn a_phase_that_is_missing_in_a_step_is_in_the_others() {
+        let spans = spans_of_host(|step| step.is_multiple_of(2));
+        let count = |kind| spans.iter().filter(|(of, ..)| *of == kind).count();
+        let steps = count(SpanKind::Forward);
+        assert!(steps > 30, "{spans:?}");
+        assert_eq!((count(SpanKind::Backward), count(SpanKind::Blocked)), (steps, steps));
+        assert_eq!(count(SpanKind::Input), steps / 2);
+        // One part before the end of the step, one after it.
+        assert!((2 * steps - 1..=2 * steps).contains(&count(SpanKind::Optimizer)), "{spans:?}");
     }
 
     #[test]

@@ -119,8 +119,16 @@ impl Observed {
         self.collector.ingest(entry);
     }
 
+    /// Turns the steps into events whose collectives have ended. Called a turn after these ends were read, because the
+    /// phases that other threads reported at the same time have been read by then.
+    pub(super) fn settle(&mut self) {
+        let found = &mut self.found;
+        self.placer.settle(|event| found.extend(Some(event).filter(|_| found.len() < MAX_FOUND)));
+    }
+
     /// Turns finished collectives into events.
     pub(super) fn place(&mut self) {
+        self.settle();
         for collective in self.collector.ended() {
             if let Some(timed) = timed(collective, &self.clock) {
                 self.placer.ingest(&timed, |event| {

@@ -209,7 +209,8 @@ fn table(rows: &[Row]) -> String {
         );
         let close = |row: &&&Row| {
             row.cap_mib != best.cap_mib
-                && row.seconds_per_step - best.seconds_per_step < row.noise.hypot(best.noise)
+                && row.seconds_per_step - best.seconds_per_step
+                    < (row.noise.powi(2) + best.noise.powi(2)).sqrt()
         };
         let close: Vec<String> =
             of_caps.iter().filter(close).map(|row| format!("{} MiB", row.cap_mib)).collect();

@@ -3,12 +3,12 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use gpu::nccl::{self, NcclFacts, NoNccl};
-use tempfile::TempDir;
+
+use super::python::Package;
 
 /// The library that is loaded into the job.
 const LIBRARY: &str = "libpaceline_attach.so";
@@ -19,8 +19,6 @@ const RANGES_VARIABLE: &str = "NVTX_INJECTION64_PATH";
 const DRIVER_VARIABLE: &str = "CUDA_INJECTION64_PATH";
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 const PYTHON_VARIABLE: &str = "PYTHONPATH";
-/// The module that every Python process of the job runs when it starts.
-const SITE: &str = include_str!("../../../attach/python/sitecustomize.py");
 
 /// The hooks of a job. Dropping the value removes the files that the hooks need.
 #[derive(Debug, Default)]
@@ -29,7 +27,7 @@ pub struct Hooks {
     pub environment: Vec<(OsString, OsString)>,
     /// The description of what will be observed and what cannot be, in lines.
     pub lines: Vec<String>,
-    python: Option<TempDir>,
+    python: Option<Package>,
 }
 
 /// The values of the hooks' variables that the environment already has for other tools.
@@ -67,19 +65,17 @@ impl Hooks {
         Ok(hooks)
     }
 
-    /// Adds the PyTorch hooks, which a Python module installs. The module's folder exists as long as this value.
+    /// Adds the PyTorch hooks, which a Python package installs. A copy of it exists as long as this value.
     fn add_pytorch(&mut self, library: OsString) -> anyhow::Result<()> {
-        let folder = tempfile::Builder::new().prefix("paceline-python-").tempdir()?;
-        let file = folder.path().join("sitecustomize.py");
-        fs::write(&file, SITE).with_context(|| format!("cannot write {}", file.display()))?;
-        let found_first = before(folder.path().as_os_str(), env::var_os(PYTHON_VARIABLE), ":");
+        let package = Package::find()?;
+        let found_first = before(&package.site(), env::var_os(PYTHON_VARIABLE), ":");
         self.environment.push((PYTHON_VARIABLE.into(), found_first));
         self.environment.push((LIBRARY_VARIABLE.into(), library));
         self.lines.push(
             "Observing the collectives of PyTorch over gloo (2.14 and later), and waits for its data loaders"
                 .into(),
         );
-        self.python = Some(folder);
+        self.python = Some(package);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Open steps: the records of all ranks are gathered until a step can close.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use analysis::records::{RankStep, StepRecords};
@@ -18,10 +19,14 @@ struct Partial {
     buckets: Vec<BucketRecord>,
 }
 
-/// An open step, with the number of ranks that have ended it.
+/// An open step.
 struct OpenStep {
     ranks: BTreeMap<Rank, Partial>,
+    /// The number of ranks that have ended it.
     done: usize,
+    /// The number of ranks that have ended a later step and not this one. Each rank sends its steps in order, so it
+    /// never will: a rank that recognized the steps of an unmodified job later than others, for instance.
+    skipped: usize,
     /// The time of receipt of the step's first record.
     opened: ServerNanos,
 }
@@ -49,6 +54,8 @@ impl Partial {
 pub struct Incoming {
     world_size: usize,
     open: BTreeMap<Step, OpenStep>,
+    /// The newest step that each rank has ended.
+    ended: BTreeMap<Rank, Step>,
     bytes: usize,
     /// The number of records that arrived after their step had closed. Without this count the gap would look like
     /// inactivity.
@@ -67,6 +74,7 @@ impl Incoming {
         Self {
             world_size,
             open: BTreeMap::new(),
+            ended: BTreeMap::new(),
             bytes: 0,
             late_records: 0,
             excess_records: 0,
@@ -88,7 +96,8 @@ impl Incoming {
         }
         let open = self.open.entry(step).or_insert_with(|| {
             self.bytes += STEP_BYTES;
-            OpenStep { ranks: BTreeMap::new(), done: 0, opened: now }
+            let skipped = self.ended.values().filter(|&&ended| ended > step).count();
+            OpenStep { ranks: BTreeMap::new(), done: 0, skipped, opened: now }
         });
         let partial = open.ranks.entry(rank).or_insert_with(|| {
             self.bytes += RANK_BYTES;
@@ -102,6 +111,7 @@ impl Incoming {
             Event::Step(record) if partial.record.is_none() => {
                 partial.record = Some(*record);
                 open.done += 1;
+                self.skip_to(rank, step);
                 return;
             }
             // A second end of a step is a duplicate.
@@ -109,6 +119,18 @@ impl Incoming {
         }
         if !is_full {
             self.bytes += size_of::<Event>();
+        }
+    }
+
+    /// Counts the rank as missing in all open steps between the newest one that it ended so far and `step`.
+    fn skip_to(&mut self, rank: Rank, step: Step) {
+        let Some(before) = self.ended.insert(rank, step) else {
+            self.open.range_mut(..step).for_each(|(_, open)| open.skipped += 1);
+            return;
+        };
+        if before < step {
+            let between = (Bound::Excluded(before), Bound::Excluded(step));
+            self.open.range_mut(between).for_each(|(_, open)| open.skipped += 1);
         }
     }
 
@@ -124,13 +146,13 @@ impl Incoming {
         self.open.first_key_value().filter(|_| self.open.len() == 1).map(|(&step, _)| step)
     }
 
-    /// Closes steps in order and returns them: complete steps, and incomplete steps while more than
-    /// [`budget::OPEN_BYTES`] bytes are open, or more than [`budget::OPEN_STEPS`] steps of which the oldest has been
+    /// Closes steps in order and returns them: steps that every rank has ended or skipped, and other steps while more
+    /// than [`budget::OPEN_BYTES`] bytes are open, or more than [`budget::OPEN_STEPS`] steps of which the oldest has been
     /// open for [`budget::OPEN_NANOS`].
     pub fn close_ready(&mut self, now: ServerNanos) -> Vec<Closed> {
         let mut closed = Vec::new();
         while let Some((&step, open)) = self.open.first_key_value() {
-            let complete = open.done >= self.world_size;
+            let complete = open.done + open.skipped >= self.world_size;
             let overdue = self.open.len() > budget::OPEN_STEPS && now - open.opened > budget::OPEN_NANOS;
             if !complete && !overdue && self.bytes <= budget::OPEN_BYTES {
                 break;
@@ -270,14 +292,33 @@ mod tests {
         let mut incoming = Incoming::new(2);
         incoming.add(Rank(0), &end_of(0), START);
         incoming.add(Rank(0), &end_of(1), START);
-        incoming.add(Rank(1), &end_of(1), START);
         assert!(incoming.close_ready(LATER).is_empty(), "step 0 is still open");
         incoming.add(Rank(1), &end_of(0), START);
+        incoming.add(Rank(1), &end_of(1), START);
         let closed: Vec<u64> =
             incoming.close_ready(LATER).iter().map(|closed| closed.records.step.0).collect();
         assert_eq!(closed, [0, 1]);
         incoming.add(Rank(1), &end_of(0), START);
         assert_eq!(incoming.late_records, 1);
+    }
+
+    #[test]
+    fn a_step_closes_at_once_without_a_rank_that_skipped_it() {
+        let mut incoming = Incoming::new(3);
+        for step in 0..3 {
+            incoming.add(Rank(0), &end_of(step), START);
+        }
+        incoming.add(Rank(1), &end_of(2), START);
+        assert!(incoming.close_ready(START).is_empty(), "rank 2 may still end step 0");
+        incoming.add(Rank(2), &end_of(1), START);
+        let present = |closed: &Closed| closed.records.ranks.iter().map(Option::is_some).collect::<Vec<_>>();
+        let closed: Vec<Vec<bool>> = incoming.close_ready(START).iter().map(present).collect();
+        assert_eq!(closed, [[true, false, false], [true, false, true]]);
+        incoming.add(Rank(2), &end_of(4), START);
+        assert!(incoming.close_ready(START).len() == 1, "rank 2 skipped step 2");
+        // Ranks 0 and 1 have not got that far, so nothing counts them as missing.
+        incoming.add(Rank(0), &end_of(4), START);
+        assert!(incoming.close_ready(START).is_empty());
     }
 
     #[test]

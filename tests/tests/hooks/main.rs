@@ -6,3 +6,4 @@ mod nccl_calls;
 mod nccl_plugin;
 mod nvtx_ranges;
 mod pytorch;
+mod wheel;

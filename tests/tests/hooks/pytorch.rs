@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
+use paceline::launch::python::Package;
 use serde_json::{Value, json};
 use testkit::fetch::skip;
 use testkit::programs::{program, report, said};
@@ -131,15 +132,17 @@ fn a_slow_loader_is_named_within_sixty_steps_and_the_default_budget() -> anyhow:
     Ok(())
 }
 
-/// Runs Python with the modules that `attach` adds, with `library` as the agent's library.
+/// Runs Python with the package that `attach` adds, with `library` as the agent's library.
 fn python(code: &str, library: &Path, folders: &[&Path]) -> anyhow::Result<Output> {
-    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../attach/python");
+    let ours = Package::copy(&program("libpaceline_python.so"))?;
+    let ours = PathBuf::from(ours.site());
     let path = std::env::join_paths([&*ours].into_iter().chain(folders.iter().copied()))?;
     let output = Command::new("timeout")
         .args(["-k", "5", JOB_SECONDS])
         .arg(python_program())
         .args(["-c", code])
         .envs([("PYTHONPATH", &*path), ("PACELINE_AGENT_LIBRARY", library.as_os_str())])
+        .env("PACELINE_SERVER", "http://127.0.0.1:1")
         .output()?;
     Ok(output)
 }
@@ -153,8 +156,7 @@ fn python_program() -> PathBuf {
 fn the_jobs_sitecustomize_runs_and_ours_is_invisible() -> anyhow::Result<()> {
     let own = tempfile::tempdir()?;
     std::fs::write(own.path().join("sitecustomize.py"), "OWN = True\nprint('own module')\n")?;
-    let code =
-        "import sitecustomize, sys; print(sitecustomize.OWN, sum('attach/python' in p for p in sys.path))";
+    let code = "import sitecustomize, sys; print(sitecustomize.OWN, sum('paceline' in p for p in sys.path))";
     let output = python(code, Path::new("/dev/null"), &[own.path()])?;
     let (said, complaints) = said(&output);
     ensure!(said == "own module\nTrue 0\n" && complaints.is_empty(), "{said}{complaints}");
@@ -211,36 +213,39 @@ print(hook(None, (), {}))
     Ok(())
 }
 
-/// Tests that exceptions of the job's signal handlers reach the job wherever they are raised, and that our own errors
-/// need no standard error.
+/// Tests that an exception of the job's signal handlers reaches the job from the only place where our hooks run Python
+/// code, and that our own errors need no standard error.
 #[test]
 fn exceptions_of_the_jobs_signal_handlers_reach_the_job() -> anyhow::Result<()> {
     let code = "
-import gc, signal, sys
-[hooks] = [found for found in gc.get_objects() if isinstance(found, type) and found.__name__ == 'Hooks']
-
-class Told:
-    op_id = 1
-
-    @property
-    def name(self):
-        signal.raise_signal(signal.SIGUSR1)
+import signal, sys
+from paceline import _errors, _waiter
+from paceline._agent import agent
+from paceline._native import Hooks
 
 def handler(*_):
     raise TimeoutError('of the job')
 
+def say(words):
+    print(words)
+    signal.raise_signal(signal.SIGUSR1)
+
 signal.signal(signal.SIGUSR1, handler)
+hooks = Hooks(agent(), 0, _waiter.Waiter(agent(), 0), say)
 try:
-    hooks(None, 0).before(Told())
+    hooks.before(None)
 except TimeoutError as error:
     print('it is', error)
+print(hooks.before(None), hooks.after(None))
 sys.stderr.close()
 sys.stderr = None
-print(hooks(None, 0).after(None))
+_errors.say('without a reader')
 ";
-    let output = python(code, Path::new("/dev/null"), &[])?;
+    let output = python(code, &program("libpaceline_attach.so"), &[])?;
     let (said, complaints) = said(&output);
-    ensure!(said == "it is of the job\nNone\n", "{said}{complaints}");
+    let reason = "AttributeError: 'NoneType' object has no attribute 'name'";
+    let expected = format!("not observing PyTorch any further: {reason}\nit is of the job\nNone None\n");
+    ensure!(said == expected, "{said}{complaints}");
     Ok(())
 }
 
@@ -248,10 +253,11 @@ print(hooks(None, 0).after(None))
 #[test]
 fn the_agent_waits_for_no_collective_during_interpreter_shutdown() -> anyhow::Result<()> {
     let code = "
-import gc, threading, time
+import threading, time
+from paceline._waiter import Waiter as waiter
 
 class Agent:
-    def paceline_pytorch_ended(self, group, name, at, spent):
+    def ended(self, group, name, at, spent):
         print('ended', group, name, at > 0, spent > 0)
 
 class Work:
@@ -278,24 +284,23 @@ class NoWait(Work):
     def wait(self, piece):
         raise RuntimeError('cannot be waited for')
 
-[waiter] = [found for found in gc.get_objects() if isinstance(found, type) and found.__name__ == 'Waiter']
 gone, asked = threading.Semaphore(0), threading.Event()
 one = waiter(Agent(), 7)
 for name, tries in (1, 0), (2, 2), (3, 0):
-    one.wait_for(name, Work(name, tries))
+    one.under_way.put((name, Work(name, tries)))
     gone.acquire()
 other = waiter(Agent(), 8)
-other.wait_for(4, NoWait(4, 1))
+other.under_way.put((4, NoWait(4, 1)))
 other.thread.join()
-other.wait_for(5, NoWait(5, 1))
+print('stopping', other.stopping)
 asked.clear()
-one.wait_for(6, Work(6, 1_000_000))
+one.under_way.put((6, Work(6, 1_000_000)))
 asked.wait()
 ";
     let output = python(code, Path::new("/dev/null"), &[])?;
     let (said, complaints) = said(&output);
     let ended = |work: u32| format!("ended 7 {work} True True\nlet go {work}\n");
-    let expected = format!("{}{}{}let go 4\nlet go 5\nlet go 6\n", ended(1), ended(2), ended(3));
+    let expected = format!("{}{}{}let go 4\nstopping True\nlet go 6\n", ended(1), ended(2), ended(3));
     ensure!(said == expected && output.status.success(), "{said}{complaints}");
     let ours = "paceline: not observing PyTorch any further: RuntimeError: cannot be waited for\n";
     ensure!(complaints == ours, "{complaints}");

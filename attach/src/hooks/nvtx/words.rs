@@ -46,18 +46,16 @@ impl Meaning {
     pub(super) fn code(self) -> u8 {
         match self {
             Self::Nothing => 0,
-            Self::Phase(HostPhase::Input) => 1,
-            Self::Phase(HostPhase::Copy) => 2,
+            Self::Phase(phase) => 1 + phase as u8,
             Self::Call(function) => CALLS + function as u8,
         }
     }
 
     pub(super) fn from_code(code: u8) -> Self {
         match code {
-            1 => Self::Phase(HostPhase::Input),
-            2 => Self::Phase(HostPhase::Copy),
+            0 => Self::Nothing,
             CALLS.. => Self::Call(Function::from_code(code - CALLS)),
-            _ => Self::Nothing,
+            _ => HostPhase::from_code(code - 1).map_or(Self::Nothing, Self::Phase),
         }
     }
 }

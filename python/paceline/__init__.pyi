@@ -1,0 +1,6 @@
+from typing import Optional
+
+__all__ = ["watch"]
+
+def watch(server: Optional[str] = None, name: Optional[str] = None, run: Optional[str] = None) -> bool: ...
+def is_off() -> bool: ...

@@ -1,0 +1,101 @@
+"""Observes collectives of process groups, by hooks that PyTorch calls before and after it issues one."""
+
+import atexit
+import sys
+
+from paceline._agent import agent
+from paceline._errors import guarded, say
+from paceline._native import Hooks
+from paceline._waiter import Waiter
+
+# The id of this module's hooks in a process group.
+HOOK = 0x9ACE11E
+# The observed backend. Its work reports when a collective of host tensors is done, and waiting for it from another
+# thread has no other effect.
+CARRIER = "gloo"
+# The agent's answer for a group that is not observed because there are too many groups.
+TOO_MANY = -2
+
+
+class Groups:
+    """Observes each process group once a public function has created it."""
+
+    def __init__(self, c10d):
+        import weakref
+
+        self.c10d, self.weakref = c10d, weakref
+        self.known = weakref.WeakSet()
+        # The groups that have this module's hooks.
+        self.hooked = weakref.WeakSet()
+        # Registered early, so that the job's own exit handlers run first.
+        atexit.register(guarded, self.take_hooks_back)
+        self.uses_nccl = False
+        for name in ("init_process_group", "new_group", "split_group"):
+            if hasattr(c10d, name):
+                replace(name, getattr(c10d, name), self.observing)
+        for group in list(getattr(getattr(c10d, "_world", None), "pg_map", ())):
+            guarded(self.observe, group)
+
+    def observing(self, make):
+        import functools
+
+        @functools.wraps(make)
+        def made(*arguments, **named):
+            group = make(*arguments, **named)
+            guarded(self.observe, self.c10d.group.WORLD if group is None else group)
+            return group
+
+        return made
+
+    def take_hooks_back(self):
+        """Removes all hooks before the interpreter is finalized.
+
+        PyTorch holds groups that the job does not destroy until after that, when releasing a Python hook ends the
+        process.
+        """
+        for group in list(self.hooked):
+            group.unregister_pre_hook(HOOK)
+            group.unregister_post_hook(HOOK)
+
+    def observe(self, group):
+        # A rank outside the new group received a placeholder.
+        if not isinstance(group, self.c10d.ProcessGroup) or group in self.known:
+            return
+        self.known.add(group)
+        carriers = {of.split(":")[-1] for of in self.c10d.get_backend_config(group).split(",")}
+        # NCCL's own hooks observe such a job. Its other groups only coordinate.
+        self.uses_nccl = self.uses_nccl or "nccl" in carriers
+        if self.uses_nccl:
+            return
+        if carriers != {CARRIER}:
+            say("not observing collectives of %s: PyTorch's hooks report only %s" % ("/".join(sorted(carriers)), CARRIER))
+            return
+        if not hasattr(group, "register_post_hook"):
+            say("not observing collectives of gloo: this needs PyTorch 2.14 or later")
+            return
+        name = agent().group(self.number_of(group), group.size(), group.rank())
+        if name == TOO_MANY:
+            say("not observing further process groups: there are too many")
+        if name >= 0:
+            waiter = Waiter(agent(), name)
+            hooks = Hooks(agent(), name, waiter, say)
+            group.register_pre_hook(HOOK, hooks.before)
+            group.register_post_hook(HOOK, hooks.after)
+            self.hooked.add(group)
+            # Only the group owns the hooks, so they are finalized with it.
+            self.weakref.finalize(hooks, waiter.leave).atexit = False
+
+    def number_of(self, group):
+        """Returns the group's number, which is the same on all its ranks."""
+        import hashlib
+
+        members = "%s of %s" % (group.group_name, self.c10d.get_process_group_ranks(group))
+        return int.from_bytes(hashlib.blake2b(members.encode(), digest_size=8).digest(), "little")
+
+
+def replace(name, original, by):
+    """Replaces a function in each module that has imported it by its name."""
+    replacement = by(original)
+    for module in list(sys.modules.values()):
+        if getattr(module, "__dict__", {}).get(name) is original:
+            setattr(module, name, replacement)

@@ -1,0 +1,172 @@
+"""Reports the phases of the training thread, optimizer updates, and the versions of the software."""
+
+import functools
+import gc
+import sys
+from threading import current_thread, main_thread
+
+from paceline._agent import agent
+from paceline._errors import guarded
+from paceline._native import Phase
+
+# The codes of phases in the agent's library.
+INPUT, FORWARD, BACKWARD, OPTIMIZER = 0, 2, 3, 4
+
+# The largest number of values of a model's output that are searched for a tensor.
+MOST_VALUES = 64
+
+
+def is_compiling():
+    """Returns whether `torch.compile` traces the caller, which must then do nothing. Before PyTorch 2.3, that cannot be
+    detected."""
+    compiler = getattr(sys.modules["torch"], "compiler", None)
+    detected = getattr(compiler, "is_compiling", None)
+    return detected is None or detected()
+
+
+def observe_input(dataloader):
+    """Reports waits of the main thread for a batch, at the one place that all data loaders share."""
+    phase, iterator = Phase(agent(), INPUT), dataloader._BaseDataLoaderIter
+    following = iterator.__next__
+
+    @functools.wraps(following)
+    def timed(self):
+        if current_thread() is not main_thread():
+            return following(self)
+        phase.begin()
+        try:
+            return following(self)
+        finally:
+            phase.end()
+
+    iterator.__next__ = timed
+
+
+def observe_versions(version):
+    """Reports the versions of Python, PyTorch, and the CUDA that PyTorch was built for."""
+    found = {
+        "python": sys.version.split()[0],
+        "torch": str(getattr(version, "__version__", "") or ""),
+        "cuda": str(getattr(version, "cuda", "") or ""),
+    }
+    for name, what in found.items():
+        if what:
+            agent().software(name, what)
+
+
+def observe_updates(optimizer):
+    """Reports optimizer updates: collectives after an update belong to the next step."""
+    if not hasattr(optimizer, "register_optimizer_step_post_hook"):
+        return
+    update, phase = agent().updated, Phase(agent(), OPTIMIZER)
+
+    def begins(updating, *_):
+        # A compiled update must stay in one piece, so it is not reported.
+        if not is_compiling() and computes_on_host(parameters_of(updating)):
+            phase.begin()
+
+    def updated(*_):
+        if not is_compiling():
+            phase.end()
+            update()
+
+    if hasattr(optimizer, "register_optimizer_step_pre_hook"):
+        optimizer.register_optimizer_step_pre_hook(begins)
+    optimizer.register_optimizer_step_post_hook(updated)
+
+
+def parameters_of(optimizer):
+    return (parameter for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"])
+
+
+def computes_on_host(parameters):
+    """Returns whether the host computes. What it enqueues for a device is no phase of its own."""
+    first = next(iter(parameters), None)
+    return first is not None and first.device.type == "cpu"
+
+
+def observe_modules(distributed):
+    """Reports the forward and the backward pass of each module in `DistributedDataParallel`."""
+    wrapper = distributed.DistributedDataParallel
+    make = wrapper.__init__
+
+    @functools.wraps(make)
+    def made(self, *arguments, **named):
+        make(self, *arguments, **named)
+        guarded(Passes, self)
+
+    wrapper.__init__ = made
+    for made_before in instances(wrapper):
+        guarded(Passes, made_before)
+
+
+def instances(cls):
+    """Returns the existing instances of a class and its subclasses."""
+    found = [one for one in gc.get_referrers(cls) if type(one) is cls]
+    return found + [one for subclass in cls.__subclasses__() for one in instances(subclass)]
+
+
+class Passes:
+    """The forward and the backward passes of one module.
+
+    They are reported by hooks on the module, on its output, and on the end of autograd's work.
+    """
+
+    def __init__(self, module):
+        if not computes_on_host(module.parameters()):
+            return
+        from torch.autograd import Variable
+
+        self.queue_callback = Variable._execution_engine.queue_callback
+        self.forward, self.backward = Phase(agent(), FORWARD), Phase(agent(), BACKWARD)
+        # From the output of the module to its gradient. It counts as part of the forward pass.
+        self.loss = Phase(agent(), FORWARD)
+        # Not prepended: the module itself synchronizes buffers before its own forward pass.
+        module.register_forward_pre_hook(self.forward_begins)
+        module.register_forward_hook(self.forward_ends)
+
+    def forward_begins(self, module, _):
+        if not is_compiling() and self.trains(module):
+            self.forward.begin()
+
+    def forward_ends(self, module, _, output):
+        if is_compiling() or not self.trains(module):
+            return
+        self.forward.end()
+        tensor = guarded(first_tensor, output)
+        if tensor is not None:
+            self.loss.begin()
+            # The hook runs on a tensor of the output, before autograd computes anything of the module.
+            tensor.register_hook(self.backward_begins)
+
+    def backward_begins(self, _):
+        guarded(self.begin_backward)
+
+    def begin_backward(self):
+        self.loss.end()
+        self.queue_callback(self.backward.end)
+        self.backward.begin()
+
+    @staticmethod
+    def trains(module):
+        torch = sys.modules["torch"]
+        return module.training and torch.is_grad_enabled() and current_thread() is main_thread()
+
+
+def first_tensor(output):
+    """Returns the first tensor of a model's output that needs a gradient."""
+    torch, values = sys.modules["torch"], [output]
+    for _ in range(MOST_VALUES):
+        if not values:
+            return None
+        value = values.pop(0)
+        if isinstance(value, torch.Tensor):
+            if value.requires_grad:
+                return value
+        elif isinstance(value, dict):
+            values.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            values.extend(value)
+        elif hasattr(value, "__dataclass_fields__"):
+            values.extend(vars(value).values())
+    return None

@@ -1,0 +1,97 @@
+//! The agent's library, loaded from a file: in a job with NCCL, NCCL has loaded the same file, and both share its state.
+
+use std::ffi::{CString, c_char};
+use std::path::PathBuf;
+
+use libloading::Library;
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::{PyResult, pyclass, pymethods};
+
+/// The functions of `libpaceline_attach.so` for PyTorch. None of them blocks.
+#[pyclass(frozen, module = "paceline._native")]
+pub struct Agent {
+    functions: Functions,
+}
+
+/// See `attach/src/hooks/pytorch.rs`.
+#[derive(Clone, Copy)]
+pub struct Functions {
+    group: extern "C" fn(u64, u32, u32) -> i64,
+    left: extern "C" fn(i64),
+    pub issued: extern "C" fn(i64, u8, u64, i64, u64) -> u64,
+    ended: extern "C" fn(i64, u64, i64, u64),
+    updated: extern "C" fn(),
+    pub phase: extern "C" fn(u8, i64, i64),
+    software: unsafe extern "C" fn(*const c_char, *const c_char),
+}
+
+impl Functions {
+    #[allow(unsafe_code)]
+    fn of(library: &Library) -> Result<Self, libloading::Error> {
+        // SAFETY: the types are those of the functions in `attach/src/hooks/pytorch.rs`. The library is never unloaded.
+        unsafe {
+            Ok(Self {
+                group: *library.get(b"paceline_pytorch_group\0")?,
+                left: *library.get(b"paceline_pytorch_left\0")?,
+                issued: *library.get(b"paceline_pytorch_issued\0")?,
+                ended: *library.get(b"paceline_pytorch_ended\0")?,
+                updated: *library.get(b"paceline_pytorch_updated\0")?,
+                phase: *library.get(b"paceline_pytorch_phase\0")?,
+                software: *library.get(b"paceline_pytorch_software\0")?,
+            })
+        }
+    }
+}
+
+impl Agent {
+    /// Returns the library's functions.
+    pub fn functions(&self) -> Functions {
+        self.functions
+    }
+}
+
+#[pymethods]
+impl Agent {
+    /// Loads the library. Raises `OSError` if it cannot be loaded or is of another version.
+    #[new]
+    #[allow(unsafe_code)]
+    fn new(library: PathBuf) -> PyResult<Self> {
+        let failed = |error: libloading::Error| PyOSError::new_err(format!("{}: {error}", library.display()));
+        // SAFETY: the library's initializers only register its own state.
+        let loaded = unsafe { Library::new(&library) }.map_err(failed)?;
+        let functions = Functions::of(&loaded).map_err(failed)?;
+        // Its threads run until the process ends.
+        std::mem::forget(loaded);
+        Ok(Self { functions })
+    }
+
+    /// Registers a process group. Returns its index, or a negative value if it is not observed.
+    fn group(&self, number: u64, size: u32, rank: u32) -> i64 {
+        (self.functions.group)(number, size, rank)
+    }
+
+    /// Removes a process group.
+    fn left(&self, group: i64) {
+        (self.functions.left)(group);
+    }
+
+    /// Records that a collective of a group ended at `at`. The caller has spent `spent` nanoseconds on it.
+    fn ended(&self, group: i64, collective: u64, at: i64, spent: u64) {
+        (self.functions.ended)(group, collective, at, spent);
+    }
+
+    /// Records that an optimizer updated its parameters.
+    fn updated(&self) {
+        (self.functions.updated)();
+    }
+
+    /// Records the version of a Python package, or of Python itself.
+    #[allow(unsafe_code)]
+    fn software(&self, name: &str, version: &str) -> PyResult<()> {
+        let text = |text: &str| CString::new(text).map_err(|error| PyValueError::new_err(error.to_string()));
+        let (name, version) = (text(name)?, text(version)?);
+        // SAFETY: both are C strings, and the function does not keep them.
+        unsafe { (self.functions.software)(name.as_ptr(), version.as_ptr()) };
+        Ok(())
+    }
+}

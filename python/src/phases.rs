@@ -1,0 +1,42 @@
+//! The phases of the training thread.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use pyo3::{PyRef, pyclass, pymethods};
+
+use crate::agent::{Agent, Functions};
+use crate::clock::monotonic_nanos;
+
+/// The start of a phase that has not begun.
+const NOT_BEGUN: i64 = 0;
+
+/// One kind of phase, which the training thread enters and leaves.
+#[pyclass(frozen, module = "paceline._native")]
+pub struct Phase {
+    agent: Functions,
+    code: u8,
+    /// `CLOCK_MONOTONIC`, or [`NOT_BEGUN`].
+    begun: AtomicI64,
+}
+
+#[pymethods]
+impl Phase {
+    /// `code` is that of `HostPhase` in `attach/src/call_log.rs`.
+    #[new]
+    fn new(agent: PyRef<'_, Agent>, code: u8) -> Self {
+        Self { agent: agent.functions(), code, begun: AtomicI64::new(NOT_BEGUN) }
+    }
+
+    /// Begins the phase. A phase that was begun and not ended, because an exception left it, is forgotten.
+    fn begin(&self) {
+        self.begun.store(monotonic_nanos(), Ordering::Relaxed);
+    }
+
+    /// Ends the phase, if it was begun.
+    fn end(&self) {
+        let begun = self.begun.swap(NOT_BEGUN, Ordering::Relaxed);
+        if begun != NOT_BEGUN {
+            (self.agent.phase)(self.code, begun, monotonic_nanos());
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Tests of the Python package as a user installs it: from the wheel, into a new virtual environment.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anyhow::{Context as _, ensure};
+use serde_json::json;
+use testkit::fetch::{self, skip};
+use testkit::programs::{Server, get_json, said, wait_until};
+use testkit::torch;
+
+/// The longest time for a command.
+const SECONDS: &str = "240";
+
+/// A virtual environment with the wheel and, by reference, PyTorch.
+struct Environment {
+    folder: tempfile::TempDir,
+}
+
+impl Environment {
+    /// Returns `None` and prints the reason if there is no wheel or no PyTorch.
+    fn new() -> anyhow::Result<Option<Self>> {
+        let Some(wheel) = wheel()? else { return Ok(None) };
+        if !torch::is_installed()? {
+            return Ok(None);
+        }
+        let environment = Self { folder: tempfile::tempdir()? };
+        let made =
+            run(Path::new("python3"), &["-m", "venv", &environment.folder.path().to_string_lossy()], &[])?;
+        ensure!(made.status.success(), "{made:?}");
+        let packages = environment.packages()?;
+        let of_torch = run(&torch::program("python"), &["-c", PACKAGES], &[])?;
+        fs::write(packages.join("torch.pth"), of_torch.stdout)?;
+        let install =
+            ["install", "--quiet", "--disable-pip-version-check", "--no-index", &wheel.to_string_lossy()];
+        let installed = run(&environment.program("pip"), &install, &[])?;
+        ensure!(installed.status.success(), "{installed:?}");
+        Ok(Some(environment))
+    }
+
+    fn program(&self, name: &str) -> PathBuf {
+        self.folder.path().join("bin").join(name)
+    }
+
+    fn packages(&self) -> anyhow::Result<PathBuf> {
+        let output = run(&self.program("python"), &["-c", PACKAGES], &[])?;
+        Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
+    }
+
+    /// Runs a program of the environment, or of Python with `-m`.
+    fn run(&self, name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> anyhow::Result<Output> {
+        run(&self.program(name), arguments, variables)
+    }
+
+    /// Returns the files of the environment with Paceline's name.
+    fn files(&self) -> anyhow::Result<String> {
+        let found = Command::new("find").arg(self.folder.path()).args(["-iname", "*paceline*"]).output()?;
+        Ok(String::from_utf8(found.stdout)?)
+    }
+}
+
+const PACKAGES: &str = "import sysconfig; print(sysconfig.get_path('purelib'))";
+
+/// Returns the wheel that `cargo xtask wheel` built.
+fn wheel() -> anyhow::Result<Option<PathBuf>> {
+    let folder = fetch::folder("wheels");
+    let Ok(files) = fs::read_dir(&folder) else {
+        skip("the Python package", "there is no wheel: run `cargo xtask wheel`");
+        return Ok(None);
+    };
+    Ok(Some(files.last().context("the folder of wheels is empty")??.path()))
+}
+
+fn run(program: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> anyhow::Result<Output> {
+    let mut command = Command::new("timeout");
+    command.args(["-k", "5", SECONDS]).arg(program).args(arguments).envs(variables.iter().copied());
+    Ok(command.output()?)
+}
+
+const SCRIPT: &str = "
+import os, sys, time, torch, torch.distributed as dist
+import paceline
+from torch.nn.parallel import DistributedDataParallel
+
+paceline.watch(server=sys.argv[1], name='watched')
+dist.init_process_group('gloo')
+rank = dist.get_rank()
+torch.manual_seed(rank)
+model = DistributedDataParallel(torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(4)]), bucket_cap_mb=0.5)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for step in range(200):
+    if rank == 1:
+        time.sleep(0.02)
+    optimizer.zero_grad()
+    loss = model(torch.randn(32, 256)).square().mean()
+    loss.backward()
+    optimizer.step()
+if rank == 0:
+    print('loss', loss.item(), flush=True)
+dist.barrier()
+os._exit(0)
+";
+
+#[test]
+fn the_wheel_has_the_program_and_watch_and_its_removal_leaves_nothing() -> anyhow::Result<()> {
+    let Some(environment) = Environment::new()? else { return Ok(()) };
+    for arguments in
+        [&["--version"][..], &["--help"], &["serve", "--help"], &["report", "--help"], &["doctor"]]
+    {
+        let output = environment.run("paceline", arguments, &[])?;
+        ensure!(output.status.success() && !output.stdout.is_empty(), "{arguments:?}: {output:?}");
+    }
+    let script = environment.folder.path().join("train.py");
+    fs::write(&script, SCRIPT)?;
+    let script = script.to_string_lossy();
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"];
+    let train = |server: &str, variables: &[(&str, &str)]| -> anyhow::Result<String> {
+        let arguments = [&torchrun[..], &[&*script, server]].concat();
+        let output = environment.run("python", &arguments, variables)?;
+        let (printed, complaints) = said(&output);
+        ensure!(output.status.success(), "{printed}{complaints}");
+        let line = printed.lines().find(|line| line.starts_with("loss ")).context(complaints)?;
+        Ok(line.to_owned())
+    };
+    let budget = ("PACELINE_OVERHEAD_BUDGET", "100");
+    let watched = train(&server.address, &[budget])?;
+    let runs = || get_json(&format!("{}/api/v1/runs", server.address)).ok();
+    let run = wait_until("the run", || {
+        let runs = runs()?;
+        let run = runs.as_array()?.iter().find(|run| run["name"] == "watched")?;
+        (run["steps"].as_u64()? > 100).then(|| run["run"].clone())
+    })?;
+    let report =
+        get_json(&format!("{}/api/v1/runs/{}?window=all", server.address, run.as_str().unwrap_or_default()))?;
+    ensure!(report["verdicts"][0]["culprit"] == json!({ "rank": 1 }), "{report:#}");
+
+    // Switched off, or without a server that answers, the job computes the same.
+    ensure!(train(&server.address, &[("PACELINE", "off")])? == watched);
+    ensure!(runs().is_some_and(|runs| runs.as_array().map(Vec::len) == Some(1)), "{:?}", runs());
+    ensure!(train("http://127.0.0.1:1", &[])? == watched);
+
+    ensure!(environment.files()?.lines().count() > 3);
+    let removed = environment.run("pip", &["uninstall", "--quiet", "--yes", "paceline"], &[])?;
+    ensure!(removed.status.success(), "{removed:?}");
+    ensure!(environment.files()?.is_empty(), "{}", environment.files()?);
+    Ok(())
+}
