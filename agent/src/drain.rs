@@ -323,11 +323,9 @@ impl Drain {
             && let Some(frame) = self.spool.front()
         {
             match self.transport.deliver(&frame.bytes, &frame.receipt, self.patience()) {
-                Delivery::Acknowledged(asked) => {
+                Delivery::Acknowledged(requests) => {
                     drop(self.spool.pop());
-                    if let Some(request) = asked {
-                        self.asked.store(request);
-                    }
+                    self.asked.store(requests);
                 }
                 Delivery::Refused(reason) => self.refused(&reason),
                 Delivery::Later(wait) => self.retry_at = Instant::now() + wait.min(HEARTBEAT),
@@ -367,7 +365,8 @@ impl Drain {
     fn give_up(&mut self, frame: Frame, reason: DropReason) {
         self.lost.add(reason, frame.events);
         // Samples and bursts are out of date by now.
-        let stays = |note: &Note| !matches!(note, Note::Device(_) | Note::Burst(_) | Note::Host(_));
+        let stays =
+            |note: &Note| !matches!(note, Note::Device(_) | Note::Burst(_) | Note::Host(_) | Note::Stacks(_));
         self.pending.notes.extend(frame.notes.into_iter().filter(stays));
     }
 

@@ -48,8 +48,10 @@ use newest::Newest;
 use sampling::Sampling;
 use wire::attributes::Attributes;
 use wire::batch::{Bye, Layout, Note};
-use wire::burst::{Burst, BurstRequest};
+use wire::burst::Burst;
 use wire::device::DeviceSample;
+use wire::request::RecordingRequest;
+use wire::stacks::Stacks;
 
 pub use budget::Budget;
 pub use config::{Config, ConfigError, Job};
@@ -207,7 +209,7 @@ impl Drop for Agent {
     }
 }
 
-/// A handle for sending notes and for reading the server's burst requests. It is cheap to clone and may be used from
+/// A handle for sending notes and for reading the server's requests. It is cheap to clone and may be used from
 /// any thread.
 #[derive(Clone)]
 pub struct Notes {
@@ -248,8 +250,14 @@ impl Notes {
 
     /// Returns the newest burst request for this rank, if its number is larger than `done`.
     #[must_use]
-    pub fn burst_asked(&self, done: u64) -> Option<BurstRequest> {
-        self.asked.after(done)
+    pub fn burst_asked(&self, done: u64) -> Option<RecordingRequest> {
+        self.asked.burst.after(done)
+    }
+
+    /// Returns the newest request for this rank's stacks, if its number is larger than `done`.
+    #[must_use]
+    pub fn stacks_asked(&self, done: u64) -> Option<RecordingRequest> {
+        self.asked.stacks.after(done)
     }
 
     /// Returns the newest step that ended and its length; `None` before the first. The value is up to a tenth of a
@@ -264,6 +272,14 @@ impl Notes {
         if let Some(queue) = &self.queue {
             // The queue is full while the server is unreachable. The server can request the burst again.
             let _lost_when_full = queue.try_send(Note::Burst(burst));
+        }
+    }
+
+    /// Sends the stacks of this rank's threads.
+    pub fn stacks(&self, stacks: Stacks) {
+        if let Some(queue) = &self.queue {
+            // See `burst`.
+            let _lost_when_full = queue.try_send(Note::Stacks(stacks));
         }
     }
 }

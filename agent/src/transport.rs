@@ -6,8 +6,8 @@ use serde_json::Value;
 use ureq::http::Response;
 use ureq::{Agent as Client, Body};
 use wire::batch::RECEIPT_HEADER;
-use wire::burst::BurstRequest;
 use wire::clock::{Probe, ServerNanos};
+use wire::request::Requests;
 
 use crate::clock;
 use crate::config::Config;
@@ -15,8 +15,8 @@ use crate::config::Config;
 /// The outcome of sending a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// The batch is on the server's disk. Holds the server's burst request, if there is one.
-    Acknowledged(Option<BurstRequest>),
+    /// The batch is on the server's disk. Holds what the server asks for.
+    Acknowledged(Requests),
     /// The server has no room now. Try again after this long.
     Later(Duration),
     /// The server will never accept the batch, for this reason.
@@ -104,14 +104,14 @@ fn judge(mut response: Response<Body>, receipt: &str) -> Delivery {
         .get("retry-after")
         .and_then(|value| value.to_str().ok()?.parse().ok())
         .map_or(DEFAULT_RETRY, Duration::from_secs);
-    let asked = response.headers().get(BurstRequest::HEADER);
-    let asked = asked.and_then(|value| BurstRequest::from_header(value.to_str().ok()?));
+    let headers = response.headers();
+    let requests = Requests::from_headers(|name| headers.get(name)?.to_str().ok());
     let is_proven =
         response.headers().get(RECEIPT_HEADER).is_some_and(|shown| shown.as_bytes() == receipt.as_bytes());
     // Reading the body to its end keeps the connection open.
     let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string();
     match status.as_u16() {
-        200..=299 if is_proven => Delivery::Acknowledged(asked),
+        200..=299 if is_proven => Delivery::Acknowledged(requests),
         200..=399 => Delivery::Unproven(format!("{status} without a receipt")),
         429 | 503 => Delivery::Later(retry_after),
         400..=499 => Delivery::Refused(format!("{status}: {}", printable(&body.unwrap_or_default()))),

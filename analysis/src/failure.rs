@@ -3,6 +3,7 @@
 //! When one rank dies, the others fail too, each with an error about a neighbor. The rank to examine is the one that
 //! ended without an end-of-run message; of several, the one with the least progress.
 
+use wire::batch::Instrumentation;
 use wire::ids::{Rank, Seq, Step};
 use wire::views::Failure;
 
@@ -38,7 +39,7 @@ pub enum Ended {
 
 /// Returns the failure of a run with these ranks; `None` if none of them failed.
 #[must_use]
-pub fn failure(ranks: &[RankEnd]) -> Option<Failure> {
+pub fn failure(ranks: &[RankEnd], instrumentation: Instrumentation) -> Option<Failure> {
     let ended_badly = || ranks.iter().enumerate().filter(|(_, end)| end.how != Ended::Well);
     let (rank, first) = ended_badly().min_by_key(|(rank, end)| (end.how, end.last_collective, *rank))?;
     let others = ended_badly().count() as u32 - 1;
@@ -56,6 +57,7 @@ pub fn failure(ranks: &[RankEnd]) -> Option<Failure> {
             last_step: first.last_step,
             last_collective: first.last_collective,
             others,
+            instrumentation,
         }),
     })
 }
@@ -80,7 +82,7 @@ mod tests {
             end(Ended::WithoutAWord, "rank 1 was killed by signal 9", 211, 1_701),
             end(Ended::WithAnError, "rank 1 is gone: connection closed", 211, 1_702),
         ];
-        let failure = failure(&ranks).unwrap();
+        let failure = failure(&ranks, Instrumentation::Reducer).unwrap();
         assert_eq!((failure.rank, failure.others), (Rank(1), 2));
         assert_eq!(
             failure.sentence,
@@ -97,13 +99,19 @@ mod tests {
             RankEnd::default(),
         ];
         assert_eq!(
-            failure(&ranks).unwrap().sentence,
+            failure(&ranks, Instrumentation::Reducer).unwrap().sentence,
             "Rank 1 failed: out of memory; it had finished step 9 and started collective 79. 1 other rank failed with it."
         );
-        assert_eq!(failure(&[RankEnd::default()]), None);
-        let all = failure(&vec![end(Ended::WithAnError, "timed out", 9, 80); 1_024]).unwrap().sentence;
+        assert_eq!(failure(&[RankEnd::default()], Instrumentation::Reducer), None);
+        let all =
+            failure(&vec![end(Ended::WithAnError, "timed out", 9, 80); 1_024], Instrumentation::Reducer)
+                .unwrap()
+                .sentence;
         assert!(all.ends_with("1,023 other ranks failed with it."), "{all}");
         let silent = RankEnd { how: Ended::Silent, ..RankEnd::default() };
-        assert_eq!(failure(&[silent]).unwrap().sentence, "Rank 0 fell silent before its first step.");
+        assert_eq!(
+            failure(&[silent], Instrumentation::Reducer).unwrap().sentence,
+            "Rank 0 fell silent before its first step."
+        );
     }
 }

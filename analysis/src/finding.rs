@@ -1,9 +1,12 @@
 //! What the analysis finds about a run, before [`crate::wording`] puts it into words.
 
+use wire::batch::Instrumentation;
 use wire::ids::{Rank, Seq, Step};
 use wire::live::Part;
 use wire::views::what_if::Phase;
 use wire::views::{ChangePoint, Verdict};
+
+use crate::stacks::Place;
 
 /// A verdict or a note, with typed evidence instead of sentences.
 #[derive(Clone, Debug, PartialEq)]
@@ -165,6 +168,8 @@ pub(crate) enum Evidence {
     SlowerKernels { share: f64, other_rank: u32, burst_seconds: f64 },
     /// The device is idle for a larger share of the time than that of another rank.
     IdlerDevice { own: f64, other: f64, other_rank: u32 },
+    /// Its stacks are more often in a line of code than those of another rank.
+    InCode { place: Place, other_rank: u32 },
 }
 
 /// One reason to doubt a verdict. Times are in nanoseconds per step, shares 0 to 1.
@@ -205,6 +210,8 @@ pub(crate) struct Stall<'a> {
     pub(crate) silent: usize,
     /// True if these ranks have started the newest collective, but not finished it.
     pub(crate) have_started: bool,
+    /// What records the run, and thereby numbers its collectives.
+    pub(crate) instrumentation: Instrumentation,
 }
 
 /// The rank that failed first.
@@ -221,4 +228,6 @@ pub(crate) struct FirstFailure<'a> {
     pub(crate) last_collective: Option<Seq>,
     /// The number of other ranks that failed.
     pub(crate) others: u32,
+    /// What records the run, and thereby numbers its collectives.
+    pub(crate) instrumentation: Instrumentation,
 }

@@ -1,11 +1,13 @@
 //! Hang detection. A run hangs if no step completes for max(10 x median step, 10 s); the hang names the ranks that the
 //! others wait for.
 
+use wire::batch::Instrumentation;
 use wire::ids::{Rank, Seq};
-use wire::views::Hang;
+use wire::stacks::Profile;
+use wire::views::{Hang, Standing};
 
 use crate::finding::Stall;
-use crate::wording;
+use crate::{stacks, wording};
 
 /// The shortest time without a completed step that counts as a hang.
 const MIN_LIMIT_SECONDS: f64 = 10.0;
@@ -32,7 +34,12 @@ impl Progress {
 /// Returns the hang of a run, or `None` if the run does not hang. `since_seconds` is the time since its last completed
 /// step.
 #[must_use]
-pub fn detect(since_seconds: f64, median_step_seconds: Option<f64>, ranks: &[Progress]) -> Option<Hang> {
+pub fn detect(
+    since_seconds: f64,
+    median_step_seconds: Option<f64>,
+    ranks: &[Progress],
+    instrumentation: Instrumentation,
+) -> Option<Hang> {
     let limit_seconds = (median_step_seconds.unwrap_or(0.0) * STEPS).max(MIN_LIMIT_SECONDS);
     if since_seconds < limit_seconds {
         return None;
@@ -46,8 +53,31 @@ pub fn detect(since_seconds: f64, median_step_seconds: Option<f64>, ranks: &[Pro
         behind: &behind,
         silent: behind.iter().filter(|rank| of(rank).is_silent()).count(),
         have_started: behind.iter().all(|rank| of(rank).launched == furthest),
+        instrumentation,
     });
-    Some(Hang { since_seconds, since_unix_millis: None, limit_seconds, ranks: behind, sentence })
+    Some(Hang {
+        since_seconds,
+        since_unix_millis: None,
+        limit_seconds,
+        ranks: behind,
+        sentence,
+        standing: Vec::new(),
+    })
+}
+
+/// Adds to a hang where the main threads of its ranks stand. Ranks with equal stacks stand together.
+#[must_use]
+pub fn with_stacks<'a>(hang: Hang, sampled: impl Iterator<Item = (Rank, &'a Profile)>) -> Hang {
+    let mut standing: Vec<Standing> = Vec::new();
+    for (rank, at) in sampled.filter_map(|(rank, profile)| Some((rank, stacks::standing(profile)?))) {
+        match standing.iter_mut().find(|known| known.at == at) {
+            Some(known) => known.ranks.push(rank),
+            None => standing.push(Standing { ranks: vec![rank], at }),
+        }
+    }
+    standing.sort_by_key(|known| !known.ranks.iter().any(|rank| hang.ranks.contains(rank)));
+    let sentence = format!("{}{}", hang.sentence, wording::standing(&standing));
+    Hang { sentence, standing, ..hang }
 }
 
 /// Returns the ranks that the others wait for: the silent ranks, or the furthest behind if all ranks still report.
@@ -66,7 +96,14 @@ fn suspects(ranks: &[Progress], furthest: Option<Seq>) -> Vec<Rank> {
 
 #[cfg(test)]
 mod tests {
+    use wire::event::Function;
+    use wire::stacks::{Frame, Stack, ThreadRole, ThreadStacks};
+
     use super::*;
+
+    fn in_reducer(since: f64, median: Option<f64>, ranks: &[Progress]) -> Option<Hang> {
+        detect(since, median, ranks, Instrumentation::Reducer)
+    }
 
     fn at(seq: u64) -> Progress {
         Progress { launched: Some(Seq(seq)), ..Progress::default() }
@@ -75,25 +112,60 @@ mod tests {
     #[test]
     fn the_rank_that_has_not_launched_is_named() {
         let ranks = [at(9), at(9), at(7), at(9)];
-        assert_eq!(detect(9.9, Some(0.1), &ranks), None);
-        assert_eq!(detect(30.0, Some(4.0), &ranks), None, "ten slow steps are not a hang");
-        let hang = detect(12.0, Some(0.1), &ranks).unwrap();
+        assert_eq!(in_reducer(9.9, Some(0.1), &ranks), None);
+        assert_eq!(in_reducer(30.0, Some(4.0), &ranks), None, "ten slow steps are not a hang");
+        let hang = in_reducer(12.0, Some(0.1), &ranks).unwrap();
         assert_eq!(hang.ranks, [Rank(2)]);
         assert_eq!(hang.sentence, "No step has completed for 12 s: rank 2 has not started collective 9.");
+    }
+
+    #[test]
+    fn collectives_of_an_unmodified_job_are_counted_by_function() {
+        let at =
+            |count| Progress { launched: Some(Function::AllReduce.numbered(count)), ..Progress::default() };
+        let hang = detect(12.0, Some(0.1), &[at(302), at(301)], Instrumentation::Nccl).unwrap();
+        assert_eq!(hang.sentence, "No step has completed for 12 s: rank 1 has not started all-reduce 302.");
     }
 
     /// Rank 2 waits for rank 1 inside collective 8, while rank 0 is in collective 9.
     #[test]
     fn a_silent_rank_is_named_instead_of_the_ranks_that_wait_for_it() {
         let stopped = Progress { silent_seconds: 11, ..at(8) };
-        assert_eq!(detect(12.0, Some(0.1), &[at(9), stopped, at(8)]).unwrap().ranks, [Rank(1)]);
-        assert_eq!(detect(12.0, Some(0.1), &[at(9), at(7), at(8)]).unwrap().ranks, [Rank(1)]);
+        assert_eq!(in_reducer(12.0, Some(0.1), &[at(9), stopped, at(8)]).unwrap().ranks, [Rank(1)]);
+        assert_eq!(in_reducer(12.0, Some(0.1), &[at(9), at(7), at(8)]).unwrap().ranks, [Rank(1)]);
+    }
+
+    #[test]
+    fn ranks_with_equal_stacks_stand_together_and_missing_ones_come_first() {
+        let at = |function: &str, line| {
+            let frame =
+                |function: &str| Frame { function: function.into(), file: "/job/train.py".into(), line };
+            let stacks = vec![Stack { count: 9, frames: vec![0] }];
+            let thread = ThreadStacks {
+                role: ThreadRole::Main,
+                name: String::new(),
+                processes: 1,
+                samples: 9,
+                stacks,
+            };
+            Profile { frames: vec![frame(function)], threads: vec![thread], torn: 0 }
+        };
+        let (waits, reads) = (at("backward", 48), at("read", 12));
+        let hang =
+            in_reducer(12.0, Some(0.1), &[super::tests::at(9), super::tests::at(9), super::tests::at(7)])
+                .unwrap();
+        let sampled = [(Rank(0), &waits), (Rank(1), &waits), (Rank(2), &reads)];
+        assert_eq!(
+            with_stacks(hang, sampled.into_iter()).sentence,
+            "No step has completed for 12 s: rank 2 has not started collective 9. Rank 2 is in train.py:12 (read). Ranks \
+             0, 1 are in train.py:48 (backward)."
+        );
     }
 
     #[test]
     fn a_rank_that_launched_nothing_is_behind() {
-        let hang = detect(12.0, None, &[at(0), Progress::default()]).unwrap();
+        let hang = in_reducer(12.0, None, &[at(0), Progress::default()]).unwrap();
         assert_eq!(hang.ranks, [Rank(1)]);
-        assert!(detect(12.0, None, &[at(3), at(3)]).unwrap().ranks.is_empty());
+        assert!(in_reducer(12.0, None, &[at(3), at(3)]).unwrap().ranks.is_empty());
     }
 }

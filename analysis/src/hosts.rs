@@ -16,8 +16,8 @@ const FIGURES: usize = HostFigure::ALL.len();
 const SPANS_PER_LEVEL: usize = 4;
 /// The share of the time from which a cause is reported, and can be what a rank loses its time to.
 const MIN_SHARE: f64 = 0.05;
-/// The share of a verdict's cost that steal must explain to be the cause of slow compute.
-const STEAL_EXPLAINS: f64 = 0.5;
+/// The share of a verdict's cost that something must explain to be what the rank loses time to.
+const EXPLAINS: f64 = 0.5;
 
 /// The figures of one process over a span of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -201,12 +201,15 @@ impl Shares {
         })
     }
 
-    /// Returns what takes the most time from the ranks, or `None` if nothing takes much.
-    fn taker(&self) -> Option<Taker> {
-        let of_processes = |share: f64| if self.waited >= MIN_SHARE { share } else { 0.0 };
+    /// Returns what takes the most time from the ranks, or `None` if nothing takes enough to explain a cost of
+    /// `cost_share` of the step. A thread that sleeps or waits for a lock loses no time to others, however busy its cores
+    /// are.
+    fn taker(&self, cost_share: f64) -> Option<Taker> {
+        let least = MIN_SHARE.max(EXPLAINS * cost_share);
+        let of_processes = |share: f64| if self.waited >= least { share } else { 0.0 };
         let takers = [
-            (self.throttled, Taker::Limit),
-            (self.stolen, Taker::Hypervisor),
+            (at_least(self.throttled, least), Taker::Limit),
+            (at_least(self.stolen, least), Taker::Hypervisor),
             (of_processes(self.others), Taker::Processes),
             (of_processes(self.peers), Taker::Ranks),
         ];
@@ -249,8 +252,13 @@ pub(crate) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
         finding.evidence.extend(shares.evidence(cores));
     }
     if verdict.cause == Cause::Host && finding.reason.is_none() {
-        finding.reason = shares.taker().map(Reason::CoresTaken);
+        finding.reason = shares.taker(verdict.cost_share).map(Reason::CoresTaken);
     }
+}
+
+/// Returns `share` if it is at least `least`, and 0 otherwise.
+fn at_least(share: f64, least: f64) -> f64 {
+    if share >= least { share } else { 0.0 }
 }
 
 /// Returns true if the hypervisor takes so much more of these ranks' cores than of the other ranks' that it explains
@@ -265,7 +273,7 @@ fn is_stolen(
     let others = (0..hosts.ranks.len()).filter(|rank| !suspects.contains(rank));
     let usual = stats::median(others.filter_map(|rank| Some(Shares::of_rank(hosts, rank, window)?.stolen)));
     let more = shares.stolen - usual.unwrap_or(0.0);
-    cost_share > 0.0 && more >= STEAL_EXPLAINS * cost_share
+    cost_share > 0.0 && more >= EXPLAINS * cost_share
 }
 
 #[cfg(test)]

@@ -3,12 +3,14 @@
 use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use wire::batch::Instrumentation;
 use wire::burst::Activity;
 use wire::clock::ServerNanos;
 use wire::event::Function;
 use wire::ids::{Bucket, Rank, RunId};
+use wire::stacks::Stacks;
 use wire::views::{
     AttributeRanks, BucketStats, ComputedOn, Failure, Figure, Gap, GapKind, Group, Hang, HostRanks, Missing,
     OwnOverhead, RankClock, RankDrops, RankEvent, RankLedger, Report, RunState, ScalingEfficiency, Verdict,
@@ -20,7 +22,7 @@ use crate::hosts::{self, Hosts, RankHost};
 use crate::loss::StepCosts;
 use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
 use crate::verdict::{Findings, Setting};
-use crate::{bursts, comm_model, groups, latency, loss, overhead, stats, verdict, what_if, wording};
+use crate::{bursts, comm_model, groups, in_code, latency, loss, overhead, stats, verdict, what_if, wording};
 use timing::clocks::ClockFit;
 
 /// The number of warm-up steps, which are stored but not counted. They warm caches up and run on the first bucket
@@ -62,6 +64,8 @@ pub struct RunFacts {
     pub hosts: Vec<Option<RankHost>>,
     /// The newest burst of each rank's devices.
     pub bursts: Vec<Option<Activity>>,
+    /// The newest stacks of each rank's threads.
+    pub stacks: Vec<Option<Arc<Stacks>>>,
     /// The share of the time, 0 to 1, below which an effect is a note instead of a verdict.
     pub notable_share: f64,
     /// The steps whose records cannot be shown, in ascending order. None of them becomes the example of a verdict.
@@ -396,6 +400,7 @@ fn findings(facts: &RunFacts, observed: &[&StepAnalysis]) -> Findings {
             hosts::explain(finding, &hosts, window);
         }
         bursts::explain(finding, &facts.bursts);
+        in_code::explain(finding, &facts.stacks);
     }
     found
 }
@@ -441,6 +446,7 @@ pub(crate) mod tests {
             clock_samples: Vec::new(),
             hosts: Vec::new(),
             bursts: Vec::new(),
+            stacks: Vec::new(),
             notable_share: verdict::NOTABLE_SHARE,
             hidden_steps: Vec::new(),
         }

@@ -15,7 +15,7 @@ mod scaling;
 mod sentence;
 
 pub(crate) use failure::failure;
-pub(crate) use hang::hang;
+pub(crate) use hang::{hang, standing};
 pub(crate) use scaling::{assumptions, cap_advice};
 
 /// Writes the texts of a verdict.

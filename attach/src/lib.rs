@@ -34,4 +34,5 @@ mod message;
 mod observer;
 mod sampling;
 mod software;
+mod stacks;
 mod table;

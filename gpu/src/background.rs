@@ -7,15 +7,16 @@ use std::time::{Duration, Instant};
 
 /// The request to a [`Background`] thread to stop.
 #[derive(Clone, Default)]
-pub(crate) struct Stop(Arc<AtomicBool>);
+pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    pub(crate) fn is_asked(&self) -> bool {
+    /// Returns whether the thread is to stop.
+    pub fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
     /// Waits for `length`, or until the thread is asked to stop.
-    pub(crate) fn wait(&self, length: Duration) {
+    pub fn wait(&self, length: Duration) {
         let end = Instant::now() + length;
         while !self.is_asked() {
             let left = end.saturating_duration_since(Instant::now());
@@ -28,14 +29,14 @@ impl Stop {
 }
 
 /// The handle of a background thread. Dropping it stops the thread and waits for its end.
-pub(crate) struct Background {
+pub struct Background {
     stop: Stop,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Background {
     /// Starts a thread. If it cannot be started, its work is skipped, so that the job is not disturbed.
-    pub(crate) fn start(name: &str, work: impl FnOnce(&Stop) + Send + 'static) -> Self {
+    pub fn start(name: &str, work: impl FnOnce(&Stop) + Send + 'static) -> Self {
         let stop = Stop::default();
         let asked = stop.clone();
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || work(&asked));

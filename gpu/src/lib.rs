@@ -15,7 +15,7 @@
 //! The `unsafe` code of these bindings is in this crate only. Its callers see safe functions and values.
 #![allow(unsafe_code, reason = "this crate calls functions of libraries that are found at run time")]
 
-mod background;
+pub mod background;
 pub mod cupti;
 #[cfg(feature = "cuda")]
 pub mod device;

@@ -2,6 +2,7 @@
 
 mod burst;
 mod check;
+mod client;
 mod compare;
 mod doctor;
 mod export;
@@ -12,6 +13,7 @@ mod run;
 mod runs;
 mod serve;
 mod source;
+mod stacks;
 mod sweep;
 
 use std::net::SocketAddr;
@@ -24,6 +26,7 @@ use wire::attributes;
 
 use crate::export::Format;
 use crate::launch::Start;
+use crate::launch::launcher::is_launcher;
 use crate::printable::printable;
 use crate::settings;
 use crate::store::directory;
@@ -64,6 +67,8 @@ enum Command {
     Sweep(sweep::SweepArguments),
     /// Record every kernel of a running CUDA job for a short time
     Burst(burst::BurstArguments),
+    /// Show in which lines of code the ranks of a running job spend their time
+    Stacks(stacks::StacksArguments),
     /// Say what can be observed on this machine, and why the rest cannot
     Doctor(doctor::DoctorArguments),
     /// Replace this process by a rank's command, which dies with the launcher (used by `run` itself)
@@ -116,13 +121,16 @@ impl TokenArgument {
 #[command(
     after_help = "Each rank gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, \
     PACELINE_SERVER and PACELINE_RUN_ID.\nCMD is looked up in PATH, then in the directory of this program.\n\n\
-    Example: paceline run -n 4 -- char_lm --slow-rank 2 --slow-phase input --slow-ms 30"
+    CMD may also be a launcher, such as torchrun, mpirun or `accelerate launch`. Without -n, it is started once, and the \
+    unmodified ranks that it starts are observed as under `attach`.\n\n\
+    Examples:\n  \
+    paceline run torchrun --nproc-per-node=4 train.py\n  \
+    paceline run -n 4 char_lm --slow-rank 2 --slow-phase input --slow-ms 30"
 )]
 struct RunArguments {
-    /// Number of ranks to start on this machine
-    #[arg(short = 'n', long = "nproc", value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u32).range(1..=4096))]
-    nproc: u32,
+    /// Number of ranks to start on this machine [default: those that CMD starts if it is a launcher, else 1]
+    #[arg(short = 'n', long = "nproc", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    nproc: Option<u32>,
     /// Observe unmodified ranks, as `attach` does
     #[arg(long)]
     attach: bool,
@@ -145,11 +153,21 @@ struct RunArguments {
     PACELINE_BURST_EVERY: interval of automatic bursts, in seconds (60) or steps (500 steps) [default: no bursts].\n\
     PACELINE_CUDA_HOOK_SECONDS: how long a process must use CUDA without NCCL before its device is sampled, in seconds \
     [default: 10].\n\n\
-    Example: paceline attach -- torchrun --nproc-per-node 8 train.py"
+    Example: paceline attach torchrun --nproc-per-node 8 train.py"
 )]
 struct AttachArguments {
     #[command(flatten)]
     job: JobArguments,
+}
+
+impl RunArguments {
+    /// Returns how to start the job, and whether its ranks are observed unmodified.
+    fn start(&self) -> (Start, bool) {
+        match self.nproc {
+            None if is_launcher(&self.job.command) => (Start::Launcher, true),
+            ranks => (Start::Ranks(ranks.unwrap_or(1)), self.attach),
+        }
+    }
 }
 
 /// The arguments of `run` and `attach`: the job, and where its records go.
@@ -178,7 +196,7 @@ struct JobArguments {
     #[arg(long)]
     keep_serving: bool,
     /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     command: Vec<std::ffi::OsString>,
 }
 
@@ -276,7 +294,10 @@ struct ExportArguments {
 pub fn main(arguments: Arguments) -> ExitCode {
     settings::set_notable_share(arguments.verdict_share);
     let outcome = match arguments.command {
-        Command::Run(arguments) => run::run(arguments.job, Start::Ranks(arguments.nproc), arguments.attach),
+        Command::Run(arguments) => {
+            let (start, attach) = arguments.start();
+            run::run(arguments.job, start, attach)
+        }
         Command::Attach(arguments) => run::run(arguments.job, Start::Launcher, true),
         Command::Serve(arguments) => serve::serve(arguments).map(|()| ExitCode::SUCCESS),
         Command::Runs(arguments) => runs::runs(&arguments).map(|()| ExitCode::SUCCESS),
@@ -287,6 +308,7 @@ pub fn main(arguments: Arguments) -> ExitCode {
         Command::Plan(arguments) => plan::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Sweep(arguments) => sweep::sweep(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Burst(arguments) => burst::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Stacks(arguments) => stacks::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Rank { command } => {
             crate::launch::rank::become_command(&command).map(|never| match never {})

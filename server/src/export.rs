@@ -10,6 +10,7 @@ pub mod model;
 pub mod parquet;
 pub mod perfetto;
 pub mod report;
+pub mod stacks;
 pub mod text;
 
 use std::io::{self, Write};

@@ -14,6 +14,7 @@ pub mod ingest;
 pub mod live;
 pub mod report;
 pub mod scaling;
+mod stacks;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,6 +90,7 @@ pub fn router(app: App) -> Router {
         .routes(routes!(api::waterfall))
         .routes(routes!(devices::devices))
         .routes(routes!(devices::ask, devices::bursts))
+        .routes(routes!(stacks::ask, stacks::stacks))
         .routes(routes!(scaling::scaling))
         .routes(routes!(compare::comparison))
         .routes(routes!(export::export))

@@ -2,6 +2,7 @@
 
 mod epitaph;
 pub mod hooks;
+pub mod launcher;
 mod output;
 pub mod python;
 pub mod rank;

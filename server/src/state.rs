@@ -19,6 +19,7 @@ pub mod refusal;
 pub mod replay;
 pub mod run;
 pub mod snapshot;
+pub mod stacks;
 pub mod steps;
 pub mod stored_steps;
 mod task;

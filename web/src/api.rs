@@ -2,9 +2,9 @@
 
 use gloo_net::http::{Request, Response};
 use serde::de::DeserializeOwned;
-use wire::burst::BurstRequest;
 use wire::live::tile::{Measure, Reduce, Tile};
 use wire::live::{StepColumns, StepRanks, Waterfall, view};
+use wire::request::RecordingRequest;
 use wire::views::comparison::Comparison;
 use wire::views::scaling::Scaling;
 use wire::views::{ApiError, RankBurst, RankDevice, Report, RunSummary};
@@ -127,7 +127,7 @@ pub async fn bursts(run: &str) -> Result<Vec<RankBurst>, String> {
 }
 
 /// Asks all ranks for a burst of one second.
-pub async fn ask_for_bursts(run: &str) -> Result<BurstRequest, String> {
+pub async fn ask_for_bursts(run: &str) -> Result<RecordingRequest, String> {
     json(Request::post(&format!("/api/v1/runs/{run}/bursts?millis=1000")).send().await).await
 }
 

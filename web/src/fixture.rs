@@ -30,6 +30,7 @@ pub fn empty_report() -> Report {
         hosts: Vec::new(),
         attributes: Vec::new(),
         bursts: Vec::new(),
+        stacks: Vec::new(),
         notable_share: 0.05,
         hidden_steps: Vec::new(),
     };

@@ -10,6 +10,7 @@
 //! | 4 | [`Activity::covered_nanos`](crate::burst::Activity::covered_nanos). A batch without it is written as before |
 //! | 5 | [`Note::Host`], which every agent sends once per second. Servers are therefore upgraded before agents |
 //! | 6 | [`Note::Attributes`], which every agent sends at its start |
+//! | 7 | [`Note::Stacks`], which a rank sends only when it is asked for them |
 
 use serde::{Deserialize, Serialize};
 
@@ -20,9 +21,10 @@ use crate::device::{DeviceFigure, DeviceSample};
 use crate::event::{Event, EventKind};
 use crate::host::{HostFigure, HostSample};
 use crate::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId};
+use crate::stacks::Stacks;
 
 /// The newest version that this crate writes and reads.
-pub const WIRE_VERSION: u16 = 6;
+pub const WIRE_VERSION: u16 = 7;
 
 /// The largest number of records in one batch. A drain interval of 100 ms yields far fewer (40 buckets * 3 steps/s *
 /// 0.1 s = 12). A long server outage is sent as many batches.
@@ -96,6 +98,7 @@ impl Batch {
             Note::Burst(_) => 3,
             Note::Host(_) => 5,
             Note::Attributes(_) => 6,
+            Note::Stacks(_) => 7,
         };
         self.notes.iter().map(of_note).max().unwrap_or(1)
     }
@@ -176,6 +179,8 @@ pub enum Note {
     Host(HostSample),
     /// The rank's labels and the versions of its software. Sent at the start, and when the rank learns more.
     Attributes(Attributes),
+    /// The stacks of the rank's threads. Sent on request.
+    Stacks(Stacks),
 }
 
 impl Note {
@@ -196,6 +201,7 @@ impl Note {
                 sample.device.len() + sample.figures.len() * size_of::<(DeviceFigure, u64)>()
             }
             Self::Attributes(attributes) => attributes.bytes(),
+            Self::Stacks(stacks) => stacks.bytes(),
             Self::Host(sample) => sample.cores.len() + sample.figures.len() * size_of::<(HostFigure, u64)>(),
             Self::Burst(burst) => match &burst.outcome {
                 BurstOutcome::Refused { reason } => reason.len(),

@@ -3,57 +3,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::{MonoNanos, ServerNanos};
+use crate::clock::MonoNanos;
 use crate::event::SpanKind;
 
 /// The largest number of kernels that a burst lists individually. The sums include all kernels.
 pub const MAX_KERNELS: usize = 20;
-/// The longest burst, in milliseconds. All its records must fit into memory.
-pub const MAX_MILLIS: u16 = 5_000;
 
 /// The length above which an idle stretch counts as a gap, in nanoseconds. In a gap, the device is assumed to wait for
 /// a launch. The value is a choice: how closely promptly launched kernels follow each other was not measured.
 pub const GAP_NANOS: u64 = 5_000;
-
-/// A server's request to a rank for a burst.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct BurstRequest {
-    /// The number of the request. Later requests have larger numbers.
-    pub number: u64,
-    /// The length of the burst, in milliseconds; at most [`MAX_MILLIS`].
-    pub millis: u16,
-}
-
-impl BurstRequest {
-    /// The header that carries a request, in the server's answer to a batch.
-    pub const HEADER: &'static str = "paceline-burst";
-
-    /// The time for which a rank is asked, in milliseconds, in addition to the length of the burst. Agents send a
-    /// heartbeat every two seconds.
-    pub const PATIENCE_MILLIS: u64 = 10_000;
-
-    /// Creates a request numbered by the server's time in milliseconds, so that its number is larger than those of an
-    /// earlier server process.
-    #[must_use]
-    pub fn at(now: ServerNanos, millis: u16) -> Self {
-        Self { number: now.0.max(0).unsigned_abs() / 1_000_000, millis }
-    }
-
-    /// Formats the request for [`Self::HEADER`].
-    #[must_use]
-    pub fn to_header(self) -> String {
-        format!("{} {}", self.number, self.millis)
-    }
-
-    /// Parses the value of [`Self::HEADER`]; `None` if it is not a valid request.
-    #[must_use]
-    pub fn from_header(text: &str) -> Option<Self> {
-        let (number, millis) = text.split_once(' ')?;
-        let millis = millis.parse().ok().filter(|millis| (1..=MAX_MILLIS).contains(millis))?;
-        Some(Self { number: number.parse().ok()?, millis })
-    }
-}
 
 /// A burst of one rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,18 +122,4 @@ pub struct KernelTime {
     pub total_nanos: u64,
     /// The time of the longest call.
     pub longest_nanos: u64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_round_trips_through_its_header_and_invalid_text_is_none() {
-        let request = BurstRequest { number: 1_795_317_959_159, millis: 1_000 };
-        assert_eq!(BurstRequest::from_header(&request.to_header()), Some(request));
-        for text in ["", "7", "7 ", "7 0", "7 5001", "x 100", "7 100 9", "-1 100"] {
-            assert_eq!(BurstRequest::from_header(text), None, "{text:?}");
-        }
-    }
 }

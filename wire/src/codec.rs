@@ -18,6 +18,7 @@
 
 mod column;
 mod primitive;
+mod stacks;
 mod table;
 
 use std::collections::BTreeMap;
@@ -372,6 +373,10 @@ fn write_note(out: &mut Writer, note: &Note) {
             write_texts(out, &attributes.labels);
             write_texts(out, &attributes.software);
         }
+        Note::Stacks(stacks) => {
+            out.u8(8);
+            stacks::write(out, stacks);
+        }
     }
 }
 
@@ -537,6 +542,7 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
             labels: read_texts(input, "labels")?,
             software: read_texts(input, "software versions")?,
         })),
+        8 => Ok(Note::Stacks(stacks::read(input)?)),
         found => Err(DecodeError::Value { what: "note", at, found: u64::from(found) }),
     }
 }

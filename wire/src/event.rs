@@ -56,6 +56,12 @@ impl Function {
         Seq((count << Self::BITS) | self as u64)
     }
 
+    /// Returns the count of a collective whose sequence number is from [`Self::numbered`].
+    #[must_use]
+    pub fn count_from_seq(seq: Seq) -> u64 {
+        seq.0 >> Self::BITS
+    }
+
     /// Returns the function of a collective whose sequence number is from [`Self::numbered`].
     #[must_use]
     pub fn from_seq(seq: Seq) -> Self {

@@ -16,4 +16,6 @@ pub mod event;
 pub mod host;
 pub mod ids;
 pub mod live;
+pub mod request;
+pub mod stacks;
 pub mod views;

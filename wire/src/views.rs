@@ -18,12 +18,12 @@ pub use collectives::{
 };
 pub use figure::{Figure, Gap, GapKind, Missing};
 pub use report::{
-    BaselineRun, ComputedOn, OwnOverhead, RankBurst, RankClock, RankDevice, RankDrops, RankLedger, Report,
-    ScalingEfficiency, Spread,
+    BaselineRun, ComputedOn, OwnOverhead, RankBurst, RankClock, RankDevice, RankDrops, RankLedger,
+    RankStacks, Report, ScalingEfficiency, Spread,
 };
 pub use run::{
     AttributeKind, AttributeRanks, Failure, Hang, HostRanks, RankEvent, RankEventKind, RunState, RunSummary,
-    WorstVerdict,
+    Standing, WorstVerdict,
 };
 pub use verdict::{Cause, ChangePoint, Confidence, Culprit, PastFault, Persistence, Verdict, VerdictState};
 

@@ -90,6 +90,18 @@ fn other_ranks_on_the_same_cores_are_distinguished_from_other_processes() {
 }
 
 #[test]
+fn busy_cores_are_not_blamed_for_more_than_the_threads_waited_for_them() {
+    let idle = [(Ran, 300), (Busy, 1_000), (Stolen, 0), (Waited, 60)];
+    let mut finding = against_rank_1(Cause::Host);
+    finding.verdict.cost_share = 0.6;
+    let ranks = [rank(7, "0", &QUIET), rank(8, "1", &idle)];
+    let fits = vec![Some(ClockFit::exact()); 2];
+    explain(&mut finding, &Hosts { ranks: &ranks, fits: &fits }, (ServerNanos(0), ServerNanos(10 * SECOND)));
+    let found = wording::verdict(finding);
+    assert!(found.sentence.contains("loses time on its host"), "{}", found.sentence);
+}
+
+#[test]
 fn a_cpu_limit_is_named() {
     let limited = [(Ran, 500), (Busy, 520), (Stolen, 0), (Waited, 20), (Throttled, 450)];
     let found = explained(Cause::Host, &[None, rank(8, "1", &limited)]);

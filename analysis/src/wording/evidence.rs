@@ -1,10 +1,12 @@
 //! The lines of evidence for and against a verdict.
 
 use units::percent;
+use wire::stacks::ThreadRole;
 use wire::views::ChangePoint;
 
 use super::Who;
 use crate::finding::{CoreUse, Doubt, Evidence, JointVariation, Risen, Segment, UsualClock};
+use crate::stacks::{Place, location};
 
 impl Who<'_> {
     /// Returns a line of evidence. It is a clause, without a capital or a full stop.
@@ -92,7 +94,24 @@ impl Who<'_> {
                 percent(*own),
                 percent(*other)
             ),
+            Evidence::InCode { place, other_rank } => self.in_code(place, *other_rank),
         }
+    }
+
+    fn in_code(&self, place: &Place, other_rank: u32) -> String {
+        let (whose, were) = match place.role {
+            ThreadRole::Worker | ThreadRole::WorkerThread => ("worker processes", "were"),
+            ThreadRole::Main | ThreadRole::Thread => ("main thread", "was"),
+        };
+        let called = place.inner.as_ref().map_or_else(String::new, |inner| format!(" → {}", location(inner)));
+        format!(
+            "{} {whose} {were} in {}{called} in {} of {} samples, those of rank {other_rank} in {}",
+            self.its(),
+            location(&place.frame),
+            percent(place.share),
+            place.samples,
+            percent(place.other_share)
+        )
     }
 
     /// Returns a line of counter-evidence.

@@ -1,9 +1,11 @@
 //! The sentence on a failed run.
 
+use super::hang::collective;
 use crate::finding::FirstFailure;
 
 pub(crate) fn failure(failure: &FirstFailure<'_>) -> String {
-    let FirstFailure { rank, fell_silent, reason, last_step, last_collective, others } = *failure;
+    let FirstFailure { rank, fell_silent, reason, last_step, last_collective, others, instrumentation } =
+        *failure;
     let reason = reason.trim_end_matches('.');
     // The reason that a launcher reports begins with the rank.
     let what = match reason.strip_prefix(&format!("rank {rank} ")) {
@@ -14,14 +16,14 @@ pub(crate) fn failure(failure: &FirstFailure<'_>) -> String {
     };
     let mut sentence = format!("Rank {rank} {what}");
     let last_step = last_step.map(|step| units::count(step.0));
-    let last_collective = last_collective.map(|collective| units::count(collective.0));
+    let last_collective = last_collective.map(|seq| collective(seq, instrumentation));
     match (last_step, last_collective) {
         (Some(step), Some(collective)) => {
-            sentence += &format!("; it had finished step {step} and started collective {collective}");
+            sentence += &format!("; it had finished step {step} and started {collective}");
         }
         (Some(step), None) => sentence += &format!("; it had finished step {step}"),
         (None, Some(collective)) => {
-            sentence += &format!("; it had started collective {collective} of its first step");
+            sentence += &format!("; it had started {collective} of its first step");
         }
         (None, None) => sentence += " before its first step",
     }

@@ -1,23 +1,26 @@
 //! The sentence on a hang.
 
+use wire::batch::Instrumentation;
+use wire::event::Function;
+use wire::ids::{Rank, Seq};
+use wire::views::Standing;
+
 use crate::finding::Stall;
 
 /// The largest number of ranks that are named.
 const MAX_NAMED: usize = 8;
+/// The largest number of places that are named.
+const MAX_STANDING: usize = 3;
 
 pub(crate) fn hang(stall: &Stall<'_>) -> String {
-    let Stall { since_seconds, furthest, behind, silent, have_started } = *stall;
+    let Stall { since_seconds, furthest, behind, silent, have_started, instrumentation } = *stall;
     let no_step = format!("No step has completed for {since_seconds:.0} s");
     let (Some(furthest), false) = (furthest, behind.is_empty()) else {
         return format!("{no_step}; all ranks have launched the same collectives.");
     };
-    let names: Vec<String> = behind.iter().take(MAX_NAMED).map(ToString::to_string).collect();
-    let more = match behind.len().saturating_sub(MAX_NAMED) {
-        0 => String::new(),
-        more => format!(" and {} more", units::count(more as u64)),
-    };
+    let names = names(behind);
     let (noun, verb) = if behind.len() == 1 { ("rank", "has") } else { ("ranks", "have") };
-    let furthest = units::count(furthest.0);
+    let furthest = collective(furthest, instrumentation);
     let done = if have_started { "finished" } else { "started" };
     let silence = match (silent, behind.len()) {
         (0, _) => String::new(),
@@ -27,5 +30,33 @@ pub(crate) fn hang(stall: &Stall<'_>) -> String {
             format!(", and no data arrives from {silent} of these {all} ranks")
         }
     };
-    format!("{no_step}: {noun} {}{more} {verb} not {done} collective {furthest}{silence}.", names.join(", "))
+    format!("{no_step}: {noun} {names} {verb} not {done} {furthest}{silence}.")
+}
+
+/// Returns sentences that say where ranks stand, with a space before each.
+pub(crate) fn standing(standing: &[Standing]) -> String {
+    let sentence = |one: &Standing| {
+        let (noun, verb) = if one.ranks.len() == 1 { ("Rank", "is") } else { ("Ranks", "are") };
+        format!(" {noun} {} {verb} in {}.", names(&one.ranks), one.at)
+    };
+    standing.iter().take(MAX_STANDING).map(sentence).collect()
+}
+
+/// Returns the name of a collective. The hooks of an unmodified job count the collectives of each function.
+pub(super) fn collective(seq: Seq, instrumentation: Instrumentation) -> String {
+    if instrumentation.is_unmodified_job() {
+        let (function, count) = (Function::from_seq(seq), Function::count_from_seq(seq));
+        return format!("{} {}", function.name(), units::count(count));
+    }
+    format!("collective {}", units::count(seq.0))
+}
+
+/// Returns the numbers of ranks, at most [`MAX_NAMED`] of them.
+fn names(ranks: &[Rank]) -> String {
+    let names: Vec<String> = ranks.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+    let more = match ranks.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!(" and {} more", units::count(more as u64)),
+    };
+    format!("{}{more}", names.join(", "))
 }

@@ -7,6 +7,7 @@
 //! batch run together and are treated as one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Bound;
 
 use wire::clock::MonoNanos;
 
@@ -91,11 +92,28 @@ impl Progress {
     }
 }
 
+impl Unfinished {
+    fn collective(&self, ran: Option<Ran>) -> Collective {
+        Collective {
+            communicator: self.communicator,
+            function: self.function,
+            seq: self.seq,
+            bytes: self.bytes,
+            launch: self.launch,
+            ran: ran.unwrap_or(Ran::Unknown { issued: self.launch }),
+            is_sent: self.message.is_some_and(|message| message.is_sent),
+            begins: self.begins,
+        }
+    }
+}
+
 /// Assembles collectives from entries.
 #[derive(Debug, Default)]
 pub struct Collector {
     /// Unfinished collectives by handle, which is the order in which they were enqueued.
     open: BTreeMap<Handle, Unfinished>,
+    /// The newest collective that [`Self::overdue`] has returned.
+    reported: Option<Handle>,
     /// Reports of channels whose collective is not known yet.
     early: HashMap<Handle, Progress>,
     /// The collective of each channel.
@@ -208,6 +226,19 @@ impl Collector {
         }
     }
 
+    /// Returns the unfinished collectives that were enqueued before a time, each once: a rank that hangs has started them.
+    pub fn overdue(&mut self, before: MonoNanos) -> Vec<Collective> {
+        let new = match self.reported {
+            Some(reported) => self.open.range((Bound::Excluded(reported), Bound::Unbounded)),
+            None => self.open.range(..),
+        };
+        let overdue = new.take_while(|(_, open)| open.launch < before);
+        let overdue: Vec<(Handle, Collective)> =
+            overdue.map(|(handle, open)| (*handle, open.collective(None))).collect();
+        self.reported = overdue.last().map(|(handle, _)| *handle).or(self.reported);
+        overdue.into_iter().map(|(_, collective)| collective).collect()
+    }
+
     /// Removes the finished collectives and returns them in the order in which they were enqueued.
     pub fn ended(&mut self) -> Vec<Collective> {
         let mut ended = Vec::new();
@@ -215,16 +246,7 @@ impl Collector {
         for handle in self.over() {
             let Some(open) = self.open.remove(&handle) else { continue };
             let ran = open.progress.ran();
-            let collective = Collective {
-                communicator: open.communicator,
-                function: open.function,
-                seq: open.seq,
-                bytes: open.bytes,
-                launch: open.launch,
-                ran: ran.unwrap_or(Ran::Unknown { issued: open.launch }),
-                is_sent: open.message.is_some_and(|message| message.is_sent),
-                begins: open.begins,
-            };
+            let collective = open.collective(ran);
             match open.message {
                 None => ended.push((open.turn, vec![collective])),
                 Some(message) => {
@@ -323,6 +345,18 @@ mod tests {
         entries.into_iter().for_each(|entry| collector.ingest(entry));
         let ended = collector.ended();
         (collector, ended)
+    }
+
+    #[test]
+    fn an_unfinished_collective_is_overdue_once() {
+        let [one, two, three] = [(); 3].map(|()| Handle::new(Kind::Collective, LocalRank::FIRST));
+        let (mut collector, _) = after([enqueued(one, 3, 2), enqueued(two, 4, 2)]);
+        assert!(collector.overdue(MonoNanos(1)).is_empty());
+        let seqs = |found: Vec<Collective>| found.iter().map(|one| one.seq).collect::<Vec<_>>();
+        assert_eq!(seqs(collector.overdue(MonoNanos(2))), [3, 4]);
+        assert!(collector.overdue(MonoNanos(2)).is_empty());
+        collector.ingest(enqueued(three, 5, 2));
+        assert_eq!(seqs(collector.overdue(MonoNanos(2))), [5]);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use wire::clock::MonoNanos;
-use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
+use wire::event::{BucketRecord, Event, Source, Span, SpanKind, Started, StepRecord};
 use wire::ids::{Bucket, Comm, Step};
 
 use crate::call_log::HostPhase;
@@ -303,6 +303,28 @@ impl Placer {
         let of_step =
             of_step.map(|(phase, begin, end)| (phase.span(), begin.max(step.begin), end.min(limit)));
         of_step.filter(|(_, begin, end)| begin < end).collect()
+    }
+
+    /// Returns the record of an unfinished collective of the communicator that defines the step; `None` for others, and
+    /// until steps are known.
+    pub fn started(&mut self, collective: &Collective) -> Option<Started> {
+        let (function, seq) = (collective.function, collective.seq);
+        let steps = self.steps().filter(|steps| steps.communicator == collective.communicator)?;
+        let step = match &self.current {
+            Some(current) => current.step,
+            None if function == steps.function => Step(seq.checked_sub(steps.phase)? / steps.per_step.max(1)),
+            None => return None,
+        };
+        let comm = self.name(collective.communicator);
+        let seq = function.numbered(seq);
+        Some(Started {
+            step,
+            comm,
+            seq,
+            bucket: Bucket(0),
+            bytes: collective.bytes,
+            launch: collective.launch,
+        })
     }
 
     fn bucket(&mut self, timed: &Timed, step: Step, bucket: Bucket) -> BucketRecord {

@@ -1,6 +1,7 @@
 //! One observed rank: from its entries in the call log to its records.
 
 use agent::{Agent, Notes, Recorder};
+use gpu::background::Background;
 use gpu::cupti::on_demand::{self, Every, OnDemand};
 use gpu::nvml::sampler::{SamplerSettings, Watch};
 use wire::event::{Event, EventKind, Source};
@@ -14,12 +15,17 @@ use crate::infer::gpu_clock::GpuClock;
 use crate::infer::place::Placer;
 use crate::sampling::Steps;
 use crate::software;
+use crate::stacks;
 
 /// The largest number of communicators remembered per rank. They determine its rank number.
 const MAX_JOINED: usize = 256;
 
 /// The largest number of records held while the rank number is unknown. Later records are dropped.
 const MAX_FOUND: usize = 65_536;
+
+/// The time after which an unfinished collective is reported as started, in nanoseconds. If the job hangs, the ranks
+/// that have not started it are the ones that the others wait for.
+const OVERDUE_NANOS: i64 = 2_000_000_000;
 
 /// An observed rank.
 #[derive(Default)]
@@ -45,6 +51,7 @@ struct Recorded {
     agent: Agent,
     _watch: Option<Watch>,
     _bursts: OnDemand,
+    _stacks: Background,
     reported_lost: u64,
 }
 
@@ -64,6 +71,7 @@ impl Observed {
             recorder: agent.recorder(),
             _watch: bus_id.map(|bus_id| watch(bus_id, agent.notes())),
             _bursts: bursts(agent.notes(), ordinal),
+            _stacks: stacks::on_demand(agent.notes()),
             agent,
             reported_lost: 0,
         });
@@ -136,6 +144,10 @@ impl Observed {
                 });
             }
         }
+        for collective in self.collector.overdue(agent::clock::now() + -OVERDUE_NANOS) {
+            let started = self.placer.started(&collective).map(Event::Started);
+            self.found.extend(started.filter(|_| self.found.len() < MAX_FOUND));
+        }
     }
 
     /// Returns the collectives that make up a step; `None` until they are known.
@@ -154,8 +166,8 @@ impl Observed {
 
     /// Sends the remaining records and ends the agent.
     pub(super) fn finish(self, outcome: impl Fn(Rank) -> Result<(), String>) {
-        if let Some(Recorded { agent, rank, _watch, _bursts, .. }) = self.recorded {
-            drop((_watch, _bursts));
+        if let Some(Recorded { agent, rank, _watch, _bursts, _stacks, .. }) = self.recorded {
+            drop((_watch, _bursts, _stacks));
             agent.finish(outcome(rank));
         }
     }

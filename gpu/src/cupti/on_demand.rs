@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use timing::activity::{Work, activity};
 use timing::intervals::Interval;
-use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest};
+use wire::burst::{Activity, Burst, BurstOutcome};
 use wire::clock::MonoNanos;
 use wire::ids::Step;
+use wire::request::RecordingRequest;
 
 use super::burst::{self, NoBurst, Recorded};
 use super::records::{ActivityOrigin, Record, Times};
@@ -94,8 +95,8 @@ impl Unasked {
         self.last = Instant::now();
     }
 
-    fn due(&mut self, newest: Option<(Step, Duration)>) -> Option<BurstRequest> {
-        let of = |millis| Some(BurstRequest { number: 0, millis });
+    fn due(&mut self, newest: Option<(Step, Duration)>) -> Option<RecordingRequest> {
+        let of = |millis| Some(RecordingRequest { number: 0, millis });
         match self.every? {
             Every::Time(time) => of(UNASKED_MILLIS).filter(|_| self.last.elapsed() >= time),
             Every::Steps(steps) => {
@@ -147,7 +148,7 @@ impl OnDemand {
     /// the result of each burst. CUPTI is not touched before the first burst.
     pub fn start(
         wanted: BurstSettings,
-        asked: impl Fn(u64) -> Option<BurstRequest> + Send + 'static,
+        asked: impl Fn(u64) -> Option<RecordingRequest> + Send + 'static,
         mut tell: impl FnMut(Burst) + Send + 'static,
     ) -> Self {
         let work = move |stop: &Stop| {
@@ -165,7 +166,7 @@ impl OnDemand {
     }
 }
 
-fn answer(wanted: &BurstSettings, request: BurstRequest, stop: &Stop) -> Burst {
+fn answer(wanted: &BurstSettings, request: RecordingRequest, stop: &Stop) -> Burst {
     let from = (wanted.now)();
     let recorded = record(wanted, Duration::from_millis(request.millis.into()), stop);
     let until = (wanted.now)();

@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::Args;
-use serde::de::DeserializeOwned;
-use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest, MAX_MILLIS};
+use wire::burst::{Activity, Burst, BurstOutcome};
 use wire::event::SpanKind;
-use wire::views::{ApiError, RankBurst, RunSummary};
+use wire::request::{MAX_MILLIS, RecordingRequest};
+use wire::views::{RankBurst, RunSummary};
 
+use super::client::Client;
 use super::{TokenArgument, print};
 
 /// The time to wait for answers, in addition to the length of the burst. Ranks receive a request with the answer to
@@ -47,17 +48,11 @@ pub(super) struct BurstArguments {
 }
 
 pub(super) fn run(arguments: &BurstArguments) -> anyhow::Result<()> {
-    let server = Client::new(arguments)?;
-    let run = match arguments.run.as_str() {
-        "latest" => {
-            let runs: Vec<RunSummary> = server.get("/api/v1/runs")?;
-            runs.first().map(|run| run.run.to_string()).context("the server has no runs yet")?
-        }
-        named => named.to_owned(),
-    };
+    let server = Client::new(&arguments.server, &arguments.token)?;
+    let run = server.run(&arguments.run)?;
     let path = format!("/api/v1/runs/{run}/bursts");
     let rank = arguments.rank.map_or_else(String::new, |rank| format!("&rank={rank}"));
-    let request: BurstRequest = server.post(&format!("{path}?millis={}{rank}", arguments.millis))?;
+    let request: RecordingRequest = server.post(&format!("{path}?millis={}{rank}", arguments.millis))?;
     let ranks = match arguments.rank {
         Some(_) => 1,
         None => server.get::<RunSummary>(&format!("/api/v1/runs/{run}/summary"))?.ranks_expected as usize,
@@ -137,53 +132,4 @@ fn hidden(activity: &Activity) -> String {
     let covered =
         covered.map_or_else(String::new, |ratio| format!(", {:.1} % by streams that compute", ratio * 100.0));
     format!(" ({:.1} % of it hidden by kernels{covered})", ratio * 100.0)
-}
-
-/// A client of the server's API.
-struct Client {
-    client: ureq::Agent,
-    server: String,
-    authorization: Option<String>,
-}
-
-impl Client {
-    fn new(arguments: &BurstArguments) -> anyhow::Result<Self> {
-        let config = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).proxy(None);
-        Ok(Self {
-            client: config.http_status_as_error(false).build().new_agent(),
-            server: arguments.server.trim_end_matches('/').to_owned(),
-            authorization: arguments.token.read()?.map(|token| format!("Bearer {token}")),
-        })
-    }
-
-    fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
-        let mut request = self.client.get(format!("{}{path}", self.server));
-        if let Some(authorization) = &self.authorization {
-            request = request.header("authorization", authorization);
-        }
-        self.read(request.call())
-    }
-
-    fn post<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
-        let mut request = self.client.post(format!("{}{path}", self.server));
-        if let Some(authorization) = &self.authorization {
-            request = request.header("authorization", authorization);
-        }
-        self.read(request.send_empty())
-    }
-
-    fn read<T: DeserializeOwned>(
-        &self,
-        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-    ) -> anyhow::Result<T> {
-        let mut answer = answer.with_context(|| {
-            format!("no server answers at {}: set its address with --server URL", self.server)
-        })?;
-        let text = answer.body_mut().read_to_string()?;
-        if !answer.status().is_success() {
-            let error: Result<ApiError, _> = serde_json::from_str(&text);
-            bail!("{}", error.map_or_else(|_| format!("{}: {text}", answer.status()), |error| error.error));
-        }
-        Ok(serde_json::from_str(&text)?)
-    }
 }

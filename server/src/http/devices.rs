@@ -5,8 +5,8 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
-use wire::burst::{BurstRequest, MAX_MILLIS};
 use wire::ids::Rank;
+use wire::request::{MAX_MILLIS, RecordingRequest};
 use wire::views::{ApiError, RankBurst, RankDevice};
 
 use super::App;
@@ -68,7 +68,7 @@ pub struct BurstQuery {
     path = "/api/v1/runs/{run}/bursts",
     params(("run" = String, Path), BurstQuery),
     responses(
-        (status = 202, description = "The ranks will be asked.", body = BurstRequest),
+        (status = 202, description = "The ranks will be asked.", body = RecordingRequest),
         (status = 400, body = ApiError),
         (status = 404, body = ApiError)
     )
@@ -77,7 +77,7 @@ pub async fn ask(
     State(app): State<App>,
     Path(run): Path<String>,
     Query(wanted): Query<BurstQuery>,
-) -> Result<(StatusCode, Json<BurstRequest>), Failure> {
+) -> Result<(StatusCode, Json<RecordingRequest>), Failure> {
     let run = find(&app, &run)?.summary.run.clone();
     let millis = wanted.millis.unwrap_or(1_000);
     if !(1..=MAX_MILLIS).contains(&millis) {

@@ -11,7 +11,6 @@ use axum::response::{AppendHeaders, IntoResponse, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use wire::batch::{Batch, MAX_PLAIN_BYTES, MAX_WIRE_BYTES, RECEIPT_HEADER};
-use wire::burst::BurstRequest;
 use wire::codec::DecodeError;
 
 use super::App;
@@ -38,7 +37,8 @@ const BODY_WITHIN: Duration = Duration::from_secs(10);
 /// A batch that is not stored is never answered 200. The header `paceline-receipt` of the answer names the run, rank,
 /// incarnation and sequence number of the batch; an answer without it is not from a Paceline server. A batch may be
 /// sent again: a duplicate is recognized by run, rank, incarnation and sequence number. The header `paceline-burst` of
-/// an answer asks the rank for a burst: its request number, and its length in milliseconds.
+/// an answer asks the rank for a burst: its request number, and its length in milliseconds. `paceline-stacks` asks in the
+/// same way for the stacks of its threads.
 #[utoipa::path(
     post,
     path = "/api/v1/ingest",
@@ -88,8 +88,8 @@ pub async fn ingest(State(app): State<App>, request: Request) -> Result<Response
     server.batches.inc();
     server.records.inc_by(records);
     server.bytes.inc_by(bytes);
-    let asked = asked.map(|request| [(BurstRequest::HEADER, request.to_header())]);
-    Ok((asked.map(AppendHeaders), receipt).into_response())
+    let asked: Vec<(&str, String)> = asked.headers().collect();
+    Ok((AppendHeaders(asked), receipt).into_response())
 }
 
 /// Returns the answer that proves to the agent that a Paceline server has stored the batch.

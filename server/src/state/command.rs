@@ -5,9 +5,10 @@ use std::sync::Arc;
 use analysis::step::StepAnalysis;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use wire::batch::Batch;
-use wire::burst::BurstRequest;
 use wire::clock::ServerNanos;
 use wire::ids::{Rank, RunId, Step};
+use wire::request::{RecordingRequest, Requests};
+use wire::stacks::Stacks;
 
 use super::devices::Devices;
 use super::not_shown::NotShown;
@@ -98,7 +99,25 @@ pub enum Command {
         /// The length of the burst, in milliseconds.
         millis: u16,
         /// The request, or `None` if there is no such run or rank.
-        reply: oneshot::Sender<Option<BurstRequest>>,
+        reply: oneshot::Sender<Option<RecordingRequest>>,
+    },
+    /// Ask ranks for their stacks.
+    AskForStacks {
+        /// The run.
+        run: RunId,
+        /// The rank, or `None` for all ranks.
+        rank: Option<Rank>,
+        /// How long to sample, in milliseconds.
+        millis: u16,
+        /// The request, or `None` if there is no such run or rank.
+        reply: oneshot::Sender<Option<RecordingRequest>>,
+    },
+    /// Get the newest stacks of each rank.
+    Stacks {
+        /// The run.
+        run: RunId,
+        /// The stacks; empty if there is no such run, or if none of its ranks was asked.
+        reply: oneshot::Sender<Vec<(Rank, Arc<Stacks>)>>,
     },
     /// Get a run with its report, read from disk if the run has left memory.
     Open {
@@ -130,6 +149,8 @@ impl Command {
             | Self::ReportBetween { run, .. }
             | Self::Devices { run, .. }
             | Self::AskForBurst { run, .. }
+            | Self::AskForStacks { run, .. }
+            | Self::Stacks { run, .. }
             | Self::Open { run, .. }
             | Self::Report { run, .. } => run,
         }
@@ -144,6 +165,6 @@ pub struct Checked {
     pub verdict: Result<(), ApplyError>,
     /// Whether the server does not know the batch's run yet.
     pub is_first: bool,
-    /// The burst that the batch's rank is asked for.
-    pub asked: Option<BurstRequest>,
+    /// What the batch's rank is asked for.
+    pub asked: Requests,
 }

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 
 use analysis::devices::ClockSample;
-use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest};
+use wire::burst::{Activity, Burst, BurstOutcome};
 use wire::clock::ServerNanos;
 use wire::device::{DeviceFigure, DeviceSample};
 use wire::ids::Rank;
+use wire::request::RecordingRequest;
 use wire::views::{Cause, Culprit, RankBurst, RankDevice, Report, Verdict};
 
 /// The time for which a burst counts as evidence, in nanoseconds.
@@ -42,7 +43,7 @@ pub struct RankDevices {
     /// The newest burst, and the time of its arrival.
     burst: Option<(Burst, ServerNanos)>,
     /// The burst that the rank is asked for and has not sent yet.
-    asked: Option<BurstRequest>,
+    asked: Option<RecordingRequest>,
 }
 
 impl RankDevices {
@@ -71,17 +72,14 @@ impl RankDevices {
         self.burst = Some((burst, now));
     }
 
-    pub(super) fn ask(&mut self, request: BurstRequest) {
+    pub(super) fn ask(&mut self, request: RecordingRequest) {
         self.asked = Some(request);
     }
 
-    /// Returns the burst that the rank is asked for. The request expires, because most jobs have no agent that can
-    /// record bursts.
+    /// Returns the burst that the rank is asked for.
     #[must_use]
-    pub fn asked(&self, now: ServerNanos) -> Option<BurstRequest> {
-        let asked = self.asked?;
-        let patience = BurstRequest::PATIENCE_MILLIS + u64::from(asked.millis);
-        (now.0.max(0).unsigned_abs() / 1_000_000 < asked.number + patience).then_some(asked)
+    pub fn asked(&self, now: ServerNanos) -> Option<RecordingRequest> {
+        self.asked.filter(|asked| asked.is_current(now))
     }
 
     /// Returns the newest sample.
@@ -126,8 +124,8 @@ pub(super) fn to_compare(report: &Report, known: &[bool]) -> Option<(u32, u32)> 
 }
 
 /// Returns the request for a burst as evidence.
-pub(super) fn request_of_evidence(now: ServerNanos) -> BurstRequest {
-    BurstRequest::at(now, EVIDENCE_MILLIS)
+pub(super) fn request_of_evidence(now: ServerNanos) -> RecordingRequest {
+    RecordingRequest::at(now, EVIDENCE_MILLIS)
 }
 
 /// The devices of a run as they are shown, in order of rank.

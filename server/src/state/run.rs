@@ -6,9 +6,10 @@ use std::sync::Arc;
 use analysis::hosts::{HostHistory, RankHost};
 use analysis::step::StepAnalysis;
 use wire::attributes::Attributes;
-use wire::batch::Hello;
+use wire::batch::{Hello, Instrumentation};
 use wire::clock::ServerNanos;
 use wire::ids::{Incarnation, RunId, Seq, Step};
+use wire::request::RecordingRequest;
 use wire::views::{Gap, Hang};
 
 use super::clocks::Clocks;
@@ -16,6 +17,7 @@ use super::devices::RankDevices;
 use super::incoming::Incoming;
 use super::lives::Lives;
 use super::ranks::Ranks;
+use super::stacks::{RankStacks, Wanted};
 use super::steps::{Done, Steps, Work};
 
 mod attributes;
@@ -24,6 +26,7 @@ mod clocks;
 mod ingest;
 mod life;
 mod reports;
+mod stacks;
 mod steps;
 mod values;
 
@@ -57,6 +60,7 @@ struct RankState {
     bye_by_launcher: bool,
     last_step: Option<Step>,
     devices: RankDevices,
+    stacks: RankStacks,
     /// The host history, shared with reports, which are made on another thread.
     host: Arc<HostHistory>,
 }
@@ -70,6 +74,7 @@ impl RankState {
             + self.lives.drops().len() * size_of::<wire::batch::Drop>()
             + self.attributes.as_ref().map_or(0, Attributes::bytes)
             + self.devices.bytes()
+            + self.stacks.bytes()
             + self.host.bytes()
     }
 
@@ -98,6 +103,9 @@ pub struct Run {
     hang: Option<Hang>,
     /// Ranks for which device evidence was requested.
     evidence_asked: BTreeSet<u32>,
+    stacks_wanted: Wanted,
+    /// The request for stacks because of the current hang.
+    hang_asked: Option<RecordingRequest>,
     /// What a report cannot cover because of the state of the run's files.
     storage_gaps: Vec<Gap>,
     refused: Refused,
@@ -127,6 +135,8 @@ impl Run {
             last_step_at: None,
             hang: None,
             evidence_asked: BTreeSet::new(),
+            stacks_wanted: Wanted::default(),
+            hang_asked: None,
             storage_gaps: Vec::new(),
             refused: Refused::default(),
         }
@@ -138,7 +148,8 @@ impl Run {
             let overdue = self.incoming.close_overdue();
             self.steps.wait(overdue);
         }
-        self.hang = if self.has_ended() || self.is_lost(now) { None } else { self.detect_hang(now) };
+        let hang = if self.has_ended() || self.is_lost(now) { None } else { self.detect_hang(now) };
+        self.hang = hang.map(|hang| self.explain_hang(hang, now));
     }
 
     /// Returns the next step to analyze, or `None` while a step is being analyzed or if no step waits.
@@ -157,7 +168,7 @@ impl Run {
         if analysis.complete {
             self.completed_steps += 1;
             self.last_step_at = Some(now);
-            self.hang = None;
+            (self.hang, self.hang_asked) = (None, None);
         }
         analysis
     }
@@ -207,6 +218,10 @@ impl Run {
     #[must_use]
     pub fn world_size(&self) -> u32 {
         self.ranks.world_size() as u32
+    }
+
+    fn instrumentation(&self) -> Instrumentation {
+        self.hello().map_or(Instrumentation::Reducer, |hello| hello.instrumentation)
     }
 
     fn hello(&self) -> Option<&Hello> {

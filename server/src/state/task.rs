@@ -12,9 +12,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use wire::batch::Batch;
-use wire::burst::BurstRequest;
 use wire::clock::ServerNanos;
 use wire::ids::RunId;
+use wire::request::{RecordingRequest, Requests};
 use wire::views::{Report, RunState};
 
 use super::budget::{self, RECENT_STEPS};
@@ -184,7 +184,8 @@ impl Task {
         if let Some(reason) = self.runs.aside.get(id) {
             if let Command::Check { batch, reply } = command {
                 let verdict = Err(ApplyError::Aside { run: batch.run.clone(), reason: reason.clone() });
-                let _gone = reply.send(Checked { batch, verdict, is_first: false, asked: None });
+                let _gone =
+                    reply.send(Checked { batch, verdict, is_first: false, asked: Requests::default() });
             }
             return;
         }
@@ -242,10 +243,21 @@ impl Task {
                 let _gone = reply.send(run.map(|run| Devices::new(run.devices(), now)).unwrap_or_default());
             }
             Command::AskForBurst { run: id, rank, millis, reply } => {
-                let request = BurstRequest::at(now, millis);
+                let request = RecordingRequest::at(now, millis);
                 let held = self.runs.held.get_mut(&id);
                 let is_asked = held.is_some_and(|held| held.run.ask_for_burst(rank, request));
                 let _gone = reply.send(is_asked.then_some(request));
+            }
+            Command::AskForStacks { run: id, rank, millis, reply } => {
+                let request = RecordingRequest::at(now, millis);
+                let held = self.runs.held.get_mut(&id);
+                let is_asked = held.is_some_and(|held| held.run.ask_for_stacks(rank, request));
+                let _gone = reply.send(is_asked.then_some(request));
+            }
+            Command::Stacks { reply, .. } => {
+                let stacks =
+                    run.map(|run| run.stacks().map(|(rank, stacks)| (rank, stacks.clone())).collect());
+                let _gone = reply.send(stacks.unwrap_or_default());
             }
             Command::ReportBetween { first, last, reply, .. } => {
                 let _gone =
@@ -273,7 +285,7 @@ impl Task {
         let (now, count) = (self.clock.now(), self.runs.len());
         let held = self.runs.held.get_mut(&batch.run);
         let is_first = held.is_none();
-        let asked = held.as_ref().and_then(|held| held.run.burst_asked(batch.rank, now));
+        let asked = held.as_ref().map(|held| held.run.asked(batch.rank, now)).unwrap_or_default();
         let verdict = match held {
             Some(held) => {
                 let verdict = held.run.admit(&batch, now, self.since);
@@ -435,6 +447,7 @@ impl Task {
         held.report_took_nanos = i64::try_from(took.as_nanos()).unwrap_or(i64::MAX / REPORT_SHARE);
         if !held.run.is_over(now) {
             held.run.want_evidence(&report, now);
+            held.run.want_stacks(&report, now);
         }
         held.report = Some(Arc::new(report));
         held.dirty = true;

@@ -1,10 +1,11 @@
 //! Invented device samples, bursts and heartbeats of ranks, in addition to their simulated records.
 
 use wire::batch::{Batch, Note};
-use wire::burst::{Activity, Burst, BurstOutcome, BurstRequest, KernelTime};
+use wire::burst::{Activity, Burst, BurstOutcome, KernelTime};
 use wire::clock::MonoNanos;
 use wire::device::{DeviceFigure, DeviceSample};
 use wire::ids::BatchSeq;
+use wire::request::{RecordingRequest, Requests};
 
 use crate::simulator::Simulation;
 
@@ -37,7 +38,7 @@ pub fn sampled(mut simulation: Simulation, slow: usize, reasons: u64, clock: u64
 
 /// Returns a burst of 1.5 seconds in which one kernel runs a hundred times.
 #[must_use]
-pub fn burst(request: BurstRequest, kernel: &str, kernel_nanos: u64) -> Note {
+pub fn burst(request: RecordingRequest, kernel: &str, kernel_nanos: u64) -> Note {
     let kernel = KernelTime {
         phase: Some(wire::event::SpanKind::Backward),
         name: kernel.into(),
@@ -91,13 +92,13 @@ impl Heartbeats {
         rank: usize,
         notes: Vec<Note>,
         address: &str,
-    ) -> anyhow::Result<Option<BurstRequest>> {
+    ) -> anyhow::Result<Option<RecordingRequest>> {
         self.sent += 1;
         let seq = BatchSeq(self.lasts[rank].seq.0 + self.sent);
         let batch = Batch { seq, notes, events: Vec::new(), probes: Vec::new(), ..self.lasts[rank].clone() };
         let answer =
             ureq::post(format!("{address}/api/v1/ingest")).send(&wire::codec::encode(&batch)?[..])?;
-        let header = answer.headers().get(BurstRequest::HEADER);
-        Ok(header.and_then(|value| BurstRequest::from_header(value.to_str().ok()?)))
+        let headers = answer.headers();
+        Ok(Requests::from_headers(|name| headers.get(name)?.to_str().ok()).burst)
     }
 }

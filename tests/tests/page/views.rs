@@ -11,8 +11,8 @@ use testkit::feed::Feed;
 use testkit::layout::overflow;
 use testkit::programs::Server;
 use testkit::simulator::{Fault, FaultKind, Plan, Simulation};
-use wire::burst::BurstRequest;
 use wire::device::throttle;
+use wire::request::RecordingRequest;
 
 use super::key::{ESCAPE, TAB};
 
@@ -36,7 +36,7 @@ fn send(server: &Server, simulation: Simulation) -> anyhow::Result<String> {
 /// Simulates a job with devices. One of them has answered a burst.
 fn with_devices(plan: &Plan) -> Simulation {
     let mut simulation = devices::sampled(Simulation::run(plan), 2, throttle::THERMAL, 1_350);
-    let burst = devices::burst(BurstRequest { number: 1, millis: 1_000 }, "gemm", 9_000_000);
+    let burst = devices::burst(RecordingRequest { number: 1, millis: 1_000 }, "gemm", 9_000_000);
     simulation.batches[0].batch.notes.push(burst);
     simulation
 }

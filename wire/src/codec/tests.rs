@@ -8,6 +8,7 @@ use crate::device::{DeviceFigure, DeviceSample};
 use crate::event::{BucketRecord, Event, Source, Span, SpanKind, Started, StepRecord};
 use crate::host::{HostFigure, HostSample};
 use crate::ids::{Seq, Step};
+use crate::stacks::{Frame, Profile, Stack, Stacks, StacksOutcome, ThreadRole, ThreadStacks};
 
 fn head() -> Batch {
     Batch {
@@ -191,6 +192,47 @@ fn version_6_is_pinned() {
     assert_eq!(hex, include_str!("golden_v6.hex").trim());
     assert_eq!(batch.wire_version(), 6);
     assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+}
+
+/// Version 7 adds stacks.
+#[test]
+fn version_7_is_pinned() {
+    let refused = Stacks { outcome: StacksOutcome::Refused { reason: "no".into() }, ..stacks() };
+    let batch = Batch { notes: vec![Note::Stacks(stacks()), Note::Stacks(refused)], ..golden_batch() };
+    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, include_str!("golden_v7.hex").trim());
+    assert_eq!(batch.wire_version(), 7);
+    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+}
+
+fn stacks() -> Stacks {
+    let frame = |function: &str, line| Frame { function: function.into(), file: "train.py".into(), line };
+    let main = ThreadStacks {
+        role: ThreadRole::Main,
+        name: String::new(),
+        processes: 1,
+        samples: 75,
+        stacks: vec![Stack { count: 70, frames: vec![0, 1] }, Stack { count: 4, frames: vec![0] }],
+    };
+    let worker =
+        ThreadStacks { role: ThreadRole::Worker, name: "w".into(), stacks: Vec::new(), ..main.clone() };
+    let profile = Profile {
+        frames: vec![frame("<module>", 90), frame("decode", 11)],
+        threads: vec![main, worker],
+        torn: 1,
+    };
+    let outcome = StacksOutcome::Sampled(profile);
+    Stacks { request: 9, from: MonoNanos(4_000_000), until: MonoNanos(4_999_000), outcome }
+}
+
+#[test]
+fn a_stack_with_an_unknown_frame_is_refused() {
+    let mut stacks = stacks();
+    if let StacksOutcome::Sampled(profile) = &mut stacks.outcome {
+        profile.threads[0].stacks[0].frames[1] = 2;
+    }
+    let refused = decode_plain(&encode_plain(&Batch { notes: vec![Note::Stacks(stacks)], ..head() }));
+    assert!(matches!(refused, Err(DecodeError::Value { what: "frame", found: 2, .. })), "{refused:?}");
 }
 
 fn attributes() -> Attributes {

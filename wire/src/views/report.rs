@@ -12,6 +12,7 @@ use crate::burst::Burst;
 use crate::device::DeviceSample;
 use crate::ids::{Rank, RunId};
 use crate::live::Part;
+use crate::stacks::Stacks;
 
 /// The median, tails and mean of one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -170,6 +171,17 @@ pub struct RankDevice {
     pub rank: Rank,
     /// The sample.
     pub sample: DeviceSample,
+}
+
+/// The newest stacks of a rank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RankStacks {
+    /// The rank.
+    #[cfg_attr(feature = "openapi", schema(value_type = u32))]
+    pub rank: Rank,
+    /// Its stacks, or the reason why there are none.
+    pub stacks: Stacks,
 }
 
 /// The newest burst of a rank.

@@ -57,8 +57,21 @@ pub struct Hang {
     pub limit_seconds: f64,
     /// The ranks whose next collective has not started.
     pub ranks: Vec<Rank>,
-    /// A sentence for the user.
+    /// Sentences for the user.
     pub sentence: String,
+    /// Where the main threads of ranks stand, those of [`Hang::ranks`] first. Ranks are sampled when a hang is detected.
+    #[serde(default)]
+    pub standing: Vec<Standing>,
+}
+
+/// Where the main threads of some ranks stand in their code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Standing {
+    /// The ranks.
+    pub ranks: Vec<Rank>,
+    /// The line of the user's code, and the function of a library that it called there: `train.py:52 (step)`.
+    pub at: String,
 }
 
 /// The failure of a run.

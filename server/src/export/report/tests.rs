@@ -216,6 +216,7 @@ fn a_hang_is_the_first_headline_and_a_missing_verdict_has_a_reason() {
         limit_seconds: 10.0,
         ranks: vec![Rank(1)],
         sentence: "No step has completed for 31 s: rank 1 has not started.".into(),
+        standing: Vec::new(),
     };
     let hung = document(&Report { hang: Some(hang), ..fixed() });
     assert!(hung.headlines[0].contains("31 s"));

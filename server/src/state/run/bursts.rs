@@ -1,8 +1,8 @@
 //! The devices of a run, and the bursts that their ranks are asked for.
 
-use wire::burst::BurstRequest;
 use wire::clock::ServerNanos;
 use wire::ids::Rank;
+use wire::request::RecordingRequest;
 use wire::views::Report;
 
 use super::{RankState, Run};
@@ -15,7 +15,7 @@ impl Run {
     }
 
     /// Asks ranks (`None`: all) for a burst, in the answer to their next batch. Returns false if there is no such rank.
-    pub fn ask_for_burst(&mut self, rank: Option<Rank>, request: BurstRequest) -> bool {
+    pub fn ask_for_burst(&mut self, rank: Option<Rank>, request: RecordingRequest) -> bool {
         let wanted = |at: usize| rank.is_none_or(|rank| rank.0 as usize == at);
         let ranks = self.ranks.iter_mut().filter(|(at, _)| wanted(*at));
         ranks.map(|(_, state)| state.devices.ask(request)).count() > 0
@@ -31,11 +31,5 @@ impl Run {
             self.ask_for_burst(Some(Rank(suspect)), request);
             self.ask_for_burst(Some(Rank(peer)), request);
         }
-    }
-
-    /// Returns the burst that a rank is asked for.
-    #[must_use]
-    pub fn burst_asked(&self, rank: Rank, now: ServerNanos) -> Option<BurstRequest> {
-        self.ranks.get(rank.0 as usize)?.devices.asked(now)
     }
 }

@@ -8,6 +8,7 @@ use wire::batch::{Batch, Hello, Note};
 use wire::clock::ServerNanos;
 use wire::event::Event;
 use wire::ids::Rank;
+use wire::stacks::{Stacks, StacksOutcome};
 
 use super::attributes::with_printable_texts;
 use super::{RankState, Run, hello_bytes};
@@ -131,6 +132,7 @@ impl Run {
                 Note::Bye(_) => {}
                 Note::Device(sample) => rank.devices.add_sample(sample, now),
                 Note::Burst(burst) => rank.devices.add_burst(burst, now),
+                Note::Stacks(stacks) => rank.stacks.add(with_printable_frames(stacks)),
                 Note::Host(sample) => Arc::make_mut(&mut rank.host).add(&sample),
             }
         }
@@ -164,6 +166,26 @@ fn with_printable_names(mut hello: Hello) -> Hello {
     hello
 }
 
+/// Escapes the names of functions, files and threads, which appear in lines of reports.
+fn with_printable_frames(mut stacks: Stacks) -> Stacks {
+    let escape = |text: &mut String| {
+        if let Cow::Owned(changed) = one_line(text) {
+            *text = changed;
+        }
+    };
+    match &mut stacks.outcome {
+        StacksOutcome::Refused { reason } => escape(reason),
+        StacksOutcome::Sampled(profile) => {
+            profile.threads.iter_mut().for_each(|thread| escape(&mut thread.name));
+            for frame in &mut profile.frames {
+                escape(&mut frame.function);
+                escape(&mut frame.file);
+            }
+        }
+    }
+    stacks
+}
+
 /// Returns the size that a note adds to its rank's state, in bytes.
 fn note_bytes(note: &Note) -> usize {
     match note {
@@ -172,6 +194,7 @@ fn note_bytes(note: &Note) -> usize {
         Note::Bye(bye) => bye.reason.len(),
         Note::Device(_) => devices::SAMPLE_BYTES,
         Note::Burst(burst) => devices::burst_bytes(burst),
+        Note::Stacks(stacks) => stacks.bytes(),
         // The sample's figures replace older ones.
         Note::Host(sample) => sample.cores.len(),
         Note::Layout(_) => 0,

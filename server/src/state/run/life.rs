@@ -38,7 +38,7 @@ impl Run {
         };
         let ranks: Vec<Progress> = self.ranks.world().map(progress).collect();
         let median = self.recent_median_nanos().map(|nanos| nanos / 1e9);
-        let hang = hang::detect(since as f64 / 1e9, median, &ranks)?;
+        let hang = hang::detect(since as f64 / 1e9, median, &ranks, self.instrumentation())?;
         Some(Hang { since_unix_millis: Some(millis(last_step_at)), ..hang })
     }
 
@@ -65,7 +65,8 @@ impl Run {
                 last_collective: rank.launched,
             }
         };
-        let failure = failure::failure(&self.ranks.world().map(end).collect::<Vec<_>>())?;
+        let failure =
+            failure::failure(&self.ranks.world().map(end).collect::<Vec<_>>(), self.instrumentation())?;
         let seen = self.ranks.world().nth(failure.rank.0 as usize).flatten().and_then(|rank| rank.last_seen);
         Some(Failure { last_seen_unix_millis: seen.map(millis), ..failure })
     }

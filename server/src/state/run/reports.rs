@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use analysis::report::{self, RunFacts};
 use analysis::step::StepAnalysis;
-use wire::batch::Instrumentation;
 use wire::clock::ServerNanos;
 use wire::ids::{Rank, Step};
 use wire::views::{
@@ -82,7 +81,7 @@ impl Run {
             state: self.state(now),
             ranks: self.world_size(),
             sample_unit: self.hello().map_or("samples", |hello| hello.sample_unit.as_str()).to_owned(),
-            instrumentation: self.hello().map_or(Instrumentation::Reducer, |hello| hello.instrumentation),
+            instrumentation: self.instrumentation(),
             fits: self.fits(),
             drops: self.ranks.iter().map(drops).filter(|rank| !rank.drops.is_empty()).collect(),
             hang: self.hang.clone(),
@@ -97,6 +96,7 @@ impl Run {
                 .collect(),
             hosts: self.ranks.world().map(|rank| rank?.host()).collect(),
             bursts: self.ranks.world().map(|rank| rank?.devices.activity(now)).collect(),
+            stacks: self.ranks.world().map(|rank| rank?.stacks.newest().cloned()).collect(),
             notable_share: settings::notable_share(),
             hidden_steps: self.steps.hidden().collect(),
         }

@@ -3,8 +3,9 @@
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use model::devices::named;
-use wire::burst::{Activity, BurstOutcome, BurstRequest, KernelTime};
+use wire::burst::{Activity, BurstOutcome, KernelTime};
 use wire::event::SpanKind;
+use wire::request::RecordingRequest;
 use wire::views::RankBurst;
 
 use crate::api;
@@ -29,7 +30,7 @@ pub fn Bursts(bursts: Signal<Vec<RankBurst>>) -> impl IntoView {
     let ask = move |_| {
         spawn_local(async move {
             let answer = api::ask_for_bursts(&run.get_untracked()).await;
-            let until = live.now.get_untracked() + BurstRequest::PATIENCE_MILLIS as f64;
+            let until = live.now.get_untracked() + RecordingRequest::PATIENCE_MILLIS as f64;
             asked.set(Some(answer.map(|request| Asked {
                 number: request.number,
                 until_millis: until + f64::from(request.millis),

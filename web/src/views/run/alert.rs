@@ -177,6 +177,7 @@ mod tests {
             limit_seconds: 30.0,
             ranks: vec![Rank(3)],
             sentence: "No step has completed for 31 s.".into(),
+            standing: Vec::new(),
         };
         show(live, Report { hang: Some(hang), ..report });
         page.settle().await;

@@ -1,0 +1,293 @@
+//! Compares the stacks of two ranks: in which line of code one spends more of its time than the other.
+
+use std::collections::BTreeMap;
+
+use wire::stacks::{Frame, Profile, Stack, ThreadRole};
+
+/// The smallest share of its samples by which a rank must be in a function more often than another rank. A rank
+/// compared with itself differs by up to 0.06 (50 samples).
+const NOTABLE_GAIN: f64 = 0.15;
+/// All functions on the way to a slow line have about the gain of that line. Of those with this share of the largest
+/// gain, the innermost one is named.
+const NEARLY_ALL: f64 = 0.8;
+
+/// Parts of the paths of files that are not the user's code. The last one is Paceline's own package.
+const LIBRARIES: [&str; 5] = ["/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "/paceline/_"];
+
+/// A line of code in which one rank spends more of its time than another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place {
+    /// Whose threads are in it.
+    pub role: ThreadRole,
+    /// The innermost frame of the user's own code.
+    pub frame: Frame,
+    /// The innermost frame of a library that the user's code called there, if it is in one.
+    pub inner: Option<Frame>,
+    /// The share of the rank's samples in it.
+    pub share: f64,
+    /// The share of the other rank's samples in it.
+    pub other_share: f64,
+    /// The number of samples of the rank.
+    pub samples: u64,
+}
+
+/// A function, and one of its lines or all of them.
+type Key<'a> = (&'a str, &'a str, Option<u32>);
+
+/// A function in the stacks of a thread.
+struct Node {
+    /// The number of samples that have it.
+    count: u64,
+    /// How many frames were around its outermost call, at least. Calls of modules by modules have the same functions on
+    /// the stack several times.
+    depth: usize,
+}
+
+/// The samples of the threads of one role.
+#[derive(Default)]
+struct Threads<'a> {
+    samples: u64,
+    nodes: BTreeMap<Key<'a>, Node>,
+    stacks: Vec<(&'a Stack, &'a [Frame])>,
+}
+
+impl<'a> Threads<'a> {
+    fn new(profile: &'a Profile, role: ThreadRole) -> Self {
+        let mut threads = Self::default();
+        for thread in profile.threads.iter().filter(|thread| thread.role == role) {
+            threads.samples += thread.samples;
+            for stack in &thread.stacks {
+                threads.add(stack, &profile.frames);
+            }
+        }
+        threads
+    }
+
+    fn add(&mut self, stack: &'a Stack, frames: &'a [Frame]) {
+        let mut seen = Vec::new();
+        for (depth, frame) in stack.frames.iter().filter_map(|at| frames.get(*at as usize)).enumerate() {
+            for key in [key(frame, true), key(frame, false)] {
+                // A function that calls itself counts once.
+                if !seen.contains(&key) {
+                    seen.push(key);
+                    let node = self.nodes.entry(key).or_insert(Node { count: 0, depth });
+                    node.depth = node.depth.min(depth);
+                    node.count += stack.count;
+                }
+            }
+        }
+        self.stacks.push((stack, frames));
+    }
+
+    fn share(&self, key: &Key<'_>) -> f64 {
+        self.nodes.get(key).map_or(0.0, |node| node.count as f64 / self.samples.max(1) as f64)
+    }
+
+    /// Returns the user's innermost frame, and the library's that it called, in the most frequent stack through `key`.
+    fn frames_of(&self, key: &Key<'_>) -> Option<(&'a Frame, Option<&'a Frame>)> {
+        let on_way = |(stack, frames): &(&'a Stack, &'a [Frame])| {
+            let mut way: Vec<&'a Frame> =
+                stack.frames.iter().filter_map(|at| frames.get(*at as usize)).collect();
+            let last = way.iter().position(|frame| self::key(frame, key.2.is_some()) == *key)?;
+            way.truncate(last + 1);
+            Some((stack.count, way))
+        };
+        let (_, way) = self.stacks.iter().filter_map(on_way).max_by_key(|(count, _)| *count)?;
+        let innermost = way.last()?;
+        let own = way.iter().rev().find(|frame| !is_library(frame))?;
+        Some((own, is_library(innermost).then_some(innermost)))
+    }
+}
+
+fn key(frame: &Frame, with_line: bool) -> Key<'_> {
+    (&frame.function, &frame.file, with_line.then_some(frame.line))
+}
+
+/// Returns whether a frame is in Python's library or in an installed package.
+#[must_use]
+pub fn is_library(frame: &Frame) -> bool {
+    LIBRARIES.iter().any(|part| frame.file.contains(part))
+}
+
+/// Returns a frame as `data.py:12 (decode)`. The file of a library keeps the folders of its package.
+#[must_use]
+pub fn location(frame: &Frame) -> String {
+    let of_package = frame.file.rsplit_once("-packages/").map(|(_, file)| file);
+    let file = of_package.or_else(|| frame.file.rsplit('/').next()).unwrap_or(&frame.file);
+    format!("{file}:{} ({})", frame.line, frame.function)
+}
+
+/// Returns the frames of a stack, outermost first. Of successive frames in libraries, the innermost one is shown.
+#[must_use]
+pub fn way(profile: &Profile, stack: &Stack) -> String {
+    let frames = frames_of(profile, stack);
+    let shown = frames.iter().enumerate().filter(|(at, frame)| {
+        !is_library(frame) || frames.get(at + 1).is_none_or(|called| !is_library(called))
+    });
+    shown.map(|(_, frame)| location(frame)).collect::<Vec<_>>().join(" → ")
+}
+
+/// Returns where a rank's main thread mostly is: the innermost frame of the user's code, and the library's that it called
+/// there. `None` if it has no stack.
+#[must_use]
+pub fn standing(profile: &Profile) -> Option<String> {
+    let main = profile.threads.iter().find(|thread| thread.role == ThreadRole::Main)?;
+    let frames = frames_of(profile, main.stacks.first()?);
+    let innermost = frames.last()?;
+    let own = frames.iter().rev().find(|frame| !is_library(frame)).unwrap_or(innermost);
+    let called = if own == innermost { String::new() } else { format!(" → {}", location(innermost)) };
+    Some(format!("{}{called}", location(own)))
+}
+
+fn frames_of<'a>(profile: &'a Profile, stack: &Stack) -> Vec<&'a Frame> {
+    stack.frames.iter().filter_map(|at| profile.frames.get(*at as usize)).collect()
+}
+
+/// Returns where a rank spends more of its time than another; `None` if no function stands out. `by_workers` says that
+/// worker processes may be the reason.
+#[must_use]
+pub fn place(own: &Profile, other: &Profile, by_workers: bool) -> Option<Place> {
+    let of_role = |role| of_threads(role, &Threads::new(own, role), &Threads::new(other, role));
+    let of_workers = if by_workers { of_role(ThreadRole::Worker) } else { None };
+    of_workers.or_else(|| of_role(ThreadRole::Main))
+}
+
+fn of_threads(role: ThreadRole, own: &Threads<'_>, other: &Threads<'_>) -> Option<Place> {
+    if own.samples == 0 || other.samples == 0 {
+        return None;
+    }
+    let gain = |key: &Key<'_>| own.share(key) - other.share(key);
+    let most = own.nodes.keys().map(gain).fold(0.0, f64::max);
+    if most < NOTABLE_GAIN {
+        return None;
+    }
+    let nearly_all = own.nodes.iter().filter(|(key, _)| gain(key) >= NEARLY_ALL * most);
+    let deepest =
+        nearly_all.max_by(|(a, at), (b, bt)| at.depth.cmp(&bt.depth).then(gain(a).total_cmp(&gain(b))));
+    let (key, _) = deepest?;
+    let (frame, inner) = own.frames_of(key)?;
+    Some(Place {
+        role,
+        frame: frame.clone(),
+        inner: inner.cloned(),
+        share: own.share(key),
+        other_share: other.share(key),
+        samples: own.samples,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::stacks::ThreadStacks;
+
+    use super::*;
+
+    /// Frames, outermost first, as functions, files and lines; and the number of samples.
+    type Sampled<'a> = (&'a [(&'a str, &'a str, u32)], u64);
+
+    fn profile(threads: &[(ThreadRole, &[Sampled<'_>])]) -> Profile {
+        let mut profile = Profile::default();
+        for (role, stacks) in threads {
+            let stacks: Vec<Stack> = stacks
+                .iter()
+                .map(|(frames, count)| {
+                    let numbers = frames.iter().map(|&(function, file, line)| {
+                        let frame = Frame { function: function.into(), file: file.into(), line };
+                        let known = profile.frames.iter().position(|known| *known == frame);
+                        known.unwrap_or_else(|| {
+                            profile.frames.push(frame);
+                            profile.frames.len() - 1
+                        }) as u32
+                    });
+                    Stack { count: *count, frames: numbers.collect() }
+                })
+                .collect();
+            let thread =
+                ThreadStacks { role: *role, name: String::new(), processes: 1, samples: 100, stacks };
+            profile.threads.push(thread);
+        }
+        profile
+    }
+
+    const MODULE: (&str, &str, u32) = ("<module>", "train.py", 90);
+    const BACKWARD: (&str, &str, u32) = ("backward", "/lib/site-packages/torch/_tensor.py", 500);
+
+    #[test]
+    fn the_innermost_function_with_nearly_all_of_the_difference_is_named() {
+        let main = ("main", "train.py", 60);
+        let waiting = profile(&[(ThreadRole::Main, &[(&[MODULE, main, BACKWARD], 95)])]);
+        let get = ("__getitem__", "data.py", 12);
+        let slow = profile(&[(
+            ThreadRole::Main,
+            &[
+                (
+                    &[
+                        MODULE,
+                        ("main", "train.py", 55),
+                        ("next", "/lib/python3.11/x.py", 7),
+                        get,
+                        ("decode", "data.py", 20),
+                    ],
+                    65,
+                ),
+                (
+                    &[
+                        MODULE,
+                        ("main", "train.py", 55),
+                        ("next", "/lib/python3.11/x.py", 7),
+                        get,
+                        ("decode", "data.py", 21),
+                    ],
+                    20,
+                ),
+                (&[MODULE, main, BACKWARD], 10),
+            ],
+        )]);
+        let place = place(&slow, &waiting, false).unwrap();
+        // Both lines of the function count, and its most frequent one is named.
+        assert_eq!((place.frame.function.as_str(), place.frame.line), ("decode", 20));
+        assert_eq!((place.inner, place.share, place.other_share), (None, 0.85, 0.0));
+        assert_eq!(super::place(&waiting, &waiting, false), None);
+    }
+
+    #[test]
+    fn a_function_that_is_on_the_stack_twice_hides_none_that_it_calls() {
+        let call = ("_call_impl", "/lib/python3/site-packages/torch/nn/modules/module.py", 1);
+        let (forward, inner) = (("forward", "model.py", 33), ("forward", "model.py", 34));
+        let slow = profile(&[(
+            ThreadRole::Main,
+            &[(&[MODULE, call, forward], 60), (&[MODULE, call, inner, call], 10), (&[MODULE, BACKWARD], 30)],
+        )]);
+        let usual =
+            profile(&[(ThreadRole::Main, &[(&[MODULE, call, inner, call], 5), (&[MODULE, BACKWARD], 95)])]);
+        assert_eq!(place(&slow, &usual, false).unwrap().frame.line, 33);
+    }
+
+    #[test]
+    fn a_line_of_the_main_module_differs_although_its_function_is_always_on_the_stack() {
+        let slow = profile(&[(
+            ThreadRole::Main,
+            &[(&[("<module>", "train.py", 33)], 70), (&[MODULE, BACKWARD], 30)],
+        )]);
+        let usual = profile(&[(ThreadRole::Main, &[(&[MODULE, BACKWARD], 100)])]);
+        let place = place(&slow, &usual, true).unwrap();
+        assert_eq!((place.frame.line, place.share), (33, 0.7));
+    }
+
+    #[test]
+    fn the_users_line_is_named_with_the_library_it_calls_and_workers_come_first() {
+        let get = ("__getitem__", "data.py", 12);
+        let open = ("open", "/lib/python3.11/site-packages/PIL/Image.py", 3_000);
+        let idle = ("get", "/lib/python3.11/multiprocessing/queues.py", 100);
+        let main: &[Sampled<'_>] = &[(&[MODULE, idle], 90)];
+        let busy = [(&[get, open][..], 80), (&[idle][..], 20)];
+        let slow = profile(&[(ThreadRole::Main, main), (ThreadRole::Worker, &busy)]);
+        let waiting = [(&[get, open][..], 5), (&[idle][..], 95)];
+        let usual =
+            profile(&[(ThreadRole::Main, &[(&[MODULE, BACKWARD], 100)]), (ThreadRole::Worker, &waiting)]);
+        let of_workers = place(&slow, &usual, true).unwrap();
+        assert_eq!((of_workers.role, of_workers.frame.line), (ThreadRole::Worker, 12));
+        assert_eq!(of_workers.inner.map(|frame| frame.function), Some("open".into()));
+        assert_eq!(place(&slow, &usual, false).unwrap().role, ThreadRole::Main);
+    }
+}

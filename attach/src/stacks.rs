@@ -1,0 +1,90 @@
+//! The stacks of this process's Python threads and of the processes that it started, sampled when the server asks.
+//!
+//! The samples are read from memory. No thread is stopped, and the interpreter's lock is not taken, so a rank that hangs
+//! in a call that holds it can be sampled as well. In return, a stack that changes while it is read is torn: most torn
+//! stacks are noticed and dropped.
+
+mod descendants;
+mod process;
+mod profile;
+
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use agent::Notes;
+use gpu::background::{Background, Stop};
+use wire::request::RecordingRequest;
+use wire::stacks::{Profile, Stacks, StacksOutcome};
+
+use process::Sampled;
+
+/// The time between two checks for a request.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// The time between two samples. A sample costs about 0.2 ms of a processor.
+const SAMPLE_EVERY: Duration = Duration::from_millis(40);
+/// The time between two searches for new processes. A search reads a file per process of the host.
+const SEARCH_EVERY: Duration = Duration::from_millis(500);
+/// The largest number of processes that are sampled. All workers of a data loader run the same code.
+const MAX_PROCESSES: usize = 16;
+
+/// Starts the thread that answers requests.
+pub fn on_demand(notes: Notes) -> Background {
+    Background::start("paceline-stacks", move |stop| {
+        let mut done = 0;
+        while !stop.is_asked() {
+            if let Some(request) = notes.stacks_asked(done) {
+                done = request.number;
+                notes.stacks(answer(request, stop));
+            }
+            stop.wait(LOOK_EVERY);
+        }
+    })
+}
+
+fn answer(request: RecordingRequest, stop: &Stop) -> Stacks {
+    let from = agent::clock::now();
+    let length = Duration::from_millis(request.millis.into());
+    let sampled = catch_unwind(AssertUnwindSafe(|| sample(length, stop)));
+    let outcome = match sampled.unwrap_or_else(|_| Err("the sampler failed".into())) {
+        Ok(profile) => StacksOutcome::Sampled(profile),
+        Err(reason) => StacksOutcome::Refused { reason },
+    };
+    Stacks { request: request.number, from, until: agent::clock::now(), outcome }
+}
+
+/// Samples this process and those that it started.
+///
+/// # Errors
+/// Returns the reason why this process has no stacks.
+fn sample(length: Duration, stop: &Stop) -> Result<Profile, String> {
+    let (own, until) = (std::process::id(), Instant::now() + length);
+    let (mut known, mut samplers) = (HashSet::new(), Vec::new());
+    while Instant::now() < until && !stop.is_asked() {
+        for pid in descendants::with_descendants(own) {
+            if samplers.len() < MAX_PROCESSES && known.insert(pid) {
+                samplers.extend(start(pid, until, stop).map(|sampler| (pid == own, sampler)));
+            }
+        }
+        stop.wait(SEARCH_EVERY.min(until.saturating_duration_since(Instant::now())));
+    }
+    let mut sampled = Vec::new();
+    for (is_own, sampler) in samplers {
+        match sampler.join() {
+            Ok(Ok(process)) => sampled.push((is_own, process)),
+            Ok(Err(reason)) if is_own => return Err(reason),
+            // Not a Python process, or one that has ended.
+            Ok(Err(_)) => {}
+            Err(_) if is_own => return Err("the sampler failed".into()),
+            Err(_) => {}
+        }
+    }
+    Ok(profile::of_rank(sampled))
+}
+
+fn start(pid: u32, until: Instant, stop: &Stop) -> Option<JoinHandle<Result<Sampled, String>>> {
+    let stop = stop.clone();
+    let sampler = thread::Builder::new().name("paceline-sample".into());
+    sampler.spawn(move || process::sample(pid, until, SAMPLE_EVERY, &stop)).ok()
+}

@@ -1,0 +1,66 @@
+//! The processes that a process started, directly or not.
+
+use std::collections::HashMap;
+use std::fs;
+
+/// Returns a process and its descendants, parents first.
+pub(super) fn with_descendants(root: u32) -> Vec<u32> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
+        if let Some(parent) =
+            fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(|stat| parent(&stat))
+        {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let (mut found, mut at) = (vec![root], 0);
+    while let Some(pid) = found.get(at) {
+        found.extend(children.remove(pid).unwrap_or_default());
+        at += 1;
+    }
+    found
+}
+
+/// Reads the parent's id from the contents of `/proc/PID/stat`; `None` if the process has ended.
+fn parent(stat: &str) -> Option<u32> {
+    // The name, in parentheses, may contain any character.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?;
+    (state != "Z").then(|| fields.next()?.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parent_is_read_despite_a_strange_name() {
+        assert_eq!(parent("7 (a) b (c) S 42 7 7 0"), Some(42));
+        assert_eq!(parent("7 (a) Z 42 7 7 0"), None);
+        assert_eq!(parent(""), None);
+    }
+
+    #[test]
+    fn a_child_of_a_child_is_found() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "sleep 30 & wait"])
+            .spawn()
+            .expect("there is a shell");
+        let found = loop {
+            let found = with_descendants(std::process::id());
+            if found.len() >= 3 {
+                break found;
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!(found[0], std::process::id());
+        assert!(found[1..].contains(&child.id()), "{found:?}");
+        let of_shell = with_descendants(child.id());
+        child.kill().and_then(|()| child.wait().map(drop)).expect("the shell can be killed");
+        for pid in &of_shell[1..] {
+            let _ended = std::process::Command::new("kill").arg(pid.to_string()).status();
+        }
+        assert_eq!(of_shell.len(), 2, "{of_shell:?}");
+    }
+}

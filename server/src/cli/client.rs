@@ -1,0 +1,71 @@
+//! The client of commands that ask a running server.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use serde::de::DeserializeOwned;
+use wire::views::{ApiError, RunSummary};
+
+use super::TokenArgument;
+
+/// The longest time for one request.
+const TIMEOUT: Duration = Duration::from_secs(8);
+
+/// A client of the server's API.
+pub(super) struct Client {
+    client: ureq::Agent,
+    server: String,
+    authorization: Option<String>,
+}
+
+impl Client {
+    /// Creates a client of the server at an address.
+    pub(super) fn new(server: &str, token: &TokenArgument) -> anyhow::Result<Self> {
+        let config = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).proxy(None);
+        Ok(Self {
+            client: config.http_status_as_error(false).build().new_agent(),
+            server: server.trim_end_matches('/').to_owned(),
+            authorization: token.read()?.map(|token| format!("Bearer {token}")),
+        })
+    }
+
+    pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let mut request = self.client.get(format!("{}{path}", self.server));
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
+        self.read(request.call())
+    }
+
+    pub(super) fn post<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let mut request = self.client.post(format!("{}{path}", self.server));
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
+        self.read(request.send_empty())
+    }
+
+    fn read<T: DeserializeOwned>(
+        &self,
+        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> anyhow::Result<T> {
+        let mut answer = answer.with_context(|| {
+            format!("no server answers at {}: set its address with --server URL", self.server)
+        })?;
+        let text = answer.body_mut().read_to_string()?;
+        if !answer.status().is_success() {
+            let error: Result<ApiError, _> = serde_json::from_str(&text);
+            bail!("{}", error.map_or_else(|_| format!("{}: {text}", answer.status()), |error| error.error));
+        }
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    /// Returns the id of a run, which may be named `latest`.
+    pub(super) fn run(&self, named: &str) -> anyhow::Result<String> {
+        if named != "latest" {
+            return Ok(named.to_owned());
+        }
+        let runs: Vec<RunSummary> = self.get("/api/v1/runs")?;
+        runs.first().map(|run| run.run.to_string()).context("the server has no runs yet")
+    }
+}

@@ -1,0 +1,107 @@
+//! The stacks of a run's ranks.
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
+use wire::ids::Rank;
+use wire::request::{MAX_MILLIS, RecordingRequest};
+use wire::views::{ApiError, RankStacks};
+
+use super::App;
+use super::api::find;
+use super::error::Failure;
+use crate::export::stacks;
+use crate::state::command::Command;
+
+/// How long stacks are sampled if the request does not say it, in milliseconds.
+const DEFAULT_MILLIS: u16 = 2_000;
+
+/// The format of the answer, and the rank.
+#[derive(Debug, Deserialize, IntoParams)]
+pub struct StacksQuery {
+    /// The rank. Default: all ranks that have sent stacks.
+    rank: Option<u32>,
+    /// The format. Default: `json`.
+    #[serde(default)]
+    #[param(inline)]
+    format: StacksFormat,
+}
+
+/// The format of stacks.
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StacksFormat {
+    /// All that the ranks sent.
+    #[default]
+    Json,
+    /// A line per stack, for flame graphs.
+    Folded,
+    /// A profile for speedscope.
+    Speedscope,
+}
+
+/// Returns the newest stacks of each rank that was asked for them, because a verdict named it or by `POST`.
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{run}/stacks",
+    params(("run" = String, Path), StacksQuery),
+    responses((status = 200, body = Vec<RankStacks>), (status = 404, body = ApiError))
+)]
+pub async fn stacks(
+    State(app): State<App>,
+    Path(run): Path<String>,
+    Query(wanted): Query<StacksQuery>,
+) -> Result<Response, Failure> {
+    let run = find(&app, &run)?.summary.run.clone();
+    let found = app.hub.ask(|reply| Command::Stacks { run, reply }).await?;
+    let found = found.into_iter().filter(|(rank, _)| wanted.rank.is_none_or(|wanted| wanted == rank.0));
+    let ranks: Vec<RankStacks> =
+        found.map(|(rank, stacks)| RankStacks { rank, stacks: (*stacks).clone() }).collect();
+    Ok(match wanted.format {
+        StacksFormat::Json => Json(ranks).into_response(),
+        StacksFormat::Folded => stacks::folded(&ranks).into_response(),
+        StacksFormat::Speedscope => Json(stacks::speedscope(&ranks)).into_response(),
+    })
+}
+
+/// The ranks to sample, and for how long.
+#[derive(Debug, Deserialize, IntoParams)]
+pub struct AskQuery {
+    /// The rank to sample. Default: all ranks.
+    rank: Option<u32>,
+    /// How long to sample, in milliseconds: 1 to 5,000. Default: 2,000.
+    millis: Option<u16>,
+}
+
+/// Asks ranks for the stacks of their Python threads, sampled for a short time.
+///
+/// Ranks receive the request with the answer to their next batch, at most two seconds later. `GET` on the same path
+/// returns the result, or the reason why there is none, with the request number of this answer.
+#[utoipa::path(
+    post,
+    path = "/api/v1/runs/{run}/stacks",
+    params(("run" = String, Path), AskQuery),
+    responses(
+        (status = 202, description = "The ranks will be asked.", body = RecordingRequest),
+        (status = 400, body = ApiError),
+        (status = 404, body = ApiError)
+    )
+)]
+pub async fn ask(
+    State(app): State<App>,
+    Path(run): Path<String>,
+    Query(wanted): Query<AskQuery>,
+) -> Result<(StatusCode, Json<RecordingRequest>), Failure> {
+    let run = find(&app, &run)?.summary.run.clone();
+    let millis = wanted.millis.unwrap_or(DEFAULT_MILLIS);
+    if !(1..=MAX_MILLIS).contains(&millis) {
+        return Err(Failure::BadRequest(format!("millis is {millis}, but must be 1 to {MAX_MILLIS}")));
+    }
+    let rank = wanted.rank.map(Rank);
+    let asked = app.hub.ask(|reply| Command::AskForStacks { run, rank, millis, reply }).await?;
+    let missing = || Failure::NotFound(format!("the run has no rank {}", wanted.rank.unwrap_or(0)));
+    Ok((StatusCode::ACCEPTED, Json(asked.ok_or_else(missing)?)))
+}
