@@ -169,6 +169,7 @@ mod tests {
             persistence: None,
             steps: (0, 99),
             onset: None,
+            code: None,
         }
     }
 

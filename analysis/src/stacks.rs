@@ -31,6 +31,15 @@ pub struct Place {
     pub samples: u64,
 }
 
+impl Place {
+    /// Returns the line, and the library's function that it called: `data.py:12 (decode) → PIL/Image.py:3513 (open)`.
+    #[must_use]
+    pub fn at(&self) -> String {
+        let called = self.inner.as_ref().map_or_else(String::new, |inner| format!(" → {}", location(inner)));
+        format!("{}{called}", location(&self.frame))
+    }
+}
+
 /// A function, and one of its lines or all of them.
 type Key<'a> = (&'a str, &'a str, Option<u32>);
 
@@ -115,6 +124,37 @@ pub fn location(frame: &Frame) -> String {
     let of_package = frame.file.rsplit_once("-packages/").map(|(_, file)| file);
     let file = of_package.or_else(|| frame.file.rsplit('/').next()).unwrap_or(&frame.file);
     format!("{file}:{} ({})", frame.line, frame.function)
+}
+
+/// A line of the user's code, and the share of a rank's samples in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gain {
+    /// The line.
+    pub frame: Frame,
+    /// The share of the rank's samples in which it was running or calling.
+    pub share: f64,
+    /// The same share of another rank; `None` without one.
+    pub other_share: Option<f64>,
+}
+
+/// Returns the lines of the user's code in which a rank's threads of a role were, those with the largest gain over the other
+/// rank first, and of equal ones the innermost.
+#[must_use]
+pub fn gains(own: &Profile, other: Option<&Profile>, role: ThreadRole) -> Vec<Gain> {
+    let (own, other) = (Threads::new(own, role), other.map(|other| Threads::new(other, role)));
+    let gain = |(&(function, file, line), node): (&Key<'_>, &Node)| {
+        let frame = Frame { function: function.into(), file: file.into(), line: line? };
+        if is_library(&frame) {
+            return None;
+        }
+        let key = (function, file, line);
+        let other_share = other.as_ref().map(|other| other.share(&key));
+        Some((node.depth, Gain { frame, share: own.share(&key), other_share }))
+    };
+    let mut gains: Vec<(usize, Gain)> = own.nodes.iter().filter_map(gain).collect();
+    let size = |gain: &Gain| gain.share - gain.other_share.unwrap_or(0.0);
+    gains.sort_by(|(depth_a, a), (depth_b, b)| size(b).total_cmp(&size(a)).then(depth_b.cmp(depth_a)));
+    gains.into_iter().map(|(_, gain)| gain).collect()
 }
 
 /// Returns the frames of a stack, outermost first. Of successive frames in libraries, the innermost one is shown.
@@ -261,6 +301,20 @@ mod tests {
         let usual =
             profile(&[(ThreadRole::Main, &[(&[MODULE, call, inner, call], 5), (&[MODULE, BACKWARD], 95)])]);
         assert_eq!(place(&slow, &usual, false).unwrap().frame.line, 33);
+    }
+
+    #[test]
+    fn lines_of_the_users_code_are_listed_with_the_innermost_of_equal_ones_first() {
+        let get = ("__getitem__", "data.py", 12);
+        let slow = profile(&[(
+            ThreadRole::Main,
+            &[(&[MODULE, get, ("decode", "data.py", 20)], 80), (&[MODULE, BACKWARD], 20)],
+        )]);
+        let usual = profile(&[(ThreadRole::Main, &[(&[MODULE, BACKWARD], 100)])]);
+        let listed = gains(&slow, Some(&usual), ThreadRole::Main);
+        let listed: Vec<(u32, f64)> = listed.iter().map(|gain| (gain.frame.line, gain.share)).collect();
+        assert_eq!(listed, [(20, 0.8), (12, 0.8), (90, 1.0)]);
+        assert_eq!(gains(&slow, None, ThreadRole::Main)[0].other_share, None);
     }
 
     #[test]

@@ -208,6 +208,7 @@ impl Suspicion<'_> {
             persistence: Some(persistence),
             steps: case.range(),
             onset,
+            code: None,
             sentence: String::new(),
             evidence: Vec::new(),
             counter_evidence: Vec::new(),

@@ -2,9 +2,9 @@
 //!
 //! Modules that infer something return values ([`crate::finding`]); the functions here turn them into plain English.
 
-use wire::views::{Culprit, PastFault, Verdict};
+use wire::views::{CodeLine, Culprit, PastFault, Verdict};
 
-use crate::finding::Finding;
+use crate::finding::{Evidence, Finding};
 
 pub mod advice;
 mod evidence;
@@ -25,8 +25,21 @@ pub(crate) fn verdict(finding: Finding) -> Verdict {
         sentence: sentence::sentence(&finding, &who),
         evidence: finding.evidence.iter().map(|one| who.evidence(one)).collect(),
         counter_evidence: finding.counter_evidence.iter().map(|doubt| who.doubt(doubt)).collect(),
+        code: finding.evidence.iter().find_map(code),
         ..finding.verdict
     }
+}
+
+/// Returns the line of code that evidence names.
+fn code(evidence: &Evidence) -> Option<CodeLine> {
+    let Evidence::InCode { place, other_rank } = evidence else { return None };
+    Some(CodeLine {
+        at: place.at(),
+        threads: place.role,
+        share: place.share,
+        other_rank: *other_rank,
+        other_share: place.other_share,
+    })
 }
 
 /// Describes a fault that is over: `rank 2, input, steps 100 to 199, 14.2 ms per step.`

@@ -7,7 +7,7 @@ use wire::live::{StepColumns, StepRanks, Waterfall, view};
 use wire::request::RecordingRequest;
 use wire::views::comparison::Comparison;
 use wire::views::scaling::Scaling;
-use wire::views::{ApiError, RankBurst, RankDevice, Report, RunSummary};
+use wire::views::{ApiError, RankBurst, RankDevice, RankStacks, Report, RunSummary};
 
 /// Fetches the waterfall of one step; of the newest if `step` is `None`.
 pub async fn waterfall(run: &str, step: Option<u64>) -> Result<Waterfall, String> {
@@ -138,6 +138,16 @@ fn consistent(is: bool) -> Result<(), String> {
 async fn get(url: &str) -> Result<Vec<u8>, String> {
     let response = answered(Request::get(url).send().await).await?;
     response.binary().await.map_err(|_| NO_ANSWER.to_owned())
+}
+
+/// Fetches the newest stacks of each rank.
+pub async fn stacks(run: &str) -> Result<Vec<RankStacks>, String> {
+    json(Request::get(&format!("/api/v1/runs/{run}/stacks")).send().await).await
+}
+
+/// Asks a rank for its stacks.
+pub async fn ask_for_stacks(run: &str, rank: u32) -> Result<RecordingRequest, String> {
+    json(Request::post(&format!("/api/v1/runs/{run}/stacks?rank={rank}")).send().await).await
 }
 
 async fn json<T: DeserializeOwned>(response: Result<Response, gloo_net::Error>) -> Result<T, String> {

@@ -55,6 +55,7 @@ pub fn verdict(state: VerdictState) -> Verdict {
         persistence: None,
         steps: (40, 139),
         onset: None,
+        code: None,
     }
 }
 

@@ -16,6 +16,7 @@ use crate::socket::Link;
 use crate::terms::{DefinitionDialog, OpenTerm};
 use crate::theme::Theme;
 use crate::views::buckets::Buckets;
+use crate::views::code::Code;
 use crate::views::compare::Compare;
 use crate::views::devices::Devices;
 use crate::views::health::Health;
@@ -69,6 +70,7 @@ fn Page() -> impl IntoView {
                     <Route path=path!("buckets") view=Buckets />
                     <Route path=path!("scaling") view=Scaling />
                     <Route path=path!("devices") view=Devices />
+                    <Route path=path!("code") view=Code />
                     <Route path=path!("health") view=Health />
                 </ParentRoute>
             </Routes>

@@ -1,6 +1,7 @@
 //! The views of the dashboard. A view's own parts are in the folder of its name.
 
 pub mod buckets;
+pub mod code;
 pub mod compare;
 pub mod devices;
 pub mod health;

@@ -25,7 +25,9 @@ pub use run::{
     AttributeKind, AttributeRanks, Failure, Hang, HostRanks, RankEvent, RankEventKind, RunState, RunSummary,
     Standing, WorstVerdict,
 };
-pub use verdict::{Cause, ChangePoint, Confidence, Culprit, PastFault, Persistence, Verdict, VerdictState};
+pub use verdict::{
+    Cause, ChangePoint, CodeLine, Confidence, Culprit, PastFault, Persistence, Verdict, VerdictState,
+};
 
 /// A message on the live stream, in addition to the columns of [`crate::live`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

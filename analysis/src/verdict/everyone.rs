@@ -58,6 +58,7 @@ fn against_all(steps: &[&StepAnalysis], cost: f64, cause: Cause, statement: Stat
         persistence: None,
         steps: (first.step.0, last.step.0),
         onset: None,
+        code: None,
         sentence: String::new(),
         evidence: Vec::new(),
         counter_evidence: Vec::new(),

@@ -23,6 +23,7 @@ pub(crate) fn against_rank_1(cause: Cause) -> Finding {
             persistence: None,
             steps: (2, 6),
             onset: None,
+            code: None,
         },
         statement: Statement::Late { episodes: 1 },
         reason: None,

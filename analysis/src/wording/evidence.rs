@@ -6,7 +6,7 @@ use wire::views::ChangePoint;
 
 use super::Who;
 use crate::finding::{CoreUse, Doubt, Evidence, JointVariation, Risen, Segment, UsualClock};
-use crate::stacks::{Place, location};
+use crate::stacks::Place;
 
 impl Who<'_> {
     /// Returns a line of evidence. It is a clause, without a capital or a full stop.
@@ -103,11 +103,10 @@ impl Who<'_> {
             ThreadRole::Worker | ThreadRole::WorkerThread => ("worker processes", "were"),
             ThreadRole::Main | ThreadRole::Thread => ("main thread", "was"),
         };
-        let called = place.inner.as_ref().map_or_else(String::new, |inner| format!(" → {}", location(inner)));
         format!(
-            "{} {whose} {were} in {}{called} in {} of {} samples, those of rank {other_rank} in {}",
+            "{} {whose} {were} in {} in {} of {} samples, those of rank {other_rank} in {}",
             self.its(),
-            location(&place.frame),
+            place.at(),
             percent(place.share),
             place.samples,
             percent(place.other_share)

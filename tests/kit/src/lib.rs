@@ -25,5 +25,6 @@ pub mod results;
 pub mod simulator;
 pub mod small_disk;
 pub mod spread;
+pub mod stacks;
 pub mod stored;
 pub mod torch;

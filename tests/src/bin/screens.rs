@@ -12,6 +12,7 @@ use testkit::feed::Feed;
 use testkit::layout::{draw, overflow};
 use testkit::programs::{Job, Server, get_json, wait_until};
 use testkit::simulator::{Fault, FaultKind, Plan, Simulation};
+use testkit::stacks;
 use wire::device::throttle;
 
 /// The number of frames after which the page shows all that it has received.
@@ -22,12 +23,13 @@ const WIDTHS: [u32; 3] = [400, 1_440, 2_560];
 /// The height of the window while a page loads, and the largest height of a picture.
 const HEIGHTS: (u32, u32) = (900, 8_000);
 /// The views of a run, with the element that shows that the view is complete.
-const VIEWS: [(&str, &str, &str); 6] = [
+const VIEWS: [(&str, &str, &str); 7] = [
     ("overview", "", "verdict"),
     ("ranks", "/ranks", "rank-list"),
     ("buckets", "/buckets", "waterfall-facts"),
     ("scaling", "/scaling", "scaling-runs"),
     ("devices", "/devices", "device-sentence|no-devices"),
+    ("code", "/code", "flame|code-status"),
     ("health", "/health", "trust"),
 ];
 
@@ -153,6 +155,7 @@ fn simulated(screens: &mut Screens) -> anyhow::Result<()> {
     screens.take("empty-runs", &server.address, "empty")?;
     let two = send(&server, Simulation::run(&job(2, 240, (120, 240))))?;
     let eight = devices::sampled(Simulation::run(&job(8, 241, (120, 241))), 4, throttle::THERMAL, 1_350);
+    let eight = stacks::sampled(eight, 4);
     let eight = send(&server, eight)?;
     let recovered = send(&server, Simulation::run(&job(4, 400, (100, 200))))?;
     let healthy = send(&server, Simulation::run(&job(4, 242, (0, 0))))?;

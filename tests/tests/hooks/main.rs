@@ -2,6 +2,7 @@
 
 mod cuda_hook;
 mod cuda_sources;
+mod lines;
 mod nccl_calls;
 mod nccl_plugin;
 mod nvtx_ranges;

@@ -17,7 +17,7 @@ const JOB_SECONDS: &str = "240";
 const ABORTED: &str = "terminate called without an active exception";
 const ATTEMPTS: usize = 4;
 
-fn script(name: &str) -> String {
+pub(super) fn script(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hooks/pytorch");
     folder.join(name).to_string_lossy().into_owned()
 }
@@ -30,7 +30,7 @@ fn result_of(output: &Output) -> anyhow::Result<String> {
 }
 
 /// Runs a job, and runs it again if PyTorch aborts at its exit. Each abort is reported as a skipped attempt.
-fn run(mut job: impl FnMut() -> Command) -> anyhow::Result<Output> {
+pub(super) fn run(mut job: impl FnMut() -> Command) -> anyhow::Result<Output> {
     for _ in 0..ATTEMPTS {
         let command = job();
         let mut bounded = Command::new("timeout");
@@ -47,13 +47,13 @@ fn run(mut job: impl FnMut() -> Command) -> anyhow::Result<Output> {
     anyhow::bail!("{ATTEMPTS} times: {ABORTED}")
 }
 
-fn torchrun(arguments: &[&str]) -> Vec<String> {
+pub(super) fn torchrun(arguments: &[&str]) -> Vec<String> {
     let start =
         [torch::program("torchrun").to_string_lossy().into_owned(), "--nproc-per-node".into(), "2".into()];
     start.into_iter().chain(arguments.iter().map(|&argument| argument.to_owned())).collect()
 }
 
-fn attached(data: &Path, job: &[String]) -> Command {
+pub(super) fn attached(data: &Path, job: &[String]) -> Command {
     let mut command = attached_within_budget(data, job);
     // Observes in full detail, however busy the machine is.
     command.env("PACELINE_OVERHEAD_BUDGET", "100");

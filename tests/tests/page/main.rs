@@ -1,6 +1,7 @@
 //! End-to-end tests of the dashboard in a real Chromium.
 
 mod buckets;
+mod code;
 mod devices;
 mod everywhere;
 mod key;

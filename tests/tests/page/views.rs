@@ -294,7 +294,8 @@ fn every_view_has_a_key_and_the_focus_is_visible() -> anyhow::Result<()> {
         ("3", "/buckets"),
         ("4", "/scaling"),
         ("5", "/devices"),
-        ("6", "/health"),
+        ("6", "/code"),
+        ("7", "/health"),
         ("1", "-240"),
     ] {
         browser.type_keys(key)?;

@@ -18,6 +18,7 @@ pub mod buckets;
 pub mod commands;
 pub mod devices;
 pub mod filter;
+pub mod flame;
 pub mod news;
 pub mod periods;
 pub mod pins;

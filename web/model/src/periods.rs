@@ -84,6 +84,7 @@ pub(crate) mod tests {
             persistence: None,
             steps,
             onset: None,
+            code: None,
         }
     }
 

@@ -13,14 +13,16 @@ pub enum Tab {
     Scaling,
     /// Samples and bursts of the ranks' devices.
     Devices,
+    /// The lines of code in which ranks spend their time.
+    Code,
     /// The trustworthiness of the figures.
     Health,
 }
 
 impl Tab {
     /// All tabs, left to right.
-    pub const ALL: [Self; 6] =
-        [Self::Overview, Self::Ranks, Self::Buckets, Self::Scaling, Self::Devices, Self::Health];
+    pub const ALL: [Self; 7] =
+        [Self::Overview, Self::Ranks, Self::Buckets, Self::Scaling, Self::Devices, Self::Code, Self::Health];
 
     /// Returns the label.
     pub fn name(self) -> &'static str {
@@ -30,6 +32,7 @@ impl Tab {
             Self::Buckets => "Buckets",
             Self::Scaling => "Scaling",
             Self::Devices => "Devices",
+            Self::Code => "Code",
             Self::Health => "Health",
         }
     }

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::stacks::ThreadRole;
+
 /// The culprit that a verdict names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -176,6 +178,25 @@ pub struct Verdict {
     pub steps: (u64, u64),
     /// The change point, if the fault began while the run was observed.
     pub onset: Option<ChangePoint>,
+    /// The line of code in which the culprit spends more of its time than another rank, if it stands out in their stacks.
+    #[serde(default)]
+    pub code: Option<CodeLine>,
+}
+
+/// A line of code in which one rank spends more of its time than another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CodeLine {
+    /// The line of the user's code, and the function of a library that it called there: `data.py:12 (decode)`.
+    pub at: String,
+    /// The threads that are in it.
+    pub threads: ThreadRole,
+    /// The share of the rank's samples in it, 0 to 1.
+    pub share: f64,
+    /// The rank that it is compared with.
+    pub other_rank: u32,
+    /// The share of that rank's samples in it, 0 to 1.
+    pub other_share: f64,
 }
 
 impl Verdict {

@@ -73,6 +73,7 @@ fn verdict() -> Verdict {
         persistence: Some(Persistence::Onset),
         steps: (150, 299),
         onset: None,
+        code: None,
     }
 }
 

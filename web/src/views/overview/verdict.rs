@@ -7,9 +7,10 @@
 use analysis::wording::advice::advice;
 use analysis::wording::past_fault;
 use leptos::prelude::*;
+use model::flame::thread_key;
 use model::route::Tab;
 use model::verdict::{confidence, state};
-use wire::views::{ComputedOn, Report, RunState, Verdict, VerdictState};
+use wire::views::{CodeLine, ComputedOn, Culprit as Culprits, Report, RunState, Verdict, VerdictState};
 
 use super::culprit::Culprit;
 use crate::dates::date_and_time;
@@ -223,6 +224,7 @@ fn Grounds(verdict: Verdict, computed_on: ComputedOn, has_ended: bool) -> impl I
                 <dt><Term name="confidence" /></dt>
                 <dd data-testid="confidence">{confidence(verdict.confidence)}</dd>
             </div>
+            {verdict.code.clone().map(|code| view! { <InCode code=code rank=culprit_of(&verdict) /> })}
         </dl>
         <p class="onset" data-testid="onset">{onset(&verdict)}</p>
         <p class="advice" data-testid="advice"><b>{if has_ended { "Before the next run: " } else { "What to do: " }}</b>{advice(&verdict)}</p>
@@ -235,6 +237,35 @@ fn Grounds(verdict: Verdict, computed_on: ComputedOn, has_ended: bool) -> impl I
             </div>
         </details>
     }
+}
+
+/// The line of code, with a link to the stacks that name it.
+#[component]
+fn InCode(code: CodeLine, rank: Option<u32>) -> impl IntoView {
+    let (run, address) = (expect_context::<RunId>().get(), expect_context::<Address>());
+    let rank = rank.map_or_else(String::new, |rank| format!("rank={rank}&"));
+    let (path, threads) = (Tab::Code.path(&run), thread_key(code.threads));
+    let url = format!("{path}?{rank}against={}&thread={threads}", code.other_rank);
+    let shares = format!(
+        " {} of its samples; {} on rank {}",
+        units::percent(code.share),
+        units::percent(code.other_share),
+        code.other_rank
+    );
+    view! {
+        <div class="wide">
+            <dt>"Line of code"</dt>
+            <dd data-testid="line-of-code">
+                <a href=move || address.keeping(&url)><code>{code.at.clone()}</code></a>
+                <small>{shares}</small>
+            </dd>
+        </div>
+    }
+}
+
+/// Returns the first rank that the verdict names.
+fn culprit_of(verdict: &Verdict) -> Option<u32> {
+    verdict.culprit.as_ref().map(Culprits::ranks)?.first().copied()
 }
 
 /// Links from the verdict to the rank and to an example step, if there is one.
