@@ -275,7 +275,9 @@ pub fn run_id() -> Option<String> {
 
 pub(crate) fn run_id_from(get: impl Fn(&str) -> Option<String>) -> Option<String> {
     let slurm = || Some(format!("slurm-{}.{}", get("SLURM_JOB_ID")?, get("SLURM_STEP_ID")?));
-    get("PACELINE_RUN_ID").or_else(|| get("TORCHELASTIC_RUN_ID")).or_else(slurm)
+    // torchrun's default is "none", which all jobs without an id would share.
+    let torchrun = || get("TORCHELASTIC_RUN_ID").filter(|id| id != "none");
+    get("PACELINE_RUN_ID").or_else(torchrun).or_else(slurm)
 }
 
 /// Returns an environment variable, if it is set and not empty.
@@ -384,6 +386,7 @@ mod tests {
         let slurm = [("SLURM_JOB_ID", "4711"), ("SLURM_STEP_ID", "0")];
         assert_eq!(id(&slurm).as_deref(), Some("slurm-4711.0"));
         assert_eq!(id(&[&slurm[..], &[("TORCHELASTIC_RUN_ID", "t")]].concat()).as_deref(), Some("t"));
+        assert_eq!(id(&[("TORCHELASTIC_RUN_ID", "none")]), None);
         assert_eq!(id(&slurm[..1]), None, "the steps of one allocation are several runs");
     }
 }

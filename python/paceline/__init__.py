@@ -20,8 +20,8 @@ def watch(server=None, name=None, run=None):
         ``PACELINE_SERVER``. Without either, nothing is observed.
     :param name: The name of the run, by which it is compared with others. Default: the variable ``PACELINE_RUN_NAME``,
         or else the name of the script.
-    :param run: The id of the run, equal on all ranks. Default: the variable ``PACELINE_RUN_ID``, or else torchrun's
-        ``TORCHELASTIC_RUN_ID``.
+    :param run: The id of the run, equal on all ranks. Default: the variable ``PACELINE_RUN_ID``, torchrun's
+        ``TORCHELASTIC_RUN_ID``, Slurm's job, or else an id that rank 0 makes.
     :returns: Whether this process is observed from now on.
     """
     if is_off():

@@ -6,6 +6,7 @@ import sys
 from paceline._agent import agent
 from paceline._errors import guarded, say
 from paceline._native import Hooks
+from paceline._run import agree
 from paceline._waiter import Waiter
 
 # The id of this module's hooks in a process group.
@@ -30,6 +31,7 @@ class Groups:
         # Registered early, so that the job's own exit handlers run first.
         atexit.register(guarded, self.take_hooks_back)
         self.uses_nccl = False
+        self.has_run_id = False
         for name in ("init_process_group", "new_group", "split_group"):
             if hasattr(c10d, name):
                 replace(name, getattr(c10d, name), self.observing)
@@ -62,6 +64,10 @@ class Groups:
         if not isinstance(group, self.c10d.ProcessGroup) or group in self.known:
             return
         self.known.add(group)
+        if not self.has_run_id:
+            self.has_run_id = agree(self.c10d)
+            if not self.has_run_id:
+                return
         carriers = {of.split(":")[-1] for of in self.c10d.get_backend_config(group).split(",")}
         # NCCL's own hooks observe such a job. Its other groups only coordinate.
         self.uses_nccl = self.uses_nccl or "nccl" in carriers

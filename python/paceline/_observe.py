@@ -8,6 +8,7 @@ something fails here, the module reports it once and stops observing that part.
 import atexit
 import sys
 
+from paceline._agent import offer_to_nccl
 from paceline._imports import after_import
 
 started = False
@@ -18,6 +19,7 @@ def start():
     global started
     if not started:
         started = True
+        offer_to_nccl()
         # Registered before all other exit handlers, so that it runs after them.
         atexit.register(stop_waiters)
         after_import(

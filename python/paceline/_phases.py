@@ -3,6 +3,7 @@
 import functools
 import gc
 import sys
+import weakref
 from threading import current_thread, main_thread
 
 from paceline._agent import agent
@@ -59,10 +60,16 @@ def observe_updates(optimizer):
     if not hasattr(optimizer, "register_optimizer_step_post_hook"):
         return
     update, phase = agent().updated, Phase(agent(), OPTIMIZER)
+    # Whether the host computes the updates of an optimizer.
+    on_host = weakref.WeakKeyDictionary()
 
     def begins(updating, *_):
         # A compiled update must stay in one piece, so it is not reported.
-        if not is_compiling() and computes_on_host(parameters_of(updating)):
+        if is_compiling():
+            return
+        if updating not in on_host:
+            on_host[updating] = guarded(computes_on_host, parameters_of(updating))
+        if on_host[updating]:
             phase.begin()
 
     def updated(*_):

@@ -24,7 +24,7 @@ macro_rules! modules {
 }
 
 /// The modules of the package.
-const MODULES: [(&str, &str); 9] = modules![
+const MODULES: [(&str, &str); 10] = modules![
     "__init__.py",
     "_agent.py",
     "_errors.py",
@@ -32,6 +32,7 @@ const MODULES: [(&str, &str); 9] = modules![
     "_imports.py",
     "_observe.py",
     "_phases.py",
+    "_run.py",
     "_waiter.py",
     "_site/sitecustomize.py",
 ];

@@ -116,7 +116,8 @@ fn the_wheel_has_the_program_and_watch_and_its_removal_leaves_nothing() -> anyho
     let script = script.to_string_lossy();
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
-    let torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"];
+    // Without an id for the rendezvous, torchrun says "none" as the id of the run.
+    let torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2"];
     let train = |server: &str, variables: &[(&str, &str)]| -> anyhow::Result<String> {
         let arguments = [&torchrun[..], &[&*script, server]].concat();
         let output = environment.run("python", &arguments, variables)?;
