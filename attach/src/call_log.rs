@@ -2,6 +2,7 @@
 //! blocks. It allocates nothing, except for the ring on a thread's first append.
 
 use std::cell::RefCell;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -143,8 +144,8 @@ pub enum Entry {
         bytes: u64,
         /// The number of channels assigned; some may stay idle.
         channels: u8,
-        /// Whether this is the communicator's first collective after a reported optimizer update.
-        begins: bool,
+        /// The number of optimizer updates, if this is the communicator's first collective after an update.
+        begins: Option<NonZeroU32>,
         /// The time of the call.
         at: MonoNanos,
     },

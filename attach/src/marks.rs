@@ -1,6 +1,7 @@
 //! Optimizer updates between training steps, if a hook reports them. They identify the first collective of each
 //! communicator after an update.
 
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::table::Table;
@@ -15,15 +16,14 @@ pub(crate) fn updated() {
     UPDATES.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Returns whether a collective enqueued now is the communicator's first one after an update; false if no update was
-/// ever reported.
-pub(crate) fn begins(communicator: u64) -> bool {
-    match UPDATES.load(Ordering::Relaxed) {
-        0 => false,
-        updates => {
-            SEEN.slot(communicator).is_some_and(|seen| seen.swap(updates, Ordering::Relaxed) != updates)
-        }
-    }
+/// Returns the number of updates so far if a collective enqueued now is the communicator's first one after an update, and
+/// `None` otherwise, or if no update was ever reported. Must be called exactly once per collective.
+pub(crate) fn begins(communicator: u64) -> Option<NonZeroU32> {
+    let updates = UPDATES.load(Ordering::Relaxed);
+    let is_first =
+        || SEEN.slot(communicator).is_some_and(|seen| seen.swap(updates, Ordering::Relaxed) != updates);
+    // The count starts over after four billion updates.
+    NonZeroU32::new(updates as u32).filter(|_| is_first())
 }
 
 #[cfg(test)]
@@ -33,11 +33,11 @@ mod tests {
     #[test]
     fn the_first_collective_of_each_communicator_after_an_update_starts_a_step() {
         const COMMUNICATORS: [u64; 2] = [0xfeed, 0xbeef];
-        assert_eq!(COMMUNICATORS.map(begins), [false, false], "no update was reported");
-        for _ in 0..2 {
+        assert_eq!(COMMUNICATORS.map(begins), [None, None], "no update was reported");
+        for updates in 1..3 {
             updated();
-            assert_eq!(COMMUNICATORS.map(begins), [true, true]);
-            assert_eq!(COMMUNICATORS.map(begins), [false, false]);
+            assert_eq!(COMMUNICATORS.map(begins), [NonZeroU32::new(updates); 2]);
+            assert_eq!(COMMUNICATORS.map(begins), [None, None]);
         }
     }
 }

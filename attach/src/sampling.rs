@@ -9,7 +9,8 @@
 //! been well below it. It never exceeds 64: one step in 64 still shows which rank is late.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use agent::Budget;
 use wire::clock::MonoNanos;
@@ -46,6 +47,8 @@ pub struct Steps {
     pub per_step: u64,
     /// The number of all collectives of the communicator in a step.
     pub collectives: u32,
+    /// Whether steps begin with optimizer updates and are numbered by them.
+    pub by_updates: bool,
 }
 
 /// [`Steps`] in the form that hooks read without a lock. A hook that reads during an update may decide wrongly for one
@@ -56,6 +59,7 @@ struct Published {
     phase: AtomicU64,
     per_step: AtomicU64,
     collectives: AtomicU32,
+    by_updates: AtomicBool,
 }
 
 impl Published {
@@ -66,6 +70,7 @@ impl Published {
             phase: AtomicU64::new(0),
             per_step: AtomicU64::new(1),
             collectives: AtomicU32::new(0),
+            by_updates: AtomicBool::new(false),
         }
     }
 
@@ -75,13 +80,17 @@ impl Published {
             self.phase.store(steps.phase, Ordering::Relaxed);
             self.per_step.store(steps.per_step.max(1), Ordering::Relaxed);
             self.collectives.store(steps.collectives, Ordering::Relaxed);
+            self.by_updates.store(steps.by_updates, Ordering::Relaxed);
         }
         let communicator = steps.map_or(NO_COMMUNICATOR, |steps| steps.communicator);
         self.communicator.store(communicator, Ordering::Release);
     }
 
     /// Returns the step that starts with this collective, if any.
-    fn begun_by(&self, function: Function, seq: u64) -> Option<u64> {
+    fn begun_by(&self, function: Function, seq: u64, begins: Option<NonZeroU32>) -> Option<u64> {
+        if self.by_updates.load(Ordering::Relaxed) {
+            return begins.map(|updates| u64::from(updates.get()));
+        }
         let per_step = self.per_step.load(Ordering::Relaxed);
         let since = seq.checked_sub(self.phase.load(Ordering::Relaxed))?;
         let is_first =
@@ -110,8 +119,15 @@ pub(crate) fn publish(steps: Option<Steps>) {
 
 /// Returns whether a collective enqueued now is observed in full. Must be called exactly once per collective, in order.
 ///
-/// A step starts when the previous one ends, so the last collective before an observed step is observed too.
-pub(crate) fn observes(local_rank: LocalRank, communicator: u64, function: Function, seq: u64) -> bool {
+/// A step starts when the previous one ends, so the last collective before an observed step is observed too. `begins` is
+/// the number of updates if the collective is the first one after an update.
+pub(crate) fn observes(
+    local_rank: LocalRank,
+    communicator: u64,
+    function: Function,
+    seq: u64,
+    begins: Option<NonZeroU32>,
+) -> bool {
     let every = u64::from(EVERY.load(Ordering::Relaxed));
     let anchor = STEPS.communicator.load(Ordering::Acquire);
     if every <= 1 || anchor == NO_COMMUNICATOR {
@@ -121,7 +137,7 @@ pub(crate) fn observes(local_rank: LocalRank, communicator: u64, function: Funct
     if communicator != anchor {
         return position.step.load(Ordering::Relaxed).is_multiple_of(every);
     }
-    let before = match STEPS.begun_by(function, seq) {
+    let before = match STEPS.begun_by(function, seq, begins) {
         Some(step) => {
             position.step.store(step, Ordering::Relaxed);
             position.before.store(0, Ordering::Relaxed);
@@ -181,15 +197,22 @@ mod tests {
             (5..5 + 3 * 8)
                 .map(|seq| {
                     (
-                        observes(local_rank, world, function, seq),
-                        observes(local_rank, other, Function::AllGather, seq),
+                        observes(local_rank, world, function, seq, None),
+                        observes(local_rank, other, Function::AllGather, seq, None),
                     )
                 })
                 .collect::<Vec<_>>()
         };
         publish(None);
         assert!(observed(LocalRank(1), 4).iter().all(|one| *one == (true, true)), "no steps are known");
-        publish(Some(Steps { communicator: world, function, phase: 5, per_step: 3, collectives: 3 }));
+        publish(Some(Steps {
+            communicator: world,
+            function,
+            phase: 5,
+            per_step: 3,
+            collectives: 3,
+            by_updates: false,
+        }));
         let full = observed(LocalRank(1), 4);
         let whole = |step: usize| full[3 * step..][..3].iter().all(|one| *one == (true, true));
         assert_eq!((0..8).filter(|step| whole(*step)).collect::<Vec<_>>(), [0, 4]);

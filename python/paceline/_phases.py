@@ -59,7 +59,7 @@ def observe_updates(optimizer):
     """Reports optimizer updates: collectives after an update belong to the next step."""
     if not hasattr(optimizer, "register_optimizer_step_post_hook"):
         return
-    update, phase = agent().updated, Phase(agent(), OPTIMIZER)
+    update, phase = agent().updated, update_phase()
     # Whether the host computes the updates of an optimizer.
     on_host = weakref.WeakKeyDictionary()
 
@@ -80,6 +80,11 @@ def observe_updates(optimizer):
     if hasattr(optimizer, "register_optimizer_step_pre_hook"):
         optimizer.register_optimizer_step_pre_hook(begins)
     optimizer.register_optimizer_step_post_hook(updated)
+
+
+@functools.lru_cache(maxsize=None)
+def update_phase():
+    return Phase(agent(), OPTIMIZER)
 
 
 def parameters_of(optimizer):
@@ -132,12 +137,12 @@ class Passes:
         module.register_forward_pre_hook(self.forward_begins)
         module.register_forward_hook(self.forward_ends)
 
-    def forward_begins(self, module, _):
-        if not is_compiling() and self.trains(module):
+    def forward_begins(self, *_):
+        if trains():
             self.forward.begin()
 
-    def forward_ends(self, module, _, output):
-        if is_compiling() or not self.trains(module):
+    def forward_ends(self, _module, _inputs, output):
+        if not trains():
             return
         self.forward.end()
         tensor = guarded(first_tensor, output)
@@ -151,13 +156,24 @@ class Passes:
 
     def begin_backward(self):
         self.loss.end()
-        self.queue_callback(self.backward.end)
+        self.queue_callback(self.backward_ends)
         self.backward.begin()
 
-    @staticmethod
-    def trains(module):
-        torch = sys.modules["torch"]
-        return module.training and torch.is_grad_enabled() and current_thread() is main_thread()
+    def backward_ends(self):
+        self.backward.end()
+        # An update that computes the loss itself, as in Lightning, begins once the gradients are reduced: this callback
+        # runs after the one by which the module waits for them.
+        guarded(self.queue_callback, update_phase().restart)
+
+
+def trains():
+    """Returns whether the caller is in a forward pass that a backward pass will follow.
+
+    The module does not tell: Lightning leaves the one in `DistributedDataParallel` in evaluation mode.
+    """
+    if is_compiling():
+        return False
+    return sys.modules["torch"].is_grad_enabled() and current_thread() is main_thread()
 
 
 def first_tensor(output):

@@ -32,6 +32,13 @@ impl Phase {
         self.begun.store(monotonic_nanos(), Ordering::Relaxed);
     }
 
+    /// Moves the beginning of the phase to now, if it was begun: what came before belongs to other phases.
+    fn restart(&self) {
+        if self.begun.load(Ordering::Relaxed) != NOT_BEGUN {
+            self.begin();
+        }
+    }
+
     /// Ends the phase, if it was begun.
     fn end(&self) {
         let begun = self.begun.swap(NOT_BEGUN, Ordering::Relaxed);

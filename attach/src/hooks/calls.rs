@@ -15,6 +15,7 @@ mod members;
 mod originals;
 
 use std::ffi::{c_int, c_void};
+use std::num::NonZeroU32;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
@@ -159,7 +160,11 @@ impl Call {
                 Number::Message(Message::next(communicator, link, is_sent)?)
             }
         };
-        Some(Numbered { call: self, communicator, number })
+        let begins = match number {
+            Number::Collective(..) => marks::begins(communicator),
+            Number::Message(_) => None,
+        };
+        Some(Numbered { call: self, communicator, number, begins })
     }
 }
 
@@ -176,13 +181,15 @@ struct Numbered {
     call: Call,
     communicator: u64,
     number: Number,
+    /// See [`Entry::Enqueued`].
+    begins: Option<NonZeroU32>,
 }
 
 impl Numbered {
     fn is_observed(&self) -> bool {
         match self.number {
             Number::Collective(function, seq) => {
-                sampling::observes(LocalRank::FIRST, self.communicator, function, seq)
+                sampling::observes(LocalRank::FIRST, self.communicator, function, seq, self.begins)
             }
             Number::Message(_) => sampling::observes_message(LocalRank::FIRST),
         }
@@ -190,22 +197,15 @@ impl Numbered {
 
     /// Appends an entry for the call, and returns its handle.
     fn announce(self) -> Handle {
-        let Self { call: Call { count, datatype, .. }, communicator, number } = self;
+        let Self { call: Call { count, datatype, .. }, communicator, number, begins } = self;
         let handle = Handle::new(Kind::Collective, LocalRank::FIRST);
         // A negative data type is invalid: count bytes.
         let element = usize::try_from(datatype).map_or(1, bytes_of_code);
         let (bytes, channels, at) = (count as u64 * element, 1, agent::clock::now());
         call_log::append(match number {
-            Number::Collective(function, seq) => Entry::Enqueued {
-                handle,
-                communicator,
-                function,
-                seq,
-                bytes,
-                channels,
-                begins: marks::begins(communicator),
-                at,
-            },
+            Number::Collective(function, seq) => {
+                Entry::Enqueued { handle, communicator, function, seq, bytes, channels, begins, at }
+            }
             Number::Message(message) => Entry::Message { handle, communicator, message, bytes, channels, at },
         });
         handle

@@ -124,6 +124,7 @@ pub extern "C" fn paceline_pytorch_issued(group: i64, function: u8, bytes: u64, 
         let Some(seq) = COUNTS.count(group.number, function) else { return 0 };
         let collective = Handle::new(Kind::Collective, group.local_rank);
         let (communicator, at) = (group.number, MonoNanos(at));
+        let begins = marks::begins(communicator);
         call_log::append(Entry::Enqueued {
             handle: collective,
             communicator,
@@ -131,10 +132,10 @@ pub extern "C" fn paceline_pytorch_issued(group: i64, function: u8, bytes: u64, 
             seq,
             bytes,
             channels: 1,
-            begins: marks::begins(communicator),
+            begins,
             at,
         });
-        let is_observed = sampling::observes(group.local_rank, communicator, function, seq);
+        let is_observed = sampling::observes(group.local_rank, communicator, function, seq, begins);
         if !is_observed || group.under_way.len() == MAX_IN_FLIGHT {
             call_log::append(Entry::Issued { handle: collective, at: agent::clock::now() });
             return 0;

@@ -7,6 +7,7 @@
 //! batch run together and are treated as one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::num::NonZeroU32;
 use std::ops::Bound;
 
 use wire::clock::MonoNanos;
@@ -39,7 +40,7 @@ struct Unfinished {
     seq: u64,
     bytes: u64,
     channels: u8,
-    begins: bool,
+    begins: Option<NonZeroU32>,
     launch: MonoNanos,
     progress: Progress,
 }
@@ -166,7 +167,7 @@ impl Collector {
                     seq: message.seq.into(),
                     bytes,
                     channels,
-                    begins: false,
+                    begins: None,
                     launch: at,
                     progress: Progress::default(),
                 };
@@ -328,7 +329,7 @@ mod tests {
             seq,
             bytes: 64,
             channels,
-            begins: false,
+            begins: None,
             at: MonoNanos(1),
         }
     }

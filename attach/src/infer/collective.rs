@@ -1,5 +1,7 @@
 //! A collective that has run.
 
+use std::num::NonZeroU32;
+
 use wire::clock::MonoNanos;
 use wire::event::{Function, Source};
 
@@ -20,8 +22,8 @@ pub struct Collective {
     pub ran: Ran,
     /// Whether this is a message that this rank sends, whose result it does not need.
     pub is_sent: bool,
-    /// Whether this is the communicator's first collective after an optimizer update, if updates are reported.
-    pub begins: bool,
+    /// The number of optimizer updates, if updates are reported and this is the communicator's first collective after one.
+    pub begins: Option<NonZeroU32>,
 }
 
 /// A collective and the time its kernel ran, on the host's clock.

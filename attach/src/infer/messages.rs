@@ -76,7 +76,7 @@ mod tests {
             launch: MonoNanos(1),
             ran,
             is_sent,
-            begins: false,
+            begins: None,
         };
         FinishedMessage {
             message: Message { from, to, seq: 4, batch: 0, is_sent },

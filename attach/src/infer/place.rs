@@ -13,7 +13,7 @@ use wire::ids::{Bucket, Comm, Step};
 use crate::call_log::HostPhase;
 use crate::infer::blocking::{Blocking, IDLE_NANOS, StepCollective};
 use crate::infer::collective::{Collective, Timed};
-use crate::infer::steps::{StepFinder, StepPosition};
+use crate::infer::steps::{Placing, StepFinder, StepPosition};
 use crate::sampling::Steps;
 
 /// How long other communicators are awaited before an anchor is chosen, in nanoseconds. The first one to repeat may do
@@ -73,6 +73,8 @@ struct Ended {
     computed_until: MonoNanos,
     /// When the rank was blocked by a collective before that.
     blocked: Vec<(MonoNanos, MonoNanos)>,
+    /// When some collective was in flight, in order of time.
+    in_flight: Vec<(MonoNanos, MonoNanos)>,
 }
 
 /// The step in progress.
@@ -88,6 +90,8 @@ struct Current {
     /// gradients.
     computed_until: MonoNanos,
     previous_end: MonoNanos,
+    /// The newest collective.
+    last: Timed,
     /// The collectives of the step, up to a bound.
     ran: Vec<StepCollective>,
 }
@@ -124,8 +128,8 @@ impl Placer {
             return;
         }
         match place {
-            Some(place) => self.anchored(timed, place, &mut record),
-            None => (self.current, self.before) = (None, None),
+            Placing::In(place) => self.anchored(timed, place, &mut record),
+            Placing::Nowhere | Placing::Unexpected => (self.current, self.before) = (None, None),
         }
     }
 
@@ -160,6 +164,8 @@ impl Placer {
 
     fn anchored(&mut self, timed: &Timed, place: StepPosition, record: &mut impl FnMut(Event)) {
         if place.bucket == Bucket(0) {
+            // A step with unusual collectives ends when the next one begins.
+            self.end_step(record);
             let begin = self.before.map_or(timed.collective.launch, |before| before.end);
             self.current = Some(Current {
                 step: place.step,
@@ -168,6 +174,7 @@ impl Placer {
                 first_launch: timed.collective.launch,
                 computed_until: begin,
                 previous_end: begin,
+                last: *timed,
                 ran: Vec::new(),
             });
         }
@@ -180,6 +187,7 @@ impl Placer {
         }
         current.computed_until = current.computed_until.max(timed.collective.launch.min(timed.start));
         current.previous_end = current.previous_end.max(timed.end);
+        current.last = *timed;
         if current.ran.len() < MAX_WAITING {
             current.ran.push(ran(timed, place.bucket, true));
         }
@@ -190,13 +198,15 @@ impl Placer {
             record(Event::Bucket(BucketRecord { source, ..self.bucket(timed, place.step, place.bucket) }));
         }
         if place.is_last {
-            self.end_step(timed, record);
+            self.end_step(record);
         }
     }
 
-    fn end_step(&mut self, last: &Timed, record: &mut impl FnMut(Event)) {
-        let last_launch = last.collective.launch;
+    /// Ends the step in progress, if there is one.
+    fn end_step(&mut self, record: &mut impl FnMut(Event)) {
         let Some(mut current) = self.current.take() else { return };
+        let last = current.last;
+        let last_launch = last.collective.launch;
         let Current { step, begin, first_launch, computed_until, previous_end: end, ref mut ran, .. } =
             current;
         let is_end_known = last.source != Source::Derived;
@@ -212,8 +222,9 @@ impl Placer {
             ran.push(self::ran(timed, Bucket(*count), false));
             *count += 1;
         }
+        let in_flight = in_flight(ran);
         let blocked = self.blocking.ingest(ran);
-        self.ended.push(Ended { step, begin, end, first_launch, computed_until, blocked });
+        self.ended.push(Ended { step, begin, end, first_launch, computed_until, blocked, in_flight });
     }
 
     /// Records the steps whose collectives have ended. All phases up to the ends of these steps must have been added.
@@ -237,7 +248,17 @@ impl Placer {
             let last = computed.iter().rposition(|(kind, ..)| *kind == SpanKind::Backward).unwrap_or(0);
             let resumed = computed.get(last + 1).map_or(end, |&(_, from, _)| from);
             let last_gradient = computed[last].2;
+            let mut at = begin;
             for (kind, from, to) in computed {
+                // Between phases, the host waits for the collectives that are in flight: those that synchronize buffers
+                // or gather a figure before the forward pass, for instance.
+                if at < from && from <= last_gradient {
+                    let within = ended.in_flight.iter().map(|&(begin, end)| (begin.max(at), end.min(from)));
+                    within
+                        .filter(|(from, to)| from < to)
+                        .for_each(|(from, to)| span(SpanKind::Blocked, from, to));
+                }
+                at = at.max(to);
                 span(kind, from, to);
             }
             return span(SpanKind::Blocked, last_gradient, resumed);
@@ -312,6 +333,7 @@ impl Placer {
         let steps = self.steps().filter(|steps| steps.communicator == collective.communicator)?;
         let step = match &self.current {
             Some(current) => current.step,
+            None if steps.by_updates => self.finders.get(&collective.communicator)?.newest()?,
             None if function == steps.function => Step(seq.checked_sub(steps.phase)? / steps.per_step.max(1)),
             None => return None,
         };
@@ -368,6 +390,20 @@ fn ran(timed: &Timed, bucket: Bucket, is_anchor: bool) -> StepCollective {
     }
 }
 
+/// Returns when some collective was in flight, from its launch to its end.
+fn in_flight(ran: &[StepCollective]) -> Vec<(MonoNanos, MonoNanos)> {
+    let mut intervals: Vec<(MonoNanos, MonoNanos)> = ran.iter().map(|one| (one.launch, one.end)).collect();
+    intervals.sort_unstable();
+    let mut united: Vec<(MonoNanos, MonoNanos)> = Vec::new();
+    for (from, to) in intervals {
+        match united.last_mut().filter(|last| last.1 >= from) {
+            Some(last) => last.1 = last.1.max(to),
+            None => united.push((from, to)),
+        }
+    }
+    united
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -382,7 +418,7 @@ mod tests {
         let ran = Ran::Host { begin: start, end };
         let function = Function::AllReduce;
         let collective =
-            Collective { communicator, function, seq, bytes, launch, ran, is_sent: false, begins: false };
+            Collective { communicator, function, seq, bytes, launch, ran, is_sent: false, begins: None };
         Timed { collective, start, end, source: Source::DeviceEvent }
     }
 
@@ -519,6 +555,37 @@ mod tests {
             (SpanKind::Backward, 30_000, 60_000),
             (SpanKind::Optimizer, 88_000, 90_000),
             (SpanKind::Blocked, 60_000, 88_000),
+        ];
+        assert_eq!(&spans[spans.len() - expected.len()..], expected);
+    }
+
+    #[test]
+    fn the_host_waits_for_a_collective_between_its_phases() {
+        let (mut placer, mut spans) = (Placer::default(), Vec::new());
+        for step in 0..80 {
+            let at = step * 100_000;
+            let micros = |micros: i64| MonoNanos((at + micros) * 1_000);
+            placer.ingest_phase(HostPhase::Input, micros(2_000), micros(10_000));
+            // A gather from 12 to 22 ms, before the forward pass.
+            let gather = timed(DATA, 2 * step as u64, 8, [at + 12_000, at + 12_000, at + 22_000]);
+            placer.ingest(&gather, |_| {});
+            placer.ingest_phase(HostPhase::Forward, micros(25_000), micros(30_000));
+            placer.ingest_phase(HostPhase::Backward, micros(30_000), micros(60_000));
+            let bucket = timed(DATA, 2 * step as u64 + 1, 100, [at + 50_000, at + 50_000, at + 90_000]);
+            placer.ingest(&bucket, |_| {});
+            placer.settle(|event| {
+                if let Event::Span(span) = event {
+                    let in_step = |time: MonoNanos| (time.0 - at * 1_000) / 1_000;
+                    spans.push((span.kind, in_step(span.begin), in_step(span.end)));
+                }
+            });
+        }
+        let expected = [
+            (SpanKind::Input, 2_000, 10_000),
+            (SpanKind::Blocked, 12_000, 22_000),
+            (SpanKind::Forward, 25_000, 30_000),
+            (SpanKind::Backward, 30_000, 60_000),
+            (SpanKind::Blocked, 60_000, 90_000),
         ];
         assert_eq!(&spans[spans.len() - expected.len()..], expected);
     }

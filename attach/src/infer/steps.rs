@@ -6,12 +6,14 @@
 //! one.
 //!
 //! If optimizer updates are reported, the first collective after an update starts a step. This also works for buckets
-//! that all look alike.
+//! that all look alike, and for steps that have other collectives now and then, such as those of logging, a checkpoint or
+//! an evaluation.
 //!
-//! Step numbers must not depend on when a rank finds its steps. They are computed from the count of collectives, which
-//! is the same on all ranks.
+//! Step numbers must not depend on when a rank finds its steps. They are computed from the count of collectives, or are
+//! the count of updates, which are the same on all ranks.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
 use wire::clock::MonoNanos;
 use wire::ids::{Bucket, Step};
@@ -29,6 +31,15 @@ const REPEATS: usize = 3;
 const FIRST_PATIENCE_NANOS: i64 = 1_000_000_000;
 /// The limit of that time, in nanoseconds. The time doubles whenever a period turns out not to be a step.
 const MAX_PATIENCE_NANOS: i64 = 60_000_000_000;
+/// The number of updates after which they define the steps even if no sequence repeats.
+const MIN_UPDATES: usize = 16;
+/// How long a repeating sequence is awaited nevertheless, in nanoseconds. A job with several optimizers updates several times
+/// per step.
+const UPDATES_PATIENCE_NANOS: i64 = 4_000_000_000;
+/// The share of the steps between updates that must have the same collectives to be the job's steps.
+const USUAL: f64 = 0.6;
+/// The number of steps in a row of another shape after which that shape is the usual one.
+const NEW_SHAPE: u32 = 8;
 /// The factor by which the longest idle time must exceed the second longest to start a step.
 const CLEAR_GAP: f64 = 1.5;
 
@@ -53,7 +64,7 @@ impl Token {
 struct Seen {
     token: Token,
     /// See [`Collective::begins`].
-    begins: bool,
+    begins: Option<NonZeroU32>,
     seq: u64,
     launch: MonoNanos,
     /// How long the communicator was idle before the collective, in nanoseconds.
@@ -109,11 +120,90 @@ struct Period {
     phase: u64,
     /// The mean duration of a step at the time the period was found, in nanoseconds.
     step_nanos: i64,
+    /// How steps begin with updates, if they do.
+    updates: Option<Updates>,
+}
+
+/// Where a collective belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placing {
+    /// In a step.
+    In(StepPosition),
+    /// In no step, because steps are not known, or not from their beginning.
+    Nowhere,
+    /// Not where it was expected: steps are no longer known.
+    Unexpected,
+}
+
+/// The steps of a job that reports its updates.
+#[derive(Debug, Default)]
+struct Updates {
+    /// Whether a step has begun since the period was found.
+    has_begun: bool,
+    /// The collectives of the current step so far.
+    newest: Vec<Token>,
+    /// The newest shape other than the usual one, and how many steps in a row had it.
+    other: (Vec<Token>, u32),
 }
 
 impl Period {
-    /// Returns the place of a collective, or `None` if it is not the expected one.
-    fn place(&mut self, seen: &Seen) -> Option<StepPosition> {
+    /// Returns the period of steps that begin with updates. Their usual collectives are `tokens`, of which there is one.
+    fn by_updates(tokens: Vec<Token>, step_nanos: i64) -> Self {
+        let per_step = tokens.iter().filter(|token| token.function == tokens[0].function).count() as u64;
+        let updates = Some(Updates::default());
+        Self { tokens, next: 0, step: Step(0), per_step, phase: 0, step_nanos, updates }
+    }
+
+    /// Returns the place of a collective.
+    fn place(&mut self, seen: &Seen) -> Placing {
+        match self.updates.take() {
+            Some(mut updates) => {
+                let place = self.place_by_update(seen, &mut updates);
+                self.updates = Some(updates);
+                place
+            }
+            None => self.place_by_order(seen).map_or(Placing::Unexpected, Placing::In),
+        }
+    }
+
+    /// A step begins with the first collective after an update. It ends with its usual last collective. A step with other
+    /// collectives ends when the next one begins.
+    fn place_by_update(&mut self, seen: &Seen, updates: &mut Updates) -> Placing {
+        if let Some(number) = seen.begins {
+            if updates.has_begun {
+                self.learn(updates);
+            }
+            self.step = Step(number.get().into());
+            updates.has_begun = true;
+            updates.newest.clear();
+        }
+        if !updates.has_begun || updates.newest.len() == HISTORY {
+            return Placing::Nowhere;
+        }
+        let at = updates.newest.len();
+        updates.newest.push(seen.token);
+        let is_last = updates.newest == self.tokens;
+        Placing::In(StepPosition { step: self.step, bucket: Bucket(at as u32), is_last })
+    }
+
+    /// Makes the shape of the newest steps the usual one, if they all have it.
+    fn learn(&mut self, updates: &mut Updates) {
+        let (other, times) = &mut updates.other;
+        if updates.newest == self.tokens {
+            *times = 0;
+        } else if updates.newest == *other {
+            *times += 1;
+        } else {
+            (*other, *times) = (updates.newest.clone(), 1);
+        }
+        if *times >= NEW_SHAPE {
+            self.tokens = std::mem::take(other);
+            *times = 0;
+        }
+    }
+
+    /// Returns the place of a collective in a repeating sequence, or `None` if it is not the expected one.
+    fn place_by_order(&mut self, seen: &Seen) -> Option<StepPosition> {
         if self.tokens[self.next] != seen.token {
             return None;
         }
@@ -129,7 +219,7 @@ impl Period {
 impl StepFinder {
     /// Adds the next collective and returns its place once steps are known. An unexpected collective discards the
     /// period, and the search starts over.
-    pub fn place(&mut self, timed: &Timed) -> Option<StepPosition> {
+    pub fn place(&mut self, timed: &Timed) -> Placing {
         self.seen += 1;
         let idle = timed.start - self.ran_until;
         self.ran_until = self.ran_until.max(timed.end);
@@ -137,7 +227,7 @@ impl StepFinder {
         let seen = Seen { token: Token::new(&timed.collective), begins, seq, launch, idle };
         if let Some(period) = &mut self.period {
             let place = period.place(&seen);
-            if place.is_none() {
+            if place == Placing::Unexpected {
                 self.period = None;
                 self.patience_nanos = (2 * self.patience_nanos).min(MAX_PATIENCE_NANOS);
             }
@@ -154,7 +244,7 @@ impl StepFinder {
                 self.history.clear();
             }
         }
-        None
+        Placing::Nowhere
     }
 
     /// Returns whether there were enough collectives for a sequence to repeat.
@@ -174,9 +264,16 @@ impl StepFinder {
     /// steps are known.
     #[must_use]
     pub(crate) fn steps(&self, communicator: u64) -> Option<Steps> {
-        let Period { tokens, phase, per_step, .. } = self.period.as_ref()?;
+        let Period { tokens, phase, per_step, updates, .. } = self.period.as_ref()?;
         let (function, collectives) = (tokens[0].function, tokens.len() as u32);
-        Some(Steps { communicator, function, phase: *phase, per_step: *per_step, collectives })
+        let (phase, per_step, by_updates) = (*phase, *per_step, updates.is_some());
+        Some(Steps { communicator, function, phase, per_step, collectives, by_updates })
+    }
+
+    /// Returns the step of the newest collective; `None` until steps are known.
+    #[must_use]
+    pub fn newest(&self) -> Option<Step> {
+        self.period.as_ref().map(|period| period.step)
     }
 
     /// Returns the duration of a step in nanoseconds; `None` until steps are known.
@@ -192,18 +289,60 @@ impl StepFinder {
         let watched = self.history.iter().rev().take_while(patient).count() + 1;
         // A full history grows no further.
         let mut watched = if self.history.len() == HISTORY { watched.min(HISTORY) } else { watched };
-        let periods = smallest_periods(self.history.iter().rev().map(|seen| (seen.token, seen.begins)));
+        let periods =
+            smallest_periods(self.history.iter().rev().map(|seen| (seen.token, seen.begins.is_some())));
         while watched <= self.history.len() {
             let length = periods[watched - 1];
             if watched >= REPEATS * length {
                 let repeats: Vec<Seen> =
                     self.history.range(self.history.len() - watched / length * length..).copied().collect();
-                return Some(begun_at_the_gap(&repeats, length));
+                return Some(match usual_shape(&repeats[..length]) {
+                    Some(shape) => Period::by_updates(shape, step_nanos(&repeats)?),
+                    None => begun_at_the_gap(&repeats, length),
+                });
             }
             watched *= 2;
         }
-        None
+        self.find_by_updates()
     }
+
+    /// Returns the steps between updates, once there were many. Their usual shape is that of the newest whole one.
+    fn find_by_updates(&self) -> Option<Period> {
+        let begins = self.history.iter().enumerate().filter(|(_, seen)| seen.begins.is_some());
+        let begins: Vec<usize> = begins.map(|(at, _)| at).collect();
+        let (Some(&first), &[.., newest, last]) = (begins.first(), begins.as_slice()) else { return None };
+        let watched = self.history[last].launch - self.history[first].launch;
+        if begins.len() < MIN_UPDATES || watched < UPDATES_PATIENCE_NANOS {
+            return None;
+        }
+        let shape = self.history.range(newest..last).map(|seen| seen.token).collect();
+        Some(Period::by_updates(shape, watched / (begins.len() as i64 - 1)))
+    }
+}
+
+/// Returns the mean time between updates, in nanoseconds; `None` if there are fewer than two.
+fn step_nanos(seen: &[Seen]) -> Option<i64> {
+    let mut begins = seen.iter().filter(|seen| seen.begins.is_some());
+    let (first, count) = (begins.next()?, begins.clone().count());
+    let last = begins.next_back()?;
+    Some((last.launch - first.launch) / count as i64)
+}
+
+/// Returns the shape of most of a period's steps if several updates in it begin a step each: such a job logs something every
+/// few steps. `None` if there is only one update, or if the updates are those of several optimizers, which alternate.
+fn usual_shape(period: &[Seen]) -> Option<Vec<Token>> {
+    let first = period.iter().position(|seen| seen.begins.is_some())?;
+    let mut steps: Vec<Vec<Token>> = Vec::new();
+    for seen in period[first..].iter().chain(&period[..first]) {
+        match steps.last_mut().filter(|_| seen.begins.is_none()) {
+            Some(step) => step.push(seen.token),
+            None => steps.push(vec![seen.token]),
+        }
+    }
+    let times = |shape: &Vec<Token>| steps.iter().filter(|step| *step == shape).count();
+    let usual = steps.iter().max_by_key(|shape| times(shape))?;
+    let is_usual = steps.len() > 1 && times(usual) as f64 >= USUAL * steps.len() as f64;
+    is_usual.then(|| usual.clone())
 }
 
 /// Returns the length of the smallest period of each prefix of `tokens` (Knuth, Morris, Pratt 1977).
@@ -223,7 +362,8 @@ fn smallest_periods<T: PartialEq>(tokens: impl Iterator<Item = T>) -> Vec<usize>
 
 /// Builds the period of `length` tokens from whole repeats. It starts after the update, or after the longest gap.
 fn begun_at_the_gap(repeats: &[Seen], length: usize) -> Period {
-    let first = first_after_update(&repeats[..length])
+    let after_update = first_after_update(&repeats[..length]);
+    let first = after_update
         .or_else(|| first_after_gap(repeats, length))
         .unwrap_or_else(|| least_rotation(&repeats[..length]));
     let mut tokens: Vec<Token> = repeats[..length].iter().map(|seen| seen.token).collect();
@@ -239,13 +379,14 @@ fn begun_at_the_gap(repeats: &[Seen], length: usize) -> Period {
         phase: begin.seq % per_step,
         step_nanos: (last.launch - begin.launch) / steps_between,
         per_step,
+        updates: after_update.map(|_| Updates::default()),
         tokens,
     }
 }
 
 /// Returns the position of the token after the only update of a step; `None` if there is no update or more than one.
 fn first_after_update(period: &[Seen]) -> Option<usize> {
-    let mut updates = period.iter().enumerate().filter(|(_, seen)| seen.begins);
+    let mut updates = period.iter().enumerate().filter(|(_, seen)| seen.begins.is_some());
     let (first, _) = updates.next()?;
     updates.next().is_none().then_some(first)
 }
@@ -290,12 +431,12 @@ mod tests {
     struct Job {
         seqs: [u64; 16],
         time: i64,
-        begins: bool,
+        begins: Option<NonZeroU32>,
     }
 
     impl Job {
         fn new() -> Self {
-            Self { seqs: [0; 16], time: 0, begins: false }
+            Self { seqs: [0; 16], time: 0, begins: None }
         }
 
         /// Returns the next collective, which takes no time.
@@ -320,7 +461,14 @@ mod tests {
 
         fn run(&mut self, finder: &mut StepFinder, shape: &Shape, steps: usize) -> Vec<StepPosition> {
             let all = (0..steps).flat_map(|_| shape.iter().copied());
-            all.filter_map(|one| finder.place(&self.next(one))).collect()
+            all.filter_map(|one| placed(finder.place(&self.next(one)))).collect()
+        }
+    }
+
+    fn placed(placing: Placing) -> Option<StepPosition> {
+        match placing {
+            Placing::In(place) => Some(place),
+            Placing::Nowhere | Placing::Unexpected => None,
         }
     }
 
@@ -330,15 +478,77 @@ mod tests {
     fn identical_buckets_are_distinguished_by_updates() {
         let (mut job, mut finder, mut places) = (Job::new(), StepFinder::default(), Vec::new());
         for collective in 0..400 {
-            // One step has no reported update before it, as after the overflow of a scaled loss.
-            job.begins = collective % 4 == 0 && collective != 300;
+            job.begins = NonZeroU32::new(7 + collective as u32 / 4).filter(|_| collective % 4 == 0);
             places.extend(
-                finder.place(&job.next((Function::AllReduce, 100, 10))).map(|place| (collective, place)),
+                placed(finder.place(&job.next((Function::AllReduce, 100, 10))))
+                    .map(|place| (collective, place)),
             );
         }
         assert!(finder.step_nanos() == Some(40_000_000) && places.len() > 200, "{places:?}");
         for (collective, place) in places {
-            assert_eq!((place.step.0, place.bucket.0), (collective / 4, (collective % 4) as u32));
+            assert_eq!((place.step.0, place.bucket.0), (7 + collective / 4, (collective % 4) as u32));
+            assert_eq!(place.is_last, collective % 4 == 3);
+        }
+    }
+
+    /// Collectives of a step after the update with this number, and how they are placed.
+    fn step(job: &mut Job, finder: &mut StepFinder, number: u64, shape: &Shape) -> Vec<Placing> {
+        let first = shape.iter().enumerate();
+        let placings = first.map(|(at, one)| {
+            job.begins = NonZeroU32::new(number as u32).filter(|_| at == 0);
+            finder.place(&job.next(*one))
+        });
+        placings.collect()
+    }
+
+    #[test]
+    fn updates_begin_steps_whatever_else_a_step_has() {
+        let logged = [(Function::AllGather, 8, 1), DDP[0], DDP[1], DDP[2]];
+        // Some steps gather figures for the log first: seldom, or so often that no sequence repeats for a second.
+        for every in [40, 5] {
+            let (mut job, mut finder) = (Job::new(), StepFinder::default());
+            let mut ends = 0;
+            for number in 1..200 {
+                let shape = if number % every == 0 { &logged[..] } else { &DDP };
+                let placings = step(&mut job, &mut finder, number, shape);
+                if number < 100 {
+                    continue;
+                }
+                for (at, placing) in placings.into_iter().enumerate() {
+                    let place = placed(placing).expect("steps are known");
+                    assert_eq!((place.step.0, place.bucket.0), (number, at as u32), "every {every}");
+                    ends += u64::from(place.is_last);
+                }
+            }
+            // The other steps end when the next one begins.
+            assert!(ends >= 60, "{ends} ends, every {every}");
+        }
+    }
+
+    #[test]
+    fn the_updates_of_alternating_optimizers_are_one_step() {
+        let (mut job, mut finder) = (Job::new(), StepFinder::default());
+        for number in 1..100 {
+            let shape: &Shape = if number % 2 == 0 { &DDP[..1] } else { &DDP[1..] };
+            for (at, placing) in step(&mut job, &mut finder, number, shape).into_iter().enumerate() {
+                if number > 60 {
+                    let place = placed(placing).expect("steps are known");
+                    assert_eq!(place.is_last, number % 2 == 1 && at == 1, "{place:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_new_shape_of_steps_becomes_the_usual_one() {
+        let (mut job, mut finder) = (Job::new(), StepFinder::default());
+        for number in 1..60 {
+            step(&mut job, &mut finder, number, &DDP);
+        }
+        for number in 60..80 {
+            let placings = step(&mut job, &mut finder, number, &DDP[..2]);
+            let is_last = placed(placings[1]).expect("steps are known").is_last;
+            assert_eq!(is_last, number >= 60 + u64::from(NEW_SHAPE), "step {number}");
         }
     }
 
@@ -365,7 +575,7 @@ mod tests {
             let mut by_seq = Vec::new();
             for at in 0..300 {
                 let one = job.next(DDP[at % 3]);
-                by_seq.extend(finder.place(&one).map(|place| (one.collective.seq, place)));
+                by_seq.extend(placed(finder.place(&one)).map(|place| (one.collective.seq, place)));
             }
             by_seq
         };
@@ -398,7 +608,7 @@ mod tests {
                 layer.end = MonoNanos(job.time);
                 [layer, job.next((Function::AllReduce, 100, 10))]
             })
-            .filter_map(|timed| finder.place(&timed))
+            .filter_map(|timed| placed(finder.place(&timed)))
             .collect();
         assert!(places.len() > 60, "{places:?}");
         assert!(places.windows(2).all(|pair| pair[0].is_last == (pair[1].bucket == Bucket(0))));
@@ -426,7 +636,7 @@ mod tests {
             let mut last = None;
             for at in skip..600 {
                 let one = job.next(even[at % 3]);
-                last = finder.place(&one).map(|place| (one.collective.bytes, place.bucket)).or(last);
+                last = placed(finder.place(&one)).map(|place| (one.collective.bytes, place.bucket)).or(last);
             }
             last
         };
@@ -468,7 +678,7 @@ mod tests {
         let mut bytes = 1_u64;
         for _ in 0..20_000 {
             bytes = bytes.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            assert_eq!(finder.place(&job.next((Function::AllReduce, bytes >> 40, 1))), None);
+            assert_eq!(finder.place(&job.next((Function::AllReduce, bytes >> 40, 1))), Placing::Nowhere);
         }
         assert_eq!(finder.history.len(), HISTORY);
     }

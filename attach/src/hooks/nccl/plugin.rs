@@ -235,7 +235,9 @@ fn started(description: Description, context: *mut c_void) -> u64 {
 fn enqueued(collective: &layout::Collective, context: *mut c_void, at: MonoNanos) -> Option<Handle> {
     let (number, local_rank) = member(context)?;
     let communicator = collective.communicator.unwrap_or(number);
-    let is_observed = sampling::observes(local_rank, communicator, collective.function, collective.seq);
+    let begins = marks::begins(communicator);
+    let is_observed =
+        sampling::observes(local_rank, communicator, collective.function, collective.seq, begins);
     let handle = Handle::new(kind(is_observed), local_rank);
     call_log::append(Entry::Enqueued {
         handle,
@@ -244,7 +246,7 @@ fn enqueued(collective: &layout::Collective, context: *mut c_void, at: MonoNanos
         seq: collective.seq,
         bytes: collective.bytes,
         channels: collective.channels,
-        begins: marks::begins(communicator),
+        begins,
         at,
     });
     Some(handle)
