@@ -72,7 +72,8 @@ impl Hooks {
         self.environment.push((PYTHON_VARIABLE.into(), found_first));
         self.environment.push((LIBRARY_VARIABLE.into(), library));
         self.lines.push(
-            "Observing the collectives of PyTorch over gloo (2.14 and later), and waits for its data loaders"
+            "Observing PyTorch: collectives over gloo (2.14 and later), waits for data loaders, passes and updates of DDP \
+             modules on the host, and the stacks of ranks that a verdict names"
                 .into(),
         );
         self.python = Some(package);

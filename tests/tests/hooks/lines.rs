@@ -12,10 +12,15 @@ use testkit::torch;
 use super::pytorch::{attached, run, script, torchrun};
 
 const SCRIPT: &str = "planted.py";
-/// The steps of a job, of some 25 ms each. A verdict needs some dozen, and sampling takes 3 s from then on.
-const STEPS: &str = "330";
-/// The steps of a job whose steps take some 100 ms.
-const SLOW_STEPS: &str = "100";
+/// Returns the number of steps that take a job with this fault some ten seconds. A verdict needs some dozen steps, and
+/// sampling takes 3 s from then on.
+fn steps(fault: &str) -> &'static str {
+    match fault {
+        "garbage" => "100",
+        "checkpoint" => "900",
+        _ => "330",
+    }
+}
 
 /// Returns the lines of a fault in the script, as the report names them.
 fn lines_of(fault: &str) -> anyhow::Result<BTreeSet<String>> {
@@ -28,8 +33,7 @@ fn lines_of(fault: &str) -> anyhow::Result<BTreeSet<String>> {
 }
 
 fn job(fault: &str, workers: &str) -> Vec<String> {
-    let steps = if fault == "garbage" { SLOW_STEPS } else { STEPS };
-    torchrun(&[&script(SCRIPT), fault, workers, steps])
+    torchrun(&[&script(SCRIPT), fault, workers, steps(fault)])
 }
 
 /// Runs the job with a fault, and checks that rank 1 is named with the fault's line and one of the causes.
