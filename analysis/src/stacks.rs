@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use wire::stacks::{Frame, Profile, Stack, ThreadRole};
 
-/// The smallest share of its samples by which a rank must be in a function more often than another rank. A rank
-/// compared with itself differs by up to 0.06 (50 samples).
+/// How much larger a rank's share of samples in a function must be than another rank's. In a trial of 1 s, a rank compared
+/// with itself differed by 0.06.
 const NOTABLE_GAIN: f64 = 0.15;
 /// All functions on the way to a slow line have about the gain of that line. Of those with this share of the largest
 /// gain, the innermost one is named.

@@ -1,7 +1,7 @@
 """Paceline observes data-parallel training: which rank is late, why, and what that costs.
 
-Call :func:`watch` anywhere before training. ``paceline run --attach`` and ``paceline attach`` do it without a line in
-the script.
+Call :func:`watch` anywhere before training. ``paceline run torchrun ...`` and ``paceline attach`` do it without a line
+in the script.
 """
 
 import os

@@ -2,9 +2,8 @@
 //!
 //! Such a process calls nothing that a library could interpose. But PyTorch calls registered Python functions before
 //! and after it issues a collective. The Python package `paceline` (`python/`) registers such functions, and they call
-//! the functions below. The calls hold the interpreter's lock,
-//! so none waits for another. A free-threaded Python has no such lock; there, a call waits no longer than an append to
-//! the call log.
+//! the functions below. The calls hold the interpreter's lock, so none waits for another. A free-threaded Python has no
+//! such lock; there, a call waits no longer than an append to the call log.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char};

@@ -289,7 +289,7 @@ impl Placer {
         }
         let later =
             self.phases.iter().position(|(_, begin, _)| *begin >= step.end).unwrap_or(self.phases.len());
-        // A phase that goes on in the next step belongs to both.
+        // A phase that continues in the next step belongs to both.
         let goes_on =
             self.phases.range(..later).filter(|(.., end)| *end > step.end).copied().collect::<Vec<_>>();
         let found = self.phases.drain(..later).filter(|(.., end)| *end > step.begin);

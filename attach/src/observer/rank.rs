@@ -127,7 +127,7 @@ impl Observed {
         self.collector.ingest(entry);
     }
 
-    /// Turns the steps into events whose collectives have ended. Called a turn after these ends were read, because the
+    /// Turns the steps whose collectives have ended into events. Called a turn after these ends were read, because the
     /// phases that other threads reported at the same time have been read by then.
     pub(super) fn settle(&mut self) {
         let found = &mut self.found;

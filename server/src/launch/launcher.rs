@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// The launchers' programs.
-const PROGRAMS: [&str; 9] =
-    ["torchrun", "accelerate", "deepspeed", "composer", "horovodrun", "mpirun", "mpiexec", "srun", "torchft"];
+const PROGRAMS: [&str; 8] =
+    ["torchrun", "accelerate", "deepspeed", "composer", "horovodrun", "mpirun", "mpiexec", "srun"];
 /// The launchers' modules, which Python runs with `-m`.
 const MODULES: [&str; 6] = [
     "torch.distributed.run",
