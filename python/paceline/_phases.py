@@ -63,13 +63,16 @@ def observe_updates(optimizer):
     # Whether the host computes the updates of an optimizer.
     on_host = weakref.WeakKeyDictionary()
 
+    def is_on_host(updating):
+        if updating not in on_host:
+            on_host[updating] = computes_on_host(parameters_of(updating))
+        return on_host[updating]
+
     def begins(updating, *_):
         # A compiled update must stay in one piece, so it is not reported.
         if is_compiling():
             return
-        if updating not in on_host:
-            on_host[updating] = guarded(computes_on_host, parameters_of(updating))
-        if on_host[updating]:
+        if guarded(is_on_host, updating):
             phase.begin()
 
     def updated(*_):
@@ -145,7 +148,10 @@ class Passes:
         if not trains():
             return
         self.forward.end()
-        tensor = guarded(first_tensor, output)
+        guarded(self.begin_loss, output)
+
+    def begin_loss(self, output):
+        tensor = first_tensor(output)
         if tensor is not None:
             self.loss.begin()
             # The hook runs on a tensor of the output, before autograd computes anything of the module.
