@@ -23,6 +23,8 @@ pub struct Place {
     pub frame: Frame,
     /// The innermost frame of a library that the user's code called there, if it is in one.
     pub inner: Option<Frame>,
+    /// Whether the shares are those of the whole innermost function, because no single line of it stands out.
+    pub is_whole_function: bool,
     /// The share of the rank's samples in it.
     pub share: f64,
     /// The share of the other rank's samples in it.
@@ -32,11 +34,16 @@ pub struct Place {
 }
 
 impl Place {
-    /// Returns the line, and the library's function that it called: `data.py:12 (decode) → PIL/Image.py:3513 (open)`.
+    /// Returns the line, and the library's function that it called: `data.py:12 (decode) → PIL/Image.py:3513 (open)`. If a
+    /// whole function stands out, returns its most frequent line: `data.py:12 and other lines of decode`.
     #[must_use]
     pub fn at(&self) -> String {
-        let called = self.inner.as_ref().map_or_else(String::new, |inner| format!(" → {}", location(inner)));
-        format!("{}{called}", location(&self.frame))
+        let innermost = self.inner.as_ref().unwrap_or(&self.frame);
+        let named = match self.is_whole_function {
+            true => format!("{} and other lines of {}", line(innermost), innermost.function),
+            false => location(innermost),
+        };
+        if self.inner.is_some() { format!("{} → {named}", location(&self.frame)) } else { named }
     }
 }
 
@@ -118,12 +125,17 @@ pub fn is_library(frame: &Frame) -> bool {
     LIBRARIES.iter().any(|part| frame.file.contains(part))
 }
 
-/// Returns a frame as `data.py:12 (decode)`. The file of a library keeps the folders of its package.
+/// Returns a frame as `data.py:12 (decode)`.
 #[must_use]
 pub fn location(frame: &Frame) -> String {
+    format!("{} ({})", line(frame), frame.function)
+}
+
+/// Returns a frame's line as `data.py:12`. The file of a library keeps the folders of its package.
+fn line(frame: &Frame) -> String {
     let of_package = frame.file.rsplit_once("-packages/").map(|(_, file)| file);
     let file = of_package.or_else(|| frame.file.rsplit('/').next()).unwrap_or(&frame.file);
-    format!("{file}:{} ({})", frame.line, frame.function)
+    format!("{file}:{}", frame.line)
 }
 
 /// A line of the user's code, and the share of a rank's samples in it.
@@ -202,14 +214,17 @@ fn of_threads(role: ThreadRole, own: &Threads<'_>, other: &Threads<'_>) -> Optio
         return None;
     }
     let nearly_all = own.nodes.iter().filter(|(key, _)| gain(key) >= NEARLY_ALL * most);
-    let deepest =
-        nearly_all.max_by(|(a, at), (b, bt)| at.depth.cmp(&bt.depth).then(gain(a).total_cmp(&gain(b))));
+    // Of a function and its line, the line says more.
+    let deepest = nearly_all.max_by(|(a, at), (b, bt)| {
+        at.depth.cmp(&bt.depth).then(a.2.is_some().cmp(&b.2.is_some())).then(gain(a).total_cmp(&gain(b)))
+    });
     let (key, _) = deepest?;
     let (frame, inner) = own.frames_of(key)?;
     Some(Place {
         role,
         frame: frame.clone(),
         inner: inner.cloned(),
+        is_whole_function: key.2.is_none(),
         share: own.share(key),
         other_share: other.share(key),
         samples: own.samples,
@@ -286,6 +301,7 @@ mod tests {
         let place = place(&slow, &waiting, false).unwrap();
         // Both lines of the function count, and its most frequent one is named.
         assert_eq!((place.frame.function.as_str(), place.frame.line), ("decode", 20));
+        assert_eq!(place.at(), "data.py:20 and other lines of decode");
         assert_eq!((place.inner, place.share, place.other_share), (None, 0.85, 0.0));
         assert_eq!(super::place(&waiting, &waiting, false), None);
     }
@@ -301,6 +317,9 @@ mod tests {
         let usual =
             profile(&[(ThreadRole::Main, &[(&[MODULE, call, inner, call], 5), (&[MODULE, BACKWARD], 95)])]);
         assert_eq!(place(&slow, &usual, false).unwrap().frame.line, 33);
+        // The other rank is in another line of the same function, which is no reason to blame all of it.
+        let found = place(&slow, &usual, false).unwrap();
+        assert_eq!((found.at().as_str(), found.other_share), ("model.py:33 (forward)", 0.0));
     }
 
     #[test]
