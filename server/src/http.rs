@@ -12,7 +12,8 @@ pub mod export;
 pub mod guard;
 pub mod ingest;
 pub mod live;
-pub mod report;
+pub mod recording;
+mod report;
 pub mod scaling;
 mod stacks;
 

@@ -422,6 +422,18 @@ mod tests {
         Timed { collective, start, end, source: Source::DeviceEvent }
     }
 
+    /// Returns the spans of the steps that have ended, in microseconds since `at`.
+    fn settled(placer: &mut Placer, at: i64) -> Vec<(SpanKind, i64, i64)> {
+        let mut spans = Vec::new();
+        placer.settle(|event| {
+            if let Event::Span(span) = event {
+                let since = |time: MonoNanos| (time.0 - at * 1_000) / 1_000;
+                spans.push((span.kind, since(span.begin), since(span.end)));
+            }
+        });
+        spans
+    }
+
     /// Runs steps of 100 ms, with two layers of tensor parallelism and then two buckets. The second bucket waits for
     /// its turn.
     fn job(steps: u64) -> Vec<Event> {
@@ -495,12 +507,7 @@ mod tests {
             placer.ingest_phase(HostPhase::Input, micros(2_000 - ahead), micros(12_000 - ahead));
             let one = timed(DATA, step as u64, 100, [at + 14_000, at + 60_000, at + 100_000]);
             placer.ingest(&one, |_| {});
-            placer.settle(|event| {
-                if let Event::Span(span) = event {
-                    let in_step = |time: MonoNanos| (time.0 - at * 1_000) / 1_000;
-                    spans.push((span.kind, in_step(span.begin), in_step(span.end)));
-                }
-            });
+            spans.extend(settled(&mut placer, at));
         }
         spans
     }
@@ -534,12 +541,7 @@ mod tests {
             placer.ingest_phase(HostPhase::Backward, micros(30_000), micros(60_000));
             placer.ingest(&timed(DATA, step as u64, 100, [at + 60_000, at + 60_000, at + 90_000]), |_| {});
             placer.ingest_phase(HostPhase::Optimizer, micros(88_000), micros(95_000));
-            placer.settle(|event| {
-                if let Event::Span(span) = event {
-                    let in_step = |time: MonoNanos| (time.0 - at * 1_000) / 1_000;
-                    spans.push((span.kind, in_step(span.begin), in_step(span.end)));
-                }
-            });
+            spans.extend(settled(&mut placer, at));
         }
         spans
     }
@@ -573,12 +575,7 @@ mod tests {
             placer.ingest_phase(HostPhase::Backward, micros(30_000), micros(60_000));
             let bucket = timed(DATA, 2 * step as u64 + 1, 100, [at + 50_000, at + 50_000, at + 90_000]);
             placer.ingest(&bucket, |_| {});
-            placer.settle(|event| {
-                if let Event::Span(span) = event {
-                    let in_step = |time: MonoNanos| (time.0 - at * 1_000) / 1_000;
-                    spans.push((span.kind, in_step(span.begin), in_step(span.end)));
-                }
-            });
+            spans.extend(settled(&mut placer, at));
         }
         let expected = [
             (SpanKind::Input, 2_000, 10_000),

@@ -10,8 +10,8 @@ use wire::event::SpanKind;
 use wire::request::{MAX_MILLIS, RecordingRequest};
 use wire::views::{RankBurst, RunSummary};
 
-use super::client::Client;
-use super::{TokenArgument, print};
+use super::client::RunOnServer;
+use super::print;
 
 /// The time to wait for answers, in addition to the length of the burst. Ranks receive a request with the answer to
 /// their next batch, at most two seconds later, and CUPTI delivers its records with a delay.
@@ -28,14 +28,8 @@ const NAME_CHARS: usize = 90;
     start at any time.\n\nExample: paceline burst latest --rank 2 --millis 500"
 )]
 pub(super) struct BurstArguments {
-    /// Run: an id, or `latest`
-    #[arg(default_value = "latest")]
-    run: String,
-    /// Server that the job sends its records to
-    #[arg(long, env = "PACELINE_SERVER", value_name = "URL", default_value = "http://127.0.0.1:8080")]
-    server: String,
     #[command(flatten)]
-    token: TokenArgument,
+    of: RunOnServer,
     /// Rank to record [default: all]
     #[arg(long)]
     rank: Option<u32>,
@@ -48,8 +42,7 @@ pub(super) struct BurstArguments {
 }
 
 pub(super) fn run(arguments: &BurstArguments) -> anyhow::Result<()> {
-    let server = Client::new(&arguments.server, &arguments.token)?;
-    let run = server.run(&arguments.run)?;
+    let (server, run) = arguments.of.connect()?;
     let path = format!("/api/v1/runs/{run}/bursts");
     let rank = arguments.rank.map_or_else(String::new, |rank| format!("&rank={rank}"));
     let request: RecordingRequest = server.post(&format!("{path}?millis={}{rank}", arguments.millis))?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use clap::Args;
 use serde::de::DeserializeOwned;
 use wire::views::{ApiError, RunSummary};
 
@@ -10,6 +11,28 @@ use super::TokenArgument;
 
 /// The longest time for one request.
 const TIMEOUT: Duration = Duration::from_secs(8);
+
+/// The arguments of a command on a run of a running server.
+#[derive(Debug, Args)]
+pub(super) struct RunOnServer {
+    /// Run: an id, or `latest`
+    #[arg(default_value = "latest")]
+    run: String,
+    /// Server that the job sends its records to
+    #[arg(long, env = "PACELINE_SERVER", value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    server: String,
+    #[command(flatten)]
+    token: TokenArgument,
+}
+
+impl RunOnServer {
+    /// Returns a client of the server, and the id of the run.
+    pub(super) fn connect(&self) -> anyhow::Result<(Client, String)> {
+        let client = Client::new(&self.server, &self.token)?;
+        let run = client.run(&self.run)?;
+        Ok((client, run))
+    }
+}
 
 /// A client of the server's API.
 pub(super) struct Client {
@@ -20,7 +43,7 @@ pub(super) struct Client {
 
 impl Client {
     /// Creates a client of the server at an address.
-    pub(super) fn new(server: &str, token: &TokenArgument) -> anyhow::Result<Self> {
+    fn new(server: &str, token: &TokenArgument) -> anyhow::Result<Self> {
         let config = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).proxy(None);
         Ok(Self {
             client: config.http_status_as_error(false).build().new_agent(),
@@ -61,7 +84,7 @@ impl Client {
     }
 
     /// Returns the id of a run, which may be named `latest`.
-    pub(super) fn run(&self, named: &str) -> anyhow::Result<String> {
+    fn run(&self, named: &str) -> anyhow::Result<String> {
         if named != "latest" {
             return Ok(named.to_owned());
         }

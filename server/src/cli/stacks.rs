@@ -14,8 +14,8 @@ use wire::request::{MAX_MILLIS, RecordingRequest};
 use wire::stacks::{Profile, StacksOutcome};
 use wire::views::{RankStacks, RunSummary};
 
-use super::client::Client;
-use super::{TokenArgument, print};
+use super::client::{Client, RunOnServer};
+use super::print;
 use crate::export::stacks::{folded, speedscope, title};
 
 /// The time to wait for answers, in addition to the length of the recording. See `burst::PATIENCE`.
@@ -48,14 +48,8 @@ enum Format {
     Examples:\n  paceline stacks latest --rank 2\n  paceline stacks latest --format speedscope -o stacks.json"
 )]
 pub(super) struct StacksArguments {
-    /// Run: an id, or `latest`
-    #[arg(default_value = "latest")]
-    run: String,
-    /// Server that the job sends its records to
-    #[arg(long, env = "PACELINE_SERVER", value_name = "URL", default_value = "http://127.0.0.1:8080")]
-    server: String,
     #[command(flatten)]
-    token: TokenArgument,
+    of: RunOnServer,
     /// Rank to sample [default: all]
     #[arg(long)]
     rank: Option<u32>,
@@ -74,8 +68,7 @@ pub(super) struct StacksArguments {
 }
 
 pub(super) fn run(arguments: &StacksArguments) -> anyhow::Result<()> {
-    let server = Client::new(&arguments.server, &arguments.token)?;
-    let run = server.run(&arguments.run)?;
+    let (server, run) = arguments.of.connect()?;
     let path = format!("/api/v1/runs/{run}/stacks");
     let ranks = if arguments.newest { server.get(&path)? } else { sample(arguments, &server, &run, &path)? };
     let ranks: Vec<RankStacks> = ranks

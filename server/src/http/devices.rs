@@ -3,17 +3,18 @@
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use serde::Deserialize;
-use utoipa::IntoParams;
-use wire::ids::Rank;
-use wire::request::{MAX_MILLIS, RecordingRequest};
+use wire::request::RecordingRequest;
 use wire::views::{ApiError, RankBurst, RankDevice};
 
 use super::App;
 use super::api::find;
 use super::error::Failure;
+use super::recording::RecordingQuery;
 use crate::state::command::Command;
 use crate::state::devices::Devices;
+
+/// How long a burst is if the request does not say it, in milliseconds.
+const DEFAULT_MILLIS: u16 = 1_000;
 
 async fn devices_of(app: &App, run: &str) -> Result<Devices, Failure> {
     let run = find(app, run)?.summary.run.clone();
@@ -50,23 +51,14 @@ pub async fn bursts(
     Ok(Json(devices_of(&app, &run).await?.bursts))
 }
 
-/// The ranks to record, and the length.
-#[derive(Debug, Deserialize, IntoParams)]
-pub struct BurstQuery {
-    /// The rank to record. Default: all ranks.
-    rank: Option<u32>,
-    /// The length of the burst, in milliseconds: 1 to 5,000. Default: 1,000.
-    millis: Option<u16>,
-}
-
-/// Asks ranks for a burst: to record every kernel and copy of their devices for a short time (CUPTI).
+/// Asks ranks for a burst: to record every kernel and copy of their devices for a short time (CUPTI), 1,000 ms by default.
 ///
 /// Ranks receive the request with the answer to their next batch, at most two seconds later. `GET` on the same path
 /// returns the result, or the reason why nothing was recorded, with the request number of this answer.
 #[utoipa::path(
     post,
     path = "/api/v1/runs/{run}/bursts",
-    params(("run" = String, Path), BurstQuery),
+    params(("run" = String, Path), RecordingQuery),
     responses(
         (status = 202, description = "The ranks will be asked.", body = RecordingRequest),
         (status = 400, body = ApiError),
@@ -76,16 +68,8 @@ pub struct BurstQuery {
 pub async fn ask(
     State(app): State<App>,
     Path(run): Path<String>,
-    Query(wanted): Query<BurstQuery>,
+    Query(wanted): Query<RecordingQuery>,
 ) -> Result<(StatusCode, Json<RecordingRequest>), Failure> {
-    let run = find(&app, &run)?.summary.run.clone();
-    let millis = wanted.millis.unwrap_or(1_000);
-    if !(1..=MAX_MILLIS).contains(&millis) {
-        return Err(Failure::BadRequest(format!("millis is {millis}, but must be 1 to {MAX_MILLIS}")));
-    }
-    let rank = wanted.rank.map(Rank);
-    let asked = app.hub.ask(|reply| Command::AskForBurst { run, rank, millis, reply }).await?;
-    let missing = || Failure::NotFound(format!("the run has no rank {}", wanted.rank.unwrap_or(0)));
-    let asked = asked.ok_or_else(missing)?;
-    Ok((StatusCode::ACCEPTED, Json(asked)))
+    let ask = |run, rank, millis, reply| Command::AskForBurst { run, rank, millis, reply };
+    wanted.ask(&app, &run, DEFAULT_MILLIS, ask).await
 }

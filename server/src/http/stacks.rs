@@ -6,13 +6,13 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
-use wire::ids::Rank;
-use wire::request::{MAX_MILLIS, RecordingRequest};
+use wire::request::RecordingRequest;
 use wire::views::{ApiError, RankStacks};
 
 use super::App;
 use super::api::find;
 use super::error::Failure;
+use super::recording::RecordingQuery;
 use crate::export::stacks;
 use crate::state::command::Command;
 
@@ -67,23 +67,14 @@ pub async fn stacks(
     })
 }
 
-/// The ranks to sample, and for how long.
-#[derive(Debug, Deserialize, IntoParams)]
-pub struct AskQuery {
-    /// The rank to sample. Default: all ranks.
-    rank: Option<u32>,
-    /// How long to sample, in milliseconds: 1 to 5,000. Default: 2,000.
-    millis: Option<u16>,
-}
-
-/// Asks ranks for the stacks of their Python threads, sampled for a short time.
+/// Asks ranks for the stacks of their Python threads, sampled for a short time, 2,000 ms by default.
 ///
 /// Ranks receive the request with the answer to their next batch, at most two seconds later. `GET` on the same path
 /// returns the result, or the reason why there is none, with the request number of this answer.
 #[utoipa::path(
     post,
     path = "/api/v1/runs/{run}/stacks",
-    params(("run" = String, Path), AskQuery),
+    params(("run" = String, Path), RecordingQuery),
     responses(
         (status = 202, description = "The ranks will be asked.", body = RecordingRequest),
         (status = 400, body = ApiError),
@@ -93,15 +84,8 @@ pub struct AskQuery {
 pub async fn ask(
     State(app): State<App>,
     Path(run): Path<String>,
-    Query(wanted): Query<AskQuery>,
+    Query(wanted): Query<RecordingQuery>,
 ) -> Result<(StatusCode, Json<RecordingRequest>), Failure> {
-    let run = find(&app, &run)?.summary.run.clone();
-    let millis = wanted.millis.unwrap_or(DEFAULT_MILLIS);
-    if !(1..=MAX_MILLIS).contains(&millis) {
-        return Err(Failure::BadRequest(format!("millis is {millis}, but must be 1 to {MAX_MILLIS}")));
-    }
-    let rank = wanted.rank.map(Rank);
-    let asked = app.hub.ask(|reply| Command::AskForStacks { run, rank, millis, reply }).await?;
-    let missing = || Failure::NotFound(format!("the run has no rank {}", wanted.rank.unwrap_or(0)));
-    Ok((StatusCode::ACCEPTED, Json(asked.ok_or_else(missing)?)))
+    let ask = |run, rank, millis, reply| Command::AskForStacks { run, rank, millis, reply };
+    wanted.ask(&app, &run, DEFAULT_MILLIS, ask).await
 }
