@@ -83,11 +83,12 @@ import os, sys, time, torch, torch.distributed as dist
 import paceline
 from torch.nn.parallel import DistributedDataParallel
 
-paceline.watch(server=sys.argv[1], name='watched')
 dist.init_process_group('gloo')
 rank = dist.get_rank()
 torch.manual_seed(rank)
 model = DistributedDataParallel(torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(4)]), bucket_cap_mb=0.5)
+# The group and the model exist already.
+paceline.watch(server=sys.argv[1], name='watched')
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 for step in range(200):
     if rank == 1:
@@ -137,6 +138,7 @@ fn the_wheel_has_the_program_and_watch_and_its_removal_leaves_nothing() -> anyho
     let report =
         get_json(&format!("{}/api/v1/runs/{}?window=all", server.address, run.as_str().unwrap_or_default()))?;
     ensure!(report["verdicts"][0]["culprit"] == json!({ "rank": 1 }), "{report:#}");
+    ensure!(report["ledger"][0]["forward_nanos"].as_u64() > Some(0), "{report:#}");
 
     // Switched off, or without a server that answers, the job computes the same.
     ensure!(train(&server.address, &[("PACELINE", "off")])? == watched);
