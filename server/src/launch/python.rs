@@ -24,9 +24,10 @@ macro_rules! modules {
 }
 
 /// The modules of the package.
-const MODULES: [(&str, &str); 10] = modules![
+const MODULES: [(&str, &str); 11] = modules![
     "__init__.py",
     "_agent.py",
+    "_buckets.py",
     "_errors.py",
     "_groups.py",
     "_imports.py",
