@@ -1,6 +1,7 @@
 //! What the analysis finds about a run, before [`crate::wording`] puts it into words.
 
 use wire::batch::Instrumentation;
+use wire::event::SpanKind;
 use wire::ids::{Rank, Seq, Step};
 use wire::live::Part;
 use wire::views::what_if::Phase;
@@ -71,6 +72,8 @@ pub(crate) enum Segment {
     Compute,
     /// Exposed transfers.
     Transfer,
+    /// One kind of pause.
+    Pause(SpanKind),
     /// The time in no phase.
     Other,
 }

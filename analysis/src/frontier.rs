@@ -11,9 +11,10 @@ use crate::step::StepAnalysis;
 /// The order in which a step's parts are added up. `Other` comes before compute, because time lost between input and
 /// forward, or between forward and backward, delays the first bucket. Collectives end the part of a step that ranks
 /// have in common.
-pub const ORDER: [Part; 8] = [
+pub const ORDER: [Part; Part::COUNT] = [
     Part::Input,
     Part::H2d,
+    Part::Pause,
     Part::Other,
     Part::Forward,
     Part::Backward,
@@ -56,9 +57,10 @@ mod tests {
     use super::*;
     use wire::ids::Step;
 
-    fn rank(parts: [u64; 8]) -> Option<crate::step::RankAnalysis> {
+    fn rank(parts: [u64; Part::COUNT]) -> Option<crate::step::RankAnalysis> {
         Some(crate::step::RankAnalysis {
             parts,
+            pauses: [0; 4],
             step_nanos: parts.iter().sum(),
             samples: 0,
             compute_nanos: 0,
@@ -76,8 +78,8 @@ mod tests {
     fn late_input_is_attributed_to_its_part_and_increments_sum_to_the_longest_step() {
         let step = StepAnalysis {
             step: Step(0),
-            //              input h2d fwd bwd wait xfer opt other
-            ranks: vec![rank([10, 0, 20, 40, 30, 5, 8, 0]), rank([40, 0, 20, 40, 0, 5, 8, 0])],
+            //              input h2d fwd bwd wait xfer opt pause other
+            ranks: vec![rank([10, 0, 20, 40, 30, 5, 8, 0, 0]), rank([40, 0, 20, 40, 0, 5, 8, 0, 0])],
             collectives: Vec::new(),
             window: None,
             local_nanos: 113,

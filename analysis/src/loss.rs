@@ -22,7 +22,7 @@ pub struct StepCosts {
     pub transfer: f64,
     /// Input and copies to the device.
     pub input: f64,
-    /// The time in no phase.
+    /// Pauses, and the time in no phase.
     pub other: f64,
 }
 
@@ -52,7 +52,7 @@ impl StepCosts {
             wait: wait - imbalance,
             transfer: mean(&[Part::ExposedTransfer]),
             input: mean(&[Part::Input, Part::H2d]),
-            other: mean(&[Part::Other]),
+            other: mean(&[Part::Pause, Part::Other]),
         })
     }
 

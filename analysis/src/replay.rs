@@ -111,7 +111,7 @@ impl Replay {
     }
 }
 
-/// Returns the phase of a span; `None` for time blocked in the reducer, which is not work.
+/// Returns the phase of a span; `None` for time blocked in the reducer, which is not work, and for pauses.
 pub(crate) fn phase_of(kind: SpanKind) -> Option<Phase> {
     match kind {
         SpanKind::Input | SpanKind::H2d => Some(Phase::Input),
@@ -119,6 +119,10 @@ pub(crate) fn phase_of(kind: SpanKind) -> Option<Phase> {
         SpanKind::Backward => Some(Phase::Backward),
         SpanKind::Optimizer => Some(Phase::Optimizer),
         SpanKind::Blocked => None,
+        // What lies within another phase counts as that phase, and what lies between phases as the rest.
+        SpanKind::Checkpoint | SpanKind::Evaluation | SpanKind::GarbageCollection | SpanKind::Compilation => {
+            None
+        }
     }
 }
 

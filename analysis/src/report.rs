@@ -313,7 +313,7 @@ fn ledger(steps: &[&StepAnalysis], ranks: u32) -> Vec<RankLedger> {
         (0..ranks).map(|rank| RankLedger { rank: Rank(rank), ..RankLedger::default() }).collect();
     for (rank, analysis) in ranks_of(steps) {
         let Some(sum) = ledger.get_mut(rank) else { continue };
-        let [input, h2d, forward, backward, wait, transfer, optimizer, other] = analysis.parts;
+        let [input, h2d, forward, backward, wait, transfer, optimizer, pause, other] = analysis.parts;
         sum.input_nanos += input;
         sum.h2d_nanos += h2d;
         sum.forward_nanos += forward;
@@ -321,6 +321,8 @@ fn ledger(steps: &[&StepAnalysis], ranks: u32) -> Vec<RankLedger> {
         sum.exposed_wait_nanos += wait;
         sum.exposed_transfer_nanos += transfer;
         sum.optimizer_nanos += optimizer;
+        sum.pause_nanos += pause;
+        sum.pauses_nanos.iter_mut().zip(analysis.pauses).for_each(|(sum, nanos)| *sum += nanos);
         sum.other_nanos += other;
         sum.step_nanos += analysis.step_nanos;
     }

@@ -18,7 +18,9 @@ use timing::intervals::{Interval, Intervals};
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankAnalysis {
     /// The ledger, indexed by [`Part`]; it sums to `step_nanos` exactly.
-    pub parts: [u64; 8],
+    pub parts: [u64; Part::COUNT],
+    /// The parts of the pause, in the order of [`SpanKind::PAUSES`].
+    pub pauses: [u64; SpanKind::PAUSES.len()],
     /// The local step time.
     pub step_nanos: u64,
     /// The samples that this rank processed.
@@ -157,7 +159,7 @@ impl StepAnalysis {
 /// The intervals of one rank's step, as sets, on the rank's own clock.
 pub(crate) struct RankSets {
     pub(crate) step: Interval,
-    pub(crate) by_kind: [Intervals; 6],
+    pub(crate) by_kind: [Intervals; SpanKind::COUNT],
     pub(crate) comm: Intervals,
     pub(crate) waiting: Intervals,
     pub(crate) compute: Intervals,
@@ -186,16 +188,18 @@ impl RankSets {
         let busy = [SpanKind::Forward, SpanKind::Backward, SpanKind::Optimizer]
             .iter()
             .flat_map(|&kind| by_kind[kind as usize].as_slice().iter().copied());
-        let compute = Intervals::union(busy).subtract(&by_kind[SpanKind::Blocked as usize]);
+        let paused = SpanKind::PAUSES.iter().flat_map(|&kind| by_kind[kind as usize].as_slice());
+        let paused = Intervals::union(paused.copied());
+        let compute = Intervals::union(busy).subtract(&by_kind[SpanKind::Blocked as usize]).subtract(&paused);
         let compute_sums = compute.sums();
         Self { step: window, by_kind, comm, waiting, compute, compute_sums, clock_free }
     }
 
     /// Computes the ledger. Every moment of the step goes to the first part that claims it, so the parts sum exactly.
     ///
-    /// Compute claims first. Exposed collectives come before input and copies, because exposed communication is defined
-    /// as K \ C. What no part claims is `other`.
-    fn parts(&self) -> [u64; 8] {
+    /// Compute claims first. Exposed collectives come before pauses, input and copies, because exposed communication is
+    /// defined as K \ C. What no part claims is `other`.
+    fn parts(&self) -> ([u64; Part::COUNT], [u64; SpanKind::PAUSES.len()]) {
         let kind = |kind: SpanKind| self.by_kind[kind as usize].clone();
         let computing = |of: SpanKind| kind(of).intersect(&self.compute);
         let claims = [
@@ -204,17 +208,23 @@ impl RankSets {
             (Part::Optimizer, computing(SpanKind::Optimizer)),
             (Part::ExposedWait, self.comm.intersect(&self.waiting)),
             (Part::ExposedTransfer, self.comm.clone()),
-            (Part::Input, kind(SpanKind::Input)),
-            (Part::H2d, kind(SpanKind::H2d)),
         ];
-        let mut parts = [0; 8];
+        let mut parts = [0; Part::COUNT];
         let mut left = Intervals::union([self.step]);
+        let mut claimed = |claim: &Intervals| {
+            let nanos = left.intersect(claim).total();
+            left = left.subtract(claim);
+            nanos
+        };
         for (part, claim) in claims {
-            parts[part as usize] = left.intersect(&claim).total();
-            left = left.subtract(&claim);
+            parts[part as usize] = claimed(&claim);
         }
+        let pauses = SpanKind::PAUSES.map(|pause| claimed(&kind(pause)));
+        parts[Part::Pause as usize] = pauses.iter().sum();
+        parts[Part::Input as usize] = claimed(&kind(SpanKind::Input));
+        parts[Part::H2d as usize] = claimed(&kind(SpanKind::H2d));
         parts[Part::Other as usize] = left.total();
-        parts
+        (parts, pauses)
     }
 
     /// Returns the compute time within `[begin, end)`, in nanoseconds.
@@ -281,8 +291,10 @@ fn analyse_rank(step: &RankStep, sets: &RankSets) -> RankAnalysis {
     let compute_kinds = [SpanKind::Forward, SpanKind::Backward, SpanKind::Optimizer];
     let cpu = step.spans.iter().filter(|span| compute_kinds.contains(&span.kind)).map(|span| span.cpu_nanos);
     let cpu: u64 = cpu.fold(0, u64::saturating_add);
+    let (parts, pauses) = sets.parts();
     RankAnalysis {
-        parts: sets.parts(),
+        parts,
+        pauses,
         step_nanos: (step.record.end - step.record.begin).max(0).unsigned_abs(),
         samples: step.record.samples,
         compute_nanos: sets.compute.total(),

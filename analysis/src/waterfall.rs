@@ -75,8 +75,20 @@ impl<P: Fn(MonoNanos) -> f64> Lane<'_, P> {
             (SpanKind::Backward, SliceKind::Backward),
             (SpanKind::Optimizer, SliceKind::Optimizer),
         ];
+        let pauses = [
+            (SpanKind::Checkpoint, SliceKind::Checkpoint),
+            (SpanKind::Evaluation, SliceKind::Evaluation),
+            (SpanKind::GarbageCollection, SliceKind::GarbageCollection),
+            (SpanKind::Compilation, SliceKind::Compilation),
+        ];
+        let paused = pauses.iter().flat_map(|&(span, _)| sets.by_kind[span as usize].as_slice());
+        let paused = Intervals::union(paused.copied());
         for (span, slice) in kinds {
-            self.slices(slice, u32::MAX, &sets.by_kind[span as usize].subtract(blocked));
+            let own = sets.by_kind[span as usize].subtract(blocked).subtract(&paused);
+            self.slices(slice, u32::MAX, &own);
+        }
+        for (span, slice) in pauses {
+            self.slices(slice, u32::MAX, &sets.by_kind[span as usize]);
         }
         self.slices(SliceKind::Blocked, u32::MAX, blocked);
     }

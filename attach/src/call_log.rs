@@ -102,11 +102,29 @@ pub enum HostPhase {
     Backward,
     /// The host updates the parameters.
     Optimizer,
+    /// The host writes a checkpoint, or hands it to another thread.
+    Checkpoint,
+    /// The host evaluates the model.
+    Evaluation,
+    /// The interpreter collects garbage.
+    GarbageCollection,
+    /// The host compiles the model.
+    Compilation,
 }
 
 impl HostPhase {
     /// The phases by their codes.
-    const ALL: [Self; 5] = [Self::Input, Self::Copy, Self::Forward, Self::Backward, Self::Optimizer];
+    const ALL: [Self; 9] = [
+        Self::Input,
+        Self::Copy,
+        Self::Forward,
+        Self::Backward,
+        Self::Optimizer,
+        Self::Checkpoint,
+        Self::Evaluation,
+        Self::GarbageCollection,
+        Self::Compilation,
+    ];
 
     /// Reads a code; `None` for an unknown one.
     #[must_use]
@@ -123,7 +141,17 @@ impl HostPhase {
             Self::Forward => SpanKind::Forward,
             Self::Backward => SpanKind::Backward,
             Self::Optimizer => SpanKind::Optimizer,
+            Self::Checkpoint => SpanKind::Checkpoint,
+            Self::Evaluation => SpanKind::Evaluation,
+            Self::GarbageCollection => SpanKind::GarbageCollection,
+            Self::Compilation => SpanKind::Compilation,
         }
+    }
+
+    /// Returns whether a device that has nothing left to do waits for the host in this phase.
+    #[must_use]
+    pub fn holds_device_up(self) -> bool {
+        !matches!(self, Self::Forward | Self::Backward | Self::Optimizer)
     }
 }
 

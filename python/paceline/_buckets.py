@@ -13,6 +13,10 @@ from paceline._native import Reductions
 
 # The agent's index of each process group whose collectives are observed like this.
 groups = weakref.WeakKeyDictionary()
+# The modules whose backward pass has begun since the last forward pass.
+in_backward = set()
+# Whether one backward pass went through several modules. gloo does not say whose bucket it reduces.
+are_mixed = False
 
 
 def observe(group, name):
@@ -34,6 +38,7 @@ class Buckets:
         self.reduces = False
 
     def forward_ended(self, module):
+        in_backward.clear()
         self.reductions.forward_ended()
         # Decided in the forward pass: `no_sync` is left before the backward pass.
         self.reduces = module.require_backward_grad_sync
@@ -42,7 +47,7 @@ class Buckets:
         """Called when the backward pass begins."""
         module = self.module()
         group = groups.get(module.process_group) if self.reduces else None
-        self.reduces = group is not None and self.is_reported(module) and self.read(module)
+        self.reduces = group is not None and self.is_alone() and self.is_reported(module) and self.read(module)
         if self.reduces:
             self.reductions.begin(group, self.bytes, self.parameters)
 
@@ -50,6 +55,14 @@ class Buckets:
         """Called when all buckets are reduced."""
         if self.reduces:
             self.reductions.finish(self.module().reducer.get_backward_stats())
+
+    def is_alone(self):
+        global are_mixed
+        in_backward.add(self)
+        if len(in_backward) > 1:
+            are_mixed = True
+            say("not observing buckets: one backward pass goes through several modules; this needs PyTorch 2.14 or later")
+        return not are_mixed
 
     def is_reported(self, module):
         """Returns whether the reducer reduces its buckets as they are."""

@@ -9,6 +9,7 @@ import atexit
 import sys
 
 from paceline._agent import offer_to_nccl
+from paceline._errors import guarded
 from paceline._imports import after_import
 
 started = False
@@ -24,6 +25,7 @@ def start():
         atexit.register(stop_waiters)
         after_import(
             {
+                "torch": observe_pauses,
                 "torch.version": observe_versions,
                 "torch.distributed.distributed_c10d": observe_groups,
                 "torch.nn.parallel.distributed": observe_modules,
@@ -41,6 +43,13 @@ def observe_groups(c10d):
     from paceline._groups import Groups
 
     Groups(c10d)
+
+
+def observe_pauses(_):
+    from paceline import _pauses
+
+    after_import(_pauses.observers())
+    guarded(_pauses.observe_collections)
 
 
 def observe_versions(version):

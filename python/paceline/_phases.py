@@ -9,21 +9,15 @@ from threading import current_thread, main_thread
 from paceline._agent import agent
 from paceline._buckets import Buckets
 from paceline._errors import guarded
+from paceline._modes import is_compiling, trains
 from paceline._native import Phase
+from paceline._pauses import Evaluation
 
 # The codes of phases in the agent's library.
 INPUT, FORWARD, BACKWARD, OPTIMIZER = 0, 2, 3, 4
 
 # The largest number of values of a model's output that are searched for a tensor.
 MOST_VALUES = 64
-
-
-def is_compiling():
-    """Returns whether `torch.compile` traces the caller, which must then do nothing. Before PyTorch 2.3, that cannot be
-    detected."""
-    compiler = getattr(sys.modules["torch"], "compiler", None)
-    detected = getattr(compiler, "is_compiling", None)
-    return detected is None or detected()
 
 
 def observe_input(dataloader):
@@ -109,11 +103,16 @@ def observe_modules(distributed):
     @functools.wraps(make)
     def made(self, *arguments, **named):
         make(self, *arguments, **named)
-        guarded(Passes, self)
+        observe_module(self)
 
     wrapper.__init__ = made
     for made_before in instances(wrapper):
-        guarded(Passes, made_before)
+        observe_module(made_before)
+
+
+def observe_module(module):
+    guarded(Passes, module)
+    guarded(Evaluation, module)
 
 
 def instances(cls):
@@ -178,16 +177,6 @@ class Passes:
         # An update that computes the loss itself, as in Lightning, begins now.
         update_phase().restart()
         guarded(self.buckets.finish)
-
-
-def trains():
-    """Returns whether the caller is in a forward pass that a backward pass will follow.
-
-    The module does not tell: Lightning leaves the one in `DistributedDataParallel` in evaluation mode.
-    """
-    if is_compiling():
-        return False
-    return sys.modules["torch"].is_grad_enabled() and current_thread() is main_thread()
 
 
 def first_tensor(output):

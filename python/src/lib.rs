@@ -8,6 +8,7 @@ use pyo3::pymodule;
 
 mod agent;
 mod clock;
+mod collections;
 mod hooks;
 mod phases;
 mod reductions;
@@ -17,6 +18,8 @@ mod reductions;
 mod _native {
     #[pymodule_export]
     use crate::agent::Agent;
+    #[pymodule_export]
+    use crate::collections::Collections;
     #[pymodule_export]
     use crate::hooks::Hooks;
     #[pymodule_export]

@@ -17,6 +17,8 @@ pub struct Phase {
     code: u8,
     /// `CLOCK_MONOTONIC`, or [`NOT_BEGUN`].
     begun: AtomicI64,
+    /// The end so far of a phase that may go on; [`NOT_BEGUN`] if there is none.
+    paused: AtomicI64,
 }
 
 #[pymethods]
@@ -24,7 +26,12 @@ impl Phase {
     /// `code` is that of `HostPhase` in `attach/src/call_log.rs`.
     #[new]
     fn new(agent: PyRef<'_, Agent>, code: u8) -> Self {
-        Self { agent: agent.functions(), code, begun: AtomicI64::new(NOT_BEGUN) }
+        Self {
+            agent: agent.functions(),
+            code,
+            begun: AtomicI64::new(NOT_BEGUN),
+            paused: AtomicI64::new(NOT_BEGUN),
+        }
     }
 
     /// Begins the phase. A phase that was begun and not ended, because an exception left it, is forgotten.
@@ -36,6 +43,27 @@ impl Phase {
     fn restart(&self) {
         if self.begun.load(Ordering::Relaxed) != NOT_BEGUN {
             self.begin();
+        }
+    }
+
+    /// Begins the phase, unless it was begun.
+    fn resume(&self) {
+        if self.begun.load(Ordering::Relaxed) == NOT_BEGUN {
+            self.begin();
+        }
+    }
+
+    /// Ends the phase for now. It goes on with the next [`Self::resume`], or else ends here.
+    fn pause(&self) {
+        self.paused.store(monotonic_nanos(), Ordering::Relaxed);
+    }
+
+    /// Ends the phase where it was last paused, if it was.
+    fn finish(&self) {
+        let begun = self.begun.swap(NOT_BEGUN, Ordering::Relaxed);
+        let paused = self.paused.swap(NOT_BEGUN, Ordering::Relaxed);
+        if begun != NOT_BEGUN && paused != NOT_BEGUN {
+            (self.agent.phase)(self.code, begun, paused);
         }
     }
 

@@ -11,6 +11,7 @@
 //! | 5 | [`Note::Host`], which every agent sends once per second. Servers are therefore upgraded before agents |
 //! | 6 | [`Note::Attributes`], which every agent sends at its start |
 //! | 7 | [`Note::Stacks`], which a rank sends only when it is asked for them |
+//! | 8 | The span kinds of [`SpanKind::PAUSES`]. A batch without them is written as before |
 
 use serde::{Deserialize, Serialize};
 
@@ -18,13 +19,13 @@ use crate::attributes::Attributes;
 use crate::burst::{Burst, BurstOutcome};
 use crate::clock::{ClockAnchor, Probe};
 use crate::device::{DeviceFigure, DeviceSample};
-use crate::event::{Event, EventKind};
+use crate::event::{Event, EventKind, SpanKind};
 use crate::host::{HostFigure, HostSample};
 use crate::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId};
 use crate::stacks::Stacks;
 
 /// The newest version that this crate writes and reads.
-pub const WIRE_VERSION: u16 = 7;
+pub const WIRE_VERSION: u16 = 8;
 
 /// The largest number of records in one batch. A drain interval of 100 ms yields far fewer (40 buckets * 3 steps/s *
 /// 0.1 s = 12). A long server outage is sent as many batches.
@@ -100,7 +101,12 @@ impl Batch {
             Note::Attributes(_) => 6,
             Note::Stacks(_) => 7,
         };
-        self.notes.iter().map(of_note).max().unwrap_or(1)
+        let of_event = |event: &Event| match event {
+            Event::Span(span) if SpanKind::PAUSES.contains(&span.kind) => 8,
+            _ => 1,
+        };
+        let of_events = self.events.iter().map(of_event);
+        self.notes.iter().map(of_note).chain(of_events).max().unwrap_or(1)
     }
 }
 

@@ -450,7 +450,7 @@ fn read_burst(input: &mut Reader<'_>) -> Result<Burst, DecodeError> {
 
 /// The phases of kernels by their code. Code 0 is for a kernel whose phase is unknown.
 const PHASES: [Option<SpanKind>; 7] = {
-    let [a, b, c, d, e, f] = SpanKind::ALL;
+    let [a, b, c, d, e, f, ..] = SpanKind::ALL;
     [None, Some(a), Some(b), Some(c), Some(d), Some(e), Some(f)]
 };
 

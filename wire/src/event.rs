@@ -146,12 +146,37 @@ pub enum SpanKind {
     /// Blocked until a collective finishes: in the reducer for the last bucket, or in a layer that is split over ranks
     /// for its sum. Overlaps the other kinds and takes precedence over them.
     Blocked = 5,
+    /// Writing a checkpoint, or handing it to another thread.
+    Checkpoint = 6,
+    /// An evaluation between training steps, with its own input.
+    Evaluation = 7,
+    /// A collection of garbage, during which the interpreter does nothing else. Lies within other kinds and takes
+    /// precedence over them.
+    GarbageCollection = 8,
+    /// A just-in-time compilation of the model. Lies within other kinds and takes precedence over them.
+    Compilation = 9,
 }
 
 impl SpanKind {
+    /// The number of kinds.
+    pub const COUNT: usize = Self::ALL.len();
+    /// The kinds in which the thread does something other than a training step, in the order of their codes.
+    pub const PAUSES: [Self; 4] =
+        [Self::Checkpoint, Self::Evaluation, Self::GarbageCollection, Self::Compilation];
+
     /// All kinds, in the order of their codes.
-    pub const ALL: [Self; 6] =
-        [Self::Input, Self::H2d, Self::Forward, Self::Backward, Self::Optimizer, Self::Blocked];
+    pub const ALL: [Self; 10] = [
+        Self::Input,
+        Self::H2d,
+        Self::Forward,
+        Self::Backward,
+        Self::Optimizer,
+        Self::Blocked,
+        Self::Checkpoint,
+        Self::Evaluation,
+        Self::GarbageCollection,
+        Self::Compilation,
+    ];
 
     /// Returns the usual name.
     #[must_use]
@@ -163,6 +188,10 @@ impl SpanKind {
             Self::Backward => "backward",
             Self::Optimizer => "optimizer",
             Self::Blocked => "blocked",
+            Self::Checkpoint => "checkpoint",
+            Self::Evaluation => "evaluation",
+            Self::GarbageCollection => "garbage collection",
+            Self::Compilation => "compilation",
         }
     }
 }

@@ -48,13 +48,17 @@ pub enum Part {
     ExposedTransfer = 5,
     /// Parameter update.
     Optimizer = 6,
+    /// A pause of training: a checkpoint, an evaluation, a garbage collection, or a compilation.
+    Pause = 7,
     /// Time that no other part claims.
-    Other = 7,
+    Other = 8,
 }
 
 impl Part {
+    /// The number of parts.
+    pub const COUNT: usize = Self::ALL.len();
     /// All parts, in the order in which they are stacked.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Input,
         Self::H2d,
         Self::Forward,
@@ -62,6 +66,7 @@ impl Part {
         Self::ExposedWait,
         Self::ExposedTransfer,
         Self::Optimizer,
+        Self::Pause,
         Self::Other,
     ];
 
@@ -76,6 +81,7 @@ impl Part {
             Self::ExposedWait => "exposed wait",
             Self::ExposedTransfer => "exposed transfer",
             Self::Optimizer => "optimizer",
+            Self::Pause => "pause",
             Self::Other => "other",
         }
     }
@@ -108,7 +114,7 @@ pub struct StepColumns {
     pub overlap: Vec<f32>,
     /// The ledger, one column per [`Part`]: the mean over the ranks whose records have arrived, in nanoseconds; NaN for
     /// steps that were not observed in full.
-    pub parts: [Vec<f32>; 8],
+    pub parts: [Vec<f32>; Part::COUNT],
     /// [`FLAG_SHADOW`], and [`FLAG_MISSING`] if any rank's records are missing.
     pub flags: Vec<u8>,
 }
@@ -119,7 +125,7 @@ pub struct StepRanks {
     /// The step.
     pub step: u64,
     /// The ledger, one column per [`Part`], in nanoseconds; NaN if unknown.
-    pub parts: [Vec<f32>; 8],
+    pub parts: [Vec<f32>; Part::COUNT],
     /// Local step times, in nanoseconds.
     pub rank_nanos: Vec<f32>,
     /// The lateness of each rank, in nanoseconds: how much later than the median rank it starts its collectives, as the
@@ -145,27 +151,39 @@ pub enum SliceKind {
     Optimizer = 4,
     /// Training thread: blocked in the reducer.
     Blocked = 5,
+    /// Training thread: a checkpoint.
+    Checkpoint = 6,
+    /// Training thread: an evaluation.
+    Evaluation = 7,
+    /// Training thread: a garbage collection.
+    GarbageCollection = 8,
+    /// Training thread: a compilation of the model.
+    Compilation = 9,
     /// Communication: launched, but waiting for the thread to become free (launch to start).
-    Queued = 6,
+    Queued = 10,
     /// Communication: waiting for a later rank, hidden by compute.
-    WaitHidden = 7,
+    WaitHidden = 11,
     /// Communication: waiting for a later rank, exposed.
-    WaitExposed = 8,
+    WaitExposed = 12,
     /// Communication: transfer, hidden by compute.
-    TransferHidden = 9,
+    TransferHidden = 13,
     /// Communication: transfer, exposed.
-    TransferExposed = 10,
+    TransferExposed = 14,
 }
 
 impl SliceKind {
     /// All kinds, in the order of their codes.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 15] = [
         Self::Input,
         Self::H2d,
         Self::Forward,
         Self::Backward,
         Self::Optimizer,
         Self::Blocked,
+        Self::Checkpoint,
+        Self::Evaluation,
+        Self::GarbageCollection,
+        Self::Compilation,
         Self::Queued,
         Self::WaitHidden,
         Self::WaitExposed,
@@ -183,6 +201,10 @@ impl SliceKind {
             Self::Backward => "backward",
             Self::Optimizer => "optimizer",
             Self::Blocked => "blocked in reducer",
+            Self::Checkpoint => "checkpoint",
+            Self::Evaluation => "evaluation",
+            Self::GarbageCollection => "garbage collection",
+            Self::Compilation => "compilation",
             Self::Queued => "queued",
             Self::WaitHidden => "hidden wait",
             Self::WaitExposed => "exposed wait",

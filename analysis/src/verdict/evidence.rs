@@ -137,7 +137,7 @@ impl Case<'_> {
 
 /// Returns evidence from the frontier ledger if it names the same rank.
 fn frontier_evidence(rank: usize, steps: &[&StepAnalysis]) -> Option<Evidence> {
-    let mut counts = [0_usize; 8];
+    let mut counts = [0_usize; Part::COUNT];
     for step in steps {
         let increments = frontier::frontier(step);
         // The part in which the rank takes the lead that it keeps until the collectives.

@@ -1,5 +1,6 @@
 //! The parts of a step in which one or more ranks spend more time than the others.
 
+use wire::event::SpanKind;
 use wire::live::Part;
 use wire::views::Cause;
 
@@ -29,6 +30,8 @@ pub(super) struct Excess {
     pub(super) h2d: f64,
     pub(super) compute: f64,
     pub(super) transfer: f64,
+    /// The excess of each kind of pause, in the order of [`SpanKind::PAUSES`].
+    pub(super) pauses: [f64; SpanKind::PAUSES.len()],
     pub(super) other: f64,
     /// The excess of processor time in compute phases; `None` if it was not measured.
     pub(super) compute_cpu: Option<f64>,
@@ -130,7 +133,7 @@ fn changes(pairs: &[(f64, f64)]) -> Option<f64> {
 }
 
 /// The number of parts of a step that a fault may lie in.
-pub(super) const PARTS: usize = 5;
+pub(super) const PARTS: usize = 6;
 
 /// Returns the mean of the suspects less the mean of the other ranks, averaged over `steps`, in nanoseconds.
 fn mean_excess(
@@ -147,16 +150,24 @@ fn mean_excess(
     }))
 }
 
-/// Returns [`mean_excess`] of input, host-to-device copies, compute, exposed transfer and the rest.
+/// Returns [`mean_excess`] of input, host-to-device copies, compute, exposed transfer, pauses and the rest.
 pub(super) fn of_parts(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<[f64; PARTS]> {
     let part = |part: Part| mean_excess(steps, ranks, |rank| Some(rank.part(part) as f64));
     let compute = part(Part::Forward)? + part(Part::Backward)? + part(Part::Optimizer)?;
-    Some([part(Part::Input)?, part(Part::H2d)?, compute, part(Part::ExposedTransfer)?, part(Part::Other)?])
+    Some([
+        part(Part::Input)?,
+        part(Part::H2d)?,
+        compute,
+        part(Part::ExposedTransfer)?,
+        part(Part::Pause)?,
+        part(Part::Other)?,
+    ])
 }
 
 impl Excess {
     pub(super) fn new(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<Self> {
-        let [input, h2d, compute, transfer, other] = of_parts(steps, ranks)?;
+        let [input, h2d, compute, transfer, _, other] = of_parts(steps, ranks)?;
+        let pause = |at: usize| mean_excess(steps, ranks, |rank| Some(rank.pauses[at] as f64)).unwrap_or(0.0);
         let others = (0..steps[0].ranks.len()).filter(|rank| !ranks.contains(rank));
         let others: Vec<Variation> = others.filter_map(|rank| Variation::of_rank(steps, rank)).collect();
         Some(Self {
@@ -164,6 +175,7 @@ impl Excess {
             h2d,
             compute,
             transfer,
+            pauses: std::array::from_fn(pause),
             other,
             compute_cpu: mean_excess(steps, ranks, |rank| rank.compute_cpu_nanos.map(|nanos| nanos as f64)),
             is_processors: false,
@@ -173,12 +185,13 @@ impl Excess {
     }
 
     /// Returns the parts with their causes, the largest excess first.
-    pub(super) fn ranked(&self) -> [(f64, Cause); 5] {
+    pub(super) fn ranked(&self) -> [(f64, Cause); PARTS] {
         let mut ranked = [
             (self.input, Cause::Input),
             (self.h2d, Cause::H2d),
             (self.compute, self.compute_cause()),
             (self.transfer, Cause::Network),
+            (self.pauses.iter().sum(), Cause::Host),
             (self.other, Cause::Host),
         ];
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -215,12 +228,18 @@ impl Excess {
     }
 
     /// Returns the excess in each segment, in the order of a step.
-    pub(super) fn segments(&self) -> [(f64, Segment); 5] {
+    pub(super) fn segments(&self) -> [(f64, Segment); 9] {
+        let [checkpoint, evaluation, collection, compilation] =
+            std::array::from_fn(|at| (self.pauses[at], Segment::Pause(SpanKind::PAUSES[at])));
         [
             (self.input, Segment::Input),
             (self.h2d, Segment::H2d),
             (self.compute, Segment::Compute),
             (self.transfer, Segment::Transfer),
+            checkpoint,
+            evaluation,
+            collection,
+            compilation,
             (self.other, Segment::Other),
         ]
     }

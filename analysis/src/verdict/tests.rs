@@ -14,10 +14,12 @@ const MS: u64 = 1_000_000;
 fn step(number: u64, extra: [(u64, Part); 4]) -> StepAnalysis {
     let longest = extra.iter().map(|(nanos, _)| *nanos).max().unwrap();
     let rank = |(nanos, part): (u64, Part)| {
-        let mut parts = [MS, 0, 5 * MS, 12 * MS, longest - nanos, MS, 2 * MS, 0];
+        let mut parts = [MS, 0, 5 * MS, 12 * MS, longest - nanos, MS, 2 * MS, 0, 0];
         parts[part as usize] += nanos;
         Some(RankAnalysis {
             parts,
+            // All pauses are garbage collections.
+            pauses: [0, 0, parts[Part::Pause as usize], 0],
             step_nanos: parts.iter().sum(),
             samples: 1,
             compute_nanos: 19 * MS,
@@ -99,6 +101,14 @@ fn each_fault_is_attributed_to_its_rank_and_cause_with_its_cost() {
             assert_eq!(verdict.confidence, Confidence::High);
         }
     }
+}
+
+#[test]
+fn a_rank_that_collects_garbage_is_named_with_the_kind_of_pause() {
+    let steps = run(200, |_, rank| (rank == 2).then_some((6 * MS, Part::Pause)));
+    let [verdict] = &judge(&steps)[..] else { panic!("one verdict") };
+    assert_eq!((verdict.culprit.clone(), verdict.cause), (Some(Culprit::Rank(2)), Cause::Host));
+    assert!(verdict.evidence.iter().any(|line| line.contains("garbage collections")), "{verdict:?}");
 }
 
 #[test]

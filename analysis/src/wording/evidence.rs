@@ -1,6 +1,7 @@
 //! The lines of evidence for and against a verdict.
 
 use units::percent;
+use wire::event::SpanKind;
 use wire::stacks::ThreadRole;
 use wire::views::ChangePoint;
 
@@ -166,6 +167,12 @@ impl Who<'_> {
 fn name(segment: Segment) -> &'static str {
     match segment {
         Segment::Input => "input time",
+        Segment::Pause(kind) => match kind {
+            SpanKind::Checkpoint => "time in checkpoints",
+            SpanKind::Evaluation => "time in evaluations",
+            SpanKind::GarbageCollection => "time in garbage collections",
+            _ => "time in compilations",
+        },
         Segment::H2d => "host-to-device copy time",
         Segment::Compute => "compute time",
         Segment::Transfer => "exposed transfer time",

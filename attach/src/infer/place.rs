@@ -245,9 +245,11 @@ impl Placer {
         if let Some(computed) = self.computed_by_host(ended) {
             // After the last gradient, the host waits for the last collective. Its end is seen late on a busy host, which may
             // have gone on by then.
-            let last = computed.iter().rposition(|(kind, ..)| *kind == SpanKind::Backward).unwrap_or(0);
-            let resumed = computed.get(last + 1).map_or(end, |&(_, from, _)| from);
-            let last_gradient = computed[last].2;
+            let last =
+                computed.iter().rfind(|(kind, ..)| *kind == SpanKind::Backward).unwrap_or(&computed[0]);
+            let last_gradient = last.2;
+            let resumed =
+                computed.iter().find(|(_, from, _)| *from >= last_gradient).map_or(end, |next| next.1);
             let mut at = begin;
             for (kind, from, to) in computed {
                 // Between phases, the host waits for the collectives that are in flight: those that synchronize buffers
@@ -268,7 +270,7 @@ impl Placer {
         for (kind, from, to) in waited {
             span(SpanKind::Backward, at, from);
             span(kind, from, to);
-            at = to;
+            at = at.max(to);
         }
         // After its compute, the device has nothing to do but wait for the last collective.
         span(SpanKind::Backward, at, computed_until);
@@ -302,12 +304,14 @@ impl Placer {
         Some(found)
     }
 
-    /// Adds a phase of the host's main thread. Phases must be added in order of time.
+    /// Adds a phase of the host's main thread. Phases must be added in the order in which they end.
     pub fn ingest_phase(&mut self, phase: HostPhase, begin: MonoNanos, end: MonoNanos) {
         if self.phases.len() == MAX_PHASES {
             self.phases.pop_front();
         }
-        self.phases.push_back((phase, begin, end));
+        // They are kept in the order in which they begin, and a phase may lie within another.
+        let at = self.phases.iter().rposition(|&(_, from, _)| from <= begin).map_or(0, |before| before + 1);
+        self.phases.insert(at, (phase, begin, end));
     }
 
     /// Returns the intervals in which the device waited for the host: phases of the host after the device finished the
@@ -317,10 +321,7 @@ impl Placer {
         let is_later = |(_, begin, _): &(HostPhase, MonoNanos, MonoNanos)| *begin >= step.first_launch;
         let later = self.phases.iter().position(is_later).unwrap_or(self.phases.len());
         let limit = step.first_launch.min(step.computed_until);
-        let of_device = |(phase, ..): &(HostPhase, MonoNanos, MonoNanos)| {
-            matches!(phase, HostPhase::Input | HostPhase::Copy)
-        };
-        let of_step = self.phases.drain(..later).filter(of_device);
+        let of_step = self.phases.drain(..later).filter(|(phase, ..)| phase.holds_device_up());
         let of_step =
             of_step.map(|(phase, begin, end)| (phase.span(), begin.max(step.begin), end.min(limit)));
         of_step.filter(|(_, begin, end)| begin < end).collect()

@@ -9,6 +9,7 @@ mod tables;
 mod terminal;
 
 use analysis::wording;
+use wire::live::Part;
 use wire::views::{Confidence, Missing, Report, Verdict, VerdictState};
 
 pub use html::html;
@@ -84,7 +85,7 @@ pub struct Table {
     /// The number of rows that are left out.
     pub left_out: usize,
     /// The rows as bars: name and parts in nanoseconds, in the order of [`wire::live::Part`].
-    pub bars: Vec<(String, [f64; 8])>,
+    pub bars: Vec<(String, [f64; Part::COUNT])>,
 }
 
 /// A cell of a table.

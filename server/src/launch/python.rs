@@ -24,14 +24,16 @@ macro_rules! modules {
 }
 
 /// The modules of the package.
-const MODULES: [(&str, &str); 11] = modules![
+const MODULES: [(&str, &str); 13] = modules![
     "__init__.py",
     "_agent.py",
     "_buckets.py",
     "_errors.py",
     "_groups.py",
     "_imports.py",
+    "_modes.py",
     "_observe.py",
+    "_pauses.py",
     "_phases.py",
     "_run.py",
     "_waiter.py",

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use analysis::baseline::{self, Baseline};
 use analysis::step::StepAnalysis;
 use wire::ids::RunId;
-use wire::live::{FLAG_MISSING, FLAG_SHADOW, StepColumns};
+use wire::live::{FLAG_MISSING, FLAG_SHADOW, Part, StepColumns};
 use wire::views::{Report, RunSummary};
 
 /// All runs at one moment.
@@ -80,15 +80,15 @@ pub fn columns(steps: &[Arc<StepAnalysis>], ranks: u32, reset: bool) -> StepColu
 }
 
 /// Returns the mean of each part over the ranks. The parts of a step that was not observed in full are unknown, not zero.
-fn mean_parts(step: &StepAnalysis) -> [f32; 8] {
-    let mut sums = [0u64; 8];
+fn mean_parts(step: &StepAnalysis) -> [f32; Part::COUNT] {
+    let mut sums = [0u64; Part::COUNT];
     let mut present = 0u64;
     for (_, rank) in step.present() {
         present += 1;
         sums.iter_mut().zip(rank.parts).for_each(|(sum, nanos)| *sum += nanos);
     }
     if present == 0 || !step.is_observed_in_full() {
-        return [f32::NAN; 8];
+        return [f32::NAN; Part::COUNT];
     }
     sums.map(|sum| (sum as f64 / present as f64) as f32)
 }

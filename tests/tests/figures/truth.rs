@@ -81,9 +81,9 @@ fn the_cost_of_a_fault_counts_only_the_steps_that_have_it() {
 }
 
 /// Returns the true ledger of one rank: the nanoseconds of every `Part`.
-fn true_parts(step: &StepTruth, rank: usize) -> [i64; 8] {
+fn true_parts(step: &StepTruth, rank: usize) -> [i64; Part::COUNT] {
     let own = &step.ranks[rank];
-    let mut parts = [0; 8];
+    let mut parts = [0; Part::COUNT];
     parts[Part::Input as usize] = own.input_end - own.begin;
     parts[Part::Forward as usize] = own.forward_end - own.forward_begin;
     parts[Part::Backward as usize] = own.backward_end - own.forward_end;

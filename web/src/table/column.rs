@@ -85,7 +85,7 @@ impl<T> Column<T> {
     }
 
     /// Creates a column of bars: the shares of the parts of a step. Other columns contain the same numbers.
-    pub fn parts(read: impl Fn(&T) -> [f64; 8] + Send + Sync + 'static) -> Self {
+    pub fn parts(read: impl Fn(&T) -> [f64; Part::COUNT] + Send + Sync + 'static) -> Self {
         Self::picture("Parts", move |row| view! { <Parts shares=read(row) /> }.into_any())
     }
 }
@@ -108,7 +108,7 @@ impl<T: 'static> Choice<T> {
 
 /// The parts of a step as one bar.
 #[component]
-fn Parts(shares: [f64; 8]) -> impl IntoView {
+fn Parts(shares: [f64; Part::COUNT]) -> impl IntoView {
     let mut left = 0.0;
     let parts = Part::ALL
         .map(|part| {

@@ -89,7 +89,16 @@ fn keeps(kept: &mut Steps, frame: &StepColumns) -> Verdict {
     });
     picture(|frame| {
         let top = area::largest(&kept.parts, 0..rows);
-        area::draw(frame, &area::Area { step: &kept.step, parts: &kept.parts, colours: &[!0; 8], view, top });
+        area::draw(
+            frame,
+            &area::Area {
+                step: &kept.step,
+                parts: &kept.parts,
+                colours: &[!0; wire::live::Part::COUNT],
+                view,
+                top,
+            },
+        );
     });
     has_axis(view)?;
     has_axis(Span::new(0.0, f64::from(ticks::ceiling(f64::from(top)) as f32)))?;

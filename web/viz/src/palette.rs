@@ -35,6 +35,7 @@ pub const fn part(part: Part) -> Rgba {
         Part::ExposedWait => rgb(0xd5, 0x5e, 0x00),
         Part::ExposedTransfer => rgb(0xcc, 0x79, 0xa7),
         Part::Optimizer => rgb(0x00, 0x9e, 0x73),
+        Part::Pause => rgb(0x64, 0x50, 0xd2),
         Part::Other => rgb(0xc3, 0xc8, 0xcf),
     }
 }
@@ -120,6 +121,10 @@ pub const fn slice(kind: SliceKind) -> Paint {
         SliceKind::Forward => (part(Part::Forward), Pattern::Solid),
         SliceKind::Backward => (part(Part::Backward), Pattern::Solid),
         SliceKind::Optimizer => (part(Part::Optimizer), Pattern::Solid),
+        SliceKind::Checkpoint
+        | SliceKind::Evaluation
+        | SliceKind::GarbageCollection
+        | SliceKind::Compilation => (part(Part::Pause), Pattern::Solid),
         SliceKind::Blocked | SliceKind::Queued => (part(Part::Other), Pattern::Horizontal),
         SliceKind::WaitHidden => (part(Part::ExposedWait), Pattern::Diagonal),
         SliceKind::WaitExposed => (part(Part::ExposedWait), Pattern::Solid),
@@ -187,11 +192,11 @@ mod tests {
     }
 
     #[test]
-    fn parts_have_eight_colors() {
+    fn parts_have_different_colors() {
         let mut colours = Part::ALL.map(part).to_vec();
         colours.sort_unstable();
         colours.dedup();
-        assert_eq!(colours.len(), 8);
+        assert_eq!(colours.len(), Part::COUNT);
         assert_eq!(css(part(Part::ExposedWait)), "#d55e00");
     }
 

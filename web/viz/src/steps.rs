@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use wire::live::{FLAG_SHADOW, StepColumns};
+use wire::live::{FLAG_SHADOW, Part, StepColumns};
 
 use crate::span::Span;
 
@@ -25,7 +25,7 @@ pub struct Steps {
     /// The overlap.
     pub overlap: Vec<f32>,
     /// The step ledger as the mean over ranks, in nanoseconds.
-    pub parts: [Vec<f32>; 8],
+    pub parts: [Vec<f32>; Part::COUNT],
     /// The flags of each step: [`FLAG_SHADOW`] and [`wire::live::FLAG_MISSING`].
     pub flags: Vec<u8>,
 }

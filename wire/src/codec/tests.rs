@@ -194,6 +194,18 @@ fn version_6_is_pinned() {
     assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
 }
 
+/// Version 8 adds kinds of spans.
+#[test]
+fn version_8_is_pinned() {
+    let (step, begin, end) = (Step(9), MonoNanos(1_000), MonoNanos(3_000));
+    let pause = |kind| Event::Span(Span { step, kind, begin, end, cpu_nanos: 0 });
+    let batch = Batch { events: SpanKind::PAUSES.map(pause).into(), ..head() };
+    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, include_str!("golden_v8.hex").trim());
+    assert_eq!(batch.wire_version(), 8);
+    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+}
+
 /// Version 7 adds stacks.
 #[test]
 fn version_7_is_pinned() {

@@ -1,6 +1,6 @@
 //! The binary format of frames: scalars and columns in sequence, read in the order in which they were written.
 
-use super::FrameError;
+use super::{FrameError, Part};
 
 const MAGIC: [u8; 4] = *b"PCLV";
 /// The version of the live format. Every change to a source of this crate changes it, because the layout of a frame or
@@ -59,7 +59,7 @@ impl FrameWriter {
         self.bytes.extend_from_slice(values);
     }
 
-    pub(super) fn parts(&mut self, parts: &[Vec<f32>; 8]) {
+    pub(super) fn parts(&mut self, parts: &[Vec<f32>; Part::COUNT]) {
         parts.iter().for_each(|part| self.f32s(part));
     }
 }
@@ -109,8 +109,8 @@ impl<'a> FrameReader<'a> {
         Ok(self.take(count)?.to_vec())
     }
 
-    pub(super) fn parts(&mut self) -> Result<[Vec<f32>; 8], FrameError> {
-        let mut parts: [Vec<f32>; 8] = Default::default();
+    pub(super) fn parts(&mut self) -> Result<[Vec<f32>; Part::COUNT], FrameError> {
+        let mut parts: [Vec<f32>; Part::COUNT] = Default::default();
         for part in &mut parts {
             *part = self.f32s()?;
         }

@@ -21,7 +21,7 @@ pub enum Measure {
 
 impl Measure {
     /// All measures, in the order in which the dashboard offers them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Lateness,
         Self::LocalWork,
         Self::StepTime,
@@ -32,6 +32,7 @@ impl Measure {
         Self::Part(Part::Forward),
         Self::Part(Part::Backward),
         Self::Part(Part::Optimizer),
+        Self::Part(Part::Pause),
         Self::Part(Part::Other),
     ];
 

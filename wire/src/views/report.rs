@@ -77,8 +77,13 @@ pub struct RankLedger {
     pub exposed_wait_nanos: u64,
     pub exposed_transfer_nanos: u64,
     pub optimizer_nanos: u64,
+    #[serde(default)]
+    pub pause_nanos: u64,
     pub other_nanos: u64,
     pub step_nanos: u64,
+    /// The parts of `pause_nanos`, in the order of [`SpanKind::PAUSES`](crate::event::SpanKind::PAUSES).
+    #[serde(default)]
+    pub pauses_nanos: [u64; 4],
 }
 
 impl RankLedger {
@@ -90,7 +95,7 @@ impl RankLedger {
 
     /// Returns the parts in the order of [`crate::live::Part::ALL`].
     #[must_use]
-    pub fn parts(&self) -> [u64; 8] {
+    pub fn parts(&self) -> [u64; Part::COUNT] {
         [
             self.input_nanos,
             self.h2d_nanos,
@@ -99,6 +104,7 @@ impl RankLedger {
             self.exposed_wait_nanos,
             self.exposed_transfer_nanos,
             self.optimizer_nanos,
+            self.pause_nanos,
             self.other_nanos,
         ]
     }

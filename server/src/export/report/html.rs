@@ -119,7 +119,7 @@ fn bars(table: &Table) -> Markup {
 }
 
 /// Returns the begin and the length of each part that is not empty.
-fn stacked(parts: &[f64; 8]) -> impl Iterator<Item = (Part, f64, f64)> {
+fn stacked(parts: &[f64; Part::COUNT]) -> impl Iterator<Item = (Part, f64, f64)> {
     let mut end = 0.0;
     let placed = Part::ALL.into_iter().zip(parts).map(move |(part, &length)| {
         end += length;

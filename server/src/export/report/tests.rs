@@ -32,6 +32,7 @@ fn ledger(rank: u32, input: u64, wait: u64) -> RankLedger {
         optimizer_nanos: parts[6],
         other_nanos: parts[7],
         step_nanos: parts.iter().sum(),
+        ..RankLedger::default()
     }
 }
 

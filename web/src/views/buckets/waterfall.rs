@@ -9,7 +9,7 @@ use viz::palette;
 use viz::raster::Frame;
 use viz::raster::gantt::Gantt;
 use viz::span::Span;
-use wire::live::{SliceKind, Waterfall};
+use wire::live::{Part, SliceKind, Waterfall};
 
 use super::StepSelection;
 use super::minimap::Minimap;
@@ -35,6 +35,7 @@ pub fn Kinds() -> impl IntoView {
         SliceKind::Forward,
         SliceKind::Backward,
         SliceKind::Optimizer,
+        SliceKind::Checkpoint,
         SliceKind::Blocked,
         SliceKind::WaitExposed,
         SliceKind::WaitHidden,
@@ -43,7 +44,11 @@ pub fn Kinds() -> impl IntoView {
     ];
     let items = shown.map(|kind| {
         let paint = palette::slice(kind);
-        let name = if kind == SliceKind::Blocked { "blocked, queued" } else { kind.name() };
+        let name = match kind {
+            SliceKind::Blocked => "blocked, queued",
+            SliceKind::Checkpoint => Part::Pause.name(),
+            _ => kind.name(),
+        };
         (paint.colour, paint.pattern, name)
     });
     view! { <Legend items=items.into() /> }

@@ -56,8 +56,8 @@ pub fn RankDetail(selection: RanksSelection) -> impl IntoView {
 }
 
 /// Returns the ledger of one rank, in the order of [`Part::ALL`]; `None` if it is unknown.
-fn ledger(ranks: &StepRanks, rank: usize) -> Option<[f64; 8]> {
-    let ledger: [f64; 8] = std::array::from_fn(|part| f64::from(ranks.parts[part][rank]));
+fn ledger(ranks: &StepRanks, rank: usize) -> Option<[f64; Part::COUNT]> {
+    let ledger: [f64; Part::COUNT] = std::array::from_fn(|part| f64::from(ranks.parts[part][rank]));
     ledger.iter().all(|nanos| !nanos.is_nan()).then_some(ledger)
 }
 

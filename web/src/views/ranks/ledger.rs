@@ -17,7 +17,7 @@ struct Row {
     rank: u32,
     step_nanos: f64,
     /// The share of each part.
-    shares: [f64; 8],
+    shares: [f64; Part::COUNT],
 }
 
 impl Row {

@@ -1,0 +1,29 @@
+"""What PyTorch is doing when it calls a hook."""
+
+import sys
+from threading import current_thread, main_thread
+
+
+def is_compiling():
+    """Returns whether `torch.compile` traces the caller, which must then do nothing. Before PyTorch 2.3, that cannot be
+    detected."""
+    compiler = getattr(sys.modules["torch"], "compiler", None)
+    detected = getattr(compiler, "is_compiling", None)
+    return detected is None or detected()
+
+
+def trains():
+    """Returns whether the caller is in a forward pass that a backward pass will follow.
+
+    The module does not tell: Lightning leaves the one in `DistributedDataParallel` in evaluation mode.
+    """
+    if is_compiling():
+        return False
+    return sys.modules["torch"].is_grad_enabled() and current_thread() is main_thread()
+
+
+def evaluates():
+    """Returns whether the caller is in a forward pass that no backward pass will follow."""
+    if is_compiling():
+        return False
+    return not sys.modules["torch"].is_grad_enabled() and current_thread() is main_thread()

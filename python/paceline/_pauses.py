@@ -1,0 +1,136 @@
+"""Reports the pauses of training: checkpoints, evaluations, garbage collections, and compilations of the model."""
+
+import functools
+import gc
+from threading import current_thread, main_thread
+
+from paceline._agent import agent
+from paceline._errors import guarded, say
+from paceline._groups import replace
+from paceline._modes import evaluates, trains
+from paceline._native import Collections, Phase
+
+# The codes of phases in the agent's library.
+CHECKPOINT, EVALUATION, COMPILATION = 5, 6, 8
+
+# By module: the functions and methods in which the main thread writes a checkpoint. An asynchronous one costs the time
+# until the function returns.
+CHECKPOINTS = {
+    "torch.serialization": ["save"],
+    "torch.distributed.checkpoint.state_dict_saver": ["save", "async_save"],
+    "transformers.trainer": ["Trainer._save_checkpoint"],
+    "lightning.pytorch.trainer.trainer": ["Trainer.save_checkpoint"],
+    "pytorch_lightning.trainer.trainer": ["Trainer.save_checkpoint"],
+    "accelerate.accelerator": ["Accelerator.save_state"],
+    "deepspeed.runtime.engine": ["DeepSpeedEngine.save_checkpoint"],
+}
+# By module: the methods that evaluate the model. Without one of them, the forward passes tell.
+EVALUATIONS = {
+    "transformers.trainer": ["Trainer.evaluate", "Trainer.predict"],
+    "lightning.pytorch.loops.evaluation_loop": ["_EvaluationLoop.run"],
+    "pytorch_lightning.loops.evaluation_loop": ["_EvaluationLoop.run"],
+}
+
+
+class Pause:
+    """One kind of pause. One that lies within another of its kind is part of it."""
+
+    def __init__(self, code):
+        self.phase, self.depth = Phase(agent(), code), 0
+
+    def begin(self, *_):
+        self.depth += 1
+        if self.depth == 1:
+            self.phase.begin()
+
+    def end(self, *_):
+        self.depth = max(self.depth - 1, 0)
+        if self.depth == 0:
+            self.phase.end()
+
+    def around(self, original):
+        """Returns `original` as a function that is a pause of the main thread."""
+
+        @functools.wraps(original)
+        def paused(*arguments, **named):
+            if current_thread() is not main_thread():
+                return original(*arguments, **named)
+            self.begin()
+            try:
+                return original(*arguments, **named)
+            finally:
+                self.end()
+
+        return paused
+
+
+@functools.lru_cache(maxsize=None)
+def checkpoint():
+    return Pause(CHECKPOINT)
+
+
+@functools.lru_cache(maxsize=None)
+def evaluation():
+    return Pause(EVALUATION)
+
+
+def observers():
+    """Returns, by module, what observes the pauses in it."""
+    names = {*CHECKPOINTS, *EVALUATIONS}
+    return {**dict.fromkeys(names, observe_functions), "torch._dynamo.callback": observe_compilations}
+
+
+def observe_functions(module):
+    for functions, pause in ((CHECKPOINTS, checkpoint), (EVALUATIONS, evaluation)):
+        for name in functions.get(module.__name__, ()):
+            guarded(observe_function, module, name, pause())
+
+
+def observe_function(module, name, pause):
+    owner, _, method = name.rpartition(".")
+    holder = getattr(module, owner, None) if owner else module
+    original = getattr(holder, method, None)
+    if original is None:
+        # Another release of the library. Its pauses are not told apart from the rest of the step.
+        say("not observing %s.%s: there is no such function" % (module.__name__, name))
+    elif owner:
+        setattr(holder, method, pause.around(original))
+    else:
+        replace(method, original, pause.around)
+
+
+def observe_collections():
+    """Reports collections of garbage on the main thread that take long enough to matter."""
+    gc.callbacks.append(Collections(agent()))
+
+
+def observe_compilations(callbacks):
+    pause = Pause(COMPILATION)
+    callbacks.on_compile_start(pause.begin)
+    callbacks.on_compile_end(pause.end)
+
+
+class Evaluation:
+    """The evaluation of a module between its training passes, by its forward passes without gradients.
+
+    It lasts from the first such pass to the end of the last, with the input between them.
+    """
+
+    def __init__(self, wrapper):
+        self.phase = Phase(agent(), EVALUATION)
+        # Frameworks evaluate the module without its wrapper.
+        wrapper.module.register_forward_pre_hook(self.begins)
+        wrapper.module.register_forward_hook(self.ends)
+        wrapper.register_forward_pre_hook(self.trains_again)
+
+    def begins(self, *_):
+        if evaluates() and evaluation().depth == 0:
+            self.phase.resume()
+
+    def ends(self, *_):
+        if evaluates():
+            self.phase.pause()
+
+    def trains_again(self, *_):
+        if trains():
+            self.phase.finish()
