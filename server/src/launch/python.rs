@@ -24,15 +24,17 @@ macro_rules! modules {
 }
 
 /// The modules of the package.
-const MODULES: [(&str, &str); 10] = modules![
+const MODULES: [(&str, &str); 12] = modules![
     "__init__.py",
     "_agent.py",
     "_errors.py",
     "_groups.py",
     "_imports.py",
+    "_log.py",
     "_observe.py",
     "_phases.py",
     "_run.py",
+    "_trackers.py",
     "_waiter.py",
     "_site/sitecustomize.py",
 ];
