@@ -9,9 +9,13 @@ from threading import current_thread, main_thread
 from paceline._agent import agent
 from paceline._errors import guarded
 from paceline._native import Phase
+from paceline._waits import interrupt
 
 # The codes of phases in the agent's library.
 INPUT, FORWARD, BACKWARD, OPTIMIZER = 0, 2, 3, 4
+
+# What makes an update out of the updates of several optimizers, while it does.
+parts_of_updates = []
 
 # The largest number of values of a model's output that are searched for a tensor.
 MOST_VALUES = 64
@@ -78,7 +82,8 @@ def observe_updates(optimizer):
     def updated(*_):
         if not is_compiling():
             phase.end()
-            update()
+            if not parts_of_updates:
+                update()
 
     if hasattr(optimizer, "register_optimizer_step_pre_hook"):
         optimizer.register_optimizer_step_pre_hook(begins)
@@ -136,6 +141,7 @@ class Passes:
         self.forward, self.backward = Phase(agent(), FORWARD), Phase(agent(), BACKWARD)
         # From the output of the module to its gradient. It counts as part of the forward pass.
         self.loss = Phase(agent(), FORWARD)
+        interrupt(self.forward, self.backward, self.loss)
         # Not prepended: the module itself synchronizes buffers before its own forward pass.
         module.register_forward_pre_hook(self.forward_begins)
         module.register_forward_hook(self.forward_ends)

@@ -24,10 +24,12 @@ macro_rules! modules {
 }
 
 /// The modules of the package.
-const MODULES: [(&str, &str); 12] = modules![
+const MODULES: [(&str, &str); 15] = modules![
     "__init__.py",
     "_agent.py",
+    "_deepspeed.py",
     "_errors.py",
+    "_fsdp.py",
     "_groups.py",
     "_imports.py",
     "_log.py",
@@ -36,6 +38,7 @@ const MODULES: [(&str, &str); 12] = modules![
     "_run.py",
     "_trackers.py",
     "_waiter.py",
+    "_waits.py",
     "_site/sitecustomize.py",
 ];
 
