@@ -32,6 +32,7 @@ def start():
                 "torch.utils.data.dataloader": observe_input,
                 "torch.distributed.fsdp._fully_shard._fsdp_state": observe_fsdp,
                 "deepspeed.runtime.engine": observe_deepspeed,
+                "torchft.process_group": observe_torchft,
             }
         )
     return True
@@ -80,6 +81,12 @@ def observe_deepspeed(engine):
     from paceline import _deepspeed
 
     _deepspeed.observe_engine(engine)
+
+
+def observe_torchft(process_group):
+    from paceline import _torchft
+
+    _torchft.observe_groups(process_group)
 
 
 def stop_waiters():

@@ -4,11 +4,11 @@ import functools
 import gc
 import sys
 import weakref
-from threading import current_thread, main_thread
 
 from paceline._agent import agent
 from paceline._errors import guarded
 from paceline._native import Phase
+from paceline._thread import is_training, trains_here
 from paceline._waits import interrupt
 
 # The codes of phases in the agent's library.
@@ -30,13 +30,13 @@ def is_compiling():
 
 
 def observe_input(dataloader):
-    """Reports waits of the main thread for a batch, at the one place that all data loaders share."""
+    """Reports waits of the thread that trains for a batch, at the one place that all data loaders share."""
     phase, iterator = Phase(agent(), INPUT), dataloader._BaseDataLoaderIter
     following = iterator.__next__
 
     @functools.wraps(following)
     def timed(self):
-        if current_thread() is not main_thread():
+        if not is_training():
             return following(self)
         phase.begin()
         try:
@@ -137,6 +137,7 @@ class Passes:
             return
         from torch.autograd import Variable
 
+        trains_here()
         self.queue_callback = Variable._execution_engine.queue_callback
         self.forward, self.backward = Phase(agent(), FORWARD), Phase(agent(), BACKWARD)
         # From the output of the module to its gradient. It counts as part of the forward pass.
@@ -185,7 +186,7 @@ def trains():
     """
     if is_compiling():
         return False
-    return sys.modules["torch"].is_grad_enabled() and current_thread() is main_thread()
+    return sys.modules["torch"].is_grad_enabled() and is_training()
 
 
 def first_tensor(output):

@@ -6,14 +6,14 @@ would overwrite what the job has made of it since.
 """
 
 import functools
-from threading import current_thread, main_thread
 from time import monotonic_ns
 
 from paceline._agent import agent
 from paceline._errors import guarded
+from paceline._thread import is_training
 from paceline._waiter import of_the_job
 
-# The phases of the main thread in which the job may wait.
+# The phases in which the job may wait.
 phases = []
 
 
@@ -29,7 +29,7 @@ def observe_waits(work):
 
     @functools.wraps(wait)
     def waited(self, *arguments, **named):
-        if current_thread() is not main_thread():
+        if not is_training():
             return wait(self, *arguments, **named)
         interrupted = guarded(begin_wait)
         try:

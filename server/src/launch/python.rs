@@ -24,7 +24,7 @@ macro_rules! modules {
 }
 
 /// The modules of the package.
-const MODULES: [(&str, &str); 15] = modules![
+const MODULES: [(&str, &str); 17] = modules![
     "__init__.py",
     "_agent.py",
     "_deepspeed.py",
@@ -36,6 +36,8 @@ const MODULES: [(&str, &str); 15] = modules![
     "_observe.py",
     "_phases.py",
     "_run.py",
+    "_thread.py",
+    "_torchft.py",
     "_trackers.py",
     "_waiter.py",
     "_waits.py",

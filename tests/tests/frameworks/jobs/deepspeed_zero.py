@@ -20,7 +20,7 @@ class Samples(Dataset):
 
     def __getitem__(self, number):
         if dist.get_rank() == 1:
-            time.sleep(0.003)  # planted
+            time.sleep(0.0015)  # planted
         x = torch.full((256,), float(number % 7))
         return x, x[:1]
 
@@ -38,7 +38,10 @@ def main():
         "zero_allow_untested_optimizer": True,
         "zero_optimization": {"stage": STAGE},
     }
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+    # Two groups, as usual: ZeRO updates one after the other.
+    weights = {"params": [one for one in model.parameters() if one.dim() > 1], "weight_decay": 0.1}
+    others = {"params": [one for one in model.parameters() if one.dim() == 1], "weight_decay": 0.0}
+    optimizer = torch.optim.AdamW([weights, others], 1e-4)
     engine, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     for x, y in DataLoader(Samples(), batch_size=BATCH):
         loss = nn.functional.mse_loss(engine(x), y)

@@ -1,4 +1,7 @@
-"""Ray Train with two workers. The only line for Paceline is `paceline.watch()`. Usage: ray_train.py STEPS FOLDER"""
+"""Ray Train with two workers. Everything for Paceline is `paceline.watch()` in the training function.
+
+Usage: ray_train.py STEPS FOLDER SERVER RUN
+"""
 
 import sys
 import time
@@ -20,6 +23,7 @@ class Samples(Dataset):
         self.steps = steps
 
     def __len__(self):
+        # Ray shares the samples out to the two workers.
         return BATCH * self.steps * 2
 
     def __getitem__(self, number):
@@ -45,7 +49,9 @@ def train_func(config):
         optimizer.step()
         steps += 1
         if steps % 100 == 0:
-            train.report({"loss": loss.item(), "steps": steps})
+            train.report({"loss": loss.item()})
+    if train.get_context().get_world_rank() == 0:
+        print("steps %d" % steps, flush=True)
 
 
 def main():
@@ -58,7 +64,7 @@ def main():
         torch_config=TorchConfig(backend="gloo"),
         run_config=RunConfig(storage_path=FOLDER),
     )
-    print("steps %d" % trainer.fit().metrics["steps"], flush=True)
+    trainer.fit()
     ray.shutdown()
 
 
