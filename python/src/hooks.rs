@@ -191,7 +191,9 @@ impl Hooks {
         };
         if is_of_the_job && told.getattr(intern!(python, "async_op"))?.is_truthy()? {
             let name = told.getattr("name")?.getattr("name")?;
-            return Ok(Some(format!("not observing {name} in the background: PyTorch does not report its end")));
+            return Ok(Some(format!(
+                "not observing {name} in the background: PyTorch does not report its end"
+            )));
         }
         let spent = (spent + thread_nanos() - used).max(0).unsigned_abs();
         let collective = (self.agent.issued)(self.group, function, bytes, at, spent);

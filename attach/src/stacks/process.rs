@@ -88,9 +88,7 @@ impl Sampled {
 fn thread(trace: &StackTrace, main: u32) -> Thread {
     // Before Python 3.11, the id is not known.
     let name = trace.thread_name.as_deref();
-    let is_main = trace
-        .os_thread_id
-        .map_or(name == Some("MainThread"), |id| id == u64::from(main));
+    let is_main = trace.os_thread_id.map_or(name == Some("MainThread"), |id| id == u64::from(main));
     if is_main { Thread::Main } else { Thread::Named(shortened(name.unwrap_or("native"))) }
 }
 

@@ -66,7 +66,8 @@ impl Framework {
         write(own.join("torch.pth"), &packages_of(&torch::program("python"))?.to_string_lossy())?;
         let list = folder.join("requirements.txt");
         write(list.clone(), self.requirements)?;
-        let quietly = ["install", "--quiet", "--disable-pip-version-check", "--retries", "1", "--timeout", "20"];
+        let quietly =
+            ["install", "--quiet", "--disable-pip-version-check", "--retries", "1", "--timeout", "20"];
         // The list is complete, and the dependencies of PyTorch's wheel would bring CUDA's libraries.
         let exactly = ["--no-deps", "--no-cache-dir", "-r", &list.to_string_lossy()];
         fetch::succeed(&self.program("pip"), &[&quietly[..], &exactly].concat())

@@ -48,7 +48,8 @@ fn ray_train() -> anyhow::Result<()> {
     let site = std::path::PathBuf::from(package.site());
     let packages = site.ancestors().nth(2).unwrap_or(&site).to_string_lossy();
     let library = program("libpaceline_attach.so");
-    let (script, steps, folder) = (script(job.script), job.steps.to_string(), folder.path().to_string_lossy());
+    let (script, steps, folder) =
+        (script(job.script), job.steps.to_string(), folder.path().to_string_lossy());
     let printed = run(
         &RAY.program("python"),
         &[&script, &steps, &folder, &server.address, "of-ray"],

@@ -93,7 +93,10 @@ impl Job {
         let [healthy, slow] = report["ledger"].as_array().map_or(&[][..], Vec::as_slice) else {
             anyhow::bail!("{report:#}")
         };
-        ensure!(slow["input_nanos"].as_u64() > healthy["input_nanos"].as_u64().map(|input| 3 * input), "{report:#}");
+        ensure!(
+            slow["input_nanos"].as_u64() > healthy["input_nanos"].as_u64().map(|input| 3 * input),
+            "{report:#}"
+        );
         Ok(())
     }
 

@@ -34,7 +34,10 @@ fn found(python: &Path) -> anyhow::Result<Value> {
         ("MLFLOW_DISABLE_TELEMETRY", "true"),
     ];
     let printed = run(&program("paceline"), &arguments, &variables)?;
-    let line = printed.lines().find_map(|line| line.split_once("found ")).context(printed.clone())?;
+    let line = printed
+        .lines()
+        .find_map(|line| line.split_once("trackers have "))
+        .with_context(|| printed.clone())?;
     Ok(serde_json::from_str(line.1)?)
 }
 

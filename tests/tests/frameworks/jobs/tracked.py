@@ -69,7 +69,7 @@ def main():
         run.finish()
         mlflow.end_run()
         writer.close()
-        print("found " + json.dumps(found(run_id)), flush=True)
+        print("trackers have " + json.dumps(found(run_id)), flush=True)
     dist.barrier()
     sys.stdout.flush()
     os._exit(0)
