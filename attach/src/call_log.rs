@@ -172,6 +172,13 @@ pub enum Entry {
         /// The time of the call.
         at: MonoNanos,
     },
+    /// A collective was handed over earlier than it was reported as enqueued.
+    Launched {
+        /// Identifies the collective.
+        handle: Handle,
+        /// When it was handed over.
+        at: MonoNanos,
+    },
     /// A collective ran, by CUDA events before and after it on its stream; times on the host's clock.
     Timed {
         /// Identifies the collective.
@@ -220,6 +227,7 @@ impl Entry {
             Self::Enqueued { handle, .. }
             | Self::Message { handle, .. }
             | Self::Issued { handle, .. }
+            | Self::Launched { handle, .. }
             | Self::Timed { handle, .. }
             | Self::Began { handle, .. }
             | Self::Ended { handle, .. } => Some(handle.local_rank()),

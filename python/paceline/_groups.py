@@ -3,6 +3,7 @@
 import atexit
 import sys
 
+from paceline import _buckets
 from paceline._agent import agent
 from paceline._errors import guarded, say
 from paceline._native import Hooks
@@ -77,21 +78,30 @@ class Groups:
         if carriers != {CARRIER}:
             say("not observing collectives of %s: PyTorch's hooks report only %s" % ("/".join(sorted(carriers)), CARRIER))
             return
-        if not hasattr(group, "register_post_hook"):
-            say("not observing collectives of gloo: this needs PyTorch 2.14 or later")
+        has_hooks = hasattr(group, "register_post_hook")
+        if not has_hooks and not reports_gloo():
+            say("not observing collectives of gloo: this needs PyTorch 2.4 or later, on x86-64")
             return
+        agent().software("gloo observed by", "process-group hooks" if has_hooks else "record functions")
         name = agent().group(self.number_of(group), group.size(), group.rank())
         if name == TOO_MANY:
             say("not observing further process groups: there are too many")
-        if name >= 0:
-            waiter = Waiter(agent(), name)
-            hooks = Hooks(agent(), name, waiter, say)
-            group.register_pre_hook(HOOK, hooks.before)
-            group.register_post_hook(HOOK, hooks.after)
-            self.hooked.add(group)
-            observe_waits(self.c10d.Work)
-            # Only the group owns the hooks, so they are finalized with it.
-            self.weakref.finalize(hooks, waiter.leave).atexit = False
+        if name < 0:
+            return
+        if has_hooks:
+            self.hook(group, name)
+        else:
+            _buckets.observe(group, name)
+
+    def hook(self, group, name):
+        waiter = Waiter(agent(), name)
+        hooks = Hooks(agent(), name, waiter, say)
+        group.register_pre_hook(HOOK, hooks.before)
+        group.register_post_hook(HOOK, hooks.after)
+        self.hooked.add(group)
+        observe_waits(self.c10d.Work)
+        # Only the group owns the hooks, so they are finalized with it.
+        self.weakref.finalize(hooks, waiter.leave).atexit = False
 
     def number_of(self, group):
         """Returns the group's number, which is the same on all its ranks."""
@@ -99,6 +109,12 @@ class Groups:
 
         members = "%s of %s" % (group.group_name, self.c10d.get_process_group_ranks(group))
         return int.from_bytes(hashlib.blake2b(members.encode(), digest_size=8).digest(), "little")
+
+
+def reports_gloo():
+    """Returns whether the agent's library observes what gloo runs. Its interface is known of these releases only."""
+    release = tuple(int(part) for part in sys.modules["torch"].__version__.split(".")[:2])
+    return (2, 4) <= release < (2, 14) and agent().observes_gloo()
 
 
 def replace(name, original, by):

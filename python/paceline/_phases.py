@@ -6,6 +6,7 @@ import sys
 import weakref
 
 from paceline._agent import agent
+from paceline._buckets import Buckets
 from paceline._errors import guarded
 from paceline._native import Phase
 from paceline._thread import is_training, trains_here
@@ -143,6 +144,7 @@ class Passes:
         # From the output of the module to its gradient. It counts as part of the forward pass.
         self.loss = Phase(agent(), FORWARD)
         interrupt(self.forward, self.backward, self.loss)
+        self.buckets = Buckets(module)
         # Not prepended: the module itself synchronizes buffers before its own forward pass.
         module.register_forward_pre_hook(self.forward_begins)
         module.register_forward_hook(self.forward_ends)
@@ -151,10 +153,11 @@ class Passes:
         if trains():
             self.forward.begin()
 
-    def forward_ends(self, _module, _inputs, output):
+    def forward_ends(self, module, _inputs, output):
         if not trains():
             return
         self.forward.end()
+        guarded(self.buckets.forward_ended, module)
         guarded(self.begin_loss, output)
 
     def begin_loss(self, output):
@@ -170,13 +173,18 @@ class Passes:
     def begin_backward(self):
         self.loss.end()
         self.queue_callback(self.backward_ends)
+        self.buckets.begin()
         self.backward.begin()
 
     def backward_ends(self):
         self.backward.end()
-        # An update that computes the loss itself, as in Lightning, begins once the gradients are reduced: this callback
-        # runs after the one by which the module waits for them.
-        guarded(self.queue_callback, update_phase().restart)
+        # This callback runs after the one by which the module waits for its reduced gradients.
+        guarded(self.queue_callback, self.reduced)
+
+    def reduced(self):
+        # An update that computes the loss itself, as in Lightning, begins now.
+        update_phase().restart()
+        guarded(self.buckets.finish)
 
 
 def trains():

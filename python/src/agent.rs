@@ -23,6 +23,9 @@ pub struct Functions {
     updated: extern "C" fn(),
     pub phase: extern "C" fn(u8, i64, i64),
     software: unsafe extern "C" fn(*const c_char, *const c_char),
+    observes_gloo: extern "C" fn() -> bool,
+    reduces: unsafe extern "C" fn(i64, *const u64, usize),
+    reduced: unsafe extern "C" fn(*const i64, usize),
 }
 
 impl Functions {
@@ -38,8 +41,25 @@ impl Functions {
                 updated: *library.get(b"paceline_pytorch_updated\0")?,
                 phase: *library.get(b"paceline_pytorch_phase\0")?,
                 software: *library.get(b"paceline_pytorch_software\0")?,
+                observes_gloo: *library.get(b"paceline_pytorch_observes_gloo\0")?,
+                reduces: *library.get(b"paceline_pytorch_reduces\0")?,
+                reduced: *library.get(b"paceline_pytorch_reduced\0")?,
             })
         }
+    }
+
+    /// Records that a backward pass begins. A group reduces its buckets, whose sizes are `bytes`.
+    #[allow(unsafe_code)]
+    pub fn reduces(&self, group: i64, bytes: &[u64]) {
+        // SAFETY: the pointer and the length are those of a slice, which the function does not keep.
+        unsafe { (self.reduces)(group, bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// Records that all buckets are reduced, and when they were handed to gloo.
+    #[allow(unsafe_code)]
+    pub fn reduced(&self, launches: &[i64]) {
+        // SAFETY: as above.
+        unsafe { (self.reduced)(launches.as_ptr(), launches.len()) }
     }
 }
 
@@ -83,6 +103,12 @@ impl Agent {
     /// Records that an optimizer updated its parameters.
     fn updated(&self) {
         (self.functions.updated)();
+    }
+
+    /// Observes the collectives that gloo runs, on behalf of [`crate::reductions::Reductions`]. Returns whether that is
+    /// possible.
+    fn observes_gloo(&self) -> bool {
+        (self.functions.observes_gloo)()
     }
 
     /// Records the version of a Python package, or of Python itself.

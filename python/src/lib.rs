@@ -10,6 +10,7 @@ mod agent;
 mod clock;
 mod hooks;
 mod phases;
+mod reductions;
 
 /// The native part of the package.
 #[pymodule]
@@ -20,4 +21,6 @@ mod _native {
     use crate::hooks::Hooks;
     #[pymodule_export]
     use crate::phases::Phase;
+    #[pymodule_export]
+    use crate::reductions::Reductions;
 }

@@ -1,12 +1,19 @@
 //! The PyTorch hook, for collectives that gloo runs.
 //!
 //! Such a process calls nothing that a library could interpose. But PyTorch calls registered Python functions before
-//! and after it issues a collective. The Python package `paceline` (`python/`) registers such functions, and they call
-//! the functions below. The calls hold the interpreter's lock, so none waits for another. A free-threaded Python has no
-//! such lock; there, a call waits no longer than an append to the call log.
+//! and after it issues a collective, from release 2.14 on. The Python package `paceline` (`python/`) registers such
+//! functions, and they call the functions below. The calls hold the interpreter's lock, so none waits for another. A
+//! free-threaded Python has no such lock; there, a call waits no longer than an append to the call log.
+//!
+//! Earlier releases report collectives only to their profiler ([`record_function`]), and only those of a DDP module's
+//! buckets are recorded ([`reductions`]), since the reports do not name the process group.
+
+mod record_function;
+mod reductions;
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char};
+use std::slice;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wire::clock::MonoNanos;
@@ -115,34 +122,30 @@ pub extern "C" fn paceline_pytorch_left(group: i64) {
 pub extern "C" fn paceline_pytorch_issued(group: i64, function: u8, bytes: u64, at: i64, spent: u64) -> u64 {
     host::guarded(|| {
         sampling::spend(spent);
-        if !observer::is_best(Hook::PyTorch) {
-            return 0;
-        }
-        let mut groups = groups();
-        let Some(group) = named(&mut groups, group) else { return 0 };
-        let function = Function::from_code(function);
-        let Some(seq) = COUNTS.count(group.number, function) else { return 0 };
-        let collective = Handle::new(Kind::Collective, group.local_rank);
-        let (communicator, at) = (group.number, MonoNanos(at));
-        let begins = marks::begins(communicator);
-        call_log::append(Entry::Enqueued {
-            handle: collective,
-            communicator,
-            function,
-            seq,
-            bytes,
-            channels: 1,
-            begins,
-            at,
-        });
-        let is_observed = sampling::observes(group.local_rank, communicator, function, seq, begins);
-        if !is_observed || group.under_way.len() == MAX_IN_FLIGHT {
-            call_log::append(Entry::Issued { handle: collective, at: agent::clock::now() });
-            return 0;
-        }
-        group.under_way.push_back(UnderWay { collective, issued: at, ended: None });
-        collective.to_bits()
+        let collective = issue(group, Function::from_code(function), bytes, MonoNanos(at));
+        collective.map_or(0, Handle::to_bits)
     })
+}
+
+/// Records that a collective was issued. Returns its handle if its end is observed.
+fn issue(group: i64, function: Function, bytes: u64, at: MonoNanos) -> Option<Handle> {
+    if !observer::is_best(Hook::PyTorch) {
+        return None;
+    }
+    let mut groups = groups();
+    let group = named(&mut groups, group)?;
+    let seq = COUNTS.count(group.number, function)?;
+    let handle = Handle::new(Kind::Collective, group.local_rank);
+    let communicator = group.number;
+    let begins = marks::begins(communicator);
+    call_log::append(Entry::Enqueued { handle, communicator, function, seq, bytes, channels: 1, begins, at });
+    let is_observed = sampling::observes(group.local_rank, communicator, function, seq, begins);
+    if !is_observed || group.under_way.len() == MAX_IN_FLIGHT {
+        call_log::append(Entry::Issued { handle, at: agent::clock::now() });
+        return None;
+    }
+    group.under_way.push_back(UnderWay { collective: handle, issued: at, ended: None });
+    Some(handle)
 }
 
 /// Records that a collective ended at `at`.
@@ -150,14 +153,59 @@ pub extern "C" fn paceline_pytorch_issued(group: i64, function: u8, bytes: u64, 
 pub extern "C" fn paceline_pytorch_ended(group: i64, collective: u64, at: i64, spent: u64) {
     host::guarded(|| {
         sampling::spend(spent);
-        let mut groups = groups();
-        let Some(group) = named(&mut groups, group) else { return };
-        let ended = group.under_way.iter_mut().find(|one| one.collective.to_bits() == collective);
-        if let Some(ended) = ended {
-            ended.ended = Some(MonoNanos(at));
-            group.tell(call_log::append);
+        if let Some((collective, Kind::Collective)) = Handle::from_bits(collective) {
+            end(group, collective, MonoNanos(at));
         }
     });
+}
+
+/// Records that a collective ended.
+fn end(group: i64, collective: Handle, at: MonoNanos) {
+    let mut groups = groups();
+    let Some(group) = named(&mut groups, group) else { return };
+    if let Some(ended) = group.under_way.iter_mut().find(|one| one.collective == collective) {
+        ended.ended = Some(at);
+        group.tell(call_log::append);
+    }
+}
+
+/// Observes the collectives that gloo runs, of PyTorch 2.4 to 2.13. Returns whether that is possible; then the functions
+/// [`paceline_pytorch_reduces`] and [`paceline_pytorch_reduced`] say which of them reduce the buckets of a DDP module.
+#[unsafe(no_mangle)]
+pub extern "C" fn paceline_pytorch_observes_gloo() -> bool {
+    host::guarded(record_function::observe)
+}
+
+/// Records that a backward pass begins. A group reduces its buckets, whose sizes are `bytes`.
+///
+/// # Safety
+/// `bytes` must point to `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn paceline_pytorch_reduces(group: i64, bytes: *const u64, count: usize) {
+    // SAFETY: the caller guarantees it.
+    let bytes = unsafe { numbers(bytes, count) };
+    host::guarded(|| reductions::begin(group, bytes.to_vec()));
+}
+
+/// Records that all buckets of the backward pass are reduced, and when they were handed to gloo (`CLOCK_MONOTONIC`).
+///
+/// # Safety
+/// `launches` must point to `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn paceline_pytorch_reduced(launches: *const i64, count: usize) {
+    // SAFETY: the caller guarantees it.
+    let launches = unsafe { numbers(launches, count) };
+    host::guarded(|| reductions::finish(launches));
+}
+
+/// # Safety
+/// `first` must point to `count` numbers, or be null.
+unsafe fn numbers<'a, T>(first: *const T, count: usize) -> &'a [T] {
+    if first.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller guarantees it.
+    unsafe { slice::from_raw_parts(first, count) }
 }
 
 /// Records the version of a Python package, or of Python itself. Texts that are not UTF-8 are ignored.

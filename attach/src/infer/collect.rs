@@ -54,6 +54,7 @@ struct Progress {
     host: Option<(MonoNanos, MonoNanos)>,
     events: Option<(MonoNanos, MonoNanos)>,
     issued: Option<MonoNanos>,
+    launched: Option<MonoNanos>,
 }
 
 impl Progress {
@@ -100,7 +101,7 @@ impl Unfinished {
             function: self.function,
             seq: self.seq,
             bytes: self.bytes,
-            launch: self.launch,
+            launch: self.progress.launched.unwrap_or(self.launch),
             ran: ran.unwrap_or(Ran::Unknown { issued: self.launch }),
             is_sent: self.message.is_some_and(|message| message.is_sent),
             begins: self.begins,
@@ -173,6 +174,7 @@ impl Collector {
                 };
                 self.begin(handle, open);
             }
+            Entry::Launched { handle, at } => self.progress(handle).launched = Some(at),
             Entry::Issued { handle, at } => self.progress(handle).issued = Some(at),
             Entry::Timed { handle, begin, end } => self.progress(handle).events = Some((begin, end)),
             // A phase belongs to no collective.
@@ -358,6 +360,17 @@ mod tests {
         assert!(collector.overdue(MonoNanos(2)).is_empty());
         collector.ingest(enqueued(three, 5, 2));
         assert_eq!(seqs(collector.overdue(MonoNanos(2))), [5]);
+    }
+
+    #[test]
+    fn an_earlier_launch_may_be_read_before_or_after_its_collective() {
+        let one = Handle::new(Kind::Collective, LocalRank::FIRST);
+        let launched = Entry::Launched { handle: one, at: MonoNanos(-5) };
+        let ran = channel(one, 10, 20);
+        for entries in [[launched, enqueued(one, 3, 1)], [enqueued(one, 3, 1), launched]] {
+            let (_, ended) = after(entries.into_iter().chain(ran));
+            assert_eq!(ended.iter().map(|one| one.launch).collect::<Vec<_>>(), [MonoNanos(-5)]);
+        }
     }
 
     #[test]

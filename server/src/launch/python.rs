@@ -24,9 +24,10 @@ macro_rules! modules {
 }
 
 /// The modules of the package.
-const MODULES: [(&str, &str); 17] = modules![
+const MODULES: [(&str, &str); 18] = modules![
     "__init__.py",
     "_agent.py",
+    "_buckets.py",
     "_deepspeed.py",
     "_errors.py",
     "_fsdp.py",

@@ -1,0 +1,104 @@
+"""Reports the reductions of a DDP module's buckets, for releases of PyTorch whose process groups have no hooks.
+
+No communication hook is installed and no hook on a parameter. The reducer keeps the time of each gradient anyway, and
+gloo reports to the agent's library when it runs a collective.
+"""
+
+import sys
+import weakref
+
+from paceline._agent import agent
+from paceline._errors import say
+from paceline._native import Reductions
+
+# The agent's index of each process group whose collectives are observed like this.
+groups = weakref.WeakKeyDictionary()
+
+
+def observe(group, name):
+    """Observes the reductions that a process group does for DDP. `name` is the agent's index of the group."""
+    groups[group] = name
+    weakref.finalize(group, agent().left, name).atexit = False
+
+
+class Buckets:
+    """The buckets of one module in `DistributedDataParallel`."""
+
+    def __init__(self, module):
+        self.module = weakref.ref(module)
+        self.reductions = Reductions(agent())
+        # Whether the reducer had rebuilt its buckets when they were read.
+        self.was_rebuilt = None
+        self.bytes, self.parameters = [], []
+        # Whether the module reduces in the backward pass of its last forward pass.
+        self.reduces = False
+
+    def forward_ended(self, module):
+        self.reductions.forward_ended()
+        # Decided in the forward pass: `no_sync` is left before the backward pass.
+        # Modules of FSDP and the engine of DeepSpeed have no such attribute, and no reducer.
+        self.reduces = getattr(module, "require_backward_grad_sync", False)
+
+    def begin(self):
+        """Called when the backward pass begins."""
+        module = self.module()
+        group = groups.get(module.process_group) if self.reduces else None
+        self.reduces = group is not None and self.is_reported(module) and self.read(module)
+        if self.reduces:
+            self.reductions.begin(group, self.bytes, self.parameters)
+
+    def finish(self):
+        """Called when all buckets are reduced."""
+        if self.reduces:
+            self.reductions.finish(self.module().reducer.get_backward_stats())
+
+    def is_reported(self, module):
+        """Returns whether the reducer reduces its buckets as they are."""
+        if module._comm_hooks:
+            say("not observing buckets of a module with a communication hook: this needs PyTorch 2.14 or later")
+            return False
+        # Then `torch.compile` reduces the gradients.
+        return not getattr(module, "_use_python_reducer", False)
+
+    def read(self, module):
+        """Reads the buckets once they change. Returns whether they are known."""
+        if self.was_rebuilt == module._has_rebuilt_buckets:
+            return True
+        told = module._get_ddp_logging_data()
+        # The reducer reports new buckets one step after it makes them.
+        if module._has_rebuilt_buckets and not told.get("has_rebuilt_buckets"):
+            return False
+        if module._has_rebuilt_buckets:
+            self.bytes = numbers(told["rebuilt_bucket_sizes"])
+            self.parameters = [numbers(of, " ") for of in told["rebuilt_per_bucket_param_indices"].split(",")]
+        else:
+            self.bytes = numbers(told["bucket_sizes"])
+            self.parameters = assigned(module, self.bytes)
+        self.was_rebuilt = module._has_rebuilt_buckets
+        return True
+
+
+def numbers(text, separator=","):
+    return [int(number) for number in text.split(separator) if number.strip()]
+
+
+def assigned(module, sizes):
+    """Returns the parameters of the first buckets, which the reducer does not report; an empty list if they are unknown."""
+    parameters = list(reduced(module))
+    if len(sizes) == 1:
+        return [list(range(len(parameters)))]
+    distributed = sys.modules["torch.distributed"]
+    limits = [distributed._DEFAULT_FIRST_BUCKET_BYTES, module.bucket_bytes_cap]
+    found = distributed._compute_bucket_assignment_by_size(parameters, limits)[0][::-1]
+    own_sizes = [sum(parameters[at].numel() * parameters[at].element_size() for at in bucket) for bucket in found]
+    return found if own_sizes == sizes else []
+
+
+def reduced(module):
+    """Returns the parameters that the reducer reduces, in its order, each once."""
+    found = {}
+    for prefix, part in module.module.named_modules():
+        for name, parameter in part.named_parameters(recurse=False):
+            if parameter.requires_grad and "%s.%s" % (prefix, name) not in module.parameters_to_ignore:
+                found[parameter] = None
+    return found
