@@ -33,6 +33,7 @@ def start():
                 "torch.distributed.fsdp._fully_shard._fsdp_state": observe_fsdp,
                 "deepspeed.runtime.engine": observe_deepspeed,
                 "torchft.process_group": observe_torchft,
+                "torchft.manager": observe_quorums,
             }
         )
     return True
@@ -87,6 +88,12 @@ def observe_torchft(process_group):
     from paceline import _torchft
 
     _torchft.observe_groups(process_group)
+
+
+def observe_quorums(manager):
+    from paceline import _torchft
+
+    _torchft.observe_quorums(manager)
 
 
 def stop_waiters():

@@ -1,6 +1,8 @@
 """Observes the process groups of torchft, which it makes itself whenever a replica group joins or leaves.
 
-Each replica group of one process is a rank: its number among those that took part when it was first observed.
+Each replica group of one process is a rank: its number among those that took part when it was first observed. Replica groups
+meet in the quorum of each step before they average gradients, so the quorum is where a late one is waited for. It is
+recorded as a barrier.
 """
 
 import atexit
@@ -8,16 +10,24 @@ import functools
 import hashlib
 import sys
 import weakref
+from time import monotonic_ns
 
 from paceline._agent import agent
 from paceline._errors import guarded, say
 from paceline._groups import HOOK
 from paceline._native import Hooks
 from paceline._waiter import Waiter
-from paceline._waits import observe_waits
+from paceline._thread import is_training
+from paceline._waits import begin_wait, end_wait, observe_waits
 
+# The code of a barrier in the agent's library.
+BARRIER = 15
 # The groups that have this module's hooks.
 hooked = weakref.WeakSet()
+# By torchft's group: the agent's index of the group that it uses now.
+names = weakref.WeakKeyDictionary()
+# By manager: the quorum that it waits for, as the agent's index of the group and the number of the barrier.
+quorums = weakref.WeakKeyDictionary()
 
 
 def observe_groups(process_group):
@@ -54,8 +64,43 @@ def observe(replicas, group, rank, world_size):
     group.register_pre_hook(HOOK, hooks.before)
     group.register_post_hook(HOOK, hooks.after)
     hooked.add(group)
+    names[replicas] = name
     observe_waits(sys.modules["torch.distributed"].Work)
     weakref.finalize(hooks, waiter.leave).atexit = False
+
+
+def observe_quorums(manager):
+    """Observes the module `torchft.manager`."""
+    manager = manager.Manager
+    start, wait = manager.start_quorum, manager.wait_quorum
+
+    @functools.wraps(start)
+    def started(self, *arguments, **named):
+        guarded(begin_quorum, self)
+        return start(self, *arguments, **named)
+
+    @functools.wraps(wait)
+    def waited(self):
+        interrupted = guarded(begin_wait) if is_training() else ()
+        try:
+            return wait(self)
+        finally:
+            guarded(end_quorum, self)
+            guarded(end_wait, None, interrupted)
+
+    manager.start_quorum, manager.wait_quorum = started, waited
+
+
+def begin_quorum(manager):
+    name = names.get(manager._pg)
+    if name is not None:
+        quorums[manager] = name, agent().issued(name, BARRIER, 0, monotonic_ns(), 0)
+
+
+def end_quorum(manager):
+    name, barrier = quorums.pop(manager, (None, 0))
+    if barrier:
+        agent().ended(name, barrier, monotonic_ns(), 0)
 
 
 def number_of(replicas, world_size):
