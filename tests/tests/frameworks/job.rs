@@ -1,7 +1,7 @@
 //! A job with a planted fault, and what its report must say.
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
@@ -122,6 +122,6 @@ impl Job {
 fn path_with(python: &Path) -> anyhow::Result<String> {
     let own = python.parent().context("Python has no folder")?.to_path_buf();
     let path = env::var_os("PATH").unwrap_or_default();
-    let path = env::join_paths([own].into_iter().chain(env::split_paths(&path).map(PathBuf::from)))?;
+    let path = env::join_paths([own].into_iter().chain(env::split_paths(&path)))?;
     Ok(path.to_string_lossy().into_owned())
 }

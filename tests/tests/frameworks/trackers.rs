@@ -16,7 +16,7 @@ const FIGURES: [&str; 4] = [
     "paceline/exposed_communication_share",
     "paceline/overlap_ratio",
 ];
-/// Figures that nobody can know here.
+/// Figures that this job does not give rise to.
 const UNKNOWN: [&str; 2] = ["paceline/samples_per_second", "paceline/scaling_efficiency"];
 
 /// Runs the job. Returns what the trackers' readers found.
