@@ -10,6 +10,7 @@ mod profile;
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,14 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(40);
 const SEARCH_EVERY: Duration = Duration::from_millis(500);
 /// The largest number of processes that are sampled. All workers of a data loader run the same code.
 const MAX_PROCESSES: usize = 16;
+
+/// The system's number of the thread that trains; 0 if it is not known. It counts as this process's main thread.
+static TRAINING: AtomicU32 = AtomicU32::new(0);
+
+/// Says that the calling thread is the one that trains. In Ray Train, it is not the main thread.
+pub fn trains_here() {
+    TRAINING.store(rustix::thread::gettid().as_raw_pid().unsigned_abs(), Ordering::Relaxed);
+}
 
 /// Starts the thread that answers requests.
 pub fn on_demand(notes: Notes) -> Background {
@@ -86,5 +95,8 @@ fn sample(length: Duration, stop: &Stop) -> Result<Profile, String> {
 fn start(pid: u32, until: Instant, stop: &Stop) -> Option<JoinHandle<Result<Sampled, String>>> {
     let stop = stop.clone();
     let sampler = thread::Builder::new().name("paceline-sample".into());
-    sampler.spawn(move || process::sample(pid, until, SAMPLE_EVERY, &stop)).ok()
+    // The main thread of a process has the process's number.
+    let training = TRAINING.load(Ordering::Relaxed);
+    let main = if pid == std::process::id() && training != 0 { training } else { pid };
+    sampler.spawn(move || process::sample((pid, main), until, SAMPLE_EVERY, &stop)).ok()
 }

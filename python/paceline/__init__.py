@@ -1,12 +1,12 @@
 """Paceline observes data-parallel training: which rank is late, why, and what that costs.
 
 Call :func:`watch` anywhere before training. ``paceline run torchrun ...`` and ``paceline attach`` do it without a line
-in the script.
+in the script. :func:`log` brings the figures to Weights & Biases, MLflow or TensorBoard.
 """
 
 import os
 
-__all__ = ["watch"]
+__all__ = ["log", "watch"]
 
 
 def watch(server=None, name=None, run=None):
@@ -33,6 +33,37 @@ def watch(server=None, name=None, run=None):
     from paceline import _observe
 
     return _observe.start()
+
+
+def log(to=None, every=30.0):
+    """Logs Paceline's figures to the tracker that the job already uses.
+
+    The call belongs on every rank, or only on rank 0; only rank 0 logs. A thread reads the figures from the server of
+    :func:`watch` or ``paceline run`` and never delays the job. It logs, as far as they are known:
+
+    - ``paceline/step_time_seconds``: the mean time from one step to the next over the recent steps;
+    - ``paceline/samples_per_second``: the throughput, if the job counts its samples;
+    - ``paceline/scaling_efficiency``: measured against a run on fewer ranks;
+    - ``paceline/implied_efficiency``: the share of the time in which ranks compute, which needs no other run;
+    - ``paceline/exposed_communication_share``: the share of a step in which a rank waits for communication;
+    - ``paceline/overlap_ratio``: the share of communication that the backward pass hides;
+    - ``paceline/goodput``: the productive share of the run's time, if the server has it;
+    - ``paceline/verdict``: who delays the run, why and at what cost, as a sentence.
+
+    Every figure carries Paceline's step: the number of parameter updates. In Weights & Biases the figures have an axis of
+    their own, ``paceline/step``, and leave the run's own steps alone: they join the next row that the job logs.
+
+    :param to: A run of Weights & Biases, a run of MLflow, a ``SummaryWriter`` of TensorBoard, a function
+        ``to(figures, step)``, or ``"wandb"`` or ``"mlflow"`` for the active run of one of them, whenever it starts.
+        Default: the active run of whichever of the two is imported.
+    :param every: How many seconds pass from one look at the figures to the next.
+    :returns: Whether this process logs from now on.
+    """
+    if is_off():
+        return False
+    from paceline import _log
+
+    return _log.start(to, every)
 
 
 def is_off():

@@ -1,6 +1,7 @@
-from typing import Optional
+from typing import Any, Optional
 
-__all__ = ["watch"]
+__all__ = ["log", "watch"]
 
 def watch(server: Optional[str] = None, name: Optional[str] = None, run: Optional[str] = None) -> bool: ...
+def log(to: Any = None, every: float = 30.0) -> bool: ...
 def is_off() -> bool: ...

@@ -41,7 +41,8 @@ class Buckets:
         in_backward.clear()
         self.reductions.forward_ended()
         # Decided in the forward pass: `no_sync` is left before the backward pass.
-        self.reduces = module.require_backward_grad_sync
+        # Modules of FSDP and the engine of DeepSpeed have no such attribute, and no reducer.
+        self.reduces = getattr(module, "require_backward_grad_sync", False)
 
     def begin(self):
         """Called when the backward pass begins."""

@@ -9,6 +9,7 @@ from paceline._errors import guarded, say
 from paceline._native import Hooks
 from paceline._run import agree
 from paceline._waiter import Waiter
+from paceline._waits import observe_waits
 
 # The id of this module's hooks in a process group.
 HOOK = 0x9ACE11E
@@ -98,6 +99,7 @@ class Groups:
         group.register_pre_hook(HOOK, hooks.before)
         group.register_post_hook(HOOK, hooks.after)
         self.hooked.add(group)
+        observe_waits(self.c10d.Work)
         # Only the group owns the hooks, so they are finalized with it.
         self.weakref.finalize(hooks, waiter.leave).atexit = False
 

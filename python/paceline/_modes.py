@@ -1,7 +1,8 @@
 """What PyTorch is doing when it calls a hook."""
 
 import sys
-from threading import current_thread, main_thread
+
+from paceline._thread import is_training
 
 
 def is_compiling():
@@ -19,11 +20,11 @@ def trains():
     """
     if is_compiling():
         return False
-    return sys.modules["torch"].is_grad_enabled() and current_thread() is main_thread()
+    return sys.modules["torch"].is_grad_enabled() and is_training()
 
 
 def evaluates():
     """Returns whether the caller is in a forward pass that no backward pass will follow."""
     if is_compiling():
         return False
-    return not sys.modules["torch"].is_grad_enabled() and current_thread() is main_thread()
+    return not sys.modules["torch"].is_grad_enabled() and is_training()

@@ -1,7 +1,8 @@
 """Observes PyTorch in this process.
 
-The job computes the same results with it and without it. Only the functions that create process groups and the step of a
-data loader are replaced, by functions that call the original. Everything else uses hooks that PyTorch provides. When
+The job computes the same results with it and without it. Where PyTorch or a framework has no hook, a function is replaced by
+one that calls the original: those that create process groups, wait for a collective of gloo or get the next batch, and the
+start of an FSDP module and the step of DeepSpeed's engine. Everything else uses hooks that PyTorch provides. When
 something fails here, the module reports it once and stops observing that part.
 """
 
@@ -31,6 +32,10 @@ def start():
                 "torch.nn.parallel.distributed": observe_modules,
                 "torch.optim.optimizer": observe_updates,
                 "torch.utils.data.dataloader": observe_input,
+                "torch.distributed.fsdp._fully_shard._fsdp_state": observe_fsdp,
+                "deepspeed.runtime.engine": observe_deepspeed,
+                "torchft.process_group": observe_torchft,
+                "torchft.manager": observe_quorums,
             }
         )
     return True
@@ -74,6 +79,30 @@ def observe_input(dataloader):
     from paceline import _phases
 
     _phases.observe_input(dataloader)
+
+
+def observe_fsdp(state):
+    from paceline import _fsdp
+
+    _fsdp.observe_states(state)
+
+
+def observe_deepspeed(engine):
+    from paceline import _deepspeed
+
+    _deepspeed.observe_engine(engine)
+
+
+def observe_torchft(process_group):
+    from paceline import _torchft
+
+    _torchft.observe_groups(process_group)
+
+
+def observe_quorums(manager):
+    from paceline import _torchft
+
+    _torchft.observe_quorums(manager)
 
 
 def stop_waiters():

@@ -2,18 +2,19 @@
 
 import functools
 import gc
-from threading import current_thread, main_thread
+import sys
 
 from paceline._agent import agent
 from paceline._errors import guarded, say
 from paceline._groups import replace
 from paceline._modes import evaluates, trains
 from paceline._native import Collections, Phase
+from paceline._thread import is_training
 
 # The codes of phases in the agent's library.
 CHECKPOINT, EVALUATION, COMPILATION = 5, 6, 8
 
-# By module: the functions and methods in which the main thread writes a checkpoint. An asynchronous one costs the time
+# By module: the functions and methods in which the thread that trains writes a checkpoint. An asynchronous one costs the time
 # until the function returns.
 CHECKPOINTS = {
     "torch.serialization": ["save"],
@@ -49,11 +50,11 @@ class Pause:
             self.phase.end()
 
     def around(self, original):
-        """Returns `original` as a function that is a pause of the main thread."""
+        """Returns `original` as a function that is a pause of the thread that trains."""
 
         @functools.wraps(original)
         def paused(*arguments, **named):
-            if current_thread() is not main_thread():
+            if not is_training():
                 return original(*arguments, **named)
             self.begin()
             try:
@@ -100,8 +101,8 @@ def observe_function(module, name, pause):
 
 
 def observe_collections():
-    """Reports collections of garbage on the main thread that take long enough to matter."""
-    gc.callbacks.append(Collections(agent()))
+    """Reports collections of garbage on the thread that trains that take long enough to matter."""
+    gc.callbacks.append(Collections(agent(), sys.modules["paceline._thread"]))
 
 
 def observe_compilations(callbacks):

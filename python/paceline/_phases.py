@@ -4,7 +4,6 @@ import functools
 import gc
 import sys
 import weakref
-from threading import current_thread, main_thread
 
 from paceline._agent import agent
 from paceline._buckets import Buckets
@@ -12,22 +11,27 @@ from paceline._errors import guarded
 from paceline._modes import is_compiling, trains
 from paceline._native import Phase
 from paceline._pauses import Evaluation
+from paceline._thread import is_training, trains_here
+from paceline._waits import interrupt
 
 # The codes of phases in the agent's library.
 INPUT, FORWARD, BACKWARD, OPTIMIZER = 0, 2, 3, 4
+
+# What makes an update out of the updates of several optimizers, while it does.
+parts_of_updates = []
 
 # The largest number of values of a model's output that are searched for a tensor.
 MOST_VALUES = 64
 
 
 def observe_input(dataloader):
-    """Reports waits of the main thread for a batch, at the one place that all data loaders share."""
+    """Reports waits of the thread that trains for a batch, at the one place that all data loaders share."""
     phase, iterator = Phase(agent(), INPUT), dataloader._BaseDataLoaderIter
     following = iterator.__next__
 
     @functools.wraps(following)
     def timed(self):
-        if current_thread() is not main_thread():
+        if not is_training():
             return following(self)
         phase.begin()
         try:
@@ -73,7 +77,8 @@ def observe_updates(optimizer):
     def updated(*_):
         if not is_compiling():
             phase.end()
-            update()
+            if not parts_of_updates:
+                update()
 
     if hasattr(optimizer, "register_optimizer_step_pre_hook"):
         optimizer.register_optimizer_step_pre_hook(begins)
@@ -132,10 +137,12 @@ class Passes:
             return
         from torch.autograd import Variable
 
+        trains_here()
         self.queue_callback = Variable._execution_engine.queue_callback
         self.forward, self.backward = Phase(agent(), FORWARD), Phase(agent(), BACKWARD)
         # From the output of the module to its gradient. It counts as part of the forward pass.
         self.loss = Phase(agent(), FORWARD)
+        interrupt(self.forward, self.backward, self.loss)
         self.buckets = Buckets(module)
         # Not prepended: the module itself synchronizes buffers before its own forward pass.
         module.register_forward_pre_hook(self.forward_begins)
@@ -177,6 +184,16 @@ class Passes:
         # An update that computes the loss itself, as in Lightning, begins now.
         update_phase().restart()
         guarded(self.buckets.finish)
+
+
+def trains():
+    """Returns whether the caller is in a forward pass that a backward pass will follow.
+
+    The module does not tell: Lightning leaves the one in `DistributedDataParallel` in evaluation mode.
+    """
+    if is_compiling():
+        return False
+    return sys.modules["torch"].is_grad_enabled() and is_training()
 
 
 def first_tensor(output):

@@ -1,5 +1,6 @@
 """Waits for collectives, to know when they are done."""
 
+from collections import deque
 from datetime import timedelta
 from queue import SimpleQueue
 from threading import Thread
@@ -12,6 +13,8 @@ SLICE_MS = 50
 
 # The waiters whose thread has not ended.
 running = set()
+# The collectives that only the job may wait for: (group, the agent's number, PyTorch's work). It waits at once.
+of_the_job = deque(maxlen=64)
 
 
 def stop_all():
@@ -32,7 +35,7 @@ class Waiter:
     def __init__(self, agent, group):
         self.agent, self.group = agent, group
         # The collectives to wait for, in order: (the agent's number, PyTorch's work).
-        self.under_way = SimpleQueue()
+        self.under_way, self.of_the_job = SimpleQueue(), of_the_job
         self.slice = timedelta(milliseconds=SLICE_MS)
         self.stopping = False
         self.thread = Thread(target=guarded, args=(self.run,), name="paceline-wait", daemon=True)

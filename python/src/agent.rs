@@ -95,6 +95,11 @@ impl Agent {
         (self.functions.left)(group);
     }
 
+    /// Records that a collective of a group was issued at `at`. Returns its number, or 0 if its end is not observed.
+    fn issued(&self, group: i64, function: u8, bytes: u64, at: i64, spent: u64) -> u64 {
+        (self.functions.issued)(group, function, bytes, at, spent)
+    }
+
     /// Records that a collective of a group ended at `at`. The caller has spent `spent` nanoseconds on it.
     fn ended(&self, group: i64, collective: u64, at: i64, spent: u64) {
         (self.functions.ended)(group, collective, at, spent);

@@ -2,9 +2,8 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use pyo3::types::PyAny;
-use pyo3::{Bound, PyRef, pyclass, pymethods};
-use rustix::process::getpid;
+use pyo3::types::{PyAny, PyAnyMethods as _};
+use pyo3::{Bound, Py, PyRef, PyResult, Python, intern, pyclass, pymethods};
 use rustix::thread::gettid;
 
 use crate::agent::{Agent, Functions};
@@ -15,23 +14,25 @@ const GARBAGE_COLLECTION: u8 = 7;
 /// The shortest collection that is recorded, in nanoseconds. Young generations are collected often and take less.
 const SHORTEST_NANOS: i64 = 200_000;
 
-/// The collections on the main thread.
+/// The collections on the thread that trains.
 #[pyclass(frozen, module = "paceline._native")]
 pub struct Collections {
     agent: Functions,
     begun: AtomicI64,
+    /// The module whose `training` is the thread that trains.
+    threads: Py<PyAny>,
 }
 
 #[pymethods]
 impl Collections {
     #[new]
-    fn new(agent: PyRef<'_, Agent>) -> Self {
-        Self { agent: agent.functions(), begun: AtomicI64::new(0) }
+    fn new(agent: PyRef<'_, Agent>, threads: Py<PyAny>) -> Self {
+        Self { agent: agent.functions(), begun: AtomicI64::new(0), threads }
     }
 
     /// Called by the interpreter with "start" and "stop".
-    fn __call__(&self, phase: &str, _info: &Bound<'_, PyAny>) {
-        if gettid() != getpid() {
+    fn __call__(&self, python: Python<'_>, phase: &str, _info: &Bound<'_, PyAny>) {
+        if !self.is_training(python).unwrap_or(false) {
             return;
         }
         let now = monotonic_nanos();
@@ -43,5 +44,13 @@ impl Collections {
         if begun != 0 && now - begun >= SHORTEST_NANOS {
             (self.agent.phase)(GARBAGE_COLLECTION, begun, now);
         }
+    }
+}
+
+impl Collections {
+    fn is_training(&self, python: Python<'_>) -> PyResult<bool> {
+        let training = self.threads.bind(python).getattr(intern!(python, "training"))?;
+        let id = training.getattr(intern!(python, "native_id"))?.extract::<Option<i32>>()?;
+        Ok(id == Some(gettid().as_raw_nonzero().get()))
     }
 }

@@ -59,6 +59,8 @@ pub struct Hooks {
     waiter: Py<PyAny>,
     /// Passes a collective to the waiter: a function in C, so no signal handler of the job runs in it.
     put: Py<PyAny>,
+    /// Keeps a collective whose end is that of the job's own wait for it: also a function in C.
+    append: Py<PyAny>,
     /// Says something on the job's error stream, once.
     say: Py<PyAny>,
     state: Mutex<State>,
@@ -79,8 +81,9 @@ impl Hooks {
     #[new]
     fn new(agent: PyRef<'_, Agent>, group: i64, waiter: Bound<'_, PyAny>, say: Py<PyAny>) -> PyResult<Self> {
         let put = waiter.getattr("under_way")?.getattr("put")?.unbind();
+        let append = waiter.getattr("of_the_job")?.getattr("append")?.unbind();
         let (agent, waiter) = (agent.functions(), waiter.unbind());
-        Ok(Self { agent, group, waiter, put, say, state: Mutex::default() })
+        Ok(Self { agent, group, waiter, put, append, say, state: Mutex::default() })
     }
 
     /// Called by PyTorch before it issues a collective.
@@ -180,18 +183,26 @@ impl Hooks {
         if work.is_none() {
             return Ok(None);
         }
-        match work.call_method0(intern!(python, "get_future")) {
-            // Without a future, waiting may be part of the operation.
-            Err(error) if error.is_instance_of::<PyRuntimeError>(python) => {
-                let name = told.getattr("name")?.getattr("name")?;
-                return Ok(Some(format!("not observing {name}: PyTorch does not report its end")));
-            }
-            future => future?,
+        // Without a future, waiting is a part of the operation, and only the job may do it. It does so at once if the
+        // operation is synchronous.
+        let is_of_the_job = match work.call_method0(intern!(python, "get_future")) {
+            Err(error) if error.is_instance_of::<PyRuntimeError>(python) => true,
+            future => future.map(|_| false)?,
         };
+        if is_of_the_job && told.getattr(intern!(python, "async_op"))?.is_truthy()? {
+            let name = told.getattr("name")?.getattr("name")?;
+            return Ok(Some(format!(
+                "not observing {name} in the background: PyTorch does not report its end"
+            )));
+        }
         let spent = (spent + thread_nanos() - used).max(0).unsigned_abs();
         let collective = (self.agent.issued)(self.group, function, bytes, at, spent);
         if collective != 0 && !self.is_stopping(python)? {
-            self.put.call1(python, ((collective, work),))?;
+            if is_of_the_job {
+                self.append.call1(python, ((self.group, collective, work),))?;
+            } else {
+                self.put.call1(python, ((collective, work),))?;
+            }
         }
         Ok(None)
     }

@@ -67,11 +67,12 @@ impl Phase {
         }
     }
 
-    /// Ends the phase, if it was begun.
-    fn end(&self) {
+    /// Ends the phase, if it was begun. Returns whether it was.
+    fn end(&self) -> bool {
         let begun = self.begun.swap(NOT_BEGUN, Ordering::Relaxed);
         if begun != NOT_BEGUN {
             (self.agent.phase)(self.code, begun, monotonic_nanos());
         }
+        begun != NOT_BEGUN
     }
 }

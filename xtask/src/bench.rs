@@ -17,7 +17,7 @@ pub enum Bench {
     Healthy,
     /// Size and speed of batches and segments
     Wire,
-    /// A DDP job over gloo, with the observation by attach turned on and off
+    /// A DDP job over gloo: alone, observed by Paceline, and observed by others
     Pytorch,
     /// Time from gradient to pixel, and frame times at 1,024 ranks, in a real browser
     Page,
@@ -62,7 +62,7 @@ pub fn run(measurement: Bench) -> anyhow::Result<()> {
         Bench::Runs => measure("runs"),
         Bench::Overhead => measure("overhead"),
         Bench::Faults => measure("faults"),
-        Bench::Pytorch => measure("pytorch_overhead"),
+        Bench::Pytorch => measure("pytorch"),
         Bench::Healthy => {
             ensure_tools(&MONITORING)?;
             measure("healthy")

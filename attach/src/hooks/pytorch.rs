@@ -24,6 +24,7 @@ use crate::marks;
 use crate::observer::{self, Communicator, Hook};
 use crate::sampling;
 use crate::software;
+use crate::stacks;
 use crate::table::Table;
 
 /// The largest number of collectives in flight in one group. Beyond it, only the issue of a collective is recorded.
@@ -229,12 +230,13 @@ pub extern "C" fn paceline_pytorch_updated() {
     host::guarded(marks::updated);
 }
 
-/// Records that the main thread was in a phase, given as the code of a [`HostPhase`], from `begin` to `end`
+/// Records that the thread that trains, which is the caller, was in a phase, given as the code of a [`HostPhase`], from `begin` to `end`
 /// (`CLOCK_MONOTONIC`). An unknown code is ignored.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_phase(phase: u8, begin: i64, end: i64) {
     host::guarded(|| {
         if let Some(phase) = HostPhase::from_code(phase).filter(|_| observer::is_observed()) {
+            stacks::trains_here();
             call_log::append(Entry::Phase { phase, begin: MonoNanos(begin), end: MonoNanos(end) });
         }
     });

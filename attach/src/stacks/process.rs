@@ -37,11 +37,16 @@ pub(super) struct Sampled {
     pub stacks: BTreeMap<(Thread, Vec<Frame>), u64>,
 }
 
-/// Samples a process until a time.
+/// Samples a process until a time. `main` is the system's number of its main thread.
 ///
 /// # Errors
 /// Returns the reason why the process cannot be sampled.
-pub(super) fn sample(pid: u32, until: Instant, every: Duration, stop: &Stop) -> Result<Sampled, String> {
+pub(super) fn sample(
+    (pid, main): (u32, u32),
+    until: Instant,
+    every: Duration,
+    stop: &Stop,
+) -> Result<Sampled, String> {
     let settings = Config { blocking: LockingStrategy::NonBlocking, ..Config::default() };
     let pid = py_spy::Pid::try_from(pid).map_err(|error| error.to_string())?;
     let mut spy = PythonSpy::retry_new(pid, &settings, ATTEMPTS).map_err(|error| format!("{error:#}"))?;
@@ -50,7 +55,7 @@ pub(super) fn sample(pid: u32, until: Instant, every: Duration, stop: &Stop) -> 
         match spy.get_stack_traces() {
             Ok(traces) => {
                 sampled.samples += 1;
-                traces.iter().for_each(|trace| sampled.add(trace));
+                traces.iter().for_each(|trace| sampled.add(trace, main));
             }
             Err(_) if spy.process.exe().is_err() => break,
             Err(_) => sampled.torn += 1,
@@ -63,8 +68,8 @@ pub(super) fn sample(pid: u32, until: Instant, every: Duration, stop: &Stop) -> 
 }
 
 impl Sampled {
-    fn add(&mut self, trace: &StackTrace) {
-        let thread = thread(trace);
+    fn add(&mut self, trace: &StackTrace, main: u32) {
+        let thread = thread(trace, main);
         if trace.frames.is_empty() || thread == Thread::Named(OWN_THREAD.to_owned()) {
             return;
         }
@@ -80,12 +85,10 @@ impl Sampled {
     }
 }
 
-fn thread(trace: &StackTrace) -> Thread {
+fn thread(trace: &StackTrace, main: u32) -> Thread {
     // Before Python 3.11, the id is not known.
     let name = trace.thread_name.as_deref();
-    let is_main = trace
-        .os_thread_id
-        .map_or(name == Some("MainThread"), |id| i32::try_from(id).is_ok_and(|id| id == trace.pid));
+    let is_main = trace.os_thread_id.map_or(name == Some("MainThread"), |id| id == u64::from(main));
     if is_main { Thread::Main } else { Thread::Named(shortened(name.unwrap_or("native"))) }
 }
 

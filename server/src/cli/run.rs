@@ -141,7 +141,7 @@ async fn closing_report(hub: &Hub, run: &RunId, attached: bool) -> String {
     match ended_report(hub, run, usize::MAX).await {
         Some(report) => format!("\n{}", text::report(&report)),
         None if attached => {
-            "\nNo collective was observed. Check that the job uses NCCL, or PyTorch 2.14 or later, on more than one \
+            "\nNo collective was observed. Check that the job uses NCCL, or PyTorch 2.4 or later, on more than one \
             rank. Before NCCL 2.27, each process also needs RANK and WORLD_SIZE, as torchrun sets them, or the \
             variables of mpirun or srun.\n"
                 .into()

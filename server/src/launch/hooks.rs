@@ -72,7 +72,7 @@ impl Hooks {
         self.environment.push((PYTHON_VARIABLE.into(), found_first));
         self.environment.push((LIBRARY_VARIABLE.into(), library));
         self.lines.push(
-            "Observing PyTorch: collectives over gloo (2.14 and later), waits for data loaders, passes and updates of DDP \
+            "Observing PyTorch: collectives over gloo (2.4 and later), waits for data loaders, passes and updates of DDP \
              modules on the host, and the stacks of ranks that a verdict names"
                 .into(),
         );

@@ -24,19 +24,26 @@ macro_rules! modules {
 }
 
 /// The modules of the package.
-const MODULES: [(&str, &str); 13] = modules![
+const MODULES: [(&str, &str); 20] = modules![
     "__init__.py",
     "_agent.py",
     "_buckets.py",
+    "_deepspeed.py",
     "_errors.py",
+    "_fsdp.py",
     "_groups.py",
     "_imports.py",
+    "_log.py",
     "_modes.py",
     "_observe.py",
     "_pauses.py",
     "_phases.py",
     "_run.py",
+    "_thread.py",
+    "_torchft.py",
+    "_trackers.py",
     "_waiter.py",
+    "_waits.py",
     "_site/sitecustomize.py",
 ];
 

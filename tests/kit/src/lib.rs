@@ -13,6 +13,7 @@ pub mod devices;
 pub mod fake_gpu;
 pub mod feed;
 pub mod fetch;
+pub mod frameworks;
 pub mod headers;
 pub mod holistic;
 pub mod hostile;

@@ -2,7 +2,7 @@
 
 The wheel is linked with CUDA's libraries, which take 3 GB and which no test uses. For each missing library, this script
 builds a stub with the required symbols and their versions. Each function returns 100, which is cudaErrorNoDevice, so
-PyTorch finds no device and computes on the host.
+PyTorch finds no device and computes on the host. Functions that describe an error return a text.
 """
 
 import re
@@ -56,13 +56,20 @@ def main(folder):
     print(len(stubs), "libraries")
 
 
+def result(name):
+    # `cuGetErrorString` returns its text through a pointer.
+    describes = name.endswith(("String", "ErrorName")) and name != "cuGetErrorString"
+    return '(long)"no CUDA"' if describes else "100"
+
+
 def make(library, by_version):
     with tempfile.TemporaryDirectory() as scratch:
         source, script = Path(scratch) / "stub.c", Path(scratch) / "stub.map"
         names = [name for of in by_version.values() for name in of]
         # C++ symbols are not valid names in C.
-        body = 'long stub%d(void) __asm__("%s"); long stub%d(void) { return 100; }\n'
-        source.write_text("int nothing_else;\n" + "".join(body % (n, name, n) for n, name in enumerate(names)))
+        body = 'long stub%d(void) __asm__("%s"); long stub%d(void) { return %s; }\n'
+        bodies = (body % (n, name, n, result(name)) for n, name in enumerate(names))
+        source.write_text("int nothing_else;\n" + "".join(bodies))
         entry = "%s { global: %s; };\n"
         tagged = [entry % (version, "; ".join(of)) for version, of in by_version.items() if version]
         script.write_text("".join(tagged))

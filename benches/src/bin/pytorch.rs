@@ -1,0 +1,108 @@
+//! Measures what it costs a PyTorch DDP job over gloo to be observed: by `paceline attach`, and beside it by PyTorch's own
+//! profiler, by TraceML and by a communication hook in Python. Each job is a process of its own, and the jobs of one round
+//! run one after another.
+#![allow(clippy::print_stdout, reason = "the output of the program")]
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use clap::Parser;
+use serde_json::{Map, Value, json};
+use testkit::frameworks::TRACEML;
+use testkit::programs::program;
+use testkit::results::Results;
+use testkit::spread::Spread;
+use testkit::torch;
+
+/// The ways to observe, and the job alone twice: the difference is the noise.
+const ARMS: [&str; 6] = ["alone", "paceline", "profiler", "alone_again", "communication_hook", "traceml"];
+
+/// Measures the cost of observing a PyTorch DDP job over gloo, in rounds of one job per way to observe
+#[derive(Parser)]
+struct Options {
+    /// Rounds of jobs for each number of ranks
+    #[arg(long, default_value_t = 20)]
+    rounds: usize,
+    /// Steps of a job, after 30 steps to warm up
+    #[arg(long, default_value_t = 60)]
+    steps: usize,
+    /// Numbers of ranks; one rank leaves a core free on a machine with two
+    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    ranks: Vec<u32>,
+}
+
+fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    ensure!(torch::is_installed()? && TRACEML.is_installed()?, "PyTorch or TraceML is not installed");
+    let mut results = Results::begin("pytorch");
+    for &ranks in &options.ranks {
+        println!("DDP over gloo, ranks: {ranks}; {} rounds of {} steps", options.rounds, options.steps);
+        let mut rounds = Vec::with_capacity(options.rounds);
+        for number in 0..options.rounds {
+            let round = round(number, ranks, options.steps)?;
+            results.add(json!({ "what": "round", "ranks": ranks, "arms": round }));
+            rounds.push(round);
+        }
+        results.add(summary(ranks, &rounds));
+    }
+    println!("raw: {}", results.finish()?.display());
+    Ok(())
+}
+
+/// Runs one job per arm, and begins with another arm in each round.
+fn round(number: usize, ranks: u32, steps: usize) -> anyhow::Result<Map<String, Value>> {
+    let arms = (0..ARMS.len()).map(|at| ARMS[(at + number) % ARMS.len()]);
+    arms.map(|arm| Ok((arm.to_owned(), job(arm, ranks, steps)?))).collect()
+}
+
+fn summary(ranks: u32, rounds: &[Map<String, Value>]) -> Value {
+    println!("median of {} pairs, in % of alone  [95 % interval of the median]  p10 to p90", rounds.len());
+    let mut summary = json!({ "what": "summary", "ranks": ranks, "unit": "ratio - 1" });
+    for figure in ["step", "mean", "cpu"] {
+        for arm in &ARMS[1..] {
+            let of = |round: &Map<String, Value>, arm: &str| round[arm][figure].as_f64().unwrap_or(f64::NAN);
+            let ratios = rounds.iter().map(|round| of(round, arm) / of(round, "alone") - 1.0);
+            let spread = Spread::from_values(ratios.collect());
+            println!("{figure:5} {arm:20} {spread}");
+            summary[figure][arm] = spread.to_json();
+        }
+    }
+    summary
+}
+
+/// Runs a job and returns what it prints: the median and the mean of its steps and the processor time of a step on rank 0,
+/// in nanoseconds.
+fn job(arm: &str, ranks: u32, steps: usize) -> anyhow::Result<Value> {
+    let folder = tempfile::tempdir()?;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tests/hooks/pytorch/peers.py");
+    let ranks = ranks.to_string();
+    let mut command = match arm {
+        "paceline" => {
+            let mut command = Command::new(program("paceline"));
+            command.args(["attach", "--data"]).arg(folder.path()).arg("--").arg(torch::program("torchrun"));
+            command
+        }
+        "traceml" => {
+            let mut command = Command::new(TRACEML.program("traceml"));
+            command.arg("run").arg(&script).args(["--mode", "summary", "--logs-dir"]).arg(folder.path());
+            command
+        }
+        _ => Command::new(torch::program("torchrun")),
+    };
+    command.args(["--nproc-per-node", &ranks]);
+    if arm != "traceml" {
+        command.arg(&script);
+    }
+    let path = std::env::join_paths([TRACEML.program(""), torch::program("")].into_iter().chain(
+        std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()),
+    ))?;
+    let output = command
+        .current_dir(folder.path())
+        .envs([("ARM", arm), ("STEPS", &steps.to_string()), ("OMP_NUM_THREADS", "1")])
+        .env("PATH", path)
+        .output()?;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let found = printed.lines().find_map(|line| serde_json::from_str(line.get(line.find("{\"step\"")?..)?).ok());
+    found.with_context(|| format!("{arm}: {printed}{}", String::from_utf8_lossy(&output.stderr)))
+}

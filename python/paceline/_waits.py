@@ -1,0 +1,53 @@
+"""Observes the job's own waits for collectives.
+
+They are no part of the phase that they interrupt: a forward pass that waits for parameters, as in FSDP, does not compute. And
+some collectives end with them: waiting for gloo's reduce-scatter copies its result, so a second wait, from a thread of ours,
+would overwrite what the job has made of it since.
+"""
+
+import functools
+from time import monotonic_ns
+
+from paceline._agent import agent
+from paceline._errors import guarded
+from paceline._thread import is_training
+from paceline._waiter import of_the_job
+
+# The phases in which the job may wait.
+phases = []
+
+
+def interrupt(*of):
+    """Lets waits interrupt these phases from now on."""
+    phases.extend(of)
+
+
+@functools.lru_cache(maxsize=None)
+def observe_waits(work):
+    """Observes the waits of a class of PyTorch's work from now on."""
+    wait = work.wait
+
+    @functools.wraps(wait)
+    def waited(self, *arguments, **named):
+        if not is_training():
+            return wait(self, *arguments, **named)
+        interrupted = guarded(begin_wait)
+        try:
+            return wait(self, *arguments, **named)
+        finally:
+            guarded(end_wait, self, interrupted)
+
+    work.wait = waited
+
+
+def begin_wait():
+    return [phase for phase in phases if phase.end()]
+
+
+def end_wait(work, interrupted):
+    for one in [one for one in of_the_job if one[2] is work]:
+        of_the_job.remove(one)
+        group, collective, _ = one
+        agent().ended(group, collective, monotonic_ns(), 0)
+    for phase in interrupted or ():
+        phase.begin()

@@ -1,0 +1,46 @@
+"""Trains a model that pauses at times: for a checkpoint, an evaluation, a garbage collection, and a compilation."""
+
+import gc
+import io
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+STEPS = int(sys.argv[1])
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DistributedDataParallel(torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(4)]), bucket_cap_mb=1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+held_out = DataLoader(torch.randn(256, 512), batch_size=32)
+objects = [[number] for number in range(400_000)]
+gc.disable()
+
+
+def evaluate():
+    with torch.no_grad():
+        return sum(model.module(batch).square().mean().item() for batch in held_out)
+
+
+for step in range(STEPS):
+    optimizer.zero_grad()
+    loss = model(torch.randn(32, 512)).square().mean()
+    loss.backward()
+    optimizer.step()
+    if step % 4 == 1:
+        gc.collect()
+    if step % 4 == 2:
+        torch.save({"model": model.state_dict(), "more": torch.zeros(2_000_000)}, io.BytesIO())
+    if step % 4 == 3:
+        evaluate()
+    if step == STEPS // 2:
+        torch.compile(lambda x: x.sin() + x.cos(), backend="eager")(torch.randn(8))
+
+if dist.get_rank() == 0:
+    print("loss", loss.item(), flush=True)
+dist.barrier()
+os._exit(0)
