@@ -169,6 +169,15 @@ fn end(group: i64, collective: Handle, at: MonoNanos) {
     }
 }
 
+/// Forgets a collective whose end will not be reported. The ones after it would wait for it.
+fn lose(group: i64, collective: Handle) {
+    let mut groups = groups();
+    let Some(group) = named(&mut groups, group) else { return };
+    group.under_way.retain(|one| one.collective != collective);
+    call_log::append(Entry::Issued { handle: collective, at: agent::clock::now() });
+    group.tell(call_log::append);
+}
+
 /// Observes the collectives that gloo runs, of PyTorch 2.4 to 2.13. Returns whether that is possible; then the functions
 /// [`paceline_pytorch_reduces`] and [`paceline_pytorch_reduced`] say which of them reduce the buckets of a DDP module.
 #[unsafe(no_mangle)]

@@ -94,15 +94,18 @@ fn job(arm: &str, ranks: u32, steps: usize) -> anyhow::Result<Value> {
     if arm != "traceml" {
         command.arg(&script);
     }
-    let path = std::env::join_paths([TRACEML.program(""), torch::program("")].into_iter().chain(
-        std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()),
-    ))?;
+    let path = std::env::join_paths(
+        [TRACEML.program(""), torch::program("")]
+            .into_iter()
+            .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
+    )?;
     let output = command
         .current_dir(folder.path())
         .envs([("ARM", arm), ("STEPS", &steps.to_string()), ("OMP_NUM_THREADS", "1")])
         .env("PATH", path)
         .output()?;
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let found = printed.lines().find_map(|line| serde_json::from_str(line.get(line.find("{\"step\"")?..)?).ok());
+    let found =
+        printed.lines().find_map(|line| serde_json::from_str(line.get(line.find("{\"step\"")?..)?).ok());
     found.with_context(|| format!("{arm}: {printed}{}", String::from_utf8_lossy(&output.stderr)))
 }

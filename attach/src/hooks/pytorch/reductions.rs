@@ -1,12 +1,24 @@
 //! The reductions of a DDP module's buckets, which gloo runs. PyTorch's record functions report when each one runs, and
 //! the Python package reports the rest: the module's process group, the size of its buckets, and when they were ready.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wire::clock::MonoNanos;
 
 use crate::call_log::{self, Entry, Function, Handle};
 use crate::hooks::pytorch;
+
+/// The largest number of reductions whose backward pass is over and whose end is not reported yet.
+const MAX_LATE: usize = 256;
+
+/// The reductions of the newest backward pass, and those of earlier ones whose end is not reported yet.
+#[derive(Debug)]
+struct Passes {
+    newest: Option<Pass>,
+    /// gloo's thread reports an end after it has woken the job, which may then have begun the next pass.
+    late: VecDeque<Reduction>,
+}
 
 /// The reductions of one backward pass.
 ///
@@ -18,37 +30,46 @@ struct Pass {
     /// The sizes of the buckets. Further collectives are none of buckets: the map of unused parameters is reduced last.
     bytes: Vec<u64>,
     buckets: Vec<Reduction>,
-    /// Whether the module has all its gradients. gloo may report the last end slightly later.
+    /// Whether the module has all its gradients.
     is_over: bool,
 }
 
 /// The reduction of one bucket.
 #[derive(Clone, Copy, Debug)]
 struct Reduction {
+    group: i64,
     /// The address of its record function.
     function: usize,
     collective: Option<Handle>,
     began: MonoNanos,
     ended: Option<MonoNanos>,
-    /// Whether its end was recorded.
-    is_recorded: bool,
 }
 
-static PASS: Mutex<Option<Pass>> = Mutex::new(None);
-
-fn pass() -> MutexGuard<'static, Option<Pass>> {
-    PASS.lock().unwrap_or_else(PoisonError::into_inner)
+impl Reduction {
+    /// Records the end, if it is known. Returns whether it is.
+    fn record(&self) -> bool {
+        if let (Some(ended), Some(collective)) = (self.ended, self.collective) {
+            pytorch::end(self.group, collective, ended);
+        }
+        self.ended.is_some()
+    }
 }
 
-impl Pass {
-    /// Records the ends that are known.
-    fn record(&mut self) {
-        for bucket in &mut self.buckets {
-            if let (Some(ended), false) = (bucket.ended, bucket.is_recorded) {
-                bucket.is_recorded = true;
-                if let Some(collective) = bucket.collective {
-                    pytorch::end(self.group, collective, ended);
-                }
+static PASSES: Mutex<Passes> = Mutex::new(Passes { newest: None, late: VecDeque::new() });
+
+fn passes() -> MutexGuard<'static, Passes> {
+    PASSES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Passes {
+    /// Records the ends of the newest pass that are known, and keeps the other reductions.
+    fn settle(&mut self) {
+        let buckets = self.newest.as_mut().map(|pass| std::mem::take(&mut pass.buckets)).unwrap_or_default();
+        self.late.extend(buckets.into_iter().filter(|bucket| !bucket.record()));
+        while self.late.len() > MAX_LATE {
+            let lost = self.late.pop_front();
+            if let Some(Reduction { group, collective: Some(collective), .. }) = lost {
+                pytorch::lose(group, collective);
             }
         }
     }
@@ -56,48 +77,50 @@ impl Pass {
 
 /// Begins a backward pass whose buckets, of the given sizes, are reduced by a group.
 pub(super) fn begin(group: i64, bytes: Vec<u64>) {
-    let mut pass = pass();
-    // A pass that an exception left.
-    if let Some(left) = pass.as_mut() {
-        left.record();
-    }
-    *pass = Some(Pass { group, bytes, ..Pass::default() });
+    let mut passes = passes();
+    // An exception may have left the pass before.
+    passes.settle();
+    passes.newest = Some(Pass { group, bytes, ..Pass::default() });
 }
 
 /// Ends the backward pass: all buckets are reduced. `launches` has the time when each was handed to gloo, if known.
 pub(super) fn finish(launches: &[i64]) {
-    let mut pass = pass();
-    let Some(pass) = pass.as_mut() else { return };
+    let mut passes = passes();
+    let Some(pass) = passes.newest.as_mut() else { return };
     pass.is_over = true;
     for (bucket, &at) in pass.buckets.iter().zip(launches) {
         if let Some(handle) = bucket.collective {
             call_log::append(Entry::Launched { handle, at: MonoNanos(at).min(bucket.began) });
         }
     }
-    pass.record();
+    passes.settle();
 }
 
 /// gloo began an all-reduce.
 pub(super) fn began(function: usize) {
     let began = agent::clock::now();
-    let mut pass = pass();
-    let Some(pass) = pass.as_mut().filter(|pass| !pass.is_over) else { return };
+    let mut passes = passes();
+    let Some(pass) = passes.newest.as_mut().filter(|pass| !pass.is_over) else { return };
     let Some(&bytes) = pass.bytes.get(pass.buckets.len()) else { return };
-    let collective = pytorch::issue(pass.group, Function::AllReduce, bytes, began);
-    pass.buckets.push(Reduction { function, collective, began, ended: None, is_recorded: false });
+    let group = pass.group;
+    let collective = pytorch::issue(group, Function::AllReduce, bytes, began);
+    pass.buckets.push(Reduction { group, function, collective, began, ended: None });
 }
 
 /// gloo ended a collective.
 pub(super) fn ended(function: usize) {
     let at = agent::clock::now();
-    let mut pass = pass();
-    let Some(pass) = pass.as_mut() else { return };
-    let is_it = |bucket: &&mut Reduction| bucket.function == function && bucket.ended.is_none();
-    if let Some(bucket) = pass.buckets.iter_mut().find(is_it) {
-        bucket.ended = Some(at);
-        if pass.is_over {
-            pass.record();
+    let mut passes = passes();
+    let is_it = |bucket: &Reduction| bucket.function == function && bucket.ended.is_none();
+    if let Some(late) = passes.late.iter().position(is_it) {
+        if let Some(bucket) = passes.late.remove(late) {
+            Reduction { ended: Some(at), ..bucket }.record();
         }
+        return;
+    }
+    let buckets = passes.newest.iter_mut().flat_map(|pass| &mut pass.buckets);
+    if let Some(bucket) = buckets.into_iter().find(|bucket| is_it(bucket)) {
+        bucket.ended = Some(at);
     }
 }
 
@@ -106,23 +129,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_buckets_of_a_pass_are_recorded_and_the_last_end_may_follow_the_pass() {
-        let ends = || pass().as_ref().map(|pass| pass.buckets.iter().map(|one| one.is_recorded).collect());
+    fn only_the_buckets_of_a_pass_are_kept_and_an_end_may_follow_the_pass() {
+        let open = || {
+            let passes = passes();
+            let newest = passes.newest.iter().flat_map(|pass| &pass.buckets);
+            (newest.map(|one| one.function).collect::<Vec<_>>(), passes.late.len())
+        };
         began(1);
-        assert_eq!(ends(), None::<Vec<bool>>, "no module reduces");
+        assert_eq!(open(), (vec![], 0), "no module reduces");
         begin(-1, vec![100, 200]);
         for function in [1, 2, 3] {
             began(function);
         }
-        ended(1);
-        ended(1);
-        ended(3);
-        assert_eq!(ends(), Some(vec![false, false]), "the third reduces no bucket");
+        assert_eq!(open(), (vec![1, 2], 0), "the third reduces no bucket");
+        for function in [1, 1, 3] {
+            ended(function);
+        }
         finish(&[0, 0]);
-        assert_eq!(ends(), Some(vec![true, false]));
-        ended(2);
-        assert_eq!(ends(), Some(vec![true, true]));
+        assert_eq!(open(), (vec![], 1), "the end of the second is not known");
         began(4);
-        assert_eq!(ends(), Some(vec![true, true]), "the pass is over");
+        assert_eq!(open(), (vec![], 1), "the pass is over");
+        begin(-1, vec![100]);
+        // The memory of a function that ended is used again.
+        began(1);
+        ended(2);
+        assert_eq!(open(), (vec![1], 0));
+        for _ in 0..2 * MAX_LATE {
+            begin(-1, vec![100]);
+            began(5);
+        }
+        assert_eq!(open().1, MAX_LATE);
     }
 }
