@@ -101,8 +101,10 @@ impl Pools {
             culprits => cost * culprits as f64 / f64::from(report.ranks.max(1)),
         };
         let mut left = cost;
-        if let Some(own) = own_loss(verdict.cause) {
-            left -= self.take_from(own, of_own.min(left));
+        let mut of_own = of_own.min(left);
+        for &own in own_losses(verdict.cause) {
+            let taken = self.take_from(own, of_own);
+            (of_own, left) = (of_own - taken, left - taken);
         }
         for waiting in [Loss::Imbalance, Loss::ExposedWait] {
             left -= self.take_from(waiting, left);
@@ -121,13 +123,13 @@ impl Pools {
     }
 }
 
-/// Returns the loss in which the time of the culprit itself is counted; `None` if it is counted as compute.
-fn own_loss(cause: Cause) -> Option<Loss> {
+/// Returns the losses in which the time of the culprit itself is counted; none if it is counted as compute.
+fn own_losses(cause: Cause) -> &'static [Loss] {
     match cause {
-        Cause::Input | Cause::H2d => Some(Loss::Input),
-        Cause::Network | Cause::CollectiveConfiguration => Some(Loss::ExposedTransfer),
-        Cause::Host | Cause::Unknown => Some(Loss::Other),
-        Cause::Compute | Cause::MoreWork | Cause::ClockThrottle | Cause::Processor => None,
+        Cause::Input | Cause::H2d => &[Loss::Input],
+        Cause::Network | Cause::CollectiveConfiguration => &[Loss::ExposedTransfer],
+        Cause::Host | Cause::Unknown => &[Loss::Pause, Loss::Other],
+        Cause::Compute | Cause::MoreWork | Cause::ClockThrottle | Cause::Processor => &[],
     }
 }
 
@@ -136,7 +138,7 @@ fn best(what_if: &WhatIf, loss: Loss, nanos: f64) -> Option<Saving> {
     let among = match loss {
         Loss::Imbalance => &what_if.phases,
         Loss::ExposedTransfer => &what_if.buckets,
-        Loss::ComputeDrift | Loss::ExposedWait | Loss::Input | Loss::Other => return None,
+        Loss::ComputeDrift | Loss::ExposedWait | Loss::Input | Loss::Pause | Loss::Other => return None,
     };
     let worth = among.iter().filter(|saving| (f64::MIN_POSITIVE..=nanos).contains(&saving.nanos_per_step));
     worth.max_by(|a, b| a.nanos_per_step.total_cmp(&b.nanos_per_step)).copied()
@@ -173,7 +175,7 @@ mod tests {
         }
     }
 
-    fn with(losses: [f64; 6], residual: f64, verdicts: Vec<Verdict>) -> Report {
+    fn with(losses: [f64; 7], residual: f64, verdicts: Vec<Verdict>) -> Report {
         let efficiency = 1.0 - losses.iter().sum::<f64>() - residual;
         let losses = Loss::ALL.into_iter().zip(losses).collect();
         Report {
@@ -202,12 +204,12 @@ mod tests {
             step_nanos: 10_000,
             ..RankLedger::default()
         };
-        let implied = Report { ledger: (0..4).map(rank).collect(), ..with([0.0; 6], 0.0, Vec::new()) };
+        let implied = Report { ledger: (0..4).map(rank).collect(), ..with([0.0; 7], 0.0, Vec::new()) };
         // Against a baseline that was slowed down, the efficiency is above 1 and losses are negative.
         let against = LossLedger {
             kind: EfficiencyKind::Measured,
             efficiency: 1.17,
-            losses: Loss::ALL.into_iter().zip([0.0, -0.1, 0.0, 0.0, -0.07, 0.0]).collect(),
+            losses: Loss::ALL.into_iter().zip([0.0, -0.1, 0.0, 0.0, -0.07, 0.0, 0.0]).collect(),
             residual: 0.0,
         };
         let cascade = cascade(&Report { loss_ledger: Figure::Known(against), ..implied }, &[]).unwrap();
@@ -223,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_verdict_is_the_largest_bar_and_costs_what_it_says() {
-        let report = with([0.0, 0.30, 0.02, 0.05, 0.12, 0.01], 0.0, vec![verdict(Cause::Input, 40)]);
+        let report = with([0.0, 0.30, 0.02, 0.05, 0.12, 0.0, 0.01], 0.0, vec![verdict(Cause::Input, 40)]);
         let cascade = cascade(&report, &report.verdicts).unwrap();
         assert_eq!((cascade.bars[0].kind, cascade.bars[0].nanos), (BarKind::Verdict(0), 40.0));
         let others = cascade.bars[1..].iter().map(|bar| bar.nanos).fold(0.0, f64::max);
@@ -237,7 +239,7 @@ mod tests {
     #[test]
     fn a_fault_of_some_steps_costs_less_per_step() {
         let brief = Verdict { affected_steps: 25, ..verdict(Cause::Compute, 40) };
-        let report = with([0.0, 0.08, 0.0, 0.0, 0.0, 0.0], 0.0, vec![brief]);
+        let report = with([0.0, 0.08, 0.0, 0.0, 0.0, 0.0, 0.0], 0.0, vec![brief]);
         let cascade = cascade(&report, &report.verdicts).unwrap();
         assert!((cascade.bars[0].nanos - 10.0).abs() < 1e-9);
         assert!((cascade.ideal_nanos - 90.0).abs() < 1e-9, "2 of 10 are in the culprit's own compute");
@@ -272,7 +274,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_bars_sum_to_the_step(
-            losses in prop::array::uniform6(0.0..0.15),
+            losses in prop::array::uniform7(0.0..0.13),
             residual in -0.05..0.05,
             costs in prop::collection::vec((0u64..80, 0usize..10), 0..4),
         ) {

@@ -22,7 +22,9 @@ pub struct StepCosts {
     pub transfer: f64,
     /// Input and copies to the device.
     pub input: f64,
-    /// Pauses, and the time in no phase.
+    /// Pauses.
+    pub pause: f64,
+    /// The time in no phase.
     pub other: f64,
 }
 
@@ -52,7 +54,8 @@ impl StepCosts {
             wait: wait - imbalance,
             transfer: mean(&[Part::ExposedTransfer]),
             input: mean(&[Part::Input, Part::H2d]),
-            other: mean(&[Part::Pause, Part::Other]),
+            pause: mean(&[Part::Pause]),
+            other: mean(&[Part::Other]),
         })
     }
 
@@ -62,8 +65,8 @@ impl StepCosts {
         Self::from_ledger(&report.ledger, report.steps as usize, report.period_nanos.value()?)
     }
 
-    fn losses(&self) -> [f64; 6] {
-        [self.compute, self.imbalance, self.wait, self.transfer, self.input, self.other]
+    fn losses(&self) -> [f64; Loss::ALL.len()] {
+        [self.compute, self.imbalance, self.wait, self.transfer, self.input, self.pause, self.other]
     }
 }
 
@@ -91,7 +94,7 @@ pub fn measured(own: &StepCosts, baseline: &StepCosts, efficiency: f64) -> LossL
     ledger(EfficiencyKind::Measured, efficiency, shares)
 }
 
-fn ledger(kind: EfficiencyKind, efficiency: f64, shares: [f64; 6]) -> LossLedger {
+fn ledger(kind: EfficiencyKind, efficiency: f64, shares: [f64; Loss::ALL.len()]) -> LossLedger {
     LossLedger {
         kind,
         efficiency,

@@ -114,18 +114,21 @@ pub enum Loss {
     ExposedTransfer,
     /// Input, and its copies to the device.
     Input,
+    /// Pauses: checkpoints, evaluations, garbage collections and compilations.
+    Pause,
     /// The time in no phase.
     Other,
 }
 
 impl Loss {
     /// All losses, in the order of the chart from ideal to measured.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::ComputeDrift,
         Self::Imbalance,
         Self::ExposedWait,
         Self::ExposedTransfer,
         Self::Input,
+        Self::Pause,
         Self::Other,
     ];
 
@@ -138,6 +141,7 @@ impl Loss {
             Self::ExposedWait => "exposed wait",
             Self::ExposedTransfer => "exposed transfer",
             Self::Input => "input",
+            Self::Pause => "pause",
             Self::Other => "other",
         }
     }

@@ -123,7 +123,7 @@ pub(crate) fn fixed() -> Report {
             efficiency: 0.398,
             losses: Loss::ALL
                 .iter()
-                .zip([0.0, 0.478, 0.02, 0.07, 0.01, 0.004])
+                .zip([0.0, 0.478, 0.02, 0.07, 0.01, 0.0, 0.004])
                 .map(|(&l, s)| (l, s))
                 .collect(),
             residual: 0.02,

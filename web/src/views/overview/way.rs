@@ -130,6 +130,7 @@ fn colour(loss: Loss) -> Option<Rgba> {
         Loss::ExposedWait => Some(palette::part(Part::ExposedWait)),
         Loss::ExposedTransfer => Some(palette::part(Part::ExposedTransfer)),
         Loss::Input => Some(palette::part(Part::Input)),
+        Loss::Pause => Some(palette::part(Part::Pause)),
         Loss::Other => Some(palette::part(Part::Other)),
         // Compute is forward and backward together, which have no common color.
         Loss::ComputeDrift => None,
