@@ -15,13 +15,27 @@ def say(what):
             pass
 
 
-def guarded(work, *arguments):
+def guarded(work, *arguments, **named):
     """Calls `work` and reports its errors: an observer never fails its host."""
     try:
-        return work(*arguments)
+        return work(*arguments, **named)
     except Exception as error:  # any error here is ours, not the job's
         give_up(error)
-        return None
+    except BaseException as error:
+        # Of the native part, if it panicked. All others are the job's, such as KeyboardInterrupt.
+        if type(error).__name__ != "PanicException":
+            raise
+        give_up(error)
+    return None
+
+
+def harmless(work):
+    """Returns a hook that calls `work` and reports its errors."""
+
+    def hook(*arguments, **named):
+        return guarded(work, *arguments, **named)
+
+    return hook
 
 
 def give_up(error):

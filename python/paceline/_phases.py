@@ -7,7 +7,7 @@ import weakref
 from threading import current_thread, main_thread
 
 from paceline._agent import agent
-from paceline._errors import guarded
+from paceline._errors import guarded, harmless
 from paceline._native import Phase
 
 # The codes of phases in the agent's library.
@@ -34,11 +34,11 @@ def observe_input(dataloader):
     def timed(self):
         if current_thread() is not main_thread():
             return following(self)
-        phase.begin()
+        guarded(phase.begin)
         try:
             return following(self)
         finally:
-            phase.end()
+            guarded(phase.end)
 
     iterator.__next__ = timed
 
@@ -72,7 +72,7 @@ def observe_updates(optimizer):
         # A compiled update must stay in one piece, so it is not reported.
         if is_compiling():
             return
-        if guarded(is_on_host, updating):
+        if is_on_host(updating):
             phase.begin()
 
     def updated(*_):
@@ -81,8 +81,8 @@ def observe_updates(optimizer):
             update()
 
     if hasattr(optimizer, "register_optimizer_step_pre_hook"):
-        optimizer.register_optimizer_step_pre_hook(begins)
-    optimizer.register_optimizer_step_post_hook(updated)
+        optimizer.register_optimizer_step_pre_hook(harmless(begins))
+    optimizer.register_optimizer_step_post_hook(harmless(updated))
 
 
 @functools.lru_cache(maxsize=None)
@@ -137,8 +137,8 @@ class Passes:
         # From the output of the module to its gradient. It counts as part of the forward pass.
         self.loss = Phase(agent(), FORWARD)
         # Not prepended: the module itself synchronizes buffers before its own forward pass.
-        module.register_forward_pre_hook(self.forward_begins)
-        module.register_forward_hook(self.forward_ends)
+        module.register_forward_pre_hook(harmless(self.forward_begins))
+        module.register_forward_hook(harmless(self.forward_ends))
 
     def forward_begins(self, *_):
         if trains():
@@ -148,28 +148,25 @@ class Passes:
         if not trains():
             return
         self.forward.end()
-        guarded(self.begin_loss, output)
+        self.begin_loss(output)
 
     def begin_loss(self, output):
         tensor = first_tensor(output)
         if tensor is not None:
             self.loss.begin()
             # The hook runs on a tensor of the output, before autograd computes anything of the module.
-            tensor.register_hook(self.backward_begins)
+            tensor.register_hook(harmless(self.backward_begins))
 
     def backward_begins(self, _):
-        guarded(self.begin_backward)
-
-    def begin_backward(self):
         self.loss.end()
-        self.queue_callback(self.backward_ends)
+        self.queue_callback(harmless(self.backward_ends))
         self.backward.begin()
 
     def backward_ends(self):
         self.backward.end()
         # An update that computes the loss itself, as in Lightning, begins once the gradients are reduced: this callback
         # runs after the one by which the module waits for them.
-        guarded(self.queue_callback, update_phase().restart)
+        self.queue_callback(harmless(update_phase().restart))
 
 
 def trains():
