@@ -37,8 +37,16 @@ const PYTHON: [Tool; 1] = [Tool {
 
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 
+/// What is tested beyond the usual.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Test every supported release of PyTorch (30 GB under target) and every Python that is installed
+    #[arg(long)]
+    all_torch: bool,
+}
+
 /// Runs all checks, quick ones first.
-pub fn run() -> anyhow::Result<()> {
+pub fn run(options: &Options) -> anyhow::Result<()> {
     let began = Instant::now();
     ensure_components()?;
     ensure_tools(&BROWSER)?;
@@ -68,11 +76,12 @@ pub fn run() -> anyhow::Result<()> {
     }
     // The tools were installed above, so a test that does not find its tool has failed.
     let required = [("REQUIRE_BROWSER", "1"), ("REQUIRE_PROMETHEUS", "1")];
+    let all_torch = options.all_torch.then_some(("PACELINE_ALL_TORCH", "1"));
     // Tests that run whole training jobs share the cores. One test at a time, or they would disturb each other.
     let alone = ["--", "--test-threads=1"];
     step(
         "tests of whole jobs",
-        cargo().args(test).args(NATIVE).args(of_the_whole).args(alone).envs(required),
+        cargo().args(test).args(NATIVE).args(of_the_whole).args(alone).envs(required).envs(all_torch),
     )?;
     gpu::accept(&programs(), &root().join("target/gpu-results"))?;
     eprintln!("\nAll checks passed in {:.0} s.", began.elapsed().as_secs_f64());

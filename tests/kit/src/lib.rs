@@ -18,6 +18,7 @@ pub mod holistic;
 pub mod hostile;
 pub mod layout;
 pub mod meeting;
+pub mod mishaps;
 pub mod monitoring;
 pub mod nvidia;
 pub mod programs;
